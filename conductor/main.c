@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/secret.h"
-#include "conductor/config.h"
+#include "conductor/config/config.h"
 #include "conductor/front/front.h"
 #include "conductor/policy_text.h"
 #include "conductor/service/setup.h"

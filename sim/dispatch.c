@@ -1,6 +1,6 @@
 /*
  * From arrival to a node's queue: carries out what core's dispatch orders, as
- * conductor/service/request_decide.c does in the daemon.
+ * conductor/service/request/decide.c does in the daemon.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define CONDUCTOR_FRONT_INTERNAL_H
 
 #include "conductor/front/front.h"
-#include "conductor/front/openai/forward.h"
+#include "conductor/front/openai/forward/forward.h"
 
 struct front {
     struct models *models;

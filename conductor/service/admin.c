@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/json_fields.h"
-#include "conductor/service/costs.h"
+#include "conductor/service/engine/costs.h"
 #include "conductor/service/models.h"
 
 static const char *health_name(enum pool_health health)

@@ -5,7 +5,7 @@
 #ifndef CONDUCTOR_SERVICE_MODELS_H
 #define CONDUCTOR_SERVICE_MODELS_H
 
-#include "conductor/service/fleet.h"
+#include "conductor/service/fleet/fleet.h"
 #include "conductor/service/tenants.h"
 
 /* In a block, where no engine of the model is said to have another number. */

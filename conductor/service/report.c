@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "conductor/service/engine.h"
+#include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 
 static const struct {

@@ -12,7 +12,7 @@
 #include "base/listener.h"
 #include "base/log.h"
 #include "base/secret.h"
-#include "conductor/service/costs.h"
+#include "conductor/service/engine/costs.h"
 #include "conductor/service/models.h"
 #include "conductor/service/setup.h"
 #include "predictor/cost_model_json.h"

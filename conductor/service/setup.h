@@ -7,7 +7,7 @@
 
 #include <event2/event.h>
 
-#include "conductor/config.h"
+#include "conductor/config/config.h"
 #include "conductor/service/service.h"
 
 /* service_check_config(config, err): whether models_new() would accept the

@@ -19,18 +19,18 @@
 #include <sys/queue.h>
 
 #include "base/log.h"
-#include "conductor/config.h"
+#include "conductor/config/config.h"
 #include "conductor/core/dispatch/dispatch.h"
 #include "conductor/core/index/prefix_index.h"
 #include "conductor/core/observation/observation.h"
 #include "conductor/core/pool/pool.h"
 #include "conductor/core/schedule/schedule.h"
 #include "conductor/link/worker_link.h"
-#include "conductor/service/explain.h"
+#include "conductor/service/explain/explain.h"
 #include "conductor/service/metrics.h"
+#include "conductor/service/request/token_cache.h"
 #include "conductor/service/service.h"
 #include "conductor/service/sessions.h"
-#include "conductor/service/token_cache.h"
 #include "predictor/cost_model.h"
 #include "predictor/learned.h"
 
@@ -279,7 +279,7 @@ void request_retry_waiting(struct service *service);
 void service_freed(struct service *service);
 
 /* request_set_state(request, next): changes the state if the transition table
- * in request_state.c allows it; returns whether it did. */
+ * in request/state.c allows it; returns whether it did. */
 bool request_set_state(struct service_request *request,
                        enum request_state next);
 

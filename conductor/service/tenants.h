@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "conductor/config.h"
+#include "conductor/config/config.h"
 #include "conductor/core/dispatch/dispatch.h"
 #include "conductor/service/metrics.h"
 

@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "workers/disk/tier.h"
+#include "workers/disk/tier/tier.h"
 
 #define DEPTH 32u /* of the disk tier */
 #define PIECE_BYTES (1ull << 20)

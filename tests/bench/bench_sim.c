@@ -15,8 +15,8 @@
 #include <time.h>
 
 #include "sim/sim.h"
-#include "traces/trace_generate.h"
-#include "traces/trace_reader.h"
+#include "traces/generate.h"
+#include "traces/reader.h"
 
 enum { TRACE_REQUESTS = 12031, TRACE_NODES = 16 };
 

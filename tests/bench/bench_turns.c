@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "bench.h"
-#include "conductor/link/events/block_map.h"
+#include "conductor/link/events/map/block_map.h"
 
 enum { MESSAGE_BLOCKS = 32, PIECE_BLOCKS = 512, BLOCK_TOKENS = 16 };
 

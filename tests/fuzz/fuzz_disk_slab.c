@@ -14,7 +14,7 @@
 
 #include "base/log.h"
 #include "tests/unit/disk_check.h"
-#include "workers/disk/tier.h"
+#include "workers/disk/tier/tier.h"
 
 #define SLOTS 6u
 #define PAGE 4096u

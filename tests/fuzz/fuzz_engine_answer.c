@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/front/openai/forward.h"
+#include "conductor/front/openai/forward/forward.h"
 #include "conductor/front/openai/tokens.h"
 #include "conductor/http/parse.h"
 #include "conductor/link/engine/model_list.h"

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "traces/trace_scan.h"
-#include "traces/trace_writer.h"
+#include "traces/scan.h"
+#include "traces/writer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

@@ -1,11 +1,11 @@
-/* The invariants of the disk tier as assertions; see tier_internal.h. */
+/* The invariants of the disk tier as assertions; see tier/internal.h. */
 #include "tests/unit/disk_check.h"
 
 #undef NDEBUG
 #include <assert.h>
 
 #include "tests/unit/kv_store_check.h"
-#include "workers/disk/tier_internal.h"
+#include "workers/disk/tier/internal.h"
 
 static uint32_t check_reads(const struct disk_tier *t)
 {

@@ -3,7 +3,7 @@
 #ifndef TESTS_UNIT_DISK_RIG_H
 #define TESTS_UNIT_DISK_RIG_H
 
-#include "workers/disk/tier.h"
+#include "workers/disk/tier/tier.h"
 
 #define RIG_TOKENS 2u   /* of a block */
 #define RIG_CHAIN 8u    /* most blocks of a prompt */
@@ -80,7 +80,7 @@ uint32_t disk_rig_slot(struct disk_rig *rig, const struct rig_prompt *p,
 /* Flips the bits of one byte of the file. */
 void disk_rig_flip(const struct disk_rig *rig, uint64_t offset);
 
-/* Where slot headers and data are: what workers/disk/slab.h draws. */
+/* Where slot headers and data are: what workers/disk/slab/slab.h draws. */
 uint64_t disk_rig_page_offset(const struct disk_rig *rig, uint32_t slot);
 uint64_t disk_rig_data_offset(const struct disk_rig *rig, uint32_t slot);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/config.h"
+#include "conductor/config/config.h"
 
 static int parse(struct config *c, const char *text, char err[CONFIG_ERROR_MAX])
 {

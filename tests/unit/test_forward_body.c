@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "conductor/core/index/block_key.h"
-#include "conductor/front/openai/forward.h"
+#include "conductor/front/openai/forward/forward.h"
 #include "conductor/front/openai/tokens.h"
 #include "conductor/link/engine/url.h"
 

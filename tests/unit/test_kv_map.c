@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "conductor/core/index/block_key.h"
-#include "conductor/link/events/block_map.h"
+#include "conductor/link/events/map/block_map.h"
 #include "conductor/link/events/waiting.h"
 #include "tests/unit/cases.h"
 

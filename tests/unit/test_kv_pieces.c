@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/link/events/map_state.h"
+#include "conductor/link/events/map/state.h"
 #include "tests/unit/cases.h"
 
 enum { MANY = 5000, PIECE = 64, HASHES = 300, LENGTH_MAX = 200 };

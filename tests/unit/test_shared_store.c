@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "conductor/core/index/block_key.h"
-#include "conductor/link/events/block_map.h"
+#include "conductor/link/events/map/block_map.h"
 #include "tests/unit/cases.h"
 
 enum { BLOCKS = 40, PARTS_MAX = 3, SIZE = 4, INSTANCES = 5, CHAIN = 60 };

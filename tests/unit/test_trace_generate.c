@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "traces/generate.h"
 #include "traces/id_map.h"
 #include "traces/random.h"
-#include "traces/trace_generate.h"
-#include "traces/trace_stats.h"
+#include "traces/stats.h"
 
 /* The rules that the reader checks in a file. */
 static bool request_is_legal(const struct trace_request *q, int64_t last_us,

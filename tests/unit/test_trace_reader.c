@@ -12,10 +12,10 @@
 #include <zlib.h>
 
 #include "traces/id_map.h"
-#include "traces/trace_reader.h"
-#include "traces/trace_stats.h"
-#include "traces/trace_tokens.h"
-#include "traces/trace_writer.h"
+#include "traces/reader.h"
+#include "traces/stats.h"
+#include "traces/tokens.h"
+#include "traces/writer.h"
 
 #define LINE(ms, n, ids)                             \
     "{\"timestamp\": " #ms ", \"input_length\": " #n \

@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "traces/random.h"
-#include "traces/trace_reuse.h"
+#include "traces/reuse.h"
 
 #define CAPACITY_MAX 64U
 

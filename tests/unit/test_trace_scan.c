@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "traces/trace_scan.h"
+#include "traces/scan.h"
 
 static int scan(const char *line, struct trace_request *request,
                 struct trace_error *error)

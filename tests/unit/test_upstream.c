@@ -11,7 +11,7 @@
 
 #include "base/event_loop.h"
 #include "conductor/link/engine/tls.h"
-#include "conductor/link/engine/upstream.h"
+#include "conductor/link/engine/upstream/upstream.h"
 
 #define TURNS_MAX 20000 /* of 1 ms */
 #define POINTS_MAX 200  /* more allocations than an exchange has */

@@ -3,7 +3,7 @@
 #ifndef WORKERS_DISK_SOURCE_H
 #define WORKERS_DISK_SOURCE_H
 
-#include "workers/disk/tier.h"
+#include "workers/disk/tier/tier.h"
 #include "workers/load/loader.h"
 
 /* The source, added if the loader does not have it. `loader` and `tier` are

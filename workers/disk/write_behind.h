@@ -7,7 +7,7 @@
 #ifndef WORKERS_DISK_WRITE_BEHIND_H
 #define WORKERS_DISK_WRITE_BEHIND_H
 
-#include "workers/disk/tier.h"
+#include "workers/disk/tier/tier.h"
 #include "workers/store/kv_store.h"
 
 struct write_behind;

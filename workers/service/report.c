@@ -1,6 +1,6 @@
 /* What a worker tells its conductor: tokens, block events, STATUS. */
 #include "base/event_loop.h"
-#include "workers/disk/tier.h"
+#include "workers/disk/tier/tier.h"
 #include "workers/service/internal.h"
 
 /* Keys of one frame; an inventory takes several. */

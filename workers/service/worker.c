@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/event_loop.h"
 #include "base/log.h"
-#include "workers/disk/tier.h"
+#include "workers/disk/tier/tier.h"
 #include "workers/memory.h"
 #include "workers/service/internal.h"
 

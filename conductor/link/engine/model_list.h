@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "conductor/config_names.h"
+#include "conductor/config/names.h"
 
 #define MODEL_LIST_BYTES_MAX (1u << 20)
 

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "conductor/link/events/block_map.h"
+#include "conductor/link/events/map/block_map.h"
 
 struct event_base;
 struct kv_feed;

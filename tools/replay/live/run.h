@@ -14,7 +14,7 @@
 #include "tools/replay/live/http_request.h"
 #include "tools/replay/report/record.h"
 #include "tools/replay/trace/load.h"
-#include "traces/trace_tokens.h"
+#include "traces/tokens.h"
 
 struct replay_run_params {
     struct event_base *base;            /* borrowed */

@@ -1,4 +1,6 @@
 /* conductor-replay generate: a trace like a published workload. */
+#include "traces/generate.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -6,10 +8,9 @@
 
 #include "tools/replay/command.h"
 #include "tools/result_file.h"
-#include "traces/trace_file.h"
-#include "traces/trace_generate.h"
-#include "traces/trace_stats.h"
-#include "traces/trace_writer.h"
+#include "traces/file.h"
+#include "traces/stats.h"
+#include "traces/writer.h"
 
 static const struct option_usage usage = {
     .name = "generate",

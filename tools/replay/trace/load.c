@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/array.h"
-#include "traces/trace_stats.h"
+#include "traces/stats.h"
 
 void replay_trace_fini(struct replay_trace *trace)
 {

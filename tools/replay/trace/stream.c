@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "tools/replay/trace/ties.h"
-#include "traces/trace_generate.h"
-#include "traces/trace_reader.h"
+#include "traces/generate.h"
+#include "traces/reader.h"
 
 #define BAD_LINES_NAMED 3
 

@@ -9,8 +9,8 @@
 
 #include "tools/replay/math.h"
 #include "tools/replay/trace/stream.h"
-#include "traces/trace_reuse.h"
-#include "traces/trace_stats.h"
+#include "traces/reuse.h"
+#include "traces/stats.h"
 
 struct replay_workload {
     struct trace_totals totals; /* infinite cache, partial blocks count */

@@ -10,7 +10,7 @@
 #include "tools/replay/command.h"
 #include "tools/replay/simulate/policies.h"
 #include "tools/replay/trace/stream.h"
-#include "traces/trace_stats.h"
+#include "traces/stats.h"
 
 static const struct option_usage usage = {
     .name = "size",

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/json_fields.h"
+#include "traces/generate.h"
 #include "traces/trace.h"
-#include "traces/trace_generate.h"
 
 #define JSON_MAX_BYTES (64 * 1024)
 #define NAME_BYTES 40

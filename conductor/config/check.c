@@ -1,0 +1,135 @@
+/* What options must agree on. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "conductor/config/internal.h"
+#include "conductor/policy_text.h"
+
+static int check_policy(const struct config *c, char err[CONFIG_ERROR_MAX])
+{
+    const struct schedule_policy *policy = schedule_policy_by_name(c->policy);
+    struct policy_settings settings;
+    char why[CONFIG_ERROR_MAX - 32];
+    int rc = config_settings(c->policy_options, &settings, why, sizeof(why));
+
+    if (rc == 0)
+        rc = policy_settings_check(&settings, &policy, 1, why, sizeof(why));
+    if (rc)
+        snprintf(err, CONFIG_ERROR_MAX, "policy_options: %s", why);
+    return rc;
+}
+
+/* `model` is that of native workers. Without them it must be an engine's, or
+ * as it was: whoever sets it wants it served. */
+static int check_model(const struct config *c, char err[CONFIG_ERROR_MAX])
+{
+    const struct engine_config *all = c->engines.at;
+    struct config usual;
+    size_t i = 0;
+
+    while (i < c->engines.n && !engine_is_named(&all[i], c->model))
+        i++;
+    if (*c->worker_listen && i < c->engines.n)
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "model: \"%.63s\": that of engine %s, too; clear "
+                         "worker_listen, or give one of them another name",
+                         c->model, all[i].name);
+    config_defaults(&usual);
+    if (*c->worker_listen || i < c->engines.n || *c->engines_file ||
+        strcmp(c->model, usual.model) == 0)
+        return 0;
+    return error_say(
+        err, CONFIG_ERROR_MAX, -EINVAL,
+        "model: \"%.63s\": no engine has it, and without worker_listen no "
+        "worker can",
+        c->model);
+}
+
+/* The costs of native workers: engines name theirs. */
+static int check_cost_model(const struct config *c, char err[CONFIG_ERROR_MAX])
+{
+    if (*c->worker_listen || !*c->cost_model ||
+        (!c->engines.given && !*c->engines_file))
+        return 0;
+    return error_say(
+        err, CONFIG_ERROR_MAX, -EINVAL,
+        "cost_model: \"%.200s\": of native workers, and worker_listen is "
+        "empty; an engine's entry names its own",
+        c->cost_model);
+}
+
+/* Whether engines connect to where `own` listens; *who is then the first. */
+static bool is_taken(const struct config *c, const struct address *own,
+                     const struct engine_config **who)
+{
+    struct address at;
+    unsigned more;
+
+    for (size_t i = 0; i < c->engines.n; i++) {
+        *who = &c->engines.at[i];
+        if (engine_listener(*who, &at, &more) &&
+            address_meet(own, 0, &at, more))
+            return true;
+    }
+    return false;
+}
+
+/* However the addresses are written. */
+static int check_listeners(const struct config *c, char err[CONFIG_ERROR_MAX])
+{
+    struct address http, workers;
+    const struct engine_config *e = NULL;
+
+    if (address_parse(c->listen, &http))
+        return 0; /* opening it says more */
+    if (*c->worker_listen && address_parse(c->worker_listen, &workers) == 0) {
+        if (address_meet(&http, 0, &workers, 0))
+            return error_say(
+                err, CONFIG_ERROR_MAX, -EINVAL,
+                "worker_listen: \"%.200s\": must not be listen, too",
+                c->worker_listen);
+        if (is_taken(c, &workers, &e))
+            return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                             "worker_listen: \"%.200s\": engine %s connects "
+                             "there with its KV events",
+                             c->worker_listen, e->name);
+    }
+    if (is_taken(c, &http, &e))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "listen: \"%.200s\": engine %s connects there with "
+                         "its KV events",
+                         c->listen, e->name);
+    return 0;
+}
+
+int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
+{
+    if (c->worker_timeout_ms < 2 * c->heartbeat_ms)
+        return error_say(
+            err, CONFIG_ERROR_MAX, -EINVAL,
+            "worker_timeout_ms: %lld: must be at least two heartbeat_ms of "
+            "%lld: a worker would be taken as gone between two reports",
+            (long long)c->worker_timeout_ms, (long long)c->heartbeat_ms);
+    if (c->max_body_total_bytes < c->max_body_bytes)
+        return error_say(
+            err, CONFIG_ERROR_MAX, -EINVAL,
+            "max_body_total_bytes: %lld: must be at least max_body_bytes, "
+            "%lld: the longest body would never be taken",
+            (long long)c->max_body_total_bytes, (long long)c->max_body_bytes);
+    if (*c->priority_header &&
+        strcmp(c->priority_header, c->cache_salt_header) == 0)
+        return error_say(
+            err, CONFIG_ERROR_MAX, -EINVAL,
+            "priority_header: \"%.200s\": must not be cache_salt_header, "
+            "too",
+            c->priority_header);
+    if (!*c->worker_listen && c->worker_costs.n > 0)
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "worker_costs: of native workers, and worker_listen "
+                         "is empty: engines say their cost_model themselves");
+    if (check_listeners(c, err) || check_model(c, err) ||
+        check_cost_model(c, err))
+        return -EINVAL;
+    return check_policy(c, err);
+}

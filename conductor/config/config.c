@@ -1,0 +1,398 @@
+/* The daemon's configuration: the option table drives everything. */
+#include "conductor/config/config.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/address.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "conductor/config/internal.h"
+#include "conductor/core/step/queue.h"
+#include "conductor/policy_text.h"
+
+/* "" is nowhere. */
+static const char *check_optional(const char *text)
+{
+    struct address a;
+
+    return *text && address_parse(text, &a)
+               ? "HOST:PORT with a port from 0 to 65535, or empty"
+               : NULL;
+}
+
+static const char *check_address(const char *text)
+{
+    struct address a;
+
+    return address_parse(text, &a) ? "HOST:PORT with a port from 0 to 65535"
+                                   : NULL;
+}
+
+/* "" is none. Headers that say how two neighbours talk, who asks, or what else
+ * of a request means cannot set a member of its body, too. */
+static const char *check_header(const char *text)
+{
+    static const char *const taken[] = {"accept",
+                                        "accept-encoding",
+                                        "authorization",
+                                        "connection",
+                                        "content-encoding",
+                                        "content-length",
+                                        "content-type",
+                                        "cookie",
+                                        "date",
+                                        "expect",
+                                        "host",
+                                        "keep-alive",
+                                        "origin",
+                                        "proxy-authenticate",
+                                        "proxy-authorization",
+                                        "proxy-connection",
+                                        "te",
+                                        "traceparent",
+                                        "trailer",
+                                        "transfer-encoding",
+                                        "upgrade",
+                                        "x-dynamo-session-id",
+                                        "x-request-id",
+                                        "x-session-id",
+                                        "x-slo-tpot-ms",
+                                        "x-slo-ttft-ms"};
+
+    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
+        if (strcmp(text, taken[i]) == 0)
+            return "the name of a header that has no other meaning, or empty";
+    for (const char *c = text; *c; c++)
+        if (!((*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') ||
+              *c == '-' || *c == '_'))
+            return "the name of a header in lower case, or empty";
+    return NULL;
+}
+
+/* As check_header(), or the one that has keys anyway. */
+static const char *check_tenant_header(const char *text)
+{
+    return strcmp(text, "authorization") == 0 ? NULL : check_header(text);
+}
+
+int config_settings(const char *text, struct policy_settings *settings,
+                    char *error, size_t size)
+{
+    int rc = 0;
+
+    settings->n = 0;
+    while (rc == 0 && *text) {
+        size_t n = strcspn(text, ",");
+        char one[CONFIG_STRING_MAX];
+
+        snprintf(one, sizeof(one), "%.*s", (int)n, text);
+        rc = policy_settings_add(settings, one, error, size);
+        text += n + (text[n] == ',');
+    }
+    return rc;
+}
+
+static const char *check_policy_options(const char *text)
+{
+    struct policy_settings settings;
+    char error[CONFIG_ERROR_MAX];
+
+    return config_settings(text, &settings, error, sizeof(error))
+               ? "NAME=NUMBER, or several of it separated by commas"
+               : NULL;
+}
+
+int config_policy_option(struct config *c, const char *text,
+                         char err[CONFIG_ERROR_MAX])
+{
+    char all[2 * CONFIG_STRING_MAX];
+    int n = snprintf(all, sizeof(all), "%s%s%s", c->policy_options,
+                     *c->policy_options ? "," : "", text);
+
+    if (n < 0 || (size_t)n >= sizeof(all))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "policy_options: %.60s...: too long", text);
+    return config_set(c, "policy_options", all, err);
+}
+
+/* enum config_pool */
+static const char *pool_name(size_t i)
+{
+    static const char *const names[] = {"split", "aggregated"};
+
+    return i < 2 ? names[i] : NULL;
+}
+
+/* Where a value is in struct config; config_table() adds the struct. */
+#define AT(member) ((void *)offsetof(struct config, member))
+
+static const struct option_spec all_options[] = {
+    {"listen", OPTION_STRING, AT(listen), "host:port", 0, 0,
+     "where clients reach the HTTP API; port 0 takes any free one, host `*` "
+     "every address",
+     .initial = "127.0.0.1:8080", .check = check_address,
+     .size = CONFIG_STRING_MAX},
+    {"worker_listen", OPTION_STRING, AT(worker_listen), "host:port", 0, 0,
+     "where workers register; port 0 takes any free one, empty: nowhere. "
+     "Empty if the file has engines and does not set it",
+     .initial = "127.0.0.1:8081", .check = check_optional,
+     .size = CONFIG_STRING_MAX},
+    {"secret_file", OPTION_STRING, AT(secret_file), "file", 0, 0,
+     "what workers must prove to know (their --secret-file); needed when "
+     "other machines reach worker_listen",
+     .initial = "", .size = CONFIG_STRING_MAX},
+    {"model", OPTION_STRING, AT(model), "", 1, 63,
+     "the served model; a worker of another model is refused",
+     .initial = "tiny", .size = CONFIG_STRING_MAX},
+    {"block_tokens", OPTION_COUNT, AT(block_tokens), "tokens", 16, 512,
+     "tokens in one KV block; a worker of another size is refused",
+     .initial = "256", .step = 16},
+    {"pool", OPTION_CHOICE, AT(pool), "", 0, 0,
+     "where a request of native workers decodes: split = on the worker "
+     "that decodes fastest, aggregated = where it was prefilled, for "
+     "workers of role both; one of:",
+     .initial = "split", .choice = pool_name},
+    {"step_tokens", OPTION_COUNT, AT(step_tokens), "tokens", 0, 1000000,
+     "tokens that an engine computes in a step, where requests decode where "
+     "they were prefilled: estimates of prefills beside decodes count with it "
+     "(vLLM's --max-num-batched-tokens, SGLang's --chunked-prefill-size, a "
+     "worker's --step-tokens); 0 = a prompt is one step",
+     .initial = "2048"},
+    {"policy", OPTION_STRING, AT(policy), "", 0, 0,
+     "how a request's prefill instance is chosen:", .initial = POLICY_DEFAULT,
+     .choice = schedule_policy_name, .size = CONFIG_STRING_MAX},
+    {"policy_options", OPTION_STRING, AT(policy_options), "", 0, 0,
+     "options of the policy by name; listed below", .initial = "",
+     .check = check_policy_options, .size = CONFIG_STRING_MAX},
+    {"kvcache_balancing_threshold", OPTION_NUMBER,
+     AT(kvcache_balancing_threshold), "ratio", 1, 1e6,
+     "option of the policy global_cache; policy_options overrides it",
+     .initial = "1"},
+    {"queue_order", OPTION_STRING, AT(queue_order), "", 0, 0,
+     "the order in which every worker serves its prefills, and by which "
+     "waits are estimated, unless the policy brings its own:",
+     .initial = QUEUE_ORDER_DEFAULT, .choice = queue_order_name,
+     .size = CONFIG_STRING_MAX},
+    {"cost_model", OPTION_STRING, AT(cost_model), "file", 0, 0,
+     "the cost model that conductor-fit wrote, of all native workers without "
+     "their own in worker_costs; the table of policies below says "
+     "which ones need none",
+     .initial = "", .size = CONFIG_STRING_MAX},
+    {"seed", OPTION_COUNT, AT(seed), "", 0, 9e15,
+     "option of the policy random; policy_options overrides it",
+     .initial = "1"},
+    {"slo_ttft_ms", OPTION_COUNT, AT(slo_ttft_ms), "ms", 0, 86400000,
+     "default limit on the time to first token; 0 = none", .initial = "0"},
+    {"slo_tbt_ms", OPTION_COUNT, AT(slo_tbt_ms), "ms", 0, 86400000,
+     "default limit on the time between tokens; 0 = none", .initial = "0"},
+    {"max_body_bytes", OPTION_COUNT, AT(max_body_bytes), "bytes", 1024, 1 << 28,
+     "longest request body; a longer one is answered 413",
+     .initial = "16777216"},
+    {"max_body_total_bytes", OPTION_COUNT, AT(max_body_total_bytes), "bytes",
+     1 << 20, 1e12,
+     "request bodies being received, all together; what does not fit is "
+     "answered 503",
+     .initial = "1073741824"},
+    {"max_connections", OPTION_COUNT, AT(max_connections), "", 1, 100000,
+     "open client connections; fewer if the limit of open files leaves no "
+     "more",
+     .initial = "4096"},
+    {"max_in_flight", OPTION_COUNT, AT(max_in_flight), "requests", 1, 1000000,
+     "requests between arrival and last token; more are answered 429",
+     .initial = "4096"},
+    {"max_instances", OPTION_COUNT, AT(max_instances), "instances", 1, 4096,
+     "registered workers, or wanted engines; more are refused",
+     .initial = "256"},
+    {"max_queue_per_instance", OPTION_COUNT, AT(max_queue_per_instance),
+     "requests", 1, 1023, "prefills waiting on one instance", .initial = "512"},
+    {"index_mib", OPTION_COUNT, AT(index_mib), "MiB", 1, 65536,
+     "memory of the prefix index, which knows the workers' blocks: about "
+     "24 bytes a block; untouched memory costs nothing, but for the table, a "
+     "quarter, which is touched after the start",
+     .initial = "96"},
+    {"heartbeat_ms", OPTION_COUNT, AT(heartbeat_ms), "ms", 10, 60000,
+     "how often a worker reports its state", .initial = "500"},
+    {"worker_timeout_ms", OPTION_COUNT, AT(worker_timeout_ms), "ms", 100,
+     600000,
+     "a worker that is silent for this long is taken as gone; at least two "
+     "heartbeat_ms",
+     .initial = "5000"},
+    {"request_timeout_ms", OPTION_COUNT, AT(request_timeout_ms), "ms", 100,
+     86400000,
+     "a worker that says nothing for this long about a request that it should "
+     "go on with, or an engine of whose answer nothing comes, has failed it, "
+     "whatever else it says; more than any request waits for its turn there, "
+     "and than an answer takes that is not streamed",
+     .initial = "600000"},
+    {"max_retries", OPTION_COUNT, AT(max_retries), "", 0, 100,
+     "other choices tried when a worker fails before the first token",
+     .initial = "3"},
+    {"engine_health_ms", OPTION_COUNT, AT(engine_health_ms), "ms", 10, 600000,
+     "how often an engine is asked whether it is well, about",
+     .initial = "1000"},
+    {"engine_tokenize_ms", OPTION_COUNT, AT(engine_tokenize_ms), "ms", 0, 60000,
+     "how long an engine may take to say what the tokens of a text are, where "
+     "the index knows engines by their KV events; 0 = it is not asked",
+     .initial = "200"},
+    {"token_cache_mib", OPTION_COUNT, AT(token_cache_mib), "MiB", 0, 65536,
+     "memory for the tokens of texts that engines were asked for, of each "
+     "model: the same text is not asked for again; 0 = none are kept",
+     .initial = "64"},
+    {"keepalive_ms", OPTION_COUNT, AT(keepalive_ms), "ms", 0, 600000,
+     "a streamed request that has had no answer for so long gets a comment, "
+     "again and again, so that nobody in between gives up; from then on an "
+     "error is an event, and no status; 0 = none",
+     .initial = "0"},
+    {"cache_salt_header", OPTION_STRING, AT(cache_salt_header), "header", 0, 0,
+     "request header, set by a gateway, whose value is every prompt's "
+     "cache_salt in place of the client's own: nobody finds another tenant's "
+     "blocks; empty: none",
+     .initial = "", .check = check_header, .size = CONFIG_STRING_MAX},
+    {"priority_header", OPTION_STRING, AT(priority_header), "header", 0, 0,
+     "request header whose value is set as the member priority of engines' "
+     "requests, in place of the client's own; empty: none",
+     .initial = "", .check = check_header, .size = CONFIG_STRING_MAX},
+    {"tenant_header", OPTION_STRING, AT(tenant_header), "header", 0, 0,
+     "request header whose value says who asks (of authorization what is "
+     "behind Bearer): whose requests are counted together for fair shares, and "
+     "ordered by priority; empty: all are of one tenant",
+     .initial = "authorization", .check = check_tenant_header,
+     .size = CONFIG_STRING_MAX},
+    {"tenants_file", OPTION_STRING, AT(tenants_file), "file", 0, 0,
+     "JSON with names and weights of these values, "
+     "[as below](#tenants); read again on SIGHUP. All others are one tenant "
+     "then; empty: each is one, of weight 1",
+     .initial = "", .size = CONFIG_STRING_MAX},
+    {"engine_timeout_ms", OPTION_COUNT, AT(engine_timeout_ms), "ms", 10, 600000,
+     "time for a connection to an engine to open, and for the answer to "
+     "that question",
+     .initial = "2000"},
+    {"engine_dns_ms", OPTION_COUNT, AT(engine_dns_ms), "ms", 100, 3600000,
+     "how often the hosts of engines with dns are looked up, about",
+     .initial = "5000"},
+    {"engine_drain_ms", OPTION_COUNT, AT(engine_drain_ms), "ms", 0, 86400000,
+     "how long an engine that is not wanted any more may go on with the "
+     "requests that it has; those that are left then are tried elsewhere, or "
+     "end if their answer has begun; 0 = for ever",
+     .initial = "600000"},
+    {"engines_file", OPTION_STRING, AT(engines_file), "file", 0, 0,
+     "JSON with a member engines, as below, for more of them; read again when "
+     "it changes",
+     .initial = "", .size = CONFIG_STRING_MAX},
+    {"name_server", OPTION_STRING, AT(name_server), "host:port", 0, 0,
+     "which name server looks up engines' hosts, by its address; empty: those "
+     "of /etc/resolv.conf",
+     .initial = "", .check = check_optional, .size = CONFIG_STRING_MAX},
+    {"admin_key_file", OPTION_STRING, AT(admin_key_file), "file", 0, 0,
+     "file with the key that changes over /admin need; without one only this "
+     "machine can make them",
+     .initial = "", .size = CONFIG_STRING_MAX},
+    {"link_mbps", OPTION_COUNT, AT(link_mbps), "Mbit/s", 1, 10000000,
+     "first guess of what a link between workers carries; measured later",
+     .initial = "10000"},
+    {"disk_mbps", OPTION_COUNT, AT(disk_mbps), "Mbit/s", 1, 10000000,
+     "first guess of what a worker reads from its disk; measured later",
+     .initial = "8000"},
+    {"correction_ms", OPTION_COUNT, AT(correction_ms), "ms", 1, 3600000,
+     "an instance's predictions follow its observed speed: 63 % of a "
+     "change is believed after so much predicted prefill work; ten typical "
+     "prefills or more",
+     .initial = "60000"},
+    {"explain_requests", OPTION_COUNT, AT(explain_requests), "requests", 0,
+     10000, "last requests that GET /admin/explain/ID tells of; 0 = none",
+     .initial = "256"},
+    {"log_level", OPTION_CHOICE, AT(log_level), "", 0, 0,
+     "the least severe messages that are logged:", .initial = "info",
+     .choice = log_level_name},
+};
+
+struct option_table config_table(struct config *c,
+                                 struct option_spec specs[CONFIG_OPTIONS_MAX])
+{
+    const size_t n = sizeof(all_options) / sizeof(*all_options);
+
+    _Static_assert(sizeof(all_options) <=
+                       CONFIG_OPTIONS_MAX * sizeof(*all_options),
+                   "CONFIG_OPTIONS_MAX");
+    memcpy(specs, all_options, sizeof(all_options));
+    for (size_t i = 0; i < n; i++)
+        specs[i].value = (char *)c + (size_t)all_options[i].value;
+    return (struct option_table){specs, n};
+}
+
+bool config_is_settings(const struct option_spec *o)
+{
+    return o->check == check_policy_options;
+}
+
+bool config_is_text(const struct option_spec *o)
+{
+    return o->kind < OPTION_COUNT;
+}
+
+const char *config_type_name(const struct option_spec *o)
+{
+    return config_is_settings(o)     ? "an object of numbers"
+           : config_is_text(o)       ? "a string"
+           : o->kind == OPTION_COUNT ? "a whole number"
+                                     : "a number";
+}
+
+int config_set(struct config *c, const char *name, const char *value,
+               char err[CONFIG_ERROR_MAX])
+{
+    struct option_spec specs[CONFIG_OPTIONS_MAX];
+    const struct option_table table = config_table(c, specs);
+    const struct option_spec *o = option_find(&table, name, strlen(name));
+    char why[CONFIG_ERROR_MAX / 2];
+
+    if (!o)
+        return error_say(err, CONFIG_ERROR_MAX, -ENOENT,
+                         "%.100s: no such option (%s)", name,
+                         strcmp(name, "index_max_blocks") == 0
+                             ? "index_mib replaces it: 24 MiB a million blocks"
+                             : "--config-reference lists them");
+    if (option_set(o, value, why, sizeof(why)) == 0)
+        return 0;
+    return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                     config_is_text(o) ? "%s: \"%.150s\": %s"
+                                       : "%s: %.150s: %s",
+                     name, value, why);
+}
+
+const struct schedule_policy *config_policy(const struct config *c,
+                                            double options[POLICY_OPTIONS_MAX])
+{
+    const struct schedule_policy *policy = schedule_policy_by_name(c->policy);
+    struct policy_settings settings;
+    char error[CONFIG_ERROR_MAX];
+
+    if (!policy)
+        return NULL;
+    policy_options_init(policy, options);
+    /* The policy need not have them, and the option table holds their ranges.
+     */
+    (void)!policy_options_set(policy, options, "kvcache_balancing_threshold",
+                              c->kvcache_balancing_threshold);
+    (void)!policy_options_set(policy, options, "seed", (double)c->seed);
+    if (config_settings(c->policy_options, &settings, error, sizeof(error)) ==
+        0)
+        policy_options_apply(policy, options, settings.at, settings.n);
+    return policy;
+}
+
+void config_defaults(struct config *c)
+{
+    struct option_spec specs[CONFIG_OPTIONS_MAX];
+    const struct option_table table = config_table(c, specs);
+    char why[CONFIG_ERROR_MAX];
+
+    memset(c, 0, sizeof(*c));
+    /* The table's own defaults are valid: a unit test sets each. */
+    for (size_t i = 0; i < table.count; i++)
+        (void)option_set(&specs[i], specs[i].initial, why, sizeof(why));
+}

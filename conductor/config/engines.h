@@ -1,0 +1,118 @@
+/*
+ * The engines of a configuration: servers that others wrote and that speak
+ * OpenAI's HTTP API, in front of which the conductor stands.
+ */
+#ifndef CONDUCTOR_CONFIG_ENGINES_H
+#define CONDUCTOR_CONFIG_ENGINES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "conductor/config/names.h"
+#include "conductor/link/engine/url.h"
+
+struct fields;
+struct fields_object;
+
+#define ENGINE_PATH_MAX 256
+#define ENGINES_MAX 4096
+
+enum engine_kind { ENGINE_OPENAI, ENGINE_VLLM, ENGINE_SGLANG };
+
+enum engine_index {
+    ENGINE_INDEX_AUTO,
+    ENGINE_INDEX_EVENTS,
+    ENGINE_INDEX_PREDICTED
+};
+
+/* The longest name of an entry whose host is looked up: an engine's is behind
+ * it, an '@' and its address. */
+#define ENGINE_DNS_NAME_MAX 24
+
+/* One entry, of one engine or, with dns, of all that its host's name has; all
+ * of it was checked when it was read. */
+/* Tokens in an engine's block, at most. */
+#define ENGINE_BLOCK_TOKENS_MAX 1024
+
+struct engine_config {
+    char name[ENGINE_NAME_MAX];
+    uint8_t kind; /* enum engine_kind */
+    uint8_t role; /* 0: both */
+    char url_text[ENGINE_URL_MAX];
+    struct engine_url url; /* of url_text */
+    bool dns;              /* each address of its host is an engine */
+    char tls_ca_file[ENGINE_PATH_MAX]; /* "": those of the machine */
+    bool tls_insecure;
+    char api_key_file[ENGINE_PATH_MAX]; /* "": none */
+    char model[ENGINE_MODEL_MAX];       /* "": what it tells */
+    struct engine_names aliases;        /* of the model */
+    struct engine_names adapters;       /* LoRA, asked for as models */
+    char cost_model[ENGINE_PATH_MAX];   /* "": learned */
+    char health_path[ENGINE_PATH_MAX];
+    char tokenize_path[ENGINE_PATH_MAX]; /* "": not asked for */
+    char metrics_path[ENGINE_PATH_MAX];  /* "": not asked for */
+    char models_path[ENGINE_PATH_MAX];
+    uint8_t index;                   /* enum engine_index */
+    char kv_events[ENGINE_PATH_MAX]; /* where it publishes; "": nowhere */
+    char kv_replay[ENGINE_PATH_MAX]; /* where it replays; "": nowhere */
+    char kv_topic[ENGINE_NAME_MAX];
+    bool kv_events_bind;  /* it connects to kv_events */
+    int64_t dp_ranks;     /* 0: not said */
+    int64_t dp_rank;      /* the only one that it is; -1: not said */
+    int64_t block_tokens; /* 0: not said */
+    int64_t kv_blocks;    /* 0: not said */
+};
+
+/* Owned by the configuration that was read; copies of it share the array. */
+struct engine_list {
+    struct engine_config *at; /* (n) */
+    size_t n;
+    bool given; /* there was a list, perhaps an empty one */
+};
+
+/* Reads the member "engines" of a configuration's file into *out, owned by the
+ * caller. Errors go to f and name field and value; then *out is empty. */
+void engine_list_read(struct fields *f, const json_t *value,
+                      struct engine_list *out);
+
+/* Reads one entry. Errors go to f. */
+void engine_config_read(struct fields *f, const struct fields_object *o,
+                        struct engine_config *out);
+
+/* Whether all fields of two entries are equal. */
+bool engine_config_equal(const struct engine_config *a,
+                         const struct engine_config *b);
+
+/* What two entries may not have in common, or must. */
+struct engine_clash {
+    size_t at;       /* who is to blame: the later one of the two */
+    const char *key; /* the field; static */
+    char why[ENGINE_MODEL_MAX + ENGINE_NAME_MAX + 80];
+};
+
+/* Where it connects to with its KV events: *out and *more ports behind it, one
+ * for each further rank. Returns false, *out untouched: nowhere. */
+bool engine_listener(const struct engine_config *e, struct address *out,
+                     unsigned *more);
+
+/* Whether these n entries, borrowed, cannot be served together; then *out says
+ * why not. O(n log n). Without memory it says no. */
+bool engine_configs_clash(const struct engine_config *const *all, size_t n,
+                          struct engine_clash *out);
+
+/* Frees it and makes it empty. */
+void engine_list_free(struct engine_list *list);
+
+/* The array as JSON that engine_list_read() reads back to the same; NULL: out
+ * of memory. */
+json_t *engine_list_json(const struct engine_list *list);
+
+/* Writes what the fields mean as a Markdown section. */
+void engine_list_reference(FILE *out);
+
+/* "openai", "vllm", "sglang"; NULL beyond. */
+const char *engine_kind_name(size_t kind);
+
+#endif

@@ -1,0 +1,39 @@
+/* What the files config*.c share. Nobody else includes this. The table of the
+ * options is in config.c. */
+#ifndef CONDUCTOR_CONFIG_INTERNAL_H
+#define CONDUCTOR_CONFIG_INTERNAL_H
+
+#include "base/options.h"
+#include "conductor/config/config.h"
+
+#define CONFIG_OPTIONS_MAX 64
+
+struct fields;
+struct fields_object;
+struct policy_settings;
+
+/* The table, of the values in *c, into specs, which it borrows. */
+struct option_table config_table(struct config *c,
+                                 struct option_spec specs[CONFIG_OPTIONS_MAX]);
+
+/* Whether the option's value is a string of the JSON, else a number. */
+bool config_is_text(const struct option_spec *o);
+
+/* Whether it is policy_options, an object of the JSON. */
+bool config_is_settings(const struct option_spec *o);
+
+/* What its value must be, in words; static. */
+const char *config_type_name(const struct option_spec *o);
+
+/* The settings that policy_options holds. 0, or a negative errno with a message
+ * in error (size bytes). */
+[[nodiscard]] int config_settings(const char *text,
+                                  struct policy_settings *settings, char *error,
+                                  size_t size);
+
+/* Refuses what is wrong with one entry of "engines", and takes its URL apart.
+ */
+void engine_config_check(struct fields *f, const struct fields_object *o,
+                         struct engine_config *e);
+
+#endif

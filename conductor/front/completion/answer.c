@@ -1,0 +1,250 @@
+/*
+ * One HTTP request of the completion endpoints: a request per prompt, joined
+ * into one answer.
+ *
+ *   waiting --first token, stream--> streaming --last part--> freed
+ *           --last part-------------------------------------> freed
+ *   a request fails, the client goes, or reads too slowly: the other requests
+ * are cancelled, and freed
+ *
+ *   left == number of requests that neither ended nor were cancelled
+ *   nothing is sent before the first token, so that until then an error can
+ *   still be a status
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/front/completion/state.h"
+
+void completion_free(void *arg)
+{
+    struct completion *c = arg;
+
+    for (size_t i = 0; i < c->n; i++) {
+        service_cancel(c->slots[i].request);
+        text_buf_fini(&c->slots[i].text);
+    }
+    keepalive_stop(&c->keepalive);
+    text_buf_fini(&c->out);
+    c->front->in_flight--;
+    free(c);
+}
+
+/* Send what was written; false: the completion was freed. */
+static bool send_out(struct completion *c)
+{
+    if (c->out.error || http_write(c->conn, c->out.data, c->out.len)) {
+        http_abort(c->conn);
+        completion_free(c);
+        return false;
+    }
+    text_buf_clear(&c->out);
+    return true;
+}
+
+/* Send the last of a stream; frees. */
+static void end_stream(struct completion *c)
+{
+    openai_chunk_done(&c->out);
+    if (!send_out(c))
+        return;
+    http_end(c->conn);
+    completion_free(c);
+}
+
+/* Answer with an error, or end the stream with one; frees, which cancels the
+ * other requests. retry_us as in endpoint_reply_error. */
+static void fail(struct completion *c, const struct openai_error *error,
+                 int64_t retry_us)
+{
+    if (!c->streaming) {
+        endpoint_reply_error(c->conn, error, retry_us);
+        completion_free(c);
+        return;
+    }
+    text_buf_clear(&c->out);
+    openai_chunk_error(error, &c->out);
+    end_stream(c);
+}
+
+static void fail_memory(struct completion *c)
+{
+    struct openai_error error;
+
+    endpoint_set_no_memory(&error);
+    fail(c, &error, 0);
+}
+
+/* The slot that names the answer: the first that was given a place. */
+static const struct slot *name_slot(const struct completion *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (c->slots[i].scheduled)
+            return &c->slots[i];
+    return &c->slots[0];
+}
+
+/* What the answer's headers tell, and its id. */
+static void add_headers(struct completion *c)
+{
+    const struct slot *slot = name_slot(c);
+    char ms[32];
+
+    c->head.id = slot->request_id;
+    if (!slot->scheduled)
+        return;
+    snprintf(ms, sizeof(ms), "%.3f",
+             (double)slot->outcome.predicted_ttft_us / 1e3);
+    http_add_header(c->conn, "x-conductor-request-id", slot->request_id);
+    if (slot->outcome.predicted_ttft_us > 0)
+        http_add_header(c->conn, "x-conductor-predicted-ttft-ms", ms);
+    http_add_header(c->conn, "x-conductor-prefill", slot->prefill);
+    if (slot->has_decode)
+        http_add_header(c->conn, "x-conductor-decode", slot->decode);
+}
+
+void completion_begin_stream(void *arg)
+{
+    struct completion *c = arg;
+
+    c->streaming = true;
+    http_add_header(c->conn, "X-Accel-Buffering", "no");
+    http_add_header(c->conn, "Cache-Control", "no-cache");
+    add_headers(c);
+    http_stream(c->conn, 200, "text/event-stream; charset=utf-8");
+}
+
+static void on_scheduled(void *arg, const struct service_decision *decision)
+{
+    struct slot *slot = arg;
+
+    slot->scheduled = true;
+    slot->has_decode = decision->decode;
+    snprintf(slot->request_id, COMPLETION_NAME_BYTES, "%s",
+             decision->request_id);
+    snprintf(slot->prefill, COMPLETION_NAME_BYTES, "%s", decision->prefill);
+    snprintf(slot->decode, COMPLETION_NAME_BYTES, "%s",
+             decision->decode ? decision->decode : "");
+    slot->outcome.predicted_ttft_us = decision->predicted_ttft_us;
+}
+
+static void on_token(void *arg, uint32_t token)
+{
+    struct slot *slot = arg;
+    struct completion *c = slot->completion;
+    size_t index = (size_t)(slot - c->slots), n;
+    char text[4];
+
+    n = openai_token_text(token, text);
+    slot->outcome.output_tokens++;
+    if (!c->stream) {
+        text_buf_add(&slot->text, text, n);
+        return;
+    }
+    keepalive_stop(&c->keepalive);
+    if (!c->streaming)
+        completion_begin_stream(c);
+    if (!slot->begun)
+        openai_chunk_start(&c->head, index, &slot->outcome, &c->out);
+    slot->begun = true;
+    openai_chunk_text(&c->head, index, &slot->outcome, text, n, &c->out);
+    (void)send_out(c);
+}
+
+/* Outcomes in order, with their strings filled in; NULL: no memory. */
+static struct openai_outcome *outcomes(const struct completion *c)
+{
+    struct openai_outcome *all = calloc(c->n, sizeof(*all));
+
+    for (size_t i = 0; all && i < c->n; i++) {
+        const struct slot *slot = &c->slots[i];
+
+        all[i] = slot->outcome;
+        all[i].text = slot->text.data ? slot->text.data : "";
+        all[i].text_bytes = slot->text.len;
+        all[i].request_id = slot->request_id;
+        all[i].prefill = slot->prefill;
+        all[i].decode = slot->has_decode ? slot->decode : NULL;
+    }
+    return all;
+}
+
+/* All requests ended well; frees. */
+static void complete(struct completion *c)
+{
+    struct openai_outcome *all = outcomes(c);
+
+    if (!all) {
+        fail_memory(c);
+        return;
+    }
+    if (!c->stream) {
+        add_headers(c);
+        openai_reply_write(&c->head, all, c->n, &c->out);
+    } else if (c->include_usage) {
+        openai_chunk_usage(&c->head, all, c->n, &c->out);
+    }
+    free(all);
+    if (c->stream) {
+        end_stream(c);
+    } else if (c->out.error) {
+        fail_memory(c);
+    } else {
+        http_reply(c->conn, 200, "application/json", c->out.data, c->out.len);
+        completion_free(c);
+    }
+}
+
+static void on_done(void *arg, const struct service_result *result)
+{
+    struct slot *slot = arg;
+    struct completion *c = slot->completion;
+
+    slot->request = NULL;
+    slot->outcome.local_tokens = result->local_tokens;
+    slot->outcome.fetched_tokens = result->fetched_tokens;
+    slot->outcome.disk_tokens = result->disk_tokens;
+    slot->outcome.computed_tokens = result->computed_tokens;
+    slot->outcome.retries = result->retries;
+    slot->outcome.queue_us = result->queue_us;
+    slot->outcome.prefill_us = result->prefill_us;
+    if (slot->text.error) {
+        fail_memory(c);
+        return;
+    }
+    if (c->stream) {
+        if (!c->streaming)
+            completion_begin_stream(c);
+        openai_chunk_finish(&c->head, (size_t)(slot - c->slots), &slot->outcome,
+                            &c->out);
+        if (!send_out(c))
+            return;
+    }
+    if (--c->left == 0)
+        complete(c);
+}
+
+static void on_failed(void *arg, const struct service_failure *failure)
+{
+    struct slot *slot = arg;
+    struct openai_error error;
+
+    slot->request = NULL;
+    openai_error_set(&error, failure->http_status, failure->code,
+                     failure->http_status == 400
+                         ? openai_prompt_param(slot->completion->head.kind)
+                         : NULL,
+                     "%s", failure->message);
+    if (!slot->completion->streaming && failure->request_id)
+        http_add_header(slot->completion->conn, "x-conductor-request-id",
+                        failure->request_id);
+    fail(slot->completion, &error, failure->retry_after_us);
+}
+
+const struct service_reply_ops completion_ops = {
+    .scheduled = on_scheduled,
+    .token = on_token,
+    .done = on_done,
+    .failed = on_failed,
+};

@@ -1,0 +1,48 @@
+/* What the files of a completion share: completion.c takes requests on,
+ * answer.c gives their answers. */
+#ifndef CONDUCTOR_FRONT_COMPLETION_STATE_H
+#define CONDUCTOR_FRONT_COMPLETION_STATE_H
+
+#include "conductor/front/internal.h"
+#include "conductor/front/keepalive.h"
+#include "conductor/front/openai/reply.h"
+
+#define COMPLETION_NAME_BYTES 64
+
+struct slot {
+    struct completion *completion;
+    struct service_request *request; /* NULL: ended, or not yet submitted */
+    bool scheduled;
+    bool begun; /* its first token came */
+    bool has_decode;
+    char request_id[COMPLETION_NAME_BYTES];
+    char prefill[COMPLETION_NAME_BYTES];
+    char decode[COMPLETION_NAME_BYTES];
+    struct text_buf text;
+    struct openai_outcome outcome;
+};
+
+struct completion {
+    struct front *front;
+    struct http_conn *conn;
+    struct openai_reply_head head;
+    bool stream;
+    bool include_usage;
+    bool streaming;
+    struct keepalive keepalive;
+    struct text_buf out; /* being written */
+    size_t n;
+    size_t left;
+    struct slot slots[]; /* (n) */
+};
+
+/* Cancels its requests that have not ended, and frees it. */
+void completion_free(void *arg);
+
+/* Sends the head of a stream; arg is the completion. */
+void completion_begin_stream(void *arg);
+
+/* What the service calls; arg is the slot. */
+extern const struct service_reply_ops completion_ops;
+
+#endif

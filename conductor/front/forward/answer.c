@@ -1,0 +1,241 @@
+/*
+ * A request that an engine gets as it came, and its answer, which the client
+ * gets as it comes.
+ *
+ *   waiting --answer--> answering --done--> freed
+ *           --failed--> freed       --failed--> broken off, freed
+ *   the client goes: the request is cancelled, freed
+ *   a comment was sent while it waited: the head is out, and what is no stream
+ * of events becomes one event
+ *
+ * What the client does not take is bounded: above PAUSE_BYTES the engine is
+ * held back, until the client has taken all of it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "conductor/front/forward/state.h"
+#include "conductor/front/openai/reply.h"
+
+#define PAUSE_BYTES 262144
+
+void forward_call_free(void *arg)
+{
+    struct forward_call *c = arg;
+
+    service_cancel(c->request);
+    keepalive_stop(&c->keepalive);
+    c->front->in_flight--;
+    free(c->tokenize);
+    free(c->head);
+    free(c);
+}
+
+static void on_taken(void *arg)
+{
+    struct forward_call *c = arg;
+
+    if (c->paused)
+        service_pause(c->request, false);
+    c->paused = false;
+}
+
+static void on_scheduled(void *arg, const struct service_decision *d)
+{
+    struct forward_call *c = arg;
+
+    snprintf(c->request_id, sizeof(c->request_id), "%s", d->request_id);
+    snprintf(c->prefill, sizeof(c->prefill), "%s", d->prefill);
+    snprintf(c->decode, sizeof(c->decode), "%s", d->decode ? d->decode : "");
+    c->predicted_ttft_us = d->predicted_ttft_us;
+}
+
+/* Who answered, and what was promised. */
+static void add_own_headers(struct forward_call *c)
+{
+    char ms[32];
+
+    http_add_header(c->conn, "x-conductor-request-id", c->request_id);
+    if (!*c->prefill)
+        return;
+    if (c->predicted_ttft_us > 0) {
+        snprintf(ms, sizeof(ms), "%.3f", (double)c->predicted_ttft_us / 1e3);
+        http_add_header(c->conn, "x-conductor-predicted-ttft-ms", ms);
+    }
+    http_add_header(c->conn, "x-conductor-prefill", c->prefill);
+    if (*c->decode)
+        http_add_header(c->conn, "x-conductor-decode", c->decode);
+}
+
+/* What only this conductor says, also when the engine is another one. */
+static bool is_own(struct http_slice name)
+{
+    static const char prefix[] = "x-conductor-";
+    size_t n = sizeof(prefix) - 1;
+
+    return name.n >= n && strncasecmp(name.at, prefix, n) == 0;
+}
+
+/* A proxy in front of the conductor must not hold events back. */
+static void add_no_buffering(struct http_conn *conn)
+{
+    http_add_header(conn, "X-Accel-Buffering", "no");
+}
+
+static void add_request_id(struct forward_call *c)
+{
+    const char *id = *c->client_id ? c->client_id : c->request_id;
+
+    if (*id)
+        http_add_header(c->conn, "x-request-id", id);
+}
+
+static bool is_event_stream(const struct http_head *head)
+{
+    static const char events[] = "text/event-stream";
+    const struct http_slice *type = http_find(head, "content-type");
+
+    return type && type->n >= sizeof(events) - 1 &&
+           strncasecmp(type->at, events, sizeof(events) - 1) == 0;
+}
+
+void forward_begin_stream(void *arg)
+{
+    struct forward_call *c = arg;
+
+    http_add_header(c->conn, "Content-Type", "text/event-stream");
+    http_add_header(c->conn, "Cache-Control", "no-cache");
+    if (*c->request_id)
+        add_own_headers(c);
+    add_request_id(c);
+    add_no_buffering(c->conn);
+    http_on_taken(c->conn, on_taken, c);
+    http_begin(c->conn, 200, -1);
+}
+
+static void on_answer(void *arg, const struct http_head *head)
+{
+    struct forward_call *c = arg;
+
+    keepalive_stop(&c->keepalive);
+    c->answering = true;
+    if (c->keepalive.began) {
+        c->as_event = head->status != 200 || !is_event_stream(head);
+        return;
+    }
+    c->left = head->chunked ? -1 : head->content_length;
+    if (head->status == 204 || head->status == 304)
+        c->left = 0;
+    for (size_t i = 0; i < head->n_headers; i++)
+        if (forward_passes(head, head->headers[i].name) &&
+            !is_own(head->headers[i].name))
+            http_pass_header(c->conn, &head->headers[i]);
+    add_own_headers(c);
+    if (!http_find(head, "x-request-id"))
+        add_request_id(c);
+    if (is_event_stream(head))
+        add_no_buffering(c->conn);
+    http_on_taken(c->conn, on_taken, c);
+    http_begin(c->conn, head->status, c->left);
+}
+
+/* The bytes as lines of one event. Returns 0 or a negative error. */
+static int write_lines(struct forward_call *c, const char *bytes, size_t n)
+{
+    struct text_buf out;
+
+    text_buf_init(&out, SIZE_MAX);
+    for (size_t i = 0; i < n; i++) {
+        if (bytes[i] == '\r')
+            continue;
+        if (!c->in_line)
+            text_buf_puts(&out, "data: ");
+        c->in_line = bytes[i] != '\n';
+        text_buf_add(&out, bytes + i, 1);
+    }
+    int rc = out.error ? out.error : http_write(c->conn, out.data, out.len);
+    text_buf_fini(&out);
+    return rc;
+}
+
+static void on_bytes(void *arg, const char *bytes, size_t n)
+{
+    struct forward_call *c = arg;
+
+    if (c->as_event ? write_lines(c, bytes, n)
+                    : http_write(c->conn, bytes, n)) {
+        http_abort(c->conn);
+        forward_call_free(c);
+        return;
+    }
+    if (!c->paused && http_unsent(c->conn) > PAUSE_BYTES) {
+        c->paused = true;
+        service_pause(c->request, true);
+    }
+}
+
+static void end_event(struct forward_call *c)
+{
+    static const char end[] = "\n\ndata: [DONE]\n\n";
+    size_t skip = c->in_line ? 0 : 1; /* the line has ended */
+
+    (void)!http_write(c->conn, end + skip, sizeof(end) - 1 - skip);
+}
+
+/* No answer, in a stream that a comment has begun. */
+static void fail_stream(struct forward_call *c, const struct openai_error *e)
+{
+    struct text_buf out;
+
+    text_buf_init(&out, SIZE_MAX);
+    openai_chunk_error(e, &out);
+    openai_chunk_done(&out);
+    if (!out.error)
+        (void)!http_write(c->conn, out.data, out.len);
+    text_buf_fini(&out);
+    http_end(c->conn);
+}
+
+static void on_done(void *arg, const struct service_result *result)
+{
+    struct forward_call *c = arg;
+
+    (void)result;
+    c->request = NULL;
+    if (c->as_event)
+        end_event(c);
+    http_end(c->conn);
+    forward_call_free(c);
+}
+
+static void on_failed(void *arg, const struct service_failure *failure)
+{
+    struct forward_call *c = arg;
+    struct openai_error error;
+
+    c->request = NULL;
+    if (c->answering) {
+        http_break(c->conn);
+    } else {
+        openai_error_set(&error, failure->http_status, failure->code, NULL,
+                         "%s", failure->message);
+        if (c->keepalive.began) {
+            fail_stream(c, &error);
+            forward_call_free(c);
+            return;
+        }
+        http_add_header(c->conn, "x-conductor-request-id", failure->request_id);
+        endpoint_reply_error(c->conn, &error, failure->retry_after_us);
+    }
+    forward_call_free(c);
+}
+
+const struct service_reply_ops forward_reply_ops = {
+    .scheduled = on_scheduled,
+    .answer = on_answer,
+    .bytes = on_bytes,
+    .done = on_done,
+    .failed = on_failed,
+};

@@ -1,0 +1,321 @@
+/* Requests that an engine gets as they came: reading them, and handing them
+ * over. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/front/forward/state.h"
+#include "conductor/front/openai/form.h"
+#include "conductor/front/openai/forward/path.h"
+
+/* Where no limit is said, an answer is taken to be as long as this. */
+#define USUAL_MAX_TOKENS 256
+
+/* A request whose body was read. */
+struct reading {
+    struct forward_body body;
+    struct forward_rules rules;
+    char text[ENDPOINT_RULES_BYTES]; /* of the rules */
+    bool looks;                      /* it asks no model for anything */
+};
+
+/* What the engine gets: the client's bytes, which are kept until the answer is
+ * whole, or others in their place. Returns 0 or -ENOMEM. */
+static int keep_body(const struct front_call *call, const struct reading *r,
+                     struct service_forward *f)
+{
+    struct text_buf bytes;
+
+    f->body = call->body;
+    f->n = call->n;
+    if (!forward_body_changes(&r->body, &r->rules)) {
+        http_keep_body(call->conn);
+        return 0;
+    }
+    text_buf_init(&bytes, SIZE_MAX);
+    forward_body_write(&r->body, call->body, call->n, &r->rules, &bytes);
+    if (bytes.error) {
+        text_buf_fini(&bytes);
+        return -ENOMEM;
+    }
+    f->body = bytes.data;
+    f->n = bytes.len;
+    http_replace_body(call->conn, &bytes);
+    return 0;
+}
+
+/* The LoRA adapter that the body asks for; NULL: none. */
+static const char *adapter_of(const struct service *service,
+                              const struct forward_body *body)
+{
+    const struct service_model_info *info = service_model(service);
+
+    if (*body->adapter)
+        return body->adapter;
+    for (size_t i = 0; i < info->n_names; i++)
+        if (info->names[i].adapter &&
+            strcmp(info->names[i].name, body->model) == 0)
+            return info->names[i].name;
+    return NULL;
+}
+
+/* Hands the request over. Returns 0, or -EAGAIN or -ENOMEM. The body that came
+ * may be gone then. */
+static int submit(struct forward_call *c, const struct front_call *call,
+                  struct service *service, const struct reading *r,
+                  struct service_request_params *params)
+{
+    const struct forward_body *body = &r->body;
+    const struct http_slice *id;
+    struct service_forward f = {
+        .stream = body->stream,
+        .looks = r->looks,
+        .ids = body->ids,
+        .prompt = body->kind,
+    };
+
+    c->head = forward_copy_head(call->head, &f);
+    if (!c->head)
+        return -ENOMEM;
+    f.tokenize = c->tokenize = forward_tokenize_body(body, &f.n_tokenize);
+    f.cache_salt = body->cache_salt;
+    id = http_find(call->head, "x-request-id");
+    if (id)
+        snprintf(c->client_id, sizeof(c->client_id), "%.*s", (int)id->n,
+                 id->at);
+    f.client_id = c->client_id;
+    params->tokens = body->words;
+    params->n_tokens = body->n_words;
+    params->max_tokens = body->max_tokens ? body->max_tokens
+                         : r->looks       ? 1
+                                          : USUAL_MAX_TOKENS;
+    params->salt = body->salt;
+    params->adapter = adapter_of(service, body);
+    endpoint_session(call->head, params);
+    params->forward = &f;
+    if (keep_body(call, r, &f))
+        return -ENOMEM;
+    c->request = service_submit(service, params, &forward_reply_ops, c);
+    if (!c->request)
+        return errno == EAGAIN ? -EAGAIN : -ENOMEM;
+    return 0;
+}
+
+/* Takes the request on, or says why not. */
+static int take_on(const struct front_call *call, struct service *service,
+                   const struct reading *r, struct openai_error *error)
+{
+    struct service_request_params params = {.arrived_us =
+                                                http_arrived_us(call->conn)};
+    struct forward_call *c;
+    int rc = endpoint_slo_header(call->head, "x-slo-ttft-ms",
+                                 &params.slo_ttft_us, error);
+
+    if (rc == 0)
+        rc = endpoint_slo_header(call->head, "x-slo-tpot-ms",
+                                 &params.slo_tbt_us, error);
+    if (rc == 0)
+        rc = endpoint_tenant(call, &params, error);
+    if (rc)
+        return rc;
+    params.priority = endpoint_priority(&r->rules, r->body.priority);
+    c = calloc(1, sizeof(*c));
+    if (!c)
+        return -ENOMEM;
+    c->front = call->front;
+    c->conn = call->conn;
+    c->front->in_flight++;
+    rc = submit(c, call, service, r, &params);
+    if (rc) {
+        forward_call_free(c);
+        if (rc == -EAGAIN)
+            openai_error_set(error, 429, "too_many_requests", NULL,
+                             "too many requests are in flight");
+        return rc;
+    }
+    if (r->body.stream && r->body.kind)
+        keepalive_start(&c->keepalive, c->front, c->conn, forward_begin_stream,
+                        c);
+    http_on_gone(call->conn, forward_call_free, c);
+    return 0;
+}
+
+/* 400, 404 or 415: no model is named where several could be meant, or an
+ * unknown one, or in a body that is not read. */
+static void set_no_model(const struct front_call *call,
+                         const struct forward_body *body,
+                         struct openai_error *error)
+{
+    struct http_slice type = endpoint_type(call->head);
+    char models[300];
+
+    front_models(call->front->models, models, sizeof(models));
+    if (!*body->model && call->n == 0)
+        openai_error_set(error, 400, "missing_parameter", "x-conductor-model",
+                         "header x-conductor-model: missing: nothing else "
+                         "names a model here, and this server has %s",
+                         models);
+    else if (*body->model)
+        openai_error_set(
+            error, 404, "model_not_found", "model",
+            "model: \"%.100s\": does not exist; this server has %s",
+            body->model, models);
+    else if (form_type_of(type.at, type.n) == FORM_OTHER)
+        endpoint_set_type(call->head,
+                          "application/json or multipart/form-data, which name "
+                          "a model, or the header x-conductor-model must: this "
+                          "server has more than one",
+                          error);
+    else
+        openai_error_set(error, 400, "missing_parameter", "model",
+                         "model: missing: this server has %s", models);
+}
+
+/* The model's service; without a name that of the only model. */
+static struct service *find(const struct front *front,
+                            const struct forward_body *body)
+{
+    struct service *only = models_first(front->models);
+
+    if (*body->model)
+        return models_find(front->models, body->model, strlen(body->model));
+    return only && service_next(only) ? NULL : only;
+}
+
+/* Whether the native model answers: the request is for it, or has a fault that
+ * it tells better, as its paths have prompts. */
+static bool is_native(const struct front *front, const struct service *service,
+                      bool has_prompt, int rc, const struct openai_error *error)
+{
+    if (!front->native)
+        return false;
+    return rc == -EINVAL ? has_prompt && strcmp(error->param, "model") != 0
+                         : service == front->native;
+}
+
+/* Reads the body by its type. What is neither JSON nor a form is not looked at.
+ * Prompts are JSON, and objects must say that they are: what is set in them, or
+ * taken out, would pass otherwise. */
+static int read_body(const struct front_call *call,
+                     const struct forward_kind *kind, struct reading *r,
+                     struct openai_error *error)
+{
+    struct http_slice type = endpoint_type(call->head);
+    enum form_type form = form_type_of(type.at, type.n);
+    int rc;
+
+    if (call->n == 0 && !kind)
+        return 0;
+    if (form != FORM_JSON && (kind || form_hides_object(call->body, call->n))) {
+        endpoint_set_type(call->head, "application/json, or left out", error);
+        return -EINVAL;
+    }
+    if (form == FORM_OTHER)
+        return 0;
+    if (form == FORM_MULTIPART)
+        return form_read(type.at, type.n, call->body, call->n, &r->body, error);
+    rc = endpoint_rules(call, r->text, &r->rules, error);
+    return rc ? rc
+              : forward_body_read(kind, call->body, call->n, &r->rules,
+                                  &r->body, error);
+}
+
+/* The body, and the model that the request names. */
+static int read_all(const struct front_call *call,
+                    const struct forward_kind *kind, struct reading *r,
+                    struct openai_error *error)
+{
+    struct http_slice method = call->head->method;
+    int rc = read_body(call, kind, r, error);
+
+    r->looks = !kind && forward_path_looks(method.at, method.n, call->n);
+    if (rc == 0 && !*r->body.model)
+        rc = endpoint_model(call->head, r->body.model, error);
+    return rc;
+}
+
+/* Why no engine gets such a request. */
+static void set_not_for_engines(const struct front_call *call,
+                                enum forward_path why,
+                                struct openai_error *error)
+{
+    struct http_slice path = call->head->path, method = call->head->method;
+    int n = path.n < 100 ? (int)path.n : 100;
+
+    if (why == FORWARD_PATH_CLOSED)
+        openai_error_set(error, 403, "path_not_allowed", "path",
+                         "path: \"%.*s\": changes or shows a single engine: "
+                         "send it to the engine itself",
+                         n, path.at);
+    else if (why == FORWARD_PATH_ODD)
+        openai_error_set(
+            error, 400, "invalid_value", "path",
+            "path: \"%.*s\": must have no \"//\", \".\" or \"..\", "
+            "and no byte that is escaped twice",
+            n, path.at);
+    else if (why == FORWARD_PATH_METHOD)
+        openai_error_set(error, 405, "method_not_allowed", NULL,
+                         "method: \"%.*s\": must be one of %s for \"%.*s\"",
+                         method.n < 20 ? (int)method.n : 20, method.at,
+                         forward_path_methods(path.at, path.n), n, path.at);
+    else
+        openai_error_set(error, 404, "unknown_path", NULL,
+                         "path: \"%.*s\": there is nothing, and it is none "
+                         "that goes on to engines: most are below /v1/",
+                         n, path.at);
+}
+
+/* Whether engines may get it; else it is answered. */
+static bool may_pass(const struct front_call *call)
+{
+    struct http_slice path = call->head->path, method = call->head->method;
+    enum forward_path why =
+        forward_path_of(method.at, method.n, path.at, path.n);
+    struct openai_error error;
+
+    if (why == FORWARD_PATH_OPEN)
+        return true;
+    set_not_for_engines(call, why, &error);
+    if (why == FORWARD_PATH_METHOD)
+        http_add_header(call->conn, "Allow",
+                        forward_path_methods(path.at, path.n));
+    http_reply_error(call->conn, &error);
+    return false;
+}
+
+bool forward_serve(const struct front_call *call)
+{
+    struct http_slice path = call->head->path;
+    const struct forward_kind *kind = forward_kind_of(path.at, path.n);
+    struct reading r = {0};
+    struct forward_body *body = &r.body;
+    struct openai_error error;
+
+    if (!may_pass(call))
+        return true;
+    int rc = read_all(call, kind, &r, &error);
+    struct service *service = rc ? NULL : find(call->front, body);
+
+    if (is_native(call->front, service, kind, rc, &error)) {
+        forward_body_fini(body);
+        return false;
+    }
+    if (rc == 0 && !service) {
+        set_no_model(call, body, &error);
+        rc = -ENOENT;
+    }
+    if (rc == 0 && call->front->draining) {
+        openai_error_set(&error, 503, "shutting_down", NULL,
+                         "the server is shutting down");
+        rc = -EAGAIN;
+    }
+    if (rc == 0)
+        rc = take_on(call, service, &r, &error);
+    forward_body_fini(body);
+    if (rc == -ENOMEM)
+        endpoint_set_no_memory(&error);
+    if (rc)
+        endpoint_reply_error(call->conn, &error, 0);
+    return true;
+}

@@ -1,0 +1,395 @@
+/* One walk over the top level of a body. */
+#include "conductor/front/openai/forward/forward.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/core/index/block_key.h"
+#include "conductor/front/json/ids.h"
+#include "conductor/front/json/text.h"
+#include "conductor/front/json/walk.h"
+
+#define MAX_DEPTH 256
+#define MAX_MEMBERS 1024
+#define WORD_BYTES sizeof(uint32_t)
+#define FNV_BEGIN 0xcbf29ce484222325u
+
+struct reader {
+    struct json_walk walk; /* first, so that the walk's pointer is ours */
+    struct forward_body *out;
+    const struct forward_rules *rules;
+    const char *before; /* where the value before ends */
+    struct forward_slice prompt;
+    uint64_t salt; /* so far */
+    /* Values, as they stand: cache_salt, and what SGLang joins it with. */
+    struct forward_slice salts[2], adapter;
+};
+
+static const char cache_salt_name[] = "cache_salt";
+
+/* FNV-1a: what goes in here is short, and nobody gains by a collision but a
+ * worse guess of where his own blocks are. */
+static uint64_t fnv(uint64_t h, const char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (unsigned char)bytes[i]) * 0x100000001b3u;
+    return h;
+}
+
+static void add_salt(struct reader *r, const char *key, struct forward_slice v)
+{
+    r->salt = fnv(fnv(r->salt, key, strlen(key)), v.at, v.n);
+}
+
+/* Whether a member is taken out. */
+static bool is_cut(const struct reader *r, const char *key)
+{
+    return strcmp(key, "kv_transfer_params") == 0 ||
+           (r->rules->cache_salt && strcmp(key, cache_salt_name) == 0) ||
+           (r->rules->priority && strcmp(key, "priority") == 0);
+}
+
+/* A member's name was read. One that is cut out behind others takes the comma
+ * in front of it along, else that behind it: the cut before ends here, then. */
+static void begin_member(struct reader *r)
+{
+    struct forward_body *out = r->out;
+
+    if (out->n_cuts && !out->keeps) {
+        struct forward_slice *cut = &out->cuts[out->n_cuts - 1];
+
+        cut->n = (size_t)(r->walk.name - cut->at);
+    }
+}
+
+/* Notes that the member whose value ends at p is cut out, or stays. */
+static int end_member(struct reader *r, bool cut)
+{
+    struct forward_body *out = r->out;
+    const char *from = out->keeps ? r->before : r->walk.name, *to = r->walk.p;
+
+    r->before = to;
+    out->keeps = out->keeps || !cut;
+    if (!cut)
+        return 0;
+    if (out->n_cuts) {
+        struct forward_slice *last = &out->cuts[out->n_cuts - 1];
+
+        if (last->at + last->n == from) {
+            last->n = (size_t)(to - last->at);
+            return 0;
+        }
+    }
+    if (out->n_cuts == FORWARD_CUTS)
+        return json_walk_fail(&r->walk,
+                              "kv_transfer_params, cache_salt and priority "
+                              "come more than %d times",
+                              FORWARD_CUTS);
+    out->cuts[out->n_cuts++] =
+        (struct forward_slice){from, (size_t)(to - from)};
+    return 0;
+}
+
+/* Of a short text as it stands there, at most: each byte as \u002f, quotes. */
+#define ESCAPED_BYTES (6 * FORWARD_MODEL_BYTES)
+
+/* A short text without NUL characters, into text. Returns whether it is one. */
+static bool read_text(struct forward_slice v, char text[FORWARD_MODEL_BYTES])
+{
+    char whole[ESCAPED_BYTES + JSON_TEXT_SLACK_BYTES];
+    const char *at = v.at + 1, *why;
+    size_t n = 0;
+
+    if (v.n < 2 || *v.at != '"' || v.n > ESCAPED_BYTES ||
+        json_text_read(&at, v.at + v.n, whole, &n, &why) ||
+        n >= FORWARD_MODEL_BYTES || memchr(whole, '\0', n))
+        return false;
+    memcpy(text, whole, n);
+    text[n] = '\0';
+    return true;
+}
+
+static bool is(struct forward_slice v, const char *text)
+{
+    return v.n == strlen(text) && memcmp(v.at, text, v.n) == 0;
+}
+
+static int read_model(struct reader *r, struct forward_slice v)
+{
+    *r->out->model = '\0';
+    if (is(v, "null") || read_text(v, r->out->model))
+        return 0;
+    r->walk.param = "model";
+    r->walk.p = v.at;
+    return json_walk_fail(
+        &r->walk, "model: %.*s: must be a text of at most %d bytes",
+        json_walk_shown(&r->walk), v.at, FORWARD_MODEL_BYTES - 1);
+}
+
+/* A whole number as it stands there; 0 for all else. */
+static uint32_t number_of(struct forward_slice v)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < v.n; i++) {
+        if (v.at[i] < '0' || v.at[i] > '9' || n > UINT32_MAX)
+            return 0;
+        n = n * 10 + (uint64_t)(v.at[i] - '0');
+    }
+    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+/* A whole number of about 32 bits as it stands there, cut to what fits; 0 for
+ * all else. */
+static int32_t priority_of(struct forward_slice v)
+{
+    bool below = v.n > 1 && *v.at == '-';
+    uint32_t n =
+        number_of((struct forward_slice){v.at + below, v.n - (size_t)below});
+    int32_t most = n < INT32_MAX ? (int32_t)n : INT32_MAX;
+
+    return below ? -most : most;
+}
+
+static bool is_one_of(const char *key, const char *const *names)
+{
+    for (; *names; names++)
+        if (strcmp(key, *names) == 0)
+            return true;
+    return false;
+}
+
+/* The ids of a prompt that is one array of them, or an array that holds one
+ * such array: of several, the first. Leaves p behind what was read, or where it
+ * was. 1: it was; 0: it is something else; -ENOMEM. */
+static int read_ids(struct reader *r)
+{
+    const char *at = r->walk.p + 1, *end = r->walk.end, *why;
+    struct forward_body *out = r->out;
+
+    while (at < end && strchr(" \t\r\n", *at))
+        at++;
+    bool nested = at < end && *at == '[';
+    at += nested;
+    while (at < end && strchr(" \t\r\n", *at))
+        at++;
+    if (at == end || *at < '0' || *at > '9')
+        return 0;
+    out->words = malloc(((size_t)(end - at) / 2 + 2) * sizeof(*out->words));
+    if (!out->words)
+        return -ENOMEM;
+    if (json_ids_read(&at, end, out->words, &out->n_words, &why)) {
+        free(out->words);
+        out->words = NULL;
+        out->n_words = 0;
+        return 0;
+    }
+    out->ids = true;
+    if (!nested) /* else the walk goes over all of them */
+        r->walk.p = at;
+    return 1;
+}
+
+/* The members that bound an answer's length. */
+static const char *const limits[] = {"max_tokens", "max_completion_tokens",
+                                     "max_output_tokens", "max_new_tokens",
+                                     NULL};
+
+/* The bytes from at to end without white space behind them. */
+static size_t trimmed(const char *at, const char *end)
+{
+    while (end > at && strchr(" \t\r\n", end[-1]))
+        end--;
+    return (size_t)(end - at);
+}
+
+/* The text of a value, or the bytes of one that is no text, into out, which has
+ * room for these and more. Returns how many bytes. */
+static size_t unescape(struct forward_slice v, char *out)
+{
+    const char *at = v.at + 1, *why;
+    size_t n;
+
+    if (is(v, "null"))
+        return 0;
+    if (v.n && *v.at == '"' &&
+        json_text_read(&at, v.at + v.n, out, &n, &why) == 0)
+        return n;
+    if (v.n)
+        memcpy(out, v.at, v.n);
+    return v.n;
+}
+
+/* The name of a text and what two values say, one behind the other, as the
+ * engine's events have it. Returns 0 or -ENOMEM. */
+static int read_name(const char *set, struct forward_slice a,
+                     struct forward_slice b, char name[BLOCK_KEY_NAME_BYTES])
+{
+    size_t n = strlen(set);
+    char *text;
+
+    *name = '\0';
+    if (n + a.n + b.n == 0)
+        return 0;
+    text = malloc(n + a.n + b.n + JSON_TEXT_SLACK_BYTES);
+    if (!text)
+        return -ENOMEM;
+    memcpy(text, set, n);
+    n += unescape(a, text + n);
+    n += unescape(b, text + n);
+    block_key_name(text, n, name);
+    free(text);
+    return 0;
+}
+
+static void take_value(struct reader *r, const char *key,
+                       struct forward_slice v, bool prompt)
+{
+    static const char *const salts[] = {
+        "cache_salt",   "tools",  "chat_template", "chat_template_kwargs",
+        "instructions", "system", "extra_key",     NULL};
+    int member = forward_member(r->out->kind, key);
+
+    if (member >= 0)
+        r->out->members[member] = v;
+    if (prompt)
+        r->prompt = v;
+    else if (strcmp(key, "stream") == 0)
+        r->out->stream = is(v, "true");
+    else if (is_one_of(key, limits))
+        r->out->max_tokens = number_of(v);
+    else if (strcmp(key, "priority") == 0)
+        r->out->priority = priority_of(v);
+    else if (is_one_of(key, salts) && !is(v, "null"))
+        add_salt(r, key, v);
+    if (strcmp(key, cache_salt_name) == 0)
+        r->salts[0] = v;
+    else if (strcmp(key, "extra_key") == 0)
+        r->salts[1] = v;
+    else if (strcmp(key, "lora_path") == 0)
+        r->adapter = v;
+}
+
+/* SGLang's /generate and vLLM's put the limit in here. */
+static int read_sampling(struct json_walk *w, const char *key)
+{
+    struct reader *r = (struct reader *)(void *)w;
+    struct forward_slice v = {.at = w->p};
+    int rc = json_walk_skip(w);
+
+    v.n = trimmed(v.at, w->p);
+    if (rc == 0 && is_one_of(key, limits))
+        r->out->max_tokens = number_of(v);
+    return rc;
+}
+
+static int read_value(struct json_walk *w, const char *key)
+{
+    struct reader *r = (struct reader *)(void *)w;
+    struct forward_slice v = {.at = w->p};
+    bool prompt = r->out->kind && r->prompt.n == 0 && !r->out->ids &&
+                  is_one_of(key, r->out->kind->prompts);
+    int rc = prompt && w->p < w->end && *w->p == '[' ? read_ids(r) : 0;
+
+    if (rc < 0 || (rc > 0 && w->p > v.at))
+        return rc < 0 ? rc : 0;
+    if (strcmp(key, "sampling_params") == 0 && json_walk_peek(w) == '{')
+        return json_walk_object(w, read_sampling);
+    rc = json_walk_skip(w);
+    if (rc)
+        return rc;
+    v.n = trimmed(v.at, w->p);
+    take_value(r, key, v, prompt);
+    return strcmp(key, "model") == 0 ? read_model(r, v) : 0;
+}
+
+static int read_member(struct json_walk *w, const char *key)
+{
+    struct reader *r = (struct reader *)(void *)w;
+    bool cut = is_cut(r, key);
+
+    begin_member(r);
+    int rc = cut ? json_walk_skip(w) : read_value(w, key);
+    return rc ? rc : end_member(r, cut);
+}
+
+/* What is no array of ids is known by its bytes. */
+static int take_bytes(struct forward_body *out, struct forward_slice v)
+{
+    if (v.n == 0 || out->ids)
+        return 0;
+    out->words = malloc(v.n + WORD_BYTES);
+    if (!out->words)
+        return -ENOMEM;
+    out->n_words = v.n / WORD_BYTES;
+    memcpy(out->words, v.at, out->n_words * WORD_BYTES);
+    return 0;
+}
+
+/* What blocks of token ids depend on besides. Returns 0 or -ENOMEM. */
+static int read_names(struct reader *r)
+{
+    struct forward_body *out = r->out;
+    const char *set = r->rules->cache_salt ? r->rules->cache_salt : "";
+    int rc = read_name(set, r->salts[0], r->salts[1], out->cache_salt);
+
+    return rc ? rc
+              : read_name("", r->adapter, (struct forward_slice){"", 0},
+                          out->adapter);
+}
+
+int forward_body_read(const struct forward_kind *kind, const char *body,
+                      size_t n, const struct forward_rules *rules,
+                      struct forward_body *out, struct openai_error *error)
+{
+    struct reader r = {
+        .walk = {.p = body,
+                 .body = body,
+                 .end = body + n,
+                 .max_depth = MAX_DEPTH,
+                 .max_members = MAX_MEMBERS},
+        .out = out,
+        .rules = rules,
+        .salt = FNV_BEGIN,
+        .salts = {{"", 0}, {"", 0}},
+        .adapter = {"", 0},
+    };
+    int rc;
+
+    *out = (struct forward_body){.kind = kind};
+    if (json_walk_peek(&r.walk) != '{')
+        rc = json_walk_fail_syntax(&r.walk, "an object");
+    else
+        rc = json_walk_object(&r.walk, read_member);
+    if (rc == 0)
+        rc = take_bytes(out, r.prompt);
+    if (rc == 0 && rules->cache_salt)
+        add_salt(&r, cache_salt_name,
+                 (struct forward_slice){rules->cache_salt,
+                                        strlen(rules->cache_salt)});
+    if (rc == 0)
+        rc = read_names(&r);
+    /* Ids and bytes may be the same words. */
+    if (rc == 0 && !out->ids)
+        add_salt(&r, "text", (struct forward_slice){"", 0});
+    if (rc == 0 && out->ids)
+        memcpy(out->salt, out->cache_salt, sizeof(out->salt));
+    if (rc == 0 && !out->ids)
+        snprintf(out->salt, sizeof(out->salt), "%016llx",
+                 (unsigned long long)r.salt);
+    if (rc == -EINVAL)
+        openai_error_set(error, 400,
+                         r.walk.error_param ? "invalid_value" : "invalid_json",
+                         r.walk.error_param, "%s", r.walk.error);
+    if (rc)
+        forward_body_fini(out);
+    return rc;
+}
+
+void forward_body_fini(struct forward_body *body)
+{
+    free(body->words);
+    *body = (struct forward_body){0};
+}

@@ -1,0 +1,160 @@
+/* Which of a client's requests an engine may get. */
+#include "conductor/front/openai/forward/path.h"
+
+#include <string.h>
+#include <strings.h>
+
+#define OPEN_PREFIX "/v1/"
+/* Longer than any path below. */
+#define FLAT_BYTES 64
+
+/* Below /v1/, of vLLM and SGLang: adapters, and what its ranks do. */
+static const char *const closed[] = {
+    "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/v1/loads", NULL};
+
+/* Beside /v1/: those of vLLM, SGLang, llama.cpp's server and others that answer
+ * a prompt, rate texts or cut them into tokens. */
+static const char *const beside[] = {"/apply-template",
+                                     "/chat/completions",
+                                     "/classify",
+                                     "/cohere/v2/chat",
+                                     "/completion",
+                                     "/completions",
+                                     "/detokenize",
+                                     "/embed",
+                                     "/embedding",
+                                     "/embeddings",
+                                     "/encode",
+                                     "/generate",
+                                     "/generate_stream",
+                                     "/generative_scoring",
+                                     "/inference/v1/generate",
+                                     "/infill",
+                                     "/invocations",
+                                     "/parse_function_call",
+                                     "/pooling",
+                                     "/rerank",
+                                     "/reranking",
+                                     "/responses",
+                                     "/score",
+                                     "/separate_reasoning",
+                                     "/tokenize",
+                                     "/v2/embed",
+                                     "/v2/rerank",
+                                     NULL};
+
+static const char *const methods[] = {"GET",   "HEAD",   "POST",    "PUT",
+                                      "PATCH", "DELETE", "OPTIONS", NULL};
+
+/* A path that is read: decoded, and its beginning kept. */
+struct flat {
+    char text[FLAT_BYTES]; /* (n), without a '/' at its end */
+    size_t n;              /* at most FLAT_BYTES: there was more */
+    size_t segment;        /* bytes of the segment so far */
+    bool dots;             /* they are dots, or behind ";" */
+    bool odd;
+};
+
+static int hex_of(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The byte that at[0 .. n) begins with, decoded; *used: its bytes there. */
+static int decode(const char *at, size_t n, size_t *used)
+{
+    int high = n > 2 && *at == '%' ? hex_of(at[1]) : -1;
+    int low = high >= 0 ? hex_of(at[2]) : -1;
+
+    *used = low >= 0 ? 3 : 1;
+    return low >= 0 ? high * 16 + low : (unsigned char)*at;
+}
+
+/* A segment ends: none may be empty, "." or "..", whatever ";" adds. */
+static void end_segment(struct flat *f)
+{
+    f->odd |= f->segment == 0 || (f->dots && f->segment <= 2);
+    f->segment = 0;
+    f->dots = true;
+}
+
+static void put(struct flat *f, int c)
+{
+    if (f->n < FLAT_BYTES)
+        f->text[f->n] = (char)c;
+    f->n += f->n < FLAT_BYTES;
+}
+
+static void take(struct flat *f, int c)
+{
+    f->odd |= c < ' ' || c == 0x7f || c == '\\' || c == '%';
+    if (c == '/') {
+        end_segment(f);
+        put(f, c);
+        return;
+    }
+    if (c == ';' && f->dots && f->segment <= 2)
+        f->odd = true;
+    f->dots = f->dots && c == '.';
+    f->segment++;
+    put(f, c);
+}
+
+/* Reads a path that begins with '/'. One '/' may stand at its end. */
+static void flatten(struct flat *f, const char *path, size_t n)
+{
+    size_t used;
+
+    *f = (struct flat){.dots = true};
+    put(f, '/');
+    for (size_t i = 1; i < n; i += used)
+        take(f, decode(path + i, n - i, &used));
+    if (f->segment)
+        end_segment(f);
+    else if (f->n > 1 && f->n < FLAT_BYTES)
+        f->n--;
+}
+
+static bool is_one(const char *const *all, const char *at, size_t n, bool fold)
+{
+    for (; *all; all++)
+        if (strlen(*all) == n &&
+            (fold ? strncasecmp(*all, at, n) == 0 : memcmp(*all, at, n) == 0))
+            return true;
+    return false;
+}
+
+enum forward_path forward_path_of(const char *method, size_t n_method,
+                                  const char *path, size_t n)
+{
+    bool post = n_method == 4 && memcmp(method, "POST", 4) == 0;
+    size_t n_open = sizeof(OPEN_PREFIX) - 1;
+    struct flat flat;
+
+    if (is_one(beside, path, n, false))
+        return post ? FORWARD_PATH_OPEN : FORWARD_PATH_METHOD;
+    if (n <= n_open || memcmp(path, OPEN_PREFIX, n_open) != 0)
+        return FORWARD_PATH_OTHER;
+    flatten(&flat, path, n);
+    if (flat.odd)
+        return FORWARD_PATH_ODD;
+    if (is_one(closed, flat.text, flat.n, true))
+        return FORWARD_PATH_CLOSED;
+    return is_one(methods, method, n_method, false) ? FORWARD_PATH_OPEN
+                                                    : FORWARD_PATH_METHOD;
+}
+
+const char *forward_path_methods(const char *path, size_t n)
+{
+    return is_one(beside, path, n, false)
+               ? "POST"
+               : "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+}
+
+bool forward_path_looks(const char *method, size_t n_method, size_t n_body)
+{
+    return n_body == 0 || n_method != 4 || memcmp(method, "POST", 4) != 0;
+}

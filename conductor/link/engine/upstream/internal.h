@@ -1,0 +1,69 @@
+/* What the files upstream*.c share. Nobody else includes this. */
+#ifndef CONDUCTOR_LINK_ENGINE_UPSTREAM_INTERNAL_H
+#define CONDUCTOR_LINK_ENGINE_UPSTREAM_INTERNAL_H
+
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <sys/queue.h>
+
+#include "conductor/link/engine/upstream/upstream.h"
+
+enum exchange_part {
+    PART_HEAD,
+    PART_SIZED, /* so many bytes as Content-Length says */
+    PART_CHUNKED,
+    PART_TO_END, /* until the engine closes */
+    PART_DONE,
+};
+
+struct exchange {
+    TAILQ_ENTRY(exchange) entry;
+    struct upstream *upstream;
+    struct bufferevent *bev;
+    struct upstream_request request;
+    const struct upstream_ops *ops; /* NULL: cancelled inside a callback, or a
+                                       kept connection */
+    void *arg;
+    enum exchange_part part;
+    bool open;     /* the connection is, TLS and all */
+    bool reused;   /* the connection had an exchange before */
+    bool any;      /* bytes of an answer have come */
+    bool keep;     /* the answer leaves the connection open */
+    bool in_call;  /* a callback runs: it is freed behind it */
+    uint64_t left; /* PART_SIZED */
+    struct http_chunked chunked;
+};
+
+TAILQ_HEAD(exchange_list, exchange);
+
+struct upstream {
+    struct event_base *base;
+    struct evdns_base *dns;
+    struct engine_url url;
+    struct tls *tls; /* NULL: http */
+    struct upstream_options options;
+    struct exchange_list busy, idle; /* idle: the last used first */
+    size_t n_busy, n_idle;
+};
+
+/* Of the callbacks of a connection; arg is the exchange. */
+void upstream_on_read(struct bufferevent *bev, void *arg);
+
+/* Opens a connection for an exchange that is in the busy list, and writes its
+ * request. Returns 0 or -ENOMEM. */
+[[nodiscard]] int upstream_open(struct exchange *x);
+
+/* Writes the request; the body is only referenced. Returns 0 or -ENOMEM. */
+[[nodiscard]] int upstream_write(struct exchange *x);
+
+/* The exchange is over, well or not: its callback is called, and the connection
+ * kept or closed. */
+void upstream_end(struct exchange *x);
+void upstream_fail(struct exchange *x, enum upstream_fault fault,
+                   const char *why);
+
+/* Close a connection: with an exchange, without a callback; a kept one. */
+void upstream_drop(struct exchange *x);
+void upstream_drop_kept(struct exchange *x);
+
+#endif

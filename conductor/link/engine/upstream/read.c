@@ -1,0 +1,146 @@
+/* The answer of an exchange: its head, and its body without the framing. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/socket.h"
+#include "conductor/link/engine/upstream/internal.h"
+
+/* Whether the callee cancelled it meanwhile; then it is gone. */
+static bool was_cancelled(struct exchange *x)
+{
+    x->in_call = false;
+    if (x->ops)
+        return false;
+    upstream_drop(x);
+    return true;
+}
+
+/* Hands n bytes over; false: the exchange is gone. */
+static bool hand_over(struct exchange *x, const char *bytes, size_t n)
+{
+    if (n == 0)
+        return true;
+    x->in_call = true;
+    x->ops->bytes(x->arg, bytes, n);
+    return !was_cancelled(x);
+}
+
+/* How the body ends (RFC 9112, 6.3). */
+static void frame_body(struct exchange *x, const struct http_head *head)
+{
+    x->keep = head->keep_alive;
+    x->chunked = (struct http_chunked){0};
+    x->left = 0;
+    if (head->status == 204 || head->status == 304 ||
+        strcmp(x->request.method, "HEAD") == 0) {
+        x->part = PART_DONE;
+    } else if (head->chunked) {
+        x->part = PART_CHUNKED;
+    } else if (head->content_length >= 0) {
+        x->left = (uint64_t)head->content_length;
+        x->part = x->left ? PART_SIZED : PART_DONE;
+    } else {
+        x->part = PART_TO_END;
+        x->keep = false;
+    }
+}
+
+/* Reads heads up to that of the final answer. True: it was handed over. One
+ * that is held is read again when more has come. */
+static bool read_head(struct exchange *x)
+{
+    struct evbuffer *in = bufferevent_get_input(x->bev);
+    size_t most = x->upstream->options.max_head_bytes;
+
+    for (;;) {
+        size_t have = evbuffer_get_length(in), look = have < most ? have : most;
+        struct http_fault fault;
+        struct http_head head;
+        long n;
+
+        if (have == 0)
+            return false;
+        n = http_parse_answer(
+            (const char *)evbuffer_pullup(in, (ev_ssize_t)look), look, &head,
+            &fault);
+        if (n < 0 || (n == 0 && have >= most)) {
+            upstream_fail(x, UPSTREAM_INVALID,
+                          n < 0 ? fault.message
+                                : "the answer's head is too large");
+            return false;
+        }
+        if (n == 0)
+            return false;
+        if (head.status >= 200) {
+            frame_body(x, &head);
+            if (x->request.holds_head && head.status == 200 &&
+                x->part != PART_DONE && have == (size_t)n) {
+                x->part = PART_HEAD;
+                return false;
+            }
+            x->in_call = true;
+            x->ops->answer(x->arg, &head);
+            if (was_cancelled(x))
+                return false;
+            evbuffer_drain(in, (size_t)n);
+            return true;
+        }
+        if (head.status == 101) {
+            upstream_fail(x, UPSTREAM_INVALID, "the engine switches protocols");
+            return false;
+        }
+        evbuffer_drain(in, (size_t)n);
+    }
+}
+
+/* The next piece of the body in run[0 .. n): its bytes. Returns those used; 0
+ * with the exchange gone. */
+static size_t read_piece(struct exchange *x, const char *run, size_t n)
+{
+    struct http_piece piece = {run, n};
+    size_t used = n;
+    int rc;
+
+    if (x->part == PART_SIZED) {
+        piece.n = used = n < x->left ? n : (size_t)x->left;
+        x->left -= used;
+        if (x->left == 0)
+            x->part = PART_DONE;
+    } else if (x->part == PART_CHUNKED) {
+        rc = http_chunked_next(&x->chunked, run, n, &used, &piece);
+        if (rc < 0) {
+            upstream_fail(x, UPSTREAM_INVALID, "the chunked body is malformed");
+            return 0;
+        }
+        if (rc > 0)
+            x->part = PART_DONE;
+    }
+    return hand_over(x, piece.at, piece.n) ? used : 0;
+}
+
+void upstream_on_read(struct bufferevent *bev, void *arg)
+{
+    struct evbuffer *in = bufferevent_get_input(bev);
+    struct exchange *x = arg;
+    struct evbuffer_iovec run;
+
+    if (!x->ops) { /* kept: what comes belongs to no request */
+        upstream_drop_kept(x);
+        return;
+    }
+    if (evbuffer_get_length(in) > 0)
+        x->any = true;
+    socket_acknowledge(bufferevent_getfd(bev));
+    if (x->part == PART_HEAD && !read_head(x))
+        return;
+    while (x->part != PART_DONE && evbuffer_peek(in, -1, NULL, &run, 1) > 0 &&
+           run.iov_len > 0) {
+        size_t used = read_piece(x, run.iov_base, run.iov_len);
+
+        if (used == 0)
+            return;
+        evbuffer_drain(in, used);
+    }
+    if (x->part == PART_DONE)
+        upstream_end(x);
+}

@@ -1,0 +1,116 @@
+/*
+ * Connections to one engine and the exchanges on them.
+ *
+ *   busy: has an exchange;  idle: has none, is open, and owes nothing
+ *   n_busy, n_idle  count the two lists; n_idle <= options.max_idle
+ *   a connection whose exchange ended early, or whose end was not seen, is
+ *   closed, never kept
+ */
+#include "conductor/link/engine/upstream/upstream.h"
+
+#include <event2/event.h>
+#include <stdlib.h>
+
+#include "conductor/link/engine/tls.h"
+#include "conductor/link/engine/upstream/internal.h"
+
+/* A kept connection, taken out of its list, or a fresh exchange. */
+static struct exchange *take(struct upstream *u)
+{
+    struct exchange *x = TAILQ_FIRST(&u->idle);
+
+    if (!x) {
+        x = calloc(1, sizeof(*x));
+        if (x)
+            x->upstream = u;
+        return x;
+    }
+    TAILQ_REMOVE(&u->idle, x, entry);
+    u->n_idle--;
+    x->reused = true;
+    x->any = false;
+    bufferevent_set_timeouts(x->bev, NULL, NULL);
+    return x;
+}
+
+struct exchange *upstream_send(struct upstream *upstream,
+                               const struct upstream_request *request,
+                               const struct upstream_ops *ops, void *arg)
+{
+    struct exchange *x = take(upstream);
+
+    if (!x)
+        return NULL;
+    x->request = *request;
+    x->ops = ops;
+    x->arg = arg;
+    x->part = PART_HEAD;
+    x->keep = false;
+    TAILQ_INSERT_TAIL(&upstream->busy, x, entry);
+    upstream->n_busy++;
+    if (x->reused ? upstream_write(x) : upstream_open(x)) {
+        upstream_drop(x);
+        return NULL;
+    }
+    return x;
+}
+
+void upstream_cancel(struct exchange *exchange)
+{
+    if (!exchange)
+        return;
+    exchange->ops = NULL;
+    if (!exchange->in_call)
+        upstream_drop(exchange);
+}
+
+void upstream_pause(struct exchange *exchange, bool pause)
+{
+    if (pause) {
+        bufferevent_disable(exchange->bev, EV_READ);
+        return;
+    }
+    bufferevent_enable(exchange->bev, EV_READ);
+    bufferevent_trigger(exchange->bev, EV_READ,
+                        BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
+}
+
+struct upstream *upstream_new(struct event_base *base, struct evdns_base *dns,
+                              const struct engine_url *url, struct tls *tls,
+                              const struct upstream_options *options)
+{
+    struct upstream *u = calloc(1, sizeof(*u));
+
+    if (!u)
+        return NULL;
+    u->base = base;
+    u->dns = dns;
+    u->url = *url;
+    u->tls = tls ? tls_ref(tls) : NULL;
+    u->options = *options;
+    TAILQ_INIT(&u->busy);
+    TAILQ_INIT(&u->idle);
+    return u;
+}
+
+void upstream_free(struct upstream *upstream)
+{
+    if (!upstream)
+        return;
+    while (!TAILQ_EMPTY(&upstream->idle))
+        upstream_drop_kept(TAILQ_FIRST(&upstream->idle));
+    while (!TAILQ_EMPTY(&upstream->busy))
+        upstream_drop(TAILQ_FIRST(&upstream->busy));
+    tls_free(upstream->tls);
+    free(upstream);
+}
+
+size_t upstream_busy(const struct upstream *upstream)
+{
+    return upstream->n_busy;
+}
+
+size_t upstream_idle(const struct upstream *upstream)
+{
+    return upstream->n_idle;
+}

@@ -1,0 +1,111 @@
+/*
+ * HTTP/1.1 exchanges with one engine: a bounded number of connections that are
+ * kept for later requests, the request's bytes as they are, and the answer's
+ * head and body as they come.
+ *
+ *   upstream_send -> answer -> bytes, bytes, ... -> ended    the exchange is
+ *                -> failed (at any time)                     dead afterwards
+ *   upstream_cancel at any time before that: silence, its connection closes
+ *
+ * An exchange on a kept connection that the engine has closed meanwhile is
+ * sent once more on a new one: the engine cannot have begun it.
+ */
+#ifndef CONDUCTOR_LINK_ENGINE_UPSTREAM_UPSTREAM_H
+#define CONDUCTOR_LINK_ENGINE_UPSTREAM_UPSTREAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "conductor/http/parse.h"
+#include "conductor/link/engine/url.h"
+
+struct event_base;
+struct evdns_base;
+struct tls;
+struct upstream;
+struct exchange;
+
+struct upstream_options {
+    size_t max_idle;       /* connections kept without a request */
+    size_t max_head_bytes; /* of an answer, with its empty line */
+    int64_t connect_us;    /* for a connection to open */
+    int64_t idle_us;       /* after which a kept connection is closed */
+};
+
+enum upstream_fault {
+    UPSTREAM_UNREACHABLE, /* no connection: nobody listens, or no such name */
+    UPSTREAM_BROKEN,      /* it closed or reset the connection, or TLS failed */
+    UPSTREAM_INVALID,     /* what came is not HTTP, or over a bound */
+    UPSTREAM_TIMEOUT,     /* the connection did not open in time */
+};
+
+/* What is sent. All of it is borrowed until the exchange is dead. */
+struct upstream_request {
+    const char *method; /* and path: with its query, without the prefix of the
+                           engine's URL */
+    const char *path;
+    const char *headers; /* whole lines with their CR LF; without Host,
+                            Content-Length, Connection and Transfer-Encoding */
+    const char *body;    /* (n) */
+    size_t n;
+    bool holds_head; /* a head of status 200 waits for bytes behind it, and is
+                        no answer without them */
+};
+
+/* The callbacks come from the loop, never from inside upstream_send() and
+ * upstream_cancel(). Each may cancel its own exchange; not after ended and
+ * failed. What they are handed is borrowed for the call. */
+struct upstream_ops {
+    /* The answer's head; of answers 1xx only the final one's. */
+    void (*answer)(void *arg, const struct http_head *head);
+    /* The next n bytes of the body, without its framing. */
+    void (*bytes)(void *arg, const char *bytes, size_t n);
+    /* The whole body has come. */
+    void (*ended)(void *arg);
+    void (*failed)(void *arg, enum upstream_fault fault, const char *why);
+};
+
+/*
+ * Makes the connections' home; none is opened yet.
+ *   dns      looks names up; borrowed, like base.
+ *   url      copied.
+ *   tls      for https, else NULL; the upstream is another owner of it.
+ *   options  copied.
+ * Returns it owned, or NULL: out of memory.
+ */
+[[nodiscard]] struct upstream *
+upstream_new(struct event_base *base, struct evdns_base *dns,
+             const struct engine_url *url, struct tls *tls,
+             const struct upstream_options *options);
+
+/* Closes all connections; every exchange has ended or was cancelled. NULL is a
+ * no-op. */
+void upstream_free(struct upstream *upstream);
+
+/*
+ * Sends a request.
+ *   ops  borrowed until the exchange is dead; arg is handed to each.
+ * Returns the exchange, owned by the upstream: the caller drops its pointer
+ * with ended and failed, or gives it to upstream_cancel(). NULL: out of memory.
+ */
+[[nodiscard]] struct exchange *
+upstream_send(struct upstream *upstream, const struct upstream_request *request,
+              const struct upstream_ops *ops, void *arg);
+
+/* Ends an exchange: its connection is closed, which tells the engine that
+ * nobody waits. NULL is a no-op. */
+void upstream_cancel(struct exchange *exchange);
+
+/* What an exchange that takes too long still waits for, in words; static. */
+const char *upstream_late(const struct exchange *exchange);
+
+/* Reads no more of the answer, or reads on: the engine is held back by TCP when
+ * nobody takes what it sends. `bytes` may still come once after a pause. */
+void upstream_pause(struct exchange *exchange, bool pause);
+
+/* Connections that are open: with an exchange, and kept. */
+size_t upstream_busy(const struct upstream *upstream);
+size_t upstream_idle(const struct upstream *upstream);
+
+#endif

@@ -1,0 +1,152 @@
+/*
+ * How large an engine's blocks are, and what follows where the index of its
+ * model has another size: how the events' blocks are cut, how much of a cached
+ * prompt is reused, and how much is not seen.
+ */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/core/index/block_cut.h"
+#include "conductor/service/engine/engine.h"
+
+/* Of a block in the index, about. */
+#define INDEXED_BYTES 24
+/* Between two lines about one engine's size. */
+#define DOUBT_PAUSE_US 60000000
+
+static uint32_t index_tokens(const struct service *s)
+{
+    return (uint32_t)s->config.block_tokens;
+}
+
+bool engine_misfits(const struct service *s, const struct engine_config *c,
+                    struct engine_clash *out)
+{
+    uint32_t size = (uint32_t)c->block_tokens;
+
+    if (size == 0 || size == index_tokens(s) ||
+        (!s->store && block_cuts(size, index_tokens(s))))
+        return false;
+    out->key = "block_tokens";
+    snprintf(out->why, sizeof(out->why),
+             "%u: the index of model \"%s\" has blocks of %u%s", size, c->model,
+             index_tokens(s),
+             s->store ? ", and those of a store are not cut"
+                      : ", and neither divides the other");
+    return true;
+}
+
+/* What the configuration, its events, its metrics or nobody says. */
+static uint32_t size_of(const struct engine *e)
+{
+    int64_t told = e->report.block_tokens;
+
+    if (e->config->block_tokens)
+        return (uint32_t)e->config->block_tokens;
+    if (e->heard)
+        return kv_map_engine_tokens(kv_feed_map(e->feed));
+    if (told > 0 && told <= ENGINE_BLOCK_TOKENS_MAX &&
+        block_cuts((uint32_t)told, index_tokens(e->service)))
+        return (uint32_t)told;
+    return index_tokens(e->service);
+}
+
+/* Of any prompt, at most. */
+static uint32_t most_unseen(const struct engine *e)
+{
+    uint32_t index = index_tokens(e->service);
+
+    return e->block_tokens < index ? index - e->block_tokens : 0;
+}
+
+uint32_t engine_unseen_tokens(const struct engine *e, uint32_t prompt_tokens,
+                              int64_t cached_tokens)
+{
+    uint32_t last = prompt_tokens > 0 ? prompt_tokens - 1 : 0;
+    int64_t rest = last - last % e->block_tokens - cached_tokens;
+    uint32_t most = most_unseen(e);
+
+    return rest < most ? rest < 0 ? 0 : (uint32_t)rest : most;
+}
+
+static void tell_size(const struct engine *e)
+{
+    uint32_t index = index_tokens(e->service);
+
+    if (e->block_tokens < index)
+        log_info("engine %s has blocks of %u tokens, and the index of its "
+                 "model has %u: up to %u cached tokens of a prompt are not "
+                 "seen",
+                 e->config->name, e->block_tokens, index, most_unseen(e));
+    else
+        log_info("engine %s has blocks of %u tokens, and the index of its "
+                 "model has %u: its cached tokens count in steps of %u",
+                 e->config->name, e->block_tokens, index, e->block_tokens);
+}
+
+/* So many blocks of the index hold that many of the engine's; 0: none, or a
+ * number beyond all. What an engine tells counts only as far as the index can
+ * know it. */
+static uint32_t capacity_of(const struct engine *e, int64_t told, int64_t size)
+{
+    const struct config *c = &e->service->config;
+    int64_t most = e->config->kv_blocks ? PREDICTED_BLOCKS_MAX
+                                        : (c->index_mib << 20) / INDEXED_BYTES;
+
+    if (told <= 0 || told > INT64_MAX / size)
+        return 0;
+    told = told * size / index_tokens(e->service);
+    return (uint32_t)(told < most ? told : most);
+}
+
+/* Its cache is as large as the configuration says, or else as it says. */
+static void take_capacity(struct engine *e)
+{
+    const struct engine_report *r = &e->report;
+    int64_t told = e->config->kv_blocks ? e->config->kv_blocks : r->kv_blocks;
+    int64_t size = e->config->kv_blocks || r->block_tokens <= 0
+                       ? e->block_tokens
+                       : r->block_tokens;
+    uint32_t blocks = capacity_of(e, told, size);
+
+    if (blocks == 0 || blocks == predicted_capacity(e->predicted) ||
+        predicted_resize(e->predicted, blocks, engine_evicted, e))
+        return;
+    if (!e->config->kv_blocks)
+        log_info("engine %s has %lld KV blocks of %lld tokens; up to %u blocks "
+                 "of %u are predicted",
+                 e->config->name, (long long)told, (long long)size, blocks,
+                 index_tokens(e->service));
+}
+
+void engine_take_size(struct engine *e)
+{
+    uint32_t size = size_of(e);
+
+    if (size != e->block_tokens) {
+        e->block_tokens = size;
+        (void)pool_set_reuse(e->service->pool, e->id,
+                             size / index_tokens(e->service));
+        tell_size(e);
+    }
+    take_capacity(e);
+}
+
+void engine_doubt_size(struct engine *e)
+{
+    int64_t told = e->report.block_tokens, now_us = clock_now_us();
+    bool doubted = told > 0 && told != e->told_block_tokens &&
+                   told != e->block_tokens && now_us >= e->doubt_after_us;
+
+    if (doubted) {
+        e->doubt_after_us = now_us + DOUBT_PAUSE_US;
+        log_warn("engine %s says that it has blocks of %lld tokens, and is "
+                 "taken to have %u%s",
+                 e->config->name, (long long)told, e->block_tokens,
+                 told > ENGINE_BLOCK_TOKENS_MAX
+                     ? ": block_tokens is 1024 at most"
+                     : "");
+    }
+    e->told_block_tokens = told;
+}

@@ -1,0 +1,317 @@
+/*
+ * Engines that others wrote, as instances of a service, and the requests that
+ * are handed to them as they came. Private to the files of conductor/service.
+ */
+#ifndef CONDUCTOR_SERVICE_ENGINE_ENGINE_H
+#define CONDUCTOR_SERVICE_ENGINE_ENGINE_H
+
+#include "conductor/config/engines.h"
+#include "conductor/core/index/predicted.h"
+#include "conductor/front/json/text_buf.h"
+#include "conductor/link/engine/model_list.h"
+#include "conductor/link/engine/report.h"
+#include "conductor/link/engine/upstream/upstream.h"
+#include "conductor/link/events/feed.h"
+#include "conductor/service/state.h"
+
+#define ENGINE_AUTHORIZATION_BYTES 4200
+/* Of an answer's end, where its usage stands. */
+#define FORWARD_TAIL_BYTES 512
+
+struct expectation;
+TAILQ_HEAD(expectation_list, expectation);
+enum engine_question { ASKS_HEALTH, ASKS_MODELS, ASKS_REPORT };
+
+struct fleet_entry;
+
+/* Engines that refused a request; the first ones count. */
+#define FORWARD_DOUBTS_MAX 4u
+struct forward_doubt {
+    uint32_t instance; /* pool id */
+    int status;
+};
+
+struct engine {
+    TAILQ_ENTRY(engine) of_entry; /* of the fleet */
+    const struct fleet_entry *entry;
+    struct service *service;
+    const struct engine_config *config; /* own */
+    struct engine_config own;
+    struct engine_config wanted; /* as its entry has it */
+    bool leaving;    /* it gets no work, and goes when it has none */
+    int64_t left_us; /* since when */
+    bool replaced;   /* while another one has its name */
+    uint32_t id;     /* pool id */
+    const struct cost_model *own_cost; /* of costs_take(); NULL: its model's */
+    struct tls *tls;                   /* NULL: http */
+    struct upstream *upstream;
+    struct predicted *predicted;
+    struct kv_feed *feed; /* NULL: it publishes no KV events */
+    bool heard;           /* some came */
+    bool silence_told;    /* the log has it that none come */
+    uint64_t n_messages;  /* of events, when last looked at */
+    /* Requests that ended there since, and should have stored a new block. */
+    uint64_t n_unheard;
+    int64_t unheard_since_us; /* the first of these */
+    int64_t heal_after_us;    /* not before are its events asked for again */
+    char authorization[ENGINE_AUTHORIZATION_BYTES]; /* a header line, or "" */
+    struct event *timer;           /* of the next probe, or the limit of one */
+    struct exchange *probe;        /* NULL: none under way */
+    int probe_status;              /* of the last one that was answered */
+    enum engine_question question; /* that it is about */
+    struct text_buf models;        /* the answer to ASKS_MODELS */
+    uint64_t n_good;               /* answers for its health */
+    bool had_model;                /* it has listed its model */
+    bool other_model;              /* it has another one now */
+    uint32_t window_tokens;        /* that it told; 0: none */
+    bool no_health;                /* it answers 404 when asked for it */
+    bool doubt_told;     /* the log has it that it lists another one, or has
+                            neither of the paths */
+    bool dropped_told;   /* and that it lists too many names */
+    bool lack_told;      /* and that it lacks one of its entry */
+    size_t report_bytes; /* so many of them have come */
+    struct report_scan scan;
+    struct engine_report report; /* the last whole one */
+    uint32_t block_tokens;       /* in a block of its own, as far as known */
+    int64_t told_block_tokens;   /* in its last report; 0: none */
+    unsigned jitter;             /* state of rand_r() */
+    uint32_t failures_in_row;
+    uint32_t refused_in_row; /* requests, which no good health makes up for */
+    bool on_trial;           /* no request has ended well since it came back */
+    uint32_t trials;         /* that failed in a row */
+    uint32_t good_to_go;     /* good answers for its health before the next */
+    uint64_t n_drops; /* refused requests whose blocks are not predicted */
+    int64_t doubt_after_us; /* not before is its size doubted again */
+    bool key_refused;       /* it was, when it was last asked */
+    uint64_t blamed_by; /* number + 1 of the request that failed there last */
+    int64_t tokenize_after_us; /* it is not asked before: it was late */
+    int64_t tokenize_pause_us; /* the next time for so long */
+    bool unreachable; /* nobody listened there since it was last ready */
+    /* Requests whose first token has not come, in the order in which they were
+     * sent: the first of them is taken to be computed now. */
+    struct request_list line;
+    struct expectation_list expected; /* blocks that its events will tell */
+    uint64_t n_sent, n_failures, n_status[6]; /* by class */
+    uint64_t n_excused; /* of n_sent: no KV event was to come of them */
+    /* Of answers that tell their cached tokens: those predicted, and those. */
+    uint64_t predicted_tokens, told_tokens;
+};
+
+TAILQ_HEAD(engine_row, engine);
+
+/* What the service holds of a request that is forwarded. */
+struct forward {
+    struct tokenizing *tokenizing; /* owned; NULL: not under way */
+    char cache_salt[256];
+    char adapter[256];               /* "": none */
+    char client_id[64];              /* what the client calls it, or "" */
+    struct service_forward what;     /* borrowed from the front */
+    char *headers;                   /* owned: what is sent */
+    struct engine *engine;           /* NULL: with none */
+    struct exchange *exchange;       /* NULL: not sent */
+    bool in_line;                    /* engine->line */
+    struct expectation *expectation; /* of engine->expected; NULL: none */
+    int64_t turn_us;     /* since when it is the first of the line */
+    size_t n_had;        /* leading blocks that were predicted before */
+    uint64_t drops_seen; /* engine->n_drops when it was sent */
+    bool second;         /* a second opinion was asked for */
+    struct forward_doubt doubts[FORWARD_DOUBTS_MAX]; /* (n_doubts) */
+    uint32_t n_doubts;
+    bool refused;                  /* by the status of the answer */
+    bool paused;                   /* nothing is read of its answer */
+    char tail[FORWARD_TAIL_BYTES]; /* (n_tail): the last bytes of the answer */
+    size_t n_tail;
+    uint64_t n_bytes; /* of its body */
+};
+
+/* Whether the files that an engine's configuration names can be used. Returns
+ * 0, or -EINVAL with a message that begins with the field: "FIELD: VALUE:". */
+[[nodiscard]] int engine_check(const struct engine_config *config,
+                               char err[CONFIG_ERROR_MAX]);
+
+/* check.c: engine_check() of each of n, with "engines[i]." before the
+ * message. */
+[[nodiscard]] int engines_check(const struct engine_config *list, size_t n,
+                                char err[CONFIG_ERROR_MAX]);
+
+/* check.c: whether one of n engines has a cost model of other blocks
+ * than those of its model have; then *out says so. Reads each file once.
+ * Without memory it says no. */
+bool engine_costs_clash(const struct engine_config *const *all, size_t n,
+                        struct engine_clash *out);
+
+/* Logs the first two that have one model and one url, unless they are two of
+ * its ranks: their load is counted apart. Engines of two models may well be one
+ * server. Not if they are *told, which they become. */
+struct engine_pair {
+    char names[2][ENGINE_NAME_MAX];
+};
+void engine_urls_warn(const struct engine_config *const *all, size_t n,
+                      struct engine_pair *told);
+
+/* The costs of the service's model are those of another file, or, if that is
+ * "", learned. */
+void engine_change_costs(struct service *s, const char *file);
+
+/* Makes a service ready for the engines of its model. Returns 0 or a negative
+ * errno with a message. */
+[[nodiscard]] int engines_prepare(struct service *s,
+                                  char err[CONFIG_ERROR_MAX]);
+
+/* Makes an engine of the service's model and begins to ask for its health.
+ * Copies its configuration. Returns it, owned, or NULL with a message. */
+[[nodiscard]] struct engine *engine_start(struct service *s,
+                                          const struct engine_config *config,
+                                          char err[CONFIG_ERROR_MAX]);
+
+/* It gets no more requests. Those that it has go on. */
+void engine_retire(struct engine *e);
+
+/* forward.c: the requests that it has are tried elsewhere, or fail. */
+void engine_cut_off(struct engine *e, const char *why);
+
+/* Takes one without requests out of its service, with all that is known of it,
+ * and frees it. */
+void engine_leave(struct engine *e);
+
+/* The header line with the engine's key, or "". Returns 0, or -EINVAL with a
+ * message as engine_check(). */
+[[nodiscard]] int engine_read_key(const struct engine_config *config,
+                                  char line[ENGINE_AUTHORIZATION_BYTES],
+                                  char err[CONFIG_ERROR_MAX]);
+
+/* models.c: whether a healthy engine is to be asked for its models now;
+ * what its answer means, n bytes, which may be no list: whether it has its
+ * model, as far as is known. */
+bool engine_models_due(struct engine *e);
+[[nodiscard]] bool engine_take_models(struct engine *e, const char *text,
+                                      size_t n);
+
+/* The timer's callback; arg is the engine. */
+void engine_look(evutil_socket_t fd, short what, void *arg);
+
+/* The engine of a pool id; NULL: none. */
+struct engine *engine_of(const struct service *s, uint32_t id);
+
+/* A request or a probe failed there; nobody listens, if `unreachable`. */
+void engine_failed(struct engine *e, bool unreachable, const char *why);
+
+/* A request was refused there that another engine has answered well. */
+void engine_refused(struct engine *e, const char *why);
+
+/* A request was answered well. */
+void engine_answered(struct engine *e);
+
+/* Blocks that the engines of a service have told of, and their store, and that
+ * had no room in their maps: nothing is known of them. */
+uint64_t engines_unkept(const struct service *s);
+
+/* Appends what is counted of the engines of all services. Returns 0 or -ENOMEM.
+ */
+[[nodiscard]] int engines_write_metrics(const struct service *all,
+                                        struct evbuffer *out);
+
+/* store.c: subscribes to the KV events of the store of the service's model, if
+ * there is one: 0, or -EINVAL with a message; has an engine read it; appends
+ * what is counted of the stores of all services: 0 or -ENOMEM. */
+[[nodiscard]] int store_listen(struct service *s, char err[CONFIG_ERROR_MAX]);
+void store_share(struct engine *e);
+[[nodiscard]] int stores_write_metrics(const struct service *all,
+                                       struct evbuffer *out);
+
+/* blocks.c: whether an engine's blocks cannot be cut for the index of
+ * its model (*out is written then); takes in how large its blocks and its cache
+ * are, which may be news; logs once if its report says another size; how many
+ * tokens of a prompt it may reuse beyond those that the index found, at most.
+ */
+bool engine_misfits(const struct service *s, const struct engine_config *c,
+                    struct engine_clash *out);
+void engine_take_size(struct engine *e);
+void engine_doubt_size(struct engine *e);
+uint32_t engine_unseen_tokens(const struct engine *e, uint32_t prompt_tokens,
+                              int64_t cached_tokens);
+
+/* Subscribes to its KV events, if the configuration says so. Returns 0, or
+ * -EINVAL with a message. */
+[[nodiscard]] int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX]);
+
+/* A request ended there that must have made it store a new block. */
+void engine_unheard(struct engine *e);
+
+/* Looks whether events have come, and logs once that they should have, and that
+ * they do again. */
+void engine_check_events(struct engine *e);
+
+/* Of its KV events, which it must publish. */
+enum kv_feed_state engine_events_state(const struct engine *e);
+
+/* expect.c: what an engine will hold. A request was handed to it; is refused;
+ * begins to be answered well; has ended well; has failed, or was given up
+ * (nothing if it is not expected any more). */
+void expect_sent(struct service_request *request);
+void expect_refused(struct service_request *request);
+void expect_answered(struct service_request *request);
+void expect_ended(struct service_request *request);
+void expect_failed(struct service_request *request);
+
+/* Whether a request must have made its engine store a block, beside the
+ * prompt's last one, if it had so many of the index's blocks. */
+bool expect_stores(const struct service_request *request, uint64_t had);
+
+/* Events have come; so late is it; nothing is in its cache any more, which ends
+ * what is expected until INT64_MAX, but for requests that it has. */
+void expect_told(struct engine *e);
+void expect_until(struct engine *e, int64_t now_us);
+
+/* Whether the cached blocks of such prompts are predicted there, of token ids
+ * or of others. */
+bool engine_predicts(const struct engine *e, bool ids);
+
+/* What predicted_use() calls; arg is the engine. */
+void engine_evicted(void *arg, uint64_t key);
+
+/* Its cache is empty. */
+void engine_clear(struct engine *e);
+
+/* Puts what service->learned knows into the cost model; when that is enough,
+ * times are promised from then on. */
+void engine_learn(struct service *s);
+
+/* tokenize.c: ask for the tokens of a request that was just submitted (false:
+ * it goes on at once), and give up asking. */
+bool tokenize_begin(struct service_request *request);
+void tokenize_abort(struct service_request *request);
+
+/* forward.c: hand a request over (0, or -ENOMEM with nothing changed); look
+ * after those whose first token cannot be seen. */
+[[nodiscard]] int forward_send(struct service_request *request);
+void forward_tick(struct service *s);
+
+/* forward.c: its engine failed it, and nothing is under way there any more. */
+void forward_failed(struct service_request *request, bool unreachable,
+                    const char *why);
+
+/* forward/hung.c: whether its engine should have gone on with its answer; it
+ * did not: the engine has failed it. */
+bool forward_late(const struct service_request *request, int64_t now_us);
+void forward_end_late(struct service_request *request);
+
+/* forward/status.c: an answer of that status has come. Whether the request is
+ * tried elsewhere: as if the engine had failed, but no fault of it yet. */
+bool forward_try_elsewhere(struct service_request *request, int status);
+
+/* forward/status.c: its engine refuses it: nothing of it is cached there, and
+ * its session's home is what it was. */
+void forward_is_refused(struct service_request *request);
+
+/* forward/status.c: its engine answers well: those that did not are at fault.
+ */
+void forward_answers_well(struct service_request *request);
+
+/* forward/line.c: enter the line of the request's engine; leave it, nothing if
+ * it is in none; give the request up, wherever it is. */
+void forward_join_line(struct service_request *request, int64_t now_us);
+void forward_leave_line(struct service_request *request, int64_t now_us);
+void forward_abort(struct service_request *request);
+
+#endif

@@ -1,0 +1,309 @@
+/* The engines of a service: what is made of their configuration. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/entropy.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "conductor/service/engine/costs.h"
+#include "conductor/service/models.h"
+#include "predictor/cost_model_json.h"
+
+#define IDLE_CONNECTIONS 128
+#define IDLE_US 20000000
+#define ANSWER_HEAD_BYTES 65536
+#define KEY_LINE "Authorization: Bearer %s\r\n"
+#define KV_BLOCKS_UNTOLD 8192
+/* The conductor keeps nothing back for lack of KV: an engine queues by itself,
+ * and knows better. */
+#define KV_TOKENS_UNBOUNDED (INT64_MAX / 4096)
+
+int engine_read_key(const struct engine_config *config,
+                    char line[ENGINE_AUTHORIZATION_BYTES],
+                    char err[CONFIG_ERROR_MAX])
+{
+    char key[ENGINE_AUTHORIZATION_BYTES - sizeof(KEY_LINE)];
+
+    *line = '\0';
+    if (!*config->api_key_file)
+        return 0;
+    const char *why = file_read_key(config->api_key_file, key, sizeof(key));
+    if (why)
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "api_key_file: \"%.200s\": %s", config->api_key_file,
+                         why);
+    snprintf(line, ENGINE_AUTHORIZATION_BYTES, KEY_LINE, key);
+    return 0;
+}
+
+/* What its cost model says of itself must fit to the engine. */
+static int check_costs(const struct engine_config *config,
+                       char err[CONFIG_ERROR_MAX])
+{
+    char why[CONFIG_ERROR_MAX - 100];
+    struct cost_model cost;
+
+    if (!*config->cost_model)
+        return 0;
+    if (cost_model_load_file(config->cost_model, &cost, why, sizeof(why)))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "cost_model: %s", why);
+    if (*config->model && strcmp(cost.model, config->model) != 0)
+        return error_say(
+            err, CONFIG_ERROR_MAX, -EINVAL,
+            "cost_model: \"%.200s\": was fitted for model \"%.100s\", but "
+            "model is \"%.100s\"",
+            config->cost_model, cost.model, config->model);
+    return 0;
+}
+
+static int check_tls(const struct engine_config *config,
+                     char err[CONFIG_ERROR_MAX])
+{
+    char why[CONFIG_ERROR_MAX / 2];
+    struct tls *tls;
+
+    if (!*config->tls_ca_file)
+        return 0;
+    tls = tls_new(config->tls_ca_file, false, why, sizeof(why));
+    if (!tls)
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "tls_ca_file: \"%.200s\": %s", config->tls_ca_file,
+                         why);
+    tls_free(tls);
+    return 0;
+}
+
+int engine_check(const struct engine_config *config, char err[CONFIG_ERROR_MAX])
+{
+    char line[ENGINE_AUTHORIZATION_BYTES];
+
+    if (engine_read_key(config, line, err) || check_costs(config, err))
+        return -EINVAL;
+    return check_tls(config, err);
+}
+
+static int join_pool(struct engine *e)
+{
+    struct service *s = e->service;
+    struct pool_instance_config in = {
+        .name = e->config->name,
+        .role = ROLE_BOTH,
+        .kv_capacity_tokens = KV_TOKENS_UNBOUNDED,
+        .block_tokens = (uint32_t)s->config.block_tokens,
+        .order = queue_order_by_name("fifo"), /* vLLM's and SGLang's own */
+    };
+
+    return pool_add(s->pool, &in, &e->id);
+}
+
+/* Its own costs, where it names others than its model has. Returns 0, or
+ * -EINVAL with a reason in err and nothing changed. */
+static int take_costs(struct engine *e, char err[CONFIG_ERROR_MAX])
+{
+    struct service *s = e->service;
+    const char *file = e->config->cost_model;
+    const struct cost_model *before = e->own_cost, *next = NULL;
+
+    if (*file && strcmp(file, s->config.cost_model) != 0) {
+        next = costs_take(s, file, err);
+        if (!next)
+            return -EINVAL;
+    }
+    e->own_cost = next;
+    (void)pool_set_cost(s->pool, e->id, next);
+    costs_drop(s, before);
+    return 0;
+}
+
+/* What it needs to begin; engine_free() frees what there is. */
+static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
+{
+    struct service *s = e->service;
+    const struct engine_config *config = e->config;
+    const struct upstream_options options = {
+        .max_idle = IDLE_CONNECTIONS,
+        .max_head_bytes = ANSWER_HEAD_BYTES,
+        .connect_us = s->config.engine_timeout_ms * 1000,
+        .idle_us = IDLE_US,
+    };
+    struct engine_clash clash;
+
+    if (engine_read_key(config, e->authorization, err))
+        return -EINVAL;
+    if (config->url.tls) {
+        e->tls = fleet_tls(&s->models->fleet, config, err);
+        if (!e->tls)
+            return -EINVAL;
+    }
+    snprintf(err, CONFIG_ERROR_MAX,
+             "out of memory, or more than max_instances engines");
+    e->upstream =
+        upstream_new(s->base, s->models->dns, &config->url, e->tls, &options);
+    e->predicted = predicted_new(config->kv_blocks ? (uint32_t)config->kv_blocks
+                                                   : KV_BLOCKS_UNTOLD,
+                                 entropy_u64());
+    e->timer = event_new(s->base, -1, 0, engine_look, e);
+    if (!e->upstream || !e->predicted || !e->timer || join_pool(e))
+        return -ENOMEM;
+    s->engines[pool_get(s->pool, e->id)->slot] = e;
+    s->n_engines++;
+    if (engine_misfits(s, config, &clash))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "%s: %.400s",
+                         clash.key, clash.why);
+    if (take_costs(e, err))
+        return -EINVAL;
+    e->block_tokens = (uint32_t)s->config.block_tokens;
+    engine_take_size(e);
+    if (engine_listen(e, err))
+        return -EINVAL;
+    store_share(e);
+    return 0;
+}
+
+static void engine_free(struct engine *e)
+{
+    expect_until(e, INT64_MAX);
+    kv_feed_free(e->feed);
+    upstream_free(e->upstream);
+    tls_free(e->tls);
+    predicted_free(e->predicted);
+    text_buf_fini(&e->models);
+    if (e->timer)
+        event_free(e->timer);
+    free(e);
+}
+
+void engine_leave(struct engine *e)
+{
+    struct service *s = e->service;
+    const struct pool_instance *in = pool_get(s->pool, e->id);
+
+    if (in) {
+        uint32_t slot = in->slot;
+
+        expect_until(e, INT64_MAX);
+        (void)pool_remove(s->pool, e->id, clock_now_us());
+        prefix_index_cleared(s->index, slot);
+        costs_drop(s, e->own_cost);
+        s->engines[slot] = NULL;
+        s->n_engines--;
+    }
+    if (e->leaving)
+        log_info("engine %s is gone", e->config->name);
+    engine_free(e);
+}
+
+void engine_retire(struct engine *e)
+{
+    e->leaving = true;
+    e->left_us = clock_now_us();
+    (void)!pool_set_health(e->service->pool, e->id, HEALTH_DRAINING);
+    event_del(e->timer);
+    upstream_cancel(e->probe);
+    e->probe = NULL;
+    kv_feed_free(e->feed);
+    e->feed = NULL;
+    log_info("engine %s leaves: it gets no more work, and has %zu requests",
+             e->config->name, upstream_busy(e->upstream));
+}
+
+struct engine *engine_start(struct service *s,
+                            const struct engine_config *config,
+                            char err[CONFIG_ERROR_MAX])
+{
+    struct engine *e = calloc(1, sizeof(*e));
+    struct timeval now = {0};
+
+    snprintf(err, CONFIG_ERROR_MAX, "out of memory");
+    if (!e)
+        return NULL;
+    e->service = s;
+    e->own = *config;
+    e->config = &e->own;
+    TAILQ_INIT(&e->line);
+    TAILQ_INIT(&e->expected);
+    e->jitter = (unsigned)clock_now_us();
+    text_buf_init(&e->models, MODEL_LIST_BYTES_MAX);
+    report_begin(&e->scan, e->config->dp_rank);
+    e->report = e->scan.report;
+    if (engine_set_up(e, err)) {
+        engine_leave(e);
+        return NULL;
+    }
+    event_add(e->timer, &now);
+    return e;
+}
+
+static int load_costs(struct service *s, char err[CONFIG_ERROR_MAX])
+{
+    s->cost_source = *s->config.cost_model ? "file" : "guess";
+    s->predicts = *s->config.cost_model;
+    s->dispatch.unpredicted = !s->predicts;
+    learned_init(&s->learned);
+    if (*s->config.cost_model)
+        return cost_model_load_file(s->config.cost_model, &s->cost, err,
+                                    CONFIG_ERROR_MAX);
+    learned_write(&s->learned, &s->cost);
+    return 0;
+}
+
+void engine_change_costs(struct service *s, const char *file)
+{
+    struct cost_model cost;
+    char err[CONFIG_ERROR_MAX];
+
+    /* Said once: the same file is not tried again. */
+    memcpy(s->config.cost_model, file, ENGINE_PATH_MAX);
+    if (*file && cost_model_load_file(file, &cost, err, sizeof(err))) {
+        log_error("model %s: cost_model: %s; it keeps the one that it has",
+                  s->config.model, err);
+        return;
+    }
+    if (load_costs(s, err) || service_make_scheduler(s, 1, 0, true))
+        log_error("model %s: out of memory", s->config.model);
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++)
+        if (s->engines[i] && take_costs(s->engines[i], err))
+            log_error("engine %s: %s; it keeps the costs that it has",
+                      s->engines[i]->config->name, err);
+    log_info("model %s: its costs are %s from now on", s->config.model,
+             *file ? file : "learned");
+}
+
+int engines_prepare(struct service *s, char err[CONFIG_ERROR_MAX])
+{
+    if (load_costs(s, err))
+        return -EINVAL;
+    snprintf(err, CONFIG_ERROR_MAX, "out of memory");
+    s->engines = calloc((size_t)s->config.max_instances, sizeof(*s->engines));
+    s->tokens = token_cache_new((size_t)s->config.token_cache_mib << 20);
+    if (!s->engines || !s->tokens || service_make_scheduler(s, 1, 0, true))
+        return -ENOMEM;
+    return store_listen(s, err);
+}
+
+struct engine *engine_of(const struct service *s, uint32_t id)
+{
+    const struct pool_instance *in = pool_get(s->pool, id);
+
+    return in ? s->engines[in->slot] : NULL;
+}
+
+void engine_learn(struct service *s)
+{
+    if (*s->config.cost_model)
+        return;
+    learned_write(&s->learned, &s->cost);
+    if (s->predicts || !learned_enough(&s->learned))
+        return;
+    s->predicts = true;
+    s->cost_source = "learned";
+    s->dispatch.unpredicted = false;
+    if (service_make_scheduler(s, 1, 0, true))
+        log_warn("model %s: out of memory; no limit rejects", s->config.model);
+    log_info("model %s: its costs are learned: %.3f ms and %.1f us a token",
+             s->config.model, s->cost.prefill[0] / 1e3, s->cost.prefill[1]);
+}

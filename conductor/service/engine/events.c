@@ -1,0 +1,214 @@
+/*
+ * Engines that publish their KV events: the index knows what they hold, in
+ * place of predicting it.
+ *
+ * Events tell token ids, so they speak of prompts of ids. What a text is known
+ * by is its bytes: such prompts are predicted on these engines, too. The keys
+ * of the two never meet. Until the first event ids are predicted as well,
+ * unless the configuration wants events alone.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/entropy.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "conductor/service/engine/engine.h"
+
+#define BLOCKS_UNTOLD (UINT64_C(1) << 20)
+#define WAITING_BYTES (16u << 20)
+/* Requests after which an engine should have said something. */
+#define SILENT_REQUESTS 16u
+/* So few are enough where the first of them ended that long ago: events come
+ * with the engine's next step. */
+#define SILENT_FEW 2u
+#define SILENT_US 5000000
+/* Between two times that an engine is asked for all its events because the
+ * index lacks some. */
+#define HEAL_PAUSE_US 10000000
+
+static uint32_t slot_of(const struct engine *e)
+{
+    return pool_get(e->service->pool, e->id)->slot;
+}
+
+/* What was predicted gives way to what is known. */
+static void hear(struct engine *e)
+{
+    if (e->heard)
+        return;
+    e->heard = true;
+    log_info("engine %s publishes its KV events", e->config->name);
+    predicted_clear(e->predicted);
+    prefix_index_cleared(e->service->index, slot_of(e));
+}
+
+static void on_stored(void *arg, enum block_tier tier, uint64_t parent_key,
+                      const uint64_t *keys, size_t n)
+{
+    struct engine *e = arg;
+
+    hear(e);
+    if (kv_map_engine_tokens(kv_feed_map(e->feed)) != e->block_tokens)
+        engine_take_size(e);
+    (void)!prefix_index_stored(e->service->index, slot_of(e), tier, parent_key,
+                               keys, n);
+    e->service->metrics.block_events_stored += n;
+    if (!TAILQ_EMPTY(&e->expected))
+        expect_told(e);
+}
+
+static void on_removed(void *arg, enum block_tier tier, const uint64_t *keys,
+                       size_t n)
+{
+    struct engine *e = arg;
+
+    hear(e);
+    (void)!prefix_index_removed(e->service->index, slot_of(e), tier, keys, n);
+    e->service->metrics.block_events_removed += n;
+}
+
+static void on_cleared(void *arg)
+{
+    struct engine *e = arg;
+
+    predicted_clear(e->predicted);
+    prefix_index_cleared(e->service->index, slot_of(e));
+    expect_until(e, INT64_MAX);
+}
+
+static uint64_t room_cost(void *arg)
+{
+    const struct engine *e = arg;
+
+    return prefix_index_room_cost(e->service->index);
+}
+
+static const struct kv_map_sink sink = {
+    .stored = on_stored,
+    .removed = on_removed,
+    .cleared = on_cleared,
+};
+
+int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX])
+{
+    const struct engine_config *c = e->config;
+    struct service *s = e->service;
+    struct kv_feed_config config = {
+        .name = c->name,
+        .endpoint = c->kv_events,
+        .bind = c->kv_events_bind,
+        .replay_endpoint = c->kv_replay,
+        .topic = c->kv_topic,
+        .ranks = (uint16_t)(c->dp_ranks ? c->dp_ranks : 1),
+        .first_rank = (uint16_t)(c->dp_rank < 0 ? 0 : c->dp_rank),
+        .only = c->dp_rank >= 0,
+        .map = {.model = s->config.model,
+                .block_tokens = (uint32_t)s->config.block_tokens,
+                .engine_tokens = (uint32_t)c->block_tokens,
+                .max_blocks = BLOCKS_UNTOLD,
+                .max_waiting_bytes = WAITING_BYTES,
+                .room_cost = room_cost,
+                .seed = entropy_u64()},
+    };
+
+    if (!*c->kv_events || c->index == ENGINE_INDEX_PREDICTED)
+        return 0;
+    if (s->store) /* whose blocks are not cut */
+        config.map.engine_tokens = config.map.block_tokens;
+    if (c->kv_blocks)
+        config.map.max_blocks = 4 * (uint64_t)c->kv_blocks * config.ranks;
+    if (!s->feeds)
+        s->feeds = kv_feeds_new(s->base);
+    if (s->feeds)
+        e->feed = kv_feed_new(s->feeds, &config, &sink, e);
+    if (e->feed)
+        return 0;
+    return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "kv_events %.100s: %s",
+                     c->kv_events, strerror(errno));
+}
+
+static void tell_silence(struct engine *e, const char *since)
+{
+    if (e->silence_told)
+        return;
+    e->silence_told = true;
+    log_warn("engine %s: no KV event has come from %s %s", e->config->name,
+             e->config->kv_events, since);
+}
+
+/* Blocks that it told of when the index could not take them: all is asked for
+ * again. */
+static void heal(struct engine *e)
+{
+    int64_t now_us = clock_now_us();
+
+    if (!*e->config->kv_replay || now_us < e->heal_after_us ||
+        !(prefix_index_incomplete(e->service->index, slot_of(e)) ||
+          kv_map_incomplete(kv_feed_map(e->feed))))
+        return;
+    e->heal_after_us = now_us + HEAL_PAUSE_US;
+    log_info("engine %s: some of its blocks are not indexed, and there is "
+             "room: its KV events are asked for again",
+             e->config->name);
+    kv_feed_forget(e->feed);
+}
+
+void engine_unheard(struct engine *e)
+{
+    if (e->n_unheard++ == 0)
+        e->unheard_since_us = clock_now_us();
+}
+
+enum kv_feed_state engine_events_state(const struct engine *e)
+{
+    enum kv_feed_state state = kv_feed_stats(e->feed).state;
+
+    if (e->silence_told)
+        return KV_FEED_SILENT;
+    return state == KV_FEED_SILENT ? KV_FEED_PARTIAL : state;
+}
+
+/* Whether it should have said something; `ever`: it has, before. */
+static bool is_silent(const struct engine *e, bool ever)
+{
+    if (e->n_unheard >= SILENT_FEW &&
+        clock_now_us() - e->unheard_since_us >= SILENT_US)
+        return true;
+    return (ever ? e->n_unheard : e->n_sent - e->n_excused) >= SILENT_REQUESTS;
+}
+
+static void hear_again(struct engine *e)
+{
+    if (e->silence_told)
+        log_info("engine %s: its KV events come", e->config->name);
+    e->silence_told = false;
+    e->n_unheard = 0;
+}
+
+void engine_check_events(struct engine *e)
+{
+    char since[128];
+    uint64_t n;
+
+    if (!e->feed)
+        return;
+    heal(e);
+    n = kv_feed_stats(e->feed).messages;
+    if (n != e->n_messages) {
+        e->n_messages = n;
+        hear_again(e);
+    }
+    if (!is_silent(e, n > 0))
+        return;
+    snprintf(since, sizeof(since), "%s %llu requests: %s",
+             n ? "in the last" : "after",
+             (unsigned long long)(n ? e->n_unheard : e->n_sent - e->n_excused),
+             n ? "what is known of its cache may be old"
+             : e->config->index == ENGINE_INDEX_EVENTS
+                 ? "nothing is known of its cache"
+                 : "its cache is predicted");
+    tell_silence(e, since);
+}

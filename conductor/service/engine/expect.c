@@ -1,0 +1,211 @@
+/*
+ * What an engine will hold because of what was sent there.
+ *
+ * An engine without KV events is assumed to have a prompt's blocks from the
+ * moment when it is sent, as long as they fit (core/index/predicted). If it
+ * refuses the prompt, those that were new are dropped again; another request
+ * that counted on them predicts them anew when it is answered.
+ *
+ * One with events will tell them, a while after they are computed. Until then
+ * they are expected, in the pool's sense: requests that begin alike and come
+ * together would scatter over the engines otherwise. An expectation ends when
+ * the prompt's last whole block is told, when the request fails, or TOLD_US
+ * after its answer's end: a request that runs keeps its blocks in the cache,
+ * whether the events were lost or not.
+ *
+ * Bound: the pool's max_pending_blocks; what has no room is not expected.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "conductor/service/engine/engine.h"
+
+/* Events come behind the answer, and on a connection of their own. */
+#define TOLD_US 2000000
+/* Expectations that are looked at when events have come. */
+#define LOOK_MAX 32
+
+struct expectation {
+    TAILQ_ENTRY(expectation) entry;  /* engine->expected: as they were sent */
+    struct service_request *request; /* NULL: it has ended */
+    int64_t until_us;                /* when it has ended */
+    size_t n;
+    uint64_t keys[]; /* (n), n above 0 */
+};
+
+static uint32_t slot_of(const struct engine *e)
+{
+    return pool_get(e->service->pool, e->id)->slot;
+}
+
+void engine_evicted(void *arg, uint64_t key)
+{
+    struct engine *e = arg;
+
+    (void)!prefix_index_removed(e->service->index, slot_of(e), TIER_DEVICE,
+                                &key, 1);
+}
+
+/* So many of the index's blocks make one of the engine's, if that is larger. */
+static size_t step_of(const struct engine *e)
+{
+    size_t step = e->block_tokens / (size_t)e->service->config.block_tokens;
+
+    return step > 1 ? step : 1;
+}
+
+/* Leading keys of a prompt that make whole blocks of the engine: it keeps no
+ * others. */
+static size_t whole_keys(const struct engine *e, const struct request_prompt *p)
+{
+    return p->n_keys - p->n_keys % step_of(e);
+}
+
+bool expect_stores(const struct service_request *request, uint64_t had)
+{
+    size_t n = request->prompt.n_keys;
+
+    return had < n && (n - had) / step_of(request->forward->engine) > 1;
+}
+
+/* The prompt's blocks are taken to be there from now on: a request that begins
+ * alike and comes before they are computed waits behind this one there, and
+ * finds them. The first *had of them were there before, at least. */
+static void predict(struct engine *e, const struct request_prompt *p,
+                    size_t *had)
+{
+    size_t n = whole_keys(e, p);
+
+    while (*had < n && predicted_has(e->predicted, p->keys[*had]))
+        ++*had;
+    n = predicted_use(e->predicted, p->keys, n, engine_evicted, e);
+
+    (void)!prefix_index_stored(e->service->index, slot_of(e), TIER_DEVICE, 0,
+                               p->keys, n);
+}
+
+bool engine_predicts(const struct engine *e, bool ids)
+{
+    return !e->feed || !ids ||
+           (!e->heard && e->config->index != ENGINE_INDEX_EVENTS);
+}
+
+static bool is_told(const struct engine *e, const uint64_t *keys, size_t n)
+{
+    return prefix_index_tiers(e->service->index, slot_of(e), keys[n - 1]) &
+           BLOCK_TIER_BIT(TIER_DEVICE);
+}
+
+static void drop(struct engine *e, struct expectation *x)
+{
+    pool_unexpect(e->service->pool, e->id, x->keys, x->n);
+    if (x->request)
+        x->request->forward->expectation = NULL;
+    TAILQ_REMOVE(&e->expected, x, entry);
+    free(x);
+}
+
+static void expect(struct engine *e, struct service_request *request)
+{
+    const struct request_prompt *p = &request->prompt;
+    size_t n = whole_keys(e, p);
+    struct expectation *x;
+
+    if (n == 0 || is_told(e, p->keys, n))
+        return;
+    x = malloc(sizeof(*x) + n * sizeof(x->keys[0]));
+    if (!x || pool_expect(e->service->pool, e->id, p->keys, n)) {
+        free(x);
+        return;
+    }
+    x->request = request;
+    x->n = n;
+    memcpy(x->keys, p->keys, n * sizeof(x->keys[0]));
+    request->forward->expectation = x;
+    TAILQ_INSERT_TAIL(&e->expected, x, entry);
+}
+
+void expect_sent(struct service_request *request)
+{
+    struct engine *e = request->forward->engine;
+    bool ids = request->forward->what.ids;
+
+    if (engine_predicts(e, ids))
+        predict(e, &request->prompt, &request->forward->n_had);
+    request->forward->drops_seen = e->n_drops;
+    if (e->feed && ids)
+        expect(e, request);
+}
+
+void expect_refused(struct service_request *request)
+{
+    struct forward *f = request->forward;
+    const struct request_prompt *p = &request->prompt;
+
+    expect_failed(request);
+    if (!engine_predicts(f->engine, f->what.ids) || f->n_had >= p->n_keys)
+        return;
+    f->engine->n_drops++;
+    predicted_drop(f->engine->predicted, p->keys + f->n_had,
+                   p->n_keys - f->n_had, engine_evicted, f->engine);
+}
+
+void expect_answered(struct service_request *request)
+{
+    struct forward *f = request->forward;
+
+    if (f->drops_seen != f->engine->n_drops &&
+        engine_predicts(f->engine, f->what.ids))
+        predict(f->engine, &request->prompt, &f->n_had);
+}
+
+void expect_ended(struct service_request *request)
+{
+    struct expectation *x = request->forward->expectation;
+
+    if (!x)
+        return;
+    request->forward->expectation = NULL;
+    x->request = NULL;
+    x->until_us = clock_now_us() + TOLD_US;
+}
+
+void expect_failed(struct service_request *request)
+{
+    if (request->forward->expectation)
+        drop(request->forward->engine, request->forward->expectation);
+}
+
+void expect_told(struct engine *e)
+{
+    struct expectation *x = TAILQ_FIRST(&e->expected), *next;
+
+    for (int i = 0; x && i < LOOK_MAX; i++, x = next) {
+        next = TAILQ_NEXT(x, entry);
+        if (is_told(e, x->keys, x->n))
+            drop(e, x);
+    }
+}
+
+void expect_until(struct engine *e, int64_t now_us)
+{
+    struct expectation *x, *next;
+
+    for (x = TAILQ_FIRST(&e->expected); x; x = next) {
+        next = TAILQ_NEXT(x, entry);
+        if (!x->request && x->until_us <= now_us)
+            drop(e, x);
+    }
+}
+
+void engine_clear(struct engine *e)
+{
+    predicted_clear(e->predicted);
+    token_cache_clear(e->service->tokens); /* its tokenizer may be another */
+    expect_until(e, INT64_MAX);
+    if (e->feed)
+        kv_feed_forget(e->feed);
+    prefix_index_cleared(e->service->index,
+                         pool_get(e->service->pool, e->id)->slot);
+}

@@ -1,0 +1,378 @@
+/*
+ * The health of engines, and what their /metrics say.
+ *
+ *   starting --a good probe--> ready
+ *   ready    --3 failures in a row--> suspect: no work, only probes
+ *   suspect  --a good probe--> ready, on trial: one failure is enough until a
+ *                              request has ended well. After each trial that
+ *                              requests have failed, the next one takes twice
+ *                              as many good probes, up to 32
+ *
+ * Failures are of probes and of requests alike; those of requests that it
+ * refused (forward/status.c) are not made up for by a good probe. An engine
+ * that refuses the key that it is given is suspect, too, until a probe is
+ * answered. An engine that could not be reached has lost its cache when it
+ * comes back: it may be another process.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "conductor/service/engine/engine.h"
+
+#define FAILURES_MAX 3u
+/* After t trials that failed in a row there are 2^t good answers for its health
+ * before the next one; t is this at most. */
+#define TRIALS_MAX 5u
+/* Of an engine's /metrics; the rest is not looked at. */
+#define REPORT_BYTES_MAX (4u << 20)
+/* More requests than this run on no engine: it says nonsense. */
+#define OTHERS_MAX 1e6
+
+static void probe_later(struct engine *e)
+{
+    int64_t ms = e->service->config.engine_health_ms;
+    /* 80 to 120 %, so that many engines are not asked at once. */
+    int64_t us = ms * 800 + (int64_t)(rand_r(&e->jitter) % 401) * ms;
+    struct timeval in = {us / 1000000, us % 1000000};
+
+    event_add(e->timer, &in);
+}
+
+/* A probe or a request has failed. A trial is of requests: an engine that has
+ * gone again before one came has failed none. */
+static void failed(struct engine *e, bool probe, bool unreachable,
+                   const char *why)
+{
+    struct service *s = e->service;
+    enum pool_health health = pool_get(s->pool, e->id)->health;
+
+    e->unreachable = e->unreachable || unreachable;
+    e->n_failures++;
+    if (++e->failures_in_row == FAILURES_MAX && health == HEALTH_STARTING)
+        log_warn("engine %s was never ready at %s and gets no work yet: %s",
+                 e->config->name, e->config->url_text, why);
+    if (e->failures_in_row < FAILURES_MAX || health != HEALTH_READY)
+        return;
+    (void)!pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
+    s->metrics.workers_lost++;
+    if (!e->on_trial)
+        e->trials = 0;
+    else if (!probe && e->trials < TRIALS_MAX)
+        e->trials++;
+    e->good_to_go = (1u << e->trials) - 1;
+    log_warn("engine %s gets no work: %s", e->config->name, why);
+}
+
+void engine_failed(struct engine *e, bool unreachable, const char *why)
+{
+    failed(e, false, unreachable, why);
+}
+
+void engine_refused(struct engine *e, const char *why)
+{
+    e->refused_in_row++;
+    engine_failed(e, false, why);
+}
+
+void engine_answered(struct engine *e)
+{
+    e->refused_in_row = 0;
+    e->failures_in_row = 0;
+    e->on_trial = false;
+}
+
+static void probe_good(struct engine *e)
+{
+    struct service *s = e->service;
+    enum pool_health health = pool_get(s->pool, e->id)->health;
+
+    if (health == HEALTH_READY) {
+        /* A trial goes on until a request has ended well. */
+        if (e->failures_in_row < FAILURES_MAX - 1)
+            e->failures_in_row = e->refused_in_row;
+        return;
+    }
+    if (e->good_to_go > 0) {
+        e->good_to_go--;
+        return;
+    }
+    if (e->unreachable && health != HEALTH_STARTING)
+        engine_clear(e);
+    e->unreachable = false;
+    e->on_trial = health != HEALTH_STARTING;
+    e->failures_in_row = e->on_trial ? FAILURES_MAX - 1 : 0;
+    (void)!pool_set_health(s->pool, e->id, HEALTH_READY);
+    if (e->feed)
+        kv_feed_ask_again(e->feed);
+    log_info("engine %s is ready at %s, model %s", e->config->name,
+             e->config->url_text, e->config->model);
+    service_freed(s);
+}
+
+static void ask(struct engine *e, const char *path);
+
+/* Until the next probe. */
+static void rest(struct engine *e)
+{
+    engine_check_events(e);
+    probe_later(e);
+}
+
+static void ask_next(struct engine *e, enum engine_question question,
+                     const char *path)
+{
+    e->question = question;
+    text_buf_clear(&e->models);
+    report_begin(&e->scan, e->config->dp_rank);
+    e->report_bytes = 0;
+    ask(e, path);
+}
+
+/* A question was answered: the next one, or a rest. */
+static void ask_more(struct engine *e)
+{
+    if (e->question == ASKS_HEALTH && engine_models_due(e)) {
+        ask_next(e, ASKS_MODELS, e->config->models_path);
+        return;
+    }
+    if (e->question == ASKS_HEALTH)
+        probe_good(e);
+    if (e->question != ASKS_REPORT && *e->config->metrics_path) {
+        ask_next(e, ASKS_REPORT, e->config->metrics_path);
+        return;
+    }
+    rest(e);
+}
+
+/* What runs there beside the requests of this conductor slows them, too; its
+ * share of the KV in use is taken to be as large as theirs. */
+static void take_others(struct engine *e)
+{
+    const struct engine_report *r = &e->report;
+    const struct pool_instance *in = pool_get(e->service->pool, e->id);
+    size_t prefills = in->n_waiting + in->n_running;
+    double own = (double)(in->n_decodes > prefills ? in->n_decodes : prefills);
+    double others = r->running - own;
+    double kv_tokens = 0;
+
+    if (!(others > 0 && others < OTHERS_MAX))
+        others = 0;
+    if (others > 0 && r->kv_usage_ratio > 0 && r->kv_usage_ratio <= 1 &&
+        r->kv_blocks > 0 && r->kv_blocks < PREDICTED_BLOCKS_MAX)
+        kv_tokens =
+            others / r->running * r->kv_usage_ratio * (double)r->kv_blocks *
+            (double)(r->block_tokens > 0 ? r->block_tokens : e->block_tokens);
+    (void)pool_set_others(e->service->pool, e->id, (int64_t)others,
+                          (int64_t)kv_tokens);
+}
+
+static void take_report(struct engine *e)
+{
+    double before_s = e->report.start_s;
+
+    report_end(&e->scan);
+    e->report = e->scan.report;
+    if (before_s > 0 && e->report.start_s > 0 &&
+        e->report.start_s != before_s) {
+        log_info("engine %s was restarted: its cache is empty",
+                 e->config->name);
+        engine_clear(e);
+    }
+    engine_take_size(e);
+    engine_doubt_size(e);
+    take_others(e);
+}
+
+/* Whether it wants another key than the one that it is given. Without one,
+ * clients may have their own. */
+static bool refuses_key(const struct engine *e)
+{
+    return e->question != ASKS_REPORT && *e->authorization &&
+           (e->probe_status == 401 || e->probe_status == 403);
+}
+
+static void refuse_work(struct engine *e)
+{
+    struct service *s = e->service;
+
+    e->n_failures++;
+    if (!e->key_refused)
+        log_warn("engine %s gets no work: it refuses Conductor's key (%d)",
+                 e->config->name, e->probe_status);
+    e->key_refused = true;
+    if (pool_get(s->pool, e->id)->health == HEALTH_READY)
+        s->metrics.workers_lost++;
+    (void)!pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
+}
+
+static void probe_answer(void *arg, const struct http_head *head)
+{
+    struct engine *e = arg;
+
+    e->probe_status = head->status;
+}
+
+static void probe_bytes(void *arg, const char *bytes, size_t n)
+{
+    struct engine *e = arg;
+
+    if (e->probe_status >= 300 || e->question == ASKS_HEALTH)
+        return;
+    if (e->question == ASKS_MODELS) {
+        text_buf_add(&e->models, bytes, n);
+        return;
+    }
+    e->report_bytes += n;
+    if (e->report_bytes <= REPORT_BYTES_MAX)
+        report_feed(&e->scan, bytes, n);
+}
+
+/* What may be wrong with a server that does not speak as it should. */
+static const char *hint(const struct engine *e)
+{
+    return e->tls ? "" : "; is it one of https://?";
+}
+
+/* Whether it is not well. 400 says that it did not understand the question, as
+ * ports of TLS do. */
+static bool is_ill(struct engine *e)
+{
+    char why[96];
+
+    if (e->question != ASKS_HEALTH ||
+        (e->probe_status < 500 && e->probe_status != 400))
+        return false;
+    snprintf(why, sizeof(why), "it answers %d when asked for its health%s",
+             e->probe_status, e->probe_status == 400 ? hint(e) : "");
+    failed(e, true, false, why);
+    return true;
+}
+
+static void probe_ended(void *arg)
+{
+    struct engine *e = arg;
+
+    e->probe = NULL;
+    if (is_ill(e)) {
+        rest(e);
+        return;
+    }
+    if (refuses_key(e)) {
+        refuse_work(e);
+        rest(e);
+        return;
+    }
+    if (e->question == ASKS_HEALTH)
+        e->no_health = e->probe_status == 404;
+    if (e->question == ASKS_MODELS)
+        e->key_refused = false;
+    if (e->question == ASKS_MODELS &&
+        engine_take_models(e, e->models.data,
+                           e->models.error ? 0 : e->models.len))
+        probe_good(e);
+    if (e->question == ASKS_REPORT && e->probe_status < 300)
+        take_report(e);
+    ask_more(e);
+}
+
+/* Whether another engine may have it, and nothing of its answer has come. */
+static bool may_move(const struct service_request *request)
+{
+    const struct service *s = request->service;
+
+    return request->output.n_tokens == 0 &&
+           request->dispatch.retries < s->dispatch.max_retries &&
+           instances_count(s, ROLE_PREFILL) > 0;
+}
+
+/* Requests of which nothing has come leave an engine that hangs. */
+static void take_back(struct engine *e)
+{
+    struct service *s = e->service;
+    char why[128];
+
+    if (pool_get(s->pool, e->id)->health != HEALTH_SUSPECT)
+        return;
+    snprintf(why, sizeof(why),
+             "engine %s does not answer when asked for its health",
+             e->config->name);
+    for (uint32_t i = 0; i < s->table.size; i++) {
+        struct service_request *r = s->table.by_slot[i];
+
+        if (r && r->forward->engine == e && may_move(r))
+            request_instance_lost(r, e->id, why);
+    }
+}
+
+/* There was no answer. */
+static void probe_bad(struct engine *e, bool unreachable, const char *why)
+{
+    e->probe = NULL;
+    if (e->question != ASKS_REPORT) {
+        failed(e, true, unreachable, why);
+        take_back(e);
+    }
+    rest(e);
+}
+
+static void probe_failed(void *arg, enum upstream_fault fault, const char *why)
+{
+    struct engine *e = arg;
+    bool starting =
+        pool_get(e->service->pool, e->id)->health == HEALTH_STARTING;
+    /* A reset may well come from a server that does not understand. */
+    bool listens =
+        fault != UPSTREAM_UNREACHABLE || strcmp(why, strerror(ECONNRESET)) == 0;
+    char text[192];
+
+    snprintf(text, sizeof(text), "%s%s", why,
+             starting && listens ? hint(e) : "");
+    probe_bad(e, fault == UPSTREAM_UNREACHABLE, text);
+}
+
+static const struct upstream_ops probe_ops = {
+    .answer = probe_answer,
+    .bytes = probe_bytes,
+    .ended = probe_ended,
+    .failed = probe_failed,
+};
+
+static void ask(struct engine *e, const char *path)
+{
+    int64_t us = e->service->config.engine_timeout_ms * 1000;
+    struct timeval limit = {us / 1000000, us % 1000000};
+
+    e->probe = upstream_send(e->upstream,
+                             &(struct upstream_request){
+                                 .method = "GET",
+                                 .path = path,
+                                 .headers = e->authorization,
+                             },
+                             &probe_ops, e);
+    if (e->probe)
+        event_add(e->timer, &limit);
+    else
+        probe_later(e);
+}
+
+/* It is time for a question, or the one under way has taken too long. */
+void engine_look(evutil_socket_t fd, short what, void *arg)
+{
+    struct engine *e = arg;
+    char why[96];
+
+    (void)fd;
+    (void)what;
+    if (!e->probe) {
+        ask_next(e, ASKS_HEALTH, e->config->health_path);
+        return;
+    }
+    snprintf(why, sizeof(why), "%s when asked for its %s",
+             upstream_late(e->probe),
+             e->question == ASKS_HEALTH ? "health" : "models");
+    upstream_cancel(e->probe);
+    probe_bad(e, false, why);
+}

@@ -1,0 +1,180 @@
+/* What is counted of each engine, for Prometheus. */
+#include <errno.h>
+#include <event2/buffer.h>
+
+#include "base/clock.h"
+#include "conductor/service/engine/engine.h"
+
+static const struct {
+    const char *name, *label, *type, *help; /* help NULL: as the line before */
+} lines[] = {
+    {"requests_total", "", "counter", "Requests sent to the engine."},
+    {"failures_total", "", "counter",
+     "Requests and questions for its health that it failed."},
+    {"answers_total", "class=\"2xx\"", "counter", "Its answers by status."},
+    {"answers_total", "class=\"3xx\"", "counter", NULL},
+    {"answers_total", "class=\"4xx\"", "counter", NULL},
+    {"answers_total", "class=\"5xx\"", "counter", NULL},
+    {"cached_tokens_total", "source=\"predicted\"", "counter",
+     "Cached prompt tokens of answers that tell them: as predicted, and as "
+     "told."},
+    {"cached_tokens_total", "source=\"told\"", "counter", NULL},
+    {"connections", "state=\"busy\"", "gauge", "Connections to it."},
+    {"connections", "state=\"kept\"", "gauge", NULL},
+    {"other_model", "", "gauge",
+     "1 while it has another model than that for which it is served."},
+    {"key_refused", "", "gauge",
+     "1 while it refuses the key that it is given."},
+    {"running", "", "gauge", "Requests that it says are running; -1: untold."},
+    {"waiting", "", "gauge", "Requests that it says are waiting; -1: untold."},
+    {"kv_usage_ratio", "", "gauge", "Its KV in use, as it says; -1: untold."},
+    {"kv_blocks", "", "gauge", "Blocks that its predicted cache may hold."},
+    {"block_tokens", "", "gauge",
+     "Tokens in a block of its own, as far as is known."},
+    {"events_state", "", "gauge",
+     "Its KV events: 0 all are known, 1 none comes, 2 some are lost, 3 a "
+     "replay runs; -1: none are expected."},
+    {"events_total", "", "counter", "Its KV events that were taken."},
+    {"events_last", "", "gauge",
+     "Number of its last message of KV events that was taken, of its first "
+     "rank; -1: none has come."},
+    {"unkept_blocks", "", "gauge",
+     "Blocks of its KV events beyond 4 times its blocks: they are not known."},
+    {"events_age_seconds", "", "gauge",
+     "Since its last message of KV events; -1: none has come."},
+    {"unheard_requests", "", "gauge",
+     "Requests of new blocks that it has ended since it was last heard."},
+    {"event_replays_total", "result=\"asked\"", "counter",
+     "How often it was asked for messages that may be missing, and how often "
+     "that failed."},
+    {"event_replays_total", "result=\"failed\"", "counter", NULL},
+    {"event_faults_total", "fault=\"malformed\"", "counter",
+     "Messages that are no batch of events, messages that took too long, "
+     "holes in their numbers, messages "
+     "lost for good, restarts, connections that ended, events with blocks of "
+     "another size, with other tokens than fill their blocks, or of no known "
+     "tag, messages of a rank that there is none of, events whose blocks "
+     "came before their parent, removed blocks that were not known."},
+    {"event_faults_total", "fault=\"too_long\"", "counter", NULL},
+    {"event_faults_total", "fault=\"gap\"", "counter", NULL},
+    {"event_faults_total", "fault=\"lost\"", "counter", NULL},
+    {"event_faults_total", "fault=\"restart\"", "counter", NULL},
+    {"event_faults_total", "fault=\"reconnect\"", "counter", NULL},
+    {"event_faults_total", "fault=\"block_size\"", "counter", NULL},
+    {"event_faults_total", "fault=\"tokens\"", "counter", NULL},
+    {"event_faults_total", "fault=\"unknown_tag\"", "counter", NULL},
+    {"event_faults_total", "fault=\"rank\"", "counter", NULL},
+    {"event_faults_total", "fault=\"unknown_parent\"", "counter", NULL},
+    {"event_faults_total", "fault=\"unknown_hash\"", "counter", NULL},
+};
+
+#define LINES (sizeof(lines) / sizeof(lines[0]))
+
+static double last_message(const struct engine *e)
+{
+    uint64_t first, last;
+
+    return e->feed && kv_feed_known(e->feed, 0, &first, &last) ? (double)last
+                                                               : -1;
+}
+
+static double value_of(const struct engine *e, size_t line)
+{
+    struct kv_feed_stats k = {0};
+
+    if (e->feed)
+        k = kv_feed_stats(e->feed);
+    const double values[LINES] = {
+        (double)e->n_sent,
+        (double)e->n_failures,
+        (double)e->n_status[2],
+        (double)e->n_status[3],
+        (double)e->n_status[4],
+        (double)e->n_status[5],
+        (double)e->predicted_tokens,
+        (double)e->told_tokens,
+        (double)upstream_busy(e->upstream),
+        (double)upstream_idle(e->upstream),
+        e->other_model,
+        e->key_refused,
+        e->report.running,
+        e->report.waiting,
+        e->report.kv_usage_ratio,
+        predicted_capacity(e->predicted),
+        e->block_tokens,
+        e->feed ? (double)engine_events_state(e) : -1,
+        (double)k.events,
+        last_message(e),
+        (double)k.map.unkept,
+        k.last_event_us ? 1e-6 * (double)(clock_now_us() - k.last_event_us)
+                        : -1,
+        (double)e->n_unheard,
+        (double)k.replays,
+        (double)k.replays_failed,
+        (double)k.malformed,
+        (double)k.too_long,
+        (double)k.gaps,
+        (double)k.lost,
+        (double)k.restarts,
+        (double)k.reconnects,
+        (double)k.map.wrong_size,
+        (double)k.map.wrong_tokens,
+        (double)k.unknown_events,
+        (double)k.other_ranks,
+        (double)k.map.waited,
+        (double)k.map.unknown_removed,
+    };
+
+    return values[line];
+}
+
+uint64_t engines_unkept(const struct service *s)
+{
+    uint64_t n = 0;
+
+    for (uint32_t k = 0; s->forwards && k < pool_slots(s->pool); k++)
+        if (s->engines[k] && s->engines[k]->feed)
+            n += kv_map_stats(kv_feed_map(s->engines[k]->feed)).unkept;
+    if (s->store_feed)
+        n += kv_map_stats(kv_feed_map(s->store_feed)).unkept;
+    return n;
+}
+
+static int write_line(const struct service *all, size_t i, struct evbuffer *out)
+{
+    char label[2 * POOL_NAME_BYTES];
+    int bad = 0;
+
+    for (const struct service *s = all; s; s = s->next)
+        for (uint32_t k = 0; s->forwards && k < pool_slots(s->pool); k++) {
+            const struct engine *e = s->engines[k];
+
+            if (!e || e->replaced)
+                continue;
+            metrics_escape(e->config->name, label);
+            bad |= evbuffer_add_printf(
+                       out, "conductor_engine_%s{instance=\"%s\"%s%s} %.17g\n",
+                       lines[i].name, label, *lines[i].label ? "," : "",
+                       lines[i].label, value_of(e, i)) < 0;
+        }
+    return bad;
+}
+
+int engines_write_metrics(const struct service *all, struct evbuffer *out)
+{
+    const struct service *some = all;
+    int bad = 0;
+
+    while (some && !some->n_engines)
+        some = some->next;
+    for (size_t i = 0; some && i < LINES; i++) {
+        if (lines[i].help)
+            bad |= evbuffer_add_printf(out,
+                                       "# HELP conductor_engine_%s %s\n"
+                                       "# TYPE conductor_engine_%s %s\n",
+                                       lines[i].name, lines[i].help,
+                                       lines[i].name, lines[i].type) < 0;
+        bad |= write_line(all, i, out);
+    }
+    return bad ? -ENOMEM : 0;
+}

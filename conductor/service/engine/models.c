@@ -1,0 +1,158 @@
+/*
+ * What an engine says of its models, when it is asked for /v1/models: before it
+ * gets work, and again and again.
+ *
+ * An engine that no longer has its model gets no work. One that never said that
+ * it has it gets none either, if it is one of those that answer requests for
+ * other models with an error; servers of the kind openai may take any name. An
+ * empty list, as of a frontend whose workers have not come yet, is a list
+ * without the model. One that does not list its models is believed, if it is of
+ * the kind openai: a vLLM or SGLang without a list is another server, or at
+ * another path. Only where a key is wanted that clients have, or where a list
+ * that was there fails for once, they are believed, too.
+ */
+#include "conductor/service/models.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+
+/* One good answer for its health in so many is followed by this question. */
+#define GOOD_PER_QUESTION 8u
+
+bool engine_models_due(struct engine *e)
+{
+    const struct pool_instance *in = pool_get(e->service->pool, e->id);
+
+    return in->health != HEALTH_READY || e->n_good++ % GOOD_PER_QUESTION == 0;
+}
+
+static void tell_dropped(struct engine *e, const struct model_list *list)
+{
+    if (!list->n_dropped || e->dropped_told)
+        return;
+    e->dropped_told = true;
+    log_warn("engine %s lists more than %d aliases or adapters, or more than "
+             "%u bytes of them: the others are not known",
+             e->config->name, ENGINE_NAMES_MAX, ENGINE_NAMES_BYTES);
+}
+
+/* Names of its entry that it does not know are refused there. */
+static void check_names(struct engine *e, const char *lacks)
+{
+    if (lacks && !e->lack_told)
+        log_warn("engine %s does not list %s, one of the %s of its entry: it "
+                 "may refuse requests that name it",
+                 e->config->name, lacks,
+                 engine_names_have(&e->wanted.aliases, lacks) ? "aliases"
+                                                              : "adapters");
+    e->lack_told = lacks;
+}
+
+/* The names that the engine told, where no configuration told them. */
+static void take_names(struct engine *e, const struct model_list *list)
+{
+    if (*e->wanted.model)
+        return;
+    tell_dropped(e, list);
+    if (memcmp(&e->own.aliases, &list->aliases, sizeof(list->aliases)) == 0 &&
+        memcmp(&e->own.adapters, &list->adapters, sizeof(list->adapters)) == 0)
+        return;
+    e->own.aliases = list->aliases;
+    e->own.adapters = list->adapters;
+    models_name(e->service);
+    log_info("engine %s lists %u aliases and %u adapters", e->config->name,
+             list->aliases.n, list->adapters.n);
+}
+
+static void take_window(struct engine *e, uint32_t window_tokens)
+{
+    if (e->window_tokens == window_tokens)
+        return;
+    e->window_tokens = window_tokens;
+    models_name(e->service);
+}
+
+/* It has another model, or none: no work, until it has the right one again. */
+static void lose_model(struct engine *e, const char *why)
+{
+    struct service *s = e->service;
+
+    if (e->other_model)
+        return;
+    e->other_model = true;
+    if (pool_get(s->pool, e->id)->health == HEALTH_READY)
+        s->metrics.workers_lost++;
+    (void)!pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
+    engine_clear(e);
+    log_warn("engine %s gets no work: %s", e->config->name, why);
+}
+
+/* Whether it is not believed, as it should have answered with a list. */
+static bool lacks_list(const struct engine *e)
+{
+    return e->config->kind != ENGINE_OPENAI && e->probe_status != 401 &&
+           e->probe_status != 403 &&
+           !(e->had_model &&
+             (e->probe_status >= 500 || e->probe_status == 429));
+}
+
+/* A server that has neither path may have no other one either. */
+static void doubt_url(struct engine *e)
+{
+    if (e->doubt_told || !e->no_health || e->probe_status != 404)
+        return;
+    e->doubt_told = true;
+    log_warn("engine %s answers 404 when asked for %s and for %s, behind %s: "
+             "is its url right?",
+             e->config->name, e->config->health_path, e->config->models_path,
+             e->config->url_text);
+}
+
+/* The answer is no list. */
+static bool take_no_list(struct engine *e)
+{
+    char why[ENGINE_PATH_MAX + 80];
+
+    if (!lacks_list(e)) {
+        doubt_url(e);
+        return !e->other_model;
+    }
+    snprintf(why, sizeof(why), "asked for %s it answers %d, and lists no model",
+             e->config->models_path, e->probe_status);
+    lose_model(e, why);
+    return false;
+}
+
+bool engine_take_models(struct engine *e, const char *text, size_t n)
+{
+    const char *model = e->config->model;
+    const struct model_wanted wanted = {model, &e->wanted.aliases,
+                                        &e->wanted.adapters};
+    char why[2 * ENGINE_MODEL_MAX + 40];
+    struct model_list list;
+
+    if (model_list_read(text, n, &wanted, &list))
+        return take_no_list(e);
+    if (list.has_wanted) {
+        e->had_model = true;
+        e->other_model = false;
+        take_names(e, &list);
+        check_names(e, list.lacks);
+        take_window(e, model_list_window(&list, model));
+        return true;
+    }
+    if (e->had_model || e->config->kind != ENGINE_OPENAI) {
+        snprintf(why, sizeof(why), "it has %s%s, and not %s",
+                 *list.model ? "model " : "no model", list.model, model);
+        lose_model(e, why);
+        return false;
+    }
+    if (!e->doubt_told && *list.model)
+        log_warn("engine %s lists model %s, and not %s; it is asked for %s "
+                 "nevertheless",
+                 e->config->name, list.model, model, model);
+    e->doubt_told = e->doubt_told || *list.model;
+    return true;
+}

@@ -1,0 +1,157 @@
+/*
+ * A store that all engines of a model read: Mooncake's, or another that tells
+ * KV events. The index has it as an instance of its own; a match goes on in it
+ * where an engine's own blocks end, as in a disk of that engine with the
+ * store's rate.
+ *
+ * Mooncake's master names objects, and no tokens. A block's hash is in the
+ * name; which of our keys that is, the engines' events tell, before or after.
+ */
+#include <errno.h>
+#include <event2/buffer.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/entropy.h"
+#include "base/error.h"
+#include "conductor/service/engine/engine.h"
+
+#define WAITING_BYTES (16u << 20)
+
+static void on_stored(void *arg, enum block_tier tier, uint64_t parent_key,
+                      const uint64_t *keys, size_t n)
+{
+    struct service *s = arg;
+
+    (void)!prefix_index_stored(s->index, service_store_slot(s), tier,
+                               parent_key, keys, n);
+}
+
+static void on_removed(void *arg, enum block_tier tier, const uint64_t *keys,
+                       size_t n)
+{
+    struct service *s = arg;
+
+    (void)!prefix_index_removed(s->index, service_store_slot(s), tier, keys, n);
+}
+
+static void on_cleared(void *arg)
+{
+    struct service *s = arg;
+
+    prefix_index_cleared(s->index, service_store_slot(s));
+}
+
+static uint64_t room_cost(void *arg)
+{
+    const struct service *s = arg;
+
+    return prefix_index_room_cost(s->index);
+}
+
+static const struct kv_map_sink sink = {
+    .stored = on_stored,
+    .removed = on_removed,
+    .cleared = on_cleared,
+};
+
+/* What any engine calls by this hash. */
+static uint64_t key_of(void *arg, uint64_t hash, uint64_t *seed)
+{
+    const struct service *s = arg;
+    uint64_t key = 0;
+
+    for (uint32_t i = 0; key == 0 && i < pool_slots(s->pool); i++)
+        if (s->engines[i] && s->engines[i]->feed)
+            key = kv_map_key(kv_feed_map(s->engines[i]->feed), hash, seed);
+    return key;
+}
+
+int store_listen(struct service *s, char err[CONFIG_ERROR_MAX])
+{
+    const struct store_config *c = s->store;
+    struct kv_feed_config config = {
+        .ranks = 1,
+        .map = {.model = s->config.model,
+                .block_tokens = (uint32_t)s->config.block_tokens,
+                .max_waiting_bytes = WAITING_BYTES,
+                .seed = entropy_u64(),
+                .key_of = key_of,
+                .room_cost = room_cost},
+    };
+
+    if (!c)
+        return 0;
+    config.name = c->name;
+    config.endpoint = c->kv_events;
+    config.bind = c->kv_events_bind;
+    config.replay_endpoint = c->kv_replay;
+    config.topic = c->kv_topic;
+    config.map.max_blocks = (uint64_t)c->max_blocks;
+    config.map.parts = (uint32_t)c->parts;
+    s->feeds = kv_feeds_new(s->base);
+    if (s->feeds)
+        s->store_feed = kv_feed_new(s->feeds, &config, &sink, s);
+    if (s->store_feed)
+        return 0;
+    return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                     "stores: %s: kv_events %.100s: %s", c->name, c->kv_events,
+                     strerror(errno));
+}
+
+void store_share(struct engine *e)
+{
+    struct service *s = e->service;
+
+    if (!s->store)
+        return;
+    /* A block of a token has a byte, as service_make_scheduler() was told. */
+    (void)!pool_set_tier_rate(s->pool, e->id, TIER_DISK,
+                              (double)s->store->tokens_per_s);
+    if (e->feed)
+        kv_map_follow(kv_feed_map(e->feed), kv_feed_map(s->store_feed));
+}
+
+static const struct {
+    const char *name, *type, *help;
+} lines[] = {
+    {"blocks", "gauge", "Blocks of the store that can be found."},
+    {"objects", "gauge", "Parts of blocks that it says it has."},
+    {"events_total", "counter", "Its KV events that were taken."},
+    {"events_state", "gauge",
+     "0 all are known, 1 none has come, 2 some are lost, 3 a replay runs."},
+    {"events_lost_total", "counter", "Messages lost for good."},
+};
+
+int stores_write_metrics(const struct service *all, struct evbuffer *out)
+{
+    char store[2 * POOL_NAME_BYTES];
+    int bad = 0;
+
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        bool first = true;
+
+        for (const struct service *s = all; s; s = s->next) {
+            if (!s->store_feed)
+                continue;
+            struct kv_feed_stats k = kv_feed_stats(s->store_feed);
+            const double values[] = {
+                (double)prefix_index_held(s->index, service_store_slot(s)),
+                (double)k.map.entries, (double)k.events, (double)k.state,
+                (double)k.lost};
+
+            metrics_escape(s->store->name, store);
+            if (first)
+                bad |= evbuffer_add_printf(out,
+                                           "# HELP conductor_store_%s %s\n"
+                                           "# TYPE conductor_store_%s %s\n",
+                                           lines[i].name, lines[i].help,
+                                           lines[i].name, lines[i].type) < 0;
+            bad |= evbuffer_add_printf(
+                       out, "conductor_store_%s{store=\"%s\"} %.17g\n",
+                       lines[i].name, store, values[i]) < 0;
+            first = false;
+        }
+    }
+    return bad ? -ENOMEM : 0;
+}

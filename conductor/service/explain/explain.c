@@ -1,0 +1,283 @@
+/* Remembers decisions and their outcome. See explain.h. */
+#include "conductor/service/explain/explain.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/service/engine/costs.h"
+#include "conductor/service/engine/engine.h"
+#include "conductor/service/explain/state.h"
+#include "conductor/service/models.h"
+
+struct explain {
+    uint32_t n;
+    struct explain_record *records; /* (n), by number % n */
+};
+
+struct explain *explain_new(uint32_t n_requests)
+{
+    struct explain *e = calloc(1, sizeof(*e));
+
+    if (!e)
+        return NULL;
+    e->n = n_requests;
+    e->records = calloc((size_t)n_requests + 1, sizeof(*e->records));
+    if (!e->records) {
+        free(e);
+        return NULL;
+    }
+    return e;
+}
+
+void explain_free(struct explain *explain)
+{
+    if (!explain)
+        return;
+    free(explain->records);
+    free(explain);
+}
+
+/* The record of a request that was decided; NULL if a later one has its place.
+ */
+static struct explain_record *record_of(struct explain *explain,
+                                        const struct service_request *request)
+{
+    if (explain->n == 0)
+        return NULL;
+    struct explain_record *r = &explain->records[request->number % explain->n];
+    return r->request_id[0] && r->number == request->number ? r : NULL;
+}
+
+const struct explain_record *explain_find(const struct explain *explain,
+                                          const char *id)
+{
+    const struct explain_record *last = NULL;
+    const char *dash = strrchr(id, '-');
+
+    if (explain->n == 0 || !*id)
+        return NULL;
+    uint64_t number = dash ? strtoull(dash + 1, NULL, 16) : 0;
+    const struct explain_record *r = &explain->records[number % explain->n];
+    if (strcmp(r->request_id, id) == 0)
+        return r;
+    for (uint32_t i = 0; i < explain->n; i++) {
+        r = &explain->records[i];
+        if (strcmp(r->client_id, id) == 0 &&
+            (!last || r->number > last->number))
+            last = r;
+    }
+    return last;
+}
+
+static void put_name(const struct service *s, uint32_t id,
+                     char name[POOL_NAME_BYTES])
+{
+    const struct pool_instance *in = pool_get(s->pool, id);
+
+    snprintf(name, POOL_NAME_BYTES, "%s", in ? in->name : "");
+}
+
+/* The chosen one, then those that could have been, then the others. */
+static int rank_of(const struct schedule_decision *d,
+                   const struct prefill_estimate *c)
+{
+    if (c->instance == d->prefill)
+        return 0;
+    return c->queue_full || c->too_long ? 2 : 1;
+}
+
+static bool better(const struct schedule_decision *d,
+                   const struct prefill_estimate *a,
+                   const struct prefill_estimate *b)
+{
+    int rank_a = rank_of(d, a), rank_b = rank_of(d, b);
+
+    if (rank_a != rank_b)
+        return rank_a < rank_b;
+    if (a->late != b->late)
+        return b->late;
+    return a->late ? a->ttft_us < b->ttft_us : a->score_us < b->score_us;
+}
+
+/* Of an engine whose blocks have not the index's size: how large they are, and
+ * what may be cached beyond what was found. */
+static void put_size(const struct explain_record *r, const struct service *s,
+                     struct explain_candidate *c)
+{
+    const struct engine *e =
+        s->forwards ? engine_of(s, c->estimate.instance) : NULL;
+
+    if (!e || e->block_tokens == r->block_tokens)
+        return;
+    c->block_tokens = e->block_tokens;
+    c->unseen_tokens =
+        engine_unseen_tokens(e, r->prompt_tokens, c->estimate.cached_tokens);
+}
+
+/* Keeps the best ones, which are the ones that one asks about. */
+static void put_candidates(struct explain_record *r, const struct service *s,
+                           const struct schedule_decision *d)
+{
+    const struct prefill_estimate *kept[EXPLAIN_CANDIDATES_MAX];
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < d->n_candidates; i++) {
+        uint32_t at = n;
+
+        if (n == EXPLAIN_CANDIDATES_MAX) {
+            r->n_left_out++;
+            if (!better(d, &d->candidates[i], kept[n - 1]))
+                continue;
+            at = n - 1;
+        } else {
+            n++;
+        }
+        for (; at > 0 && better(d, &d->candidates[i], kept[at - 1]); at--)
+            kept[at] = kept[at - 1];
+        kept[at] = &d->candidates[i];
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct explain_candidate *c = &r->candidates[i];
+
+        c->estimate = *kept[i];
+        put_name(s, kept[i]->instance, c->name);
+        put_name(s, kept[i]->fetch_from, c->fetch_from);
+        costs_name(s, kept[i]->slot, c->cost_model);
+        put_size(r, s, c);
+    }
+    r->n_candidates = n;
+}
+
+/* A plan's pieces, or what Algorithm 1 fetches. */
+static void put_sources(struct explain_record *r, const struct service *s,
+                        const struct schedule_decision *d)
+{
+    const struct prefill_estimate *c = &d->chosen;
+    /* When it was decided; a rejected request has no planned_us. */
+    int64_t now_us = c->transfer_end_us - c->transfer_us;
+
+    if (!c->planned && c->fetch_from != POOL_NO_INSTANCE) {
+        r->sources[0] = (struct explain_source){.from_block = c->local_blocks,
+                                                .to_block = c->used_blocks,
+                                                .start_us = -1,
+                                                .end_us = c->transfer_us};
+        put_name(s, c->fetch_from, r->sources[0].name);
+        r->n_sources = 1;
+    }
+    for (uint32_t i = 0; c->planned && i < d->plan.n_pieces; i++) {
+        const struct load_piece *piece = &d->plan.pieces[i];
+        const struct load_share *share = &d->plan.of_source[piece->source];
+        const struct schedule_source *from = &d->sources[piece->source];
+
+        r->sources[i] =
+            (struct explain_source){.own = from->instance == d->prefill,
+                                    .tier = from->tier,
+                                    .from_block = piece->from_block,
+                                    .to_block = piece->to_block,
+                                    .start_us = share->start_us - now_us,
+                                    .end_us = share->end_us - now_us};
+        put_name(s, from->instance, r->sources[i].name);
+        r->n_sources = i + 1;
+    }
+}
+
+/* What was heard of the engine when it was chosen. */
+static void put_messages(struct explain_record *r, const struct service *s,
+                         uint32_t id)
+{
+    const struct engine *e = s->forwards ? engine_of(s, id) : NULL;
+
+    if (e && e->feed)
+        r->heard =
+            kv_feed_known(e->feed, 0, &r->first_message, &r->last_message);
+}
+
+void explain_decided(struct explain *explain,
+                     const struct service_request *request,
+                     const struct schedule_decision *d)
+{
+    const struct service *s = request->service;
+    const struct engine *e = s->forwards ? engine_of(s, d->prefill) : NULL;
+
+    if (explain->n == 0)
+        return;
+    struct explain_record *r = &explain->records[request->number % explain->n];
+    if (r->request_id[0] && r->number > request->number)
+        return; /* it waited for so long that a later one has its place */
+    memset(r, 0, sizeof(*r));
+    snprintf(r->request_id, sizeof(r->request_id), "%s", request->request_id);
+    r->number = request->number;
+    memcpy(r->session, request->session_id, sizeof(r->session));
+    if (request->forward)
+        snprintf(r->client_id, sizeof(r->client_id), "%s",
+                 request->forward->client_id);
+    r->policy = s->config.policy;
+    r->state = "running";
+    r->attempt = request->dispatch.retries + 1;
+    r->of_bytes = request->forward && !request->forward->what.ids;
+    r->prompt_tokens = request->prompt.n_tokens;
+    r->max_tokens = request->prompt.max_tokens;
+    r->expected_tokens = request->dispatch.ask.expected_tokens;
+    r->block_tokens = (uint32_t)s->config.block_tokens;
+    r->slo_ttft_us = request->dispatch.slo_ttft_us;
+    r->slo_tbt_us = request->dispatch.slo_tbt_us;
+    snprintf(r->tenant, sizeof(r->tenant), "%s",
+             tenants_name(s->models->tenants, request->dispatch.tenant));
+    r->priority = request->dispatch.priority;
+    r->standing = request->dispatch.standing;
+    r->verdict = d->verdict;
+    put_name(s, d->prefill, r->prefill);
+    put_name(s, d->decode, r->decode);
+    r->chosen = d->chosen;
+    if (d->prefill != POOL_NO_INSTANCE)
+        costs_name(s, d->chosen.slot, r->cost_model);
+    /* What is predicted was not told. */
+    if (!e || !engine_predicts(e, !r->of_bytes))
+        r->stored_blocks = d->stored_blocks;
+    put_messages(r, s, d->prefill);
+    r->engine_price = d->engine_price;
+    r->price_us = d->price_us;
+    r->price_limit_us = d->price_limit_us;
+    if (d->verdict == SCHEDULE_ACCEPT)
+        r->predicted_ttft_us = request->attempt.predicted_ttft_us;
+    r->predicts = s->predicts;
+    r->cost = s->cost_source;
+    r->predicted_tbt_us = s->predicts ? d->tbt_us : 0;
+    r->ttft_us = -1;
+    put_candidates(r, s, d);
+    put_sources(r, s, d);
+}
+
+void explain_prefilled(struct explain *explain,
+                       const struct service_request *request,
+                       const struct msg_prefill_done *done)
+{
+    struct explain_record *r = record_of(explain, request);
+
+    if (!r)
+        return;
+    r->done = *done;
+    r->prefilled = true;
+}
+
+void explain_first_token(struct explain *explain,
+                         const struct service_request *request, int64_t ttft_us)
+{
+    struct explain_record *r = record_of(explain, request);
+
+    if (r)
+        r->ttft_us = ttft_us;
+}
+
+void explain_ended(struct explain *explain,
+                   const struct service_request *request, const char *how,
+                   const char *reason)
+{
+    struct explain_record *r = record_of(explain, request);
+
+    if (!r)
+        return;
+    r->state = how;
+    snprintf(r->reason, sizeof(r->reason), "%s", reason ? reason : "");
+}

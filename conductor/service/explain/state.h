@@ -1,0 +1,78 @@
+/* What explain.c remembers and write.c writes. Private to them. */
+#ifndef CONDUCTOR_SERVICE_EXPLAIN_STATE_H
+#define CONDUCTOR_SERVICE_EXPLAIN_STATE_H
+
+#include <stdbool.h>
+
+#include "conductor/core/pool/pool.h"
+#include "conductor/service/explain/explain.h"
+
+#define EXPLAIN_CANDIDATES_MAX 16
+#define EXPLAIN_REASON_BYTES 48
+
+struct explain_candidate {
+    char name[POOL_NAME_BYTES];
+    char fetch_from[POOL_NAME_BYTES]; /* "": nobody */
+    char cost_model[POOL_NAME_BYTES]; /* the file's name; "": none */
+    struct prefill_estimate estimate;
+    uint32_t block_tokens;  /* of the engine; 0: as many as the index's */
+    uint32_t unseen_tokens; /* that it may reuse beyond used_blocks */
+};
+
+/* Blocks that come from one place; times are from the decision on. */
+struct explain_source {
+    char name[POOL_NAME_BYTES];
+    bool own; /* its own tier, else a link */
+    enum block_tier tier;
+    uint32_t from_block, to_block;
+    int64_t start_us, end_us; /* of all that it sends; -1: not planned */
+};
+
+struct explain_record {
+    char request_id[32]; /* "": none */
+    char client_id[64];  /* what the client calls it, or "" */
+    char session[64];    /* likewise */
+    uint64_t number;
+    const char *policy;
+    const char *state;
+    char reason[EXPLAIN_REASON_BYTES];
+    uint32_t attempt;
+    bool of_bytes; /* its tokens are not known: a word of its bytes is one */
+    uint32_t prompt_tokens, max_tokens;
+    int64_t expected_tokens;         /* of max_tokens */
+    uint32_t block_tokens;           /* of the index */
+    int64_t slo_ttft_us, slo_tbt_us; /* 0: none */
+    char tenant[64];
+    int32_t priority;
+    double standing; /* 0: shares did not matter */
+
+    enum schedule_verdict verdict;
+    char prefill[POOL_NAME_BYTES], decode[POOL_NAME_BYTES]; /* "": none */
+    struct prefill_estimate chosen;
+    char cost_model[POOL_NAME_BYTES]; /* that `chosen` is by, likewise */
+    uint32_t stored_blocks; /* of chosen.local_blocks, those reported */
+    /* Messages of the engine's KV events, rank 0, that this follows from. */
+    bool heard;
+    uint64_t first_message, last_message;
+    double engine_price;
+    double price_us, price_limit_us; /* 0: not priced, no limit */
+    const char *cost;                /* where the estimates come from; static */
+    bool predicts;             /* false: the estimates hold counts, no times */
+    int64_t predicted_ttft_us; /* with the hand-over; 0: none */
+    int64_t predicted_tbt_us;
+    struct explain_source sources[LOAD_PLAN_PIECES_MAX];
+    uint32_t n_sources;
+    struct explain_candidate candidates[EXPLAIN_CANDIDATES_MAX];
+    uint32_t n_candidates, n_left_out;
+
+    int64_t ttft_us; /* -1: no token yet */
+    bool prefilled;  /* done is set */
+    struct msg_prefill_done done;
+};
+
+/* The record of that id, or the last one whose client gave it that id, or NULL.
+ * O(1), or O(records). */
+const struct explain_record *explain_find(const struct explain *explain,
+                                          const char *id);
+
+#endif

@@ -1,0 +1,224 @@
+/* Writes what is remembered of a request as JSON. See explain.h. */
+#include <errno.h>
+#include <event2/buffer.h>
+#include <inttypes.h>
+
+#include "conductor/service/explain/explain.h"
+#include "conductor/service/explain/state.h"
+
+/* JSON under way; the first failure sticks. */
+struct writer {
+    struct evbuffer *out;
+    bool first;    /* no member of the object yet: no comma */
+    bool predicts; /* estimates hold times */
+    bool failed;
+};
+
+#define PUT(w, ...) \
+    ((w)->failed =  \
+         (w)->failed || evbuffer_add_printf((w)->out, __VA_ARGS__) < 0)
+
+static const char *const tier_names[BLOCK_TIERS] = {
+    [TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_DISK] = "disk"};
+
+/* A member's name, behind a comma if it needs one. */
+static void put_key(struct writer *w, const char *key)
+{
+    PUT(w, "%s\"%s\":", w->first ? "" : ",", key);
+    w->first = false;
+}
+
+/* A name of an instance, which is printable, or null. */
+static void put_name(struct writer *w, const char *key, const char *name)
+{
+    put_key(w, key);
+    if (!name[0]) {
+        PUT(w, "null");
+        return;
+    }
+    PUT(w, "\"");
+    for (; *name; name++)
+        PUT(w, *name == '"' || *name == '\\' ? "\\%c" : "%c", *name);
+    PUT(w, "\"");
+}
+
+/* A time, or null if it is not known or not set. */
+static void put_known(struct writer *w, const char *key, int64_t us, bool known)
+{
+    put_key(w, key);
+    if (known)
+        PUT(w, "%.3f", (double)us / 1e3);
+    else
+        PUT(w, "null");
+}
+
+static void put_ms(struct writer *w, const char *key, int64_t us)
+{
+    put_known(w, key, us, true);
+}
+
+/* A limit that may not be set. */
+static void put_limit(struct writer *w, const char *key, int64_t us)
+{
+    put_known(w, key, us, us > 0);
+}
+
+/* Until the last block has come. Without a plan the transfer is what others
+ * send, and the instance also reads its own slow tiers. */
+static int64_t load_us(const struct prefill_estimate *e)
+{
+    return e->planned ? e->transfer_us
+                      : e->transfer_us + e->ready_us - e->transfer_end_us;
+}
+
+static void put_estimate(struct writer *w, const struct prefill_estimate *e)
+{
+    put_known(w, "ttft_ms", e->ttft_us, w->predicts);
+    put_known(w, "queue_ms", e->queue_us, w->predicts);
+    put_known(w, "load_ms", load_us(e), w->predicts);
+    put_known(w, "prefill_ms", e->prefill_us, w->predicts);
+    put_known(w, "beside_ms", e->beside_us, w->predicts);
+    put_known(w, "room_ms", e->room_us, w->predicts);
+    put_known(w, "score_ms", e->score_us, w->predicts);
+    PUT(w, ",\"local_blocks\":%u,\"used_blocks\":%u,\"at_least\":%s",
+        e->local_blocks, e->used_blocks, e->at_least ? "true" : "false");
+}
+
+static void put_candidate(struct writer *w, const struct explain_candidate *c)
+{
+    const struct prefill_estimate *e = &c->estimate;
+    bool planned = e->planned && !e->at_least;
+
+    PUT(w, "{");
+    w->first = true;
+    put_name(w, "instance", c->name);
+    put_name(w, "cost_model", c->cost_model);
+    put_estimate(w, e);
+    put_name(w, "fetch_from", c->fetch_from);
+    PUT(w, ",\"mode\":%s%s%s", planned ? "\"" : "",
+        planned ? load_mode_name(e->load_mode) : "null", planned ? "\"" : "");
+    PUT(w,
+        ",\"late\":%s,\"extrapolated\":%s,\"queue_full\":%s,"
+        "\"too_long\":%s",
+        e->late ? "true" : "false", e->extrapolated ? "true" : "false",
+        e->queue_full ? "true" : "false", e->too_long ? "true" : "false");
+    if (c->block_tokens)
+        PUT(w, ",\"block_tokens\":%u,\"unseen_tokens\":%u", c->block_tokens,
+            c->unseen_tokens);
+    PUT(w, "}");
+}
+
+static void put_source(struct writer *w, const struct explain_source *s)
+{
+    PUT(w, "{");
+    w->first = true;
+    put_name(w, "instance", s->name);
+    PUT(w, ",\"from\":\"%s\",\"from_block\":%u,\"to_block\":%u",
+        s->own ? tier_names[s->tier] : "link", s->from_block, s->to_block);
+    put_known(w, "start_ms", s->start_us, s->start_us >= 0);
+    put_ms(w, "end_ms", s->end_us);
+    PUT(w, "}");
+}
+
+static void put_plan(struct writer *w, const struct explain_record *r)
+{
+    const struct prefill_estimate *c = &r->chosen;
+
+    PUT(w,
+        ",\"plan\":{\"mode\":\"%s\",\"engine_price\":%.3f,"
+        "\"resident_blocks\":%u,\"split_block\":%u,\"cached_blocks\":%u,"
+        "\"sources\":[",
+        c->planned ? load_mode_name(c->load_mode) : "auto", r->engine_price,
+        c->local_blocks, c->planned ? c->split_block : c->local_blocks,
+        c->used_blocks);
+    for (uint32_t i = 0; i < r->n_sources; i++) {
+        PUT(w, "%s", i ? "," : "");
+        put_source(w, &r->sources[i]);
+    }
+    PUT(w, "]}");
+}
+
+static void put_decision(struct writer *w, const struct explain_record *r)
+{
+    PUT(w, ",\"verdict\":\"%s\"", schedule_verdict_name(r->verdict));
+    put_name(w, "prefill", r->prefill);
+    put_name(w, "decode", r->decode);
+    put_name(w, "cost", r->cost);
+    put_limit(w, "price_ms", (int64_t)r->price_us);
+    put_limit(w, "price_limit_ms", (int64_t)r->price_limit_us);
+    if (!r->prefill[0]) {
+        PUT(w, ",\"predicted\":null,\"plan\":null");
+        return;
+    }
+    PUT(w, ",\"predicted\":{");
+    w->first = true;
+    put_name(w, "cost_model", r->cost_model);
+    put_limit(w, "total_ttft_ms", r->predicted_ttft_us);
+    put_limit(w, "tbt_ms", r->predicted_tbt_us);
+    put_estimate(w, &r->chosen);
+    PUT(w, ",\"stored_blocks\":%u}", r->stored_blocks);
+    if (r->heard)
+        PUT(w, ",\"events\":{\"first\":%" PRIu64 ",\"last\":%" PRIu64 "}",
+            r->first_message, r->last_message);
+    put_plan(w, r);
+}
+
+static void put_actual(struct writer *w, const struct explain_record *r)
+{
+    const struct msg_prefill_done *m = &r->done;
+
+    PUT(w, ",\"actual\":{");
+    w->first = true;
+    put_limit(w, "ttft_ms", r->ttft_us);
+    if (r->prefilled) {
+        PUT(w, ",\"mode\":\"%s\"",
+            load_mode_name(
+                (enum load_mode)(m->load_mode - PROTO_LOAD_COMPUTE)));
+        put_ms(w, "queue_ms", (int64_t)m->queue_us);
+        put_ms(w, "prefill_ms", (int64_t)m->prefill_us);
+        put_ms(w, "load_ms", (int64_t)(m->load_us ? m->load_us : m->fetch_us));
+        PUT(w,
+            ",\"local_tokens\":%u,\"fetched_tokens\":%u,\"disk_tokens\":%u,"
+            "\"computed_tokens\":%u",
+            m->local_tokens, m->fetched_tokens, m->disk_tokens,
+            m->computed_tokens);
+    }
+    PUT(w, "}");
+}
+
+int explain_write(const struct explain *explain, const char *id,
+                  struct evbuffer *out)
+{
+    const struct explain_record *r = explain_find(explain, id);
+    struct writer w = {.out = out, .predicts = r && r->predicts};
+
+    if (!r)
+        return -ENOENT;
+    PUT(&w,
+        "{\"request_id\":\"%s\",\"policy\":\"%s\",\"state\":\"%s\","
+        "\"attempt\":%u,\"prompt_tokens\":%u,\"known_by\":\"%s\","
+        "\"max_tokens\":%u,\"expected_tokens\":%" PRId64 ",\"block_tokens\":%u",
+        r->request_id, r->policy, r->state, r->attempt, r->prompt_tokens,
+        r->of_bytes ? "bytes" : "tokens", r->max_tokens, r->expected_tokens,
+        r->block_tokens);
+    put_name(&w, "session", r->session);
+    put_name(&w, "reason", r->reason);
+    put_limit(&w, "slo_ttft_ms", r->slo_ttft_us);
+    put_limit(&w, "slo_tbt_ms", r->slo_tbt_us);
+    put_name(&w, "tenant", r->tenant);
+    PUT(&w, ",\"priority\":%d", r->priority);
+    put_key(&w, "standing");
+    if (r->standing > 0.0)
+        PUT(&w, "%.3f", r->standing);
+    else
+        PUT(&w, "null");
+    put_decision(&w, r);
+    put_actual(&w, r);
+    PUT(&w, ",\"candidates\":[");
+    for (uint32_t i = 0; i < r->n_candidates; i++) {
+        PUT(&w, "%s", i ? "," : "");
+        put_candidate(&w, &r->candidates[i]);
+    }
+    PUT(&w, "],\"candidates_left_out\":%u}\n", r->n_left_out);
+    return w.failed ? -ENOMEM : 0;
+}

@@ -1,0 +1,390 @@
+/*
+ * A request that an engine gets as it came, and the answer that the client gets
+ * as it comes.
+ *
+ * Of an answer that is not streamed the first byte is the last; its prefill
+ * counts as over after the predicted time, or when a later request of the
+ * engine's line has its first token.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/service/engine/engine.h"
+
+#define BROKEN_LINES_PER_S 10
+
+/* Its prefill is over; it took `us`, negative: not known. */
+static void prefill_over(struct service_request *request, int64_t us,
+                         int64_t now_us)
+{
+    struct service *s = request->service;
+    const struct prefill_estimate *plan = &request->attempt.plan;
+
+    if (!request->attempt.prefill_open)
+        return;
+    request->attempt.prefill_open = false;
+    if (us >= 0) {
+        learned_prefill(&s->learned,
+                        (int64_t)request->prompt.n_tokens - plan->cached_tokens,
+                        us);
+        if (s->predicts)
+            metrics_ratio_error(&s->metrics.prefill_error_ratio,
+                                plan->prefill_us, us);
+    }
+    (void)pool_prefill_done(s->pool, request->attempt.prefill,
+                            request->attempt.id, us, now_us);
+    engine_learn(s);
+    forward_leave_line(request, now_us);
+    service_freed(s);
+}
+
+/* Those in front of it whose first token cannot be seen are through, too. */
+static void pass_unseen(struct service_request *request, int64_t now_us)
+{
+    struct engine *e = request->forward->engine;
+    struct service_request *other, *next;
+
+    if (!request->forward->in_line)
+        return;
+    for (other = TAILQ_FIRST(&e->line); other != request; other = next) {
+        next = TAILQ_NEXT(other, unsent);
+        if (!other->forward->what.stream)
+            prefill_over(other, -1, now_us);
+    }
+}
+
+static void first_token(struct service_request *request, int64_t now_us)
+{
+    struct service *s = request->service;
+    struct forward *f = request->forward;
+    int64_t ttft_us = now_us - request->dispatch.arrived_us;
+
+    request->output.first_token_us = now_us;
+    if (f->what.stream) {
+        pass_unseen(request, now_us);
+        explain_first_token(s->explain, request, ttft_us);
+        histogram_observe(&s->metrics.ttft_s, (double)ttft_us / 1e6);
+        if (s->predicts && !request->dispatch.retries)
+            metrics_ratio_error(&s->metrics.ttft_error_ratio,
+                                request->attempt.predicted_ttft_us, ttft_us);
+    }
+    prefill_over(request,
+                 f->what.stream && f->turn_us ? now_us - f->turn_us : -1,
+                 now_us);
+    s->metrics.prompt_tokens += request->prompt.n_tokens;
+    (void)pool_decode_started(s->pool, request->attempt.decode,
+                              request->attempt.id);
+    if (request->state == REQUEST_SCHEDULED)
+        (void)!request_set_state(request, REQUEST_PREFILLING);
+    if (request_set_state(request, REQUEST_TRANSFERRING))
+        (void)!request_set_state(request, REQUEST_DECODING);
+}
+
+static void on_answer(void *arg, const struct http_head *head)
+{
+    struct service_request *request = arg;
+    struct forward *f = request->forward;
+
+    request->attempt.heard_us = clock_now_us();
+    f->engine->n_status[head->status / 100]++;
+    if (forward_try_elsewhere(request, head->status))
+        return;
+    request->output.n_tokens = 1; /* from now on it is not tried again */
+    f->refused = head->status >= 300;
+    if (f->refused) {
+        forward_is_refused(request);
+        prefill_over(request, -1, clock_now_us());
+    } else {
+        forward_answers_well(request);
+    }
+    request->ops->answer(request->arg, head);
+}
+
+/* Keeps the end of what has come. */
+static void keep_tail(struct forward *f, const char *bytes, size_t n)
+{
+    size_t some = n < sizeof(f->tail) ? n : sizeof(f->tail);
+    size_t old = sizeof(f->tail) - some;
+
+    if (old > f->n_tail)
+        old = f->n_tail;
+    memmove(f->tail, f->tail + f->n_tail - old, old);
+    memcpy(f->tail + old, bytes + n - some, some);
+    f->n_tail = old + some;
+}
+
+/* The number behind a name that the answer's usage has, `"name":`, the last
+ * time; -1: none. */
+static int64_t told_tokens(const struct forward *f, const char *name)
+{
+    const char *end = f->tail + f->n_tail, *at = NULL, *next = f->tail;
+    int64_t n = 0;
+
+    while ((next = memmem(next, (size_t)(end - next), name, strlen(name))))
+        at = next += strlen(name);
+    if (!at)
+        return -1;
+    while (at < end && *at == ' ')
+        at++;
+    if (at == end || *at < '0' || *at > '9')
+        return -1;
+    for (; at < end && *at >= '0' && *at <= '9' && n < UINT32_MAX; at++)
+        n = n * 10 + (*at - '0');
+    return n;
+}
+
+static void count_cached(struct service_request *request, int64_t told)
+{
+    struct engine *e = request->forward->engine;
+
+    if (told < 0 || request->forward->what.looks) /* of another answer */
+        return;
+    e->told_tokens += (uint64_t)told;
+    e->predicted_tokens += (uint64_t)request->attempt.plan.cached_tokens;
+    request->service->metrics.local_tokens += (uint64_t)told;
+}
+
+/* Each event of a stream ends with an empty line. */
+static uint32_t count_events(const struct forward *f, const char *bytes,
+                             size_t n)
+{
+    char last = f->n_tail ? f->tail[f->n_tail - 1] : ' ';
+    uint32_t events = 0;
+
+    for (const char *at = bytes, *end = bytes + n; at < end; at++) {
+        at = memchr(at, '\n', (size_t)(end - at));
+        if (!at)
+            break;
+        events += (at > bytes ? at[-1] : last) == '\n';
+    }
+    return events;
+}
+
+static void on_bytes(void *arg, const char *bytes, size_t n)
+{
+    struct service_request *request = arg;
+    struct forward *f = request->forward;
+    struct service *s = request->service;
+    int64_t now_us = clock_now_us();
+
+    request->attempt.heard_us = now_us;
+    if (request->state != REQUEST_DECODING && !f->refused)
+        first_token(request, now_us);
+    if (f->what.stream && !f->refused) {
+        uint32_t events = count_events(f, bytes, n);
+
+        request->output.n_tokens += events;
+        s->metrics.output_tokens += events;
+        if (events)
+            request->output.last_token_us = now_us;
+        (void)pool_decode_progress(s->pool, request->attempt.decode,
+                                   request->attempt.id,
+                                   request->output.n_tokens);
+    }
+    keep_tail(f, bytes, n);
+    f->n_bytes += n;
+    request->ops->bytes(request->arg, bytes, n);
+}
+
+/* Whether its KV events are to tell of the prompt. The last block is computed,
+ * and perhaps not published, each time. */
+static void count_unheard(struct service_request *request, int64_t told)
+{
+    struct forward *f = request->forward;
+    uint64_t cached =
+        told > 0 ? (uint64_t)(told / request->service->config.block_tokens) : 0;
+
+    if (f->refused || f->what.looks ||
+        (told >= 0 && !expect_stores(request, cached)))
+        f->engine->n_excused++;
+    else if (f->what.ids &&
+             expect_stores(request, request->attempt.plan.used_blocks))
+        engine_unheard(f->engine);
+}
+
+/* How long the answer is, so that others' lengths are expected by it: as its
+ * usage tells, in one of the APIs' words. A stream without it has an event for
+ * each token, and one behind the last. */
+static void learn_length(struct service_request *request)
+{
+    struct forward *f = request->forward;
+    int64_t n = told_tokens(f, "\"completion_tokens\":");
+
+    if (!f->what.prompt)
+        return;
+    if (n < 0)
+        n = told_tokens(f, "\"output_tokens\":");
+    if (n < 0 && f->what.stream)
+        n = (int64_t)request->output.n_tokens - 2;
+    if (n > 0)
+        dispatch_answered(&request->service->dispatch, &request->dispatch, n);
+}
+
+static void on_ended(void *arg)
+{
+    struct service_request *request = arg;
+    struct forward *f = request->forward;
+    struct service *s = request->service;
+    const struct request_output *out = &request->output;
+    int64_t told = told_tokens(f, "\"cached_tokens\":");
+
+    f->exchange = NULL;
+    if (!f->refused && !f->what.looks)
+        engine_answered(f->engine);
+    expect_ended(request);
+    count_unheard(request, told);
+    prefill_over(request, -1, clock_now_us());
+    if (f->refused) {
+        request_end(request, METRICS_FAILED, "failed", "engine_status");
+        return;
+    }
+    count_cached(request, told);
+    learn_length(request);
+    if (f->what.stream && out->n_tokens > 4)
+        learned_step(&s->learned, (out->last_token_us - out->first_token_us) /
+                                      (out->n_tokens - 3));
+    request_end(request, METRICS_COMPLETED, "completed", NULL);
+}
+
+void forward_failed(struct service_request *request, bool unreachable,
+                    const char *why)
+{
+    struct engine *e = request->forward->engine;
+    char text[192];
+
+    request->forward->exchange = NULL;
+    snprintf(text, sizeof(text), "engine %s failed: %s", e->config->name, why);
+    if (request->output.n_tokens &&
+        log_rate_takes(&request->service->broken_log, BROKEN_LINES_PER_S))
+        log_warn("%s: %s; %llu bytes of its answer had come",
+                 request->request_id, text,
+                 (unsigned long long)request->forward->n_bytes);
+    e->unreachable = e->unreachable || unreachable;
+    /* A request that no engine survives must not end all of them. */
+    if (e->blamed_by != request->number + 1)
+        engine_failed(e, false, why);
+    e->blamed_by = request->number + 1;
+    request_instance_lost(request, request->attempt.prefill, text);
+}
+
+static void on_failed(void *arg, enum upstream_fault fault, const char *why)
+{
+    forward_failed(arg, fault == UPSTREAM_UNREACHABLE, why);
+}
+
+static const struct upstream_ops forward_ops = {
+    .answer = on_answer,
+    .bytes = on_bytes,
+    .ended = on_ended,
+    .failed = on_failed,
+};
+
+#define RANK_HEADER "X-data-parallel-rank: "
+
+/* Takes the lines of a client that name a rank out of its headers. */
+static void drop_rank(char *headers)
+{
+    char *to = headers, *end;
+
+    for (char *at = headers; *at; at = end) {
+        end = strchr(at, '\n');
+        end = end ? end + 1 : at + strlen(at);
+        if (strncasecmp(at, RANK_HEADER, sizeof(RANK_HEADER) - 2) == 0)
+            continue;
+        memmove(to, at, (size_t)(end - at));
+        to += end - at;
+    }
+    *to = '\0';
+}
+
+/* The client's headers, the engine's key or the client's, an id, and the rank
+ * that the engine is. */
+static char *compose(const struct service_request *request)
+{
+    const struct forward *f = request->forward;
+    const char *key = f->engine->authorization[0] ? f->engine->authorization
+                                                  : f->what.authorization;
+    size_t n = strlen(f->what.headers) + strlen(key) +
+               sizeof(request->request_id) + 80;
+    int64_t rank = f->engine->config->dp_rank;
+    char *text = malloc(n);
+
+    if (!text)
+        return NULL;
+    snprintf(text, n, "%s%s%s%s%s", f->what.headers, key,
+             f->what.named ? "" : "x-request-id: ",
+             f->what.named ? "" : request->request_id,
+             f->what.named ? "" : "\r\n");
+    if (rank < 0)
+        return text;
+    drop_rank(text);
+    size_t used = strlen(text);
+    snprintf(text + used, n - used, RANK_HEADER "%lld\r\n", (long long)rank);
+    return text;
+}
+
+int forward_send(struct service_request *request)
+{
+    struct service *s = request->service;
+    struct forward *f = request->forward;
+
+    f->engine = engine_of(s, request->attempt.prefill);
+    f->headers = compose(request);
+    if (f->headers)
+        f->exchange = upstream_send(f->engine->upstream,
+                                    &(struct upstream_request){
+                                        .method = f->what.method,
+                                        .path = f->what.path,
+                                        .headers = f->headers,
+                                        .body = f->what.body,
+                                        .n = f->what.n,
+                                        .holds_head = f->what.stream,
+                                    },
+                                    &forward_ops, request);
+    if (!f->exchange)
+        return -ENOMEM;
+    expect_sent(request);
+    f->engine->n_sent++;
+    forward_join_line(request, clock_now_us());
+    return 0;
+}
+
+/* Prefills of answers that are not streamed. */
+static void end_unseen(struct engine *e, int64_t now_us)
+{
+    struct service_request *first = TAILQ_FIRST(&e->line);
+
+    if (first && !first->forward->what.stream && first->forward->turn_us &&
+        now_us - first->forward->turn_us > first->attempt.plan.prefill_us)
+        prefill_over(first, -1, now_us);
+}
+
+void forward_tick(struct service *s)
+{
+    int64_t now_us = clock_now_us();
+
+    for (uint32_t i = 0; s->forwards && i < pool_slots(s->pool); i++) {
+        if (!s->engines[i])
+            continue;
+        end_unseen(s->engines[i], now_us);
+        expect_until(s->engines[i], now_us);
+    }
+}
+
+void engine_cut_off(struct engine *e, const char *why)
+{
+    struct request_table *t = &e->service->table;
+
+    /* Each may end others. */
+    for (uint32_t i = 0; i < t->size; i++) {
+        struct service_request *r = t->by_slot[i];
+
+        if (r && r->forward->engine == e)
+            request_instance_lost(r, r->attempt.prefill, why);
+    }
+}

@@ -1,0 +1,48 @@
+/*
+ * Engines that take requests and say nothing.
+ *
+ * A request is late when nothing of its answer has come for request_timeout_ms:
+ * no head, and then no byte of the body. An engine that nobody reads from, as
+ * its client is slow, is not late.
+ */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/service/engine/engine.h"
+
+bool forward_late(const struct service_request *request, int64_t now_us)
+{
+    const struct forward *f = request->forward;
+
+    return f->exchange && !f->paused &&
+           now_us - request->attempt.heard_us >=
+               request->service->config.request_timeout_ms * 1000;
+}
+
+void forward_end_late(struct service_request *request)
+{
+    struct forward *f = request->forward;
+    char why[96];
+
+    snprintf(why, sizeof(why),
+             "its answer has not gone on for %lld ms, the request_timeout_ms",
+             (long long)request->service->config.request_timeout_ms);
+    log_warn("%s: engine %s: %s; %s", request->request_id,
+             f->engine->config->name, why,
+             request->output.n_tokens ? "the answer is broken off"
+                                      : "the request is taken from it");
+    upstream_cancel(f->exchange);
+    forward_failed(request, false, why);
+}
+
+void service_pause(struct service_request *request, bool pause)
+{
+    struct forward *f = request->forward;
+
+    if (!f || !f->exchange)
+        return;
+    f->paused = pause;
+    request->attempt.heard_us = clock_now_us();
+    upstream_pause(f->exchange, pause);
+}

@@ -1,0 +1,66 @@
+/*
+ * The requests that an engine has and whose first token has not come, in a
+ * line.
+ *
+ * An engine computes prompts about in the order in which they come: the first
+ * request of its line is taken to be computed now, and its first byte says how
+ * long that took.
+ */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "conductor/service/engine/engine.h"
+
+/* The first of the line begins. */
+static void next_turn(struct engine *e, int64_t now_us)
+{
+    struct service_request *first = TAILQ_FIRST(&e->line);
+
+    if (!first || first->forward->turn_us)
+        return;
+    first->forward->turn_us = now_us;
+    (void)pool_prefill_started(e->service->pool, e->id, first->attempt.id,
+                               now_us);
+    if (first->state == REQUEST_SCHEDULED)
+        (void)!request_set_state(first, REQUEST_PREFILLING);
+}
+
+void forward_join_line(struct service_request *request, int64_t now_us)
+{
+    struct forward *f = request->forward;
+
+    TAILQ_INSERT_TAIL(&f->engine->line, request, unsent);
+    f->in_line = true;
+    next_turn(f->engine, now_us);
+}
+
+void forward_leave_line(struct service_request *request, int64_t now_us)
+{
+    struct forward *f = request->forward;
+
+    if (!f->in_line)
+        return;
+    TAILQ_REMOVE(&f->engine->line, request, unsent);
+    f->in_line = false;
+    next_turn(f->engine, now_us);
+}
+
+void forward_abort(struct service_request *request)
+{
+    struct forward *f = request->forward;
+
+    upstream_cancel(f->exchange);
+    f->exchange = NULL;
+    if (f->engine) {
+        forward_leave_line(request, clock_now_us());
+        expect_failed(request);
+    }
+    free(f->headers);
+    f->headers = NULL;
+    f->engine = NULL;
+    f->turn_us = 0;
+    f->refused = f->paused = false;
+    f->n_tail = 0;
+    f->n_had = 0;
+    f->n_bytes = 0;
+}

@@ -1,0 +1,106 @@
+/*
+ * What the status of an engine's answer means: whether another engine may do
+ * better, and whether this one is at fault.
+ *
+ *   429, 503        any request: it has no room, another may
+ *   404             one for what an engine keeps: another may have it
+ *   502, 504        a prompt: what is behind it does not answer
+ *   404, other 5xx, a prompt: another engine is asked, once; what two say is
+ *   401, 403        believed
+ *
+ * A prompt may be such that no engine answers it well, and its sender must not
+ * take all of them out. So an engine is at fault when it refused, by 5xx, 401
+ * or 403, what another one then answers well. 401 and 403 for a client's own
+ * key are the client's.
+ */
+#include <stdio.h>
+
+#include "conductor/service/engine/engine.h"
+#include "conductor/service/sessions.h"
+
+static bool is_key(int status)
+{
+    return status == 401 || status == 403;
+}
+
+/* Whether the client's own key went with the request. */
+static bool has_own_key(const struct forward *f)
+{
+    return !f->engine->authorization[0] && f->what.authorization[0];
+}
+
+/* Of what a prompt may have caused itself one other engine is asked, and no
+ * third. */
+static bool may_differ(struct forward *f, int status)
+{
+    if (status == 429 || status == 503)
+        return true;
+    if (f->what.looks && status == 404)
+        return true;
+    if (status == 404 || is_key(status))
+        f->engine->n_good = 0; /* it is asked for its models soon */
+    if (!f->what.prompt || status < 401 || (is_key(status) && has_own_key(f)))
+        return false;
+    if (status == 502 || status == 504)
+        return true;
+    if (f->second || (status < 500 && status != 404 && !is_key(status)))
+        return false;
+    f->second = true;
+    return true;
+}
+
+/* Should another engine answer well, it is at fault. */
+static void doubt(struct service_request *request, int status)
+{
+    struct forward *f = request->forward;
+
+    if (f->n_doubts < FORWARD_DOUBTS_MAX && f->what.prompt &&
+        (status >= 500 || is_key(status)))
+        f->doubts[f->n_doubts++] =
+            (struct forward_doubt){request->attempt.prefill, status};
+}
+
+void forward_is_refused(struct service_request *request)
+{
+    expect_refused(request);
+    sessions_note(&request->service->sessions, request->session,
+                  request->dispatch.ask.session);
+}
+
+bool forward_try_elsewhere(struct service_request *request, int status)
+{
+    struct service *s = request->service;
+    struct forward *f = request->forward;
+    uint32_t tries = request->dispatch.retries;
+    char why[128];
+
+    if (!may_differ(f, status) ||
+        instances_count(s, ROLE_PREFILL) < tries + 1u + !f->engine->leaving ||
+        tries >= s->dispatch.max_retries)
+        return false;
+    doubt(request, status);
+    forward_is_refused(request);
+    snprintf(why, sizeof(why), "engine %s answers %d", f->engine->config->name,
+             status);
+    request_instance_lost(request, request->attempt.prefill, why);
+    return true;
+}
+
+void forward_answers_well(struct service_request *request)
+{
+    struct service *s = request->service;
+    struct forward *f = request->forward;
+
+    for (uint32_t i = 0; i < f->n_doubts; i++) {
+        struct engine *e = engine_of(s, f->doubts[i].instance);
+        char why[128];
+
+        if (!e || e == f->engine)
+            continue;
+        snprintf(why, sizeof(why), "it answers %d, and engine %s does not",
+                 f->doubts[i].status, f->engine->config->name);
+        engine_refused(e, why);
+    }
+    f->n_doubts = 0;
+    expect_answered(request);
+}

@@ -1,0 +1,244 @@
+/* Requests that arrive, or wait for room: core's dispatch gives orders, and
+ * this file carries them out. A callback to the front may cancel any request,
+ * so nothing here keeps a place in a list across one. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/service/engine/engine.h"
+#include "conductor/service/models.h"
+
+/* 429: what was predicted, the limit, and whether it can ever be met. */
+static void reject_slo(struct service_request *request, const char *code,
+                       const char *what, int64_t predicted_us, int64_t limit_us,
+                       int64_t retry_us)
+{
+    char text[256];
+
+    snprintf(text, sizeof(text),
+             "predicted %s %.3f ms is over the limit of %.3f ms on every "
+             "instance%s",
+             what, (double)predicted_us / 1e3, (double)limit_us / 1e3,
+             retry_us < 0 ? ", and would be on an idle one" : "");
+    request_fail(request, 429, code, text, retry_us);
+}
+
+/* 503: nobody is there; after a retry, with what had failed. */
+static void reject_none(struct service_request *request, const char *code,
+                        const char *role)
+{
+    char text[MSG_TEXT_MAX];
+    const struct service *s = request->service;
+    const char *failed =
+        request->dispatch.retries ? "; the last one failed: " : "";
+
+    if (s->forwards)
+        snprintf(text, sizeof(text), "no engine of model '%s' is ready%s%s",
+                 s->config.model, failed, request->last_failure);
+    else
+        snprintf(text, sizeof(text), "no %s instance is ready%s%s", role,
+                 failed, request->last_failure);
+    request_fail(request, 503, code, text, 1000000);
+}
+
+static void reject(struct service_request *request,
+                   const struct dispatch_order *order)
+{
+    struct metrics *m = &request->service->metrics;
+    const struct dispatch_request *r = &request->dispatch;
+    char text[256];
+
+    switch (order->reason) {
+    case DISPATCH_MISSES_TTFT:
+        m->rejected_ttft++;
+        reject_slo(request, "slo_ttft_exceeded", "time to first token",
+                   order->predicted_ttft_us, r->slo_ttft_us,
+                   order->retry_after_us);
+        return;
+    case DISPATCH_MISSES_TBT:
+        m->rejected_tbt++;
+        reject_slo(request, "slo_tbt_exceeded", "time between tokens",
+                   order->decision.tbt_us, r->slo_tbt_us,
+                   order->retry_after_us);
+        return;
+    case DISPATCH_PRICE:
+        m->rejected_price++;
+        snprintf(text, sizeof(text),
+                 "price of %.3f s of prefill is over the limit of %.3f s that "
+                 "the load leaves: shorter prompts, and those of which others "
+                 "reuse more, come first",
+                 order->decision.price_us / 1e6,
+                 order->decision.price_limit_us / 1e6);
+        request_fail(request, 429, "price", text, order->retry_after_us);
+        return;
+    case DISPATCH_SHARE:
+        m->rejected_share++;
+        snprintf(text, sizeof(text),
+                 "others come first: its key had %.2f times its share of the "
+                 "last minute, or sends requests of an earlier priority",
+                 r->standing);
+        request_fail(request, 429, "share", text, order->retry_after_us);
+        return;
+    case DISPATCH_NO_PREFILL:
+        reject_none(request, "no_prefill_instance", "prefill");
+        return;
+    case DISPATCH_NO_DECODE:
+        reject_none(request, "no_decode_instance", "decode");
+        return;
+    case DISPATCH_TOO_LONG:
+        snprintf(text, sizeof(text),
+                 "prompt of %u tokens and max_tokens %u are more than the KV "
+                 "cache or the window of any ready instance holds",
+                 request->prompt.n_tokens, request->prompt.max_tokens);
+        request_fail(request, 400, "prompt_exceeds_kv_capacity", text, -1);
+        return;
+    case DISPATCH_NO_ROOM:
+        m->rejected_no_room++;
+        request_fail(request, 429, "no_capacity",
+                     "no instance has room for this request within its time to "
+                     "first token limit",
+                     order->retry_after_us);
+        return;
+    case DISPATCH_WAITED_TOO_LONG:
+        m->rejected_no_room++;
+        snprintf(text, sizeof(text),
+                 "waited for all of its time to first token limit of %.3f ms, "
+                 "and no instance had room",
+                 (double)r->slo_ttft_us / 1e3);
+        request_fail(request, 429, "no_capacity", text, 0);
+        return;
+    case DISPATCH_NO_REASON:
+        break;
+    }
+    request_fail(request, 500, "internal_error", "no decision was reached", 0);
+}
+
+/* Logs the 1st, 2nd, 4th, 8th, ... of them: enough to be seen, and no flood. */
+static void note_extrapolation(struct service_request *request)
+{
+    struct service *s = request->service;
+    uint64_t n = ++s->metrics.extrapolated_predictions;
+
+    if ((n & (n - 1)) == 0)
+        log_warn("%s: the cost model extrapolates for %u tokens, %lld of them "
+                 "cached (%llu such predictions so far)",
+                 request->request_id, request->prompt.n_tokens,
+                 (long long)request->attempt.plan.cached_tokens,
+                 (unsigned long long)n);
+}
+
+static void carry_out(struct service_request *request,
+                      const struct dispatch_order *order, int64_t now_us)
+{
+    const struct schedule_decision *d = &order->decision;
+    struct service *s = request->service;
+
+    request->attempt.id = request->dispatch.ask.request_id;
+    request->attempt.prefill = d->prefill;
+    request->attempt.decode = d->decode;
+    request->attempt.prefill_open = true;
+    request->attempt.decode_open = d->decode != POOL_NO_INSTANCE;
+    request->attempt.plan = d->chosen;
+    request_plan_sources(request, d);
+    request->attempt.planned_us = now_us;
+    request->attempt.heard_us = now_us;
+    request->attempt.predicted_ttft_us = order->predicted_ttft_us;
+    request->attempt.predicted_tbt_us = s->predicts ? d->tbt_us : 0;
+    tenants_sent(s->models->tenants, request->dispatch.tenant,
+                 request->prompt.n_tokens - (uint64_t)d->chosen.cached_tokens);
+    if (d->chosen.extrapolated)
+        note_extrapolation(request);
+    if (!request_set_state(request, REQUEST_SCHEDULED))
+        return;
+    const struct pool_instance *p = pool_get(s->pool, request->attempt.prefill);
+    const struct pool_instance *w = pool_get(s->pool, request->attempt.decode);
+    struct service_decision told = {
+        .request_id = request->request_id,
+        .prefill = p ? p->name : "?",
+        .decode = w ? w->name : NULL,
+        .predicted_ttft_us = request->attempt.predicted_ttft_us,
+    };
+    log_debug(
+        "%s: %u tokens to %s, decode %s, %u local and %u fetched "
+        "blocks, %s, predicted TTFT %lld us",
+        request->request_id, request->prompt.n_tokens, told.prefill,
+        told.decode ? told.decode : "-", request->attempt.plan.local_blocks,
+        request->attempt.plan.used_blocks - request->attempt.plan.local_blocks,
+        request->attempt.plan.planned
+            ? load_mode_name(request->attempt.plan.load_mode)
+            : "no plan",
+        (long long)told.predicted_ttft_us);
+    explain_decided(s->explain, request, d);
+    sessions_note(&s->sessions, request->session, d->prefill);
+    uint64_t attempt_id = request->attempt.id;
+    bool forwards = request->forward;
+    if (!forwards)
+        request_send(request);
+    request->ops->scheduled(request->arg, &told);
+    if (forwards && request_find(s, attempt_id) == request &&
+        forward_send(request))
+        request_instance_lost(request, POOL_NO_INSTANCE, "out of memory");
+}
+
+static void follow(struct service_request *request,
+                   const struct dispatch_order *order, int64_t now_us)
+{
+    struct service *s = request->service;
+
+    switch (order->action) {
+    case DISPATCH_SEND:
+        carry_out(request, order, now_us);
+        break;
+    case DISPATCH_WAIT:
+        (void)request_set_state(request, REQUEST_WAITING);
+        break;
+    case DISPATCH_REJECT:
+        if (order->decided)
+            explain_decided(s->explain, request, &order->decision);
+        reject(request, order);
+        break;
+    }
+}
+
+static void count_decision(struct service *s, uint64_t n_before,
+                           int64_t since_us)
+{
+    if (s->dispatch.n_decisions != n_before)
+        histogram_observe(&s->metrics.decision_s,
+                          (double)(clock_now_us() - since_us) / 1e6);
+}
+
+void request_retry_waiting(struct service *service)
+{
+    struct dispatch_request *next;
+    struct dispatch_order order;
+
+    for (;;) {
+        uint64_t n_before = service->dispatch.n_decisions;
+        int64_t now_us = clock_now_us();
+
+        next = dispatch_next(&service->dispatch, now_us, &order);
+        count_decision(service, n_before, now_us);
+        if (!next)
+            return;
+        follow(next->owner, &order, now_us);
+    }
+}
+
+void request_take_inbox(struct service *service)
+{
+    struct service_request *request;
+    struct dispatch_order order;
+
+    while ((request = TAILQ_FIRST(&service->inbox))) {
+        uint64_t n_before = service->dispatch.n_decisions;
+        int64_t now_us = clock_now_us();
+
+        TAILQ_REMOVE(&service->inbox, request, entry);
+        request->dispatch.ask.request_id =
+            service->table.next_attempt++ * service->table.size + request->slot;
+        dispatch_place(&service->dispatch, &request->dispatch, now_us, &order);
+        count_decision(service, n_before, now_us);
+        follow(request, &order, now_us);
+    }
+}

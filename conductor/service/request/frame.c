@@ -1,0 +1,383 @@
+/* What workers report about a request. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "conductor/core/observation/observation.h"
+#include "conductor/service/engine/costs.h"
+#include "conductor/service/state.h"
+
+/* What a worker may report at most: far above any real value, far below what
+ * sums and products of them could overflow. */
+#define REPORTED_MAX_US ((uint64_t)COST_MODEL_MAX_US)
+#define REPORTED_MAX_BYTES (UINT64_C(1) << 50)
+
+/* Hands a token over. The callback may cancel the request: false, if so. */
+static bool request_token(struct service_request *request, uint32_t token)
+{
+    struct service *s = request->service;
+    uint64_t attempt_id = request->attempt.id;
+    int64_t now_us = clock_now_us();
+
+    if (request->output.n_tokens == 0) {
+        request->output.first_token_us = now_us;
+        explain_first_token(s->explain, request,
+                            now_us - request->dispatch.arrived_us);
+        histogram_observe(&s->metrics.ttft_s,
+                          (double)(now_us - request->dispatch.arrived_us) /
+                              1e6);
+        if (s->predicts && !request->dispatch.retries)
+            metrics_ratio_error(&s->metrics.ttft_error_ratio,
+                                request->attempt.predicted_ttft_us,
+                                now_us - request->dispatch.arrived_us);
+    } else {
+        histogram_observe(&s->metrics.tbt_s,
+                          (double)(now_us - request->output.last_token_us) /
+                              1e6);
+    }
+    request->output.last_token_us = now_us;
+    request->output.n_tokens++;
+    s->metrics.output_tokens++;
+    request->ops->token(request->arg, token);
+    return request_find(s, attempt_id) == request;
+}
+
+static void request_done(struct service_request *request)
+{
+    dispatch_answered(&request->service->dispatch, &request->dispatch,
+                      request->output.n_tokens);
+    request_end(request, METRICS_COMPLETED, "completed", NULL);
+}
+
+/* Hands over a token of the decode worker. False: the request is gone. */
+static bool request_decoded(struct service_request *request, uint32_t token)
+{
+    struct service *s = request->service;
+
+    if (request->state == REQUEST_TRANSFERRING) {
+        (void)pool_decode_started(s->pool, request->attempt.decode,
+                                  request->attempt.id);
+        if (!request_set_state(request, REQUEST_DECODING))
+            return false;
+    }
+    (void)pool_decode_progress(s->pool, request->attempt.decode,
+                               request->attempt.id,
+                               request->output.n_tokens + 1);
+    return request_token(request, token);
+}
+
+/* Keeps a token that came before token 0. */
+static int request_keep_early(struct service_request *request, uint32_t token)
+{
+    if (!request->output.early)
+        request->output.early =
+            calloc(request->prompt.max_tokens, sizeof(*request->output.early));
+    if (!request->output.early)
+        return -ENOMEM;
+    request->output.early[request->output.n_early++] = token;
+    return 0;
+}
+
+/* Hands over what came before token 0, now that this is out. */
+static void request_release_early(struct service_request *request)
+{
+    for (uint32_t i = 0; i < request->output.n_early; i++)
+        if (!request_decoded(request, request->output.early[i]))
+            return;
+    if (request->output.early_done)
+        request_done(request);
+}
+
+static int on_decode_ready(struct service_request *request, uint32_t id,
+                           const struct frame_header *h, const uint8_t *)
+{
+    if (h->length)
+        return -EBADMSG;
+    if (id != request->attempt.decode || request->state != REQUEST_SCHEDULED)
+        return -EPROTO;
+    request_clear(request);
+    return 0;
+}
+
+static int on_prefill_started(struct service_request *request, uint32_t id,
+                              const struct frame_header *h, const uint8_t *p)
+{
+    struct service *s = request->service;
+    struct msg_prefill_started m;
+
+    if (msg_prefill_started_unpack(p, h->length, &m))
+        return -EBADMSG;
+    if (id != request->attempt.prefill || request->state != REQUEST_SCHEDULED ||
+        request->attempt.is_unsent || m.queue_us > REPORTED_MAX_US)
+        return -EPROTO;
+    int64_t now_us = clock_now_us();
+    (void)pool_prefill_started(s->pool, id, request->attempt.id, now_us);
+    (void)pool_decode_comes(s->pool, request->attempt.decode,
+                            request->attempt.id, now_us);
+    service_freed(s); /* its place in the queue */
+    /* Both without what is loaded. */
+    int64_t error_us = (int64_t)m.queue_us - request->attempt.plan.queue_us;
+    if (s->predicts)
+        histogram_observe(&s->metrics.queue_error_s,
+                          (double)(error_us < 0 ? -error_us : error_us) / 1e6);
+    return request_set_state(request, REQUEST_PREFILLING) ? 0 : -EPROTO;
+}
+
+static int64_t comparable_us(const struct service_request *request,
+                             const struct msg_prefill_done *m)
+{
+    int64_t cached_tokens =
+        (int64_t)m->local_tokens + m->fetched_tokens + m->disk_tokens;
+    bool as_planned = cached_tokens == request->attempt.plan.cached_tokens;
+
+    return observation_prefill_us(&(struct observation_prefill){
+        .predicted_us = request->attempt.plan.predicted_us,
+        .model_us = as_planned ? request->attempt.plan.predicted_us
+                               : cost_model_prefill_us(
+                                     costs_of(request->service,
+                                              request->attempt.prefill),
+                                     m->computed_tokens, cached_tokens, NULL),
+        .engine_us = (int64_t)m->prefill_us,
+        .by_layer = m->load_mode == PROTO_LOAD_LAYERWISE,
+    });
+}
+
+/* The first token of a request that was decided at planned_us is out. */
+static void learn_overhead(struct service *s, int64_t planned_us,
+                           const struct msg_prefill_done *m)
+{
+    int64_t passed_us = clock_now_us() - planned_us;
+    int64_t told_us = (int64_t)m->queue_us + (int64_t)m->prefill_us;
+
+    /* What was waited for a load is no overhead, and a worker may tell of more
+     * time than there was. */
+    if (!m->load_us && !m->fetch_us && told_us <= passed_us)
+        s->dispatch.overhead_us = observation_overhead(
+            &s->overheads, s->dispatch.overhead_us, passed_us - told_us);
+}
+
+/* The only instance that a request fetches from; none if there are several,
+ * because their shares of the observed time are not known. */
+static uint32_t only_peer(const struct service_request *request)
+{
+    uint32_t peer = POOL_NO_INSTANCE;
+
+    for (uint32_t i = 0; i < request->attempt.n_sources; i++) {
+        uint32_t from = request->attempt.sources[i].instance;
+
+        if (from == request->attempt.prefill || from == peer)
+            continue;
+        if (peer != POOL_NO_INSTANCE)
+            return POOL_NO_INSTANCE;
+        peer = from;
+    }
+    return peer;
+}
+
+/* Rates of disks come with STATUS, smoothed by the worker that reads. */
+static void learn_loads(struct service_request *request,
+                        const struct msg_prefill_done *m)
+{
+    struct service *s = request->service;
+    uint64_t us = m->load_us ? m->load_us : m->fetch_us;
+
+    if (m->fetch_bytes || m->disk_bytes)
+        metrics_ratio_error(&s->metrics.transfer_error_ratio,
+                            request->attempt.plan.transfer_us, (int64_t)us);
+    /* Not by fetch_us: that begins when the prefill arrives, and includes the
+     * wait for room and for other loads. */
+    observation_load(s->pool, &(struct observation_load){
+                                  .holder = only_peer(request),
+                                  .link_bytes = (int64_t)m->fetch_bytes,
+                                  .tier_bytes = (int64_t)m->disk_bytes,
+                                  .us = (int64_t)m->load_us});
+}
+
+static void count_prefill(struct service_request *request,
+                          const struct msg_prefill_done *m)
+{
+    struct service *s = request->service;
+    struct metrics *x = &s->metrics;
+    int64_t comparable = comparable_us(request, m);
+
+    x->prompt_tokens += request->prompt.n_tokens;
+    x->local_tokens += m->local_tokens;
+    x->fetched_tokens += m->fetched_tokens;
+    x->disk_tokens += m->disk_tokens;
+    x->disk_bytes += m->disk_bytes;
+    x->load_modes[m->load_mode - PROTO_LOAD_COMPUTE]++;
+    x->computed_tokens += m->computed_tokens;
+    x->fetched_blocks += m->fetched_tokens / (uint32_t)s->config.block_tokens;
+    x->fetched_bytes += m->fetch_bytes;
+    histogram_observe(&x->queue_s, (double)m->queue_us / 1e6);
+    histogram_observe(&x->prefill_s, (double)m->prefill_us / 1e6);
+    if (s->predicts)
+        metrics_ratio_error(&x->prefill_error_ratio,
+                            request->attempt.plan.prefill_us, comparable);
+    learn_loads(request, m);
+    (void)pool_prefill_done(s->pool, request->attempt.prefill,
+                            request->attempt.id, comparable, clock_now_us());
+    request->attempt.prefill_open = false;
+}
+
+static bool prefill_done_ok(const struct service_request *request,
+                            const struct msg_prefill_done *m)
+{
+    uint64_t sum = (uint64_t)m->local_tokens + m->fetched_tokens +
+                   m->disk_tokens + m->computed_tokens;
+
+    return sum == request->prompt.n_tokens && m->computed_tokens > 0 &&
+           m->first_token < request->service->model.vocab &&
+           m->queue_us <= REPORTED_MAX_US && m->fetch_us <= REPORTED_MAX_US &&
+           m->prefill_us <= REPORTED_MAX_US && m->load_us <= REPORTED_MAX_US &&
+           m->fetch_bytes <= REPORTED_MAX_BYTES &&
+           m->disk_bytes <= REPORTED_MAX_BYTES;
+}
+
+static int on_prefill_done(struct service_request *request, uint32_t id,
+                           const struct frame_header *h, const uint8_t *p)
+{
+    struct msg_prefill_done m;
+
+    if (msg_prefill_done_unpack(p, h->length, &m))
+        return -EBADMSG;
+    if (id != request->attempt.prefill ||
+        request->state != REQUEST_PREFILLING || !prefill_done_ok(request, &m))
+        return -EPROTO;
+    struct service *s = request->service;
+    int64_t planned_us = request->attempt.planned_us;
+    count_prefill(request, &m);
+    explain_prefilled(s->explain, request, &m);
+    request->result.local_tokens = m.local_tokens;
+    request->result.fetched_tokens = m.fetched_tokens;
+    request->result.disk_tokens = m.disk_tokens;
+    request->result.computed_tokens = m.computed_tokens;
+    request->result.queue_us = (int64_t)m.queue_us;
+    request->result.prefill_us = (int64_t)m.prefill_us;
+    if (!request_set_state(request, REQUEST_TRANSFERRING))
+        return -EPROTO;
+    service_freed(s);
+    bool lives = request_token(request, m.first_token);
+    learn_overhead(s, planned_us, &m); /* writing the answer is part of it */
+    if (lives)
+        request_release_early(request);
+    return 0;
+}
+
+static int on_done(struct service_request *request, uint32_t id,
+                   const struct frame_header *h, const uint8_t *p)
+{
+    struct msg_done m;
+
+    if (msg_done_unpack(p, h->length, &m))
+        return -EBADMSG;
+    uint32_t last = request->attempt.decode ? request->attempt.decode
+                                            : request->attempt.prefill;
+    uint32_t had = request->output.n_tokens ? request->output.n_tokens
+                                            : 1 + request->output.n_early;
+    if (id != last || request->attempt.is_unsent || m.output_tokens != had)
+        return -EPROTO;
+    if (request->output.n_tokens)
+        request_done(request);
+    else if (request->attempt.decode == request->attempt.prefill ||
+             !request->attempt.decode)
+        return -EPROTO; /* one connection: its PREFILL_DONE comes first */
+    else
+        request->output.early_done = true;
+    return 0;
+}
+
+/* The instance to blame: for a failed peer the other one, else the reporter. */
+static int on_failed(struct service_request *request, uint32_t id,
+                     const struct frame_header *h, const uint8_t *p)
+{
+    struct msg_error m;
+    char why[MSG_TEXT_MAX + 128];
+
+    if (msg_error_unpack(p, h->length, &m))
+        return -EBADMSG;
+    uint32_t blamed = id;
+    if (m.code == PROTO_E_PEER)
+        blamed = id == request->attempt.prefill ? request->attempt.decode
+                                                : request->attempt.prefill;
+    const struct worker *w = worker_of(request->service, id);
+    const struct worker *b = worker_of(request->service, blamed);
+    if (blamed == id)
+        snprintf(why, sizeof(why), "worker %s failed (%s: %.300s)",
+                 w ? w->hello.name : "?", proto_code_name(m.code), m.text);
+    else
+        snprintf(why, sizeof(why),
+                 "worker %s says that worker %s failed: %.300s",
+                 w ? w->hello.name : "?", b ? b->hello.name : "?", m.text);
+    request_instance_lost(request, blamed, why);
+    return 0;
+}
+
+/* Whether some attempt has or had that id. */
+static bool was_given(const struct service *s, uint64_t attempt_id)
+{
+    uint64_t n = attempt_id / s->table.size;
+
+    return n >= s->table.first_attempt && n < s->table.next_attempt;
+}
+
+static int on_tokens(struct service *s, uint32_t id,
+                     const struct frame_header *h, const uint8_t *p)
+{
+    struct msg_tokens m;
+
+    if (msg_tokens_unpack(p, h->length, &m))
+        return -EBADMSG;
+    for (uint32_t i = 0; i < m.n; i++) {
+        struct msg_token t = msg_tokens_at(&m, i);
+        struct service_request *request = request_find(s, t.request_id);
+
+        if (!was_given(s, t.request_id))
+            return -EPROTO;
+        if (!request)
+            continue; /* cancelled while the frame was on its way */
+        uint32_t expected = request->output.n_tokens
+                                ? request->output.n_tokens
+                                : 1 + request->output.n_early;
+        if (id != request->attempt.decode || request->attempt.is_unsent ||
+            t.index != expected || t.index >= request->prompt.max_tokens ||
+            t.token >= s->model.vocab || request->output.early_done)
+            return -EPROTO;
+        if (request->output.n_tokens)
+            (void)request_decoded(request, t.token);
+        else if (request_keep_early(request, t.token))
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+typedef int frame_taker(struct service_request *request, uint32_t id,
+                        const struct frame_header *h, const uint8_t *payload);
+
+/* Those about one request, by type. */
+static frame_taker *const takers[] = {
+    [FRAME_DECODE_READY] = on_decode_ready,
+    [FRAME_PREFILL_STARTED] = on_prefill_started,
+    [FRAME_PREFILL_DONE] = on_prefill_done,
+    [FRAME_DONE] = on_done,
+    [FRAME_FAILED] = on_failed,
+};
+
+int request_frame(struct service *service, uint32_t id,
+                  const struct frame_header *h, const uint8_t *payload)
+{
+    struct service_request *request = request_find(service, h->request_id);
+
+    if (h->type == FRAME_TOKENS)
+        return on_tokens(service, id, h, payload);
+    if (h->type >= sizeof(takers) / sizeof(*takers) || !takers[h->type] ||
+        !was_given(service, h->request_id))
+        return -EPROTO;
+    if (!request)
+        return 0; /* an attempt that was cancelled or given up */
+    if (id != request->attempt.prefill && id != request->attempt.decode)
+        return -EPROTO;
+    request->attempt.heard_us = clock_now_us();
+    return takers[h->type](request, id, h, payload);
+}

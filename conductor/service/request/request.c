@@ -1,0 +1,190 @@
+/* A request's life: its failures and its end. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/service/engine/engine.h"
+#include "conductor/service/models.h"
+
+struct service_request *request_find(struct service *service,
+                                     uint64_t attempt_id)
+{
+    uint32_t slot = (uint32_t)(attempt_id % service->table.size);
+    struct service_request *request = service->table.by_slot[slot];
+
+    return request && request->attempt.id == attempt_id ? request : NULL;
+}
+
+void service_freed(struct service *service)
+{
+    dispatch_freed(&service->dispatch);
+    event_active(service->inbox_event, EV_TIMEOUT, 0);
+}
+
+void request_free(struct service_request *request)
+{
+    struct service *s = request->service;
+
+    s->table.by_slot[request->slot] = NULL;
+    s->table.free_slots[s->table.n_free++] = request->slot;
+    free(request->prompt.tokens);
+    free(request->prompt.keys);
+    free(request->output.early);
+    if (request->forward) {
+        tokenize_abort(request);
+        free(request->forward->headers);
+    }
+    free(request->forward);
+    free(request);
+}
+
+/* Takes the attempt's work out of the pool. */
+void request_close_pool(struct service_request *request)
+{
+    struct service *s = request->service;
+
+    if (request->attempt.prefill_open)
+        (void)pool_prefill_cancel(s->pool, request->attempt.prefill,
+                                  request->attempt.id, clock_now_us());
+    if (request->attempt.decode_open)
+        (void)pool_decode_done(s->pool, request->attempt.decode,
+                               request->attempt.id);
+    if (request->attempt.prefill_open || request->attempt.decode_open)
+        service_freed(s);
+    request->attempt.prefill_open = request->attempt.decode_open = false;
+}
+
+static void send_cancel(struct service *s, uint32_t id, uint64_t attempt_id)
+{
+    struct worker *w = worker_of(s, id);
+
+    if (!w)
+        return;
+    wire_buf_reset(&s->out);
+    msg_empty_pack(&s->out, FRAME_CANCEL, attempt_id);
+    worker_link_send(w->link, &s->out);
+}
+
+/* Ends an attempt: the workers forget it, the pool too. */
+static void request_abort(struct service_request *request)
+{
+    struct service *s = request->service;
+
+    if (!request->attempt.id)
+        return;
+    if (request->forward)
+        forward_abort(request);
+    struct worker *p = worker_of(s, request->attempt.prefill);
+    request_unsend(request);
+    if (p)
+        request_flush_unsent(p); /* those behind it wait no longer */
+    send_cancel(s, request->attempt.prefill, request->attempt.id);
+    if (request->attempt.decode != request->attempt.prefill)
+        send_cancel(s, request->attempt.decode, request->attempt.id);
+    request_close_pool(request);
+    request->attempt.id = 0;
+    request->output.n_early = 0;
+    request->output.early_done = false;
+}
+
+static void count_ended(const struct service_request *request,
+                        enum metrics_outcome outcome)
+{
+    struct service *s = request->service;
+
+    s->metrics.requests[outcome]++;
+    tenants_count(s->models->tenants, request->dispatch.tenant, outcome);
+}
+
+void request_fail(struct service_request *request, int http_status,
+                  const char *code, const char *message, int64_t retry_after_us)
+{
+    struct service *s = request->service;
+    struct service_failure failure = {
+        .request_id = request->request_id,
+        .http_status = http_status,
+        .code = code,
+        .message = message,
+        .retry_after_us = retry_after_us,
+    };
+    request_abort(request);
+    if (!request_set_state(request, REQUEST_ENDED))
+        return;
+    count_ended(request,
+                http_status == 429 ? METRICS_REJECTED : METRICS_FAILED);
+    explain_ended(s->explain, request,
+                  http_status == 429 ? "rejected" : "failed", code);
+    log_debug("%s: failed, %s: %s", request->request_id, code, message);
+    request->ops->failed(request->arg, &failure);
+    request_free(request);
+}
+
+void request_end(struct service_request *request, enum metrics_outcome outcome,
+                 const char *how, const char *reason)
+{
+    struct service *s = request->service;
+
+    if (s->predicts && request->output.n_tokens > 1)
+        metrics_ratio_error(
+            &s->metrics.tbt_error_ratio, request->attempt.predicted_tbt_us,
+            (request->output.last_token_us - request->output.first_token_us) /
+                (request->output.n_tokens - 1));
+    request_close_pool(request);
+    request->attempt.id = 0;
+    if (!request_set_state(request, REQUEST_ENDED))
+        return;
+    count_ended(request, outcome);
+    explain_ended(s->explain, request, how, reason);
+    request->result.output_tokens = request->output.n_tokens;
+    request->result.retries = request->dispatch.retries;
+    request->ops->done(request->arg, &request->result);
+    request_free(request);
+}
+
+void request_instance_lost(struct service_request *request, uint32_t id,
+                           const char *why)
+{
+    struct service *s = request->service;
+    char text[MSG_TEXT_MAX + 64];
+
+    request_abort(request);
+    if (!dispatch_failed(&s->dispatch, &request->dispatch, id,
+                         request->output.n_tokens > 0)) {
+        if (request->output.n_tokens)
+            snprintf(text, sizeof(text), "%s after %u of %u tokens", why,
+                     request->output.n_tokens, request->prompt.max_tokens);
+        else
+            snprintf(text, sizeof(text),
+                     "%s; tries that failed: %u. /admin/instances shows "
+                     "which instances are ready, and conductor's log why "
+                     "others are not",
+                     why, request->dispatch.retries + 1);
+        request_fail(request, 502, "worker_failed", text, 0);
+        return;
+    }
+    snprintf(request->last_failure, sizeof(request->last_failure), "%s", why);
+    s->metrics.retries++;
+    log_info("%s: %s; another choice is made", request->request_id, why);
+    if (request_set_state(request, REQUEST_RECEIVED)) {
+        TAILQ_INSERT_TAIL(&s->inbox, request, entry);
+        event_active(s->inbox_event, EV_TIMEOUT, 0);
+    }
+}
+
+void service_cancel(struct service_request *request)
+{
+    if (!request)
+        return;
+    struct service *s = request->service;
+    if (request->state == REQUEST_RECEIVED)
+        TAILQ_REMOVE(&s->inbox, request, entry);
+    dispatch_forget(&s->dispatch, &request->dispatch);
+    request_abort(request);
+    if (request_set_state(request, REQUEST_ENDED))
+        count_ended(request, METRICS_CANCELLED);
+    explain_ended(s->explain, request, "cancelled", NULL);
+    request_free(request);
+    event_active(s->inbox_event, EV_TIMEOUT, 0); /* for requests that wait
+                                                    behind it */
+}

@@ -1,0 +1,39 @@
+/* The states of a request, and which may follow which. */
+#include "conductor/service/state.h"
+
+#include "base/log.h"
+
+static const char *const state_names[REQUEST_STATES] = {
+    "received",     "waiting",  "scheduled", "prefilling",
+    "transferring", "decoding", "ended",     "tokenizing",
+};
+
+#define TO(s) (1u << (s))
+/* Which state may follow which. A retry goes back to RECEIVED. */
+static const unsigned transitions[REQUEST_STATES] = {
+    [REQUEST_RECEIVED] =
+        TO(REQUEST_WAITING) | TO(REQUEST_SCHEDULED) | TO(REQUEST_ENDED),
+    [REQUEST_WAITING] = TO(REQUEST_SCHEDULED) | TO(REQUEST_ENDED),
+    [REQUEST_SCHEDULED] =
+        TO(REQUEST_PREFILLING) | TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
+    [REQUEST_PREFILLING] =
+        TO(REQUEST_TRANSFERRING) | TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
+    [REQUEST_TRANSFERRING] = TO(REQUEST_DECODING) | TO(REQUEST_ENDED),
+    [REQUEST_DECODING] = TO(REQUEST_ENDED),
+    [REQUEST_ENDED] = 0,
+    [REQUEST_TOKENIZING] = TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
+};
+
+/* Returns false for a change that the table does not know. */
+bool request_set_state(struct service_request *request, enum request_state next)
+{
+    if (!(transitions[request->state] & TO(next))) {
+        log_warn("%s: no way from %s to %s", request->request_id,
+                 state_names[request->state], state_names[next]);
+        return false;
+    }
+    log_debug("%s: %s -> %s", request->request_id, state_names[request->state],
+              state_names[next]);
+    request->state = next;
+    return true;
+}

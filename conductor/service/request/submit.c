@@ -1,0 +1,140 @@
+/* What the front asks of a service: taking requests, the model, readiness. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/core/index/block_key.h"
+#include "conductor/service/engine/engine.h"
+#include "conductor/service/models.h"
+
+static int request_copy_prompt(struct service_request *request,
+                               const struct service_request_params *p)
+{
+    const struct config *c = &request->service->config;
+    uint32_t block_tokens = (uint32_t)c->block_tokens;
+    size_t n_keys = p->n_tokens / block_tokens;
+
+    request->prompt.keys = malloc((n_keys + 1) * sizeof(*request->prompt.keys));
+    if (!request->prompt.keys)
+        return -ENOMEM;
+    if (!p->forward) {
+        request->prompt.tokens =
+            malloc(p->n_tokens * sizeof(*request->prompt.tokens));
+        if (!request->prompt.tokens)
+            return -ENOMEM;
+        memcpy(request->prompt.tokens, p->tokens,
+               p->n_tokens * sizeof(*request->prompt.tokens));
+    }
+    request->prompt.n_tokens = (uint32_t)p->n_tokens;
+    request->prompt.max_tokens = p->max_tokens;
+    request->prompt.key_seed = block_key_seed(
+        c->model, p->adapter ? p->adapter : "", p->salt ? p->salt : "");
+    request->prompt.n_keys =
+        block_keys_compute(p->tokens, p->n_tokens, block_tokens,
+                           request->prompt.key_seed, request->prompt.keys);
+    if (!p->forward)
+        return 0;
+    request->prompt.n_tokens += p->n_tokens == 0; /* nothing is known of it */
+    request->forward = calloc(1, sizeof(*request->forward));
+    if (!request->forward)
+        return -ENOMEM;
+    request->forward->what = *p->forward;
+    snprintf(request->forward->cache_salt, sizeof(request->forward->cache_salt),
+             "%s", p->forward->cache_salt);
+    snprintf(request->forward->adapter, sizeof(request->forward->adapter), "%s",
+             p->adapter ? p->adapter : "");
+    snprintf(request->forward->client_id, sizeof(request->forward->client_id),
+             "%s", p->forward->client_id);
+    return 0;
+}
+
+/* The limit that applies: the request's own, or the usual one. */
+static int64_t limit_us(const struct service_request_params *p, int64_t own_us,
+                        int64_t usual_ms)
+{
+    if (p->forward && p->forward->looks)
+        return 0;
+    return own_us ? own_us : usual_ms * 1000;
+}
+
+struct service_request *service_submit(struct service *service,
+                                       const struct service_request_params *p,
+                                       const struct service_reply_ops *ops,
+                                       void *arg)
+{
+    struct service *s = service;
+
+    if (s->table.n_free == 0) {
+        s->metrics.rejected_no_room++;
+        s->metrics.requests[METRICS_REJECTED]++;
+        errno = EAGAIN;
+        return NULL;
+    }
+    struct service_request *request = calloc(1, sizeof(*request));
+    if (!request)
+        return NULL;
+    request->service = s;
+    if (request_copy_prompt(request, p))
+        goto fail;
+    request->ops = ops;
+    request->arg = arg;
+    request->slot = s->table.free_slots[--s->table.n_free];
+    s->table.by_slot[request->slot] = request;
+    request->dispatch = (struct dispatch_request){
+        .owner = request,
+        .ask = {.keys = request->prompt.keys,
+                .n_keys = request->prompt.n_keys,
+                .n_tokens = request->prompt.n_tokens,
+                .session = sessions_find(s->sessions, p->session),
+                .max_output_tokens = request->prompt.max_tokens},
+        .arrived_us = p->arrived_us,
+        .length_key = request->prompt.key_seed,
+        .slo_ttft_us = limit_us(p, p->slo_ttft_us, s->config.slo_ttft_ms),
+        .slo_tbt_us = limit_us(p, p->slo_tbt_us, s->config.slo_tbt_ms),
+    };
+    tenants_find(s->models->tenants, p->tenant, p->n_tenant, p->priority,
+                 &request->dispatch);
+    request->number = s->table.next_request++;
+    request->session = p->session;
+    for (size_t i = 0; i < p->n_session_id && i < 63; i++)
+        request->session_id[i] =
+            p->session_id[i] >= ' ' && p->session_id[i] <= '~'
+                ? p->session_id[i]
+                : '?';
+    snprintf(request->request_id, sizeof(request->request_id), "%llx%.*u-%llx",
+             (unsigned long long)s->model.created_s, s->number > 0, s->number,
+             (unsigned long long)request->number);
+    if (request->forward && tokenize_begin(request))
+        return request;
+    TAILQ_INSERT_TAIL(&s->inbox, request, entry);
+    event_active(s->inbox_event, EV_TIMEOUT, 0);
+    return request;
+fail:
+    free(request->prompt.tokens);
+    free(request->prompt.keys);
+    free(request->forward);
+    free(request);
+    errno = ENOMEM;
+    return NULL;
+}
+
+const struct service_model_info *service_model(const struct service *service)
+{
+    return &service->model;
+}
+
+bool service_ready(const struct service *service)
+{
+    return !service_lacks(service);
+}
+
+const char *service_lacks(const struct service *service)
+{
+    bool prefill = instances_count(service, ROLE_PREFILL) > 0;
+    bool decode = instances_count(service, ROLE_DECODE) > 0;
+
+    if (prefill)
+        return decode ? NULL : "decode";
+    return decode ? "prefill" : "";
+}

@@ -1,0 +1,275 @@
+/*
+ * What the tokens of a text or a chat are, asked of an engine: where the index
+ * knows what engines say that they hold, only token ids find it.
+ *
+ * The question may take engine_tokenize_ms. Without an answer by then the
+ * request goes on as it is known, by its bytes; the engine that was late is not
+ * asked for a second, then two, up to LATE_PAUSE_MAX_US. Tokens of a whole text
+ * that was asked for before are kept (token_cache.h).
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/core/index/block_key.h"
+#include "conductor/front/json/text_buf.h"
+#include "conductor/front/openai/tokens.h"
+#include "conductor/service/engine/engine.h"
+
+#define ANSWER_BYTES_MAX (64u << 20)
+#define LATE_PAUSE_US 1000000
+#define LATE_PAUSE_MAX_US 30000000
+
+struct tokenizing {
+    uint32_t engine; /* pool id of who is asked */
+    struct service_request *request;
+    struct exchange *exchange;
+    struct event *timer;
+    struct text_buf answer;
+    char *headers; /* owned */
+    int status;
+};
+
+void tokenize_abort(struct service_request *request)
+{
+    struct tokenizing *t = request->forward->tokenizing;
+
+    if (!t)
+        return;
+    request->forward->tokenizing = NULL;
+    upstream_cancel(t->exchange);
+    if (t->timer)
+        event_free(t->timer);
+    text_buf_fini(&t->answer);
+    free(t->headers);
+    free(t);
+}
+
+/* The request is known by these tokens from now on. Returns 0 or -ENOMEM. */
+static int take_tokens(struct service_request *request, const uint32_t *tokens,
+                       size_t n)
+{
+    const struct config *c = &request->service->config;
+    struct request_prompt *p = &request->prompt;
+    uint32_t block_tokens = (uint32_t)c->block_tokens;
+    uint64_t *keys = malloc((n / block_tokens + 1) * sizeof(*keys));
+
+    if (!keys)
+        return -ENOMEM;
+    free(p->keys);
+    p->keys = keys;
+    p->n_tokens = (uint32_t)n;
+    p->key_seed = block_key_seed(c->model, request->forward->adapter,
+                                 request->forward->cache_salt);
+    p->n_keys = block_keys_compute(tokens, n, block_tokens, p->key_seed, keys);
+    request->dispatch.ask.keys = keys;
+    request->dispatch.ask.n_keys = p->n_keys;
+    request->dispatch.ask.n_tokens = p->n_tokens;
+    request->forward->what.ids = true;
+    return 0;
+}
+
+/* Logs the 1st, 2nd, 4th, 8th, ... of them. The engine is who was asked; NULL:
+ * nobody, or one that is gone. */
+static void note_failure(struct service_request *request,
+                         const struct engine *e, const char *why)
+{
+    struct service *s = request->service;
+    uint64_t n = ++s->metrics.tokenize_failed;
+
+    if (n & (n - 1))
+        return;
+    log_warn("%s: model %s: no tokens of a prompt: %s%s%s%s%s; it is known by "
+             "its bytes (%llu so far)",
+             request->request_id, s->config.model, e ? "engine " : "",
+             e ? e->config->name : "", e ? ", asked for " : "",
+             e ? e->config->tokenize_path : "", why, (unsigned long long)n);
+}
+
+/* It is over, with tokens or without: the inbox has the request next. */
+static void finish(struct service_request *request, const char *why_not)
+{
+    struct service *s = request->service;
+    struct tokenizing *t = request->forward->tokenizing;
+    struct engine *e = engine_of(s, t->engine);
+    uint32_t *tokens = NULL;
+    char status[48];
+    size_t n = 0;
+
+    snprintf(status, sizeof(status), ": its answer, %d, holds no tokens",
+             t->status);
+    if (!why_not &&
+        (t->status != 200 || t->answer.error ||
+         openai_tokens_read(t->answer.data, t->answer.len, &tokens, &n) ||
+         n == 0 || n > INT32_MAX || take_tokens(request, tokens, n)))
+        why_not = status;
+    if (!why_not) {
+        if (e)
+            e->tokenize_pause_us = 0;
+        token_cache_add(s->tokens, request->forward->what.tokenize,
+                        request->forward->what.n_tokenize, tokens, n);
+    }
+    free(tokens);
+    tokenize_abort(request);
+    if (why_not)
+        note_failure(request, e, why_not);
+    else
+        s->metrics.tokenized++;
+    if (!request_set_state(request, REQUEST_RECEIVED))
+        return;
+    TAILQ_INSERT_TAIL(&s->inbox, request, entry);
+    event_active(s->inbox_event, EV_TIMEOUT, 0);
+}
+
+static void on_answer(void *arg, const struct http_head *head)
+{
+    struct service_request *request = arg;
+
+    request->forward->tokenizing->status = head->status;
+}
+
+static void on_bytes(void *arg, const char *bytes, size_t n)
+{
+    struct service_request *request = arg;
+
+    text_buf_add(&request->forward->tokenizing->answer, bytes, n);
+}
+
+static void on_ended(void *arg)
+{
+    struct service_request *request = arg;
+
+    request->forward->tokenizing->exchange = NULL;
+    finish(request, NULL);
+}
+
+static void on_failed(void *arg, enum upstream_fault fault, const char *why)
+{
+    struct service_request *request = arg;
+
+    char text[128];
+
+    (void)fault;
+    request->forward->tokenizing->exchange = NULL;
+    snprintf(text, sizeof(text), ": %s", why);
+    finish(request, text);
+}
+
+static const struct upstream_ops tokenize_ops = {
+    .answer = on_answer,
+    .bytes = on_bytes,
+    .ended = on_ended,
+    .failed = on_failed,
+};
+
+static void on_time(evutil_socket_t fd, short what, void *arg)
+{
+    struct service_request *request = arg;
+    struct engine *e =
+        engine_of(request->service, request->forward->tokenizing->engine);
+
+    (void)fd;
+    (void)what;
+    if (e) {
+        e->tokenize_pause_us = e->tokenize_pause_us == 0
+                                   ? LATE_PAUSE_US
+                                   : 2 * e->tokenize_pause_us;
+        if (e->tokenize_pause_us > LATE_PAUSE_MAX_US)
+            e->tokenize_pause_us = LATE_PAUSE_MAX_US;
+        e->tokenize_after_us = clock_now_us() + e->tokenize_pause_us;
+    }
+    finish(request, ": it did not answer in time");
+}
+
+/* A ready engine that tokenizes, one after the other; NULL: none, or none whose
+ * events have come, so that nothing is *wanted. */
+static struct engine *choose(struct service *s, bool *wanted)
+{
+    int64_t now_us = clock_now_us();
+    uint32_t n = pool_slots(s->pool);
+    struct engine *found = NULL;
+    bool heard = false;
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct engine *e = s->engines[(s->next_tokenizer + i) % n];
+
+        if (!e)
+            continue;
+        heard = heard || e->heard;
+        if (!found && *e->config->tokenize_path &&
+            pool_get(s->pool, e->id)->health == HEALTH_READY) {
+            *wanted = true;
+            found = now_us >= e->tokenize_after_us ? e : NULL;
+        }
+    }
+    s->next_tokenizer++;
+    *wanted = *wanted && heard;
+    return heard ? found : NULL;
+}
+
+/* The tokens of the same text, asked for before. */
+static bool take_cached(struct service_request *request)
+{
+    const struct service_forward *what = &request->forward->what;
+    struct service *s = request->service;
+    size_t n;
+    const uint32_t *tokens =
+        token_cache_find(s->tokens, what->tokenize, what->n_tokenize, &n);
+
+    if (!tokens || take_tokens(request, tokens, n))
+        return false;
+    s->metrics.tokenize_cached++;
+    return true;
+}
+
+bool tokenize_begin(struct service_request *request)
+{
+    const struct service_forward *what = &request->forward->what;
+    struct service *s = request->service;
+    int64_t us = s->config.engine_tokenize_ms * 1000;
+    struct timeval limit = {us / 1000000, us % 1000000};
+    bool wanted = false;
+    struct engine *e = what->tokenize && us ? choose(s, &wanted) : NULL;
+    struct tokenizing *t;
+    static const char type[] = "Content-Type: application/json\r\n";
+    const char *key;
+
+    if (wanted && take_cached(request))
+        return false;
+    t = e ? calloc(1, sizeof(*t)) : NULL;
+    if (!t) {
+        if (wanted)
+            note_failure(request, NULL, "no engine that is in time");
+        return false;
+    }
+    request->forward->tokenizing = t;
+    t->engine = e->id;
+    t->request = request;
+    text_buf_init(&t->answer, ANSWER_BYTES_MAX);
+    key = *e->authorization ? e->authorization : what->authorization;
+    t->headers = malloc(sizeof(type) + strlen(key));
+    t->timer = event_new(s->base, -1, 0, on_time, request);
+    if (t->headers) {
+        memcpy(t->headers, type, sizeof(type));
+        memcpy(t->headers + sizeof(type) - 1, key, strlen(key) + 1);
+    }
+    if (t->headers && t->timer)
+        t->exchange = upstream_send(e->upstream,
+                                    &(struct upstream_request){
+                                        .method = "POST",
+                                        .path = e->config->tokenize_path,
+                                        .headers = t->headers,
+                                        .body = what->tokenize,
+                                        .n = what->n_tokenize,
+                                    },
+                                    &tokenize_ops, request);
+    if (!t->exchange) {
+        tokenize_abort(request);
+        return false;
+    }
+    event_add(t->timer, &limit);
+    request->state = REQUEST_TOKENIZING;
+    return true;
+}

@@ -1,0 +1,221 @@
+/* Whether a worker can serve beside the registered ones, and its joining. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "conductor/service/engine/costs.h"
+#include "conductor/service/models.h"
+
+/* A name goes into logs, headers and metrics: printable, without blanks, as
+ * conductor-worker's --name demands. */
+static bool name_ok(const char *name)
+{
+    for (const char *c = name; *c; c++)
+        if (*c <= ' ' || *c > '~')
+            return false;
+    return *name != '\0';
+}
+
+bool service_has_worker(const struct service *s, const char *name)
+{
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++)
+        if (s->workers[i].link && strcmp(s->workers[i].hello.name, name) == 0)
+            return true;
+    return false;
+}
+
+/* A name is one instance's: logs, metrics and headers tell them apart by it. */
+static int check_name(const struct service *s, const char *name,
+                      char text[MSG_TEXT_MAX])
+{
+    if (service_has_worker(s, name))
+        return error_say(text, MSG_TEXT_MAX, PROTO_E_DUPLICATE,
+                         "name: \"%s\" is registered already", name);
+    if (fleet_has_name(&s->models->fleet, name))
+        return error_say(text, MSG_TEXT_MAX, PROTO_E_DUPLICATE,
+                         "name: \"%s\" is an engine's", name);
+    return 0;
+}
+
+/* Whether this worker can serve beside the ones that are there. */
+static int check_hello(const struct service *s, const struct msg_hello *m,
+                       char text[MSG_TEXT_MAX])
+{
+    if (m->kind != PROTO_PEER_WORKER || m->role == 0)
+        return error_say(text, MSG_TEXT_MAX, PROTO_E_INVALID,
+                         "kind %u with role %u is not a worker", m->kind,
+                         m->role);
+    if (!name_ok(m->name))
+        return error_say(
+            text, MSG_TEXT_MAX, PROTO_E_INVALID,
+            "name: must be 1 to %d printable characters without blanks",
+            MSG_NAME_MAX - 1);
+    if ((m->role & PROTO_ROLE_DECODE) &&
+        !(m->capabilities & PROTO_CAP_PUSH_TCP))
+        return error_say(
+            text, MSG_TEXT_MAX, PROTO_E_INCOMPATIBLE,
+            "capabilities: a worker that decodes must take KV_BEGIN");
+    if (strcmp(m->model, s->config.model) != 0)
+        return error_say(text, MSG_TEXT_MAX, PROTO_E_INCOMPATIBLE,
+                         "model: \"%s\", but this conductor serves \"%.200s\"",
+                         m->model, s->config.model);
+    if (m->block_tokens != s->config.block_tokens)
+        return error_say(
+            text, MSG_TEXT_MAX, PROTO_E_INCOMPATIBLE,
+            "block_tokens: %u, but this conductor is configured for %lld",
+            m->block_tokens, (long long)s->config.block_tokens);
+    if (m->kv_capacity_blocks == 0 || m->kv_bytes_per_token == 0 ||
+        m->window_tokens == 0 || m->vocab == 0 ||
+        m->kv_capacity_blocks > INT64_MAX / 512 / m->kv_bytes_per_token ||
+        m->disk_capacity_blocks > INT64_MAX / 512 / m->kv_bytes_per_token)
+        return error_say(
+            text, MSG_TEXT_MAX, PROTO_E_INVALID,
+            "kv_capacity_blocks, disk_capacity_blocks, "
+            "kv_bytes_per_token, window_tokens or vocab is out of range");
+    if (s->n_workers && m->fingerprint != s->fingerprint) {
+        log_info("worker %s: the other workers' fingerprint is %016llx",
+                 m->name, (unsigned long long)s->fingerprint);
+        return error_say(
+            text, MSG_TEXT_MAX, PROTO_E_INCOMPATIBLE,
+            "fingerprint %016llx is not that of the other workers: same "
+            "model name, other weights, --seed, --engine or number of "
+            "--layers (this worker has %u): start it as the others, or "
+            "with a conductor of its own",
+            (unsigned long long)m->fingerprint, m->layers);
+    }
+    return check_name(s, m->name, text);
+}
+
+static bool is_this_machine(const char *host)
+{
+    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+           strcmp(host, "localhost") == 0;
+}
+
+/* Whether the registered workers and this one, at `host`, can reach each other.
+ */
+static int check_host(const struct service *s, const char *host,
+                      char text[MSG_TEXT_MAX])
+{
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
+        const struct worker *w = &s->workers[i];
+
+        if (!w->link || is_this_machine(w->host) == is_this_machine(host))
+            continue;
+        return error_say(
+            text, MSG_TEXT_MAX, PROTO_E_INCOMPATIBLE,
+            "other workers would look for this one at %.100s, and %s is "
+            "at %.100s: give the one on the conductor's machine that "
+            "machine's address in --conductor and --listen",
+            host, w->hello.name, w->host);
+    }
+    return 0;
+}
+
+int service_make_scheduler(struct service *s, int64_t kv_bytes_per_token,
+                           uint32_t layers, bool coupled)
+{
+    double options[POLICY_OPTIONS_MAX];
+    struct schedule_config config = {
+        .policy = config_policy(&s->config, options),
+        .options = options,
+        .admission = s->predicts ? "plain" : "none",
+    };
+    struct estimate_model model = {
+        .cost = &s->cost,
+        .block_tokens = (uint32_t)s->config.block_tokens,
+        .kv_bytes_per_token = kv_bytes_per_token,
+        .layers = layers,
+        .assumes_stored = s->forwards,
+        .shared_store = s->store ? service_store_slot(s) : 0,
+        .coupled = coupled,
+        .step_tokens = (uint32_t)s->config.step_tokens,
+    };
+    struct scheduler *next = scheduler_new(&config, &model, s->pool, s->index);
+    if (!next)
+        return -ENOMEM;
+    scheduler_free(s->scheduler);
+    s->scheduler = s->dispatch.scheduler = next;
+    return 0;
+}
+
+/* The first worker tells what the fleet serves. */
+static int adopt_fleet(struct service *s, const struct msg_hello *m)
+{
+    if (service_make_scheduler(s, (int64_t)m->kv_bytes_per_token, m->layers,
+                               s->config.pool == CONFIG_POOL_AGGREGATED))
+        return -ENOMEM;
+    s->fingerprint = m->fingerprint;
+    s->model.vocab = m->vocab;
+    return 0;
+}
+
+void service_set_window(struct service *s)
+{
+    uint32_t window = 0;
+
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++)
+        if (s->workers[i].link && s->workers[i].hello.window_tokens > window)
+            window = s->workers[i].hello.window_tokens;
+    if (window > 0)
+        s->model.window_tokens = window;
+}
+
+uint16_t service_join(void *arg, struct worker_link *link,
+                      const struct msg_hello *m, const char *peer_host,
+                      struct msg_welcome *welcome, char text[MSG_TEXT_MAX])
+{
+    struct service *s = arg;
+    uint32_t id;
+    int code = check_hello(s, m, text);
+
+    if (!code)
+        code = check_host(s, peer_host, text);
+    if (!code && s->n_workers == 0 && adopt_fleet(s, m))
+        code = error_say(text, MSG_TEXT_MAX, PROTO_E_INTERNAL, "out of memory");
+    if (code)
+        return (uint16_t)code;
+    struct pool_instance_config in = {
+        .name = m->name,
+        .role = m->role,
+        .kv_capacity_tokens =
+            (int64_t)m->kv_capacity_blocks * (int64_t)m->block_tokens,
+        .link_bytes_per_s = (double)s->config.link_mbps * 1e6 / 8,
+        .block_tokens = m->block_tokens,
+        .max_batch = m->max_batch,
+        .window_tokens = m->window_tokens,
+    };
+    if (m->disk_capacity_blocks)
+        in.tier_bytes_per_s[TIER_DISK] = (double)s->config.disk_mbps * 1e6 / 8;
+    int rc = pool_add(s->pool, &in, &id);
+    if (rc) {
+        snprintf(text, MSG_TEXT_MAX,
+                 rc == -ENOSPC ? "max_instances: %lld workers are registered"
+                               : "role or capacity is out of range",
+                 (long long)s->config.max_instances);
+        return rc == -ENOSPC ? PROTO_E_BUSY : PROTO_E_INVALID;
+    }
+    struct worker *w = &s->workers[pool_get(s->pool, id)->slot];
+    w->link = link;
+    w->id = id;
+    TAILQ_INIT(&w->unsent);
+    costs_set_worker(s, id, m->name);
+    w->hello = *m;
+    snprintf(w->host, sizeof(w->host), "%s", peer_host);
+    worker_link_set_owner(link, w);
+    prefix_index_set_quota(s->index, pool_get(s->pool, id)->slot,
+                           m->kv_capacity_blocks + m->disk_capacity_blocks);
+    s->n_workers++;
+    service_set_window(s);
+    welcome->instance_id = id;
+    snprintf(welcome->queue_order, sizeof(welcome->queue_order), "%s",
+             pool_config(s->pool)->order->name);
+    log_info("worker %s joined: role %s, engine %s, %llu blocks of %u tokens, "
+             "peers reach it at %s:%u",
+             m->name, proto_role_name(m->role), m->engine,
+             (unsigned long long)m->kv_capacity_blocks, m->block_tokens,
+             w->host, m->peer_port);
+    return 0;
+}

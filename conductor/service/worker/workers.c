@@ -1,0 +1,225 @@
+/* What workers report about themselves: status, silence, loss. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/service/engine/engine.h"
+
+/* No disk is faster; a worker that says so lies. */
+#define DISK_RATE_MAX_BYTES_PER_S (UINT64_C(1) << 44)
+
+/* What the loss of a worker means for a request that it works for. A prefill
+ * worker has no part in a decode that is under way. While the KV is on its way,
+ * only the decode worker knows whether all of it came: it goes on, or says that
+ * its peer failed. */
+static void request_worker_left(struct service_request *request, uint32_t id,
+                                const char *why)
+{
+    bool decodes = request->attempt.decode == id ||
+                   request->attempt.decode == POOL_NO_INSTANCE;
+
+    if (!decodes && request->state == REQUEST_DECODING)
+        return;
+    if (decodes || request->state != REQUEST_TRANSFERRING) {
+        request_instance_lost(request, POOL_NO_INSTANCE, why);
+        return;
+    }
+    request->attempt.orphaned_us = clock_now_us();
+    request->service->has_orphans = true;
+}
+
+/* A decode worker would not notice a peer that vanished silently, or before its
+ * KV_BEGIN. */
+static void fail_orphans(struct service *s, int64_t now_us)
+{
+    if (!s->has_orphans)
+        return;
+    s->has_orphans = false;
+    for (uint32_t i = 0; i < s->table.size; i++) {
+        struct service_request *request = s->table.by_slot[i];
+
+        if (!request || !request->attempt.orphaned_us ||
+            request->state != REQUEST_TRANSFERRING)
+            continue;
+        if (now_us - request->attempt.orphaned_us <
+            s->config.worker_timeout_ms * 1000)
+            s->has_orphans = true;
+        else
+            request_instance_lost(
+                request, POOL_NO_INSTANCE,
+                "the prefill worker is gone, and its KV did not "
+                "arrive in time");
+    }
+}
+
+/* The worker that should say something now. */
+static uint32_t expected_of(const struct service_request *request)
+{
+    bool at_prefill =
+        request->attempt.cleared && (request->state == REQUEST_SCHEDULED ||
+                                     request->state == REQUEST_PREFILLING);
+
+    return at_prefill || !request->attempt.decode ? request->attempt.prefill
+                                                  : request->attempt.decode;
+}
+
+/* A worker that is heard from may still have lost a request; so may an engine.
+ */
+static void fail_stalled(struct service *s, int64_t now_us)
+{
+    int64_t limit_us = s->config.request_timeout_ms * 1000;
+    char why[MSG_TEXT_MAX];
+
+    if (now_us - s->stalled_us < limit_us / 4)
+        return;
+    s->stalled_us = now_us;
+    for (uint32_t i = 0; i < s->table.size; i++) {
+        struct service_request *request = s->table.by_slot[i];
+
+        if (request && request->forward) {
+            if (forward_late(request, now_us))
+                forward_end_late(request);
+            continue;
+        }
+        if (!request || !request->attempt.id ||
+            now_us - request->attempt.heard_us < limit_us ||
+            (request->output.n_tokens &&
+             now_us - request->output.last_token_us < limit_us))
+            continue;
+        uint32_t id = expected_of(request);
+        const struct worker *w = worker_of(s, id);
+        snprintf(why, sizeof(why),
+                 "worker %s has not gone on for %lld ms, the "
+                 "request_timeout_ms",
+                 w ? w->hello.name : "?",
+                 (long long)s->config.request_timeout_ms);
+        log_warn("%s: %s", request->request_id, why);
+        request_instance_lost(request, id, why);
+    }
+}
+
+static bool on_left(void *arg, struct worker_link *link, const char *reason)
+{
+    struct service *s = arg;
+    struct worker *w = worker_link_owner(link);
+    char why[MSG_TEXT_MAX + 128];
+    uint32_t id = w->id, slot = pool_get(s->pool, id)->slot;
+    bool lost = false;
+
+    snprintf(why, sizeof(why), "worker %s is gone: %.300s", w->hello.name,
+             reason);
+    blocks_left(s, w);
+    w->link = NULL;
+    s->n_workers--;
+    service_set_window(s);
+    s->metrics.workers_lost++;
+    (void)pool_set_health(s->pool, id, HEALTH_GONE);
+    for (uint32_t i = 0; i < s->table.size; i++) {
+        struct service_request *request = s->table.by_slot[i];
+
+        if (request && request->attempt.id &&
+            (request->attempt.prefill == id || request->attempt.decode == id)) {
+            lost = true;
+            request_worker_left(request, id, why);
+        }
+    }
+    (void)pool_remove(s->pool, id, clock_now_us());
+    prefix_index_cleared(s->index, slot);
+    memset(w, 0, sizeof(*w));
+    return lost;
+}
+
+/* The first STATUS follows the inventory: only now is the instance known well
+ * enough to be given work. */
+static int on_status(struct service *s, uint32_t id, const uint8_t *p,
+                     size_t len)
+{
+    struct msg_status m;
+
+    if (msg_status_unpack(p, len, &m))
+        return -EBADMSG;
+    const struct pool_instance *in = pool_get(s->pool, id);
+    struct worker *w = &s->workers[in->slot];
+    if (m.kv_used_blocks > w->hello.kv_capacity_blocks ||
+        m.kv_pinned_blocks > m.kv_used_blocks ||
+        m.disk_used_blocks > w->hello.disk_capacity_blocks ||
+        m.disk_bytes_per_s > DISK_RATE_MAX_BYTES_PER_S)
+        return -EPROTO;
+    w->kv_pinned_blocks = m.kv_pinned_blocks;
+    w->disk_used_blocks = m.disk_used_blocks;
+    int rc = pool_set_kv_used(
+        s->pool, id, (int64_t)m.kv_used_blocks * s->config.block_tokens);
+    if (rc == 0 && m.disk_bytes_per_s)
+        rc = pool_set_tier_rate(s->pool, id, TIER_DISK,
+                                (double)m.disk_bytes_per_s);
+    if (rc == 0 && in->health == HEALTH_STARTING) {
+        rc = pool_set_health(s->pool, id, HEALTH_READY);
+        service_freed(s);
+    }
+    return rc ? -EPROTO : 0;
+}
+
+static int on_frame(void *arg, struct worker_link *link,
+                    const struct frame_header *h, const uint8_t *payload)
+{
+    struct service *s = arg;
+    struct worker *w = worker_link_owner(link);
+    const struct pool_instance *in = pool_get(s->pool, w->id);
+
+    if (in->health == HEALTH_SUSPECT) {
+        (void)pool_set_health(s->pool, w->id, HEALTH_READY);
+        service_freed(s);
+        log_info("worker %s answers again", in->name);
+    }
+    switch (h->type) {
+    case FRAME_STATUS:
+        return on_status(s, w->id, payload, h->length);
+    case FRAME_BLOCKS_STORED:
+    case FRAME_BLOCKS_REMOVED:
+    case FRAME_BLOCKS_CLEARED:
+    case FRAME_INVENTORY_MARK:
+        return blocks_frame(s, w, in->slot, h, payload);
+    default:
+        return request_frame(s, w->id, h, payload);
+    }
+}
+
+static void on_refused(void *arg, int was_frame)
+{
+    struct service *s = arg;
+
+    if (was_frame)
+        s->metrics.bad_frames++;
+    else
+        s->metrics.workers_refused++;
+}
+
+const struct worker_link_ops service_link_ops = {
+    .joined = service_join,
+    .frame = on_frame,
+    .left = on_left,
+    .refused = on_refused,
+};
+
+void instances_tick(struct service *service)
+{
+    int64_t now_us = clock_now_us();
+    int64_t late_us = service->config.worker_timeout_ms * 1000 / 2;
+
+    fail_orphans(service, now_us);
+    fail_stalled(service, now_us);
+    for (uint32_t i = 0; i < pool_slots(service->pool); i++) {
+        struct worker *w = &service->workers[i];
+        const struct pool_instance *in = pool_at(service->pool, i);
+
+        if (w->link)
+            request_flush_unsent(w);
+        if (!w->link || !in || in->health != HEALTH_READY ||
+            now_us - worker_link_last_frame_us(w->link) < late_us)
+            continue;
+        (void)pool_set_health(service->pool, in->id, HEALTH_SUSPECT);
+        log_warn("worker %s is silent and gets no work", in->name);
+    }
+}

@@ -1,0 +1,317 @@
+/*
+ * A stream of sessions. Each request either starts a session (the block that
+ * every prompt shares, or one of a few popular prefixes, then text of its own)
+ * or goes on with a recent one: a conversation adds the last answer and a new
+ * turn to its prompt, a document session asks something else about the same
+ * document. So reuse is prefix-chained by construction: a prompt takes over
+ * the full blocks of what it extends and gets new ids from there on.
+ */
+#include "traces/generate.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "traces/random.h"
+#include "traces/workloads.h"
+
+/* Sessions that can still go on; the one silent for longest goes first. */
+#define SESSIONS_MAX 4096
+
+struct session {
+    struct trace_request base; /* full blocks only; tokens may exceed them */
+    uint32_t answer_tokens;    /* of the last turn, part of the next prompt */
+    bool branches;
+    int64_t last_us;
+};
+
+struct trace_generator {
+    const struct trace_workload *workload;
+    struct random_state random;
+    int64_t gap_us;
+    int64_t clock_us;
+    bool started;
+    uint64_t next_id;
+    struct trace_request *popular; /* (popular_count), filled on first use */
+    uint64_t popular_weight;
+    uint32_t first_start; /* of the sequence of first prompts' lengths */
+    uint64_t first_count;
+    size_t session_count;
+    struct session *sessions[SESSIONS_MAX]; /* the last one spoke last */
+};
+
+/* The value of the table at the share u / 2^32 of its draws. */
+static uint32_t quantile(const struct quantile_table *table, uint32_t u)
+{
+    uint64_t at = (uint64_t)u * 1000; /* per mille, 32.32 */
+    const struct quantile_knot *k = table->knots;
+    size_t i = 1;
+
+    while (i < QUANTILE_KNOTS - 1 && at >= (uint64_t)k[i].per_mille << 32)
+        i++;
+    uint64_t low = (uint64_t)k[i - 1].per_mille << 32;
+    uint64_t high = (uint64_t)k[i].per_mille << 32;
+    uint64_t rise = k[i].value - k[i - 1].value;
+    return k[i - 1].value + (uint32_t)(rise * (at - low) / (high - low));
+}
+
+static uint32_t draw(struct random_state *random,
+                     const struct quantile_table *table)
+{
+    return quantile(table, (uint32_t)(random_u64(random) >> 32));
+}
+
+/*
+ * The i-th point of a golden-ratio sequence: random in its start, but evenly
+ * spread. Prompt lengths are so uneven that independent draws would miss the
+ * mean by several per cent in a trace of a few thousand requests.
+ */
+static uint32_t spread(uint32_t start, uint64_t i)
+{
+    return start + (uint32_t)i * 0x9e3779b9U;
+}
+
+static bool chance(struct random_state *random, uint32_t per_mille)
+{
+    return random_below(random, 1000) < per_mille;
+}
+
+static uint64_t popular_weight(size_t rank)
+{
+    return 1000000 / (rank + 1);
+}
+
+int trace_generator_new(const char *workload, uint64_t seed, double rate,
+                        struct trace_generator **generator)
+{
+    const struct trace_workload *w = NULL;
+
+    for (size_t i = 0; (w = trace_workload_at(i)); i++)
+        if (strcmp(w->facts.name, workload) == 0)
+            break;
+    if (!w)
+        return -ENOENT;
+    if (rate != 0.0 && !(rate >= 1e-6 && rate <= 1e6))
+        return -ERANGE;
+    struct trace_generator *g = calloc(1, sizeof *g);
+    if (!g)
+        return -ENOMEM;
+    g->popular = calloc(w->popular_count, sizeof g->popular[0]);
+    if (!g->popular) {
+        free(g);
+        return -ENOMEM;
+    }
+    g->workload = w;
+    g->gap_us = rate != 0.0 ? (int64_t)(1e6 / rate) : w->gap_us;
+    g->next_id = 1; /* 0 is the block that every prompt shares */
+    for (size_t i = 0; i < w->popular_count; i++)
+        g->popular_weight += popular_weight(i);
+    random_init(&g->random, seed);
+    g->first_start = (uint32_t)random_u64(&g->random);
+    *generator = g;
+    return 0;
+}
+
+static void session_free(struct session *session)
+{
+    if (session) {
+        trace_request_fini(&session->base);
+        free(session);
+    }
+}
+
+void trace_generator_free(struct trace_generator *generator)
+{
+    if (!generator)
+        return;
+    for (size_t i = 0; i < generator->session_count; i++)
+        session_free(generator->sessions[i]);
+    for (size_t i = 0; i < generator->workload->popular_count; i++)
+        trace_request_fini(&generator->popular[i]);
+    free(generator->popular);
+    free(generator);
+}
+
+/* Gives `request` new ids up to the end of its length. */
+static int extend(struct trace_generator *g, struct trace_request *request,
+                  uint32_t tokens)
+{
+    size_t blocks = (tokens + TRACE_BLOCK_TOKENS - 1) / TRACE_BLOCK_TOKENS;
+    int rc = trace_request_reserve(request, blocks);
+
+    if (rc != 0)
+        return rc;
+    request->input_tokens = tokens;
+    while (request->block_count < blocks)
+        request->hash_ids[request->block_count++] = g->next_id++;
+    return 0;
+}
+
+/* The prefix of a new session: block 0, or that and a popular one. */
+static int start_base(struct trace_generator *g, struct trace_request *base)
+{
+    int rc = trace_request_reserve(base, 1);
+
+    if (rc != 0)
+        return rc;
+    base->hash_ids[0] = 0;
+    base->block_count = 1;
+    base->input_tokens = TRACE_BLOCK_TOKENS;
+    if (!chance(&g->random, g->workload->popular_per_mille))
+        return 0;
+    uint32_t at = random_below(&g->random, (uint32_t)g->popular_weight);
+    size_t rank = 0;
+    while (at >= popular_weight(rank)) {
+        at -= (uint32_t)popular_weight(rank);
+        rank++;
+    }
+    struct trace_request *popular = &g->popular[rank];
+    if (popular->block_count == 0) {
+        uint32_t blocks = quantile(&g->workload->popular_blocks,
+                                   spread(UINT32_MAX / 2, rank));
+
+        rc = trace_request_copy(popular, base);
+        if (rc == 0)
+            rc = extend(g, popular, blocks * TRACE_BLOCK_TOKENS);
+        if (rc != 0)
+            return rc;
+    }
+    return trace_request_copy(base, popular);
+}
+
+/* Keeps the full blocks of `prompt` as what the next turn builds on. */
+static int set_base(struct session *session, const struct trace_request *prompt)
+{
+    int rc = trace_request_copy(&session->base, prompt);
+
+    if (rc == 0)
+        session->base.block_count = prompt->input_tokens / TRACE_BLOCK_TOKENS;
+    return rc;
+}
+
+static struct session *session_new(struct trace_generator *g)
+{
+    struct session *session = calloc(1, sizeof *session);
+
+    if (!session)
+        return NULL;
+    session->branches = chance(&g->random, g->workload->branch_per_mille);
+    if (start_base(g, &session->base) != 0) {
+        session_free(session);
+        return NULL;
+    }
+    return session;
+}
+
+/* Takes a session that goes on out of the list; NULL: none, start a new one. */
+static struct session *take_session(struct trace_generator *g)
+{
+    size_t rested = g->session_count;
+
+    while (rested > 0 && g->sessions[rested - 1]->last_us >
+                             g->clock_us - g->workload->pause_us)
+        rested--;
+    if (rested == 0 || !chance(&g->random, g->workload->continue_per_mille))
+        return NULL;
+    size_t rank = draw(&g->random, &g->workload->recency) % rested;
+    size_t i = rested - 1 - rank;
+    struct session *session = g->sessions[i];
+    g->session_count--;
+    memmove(&g->sessions[i], &g->sessions[i + 1],
+            (g->session_count - i) * sizeof(struct session *));
+    return session;
+}
+
+static void put_session(struct trace_generator *g, struct session *session)
+{
+    if (g->session_count == SESSIONS_MAX) {
+        session_free(g->sessions[0]);
+        g->session_count--;
+        memmove(&g->sessions[0], &g->sessions[1],
+                g->session_count * sizeof(struct session *));
+    }
+    g->sessions[g->session_count++] = session;
+}
+
+static uint32_t limit(const struct trace_generator *g, uint64_t tokens)
+{
+    return tokens < g->workload->input_max_tokens
+               ? (uint32_t)tokens
+               : g->workload->input_max_tokens;
+}
+
+/* A first turn: the prompt's own text; a document also gets a question. */
+static int first_turn(struct trace_generator *g, struct session *session,
+                      struct trace_request *request)
+{
+    uint64_t tokens = (uint64_t)session->base.input_tokens +
+                      quantile(&g->workload->first_tokens,
+                               spread(g->first_start, g->first_count++));
+    int rc = extend(g, &session->base, limit(g, tokens));
+
+    if (rc != 0 || !session->branches)
+        return rc != 0 ? rc : trace_request_copy(request, &session->base);
+    session->base.block_count = session->base.input_tokens / TRACE_BLOCK_TOKENS;
+    rc = trace_request_copy(request, &session->base);
+    tokens = (uint64_t)session->base.input_tokens +
+             draw(&g->random, &g->workload->turn_tokens);
+    return rc != 0 ? rc : extend(g, request, limit(g, tokens));
+}
+
+/* A later turn; 1: the prompt would grow too long, the session is over. */
+static int later_turn(struct trace_generator *g, struct session *session,
+                      struct trace_request *request)
+{
+    uint64_t tokens = (uint64_t)session->base.input_tokens +
+                      draw(&g->random, &g->workload->turn_tokens);
+
+    if (!session->branches)
+        tokens += session->answer_tokens;
+    if (tokens > g->workload->input_max_tokens)
+        return 1;
+    int rc = trace_request_copy(request, &session->base);
+    return rc != 0 ? rc : extend(g, request, (uint32_t)tokens);
+}
+
+static void advance_clock(struct trace_generator *g)
+{
+    if (g->started) {
+        uint64_t gap = random_exponential_q32(&g->random) >> 12; /* 44.20 */
+
+        g->clock_us += (int64_t)((gap * (uint64_t)g->gap_us) >> 20);
+    }
+    g->started = true;
+}
+
+int trace_generator_next(struct trace_generator *generator,
+                         struct trace_request *request)
+{
+    struct trace_generator *g = generator;
+
+    advance_clock(g);
+    struct session *session = take_session(g);
+    int rc = session ? later_turn(g, session, request) : 1;
+    if (rc == 1) {
+        session_free(session);
+        session = session_new(g);
+        rc = session ? first_turn(g, session, request) : -ENOMEM;
+    }
+    if (rc != 0)
+        goto free_session;
+    request->output_tokens = draw(&g->random, &g->workload->output_tokens);
+    request->arrival_us = g->clock_us - g->clock_us % g->workload->tick_us;
+    session->answer_tokens = request->output_tokens;
+    session->last_us = g->clock_us;
+    if (!session->branches) {
+        rc = set_base(session, request);
+        if (rc != 0)
+            goto free_session;
+    }
+    put_session(g, session);
+    return 0;
+
+free_session:
+    session_free(session);
+    return rc;
+}

@@ -1,0 +1,55 @@
+/*
+ * Reads a trace file request by request, plain or gzip, in bounded memory,
+ * and checks what must hold between lines:
+ *   - arrival_us never goes backward;
+ *   - block_count == ceil(input_tokens / block_tokens);
+ *   - an id always follows the same id (ids are prefix-chained), of the first
+ *     4 million ids.
+ */
+#ifndef TRACES_READER_H
+#define TRACES_READER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "traces/trace.h"
+
+/* A line longer than this is an error in the line. */
+#define TRACE_LINE_BYTES_MAX ((size_t)8 << 20)
+
+struct trace_reader_options {
+    uint32_t block_tokens; /* 0: TRACE_BLOCK_TOKENS */
+    /* The file is opened again and must read the same, so only a regular file
+     * will do. */
+    bool regular_only;
+};
+
+struct trace_reader;
+
+/*
+ * Opens `path`; options may be NULL. Returns 0 with *reader owned by the
+ * caller, or a negative errno with `error` filled and *reader untouched;
+ * -ESPIPE: not a regular file, though regular_only.
+ */
+[[nodiscard]] int trace_reader_open(const char *path,
+                                    const struct trace_reader_options *options,
+                                    struct trace_reader **reader,
+                                    struct trace_error *error);
+
+/*
+ * Reads the next request into `request` ({0} or one filled before; its room is
+ * reused). Empty lines are skipped. Returns 1; 0 at the end of the file;
+ * -EINVAL for a bad line, -EIO for a damaged file or -ENOMEM, each with
+ * `error` filled. After -EINVAL the next call goes on with the next line, as
+ * if the bad one were not there; after the others the reader is only good for
+ * _free.
+ */
+[[nodiscard]] int trace_reader_next(struct trace_reader *reader,
+                                    struct trace_request *request,
+                                    struct trace_error *error);
+
+/* Closes the file and frees the reader; NULL is a no-op. */
+void trace_reader_free(struct trace_reader *reader);
+
+#endif

@@ -1,0 +1,45 @@
+/*
+ * The parameters of each generated workload. Internal to traces/.
+ */
+#ifndef TRACES_WORKLOADS_H
+#define TRACES_WORKLOADS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "traces/generate.h"
+
+/* A point of a distribution: per_mille of the draws are at most value. */
+struct quantile_knot {
+    uint32_t per_mille;
+    uint32_t value;
+};
+
+/* Knots from per_mille 0 to 1000, straight lines between them. */
+#define QUANTILE_KNOTS 10
+struct quantile_table {
+    struct quantile_knot knots[QUANTILE_KNOTS];
+};
+
+struct trace_workload {
+    struct trace_workload_facts facts;
+    int64_t gap_us;              /* mean time between arrivals */
+    int64_t tick_us;             /* arrivals are cut to a multiple of it */
+    uint32_t continue_per_mille; /* requests that go on with a session */
+    uint32_t branch_per_mille;   /* sessions that ask about one document */
+    uint32_t popular_per_mille;  /* sessions that start with a known prefix */
+    uint32_t popular_count;      /* those prefixes, rank i drawn as 1 / i */
+    int64_t pause_us;            /* least time between turns of a session */
+    uint32_t input_max_tokens;
+    struct quantile_table popular_blocks; /* length of a known prefix */
+    struct quantile_table first_tokens;   /* own part of a first prompt */
+    struct quantile_table turn_tokens;    /* what a later turn adds */
+    struct quantile_table output_tokens;
+    /* Which session goes on: 0 is the one that spoke last. */
+    struct quantile_table recency;
+};
+
+/* The i-th workload, or NULL behind the last one. */
+const struct trace_workload *trace_workload_at(size_t i);
+
+#endif

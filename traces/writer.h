@@ -1,0 +1,15 @@
+/* Writes requests in the papers' format, one line each. */
+#ifndef TRACES_WRITER_H
+#define TRACES_WRITER_H
+
+#include <stdio.h>
+
+#include "traces/trace.h"
+
+/*
+ * Appends one line to `file` (borrowed); arrival_us is cut to whole
+ * milliseconds. Returns 0 or -EIO. O(blocks).
+ */
+[[nodiscard]] int trace_write(FILE *file, const struct trace_request *request);
+
+#endif

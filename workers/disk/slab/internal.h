@@ -1,0 +1,59 @@
+/* What the files of the slab share. Nobody else includes this. */
+#ifndef WORKERS_DISK_SLAB_INTERNAL_H
+#define WORKERS_DISK_SLAB_INTERNAL_H
+
+#include "base/error.h"
+#include "proto/codec.h"
+#include "workers/disk/slab/slab.h"
+
+#define DISK_FILE_MAGIC 0x424c534456434e43u /* "CNCVDSLB" */
+#define DISK_FILE_VERSION 1u
+
+/* A file that is being opened. */
+struct disk_opening {
+    const struct disk_slab_config *config;
+    struct disk_slab slab;
+    bool created; /* the file was not there */
+    bool fresh;   /* there is no header yet, or none that is whole */
+    uint64_t size_bytes;
+    char *err;
+    size_t err_bytes;
+};
+
+/* Returns rc, with a message. */
+#define disk_slab_fail(o, rc, ...) \
+    error_say((o)->err, (o)->err_bytes, rc, __VA_ARGS__)
+
+/* What a header says. */
+struct disk_header {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t slots;
+    uint64_t file_id;
+    struct disk_geometry geometry;
+};
+
+/* Writes or reads it. */
+void disk_header_fields(struct codec *c, struct disk_header *h);
+
+/* For messages. */
+double disk_slab_mib(uint64_t bytes);
+
+/* Writes the headers, gives the file its size, and drops what a truncated one
+ * has lost. 0, or a negative errno with a message: the file then has the size
+ * that it had. After a loss of power at any point the file is empty or has a
+ * header. */
+[[nodiscard]] int disk_slab_fill(struct disk_opening *o);
+
+/* Fill in all sizes and offsets. */
+void disk_slab_lay_out(struct disk_slab *slab, const struct disk_geometry *g,
+                       uint32_t slots);
+
+/* Whether the checksum at the end of page[bytes] is right. */
+bool disk_slab_sealed(const void *page, size_t bytes);
+
+/* Make page[bytes] of what `b` holds, zeroes and the checksum; `b` is used up.
+ * 0, or -ENOMEM. */
+[[nodiscard]] int disk_slab_seal(struct wire_buf *b, void *page, size_t bytes);
+
+#endif

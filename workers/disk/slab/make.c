@@ -1,0 +1,183 @@
+/* Making the slab: its headers, its size, and what a truncated one has lost. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/entropy.h"
+#include "base/log.h"
+#include "workers/disk/slab/internal.h"
+
+double disk_slab_mib(uint64_t bytes)
+{
+    return (double)bytes / 1048576.0;
+}
+
+void disk_header_fields(struct codec *c, struct disk_header *h)
+{
+    codec_u64(c, &h->magic);
+    codec_u32(c, &h->version);
+    codec_u32(c, &h->slots);
+    codec_u64(c, &h->file_id);
+    codec_u64(c, &h->geometry.fingerprint);
+    codec_u64(c, &h->geometry.block_bytes);
+    codec_u32(c, &h->geometry.block_tokens);
+    codec_u32(c, &h->geometry.layers);
+}
+
+static int write_headers(struct disk_opening *o)
+{
+    const struct disk_slab *s = &o->slab;
+    struct disk_header h = {DISK_FILE_MAGIC, DISK_FILE_VERSION, s->slots,
+                            s->file_id, s->geometry};
+    uint8_t pages[2 * DISK_ALIGN_BYTES];
+    struct wire_buf b;
+    struct codec c = codec_writer(&b);
+
+    wire_buf_init(&b, DISK_ALIGN_BYTES);
+    disk_header_fields(&c, &h);
+    int rc = disk_slab_seal(&b, pages, DISK_ALIGN_BYTES);
+    wire_buf_fini(&b);
+    if (rc < 0)
+        return disk_slab_fail(o, rc, "out of memory");
+    memcpy(pages + DISK_ALIGN_BYTES, pages, DISK_ALIGN_BYTES);
+    ssize_t n = pwrite(s->fd, pages, sizeof(pages), 0);
+    if (n != (ssize_t)sizeof(pages))
+        return disk_slab_fail(o, n < 0 ? -errno : -ENOSPC,
+                              "%s cannot be written: %s", o->config->path,
+                              strerror(n < 0 ? errno : ENOSPC));
+    return 0;
+}
+
+/* The headers, and that the folder has the file. */
+static int sync_new(struct disk_opening *o)
+{
+    const char *path = o->config->path;
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX] = ".";
+
+    if (slash)
+        snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path) + 1, path);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = fd < 0 || fsync(o->slab.fd) < 0 || fsync(fd) < 0 ? -errno : 0;
+    if (fd >= 0)
+        close(fd);
+    return rc < 0 ? disk_slab_fail(o, rc, "%s cannot be synced: %s", path,
+                                   strerror(-rc))
+                  : 0;
+}
+
+/* Bytes that the file may have: what it has, and what is free. */
+static uint64_t room(const struct disk_opening *o)
+{
+    struct statvfs fs;
+    struct stat st;
+
+    if (fstatvfs(o->slab.fd, &fs) < 0 || fstat(o->slab.fd, &st) < 0)
+        return 0;
+    return (uint64_t)fs.f_bavail * fs.f_frsize + (uint64_t)st.st_blocks * 512;
+}
+
+/* All of its space now, so that no write fails for lack of it later. What
+ * cannot fit is not tried: ext4 fills itself before it says so, and for that
+ * moment nobody else can write there. */
+static int allocate(struct disk_opening *o)
+{
+    const struct disk_slab *s = &o->slab;
+    uint64_t most = room(o);
+    int rc = most < s->file_bytes
+                 ? ENOSPC
+                 : posix_fallocate(s->fd, 0, (off_t)s->file_bytes);
+
+    if (rc == 0)
+        return 0;
+    if (rc == EFBIG && most >= s->file_bytes)
+        return disk_slab_fail(
+            o, -rc,
+            "%s: the file system has no files of %.0f MiB: ask for "
+            "less",
+            o->config->path, disk_slab_mib(s->file_bytes));
+    if (rc != ENOSPC && rc != EFBIG)
+        return disk_slab_fail(o, -rc, "%s: %.0f MiB cannot be allocated: %s",
+                              o->config->path, disk_slab_mib(s->file_bytes),
+                              strerror(rc));
+    return disk_slab_fail(
+        o, -rc,
+        "%s: %.0f MiB are more than the file system has room for: it "
+        "may be at most %llu MiB",
+        o->config->path, disk_slab_mib(o->config->bytes),
+        (unsigned long long)(most >> 20));
+}
+
+/* What was behind the end of a truncated file. */
+struct tail {
+    const struct disk_opening *o;
+    uint32_t lost; /* blocks */
+    int rc;
+};
+
+/* Erases the header of a block of which not all data are there. */
+static void lose(void *arg, uint32_t slot, const struct disk_slot *)
+{
+    struct tail *t = arg;
+    const struct disk_slab *slab = &t->o->slab;
+    uint64_t end = disk_slab_data_offset(slab, slot);
+
+    if (end + slab->geometry.block_bytes <= t->o->size_bytes || t->rc < 0)
+        return;
+    t->rc = disk_slab_erase(slab, slot);
+    t->lost += t->rc == 0;
+}
+
+/* Drops what a truncated file has lost. Only then may the file grow again,
+ * because this is not checked for a whole file. */
+static int drop_tail(struct disk_opening *o)
+{
+    const struct disk_slab *s = &o->slab;
+    struct tail t = {.o = o};
+    bool headers_cut = o->size_bytes < s->data_offset;
+
+    /* Up to the data, so that the headers can be read. */
+    if (headers_cut && ftruncate(s->fd, (off_t)s->data_offset) < 0)
+        return disk_slab_fail(o, -errno, "%s cannot be written: %s",
+                              o->config->path, strerror(errno));
+    int64_t damaged = disk_slab_scan(s, lose, &t);
+    if (damaged < 0 || t.rc < 0) {
+        int rc = t.rc < 0 ? t.rc : (int)damaged;
+
+        return disk_slab_fail(o, rc,
+                              "%s: what it has lost cannot be dropped: %s",
+                              o->config->path, strerror(-rc));
+    }
+    log_warn("%s: truncated to %llu of %llu bytes: %s%u blocks lost",
+             o->config->path, (unsigned long long)o->size_bytes,
+             (unsigned long long)s->file_bytes, headers_cut ? "at least " : "",
+             t.lost);
+    return 0;
+}
+
+int disk_slab_fill(struct disk_opening *o)
+{
+    if (o->fresh)
+        o->slab.file_id = entropy_u64();
+    /* The headers first, and on the disk before the file grows: a slab that is
+     * too short is filled up next time, and an empty file is made again, but
+     * one that has its size and no header would look foreign. If they are there
+     * already, one of them may be damaged. */
+    int rc = write_headers(o);
+    if (rc == 0 && o->fresh)
+        rc = sync_new(o);
+    if (rc < 0)
+        return rc;
+    if (!o->fresh && o->size_bytes < o->slab.file_bytes)
+        rc = drop_tail(o);
+    if (rc == 0)
+        rc = allocate(o);
+    if (rc < 0 && ftruncate(o->slab.fd, (off_t)o->size_bytes) < 0)
+        log_warn("%s: %s", o->config->path, strerror(errno));
+    return rc;
+}

@@ -1,0 +1,179 @@
+/* Finds the blocks of an earlier run: headers in the file whose parents are
+ * there too. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/log.h"
+#include "workers/disk/tier/internal.h"
+
+/* A whole header. Its number, order and checksums are in the index at once. */
+struct old {
+    struct disk_slot header; /* without its arrays */
+    uint32_t slot;
+    size_t tokens; /* place in restoring.tokens */
+};
+
+struct restoring {
+    struct disk_tier *t;
+    struct old *old;
+    uint32_t *tokens;
+    uint32_t n;
+    size_t room;
+    uint32_t block_tokens;
+    bool no_memory;
+};
+
+static void on_found(void *arg, uint32_t slot, const struct disk_slot *s)
+{
+    struct restoring *r = arg;
+    struct slot_meta *meta = disk_slot_meta(r->t, slot);
+    size_t token_bytes = r->block_tokens * sizeof(*r->tokens);
+    size_t room = r->room; /* of both */
+
+    if (array_reserve(r->old, room, r->n + 1) ||
+        array_reserve_of(r->tokens, r->room, r->n + 1, token_bytes)) {
+        r->no_memory = true;
+        return;
+    }
+    r->old[r->n] = (struct old){
+        .header = *s, .slot = slot, .tokens = (size_t)r->n * r->block_tokens};
+    memcpy(r->tokens + r->old[r->n].tokens, s->tokens, token_bytes);
+    r->n++;
+    meta->number = s->number;
+    meta->order = s->order;
+    memcpy(meta->sums, s->sums,
+           r->t->slab.geometry.layers * sizeof(*meta->sums));
+    if (s->order >= r->t->next_order)
+        r->t->next_order = s->order + 1;
+}
+
+static int compare(uint64_t a, uint64_t b)
+{
+    return a < b ? -1 : a > b;
+}
+
+static int by_order(const void *a, const void *b)
+{
+    const struct old *x = a;
+    const struct old *y = b;
+    int c = compare(x->header.order, y->header.order);
+
+    return c ? c : compare(x->slot, y->slot);
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const struct old *x = a;
+    const struct old *y = b;
+    int c = compare(x->header.key, y->header.key);
+
+    return c ? c : by_order(a, b);
+}
+
+/* A block that was evicted and came back may be there twice: the older one is
+ * the one that was evicted, so nothing live is behind it. */
+static void keep_newest(struct restoring *r)
+{
+    uint32_t kept = 0;
+
+    if (r->n == 0)
+        return;
+    qsort(r->old, r->n, sizeof(*r->old), by_key);
+    for (uint32_t i = 0; i < r->n; i++)
+        if (i + 1 == r->n || r->old[i].header.key != r->old[i + 1].header.key)
+            r->old[kept++] = r->old[i];
+    r->n = kept;
+    qsort(r->old, r->n, sizeof(*r->old), by_order);
+}
+
+/* Whether the slot that was the parent still has the same contents. */
+static bool parent_is_there(const struct disk_tier *t, const struct old *o)
+{
+    uint32_t p = o->header.parent_slot;
+
+    if (p == DISK_SLOT_NONE)
+        return true;
+    return p < t->slab.slots && kv_store_is_held(t->index, p) &&
+           disk_slot_meta(t, p)->number == o->header.parent_number &&
+           kv_store_key(t->index, p) == o->header.parent_key;
+}
+
+/* Makes a held block of each slot whose parent is held; all slots are private
+ * before. Returns how many are held. */
+static uint32_t commit_all(struct restoring *r)
+{
+    struct disk_tier *t = r->t;
+    uint32_t n = 0;
+    uint32_t held;
+
+    /* In the order of the writes: parents come before their children. */
+    for (uint32_t i = 0; i < r->n; i++) {
+        const struct old *o = &r->old[i];
+
+        if (!parent_is_there(t, o))
+            continue;
+        if (kv_store_commit(t->index, o->slot, o->header.parent_slot,
+                            o->header.key, r->tokens + o->tokens,
+                            &held) != KV_COMMITTED)
+            continue; /* cannot be: the keys differ */
+        n++;
+    }
+    return n;
+}
+
+/* Gives back the pins, oldest first: that is the order of the LRU. */
+static void release_all(struct restoring *r)
+{
+    struct kv_store *index = r->t->index;
+
+    for (uint32_t i = 0; i < r->n; i++)
+        if (kv_store_is_held(index, r->old[i].slot))
+            kv_store_release(index, r->old[i].slot);
+    for (uint32_t slot = r->t->slab.slots; slot-- > 0;)
+        if (!kv_store_is_held(index, slot))
+            kv_store_release(index, slot);
+}
+
+static int restore(struct restoring *r)
+{
+    struct disk_tier *t = r->t;
+    uint32_t *slots = calloc(t->slab.slots, sizeof(*slots));
+    int rc = slots ? kv_store_alloc(t->index, t->slab.slots, slots) : -ENOMEM;
+
+    free(slots);
+    if (rc < 0)
+        return rc;
+    int64_t damaged = disk_slab_scan(&t->slab, on_found, r);
+    if (damaged < 0 || r->no_memory)
+        return -ENOMEM;
+    uint32_t found = r->n;
+    keep_newest(r);
+    uint32_t held = commit_all(r);
+    release_all(r);
+    if (damaged > 0)
+        log_warn("%s: the headers of %lld blocks are damaged: they count as "
+                 "empty",
+                 t->path, (long long)damaged);
+    if (found > 0)
+        log_info("%s: %u blocks found again; %u more are left over or without "
+                 "their parent",
+                 t->path, held, found - held);
+    return 0;
+}
+
+int disk_tier_restore(struct disk_tier *t)
+{
+    struct restoring r = {.t = t,
+                          .block_tokens = t->slab.geometry.block_tokens};
+
+    t->next_order = 1;
+    int rc = restore(&r);
+    free(r.old);
+    free(r.tokens);
+    /* Code that mirrors the tier begins with the inventory. */
+    kv_store_forget_events(t->index);
+    (void)kv_store_take_resync(t->index);
+    return rc;
+}

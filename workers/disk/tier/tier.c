@@ -1,0 +1,266 @@
+/* The disk tier: opening, closing, and the pump that hands out the pieces. */
+#include "workers/disk/tier/tier.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/entropy.h"
+#include "workers/disk/tier/internal.h"
+
+/* --- opening and closing ----------------------------------------------- */
+
+static int make_index(struct disk_tier *t)
+{
+    struct kv_store_config c = {
+        .capacity_blocks = t->slab.slots,
+        .block_tokens = t->slab.geometry.block_tokens,
+        .block_bytes = sizeof(struct slot_meta) +
+                       t->slab.geometry.layers * sizeof(uint64_t),
+        .event_capacity = t->config.event_capacity,
+    };
+
+    return kv_store_new(&c, &t->index);
+}
+
+static int make_rest(struct disk_tier *t)
+{
+    t->page = aligned_alloc(DISK_ALIGN_BYTES, t->slab.page_bytes);
+    t->blank = aligned_alloc(DISK_ALIGN_BYTES, t->slab.page_bytes);
+    t->first_erase = DISK_SLOT_NONE;
+    wire_buf_init(&t->scratch, t->slab.page_bytes);
+    t->layer_bytes = t->slab.geometry.block_bytes / t->slab.geometry.layers;
+    STAILQ_INIT(&t->free_pieces);
+    for (uint32_t i = 0; i < DISK_PIECES; i++)
+        STAILQ_INSERT_TAIL(&t->free_pieces, &t->pieces[i], link);
+    if (!t->page || !t->blank)
+        return -ENOMEM;
+    memset(t->blank, 0, t->slab.page_bytes);
+    int rc = make_index(t);
+    if (rc == 0)
+        rc = disk_reads_init(t);
+    if (rc == 0)
+        rc = disk_writes_init(t);
+    if (rc == 0)
+        rc = disk_tier_restore(t);
+    if (rc == 0)
+        rc = disk_io_new(t->slab.fd, DISK_DEPTH, t->config.uring, &t->io);
+    t->number_base = entropy_u64();
+    return rc;
+}
+
+int disk_tier_open(const struct disk_tier_config *config,
+                   struct disk_tier **out, char *err, size_t err_bytes)
+{
+    struct disk_tier *t = calloc(1, sizeof(*t));
+    int rc = -ENOMEM;
+
+    snprintf(err, err_bytes, "out of memory");
+    if (!t)
+        return rc;
+    t->config = *config;
+    t->slab.fd = -1;
+    TAILQ_INIT(&t->reads);
+    TAILQ_INIT(&t->ended);
+    TAILQ_INIT(&t->free_reads);
+    TAILQ_INIT(&t->writes);
+    TAILQ_INIT(&t->free_writes);
+    t->path = strdup(config->path);
+    if (t->path) {
+        struct disk_slab_config c = {
+            .path = config->path,
+            .bytes = config->bytes,
+            .geometry = config->geometry,
+            .direct = config->direct,
+        };
+        rc = disk_slab_open(&c, &t->slab, err, err_bytes);
+        if (rc == 0 && (rc = make_rest(t)) < 0)
+            snprintf(err, err_bytes, "%s: %s", t->path, strerror(-rc));
+    }
+    if (rc < 0) {
+        disk_tier_close(t);
+        return rc;
+    }
+    *out = t;
+    return 0;
+}
+
+static void reap(struct disk_tier *t, bool wait, struct disk_pieces *came);
+static void take_in(struct disk_tier *t, struct disk_pieces *came);
+
+void disk_tier_close(struct disk_tier *t)
+{
+    struct disk_pieces came;
+
+    if (!t)
+        return;
+    t->closing = true;
+    if (t->io) {
+        disk_reads_cancel_all(t);
+        disk_writes_cancel_all(t);
+        disk_io_flush(t->io);
+        while (t->n_under_way > 0) {
+            reap(t, true, &came);
+            take_in(t, &came);
+        }
+        disk_reads_deliver(t);
+        disk_writes_deliver(t);
+        disk_erases_finish(t);
+    }
+    disk_io_free(t->io);
+    kv_store_free(t->index);
+    disk_slab_close(&t->slab);
+    wire_buf_fini(&t->scratch);
+    free(t->page);
+    free(t->blank);
+    free(t->read_pool);
+    free(t->read_maps);
+    free(t->write_pool);
+    free(t->path);
+    free(t);
+}
+
+const char *disk_tier_way(const struct disk_tier *t)
+{
+    bool uring = strcmp(disk_io_name(t->io), "io_uring") == 0;
+
+    if (t->slab.direct)
+        return uring ? "io_uring, O_DIRECT" : "threads, O_DIRECT";
+    return uring ? "io_uring, page cache" : "threads, page cache";
+}
+
+int disk_tier_fd(const struct disk_tier *t)
+{
+    return disk_io_fd(t->io);
+}
+
+struct kv_store *disk_tier_index(struct disk_tier *t)
+{
+    return t->index;
+}
+
+/* --- going on ---------------------------------------------------------- */
+
+/* Puts all that is over into `came`; with `wait`, at least one. */
+static void reap(struct disk_tier *t, bool wait, struct disk_pieces *came)
+{
+    struct disk_op *op;
+
+    STAILQ_INIT(came);
+    while ((op = disk_io_reap(t->io, wait))) {
+        struct disk_piece *p = (struct disk_piece *)op;
+
+        t->n_under_way--;
+        t->n_write_pieces -= p->op.write;
+        STAILQ_INSERT_TAIL(came, p, link);
+        wait = false;
+    }
+}
+
+static void take_in(struct disk_tier *t, struct disk_pieces *came)
+{
+    struct disk_piece *p;
+
+    while ((p = STAILQ_FIRST(came))) {
+        STAILQ_REMOVE_HEAD(came, link);
+        if (p->read)
+            disk_reads_piece_over(t, p);
+        else if (!p->write)
+            disk_erases_piece_over(t, p);
+        else
+            disk_writes_piece_over(t, p);
+        STAILQ_INSERT_HEAD(&t->free_pieces, p, link);
+    }
+}
+
+/* Reads first; writes as far as they do not stand in their way. */
+static bool begin_one(struct disk_tier *t, struct disk_piece *p)
+{
+    uint32_t write_depth =
+        t->n_reads > 0 ? DISK_WRITE_DEPTH_READING : DISK_WRITE_DEPTH;
+
+    p->read = NULL;
+    p->write = NULL;
+    if (disk_reads_begin(t, p))
+        return true;
+    if (t->n_write_pieces >= write_depth)
+        return false;
+    if (!disk_erases_begin(t, p) && !disk_writes_begin(t, p))
+        return false;
+    t->n_write_pieces++;
+    return true;
+}
+
+static void begin_all(struct disk_tier *t)
+{
+    struct disk_piece *p;
+
+    while (t->n_under_way < DISK_DEPTH && (p = STAILQ_FIRST(&t->free_pieces)) &&
+           begin_one(t, p)) {
+        STAILQ_REMOVE_HEAD(&t->free_pieces, link);
+        t->n_under_way++;
+        disk_io_submit(t->io, &p->op);
+    }
+    disk_io_flush(t->io);
+}
+
+/* Begins whatever can begin, unless poll is about to do it. */
+static void pump(struct disk_tier *t)
+{
+    if (!t->in_poll && !t->closing)
+        begin_all(t);
+}
+
+int disk_tier_read(struct disk_tier *t, struct disk_ref ref,
+                   uint32_t from_layer, uint32_t to_layer, void *block,
+                   disk_tier_done_fn *done, void *arg, struct disk_read **read)
+{
+    int rc =
+        disk_reads_add(t, ref, from_layer, to_layer, block, done, arg, read);
+
+    if (rc == 0)
+        pump(t);
+    return rc;
+}
+
+int disk_tier_write(struct disk_tier *t, struct disk_ref parent, uint64_t key,
+                    const uint32_t *tokens, const void *data,
+                    disk_tier_done_fn *done, void *arg, struct disk_ref *ref)
+{
+    int rc = disk_writes_add(t, parent, key, tokens, data, done, arg, ref);
+
+    if (rc == 0)
+        pump(t);
+    return rc;
+}
+
+void disk_tier_poll(struct disk_tier *t)
+{
+    struct disk_pieces came;
+
+    disk_io_clear(t->io);
+    t->in_poll = true;
+    reap(t, false, &came);
+    begin_all(t); /* the disk first, then the sums */
+    take_in(t, &came);
+    disk_reads_deliver(t);
+    disk_writes_deliver(t);
+    t->in_poll = false;
+    begin_all(t);
+}
+
+void disk_tier_stats(const struct disk_tier *t, struct disk_tier_stats *stats)
+{
+    struct kv_store_stats s;
+
+    kv_store_stats(t->index, &s);
+    *stats = t->stats;
+    stats->capacity_blocks = s.capacity_blocks;
+    stats->held_blocks = s.held_blocks;
+    stats->evicted_blocks = s.evicted_blocks;
+    stats->reads = t->n_reads;
+    stats->writes = t->n_writes;
+    if (t->rate_us > 0)
+        stats->read_bytes_per_s = (uint64_t)(1e6 * t->rate_bytes / t->rate_us);
+}
