@@ -354,14 +354,3 @@ void engine_list_reference(FILE *out)
                 d->fallback && *d->fallback ? "`" : "", d->help);
     }
 }
-
-bool engine_listener(const struct engine_config *e, struct address *out,
-                     unsigned *more)
-{
-    if (!e->kv_events_bind || e->index == ENGINE_INDEX_PREDICTED ||
-        strlen(e->kv_events) < 6 || address_parse(e->kv_events + 6, out))
-        return false;
-    out->port = (uint16_t)(out->port + (e->dp_rank > 0 ? e->dp_rank : 0));
-    *more = e->dp_ranks ? (unsigned)e->dp_ranks - 1 : 0;
-    return true;
-}

@@ -1,4 +1,4 @@
-/* What the files config*.c share. Nobody else includes this. The table of the
+/* What the files of this folder share. Nobody else includes this. The table of the
  * options is in config.c. */
 #ifndef CONDUCTOR_CONFIG_INTERNAL_H
 #define CONDUCTOR_CONFIG_INTERNAL_H
