@@ -60,8 +60,11 @@ static int resolve(char *path)
 
 static void must_be_harmless(const char *at, size_t n)
 {
+    const char *fragment = memchr(at, '#', n);
     char *path = malloc(n + 2);
 
+    if (fragment)
+        n = (size_t)(fragment - at);
     if (!path)
         abort();
     memcpy(path, at, n);

@@ -37,7 +37,7 @@ static void test_open(void)
         "/v1/responses/resp_1", "/v1/files", "/v1/files/",
         "/v1/new/thing",        "/v1/a%2Fb", "/v1/caf%C3%A9",
         "/v1/a.b..c/...",       "/v1/x;a=b", "/v1/load_lora_adapters",
-        "/v1/x/loads",          NULL};
+        "/v1/x/loads",          "/v1/a%23b", NULL};
     static const char *const posts[] = {"/generate", "/tokenize", "/v2/rerank",
                                         "/inference/v1/generate", NULL};
     static const char *const methods[] = {"GET",   "HEAD",   "POST",   "PUT",
@@ -78,12 +78,26 @@ static void test_engines_own(void)
 
 static void test_odd(void)
 {
-    static const char *const odd[] = {
-        "/v1//x",    "/v1/x//",      "/v1/../sleep",   "/v1/%2e%2E/sleep",
-        "/v1/.",     "/v1/x/..",     "/v1/..%2fsleep", "/v1/..;/sleep",
-        "/v1/%252e", "/v1/50%",      "/v1/a%5cb",      "/v1/a\\b",
-        "/v1/a%00",  "/v1/a%0d%0ab", "/v1/%7f",        "/v1/;/x",
-        NULL};
+    static const char *const odd[] = {"/v1//x",
+                                      "/v1/x//",
+                                      "/v1/../sleep",
+                                      "/v1/%2e%2E/sleep",
+                                      "/v1/.",
+                                      "/v1/x/..",
+                                      "/v1/..%2fsleep",
+                                      "/v1/..;/sleep",
+                                      "/v1/%252e",
+                                      "/v1/50%",
+                                      "/v1/a%5cb",
+                                      "/v1/a\\b",
+                                      "/v1/a%00",
+                                      "/v1/a%0d%0ab",
+                                      "/v1/%7f",
+                                      "/v1/;/x",
+                                      "/v1/loads#",
+                                      "/v1/x#y",
+                                      "/v1/load_lora_adapter#/x",
+                                      NULL};
 
     expect("POST", odd, FORWARD_PATH_ODD);
     CU_ASSERT_EQUAL(of("GET", "/v1/a\0b", 7), FORWARD_PATH_ODD);

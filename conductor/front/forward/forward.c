@@ -252,7 +252,7 @@ static void set_not_for_engines(const struct front_call *call,
         openai_error_set(
             error, 400, "invalid_value", "path",
             "path: \"%.*s\": must have no \"//\", \".\" or \"..\", "
-            "and no byte that is escaped twice",
+            "no \"#\", and no byte that is escaped twice",
             n, path.at);
     else if (why == FORWARD_PATH_METHOD)
         openai_error_set(error, 405, "method_not_allowed", NULL,

@@ -103,15 +103,18 @@ static void take(struct flat *f, int c)
     put(f, c);
 }
 
-/* Reads a path that begins with '/'. One '/' may stand at its end. */
+/* Reads a path that begins with '/'. One '/' may stand at its end. To engines a
+ * path ends at a '#' (uvicorn with httptools), to us it would not. */
 static void flatten(struct flat *f, const char *path, size_t n)
 {
     size_t used;
 
     *f = (struct flat){.dots = true};
     put(f, '/');
-    for (size_t i = 1; i < n; i += used)
+    for (size_t i = 1; i < n; i += used) {
+        f->odd |= path[i] == '#';
         take(f, decode(path + i, n - i, &used));
+    }
     if (f->segment)
         end_segment(f);
     else if (f->n > 1 && f->n < FLAT_BYTES)
