@@ -14,7 +14,8 @@ OF_ENGINES = ('/sleep', '/wake_up', '/reset_prefix_cache', '/collective_rpc',
 CLOSED = ('/v1/load_lora_adapter', '/v1/unload_lora_adapter', '/v1/loads',
           '/v1/load%5Flora_adapter', '/v1/LOADS/')
 ODD = ('/v1/../sleep', '/v1/%2e%2e/sleep', '/v1//load_lora_adapter',
-       '/v1/..;/sleep', '/v1/%252e%252e/sleep', '/v1/a%0d%0ab')
+       '/v1/..;/sleep', '/v1/%252e%252e/sleep', '/v1/a%0d%0ab',
+       '/v1/load_lora_adapter#x')
 METHODS = 'GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'
 
 
