@@ -3,6 +3,7 @@ import hashlib
 import json
 import signal
 import threading
+import time
 
 from harness import Case, total, wait_until
 
@@ -39,21 +40,24 @@ class Clients:
             n = self.n_sent
         return [n % 251, n // 251] + [1] * (self.n_tokens - 2)
 
-    def ask(self, key):
+    def ask(self, key, slo=None):
         reply = self.api.request(
             'POST', '/v1/completions',
             {'model': 'tiny', 'prompt': self.prompt(), 'max_tokens': 1},
-            bearer(key))
+            {**bearer(key), **({'x-slo-ttft-ms': slo} if slo else {})})
         with self.lock:
-            self.order.append(key)
-            if reply.status != 200:
+            if reply.status == 200:
+                self.order.append(key)
+            elif not slo or reply.status != 429:
                 self.wrong.append(reply.body)
+        if slo and reply.status == 429:
+            time.sleep(0.1)
 
-    def begin(self, key, threads, times=None):
+    def begin(self, key, threads, times=None, slo=None):
         def work():
             n = 0
             while not self.stopped and n != times:
-                self.ask(key)
+                self.ask(key, slo)
                 n += 1
         begun = [threading.Thread(target=work) for _ in range(threads)]
         for thread in begun:
@@ -103,6 +107,25 @@ class Shares(Case):
         # Without shares all of them are served before.
         without, _ = self.passed_by(policy_options={'shares': 0})
         self.assertGreater(without, 3 * self.ASKED + 14)
+
+    def test_an_slo_does_not_push_others_out(self):
+        """Who says that an hour is soon enough fills no queue that others,
+        who say nothing, then wait behind for ever."""
+        cluster = self.cluster(prefill=1, decode=1, cost=HALF_SECOND,
+                               config=UNCORRECTED, kv_mib=32)
+        clients = Clients(self, cluster.api, 1200)
+        clients.ask('modest')
+        clients.begin('greedy', 20, slo='3600000')
+        wait_until('all of them are there', lambda: cluster.api.health()[
+            'requests_in_flight'] >= 15)
+        begun = len(clients.order)
+        modest = clients.begin('modest', 3, 1)
+        wait_until('modest ones are served, or many others', lambda:
+                   not any(t.is_alive() for t in modest) or
+                   len(clients.order) > begun + 60)
+        passed = clients.order[begun:].count('greedy')
+        clients.end()
+        self.assertLess(passed, 40)
 
 
 class Names(Case):

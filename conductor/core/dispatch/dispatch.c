@@ -23,12 +23,10 @@ static void fill_ask(const struct dispatch *d, struct dispatch_request *r,
     ask->now_us = now_us;
     ask->expected_tokens =
         lengths_expected(&d->lengths, r->length_key, ask->max_output_tokens);
-    ask->slo_ttft_us = ask->slo_tbt_us = 0;
-    if (!r->accepted) {
-        ask->slo_tbt_us = r->slo_tbt_us;
-        if (r->slo_ttft_us)
-            ask->slo_ttft_us = left_us > 1 ? left_us : 1;
-    }
+    ask->slo_tbt_us = r->accepted ? 0 : r->slo_tbt_us;
+    ask->slo_ttft_us = 0;
+    if (!r->accepted && r->slo_ttft_us)
+        ask->slo_ttft_us = left_us > 1 ? left_us : 1;
     memcpy(ask->exclude, r->excluded, sizeof(r->excluded));
     ask->n_exclude = r->n_excluded < SCHEDULE_EXCLUDE_MAX
                          ? r->n_excluded
@@ -219,6 +217,7 @@ static void begin_waiting(struct dispatch *d, struct dispatch_request *request,
         schedule_rank(d->scheduler, &order->decision, request->arrived_us);
     line_add(&d->lines[request->place], &request->line);
     d->share.tenants[request->place].waiting++;
+    d->share.tenants[request->place].patient += !request->slo_ttft_us;
     TAILQ_INSERT_TAIL(&d->waiting, request, entry);
     if (d->in_round && !d->next)
         d->next = request;
@@ -277,6 +276,7 @@ static void stop_waiting(struct dispatch *d, struct dispatch_request *request)
     TAILQ_REMOVE(&d->waiting, request, entry);
     line_remove(&d->lines[request->place], &request->line);
     d->share.tenants[request->place].waiting--;
+    d->share.tenants[request->place].patient -= !request->slo_ttft_us;
     d->n_waiting--;
 }
 

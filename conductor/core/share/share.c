@@ -153,26 +153,45 @@ static bool is_late(struct share *share, uint32_t place, int32_t priority,
            priority > earliest(share, place, now_us);
 }
 
+/* By what the tenant had, the queue that fits into an SLO. */
+static int64_t within_slo_us(double had, const struct sums *sums,
+                             int64_t slo_us)
+{
+    /* A queue within an SLO is over soon, when a second one comes. */
+    if (sums->n < 2 || had < GREEDY)
+        return INT64_MAX;
+    return had < 2 * GREEDY - 1.0 ? slo_us / 4 * 3 : slo_us / 2;
+}
+
+/* Whether another tenant that had less waits for a short queue. */
+static bool keeps_waiting(const struct share *s, uint32_t place, double had,
+                          const struct sums *sums)
+{
+    for (uint32_t i = 0; i < SHARE_TENANTS; i++)
+        if (i != place && s->tenants[i].patient > 0 &&
+            standing(&s->tenants[i], sums) < had)
+            return true;
+    return false;
+}
+
 int64_t share_queue_us(struct share *share, uint32_t place, int32_t priority,
                        int64_t slo_us, int64_t now_us)
 {
-    struct share_tenant *t = &share->tenants[place];
     bool late = is_late(share, place, priority, now_us);
+    int64_t short_us = share->slowdown * SHARE_QUEUE_US, most_us;
     struct sums sums;
     double had;
 
     if (!share->matters || (!late && share->n_seen < 2))
         return INT64_MAX;
     if (slo_us <= 0)
-        return share->slowdown * SHARE_QUEUE_US;
-    if (late)
-        return slo_us / 2;
-    /* A queue within an SLO is over soon, when a second one comes. */
+        return short_us;
     sums = sum(share, place, now_us);
-    had = standing(t, &sums);
-    if (sums.n < 2 || had < GREEDY)
-        return INT64_MAX;
-    return had < 2 * GREEDY - 1.0 ? slo_us / 4 * 3 : slo_us / 2;
+    had = standing(&share->tenants[place], &sums);
+    most_us = late ? slo_us / 2 : within_slo_us(had, &sums, slo_us);
+    return most_us > short_us && keeps_waiting(share, place, had, &sums)
+               ? short_us
+               : most_us;
 }
 
 double share_price(struct share *share, uint32_t place, int32_t priority,

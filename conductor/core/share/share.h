@@ -34,6 +34,7 @@ struct share_tenant {
     double turn_us;    /* work over weight, not fading: the lowest is next */
     int64_t asked_us;  /* the last time */
     uint32_t waiting;  /* requests of it in the wait list, kept by its owner */
+    uint32_t patient;  /* of these without an SLO, likewise */
     int32_t first[2];  /* the earliest priority of this period, and of the one
                           before; INT32_MAX: none */
     int64_t period_us; /* its begin */
@@ -95,7 +96,9 @@ static inline double share_turn(const struct share *share, uint32_t place)
  * room that had less than their share, or have an earlier priority.
  *   slo_us  of its TTFT, what is left of it; 0: none.
  * Returns microseconds of an instance; INT64_MAX: any queue, as for those with
- * an SLO whose tenant had at most a quarter more than its share.
+ * an SLO whose tenant had at most a quarter more than its share. While a tenant
+ * that had less waits without an SLO, those with one find queues as short as
+ * it does: else a long SLO would keep it out for ever. O(SHARE_TENANTS).
  */
 int64_t share_queue_us(struct share *share, uint32_t place, int32_t priority,
                        int64_t slo_us, int64_t now_us);
