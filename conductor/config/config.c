@@ -268,8 +268,8 @@ static const struct option_spec all_options[] = {
      "then; empty: each is one, of weight 1",
      .initial = "", .size = CONFIG_STRING_MAX},
     {"engine_timeout_ms", OPTION_COUNT, AT(engine_timeout_ms), "ms", 10, 600000,
-     "time for a connection to an engine to open, and for the answer to "
-     "that question",
+     "time for a connection to an engine to open, and for its answer when "
+     "it is asked whether it is well",
      .initial = "2000"},
     {"engine_dns_ms", OPTION_COUNT, AT(engine_dns_ms), "ms", 100, 3600000,
      "how often the hosts of engines with dns are looked up, about",

@@ -121,8 +121,9 @@ static const struct field {
      "what is asked for the tokens of a text, in the words of vLLM; without it "
      "`/tokenize` for `vllm` and `sglang`, nothing for `openai`"},
     {"metrics_path", TEXT(metrics_path), "",
-     "what is asked for after that: Prometheus's text that tells requests, KV "
-     "blocks and the time of the start; without it `/metrics` for `vllm` and "
+     "what is asked for after each good answer for its health: Prometheus's "
+     "text that tells requests, KV blocks and the time of the start; without "
+     "it `/metrics` for `vllm` and "
      "`sglang`, nothing for `openai`"},
 };
 

@@ -85,20 +85,20 @@ static void reference_range(FILE *out, const struct option_spec *o)
 
 static void tenants_reference(FILE *out)
 {
-    fputs(
-        "\n## tenants\n\n"
-        "`tenants_file` is JSON with a member `tenants`, an array of at most "
-        "63 objects;\n[operating.md](operating.md#tenants) says what they "
-        "are for.\n\n"
-        "| field | default | meaning |\n|---|---|---|\n"
-        "| `name` | required | what metrics and explain call it: letters, "
-        "digits, `.`, `_`, `-` |\n"
-        "| `weight` | `1` | from 0.01 to 100: of what all get it gets so "
-        "many parts |\n"
-        "| `sha256` | required | an array of SHA-256, in hexadecimal, of the "
-        "values of `tenant_header` that are this tenant's: `printf %s KEY \\| "
-        "sha256sum` |\n",
-        out);
+    fputs("\n## tenants\n\n"
+          "`tenants_file` is JSON with a member `tenants`, an array of at most "
+          "63 objects;\n[operating.md](operating.md#tenants) says what they "
+          "are for.\n\n"
+          "| field | default | meaning |\n|---|---|---|\n"
+          "| `name` | required | what metrics and explain call it: letters, "
+          "digits, `.`, `_`, `-`; not `other` |\n"
+          "| `weight` | `1` | from 0.01 to 100: of what all get it gets so "
+          "many parts |\n"
+          "| `sha256` | required | an array of at least one SHA-256, in "
+          "hexadecimal and lower case, of the values of `tenant_header` that "
+          "are this tenant's: `printf %s KEY \\| "
+          "sha256sum` |\n",
+          out);
 }
 
 void config_reference(FILE *out)

@@ -40,7 +40,7 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
                          "they stay as they are"},
     [PLAN_LENGTHS] =
         {"lengths", 0, 1, true, 1,
-         "1: a decode takes room from the begin of its prefill for "
+         "1: a decode takes room from the start of its prefill for "
          "as long as answers were; 0: for max_tokens from its "
          "arrival on"},
     [PLAN_OVERHANG] = {"overhang_steps", 0, 1e6, false, 1,
