@@ -169,6 +169,19 @@ class Paths(EngineCase):
         self.assertError(got, 405, 'TRACE')
         self.assertIn('DELETE', got.headers['allow'])
 
+    def test_prompts_by_any_spelling(self):
+        """What engines read as a prompt's path is one: its work counts."""
+        cluster = self.engines(None)
+        for path in ('/v1/chat/completions', '/v1/chat%2Fcompletions',
+                     '/v1/chat/%63ompletions', '/chat/completions',
+                     '/invocations'):
+            got = cluster.api.request('POST', path, {'messages': [
+                {'role': 'user', 'content': 'word ' * 800}]})
+            told = cluster.api.request('GET', '/admin/explain/' + got.headers[
+                'x-conductor-request-id']).body
+            with self.subTest(path):
+                self.assertGreater(told['prompt_tokens'], 900)
+
     def test_own_paths_stay(self):
         cluster = self.engines(None)
         for method, path, status in (

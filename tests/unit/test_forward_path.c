@@ -117,6 +117,25 @@ static void test_long(void)
     }
 }
 
+static void test_read(void)
+{
+    static const char *const same[] = {"/v1/completions", "/v1/completions/",
+                                       "/v1%2fcompletions",
+                                       "/v1/%63omplet%69ons", NULL};
+    static const char *const odd[] = {
+        "/v1//completions", "/v1/completions#x",
+        "/v1/0123456789012345678901234567890123456789012345678901234567890",
+        NULL};
+    char text[FORWARD_PATH_BYTES];
+
+    for (size_t i = 0; same[i]; i++) {
+        CU_ASSERT_EQUAL(forward_path_read(same[i], strlen(same[i]), text), 15);
+        CU_ASSERT_EQUAL(memcmp(text, same[0], 15), 0);
+    }
+    for (size_t i = 0; odd[i]; i++)
+        CU_ASSERT_EQUAL(forward_path_read(odd[i], strlen(odd[i]), text), 0);
+}
+
 static void test_looks(void)
 {
     CU_ASSERT_TRUE(forward_path_looks("GET", 3, 0));
@@ -133,6 +152,7 @@ int main(void)
     CU_add_test(s, "what is the engine's own", test_engines_own);
     CU_add_test(s, "what could be read as another path", test_odd);
     CU_add_test(s, "long paths", test_long);
+    CU_add_test(s, "as engines read them", test_read);
     CU_add_test(s, "what asks no model", test_looks);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();

@@ -287,7 +287,9 @@ static bool may_pass(const struct front_call *call)
 bool forward_serve(const struct front_call *call)
 {
     struct http_slice path = call->head->path;
-    const struct forward_kind *kind = forward_kind_of(path.at, path.n);
+    char read[FORWARD_PATH_BYTES];
+    const struct forward_kind *kind =
+        forward_kind_of(read, forward_path_read(path.at, path.n, read));
     struct reading r = {0};
     struct forward_body *body = &r.body;
     struct openai_error error;

@@ -80,7 +80,7 @@ struct forward_body {
     bool keeps; /* some member is not cut out */
 };
 
-/* The kind of bodies at a path of n bytes, without its query; static. NULL: the
+/* The kind of bodies at a path of forward_path_read(); static. NULL: the
  * engine keeps no KV of what is in them, as far as is known. */
 const struct forward_kind *forward_kind_of(const char *path, size_t n);
 

@@ -19,7 +19,12 @@ static const char *const members[FORWARD_MEMBERS] = {
 static const struct forward_kind kinds[] = {
     {"/v1/chat/completions", {"messages"}, "messages", true},
     {"/v1/completions", {"prompt"}, "prompt", false},
+    {"/chat/completions", {"messages"}, "messages", true}, /* llama.cpp's */
+    {"/completions", {"prompt"}, "prompt", false},
+    {"/completion", {"prompt"}, "prompt", false},
+    {"/invocations", {"messages", "prompt"}, NULL, false}, /* of both kinds */
     {"/v1/responses", {"input"}, NULL, false},
+    {"/responses", {"input"}, NULL, false},
     {"/v1/messages", {"messages"}, NULL, false},            /* Anthropic's */
     {"/generate", {"input_ids", "text"}, "text", false},    /* SGLang's */
     {"/inference/v1/generate", {"token_ids"}, NULL, false}, /* vLLM's */

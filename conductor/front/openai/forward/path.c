@@ -5,8 +5,7 @@
 #include <strings.h>
 
 #define OPEN_PREFIX "/v1/"
-/* Longer than any path below. */
-#define FLAT_BYTES 64
+#define FLAT_BYTES FORWARD_PATH_BYTES
 
 /* Below /v1/, of vLLM and SGLang: adapters, and what its ranks do. */
 static const char *const closed[] = {
@@ -128,6 +127,18 @@ static bool is_one(const char *const *all, const char *at, size_t n, bool fold)
             (fold ? strncasecmp(*all, at, n) == 0 : memcmp(*all, at, n) == 0))
             return true;
     return false;
+}
+
+size_t forward_path_read(const char *path, size_t n,
+                         char text[FORWARD_PATH_BYTES])
+{
+    struct flat flat;
+
+    flatten(&flat, path, n);
+    if (flat.odd || flat.n == FLAT_BYTES)
+        return 0;
+    memcpy(text, flat.text, flat.n);
+    return flat.n;
 }
 
 enum forward_path forward_path_of(const char *method, size_t n_method,

@@ -17,6 +17,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Longer than any path that is known. */
+#define FORWARD_PATH_BYTES 64
+
 enum forward_path {
     FORWARD_PATH_OPEN,   /* goes on */
     FORWARD_PATH_OTHER,  /* no path of a model's */
@@ -29,6 +32,11 @@ enum forward_path {
  * of the path. */
 enum forward_path forward_path_of(const char *method, size_t n_method,
                                   const char *path, size_t n);
+
+/* A path as engines read it, into text, without a '/' at its end. Returns how
+ * many bytes; 0: it is none that is known. */
+size_t forward_path_read(const char *path, size_t n,
+                         char text[FORWARD_PATH_BYTES]);
 
 /* What such a path takes, as Allow has it; static. */
 const char *forward_path_methods(const char *path, size_t n);
