@@ -328,6 +328,37 @@ static void test_refusals(void)
     }
 }
 
+/* What fills the body beside the prompt is named, wherever it stands. */
+static void test_too_much_beside_the_prompt(void)
+{
+    static const struct {
+        enum openai_kind kind;
+        const char *format, *param;
+    } cases[] = {
+        {OPENAI_COMPLETION, "{\"model\":\"%05000d\",\"prompt\":\"a\"}",
+         "model"},
+        {OPENAI_COMPLETION, "{\"prompt\":\"a\",\"user\":\"%05000d\"}", "user"},
+        {OPENAI_COMPLETION, "{\"model\":\"%05000d\"}", "model"},
+        {OPENAI_CHAT,
+         "{\"model\":\"%05000d\",\"messages\":[{\"role\":\"user\","
+         "\"content\":\"a\"}]}",
+         "model"},
+        {OPENAI_CHAT,
+         "{\"messages\":[{\"role\":\"%05000d\",\"content\":\"a\"}]}",
+         "messages"},
+    };
+    char body[6000];
+    struct openai_request r;
+    struct openai_error e;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        snprintf(body, sizeof(body), cases[i].format, 0);
+        CU_ASSERT_EQUAL(parse(cases[i].kind, body, &r, &e), -EINVAL);
+        CU_ASSERT_STRING_EQUAL(e.param, cases[i].param);
+        CU_ASSERT_STRING_EQUAL(e.code, "invalid_value");
+    }
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -341,6 +372,8 @@ int main(void)
     CU_add_test(suite, "chat", test_chat);
     CU_add_test(suite, "neutral parameters", test_neutral);
     CU_add_test(suite, "refusals", test_refusals);
+    CU_add_test(suite, "too much beside the prompt",
+                test_too_much_beside_the_prompt);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     failures = CU_get_number_of_failures();

@@ -39,11 +39,14 @@ static int flush_rest(struct json_walk *w)
 {
     text_buf_add(&of(w)->rest, of(w)->copied, (size_t)(w->p - of(w)->copied));
     of(w)->copied = w->p;
-    if (of(w)->rest.error == -ENOBUFS)
-        return json_walk_fail(
-            w, "the body holds more than %zu bytes beside the prompt",
-            of(w)->limits->max_rest_bytes);
-    return of(w)->rest.error;
+    if (of(w)->rest.error != -ENOBUFS)
+        return of(w)->rest.error;
+    if (*of(w)->out->large)
+        w->param = of(w)->out->large;
+    return json_walk_fail(
+        w, "%s%sthe body holds more than %zu bytes beside the prompt",
+        of(w)->out->large, *of(w)->out->large ? ": " : "",
+        of(w)->limits->max_rest_bytes);
 }
 
 /* Everything since the last flush is cut; `stand_in` takes its place. */
@@ -150,10 +153,10 @@ static int take_prompt(struct json_walk *w)
     char c;
     int rc;
 
-    w->param = "prompt";
     rc = flush_rest(w);
     if (rc)
         return rc;
+    w->param = "prompt";
     if (json_walk_peek(w) == '"') {
         of(w)->out->form = JSON_FORM_TEXT;
         rc = take_text(w, NULL);
@@ -246,6 +249,19 @@ static int on_message(struct json_walk *w, const char *)
     return rc;
 }
 
+/* A member that goes to the rest as it is. */
+static int skip_member(struct json_walk *w, const char *key)
+{
+    const char *from = w->p;
+    struct json_scan *out = of(w)->out;
+    int rc = json_walk_skip(w);
+
+    if ((size_t)(w->p - from) > of(w)->limits->max_rest_bytes / 2 &&
+        strlen(key) < sizeof(out->large))
+        snprintf(out->large, sizeof(out->large), "%s", key);
+    return rc;
+}
+
 static int on_member(struct json_walk *w, const char *key)
 {
     int rc;
@@ -254,7 +270,7 @@ static int on_member(struct json_walk *w, const char *key)
         return take_prompt(w);
     if (of(w)->kind == JSON_SCAN_PROMPT || strcmp(key, "messages") != 0 ||
         json_walk_peek(w) != '[')
-        return json_walk_skip(w);
+        return skip_member(w, key);
     w->param = "messages";
     of(w)->out->form = JSON_FORM_MESSAGES;
     rc = json_walk_array(w, on_message);

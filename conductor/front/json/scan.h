@@ -62,7 +62,9 @@ struct json_scan {
     size_t rest_bytes;
     /* set when the scan fails with -EINVAL */
     size_t error_at;         /* offset in the body */
-    const char *error_param; /* "prompt", "messages" or NULL */
+    const char *error_param; /* "prompt", "messages", `large` or NULL */
+    char large[64]; /* the member that takes over half of max_rest_bytes, if
+                       its name fits; "": none */
     char error[JSON_WALK_ERROR_BYTES];
 };
 
