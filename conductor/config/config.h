@@ -105,8 +105,8 @@ void config_fini(struct config *c);
 [[nodiscard]] int config_load(struct config *c, const char *path,
                               char err[CONFIG_ERROR_MAX]);
 
-/* config_parse(c, text, len, err): as config_load() from memory; messages name
- * no file. */
+/* config_parse(c, text, len, err): as config_load() from memory, as the fuzzer
+ * feeds it; messages name no file. */
 [[nodiscard]] int config_parse(struct config *c, const char *text, size_t len,
                                char err[CONFIG_ERROR_MAX]);
 

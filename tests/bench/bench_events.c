@@ -21,6 +21,7 @@
 #include "conductor/core/index/block_key.h"
 #include "conductor/core/index/prefix_index.h"
 #include "conductor/link/events/feed.h"
+#include "tests/unit/kv_map_test.h"
 
 enum { BATCH_BLOCKS = 32, BLOCK_TOKENS = 16, CHAIN_BATCHES = 8, INSTANCES = 8 };
 

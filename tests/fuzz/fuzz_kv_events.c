@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "conductor/core/index/prefix_index.h"
-#include "conductor/link/events/map/block_map.h"
+#include "tests/unit/kv_map_test.h"
 
 enum { BLOCKS_MAX = 1000, WAITING_BYTES = 4096 };
 

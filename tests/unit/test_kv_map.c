@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "conductor/core/index/block_key.h"
-#include "conductor/link/events/map/block_map.h"
 #include "conductor/link/events/waiting.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/kv_map_test.h"
 
 enum {
     NODES = 300,

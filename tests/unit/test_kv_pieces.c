@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/link/events/map/state.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/kv_map_test.h"
 
 enum { MANY = 5000, PIECE = 64, HASHES = 300, LENGTH_MAX = 200 };
 

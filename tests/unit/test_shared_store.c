@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "conductor/core/index/block_key.h"
-#include "conductor/link/events/map/block_map.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/kv_map_test.h"
 
 enum { BLOCKS = 40, PARTS_MAX = 3, SIZE = 4, INSTANCES = 5, CHAIN = 60 };
 

@@ -205,7 +205,7 @@ void engine_kv_forget(struct engine *e, void *block);
                                    uint32_t to_layer, uint64_t *ticket);
 
 /* Whether the upload of that ticket is over: 1, 0 (not yet; never with
- * `wait`), or -EIO. */
+ * `wait`), or -EIO. A step waits by itself; tests that time copies ask. */
 [[nodiscard]] int engine_kv_upload_done(struct engine *e, uint64_t ticket,
                                         bool wait);
 

@@ -68,7 +68,7 @@ void predicted_clear(struct predicted *p);
 /* The most blocks that it holds. */
 uint32_t predicted_capacity(const struct predicted *p);
 
-/* Blocks held. */
+/* Blocks held: tests see by it that nothing else is. */
 uint32_t predicted_held(const struct predicted *p);
 
 /* Whether it holds a block. */

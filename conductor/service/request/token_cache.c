@@ -113,8 +113,3 @@ void token_cache_add(struct token_cache *cache, const char *text, size_t n,
     cache->bytes += size;
     cache->n++;
 }
-
-size_t token_cache_bytes(const struct token_cache *cache)
-{
-    return cache->bytes;
-}

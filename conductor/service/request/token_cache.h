@@ -36,7 +36,4 @@ const uint32_t *token_cache_find(struct token_cache *cache, const char *text,
 void token_cache_add(struct token_cache *cache, const char *text, size_t n,
                      const uint32_t *tokens, size_t n_tokens);
 
-/* Bytes in use, at most max_bytes. */
-size_t token_cache_bytes(const struct token_cache *cache);
-
 #endif

@@ -192,18 +192,6 @@ uint64_t kv_map_key(const struct kv_map *map, uint64_t hash, uint64_t *seed)
     return map->recut ? 0 : map_key(map, hash, seed);
 }
 
-uint64_t kv_map_copies(const struct kv_map *map, uint64_t hash,
-                       enum block_tier tier, uint16_t rank)
-{
-    const struct copies *entry = copies_first(&map->copies, hash);
-    uint64_t n = 0;
-
-    for (; entry; entry = copies_next(&map->copies, entry))
-        if (entry->place.tier == tier && entry->place.rank == rank)
-            n += entry->count;
-    return n;
-}
-
 /* Whether what is counted by rank and tier is all that there is. */
 static bool counted(const struct kv_map *map)
 {

@@ -89,16 +89,9 @@ struct kv_map;
                                         void *arg);
 void kv_map_free(struct kv_map *map);
 
-/*
- * Takes a decoded batch of one of the engine's data-parallel ranks.
- * Cost: O(blocks), and what waited for them; some 100 ns each.
- */
-void kv_map_batch(struct kv_map *map, uint16_t rank,
-                  const struct kv_batch *batch);
-
-/* Begins with a batch, borrowed until kv_map_work() has ended it or
- * kv_map_abandon() was called. None may be under way. rank < KV_MAP_RANKS_MAX.
- */
+/* Begins with a decoded batch of one of the engine's data-parallel ranks,
+ * borrowed until kv_map_work() has ended it or kv_map_abandon() was called.
+ * None may be under way. rank < KV_MAP_RANKS_MAX. */
 void kv_map_begin(struct kv_map *map, uint16_t rank,
                   const struct kv_batch *batch);
 
@@ -107,7 +100,7 @@ void kv_map_begin(struct kv_map *map, uint16_t rank,
  * if there is one. Between two calls what the index was told follows from what
  * was taken of the batch.
  *   max_blocks  after so many, or what takes as long, it ends: at most 64
- *               blocks later.
+ *               blocks later. Some 100 ns each.
  * Returns whether there is more to do.
  */
 bool kv_map_work(struct kv_map *map, uint32_t max_blocks);
@@ -142,11 +135,6 @@ void kv_map_follow(struct kv_map *engine, struct kv_map *store);
 /* The index's key of a hash that the map has, and its seed; 0: not known, or
  * the engine's blocks are not the index's. */
 uint64_t kv_map_key(const struct kv_map *map, uint64_t hash, uint64_t *seed);
-
-/* How many copies a rank has of a block in a tier, over its groups. For
- * tests. */
-uint64_t kv_map_copies(const struct kv_map *map, uint64_t hash,
-                       enum block_tier tier, uint16_t rank);
 
 /* Checks the invariants at the top of copies.c. For tests. Cost: O(blocks). */
 bool kv_map_check(const struct kv_map *map);

@@ -285,11 +285,3 @@ bool kv_map_work(struct kv_map *map, uint32_t max_blocks)
         kv_map_abandon(map);
     return more;
 }
-
-void kv_map_batch(struct kv_map *map, uint16_t rank,
-                  const struct kv_batch *batch)
-{
-    kv_map_begin(map, rank, batch);
-    while (kv_map_work(map, UINT32_MAX))
-        ;
-}
