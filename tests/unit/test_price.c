@@ -74,13 +74,6 @@ static double slow_price(struct slow *s, const struct price_work *w)
     return all > 0.0 ? w->us * sum / all : w->us;
 }
 
-static int by_slo(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Whether it is still known at a time: among the last, and not too old. */
 static bool in_window(const struct slow *s, size_t i, int64_t now_us)
 {
@@ -88,24 +81,43 @@ static bool in_window(const struct slow *s, size_t i, int64_t now_us)
            s->arrivals[i].at_us > now_us - s->config.window_us;
 }
 
-static void slow_renew(struct slow *s, const struct price_load *load,
-                       int64_t now_us)
+/* The least SLO whose requests, with those of shorter ones, are more than half
+ * of the work. */
+static double slow_slo_us(const struct slow *s, int64_t now_us)
 {
-    static int64_t slos[ARRIVALS_MAX];
-    double span = (double)s->config.window_us, all = 0.0, best = 0.0;
-    size_t n = 0;
+    double all = 0.0, best = INFINITY;
 
     for (size_t i = 0; i < s->n; i++)
         if (in_window(s, i, now_us))
-            slos[n++] = s->arrivals[i].slo_us;
+            all += s->arrivals[i].work_us + 1.0;
+    for (size_t i = 0; i < s->n; i++) {
+        double up_to = 0.0, slo_us = (double)s->arrivals[i].slo_us;
+
+        if (!in_window(s, i, now_us))
+            continue;
+        for (size_t k = 0; k < s->n; k++)
+            if (in_window(s, k, now_us) &&
+                s->arrivals[k].slo_us <= s->arrivals[i].slo_us)
+                up_to += s->arrivals[k].work_us + 1.0;
+        if (up_to > all / 2.0 && slo_us < best)
+            best = slo_us;
+    }
+    return best;
+}
+
+static void slow_renew(struct slow *s, const struct price_load *load,
+                       int64_t now_us)
+{
+    double span = (double)s->config.window_us, all = 0.0, best = 0.0;
+    double slo_us = slow_slo_us(s, now_us);
+
     if (s->n > PRICE_WINDOW_MAX) {
         double since =
             (double)(now_us - s->arrivals[s->n - PRICE_WINDOW_MAX - 1].at_us);
 
         span = since < span ? fmax(since, 1.0) : span;
     }
-    qsort(slos, n, sizeof(slos[0]), by_slo);
-    double rho = load->backlog_us / load->n_instances / (double)slos[n / 2];
+    double rho = load->backlog_us / load->n_instances / slo_us;
     double cap =
         fmax(0.05, 1.0 + 3.0 * (s->config.rho - rho)) * load->speed * span;
 
@@ -282,6 +294,27 @@ static void test_limit_by_hand(void)
     price_free(p);
 }
 
+/* Many small requests with short SLOs, another client's, are no reason to
+ * refuse the work of those that are content with a queue. */
+static void test_many_short_slos(void)
+{
+    struct price *p = price_new(&price_config_default);
+    struct price_load load = {1, 1.0, 0.1 * SLO_US};
+    struct price_arrival small = {
+        .x = 1e3, .work_us = 1e3, .n_tokens = 10, .slo_ttft_us = 2000};
+    double limit;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    for (int64_t t = 1; t <= 60; t++) {
+        small.now_us = t * 1000000;
+        for (int k = 0; k < 10; k++)
+            (void)price_arrived(p, &small, &load, &limit);
+        CU_ASSERT(
+            arrive(p, t, 100, (double)(100 + t % 7) * 3e3, load.backlog_us));
+    }
+    price_free(p);
+}
+
 static void test_floor(void)
 {
     struct price_config config = price_config_default;
@@ -349,7 +382,8 @@ int main(void)
     if (s && CU_ADD_TEST(s, test_limit_against_slow) &&
         CU_ADD_TEST(s, test_price_against_slow) &&
         CU_ADD_TEST(s, test_small_blocks) &&
-        CU_ADD_TEST(s, test_limit_by_hand) && CU_ADD_TEST(s, test_floor) &&
+        CU_ADD_TEST(s, test_limit_by_hand) &&
+        CU_ADD_TEST(s, test_many_short_slos) && CU_ADD_TEST(s, test_floor) &&
         CU_ADD_TEST(s, test_stranger)) {
         CU_basic_run_tests();
         failed = CU_get_number_of_failures();

@@ -34,7 +34,7 @@ struct price {
     struct asked asked;
     struct entry entries[PRICE_WINDOW_MAX]; /* a ring, oldest at `first` */
     size_t first, n;
-    struct sorted xs, slos; /* of the entries; xs with their work */
+    struct sorted xs, slos; /* of the entries, with their work */
     struct class classes[PRICE_CLASSES];
     double limit;
     double queue_us, slo_us, room_us; /* when it was set: mean, wanted of, and
@@ -177,7 +177,7 @@ static void drop_oldest(struct price *p)
     const struct entry *e = &p->entries[p->first];
 
     sorted_take(&p->xs, e->x, e->work_us);
-    sorted_take(&p->slos, (double)e->slo_us, 0.0);
+    sorted_take(&p->slos, (double)e->slo_us, e->work_us + 1.0);
     p->first = (p->first + 1) % PRICE_WINDOW_MAX;
     p->n--;
 }
@@ -194,7 +194,7 @@ static void enter(struct price *p, const struct price_arrival *a)
     p->entries[(p->first + p->n++) % PRICE_WINDOW_MAX] =
         (struct entry){a->now_us, a->slo_ttft_us, a->x, a->work_us};
     sorted_put(&p->xs, a->x, a->work_us);
-    sorted_put(&p->slos, (double)a->slo_ttft_us, 0.0);
+    sorted_put(&p->slos, (double)a->slo_ttft_us, a->work_us + 1.0);
 }
 
 bool price_due(const struct price *price, int64_t now_us)
@@ -211,11 +211,24 @@ static double span_us(const struct price *p, int64_t now_us)
     return (double)lesser(p->config.window_us, greater(lost_us, 1));
 }
 
+/* The SLO in the middle of the work, to which each request adds 1 us. */
+static double middle_slo_us(const struct sorted *slos)
+{
+    double all = 0.0, up_to;
+    size_t i = 0;
+
+    for (size_t k = 0; k < slos->n; k++)
+        all += slos->with[k];
+    for (up_to = slos->with[0]; i + 1 < slos->n && up_to <= all / 2.0;)
+        up_to += slos->with[++i];
+    return slos->at[i];
+}
+
 static void renew(struct price *p, const struct price_load *load,
                   int64_t now_us)
 {
     double n = load->n_instances;
-    double slo_us = p->slos.at[p->n / 2];
+    double slo_us = middle_slo_us(&p->slos);
     double rho = n > 0.0 ? load->backlog_us / n / slo_us : 0.0;
     double share = fmax(SHARE_MIN, 1.0 + SHARE_SLOPE * (p->config.rho - rho));
     double left_us = share * load->speed * span_us(p, now_us);
