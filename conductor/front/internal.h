@@ -12,7 +12,8 @@ struct front {
     struct front_options options;
     struct event_base *base;
     size_t in_flight;
-    bool draining; /* front_stop was called */
+    uint64_t paths_refused; /* that no engine may get */
+    bool draining;          /* front_stop was called */
 };
 
 /* A request that has come. */

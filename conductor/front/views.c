@@ -178,6 +178,8 @@ static int write_metrics(const struct front *front, struct evbuffer *out)
         {"body_bytes", "gauge", "Bodies being received.", s->body_bytes},
         {"bodies_refused_total", "counter",
          "Bodies refused as all together were too large.", s->bodies_refused},
+        {"paths_refused_total", "counter",
+         "Requests for paths that no engine may get.", front->paths_refused},
     };
     int rc = models_metrics(front->models, out);
 

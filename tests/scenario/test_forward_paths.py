@@ -162,6 +162,9 @@ class Paths(EngineCase):
                         self.assertError(cluster.api.request(method, path),
                                          status, f'path: "{path}": ', words)
         self.assertEqual(self.seen(), [])
+        self.assertEqual(cluster.api.metrics()[
+            'conductor_http_paths_refused_total'],
+            (len(CLOSED) + len(ODD)) * len(METHODS))
         got = cluster.api.request('GET', '/generate')
         self.assertError(got, 405, 'must be one of POST for "/generate"')
         self.assertEqual(got.headers['allow'], 'POST')

@@ -277,6 +277,8 @@ static bool may_pass(const struct front_call *call)
     if (why == FORWARD_PATH_OPEN)
         return true;
     set_not_for_engines(call, why, &error);
+    if (why == FORWARD_PATH_CLOSED || why == FORWARD_PATH_ODD)
+        call->front->paths_refused++;
     if (why == FORWARD_PATH_METHOD)
         http_add_header(call->conn, "Allow",
                         forward_path_methods(path.at, path.n));
