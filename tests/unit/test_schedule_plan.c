@@ -270,9 +270,9 @@ static void test_price(void)
 }
 
 /* In an aggregated pool a prefill stays away from decodes and prefills that it
- * would hold up, and, where nobody passes it, from where it would wait for
- * room. Each price can be turned off. */
-static uint32_t chosen_with(struct rig *r, const char *option, double bypass)
+ * would hold up, and from where it would wait for room. Each price can be
+ * turned off. */
+static uint32_t chosen_with(struct rig *r, const char *option)
 {
     const struct schedule_policy *plan = schedule_policy_by_name("plan");
     double options[POLICY_OPTIONS_MAX];
@@ -281,7 +281,6 @@ static uint32_t chosen_with(struct rig *r, const char *option, double bypass)
     policy_options_init(plan, options);
     if (option)
         CU_ASSERT_EQUAL(policy_options_set(plan, options, option, 0), 0);
-    CU_ASSERT_EQUAL(policy_options_set(plan, options, "bypass", bypass), 0);
     scheduler_free(r->scheduler);
     r->scheduler = scheduler_new(
         &(struct schedule_config){.policy = plan, .options = options},
@@ -306,10 +305,10 @@ static void test_prices_beside(void)
     CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 9, 100, 10), 0);
     wait_there(&r, 1, 70, 40);
     CU_ASSERT_EQUAL(pool_prefill_started(r.pool, r.ids[1], 70, 1000000), 0);
-    CU_ASSERT_EQUAL(chosen_with(&r, NULL, 64), 0);
+    CU_ASSERT_EQUAL(chosen_with(&r, NULL), 0);
     /* 10.5 ms x 0.004 a decode is 42 us. */
-    CU_ASSERT_EQUAL(chosen_with(&r, "beside_price", 64), 1);
-    CU_ASSERT_EQUAL(chosen_with(&r, "decode_price", 64), 0);
+    CU_ASSERT_EQUAL(chosen_with(&r, "beside_price"), 1);
+    CU_ASSERT_EQUAL(chosen_with(&r, "decode_price"), 0);
     rig_fini(&r);
 
     /* Room in 4 ms, or 5 ms of waiting. */
@@ -321,10 +320,9 @@ static void test_prices_beside(void)
     CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[0], 7, 4950, 8), 0);
     CU_ASSERT_EQUAL(pool_decode_progress(r.pool, r.ids[0], 7, 3), 0);
     wait_there(&r, 1, 70, 50000);
-    CU_ASSERT_EQUAL(chosen_with(&r, NULL, 0), 1);
+    CU_ASSERT_EQUAL(chosen_with(&r, NULL), 1);
     CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_ACCEPT);
-    CU_ASSERT_EQUAL(chosen_with(&r, "room_price", 0), 0);
-    CU_ASSERT_EQUAL(chosen_with(&r, NULL, 1), 0);
+    CU_ASSERT_EQUAL(chosen_with(&r, "room_price"), 0);
     CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_DECODE_FULL);
     CU_ASSERT_EQUAL(r.decision.chosen.room_us, r.decision.chosen.queue_us);
     rig_fini(&r);
@@ -940,9 +938,10 @@ static void obvious_plan(const struct rig *r, const struct pool_instance *i,
     if (!i->order->by_age && place.most_us > o->queue_us)
         o->latest_us += place.most_us - o->queue_us;
     price += place.behind;
-    o->score_us += (int64_t)(price * (double)o->prefill_us +
-                             obvious_link_price(r) * (double)o->link_us +
-                             obvious_held_up_us(r, i, o));
+    o->score_us +=
+        (int64_t)(price * (double)o->prefill_us + 16.0 * (double)room_us +
+                  obvious_link_price(r) * (double)o->link_us +
+                  obvious_held_up_us(r, i, o));
     o->score_us -= i->id == r->request.session ? 10000 : 0;
     o->late =
         r->request.slo_ttft_us > 0 && o->latest_us > r->request.slo_ttft_us;

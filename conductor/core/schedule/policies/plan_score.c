@@ -23,8 +23,8 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
                            "aggregated pools: likewise for each of its "
                            "prefills that waits or runs"},
     [PLAN_ROOM_PRICE] = {"room_price", 0, 1e6, false, 16,
-                         "aggregated pools, bypass 0: seconds to add to each "
-                         "second that a request waits for room to decode"},
+                         "aggregated pools: seconds to add to each second that "
+                         "a request waits for room to decode"},
     [PLAN_ORDER] = {"order", 0, 1, true, 1,
                     "1: instances serve shortest_first; 0: in the order that "
                     "is configured"},
@@ -132,12 +132,6 @@ static double price_of(const struct scheduler *s,
                (double)(i->n_waiting + i->n_running);
 }
 
-/* Where nobody passes who waits for room, he holds up all behind him. */
-static double room_price(const struct scheduler *s)
-{
-    return s->bypass > 0 ? 0.0 : s->options[PLAN_ROOM_PRICE];
-}
-
 /* How much longer its second token takes because its KV waits for the link of
  * the instance. */
 static double held_up_us(const struct scheduler *s,
@@ -158,7 +152,7 @@ void plan_set_score(const struct scheduler *s,
     double price =
         price_of(s, e) + s->options[PLAN_BEHIND_PRICE] * (double)e->behind;
     double others_us = price * (double)e->prefill_us +
-                       room_price(s) * (double)e->room_us +
+                       s->options[PLAN_ROOM_PRICE] * (double)e->room_us +
                        held_up_us(s, request, e);
 
     if (e->link_us > 0)
