@@ -96,7 +96,8 @@ class BadRequests(Case):
         if error['code'] != 'invalid_json':
             self.assertRegex(error['message'],
                              '^' + re.escape(error['param']) +
-                             r'[\[\]\w.]*: (.+: |must not be empty|must hold)')
+                             r'[\[\]\w.]*: (.+: |must not be empty|must hold|'
+                             r'the body holds more than)')
 
     def test_bodies(self):
         for path in COMPLETIONS, CHAT:

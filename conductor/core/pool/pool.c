@@ -27,21 +27,6 @@
 
 #define GENERATION_MAX 0xffffu
 
-/* [from][to]; the same state again is handled apart. */
-static const bool health_allowed[HEALTH_STATES][HEALTH_STATES] = {
-    [HEALTH_STARTING] = {[HEALTH_READY] = true,
-                         [HEALTH_DRAINING] = true,
-                         [HEALTH_SUSPECT] = true,
-                         [HEALTH_GONE] = true},
-    [HEALTH_READY] = {[HEALTH_DRAINING] = true,
-                      [HEALTH_SUSPECT] = true,
-                      [HEALTH_GONE] = true},
-    [HEALTH_DRAINING] =
-        {[HEALTH_READY] = true, [HEALTH_SUSPECT] = true, [HEALTH_GONE] = true},
-    [HEALTH_SUSPECT] =
-        {[HEALTH_READY] = true, [HEALTH_DRAINING] = true, [HEALTH_GONE] = true},
-};
-
 const struct pool_config pool_config_default = {
     .max_instances = 64,
     .max_waiting = 512,
@@ -278,51 +263,6 @@ const uint8_t *pool_ready_roles(const struct pool *pool)
     return pool->ready_roles;
 }
 
-int pool_set_health(struct pool *pool, uint32_t id, enum pool_health health)
-{
-    struct pool_slot *slot = pool_slot_of(pool, id);
-
-    if (!slot)
-        return -ESTALE;
-    if (slot->view.health == health)
-        return 0;
-    if ((unsigned)health >= HEALTH_STATES ||
-        !health_allowed[slot->view.health][health])
-        return -EPERM;
-    slot->view.health = health;
-    pool->ready_roles[slot->view.slot] =
-        (uint8_t)(health == HEALTH_READY ? slot->view.role : 0);
-    return 0;
-}
-
-int pool_set_kv_used(struct pool *pool, uint32_t id, int64_t used_tokens)
-{
-    struct pool_slot *slot = pool_slot_of(pool, id);
-
-    if (!slot)
-        return -ESTALE;
-    if (used_tokens < 0)
-        return -EINVAL;
-    slot->view.kv_used_tokens = used_tokens;
-    return 0;
-}
-
-int pool_set_reuse(struct pool *pool, uint32_t id, uint32_t blocks)
-{
-    struct pool_slot *slot = pool_slot_of(pool, id);
-
-    if (!slot)
-        return -ESTALE;
-    slot->view.reuse_blocks = blocks;
-    pool->reuses_in_steps |= blocks > 1;
-    return 0;
-}
-
-bool pool_reuses_in_steps(const struct pool *pool)
-{
-    return pool->reuses_in_steps;
-}
-
 int pool_set_cost(struct pool *pool, uint32_t id, const struct cost_model *cost)
 {
     struct pool_slot *slot = pool_slot_of(pool, id);
@@ -341,53 +281,6 @@ int pool_set_cost(struct pool *pool, uint32_t id, const struct cost_model *cost)
 bool pool_costs_differ(const struct pool *pool)
 {
     return pool->n_own_costs > 0;
-}
-
-int pool_set_others(struct pool *pool, uint32_t id, int64_t decodes,
-                    int64_t kv_tokens)
-{
-    struct pool_slot *slot = pool_slot_of(pool, id);
-
-    if (!slot)
-        return -ESTALE;
-    if (decodes < 0 || kv_tokens < 0)
-        return -EINVAL;
-    slot->view.other_decodes = decodes;
-    slot->view.other_kv_tokens = kv_tokens;
-    return 0;
-}
-
-int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
-                       int64_t elapsed_us)
-{
-    struct pool_slot *slot = pool_slot_of(pool, id);
-    double *rate, seen;
-
-    if (!slot)
-        return -ESTALE;
-    if (bytes <= 0 || elapsed_us <= 0)
-        return 0;
-    rate = &slot->view.link_bytes_per_s;
-    seen = (double)bytes * 1e6 / (double)elapsed_us;
-    if (*rate > 0.0)
-        *rate += pool->config.link_smoothing * (seen - *rate);
-    else
-        *rate = seen;
-    return 0;
-}
-
-int pool_set_tier_rate(struct pool *pool, uint32_t id, enum block_tier tier,
-                       double bytes_per_s)
-{
-    struct pool_slot *slot = pool_slot_of(pool, id);
-
-    if (!slot)
-        return -ESTALE;
-    if ((unsigned)tier >= BLOCK_TIERS)
-        return -EINVAL;
-    if (isfinite(bytes_per_s) && bytes_per_s > 0.0)
-        slot->view.tier_bytes_per_s[tier] = bytes_per_s;
-    return 0;
 }
 
 void pool_pending_match(struct pool *pool, const uint64_t *keys, size_t n,

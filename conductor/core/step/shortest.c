@@ -38,19 +38,14 @@ static bool shorter(const struct queue_item *a, const struct queue_item *b)
                                     : a->arrival_seq < b->arrival_seq;
 }
 
-static int64_t rank_of(const struct queue_item *i)
+int64_t shortest_rank(const struct queue_item *i)
 {
     return AGE_WEIGHT * i->cost_us + i->arrived_us;
 }
 
-int64_t shortest_rank(const struct queue_item *item)
-{
-    return rank_of(item);
-}
-
 static bool ranks_before(const struct queue_item *a, const struct queue_item *b)
 {
-    int64_t rank_a = rank_of(a), rank_b = rank_of(b);
+    int64_t rank_a = shortest_rank(a), rank_b = shortest_rank(b);
 
     return rank_a != rank_b ? rank_a < rank_b : a->arrival_seq < b->arrival_seq;
 }
@@ -368,13 +363,13 @@ static int64_t begin_us(const struct queue_item *items, size_t n,
                         const struct queue_item *item, int64_t start_us,
                         bool awaits, uint32_t *behind)
 {
-    int64_t rank = rank_of(item), ahead_us = 0;
+    int64_t rank = shortest_rank(item), ahead_us = 0;
     uint32_t n_ahead = 0;
 
     for (size_t i = 0; i < n; i++) {
         const struct queue_item *q = &items[i];
         /* Without branches, which nobody could foresee. */
-        unsigned ahead = (unsigned)(rank_of(q) <= rank) &
+        unsigned ahead = (unsigned)(shortest_rank(q) <= rank) &
                          (start_us + q->cost_us <= q->deadline_us);
 
         ahead_us += q->cost_us & -(int64_t)ahead;

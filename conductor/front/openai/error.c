@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 void openai_error_set(struct openai_error *error, int http_status,
                       const char *code, const char *param, const char *format,
@@ -33,4 +34,35 @@ void openai_error_write(const struct openai_error *error, struct text_buf *out)
     text_buf_puts(out, ",\"code\":");
     text_buf_json_str(out, error->code[0] ? error->code : NULL);
     text_buf_puts(out, "}}");
+}
+
+struct shown {
+    char text[OPENAI_SHOWN_BYTES];
+    size_t n;
+};
+
+/* Ends the dump when there is enough to show. */
+static int add_shown(const char *text, size_t n, void *arg)
+{
+    struct shown *shown = arg;
+    size_t room = OPENAI_SHOWN_BYTES - 1 - shown->n;
+    bool cut = n > room;
+
+    memcpy(shown->text + shown->n, text, cut ? room : n);
+    shown->n += cut ? room : n;
+    return cut ? -1 : 0;
+}
+
+const char *openai_show(const json_t *value, char out[OPENAI_SHOWN_BYTES])
+{
+    struct shown shown = {.n = 0};
+
+    if (!value)
+        return "missing";
+    if (json_dump_callback(value, add_shown, &shown,
+                           JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII |
+                               JSON_REAL_PRECISION(6)))
+        memcpy(shown.text + OPENAI_SHOWN_BYTES - 4, "...", 3);
+    memcpy(out, shown.text, OPENAI_SHOWN_BYTES);
+    return out;
 }

@@ -2,6 +2,8 @@
 #ifndef CONDUCTOR_FRONT_OPENAI_ERROR_H
 #define CONDUCTOR_FRONT_OPENAI_ERROR_H
 
+#include <jansson.h>
+
 #include "conductor/front/json/text_buf.h"
 
 struct openai_error {
@@ -24,5 +26,11 @@ void openai_error_set(struct openai_error *error, int http_status,
 
 /* Append {"error":{"message":..,"type":..,"param":..,"code":..}}. */
 void openai_error_write(const struct openai_error *error, struct text_buf *out);
+
+#define OPENAI_SHOWN_BYTES 64
+
+/* A value as JSON for a message, cut short, in `out`; or "missing" if it is
+ * NULL. */
+const char *openai_show(const json_t *value, char out[OPENAI_SHOWN_BYTES]);
 
 #endif

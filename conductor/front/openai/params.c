@@ -187,37 +187,6 @@ static const struct param {
     {"web_search_options", CHAT, is_null, "it can't; leave it out"},
 };
 
-struct shown {
-    char text[OPENAI_SHOWN_BYTES];
-    size_t n;
-};
-
-/* Ends the dump when there is enough to show. */
-static int add_shown(const char *text, size_t n, void *arg)
-{
-    struct shown *shown = arg;
-    size_t room = OPENAI_SHOWN_BYTES - 1 - shown->n;
-    bool cut = n > room;
-
-    memcpy(shown->text + shown->n, text, cut ? room : n);
-    shown->n += cut ? room : n;
-    return cut ? -1 : 0;
-}
-
-const char *openai_show(const json_t *value, char out[OPENAI_SHOWN_BYTES])
-{
-    struct shown shown = {.n = 0};
-
-    if (!value)
-        return "missing";
-    if (json_dump_callback(value, add_shown, &shown,
-                           JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII |
-                               JSON_REAL_PRECISION(6)))
-        memcpy(shown.text + OPENAI_SHOWN_BYTES - 4, "...", 3);
-    memcpy(out, shown.text, OPENAI_SHOWN_BYTES);
-    return out;
-}
-
 static const struct param *find(enum openai_kind kind, const char *name)
 {
     int bit = kind == OPENAI_CHAT ? CHAT : COMPLETION;

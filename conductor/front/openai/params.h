@@ -21,12 +21,6 @@ struct openai_params {
     const char *salt; /* borrowed from the object, NULL: none */
 };
 
-#define OPENAI_SHOWN_BYTES 64
-
-/* A value as JSON for a message, cut short, in `out`; or "missing" if it is
- * NULL. */
-const char *openai_show(const json_t *value, char out[OPENAI_SHOWN_BYTES]);
-
 /*
  * Check every member of `body` (borrowed, an object) and read those that
  * count. Returns 0 or -EINVAL with *error set: 404 model_not_found for

@@ -1,0 +1,81 @@
+/* What one instance can load of a prompt: from its own tiers, from peers. */
+#include "conductor/core/schedule/internal.h"
+
+static void site_add(struct schedule_site *site,
+                     const struct schedule_source *source,
+                     const struct load_source *load)
+{
+    site->sources[site->n] = *source;
+    site->loads[site->n++] = *load;
+}
+
+/* All that comes from peers comes over the instance's own link: the best ones
+ * that fill it. */
+static void add_peers_within(const struct pool_instance *i,
+                             const struct schedule_peers *peers,
+                             struct schedule_site *site)
+{
+    double left = i->link_bytes_per_s;
+
+    for (size_t k = 0;
+         k < peers->n && site->n < site->n_own + SCHEDULE_PEERS_MAX; k++) {
+        const struct schedule_peer *peer = &peers->at[k];
+        struct load_source load = peer->load;
+
+        if (peer->source.instance == i->id ||
+            peer->source.to_block <= site->resident)
+            continue;
+        if (load.bytes_per_s > left)
+            load.bytes_per_s = left;
+        if (!(load.bytes_per_s > 0.0))
+            return;
+        left -= load.bytes_per_s;
+        if (load.free_at_us < i->ingress_free_us)
+            load.free_at_us = i->ingress_free_us;
+        site_add(site, &peer->source, &load);
+    }
+}
+
+void schedule_find_site(const struct scheduler *s,
+                        const struct pool_instance *i, uint32_t usable_blocks,
+                        const struct schedule_peers *peers,
+                        struct schedule_site *site)
+{
+    uint32_t ready = schedule_lesser(s->stored.blocks[i->slot], usable_blocks);
+    uint32_t pending =
+        schedule_lesser(s->expected.blocks[i->slot], usable_blocks);
+    struct schedule_own own;
+    size_t n_own;
+
+    schedule_own_blocks(s, i, ready, &own);
+    site->resident = own.free_blocks > pending ? own.free_blocks : pending;
+    site->n = 0;
+    for (size_t o = 0; o < own.n_sources; o++) {
+        const struct schedule_source *source = &own.sources[o];
+
+        if (source->to_block > site->resident)
+            site_add(site, source,
+                     &(struct load_source){
+                         .id = i->id,
+                         .from_block = source->from_block,
+                         .to_block = source->to_block,
+                         .bytes_per_s = i->tier_bytes_per_s[source->tier],
+                         .free_at_us = i->tier_free_us[source->tier],
+                         .by_layer = true,
+                     });
+    }
+    n_own = site->n;
+    site->n_own = n_own;
+    if (s->sees_links) {
+        add_peers_within(i, peers, site);
+        return;
+    }
+    for (size_t k = 0; k < peers->n && site->n < n_own + SCHEDULE_PEERS_MAX;
+         k++) {
+        const struct schedule_peer *peer = &peers->at[k];
+
+        if (peer->source.instance != i->id &&
+            peer->source.to_block > site->resident)
+            site_add(site, &peer->source, &peer->load);
+    }
+}
