@@ -2,6 +2,7 @@
 #include "conductor/front/openai/error.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
