@@ -12,6 +12,7 @@
 #define MAX_SLO_MS 86400000.0
 #define DEFAULT_RETRY_US 1000000
 #define RULE_BYTES 200
+#define PRIORITY_DIGITS 9
 
 void endpoint_reply_error(struct http_conn *conn,
                           const struct openai_error *error, int64_t retry_us)
@@ -120,7 +121,7 @@ static int read_rule(const struct http_head *head, const char *name,
                      bool number, char *text, struct openai_error *error)
 {
     const struct http_slice *value;
-    size_t n, i = 0;
+    size_t n, i, sign;
 
     *text = '\0';
     if (find_once(head, name, &value, error))
@@ -128,13 +129,12 @@ static int read_rule(const struct http_head *head, const char *name,
     if (!value)
         return 0;
     n = value->n;
-    if (number && n > 1 && *value->at == '-')
-        i++;
+    i = sign = number && n > 1 && *value->at == '-';
     while (i < n && n < RULE_BYTES &&
            (number ? value->at[i] >= '0' && value->at[i] <= '9'
                    : value->at[i] >= ' ' && value->at[i] <= '~'))
         i++;
-    if (n == 0 || i < n || (number && n > 10)) {
+    if (n == 0 || i < n || (number && n > sign + PRIORITY_DIGITS)) {
         openai_error_set(error, 400, "invalid_value", name,
                          "header %s: \"%.*s\": must be %s", name,
                          n < 40 ? (int)n : 40, value->at,

@@ -62,12 +62,16 @@ static const struct route *find_route(const struct http_head *head,
 }
 
 /* Whether engines may get such a request: this server has no such path, or
- * answers it for native models alone. */
-static bool may_forward(const struct front *front, const struct route *route,
-                        const char *allowed)
+ * answers it for native models alone. A browser asks with OPTIONS whether it
+ * may POST a prompt elsewhere. */
+static bool may_forward(const struct front *front, const struct http_head *head,
+                        const struct route *route, const char *allowed)
 {
+    bool asks =
+        http_is(head->method, "OPTIONS") && strcmp(allowed, "POST") == 0;
+
     return models_forward(front->models) &&
-           (route ? route->serve == completion_serve : !*allowed);
+           (route ? route->serve == completion_serve : asks || !*allowed);
 }
 
 /* A slice's length for "%.*s", cut at `most`. */
@@ -86,7 +90,7 @@ static void on_request(void *arg, struct http_conn *conn,
         arg, conn, head, body, n, route ? route->kind : OPENAI_COMPLETION};
     struct openai_error error;
 
-    if (may_forward(front, route, allowed) && forward_serve(&call))
+    if (may_forward(front, head, route, allowed) && forward_serve(&call))
         return;
     if (!route && !*allowed) {
         openai_error_set(&error, 404, "unknown_path", NULL,

@@ -64,6 +64,25 @@ class Paths(EngineCase):
         self.assertEqual(got.headers['content-length'], '77')
         self.assertEqual(seen.header('authorization'), 'Bearer client')
 
+    def test_other_methods_of_prompts_paths(self):
+        """Only POST has a prompt there. A browser asks with OPTIONS before it
+        sends one."""
+        cluster = self.engines(lambda _, send: send(
+            b'HTTP/1.1 200 Fine\r\nContent-Length: 0\r\n\r\n'))
+        want = [(method, path) for method in METHODS + ('HEAD',)
+                if method != 'POST'
+                for path in ('/v1/responses', '/v1/messages')]
+        want += [('OPTIONS', '/v1/completions'),
+                 ('OPTIONS', '/v1/chat/completions')]
+        for method, path in want:
+            self.assertEqual(cluster.api.request(method, path).status, 200,
+                             (method, path))
+        self.assertEqual(self.seen(), want)
+        for method in ('GET', 'PUT', 'DELETE'):
+            self.assertError(cluster.api.request(method, '/v1/completions'),
+                             405, 'must be one of POST')
+        self.assertEqual(cluster.api.request('OPTIONS', '/metrics').status, 405)
+
     def test_head_of_unknown_length(self):
         """The connection goes on behind it."""
         def serve(request, send):
@@ -212,8 +231,10 @@ class Paths(EngineCase):
         for method in METHODS:
             got = ask('b', method=method)
             self.assertEqual(got.headers['x-conductor-prefill'], 'eb')
-        self.assertError(ask('c'), 404, 'model: "c": does not exist; this '
-                         'server has "a", "b"')
+        got = ask('c')
+        self.assertError(got, 404, 'header x-conductor-model: "c": does not '
+                         'exist; this server has "a", "b"')
+        self.assertEqual(got.body['error']['param'], 'x-conductor-model')
         self.assertError(ask('n' * 256), 400, 'header x-conductor-model: "',
                          'must be 1 to 255 bytes')
         self.assertError(ask(''), 400, 'must be 1 to 255 bytes')

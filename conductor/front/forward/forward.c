@@ -18,6 +18,7 @@ struct reading {
     struct forward_rules rules;
     char text[ENDPOINT_RULES_BYTES]; /* of the rules */
     bool looks;                      /* it asks no model for anything */
+    bool of_header;                  /* a header names the model */
 };
 
 /* What the engine gets: the client's bytes, which are kept until the answer is
@@ -143,10 +144,10 @@ static int take_on(const struct front_call *call, struct service *service,
 
 /* 400, 404 or 415: no model is named where several could be meant, or an
  * unknown one, or in a body that is not read. */
-static void set_no_model(const struct front_call *call,
-                         const struct forward_body *body,
+static void set_no_model(const struct front_call *call, const struct reading *r,
                          struct openai_error *error)
 {
+    const struct forward_body *body = &r->body;
     struct http_slice type = endpoint_type(call->head);
     char models[300];
 
@@ -157,10 +158,11 @@ static void set_no_model(const struct front_call *call,
                          "names a model here, and this server has %s",
                          models);
     else if (*body->model)
-        openai_error_set(
-            error, 404, "model_not_found", "model",
-            "model: \"%.100s\": does not exist; this server has %s",
-            body->model, models);
+        openai_error_set(error, 404, "model_not_found",
+                         r->of_header ? "x-conductor-model" : "model",
+                         "%s: \"%.100s\": does not exist; this server has %s",
+                         r->of_header ? "header x-conductor-model" : "model",
+                         body->model, models);
     else if (form_type_of(type.at, type.n) == FORM_OTHER)
         endpoint_set_type(call->head,
                           "application/json or multipart/form-data, which name "
@@ -230,8 +232,10 @@ static int read_all(const struct front_call *call,
     int rc = read_body(call, kind, r, error);
 
     r->looks = !kind && forward_path_looks(method.at, method.n, call->n);
-    if (rc == 0 && !*r->body.model)
+    if (rc == 0 && !*r->body.model) {
         rc = endpoint_model(call->head, r->body.model, error);
+        r->of_header = *r->body.model;
+    }
     return rc;
 }
 
@@ -290,8 +294,11 @@ bool forward_serve(const struct front_call *call)
 {
     struct http_slice path = call->head->path;
     char read[FORWARD_PATH_BYTES];
+    /* Only POST has a prompt. */
     const struct forward_kind *kind =
-        forward_kind_of(read, forward_path_read(path.at, path.n, read));
+        http_is(call->head->method, "POST")
+            ? forward_kind_of(read, forward_path_read(path.at, path.n, read))
+            : NULL;
     struct reading r = {0};
     struct forward_body *body = &r.body;
     struct openai_error error;
@@ -306,7 +313,7 @@ bool forward_serve(const struct front_call *call)
         return false;
     }
     if (rc == 0 && !service) {
-        set_no_model(call, body, &error);
+        set_no_model(call, &r, &error);
         rc = -ENOENT;
     }
     if (rc == 0 && call->front->draining) {
