@@ -222,18 +222,24 @@ static int bound_connections(struct config *c)
     return 0;
 }
 
+/* Returns 0, or the exit status after a complaint. */
+static int load_admin_key(const struct command_line *cl, const struct config *c,
+                          struct secret **key)
+{
+    char err[CONFIG_ERROR_MAX], why[CONFIG_ERROR_MAX - 32];
+
+    if (secret_load(c->admin_key_file, key, why, sizeof(why)) == 0)
+        return 0;
+    snprintf(err, sizeof(err), "admin_key_file: %s", why);
+    return fail_config(cl, err);
+}
+
 static int open_front(struct daemon *d)
 {
     struct front_options o;
     struct address listen;
-    char err[CONFIG_ERROR_MAX];
 
     front_options_default(&o);
-    if (secret_load(d->config.admin_key_file, &d->admin_key, err,
-                    sizeof(err))) {
-        log_error("admin_key_file: %s", err);
-        return -EINVAL;
-    }
     o.admin_key = d->admin_key;
     if (address_parse(d->config.listen, &listen))
         return -EINVAL;
@@ -258,11 +264,14 @@ static int open_front(struct daemon *d)
     return rc;
 }
 
-static int set_up(struct daemon *d)
+/* Returns 0, a negative errno, or the exit status for a bad configuration. */
+static int set_up(const struct command_line *cl, struct daemon *d)
 {
-    char err[CONFIG_ERROR_MAX];
+    char err[CONFIG_ERROR_MAX], why[CONFIG_ERROR_MAX];
 
-    int rc = bound_connections(&d->config);
+    int rc = load_admin_key(cl, &d->config, &d->admin_key);
+    if (rc == 0)
+        rc = bound_connections(&d->config);
     if (rc)
         return rc;
     d->base = event_loop_new(1);
@@ -270,6 +279,9 @@ static int set_up(struct daemon *d)
         return -ENOMEM;
     d->models = models_new(d->base, &d->config, err);
     if (!d->models) {
+        /* Because of the configuration, or of the machine. */
+        if (models_check(&d->config, why))
+            return fail_config(cl, why);
         log_error("%s", err);
         return -EINVAL;
     }
@@ -304,14 +316,17 @@ static void tear_down(struct daemon *d)
     }
 }
 
-static int run(struct daemon *d, const char *ports_path)
+static int run(const struct command_line *cl, struct daemon *d)
 {
     int status = EXIT_FAILURE;
     struct address listen;
 
     signal(SIGHUP, SIG_IGN); /* until set_up() has it logged */
     signal(SIGPIPE, SIG_IGN);
-    if (set_up(d) || (ports_path && write_ports(d, ports_path)))
+    int rc = set_up(cl, d);
+    if (rc > 0)
+        status = rc;
+    if (rc || (cl->ports_path && write_ports(d, cl->ports_path)))
         goto out;
     if (models_native(d->models))
         log_info("serving model %s, workers on port %u, policy %s",
@@ -329,13 +344,12 @@ out:
 
 static int check_only(const struct command_line *cl, const struct config *c)
 {
-    char err[CONFIG_ERROR_MAX], why[CONFIG_ERROR_MAX - 32];
+    char err[CONFIG_ERROR_MAX];
     struct secret *key;
+    int rc = load_admin_key(cl, c, &key);
 
-    if (secret_load(c->admin_key_file, &key, why, sizeof(why))) {
-        snprintf(err, sizeof(err), "admin_key_file: %s", why);
-        return fail_config(cl, err);
-    }
+    if (rc)
+        return rc;
     secret_free(key);
     if (models_check(c, err))
         return fail_config(cl, err);
@@ -378,7 +392,7 @@ int main(int argc, char **argv)
         status = cl.dump   ? config_dump(&d.config, stdout) ? EXIT_FAILURE
                                                             : EXIT_SUCCESS
                  : cl.test ? check_only(&cl, &d.config)
-                           : run(&d, cl.ports_path);
+                           : run(&cl, &d);
     config_fini(&d.config);
     return status;
 }

@@ -1259,6 +1259,28 @@ class Configuration(Case):
         for word in words:
             self.assertIn(word, errors)
 
+    def test_the_daemon_refuses_as_its_test_does(self):
+        good = {'name': 'a', 'url': 'http://127.0.0.1:1', 'model': 'm'}
+        native = {'worker_listen': '127.0.0.1:0', 'model': 'n'}
+        empty = self.write('empty', '')
+        for config, field in (
+                (native, 'cost_model'),
+                ({**native, 'secret_file': empty}, 'secret_file'),
+                ({'engines': [{**good, 'api_key_file': 'no'}]},
+                 'engines[0].api_key_file'),
+                ({'engines': [good], 'tenants_file': 'no'}, 'tenants_file'),
+                ({'engines': [good], 'admin_key_file': 'no'},
+                 'admin_key_file'),
+                ({'engines_file': 'no'}, 'engines_file')):
+            path = self.write('c.json', json.dumps(
+                {'listen': '127.0.0.1:0', **config}))
+            done = [self.run_program(program(*CONDUCTOR), *test, '-c', path)
+                    for test in (('-t',), ())]
+            with self.subTest(field):
+                self.assertEqual(done[1], done[0])
+                self.assertEqual(done[0][0], 2)
+                self.assertIn(f'{path}: {field}: ', done[0][2])
+
     def test_errors_name_field_and_value(self):
         good = {'name': 'a', 'url': 'http://h:1', 'model': 'm'}
         self.refused({}, 'c.json: engines: {}: must be an array')
