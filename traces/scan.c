@@ -115,7 +115,9 @@ static int scan_integer(struct cursor *c, enum field field, uint64_t *value)
     bool zeros = c->p - start > 1 && *start == '0';
     if (c->p == start || !ends || zeros) {
         c->p = start;
-        return refuse(c, name, "must be a non-negative integer");
+        return refuse(c, name,
+                      field == PRIORITY ? "must be an integer"
+                                        : "must be a non-negative integer");
     }
     *value = n;
     return 0;

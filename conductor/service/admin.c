@@ -153,7 +153,8 @@ int models_add(struct models *models, const char *json, size_t n,
     if (models_native(models) &&
         service_has_worker(models_native(models), config.name))
         return error_say(err, SERVICE_ERROR_BYTES, -EEXIST,
-                         "name: \"%s\": a native worker's, too", config.name);
+                         "name: \"%s\": is the name of a native worker",
+                         config.name);
     return fleet_add(&models->fleet, &config, err);
 }
 

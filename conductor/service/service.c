@@ -219,8 +219,8 @@ static int check_native(const struct config *config, char err[CONFIG_ERROR_MAX])
     secret_free(secret);
     if (!*config->cost_model && list->n > 0)
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                         "worker_costs: cost_model is not set, by which the "
-                         "other workers are predicted");
+                         "worker_costs: needs cost_model, for the workers that "
+                         "it does not list");
     if (!*config->cost_model)
         return check_no_cost_model(config, err);
     if (check_costs(config, "", config->cost_model, err))

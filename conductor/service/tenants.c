@@ -81,25 +81,34 @@ static bool has_key(const struct tenants *t, const uint8_t digest[DIGEST_BYTES])
     return false;
 }
 
-/* What is not said of a key in messages: the value. */
+/* What is no digest may be a key itself: little of it is shown. */
+static void refuse_digest(struct fields *f, const char *path, size_t i,
+                          const json_t *value)
+{
+    const char *text = json_string_value(value);
+
+    fields_refuse(
+        f, path, "sha256",
+        "number %zu: \"%.4s...\" of %zu bytes: must be 64 hexadecimal "
+        "digits in lower case, as of: printf %%s KEY | sha256sum",
+        i + 1, text ? text : "", json_string_length(value));
+}
+
 static void read_keys(struct fields *f, const struct fields_object *o,
                       struct tenants *t)
 {
     const json_t *keys = json_object_get(o->json, "sha256");
     size_t n = json_array_size(keys);
 
-    if (!json_is_array(keys) || n == 0) {
-        fields_refuse(f, o->path, "sha256", "must be an array of SHA-256");
+    if (n == 0) {
+        fields_refuse_value(f, o, "sha256", "an array of at least one SHA-256");
         return;
     }
     for (size_t i = 0; i < n && f->rc == 0; i++) {
         struct tenant_key key = {.tenant = (uint32_t)t->n};
 
         if (!read_digest(json_array_get(keys, i), key.digest))
-            fields_refuse(f, o->path, "sha256",
-                          "number %zu: must be 64 hexadecimal digits in lower "
-                          "case, as of: printf %%s KEY | sha256sum",
-                          i + 1);
+            refuse_digest(f, o->path, i, json_array_get(keys, i));
         else if (has_key(t, key.digest))
             fields_refuse(f, o->path, "sha256", "number %zu: comes twice",
                           i + 1);
@@ -121,7 +130,10 @@ static void check_name(struct fields *f, const struct fields_object *o,
                     "0123456789._-",
                     *c))
             fields_refuse_value(f, o, "name", "letters, digits, '.', '_', '-'");
-    for (size_t i = 0; i < t->n; i++)
+    if (strcmp(t->all[0].name, name) == 0)
+        fields_refuse(f, o->path, "name",
+                      "\"%s\": is the name of all that are not listed", name);
+    for (size_t i = 1; i < t->n; i++)
         if (strcmp(t->all[i].name, name) == 0)
             fields_refuse(f, o->path, "name", "\"%s\": comes twice", name);
 }
@@ -158,12 +170,13 @@ static void read_root(struct fields *f, const struct fields_object *root,
 {
     struct tenants *t = into;
     const json_t *all = json_object_get(root->json, "tenants");
-    char path[32];
+    char path[32], must[48];
 
     fields_known(f, root, "tenants");
     if (!json_is_array(all) || json_array_size(all) > NAMES_MAX) {
-        fields_refuse(f, "", "tenants",
-                      "must be an array of at most %u objects", NAMES_MAX);
+        snprintf(must, sizeof(must), "an array of at most %u objects",
+                 NAMES_MAX);
+        fields_refuse_value(f, root, "tenants", must);
         return;
     }
     t->keys = calloc(KEYS_MAX, sizeof(*t->keys));

@@ -246,7 +246,7 @@ class Admin(InstanceCase):
         cluster.start_worker('w', 'both')
         self.wait_states(cluster, w='ready', b='ready')
         self.assertError(self.add(cluster, self.entry('w', a)), 409,
-                         'name: "w": a native worker\'s, too')
+                         'name: "w": is the name of a native worker')
         late = cluster.start_worker('b', 'both')
         wait_until('it is refused', lambda: 'name: "b" is an engine\'s' in
                    cluster.conductor.log())

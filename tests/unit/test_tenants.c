@@ -165,17 +165,19 @@ static void refused(const char *text, const char *why)
 static void test_bad_files(void)
 {
     refused("[]", "must be an object");
-    refused("{}", "tenants");
+    refused("{}", "tenants: missing");
     refused("{\"tenants\": 1}", "must be an array");
     refused("{\"tenants\": [1]}", "must be an object");
-    refused("{\"tenants\": [{\"name\": \"a\"}]}", "tenants[0].sha256");
+    refused("{\"tenants\": [{\"name\": \"a\"}]}", "tenants[0].sha256: missing");
+    refused("{\"tenants\": [{\"name\": \"a\", \"sha256\": []}]}",
+            "sha256: []: must be an array of at least one");
     refused("{\"tenants\": [{\"name\": \"a\", \"sha256\": [\"secret key\"]}]}",
-            "64 hexadecimal digits");
+            "number 1: \"secr...\" of 10 bytes: must be 64 hexadecimal digits");
     refused("{\"tenants\": [{\"name\": \"a b\", \"sha256\": [\"" ALPHA "\"]}]}",
             "must be letters");
     refused("{\"tenants\": [{\"name\": \"other\", \"sha256\": [\"" ALPHA
             "\"]}]}",
-            "comes twice");
+            "is the name of all that are not listed");
     refused("{\"tenants\": [{\"name\": \"a\", \"sha256\": [\"" ALPHA
             "\", \"" ALPHA "\"]}]}",
             "number 2: comes twice");

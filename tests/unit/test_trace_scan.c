@@ -84,6 +84,8 @@ static void test_bad_lines(void)
         {"{\"timestamp\": 1" REST, "input_length", "", "missing"},
         {"{\"tenant\": \"a\", \"timestamp\": 1, \"input_length\": 6" REST,
          "tenant", "\"a\"", "non-negative integer"},
+        {"{\"priority\": \"x\", \"timestamp\": 1" REST, "priority", "\"x\"",
+         "must be an integer"},
         {"{\"priority\": 2147483648, \"timestamp\": 1" REST, "priority",
          "2147483648", "at most 2147483647"},
         {"{\"timestamp\": 1, \"input_length\": 6, \"output_length\": 1, "

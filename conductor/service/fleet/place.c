@@ -100,8 +100,8 @@ bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
 
     if (native && service_has_worker(native, c->name)) {
         out->key = "name";
-        snprintf(out->why, sizeof(out->why), "\"%s\": a native worker's, too",
-                 c->name);
+        snprintf(out->why, sizeof(out->why),
+                 "\"%s\": is the name of a native worker", c->name);
         return true;
     }
     if (native && fleet_is_native(c, native->config.model, out))
