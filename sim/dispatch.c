@@ -34,9 +34,7 @@ static bool waits_for_blocks(const struct sim_request *r)
 static int enqueue(struct sim *sim, struct sim_node *node,
                    struct sim_request *r)
 {
-    int64_t slo_left_us = r->dispatch.ask.slo_ttft_us;
-    int64_t due_in_us =
-        slo_left_us > 0 ? slo_left_us : pool_config(sim->pool)->patience_us;
+    int64_t due_us = schedule_deadline_us(&r->dispatch.ask);
     int rc = queue_reserve(node);
 
     if (rc < 0)
@@ -51,8 +49,10 @@ static int enqueue(struct sim *sim, struct sim_node *node,
         .expected_us = waits_for_blocks(r) ? r->plan.ready_us : 0,
         .cost_us = r->plan.prefill_us,
         .arrived_us = sim->now_us,
-        .deadline_us = sim->now_us + due_in_us,
-        .has_slo = slo_left_us > 0,
+        .deadline_us = due_us > 0
+                           ? due_us
+                           : sim->now_us + pool_config(sim->pool)->patience_us,
+        .has_slo = due_us > 0,
         .loading_until_us = r->load && !r->load->over && !waits_for_blocks(r)
                                 ? QUEUE_NOT_READY
                                 : 0,

@@ -289,6 +289,33 @@ static void test_retry(void)
     rig_fini(&r);
 }
 
+/* A retry is refused for nothing, but while it can be in time queues know when
+ * it is due. */
+static void test_retry_is_due(void)
+{
+    struct rig r;
+    uint32_t other;
+
+    rig_init(&r);
+    r.prefill = add(&r, ROLE_PREFILL);
+    other = add(&r, ROLE_PREFILL);
+    r.decode = add(&r, ROLE_DECODE);
+    r.requests[0].slo_ttft_us = 500000;
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(schedule_deadline_us(&r.requests[0].ask), NOW_US + 500000);
+    done(&r, 0);
+    CU_ASSERT(dispatch_failed(&r.dispatch, &r.requests[0], r.prefill, false));
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US + 200000), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r.requests[0].ask.slo_ttft_us, 0);
+    CU_ASSERT_EQUAL(schedule_deadline_us(&r.requests[0].ask), NOW_US + 500000);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, other, 0, 0), 0);
+    CU_ASSERT_EQUAL(pool_decode_done(r.pool, r.decode, 0), 0);
+    CU_ASSERT(dispatch_failed(&r.dispatch, &r.requests[0], other, false));
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US + 500000), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(schedule_deadline_us(&r.requests[0].ask), 0);
+    rig_fini(&r);
+}
+
 /* With a queue of almost its SLO little is admitted, and that by price: seven
  * requests of 0.5 s are more than the 3 s of a minute that the limit leaves. A
  * request is priced on arrival only, and none without an SLO. */
@@ -476,6 +503,7 @@ int main(void)
     CU_add_test(suite, "wait", test_wait);
     CU_add_test(suite, "wait with SLO", test_wait_with_slo);
     CU_add_test(suite, "retry", test_retry);
+    CU_add_test(suite, "a retry is due", test_retry_is_due);
     CU_add_test(suite, "price", test_price);
     CU_add_test(suite, "passing", test_passing);
     CU_basic_run_tests();

@@ -27,6 +27,9 @@ static void fill_ask(const struct dispatch *d, struct dispatch_request *r,
     ask->slo_ttft_us = 0;
     if (!r->accepted && r->slo_ttft_us)
         ask->slo_ttft_us = left_us > 1 ? left_us : 1;
+    ask->due_us = 0;
+    if (r->accepted && r->slo_ttft_us && left_us > 0)
+        ask->due_us = now_us + left_us;
     memcpy(ask->exclude, r->excluded, sizeof(r->excluded));
     ask->n_exclude = r->n_excluded < SCHEDULE_EXCLUDE_MAX
                          ? r->n_excluded

@@ -48,7 +48,7 @@ double schedule_speed_of(const struct scheduler *s,
 int64_t schedule_deadline_us(const struct schedule_request *request)
 {
     return request->slo_ttft_us > 0 ? request->now_us + request->slo_ttft_us
-                                    : 0;
+                                    : request->due_us;
 }
 
 /* Estimates every prefill instance that takes work. */

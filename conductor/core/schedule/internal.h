@@ -197,9 +197,6 @@ static inline uint32_t schedule_local_blocks(const struct scheduler *s,
 double schedule_speed_of(const struct scheduler *s,
                          const struct pool_instance *instance);
 
-/* By when the first token is due, absolute; 0: no SLO. */
-int64_t schedule_deadline_us(const struct schedule_request *request);
-
 /* Estimates every instance that takes work, with the blocks that it has, into
  * s->candidates. Returns their number. */
 size_t schedule_estimate_own(struct scheduler *s,

@@ -44,9 +44,12 @@ struct schedule_request {
     int64_t expected_tokens;   /* of these, as learnt; 0: not known */
     int64_t slo_ttft_us;       /* 0: none */
     int64_t slo_tbt_us;        /* 0: none */
-    double price_times;        /* what its price is multiplied by */
-    int64_t queue_most_us;     /* an instance with a longer queue is full for
-                                  it; 0: any will do. Under plan alone */
+    int64_t due_us; /* absolute, without slo_ttft_us: its first token would be
+                       in time by then, but it is refused for nothing, as it
+                       was accepted once; 0: it has no SLO, or is late anyway */
+    double price_times;    /* what its price is multiplied by */
+    int64_t queue_most_us; /* an instance with a longer queue is full for
+                              it; 0: any will do. Under plan alone */
     int64_t now_us;
     uint32_t session; /* pool id of who served its session last, preferred a
                          little by the policy plan; POOL_NO_INSTANCE: none */
@@ -55,6 +58,9 @@ struct schedule_request {
     uint32_t exclude[SCHEDULE_EXCLUDE_MAX];
     size_t n_exclude;
 };
+
+/* By when the first token is due, for queues' orders; absolute, 0: never. */
+int64_t schedule_deadline_us(const struct schedule_request *request);
 
 enum schedule_verdict {
     SCHEDULE_ACCEPT,

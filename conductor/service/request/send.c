@@ -86,10 +86,10 @@ static void fill_sources(const struct service_request *request,
 /* How long from now until its first token is due, at least 1; 0: no SLO. */
 static uint64_t due_in_us(const struct service_request *request)
 {
-    int64_t slo_us = request->dispatch.ask.slo_ttft_us;
-    int64_t left_us = slo_us - (clock_now_us() - request->attempt.planned_us);
+    int64_t due_us = schedule_deadline_us(&request->dispatch.ask);
+    int64_t left_us = due_us - clock_now_us();
 
-    if (slo_us == 0)
+    if (due_us == 0)
         return 0;
     return left_us > 1 ? (uint64_t)left_us : 1;
 }
