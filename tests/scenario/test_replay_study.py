@@ -189,6 +189,7 @@ class Study(unittest.TestCase):
         done = replay(*args, '--rules', 'switches')
         self.assertIn('plan price=0', done.stdout)
         self.assertNotIn('rho=0', done.stdout)
+        self.assertNotIn('verdict', done.stdout)
         for wrong in ('nix', 'price,price', 'load_modes', ''):
             done = replay(*args, '--rules', wrong)
             self.assertEqual(done.returncode, 2, wrong)

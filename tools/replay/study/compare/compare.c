@@ -124,6 +124,7 @@ static int read_rules(struct settings *s, struct replay_comparison *c)
     if (s->policies && c->policies.count != 1)
         return replay_complain(usage.name, "--policies %s: --rules is for one",
                                s->policies);
+    c->of_rules = true;
     s->base.policy = s->policies ? c->policies.names[0] : POLICY_DEFAULT;
     return replay_rules_read(s->without, s->base.policy, &s->numbers.settings,
                              &s->rules, &c->policies, error) == 0

@@ -17,6 +17,7 @@ struct replay_comparison {
     size_t n_cases;
     struct replay_case *runs; /* (n_cases, n_seeds); `cases` with one seed */
     size_t n_seeds;
+    bool of_rules; /* one policy, as it is and without each of its rules */
 };
 
 /* What is compared if nothing is said: the policies of the Mooncake paper's

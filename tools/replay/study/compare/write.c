@@ -105,7 +105,8 @@ static void print_verdicts(const struct replay_comparison *c, bool with_slo,
         places[n] = place_of(c, paper_order[i]);
         n += places[n] < c->policies.count;
     }
-    bool any = c->policies.count > 1 && (n > 1 || plan < c->policies.count);
+    bool any = !c->of_rules && c->policies.count > 1 &&
+               (n > 1 || plan < c->policies.count);
 
     if (any && c->n_seeds < VERDICT_SEEDS) {
         fprintf(file, "\nno verdict: that takes --seeds %d\n", VERDICT_SEEDS);
@@ -117,15 +118,15 @@ static void print_verdicts(const struct replay_comparison *c, bool with_slo,
                            "each policy"
                          : "");
     }
-    for (size_t i = 0; i < n && n > 1; i++) {
+    for (size_t i = 0; any && i < n && n > 1; i++) {
         fprintf(file, "%s%s", i > 0 ? " >= " : "  ",
                 c->policies.names[places[i]]);
     }
-    if (n > 1) {
+    if (any && n > 1) {
         fprintf(file, ": at %zu of %zu points\n", ordered_points(c, places, n),
                 points);
     }
-    if (c->policies.count > 1 && plan < c->policies.count) {
+    if (any && plan < c->policies.count) {
         fprintf(file, "  plan is the lowest: at %zu of %zu points\n",
                 lowest_points(c, plan), points);
     }
