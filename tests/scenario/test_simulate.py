@@ -321,6 +321,15 @@ class Simulate(unittest.TestCase):
                       '--policy', 'plan', '--weights', '3,,1')
         self.assertEqual(done.returncode, 2)
         self.assertIn('--weights 3,,1: must be', done.stderr)
+        done = replay('simulate', '--trace', SAMPLE, '--cluster', REFERENCE,
+                      '--weights', '3,1')
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn('warning: --weights 3,1: more than the trace has '
+                      'tenants', done.stderr)
+        done = replay('simulate', '--trace', SAMPLE, '--cluster', REFERENCE,
+                      '--nodes-interval', '1')
+        self.assertEqual(done.returncode, 2)
+        self.assertIn('--nodes-interval: needs --nodes-csv', done.stderr)
 
     def test_nodes_csv(self):
         """What nodes did adds up to the requests, and queues are what is

@@ -194,6 +194,22 @@ static void print_head(const struct settings *s)
     puts(s->slo_ttft_s > 0 || s->slo_tbt_s > 0 ? "" : "no SLO asked for");
 }
 
+/* Weights that no request of the trace had. */
+static void warn_weights(const struct settings *s,
+                         const struct replay_report *report)
+{
+    uint64_t most = 0;
+
+    for (size_t i = 0; i < report->tenant_count; i++)
+        if (report->tenants[i].tenant > most)
+            most = report->tenants[i].tenant;
+    if (s->params.sim.n_weights > most)
+        replay_complain(usage.name,
+                        "warning: --weights %s: more than the trace has "
+                        "tenants: its last is %" PRIu64,
+                        s->weights, most);
+}
+
 static int run(const struct settings *s, bool *simulated)
 {
     struct replay_sim_result result;
@@ -209,6 +225,7 @@ static int run(const struct settings *s, bool *simulated)
     if (result.skipped > 0)
         replay_complain(usage.name, "%" PRIu64 " bad lines skipped, first %s",
                         result.skipped, result.first_skipped);
+    warn_weights(s, &result.report);
     int rc = REPLAY_OUTPUT(usage.name, s->report, write_report(s, &result));
     replay_sim_result_fini(&result);
     return rc != 0 || result.report.failed > 0 ? 1 : 0;
@@ -274,8 +291,7 @@ int replay_command_simulate(int argc, char **argv)
                    .source = {.block_tokens = TRACE_BLOCK_TOKENS,
                               .length_scale = 1},
                    .with_facts = true},
-        .changes = CLUSTER_UNCHANGED,
-        .nodes_interval_s = 10};
+        .changes = CLUSTER_UNCHANGED};
     struct cluster cluster;
     double weights[WEIGHTS_MAX];
     int status = 0;
@@ -285,6 +301,10 @@ int replay_command_simulate(int argc, char **argv)
     if (s.weights &&
         read_weights(s.weights, weights, &s.params.sim.n_weights) != 0)
         return 2;
+    if (s.nodes_interval_s > 0 && !s.nodes_csv) {
+        replay_complain(usage.name, "--nodes-interval: needs --nodes-csv");
+        return 2;
+    }
     s.params.sim.weights = weights;
     if (replay_load_cluster(usage.name, s.cluster, &s.changes, &cluster) != 0)
         return 1;
@@ -296,6 +316,7 @@ int replay_command_simulate(int argc, char **argv)
     s.params.slo_ttft_s = s.slo_ttft_s > 0 ? s.slo_ttft_s : 30;
     s.params.slo_tbt_s = s.slo_tbt_s > 0 ? s.slo_tbt_s : 0.2;
     if (s.nodes_csv)
-        s.params.sim.sample_interval_us = llround(s.nodes_interval_s * 1e6);
+        s.params.sim.sample_interval_us =
+            llround((s.nodes_interval_s > 0 ? s.nodes_interval_s : 10) * 1e6);
     return run_with_files(&s);
 }
