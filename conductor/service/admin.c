@@ -71,7 +71,7 @@ static int put_instance(struct evbuffer *out, const struct service *s,
                (unsigned long long)prefix_index_held(s->index, in->slot)) < 0;
     costs_name(s, in->slot, cost);
     bad |= put_text(out, "cost_model", cost) < 0;
-    if (e && e->feed)
+    if (e && e->events.feed)
         bad |= put_text(out, "kv_events",
                         kv_feed_state_name(engine_events_state(e))) < 0;
     if (e)

@@ -81,7 +81,7 @@ static void name(struct service *s)
         if (!e || e->leaving)
             continue;
         s->model.window_tokens =
-            least(s->model.window_tokens, e->window_tokens);
+            least(s->model.window_tokens, e->list.window_tokens);
         if (!like)
             models_name_like(s, like = &e->own);
         else if (engine_names_differ(like, &e->own))

@@ -44,8 +44,8 @@ static uint32_t size_of(const struct engine *e)
 
     if (e->config->block_tokens)
         return (uint32_t)e->config->block_tokens;
-    if (e->heard)
-        return kv_map_engine_tokens(kv_feed_map(e->feed));
+    if (e->events.heard)
+        return kv_map_engine_tokens(kv_feed_map(e->events.feed));
     if (told > 0 && told <= ENGINE_BLOCK_TOKENS_MAX &&
         block_cuts((uint32_t)told, index_tokens(e->service)))
         return (uint32_t)told;

@@ -31,6 +31,56 @@ struct forward_doubt {
     int status;
 };
 
+/* The KV events that an engine publishes. */
+struct engine_events {
+    struct kv_feed *feed; /* NULL: it publishes none */
+    bool heard;           /* some came */
+    bool silence_told;    /* the log has it that none come */
+    uint64_t n_messages;  /* when last looked at */
+    /* Requests that ended there since, and should have stored a new block. */
+    uint64_t n_unheard;
+    int64_t unheard_since_us; /* the first of these */
+    int64_t heal_after_us;    /* they are not asked for again before */
+};
+
+/* The models that an engine lists. */
+struct engine_models {
+    struct text_buf models; /* the answer to ASKS_MODELS */
+    bool had_model;         /* it has listed its model */
+    bool other_model;       /* it has another one now */
+    uint32_t window_tokens; /* that it told; 0: none */
+    bool doubt_told;        /* the log has it that it lists another one, or has
+                               neither of the paths */
+    bool dropped_told;      /* and that it lists too many names */
+    bool lack_told;         /* and that it lacks one of its entry */
+};
+
+/* Whether an engine is well: probes, and what became of requests. */
+struct engine_wellness {
+    struct event *timer;           /* of the next probe, or the limit of one */
+    struct exchange *probe;        /* NULL: none under way */
+    int probe_status;              /* of the last one that was answered */
+    enum engine_question question; /* that it is about */
+    uint64_t n_good;               /* answers for its health */
+    bool no_health;                /* it answers 404 when asked for it */
+    uint32_t failures_in_row;
+    uint32_t refused_in_row; /* requests, which no good health makes up for */
+    bool on_trial;           /* no request has ended well since it came back */
+    uint32_t trials;         /* that failed in a row */
+    uint32_t good_to_go;     /* good answers for its health before the next */
+    bool key_refused;        /* it was, when it was last asked */
+    uint64_t blamed_by; /* number + 1 of the request that failed there last */
+    bool unreachable;   /* nobody listened there since it was last ready */
+};
+
+/* What is counted of an engine, for /metrics. */
+struct engine_counts {
+    uint64_t sent, failures, status[6]; /* by class */
+    uint64_t excused; /* of sent: no KV event was to come of them */
+    /* Of answers that tell their cached tokens: those predicted, and those. */
+    uint64_t predicted_tokens, told_tokens;
+};
+
 struct engine {
     TAILQ_ENTRY(engine) of_entry; /* of the fleet */
     const struct fleet_entry *entry;
@@ -44,57 +94,27 @@ struct engine {
     uint32_t id;     /* pool id */
     const struct cost_model *own_cost; /* of costs_take(); NULL: its model's */
     struct tls *tls;                   /* NULL: http */
-    struct upstream *upstream;
-    struct predicted *predicted;
-    struct kv_feed *feed; /* NULL: it publishes no KV events */
-    bool heard;           /* some came */
-    bool silence_told;    /* the log has it that none come */
-    uint64_t n_messages;  /* of events, when last looked at */
-    /* Requests that ended there since, and should have stored a new block. */
-    uint64_t n_unheard;
-    int64_t unheard_since_us; /* the first of these */
-    int64_t heal_after_us;    /* not before are its events asked for again */
     char authorization[ENGINE_AUTHORIZATION_BYTES]; /* a header line, or "" */
-    struct event *timer;           /* of the next probe, or the limit of one */
-    struct exchange *probe;        /* NULL: none under way */
-    int probe_status;              /* of the last one that was answered */
-    enum engine_question question; /* that it is about */
-    struct text_buf models;        /* the answer to ASKS_MODELS */
-    uint64_t n_good;               /* answers for its health */
-    bool had_model;                /* it has listed its model */
-    bool other_model;              /* it has another one now */
-    uint32_t window_tokens;        /* that it told; 0: none */
-    bool no_health;                /* it answers 404 when asked for it */
-    bool doubt_told;     /* the log has it that it lists another one, or has
-                            neither of the paths */
-    bool dropped_told;   /* and that it lists too many names */
-    bool lack_told;      /* and that it lacks one of its entry */
-    size_t report_bytes; /* so many of them have come */
+    struct upstream *upstream;
+    struct engine_wellness health;
+    struct engine_models list;
+    struct engine_events events;
+    struct predicted *predicted;
+    struct expectation_list expected; /* blocks that its events will tell */
+    size_t report_bytes;              /* so many of them have come */
     struct report_scan scan;
     struct engine_report report; /* the last whole one */
     uint32_t block_tokens;       /* in a block of its own, as far as known */
     int64_t told_block_tokens;   /* in its last report; 0: none */
     unsigned jitter;             /* state of rand_r() */
-    uint32_t failures_in_row;
-    uint32_t refused_in_row; /* requests, which no good health makes up for */
-    bool on_trial;           /* no request has ended well since it came back */
-    uint32_t trials;         /* that failed in a row */
-    uint32_t good_to_go;     /* good answers for its health before the next */
     uint64_t n_drops; /* refused requests whose blocks are not predicted */
-    int64_t doubt_after_us; /* not before is its size doubted again */
-    bool key_refused;       /* it was, when it was last asked */
-    uint64_t blamed_by; /* number + 1 of the request that failed there last */
+    int64_t doubt_after_us;    /* not before is its size doubted again */
     int64_t tokenize_after_us; /* it is not asked before: it was late */
     int64_t tokenize_pause_us; /* the next time for so long */
-    bool unreachable; /* nobody listened there since it was last ready */
     /* Requests whose first token has not come, in the order in which they were
      * sent: the first of them is taken to be computed now. */
     struct request_list line;
-    struct expectation_list expected; /* blocks that its events will tell */
-    uint64_t n_sent, n_failures, n_status[6]; /* by class */
-    uint64_t n_excused; /* of n_sent: no KV event was to come of them */
-    /* Of answers that tell their cached tokens: those predicted, and those. */
-    uint64_t predicted_tokens, told_tokens;
+    struct engine_counts count;
 };
 
 TAILQ_HEAD(engine_row, engine);

@@ -146,8 +146,8 @@ static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
     e->predicted = predicted_new(config->kv_blocks ? (uint32_t)config->kv_blocks
                                                    : KV_BLOCKS_UNTOLD,
                                  entropy_u64());
-    e->timer = event_new(s->base, -1, 0, engine_look, e);
-    if (!e->upstream || !e->predicted || !e->timer || join_pool(e))
+    e->health.timer = event_new(s->base, -1, 0, engine_look, e);
+    if (!e->upstream || !e->predicted || !e->health.timer || join_pool(e))
         return -ENOMEM;
     s->engines[pool_get(s->pool, e->id)->slot] = e;
     s->n_engines++;
@@ -167,13 +167,13 @@ static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
 static void engine_free(struct engine *e)
 {
     expect_until(e, INT64_MAX);
-    kv_feed_free(e->feed);
+    kv_feed_free(e->events.feed);
     upstream_free(e->upstream);
     tls_free(e->tls);
     predicted_free(e->predicted);
-    text_buf_fini(&e->models);
-    if (e->timer)
-        event_free(e->timer);
+    text_buf_fini(&e->list.models);
+    if (e->health.timer)
+        event_free(e->health.timer);
     free(e);
 }
 
@@ -202,11 +202,11 @@ void engine_retire(struct engine *e)
     e->leaving = true;
     e->left_us = clock_now_us();
     (void)!pool_set_health(e->service->pool, e->id, HEALTH_DRAINING);
-    event_del(e->timer);
-    upstream_cancel(e->probe);
-    e->probe = NULL;
-    kv_feed_free(e->feed);
-    e->feed = NULL;
+    event_del(e->health.timer);
+    upstream_cancel(e->health.probe);
+    e->health.probe = NULL;
+    kv_feed_free(e->events.feed);
+    e->events.feed = NULL;
     log_info("engine %s leaves: it gets no more work, and has %zu requests",
              e->config->name, upstream_busy(e->upstream));
 }
@@ -227,14 +227,14 @@ struct engine *engine_start(struct service *s,
     TAILQ_INIT(&e->line);
     TAILQ_INIT(&e->expected);
     e->jitter = (unsigned)clock_now_us();
-    text_buf_init(&e->models, MODEL_LIST_BYTES_MAX);
+    text_buf_init(&e->list.models, MODEL_LIST_BYTES_MAX);
     report_begin(&e->scan, e->config->dp_rank);
     e->report = e->scan.report;
     if (engine_set_up(e, err)) {
         engine_leave(e);
         return NULL;
     }
-    event_add(e->timer, &now);
+    event_add(e->health.timer, &now);
     return e;
 }
 

@@ -37,9 +37,9 @@ static uint32_t slot_of(const struct engine *e)
 /* What was predicted gives way to what is known. */
 static void hear(struct engine *e)
 {
-    if (e->heard)
+    if (e->events.heard)
         return;
-    e->heard = true;
+    e->events.heard = true;
     log_info("engine %s publishes its KV events", e->config->name);
     predicted_clear(e->predicted);
     prefix_index_cleared(e->service->index, slot_of(e));
@@ -51,7 +51,7 @@ static void on_stored(void *arg, enum block_tier tier, uint64_t parent_key,
     struct engine *e = arg;
 
     hear(e);
-    if (kv_map_engine_tokens(kv_feed_map(e->feed)) != e->block_tokens)
+    if (kv_map_engine_tokens(kv_feed_map(e->events.feed)) != e->block_tokens)
         engine_take_size(e);
     (void)!prefix_index_stored(e->service->index, slot_of(e), tier, parent_key,
                                keys, n);
@@ -123,8 +123,8 @@ int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX])
     if (!s->feeds)
         s->feeds = kv_feeds_new(s->base);
     if (s->feeds)
-        e->feed = kv_feed_new(s->feeds, &config, &sink, e);
-    if (e->feed)
+        e->events.feed = kv_feed_new(s->feeds, &config, &sink, e);
+    if (e->events.feed)
         return 0;
     return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "kv_events %.100s: %s",
                      c->kv_events, strerror(errno));
@@ -132,9 +132,9 @@ int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX])
 
 static void tell_silence(struct engine *e, const char *since)
 {
-    if (e->silence_told)
+    if (e->events.silence_told)
         return;
-    e->silence_told = true;
+    e->events.silence_told = true;
     log_warn("engine %s: no KV event has come from %s %s", e->config->name,
              e->config->kv_events, since);
 }
@@ -145,28 +145,28 @@ static void heal(struct engine *e)
 {
     int64_t now_us = clock_now_us();
 
-    if (!*e->config->kv_replay || now_us < e->heal_after_us ||
+    if (!*e->config->kv_replay || now_us < e->events.heal_after_us ||
         !(prefix_index_incomplete(e->service->index, slot_of(e)) ||
-          kv_map_incomplete(kv_feed_map(e->feed))))
+          kv_map_incomplete(kv_feed_map(e->events.feed))))
         return;
-    e->heal_after_us = now_us + HEAL_PAUSE_US;
+    e->events.heal_after_us = now_us + HEAL_PAUSE_US;
     log_info("engine %s: some of its blocks are not indexed, and there is "
              "room: its KV events are asked for again",
              e->config->name);
-    kv_feed_forget(e->feed);
+    kv_feed_forget(e->events.feed);
 }
 
 void engine_unheard(struct engine *e)
 {
-    if (e->n_unheard++ == 0)
-        e->unheard_since_us = clock_now_us();
+    if (e->events.n_unheard++ == 0)
+        e->events.unheard_since_us = clock_now_us();
 }
 
 enum kv_feed_state engine_events_state(const struct engine *e)
 {
-    enum kv_feed_state state = kv_feed_stats(e->feed).state;
+    enum kv_feed_state state = kv_feed_stats(e->events.feed).state;
 
-    if (e->silence_told)
+    if (e->events.silence_told)
         return KV_FEED_SILENT;
     return state == KV_FEED_SILENT ? KV_FEED_PARTIAL : state;
 }
@@ -174,18 +174,19 @@ enum kv_feed_state engine_events_state(const struct engine *e)
 /* Whether it should have said something; `ever`: it has, before. */
 static bool is_silent(const struct engine *e, bool ever)
 {
-    if (e->n_unheard >= SILENT_FEW &&
-        clock_now_us() - e->unheard_since_us >= SILENT_US)
+    if (e->events.n_unheard >= SILENT_FEW &&
+        clock_now_us() - e->events.unheard_since_us >= SILENT_US)
         return true;
-    return (ever ? e->n_unheard : e->n_sent - e->n_excused) >= SILENT_REQUESTS;
+    return (ever ? e->events.n_unheard : e->count.sent - e->count.excused) >=
+           SILENT_REQUESTS;
 }
 
 static void hear_again(struct engine *e)
 {
-    if (e->silence_told)
+    if (e->events.silence_told)
         log_info("engine %s: its KV events come", e->config->name);
-    e->silence_told = false;
-    e->n_unheard = 0;
+    e->events.silence_told = false;
+    e->events.n_unheard = 0;
 }
 
 void engine_check_events(struct engine *e)
@@ -193,19 +194,20 @@ void engine_check_events(struct engine *e)
     char since[128];
     uint64_t n;
 
-    if (!e->feed)
+    if (!e->events.feed)
         return;
     heal(e);
-    n = kv_feed_stats(e->feed).messages;
-    if (n != e->n_messages) {
-        e->n_messages = n;
+    n = kv_feed_stats(e->events.feed).messages;
+    if (n != e->events.n_messages) {
+        e->events.n_messages = n;
         hear_again(e);
     }
     if (!is_silent(e, n > 0))
         return;
     snprintf(since, sizeof(since), "%s %llu requests: %s",
              n ? "in the last" : "after",
-             (unsigned long long)(n ? e->n_unheard : e->n_sent - e->n_excused),
+             (unsigned long long)(n ? e->events.n_unheard
+                                    : e->count.sent - e->count.excused),
              n ? "what is known of its cache may be old"
              : e->config->index == ENGINE_INDEX_EVENTS
                  ? "nothing is known of its cache"

@@ -87,8 +87,8 @@ static void predict(struct engine *e, const struct request_prompt *p,
 
 bool engine_predicts(const struct engine *e, bool ids)
 {
-    return !e->feed || !ids ||
-           (!e->heard && e->config->index != ENGINE_INDEX_EVENTS);
+    return !e->events.feed || !ids ||
+           (!e->events.heard && e->config->index != ENGINE_INDEX_EVENTS);
 }
 
 static bool is_told(const struct engine *e, const uint64_t *keys, size_t n)
@@ -134,7 +134,7 @@ void expect_sent(struct service_request *request)
     if (engine_predicts(e, ids))
         predict(e, &request->prompt, &request->forward->n_had);
     request->forward->drops_seen = e->n_drops;
-    if (e->feed && ids)
+    if (e->events.feed && ids)
         expect(e, request);
 }
 
@@ -204,8 +204,8 @@ void engine_clear(struct engine *e)
     predicted_clear(e->predicted);
     token_cache_clear(e->service->tokens); /* its tokenizer may be another */
     expect_until(e, INT64_MAX);
-    if (e->feed)
-        kv_feed_forget(e->feed);
+    if (e->events.feed)
+        kv_feed_forget(e->events.feed);
     prefix_index_cleared(e->service->index,
                          pool_get(e->service->pool, e->id)->slot);
 }

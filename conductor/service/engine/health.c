@@ -38,7 +38,7 @@ static void probe_later(struct engine *e)
     int64_t us = ms * 800 + (int64_t)(rand_r(&e->jitter) % 401) * ms;
     struct timeval in = {us / 1000000, us % 1000000};
 
-    event_add(e->timer, &in);
+    event_add(e->health.timer, &in);
 }
 
 /* A probe or a request has failed. A trial is of requests: an engine that has
@@ -49,20 +49,21 @@ static void failed(struct engine *e, bool probe, bool unreachable,
     struct service *s = e->service;
     enum pool_health health = pool_get(s->pool, e->id)->health;
 
-    e->unreachable = e->unreachable || unreachable;
-    e->n_failures++;
-    if (++e->failures_in_row == FAILURES_MAX && health == HEALTH_STARTING)
+    e->health.unreachable = e->health.unreachable || unreachable;
+    e->count.failures++;
+    if (++e->health.failures_in_row == FAILURES_MAX &&
+        health == HEALTH_STARTING)
         log_warn("engine %s was never ready at %s and gets no work yet: %s",
                  e->config->name, e->config->url_text, why);
-    if (e->failures_in_row < FAILURES_MAX || health != HEALTH_READY)
+    if (e->health.failures_in_row < FAILURES_MAX || health != HEALTH_READY)
         return;
     (void)!pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
     s->metrics.workers_lost++;
-    if (!e->on_trial)
-        e->trials = 0;
-    else if (!probe && e->trials < TRIALS_MAX)
-        e->trials++;
-    e->good_to_go = (1u << e->trials) - 1;
+    if (!e->health.on_trial)
+        e->health.trials = 0;
+    else if (!probe && e->health.trials < TRIALS_MAX)
+        e->health.trials++;
+    e->health.good_to_go = (1u << e->health.trials) - 1;
     log_warn("engine %s gets no work: %s", e->config->name, why);
 }
 
@@ -73,15 +74,15 @@ void engine_failed(struct engine *e, bool unreachable, const char *why)
 
 void engine_refused(struct engine *e, const char *why)
 {
-    e->refused_in_row++;
+    e->health.refused_in_row++;
     engine_failed(e, false, why);
 }
 
 void engine_answered(struct engine *e)
 {
-    e->refused_in_row = 0;
-    e->failures_in_row = 0;
-    e->on_trial = false;
+    e->health.refused_in_row = 0;
+    e->health.failures_in_row = 0;
+    e->health.on_trial = false;
 }
 
 static void probe_good(struct engine *e)
@@ -91,22 +92,22 @@ static void probe_good(struct engine *e)
 
     if (health == HEALTH_READY) {
         /* A trial goes on until a request has ended well. */
-        if (e->failures_in_row < FAILURES_MAX - 1)
-            e->failures_in_row = e->refused_in_row;
+        if (e->health.failures_in_row < FAILURES_MAX - 1)
+            e->health.failures_in_row = e->health.refused_in_row;
         return;
     }
-    if (e->good_to_go > 0) {
-        e->good_to_go--;
+    if (e->health.good_to_go > 0) {
+        e->health.good_to_go--;
         return;
     }
-    if (e->unreachable && health != HEALTH_STARTING)
+    if (e->health.unreachable && health != HEALTH_STARTING)
         engine_clear(e);
-    e->unreachable = false;
-    e->on_trial = health != HEALTH_STARTING;
-    e->failures_in_row = e->on_trial ? FAILURES_MAX - 1 : 0;
+    e->health.unreachable = false;
+    e->health.on_trial = health != HEALTH_STARTING;
+    e->health.failures_in_row = e->health.on_trial ? FAILURES_MAX - 1 : 0;
     (void)!pool_set_health(s->pool, e->id, HEALTH_READY);
-    if (e->feed)
-        kv_feed_ask_again(e->feed);
+    if (e->events.feed)
+        kv_feed_ask_again(e->events.feed);
     log_info("engine %s is ready at %s, model %s", e->config->name,
              e->config->url_text, e->config->model);
     service_freed(s);
@@ -124,8 +125,8 @@ static void rest(struct engine *e)
 static void ask_next(struct engine *e, enum engine_question question,
                      const char *path)
 {
-    e->question = question;
-    text_buf_clear(&e->models);
+    e->health.question = question;
+    text_buf_clear(&e->list.models);
     report_begin(&e->scan, e->config->dp_rank);
     e->report_bytes = 0;
     ask(e, path);
@@ -134,13 +135,13 @@ static void ask_next(struct engine *e, enum engine_question question,
 /* A question was answered: the next one, or a rest. */
 static void ask_more(struct engine *e)
 {
-    if (e->question == ASKS_HEALTH && engine_models_due(e)) {
+    if (e->health.question == ASKS_HEALTH && engine_models_due(e)) {
         ask_next(e, ASKS_MODELS, e->config->models_path);
         return;
     }
-    if (e->question == ASKS_HEALTH)
+    if (e->health.question == ASKS_HEALTH)
         probe_good(e);
-    if (e->question != ASKS_REPORT && *e->config->metrics_path) {
+    if (e->health.question != ASKS_REPORT && *e->config->metrics_path) {
         ask_next(e, ASKS_REPORT, e->config->metrics_path);
         return;
     }
@@ -190,19 +191,19 @@ static void take_report(struct engine *e)
  * clients may have their own. */
 static bool refuses_key(const struct engine *e)
 {
-    return e->question != ASKS_REPORT && *e->authorization &&
-           (e->probe_status == 401 || e->probe_status == 403);
+    return e->health.question != ASKS_REPORT && *e->authorization &&
+           (e->health.probe_status == 401 || e->health.probe_status == 403);
 }
 
 static void refuse_work(struct engine *e)
 {
     struct service *s = e->service;
 
-    e->n_failures++;
-    if (!e->key_refused)
+    e->count.failures++;
+    if (!e->health.key_refused)
         log_warn("engine %s gets no work: it refuses Conductor's key (%d)",
-                 e->config->name, e->probe_status);
-    e->key_refused = true;
+                 e->config->name, e->health.probe_status);
+    e->health.key_refused = true;
     if (pool_get(s->pool, e->id)->health == HEALTH_READY)
         s->metrics.workers_lost++;
     (void)!pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
@@ -212,17 +213,17 @@ static void probe_answer(void *arg, const struct http_head *head)
 {
     struct engine *e = arg;
 
-    e->probe_status = head->status;
+    e->health.probe_status = head->status;
 }
 
 static void probe_bytes(void *arg, const char *bytes, size_t n)
 {
     struct engine *e = arg;
 
-    if (e->probe_status >= 300 || e->question == ASKS_HEALTH)
+    if (e->health.probe_status >= 300 || e->health.question == ASKS_HEALTH)
         return;
-    if (e->question == ASKS_MODELS) {
-        text_buf_add(&e->models, bytes, n);
+    if (e->health.question == ASKS_MODELS) {
+        text_buf_add(&e->list.models, bytes, n);
         return;
     }
     e->report_bytes += n;
@@ -242,11 +243,12 @@ static bool is_ill(struct engine *e)
 {
     char why[96];
 
-    if (e->question != ASKS_HEALTH ||
-        (e->probe_status < 500 && e->probe_status != 400))
+    if (e->health.question != ASKS_HEALTH ||
+        (e->health.probe_status < 500 && e->health.probe_status != 400))
         return false;
     snprintf(why, sizeof(why), "it answers %d when asked for its health%s",
-             e->probe_status, e->probe_status == 400 ? hint(e) : "");
+             e->health.probe_status,
+             e->health.probe_status == 400 ? hint(e) : "");
     failed(e, true, false, why);
     return true;
 }
@@ -255,7 +257,7 @@ static void probe_ended(void *arg)
 {
     struct engine *e = arg;
 
-    e->probe = NULL;
+    e->health.probe = NULL;
     if (is_ill(e)) {
         rest(e);
         return;
@@ -265,15 +267,15 @@ static void probe_ended(void *arg)
         rest(e);
         return;
     }
-    if (e->question == ASKS_HEALTH)
-        e->no_health = e->probe_status == 404;
-    if (e->question == ASKS_MODELS)
-        e->key_refused = false;
-    if (e->question == ASKS_MODELS &&
-        engine_take_models(e, e->models.data,
-                           e->models.error ? 0 : e->models.len))
+    if (e->health.question == ASKS_HEALTH)
+        e->health.no_health = e->health.probe_status == 404;
+    if (e->health.question == ASKS_MODELS)
+        e->health.key_refused = false;
+    if (e->health.question == ASKS_MODELS &&
+        engine_take_models(e, e->list.models.data,
+                           e->list.models.error ? 0 : e->list.models.len))
         probe_good(e);
-    if (e->question == ASKS_REPORT && e->probe_status < 300)
+    if (e->health.question == ASKS_REPORT && e->health.probe_status < 300)
         take_report(e);
     ask_more(e);
 }
@@ -310,8 +312,8 @@ static void take_back(struct engine *e)
 /* There was no answer. */
 static void probe_bad(struct engine *e, bool unreachable, const char *why)
 {
-    e->probe = NULL;
-    if (e->question != ASKS_REPORT) {
+    e->health.probe = NULL;
+    if (e->health.question != ASKS_REPORT) {
         failed(e, true, unreachable, why);
         take_back(e);
     }
@@ -345,15 +347,15 @@ static void ask(struct engine *e, const char *path)
     int64_t us = e->service->config.engine_timeout_ms * 1000;
     struct timeval limit = {us / 1000000, us % 1000000};
 
-    e->probe = upstream_send(e->upstream,
-                             &(struct upstream_request){
-                                 .method = "GET",
-                                 .path = path,
-                                 .headers = e->authorization,
-                             },
-                             &probe_ops, e);
-    if (e->probe)
-        event_add(e->timer, &limit);
+    e->health.probe = upstream_send(e->upstream,
+                                    &(struct upstream_request){
+                                        .method = "GET",
+                                        .path = path,
+                                        .headers = e->authorization,
+                                    },
+                                    &probe_ops, e);
+    if (e->health.probe)
+        event_add(e->health.timer, &limit);
     else
         probe_later(e);
 }
@@ -366,13 +368,13 @@ void engine_look(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    if (!e->probe) {
+    if (!e->health.probe) {
         ask_next(e, ASKS_HEALTH, e->config->health_path);
         return;
     }
     snprintf(why, sizeof(why), "%s when asked for its %s",
-             upstream_late(e->probe),
-             e->question == ASKS_HEALTH ? "health" : "models");
-    upstream_cancel(e->probe);
+             upstream_late(e->health.probe),
+             e->health.question == ASKS_HEALTH ? "health" : "models");
+    upstream_cancel(e->health.probe);
     probe_bad(e, false, why);
 }

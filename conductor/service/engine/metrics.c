@@ -74,41 +74,42 @@ static double last_message(const struct engine *e)
 {
     uint64_t first, last;
 
-    return e->feed && kv_feed_known(e->feed, 0, &first, &last) ? (double)last
-                                                               : -1;
+    return e->events.feed && kv_feed_known(e->events.feed, 0, &first, &last)
+               ? (double)last
+               : -1;
 }
 
 static double value_of(const struct engine *e, size_t line)
 {
     struct kv_feed_stats k = {0};
 
-    if (e->feed)
-        k = kv_feed_stats(e->feed);
+    if (e->events.feed)
+        k = kv_feed_stats(e->events.feed);
     const double values[LINES] = {
-        (double)e->n_sent,
-        (double)e->n_failures,
-        (double)e->n_status[2],
-        (double)e->n_status[3],
-        (double)e->n_status[4],
-        (double)e->n_status[5],
-        (double)e->predicted_tokens,
-        (double)e->told_tokens,
+        (double)e->count.sent,
+        (double)e->count.failures,
+        (double)e->count.status[2],
+        (double)e->count.status[3],
+        (double)e->count.status[4],
+        (double)e->count.status[5],
+        (double)e->count.predicted_tokens,
+        (double)e->count.told_tokens,
         (double)upstream_busy(e->upstream),
         (double)upstream_idle(e->upstream),
-        e->other_model,
-        e->key_refused,
+        e->list.other_model,
+        e->health.key_refused,
         e->report.running,
         e->report.waiting,
         e->report.kv_usage_ratio,
         predicted_capacity(e->predicted),
         e->block_tokens,
-        e->feed ? (double)engine_events_state(e) : -1,
+        e->events.feed ? (double)engine_events_state(e) : -1,
         (double)k.events,
         last_message(e),
         (double)k.map.unkept,
         k.last_event_us ? 1e-6 * (double)(clock_now_us() - k.last_event_us)
                         : -1,
-        (double)e->n_unheard,
+        (double)e->events.n_unheard,
         (double)k.replays,
         (double)k.replays_failed,
         (double)k.malformed,
@@ -133,8 +134,8 @@ uint64_t engines_unkept(const struct service *s)
     uint64_t n = 0;
 
     for (uint32_t k = 0; s->forwards && k < pool_slots(s->pool); k++)
-        if (s->engines[k] && s->engines[k]->feed)
-            n += kv_map_stats(kv_feed_map(s->engines[k]->feed)).unkept;
+        if (s->engines[k] && s->engines[k]->events.feed)
+            n += kv_map_stats(kv_feed_map(s->engines[k]->events.feed)).unkept;
     if (s->store_feed)
         n += kv_map_stats(kv_feed_map(s->store_feed)).unkept;
     return n;

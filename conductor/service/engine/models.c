@@ -25,14 +25,15 @@ bool engine_models_due(struct engine *e)
 {
     const struct pool_instance *in = pool_get(e->service->pool, e->id);
 
-    return in->health != HEALTH_READY || e->n_good++ % GOOD_PER_QUESTION == 0;
+    return in->health != HEALTH_READY ||
+           e->health.n_good++ % GOOD_PER_QUESTION == 0;
 }
 
 static void tell_dropped(struct engine *e, const struct model_list *list)
 {
-    if (!list->n_dropped || e->dropped_told)
+    if (!list->n_dropped || e->list.dropped_told)
         return;
-    e->dropped_told = true;
+    e->list.dropped_told = true;
     log_warn("engine %s lists more than %d aliases or adapters, or more than "
              "%u bytes of them: the others are not known",
              e->config->name, ENGINE_NAMES_MAX, ENGINE_NAMES_BYTES);
@@ -41,13 +42,13 @@ static void tell_dropped(struct engine *e, const struct model_list *list)
 /* Names of its entry that it does not know are refused there. */
 static void check_names(struct engine *e, const char *lacks)
 {
-    if (lacks && !e->lack_told)
+    if (lacks && !e->list.lack_told)
         log_warn("engine %s does not list %s, one of the %s of its entry: it "
                  "may refuse requests that name it",
                  e->config->name, lacks,
                  engine_names_have(&e->wanted.aliases, lacks) ? "aliases"
                                                               : "adapters");
-    e->lack_told = lacks;
+    e->list.lack_told = lacks;
 }
 
 /* The names that the engine told, where no configuration told them. */
@@ -68,9 +69,9 @@ static void take_names(struct engine *e, const struct model_list *list)
 
 static void take_window(struct engine *e, uint32_t window_tokens)
 {
-    if (e->window_tokens == window_tokens)
+    if (e->list.window_tokens == window_tokens)
         return;
-    e->window_tokens = window_tokens;
+    e->list.window_tokens = window_tokens;
     models_name(e->service);
 }
 
@@ -79,9 +80,9 @@ static void lose_model(struct engine *e, const char *why)
 {
     struct service *s = e->service;
 
-    if (e->other_model)
+    if (e->list.other_model)
         return;
-    e->other_model = true;
+    e->list.other_model = true;
     if (pool_get(s->pool, e->id)->health == HEALTH_READY)
         s->metrics.workers_lost++;
     (void)!pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
@@ -92,18 +93,19 @@ static void lose_model(struct engine *e, const char *why)
 /* Whether it is not believed, as it should have answered with a list. */
 static bool lacks_list(const struct engine *e)
 {
-    return e->config->kind != ENGINE_OPENAI && e->probe_status != 401 &&
-           e->probe_status != 403 &&
-           !(e->had_model &&
-             (e->probe_status >= 500 || e->probe_status == 429));
+    return e->config->kind != ENGINE_OPENAI && e->health.probe_status != 401 &&
+           e->health.probe_status != 403 &&
+           !(e->list.had_model &&
+             (e->health.probe_status >= 500 || e->health.probe_status == 429));
 }
 
 /* A server that has neither path may have no other one either. */
 static void doubt_url(struct engine *e)
 {
-    if (e->doubt_told || !e->no_health || e->probe_status != 404)
+    if (e->list.doubt_told || !e->health.no_health ||
+        e->health.probe_status != 404)
         return;
-    e->doubt_told = true;
+    e->list.doubt_told = true;
     log_warn("engine %s answers 404 when asked for %s and for %s, behind %s: "
              "is its url right?",
              e->config->name, e->config->health_path, e->config->models_path,
@@ -117,10 +119,10 @@ static bool take_no_list(struct engine *e)
 
     if (!lacks_list(e)) {
         doubt_url(e);
-        return !e->other_model;
+        return !e->list.other_model;
     }
     snprintf(why, sizeof(why), "asked for %s it answers %d, and lists no model",
-             e->config->models_path, e->probe_status);
+             e->config->models_path, e->health.probe_status);
     lose_model(e, why);
     return false;
 }
@@ -136,23 +138,23 @@ bool engine_take_models(struct engine *e, const char *text, size_t n)
     if (model_list_read(text, n, &wanted, &list))
         return take_no_list(e);
     if (list.has_wanted) {
-        e->had_model = true;
-        e->other_model = false;
+        e->list.had_model = true;
+        e->list.other_model = false;
         take_names(e, &list);
         check_names(e, list.lacks);
         take_window(e, model_list_window(&list, model));
         return true;
     }
-    if (e->had_model || e->config->kind != ENGINE_OPENAI) {
+    if (e->list.had_model || e->config->kind != ENGINE_OPENAI) {
         snprintf(why, sizeof(why), "it has %s%s, and not %s",
                  *list.model ? "model " : "no model", list.model, model);
         lose_model(e, why);
         return false;
     }
-    if (!e->doubt_told && *list.model)
+    if (!e->list.doubt_told && *list.model)
         log_warn("engine %s lists model %s, and not %s; it is asked for %s "
                  "nevertheless",
                  e->config->name, list.model, model, model);
-    e->doubt_told = e->doubt_told || *list.model;
+    e->list.doubt_told = e->list.doubt_told || *list.model;
     return true;
 }

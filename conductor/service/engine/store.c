@@ -62,8 +62,9 @@ static uint64_t key_of(void *arg, uint64_t hash, uint64_t *seed)
     uint64_t key = 0;
 
     for (uint32_t i = 0; key == 0 && i < pool_slots(s->pool); i++)
-        if (s->engines[i] && s->engines[i]->feed)
-            key = kv_map_key(kv_feed_map(s->engines[i]->feed), hash, seed);
+        if (s->engines[i] && s->engines[i]->events.feed)
+            key =
+                kv_map_key(kv_feed_map(s->engines[i]->events.feed), hash, seed);
     return key;
 }
 
@@ -108,8 +109,8 @@ void store_share(struct engine *e)
     /* A block of a token has a byte, as service_make_scheduler() was told. */
     (void)!pool_set_tier_rate(s->pool, e->id, TIER_DISK,
                               (double)s->store->tokens_per_s);
-    if (e->feed)
-        kv_map_follow(kv_feed_map(e->feed), kv_feed_map(s->store_feed));
+    if (e->events.feed)
+        kv_map_follow(kv_feed_map(e->events.feed), kv_feed_map(s->store_feed));
 }
 
 static const struct {

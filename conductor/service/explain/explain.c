@@ -188,9 +188,9 @@ static void put_messages(struct explain_record *r, const struct service *s,
 {
     const struct engine *e = s->forwards ? engine_of(s, id) : NULL;
 
-    if (e && e->feed)
-        r->heard =
-            kv_feed_known(e->feed, 0, &r->first_message, &r->last_message);
+    if (e && e->events.feed)
+        r->heard = kv_feed_known(e->events.feed, 0, &r->first_message,
+                                 &r->last_message);
 }
 
 void explain_decided(struct explain *explain,

@@ -216,7 +216,7 @@ void fleet_look_for_models(struct fleet *fleet)
     {
         TAILQ_FOREACH(e, &entry->engines, of_entry)
         {
-            if (e->other_model && !*e->wanted.model && !e->leaving &&
+            if (e->list.other_model && !*e->wanted.model && !e->leaving &&
                 scout_new(entry, &e->wanted, join, err) == 0)
                 retire(e, fleet);
         }

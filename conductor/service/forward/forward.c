@@ -91,7 +91,7 @@ static void on_answer(void *arg, const struct http_head *head)
     struct forward *f = request->forward;
 
     request->attempt.heard_us = clock_now_us();
-    f->engine->n_status[head->status / 100]++;
+    f->engine->count.status[head->status / 100]++;
     if (forward_try_elsewhere(request, head->status))
         return;
     request->output.n_tokens = 1; /* from now on it is not tried again */
@@ -144,8 +144,8 @@ static void count_cached(struct service_request *request, int64_t told)
 
     if (told < 0 || request->forward->what.looks) /* of another answer */
         return;
-    e->told_tokens += (uint64_t)told;
-    e->predicted_tokens += (uint64_t)request->attempt.plan.cached_tokens;
+    e->count.told_tokens += (uint64_t)told;
+    e->count.predicted_tokens += (uint64_t)request->attempt.plan.cached_tokens;
     request->service->metrics.local_tokens += (uint64_t)told;
 }
 
@@ -201,7 +201,7 @@ static void count_unheard(struct service_request *request, int64_t told)
 
     if (f->refused || f->what.looks ||
         (told >= 0 && !expect_stores(request, cached)))
-        f->engine->n_excused++;
+        f->engine->count.excused++;
     else if (f->what.ids &&
              expect_stores(request, request->attempt.plan.used_blocks))
         engine_unheard(f->engine);
@@ -264,11 +264,11 @@ void forward_failed(struct service_request *request, bool unreachable,
         log_warn("%s: %s; %llu bytes of its answer had come",
                  request->request_id, text,
                  (unsigned long long)request->forward->n_bytes);
-    e->unreachable = e->unreachable || unreachable;
+    e->health.unreachable = e->health.unreachable || unreachable;
     /* A request that no engine survives must not end all of them. */
-    if (e->blamed_by != request->number + 1)
+    if (e->health.blamed_by != request->number + 1)
         engine_failed(e, false, why);
-    e->blamed_by = request->number + 1;
+    e->health.blamed_by = request->number + 1;
     request_instance_lost(request, request->attempt.prefill, text);
 }
 
@@ -349,7 +349,7 @@ int forward_send(struct service_request *request)
     if (!f->exchange)
         return -ENOMEM;
     expect_sent(request);
-    f->engine->n_sent++;
+    f->engine->count.sent++;
     forward_join_line(request, clock_now_us());
     return 0;
 }

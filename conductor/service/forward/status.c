@@ -38,7 +38,7 @@ static bool may_differ(struct forward *f, int status)
     if (f->what.looks && status == 404)
         return true;
     if (status == 404 || is_key(status))
-        f->engine->n_good = 0; /* it is asked for its models soon */
+        f->engine->health.n_good = 0; /* it is asked for its models soon */
     if (!f->what.prompt || status < 401 || (is_key(status) && has_own_key(f)))
         return false;
     if (status == 502 || status == 504)

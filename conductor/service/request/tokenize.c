@@ -197,7 +197,7 @@ static struct engine *choose(struct service *s, bool *wanted)
 
         if (!e)
             continue;
-        heard = heard || e->heard;
+        heard = heard || e->events.heard;
         if (!found && *e->config->tokenize_path &&
             pool_get(s->pool, e->id)->health == HEALTH_READY) {
             *wanted = true;
