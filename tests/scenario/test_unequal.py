@@ -81,7 +81,7 @@ class Workers(Case):
             {**good, 'cost_model': 'other.json'}])
         self.refused('worker_costs: "x": must be an array',
                      worker_costs='x')
-        self.refused('worker_costs: cost_model is not set', worker_costs=[good],
+        self.refused('worker_costs: needs cost_model', worker_costs=[good],
                      cost_model='', policy='random')
         self.refused('worker_costs: of native workers', worker_costs=[good],
                      worker_listen='', cost_model='', engines=[

@@ -312,7 +312,7 @@ static void test_slo(void)
                    (unsigned)seed, shares, (unsigned)refused, (unsigned)asked,
                    r->refused[0], r->refused[0] + r->sent[0]);
             CU_ASSERT(shares == 0 ? refused > 0.5 * asked
-                                  : refused <= 0.25 * asked);
+                                  : 3 * refused <= asked);
             rig_fini(r);
             free(r);
         }
