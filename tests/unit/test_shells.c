@@ -688,11 +688,11 @@ static void tell_blocks(struct rig *r, const struct event *event)
     CU_ASSERT_FATAL(event->n <= REQUESTS);
     for (size_t i = 0; i < event->n; i++)
         keys[i] = daemon_key(r, r->keys[event->first + i]);
-    struct msg_blocks_stored stored = {.tier = event->tier,
+    struct msg_blocks_stored stored = {.tier = (uint8_t)event->tier,
                                        .parent = daemon_key(r, event->parent),
                                        .n = (uint32_t)event->n,
                                        .keys = (const uint8_t *)keys};
-    struct msg_blocks_removed removed = {.tier = event->tier,
+    struct msg_blocks_removed removed = {.tier = (uint8_t)event->tier,
                                          .n = (uint32_t)event->n,
                                          .keys = (const uint8_t *)keys};
 
