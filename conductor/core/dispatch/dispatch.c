@@ -24,11 +24,10 @@ static void fill_ask(const struct dispatch *d, struct dispatch_request *r,
     ask->expected_tokens =
         lengths_expected(&d->lengths, r->length_key, ask->max_output_tokens);
     ask->slo_tbt_us = r->accepted ? 0 : r->slo_tbt_us;
-    ask->slo_ttft_us = 0;
-    if (!r->accepted && r->slo_ttft_us)
+    ask->slo_ttft_us = ask->due_us = 0;
+    if (r->slo_ttft_us && !r->accepted)
         ask->slo_ttft_us = left_us > 1 ? left_us : 1;
-    ask->due_us = 0;
-    if (r->accepted && r->slo_ttft_us && left_us > 0)
+    else if (r->slo_ttft_us && left_us > 0)
         ask->due_us = now_us + left_us;
     memcpy(ask->exclude, r->excluded, sizeof(r->excluded));
     ask->n_exclude = r->n_excluded < SCHEDULE_EXCLUDE_MAX
@@ -68,7 +67,7 @@ static void weigh(struct dispatch *d, struct dispatch_request *r,
                   int64_t now_us)
 {
     int64_t left_us = r->arrived_us + r->slo_ttft_us - now_us;
-    int64_t most_us = INT64_MAX;
+    int64_t most_us;
 
     r->standing = 0.0;
     r->ask.price_times = 1.0;
@@ -78,11 +77,10 @@ static void weigh(struct dispatch *d, struct dispatch_request *r,
     r->standing = share_standing(&d->share, r->place, now_us);
     r->ask.price_times = share_price(&d->share, r->place, r->priority, now_us);
     left_us = !r->slo_ttft_us ? 0 : left_us < 4 ? 4 : left_us;
-    if (!d->unpredicted && !r->accepted)
-        most_us =
-            share_queue_us(&d->share, r->place, r->priority, left_us, now_us);
-    if (most_us < INT64_MAX)
-        r->ask.queue_most_us = most_us;
+    if (d->unpredicted || r->accepted)
+        return;
+    most_us = share_queue_us(&d->share, r->place, r->priority, left_us, now_us);
+    r->ask.queue_most_us = most_us < INT64_MAX ? most_us : 0;
 }
 
 /* Its work counts as used. Without predictions tokens are counted. */

@@ -174,6 +174,7 @@ int64_t schedule_rank(const struct scheduler *scheduler,
                       const struct schedule_decision *decision,
                       int64_t arrived_us);
 
+/* Whether the policy orders requests of several tenants (its option shares). */
 bool schedule_shares(const struct scheduler *scheduler);
 
 /* Whether the admission policy accepts requests that miss their TTFT SLO. */

@@ -101,6 +101,7 @@ bool kv_feed_known(const struct kv_feed *feed, uint16_t rank, uint64_t *first,
 /* Its map, borrowed, as long as the feed lives. */
 struct kv_map *kv_feed_map(const struct kv_feed *feed);
 
+/* What is counted of it so far. O(ranks). */
 struct kv_feed_stats kv_feed_stats(const struct kv_feed *feed);
 
 /* "whole", "silent", "partial", "replaying". */

@@ -52,6 +52,7 @@ void kv_loop_set_work(struct kv_loop *loop, void (*work)(void *arg), void *arg);
 /* Says what is left now. */
 void kv_loop_set_left(struct kv_loop *loop, enum kv_work left);
 
+/* Frees it; its sockets must be closed. NULL is allowed. */
 void kv_loop_free(struct kv_loop *loop);
 
 /* What a socket does at its endpoint. */

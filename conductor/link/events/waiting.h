@@ -28,6 +28,7 @@ struct waiting {
     struct waiting_list forgotten; /* are to be freed */
 };
 
+/* Empties *w, which will hold at most max_bytes. */
 void waiting_init(struct waiting *w, size_t max_bytes);
 
 /* Drops all. Their memory is freed by waiting_sweep(), or at the end by

@@ -126,6 +126,7 @@ uint32_t kv_map_engine_tokens(const struct kv_map *map);
  * be asked for all again. */
 bool kv_map_incomplete(const struct kv_map *map);
 
+/* What is counted of it so far. */
 struct kv_map_stats kv_map_stats(const struct kv_map *map);
 
 /* From now on the store's map learns from the engine's which keys hashes have.
