@@ -16,10 +16,11 @@
 static int queue_reserve(struct sim_node *node)
 {
     struct sim_queue *q = &node->queue;
-    size_t capacity = q->capacity; /* of both */
-    int rc = array_reserve(q->requests, capacity, q->n + 1);
+    size_t n = q->n + 1 + SIM_ACTIVE_MAX; /* step_next() adds what is active */
+    size_t capacity = q->capacity;        /* of both */
+    int rc = array_reserve(q->requests, capacity, n);
 
-    return rc == 0 ? array_reserve(q->items, q->capacity, q->n + 1) : rc;
+    return rc == 0 ? array_reserve(q->items, q->capacity, n) : rc;
 }
 
 /* Whether it cannot be begun before its blocks have come. What is computed

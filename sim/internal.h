@@ -61,7 +61,10 @@ enum sim_flow {
 /* A request's prefill. */
 struct sim_prefill {
     int64_t started_us;
-    int64_t engine_us; /* begin to end in the first stage of its node */
+    int64_t stood_us;  /* of that it was interrupted */
+    int64_t engine_us; /* begin to end in the first stage of its node, without
+                          that */
+    struct queue_item item; /* as it waited */
     uint32_t cached_tokens;
     uint32_t position;    /* tokens whose KV is there */
     uint32_t step_tokens; /* of the step under way */

@@ -81,6 +81,7 @@ static struct sim_request *start(struct sim *sim, struct sim_node *node,
 {
     struct sim_request *r = node->queue.requests[i];
 
+    r->prefill.item = node->queue.items[i];
     remove_waiting(node, i);
     sim_reuse_settle(sim, node, r);
     r->prefill.started_us = sim->now_us;
@@ -134,6 +135,21 @@ static int64_t add_chunk(struct sim *sim, struct sim_node *node,
     return us;
 }
 
+/* What core sees of an active one at the begin of a step. */
+static struct step_prefill describe(const struct sim *sim,
+                                    const struct sim_request *r)
+{
+    const struct sim_prefill *p = &r->prefill;
+
+    return (struct step_prefill){
+        .loading = sim_reuse_meets_load(r),
+        .item = p->item,
+        .begun = yield_begun(p->item.cost_us, sim->now_us - p->started_us,
+                             p->stood_us, p->position - p->cached_tokens,
+                             r->n_tokens - p->position),
+    };
+}
+
 int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
 {
     const struct cluster *c = &sim->cluster;
@@ -147,13 +163,14 @@ int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
                          .tokens = c->step_tokens,
                          .max_prefills = c->mix_requests ? SIM_ACTIVE_MAX : 1,
                          .max_segments = UINT32_MAX,
+                         .patience_us = pool_config(sim->pool)->patience_us,
                      },
                      node->batch.n);
     for (uint32_t i = 0; i < node->n_active; i++) {
         struct sim_request *r = node->active[i];
 
         r->prefill.step_tokens = r->push.step_tokens = 0;
-        active[i].loading = sim_reuse_meets_load(r);
+        active[i] = describe(sim, r);
     }
     for (;;) {
         uint32_t n_waiting =
@@ -168,7 +185,7 @@ int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
             struct sim_request *r = start(sim, node, next.index);
 
             next.index = node->n_active - 1;
-            active[next.index].loading = sim_reuse_meets_load(r);
+            active[next.index] = describe(sim, r);
         }
         active[next.index].in_step = true;
         us = sim_sum_us(us,
@@ -220,7 +237,9 @@ void sim_prefill_done(struct sim *sim, struct sim_request *r)
         return; /* its last layer is still to come */
     sim_load_let_go(sim, r);
     r->record.first_token_us = sim->now_us; /* unless its decode sends it */
-    r->record.prefill_us = sim->now_us - r->prefill.started_us;
+    r->record.queue_us += r->prefill.stood_us;
+    r->record.prefill_us =
+        sim->now_us - r->prefill.started_us - r->prefill.stood_us;
     r->prefill.done = true;
     if (sim->cluster.cache_at == CLUSTER_CACHE_AT_DISPATCH)
         sim_copies_ready(sim, node, r);
@@ -286,7 +305,10 @@ void sim_prefill_advance(struct sim *sim, struct sim_node *node)
             store_blocks(sim, node, r, from);
         if (sim->cluster.layerwise)
             push(sim, r, r->push.step_tokens, 1.0 - early_share(sim));
-        r->prefill.engine_us = sim->now_us - r->prefill.started_us;
+        if (sim->order->preempts && r->prefill.step_tokens == 0)
+            r->prefill.stood_us += step_us;
+        r->prefill.engine_us =
+            sim->now_us - r->prefill.started_us - r->prefill.stood_us;
         if (r->prefill.position < r->n_tokens)
             node->active[node->n_active++] = r;
         else if (out_us > sim->now_us)

@@ -124,6 +124,7 @@ static int make_pool(struct sim *sim)
     config.order = sim->order;
     config.uncorrected = !policy_corrects(sim->policy, sim->policy_options);
     config.shared_steps = c->coupled_nodes > 0;
+    config.step_tokens = c->step_tokens;
     config.grows = true;
     config.seed = sim->config.seed;
     sim->pool = pool_new(&config);
@@ -218,8 +219,9 @@ static void set_policy(struct sim *sim)
                               (double)config->seed);
     policy_options_apply(sim->policy, options, config->settings,
                          config->n_settings);
-    sim->order = queue_order_by_name(
-        policy_queue_order(sim->policy, options, sim->cluster.order));
+    sim->order = queue_order_by_name(policy_queue_order(
+        sim->policy, options, sim->cluster.order,
+        sim->cluster.step_tokens > 0 && sim->cluster.coupled_nodes == 0));
 }
 
 static int make_scheduler(struct sim *sim)

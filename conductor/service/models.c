@@ -187,6 +187,7 @@ static void bury(struct models *models, struct service *s)
 {
     metrics_add(&models->past.metrics, &s->metrics);
     models->past.pending_dropped += pool_pending_dropped(s->pool);
+    models->past.interrupted += pool_interrupted(s->pool);
     models->past.index_evicted += prefix_index_stats(s->index).evicted;
     service_free_one(s);
 #ifdef __GLIBC__

@@ -20,7 +20,7 @@ struct models {
     struct tenants *tenants;
     struct { /* of services that are gone */
         struct metrics metrics;
-        uint64_t pending_dropped, index_evicted;
+        uint64_t pending_dropped, interrupted, index_evicted;
     } past;
     struct fleet fleet;
 };

@@ -88,7 +88,7 @@ static int write_instances(const struct models *models, struct evbuffer *out)
 /* What all models have in flight, in memory, and in their indexes. */
 struct sums {
     struct metrics metrics;
-    uint64_t in_flight, pending_dropped;
+    uint64_t in_flight, pending_dropped, interrupted;
     int64_t overhead_us; /* the longest */
     uint64_t keys, holders, bytes, bytes_max, evicted, unindexed;
 };
@@ -98,6 +98,7 @@ static void sum_up(const struct models *models, struct sums *sums)
     memset(sums, 0, sizeof(*sums));
     sums->metrics = models->past.metrics;
     sums->pending_dropped = models->past.pending_dropped;
+    sums->interrupted = models->past.interrupted;
     sums->evicted = models->past.index_evicted;
     for (const struct service *s = models->first; s; s = s->next) {
         struct prefix_index_stats x = prefix_index_stats(s->index);
@@ -107,6 +108,7 @@ static void sum_up(const struct models *models, struct sums *sums)
         if (s->dispatch.overhead_us > sums->overhead_us)
             sums->overhead_us = s->dispatch.overhead_us;
         sums->pending_dropped += pool_pending_dropped(s->pool);
+        sums->interrupted += pool_interrupted(s->pool);
         sums->keys += x.keys;
         sums->holders += x.holders;
         sums->bytes += x.bytes;
@@ -137,6 +139,10 @@ int models_metrics(const struct models *models, struct evbuffer *out)
         "could count on before they were stored, for lack of memory.\n"
         "# TYPE conductor_pending_dropped_total counter\n"
         "conductor_pending_dropped_total %llu\n"
+        "# HELP conductor_prefills_interrupted_total How often a prefill went "
+        "on that a shorter one had interrupted.\n"
+        "# TYPE conductor_prefills_interrupted_total counter\n"
+        "conductor_prefills_interrupted_total %llu\n"
         "# HELP conductor_index_blocks Distinct blocks in the index.\n"
         "# TYPE conductor_index_blocks gauge\n"
         "conductor_index_blocks %llu\n"
@@ -158,7 +164,8 @@ int models_metrics(const struct models *models, struct evbuffer *out)
         "# TYPE conductor_index_unindexed_blocks gauge\n"
         "conductor_index_unindexed_blocks %llu\n",
         (unsigned long long)sums.in_flight, (double)sums.overhead_us / 1e6,
-        (unsigned long long)sums.pending_dropped, (unsigned long long)sums.keys,
+        (unsigned long long)sums.pending_dropped,
+        (unsigned long long)sums.interrupted, (unsigned long long)sums.keys,
         (unsigned long long)sums.holders, (unsigned long long)sums.bytes,
         (unsigned long long)sums.bytes_max, (unsigned long long)sums.evicted,
         (unsigned long long)sums.unindexed);

@@ -77,10 +77,11 @@ static int service_alloc(struct service *s)
     pool.max_running = MAX_RUNNING;
     pool.max_decodes = MAX_DECODES;
     pool.seed = (uint64_t)c->seed;
-    pool.order = queue_order_by_name(
-        policy_queue_order(policy, options, c->queue_order));
+    pool.order = queue_order_by_name(policy_queue_order(
+        policy, options, c->queue_order, c->pool != CONFIG_POOL_AGGREGATED));
     pool.uncorrected = !policy_corrects(policy, options);
     pool.shared_steps = c->pool == CONFIG_POOL_AGGREGATED;
+    pool.step_tokens = (uint32_t)c->step_tokens;
     pool.correction_tau_us = c->correction_ms * 1000;
     struct prefix_index_config index = {
         .max_instances = (uint32_t)c->max_instances + !!s->store,

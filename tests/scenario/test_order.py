@@ -111,6 +111,10 @@ class QueueOrder(Case):
                                   queue_order=order), order)
         self.assertEqual(told(policy_options={'await': 0}),
                          'shortest_now')
+        self.assertEqual(told(policy_options={'preempt': 1}),
+                         'shortest_first_yield')
+        self.assertEqual(told(policy_options={'preempt': 1, 'await': 0}),
+                         'shortest_now_yield')
         self.assertEqual(told(policy='global_cache'), 'uncached_first')
 
 

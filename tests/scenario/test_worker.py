@@ -217,6 +217,36 @@ class QueueOrder(WorkerCase):
                                   if kind == wire.PREFILL_STARTED], want)
             self.leave(link)
 
+    def test_interrupted_prefills(self):
+        """Short prompts begin while a long one is computed, and end before it;
+        all answers are what they are without that."""
+        seed = int(os.environ.get('CONDUCTOR_SEED', time.time_ns() % 2 ** 32))
+        print(f'   CONDUCTOR_SEED={seed}', flush=True)
+        rng = random.Random(seed)
+        long = [rng.randrange(256) for _ in range(12000)]
+        short = prompts(8, seed)
+        cold = self.worker('cold', 'both')
+        want = {1: self.run_here(cold, 1, long, 4)[0]}
+        for rid, tokens in enumerate(short, 2):
+            want[rid], _ = self.run_here(cold, rid, tokens, 4, key_seed=rid)
+        for order in 'shortest_first_yield', 'shortest_now_yield':
+            link = self.worker(order, 'both', '--step-tokens', '32', '--max-batch', '8',
+                               reply=wire.welcome(queue_order=order))
+            link.prefill(1, long, 4, cost_us=15_000_000)
+            link.wait(wire.PREFILL_STARTED, 1)
+            for rid, tokens in enumerate(short, 2):
+                link.prefill(rid, tokens, 4, cost_us=1000 + rid)
+            for rid in want:
+                done = link.prefill_done(rid, 120)
+                self.assertEqual(link.answer(rid, done['first']), want[rid])
+            with link.changed:
+                ended = [rid for kind, rid, _ in link.frames
+                         if kind == wire.PREFILL_DONE]
+            self.assertEqual(ended[-1], 1)
+            self.assertGreater(link.prefill_done(1)['queue_us'], 0)
+            self.idle(link)
+            self.leave(link)
+
     def test_a_conductor_with_an_order_that_nobody_knows(self):
         """A worker that served its queue in another order than the conductor
         estimates with would be worse than none."""

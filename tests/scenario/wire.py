@@ -218,7 +218,7 @@ class WorkerLink(Link):
         return self.hello['host'], self.hello['port']
 
     def prefill(self, rid, tokens, max_tokens=1, decode=None, fetch=None,
-                blocks=(0, 0), key_seed=5, mode=AUTO, sources=()):
+                blocks=(0, 0), key_seed=5, mode=AUTO, sources=(), cost_us=0):
         """sources: (address, or None for the own disk; from block, to block);
         fetch and blocks are the short way to one."""
         host, port = decode or ('', 0)
@@ -230,7 +230,7 @@ class WorkerLink(Link):
             struct.pack('<HII', address[1] if address else 0, first, end)
             for address, first, end in sources)
         self.send(frame(PREFILL, rid, struct.pack('<QIQQQ', key_seed, max_tokens,
-                                                  0, 0, 0) + text(host) + struct.pack('<H', port) +
+                                                  cost_us, 0, 0) + text(host) + struct.pack('<H', port) +
                         struct.pack('<BB', mode, len(sources)) + named +
                         struct.pack(f'<I{len(tokens)}I', len(tokens),
                                     *tokens)))

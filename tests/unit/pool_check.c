@@ -34,6 +34,25 @@ static bool check_pick(const struct pool_slot *slot)
                        slot->picked_until_us - 1) == slot->picked);
 }
 
+/* As the pool has it where prefills are interrupted. */
+static void check_stack(const struct pool_instance *view,
+                        struct pool_running_load *running)
+{
+    int64_t at_us = view->running_since_us, left_us = 0;
+
+    if (view->n_running == 0)
+        return;
+    for (size_t i = 0; i < view->n_running; i++) {
+        const struct pool_prefill *p = &view->running[i];
+
+        left_us =
+            p->item.cost_us > p->worked_us ? p->item.cost_us - p->worked_us : 0;
+        at_us += left_us;
+    }
+    running->ends_us = (uint64_t)at_us;
+    running->first_us = view->running_since_us + left_us;
+}
+
 static bool check_prefills(const struct pool_slot *slot, uint64_t *units)
 {
     const struct pool_instance *view = &slot->view;
@@ -80,6 +99,10 @@ static bool check_prefills(const struct pool_slot *slot, uint64_t *units)
             running.first_us = free_us;
         if (p->n_keys > 0)
             *units += UINT64_C(1) << arena_class_of(p->n_keys);
+    }
+    if (view->order->preempts) {
+        running = (struct pool_running_load){.first_us = INT64_MAX};
+        check_stack(view, &running);
     }
     return running_kv == view->running_kv_tokens &&
            running.ends_us == view->running_load.ends_us &&

@@ -227,6 +227,39 @@ static int drain(struct rig *rig)
         CU_ASSERT_STRING_EQUAL(form(rig, out_), text); \
     } while (0)
 
+/* One of a third of what is left begins in front of the rest, which keeps its
+ * blocks and goes on. */
+static void test_interrupted(void)
+{
+    struct rig rig;
+    struct request *one, *two;
+
+    rig_init_prefills(&rig, 64, 8, 1);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now_yield"), 0);
+    one = enqueue(&rig, 1, 200, 1);
+    one->turn.cost_us = 9000;
+    STEP_IS(&rig, "1:0+64 ");
+    two = enqueue(&rig, 2, 70, 1);
+    two->turn.cost_us = 3001;
+    complete(&rig, 0);
+    STEP_IS(&rig, "1:64+64 ");
+    two->turn.cost_us = 3000;
+    complete(&rig, 0);
+    STEP_IS(&rig, "2:0+64 ");
+    CU_ASSERT_EQUAL(one->turn.stands_since_us, 1000);
+    complete(&rig, 0);
+    STEP_IS(&rig, "2:64+6! ");
+    expect(&rig, "s1 s2 ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "1:128+64 ");
+    CU_ASSERT_EQUAL(one->turn.stands_since_us, 0);
+    complete(&rig, 0);
+    STEP_IS(&rig, "1:192+8! ");
+    complete(&rig, 0);
+    expect(&rig, "p2 p1 ");
+    rig_fini(&rig);
+}
+
 static void test_chunks_and_decodes(void)
 {
     struct rig rig;
@@ -717,6 +750,7 @@ int main(void)
     CU_add_test(s, "take ahead", test_take_ahead);
     CU_add_test(s, "removal in step", test_removal_in_step);
     CU_add_test(s, "failed step", test_failed_step);
+    CU_add_test(s, "interrupted", test_interrupted);
     CU_add_test(s, "unknown order", test_unknown_order);
     CU_add_test(s, "request table", test_request_table);
     CU_add_test(s, "request states", test_states);

@@ -690,6 +690,50 @@ static void test_shared_steps(void)
     pool_free(pool);
 }
 
+/* A stack: the last one that began is at work. */
+static void test_interrupted(void)
+{
+    struct pool_config config = pool_config_default;
+    struct pool *pool;
+    struct pool_place place;
+    uint32_t id;
+
+    config.order = queue_order_by_name("shortest_now_yield");
+    pool = pool_new(&config);
+    id = add(pool, ROLE_PREFILL);
+    CU_ASSERT_EQUAL(accept(pool, id, 1, 9000, NULL, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 1, 5000), 0);
+    CU_ASSERT_EQUAL(pool_running_left_us(pool_get(pool, id), 8000), 6000);
+    /* One of a third goes in front of it; a longer one does not. */
+    place = pool_queue_place(pool, pool_get(pool, id), 0, 2000, 0, 8000);
+    CU_ASSERT_EQUAL(place.wait_us, 0);
+    CU_ASSERT_EQUAL(place.most_us, 6000);
+    CU_ASSERT_EQUAL(place.behind, 1);
+    place = pool_queue_place(pool, pool_get(pool, id), 0, 2001, 0, 8000);
+    CU_ASSERT_EQUAL(place.wait_us, 6000);
+    CU_ASSERT_EQUAL(place.behind, 0);
+    CU_ASSERT_EQUAL(accept(pool, id, 2, 2000, NULL, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 2, 8000), 0);
+    CU_ASSERT(pool_check(pool));
+    CU_ASSERT_EQUAL(pool_running_left_us(pool_get(pool, id), 9500), 6500);
+    /* Late, it may end any moment; what is below is as long as it was. */
+    CU_ASSERT_EQUAL(pool_running_left_us(pool_get(pool, id), 10500), 6000);
+    /* 600 do not interrupt what has 500 left, but the one below. */
+    place = pool_queue_place(pool, pool_get(pool, id), 0, 600, 0, 9500);
+    CU_ASSERT_EQUAL(place.wait_us, 500);
+    CU_ASSERT_EQUAL(place.behind, 1);
+    CU_ASSERT_EQUAL(pool_interrupted(pool), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 2, 2000, 10000), 0);
+    CU_ASSERT_EQUAL(pool_interrupted(pool), 1);
+    CU_ASSERT(pool_check(pool));
+    CU_ASSERT_EQUAL(pool_running_left_us(pool_get(pool, id), 11000), 5000);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 1, 9000, 16000), 0);
+    CU_ASSERT_EQUAL(pool_running_left_us(pool_get(pool, id), 16000), 0);
+    CU_ASSERT_DOUBLE_EQUAL(pool_get(pool, id)->correction.ratio, 1.0, 1e-9);
+    CU_ASSERT_EQUAL(pool_interrupted(pool), 1);
+    pool_free(pool);
+}
+
 static void test_others(void)
 {
     struct pool *pool = small_pool();
@@ -792,6 +836,7 @@ int main(void)
     CU_add_test(suite, "too long", test_too_long);
     CU_add_test(suite, "random", test_random);
     CU_add_test(suite, "shared steps", test_shared_steps);
+    CU_add_test(suite, "interrupted", test_interrupted);
     CU_add_test(suite, "decodes of others", test_others);
     CU_add_test(suite, "a slower card is found out", test_found_out);
     CU_add_test(suite, "uncorrected", test_uncorrected);

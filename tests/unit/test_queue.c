@@ -177,6 +177,14 @@ static int64_t serve_us(const struct queue_order *order,
         if ((size_t)next == mine)
             return at_us;
         if (next >= 0) {
+            int64_t late_us = items[mine].ready_at_us - at_us;
+            int64_t left_us = items[next].cost_us - late_us;
+
+            if (order->preempts && late_us > 0 &&
+                3 * items[mine].cost_us <= left_us &&
+                50 * items[mine].cost_us + items[mine].arrived_us <
+                    50 * left_us + items[next].arrived_us)
+                return items[mine].ready_at_us;
             at_us += items[next].cost_us;
             items[next] = items[--n];
             if (mine == n)
@@ -365,8 +373,7 @@ static bool obvious_may_run(const struct obvious *o, size_t place,
                             int64_t now_us)
 {
     const struct queue_item *mine = &o->items[o->due[place]];
-    int64_t piece_us = mine->piece_us > 0 ? mine->piece_us : mine->cost_us;
-    int64_t end_us = now_us + piece_us;
+    int64_t end_us = now_us + mine->cost_us;
 
     for (size_t p = 0; p < place; p++) {
         if (!o->in[p])
@@ -447,10 +454,6 @@ static struct queue_item draw_due(uint64_t *state, uint64_t seq, uint64_t n,
     i.has_slo = kind < 2 || (kind < 4 && draw(state, 2) == 0);
     i.arrived_us = (int64_t)(seq * 1000 / n);
     i.deadline_us = i.arrived_us + (int64_t)(i.has_slo ? mine_us : slo_us);
-    if (draw(state, 3) == 0)
-        i.piece_us = 1 + (int64_t)draw(state, 20);
-    if (i.piece_us > i.cost_us)
-        i.piece_us = i.cost_us;
     if (draw(state, 8) == 0)
         i.ready_at_us = 900 + (int64_t)draw(state, 200);
     if (draw(state, 4) == 0) {

@@ -61,7 +61,7 @@ static void rig_init(struct rig *r, double shares, uint64_t seed)
     pool.max_instances = NODES;
     pool.max_waiting = 4000;
     pool.order = queue_order_by_name(
-        policy_queue_order(plan, options, QUEUE_ORDER_DEFAULT));
+        policy_queue_order(plan, options, QUEUE_ORDER_DEFAULT, true));
     r->pool = pool_new(&pool);
     r->index = prefix_index_new(&index);
     r->scheduler = scheduler_new(

@@ -39,6 +39,7 @@
 
 enum {
     BLOCK = 16,
+    CHUNK = 2 * BLOCK,
     REQUESTS = 150,
     PREFILLS = 3,
     DECODES = 2,
@@ -65,6 +66,7 @@ struct script {
                           100,000 */
     bool links_shared;
     uint32_t blocks; /* that a prefill node has memory for */
+    bool preempt;
 };
 
 struct piece {
@@ -464,10 +466,13 @@ static void take_record(void *arg, const struct sim_record *record)
 
 static void simulate(struct rig *r, const struct script *script)
 {
+    static const struct policy_setting preempt = {"preempt", 1};
     struct sim_config config = {.cluster = &r->cluster,
                                 .policy = script->policy,
                                 .speed = 1.0,
                                 .slo_ttft_us = script->slo_ttft_us,
+                                .settings = &preempt,
+                                .n_settings = script->preempt,
                                 .seed = 1};
     struct sim_io io = {.next = next_request, .record = take_record, .arg = r};
     struct sim_summary summary;
@@ -484,6 +489,7 @@ static void simulate(struct rig *r, const struct script *script)
         .max_waiting = script->max_waiting,
         .pipeline_stages = 1,
         .prefix_cache = true,
+        .step_tokens = script->preempt ? CHUNK : 0,
         .decode_kv_tokens = 100000 * BLOCK,
         .decode_max_batch = script->max_batch,
         .link_bytes_per_s = LINK_BYTES_PER_US * 1e6,
@@ -648,6 +654,11 @@ static void start_daemon(struct rig *r, const struct script *script)
     snprintf(config.queue_order, sizeof(config.queue_order), "%s",
              script->order);
     snprintf(config.cost_model, sizeof(config.cost_model), "%s", path);
+    if (script->preempt) {
+        config.step_tokens = CHUNK;
+        snprintf(config.policy_options, sizeof(config.policy_options),
+                 "preempt=1");
+    }
     config.block_tokens = BLOCK;
     config.max_queue_per_instance = script->max_waiting;
     config.link_mbps = LINK_MBPS / SIM_SLOWDOWN;
@@ -873,6 +884,7 @@ static void play(struct rig *r, const struct script *script)
 
 static struct {
     size_t sent, waited, refused, loads, several, splits;
+    uint64_t interrupted;
 } seen;
 
 static void print_action(const char *who, const struct action *a)
@@ -963,6 +975,7 @@ static void run_script(const struct script *script)
     start_daemon(r, script);
     play(r, script);
     compare(r, script);
+    seen.interrupted += pool_interrupted(r->service->pool);
     stop_daemon(r);
 }
 
@@ -987,12 +1000,15 @@ static void run_scripts(int64_t slo_ttft_us, uint32_t max_waiting,
             .kv_bytes = n % 12 < 6 ? 20000 : 70000,
             .links_shared = n % 6 < 3,
             .blocks = n % 24 < 12 ? 100000 : 120,
+            .preempt = n % 6 == 2, /* plan */
         });
     printf("seeds %llu to %llu: %zu sent, %zu of them later, %zu refused, "
-           "%zu load, %zu of them from several, %zu compute beside it ",
+           "%zu load, %zu of them from several, %zu compute beside it, %llu "
+           "interrupted ",
            (unsigned long long)first_seed,
            (unsigned long long)first_seed + SCRIPTS - 1, seen.sent, seen.waited,
-           seen.refused, seen.loads, seen.several, seen.splits);
+           seen.refused, seen.loads, seen.several, seen.splits,
+           (unsigned long long)seen.interrupted);
     first_seed += SCRIPTS;
     CU_ASSERT(seen.loads > SCRIPTS);
     CU_ASSERT(seen.several > SCRIPTS / 2);

@@ -147,7 +147,7 @@ static void test_errors(void)
             "\"device\": {\"tokens\": 9000}}," NO_DECODE LINKS "}",
             "F: c: prefill.order: \"lifo\" is not one of fifo "
             "fifo_strict uncached_first shortest_first "
-            "shortest_now");
+            "shortest_now shortest_first_yield shortest_now_yield");
     refused("{" MODEL COST "\"prefill\": {\"nodes\": 2, \"device\": "
             "{\"tokens\": \"many\"}}," NO_DECODE LINKS "}",
             "F: prefill.device.tokens: \"many\": must be an integer of 1 to "

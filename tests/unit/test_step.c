@@ -101,6 +101,58 @@ static void test_loading(void)
     NEXT_IS(&s, active, 1, waiting, 2, STEP_START, 0);
 }
 
+/* The last one to begin goes on, or yields to one of at most a third of what it
+ * has left; so do those below, none for longer than its own work. */
+static void test_yielding(void)
+{
+    struct step_config c = config("shortest_now_yield");
+    struct step_prefill active[2] = {
+        {.item = {.cost_us = 9000, .deadline_us = 100000},
+         .begun = {.cost_us = 9000, .left_us = 6000}}};
+    struct queue_item waiting[4] = {{.arrival_seq = 2, .deadline_us = 99999},
+                                    {.arrival_seq = 3, .deadline_us = 99999}};
+    struct step s;
+
+    c.max_prefills = 1;
+    c.patience_us = 30000;
+    (void)step_begin(&s, &c, 0);
+    waiting[0].cost_us = 2001;
+    waiting[1].cost_us = 2500;
+    NEXT_IS(&s, active, 1, waiting, 2, STEP_CONTINUE, 0);
+    waiting[1].cost_us = 2000;
+    NEXT_IS(&s, active, 1, waiting, 2, STEP_START, 1);
+    /* Not if it is not ready, or if the one at work would get late; */
+    waiting[1].ready_at_us = QUEUE_NOT_READY;
+    NEXT_IS(&s, active, 1, waiting, 2, STEP_CONTINUE, 0);
+    waiting[1].ready_at_us = 0;
+    active[0].item.deadline_us = 1000 + 6000 + 1999;
+    NEXT_IS(&s, active, 1, waiting, 2, STEP_CONTINUE, 0);
+    active[0].item.deadline_us++;
+    NEXT_IS(&s, active, 1, waiting, 2, STEP_START, 1);
+    /* if it has stood for as long as it takes; */
+    active[0].begun.stood_us = 7001;
+    NEXT_IS(&s, active, 1, waiting, 2, STEP_CONTINUE, 0);
+    active[0].begun.stood_us = 7000;
+    NEXT_IS(&s, active, 1, waiting, 2, STEP_START, 1);
+    /* if there is too much to do. */
+    s.config.patience_us = 3 * (6000 + 2001 + 2000) / 2 - 3;
+    NEXT_IS(&s, active, 1, waiting, 2, STEP_CONTINUE, 0);
+    s.config.patience_us = 30000;
+    /* The one below counts what is left of the one at work, too. */
+    active[1] =
+        (struct step_prefill){.item = {.cost_us = 1500, .deadline_us = 100000},
+                              .begun = {.cost_us = 1500, .left_us = 1500}};
+    waiting[1].cost_us = 500;
+    NEXT_IS(&s, active, 2, waiting, 2, STEP_START, 1);
+    active[0].begun.stood_us = 7001;
+    NEXT_IS(&s, active, 2, waiting, 2, STEP_CONTINUE, 1);
+    /* One that waits for its load lets others begin; one prompt a step. */
+    active[0].held_back = active[1].held_back = true;
+    NEXT_IS(&s, active, 2, waiting, 2, STEP_START, 1);
+    active[1] = (struct step_prefill){.in_step = true};
+    NEXT_IS(&s, active, 2, waiting, 2, STEP_FORMED, 0);
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -108,6 +160,7 @@ int main(void)
     CU_add_test(suite, "decodes", test_decodes);
     CU_add_test(suite, "turns", test_turns);
     CU_add_test(suite, "loading", test_loading);
+    CU_add_test(suite, "yielding", test_yielding);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();

@@ -32,7 +32,8 @@ static void send_prefill_done(struct worker *w, const struct request *r,
         .queue_us = (uint64_t)request_queue_us(r),
         .fetch_us = (uint64_t)r->load.fetch_us,
         .fetch_bytes = r->load.fetch_bytes,
-        .prefill_us = (uint64_t)(now_us - r->turn.started_us),
+        .prefill_us =
+            (uint64_t)(now_us - r->turn.started_us - r->turn.stood_us),
         .load_us = (uint64_t)r->load.us,
         .disk_bytes = r->load.disk_bytes,
         .load_mode = r->load.n_fetched + r->load.n_disk > 0

@@ -123,7 +123,7 @@ void request_free(struct request *r)
 
 int64_t request_queue_us(const struct request *r)
 {
-    int64_t us = r->turn.started_us - r->turn.arrival_us;
+    int64_t us = r->turn.started_us - r->turn.arrival_us + r->turn.stood_us;
 
     if (r->turn.came_us > 0 && r->turn.freed_us > r->turn.came_us)
         us -= r->turn.freed_us - r->turn.came_us;

@@ -88,6 +88,8 @@ struct request_turn {
     int64_t deadline_us; /* of its first token; 0: no SLO */
     int64_t expected_us; /* when its blocks are, as the conductor predicts it */
     int64_t started_us;
+    int64_t stood_us;        /* since then, in steps without it: interrupted */
+    int64_t stands_since_us; /* 0: it is in the step under way */
     int64_t came_us;  /* the engine was free for it, but its load had not come;
                           0: that did not happen */
     int64_t freed_us; /* it no longer had to wait for its load */
@@ -227,8 +229,8 @@ void request_touch(struct request *r, struct kv_store *store);
 void request_adopt(struct request *r, struct kv_store *store,
                    uint32_t block_tokens);
 
-/* How long the prefill, which has begun, waited for its turn, without the time
- * in which it waited only for its load. */
+/* How long the prefill, which has begun, waited for its turn, again where it
+ * was interrupted, without the time in which it waited only for its load. */
 int64_t request_queue_us(const struct request *r);
 
 /* Note that ids[blocks.n] is now `id`, whose pin the request takes over. */

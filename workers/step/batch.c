@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "workers/step/internal.h"
 
 /* Prefills that are loading may join a step beside max_prefills others. */
@@ -31,11 +32,11 @@ struct batch *batch_new(const struct batch_config *config,
     TAILQ_INIT(&b->prefills);
     TAILQ_INIT(&b->ready);
     TAILQ_INIT(&b->decodes);
-    b->items = calloc(config->max_queue, sizeof(*b->items));
     b->items_of = calloc(config->max_queue, sizeof(struct request *));
     b->segments = calloc(n_segments, sizeof(*b->segments));
     b->segment_owners = calloc(n_segments, sizeof(struct request *));
-    if (!b->items || !b->items_of || !b->segments || !b->segment_owners) {
+    if (array_reserve(b->items, b->items_capacity, config->max_queue) < 0 ||
+        !b->items_of || !b->segments || !b->segment_owners) {
         batch_free(b);
         return NULL;
     }
@@ -170,15 +171,14 @@ static uint32_t add_chunk(struct batch *b, struct request *r, uint32_t budget)
 }
 
 /* The turn of the active prefill number i has come. */
-static void take_turn(struct batch *b, struct step *step, uint32_t i)
+static void take_turn(struct batch *b, struct step *step, uint32_t i,
+                      int64_t now_us)
 {
     struct request *r = b->active_of[i];
 
     step_take(step, add_chunk(b, r, step->budget));
-    /* Its load may have been met. */
-    b->active[i] = (struct step_prefill){.held_back = r->load.held_back,
-                                         .loading = batch_is_loading(r),
-                                         .in_step = true};
+    b->active[i] = batch_active(r, now_us); /* its load may have been met */
+    b->active[i].in_step = true;
 }
 
 static void start(struct batch *b, struct request *r, int64_t now_us)
@@ -201,7 +201,7 @@ static void add_chunks(struct batch *b, struct step *step, int64_t now_us)
     bool only_taken = false;
     uint32_t n_items = batch_list_waiting(b, only_taken);
 
-    batch_list_active(b);
+    batch_list_active(b, now_us);
     for (;;) {
         struct step_choice next =
             step_next(step, b->active, b->n_active, b->items, n_items, now_us);
@@ -209,14 +209,14 @@ static void add_chunks(struct batch *b, struct step *step, int64_t now_us)
         if (next.kind == STEP_FORMED)
             break;
         if (next.kind == STEP_CONTINUE) {
-            take_turn(b, step, next.index);
+            take_turn(b, step, next.index, now_us);
             continue;
         }
         struct request *r = b->items_of[next.index];
         only_taken = !batch_take_blocks(b, r);
         if (!only_taken) {
             start(b, r, now_us);
-            take_turn(b, step, b->n_active - 1);
+            take_turn(b, step, b->n_active - 1, now_us);
         }
         n_items = batch_list_waiting(b, only_taken);
     }
@@ -230,16 +230,21 @@ uint32_t batch_form(struct batch *b, int64_t now_us,
     struct step step;
 
     b->n_segments = 0;
+    if (b->order->preempts)
+        batch_note_stood(b, now_us);
     add_decodes(b, step_begin(&step,
                               &(struct step_config){
                                   .order = b->order,
                                   .tokens = b->config.step_tokens,
                                   .max_prefills = b->config.max_prefills,
                                   .max_segments = b->max_segments,
+                                  .patience_us = QUEUE_PATIENCE_US,
                               },
                               join_decodes(b)));
     if (step_has_room(&step) && batch_reserve(b) == 0)
         add_chunks(b, &step, now_us);
+    if (b->order->preempts && b->n_segments > 0)
+        batch_note_standing(b, now_us);
     *segments = b->segments;
     return b->n_segments;
 }

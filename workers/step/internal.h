@@ -19,7 +19,9 @@ struct batch {
     uint64_t next_seq;
 
     /* What core/step sees: scratch of batch_form(). */
-    struct queue_item *items;    /* (max_queue), waiting */
+    struct queue_item *items; /* (items_capacity), waiting, and room for
+                                 those under way */
+    size_t items_capacity;
     struct request **items_of;   /* (max_queue) */
     struct step_prefill *active; /* (active_capacity), under way */
     struct request **active_of;  /* (active_capacity) */
@@ -45,16 +47,24 @@ void batch_unlink(struct batch *b, struct request *r);
  * blocks. Returns how many there are. O(waiting). */
 uint32_t batch_list_waiting(struct batch *b, bool only_taken);
 
-/* Fill active and active_of, reserved, with the prefills under way. */
-void batch_list_active(struct batch *b);
+/* What core/step sees of a prefill under way, before its turn. */
+struct step_prefill batch_active(const struct request *r, int64_t now_us);
 
-/* Room in active and active_of for all who wait or are under way. 0, -ENOMEM.
- */
+/* Fill active and active_of, reserved, with the prefills under way. */
+void batch_list_active(struct batch *b, int64_t now_us);
+
+/* Room in items, active and active_of for all who wait or are under way. 0,
+ * -ENOMEM. */
 [[nodiscard]] int batch_reserve(struct batch *b);
 
 /* Give the waiting prefill `r` its blocks, unless it has them. False: there is
  * no room for all of them. O(waiting + blocks). */
 bool batch_take_blocks(struct batch *b, struct request *r);
+
+/* A step is formed: note who stands meanwhile; and, before the next one, how
+ * long that was. */
+void batch_note_standing(struct batch *b, int64_t now_us);
+void batch_note_stood(struct batch *b, int64_t now_us);
 
 /* There is room in the step, and only prefills whose load is not ready could
  * use it: note that they had their turn. */

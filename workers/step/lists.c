@@ -67,6 +67,23 @@ int batch_take_ahead(struct batch *b, struct request *r)
     return request_take(r, b->config.store, b->config.layout->block_tokens);
 }
 
+static struct queue_item item_of(const struct request *r)
+{
+    const struct request_turn *t = &r->turn;
+
+    return (struct queue_item){
+        .arrival_seq = t->seq,
+        .ready_at_us = r->load.held_back ? QUEUE_NOT_READY : 0,
+        .expected_us = t->expected_us,
+        .cost_us = t->cost_us > 0 ? t->cost_us : r->prompt.n_tokens,
+        .arrived_us = t->arrival_us,
+        .deadline_us = t->deadline_us > 0 ? t->deadline_us
+                                          : t->arrival_us + QUEUE_PATIENCE_US,
+        .has_slo = t->deadline_us > 0,
+        .loading_until_us = batch_is_loading(r) ? QUEUE_NOT_READY : 0,
+    };
+}
+
 uint32_t batch_list_waiting(struct batch *b, bool only_taken)
 {
     struct request *r;
@@ -76,33 +93,35 @@ uint32_t batch_list_waiting(struct batch *b, bool only_taken)
     {
         if (r->blocks.n == 0 && only_taken)
             continue;
-        b->items[n] = (struct queue_item){
-            .arrival_seq = r->turn.seq,
-            .ready_at_us = r->load.held_back ? QUEUE_NOT_READY : 0,
-            .expected_us = r->turn.expected_us,
-            .cost_us =
-                r->turn.cost_us > 0 ? r->turn.cost_us : r->prompt.n_tokens,
-            .arrived_us = r->turn.arrival_us,
-            .deadline_us = r->turn.deadline_us > 0
-                               ? r->turn.deadline_us
-                               : r->turn.arrival_us + QUEUE_PATIENCE_US,
-            .has_slo = r->turn.deadline_us > 0,
-            .loading_until_us = batch_is_loading(r) ? QUEUE_NOT_READY : 0,
-        };
+        b->items[n] = item_of(r);
         b->items_of[n++] = r;
     }
     return n;
 }
 
-void batch_list_active(struct batch *b)
+struct step_prefill batch_active(const struct request *r, int64_t now_us)
+{
+    const struct request_turn *t = &r->turn;
+    struct queue_item item = item_of(r);
+
+    return (struct step_prefill){
+        .held_back = r->load.held_back,
+        .loading = batch_is_loading(r),
+        .item = item,
+        .begun = yield_begun(item.cost_us, now_us - t->started_us, t->stood_us,
+                             r->position - r->cached_tokens,
+                             r->prompt.n_tokens - r->position),
+    };
+}
+
+void batch_list_active(struct batch *b, int64_t now_us)
 {
     struct request *r;
 
     b->n_active = 0;
     TAILQ_FOREACH(r, &b->prefills, link)
     {
-        b->active[b->n_active] = (struct step_prefill){
-            .held_back = r->load.held_back, .loading = batch_is_loading(r)};
+        b->active[b->n_active] = batch_active(r, now_us);
         b->active_of[b->n_active++] = r;
     }
 }
@@ -113,7 +132,9 @@ int batch_reserve(struct batch *b)
     size_t capacity = b->active_capacity; /* of both */
     int rc = array_reserve(b->active, capacity, n);
 
-    return rc == 0 ? array_reserve(b->active_of, b->active_capacity, n) : rc;
+    if (rc == 0)
+        rc = array_reserve(b->active_of, b->active_capacity, n);
+    return rc == 0 ? array_reserve(b->items, b->items_capacity, n) : rc;
 }
 
 bool batch_take_blocks(struct batch *b, struct request *r)
@@ -125,6 +146,29 @@ bool batch_take_blocks(struct batch *b, struct request *r)
         return false;
     return request_take(r, b->config.store, b->config.layout->block_tokens) ==
            0;
+}
+
+void batch_note_standing(struct batch *b, int64_t now_us)
+{
+    struct request *r;
+
+    TAILQ_FOREACH(r, &b->prefills, link)
+    {
+        if (!r->step.under_way)
+            r->turn.stands_since_us = now_us;
+    }
+}
+
+void batch_note_stood(struct batch *b, int64_t now_us)
+{
+    struct request *r;
+
+    TAILQ_FOREACH(r, &b->prefills, link)
+    {
+        if (r->turn.stands_since_us > 0)
+            r->turn.stood_us += now_us - r->turn.stands_since_us;
+        r->turn.stands_since_us = 0;
+    }
 }
 
 void batch_note_turns(struct batch *b, int64_t now_us)

@@ -11,6 +11,7 @@
 
 #include "conductor/core/index/prefix_index.h"
 #include "conductor/core/step/queue.h"
+#include "conductor/core/step/yield.h"
 #include "predictor/correction.h"
 #include "predictor/cost_model.h"
 
@@ -50,6 +51,10 @@ struct pool_prefill {
     int64_t uncached_tokens;
     int64_t cached_tokens;
     int64_t started_at_us; /* -1 while it waits */
+    /* Where prefills are interrupted; as of the instance's running_since_us. */
+    struct yield_begun begun;
+    int64_t worked_us;
+    int64_t spare_us;      /* of yield_spare_us() */
     bool decodes_here;     /* running: its request is among the decodes too */
     uint32_t keys_at;      /* where the pool keeps its block keys */
     uint32_t n_keys;       /* 0: none, or no room for them */
@@ -79,8 +84,8 @@ struct pool_decode {
     int64_t push_due_us;     /* when its prefill was to end */
 };
 
-/* When running prefills will end: each on its own, or, where they share steps,
- * one after another. */
+/* When running prefills will end: each on its own, or, where they share steps
+ * or interrupt each other, one after another. */
 struct pool_running_load {
     uint64_t ends_us; /* the sum, modulo 2^64; in line: the last */
     int64_t first_us; /* the first of them; INT64_MAX: none runs */
@@ -101,8 +106,10 @@ struct pool_instance {
     const struct queue_order *order;       /* in which it serves queue */
     struct queue_load load;                /* of queue */
     struct pool_running_load running_load; /* of running */
-    struct correction correction;          /* of prefill times */
-    const struct cost_model *cost;         /* its own; NULL: as the others */
+    int64_t running_since_us; /* where prefills are interrupted: when the last
+                                 of running began, or went on */
+    struct correction correction;  /* of prefill times */
+    const struct cost_model *cost; /* its own; NULL: as the others */
     /* The rate at which blocks of a tier are read to where the engine uses them
      * (0: at no cost), and when all accepted reads will have ended. */
     double tier_bytes_per_s[BLOCK_TIERS];

@@ -60,6 +60,7 @@ struct pool {
     struct bookings bookings;
     uint64_t next_seq;
     uint64_t n_dropped;
+    uint64_t n_interrupted;
     uint32_t n_slots;
     uint32_t n_own_costs; /* instances with a cost model of their own */
     bool reuses_in_steps;

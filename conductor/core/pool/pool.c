@@ -159,6 +159,7 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
 {
     const struct pool_config *c = &pool->config;
     uint32_t block_tokens = config->block_tokens > 0 ? config->block_tokens : 1;
+    const struct queue_order *order = config->order ? config->order : c->order;
     struct pool_slot *slot;
     uint32_t s = 0;
 
@@ -183,8 +184,9 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
         .block_tokens = block_tokens,
         .link_bytes_per_s = config->link_bytes_per_s,
         .max_waiting = c->max_waiting,
-        .order = config->order ? config->order : c->order,
-        .running_load = {.first_us = INT64_MAX, .in_line = c->shared_steps},
+        .order = order,
+        .running_load = {.first_us = INT64_MAX,
+                         .in_line = c->shared_steps || order->preempts},
         .max_batch = config->max_batch,
         .max_decodes =
             config->max_batch > 0 && config->max_batch < c->max_decodes
@@ -308,6 +310,11 @@ void pool_unexpect(struct pool *pool, uint32_t id, const uint64_t *keys,
 
     if (slot)
         pending_drop(pool->pending, slot->view.slot, keys, n);
+}
+
+uint64_t pool_interrupted(const struct pool *pool)
+{
+    return pool->n_interrupted;
 }
 
 uint64_t pool_pending_dropped(const struct pool *pool)

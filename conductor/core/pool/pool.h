@@ -40,6 +40,8 @@ struct pool_config {
     bool shared_steps; /* an instance computes several prompts in one step: of
                           the time of a prefill, what passed before the one in
                           front of it was done is not its own */
+    uint32_t step_tokens; /* most tokens of a chunk, behind which a prefill may
+                             be interrupted; 0: chunks are short */
     bool grows; /* the tables of pending blocks are small at first, and double:
                    at once, some ms, and so for simulations */
     uint64_t seed;
@@ -375,5 +377,8 @@ void pool_unexpect(struct pool *pool, uint32_t id, const uint64_t *keys,
 
 /* Accepted prefills whose blocks did not fit into max_pending_blocks. */
 uint64_t pool_pending_dropped(const struct pool *pool);
+
+/* How often a prefill went on that had been interrupted by another one. */
+uint64_t pool_interrupted(const struct pool *pool);
 
 #endif

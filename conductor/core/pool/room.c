@@ -1,5 +1,7 @@
 /* What an instance has left: places, time and KV. Nothing here changes an
  * instance. */
+#include <math.h>
+
 #include "conductor/core/pool/internal.h"
 #include "conductor/core/pool/pool.h"
 
@@ -8,12 +10,15 @@
 static int64_t line_left_us(const struct pool_instance *instance,
                             int64_t now_us)
 {
+    const struct pool_running_load *load = &instance->running_load;
     int64_t end_us = now_us;
 
     if (instance->n_running == 0)
         return 0;
-    if (instance->running_load.first_us >= now_us)
-        return (int64_t)instance->running_load.ends_us - now_us;
+    if (load->first_us >= now_us)
+        return (int64_t)load->ends_us - now_us;
+    if (instance->order->preempts)
+        return (int64_t)load->ends_us - load->first_us;
     for (size_t i = 1; i < instance->n_running; i++)
         end_us += instance->running[i].item.cost_us;
     return end_us - now_us;
@@ -37,6 +42,45 @@ int64_t pool_running_left_us(const struct pool_instance *instance,
             left_us += end_us - now_us;
     }
     return left_us;
+}
+
+/* How long a chunk of a prefill takes. */
+static int64_t chunk_us(const struct pool *pool, const struct pool_prefill *p)
+{
+    double tokens = (double)pool->config.step_tokens;
+
+    return tokens > 0.0 && tokens >= (double)p->uncached_tokens
+               ? p->item.cost_us
+               : (int64_t)((double)p->item.cost_us * tokens /
+                           fmax((double)p->uncached_tokens, 1.0));
+}
+
+/* What a newcomer waits for of what has begun where prefills are interrupted,
+ * until all that is left yields to it. *behind: how many do. */
+static int64_t on_top_wait_us(const struct pool *pool,
+                              const struct pool_instance *instance,
+                              int64_t cost_us, int64_t now_us, uint32_t *behind)
+{
+    int64_t after_us = now_us - instance->running_since_us; /* done on top */
+    int64_t wait_us = 0, above_us = 0;
+    size_t k = instance->n_running;
+
+    for (; k > 0; k--) {
+        const struct pool_prefill *p = &instance->running[k - 1];
+        int64_t all_us = p->begun.left_us, left_us = all_us;
+
+        if (k == instance->n_running)
+            left_us = all_us > after_us ? all_us - after_us : 0;
+        if (cost_us <= yield_most_us(p->spare_us - above_us, left_us))
+            break;
+        above_us += all_us;
+        wait_us += left_us;
+    }
+    *behind = (uint32_t)k;
+    /* It comes in the midst of a chunk. */
+    if (k > 0 && k == instance->n_running)
+        wait_us = chunk_us(pool, &instance->running[k - 1]) / 2;
+    return wait_us;
 }
 
 /* What the instance would begin next; worked out anew when that may be another
@@ -71,6 +115,20 @@ static int64_t beginning_us(const struct pool *pool,
                : 0;
 }
 
+/* When the instance is free for a newcomer. *behind: how many that have begun
+ * wait for it. */
+static int64_t free_us(const struct pool *pool,
+                       const struct pool_instance *instance, int64_t left_us,
+                       int64_t cost_us, int64_t now_us, uint32_t *behind)
+{
+    *behind = 0;
+    if (!instance->order->preempts || instance->n_running == 0 ||
+        !yield_has_time(left_us + instance->load.cost_us + cost_us,
+                        pool->config.patience_us))
+        return left_us;
+    return on_top_wait_us(pool, instance, cost_us, now_us, behind);
+}
+
 /* Value by value: a struct that is copied right after its parts were written
  * waits for these, a third of a decision over 1,000 instances. */
 struct pool_place pool_queue_place(const struct pool *pool,
@@ -81,12 +139,16 @@ struct pool_place pool_queue_place(const struct pool *pool,
     int64_t left_us = pool_running_left_us(instance, now_us);
     int64_t most_us = left_us + instance->load.cost_us;
     int64_t wait_us, first_us;
-    uint32_t behind;
+    uint32_t behind, interrupted;
 
+    left_us = free_us(pool, instance, left_us, cost_us, now_us, &interrupted);
     if (instance->n_waiting == 0 && ready_at_us != QUEUE_NOT_READY) {
         wait_us =
             ready_at_us - now_us > left_us ? ready_at_us - now_us : left_us;
-        return (struct pool_place){.wait_us = wait_us, .most_us = wait_us};
+        return (struct pool_place){.wait_us = wait_us,
+                                   .most_us =
+                                       wait_us > most_us ? wait_us : most_us,
+                                   .behind = interrupted};
     }
     struct queue_item item = {
         .arrival_seq = pool->next_seq,
@@ -104,6 +166,7 @@ struct pool_place pool_queue_place(const struct pool *pool,
     first_us = beginning_us(pool, instance, &item, now_us);
     wait_us += first_us;
     behind -= first_us > 0 && behind > 0;
+    behind += interrupted;
     if (instance->order->by_age || most_us < wait_us)
         most_us = wait_us;
     return (struct pool_place){

@@ -184,11 +184,56 @@ int pool_prefill_ready(struct pool *pool, uint32_t id, uint64_t request_id,
     return 0;
 }
 
-/* After something has begun, ended, or costs something else. */
-static void sum_running(struct pool_instance *view)
+/* Brings the times of running prefills up to now: the last one was at work, the
+ * others stood. */
+static void note_work(struct pool_slot *slot, int64_t now_us)
 {
+    struct pool_instance *view = &slot->view;
+    int64_t us = now_us - view->running_since_us;
+
+    view->running_since_us = now_us;
+    for (size_t i = 0; i < view->n_running; i++)
+        if (i + 1 < view->n_running)
+            slot->running[i].begun.stood_us += us;
+        else
+            slot->running[i].worked_us += us;
+}
+
+/* As sum_running(), where they are a stack. */
+static void sum_stack(struct pool_slot *slot)
+{
+    struct pool_instance *view = &slot->view;
+    struct pool_running_load *load = &view->running_load;
+    int64_t below_us = INT64_MAX, end_us = view->running_since_us, left_us = 0;
+
+    for (size_t i = 0; i < view->n_running; i++) {
+        struct pool_prefill *p = &slot->running[i];
+
+        p->begun.cost_us = p->item.cost_us;
+        p->begun.left_us =
+            p->item.cost_us > p->worked_us ? p->item.cost_us - p->worked_us : 0;
+        p->spare_us = below_us = yield_spare_us(below_us, &p->begun);
+        left_us = p->begun.left_us;
+        end_us += left_us;
+    }
+    load->first_us = view->running_since_us + left_us;
+    load->ends_us = (uint64_t)end_us;
+    if (view->n_running == 0)
+        *load = (struct pool_running_load){.first_us = INT64_MAX,
+                                           .in_line = load->in_line};
+}
+
+/* After something has begun, ended, or costs something else. */
+static void sum_running(struct pool_slot *slot)
+{
+    struct pool_instance *view = &slot->view;
     struct pool_running_load *load = &view->running_load;
     int64_t free_us = view->prefilled_us;
+
+    if (view->order->preempts) {
+        sum_stack(slot);
+        return;
+    }
 
     *load = (struct pool_running_load){.first_us = INT64_MAX,
                                        .in_line = load->in_line};
@@ -240,11 +285,12 @@ int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,
         return -ENOSPC;
     struct pool_prefill prefill = take_waiting(slot, i);
 
+    note_work(slot, now_us);
     prefill.started_at_us = now_us;
     prefill.decodes_here = pool_find_decode(slot, request_id);
     slot->view.running_kv_tokens += pool_prefill_kv_tokens(slot, &prefill);
     slot->running[slot->view.n_running++] = prefill;
-    sum_running(&slot->view);
+    sum_running(slot);
     return 0;
 }
 
@@ -257,12 +303,15 @@ static int take_prefill(struct pool *pool, struct pool_slot *slot,
     size_t i = pool_index_of(slot->running, view->n_running, request_id);
 
     if (i != POOL_NOT_FOUND) {
+        note_work(slot, now_us);
+        pool->n_interrupted +=
+            view->order->preempts && i > 0 && i + 1 == view->n_running;
         *taken = slot->running[i];
         view->running_kv_tokens -= pool_prefill_kv_tokens(slot, taken);
         memmove(slot->running + i, slot->running + i + 1,
                 (view->n_running - i - 1) * sizeof(*slot->running));
         view->n_running--;
-        sum_running(view);
+        sum_running(slot);
     } else {
         i = pool_index_of(slot->waiting, view->n_waiting, request_id);
         if (i == POOL_NOT_FOUND)
@@ -296,7 +345,7 @@ static void apply_correction(struct pool_slot *slot)
         p->item.cost_us =
             correction_apply_us(&view->correction, p->predicted_us);
     }
-    sum_running(view);
+    sum_running(slot);
 }
 
 /* What is a prefill's own of its time of service. */

@@ -66,12 +66,13 @@ static bool is_on(const struct schedule_policy *policy,
 
 const char *policy_queue_order(const struct schedule_policy *policy,
                                const double values[POLICY_OPTIONS_MAX],
-                               const char *configured)
+                               const char *configured, bool yields)
 {
-    if (!policy->queue_order || !is_on(policy, values, "order", true))
-        return configured;
-    return is_on(policy, values, "await", true) ? policy->queue_order
-                                                : policy->queue_order_now;
+    bool awaits = is_on(policy, values, "await", true);
+    bool preempts = yields && is_on(policy, values, "preempt", false);
+    const char *order = policy->queue_orders[awaits][preempts];
+
+    return order && is_on(policy, values, "order", true) ? order : configured;
 }
 
 bool policy_corrects(const struct schedule_policy *policy,

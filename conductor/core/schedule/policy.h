@@ -83,10 +83,10 @@ struct schedule_policy {
     size_t n_options;                    /* at most POLICY_OPTIONS_MAX */
     size_t state_bytes; /* of what it keeps from decision to decision */
 
-    /* The order in which instances serve its prefills; NULL: as configured. A
-     * policy's option `order`, if it has one, turns it off with 0. */
-    const char *queue_order;
-    const char *queue_order_now; /* where its option `await` is 0 */
+    /* The orders in which instances serve its prefills, by its options `await`
+     * and `preempt`; NULL: as configured. A policy's option `order`, if it has
+     * one, turns them off with 0. */
+    const char *queue_orders[2][2];
 
     bool without_cost_model; /* it chooses well even without predicted times */
 
@@ -179,10 +179,12 @@ void policy_options_apply(const struct schedule_policy *policy,
                           const struct policy_setting *settings, size_t n);
 
 /* The queue order under a policy with these options: its own, or else the one
- * that is configured. */
+ * that is configured.
+ *   yields  whether instances can be interrupted behind chunks of a prompt, and
+ *           compute one prompt at a time: for its option `preempt`. */
 const char *policy_queue_order(const struct schedule_policy *policy,
                                const double values[POLICY_OPTIONS_MAX],
-                               const char *configured);
+                               const char *configured, bool yields);
 
 /* Whether predictions are corrected by what is observed: so, unless the policy
  * has an option `correction` and it is 0. */

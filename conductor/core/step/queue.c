@@ -7,8 +7,8 @@
 #include "conductor/core/step/wait.h"
 
 /* The oldest ready item. */
-static int fifo_pick(const struct queue_item *items, size_t n, int64_t now_us,
-                     int64_t *)
+static int fifo_pick(const struct queue_order *, const struct queue_item *items,
+                     size_t n, int64_t now_us, int64_t *)
 {
     int best = -1;
 
@@ -19,15 +19,17 @@ static int fifo_pick(const struct queue_item *items, size_t n, int64_t now_us,
     return best;
 }
 
-static int64_t fifo_begin_us(const struct queue_item *items, size_t n,
-                             const struct queue_item *item, int64_t start_us,
-                             uint32_t *)
+static int64_t by_age_begin_us(const struct queue_order *order,
+                               const struct queue_item *items, size_t n,
+                               const struct queue_item *item, int64_t start_us,
+                               uint32_t *)
 {
-    return wait_begin_us(items, n, item, false, start_us);
+    return wait_begin_us(items, n, item, order->loading_last, start_us);
 }
 
 /* The oldest, once it is ready. */
-static int fifo_strict_pick(const struct queue_item *items, size_t n,
+static int fifo_strict_pick(const struct queue_order *,
+                            const struct queue_item *items, size_t n,
                             int64_t now_us, int64_t *)
 {
     size_t best = 0;
@@ -39,7 +41,8 @@ static int fifo_strict_pick(const struct queue_item *items, size_t n,
 }
 
 /* One after another. */
-static int64_t fifo_strict_begin_us(const struct queue_item *items, size_t n,
+static int64_t fifo_strict_begin_us(const struct queue_order *,
+                                    const struct queue_item *items, size_t n,
                                     const struct queue_item *item,
                                     int64_t start_us, uint32_t *)
 {
@@ -58,7 +61,8 @@ static int64_t fifo_strict_begin_us(const struct queue_item *items, size_t n,
 /* The oldest ready item that is not loading, or else the oldest that is: what
  * is cached can be loaded while others are computed (Cake's adaptive
  * scheduling; decode steps come before both and aren't in this queue). */
-static int uncached_first_pick(const struct queue_item *items, size_t n,
+static int uncached_first_pick(const struct queue_order *,
+                               const struct queue_item *items, size_t n,
                                int64_t now_us, int64_t *)
 {
     int best = -1;
@@ -79,20 +83,36 @@ static int uncached_first_pick(const struct queue_item *items, size_t n,
     return best;
 }
 
-static int64_t uncached_first_begin_us(const struct queue_item *items, size_t n,
-                                       const struct queue_item *item,
-                                       int64_t start_us, uint32_t *)
-{
-    return wait_begin_us(items, n, item, true, start_us);
-}
-
 static const struct queue_order orders[] = {
-    {"fifo", fifo_pick, fifo_begin_us, false, true},
-    {"fifo_strict", fifo_strict_pick, fifo_strict_begin_us, false, true},
-    {"uncached_first", uncached_first_pick, uncached_first_begin_us, true,
-     true},
-    {"shortest_first", shortest_pick, shortest_begin_us, false, false},
-    {"shortest_now", shortest_pick_now, shortest_begin_now_us, false, false},
+    {.name = "fifo",
+     .pick = fifo_pick,
+     .begin_us = by_age_begin_us,
+     .by_age = true},
+    {.name = "fifo_strict",
+     .pick = fifo_strict_pick,
+     .begin_us = fifo_strict_begin_us,
+     .by_age = true},
+    {.name = "uncached_first",
+     .pick = uncached_first_pick,
+     .begin_us = by_age_begin_us,
+     .loading_last = true,
+     .by_age = true},
+    {.name = "shortest_first",
+     .pick = shortest_pick,
+     .begin_us = shortest_begin_us,
+     .awaits = true},
+    {.name = "shortest_now",
+     .pick = shortest_pick,
+     .begin_us = shortest_begin_us},
+    {.name = "shortest_first_yield",
+     .pick = shortest_pick,
+     .begin_us = shortest_begin_us,
+     .awaits = true,
+     .preempts = true},
+    {.name = "shortest_now_yield",
+     .pick = shortest_pick,
+     .begin_us = shortest_begin_us,
+     .preempts = true},
 };
 
 const struct queue_order *queue_order_by_name(const char *name)
@@ -121,7 +141,7 @@ int queue_pick_until(const struct queue_order *order,
                      int64_t *until_us)
 {
     *until_us = now_us + 1;
-    return order->pick(items, n, now_us, until_us);
+    return order->pick(order, items, n, now_us, until_us);
 }
 
 int64_t queue_look_us(const struct queue_order *order,

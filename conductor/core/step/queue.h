@@ -28,8 +28,6 @@ struct queue_item {
     int64_t expected_us;  /* QUEUE_NOT_READY: when its blocks are expected; 0:
                              not known */
     int64_t cost_us;      /* estimated time of service */
-    int64_t piece_us;     /* of its next chunk, behind which others may go
-                             first; 0: it is computed as a whole */
     int64_t arrived_us;
     int64_t deadline_us; /* of its first token; without an SLO so long after its
                             arrival as everybody may wait */
@@ -54,35 +52,42 @@ struct queue_load {
     int64_t latest_loading_us; /* likewise; 0: none is loading */
 };
 
-/* One order; the table in queue.c has them all. */
+/* One order; the table in queue.c has them all. Its calls get it as `order`. */
 struct queue_order {
     const char *name;
     /* The item to serve next among n, or -1: none is ready at now_us. It may
      * raise *until_us: the answer is the same before then. */
-    int (*pick)(const struct queue_item *items, size_t n, int64_t now_us,
-                int64_t *until_us);
+    int (*pick)(const struct queue_order *order, const struct queue_item *items,
+                size_t n, int64_t now_us, int64_t *until_us);
     /* When an instance that is free from start_us on would begin `item`, which
      * is younger than the items, not loading, and ready some time; and how many
      * of them would be served after it. The items stand by age. INT64_MAX:
      * never. */
-    int64_t (*begin_us)(const struct queue_item *items, size_t n,
+    int64_t (*begin_us)(const struct queue_order *order,
+                        const struct queue_item *items, size_t n,
                         const struct queue_item *item, int64_t start_us,
                         uint32_t *behind);
     /* Items that are loading come after all others. */
     bool loading_last;
     /* Items that are ready, and do not come last, are served by their age. */
     bool by_age;
+    /* It waits a little for what is about to be ready. */
+    bool awaits;
+    /* A prefill that has begun yields at the end of a chunk: yield.h. */
+    bool preempts;
 };
 
 /*
  * The order of that name: "shortest_first" (the shortest that makes nobody
  * late, see shortest.h), "shortest_now" (likewise, and what is ready
- * never waits for what is not), "fifo" (oldest ready item first; an item whose
- * fetch is under way does not block the ready ones behind it), "fifo_strict"
- * (it does: oldest item first, and it is waited for) or "uncached_first" (as
- * "fifo", but items whose cached prefix is being loaded after all others, as in
- * Cake's adaptive scheduling; they wait as long as others keep coming, until
- * their load is over). Returns it, static, or NULL: no such order.
+ * never waits for what is not), "shortest_first_yield" and "shortest_now_yield"
+ * (as these, and one that has begun yields to a much shorter one), "fifo"
+ * (oldest ready item first; an item whose fetch is under way does not block the
+ * ready ones behind it), "fifo_strict" (it does: oldest item first, and it is
+ * waited for) or "uncached_first" (as "fifo", but items whose cached prefix is
+ * being loaded after all others, as in Cake's adaptive scheduling; they wait as
+ * long as others keep coming, until their load is over). Returns it, static, or
+ * NULL: no such order.
  */
 const struct queue_order *queue_order_by_name(const char *name);
 
@@ -146,7 +151,7 @@ static inline int64_t queue_wait_us(const struct queue_order *order,
         (!order->loading_last || load->latest_loading_us <= start_us) &&
         item->ready_at_us <= start_us + load->cost_us)
         return running_left_us + load->cost_us;
-    begin_us = order->begin_us(items, n, item, start_us, behind);
+    begin_us = order->begin_us(order, items, n, item, start_us, behind);
     return begin_us == INT64_MAX ? INT64_MAX : begin_us - now_us;
 }
 

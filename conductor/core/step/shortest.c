@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "conductor/core/step/yield.h"
+
 #define AGE_WEIGHT 50 /* so much waiting counts as 1 of cost */
 #define DROPPED UINT32_MAX
 #define WAIT_SHARE 16 /* it waits 1 for what saves so much */
@@ -180,15 +182,14 @@ static size_t best_protected(const struct guard *g, int64_t now_us,
 
     for (uint32_t p = 0; p < g->n; p++) {
         const struct queue_item *i;
-        int64_t piece_us;
 
         if (g->by_deadline[p] == DROPPED)
             continue;
         i = item_at(g, p);
-        piece_us = i->piece_us > 0 ? i->piece_us : i->cost_us;
-        if (piece_us <= slack_us &&
+        if (i->cost_us <= slack_us &&
             (best == g->n || ranks_before(i, item_at(g, (uint32_t)best)))) {
-            *spare_us = slack_us < INT64_MAX ? slack_us - piece_us : INT64_MAX;
+            *spare_us =
+                slack_us < INT64_MAX ? slack_us - i->cost_us : INT64_MAX;
             best = p;
         }
         end_us += i->cost_us;
@@ -209,23 +210,42 @@ static int shortest_ready(const struct queue_item *items, size_t n,
     return best;
 }
 
+/* Whether `next`, if it begins now, yields to `late` in so many microseconds.
+ */
+static bool would_yield(const struct queue_order *order,
+                        const struct queue_item *late,
+                        const struct queue_item *next, int64_t in_us)
+{
+    struct queue_item rest = *next;
+
+    rest.cost_us -= in_us;
+    return order->preempts && ranks_before(late, &rest) &&
+           late->cost_us <= yield_most_us(next->cost_us, rest.cost_us);
+}
+
 /* The longest wait for `late` instead of beginning `next` by rule 4, but for
  * those with an SLO; 0: none. */
-static int64_t wait_most_us(const struct queue_item *late,
+static int64_t wait_most_us(const struct queue_order *order,
+                            const struct queue_item *late,
                             const struct queue_item *next)
 {
     int64_t most_us =
         lesser(late->cost_us, (next->cost_us - late->cost_us) / WAIT_SHARE);
 
-    return most_us > 0 && ranks_before(late, next) ? most_us : 0;
+    return most_us > 0 && ranks_before(late, next) &&
+                   !would_yield(order, late, next, late->cost_us)
+               ? most_us
+               : 0;
 }
 
-static bool worth_waiting(const struct queue_item *late,
+static bool worth_waiting(const struct queue_order *order,
+                          const struct queue_item *late,
                           const struct queue_item *next, int64_t now_us)
 {
     int64_t wait_us = queue_expected_us(late) - now_us;
 
-    return wait_us > 0 && wait_us <= wait_most_us(late, next);
+    return order->awaits && wait_us > 0 &&
+           wait_us <= wait_most_us(order, late, next);
 }
 
 /* How much later all may begin, so that none with an SLO gets late. */
@@ -244,7 +264,8 @@ static int64_t spare_us(const struct queue_item *items, size_t n,
 
 /* Whether it waits instead of beginning items[next]; until_us as of
  * shortest_pick(). */
-static bool waits(const struct queue_item *items, size_t n, int next,
+static bool waits(const struct queue_order *order,
+                  const struct queue_item *items, size_t n, int next,
                   int64_t now_us, int64_t *until_us)
 {
     int64_t wait_us = INT64_MAX;
@@ -255,7 +276,7 @@ static bool waits(const struct queue_item *items, size_t n, int next,
 
         if (items[i].ready_at_us <= now_us || in_us <= 0)
             continue;
-        most_us = wait_most_us(&items[i], &items[next]);
+        most_us = wait_most_us(order, &items[i], &items[next]);
         if (most_us > 0)
             *until_us = lesser(*until_us, now_us + in_us - most_us);
         if (in_us < wait_us && in_us <= most_us)
@@ -294,24 +315,16 @@ static int best_ready(const struct queue_item *items, size_t n, int64_t now_us,
                       : shortest_ready(items, n, now_us);
 }
 
-int shortest_pick(const struct queue_item *items, size_t n, int64_t now_us,
+int shortest_pick(const struct queue_order *order,
+                  const struct queue_item *items, size_t n, int64_t now_us,
                   int64_t *until_us)
 {
     int64_t least_us = *until_us;
     int next = best_ready(items, n, now_us, until_us);
 
-    if (next >= 0 && waits(items, n, next, now_us, until_us))
+    if (next >= 0 && order->awaits &&
+        waits(order, items, n, next, now_us, until_us))
         next = -1;
-    *until_us = later(*until_us, least_us);
-    return next;
-}
-
-int shortest_pick_now(const struct queue_item *items, size_t n, int64_t now_us,
-                      int64_t *until_us)
-{
-    int64_t least_us = *until_us;
-    int next = best_ready(items, n, now_us, until_us);
-
     *until_us = later(*until_us, least_us);
     return next;
 }
@@ -343,15 +356,17 @@ static size_t behind_of(const struct queue_item *items, size_t n,
 
 /* When it begins that is not there when the instance is free: it waits for the
  * next ones to be served, or they for it. */
-static int64_t late_begin_us(const struct queue_item *items, size_t n,
+static int64_t late_begin_us(const struct queue_order *order,
+                             const struct queue_item *items, size_t n,
                              const struct queue_item *item, int64_t start_us,
-                             bool awaits, uint32_t *behind)
+                             uint32_t *behind)
 {
     const struct queue_item *next[PASSED_MAX];
     size_t n_next = behind_of(items, n, item, next);
 
     for (size_t i = 0; i < n_next && item->ready_at_us > start_us; i++) {
-        if (awaits && worth_waiting(item, next[i], start_us))
+        if (worth_waiting(order, item, next[i], start_us) ||
+            would_yield(order, item, next[i], item->ready_at_us - start_us))
             break;
         start_us += next[i]->cost_us;
         *behind -= *behind > 0;
@@ -359,9 +374,10 @@ static int64_t late_begin_us(const struct queue_item *items, size_t n,
     return later(item->ready_at_us, start_us);
 }
 
-static int64_t begin_us(const struct queue_item *items, size_t n,
-                        const struct queue_item *item, int64_t start_us,
-                        bool awaits, uint32_t *behind)
+int64_t shortest_begin_us(const struct queue_order *order,
+                          const struct queue_item *items, size_t n,
+                          const struct queue_item *item, int64_t start_us,
+                          uint32_t *behind)
 {
     int64_t rank = shortest_rank(item), ahead_us = 0;
     uint32_t n_ahead = 0;
@@ -378,20 +394,6 @@ static int64_t begin_us(const struct queue_item *items, size_t n,
     *behind = (uint32_t)n - n_ahead;
     start_us += ahead_us;
     return item->ready_at_us > start_us
-               ? late_begin_us(items, n, item, start_us, awaits, behind)
+               ? late_begin_us(order, items, n, item, start_us, behind)
                : start_us;
-}
-
-int64_t shortest_begin_us(const struct queue_item *items, size_t n,
-                          const struct queue_item *item, int64_t start_us,
-                          uint32_t *behind)
-{
-    return begin_us(items, n, item, start_us, true, behind);
-}
-
-int64_t shortest_begin_now_us(const struct queue_item *items, size_t n,
-                              const struct queue_item *item, int64_t start_us,
-                              uint32_t *behind)
-{
-    return begin_us(items, n, item, start_us, false, behind);
 }

@@ -1,5 +1,5 @@
 /*
- * The order shortest_first: the shortest prefill goes first, as long as nobody
+ * The orders shortest_...: the shortest prefill goes first, as long as nobody
  * who can still be in time gets late by it. Internal to the queue's orders.
  */
 #ifndef CONDUCTOR_CORE_STEP_SHORTEST_H
@@ -13,22 +13,24 @@
  *      rule): by deadline, add up the costs; skip what is late anyway; whenever
  *      now + sum is past a deadline, drop the largest so far, of those without
  *      an SLO if there are any.
- *   2. A protected item may run now if its next piece delays none of those with
- *      earlier deadlines beyond them.
+ *   2. A protected item may run now if that delays none of those with earlier
+ *      deadlines beyond them.
  *   3. Of these the smallest cost + arrival / 50 runs: a second of waiting
  *      counts as 20 ms less to compute. None is protected: the
  *      shortest.
- *   4. In front of that one the instance waits for a shorter item that is
- *      about to be ready: no longer than this takes, than a sixteenth of what
- *      that one takes more, and only if all with an SLO would be in time even
- *      as the last.
+ *   4. If the order awaits: in front of that one the instance waits for a
+ *      shorter item that is about to be ready: no longer than this takes, than
+ *      a sixteenth of what that one takes more, and only if all with an SLO
+ *      would be in time even as the last. It does not if that one would yield
+ *      to the shorter item (yield.h).
  * Of equals the one that came first. What is not ready takes no other part.
  *   items      (n), in any sequence; n <= QUEUE_ITEMS_MAX.
  *   *until_us  raised where nobody is late: before then the answer stays.
  * Returns its index; -1: none is ready, or it waits. Cost: O(n), and O(n log n)
  * if deadlines do not come in the order of the items or some are past.
  */
-int shortest_pick(const struct queue_item *items, size_t n, int64_t now_us,
+int shortest_pick(const struct queue_order *order,
+                  const struct queue_item *items, size_t n, int64_t now_us,
                   int64_t *until_us);
 
 /*
@@ -40,18 +42,12 @@ int shortest_pick(const struct queue_item *items, size_t n, int64_t now_us,
  *   *behind  how many of them would wait until it is done.
  * Cost: O(n), and up to 32 times that where the item is not ready by then.
  */
-int64_t shortest_begin_us(const struct queue_item *items, size_t n,
+int64_t shortest_begin_us(const struct queue_order *order,
+                          const struct queue_item *items, size_t n,
                           const struct queue_item *item, int64_t start_us,
                           uint32_t *behind);
 
 /* What rule 3 compares: the lowest first. */
 int64_t shortest_rank(const struct queue_item *item);
-
-/* As these two, without rule 4: the order shortest_now. */
-int shortest_pick_now(const struct queue_item *items, size_t n, int64_t now_us,
-                      int64_t *until_us);
-int64_t shortest_begin_now_us(const struct queue_item *items, size_t n,
-                              const struct queue_item *item, int64_t start_us,
-                              uint32_t *behind);
 
 #endif

@@ -13,6 +13,9 @@
  *   3. and 4. the same again of those whose cached prefix is being loaded, if
  *      the order puts them last: what they wait for comes without the engine
  *      (Cake's adaptive order). Under other orders 1. and 2. take them too.
+ * If the order interrupts, 1. is the last one that began, unless it yields to
+ * the one of 2. that the order would pick among all, see yield.h; and at most
+ * max_prefills are in a step.
  */
 #ifndef CONDUCTOR_CORE_STEP_STEP_H
 #define CONDUCTOR_CORE_STEP_STEP_H
@@ -21,6 +24,7 @@
 #include <stdint.h>
 
 #include "conductor/core/step/queue.h"
+#include "conductor/core/step/yield.h"
 
 struct step_config {
     const struct queue_order *order;
@@ -28,6 +32,8 @@ struct step_config {
     uint32_t max_prefills; /* under way at once; those that are loading do not
                               count where the order puts them last */
     uint32_t max_segments; /* decodes and chunks of a step */
+    int64_t patience_us;   /* how long after its arrival a prefill without an
+                              SLO is due, for orders that interrupt */
 };
 
 /* A prefill under way. */
@@ -36,6 +42,9 @@ struct step_prefill {
     bool loading;   /* its cached prefix is on its way while it computes */
     bool in_step;   /* it has had its turn in this step, perhaps with no tokens
                      */
+    /* Only read if the order interrupts those that have begun. */
+    struct queue_item item;   /* as it waited */
+    struct yield_begun begun; /* its cost is the item's */
 };
 
 /* The step that is formed. */
@@ -73,14 +82,14 @@ bool step_may_start(const struct step *step, const struct step_prefill *active,
  *   active   (n_active), borrowed: prefills under way, in the order in which
  *            they were started; in_step of those that had their turn is set
  *   waiting  (n_waiting), borrowed, in any sequence. One that cannot start now
- *            is not ready.
+ *            is not ready. If the order interrupts, there is room for n_active
+ *            more behind them, which are written.
  * The caller computes as many tokens of the chosen prefill as there are, at
  * most step->budget, and says so with step_take(). A started prefill counts as
  * active from then on. Returns the choice. O(n_active + n_waiting). */
 struct step_choice step_next(const struct step *step,
                              const struct step_prefill *active,
-                             uint32_t n_active,
-                             const struct queue_item *waiting,
+                             uint32_t n_active, struct queue_item *waiting,
                              uint32_t n_waiting, int64_t now_us);
 
 /* n_tokens of the prefill that was chosen last are in the step; may be 0. */

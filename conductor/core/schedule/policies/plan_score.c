@@ -32,6 +32,10 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
                     "order: 1: in front of a long prefill an instance waits a "
                     "little for a short one whose blocks are about to come; "
                     "0: it does not"},
+    [PLAN_PREEMPT] = {"preempt", 0, 1, true, 0,
+                      "order: 1: at the end of a chunk a prefill yields to one "
+                      "that takes at most a third of what it has left; 0: it "
+                      "does not"},
     [PLAN_BEHIND_PRICE] = {"behind_price", 0, 1e6, false, 1,
                            "seconds to add to each second of engine time for "
                            "each prefill that waits for it"},
