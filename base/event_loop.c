@@ -1,6 +1,8 @@
 /* The event loop that every program runs. */
 #include "base/event_loop.h"
 
+#include <event2/buffer.h>
+
 #include "base/log.h"
 
 /* What libevent says, of name servers above all, is a line like others. */
@@ -57,6 +59,21 @@ int event_loop_wait(struct event *e, int64_t us)
     struct timeval tv = {us / 1000000, us % 1000000};
 
     return event_add(e, &tv);
+}
+
+bool event_loop_send(struct bufferevent *bev)
+{
+    struct evbuffer *out = bufferevent_get_output(bev);
+
+    if (evbuffer_get_length(out) > 0) {
+        evbuffer_unfreeze(out, 1);
+        (void)evbuffer_write(out, bufferevent_getfd(bev));
+        evbuffer_freeze(out, 1);
+    }
+    if (evbuffer_get_length(out) == 0)
+        return true;
+    bufferevent_enable(bev, EV_WRITE);
+    return false;
 }
 
 void event_loop_drop(struct event *e)

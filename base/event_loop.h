@@ -2,8 +2,10 @@
 #ifndef BASE_EVENT_LOOP_H
 #define BASE_EVENT_LOOP_H
 
+#include <event2/bufferevent.h>
 #include <event2/dns.h>
 #include <event2/event.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /*
@@ -23,6 +25,12 @@ struct evdns_base *event_loop_dns(struct event_base *base, const char *server);
 /* event_loop_wait(e, us): has e fire in us microseconds, and again every so
  * many if it is EV_PERSIST. Returns 0, or -1: out of memory. */
 int event_loop_wait(struct event *e, int64_t us);
+
+/* event_loop_send(bev): sends what a plain socket's bufferevent with EV_WRITE
+ * disabled holds, without asking the kernel first whether the socket takes
+ * more: that would be four system calls for one. Returns true: nothing is left.
+ * Else the bufferevent is enabled to write the rest, and to meet the error. */
+bool event_loop_send(struct bufferevent *bev);
 
 /* event_loop_drop(e): frees e. NULL is a no-op. */
 void event_loop_drop(struct event *e);

@@ -26,6 +26,11 @@ void http_conn_arm(struct http_conn *conn, int64_t us)
         evtimer_del(conn->timer);
 }
 
+void http_conn_flush(struct http_conn *conn)
+{
+    event_active(conn->flush, EV_WRITE, 1);
+}
+
 /* Tell the handler's side, once, that the client is gone. */
 static void tell_gone(struct http_conn *conn)
 {
@@ -51,6 +56,7 @@ void http_conn_free(struct http_conn *conn)
     LIST_REMOVE(conn, link);
     conn->server->stats.connections--;
     event_free(conn->timer);
+    event_free(conn->flush);
     bufferevent_free(conn->bev);
     http_conn_drop_body(conn);
     text_buf_fini(&conn->extra);
@@ -71,9 +77,7 @@ void http_conn_answered(struct http_conn *conn)
     conn->state = HTTP_SENDING;
     conn->gone = conn->taken = NULL;
     http_conn_drop_body(conn);
-    /* Where nothing is left to send the write callback must come anyway. */
-    bufferevent_trigger(conn->bev, EV_WRITE,
-                        BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
+    http_conn_flush(conn);
 }
 
 /* Closing at once would have the kernel answer bytes still coming with a reset,

@@ -24,6 +24,7 @@ struct http_conn {
     struct http_server *server;
     struct bufferevent *bev;
     struct event *timer; /* of the state, see http_conn_arm */
+    struct event *flush; /* see http_conn_flush */
     enum http_state state;
     int64_t read_us;  /* when bytes of the request were last read */
     bool receiving;   /* HTTP_HEAD: a request has begun to arrive */
@@ -63,6 +64,10 @@ void http_conn_free(struct http_conn *conn);
 
 /* Free a connection at the next turn of the loop. */
 void http_conn_die(struct http_conn *conn);
+
+/* Send what was written when the loop has run all that is due now, so that
+ * several writes leave in one call. Also where nothing is left to send. */
+void http_conn_flush(struct http_conn *conn);
 
 /* (Re)start the state's timer; 0 stops it. */
 void http_conn_arm(struct http_conn *conn, int64_t us);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/event_loop.h"
 #include "conductor/front/http/internal.h"
 
 /* An engine's whole head, and our own headers. */
@@ -135,8 +136,10 @@ static bool read_head(struct http_conn *conn)
         refuse_body(conn);
         return false;
     }
-    if (conn->head.expect_continue && evbuffer_get_length(in) == 0)
+    if (conn->head.expect_continue && evbuffer_get_length(in) == 0) {
         bufferevent_write(conn->bev, "HTTP/1.1 100 Continue\r\n\r\n", 25);
+        http_conn_flush(conn);
+    }
     return true;
 }
 
@@ -223,12 +226,9 @@ static void on_read(struct bufferevent *bev, void *arg)
         read_body(conn);
 }
 
-static void on_write(struct bufferevent *bev, void *arg)
+/* All that was written is sent. */
+static void sent(struct http_conn *conn)
 {
-    struct http_conn *conn = arg;
-
-    if (evbuffer_get_length(bufferevent_get_output(bev)) > 0)
-        return;
     if (conn->state == HTTP_HANDLING && conn->taken)
         conn->taken(conn->taken_arg);
     if (conn->state != HTTP_SENDING)
@@ -239,7 +239,25 @@ static void on_write(struct bufferevent *bev, void *arg)
     }
     conn->state = HTTP_HEAD;
     http_conn_arm(conn, conn->server->options.idle_us);
-    on_read(bev, conn);
+    on_read(conn->bev, conn);
+}
+
+static void on_write(struct bufferevent *bev, void *arg)
+{
+    if (evbuffer_get_length(bufferevent_get_output(bev)) > 0)
+        return;
+    bufferevent_disable(bev, EV_WRITE);
+    sent(arg);
+}
+
+static void on_flush(evutil_socket_t, short, void *arg)
+{
+    struct http_conn *conn = arg;
+
+    if (conn->state != HTTP_DEAD &&
+        !(bufferevent_get_enabled(conn->bev) & EV_WRITE) &&
+        event_loop_send(conn->bev))
+        sent(conn);
 }
 
 static void on_event(struct bufferevent *bev, short what, void *arg)
@@ -281,7 +299,9 @@ int http_conn_open(struct http_server *server, evutil_socket_t fd)
             bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
     if (conn && conn->bev)
         conn->timer = evtimer_new(server->base, on_timer, conn);
-    if (!conn || !conn->timer)
+    if (conn && conn->timer)
+        conn->flush = event_new(server->base, -1, 0, on_flush, conn);
+    if (!conn || !conn->flush)
         goto fail;
     conn->server = server;
     text_buf_init(&conn->body, options->max_body_bytes);
@@ -294,10 +314,13 @@ int http_conn_open(struct http_server *server, evutil_socket_t fd)
                              options->max_head_bytes + READ_AHEAD_BYTES);
     bufferevent_set_max_single_read(conn->bev, READ_AHEAD_BYTES);
     bufferevent_set_timeouts(conn->bev, NULL, &write);
-    bufferevent_enable(conn->bev, EV_READ | EV_WRITE);
+    bufferevent_disable(conn->bev, EV_WRITE);
+    bufferevent_enable(conn->bev, EV_READ);
     http_conn_arm(conn, options->idle_us);
     return 0;
 fail:
+    if (conn && conn->timer)
+        event_free(conn->timer);
     if (conn && conn->bev)
         bufferevent_free(conn->bev);
     else

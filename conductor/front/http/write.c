@@ -103,6 +103,7 @@ static void write_head(struct http_conn *conn, int status, const char *type,
     evbuffer_add(out, conn->extra.data, conn->extra.len);
     evbuffer_add(out, "\r\n", 2);
     text_buf_clear(&conn->extra);
+    http_conn_flush(conn);
     conn->server->stats.by_class[status / 100 % 6]++;
 }
 
@@ -193,6 +194,7 @@ int http_write(struct http_conn *conn, const void *bytes, size_t n)
         conn->server->stats.slow++;
         return -ENOBUFS;
     }
+    http_conn_flush(conn);
     if (!conn->chunked_out)
         return evbuffer_add(out, bytes, n) ? -ENOMEM : 0;
     size_bytes = snprintf(size, sizeof(size), "%zx\r\n", n);

@@ -44,6 +44,8 @@ static void release(struct exchange *x)
     TAILQ_INSERT_HEAD(&u->idle, x, entry);
     u->n_idle++;
     x->ops = NULL;
+    if (!u->tls)
+        bufferevent_disable(x->bev, EV_WRITE); /* as upstream_send() has it */
     bufferevent_set_timeouts(x->bev, &idle, NULL);
     bufferevent_enable(x->bev, EV_READ);
 }

@@ -11,6 +11,7 @@
 #include <event2/event.h>
 #include <stdlib.h>
 
+#include "base/event_loop.h"
 #include "conductor/link/engine/tls.h"
 #include "conductor/link/engine/upstream/internal.h"
 
@@ -52,6 +53,8 @@ struct exchange *upstream_send(struct upstream *upstream,
         upstream_drop(x);
         return NULL;
     }
+    if (x->reused && !upstream->tls)
+        (void)event_loop_send(x->bev);
     return x;
 }
 
