@@ -146,11 +146,124 @@ static void test_yielding(void)
     NEXT_IS(&s, active, 2, waiting, 2, STEP_START, 1);
     active[0].begun.stood_us = 7001;
     NEXT_IS(&s, active, 2, waiting, 2, STEP_CONTINUE, 1);
+    /* The one at work is done before the one below it is due; */
+    active[0].begun.stood_us = 0;
+    active[0].item.has_slo = true;
+    active[0].item.deadline_us = 1000 + 6000 + 1500 + 499;
+    NEXT_IS(&s, active, 2, waiting, 2, STEP_CONTINUE, 1);
+    active[0].item.deadline_us++;
+    NEXT_IS(&s, active, 2, waiting, 2, STEP_START, 1);
+    /* and both before one that waits for them has to begin. */
+    waiting[0].has_slo = true;
+    waiting[0].deadline_us = 1000 + 6000 + 1500 + 2001 + 499;
+    active[0].item.deadline_us = 99999;
+    NEXT_IS(&s, active, 2, waiting, 2, STEP_CONTINUE, 1);
+    waiting[0].deadline_us++;
+    NEXT_IS(&s, active, 2, waiting, 2, STEP_START, 1);
     /* One that waits for its load lets others begin; one prompt a step. */
     active[0].held_back = active[1].held_back = true;
     NEXT_IS(&s, active, 2, waiting, 2, STEP_START, 1);
     active[1] = (struct step_prefill){.in_step = true};
     NEXT_IS(&s, active, 2, waiting, 2, STEP_FORMED, 0);
+}
+
+enum { CHUNK_US = 100, MOST = 64 };
+
+/* An instance in simulated time. */
+struct served {
+    struct step_config config;
+    struct step_prefill active[MOST];
+    struct queue_item waiting[MOST + MOST];
+    uint32_t n_active, n_waiting, interrupted;
+    int64_t now_us;
+};
+
+static int64_t to_do_us(const struct served *e)
+{
+    int64_t us = 0;
+
+    for (uint32_t i = 0; i < e->n_active; i++)
+        us += e->active[i].begun.left_us;
+    for (uint32_t i = 0; i < e->n_waiting; i++)
+        us += e->waiting[i].cost_us;
+    return us;
+}
+
+/* One that all accepted work leaves time for is accepted. */
+static void arrive(struct served *e, uint64_t seq)
+{
+    int64_t cost_us = 1 + (rand() % 10 == 0 ? rand() % 9000 : rand() % 900);
+    int64_t due_us = e->now_us + 10000 + rand() % 20000;
+    bool has_slo = rand() % 4 > 0;
+
+    if (e->n_active + e->n_waiting == MOST ||
+        (has_slo && e->now_us + to_do_us(e) + cost_us > due_us))
+        return;
+    e->waiting[e->n_waiting++] = (struct queue_item){.arrival_seq = seq,
+                                                     .cost_us = cost_us,
+                                                     .arrived_us = e->now_us,
+                                                     .deadline_us = due_us,
+                                                     .has_slo = has_slo};
+}
+
+/* One step. Returns whether nobody with an SLO got late in it. */
+static bool serve(struct served *e)
+{
+    struct step s;
+    struct step_choice next;
+    struct step_prefill *top;
+    int64_t us;
+
+    (void)step_begin(&s, &e->config, 0);
+    next = step_next(&s, e->active, e->n_active, e->waiting, e->n_waiting,
+                     e->now_us);
+    if (next.kind == STEP_FORMED)
+        return true;
+    if (next.kind == STEP_START) {
+        const struct queue_item *w = &e->waiting[next.index];
+
+        e->interrupted += e->n_active > 0;
+        e->active[e->n_active++] = (struct step_prefill){
+            .item = *w,
+            .begun = {.cost_us = w->cost_us, .left_us = w->cost_us}};
+        e->waiting[next.index] = e->waiting[--e->n_waiting];
+    }
+    top = &e->active[e->n_active - 1];
+    us = top->begun.left_us < CHUNK_US ? top->begun.left_us : CHUNK_US;
+    e->now_us += us;
+    top->begun.left_us -= us;
+    for (uint32_t i = 0; i + 1 < e->n_active; i++)
+        e->active[i].begun.stood_us += us;
+    e->n_active -= top->begun.left_us == 0;
+    return top->begun.left_us > 0 || !top->item.has_slo ||
+           e->now_us <= top->item.deadline_us;
+}
+
+/* Where costs are as predicted, whoever was accepted for his SLO is in time,
+ * whatever comes later and interrupts. */
+static void test_promises(void)
+{
+    uint32_t interrupted = 0, late = 0;
+
+    srand(1);
+    for (int round = 0; round < 100; round++) {
+        struct served e = {.config = config("shortest_now_yield")};
+
+        e.config.max_prefills = 1;
+        e.config.patience_us = 30000;
+        for (uint64_t seq = 0; seq < 500; seq++) {
+            int64_t until_us = e.now_us + rand() % 800;
+
+            arrive(&e, seq);
+            while (e.now_us < until_us && e.n_active + e.n_waiting > 0)
+                late += !serve(&e);
+            if (e.now_us < until_us)
+                e.now_us = until_us;
+        }
+        interrupted += e.interrupted;
+    }
+    CU_ASSERT_EQUAL(late, 0);
+    CU_ASSERT(interrupted > 1000);
 }
 
 int main(void)
@@ -161,6 +274,7 @@ int main(void)
     CU_add_test(suite, "turns", test_turns);
     CU_add_test(suite, "loading", test_loading);
     CU_add_test(suite, "yielding", test_yielding);
+    CU_add_test(suite, "promises", test_promises);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();

@@ -78,29 +78,66 @@ static bool any_within(const struct queue_item *items, uint32_t n,
     return i < n;
 }
 
-/* Which of the waiting ones interrupts the active one at `top`; -1: none. */
-static int interrupter(const struct step *step,
-                       const struct step_prefill *active, uint32_t top,
-                       struct queue_item *waiting, uint32_t n_waiting,
-                       int64_t now_us)
+/* When those with an SLO that wait have to begin, as far as they can behind all
+ * that have begun; INT64_MAX: there are none. */
+static int64_t begin_by_us(const struct queue_item *waiting, uint32_t n,
+                           int64_t begun_end_us)
 {
-    int64_t most_us = most_on_top_us(step, active, top + 1, waiting, n_waiting);
-    uint32_t n = n_waiting;
-    int next;
+    int64_t by_us = INT64_MAX;
 
-    if (!any_within(waiting, n_waiting, most_us, now_us))
-        return -1;
-    for (uint32_t i = 0; i <= top; i++) {
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t begin_us = waiting[i].deadline_us - waiting[i].cost_us;
+
+        if (waiting[i].has_slo && begin_us >= begun_end_us && begin_us < by_us)
+            by_us = begin_us;
+    }
+    return by_us;
+}
+
+/* Lists those that have begun behind the n that wait. Whoever interrupts them
+ * delays all that come after them: each is due as early as those with an SLO
+ * that wait, or are below it, need. Returns the number of all. */
+static uint32_t add_begun(const struct step_prefill *active, uint32_t n_active,
+                          struct queue_item *items, uint32_t n, int64_t now_us)
+{
+    int64_t end_us = now_us, by_us;
+
+    for (uint32_t i = 0; i < n_active; i++)
+        end_us += active[i].begun.left_us;
+    by_us = begin_by_us(items, n, end_us);
+    for (uint32_t i = 0; i < n_active; i++) {
+        struct queue_item *item = &items[n];
+
         if (active[i].in_step || active[i].held_back)
             continue;
-        waiting[n] = active[i].item;
-        waiting[n].cost_us = active[i].begun.left_us;
-        waiting[n].ready_at_us = waiting[n].loading_until_us = 0;
+        *item = active[i].item;
+        item->cost_us = active[i].begun.left_us;
+        item->ready_at_us = item->loading_until_us = 0;
+        if (by_us < INT64_MAX && (!item->has_slo || by_us < item->deadline_us))
+            item->deadline_us = by_us;
+        item->has_slo |= by_us < INT64_MAX;
+        if (item->has_slo && item->deadline_us >= end_us)
+            by_us = item->deadline_us - item->cost_us;
+        end_us -= item->cost_us;
         n++;
     }
-    next = queue_pick(step->config.order, waiting, n, now_us);
-    return next >= 0 && (uint32_t)next < n_waiting &&
-                   waiting[next].cost_us <= most_us
+    return n;
+}
+
+/* Which of the waiting ones interrupts the last of the active; -1: none. */
+static int interrupter(const struct step *step,
+                       const struct step_prefill *active, uint32_t n_active,
+                       struct queue_item *waiting, uint32_t n, int64_t now_us)
+{
+    int64_t most_us = most_on_top_us(step, active, n_active, waiting, n);
+    uint32_t n_all;
+    int next;
+
+    if (!any_within(waiting, n, most_us, now_us))
+        return -1;
+    n_all = add_begun(active, n_active, waiting, n, now_us);
+    next = queue_pick(step->config.order, waiting, n_all, now_us);
+    return next >= 0 && (uint32_t)next < n && waiting[next].cost_us <= most_us
                ? next
                : -1;
 }
@@ -123,7 +160,7 @@ static struct step_choice next_on_top(const struct step *step,
     if (n_in >= step->config.max_prefills)
         return (struct step_choice){STEP_FORMED, 0};
     start = top < n_active
-                ? interrupter(step, active, top, waiting, n_waiting, now_us)
+                ? interrupter(step, active, top + 1, waiting, n_waiting, now_us)
                 : queue_pick(step->config.order, waiting, n_waiting, now_us);
     if (start >= 0)
         return (struct step_choice){STEP_START, (uint32_t)start};

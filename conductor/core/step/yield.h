@@ -11,7 +11,10 @@
  *     that, as far as costs are as predicted; and
  *   - all that waits or has begun would be done within the patience even if it
  *     took half as much again, which is what thirds upon thirds come to. Above
- *     saturation nobody is interrupted: there the long ones would pay for it.
+ *     saturation nobody is interrupted: there the long ones would pay for it;
+ *     and
+ *   - the queue's order picks it before what has begun, all of which is due as
+ *     early as those with an SLO need that come after it (step.c).
  * Worker, estimates and simulator ask here. Pure.
  */
 #ifndef CONDUCTOR_CORE_STEP_YIELD_H
