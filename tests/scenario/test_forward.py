@@ -1207,6 +1207,30 @@ class Placement(EngineCase):
                 self.assertEqual(expected, [4000] * 8 + [40] * 2)
                 self.end(cluster)
 
+    def test_lengths_of_each_key(self):
+        """Who has long answers is not taken for one who has short ones,
+        whatever else is in their bodies."""
+        def serve(request, send):
+            send(reply(200, {'usage': {
+                'completion_tokens': json.loads(request.body)['seed']}}))
+        cluster = self.engines(serve)
+
+        def expected(key, n, **body):
+            got = self.post(cluster, {'prompt': 'x', 'max_tokens': 4000,
+                                      'seed': n, **body},
+                            headers={'Authorization': f'Bearer {key}'})
+            self.assertEqual(got.status, 200)
+            return cluster.api.request('GET', '/admin/explain/' + got.headers[
+                'x-conductor-request-id']).body['expected_tokens']
+        for i in range(200):
+            expected('long', 1000, cache_salt=f'salt {i}')
+            expected('short', 10)
+        self.assertGreater(expected('long', 1000), 900)
+        self.assertLess(expected('short', 10), 100)
+        # Of one that is not known yet: what all have.
+        self.assertGreater(expected('new', 10), 200)
+        self.assertLess(expected('new', 10), 900)
+
     def test_many_at_once(self):
         cluster = self.engines(None, None)
         with ThreadPoolExecutor(16) as pool:

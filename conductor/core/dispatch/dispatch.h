@@ -45,7 +45,8 @@ struct dispatch_request {
     int64_t slo_tbt_us;  /* 0: none */
     int64_t passage_us;  /* part of its TTFT that comes after what core
                             estimates */
-    uint64_t length_key; /* whose answers' lengths its own is expected by */
+    uint64_t length_key; /* of tenant and model, whose answers' lengths its own
+                            is expected by */
     uint64_t tenant;     /* a number of its key; 0: it has none */
     double weight;       /* of the tenant, above 0; 0: 1 */
     int32_t priority;    /* the lowest comes first among its tenant's */

@@ -89,12 +89,14 @@ struct service_request *service_submit(struct service *service,
                 .session = sessions_find(s->sessions, p->session),
                 .max_output_tokens = request->prompt.max_tokens},
         .arrived_us = p->arrived_us,
-        .length_key = request->prompt.key_seed,
         .slo_ttft_us = limit_us(p, p->slo_ttft_us, s->config.slo_ttft_ms),
         .slo_tbt_us = limit_us(p, p->slo_tbt_us, s->config.slo_tbt_ms),
     };
     tenants_find(s->models->tenants, p->tenant, p->n_tenant, p->priority,
                  &request->dispatch);
+    request->dispatch.length_key =
+        block_key_seed(s->config.model, p->adapter, "") ^
+        request->dispatch.tenant;
     request->number = s->table.next_request++;
     request->session = p->session;
     for (size_t i = 0; i < p->n_session_id && i < 63; i++)
