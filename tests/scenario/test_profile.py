@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import ssl
+import threading
 
 import engines
 from fake_server import FakeServer
@@ -113,6 +114,48 @@ class Slots(Case):
         self.assertEqual(errors.count('not decoded at once'), 1)
         self.assertIn('it decodes fewer than 4 requests at once: --max-batch '
                       '2 leaves those out', errors)
+
+
+    def test_fewer_once_than_later(self):
+        """That two were not decoded at once in one round, and were in the next
+        one, does not hide that four never were."""
+        options = ('--max-tokens', '64', '--max-kv', '256', '--max-batch', '4')
+        server = FakeServer(at_once=4, token_gap_s=0.01)
+        self.addCleanup(server.close)
+        self.profile(server.url, *options, '--repeats', '1')
+        seats = Seats(server, sum(r['max_tokens'] > 1 for r in server.requests))
+        server.behave, server.slots = seats.behave, seats
+        status, errors, rows = self.profile(server.url, *options, '--repeats',
+                                            '2')
+        self.assertEqual(status, 0, errors)
+        self.assertEqual(max(int(r['batch'] or 0) for r in rows), 2, errors)
+        self.assertIn('it decodes fewer than 4 requests at once: --max-batch '
+                      '2 leaves those out', errors)
+
+
+class Seats:
+    """An engine's seats for answers: one for the first `n` answers of more than
+    a token, then two."""
+    def __init__(self, server, n):
+        self.server, self.n = server, n
+        self.of_thread = threading.local()
+        self.taken = 0
+        self.changed = threading.Condition()
+
+    def behave(self, index):
+        self.of_thread.long = self.server.requests[index]['max_tokens'] > 1
+        return 'answer'
+
+    def __enter__(self):
+        with self.changed:
+            self.changed.wait_for(lambda: self.taken < (1 if self.n else 2))
+            self.taken += 1
+
+    def __exit__(self, *_):
+        with self.changed:
+            self.taken -= 1
+            self.n -= self.of_thread.long and self.n > 0
+            self.changed.notify_all()
 
 
 class Https(Case):

@@ -36,7 +36,8 @@ struct bench {
     FILE *file;
     size_t rows;
     uint32_t batch; /* the most that were seen to decode at once */
-    uint32_t least; /* the fewest that were not; 0: all were */
+    bool *apart;    /* [max_batch + 1], how many were not, some time */
+    bool told;      /* that some were not */
     bool untold;
 };
 
@@ -159,13 +160,12 @@ static int time_decode(struct bench *b, struct profile_point p)
         return -1;
     double us = timing_step_us(b->records, p.a);
     if (!(us > 0)) {
-        if (b->least == 0)
+        if (!b->told)
             replay_complain(command,
                             "%u requests of %u tokens: left out, as are "
                             "others: not decoded at once",
                             p.a, p.b);
-        if (b->least == 0 || p.a < b->least)
-            b->least = p.a;
+        b->told = b->apart[p.a] = true;
         return 0;
     }
     if (p.a > b->batch)
@@ -208,6 +208,21 @@ static int measure(struct bench *b)
     return rc;
 }
 
+/* The fewest requests that never decoded at once, where fewer did. */
+static void advise(const struct bench *b)
+{
+    uint64_t most = b->settings->max_batch;
+
+    for (uint32_t n = b->batch + 1; b->batch > 0 && n <= most; n++)
+        if (b->apart[n]) {
+            replay_complain(command,
+                            "warning: it decodes fewer than %u requests at "
+                            "once: --max-batch %u leaves those out",
+                            n, b->batch);
+            return;
+        }
+}
+
 static int write_rows(struct bench *b)
 {
     const char *path = b->settings->out;
@@ -223,11 +238,7 @@ static int write_rows(struct bench *b)
         replay_complain(command,
                         "warning: it tells no cached tokens (vLLM: "
                         "--enable-prompt-tokens-details), taken as planned");
-    if (b->least > b->batch && b->batch > 0)
-        replay_complain(command,
-                        "warning: it decodes fewer than %u requests at once: "
-                        "--max-batch %u leaves those out",
-                        b->least, b->batch);
+    advise(b);
     replay_complain(command, "%s%zu measurements",
                     b->flight.interrupted ? "interrupted: " : "", b->rows);
     return b->flight.interrupted ? REPLAY_EXIT_INTERRUPTED : status;
@@ -290,6 +301,7 @@ int replay_profile_run(const struct replay_profile_settings *s,
                       .server = server,
                       .base = event_loop_new(1),
                       .records = calloc(s->max_batch, sizeof *b.records),
+                      .apart = calloc(s->max_batch + 1, sizeof *b.apart),
                       .random = s->seed};
 
     b.flight = (struct replay_flight){
@@ -299,14 +311,15 @@ int replay_profile_run(const struct replay_profile_settings *s,
                    .done = on_done,
                    .arg = &b},
         .records = b.records};
-    bool good =
-        b.base && b.records && replay_flight_init(&b.flight, s->max_batch) == 0;
+    bool good = b.base && b.records && b.apart &&
+                replay_flight_init(&b.flight, s->max_batch) == 0;
     int status =
         good ? run(&b) : replay_complain(command, "%s", strerror(ENOMEM));
     replay_flight_fini(&b.flight);
     free(b.prompts);
     free(b.mixed);
     free(b.records);
+    free(b.apart);
     if (b.base)
         event_base_free(b.base);
     return status;
