@@ -1,9 +1,10 @@
 /* What to do with a request now. See dispatch.h. */
 #include "conductor/core/dispatch/dispatch.h"
 
-#include <math.h>
 #include <stddef.h>
 #include <string.h>
+
+#include "conductor/core/dispatch/tenancy.h"
 
 void dispatch_init(struct dispatch *d)
 {
@@ -54,43 +55,6 @@ static void ask(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
     r->priced = true;
     if (d->unpredicted && decision->retry_after_us > 0)
         decision->retry_after_us = 0;
-}
-
-static bool shares(const struct dispatch *d)
-{
-    return d->share.matters && d->scheduler && schedule_shares(d->scheduler);
-}
-
-/* What its tenant had decides on its price, and on the queues that it may stand
- * in. */
-static void weigh(struct dispatch *d, struct dispatch_request *r,
-                  int64_t now_us)
-{
-    int64_t left_us = r->arrived_us + r->slo_ttft_us - now_us;
-    int64_t most_us;
-
-    r->standing = 0.0;
-    r->ask.price_times = 1.0;
-    r->ask.queue_most_us = 0;
-    if (!shares(d))
-        return;
-    r->standing = share_standing(&d->share, r->place, now_us);
-    r->ask.price_times = share_price(&d->share, r->place, r->priority, now_us);
-    left_us = !r->slo_ttft_us ? 0 : left_us < 4 ? 4 : left_us;
-    if (d->unpredicted || r->accepted)
-        return;
-    most_us = share_queue_us(&d->share, r->place, r->priority, left_us, now_us);
-    r->ask.queue_most_us = most_us < INT64_MAX ? most_us : 0;
-}
-
-/* Its work counts as used. Without predictions tokens are counted. */
-static void charge(struct dispatch *d, const struct dispatch_request *r,
-                   const struct prefill_estimate *e, int64_t now_us)
-{
-    double work = d->unpredicted ? (double)(r->ask.n_tokens - e->cached_tokens)
-                                 : (double)e->prefill_us;
-
-    share_use(&d->share, r->place, fmax(work, 1.0), now_us);
 }
 
 /* Without room: for ever without a TTFT SLO, else if some is due in time. */
@@ -152,7 +116,7 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
         refuse(DISPATCH_NO_PREFILL, -1, order);
         return;
     }
-    weigh(d, r, now_us);
+    dispatch_weigh(d, r, now_us);
     ask(d, r, now_us, decision);
     if (decision->verdict == SCHEDULE_QUEUE_FULL && r->ask.queue_most_us > 0) {
         decision->verdict = SCHEDULE_REJECT_SHARE;
@@ -168,7 +132,7 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
                schedule_commit(d->scheduler, &r->ask, decision) == 0) {
         order->action = DISPATCH_SEND;
         r->accepted = true;
-        charge(d, r, &decision->chosen, now_us);
+        dispatch_charge(d, r, &decision->chosen, now_us);
     } else if (reason == DISPATCH_SHARE && !r->slo_ttft_us) {
         order->action = DISPATCH_WAIT;
         order->reason = reason;
@@ -199,7 +163,7 @@ static struct dispatch_request *first_of(const struct dispatch *d, uint32_t t)
 static bool stands_behind(const struct dispatch *d,
                           const struct dispatch_request *r)
 {
-    if (!shares(d) || d->n_waiting == 0)
+    if (!dispatch_shares(d) || d->n_waiting == 0)
         return d->n_waiting > 0;
     if (d->lines[r->place] && line_before(d->lines[r->place], &r->line))
         return true;
@@ -340,7 +304,7 @@ next_in_round(struct dispatch *d, int64_t now_us, struct dispatch_order *order)
         return NULL;
     if (!d->in_round)
         begin_round(d);
-    if (shares(d))
+    if (dispatch_shares(d))
         return next_in_turn(d, now_us, order);
     for (struct dispatch_request *r; (r = d->next);) {
         if (r != TAILQ_FIRST(&d->waiting) && !may_pass(d))
@@ -384,7 +348,7 @@ void dispatch_forget(struct dispatch *d, struct dispatch_request *request)
 {
     if (!request->waits)
         return;
-    d->room |= request == TAILQ_FIRST(&d->waiting) || shares(d);
+    d->room |= request == TAILQ_FIRST(&d->waiting) || dispatch_shares(d);
     stop_waiting(d, request);
 }
 

@@ -187,6 +187,17 @@ void engine_change_costs(struct service *s, const char *file);
 /* It gets no more requests. Those that it has go on. */
 void engine_retire(struct engine *e);
 
+/* usage.c: keeps the end of what has come of an answer, (n). */
+void forward_keep_tail(struct forward *f, const char *bytes, size_t n);
+
+/* Its answer has ended: counts whether the engine's KV events are to tell of
+ * the prompt. The last block is computed, and perhaps not published, each
+ * time. */
+void forward_count_unheard(struct service_request *request);
+
+/* Its answer has ended well: takes in what the usage tells of it. */
+void forward_take_usage(struct service_request *request);
+
 /* forward.c: the requests that it has are tried elsewhere, or fail. */
 void engine_cut_off(struct engine *e, const char *why);
 

@@ -105,50 +105,6 @@ static void on_answer(void *arg, const struct http_head *head)
     request->ops->answer(request->arg, head);
 }
 
-/* Keeps the end of what has come. */
-static void keep_tail(struct forward *f, const char *bytes, size_t n)
-{
-    size_t some = n < sizeof(f->tail) ? n : sizeof(f->tail);
-    size_t old = sizeof(f->tail) - some;
-
-    if (old > f->n_tail)
-        old = f->n_tail;
-    memmove(f->tail, f->tail + f->n_tail - old, old);
-    memcpy(f->tail + old, bytes + n - some, some);
-    f->n_tail = old + some;
-}
-
-/* The number behind a name that the answer's usage has, `"name":`, the last
- * time; -1: none. */
-static int64_t told_tokens(const struct forward *f, const char *name)
-{
-    const char *end = f->tail + f->n_tail, *at = NULL, *next = f->tail;
-    int64_t n = 0;
-
-    while ((next = memmem(next, (size_t)(end - next), name, strlen(name))))
-        at = next += strlen(name);
-    if (!at)
-        return -1;
-    while (at < end && *at == ' ')
-        at++;
-    if (at == end || *at < '0' || *at > '9')
-        return -1;
-    for (; at < end && *at >= '0' && *at <= '9' && n < UINT32_MAX; at++)
-        n = n * 10 + (*at - '0');
-    return n;
-}
-
-static void count_cached(struct service_request *request, int64_t told)
-{
-    struct engine *e = request->forward->engine;
-
-    if (told < 0 || request->forward->what.looks) /* of another answer */
-        return;
-    e->count.told_tokens += (uint64_t)told;
-    e->count.predicted_tokens += (uint64_t)request->attempt.plan.cached_tokens;
-    request->service->metrics.local_tokens += (uint64_t)told;
-}
-
 /* Each event of a stream ends with an empty line. */
 static uint32_t count_events(const struct forward *f, const char *bytes,
                              size_t n)
@@ -186,43 +142,9 @@ static void on_bytes(void *arg, const char *bytes, size_t n)
                                    request->attempt.id,
                                    request->output.n_tokens);
     }
-    keep_tail(f, bytes, n);
+    forward_keep_tail(f, bytes, n);
     f->n_bytes += n;
     request->ops->bytes(request->arg, bytes, n);
-}
-
-/* Whether its KV events are to tell of the prompt. The last block is computed,
- * and perhaps not published, each time. */
-static void count_unheard(struct service_request *request, int64_t told)
-{
-    struct forward *f = request->forward;
-    uint64_t cached =
-        told > 0 ? (uint64_t)(told / request->service->config.block_tokens) : 0;
-
-    if (f->refused || f->what.looks ||
-        (told >= 0 && !expect_stores(request, cached)))
-        f->engine->count.excused++;
-    else if (f->what.ids &&
-             expect_stores(request, request->attempt.plan.used_blocks))
-        engine_unheard(f->engine);
-}
-
-/* How long the answer is, so that others' lengths are expected by it: as its
- * usage tells, in one of the APIs' words. A stream without it has an event for
- * each token, and one behind the last. */
-static void learn_length(struct service_request *request)
-{
-    struct forward *f = request->forward;
-    int64_t n = told_tokens(f, "\"completion_tokens\":");
-
-    if (!f->what.prompt)
-        return;
-    if (n < 0)
-        n = told_tokens(f, "\"output_tokens\":");
-    if (n < 0 && f->what.stream)
-        n = (int64_t)request->output.n_tokens - 2;
-    if (n > 0)
-        dispatch_answered(&request->service->dispatch, &request->dispatch, n);
 }
 
 static void on_ended(void *arg)
@@ -231,20 +153,18 @@ static void on_ended(void *arg)
     struct forward *f = request->forward;
     struct service *s = request->service;
     const struct request_output *out = &request->output;
-    int64_t told = told_tokens(f, "\"cached_tokens\":");
 
     f->exchange = NULL;
     if (!f->refused && !f->what.looks)
         engine_answered(f->engine);
     expect_ended(request);
-    count_unheard(request, told);
+    forward_count_unheard(request);
     prefill_over(request, -1, clock_now_us());
     if (f->refused) {
         request_end(request, METRICS_FAILED, "failed", "engine_status");
         return;
     }
-    count_cached(request, told);
-    learn_length(request);
+    forward_take_usage(request);
     if (f->what.stream && out->n_tokens > 4)
         learned_step(&s->learned, (out->last_token_us - out->first_token_us) /
                                       (out->n_tokens - 3));

@@ -1,0 +1,23 @@
+/*
+ * What a request's tenant had, and what follows for the request. Private to
+ * this folder.
+ */
+#ifndef CONDUCTOR_CORE_DISPATCH_TENANCY_H
+#define CONDUCTOR_CORE_DISPATCH_TENANCY_H
+
+#include "conductor/core/dispatch/dispatch.h"
+
+/* dispatch_shares(d): tenants take turns. */
+bool dispatch_shares(const struct dispatch *d);
+
+/* Before it is decided on: what its tenant had decides on its price, and on the
+ * queues that it may stand in. */
+void dispatch_weigh(struct dispatch *d, struct dispatch_request *r,
+                    int64_t now_us);
+
+/* It was given to an instance, as estimated: its work counts as used. Without
+ * predictions tokens are counted. */
+void dispatch_charge(struct dispatch *d, const struct dispatch_request *r,
+                     const struct prefill_estimate *e, int64_t now_us);
+
+#endif

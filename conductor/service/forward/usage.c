@@ -1,0 +1,88 @@
+/* What the usage at an answer's end tells. */
+#include <string.h>
+
+#include "conductor/service/engine/engine.h"
+
+#define CACHED "\"cached_tokens\":"
+
+void forward_keep_tail(struct forward *f, const char *bytes, size_t n)
+{
+    size_t some = n < sizeof(f->tail) ? n : sizeof(f->tail);
+    size_t old = sizeof(f->tail) - some;
+
+    if (old > f->n_tail)
+        old = f->n_tail;
+    memmove(f->tail, f->tail + f->n_tail - old, old);
+    memcpy(f->tail + old, bytes + n - some, some);
+    f->n_tail = old + some;
+}
+
+/* The number behind a name that the answer's usage has, `"name":`, the last
+ * time; -1: none. */
+static int64_t told_tokens(const struct forward *f, const char *name)
+{
+    const char *end = f->tail + f->n_tail, *at = NULL, *next = f->tail;
+    int64_t n = 0;
+
+    while ((next = memmem(next, (size_t)(end - next), name, strlen(name))))
+        at = next += strlen(name);
+    if (!at)
+        return -1;
+    while (at < end && *at == ' ')
+        at++;
+    if (at == end || *at < '0' || *at > '9')
+        return -1;
+    for (; at < end && *at >= '0' && *at <= '9' && n < UINT32_MAX; at++)
+        n = n * 10 + (*at - '0');
+    return n;
+}
+
+static void count_cached(struct service_request *request, int64_t told)
+{
+    struct engine *e = request->forward->engine;
+
+    if (told < 0 || request->forward->what.looks) /* of another answer */
+        return;
+    e->count.told_tokens += (uint64_t)told;
+    e->count.predicted_tokens += (uint64_t)request->attempt.plan.cached_tokens;
+    request->service->metrics.local_tokens += (uint64_t)told;
+}
+
+void forward_count_unheard(struct service_request *request)
+{
+    struct forward *f = request->forward;
+    int64_t told = told_tokens(f, CACHED);
+    uint64_t cached =
+        told > 0 ? (uint64_t)(told / request->service->config.block_tokens) : 0;
+
+    if (f->refused || f->what.looks ||
+        (told >= 0 && !expect_stores(request, cached)))
+        f->engine->count.excused++;
+    else if (f->what.ids &&
+             expect_stores(request, request->attempt.plan.used_blocks))
+        engine_unheard(f->engine);
+}
+
+/* How long the answer is, so that others' lengths are expected by it: as its
+ * usage tells, in one of the APIs' words. A stream without it has an event for
+ * each token, and one behind the last. */
+static void learn_length(struct service_request *request)
+{
+    struct forward *f = request->forward;
+    int64_t n = told_tokens(f, "\"completion_tokens\":");
+
+    if (!f->what.prompt)
+        return;
+    if (n < 0)
+        n = told_tokens(f, "\"output_tokens\":");
+    if (n < 0 && f->what.stream)
+        n = (int64_t)request->output.n_tokens - 2;
+    if (n > 0)
+        dispatch_answered(&request->service->dispatch, &request->dispatch, n);
+}
+
+void forward_take_usage(struct service_request *request)
+{
+    count_cached(request, told_tokens(request->forward, CACHED));
+    learn_length(request);
+}
