@@ -58,7 +58,8 @@ struct service_forward {
 /* What one prompt asks for. Everything is borrowed until submit returns. */
 struct service_request_params {
     const uint32_t *tokens; /* (n_tokens), every id < vocab */
-    size_t n_tokens;        /* 1 .. window_tokens - max_tokens */
+    size_t n_tokens;        /* 1 .. window_tokens - max_tokens; for engines 0:
+                               not known */
     uint32_t max_tokens;    /* 1 .. window_tokens - n_tokens */
     int64_t arrived_us;     /* its TTFT counts from then, as clock_now_us() */
     int64_t slo_ttft_us;    /* 0: the configuration's default */

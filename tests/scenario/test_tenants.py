@@ -5,7 +5,9 @@ import signal
 import threading
 import time
 
-from harness import Case, total, wait_until
+from harness import Case, cost_model_json, total, wait_until
+from test_forward import EngineCase
+from stand_in import reply
 
 # Predicted for each prompt here, so that a short queue (2 s) holds few; and
 # it stays so: of two equal prompts the later one would be taken for shorter.
@@ -126,6 +128,61 @@ class Shares(Case):
         passed = clients.order[begun:].count('greedy')
         clients.end()
         self.assertLess(passed, 40)
+
+
+class Sizes(EngineCase):
+    """Requests whose tokens nobody knows, before an engine has told them."""
+    BIG = 100000
+
+    def serve(self, request, send):
+        big = request.header('authorization') == 'Bearer big'
+        send(reply(200, {'data': [], 'usage': {
+            'prompt_tokens': self.BIG if big else 10,
+            'total_tokens': self.BIG if big else 10}}))
+
+    def metrics_of(self, config, **fields):
+        cluster = self.engines(self.serve, **fields, config={
+            'tenants_file': self.write('tenants.json', json.dumps({'tenants': [
+                entry('big', 'big'), entry('small', 'small')]})), **config})
+        for i in range(4):
+            for key in 'big', 'small':
+                got = cluster.api.request('POST', '/v1/embeddings', {
+                    'model': 'm', 'input': f'{i}' * 40}, bearer(key))
+                self.assertEqual(got.status, 200)
+        metrics = cluster.api.metrics()
+        self.end(cluster)
+        return [metrics['conductor_tenant_%s{tenant="%s"}' % (m, key)]
+                for key in ('big', 'small')
+                for m in ('standing_ratio', 'computed_tokens_total')]
+
+    def test_usage_tells_what_is_charged(self):
+        """With equal bodies, and one engine that says much more of one: by
+        counts, by a cost model, and by one that is being learnt."""
+        path = self.write('own.json',
+                          cost_model_json().replace('tiny', 'm'))
+        for config, fields in (({}, {'cost_model': path}), ({}, {}),
+                               ({'policy': 'least_loaded'}, {})):
+            with self.subTest(config, **fields):
+                big, tokens, small, few = self.metrics_of(config, **fields)
+                self.assertGreater(big, 1.9)
+                self.assertLess(small, 0.2)
+                self.assertEqual(tokens, 4 * self.BIG)
+                self.assertLess(few, 100)
+
+    def test_bytes_until_then(self):
+        """A body counts by its bytes; sounds and pictures up to a bound."""
+        cluster = self.engines(self.serve)
+        for path, body, type_, tokens in (
+                ('/v1/embeddings', b'{"model":"m","input":"%s"}' % (b'x' * 4000),
+                 'application/json', range(1000, 1020)),
+                ('/v1/files', b'x' * 100000, 'audio/wav', range(8192, 8193)),
+                ('/v1/files', b'', 'application/json', range(1, 2))):
+            got = cluster.api.request('POST', path, body, {
+                'Content-Type': type_})
+            self.assertEqual(got.status, 200)
+            why = cluster.api.request('GET', '/admin/explain/' + got.headers[
+                'x-conductor-request-id']).body
+            self.assertIn(why['prompt_tokens'], tokens, path)
 
 
 class Names(Case):

@@ -51,6 +51,8 @@ struct dispatch_request {
     double weight;       /* of the tenant, above 0; 0: 1 */
     int32_t priority;    /* the lowest comes first among its tenant's */
     uint32_t place;      /* of the tenant, in the shares */
+    double charged_us;   /* to its tenant, for the last instance it was given;
+                            without predictions tokens */
     double standing;     /* of the tenant, when it was decided on; 0: shares do
                             not matter */
     struct line_node line;
@@ -145,6 +147,14 @@ struct dispatch_request *dispatch_next(struct dispatch *d, int64_t now_us,
 void dispatch_answered(struct dispatch *d,
                        const struct dispatch_request *request,
                        int64_t output_tokens);
+
+/*
+ * What an accepted request was is known: an instance had to compute so many
+ * tokens, where it was decided on as if they were `guessed`, at least 1. Its
+ * tenant is charged for the rest, or given back what was too much.
+ */
+void dispatch_told(struct dispatch *d, struct dispatch_request *request,
+                   int64_t guessed, int64_t computed, int64_t now_us);
 
 /* dispatch_forget(d, request): it has ended, waiting or not. Requests behind it
  * may find the room that it lacked. */

@@ -28,11 +28,30 @@ void dispatch_weigh(struct dispatch *d, struct dispatch_request *r,
     r->ask.queue_most_us = most_us < INT64_MAX ? most_us : 0;
 }
 
-void dispatch_charge(struct dispatch *d, const struct dispatch_request *r,
+void dispatch_charge(struct dispatch *d, struct dispatch_request *r,
                      const struct prefill_estimate *e, int64_t now_us)
 {
     double work = d->unpredicted ? (double)(r->ask.n_tokens - e->cached_tokens)
                                  : (double)e->prefill_us;
 
-    share_use(&d->share, r->place, fmax(work, 1.0), now_us);
+    r->charged_us = fmax(work, 1.0);
+    share_use(&d->share, r->place, r->charged_us, now_us);
+}
+
+/* By the costs of the model, as their ratio holds for unlike instances. */
+void dispatch_told(struct dispatch *d, struct dispatch_request *request,
+                   int64_t guessed, int64_t computed, int64_t now_us)
+{
+    int64_t n = computed > 1 ? computed : 1;
+    double times = (double)n / (double)guessed;
+    double more_us;
+
+    if (!d->scheduler)
+        return;
+    if (!d->unpredicted)
+        times = schedule_work_us(d->scheduler, n) /
+                schedule_work_us(d->scheduler, guessed);
+    more_us = request->charged_us * (times - 1.0);
+    share_use(&d->share, request->place, more_us, now_us);
+    request->charged_us += more_us;
 }

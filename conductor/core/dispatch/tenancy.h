@@ -17,7 +17,7 @@ void dispatch_weigh(struct dispatch *d, struct dispatch_request *r,
 
 /* It was given to an instance, as estimated: its work counts as used. Without
  * predictions tokens are counted. */
-void dispatch_charge(struct dispatch *d, const struct dispatch_request *r,
+void dispatch_charge(struct dispatch *d, struct dispatch_request *r,
                      const struct prefill_estimate *e, int64_t now_us);
 
 #endif

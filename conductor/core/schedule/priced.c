@@ -41,6 +41,21 @@ static struct price_load load_of(const struct scheduler *s,
     return load;
 }
 
+double schedule_work_us(const struct scheduler *s, int64_t tokens)
+{
+    const struct cost_model *cost = s->model.cost;
+    int64_t whole = tokens / SCHEDULE_PIECE_TOKENS;
+    int64_t rest = tokens % SCHEDULE_PIECE_TOKENS;
+    double us = 0.0;
+
+    if (whole > 0)
+        us = (double)whole * (double)cost_model_prefill_us(
+                                 cost, SCHEDULE_PIECE_TOKENS, 0, NULL);
+    if (rest > 0)
+        us += (double)cost_model_prefill_us(cost, rest, 0, NULL);
+    return us;
+}
+
 /* All of it, by a cost model. */
 static double by_cost_us(const struct cost_model *cost,
                          const struct price_work *work)

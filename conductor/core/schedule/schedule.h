@@ -156,6 +156,12 @@ void schedule_price(struct scheduler *scheduler,
                     const struct schedule_request *request,
                     struct schedule_decision *decision);
 
+/* The predicted time of computing so many tokens, at least 1, of prompts that
+ * nothing else is known of: of as many of SCHEDULE_PIECE_TOKENS as they fill,
+ * and one more. In microseconds of an instance of the model's cost model. */
+#define SCHEDULE_PIECE_TOKENS 8192
+double schedule_work_us(const struct scheduler *scheduler, int64_t tokens);
+
 /* Whether the begin and end of decodes are predicted: the policy's option
  * lengths. */
 bool schedule_predicts_decodes(const struct scheduler *scheduler);
@@ -164,8 +170,6 @@ bool schedule_predicts_decodes(const struct scheduler *scheduler);
  * bypass; 0 without it. */
 uint32_t schedule_bypass(const struct scheduler *scheduler);
 
-/* Whether tenants' shares and priorities count: the policy's option shares;
- * false without it. */
 /* By what a request that waits comes before others of its tenant, where
  * instances do not serve by age: the least work that any of them would have
  * with it, and its age, as their order weighs both; else 0. Cost:

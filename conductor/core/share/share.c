@@ -111,7 +111,7 @@ void share_use(struct share *share, uint32_t place, double us, int64_t now_us)
     fade(share, now_us);
     share->turn_us = fmax(share->turn_us, t->turn_us);
     t->turn_us += us / t->weight;
-    t->used_us += us;
+    t->used_us = fmax(t->used_us + us, 0.0);
 }
 
 static struct sums sum(struct share *s, uint32_t place, int64_t now_us)

@@ -76,7 +76,7 @@ static inline bool share_orders(const struct share *share, uint32_t place)
 }
 
 /* share_use(share, place, us, now_us): work was given to a request of the
- * tenant, in microseconds of an instance. */
+ * tenant, in microseconds of an instance; below 0: it was less than said. */
 void share_use(struct share *share, uint32_t place, double us, int64_t now_us);
 
 /* A tenant's standing: below 1 it had less than its share. 1 as long as nothing

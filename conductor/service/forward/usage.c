@@ -1,7 +1,9 @@
 /* What the usage at an answer's end tells. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "conductor/service/engine/engine.h"
+#include "conductor/service/models.h"
 
 #define CACHED "\"cached_tokens\":"
 
@@ -81,8 +83,33 @@ static void learn_length(struct service_request *request)
         dispatch_answered(&request->service->dispatch, &request->dispatch, n);
 }
 
+/* Of a prompt whose tokens were guessed by its bytes, the usage tells how many
+ * there were; as large a part of them is taken to have been cached as was
+ * thought, unless that is told, too. */
+static void charge_told(struct service_request *request, int64_t cached)
+{
+    struct service *s = request->service;
+    const struct forward *f = request->forward;
+    int64_t n = told_tokens(f, "\"prompt_tokens\":");
+    int64_t all = request->prompt.n_tokens;
+    int64_t guessed = all - request->attempt.plan.cached_tokens;
+
+    if (n < 0)
+        n = told_tokens(f, "\"input_tokens\":");
+    if (n < 0 || f->what.ids || f->what.looks || guessed < 1)
+        return;
+    n = cached >= 0 ? n - cached : n * guessed / all;
+    dispatch_told(&s->dispatch, &request->dispatch, guessed, n, clock_now_us());
+    if (n > guessed)
+        tenants_sent(s->models->tenants, request->dispatch.tenant,
+                     (uint64_t)(n - guessed));
+}
+
 void forward_take_usage(struct service_request *request)
 {
-    count_cached(request, told_tokens(request->forward, CACHED));
+    int64_t cached = told_tokens(request->forward, CACHED);
+
+    count_cached(request, cached);
+    charge_told(request, cached);
     learn_length(request);
 }

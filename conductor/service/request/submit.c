@@ -8,6 +8,18 @@
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 
+/* What is taken for a prompt whose tokens nobody knows: about a token for each
+ * four bytes of the body, as in English. Of more bytes than make such a prompt,
+ * most are none: sounds, pictures, or prompts of their own. */
+static uint32_t guess_tokens(const struct service_forward *f)
+{
+    size_t n = f->n / 4;
+
+    if (f->looks || n == 0)
+        return 1;
+    return n < SCHEDULE_PIECE_TOKENS ? (uint32_t)n : SCHEDULE_PIECE_TOKENS;
+}
+
 static int request_copy_prompt(struct service_request *request,
                                const struct service_request_params *p)
 {
@@ -35,7 +47,8 @@ static int request_copy_prompt(struct service_request *request,
                            request->prompt.key_seed, request->prompt.keys);
     if (!p->forward)
         return 0;
-    request->prompt.n_tokens += p->n_tokens == 0; /* nothing is known of it */
+    if (p->n_tokens == 0)
+        request->prompt.n_tokens = guess_tokens(p->forward);
     request->forward = calloc(1, sizeof(*request->forward));
     if (!request->forward)
         return -ENOMEM;
