@@ -267,6 +267,16 @@ static const struct option_spec all_options[] = {
      "[as below](#tenants); read again on SIGHUP. All others are one tenant "
      "then; empty: each is one, of weight 1",
      .initial = "", .size = CONFIG_STRING_MAX},
+    {"max_tickets", OPTION_COUNT, AT(max_tickets), "tickets", 1, 1000000,
+     "requests of each model that other gateways were told where to send "
+     "(`/v1/schedule`) and that have not ended; no tenant has more than four "
+     "times those that are free. Each counts for max_in_flight, too",
+     .initial = "2048"},
+    {"ticket_timeout_ms", OPTION_COUNT, AT(ticket_timeout_ms), "ms", 10,
+     86400000,
+     "a gateway that says nothing for so long about a ticket is taken to be "
+     "done with it; where it never does, about as long as answers take",
+     .initial = "120000"},
     {"engine_timeout_ms", OPTION_COUNT, AT(engine_timeout_ms), "ms", 10, 600000,
      "time for a connection to an engine to open, and for its answer when "
      "it is asked whether it is well",

@@ -58,6 +58,7 @@ struct config {
     uint8_t log_level; /* enum log_level */
     uint8_t pool;      /* enum config_pool */
     int64_t engine_health_ms;
+    int64_t max_tickets, ticket_timeout_ms;
     int64_t engine_timeout_ms;
     int64_t engine_tokenize_ms;
     int64_t token_cache_mib;

@@ -15,6 +15,8 @@ static const struct route {
     {VIEW_EXPLAIN_PATH, "GET", view_explain, 0},
     {"/v1/completions", "POST", completion_serve, OPENAI_COMPLETION},
     {"/v1/chat/completions", "POST", completion_serve, OPENAI_CHAT},
+    {FORWARD_SCHEDULE_PATH, "POST", schedule_serve, 0},
+    {SCHEDULE_DONE_PATH, "POST", schedule_done, 0},
     {"/v1/models", "GET", view_models, 0},
     {VIEW_MODEL_PATH, "GET", view_model, 0},
     {"/health", "GET", view_health, 0},

@@ -2,6 +2,7 @@
  * The OpenAI-compatible HTTP front: routes, requests, answers.
  *
  *   POST /v1/completions  /v1/chat/completions     GET /v1/models
+ *   POST /v1/schedule  /v1/schedule/done
  *   GET  /health  /ready  /metrics  /admin/instances
  *   POST /admin/instances           DELETE /admin/instances/NAME
  */

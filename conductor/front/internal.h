@@ -41,7 +41,10 @@ front_serve_fn view_model;     /* a model, by its name */
 
 /* POST. */
 front_serve_fn completion_serve;
-front_serve_fn admin_add; /* an engine */
+#define SCHEDULE_DONE_PATH FORWARD_SCHEDULE_PATH "/done"
+front_serve_fn schedule_serve; /* where another gateway is to send a request */
+front_serve_fn schedule_done;  /* what became of it */
+front_serve_fn admin_add;      /* an engine */
 
 /* DELETE. */
 front_serve_fn admin_remove; /* an engine, by its name */

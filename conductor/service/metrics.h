@@ -44,6 +44,7 @@ struct metrics {
     uint64_t inventories_asked, inventories_healed;
     uint64_t extrapolated_predictions;
     uint64_t tokenized, tokenize_cached, tokenize_failed;
+    uint64_t tickets, tickets_refused, tickets_expired;
     uint64_t workers_refused, workers_lost, bad_frames;
     struct histogram ttft_s, tbt_s, queue_s, prefill_s;
     struct histogram ttft_error_ratio;    /* |predicted - observed| / observed,

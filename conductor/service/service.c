@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "conductor/service/engine/costs.h"
+#include "conductor/service/gateway/ticket.h"
 #include "conductor/service/models.h"
 #include "conductor/service/setup.h"
 #include "predictor/cost_model_json.h"
@@ -37,6 +38,7 @@ static void on_tick(evutil_socket_t, short, void *arg)
     instances_tick(s);
     index_tick(s);
     forward_tick(s);
+    tickets_tick(s);
     dispatch_freed(&s->dispatch); /* time alone may have made room */
     request_retry_waiting(s);
 }
@@ -53,6 +55,7 @@ static uint64_t first_attempt(uint64_t max_requests)
 static void service_lists_init(struct service *s)
 {
     TAILQ_INIT(&s->inbox);
+    tickets_init(&s->tickets);
     dispatch_init(&s->dispatch);
     s->dispatch.max_retries = (uint32_t)s->config.max_retries;
     wire_buf_init(&s->out, FRAME_PAYLOAD_MAX_BYTES);

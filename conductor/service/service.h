@@ -51,8 +51,10 @@ struct service_forward {
                                nothing;  borrowed for the call only */
     bool named;             /* x-request-id is among the headers */
     bool prompt;            /* its path asks a model to answer a prompt */
-    bool looks; /* asks for what an engine keeps, and for no work: no SLO
-                   applies, and an engine that has it not is not the last */
+    bool ticket; /* another gateway sends it (gateway/gateway.h): method, path,
+                    headers and body are not used */
+    bool looks;  /* asks for what an engine keeps, and for no work: no SLO
+                    applies, and an engine that has it not is not the last */
 };
 
 /* What one prompt asks for. Everything is borrowed until submit returns. */
@@ -79,7 +81,8 @@ struct service_request_params {
 
 /* Where a request goes. Strings are borrowed for the callback only. */
 struct service_decision {
-    const char *request_id;    /* at most 63 bytes, no spaces */
+    const char *request_id; /* at most 63 bytes, no spaces */
+    const char *model;
     const char *prefill;       /* instance name, at most 63 bytes */
     const char *decode;        /* instance name, NULL when none takes part */
     int64_t predicted_ttft_us; /* 0: nothing predicts */
@@ -161,8 +164,8 @@ struct service_model_info {
  *   arg     handed to every callback
  * Returns the request, owned by the service: the caller drops its pointer when
  * done or failed comes, or gives it to service_cancel. NULL with errno
- * ENOMEM or EAGAIN (too many in flight). Never calls back before it returns.
- * O(n_tokens).
+ * ENOMEM, EAGAIN (too many in flight) or EDQUOT (too many tickets). Never calls
+ * back before it returns. O(n_tokens).
  */
 [[nodiscard]] struct service_request *
 service_submit(struct service *service,

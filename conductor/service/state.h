@@ -151,6 +151,16 @@ struct request_table {
     uint64_t next_request;
 };
 
+#define TICKET_TENANTS 1024u /* a power of 2 */
+
+/* Requests that other gateways send (gateway/ticket.h). */
+struct tickets {
+    struct request_list open;      /* by when they were last heard of */
+    uint64_t n;                    /* and those that are still to be decided */
+    uint32_t n_of[TICKET_TENANTS]; /* of each tenant */
+    uint64_t seed;
+};
+
 struct service {
     const struct models *models;
     struct event_base *base;
@@ -216,6 +226,7 @@ struct service {
     struct dispatch dispatch;
     struct observation_overheads overheads;
     struct request_list inbox;
+    struct tickets tickets;
     struct wire_buf out; /* scratch for one frame */
 };
 

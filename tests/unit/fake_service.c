@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conductor/service/gateway/gateway.h"
+
 void fake_service_reset(struct service *service)
 {
     for (size_t i = 0; i < service->n_requests; i++) {
@@ -156,7 +158,8 @@ int models_remove(struct models *models, const char *name,
 void fake_schedule(struct service_request *request, const char *prefill,
                    const char *decode)
 {
-    const struct service_decision decision = {"r-17", prefill, decode, 1500};
+    const struct service_decision decision = {"r-17", "m", prefill, decode,
+                                              1500};
 
     if (!request->dead)
         request->ops->scheduled(request->arg, &decision);
@@ -201,4 +204,20 @@ void fake_run(struct service_request *request)
     for (uint32_t i = 0; i < request->params.max_tokens; i++)
         fake_tokens(request, (char[2]){(char)('a' + i % 26), '\0'});
     fake_done(request);
+}
+
+void service_ticket_take(struct service_request *request,
+                         struct service_ticket *out)
+{
+    (void)request;
+    *out = (struct service_ticket){0};
+}
+
+int models_report_ticket(const struct models *models, const char *id,
+                         const struct service_ticket_report *report)
+{
+    (void)models;
+    (void)id;
+    (void)report;
+    return -ENOENT;
 }

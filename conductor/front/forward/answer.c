@@ -29,6 +29,7 @@ void forward_call_free(void *arg)
     keepalive_stop(&c->keepalive);
     c->front->in_flight--;
     free(c->tokenize);
+    free(c->redirect);
     free(c->head);
     free(c);
 }
@@ -42,18 +43,22 @@ static void on_taken(void *arg)
     c->paused = false;
 }
 
-static void on_scheduled(void *arg, const struct service_decision *d)
+void forward_note_decision(struct forward_call *c,
+                           const struct service_decision *d)
 {
-    struct forward_call *c = arg;
-
     snprintf(c->request_id, sizeof(c->request_id), "%s", d->request_id);
     snprintf(c->prefill, sizeof(c->prefill), "%s", d->prefill);
     snprintf(c->decode, sizeof(c->decode), "%s", d->decode ? d->decode : "");
     c->predicted_ttft_us = d->predicted_ttft_us;
 }
 
+static void on_scheduled(void *arg, const struct service_decision *d)
+{
+    forward_note_decision(arg, d);
+}
+
 /* Who answered, and what was promised. */
-static void add_own_headers(struct forward_call *c)
+void forward_add_headers(struct forward_call *c)
 {
     char ms[32];
 
@@ -108,7 +113,7 @@ void forward_begin_stream(void *arg)
     http_add_header(c->conn, "Content-Type", "text/event-stream");
     http_add_header(c->conn, "Cache-Control", "no-cache");
     if (*c->request_id)
-        add_own_headers(c);
+        forward_add_headers(c);
     add_request_id(c);
     add_no_buffering(c->conn);
     http_on_taken(c->conn, on_taken, c);
@@ -132,7 +137,7 @@ static void on_answer(void *arg, const struct http_head *head)
         if (forward_passes(head, head->headers[i].name) &&
             !is_own(head->headers[i].name))
             http_pass_header(c->conn, &head->headers[i]);
-    add_own_headers(c);
+    forward_add_headers(c);
     if (!http_find(head, "x-request-id"))
         add_request_id(c);
     if (is_event_stream(head))
@@ -210,25 +215,33 @@ static void on_done(void *arg, const struct service_result *result)
     forward_call_free(c);
 }
 
-static void on_failed(void *arg, const struct service_failure *failure)
+void forward_refuse(struct forward_call *c,
+                    const struct service_failure *failure)
 {
-    struct forward_call *c = arg;
     struct openai_error error;
 
     c->request = NULL;
-    if (c->answering) {
-        http_break(c->conn);
+    openai_error_set(&error, failure->http_status, failure->code, NULL, "%s",
+                     failure->message);
+    if (c->keepalive.began) {
+        fail_stream(c, &error);
     } else {
-        openai_error_set(&error, failure->http_status, failure->code, NULL,
-                         "%s", failure->message);
-        if (c->keepalive.began) {
-            fail_stream(c, &error);
-            forward_call_free(c);
-            return;
-        }
         http_add_header(c->conn, "x-conductor-request-id", failure->request_id);
         endpoint_reply_error(c->conn, &error, failure->retry_after_us);
     }
+    forward_call_free(c);
+}
+
+static void on_failed(void *arg, const struct service_failure *failure)
+{
+    struct forward_call *c = arg;
+
+    if (!c->answering) {
+        forward_refuse(c, failure);
+        return;
+    }
+    c->request = NULL;
+    http_break(c->conn);
     forward_call_free(c);
 }
 

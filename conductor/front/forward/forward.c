@@ -19,6 +19,7 @@ struct reading {
     char text[ENDPOINT_RULES_BYTES]; /* of the rules */
     bool looks;                      /* it asks no model for anything */
     bool of_header;                  /* a header names the model */
+    bool ticket;                     /* another gateway sends it */
 };
 
 /* What the engine gets: the client's bytes, which are kept until the answer is
@@ -65,7 +66,8 @@ static const char *adapter_of(const struct service *service,
  * may be gone then. */
 static int submit(struct forward_call *c, const struct front_call *call,
                   struct service *service, const struct reading *r,
-                  struct service_request_params *params)
+                  struct service_request_params *params,
+                  struct openai_error *error)
 {
     const struct forward_body *body = &r->body;
     const struct http_slice *id;
@@ -75,6 +77,7 @@ static int submit(struct forward_call *c, const struct front_call *call,
         .ids = body->ids,
         .prompt = body->kind,
     };
+    int rc;
 
     c->head = forward_copy_head(call->head, &f);
     if (!c->head)
@@ -95,12 +98,14 @@ static int submit(struct forward_call *c, const struct front_call *call,
     params->adapter = adapter_of(service, body);
     endpoint_session(call->head, params);
     params->forward = &f;
-    if (keep_body(call, r, &f))
-        return -ENOMEM;
-    c->request = service_submit(service, params, &forward_reply_ops, c);
-    if (!c->request)
-        return errno == EAGAIN ? -EAGAIN : -ENOMEM;
-    return 0;
+    rc = r->ticket ? schedule_read_headers(c, call, &f, error)
+                   : keep_body(call, r, &f);
+    if (rc)
+        return rc;
+    c->request =
+        service_submit(service, params,
+                       r->ticket ? &schedule_reply_ops : &forward_reply_ops, c);
+    return c->request ? 0 : -errno;
 }
 
 /* Takes the request on, or says why not. */
@@ -127,15 +132,20 @@ static int take_on(const struct front_call *call, struct service *service,
     c->front = call->front;
     c->conn = call->conn;
     c->front->in_flight++;
-    rc = submit(c, call, service, r, &params);
+    rc = submit(c, call, service, r, &params, error);
     if (rc) {
         forward_call_free(c);
         if (rc == -EAGAIN)
             openai_error_set(error, 429, "too_many_requests", NULL,
                              "too many requests are in flight");
+        if (rc == -EDQUOT)
+            openai_error_set(error, 429, "too_many_tickets", NULL,
+                             "too many tickets are open (max_tickets), or "
+                             "too many of them have the same key: report "
+                             "their end to /v1/schedule/done");
         return rc;
     }
-    if (r->body.stream && r->body.kind)
+    if (r->body.stream && r->body.kind && !r->ticket)
         keepalive_start(&c->keepalive, c->front, c->conn, forward_begin_stream,
                         c);
     http_on_gone(call->conn, forward_call_free, c);
@@ -290,6 +300,28 @@ static bool may_pass(const struct front_call *call)
     return false;
 }
 
+/* Hands on what was read, or says why not; rc is what reading it returned. */
+static void serve(const struct front_call *call, struct service *service,
+                  struct reading *r, int rc, struct openai_error *error)
+{
+    if (rc == 0 && !service) {
+        set_no_model(call, r, error);
+        rc = -ENOENT;
+    }
+    if (rc == 0 && call->front->draining) {
+        openai_error_set(error, 503, "shutting_down", NULL,
+                         "the server is shutting down");
+        rc = -EAGAIN;
+    }
+    if (rc == 0)
+        rc = take_on(call, service, r, error);
+    forward_body_fini(&r->body);
+    if (rc == -ENOMEM)
+        endpoint_set_no_memory(error);
+    if (rc)
+        endpoint_reply_error(call->conn, error, 0);
+}
+
 bool forward_serve(const struct front_call *call)
 {
     struct http_slice path = call->head->path;
@@ -300,33 +332,56 @@ bool forward_serve(const struct front_call *call)
             ? forward_kind_of(read, forward_path_read(path.at, path.n, read))
             : NULL;
     struct reading r = {0};
-    struct forward_body *body = &r.body;
     struct openai_error error;
 
     if (!may_pass(call))
         return true;
     int rc = read_all(call, kind, &r, &error);
-    struct service *service = rc ? NULL : find(call->front, body);
+    struct service *service = rc ? NULL : find(call->front, &r.body);
 
     if (is_native(call->front, service, kind, rc, &error)) {
-        forward_body_fini(body);
+        forward_body_fini(&r.body);
         return false;
     }
-    if (rc == 0 && !service) {
-        set_no_model(call, &r, &error);
-        rc = -ENOENT;
-    }
-    if (rc == 0 && call->front->draining) {
-        openai_error_set(&error, 503, "shutting_down", NULL,
-                         "the server is shutting down");
-        rc = -EAGAIN;
-    }
-    if (rc == 0)
-        rc = take_on(call, service, &r, &error);
-    forward_body_fini(body);
-    if (rc == -ENOMEM)
-        endpoint_set_no_memory(&error);
-    if (rc)
-        endpoint_reply_error(call->conn, &error, 0);
+    serve(call, service, &r, rc, &error);
     return true;
+}
+
+/* The body of a question where to send it; a chat, or it has a prompt. */
+static int read_question(const struct front_call *call, struct reading *r,
+                         struct openai_error *error)
+{
+    static const char chat[] = "/v1/chat/completions",
+                      other[] = FORWARD_SCHEDULE_PATH;
+    int rc =
+        read_all(call, forward_kind_of(other, sizeof(other) - 1), r, error);
+
+    if (rc || r->body.words)
+        return rc;
+    forward_body_fini(&r->body);
+    rc = read_all(call, forward_kind_of(chat, sizeof(chat) - 1), r, error);
+    if (rc || r->body.words)
+        return rc;
+    openai_error_set(error, 400, "missing_parameter", "prompt",
+                     "prompt: missing: there must be prompt, messages, "
+                     "token_ids or input_ids");
+    return -EINVAL;
+}
+
+void schedule_serve(const struct front_call *call)
+{
+    struct reading r = {.ticket = true};
+    struct openai_error error;
+    int rc = read_question(call, &r, &error);
+    struct service *service = rc ? NULL : find(call->front, &r.body);
+
+    if (service && service == call->front->native) {
+        openai_error_set(&error, 400, "not_schedulable", "model",
+                         "model: \"%s\": is of native workers, which take "
+                         "requests from conductor alone: send it to "
+                         "/v1/completions",
+                         service_model(service)->name);
+        rc = -EINVAL;
+    }
+    serve(call, service, &r, rc, &error);
 }

@@ -23,6 +23,9 @@ struct forward_call {
     char request_id[FORWARD_NAME_BYTES], prefill[FORWARD_NAME_BYTES],
         decode[FORWARD_NAME_BYTES];
     int64_t predicted_ttft_us;
+    bool ticket;    /* another gateway sends it (gateway/schedule.c) */
+    char *redirect; /* of a ticket, owned: what nginx is to do then; NULL:
+                       nothing */
     char *tokenize; /* owned: the question for tokens; NULL: none */
     char *head; /* owned: method, path, headers, authorization, each with its
                    NUL */
@@ -36,5 +39,26 @@ void forward_begin_stream(void *arg);
 
 /* What the service calls; arg is the call. */
 extern const struct service_reply_ops forward_reply_ops;
+
+/* gateway/schedule.c: likewise, of a ticket. */
+extern const struct service_reply_ops schedule_reply_ops;
+
+/* gateway/schedule.c: what the headers say of a ticket. Returns 0; -EINVAL with
+ * *error set; -ENOMEM. */
+[[nodiscard]] int schedule_read_headers(struct forward_call *c,
+                                        const struct front_call *call,
+                                        struct service_forward *f,
+                                        struct openai_error *error);
+
+/* answer.c: keeps what forward_add_headers() tells of it. */
+void forward_note_decision(struct forward_call *c,
+                           const struct service_decision *d);
+
+/* answer.c: adds the headers that say who answers, and what was promised. */
+void forward_add_headers(struct forward_call *c);
+
+/* answer.c: the service refuses it; the client is told, and it is freed. */
+void forward_refuse(struct forward_call *c,
+                    const struct service_failure *failure);
 
 #endif

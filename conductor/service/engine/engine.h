@@ -115,6 +115,7 @@ struct engine {
      * sent: the first of them is taken to be computed now. */
     struct request_list line;
     struct engine_counts count;
+    uint32_t n_tickets; /* that other gateways have for it */
 };
 
 TAILQ_HEAD(engine_row, engine);
@@ -122,6 +123,7 @@ TAILQ_HEAD(engine_row, engine);
 /* What the service holds of a request that is forwarded. */
 struct forward {
     struct tokenizing *tokenizing; /* owned; NULL: not under way */
+    uint64_t ticket; /* what proves it; 0: it has none (gateway/ticket.h) */
     char cache_salt[256];
     char adapter[256];               /* "": none */
     char client_id[64];              /* what the client calls it, or "" */
@@ -312,6 +314,13 @@ void engine_learn(struct service *s);
  * it goes on at once), and give up asking. */
 bool tokenize_begin(struct service_request *request);
 void tokenize_abort(struct service_request *request);
+
+/* forward.c: its first token came then. */
+void forward_first_token(struct service_request *request, int64_t at_us);
+
+/* usage.c: its engine had so many tokens of the prompt, as it told; below 0:
+ * it told nothing. */
+void forward_told_cached(struct service_request *request, int64_t told);
 
 /* forward.c: hand a request over (0, or -ENOMEM with nothing changed); look
  * after those whose first token cannot be seen. */

@@ -167,7 +167,7 @@ int fleet_place(struct fleet_entry *entry, const struct engine_config *wanted,
 static bool has_drained(struct engine *e)
 {
     const struct config *c = &e->service->config;
-    size_t busy = upstream_busy(e->upstream);
+    size_t busy = upstream_busy(e->upstream) + e->n_tickets;
     char why[ENGINE_NAME_MAX + 96];
 
     if (busy == 0 || c->engine_drain_ms == 0 ||
@@ -178,7 +178,7 @@ static bool has_drained(struct engine *e)
              e->config->name);
     log_warn("%s: it is cut off from %zu requests", why, busy);
     engine_cut_off(e, why);
-    return upstream_busy(e->upstream) == 0;
+    return upstream_busy(e->upstream) + e->n_tickets == 0;
 }
 
 bool fleet_reap(struct fleet *fleet, int64_t until_us)

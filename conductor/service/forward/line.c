@@ -54,6 +54,7 @@ void forward_abort(struct service_request *request)
     if (f->engine) {
         forward_leave_line(request, clock_now_us());
         expect_failed(request);
+        f->engine->n_tickets -= f->ticket != 0;
     }
     free(f->headers);
     f->headers = NULL;

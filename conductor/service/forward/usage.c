@@ -39,7 +39,7 @@ static int64_t told_tokens(const struct forward *f, const char *name)
     return n;
 }
 
-static void count_cached(struct service_request *request, int64_t told)
+void forward_told_cached(struct service_request *request, int64_t told)
 {
     struct engine *e = request->forward->engine;
 
@@ -109,7 +109,7 @@ void forward_take_usage(struct service_request *request)
 {
     int64_t cached = told_tokens(request->forward, CACHED);
 
-    count_cached(request, cached);
+    forward_told_cached(request, cached);
     charge_told(request, cached);
     learn_length(request);
 }

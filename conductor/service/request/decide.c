@@ -154,6 +154,7 @@ static void carry_out(struct service_request *request,
     const struct pool_instance *w = pool_get(s->pool, request->attempt.decode);
     struct service_decision told = {
         .request_id = request->request_id,
+        .model = s->model.name,
         .prefill = p ? p->name : "?",
         .decode = w ? w->name : NULL,
         .predicted_ttft_us = request->attempt.predicted_ttft_us,

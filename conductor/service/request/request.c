@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "conductor/service/engine/engine.h"
+#include "conductor/service/gateway/ticket.h"
 #include "conductor/service/models.h"
 
 struct service_request *request_find(struct service *service,
@@ -31,6 +32,8 @@ void request_free(struct service_request *request)
     free(request->prompt.tokens);
     free(request->prompt.keys);
     free(request->output.early);
+    if (request->forward && request->forward->what.ticket)
+        tickets_leave(s, request);
     if (request->forward) {
         tokenize_abort(request);
         free(request->forward->headers);

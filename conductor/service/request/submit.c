@@ -6,6 +6,7 @@
 
 #include "conductor/core/index/block_key.h"
 #include "conductor/service/engine/engine.h"
+#include "conductor/service/gateway/ticket.h"
 #include "conductor/service/models.h"
 
 /* What is taken for a prompt whose tokens nobody knows: about a token for each
@@ -110,6 +111,14 @@ struct service_request *service_submit(struct service *service,
     request->dispatch.length_key =
         block_key_seed(s->config.model, p->adapter, "") ^
         request->dispatch.tenant;
+    if (p->forward && p->forward->ticket &&
+        !tickets_enter(s, request->dispatch.tenant)) {
+        request->forward->what.ticket = false;
+        s->metrics.requests[METRICS_REJECTED]++;
+        request_free(request);
+        errno = EDQUOT;
+        return NULL;
+    }
     request->number = s->table.next_request++;
     request->session = p->session;
     for (size_t i = 0; i < p->n_session_id && i < 63; i++)

@@ -51,7 +51,7 @@ struct forward_rules {
 /* What a path's bodies hold. */
 struct forward_kind {
     const char *path;
-    const char *prompts[3]; /* members that are the prompt; NULL behind them */
+    const char *prompts[4]; /* members that are the prompt; NULL behind them */
     const char *text;       /* whose tokens an engine can be asked for; NULL:
                                none */
     bool chat;              /* that is a chat */
@@ -79,6 +79,10 @@ struct forward_body {
     size_t n_cuts;
     bool keeps; /* some member is not cut out */
 };
+
+/* Where another gateway asks where to send such a body; it may hold what those
+ * of completions do, or token_ids. */
+#define FORWARD_SCHEDULE_PATH "/v1/schedule"
 
 /* The kind of bodies at a path of forward_path_read(); static. NULL: the
  * engine keeps no KV of what is in them, as far as is known. */

@@ -19,6 +19,11 @@ static const char *const members[FORWARD_MEMBERS] = {
 static const struct forward_kind kinds[] = {
     {"/v1/chat/completions", {"messages"}, "messages", true},
     {"/v1/completions", {"prompt"}, "prompt", false},
+    {FORWARD_SCHEDULE_PATH,
+     {"prompt", "token_ids", "input_ids"},
+     "prompt",
+     false},                                               /* chats are
+                                                              read as such */
     {"/chat/completions", {"messages"}, "messages", true}, /* llama.cpp's */
     {"/completions", {"prompt"}, "prompt", false},
     {"/completion", {"prompt"}, "prompt", false},

@@ -1,0 +1,182 @@
+/*
+ * POST /v1/schedule: where another gateway is to send a request that it sends
+ * itself. The request is taken on as one that is forwarded
+ * (forward/forward.c); in place of an engine's answer the client gets the
+ * decision, as JSON and in headers.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/front/forward/state.h"
+#include "conductor/service/gateway/gateway.h"
+
+#define ANSWER_BYTES 8192
+
+/* A header that comes once, or NULL. Returns 0, or -EINVAL with *error set. */
+static int read_once(const struct http_head *head, const char *name,
+                     const struct http_slice **value,
+                     struct openai_error *error)
+{
+    *value = NULL;
+    for (size_t i = 0; i < head->n_headers; i++) {
+        const struct http_header *h = &head->headers[i];
+
+        if (!http_is_fold(h->name, name))
+            continue;
+        if (*value) {
+            openai_error_set(error, 400, "invalid_value", name,
+                             "header %s: must come only once", name);
+            return -EINVAL;
+        }
+        *value = &h->value;
+    }
+    return 0;
+}
+
+static int refuse_header(const char *name, const struct http_slice *value,
+                         const char *must, struct openai_error *error)
+{
+    openai_error_set(error, 400, "invalid_value", name,
+                     "header %s: \"%.*s\": must be %s", name,
+                     value->n < 40 ? (int)value->n : 40, value->at, must);
+    return -EINVAL;
+}
+
+/* nginx goes on at a location of that name, with method, path and body as they
+ * were. */
+static int read_redirect(struct forward_call *c, const struct http_head *head,
+                         struct openai_error *error)
+{
+    static const char name[] = "x-conductor-accel-redirect";
+    const struct http_slice *value;
+
+    if (read_once(head, name, &value, error))
+        return -EINVAL;
+    if (!value)
+        return 0;
+    if (value->n < 2 || value->n > 100 || *value->at != '@')
+        return refuse_header(
+            name, value, "the name of a location, which begins with @", error);
+    c->redirect = strndup(value->at, value->n);
+    return c->redirect ? 0 : -ENOMEM;
+}
+
+int schedule_read_headers(struct forward_call *c, const struct front_call *call,
+                          struct service_forward *f, struct openai_error *error)
+{
+    static const char name[] = "x-conductor-reports";
+    const struct http_slice *value;
+
+    f->ticket = c->ticket = true;
+    f->stream = false;
+    if (read_once(call->head, name, &value, error))
+        return -EINVAL;
+    if (value && http_is(*value, "first-token"))
+        f->stream = true;
+    else if (value && !http_is(*value, "end"))
+        return refuse_header(name, value, "first-token or end", error);
+    return read_redirect(c, call->head, error);
+}
+
+static void put_place(struct text_buf *out, const char *key,
+                      const struct service_place *place)
+{
+    text_buf_printf(out, ",\"%s\":", key);
+    if (!place->name) {
+        text_buf_puts(out, "null");
+        return;
+    }
+    text_buf_puts(out, "{\"instance\":");
+    text_buf_json_str(out, place->name);
+    text_buf_puts(out, ",\"url\":");
+    text_buf_json_str(out, place->url);
+    text_buf_puts(out, ",\"address\":");
+    text_buf_json_str(out, place->address);
+    if (place->dp_rank >= 0)
+        text_buf_printf(out, ",\"data_parallel_rank\":%d", place->dp_rank);
+    text_buf_puts(out, "}");
+}
+
+static void put_ms(struct text_buf *out, const char *key, int64_t us,
+                   bool known)
+{
+    if (known)
+        text_buf_printf(out, ",\"%s\":%.3f", key, (double)us / 1e3);
+    else
+        text_buf_printf(out, ",\"%s\":null", key);
+}
+
+static void write_ticket(const struct service_ticket *t, const char *request_id,
+                         const char *model, struct text_buf *out)
+{
+    text_buf_printf(out, "{\"ticket\":\"%s\",\"request_id\":\"%s\",\"model\":",
+                    t->id, request_id);
+    text_buf_json_str(out, model);
+    put_place(out, "prefill", &t->prefill);
+    put_place(out, "decode", &t->decode);
+    text_buf_printf(out,
+                    ",\"prompt_tokens\":%u,\"prompt_known_by\":\"%s\","
+                    "\"cached_tokens\":%u,\"plan\":{\"mode\":",
+                    t->prompt_tokens, t->tokens_known ? "tokens" : "bytes",
+                    t->cached_tokens);
+    text_buf_json_str(out, t->mode);
+    text_buf_printf(out, ",\"local_tokens\":%u,\"fetched_tokens\":%u}",
+                    t->local_tokens, t->fetched_tokens);
+    text_buf_puts(out, ",\"estimates\":{\"from\":");
+    text_buf_json_str(out, t->costs);
+    put_ms(out, "ttft_ms", t->ttft_us, t->predicts);
+    put_ms(out, "queue_ms", t->queue_us, t->predicts);
+    put_ms(out, "prefill_ms", t->prefill_us, t->predicts);
+    put_ms(out, "tbt_ms", t->tbt_us, t->predicts && t->tbt_us > 0);
+    text_buf_printf(out, "},\"expires_ms\":%lld}\n",
+                    (long long)(t->expires_us / 1000));
+}
+
+/* The names that gateways know. */
+static void add_headers(struct forward_call *c, const struct service_ticket *t)
+{
+    const struct service_place *to = t->decode.name ? &t->decode : &t->prefill;
+    char rank[16];
+
+    http_add_header(c->conn, "x-conductor-ticket", t->id);
+    http_add_header(c->conn, "x-gateway-destination-endpoint", to->address);
+    if (to->dp_rank >= 0) {
+        snprintf(rank, sizeof(rank), "%d", to->dp_rank);
+        http_add_header(c->conn, "x-data-parallel-host-port", to->address);
+        http_add_header(c->conn, "x-data-parallel-rank", rank);
+    }
+    if (t->prefill.name && strcmp(t->prefill.name, to->name) != 0)
+        http_add_header(c->conn, "x-prefiller-host-port", t->prefill.address);
+    if (c->redirect)
+        http_add_header(c->conn, "X-Accel-Redirect", c->redirect);
+}
+
+static void on_scheduled(void *arg, const struct service_decision *d)
+{
+    struct forward_call *c = arg;
+    struct service_ticket ticket;
+    struct text_buf out;
+
+    forward_note_decision(c, d);
+    service_ticket_take(c->request, &ticket);
+    c->request = NULL;
+    text_buf_init(&out, ANSWER_BYTES);
+    write_ticket(&ticket, c->request_id, d->model, &out);
+    forward_add_headers(c);
+    add_headers(c, &ticket);
+    http_reply(c->conn, 200, "application/json", out.data, out.len);
+    text_buf_fini(&out);
+    forward_call_free(c);
+}
+
+static void on_failed(void *arg, const struct service_failure *failure)
+{
+    forward_refuse(arg, failure);
+}
+
+const struct service_reply_ops schedule_reply_ops = {
+    .scheduled = on_scheduled,
+    .failed = on_failed,
+};

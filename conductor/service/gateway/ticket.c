@@ -1,0 +1,281 @@
+/* Requests that other gateways send. */
+#include "conductor/service/gateway/ticket.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/entropy.h"
+#include "base/log.h"
+#include "conductor/service/engine/engine.h"
+#include "conductor/service/models.h"
+
+/* No tenant has more than so many times the tickets that are free: one alone
+ * gets four fifths of them, two get four ninths each. */
+#define SHARE_OF_FREE 4u
+
+void tickets_init(struct tickets *t)
+{
+    TAILQ_INIT(&t->open);
+    t->seed = entropy_u64();
+}
+
+/* Tenants that meet here share one share: which ones nobody can choose. */
+static uint32_t *count_of(struct tickets *t, uint64_t tenant)
+{
+    uint64_t h = (tenant ^ t->seed) * 0x9e3779b97f4a7c15u;
+
+    return &t->n_of[h >> 48 & (TICKET_TENANTS - 1)];
+}
+
+bool tickets_enter(struct service *s, uint64_t tenant)
+{
+    struct tickets *t = &s->tickets;
+    uint64_t max = (uint64_t)s->config.max_tickets;
+    uint32_t *own = count_of(t, tenant);
+
+    if (t->n >= max || *own >= SHARE_OF_FREE * (max - t->n)) {
+        s->metrics.tickets_refused++;
+        return false;
+    }
+    t->n++;
+    ++*own;
+    return true;
+}
+
+void tickets_leave(struct service *s, struct service_request *request)
+{
+    struct forward *f = request->forward;
+
+    s->tickets.n--;
+    --*count_of(&s->tickets, request->dispatch.tenant);
+    if (!f->ticket)
+        return;
+    TAILQ_REMOVE(&s->tickets.open, request, entry);
+    if (f->engine)
+        f->engine->n_tickets--;
+}
+
+/* Nobody waits for these. */
+static void on_done(void *arg, const struct service_result *result)
+{
+    (void)arg;
+    (void)result;
+}
+
+static void on_failed(void *arg, const struct service_failure *failure)
+{
+    (void)arg;
+    (void)failure;
+}
+
+static const struct service_reply_ops silent_ops = {
+    .done = on_done,
+    .failed = on_failed,
+};
+
+/* The last one that was heard from is the last of the list. */
+static void note_heard(struct service_request *request)
+{
+    struct request_list *open = &request->service->tickets.open;
+
+    request->attempt.heard_us = clock_now_us();
+    TAILQ_REMOVE(open, request, entry);
+    TAILQ_INSERT_TAIL(open, request, entry);
+}
+
+static struct service_place place_of(const struct service *s, uint32_t id)
+{
+    const struct engine *e = engine_of(s, id);
+    struct service_place place = {.dp_rank = -1};
+
+    if (!e)
+        return place;
+    const struct address *at = &e->config->url.at;
+    bool v6 = strchr(at->host, ':');
+
+    place.name = e->config->name;
+    place.url = e->config->url_text;
+    place.dp_rank = (int)e->config->dp_rank;
+    snprintf(place.address, sizeof(place.address), "%s%s%s:%u", v6 ? "[" : "",
+             at->host, v6 ? "]" : "", at->port);
+    return place;
+}
+
+static void describe(const struct service_request *request,
+                     struct service_ticket *out)
+{
+    const struct service *s = request->service;
+    const struct request_attempt *a = &request->attempt;
+    const struct prefill_estimate *p = &a->plan;
+    uint32_t block_tokens = (uint32_t)s->config.block_tokens;
+    uint32_t cached = (uint32_t)p->cached_tokens;
+    uint32_t local = p->local_blocks * block_tokens;
+
+    *out = (struct service_ticket){
+        .prefill = place_of(s, a->prefill),
+        .decode = place_of(s, a->decode),
+        .prompt_tokens = request->prompt.n_tokens,
+        .cached_tokens = cached,
+        .local_tokens = local < cached ? local : cached,
+        .mode = p->planned ? load_mode_name(p->load_mode) : NULL,
+        .tokens_known = request->forward->what.ids,
+        .predicts = s->predicts,
+        .ttft_us = a->predicted_ttft_us,
+        .queue_us = p->queue_us,
+        .prefill_us = p->prefill_us,
+        .tbt_us = a->predicted_tbt_us,
+        .expires_us = s->config.ticket_timeout_ms * 1000,
+        .costs = s->cost_source,
+    };
+    out->fetched_tokens = cached - out->local_tokens;
+    snprintf(out->id, sizeof(out->id), "%" PRIx32 "-%" PRIx64 "-%016" PRIx64,
+             s->number, a->id, request->forward->ticket);
+}
+
+void service_ticket_take(struct service_request *request,
+                         struct service_ticket *out)
+{
+    struct service *s = request->service;
+    struct forward *f = request->forward;
+
+    f->ticket = entropy_u64() | 1;
+    request->ops = &silent_ops;
+    request->arg = NULL;
+    /* All of it was borrowed from the front. */
+    f->what.method = f->what.path = f->what.headers = "";
+    f->what.authorization = f->what.client_id = f->what.cache_salt = "";
+    f->what.body = f->what.tokenize = NULL;
+    f->what.n = f->what.n_tokenize = 0;
+    request->output.n_tokens = 1; /* it is not tried elsewhere: that is the
+                                     gateway's affair */
+    TAILQ_INSERT_TAIL(&s->tickets.open, request, entry);
+    s->metrics.tickets++;
+    describe(request, out);
+}
+
+void ticket_sent(struct service_request *request)
+{
+    struct forward *f = request->forward;
+
+    f->engine = engine_of(request->service, request->attempt.prefill);
+    f->engine->n_tickets++;
+    expect_sent(request);
+    f->engine->count.sent++;
+    f->engine->count.excused++; /* its gateway may never send it */
+    forward_join_line(request, clock_now_us());
+}
+
+/* The open ticket of an id; NULL: none. */
+static struct service_request *find(const struct models *models, const char *id)
+{
+    uint32_t number;
+    uint64_t attempt, nonce;
+    char end;
+
+    if (sscanf(id, "%8" SCNx32 "-%16" SCNx64 "-%16" SCNx64 "%c", &number,
+               &attempt, &nonce, &end) != 3)
+        return NULL;
+    for (struct service *s = models->first; s; s = s->next) {
+        struct service_request *r =
+            s->number == number ? request_find(s, attempt) : NULL;
+
+        if (r && r->forward && r->forward->ticket &&
+            r->forward->ticket == nonce)
+            return r;
+    }
+    return NULL;
+}
+
+static void first_token(struct service_request *request,
+                        const struct service_ticket_report *report)
+{
+    int64_t now_us = clock_now_us(), at_us = now_us;
+
+    if (report->ttft_us >= 0 &&
+        report->ttft_us < now_us - request->attempt.planned_us)
+        at_us = request->attempt.planned_us + report->ttft_us;
+    forward_first_token(request, at_us);
+}
+
+static void take_numbers(struct service_request *request,
+                         const struct service_ticket_report *report)
+{
+    struct service *s = request->service;
+    struct request_output *out = &request->output;
+
+    if (report->output_tokens > (int64_t)out->n_tokens) {
+        int64_t n = report->output_tokens < UINT32_MAX ? report->output_tokens
+                                                       : UINT32_MAX;
+
+        s->metrics.output_tokens += (uint64_t)n - out->n_tokens;
+        out->n_tokens = (uint32_t)n;
+        out->last_token_us = clock_now_us();
+        (void)pool_decode_progress(s->pool, request->attempt.decode,
+                                   request->attempt.id, out->n_tokens);
+    }
+    if (report->state == SERVICE_TICKET_DONE)
+        forward_told_cached(request, report->cached_tokens);
+}
+
+static void end_well(struct service_request *request,
+                     const struct service_ticket_report *report)
+{
+    struct service *s = request->service;
+    const struct request_output *out = &request->output;
+
+    expect_ended(request);
+    if (report->output_tokens > 0)
+        dispatch_answered(&s->dispatch, &request->dispatch,
+                          report->output_tokens);
+    if (request->forward->what.stream && report->output_tokens > 4)
+        learned_step(&s->learned, (out->last_token_us - out->first_token_us) /
+                                      (report->output_tokens - 1));
+    request_end(request, METRICS_COMPLETED, "completed", NULL);
+}
+
+int models_report_ticket(const struct models *models, const char *id,
+                         const struct service_ticket_report *report)
+{
+    struct service_request *request = find(models, id);
+
+    if (!request)
+        return -ENOENT;
+    note_heard(request);
+    if (report->state == SERVICE_TICKET_FAILED) {
+        request_fail(request, 502, "gateway_failed",
+                     "its gateway has no answer to it", 0);
+        return 0;
+    }
+    if (request->state != REQUEST_DECODING) {
+        /* What comes with the end alone says nothing of the beginning. */
+        if (report->state == SERVICE_TICKET_DONE && report->ttft_us < 0)
+            request->forward->what.stream = false;
+        first_token(request, report);
+    }
+    take_numbers(request, report);
+    if (report->state == SERVICE_TICKET_DONE)
+        end_well(request, report);
+    return 0;
+}
+
+void tickets_tick(struct service *s)
+{
+    int64_t limit_us = s->config.ticket_timeout_ms * 1000;
+    int64_t now_us = clock_now_us();
+    struct service_request *first;
+
+    while ((first = TAILQ_FIRST(&s->tickets.open)) &&
+           now_us - first->attempt.heard_us >= limit_us) {
+        s->metrics.tickets_expired++;
+        log_debug("%s: its ticket has expired", first->request_id);
+        if (first->state != REQUEST_DECODING) {
+            first->forward->what.stream = false;
+            forward_first_token(first, now_us);
+        }
+        expect_ended(first);
+        request_end(first, METRICS_COMPLETED, "completed", "ticket_timeout");
+    }
+}

@@ -1,0 +1,31 @@
+/*
+ * Requests that other gateways send: they occupy what was decided, as if they
+ * were forwarded from here, until the gateway or a time-out ends them. Private
+ * to the files of conductor/service.
+ *
+ * Invariants:
+ *   - a ticket counts from its submission until its request is freed;
+ *   - a request is in tickets.open exactly from service_ticket_take() on.
+ */
+#ifndef CONDUCTOR_SERVICE_GATEWAY_TICKET_H
+#define CONDUCTOR_SERVICE_GATEWAY_TICKET_H
+
+#include "conductor/service/gateway/gateway.h"
+#include "conductor/service/state.h"
+
+/* tickets_init(t): none is open. */
+void tickets_init(struct tickets *t);
+
+/* Counts another one of the tenant. Returns whether there is room for it. */
+[[nodiscard]] bool tickets_enter(struct service *s, uint64_t tenant);
+
+/* tickets_leave(s, request): it is freed. */
+void tickets_leave(struct service *s, struct service_request *request);
+
+/* ticket_sent(request): its gateway sends it to where it was decided. */
+void ticket_sent(struct service_request *request);
+
+/* tickets_tick(s): ends those that nobody has spoken of for too long. */
+void tickets_tick(struct service *s);
+
+#endif

@@ -1,0 +1,340 @@
+"""Conductor as a service to other gateways: where they are to send a request
+that they send themselves."""
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import unittest
+
+from harness import ROOT, cost_model_json, wait_until
+from stand_in import Engine, chunk, event, stream_head
+from test_forward import EngineCase
+
+NGINX = shutil.which('nginx', path='/usr/sbin:/usr/bin:/sbin:/bin')
+
+
+class GatewayCase(EngineCase):
+    def ask(self, cluster, body=None, headers=None, path='/v1/schedule'):
+        body = {'model': 'm', **body} if isinstance(body, dict) else body
+        return cluster.api.request('POST', path, body, headers)
+
+    def ticket(self, cluster, prompt='hello', headers=None, **body):
+        if prompt is not None:
+            body['prompt'] = prompt
+        got = self.ask(cluster, body, headers)
+        self.assertEqual(got.status, 200, got.body)
+        return got
+
+    @staticmethod
+    def report(cluster, ticket, **said):
+        return cluster.api.request('POST', '/v1/schedule/done',
+                                   {'ticket': ticket, **said})
+
+    @staticmethod
+    def gauge(cluster, name, i):
+        return cluster.api.metrics()[
+            f'conductor_instance_{name}{{instance="e{i}"}}']
+
+    @staticmethod
+    def count(cluster, event):
+        return cluster.api.metrics()[
+            f'conductor_tickets_total{{event="{event}"}}']
+
+
+class Schedule(GatewayCase):
+    def test_says_where_and_books_it(self):
+        cluster = self.engines(None, None)
+        ids = list(range(1000, 1200))
+        got = self.ticket(cluster, token_ids=ids, prompt=None)
+        first = got.body
+        i = int(first['decode']['instance'][1])
+        engine = self.all[i]
+        address = f'127.0.0.1:{engine.port}'
+        self.assertEqual(first['prefill'], first['decode'])
+        self.assertEqual(first['decode'], {
+            'instance': f'e{i}', 'url': engine.url, 'address': address})
+        self.assertEqual(
+            (first['prompt_tokens'], first['prompt_known_by'],
+             first['cached_tokens'], first['model']), (200, 'tokens', 0, 'm'))
+        self.assertEqual(got.headers['x-gateway-destination-endpoint'], address)
+        self.assertEqual(got.headers['x-conductor-ticket'], first['ticket'])
+        self.assertEqual(got.headers['x-conductor-decode'], f'e{i}')
+        self.assertNotIn('x-prefiller-host-port', got.headers)
+        self.assertNotIn('x-accel-redirect', got.headers)
+        # It counts as being there, and what it stores is expected there.
+        self.assertEqual(self.gauge(cluster, 'decodes', i), 1)
+        again = self.ticket(cluster, token_ids=ids, prompt=None).body
+        self.assertEqual(again['decode']['instance'], f'e{i}')
+        self.assertEqual(again['cached_tokens'], 192)
+        self.assertEqual(again['plan']['local_tokens'], 192)
+        self.assertNotEqual(first['ticket'], again['ticket'])
+        self.assertEqual(self.gauge(cluster, 'decodes', i), 2)
+        for t in first, again:
+            done = self.report(cluster, t['ticket'], output_tokens=7,
+                               cached_tokens=192)
+            self.assertEqual((done.status, done.body), (200, {'ok': True}))
+        self.assertEqual(self.gauge(cluster, 'decodes', i), 0)
+        self.assertEqual(self.count(cluster, 'granted'), 2)
+        why = cluster.api.request(
+            'GET', '/admin/explain/' + first['request_id']).body
+        self.assertEqual(why['decode'], f'e{i}')
+        # Nothing reached an engine.
+        self.assertEqual([e.requests for e in self.all], [[], []])
+        self.assertError(self.report(cluster, first['ticket']), 404,
+                         f'ticket: "{first["ticket"]}": is not open')
+
+    def test_takes_what_clients_send(self):
+        """Bodies of completions, of chats and of SGLang, as they are."""
+        cluster = self.engines(None)
+        for body, by, n in (
+                ({'prompt': 'x' * 400}, 'bytes', 100),
+                ({'prompt': list(range(64))}, 'tokens', 64),
+                ({'token_ids': list(range(64))}, 'tokens', 64),
+                ({'input_ids': list(range(64))}, 'tokens', 64),
+                ({'messages': [{'role': 'user', 'content': 'x' * 400}],
+                  'stream': True}, 'bytes', None)):
+            got = self.ask(cluster, body)
+            self.assertEqual(got.status, 200, got.body)
+            self.assertEqual(got.body['prompt_known_by'], by)
+            if n:
+                self.assertAlmostEqual(got.body['prompt_tokens'], n, delta=1)
+        cold = [self.ticket(cluster, list(range(64)), cache_salt='a').body
+                for _ in range(2)]
+        self.assertEqual([t['cached_tokens'] for t in cold], [0, 48])
+
+    def test_first_token_and_end_are_learned(self):
+        """A gateway that reports first tokens teaches the estimates, and its
+        requests count in the histograms."""
+        cluster = self.engines(None)
+        open_ = [self.ticket(cluster, headers={
+            'x-conductor-reports': 'first-token'}).body for _ in range(2)]
+        metrics = cluster.api.metrics()
+        self.assertEqual(
+            metrics['conductor_time_to_first_token_seconds_count'], 0)
+        self.assertEqual(self.gauge(cluster, 'prefills_running', 0), 1)
+        self.assertEqual(self.gauge(cluster, 'prefills_waiting', 0), 1)
+        for t in open_:
+            got = self.report(cluster, t['ticket'], state='first_token')
+            self.assertEqual(got.status, 200, got.body)
+        metrics = cluster.api.metrics()
+        self.assertEqual(
+            metrics['conductor_time_to_first_token_seconds_count'], 2)
+        self.assertEqual(self.gauge(cluster, 'prefills_running', 0), 0)
+        self.assertEqual(self.gauge(cluster, 'decodes', 0), 2)
+        self.report(cluster, open_[0]['ticket'], output_tokens=20)
+        self.report(cluster, open_[1]['ticket'], state='failed')
+        metrics = cluster.api.metrics()
+        self.assertEqual(self.gauge(cluster, 'decodes', 0), 0)
+        self.assertEqual(metrics['conductor_output_tokens_total'], 19)
+        self.assertEqual(metrics['conductor_requests_total'
+                                 '{outcome="completed"}'], 1)
+        self.assertEqual(metrics['conductor_requests_total'
+                                 '{outcome="failed"}'], 1)
+
+    def test_a_time_out_stands_in_for_the_end(self):
+        cluster = self.engines(None, config={'ticket_timeout_ms': 300})
+        ids = [self.ticket(cluster, headers={
+            'x-conductor-reports': 'first-token'} if i else None).body['ticket']
+            for i in range(4)]
+        wait_until('all have expired',
+                   lambda: self.count(cluster, 'expired') == 4)
+        self.assertEqual(self.gauge(cluster, 'decodes', 0), 0)
+        self.assertEqual(self.gauge(cluster, 'prefills_waiting', 0), 0)
+        self.assertEqual(self.gauge(cluster, 'prefills_running', 0), 0)
+        for t in ids:
+            self.assertEqual(self.report(cluster, t).status, 404)
+        self.assertEqual(cluster.api.metrics()[
+            'conductor_requests_in_flight'], 0)
+
+    def test_tickets_are_bounded(self):
+        """One key alone gets four fifths of them; others find the rest."""
+        cluster = self.engines(None, config={'max_tickets': 50})
+        greedy = {'Authorization': 'Bearer greedy'}
+        tickets = []
+        for _ in range(40):
+            tickets.append(self.ticket(cluster, headers=greedy).body['ticket'])
+        got = self.ask(cluster, {'prompt': 'x'}, greedy)
+        self.assertError(got, 429, 'too many tickets')
+        self.assertEqual(got.headers['retry-after'], '1')
+        for i in range(8):
+            self.ticket(cluster, headers={'Authorization': f'Bearer {i}'})
+        self.assertEqual(self.count(cluster, 'refused'), 1)
+        for t in tickets[:20]:
+            self.report(cluster, t)
+        self.ticket(cluster, headers=greedy)
+
+    def test_an_slo_is_refused_with_a_reason(self):
+        cost = json.loads(cost_model_json(prefill=(1000000, 0, 0, 0)))
+        path = os.path.join(self.folder, 'costs.json')
+        with open(path, 'w') as f:
+            json.dump({**cost, 'model': 'm'}, f)
+        cluster = self.engines(None, cost_model=path)
+        got = self.ask(cluster, {'prompt': 'x'}, {'x-slo-ttft-ms': '10'})
+        self.assertError(got, 429, 'predicted time to first token')
+        got = self.ask(cluster, {'prompt': 'x'}, {'x-slo-ttft-ms': '5000'})
+        self.assertEqual(got.status, 200, got.body)
+        self.assertEqual(got.body['estimates']['from'], 'file')
+        self.assertGreaterEqual(got.body['estimates']['ttft_ms'], 1000)
+        got = self.ask(cluster, {'prompt': 'y'}, {'x-slo-ttft-ms': '1500'})
+        self.assertError(got, 429, 'predicted time to first token')
+        self.assertIn('retry-after', got.headers)
+
+    def test_an_engine_that_leaves_waits_for_its_tickets(self):
+        cluster = self.engines(config={'engines': [], 'engine_drain_ms': 0})
+        self.more = [Engine()]
+        entry = {'name': 'e0', 'url': self.more[0].url, 'model': 'm'}
+        self.assertEqual(cluster.api.request(
+            'POST', '/admin/instances', entry).status, 201)
+        wait_until('it is ready', lambda: cluster.api.instances()[0] == 1)
+        ticket = self.ticket(cluster).body['ticket']
+        self.assertEqual(cluster.api.request(
+            'DELETE', '/admin/instances/e0').status, 202)
+        names = lambda: [i['state'] for i in cluster.api.request(
+            'GET', '/admin/instances').body['instances']]
+        for _ in range(3):
+            self.assertEqual(names(), ['draining'])
+        self.assertEqual(self.report(cluster, ticket).status, 200)
+        wait_until('it is gone', lambda: names() == [])
+
+    def test_bad_input(self):
+        cluster = self.engines(None)
+        ask = lambda body, **h: self.ask(cluster, body, {
+            k.replace('_', '-'): v for k, v in h.items()})
+        self.assertError(ask({}), 400, 'prompt: missing')
+        self.assertError(ask(b'{"model": "m", "prompt": '), 400,
+                         'expected a value')
+        self.assertError(ask(b'[]'), 400, 'object')
+        self.assertError(ask({'model': 'n', 'prompt': 'x'}), 404,
+                         'model: "n": does not exist')
+        self.assertError(ask({'prompt': 'x'}, x_conductor_reports='often'),
+                         400, 'header x-conductor-reports: "often": must be '
+                         'first-token or end')
+        self.assertError(
+            ask({'prompt': 'x'}, x_conductor_accel_redirect='/admin'), 400,
+            'header x-conductor-accel-redirect: "/admin": must be')
+        self.assertError(ask({'prompt': 'x'}, x_slo_ttft_ms='soon'), 400,
+                         'header x-slo-ttft-ms: "soon"')
+        got = cluster.api.request('GET', '/v1/schedule')
+        self.assertError(got, 405, 'must be one of POST')
+        done = lambda body: cluster.api.request('POST', '/v1/schedule/done',
+                                                body)
+        self.assertError(done({}), 400, 'ticket: missing')
+        self.assertError(done({'ticket': 'x'}), 404, 'ticket: "x": is not open')
+        self.assertError(done({'ticket': '0-1-2-3'}), 404, 'is not open')
+        self.assertError(done({'ticket': 7}), 400, 'ticket: 7: must be')
+        self.assertError(done({'ticket': 'x', 'state': 'well'}), 400,
+                         'state: "well": must be first_token, done or failed')
+        self.assertError(done({'ticket': 'x', 'ttft_ms': -1}), 400,
+                         'ttft_ms: -1')
+        self.assertError(done({'ticket': 'x', 'output_tokens': 1.5}), 400,
+                         'output_tokens: 1.5')
+        self.assertError(done({'ticket': 'x', 'tokens': 1}), 400, 'tokens')
+        self.assertError(done(b'{'), 400, 'JSON')
+        self.assertError(done(b'[3]'), 400, 'object')
+        self.assertEqual(cluster.api.metrics()[
+            'conductor_requests_in_flight'], 0)
+
+    def test_a_client_that_leaves_while_it_waits(self):
+        """Nothing is granted to nobody: one that waits for a place and goes
+        leaves nothing behind."""
+        cluster = self.engines(None, config={'max_queue_per_instance': 1})
+        head = {'x-conductor-reports': 'first-token'}
+        tickets = []
+        while True:  # until no instance has room
+            connection = http.client.HTTPConnection(
+                '127.0.0.1', cluster.api.port, timeout=.5)
+            connection.request('POST', '/v1/schedule', json.dumps(
+                {'model': 'm', 'prompt': 'x'}), head)
+            try:
+                tickets.append(json.loads(
+                    connection.getresponse().read())['ticket'])
+            except TimeoutError:
+                connection.close()
+                break
+        wait_until('nobody waits', lambda: cluster.api.metrics()[
+            'conductor_requests_in_flight'] == len(tickets))
+        for t in tickets:
+            self.assertEqual(self.report(cluster, t).status, 200)
+        self.assertEqual(cluster.api.metrics()[
+            'conductor_requests_in_flight'], 0)
+
+
+@unittest.skipUnless(NGINX, 'nginx is not installed')
+class Nginx(GatewayCase):
+    def nginx(self, cluster):
+        """docs/examples/nginx.conf, with the ports of this test."""
+        text = (pathlib.Path(ROOT) / 'docs/examples/nginx.conf').read_text()
+        self.assertIn('127.0.0.1:8080;', text)
+        self.assertIn('127.0.0.1:8000;', text)
+        with socket.create_server(('127.0.0.1', 0)) as listener:
+            port = listener.getsockname()[1]
+        folder = pathlib.Path(self.folder) / 'nginx'
+        folder.mkdir()
+        (folder / 'nginx.conf').write_text(
+            text.replace('127.0.0.1:8080;', f'127.0.0.1:{cluster.api.port};')
+            .replace('127.0.0.1:8000;', f'127.0.0.1:{port};'))
+        self.process = subprocess.Popen([NGINX, '-p', str(folder), '-c',
+                                         'nginx.conf'])
+        wait_until('nginx listens', lambda: self.listens(port))
+        return port
+
+    def tearDown(self):
+        self.process.terminate()
+        self.process.wait()
+        super().tearDown()
+
+    @staticmethod
+    def listens(port):
+        with socket.socket() as s:
+            return s.connect_ex(('127.0.0.1', port)) == 0
+
+    def send(self, port, path, body):
+        connection = http.client.HTTPConnection('127.0.0.1', port, timeout=60)
+        self.addCleanup(connection.close)
+        connection.request('POST', path, json.dumps({'model': 'm', **body}),
+                           {'Content-Type': 'application/json',
+                            'Authorization': 'Bearer client'})
+        got = connection.getresponse()
+        return got.status, got.read()
+
+    def test_the_example_routes_by_prefix(self):
+        """Requests go to the engines without passing Conductor, those that
+        begin alike to one engine, and their end is reported."""
+        def streams(request, send):
+            send(stream_head())
+            send(chunk(event('one')) + chunk(event('two')) + b'0\r\n\r\n')
+        cluster = self.engines(streams, streams, streams)
+        port = self.nginx(cluster)
+        for talk in range(6):
+            for turn in range(4):
+                body = {'prompt': [1000 * talk + i
+                                   for i in range(64 * (turn + 1))],
+                        'stream': True}
+                self.assertEqual(
+                    self.send(port, '/v1/completions?a=b', body),
+                    (200, event('one') + event('two')))
+        wait_until('all ends are reported', lambda: cluster.api.metrics()[
+            'conductor_requests_total{outcome="completed"}'] == 24)
+        self.assertEqual(cluster.api.metrics()[
+            'conductor_requests_in_flight'], 0)
+        homes = {}
+        for i, e in enumerate(self.all):
+            for r in e.requests:
+                self.assertEqual((r.method, r.path),
+                                 ('POST', '/v1/completions?a=b'))
+                self.assertEqual(r.header('authorization'), 'Bearer client')
+                homes.setdefault(json.loads(r.body)['prompt'][0],
+                                 set()).add(i)
+        self.assertEqual(sum(len(e.requests) for e in self.all), 24)
+        self.assertEqual({len(h) for h in homes.values()}, {1}, homes)
+
+    def test_a_refusal_reaches_the_client(self):
+        cluster = self.engines(None)
+        port = self.nginx(cluster)
+        status, body = self.send(port, '/v1/completions', {'model': 'other',
+                                                           'prompt': 'x'})
+        self.assertEqual(status, 404)
+        self.assertIn('does not exist', json.loads(body)['error']['message'])
