@@ -129,7 +129,7 @@ static bool at_least(const struct pool_work *sum, const struct pool_work *part)
 {
     /* The sums of squares are of numbers that came and went. */
     return sum->tokens >= part->tokens && sum->us >= part->us &&
-           sum->us_square * (1.0 + 1e-9) + 1.0 >= part->us_square;
+           sum->own_square * (1.0 + 1e-9) + 1.0 >= part->own_square;
 }
 
 /* The work of prefills that are there still, with arrival_seq in [from, to). */

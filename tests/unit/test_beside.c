@@ -42,6 +42,17 @@ static void rig_fini(struct rig *r)
     pool_free(r->pool);
 }
 
+/* All chunks take as long. */
+static struct pool_work even(int64_t tokens, int64_t us)
+{
+    return (struct pool_work){.tokens = tokens,
+                              .us = us,
+                              .own_tokens = (double)tokens,
+                              .own_us = (double)us,
+                              .own_square =
+                                  (double)us * (double)us / (double)tokens};
+}
+
 static void accept(struct rig *r, uint64_t id, int64_t tokens, int64_t us,
                    int64_t n_output)
 {
@@ -53,7 +64,8 @@ static void accept(struct rig *r, uint64_t id, int64_t tokens, int64_t us,
                                             .predicted_us = us,
                                             .ready_at_us = NOW_US,
                                             .arrived_us = NOW_US,
-                                            .uncached_tokens = tokens}),
+                                            .uncached_tokens = tokens,
+                                            .work = even(tokens, us)}),
                     0);
     CU_ASSERT_EQUAL(pool_decode_likely(r->pool, r->id, id, n_output), 0);
 }
@@ -67,10 +79,9 @@ static void prefill_done(struct rig *r, uint64_t id)
 
 static int64_t ask(const struct rig *r, int64_t tokens, int64_t us)
 {
-    return beside_tbt_us(&r->cost, STEP_TOKENS, pool_get(r->pool, r->id),
-                         &(struct beside_request){.uncached_tokens = tokens,
-                                                  .prefill_us = us,
-                                                  .now_us = NOW_US});
+    return beside_tbt_us(
+        &r->cost, STEP_TOKENS, pool_get(r->pool, r->id),
+        &(struct beside_request){.work = even(tokens, us), .now_us = NOW_US});
 }
 
 /* A decode of 101 tokens has 100 intervals, of which the longest 10 count. A
@@ -122,6 +133,57 @@ static void test_unlike(void)
     prefill_done(&r, 2);
     CU_ASSERT_EQUAL(pool_decode_done(r.pool, r.id, 2), 0);
     CU_ASSERT_EQUAL(ask(&r, 49 * 99, 49 * 60000), 71106);
+    rig_fini(&r);
+}
+
+/* 49 chunks of short prompts beside a decode whose step takes 10 ms more for
+ * it: each chunk has that once, not once for each prompt. All are alike then,
+ * however unlike the prompts are. */
+static void test_short(void)
+{
+    const struct pool_instance *i;
+    struct pool_work sum = {0};
+    struct rig r;
+    int64_t us;
+
+    rig_init(&r);
+    r.cost.prefill[1] = 300;
+    r.cost.decode[1] = 5000;
+    i = pool_get(r.pool, r.id);
+    accept(&r, 1, 50, 1000, 101);
+    prefill_done(&r, 1);
+    for (int k = 0; k < 9 * 49; k++)
+        sum = pool_work_add(
+            sum, beside_work_of(&r.cost, STEP_TOKENS, i, k % 2 ? 1 : 21, 0));
+    us = beside_tbt_us(&r.cost, STEP_TOKENS, i,
+                       &(struct beside_request){.work = sum, .now_us = NOW_US});
+    CU_ASSERT_EQUAL(us, 99 * 300 + 2 * 5000);
+    rig_fini(&r);
+}
+
+/* The end of a long prompt takes longer than its begin: chunks of 1, 3 .. 199
+ * ms, lying evenly, of which the longest 10 of 100 are 190 on average. */
+static void test_long(void)
+{
+    const struct pool_instance *i;
+    struct pool_work work;
+    struct rig r;
+    int64_t us;
+
+    rig_init(&r);
+    r.cost.prefill[2] = 0.1;
+    r.cost.decode[0] = 100;
+    i = pool_get(r.pool, r.id);
+    accept(&r, 1, 50, 1000, 101);
+    prefill_done(&r, 1);
+    work = beside_work_of(&r.cost, STEP_TOKENS, i, 100 * 99, 0);
+    CU_ASSERT_EQUAL(work.us, 9801000);
+    us =
+        beside_tbt_us(&r.cost, STEP_TOKENS, i,
+                      &(struct beside_request){.work = work, .now_us = NOW_US});
+    CU_ASSERT(us > 186000 && us < 187000); /* of 99 tokens: 98 % of it */
+    work = beside_work_of(&r.cost, STEP_TOKENS, i, 0, 0);
+    CU_ASSERT_EQUAL(work.tokens, 0);
     rig_fini(&r);
 }
 
@@ -289,6 +351,8 @@ int main(void)
     CU_add_test(suite, "chunks", test_chunks);
     CU_add_test(suite, "end", test_end);
     CU_add_test(suite, "unlike", test_unlike);
+    CU_add_test(suite, "short", test_short);
+    CU_add_test(suite, "long", test_long);
     CU_add_test(suite, "cancelled", test_cancelled);
     CU_add_test(suite, "random", test_random);
     CU_basic_run_tests();

@@ -87,21 +87,57 @@ static double tokens_to_come(const struct pool_instance *i, int64_t now_us)
     return tokens + running;
 }
 
-/* The mean of the longest tenth of so many intervals, of which `work` makes
- * some longer: `tokens` of it fit into each. */
-static double tail_us(const struct pool_work *work, double tokens,
-                      double intervals, double step_us)
+struct pool_work beside_work_of(const struct cost_model *cost,
+                                uint32_t step_tokens,
+                                const struct pool_instance *i,
+                                int64_t uncached_tokens, int64_t cached_tokens)
 {
-    double tail = ceil(intervals / 10.0), n = (double)work->tokens / tokens;
-    double mean_us, variance;
+    double u = (double)uncached_tokens;
+    double us, slope, own;
+
+    if (uncached_tokens <= 0)
+        return (struct pool_work){0};
+    us = (double)correction_apply_us(
+        &i->correction,
+        cost_model_prefill_us(cost, uncached_tokens, cached_tokens, NULL));
+    slope = 2.0 * cost->prefill[2] * correction_factor(&i->correction);
+    own = fmin(1.0, u / (double)step_tokens);
+    return (struct pool_work){
+        .tokens = uncached_tokens,
+        .us = (int64_t)us,
+        .own_tokens = own * u,
+        .own_us = own * us,
+        .own_square = own * (us * us / u + slope * slope * u * u * u / 12.0),
+    };
+}
+
+/* Steps of an instance. */
+struct steps {
+    double tokens; /* of prompts, at most */
+    double alone_us;
+    double add_us; /* what decodes add to a chunk */
+};
+
+/* The mean of the longest tenth of so many intervals, of which `work` makes
+ * some longer. */
+static double tail_us(const struct pool_work *work, const struct steps *steps,
+                      double intervals)
+{
+    double tail = ceil(intervals / 10.0);
+    double n = (double)work->tokens / steps->tokens;
+    double mean_us, rate, spread;
 
     if (n <= 0.0)
-        return step_us;
-    mean_us = fmax((double)work->us / n, step_us);
+        return steps->alone_us;
+    rate = (double)work->us / (double)work->tokens;
+    mean_us = fmax(rate * steps->tokens + steps->add_us, steps->alone_us);
     if (n <= tail)
-        return (n * mean_us + (tail - n) * step_us) / tail;
-    variance = work->us_square * tokens / n - mean_us * mean_us;
-    return mean_us + sqrt(3.0 * fmax(variance, 0.0)) * (1.0 - tail / n);
+        return (n * mean_us + (tail - n) * steps->alone_us) / tail;
+    spread = (work->own_square - 2.0 * rate * work->own_us +
+              rate * rate * work->own_tokens) /
+             (double)work->tokens;
+    return mean_us +
+           steps->tokens * sqrt(3.0 * fmax(spread, 0.0)) * (1.0 - tail / n);
 }
 
 /* All the work that is beside a decode, without what comes after its end. */
@@ -117,24 +153,26 @@ static struct pool_work work_beside(const struct pool_decode *decode,
     if (to_come <= most_to_come)
         return work;
     keep = (tokens - to_come + most_to_come) / tokens;
-    return (struct pool_work){(int64_t)(tokens * keep),
-                              (int64_t)((double)work.us * keep),
-                              work.us_square * keep};
+    return (struct pool_work){
+        (int64_t)(tokens * keep), (int64_t)((double)work.us * keep),
+        work.own_tokens * keep, work.own_us * keep, work.own_square * keep};
 }
 
 int64_t beside_tbt_us(const struct cost_model *cost, uint32_t step_tokens,
                       const struct pool_instance *i,
                       const struct beside_request *request)
 {
-    struct pool_work accepted =
-        pool_work_add(i->accepted, pool_work_of(request->uncached_tokens,
-                                                request->prefill_us));
+    struct pool_work accepted = pool_work_add(i->accepted, request->work);
     int64_t n = (int64_t)i->n_decodes + i->other_decodes;
-    int64_t step_us = cost_model_decode_step_us(
-        cost, n + 1, i->decode_kv_tokens + i->other_kv_tokens, NULL);
-    double tokens = fmax((double)step_tokens - (double)n, 1.0);
+    int64_t kv_tokens = i->decode_kv_tokens + i->other_kv_tokens;
+    int64_t step_us = cost_model_decode_step_us(cost, n + 1, kv_tokens, NULL);
+    const struct steps steps = {
+        .tokens = fmax((double)step_tokens - (double)n, 1.0),
+        .alone_us = (double)step_us,
+        .add_us = cost_model_decodes_add_us(cost, n + 1, kv_tokens),
+    };
     double to_come =
-        tokens_to_come(i, request->now_us) + (double)request->uncached_tokens;
+        tokens_to_come(i, request->now_us) + (double)request->work.tokens;
     int64_t worst_us = step_us;
 
     for (size_t k = 0; k < i->n_decodes; k++) {
@@ -147,10 +185,9 @@ int64_t beside_tbt_us(const struct cost_model *cost, uint32_t step_tokens,
             continue;
         if (left < 1)
             left = 1;
-        work = work_beside(d, accepted, to_come, (double)left * tokens);
-        us = (int64_t)tail_us(&work, tokens,
-                              (double)(d->produced_tokens + left - 1),
-                              (double)step_us);
+        work = work_beside(d, accepted, to_come, (double)left * steps.tokens);
+        us = (int64_t)tail_us(&work, &steps,
+                              (double)(d->produced_tokens + left - 1));
         if (us > worst_us)
             worst_us = us;
     }

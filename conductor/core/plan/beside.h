@@ -59,10 +59,19 @@ int64_t beside_room_us(const struct cost_model *cost,
 int64_t beside_step_us(uint32_t step_tokens,
                        const struct pool_instance *instance, int64_t step_us);
 
-/* A request's prefill and decode on an aggregated instance. */
+/*
+ * The work of a prefill as decodes beside it will see it: without what decodes
+ * add, which each step has once, however many prompts share it.
+ *   step_tokens  most tokens of a step.
+ */
+struct pool_work beside_work_of(const struct cost_model *cost,
+                                uint32_t step_tokens,
+                                const struct pool_instance *instance,
+                                int64_t uncached_tokens, int64_t cached_tokens);
+
+/* A request's prefill on an aggregated instance. */
 struct beside_request {
-    int64_t uncached_tokens;
-    int64_t prefill_us;
+    struct pool_work work; /* of beside_work_of() */
     int64_t now_us;
 };
 

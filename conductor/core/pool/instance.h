@@ -39,8 +39,13 @@ enum pool_health {
 /* What prefills that an instance has accepted compute, one after another. */
 struct pool_work {
     int64_t tokens;
-    int64_t us;       /* as predicted when they were accepted */
-    double us_square; /* of each us * us / tokens: how unlike they are */
+    int64_t us; /* as predicted when they were accepted, on an idle instance */
+    /* How unlike their chunks are: of those that fill chunks of their own (of
+     * others the part of a chunk that they fill) tokens, us, and the sum of
+     * each token's us squared. */
+    double own_tokens;
+    double own_us;
+    double own_square;
 };
 
 /* A prefill that an instance has accepted. */

@@ -171,8 +171,7 @@ int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
 [[nodiscard]] int pool_set_tier_rate(struct pool *pool, uint32_t id,
                                      enum block_tier tier, double bytes_per_s);
 
-/* Work of one prefill; sums and differences. */
-struct pool_work pool_work_of(int64_t tokens, int64_t us);
+/* Sums and differences. */
 struct pool_work pool_work_add(struct pool_work a, struct pool_work b);
 struct pool_work pool_work_less(struct pool_work a, struct pool_work b);
 
@@ -188,7 +187,8 @@ struct pool_prefill_request {
     int64_t deadline_us; /* 0: none */
     int64_t uncached_tokens;
     int64_t cached_tokens;
-    const uint64_t *keys; /* (n_keys), copied: the blocks are expected there
+    struct pool_work work; /* zeros: no matter to anybody */
+    const uint64_t *keys;  /* (n_keys), copied: the blocks are expected there
                              from now on */
     size_t n_keys;
 };

@@ -71,27 +71,18 @@ static void note_latest(struct queue_load *load, const struct queue_item *item)
         load->latest_loading_us = item->loading_until_us;
 }
 
-struct pool_work pool_work_of(int64_t tokens, int64_t us)
-{
-    double d = (double)us;
-
-    return (struct pool_work){
-        .tokens = tokens,
-        .us = us,
-        .us_square = tokens > 0 ? d * d / (double)tokens : 0.0,
-    };
-}
-
 struct pool_work pool_work_add(struct pool_work a, struct pool_work b)
 {
     return (struct pool_work){a.tokens + b.tokens, a.us + b.us,
-                              a.us_square + b.us_square};
+                              a.own_tokens + b.own_tokens, a.own_us + b.own_us,
+                              a.own_square + b.own_square};
 }
 
 struct pool_work pool_work_less(struct pool_work a, struct pool_work b)
 {
     return (struct pool_work){a.tokens - b.tokens, a.us - b.us,
-                              a.us_square - b.us_square};
+                              a.own_tokens - b.own_tokens, a.own_us - b.own_us,
+                              a.own_square - b.own_square};
 }
 
 int pool_prefill_accept(struct pool *pool, uint32_t id,
@@ -131,6 +122,7 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
         .predicted_us = predicted_us,
         .uncached_tokens = request->uncached_tokens,
         .cached_tokens = request->cached_tokens,
+        .work = request->work,
         .started_at_us = -1,
         .bookings = BOOKING_NONE,
     };
@@ -140,8 +132,6 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
     forget_pick(slot);
     forget_next(pool, predicted_us);
     view->load.cost_us += prefill->item.cost_us;
-    prefill->work =
-        pool_work_of(prefill->uncached_tokens, prefill->item.cost_us);
     view->accepted = pool_work_add(view->accepted, prefill->work);
     view->prefill_tokens += prefill->uncached_tokens + prefill->cached_tokens;
     note_latest(&view->load, &prefill->item);

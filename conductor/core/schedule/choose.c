@@ -222,6 +222,19 @@ static void estimate_place(const struct scheduler *s,
                    out);
 }
 
+struct pool_work schedule_work_of(const struct scheduler *s,
+                                  const struct schedule_request *request,
+                                  const struct prefill_estimate *prefill)
+{
+    const struct pool_instance *i = pool_get(s->pool, prefill->instance);
+
+    if (!s->spares_decodes)
+        return (struct pool_work){0};
+    return beside_work_of(estimate_cost(&s->model, i), s->model.step_tokens, i,
+                          request->n_tokens - prefill->cached_tokens,
+                          prefill->cached_tokens);
+}
+
 int64_t schedule_beside_tbt_us(const struct scheduler *s,
                                const struct schedule_request *request,
                                const struct prefill_estimate *prefill)
@@ -231,13 +244,11 @@ int64_t schedule_beside_tbt_us(const struct scheduler *s,
     if (!s->spares_decodes || request->slo_tbt_us <= 0 ||
         request->max_output_tokens <= 1)
         return 0;
-    return beside_tbt_us(
-        estimate_cost(&s->model, i), s->model.step_tokens, i,
-        &(struct beside_request){
-            .uncached_tokens = request->n_tokens - prefill->cached_tokens,
-            .prefill_us = prefill->prefill_us,
-            .now_us = request->now_us,
-        });
+    return beside_tbt_us(estimate_cost(&s->model, i), s->model.step_tokens, i,
+                         &(struct beside_request){
+                             .work = schedule_work_of(s, request, prefill),
+                             .now_us = request->now_us,
+                         });
 }
 
 /* Its load as a multiple of its own step: a fast instance, whose steps are the

@@ -223,6 +223,12 @@ bool schedule_choose_decode(struct scheduler *s,
                             const struct schedule_request *request,
                             struct schedule_decision *decision);
 
+/* The work of a candidate's prefill for decodes beside it; zeros where that
+ * does not count. */
+struct pool_work schedule_work_of(const struct scheduler *s,
+                                  const struct schedule_request *request,
+                                  const struct prefill_estimate *prefill);
+
 /* The highest TBT of the decodes of an instance that prefills a request so,
  * which asks for a TBT; 0 where that does not count. */
 int64_t schedule_beside_tbt_us(const struct scheduler *s,

@@ -342,6 +342,7 @@ int schedule_commit(struct scheduler *scheduler,
             .deadline_us = schedule_deadline_us(request),
             .uncached_tokens = request->n_tokens - chosen->cached_tokens,
             .cached_tokens = chosen->cached_tokens,
+            .work = schedule_work_of(scheduler, request, chosen),
             .keys = request->keys,
             .n_keys = !scheduler->model.simulated.expected &&
                               !scheduler->model.assumes_stored
