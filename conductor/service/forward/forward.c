@@ -106,3 +106,210 @@ static void on_answer(void *arg, const struct http_head *head)
     request->ops->answer(request->arg, head);
 }
 
+/* Each event of a stream ends with an empty line. */
+static uint32_t count_events(const struct forward *f, const char *bytes,
+                             size_t n)
+{
+    char last = f->n_tail ? f->tail[f->n_tail - 1] : ' ';
+    uint32_t events = 0;
+
+    for (const char *at = bytes, *end = bytes + n; at < end; at++) {
+        at = memchr(at, '\n', (size_t)(end - at));
+        if (!at)
+            break;
+        events += (at > bytes ? at[-1] : last) == '\n';
+    }
+    return events;
+}
+
+static void on_bytes(void *arg, const char *bytes, size_t n)
+{
+    struct service_request *request = arg;
+    struct forward *f = request->forward;
+    struct service *s = request->service;
+    int64_t now_us = clock_now_us();
+
+    request->attempt.heard_us = now_us;
+    if (request->state != REQUEST_DECODING && !f->refused)
+        forward_first_token(request, now_us);
+    if (f->what.stream && !f->refused) {
+        uint32_t events = count_events(f, bytes, n);
+
+        request->output.n_tokens += events;
+        s->metrics.output_tokens += events;
+        if (events)
+            request->output.last_token_us = now_us;
+        (void)pool_decode_progress(s->pool, request->attempt.decode,
+                                   request->attempt.id,
+                                   request->output.n_tokens);
+    }
+    forward_keep_tail(f, bytes, n);
+    f->n_bytes += n;
+    request->ops->bytes(request->arg, bytes, n);
+}
+
+static void on_ended(void *arg)
+{
+    struct service_request *request = arg;
+    struct forward *f = request->forward;
+    struct service *s = request->service;
+    const struct request_output *out = &request->output;
+
+    f->exchange = NULL;
+    if (!f->refused && !f->what.looks)
+        engine_answered(f->engine);
+    expect_ended(request);
+    forward_count_unheard(request);
+    prefill_over(request, -1, clock_now_us());
+    if (f->refused) {
+        request_end(request, METRICS_FAILED, "failed", "engine_status");
+        return;
+    }
+    forward_take_usage(request);
+    if (f->what.stream && out->n_tokens > 4)
+        learned_step(&s->learned, (out->last_token_us - out->first_token_us) /
+                                      (out->n_tokens - 3));
+    request_end(request, METRICS_COMPLETED, "completed", NULL);
+}
+
+void forward_failed(struct service_request *request, bool unreachable,
+                    const char *why)
+{
+    struct engine *e = request->forward->engine;
+    char text[192];
+
+    request->forward->exchange = NULL;
+    snprintf(text, sizeof(text), "engine %s failed: %s", e->config->name, why);
+    if (request->output.n_tokens &&
+        log_rate_takes(&request->service->broken_log, BROKEN_LINES_PER_S))
+        log_warn("%s: %s; %llu bytes of its answer had come",
+                 request->request_id, text,
+                 (unsigned long long)request->forward->n_bytes);
+    e->health.unreachable = e->health.unreachable || unreachable;
+    /* A request that no engine survives must not end all of them. */
+    if (e->health.blamed_by != request->number + 1)
+        engine_failed(e, false, why);
+    e->health.blamed_by = request->number + 1;
+    request_instance_lost(request, request->attempt.prefill, text);
+}
+
+static void on_failed(void *arg, enum upstream_fault fault, const char *why)
+{
+    forward_failed(arg, fault == UPSTREAM_UNREACHABLE, why);
+}
+
+static const struct upstream_ops forward_ops = {
+    .answer = on_answer,
+    .bytes = on_bytes,
+    .ended = on_ended,
+    .failed = on_failed,
+};
+
+#define RANK_HEADER "X-data-parallel-rank: "
+
+/* Takes the lines of a client that name a rank out of its headers. */
+static void drop_rank(char *headers)
+{
+    char *to = headers, *end;
+
+    for (char *at = headers; *at; at = end) {
+        end = strchr(at, '\n');
+        end = end ? end + 1 : at + strlen(at);
+        if (strncasecmp(at, RANK_HEADER, sizeof(RANK_HEADER) - 2) == 0)
+            continue;
+        memmove(to, at, (size_t)(end - at));
+        to += end - at;
+    }
+    *to = '\0';
+}
+
+/* The client's headers, the engine's key or the client's, an id, and the rank
+ * that the engine is. */
+static char *compose(const struct service_request *request)
+{
+    const struct forward *f = request->forward;
+    const char *key = f->engine->authorization[0] ? f->engine->authorization
+                                                  : f->what.authorization;
+    size_t n = strlen(f->what.headers) + strlen(key) +
+               sizeof(request->request_id) + 80;
+    int64_t rank = f->engine->config->dp_rank;
+    char *text = malloc(n);
+
+    if (!text)
+        return NULL;
+    snprintf(text, n, "%s%s%s%s%s", f->what.headers, key,
+             f->what.named ? "" : "x-request-id: ",
+             f->what.named ? "" : request->request_id,
+             f->what.named ? "" : "\r\n");
+    if (rank < 0)
+        return text;
+    drop_rank(text);
+    size_t used = strlen(text);
+    snprintf(text + used, n - used, RANK_HEADER "%lld\r\n", (long long)rank);
+    return text;
+}
+
+int forward_send(struct service_request *request)
+{
+    struct service *s = request->service;
+    struct forward *f = request->forward;
+
+    if (f->what.ticket) {
+        ticket_sent(request);
+        return 0;
+    }
+    f->engine = engine_of(s, request->attempt.prefill);
+    f->headers = compose(request);
+    if (f->headers)
+        f->exchange = upstream_send(f->engine->upstream,
+                                    &(struct upstream_request){
+                                        .method = f->what.method,
+                                        .path = f->what.path,
+                                        .headers = f->headers,
+                                        .body = f->what.body,
+                                        .n = f->what.n,
+                                        .holds_head = f->what.stream,
+                                    },
+                                    &forward_ops, request);
+    if (!f->exchange)
+        return -ENOMEM;
+    expect_sent(request);
+    f->engine->count.sent++;
+    forward_join_line(request, clock_now_us());
+    return 0;
+}
+
+/* Prefills of answers that are not streamed. */
+static void end_unseen(struct engine *e, int64_t now_us)
+{
+    struct service_request *first = TAILQ_FIRST(&e->line);
+
+    if (first && !first->forward->what.stream && first->forward->turn_us &&
+        now_us - first->forward->turn_us > first->attempt.plan.prefill_us)
+        prefill_over(first, -1, now_us);
+}
+
+void forward_tick(struct service *s)
+{
+    int64_t now_us = clock_now_us();
+
+    for (uint32_t i = 0; s->forwards && i < pool_slots(s->pool); i++) {
+        if (!s->engines[i])
+            continue;
+        end_unseen(s->engines[i], now_us);
+        expect_until(s->engines[i], now_us);
+    }
+}
+
+void engine_cut_off(struct engine *e, const char *why)
+{
+    struct request_table *t = &e->service->table;
+
+    /* Each may end others. */
+    for (uint32_t i = 0; i < t->size; i++) {
+        struct service_request *r = t->by_slot[i];
+
+        if (r && r->forward->engine == e)
+            request_instance_lost(r, r->attempt.prefill, why);
+    }
+}
