@@ -115,10 +115,27 @@ static void estimate_coupled(const struct estimate_model *model,
             beside_room_us(cost, instance, request->n_tokens, n_output);
 }
 
+int64_t estimate_push_us(const struct estimate_model *model, int64_t n_tokens)
+{
+    return model->push
+               ? at_most_never((int64_t)(model->push[0] +
+                                         model->push[1] * (double)n_tokens))
+               : 0;
+}
+
+/* Whether another instance will send the tokens. */
+static bool hands_over(const struct estimate_model *model,
+                       const struct pool_instance *instance,
+                       int64_t max_output_tokens)
+{
+    return model->coupled && (instance->role & ROLE_DECODE) == 0 &&
+           max_output_tokens > 1;
+}
+
 static void set_ttft(struct prefill_estimate *out,
                      const struct pool_place *place)
 {
-    int64_t own_us = out->prefill_us + out->beside.step_us;
+    int64_t own_us = out->prefill_us + out->beside.step_us + out->push_us;
 
     out->ttft_us = place->wait_us + own_us;
     out->most_us = place->most_us + own_us;
@@ -155,7 +172,7 @@ void estimate_prefill(const struct estimate_model *model,
     out->predicted_us = predict_us(estimate_cost(model, instance), n_tokens,
                                    out->cached_tokens, memo);
     out->extrapolated = memo->extrapolated;
-    if (model->coupled)
+    if (model->coupled && (instance->role & ROLE_DECODE))
         estimate_coupled(model, instance, request, out);
     else
         out->too_long = pool_too_long(instance, n_tokens, 1);
@@ -168,7 +185,10 @@ void estimate_prefill(const struct estimate_model *model,
     out->beside.step_us = out->beside.step_us > out->queue_us
                               ? out->beside.step_us - out->queue_us
                               : 0;
-    out->score_us = out->transfer_us + out->queue_us + out->prefill_us;
+    if (hands_over(model, instance, request->max_output_tokens))
+        out->push_us = estimate_push_us(model, n_tokens);
+    out->score_us =
+        out->transfer_us + out->queue_us + out->prefill_us + out->push_us;
     if (out->transfer_us > 0)
         place = place_of(pool, instance, request, out->transfer_end_us, out);
     set_ttft(out, &place);
@@ -287,7 +307,7 @@ void estimate_plan(const struct estimate_model *model,
             plan_predicted_us(model, &beside, request, plan, &beyond) -
             out->predicted_us;
     out->prefill_us = plan->compute_us;
-    out->score_us = plan->finish_us - request->now_us;
+    out->score_us = plan->finish_us - request->now_us + out->push_us;
     out->ttft_us = out->score_us + request->beside.step_us;
     out->most_us = out->ttft_us + out->queue_most_us - request->queue_us;
     out->late = false;

@@ -29,8 +29,12 @@ struct estimate_model {
                               the pool no keys */
     uint32_t shared_store; /* the index's instance that is a store which
                               all others read, as their disk; 0: none */
-    bool coupled;          /* a request decodes where it was
-                              prefilled: an aggregated pool */
+    bool coupled;          /* a request decodes where it was prefilled: an
+                              aggregated pool; but for its pairs */
+    const double *push;    /* (2), in microseconds: how long pairs take from
+                              the end of a prefill to the first token that the
+                              decode instance sends, and for each token of the
+                              prompt; NULL: none. Borrowed */
     uint32_t step_tokens;  /* of an aggregated instance: most tokens of a
                               step, those of its decodes first; 0: of any
                               number */
@@ -68,6 +72,8 @@ struct prefill_estimate {
     int64_t room_us;         /* of queue_us: until there is room to decode it;
                                 0: there is, or the pool is not aggregated */
     int64_t link_us;         /* planned: that others' links send for it */
+    int64_t push_us;         /* of ttft_us: until the other one of a pair, which
+                                sends the first token, has the KV */
     int64_t predicted_us;    /* prefill, by the cost model, on its own */
     int64_t beside_us;       /* what decodes beside it add to that */
     struct beside beside;
@@ -88,6 +94,8 @@ struct prefill_estimate {
                         not worked out, because another candidate is better */
     bool late;       /* planned, and its ttft misses the request's SLO */
     bool tbt_late;   /* planned: a decode there would miss its SLO by it */
+    bool spared;     /* not eligible: it decodes for those that prefill, and
+                        would compute for longer than a push takes */
     uint64_t last_prefill; /* planned: the instance's */
     enum load_mode load_mode;
     uint32_t split_block; /* [local_blocks, split_block) is computed although
@@ -173,6 +181,10 @@ void estimate_add_own_load(const struct pool *pool,
                            const struct pool_instance *instance,
                            const struct estimate_prefill_request *request,
                            int64_t own_ready_us, struct prefill_estimate *out);
+
+/* How long the other one of a pair takes to send a first token, once a prompt
+ * of so many tokens is computed; 0: nothing is known of pushes. */
+int64_t estimate_push_us(const struct estimate_model *model, int64_t n_tokens);
 
 /* What planning needs to know of a request on an instance. */
 struct estimate_plan_request {

@@ -18,6 +18,8 @@
 #define POOL_NO_INSTANCE 0u /* an id that no instance has */
 #define POOL_NAME_BYTES 64
 
+#define POOL_PAIRS 32u /* groups, 0 included */
+
 #define ROLE_PREFILL 1u
 #define ROLE_DECODE 2u
 #define ROLE_BOTH (ROLE_PREFILL | ROLE_DECODE)
@@ -104,6 +106,10 @@ struct pool_instance {
     uint32_t slot;
     unsigned role; /* ROLE_* */
     enum pool_health health;
+    /* In an aggregated pool: 0: what it prefills it decodes. Else it is one of
+     * a group: its members with ROLE_PREFILL alone hand their prompts' KV to
+     * those with ROLE_DECODE; with both roles it serves requests alone, too. */
+    uint8_t pair;
     int64_t kv_whole_tokens; /* of its capacity, in whole blocks */
     int64_t window_tokens;   /* prompt and output together; 0: any */
     size_t n_waiting;

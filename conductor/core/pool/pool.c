@@ -141,8 +141,9 @@ static bool tiers_ok(const struct pool_instance_config *c)
 static bool instance_config_ok(const struct pool_instance_config *c)
 {
     return (c->role & ROLE_BOTH) != 0 && (c->role & ~ROLE_BOTH) == 0 &&
-           c->kv_capacity_tokens > 0 && isfinite(c->link_bytes_per_s) &&
-           c->link_bytes_per_s >= 0.0 && tiers_ok(c);
+           c->pair < POOL_PAIRS && c->kv_capacity_tokens > 0 &&
+           isfinite(c->link_bytes_per_s) && c->link_bytes_per_s >= 0.0 &&
+           tiers_ok(c);
 }
 
 static void init_correction(const struct pool *pool, struct pool_slot *slot)
@@ -178,6 +179,7 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
         .slot = s,
         .role = config->role,
         .health = HEALTH_STARTING,
+        .pair = config->pair,
         .kv_capacity_tokens = config->kv_capacity_tokens,
         .kv_whole_tokens = config->kv_capacity_tokens -
                            config->kv_capacity_tokens % (int64_t)block_tokens,

@@ -63,6 +63,7 @@ struct pool_instance_config {
     uint32_t max_batch;     /* decodes that it steps together; 0: any */
     uint32_t window_tokens; /* of its model, or smaller; 0: any */
     const struct queue_order *order; /* static: its own; NULL: the pool's */
+    uint8_t pair; /* as in struct pool_instance, below POOL_PAIRS */
 };
 
 struct pool;

@@ -73,8 +73,7 @@ static size_t estimate_all(struct scheduler *s,
     for (uint32_t slot = 0; slot < n_slots; slot++) {
         const struct pool_instance *i = instances[slot];
 
-        if ((ready[slot] & ROLE_PREFILL) == 0 ||
-            schedule_excluded(request, i->id))
+        if (!schedule_may_prefill(s, request, i, ready[slot]))
             continue;
         ask.local_blocks = schedule_local_blocks(s, slot, usable_blocks);
         ask.used_blocks = ask.local_blocks;
@@ -87,6 +86,8 @@ static size_t estimate_all(struct scheduler *s,
         estimate_prefill(&s->model, s->pool, i, &ask, &memo, &s->candidates[n]);
         if (ask.local_blocks > 0)
             add_own_load(s, request, i, &ask, &s->candidates[n]);
+        s->candidates[n].spared =
+            schedule_spares(s, request, i, &s->candidates[n]);
         n++;
     }
     return n;

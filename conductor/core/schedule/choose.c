@@ -110,6 +110,8 @@ bool schedule_choose_prefill(struct scheduler *s,
     bool full = false;
     size_t best;
 
+    if (s->model.coupled)
+        schedule_find_pairs(s, request);
     match(s, request, usable_blocks);
     decision->candidates = s->candidates;
     decision->n_candidates =
@@ -242,7 +244,7 @@ int64_t schedule_beside_tbt_us(const struct scheduler *s,
     const struct pool_instance *i = pool_get(s->pool, prefill->instance);
 
     if (!s->spares_decodes || request->slo_tbt_us <= 0 ||
-        request->max_output_tokens <= 1)
+        request->max_output_tokens <= 1 || (i->role & ROLE_DECODE) == 0)
         return 0;
     return beside_tbt_us(estimate_cost(&s->model, i), s->model.step_tokens, i,
                          &(struct beside_request){
@@ -285,7 +287,10 @@ static int64_t worst_tbt_us(const struct scheduler *s,
     const struct pool_instance *i = pool_get(s->pool, c->instance);
     int64_t step_us = cost_model_decode_step_us(estimate_cost(&s->model, i),
                                                 c->batch, c->kv_tokens, NULL);
-    int64_t worst_us = schedule_beside_tbt_us(s, request, &decision->chosen);
+    int64_t worst_us =
+        decision->prefill == c->instance
+            ? schedule_beside_tbt_us(s, request, &decision->chosen)
+            : 0;
 
     return worst_us > step_us ? worst_us : step_us;
 }
@@ -310,6 +315,7 @@ bool schedule_choose_decode(struct scheduler *s,
 {
     const struct decode_estimate *best = NULL;
     const struct decode_estimate *roomiest = NULL;
+    const struct pool_instance *p = pool_get(s->pool, decision->prefill);
     const struct pool_instance *const *instances = pool_instances(s->pool);
     const uint8_t *ready = pool_ready_roles(s->pool);
     uint32_t n_slots = pool_slots(s->pool);
@@ -324,14 +330,13 @@ bool schedule_choose_decode(struct scheduler *s,
         const struct pool_instance *i = instances[slot];
 
         if ((ready[slot] & ROLE_DECODE) == 0 ||
-            schedule_excluded(request, i->id) ||
-            (s->model.coupled && i->id != decision->prefill))
+            schedule_excluded(request, i->id) || !schedule_may_decode(s, p, i))
             continue;
         estimate_place(s, request, &decision->chosen, i, c);
         if (s->spares_decodes && request->slo_tbt_us > 0)
             c->tbt_us = worst_tbt_us(s, request, decision, c);
         c->load_us = relative_load_us(s, i, c->load_us);
-        if (s->sees_links && i->id != decision->prefill)
+        if (s->sees_links && !s->model.coupled && i->id != decision->prefill)
             add_gap(c, &push, i);
         n++;
         if (c->too_long)

@@ -92,7 +92,8 @@ int64_t schedule_fits_in_us(const struct scheduler *s,
          * queue and congestion add up, so most need not be looked at. */
         if (s->by_score)
             in_us /= 2;
-        if (e->too_long || e->queue_full || e->instance == decision->prefill ||
+        if (e->too_long || e->queue_full || e->spared ||
+            e->instance == decision->prefill ||
             (best_us >= 0 && in_us >= best_us))
             continue;
         in_us = candidate_fits_in_us(s, request, e);

@@ -39,6 +39,9 @@ struct scheduler {
     bool shares;         /* and shares */
     bool spares_decodes; /* and beside_tbt, in an aggregated pool: what a
                             prefill does to the decodes there counts */
+    /* Groups of pairs, a bit each, of which instances take work now: some that
+     * prefill and have a place, some that decode. */
+    uint32_t givers, takers;
     struct pool *pool;
     struct prefix_index *index;
     struct prefix_match stored;   /* what instances hold of the prompt */
@@ -98,6 +101,40 @@ static inline bool schedule_takes_work(const struct schedule_request *request,
            instance->health == HEALTH_READY &&
            !schedule_excluded(request, instance->id);
 }
+
+/* Whether an instance, whose ready roles are these, may prefill a request: of a
+ * pair, somebody must be there to decode. */
+static inline bool schedule_may_prefill(const struct scheduler *s,
+                                        const struct schedule_request *request,
+                                        const struct pool_instance *i,
+                                        unsigned ready)
+{
+    if ((ready & ROLE_PREFILL) == 0 || schedule_excluded(request, i->id))
+        return false;
+    return !s->model.coupled || (ready & ROLE_DECODE) ||
+           (!request->whole && (s->takers >> i->pair & 1u));
+}
+
+/* Whether d, which has ROLE_DECODE, may decode what p prefills. */
+static inline bool schedule_may_decode(const struct scheduler *s,
+                                       const struct pool_instance *p,
+                                       const struct pool_instance *d)
+{
+    if (!s->model.coupled)
+        return true;
+    return p->role & ROLE_DECODE ? p == d : p->pair == d->pair;
+}
+
+/* Notes which pairs could serve the request: s->givers, s->takers. */
+void schedule_find_pairs(struct scheduler *s,
+                         const struct schedule_request *request);
+
+/* Whether a candidate is left to its decodes: others prefill for it, and a push
+ * takes no longer than it would compute. */
+bool schedule_spares(const struct scheduler *s,
+                     const struct schedule_request *request,
+                     const struct pool_instance *i,
+                     const struct prefill_estimate *e);
 
 /* Whether an instance can send blocks of this request to others. */
 static inline bool schedule_can_send(const struct schedule_request *request,

@@ -117,12 +117,12 @@ struct schedule_policy {
                           const struct prefill_estimate *candidate);
 };
 
-/* Whether a candidate may be chosen: its queue has a place, the prompt fits,
- * and its estimate is not merely a lower bound. */
+/* Whether a candidate may be chosen: its queue has a place, the prompt fits, it
+ * is not spared, and its estimate is not merely a lower bound. */
 static inline bool policy_may_take(const struct prefill_estimate *candidate)
 {
     return !candidate->queue_full && !candidate->too_long &&
-           !candidate->at_least;
+           !candidate->spared && !candidate->at_least;
 }
 
 /*

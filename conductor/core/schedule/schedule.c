@@ -365,7 +365,7 @@ int schedule_commit(struct scheduler *scheduler,
         book_fetch(scheduler, request, decision, chosen->fetch_from,
                    chosen->transfer_end_us);
     if (decision->decode != POOL_NO_INSTANCE &&
-        decision->decode != decision->prefill &&
+        decision->decode != decision->prefill && !scheduler->model.coupled &&
         !scheduler->model.simulated.links_unshared)
         (void)!pool_book_push(pool,
                               &(struct pool_push){

@@ -41,6 +41,7 @@ struct schedule_request {
     size_t n_keys;
     int64_t n_tokens;          /* of the prompt, at least 1 */
     int64_t max_output_tokens; /* at least 1; 1 needs no decode */
+    bool whole;                /* no pair can share it: one instance does all */
     int64_t expected_tokens;   /* of these, as learnt; 0: not known */
     int64_t slo_ttft_us;       /* 0: none */
     int64_t slo_tbt_us;        /* 0: none */

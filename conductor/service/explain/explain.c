@@ -84,7 +84,7 @@ static int rank_of(const struct schedule_decision *d,
 {
     if (c->instance == d->prefill)
         return 0;
-    return c->queue_full || c->too_long ? 2 : 1;
+    return c->queue_full || c->too_long || c->spared ? 2 : 1;
 }
 
 static bool better(const struct schedule_decision *d,

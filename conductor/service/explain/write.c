@@ -79,6 +79,7 @@ static void put_estimate(struct writer *w, const struct prefill_estimate *e)
     put_known(w, "prefill_ms", e->prefill_us, w->predicts);
     put_known(w, "beside_ms", e->beside_us, w->predicts);
     put_known(w, "room_ms", e->room_us, w->predicts);
+    put_known(w, "push_ms", e->push_us, w->predicts);
     put_known(w, "score_ms", e->score_us, w->predicts);
     PUT(w, ",\"local_blocks\":%u,\"used_blocks\":%u,\"at_least\":%s",
         e->local_blocks, e->used_blocks, e->at_least ? "true" : "false");
@@ -99,9 +100,10 @@ static void put_candidate(struct writer *w, const struct explain_candidate *c)
         planned ? load_mode_name(e->load_mode) : "null", planned ? "\"" : "");
     PUT(w,
         ",\"late\":%s,\"extrapolated\":%s,\"queue_full\":%s,"
-        "\"too_long\":%s",
+        "\"too_long\":%s,\"spared\":%s",
         e->late ? "true" : "false", e->extrapolated ? "true" : "false",
-        e->queue_full ? "true" : "false", e->too_long ? "true" : "false");
+        e->queue_full ? "true" : "false", e->too_long ? "true" : "false",
+        e->spared ? "true" : "false");
     if (c->block_tokens)
         PUT(w, ",\"block_tokens\":%u,\"unseen_tokens\":%u", c->block_tokens,
             c->unseen_tokens);

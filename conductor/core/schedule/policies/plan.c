@@ -67,6 +67,7 @@ static void estimate_at_least(const struct scheduler *s,
     if (request->queue_most_us > 0 &&
         out->queue_most_us > request->queue_most_us)
         out->queue_full = true;
+    out->spared = schedule_spares(s, request, i, out);
 }
 
 /* A worked-out candidate: no peer, or without blocks in slow tiers. */
@@ -79,7 +80,7 @@ struct dominator {
     int64_t ingress_free_us;
     double link_bytes_per_s;
     struct beside beside;
-    int64_t end_us; /* without the step under way */
+    int64_t end_us; /* without the step under way, and a push */
 };
 
 struct search {
@@ -133,7 +134,7 @@ static void raise_bound(const struct search *f, struct prefill_estimate *e)
     for (size_t d = 0; d < n; d++) {
         const struct dominator *other = &f->dominators[d];
 
-        if (other->end_us + e->beside.step_us > e->ttft_us &&
+        if (other->end_us + e->beside.step_us + e->push_us > e->ttft_us &&
             other->queue_us <= e->queue_us &&
             other->ratio <= correction_factor(&i->correction) &&
             other->cost == i->cost &&
@@ -144,7 +145,7 @@ static void raise_bound(const struct search *f, struct prefill_estimate *e)
               other->link_bytes_per_s >= i->link_bytes_per_s)) &&
             (reads ? reads_alike(s, other->instance, i)
                    : other->resident >= e->local_blocks))
-            e->ttft_us = other->end_us + e->beside.step_us;
+            e->ttft_us = other->end_us + e->beside.step_us + e->push_us;
     }
     plan_set_score(s, f->request, e);
 }
@@ -213,7 +214,7 @@ static void search_work_out(struct search *f, struct prefill_estimate *e)
                                i->ingress_free_us,
                                i->link_bytes_per_s,
                                e->beside,
-                               e->ttft_us - e->beside.step_us};
+                               e->ttft_us - e->beside.step_us - e->push_us};
     if (e->link_us > 0 && state_of(f->s)->link_price > 0.0) {
         site.n = site.n_own;
         work_out_placed(f, i, &site, &without);
@@ -222,6 +223,12 @@ static void search_work_out(struct search *f, struct prefill_estimate *e)
     }
     if (!f->best || plan_before(e, f->best))
         f->best = e;
+}
+
+/* Whether a candidate, worked out or not, is worth it. */
+static bool may_win(const struct prefill_estimate *e)
+{
+    return !e->queue_full && !e->too_long && !e->spared;
 }
 
 static size_t estimate(struct scheduler *s,
@@ -247,8 +254,7 @@ static size_t estimate(struct scheduler *s,
         uint32_t local = schedule_local_blocks(s, slot, usable_blocks);
         struct prefill_estimate *e = &s->candidates[n];
 
-        if ((ready[slot] & ROLE_PREFILL) == 0 ||
-            schedule_excluded(request, i->id))
+        if (!schedule_may_prefill(s, request, i, ready[slot]))
             continue;
         estimate_at_least(s, request, i, local, local > sent ? local : sent,
                           &memo, e);
@@ -265,7 +271,7 @@ static size_t estimate(struct scheduler *s,
         struct prefill_estimate *e = &s->candidates[c];
 
         plan_set_score(s, request, e);
-        if (!e->queue_full && !e->too_long && (!first || plan_before(e, first)))
+        if (may_win(e) && (!first || plan_before(e, first)))
             first = e;
     }
     if (!first)
@@ -274,8 +280,7 @@ static size_t estimate(struct scheduler *s,
     for (size_t c = 0; c < n; c++) {
         struct prefill_estimate *e = &s->candidates[c];
 
-        if (e == first || e->queue_full || e->too_long ||
-            plan_before(f.best, e))
+        if (e == first || !may_win(e) || plan_before(f.best, e))
             continue;
         raise_bound(&f, e);
         if (plan_before(f.best, e))

@@ -1,0 +1,220 @@
+/* Pairs in an aggregated pool: instances that prefill for others, those that
+ * decode for them, and when these do both themselves. */
+#include <CUnit/Basic.h>
+#include <string.h>
+
+#include "conductor/core/schedule/schedule.h"
+
+enum { BLOCK = 100, N_KEYS = 20, PAIR = 3 };
+
+/* prefill_us = 10 u, decode_step_us = 100 batch; a push takes 500 us and 2 for
+ * each token. Nobody sends blocks to others. */
+struct rig {
+    struct cost_model cost;
+    double push[2];
+    struct pool *pool;
+    struct prefix_index *index;
+    struct scheduler *scheduler;
+    uint64_t keys[N_KEYS];
+    struct schedule_request request;
+    struct schedule_decision decision;
+    uint32_t ids[8];
+};
+
+static void rig_init(struct rig *r, const char *policy)
+{
+    struct pool_config pool = pool_config_default;
+    struct prefix_index_config index = {.max_instances = 8,
+                                        .max_bytes = 1 << 15};
+    struct schedule_config config = {.policy = schedule_policy_by_name(policy)};
+
+    memset(r, 0, sizeof(*r));
+    r->cost.prefill[1] = 10;
+    r->cost.decode[1] = 100;
+    r->cost.range = (struct cost_model_range){1, 10000, 10000, 64, 1000000};
+    r->push[0] = 500;
+    r->push[1] = 2;
+    pool.max_instances = 8;
+    pool.max_waiting = 4;
+    r->pool = pool_new(&pool);
+    r->index = prefix_index_new(&index);
+    struct estimate_model model = {.cost = &r->cost,
+                                   .block_tokens = BLOCK,
+                                   .kv_bytes_per_token = 1,
+                                   .coupled = true,
+                                   .push = r->push};
+    r->scheduler = scheduler_new(&config, &model, r->pool, r->index);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
+    for (uint64_t k = 0; k < N_KEYS; k++)
+        r->keys[k] = 1000 + k;
+    r->request = (struct schedule_request){.request_id = 1,
+                                           .keys = r->keys,
+                                           .n_keys = 10,
+                                           .n_tokens = 10 * BLOCK + 50,
+                                           .max_output_tokens = 20,
+                                           .now_us = 1000000};
+}
+
+static void rig_fini(struct rig *r)
+{
+    scheduler_free(r->scheduler);
+    prefix_index_free(r->index);
+    pool_free(r->pool);
+}
+
+static void add(struct rig *r, unsigned role, uint8_t pair, uint32_t held)
+{
+    uint32_t slot = pool_slots(r->pool);
+    struct pool_instance_config config = {
+        .role = role, .pair = pair, .kv_capacity_tokens = 5000};
+
+    CU_ASSERT_EQUAL(pool_add(r->pool, &config, &r->ids[slot]), 0);
+    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[slot], HEALTH_READY), 0);
+    CU_ASSERT_EQUAL(
+        prefix_index_stored(r->index, slot, TIER_DEVICE, 0, r->keys, held), 0);
+}
+
+/* Decides; p and d are places in ids. */
+static void goes_to(struct rig *r, uint32_t p, uint32_t d)
+{
+    schedule_decide(r->scheduler, &r->request, &r->decision);
+    CU_ASSERT_EQUAL(r->decision.verdict, SCHEDULE_ACCEPT);
+    CU_ASSERT_EQUAL(r->decision.prefill, r->ids[p]);
+    CU_ASSERT_EQUAL(r->decision.decode, r->ids[d]);
+}
+
+static const char *const policies[] = {"plan", "least_loaded", "local_cache",
+                                       "global_cache", "round_robin"};
+
+/* Whatever the policy: the pair, although the decode instance alone would have
+ * the first token sooner. Its push is in the TTFT. */
+static void test_long(void)
+{
+    struct rig r;
+
+    for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+        rig_init(&r, policies[i]);
+        add(&r, ROLE_BOTH, PAIR, 0);
+        add(&r, ROLE_PREFILL, PAIR, 0);
+        goes_to(&r, 1, 0);
+        CU_ASSERT_EQUAL(r.decision.n_candidates, 2);
+        CU_ASSERT_TRUE(r.decision.candidates[0].spared);
+        CU_ASSERT_EQUAL(r.decision.chosen.prefill_us, 10500);
+        CU_ASSERT_EQUAL(r.decision.chosen.push_us, 500 + 2 * 1050);
+        CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 13100);
+        CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
+                        0);
+        CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[1])->n_waiting, 1);
+        CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->n_decodes, 1);
+        CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[1])->n_decodes, 0);
+        rig_fini(&r);
+    }
+}
+
+/* What is computed sooner than it is pushed. */
+static void test_skips_the_prefill_leg(void)
+{
+    struct rig r;
+
+    rig_init(&r, "plan");
+    add(&r, ROLE_BOTH, PAIR, 9); /* 150 tokens, 1.5 ms; a push 2.6 */
+    add(&r, ROLE_PREFILL, PAIR, 0);
+    goes_to(&r, 0, 0);
+    CU_ASSERT_FALSE(r.decision.candidates[0].spared);
+    CU_ASSERT_EQUAL(r.decision.chosen.push_us, 0);
+    CU_ASSERT_EQUAL(r.decision.n_candidates, 2); /* explain shows both */
+    CU_ASSERT_EQUAL(r.decision.candidates[1].push_us, 2600);
+    rig_fini(&r);
+
+    rig_init(&r, "plan");
+    add(&r, ROLE_BOTH, PAIR, 0);
+    add(&r, ROLE_PREFILL, PAIR, 0);
+    r.request.n_tokens = 50;
+    r.request.n_keys = 0;
+    goes_to(&r, 0, 0);
+    rig_fini(&r);
+}
+
+/* Nobody else prefills, or nobody may. */
+static void test_alone(void)
+{
+    struct rig r;
+
+    rig_init(&r, "plan");
+    add(&r, ROLE_BOTH, PAIR, 0);
+    add(&r, ROLE_PREFILL, PAIR, 0);
+    add(&r, ROLE_PREFILL, PAIR + 1, 0); /* nobody's */
+    r.request.whole = true;
+    goes_to(&r, 0, 0);
+    CU_ASSERT_EQUAL(r.decision.n_candidates, 1);
+    r.request.whole = false;
+    r.request.exclude[0] = r.ids[1];
+    r.request.n_exclude = 1;
+    goes_to(&r, 0, 0);
+    r.request.n_exclude = 0;
+    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[1], HEALTH_DRAINING), 0);
+    goes_to(&r, 0, 0);
+    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[0], HEALTH_DRAINING), 0);
+    schedule_decide(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_NO_PREFILL_INSTANCE);
+    rig_fini(&r);
+}
+
+/* Each group for itself; those that cannot serve alone; one token. */
+static void test_groups(void)
+{
+    struct rig r;
+
+    rig_init(&r, "plan");
+    add(&r, ROLE_PREFILL, PAIR, 0);
+    add(&r, ROLE_DECODE, PAIR + 1, 0);
+    add(&r, ROLE_BOTH, 0, 0); /* aggregated */
+    goes_to(&r, 2, 2);
+    CU_ASSERT_EQUAL(r.decision.n_candidates, 1);
+    add(&r, ROLE_DECODE, PAIR, 0);
+    goes_to(&r, 2, 2); /* without a push */
+    CU_ASSERT_EQUAL(r.decision.n_candidates, 2);
+    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[2], HEALTH_DRAINING), 0);
+    goes_to(&r, 0, 3);
+    CU_ASSERT_EQUAL(r.decision.n_decode_candidates, 1);
+    r.request.whole = true;
+    schedule_decide(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_NO_PREFILL_INSTANCE);
+    r.request.whole = false;
+    r.request.max_output_tokens = 1;
+    schedule_decide(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_ACCEPT);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
+    CU_ASSERT_EQUAL(r.decision.decode, POOL_NO_INSTANCE);
+    CU_ASSERT_EQUAL(r.decision.chosen.push_us, 0);
+    rig_fini(&r);
+}
+
+/* An SLO that the pair would miss by its push. */
+static void test_slo(void)
+{
+    struct rig r;
+
+    rig_init(&r, "plan");
+    add(&r, ROLE_PREFILL, PAIR, 0);
+    add(&r, ROLE_DECODE, PAIR, 0);
+    r.request.slo_ttft_us = 13000;
+    schedule_decide(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_REJECT_TTFT);
+    r.request.slo_ttft_us = 13200;
+    goes_to(&r, 0, 1);
+    rig_fini(&r);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite suite = CU_add_suite("pairs", NULL, NULL);
+    CU_add_test(suite, "long", test_long);
+    CU_add_test(suite, "skips the prefill leg", test_skips_the_prefill_leg);
+    CU_add_test(suite, "alone", test_alone);
+    CU_add_test(suite, "groups", test_groups);
+    CU_add_test(suite, "slo", test_slo);
+    CU_basic_run_tests();
+    return CU_get_number_of_failures() ? 1 : 0;
+}
