@@ -1,0 +1,121 @@
+/* Bodies of legs: the client's, with members left out and set. */
+#include <errno.h>
+#include <string.h>
+
+#include "conductor/front/json/walk.h"
+#include "conductor/front/openai/pair/pair.h"
+
+#define MAX_DEPTH 256
+
+struct editor {
+    struct json_walk walk; /* first, so that the walk's pointer is ours */
+    const char *const *drop;
+    struct text_buf *out;
+    size_t begun; /* out's length behind its brace */
+};
+
+static bool is_among(const char *const *names, const char *name)
+{
+    for (; *names; names++)
+        if (strcmp(*names, name) == 0)
+            return true;
+    return false;
+}
+
+/* The bytes from at to end without white space behind them. */
+static size_t trimmed(const char *at, const char *end)
+{
+    while (end > at && strchr(" \t\r\n", end[-1]))
+        end--;
+    return (size_t)(end - at);
+}
+
+static int copy_member(struct json_walk *w, const char *key)
+{
+    struct editor *e = (struct editor *)(void *)w;
+    const char *from = w->name;
+    int rc = json_walk_skip(w);
+
+    if (rc || is_among(e->drop, key))
+        return rc;
+    if (e->out->len > e->begun)
+        text_buf_puts(e->out, ",");
+    text_buf_add(e->out, from, trimmed(from, w->p));
+    return 0;
+}
+
+int pair_edit(const char *body, size_t n, const char *const *drop,
+              const char *set, struct text_buf *out)
+{
+    struct editor e = {
+        .walk = {.p = body,
+                 .body = body,
+                 .end = body + n,
+                 .max_depth = MAX_DEPTH},
+        .drop = drop,
+        .out = out,
+    };
+    int rc = text_buf_reserve(out, n + strlen(set) + 4);
+
+    if (rc)
+        return rc;
+    text_buf_puts(out, "{");
+    e.begun = out->len;
+    text_buf_puts(out, set);
+    rc = n && json_walk_peek(&e.walk) == '{'
+             ? json_walk_object(&e.walk, copy_member)
+             : -EINVAL;
+    text_buf_puts(out, "}");
+    return rc ? rc : out->error;
+}
+
+/* Which members that are limited in a prefill leg the body has. */
+struct limits {
+    struct json_walk walk; /* first */
+    bool completion, min;
+};
+
+static int note_limit(struct json_walk *w, const char *key)
+{
+    struct limits *l = (struct limits *)(void *)w;
+
+    l->completion |= strcmp(key, "max_completion_tokens") == 0;
+    l->min |= strcmp(key, "min_tokens") == 0;
+    return json_walk_skip(w);
+}
+
+int pair_edit_prefill(const struct pair_ask *ask, const char *set,
+                      struct text_buf *out)
+{
+    static const char *const drop[] = {"kv_transfer_params",
+                                       "stream",
+                                       "stream_options",
+                                       "max_tokens",
+                                       "max_completion_tokens",
+                                       "min_tokens",
+                                       NULL};
+    struct limits l = {.walk = {.p = ask->body,
+                                .body = ask->body,
+                                .end = ask->body + ask->n,
+                                .max_depth = MAX_DEPTH}};
+    struct text_buf all;
+    int rc = ask->n && json_walk_peek(&l.walk) == '{'
+                 ? json_walk_object(&l.walk, note_limit)
+                 : -EINVAL;
+
+    if (rc)
+        return rc;
+    text_buf_init(&all, strlen(set) + 128);
+    text_buf_puts(&all, set);
+    text_buf_puts(&all, *set ? "," : "");
+    text_buf_puts(&all, "\"stream\":false,\"max_tokens\":1");
+    if (l.completion)
+        text_buf_puts(&all, ",\"max_completion_tokens\":1");
+    if (l.min)
+        text_buf_puts(&all, ",\"min_tokens\":1");
+    text_buf_add(&all, "", 1);
+    rc = all.error ? all.error
+                   : pair_edit(ask->body, ask->n, drop, all.data, out);
+    text_buf_fini(&all);
+    return rc;
+}

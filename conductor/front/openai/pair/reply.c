@@ -1,0 +1,83 @@
+/* What a prefill leg's reply says. */
+#include <errno.h>
+#include <string.h>
+
+#include "conductor/front/json/walk.h"
+#include "conductor/front/openai/pair/pair.h"
+
+#define MAX_DEPTH 256
+#define MAX_DIGITS 10 /* of a count of tokens */
+
+struct reader {
+    struct json_walk walk; /* first, so that the walk's pointer is ours */
+    struct pair_reply *out;
+};
+
+static int read_count(struct json_walk *w, const char *key)
+{
+    struct reader *r = (struct reader *)(void *)w;
+    const char *at = w->p, *from = at;
+    int64_t n = 0;
+
+    if (strcmp(key, "cached_tokens") != 0)
+        return json_walk_skip(w);
+    for (; at < w->end && *at >= '0' && *at <= '9' && at < from + MAX_DIGITS;
+         at++)
+        n = n * 10 + (*at - '0');
+    if (at > from)
+        r->out->cached_tokens = n;
+    return json_walk_skip(w);
+}
+
+static int read_usage(struct json_walk *w, const char *key)
+{
+    if (strcmp(key, "prompt_tokens_details") != 0 || json_walk_peek(w) != '{')
+        return json_walk_skip(w);
+    return json_walk_object(w, read_count);
+}
+
+static int read_params(struct json_walk *w, struct pair_reply *out)
+{
+    const char *from;
+    char first = json_walk_peek(w);
+    int rc;
+
+    from = w->p;
+    rc = json_walk_skip(w);
+    if (rc)
+        return rc;
+    out->params = NULL;
+    if (first == '{') {
+        out->params = from;
+        out->n_params = (size_t)(w->p - from);
+        return 0;
+    }
+    return w->p - from >= 4 && memcmp(from, "null", 4) == 0 ? 0 : -EINVAL;
+}
+
+static int read_member(struct json_walk *w, const char *key)
+{
+    struct reader *r = (struct reader *)(void *)w;
+
+    if (strcmp(key, "kv_transfer_params") == 0)
+        return read_params(w, r->out);
+    if (strcmp(key, "usage") == 0 && json_walk_peek(w) == '{')
+        return json_walk_object(w, read_usage);
+    return json_walk_skip(w);
+}
+
+int pair_reply_read(const char *reply, size_t n, struct pair_reply *out)
+{
+    struct reader r = {
+        .walk = {.p = reply,
+                 .body = reply,
+                 .end = reply + n,
+                 .max_depth = MAX_DEPTH},
+        .out = out,
+    };
+
+    *out = (struct pair_reply){.cached_tokens = -1};
+    return n && json_walk_peek(&r.walk) == '{'
+               ? json_walk_object(&r.walk, read_member)
+               : -EINVAL;
+}

@@ -1,0 +1,100 @@
+/*
+ * The prefill leg's cached tokens in the answer of the decode leg: the latter's
+ * engine had fetched the KV, and counts it as it likes.
+ */
+#include <string.h>
+
+#include "conductor/front/openai/pair/pair.h"
+
+/* A name that stands so is a member's, and no part of a text: there its last
+ * quote would be escaped. One with an escape in front is the end of a name. */
+static const char cached[] = "\"cached_tokens\":";
+#define CACHED_BYTES (sizeof(cached) - 1)
+
+/* How many of the last of n bytes may begin a name, with what is in front. */
+static size_t to_hold(const char *bytes, size_t n)
+{
+    for (size_t k = n < CACHED_BYTES ? n : CACHED_BYTES; k > 0; k--)
+        if (memcmp(bytes + n - k, cached, k) == 0)
+            return k < n ? k + 1 : k;
+    return n > 0 && bytes[n - 1] == '\\';
+}
+
+/* Writes the next part of bytes that is known to its end. Returns how much of
+ * them that was; 0: the rest is to be held, as much as *hold says. */
+static size_t write_part(const struct pair_usage *u, const char *bytes,
+                         size_t n, struct text_buf *out, size_t *hold)
+{
+    const char *name = memmem(bytes, n, cached, CACHED_BYTES);
+    const char *end = bytes + n, *value, *behind;
+
+    *hold = 0;
+    if (!name) {
+        *hold = to_hold(bytes, n);
+        text_buf_add(out, bytes, n - *hold);
+        return n - *hold;
+    }
+    for (value = name + CACHED_BYTES; value < end && *value == ' ';)
+        value++;
+    for (behind = value; behind < end && *behind >= '0' && *behind <= '9';)
+        behind++;
+    if (behind == end) {
+        const char *from = name > bytes ? name - 1 : name;
+
+        *hold = (size_t)(end - from);
+        text_buf_add(out, bytes, (size_t)(from - bytes));
+        return (size_t)(from - bytes);
+    }
+    text_buf_add(out, bytes, (size_t)(value - bytes));
+    if (behind > value && (name == bytes || name[-1] != '\\'))
+        text_buf_printf(out, "%lld", (long long)u->cached_tokens);
+    else
+        text_buf_add(out, value, (size_t)(behind - value));
+    return (size_t)(behind - bytes);
+}
+
+static void write_all(struct pair_usage *u, const char *bytes, size_t n,
+                      struct text_buf *out)
+{
+    size_t hold = 0, done;
+
+    while (n > 0 && hold == 0) {
+        done = write_part(u, bytes, n, out, &hold);
+        bytes += done;
+        n -= done;
+    }
+    /* So long a row of blanks stands before no number. */
+    if (n > sizeof(u->held)) {
+        text_buf_add(out, bytes, n);
+        n = 0;
+    }
+    memcpy(u->held, bytes, n);
+    u->n_held = n;
+}
+
+void pair_usage_write(struct pair_usage *u, const char *bytes, size_t n,
+                      bool last, struct text_buf *out)
+{
+    struct text_buf all;
+
+    if (u->cached_tokens < 0) {
+        text_buf_add(out, bytes, n);
+        return;
+    }
+    if (u->n_held == 0) {
+        write_all(u, bytes, n, out);
+    } else {
+        text_buf_init(&all, sizeof(u->held) + n);
+        text_buf_add(&all, u->held, u->n_held);
+        text_buf_add(&all, bytes, n);
+        u->n_held = 0;
+        write_all(u, all.data, all.len, out);
+        if (all.error)
+            out->error = all.error;
+        text_buf_fini(&all);
+    }
+    if (last && u->n_held > 0) {
+        text_buf_add(out, u->held, u->n_held);
+        u->n_held = 0;
+    }
+}

@@ -1,0 +1,183 @@
+/* What the engines of a pair are sent for a body, what the prefill leg's reply
+ * says, and its cached tokens in the answer. */
+#include <CUnit/Basic.h>
+#include <errno.h>
+#include <string.h>
+
+#include "conductor/front/openai/pair/pair.h"
+
+static void is(struct text_buf *out, const char *want)
+{
+    text_buf_add(out, "", 1);
+    CU_ASSERT_EQUAL_FATAL(out->error, 0);
+    CU_ASSERT_STRING_EQUAL(out->data, want);
+    text_buf_fini(out);
+    text_buf_init(out, 1 << 20);
+}
+
+static struct pair_ask ask_of(const char *body)
+{
+    return (struct pair_ask){body, strlen(body)};
+}
+
+#define NIXL_ASKS                                            \
+    "{\"kv_transfer_params\":{\"do_remote_decode\":true,"    \
+    "\"do_remote_prefill\":false,\"remote_engine_id\":null," \
+    "\"remote_block_ids\":null,\"remote_host\":null,"        \
+    "\"remote_port\":null},\"stream\":false,\"max_tokens\":1"
+
+static void test_nixl(void)
+{
+    static const char body[] =
+        " { \"prompt\" : [1, 2,3],\"stream\":true , \"stream_options\":{},"
+        "\"max_tokens\":100,\"min_t\\u006fkens\":7, "
+        "\"seed\":18446744073709551615,"
+        "\"x\":{\"max_tokens\":5}}\n";
+    struct pair_ask ask = ask_of(body);
+    struct pair_reply reply = {.params = "{\"a\": 1}", .n_params = 8};
+    struct text_buf out;
+
+    text_buf_init(&out, 1 << 20);
+    CU_ASSERT_EQUAL(pair_nixl.prefill(&ask, &out), 0);
+    is(&out,
+       NIXL_ASKS ",\"min_tokens\":1,\"prompt\" : [1, 2,3],"
+                 "\"seed\":18446744073709551615,\"x\":{\"max_tokens\":5}}");
+    CU_ASSERT_EQUAL(pair_nixl.decode(&ask, &reply, &out), 0);
+    is(&out, "{\"kv_transfer_params\":{\"a\": 1},\"prompt\" : [1, 2,3],"
+             "\"stream\":true,\"stream_options\":{},\"max_tokens\":100,"
+             "\"min_t\\u006fkens\":7,\"seed\":18446744073709551615,"
+             "\"x\":{\"max_tokens\":5}}");
+    ask = ask_of("{\"max_completion_tokens\":3}");
+    CU_ASSERT_EQUAL(pair_nixl.prefill(&ask, &out), 0);
+    is(&out, NIXL_ASKS ",\"max_completion_tokens\":1}");
+    ask = ask_of("{}");
+    CU_ASSERT_EQUAL(pair_nixl.prefill(&ask, &out), 0);
+    is(&out, NIXL_ASKS "}");
+    /* A leg's own parameters are replaced: so its KV is released. */
+    ask = ask_of("{\"kv_transfer_params\":{\"do\":1},\"max_tokens\":1}");
+    CU_ASSERT_EQUAL(pair_nixl.decode(&ask, &reply, &out), 0);
+    is(&out, "{\"kv_transfer_params\":{\"a\": 1},\"max_tokens\":1}");
+    text_buf_fini(&out);
+}
+
+static void test_shared_storage(void)
+{
+    struct pair_ask ask = ask_of("{\"prompt\":\"a\",\"max_tokens\":9}");
+    struct text_buf out;
+
+    text_buf_init(&out, 1 << 20);
+    CU_ASSERT_EQUAL(pair_shared_storage.prefill(&ask, &out), 0);
+    is(&out, "{\"stream\":false,\"max_tokens\":1,\"prompt\":\"a\"}");
+    CU_ASSERT_PTR_NULL(pair_shared_storage.decode);
+    text_buf_fini(&out);
+}
+
+static void test_no_bodies(void)
+{
+    static const char *const bad[] = {"",        "[]",       "{",
+                                      "{\"a\"}", "{\"a\":1", "nothing"};
+    struct text_buf out;
+
+    text_buf_init(&out, 1 << 20);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct pair_ask ask = ask_of(bad[i]);
+        struct pair_reply reply;
+
+        CU_ASSERT_EQUAL(pair_nixl.prefill(&ask, &out), -EINVAL);
+        CU_ASSERT_EQUAL(pair_reply_read(bad[i], strlen(bad[i]), &reply),
+                        -EINVAL);
+    }
+    text_buf_fini(&out);
+}
+
+static void test_reply(void)
+{
+    static const char *const wrong[] = {
+        "{\"kv_transfer_params\":7}", "{\"kv_transfer_params\":[]}",
+        "{\"kv_transfer_params\":\"null\"}", "{\"kv_transfer_params\":nul}"};
+    static const char real[] =
+        "{\"id\":\"cmpl-rid-3\",\"choices\":[{\"index\":0,\"text\":"
+        "\"\\\"cached_tokens\\\": 7\"}],\"usage\":{\"prompt_tokens\":10,"
+        "\"prompt_tokens_details\":{\"cached_tokens\":192,"
+        "\"created_cache_tokens\":null},\"completion_tokens_details\":null},"
+        "\"kv_transfer_params\":{\"remote_block_ids\":[[16]], \"x\" : \"}\"},"
+        "\"metrics\":null}";
+    static const char none[] = "{\"kv_transfer_params\":null ,\"usage\":null}";
+    static const char params[] = "{\"remote_block_ids\":[[16]], \"x\" : \"}\"}";
+    struct pair_reply reply;
+
+    CU_ASSERT_EQUAL_FATAL(pair_reply_read(real, sizeof(real) - 1, &reply), 0);
+    CU_ASSERT_EQUAL(reply.cached_tokens, 192);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(reply.params);
+    CU_ASSERT_EQUAL_FATAL(reply.n_params, sizeof(params) - 1);
+    CU_ASSERT_EQUAL(memcmp(reply.params, params, sizeof(params) - 1), 0);
+    CU_ASSERT_EQUAL(pair_reply_read(none, sizeof(none) - 1, &reply), 0);
+    CU_ASSERT_PTR_NULL(reply.params);
+    CU_ASSERT_EQUAL(reply.cached_tokens, -1);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        CU_ASSERT_EQUAL(pair_reply_read(wrong[i], strlen(wrong[i]), &reply),
+                        -EINVAL);
+}
+
+/* However an answer is cut. */
+static void test_usage(void)
+{
+    static const char answer[] =
+        "data: {\"text\":\"a \\\"cached_tokens\\\":5, \\\\\"}\n\n"
+        "data: {\"x\\\"cached_tokens\":9,\"details\":{\"cached_tokens\":0,"
+        "\"other\":1}}\n\ndata: {\"cached_tokens\": 12345}\n\n"
+        "{\"cached_tokens\":null,\"cached_tokens\":-3,\"cached_tokens\":77";
+    static const char want[] =
+        "data: {\"text\":\"a \\\"cached_tokens\\\":5, \\\\\"}\n\n"
+        "data: {\"x\\\"cached_tokens\":9,\"details\":{\"cached_tokens\":64,"
+        "\"other\":1}}\n\ndata: {\"cached_tokens\": 64}\n\n"
+        "{\"cached_tokens\":null,\"cached_tokens\":-3,\"cached_tokens\":77";
+    size_t n = sizeof(answer) - 1;
+    struct text_buf out;
+
+    text_buf_init(&out, 1 << 20);
+    for (size_t a = 0; a <= n; a++)
+        for (size_t b = a; b <= n; b += 7) {
+            struct pair_usage u = {.cached_tokens = 64};
+
+            pair_usage_write(&u, answer, a, false, &out);
+            pair_usage_write(&u, answer + a, b - a, false, &out);
+            pair_usage_write(&u, answer + b, n - b, true, &out);
+            is(&out, want);
+        }
+    struct pair_usage each = {.cached_tokens = 64};
+    for (size_t i = 0; i < n; i++)
+        pair_usage_write(&each, answer + i, 1, i + 1 == n, &out);
+    is(&out, want);
+    struct pair_usage as_is = {.cached_tokens = -1};
+    pair_usage_write(&as_is, answer, n, true, &out);
+    is(&out, answer);
+    /* What ends an event is held by nothing. */
+    struct pair_usage u = {.cached_tokens = 64};
+    pair_usage_write(&u, "data: {}\n\n", 10, false, &out);
+    is(&out, "data: {}\n\n");
+    text_buf_fini(&out);
+}
+
+static void test_table(void)
+{
+    CU_ASSERT_PTR_NULL(pair_protocol(PAIR_NONE));
+    for (unsigned i = 1; i < PAIR_CONNECTORS; i++)
+        CU_ASSERT_STRING_EQUAL(pair_protocol((enum pair_connector)i)->name,
+                               pair_connector_names[i]);
+    CU_ASSERT_PTR_NULL(pair_connector_names[PAIR_CONNECTORS]);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite suite = CU_add_suite("pair legs", NULL, NULL);
+    CU_add_test(suite, "nixl", test_nixl);
+    CU_add_test(suite, "shared storage", test_shared_storage);
+    CU_add_test(suite, "no bodies", test_no_bodies);
+    CU_add_test(suite, "reply", test_reply);
+    CU_add_test(suite, "usage", test_usage);
+    CU_add_test(suite, "table", test_table);
+    CU_basic_run_tests();
+    return CU_get_number_of_failures() ? 1 : 0;
+}
