@@ -321,6 +321,7 @@ void service_free_one(struct service *s)
     service_drop_requests(s);
     token_cache_free(s->tokens);
     free(s->sessions);
+    free(s->kept);
     free(s->engines);
     kv_feed_free(s->store_feed);
     kv_feeds_free(s->feeds);

@@ -53,8 +53,12 @@ struct service_forward {
     bool prompt;            /* its path asks a model to answer a prompt */
     bool ticket; /* another gateway sends it (gateway/gateway.h): method, path,
                     headers and body are not used */
-    bool looks;  /* asks for what an engine keeps, and for no work: no SLO
-                    applies, and an engine that has it not is not the last */
+    bool keeps;  /* an engine may keep its answer, and be asked for it by id */
+    const char *kept; /* (n_kept): the id of such an answer, which it is about;
+                         n 0: of none; borrowed for the call only */
+    size_t n_kept;
+    bool looks; /* asks for what an engine keeps, and for no work: no SLO
+                   applies, and an engine that has it not is not the last */
 };
 
 /* What one prompt asks for. Everything is borrowed until submit returns. */

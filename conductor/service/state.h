@@ -182,6 +182,7 @@ struct service {
     struct metrics metrics;
     struct explain *explain;
     struct sessions *sessions; /* NULL: none yet */
+    struct sessions *kept;     /* likewise; by answers that engines keep */
     struct service_model_info model;
     uint64_t fingerprint; /* of the registered workers; 0 = none yet */
     uint32_t n_workers;

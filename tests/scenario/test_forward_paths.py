@@ -1,4 +1,5 @@
 """Requests to engines that are no prompts: any method, below /v1/."""
+import json
 import threading
 import time
 
@@ -131,6 +132,80 @@ class Paths(EngineCase):
         self.assertIn(got.body['of'], ('r0', 'r1', 'r2'))
         self.assertEqual(len(self.seen()), n + 3)  # each of them once
         self.assertEqual(cluster.api.instances()[0], 3)
+
+    def keeper(self, name, streams):
+        """An engine that knows the responses that it has made."""
+        made = set()
+
+        def serve(request, send):
+            parts = request.path.split('/')
+            if len(parts) > 3:
+                send(reply(200 if parts[3] in made else 404, {'of': name}))
+                return
+            before = json.loads(request.body).get('previous_response_id')
+            if before and before not in made:
+                send(reply(404, {}))
+                return
+            id_ = f'resp_{name}_{len(made)}'
+            made.add(id_)
+            if not streams:
+                send(reply(200, {'id': id_, 'output': [{'id': 'msg_1'}],
+                                 'text': 'x' * 3000}))
+                return
+            first = chunk(b'event: response.created\n' + event(
+                {'type': 'response.created', 'response': {'id': id_}}))
+            send(stream_head())
+            for at in range(0, len(first), 40):  # in pieces
+                send(first[at:at + 40])
+                time.sleep(0.005)
+            send(chunk(event({'item': {'id': 'msg_1'}})) + b'0\r\n\r\n')
+        return serve
+
+    def test_who_made_it_is_asked(self):
+        """With more engines than are tried: none but the one that has it, also
+        by a prompt that goes on from there."""
+        for streams in False, True:
+            with self.subTest(streams=streams):
+                cluster = self.engines(
+                    *(self.keeper(f'e{i}', streams) for i in range(6)),
+                    config={'policy': 'round_robin', 'max_retries': 1})
+
+                def ask(**body):
+                    got = self.post(cluster, {'input': 'x', 'stream': streams,
+                                              **body}, '/v1/responses')
+                    self.assertEqual(got.status, 200, got.body)
+                    e = got.headers['x-conductor-prefill']
+                    return e, f'resp_{e}_'
+                ids = [f'{ask()[1]}0' for _ in range(6)]
+                self.assertEqual(len(set(ids)), 6)
+                n = len(self.seen())
+                for id_ in ids:
+                    for method, path in (
+                            ('GET', ''), ('GET', '/input_items?limit=1'),
+                            ('POST', '/cancel'), ('DELETE', '')):
+                        got = cluster.api.request(
+                            method, f'/v1/responses/{id_}{path}')
+                        self.assertEqual((got.status, got.body),
+                                         (200, {'of': id_.split('_')[1]}))
+                    self.assertEqual(ask(previous_response_id=id_)[0],
+                                     id_.split('_')[1])
+                self.assertEqual(len(self.seen()), n + 5 * 6)
+                # When it is gone others are asked, and have it not.
+                gone = self.all[int(ids[0][6])]
+                gone.stop()
+                wait_until('it is gone',
+                           lambda: cluster.api.instances()[0] == 5)
+                got = self.post(cluster, {'input': 'x', 'stream': streams,
+                                          'previous_response_id': ids[0]},
+                                '/v1/responses')
+                self.assertEqual(got.status, 404)
+                self.end_of(cluster, gone)
+
+    def end_of(self, cluster, gone):
+        self.stop(cluster.conductor)
+        for e in self.all:
+            if e is not gone:
+                e.stop()
 
     def test_limits_are_not_for_them(self):
         """No token is asked for, and none is told of another answer."""

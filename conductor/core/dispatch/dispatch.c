@@ -37,16 +37,18 @@ static void fill_ask(const struct dispatch *d, struct dispatch_request *r,
 }
 
 /* A request that every instance has failed may go to one of them again, rather
- * than to none. */
+ * than to none; so may one whose only instance is gone to any. */
 static void ask(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
                 struct schedule_decision *decision)
 {
     fill_ask(d, r, now_us);
     schedule_decide(d->scheduler, &r->ask, decision);
     d->n_decisions++;
-    if (r->n_excluded && (decision->verdict == SCHEDULE_NO_PREFILL_INSTANCE ||
-                          decision->verdict == SCHEDULE_NO_DECODE_INSTANCE)) {
+    if ((r->n_excluded || r->ask.only != POOL_NO_INSTANCE) &&
+        (decision->verdict == SCHEDULE_NO_PREFILL_INSTANCE ||
+         decision->verdict == SCHEDULE_NO_DECODE_INSTANCE)) {
         r->n_excluded = 0;
+        r->ask.only = POOL_NO_INSTANCE;
         fill_ask(d, r, now_us);
         schedule_decide(d->scheduler, &r->ask, decision);
     }

@@ -65,10 +65,13 @@ static inline uint32_t schedule_lesser(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Whether an instance has failed the request. */
+/* Whether an instance has failed the request, or another one alone may take it.
+ */
 static inline bool schedule_excluded(const struct schedule_request *request,
                                      uint32_t id)
 {
+    if (request->only != POOL_NO_INSTANCE && request->only != id)
+        return true;
     for (size_t i = 0; i < request->n_exclude; i++)
         if (request->exclude[i] == id)
             return true;

@@ -27,11 +27,13 @@ static struct price_load load_of(const struct scheduler *s,
                                  const struct schedule_request *request)
 {
     struct price_load load = {.n_instances = 0};
+    struct schedule_request any = *request;
 
+    any.only = POOL_NO_INSTANCE;
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
         const struct pool_instance *i = pool_at(s->pool, slot);
 
-        if (!schedule_takes_work(request, i, ROLE_PREFILL))
+        if (!schedule_takes_work(&any, i, ROLE_PREFILL))
             continue;
         load.n_instances++;
         load.speed += schedule_speed_of(s, i);

@@ -54,6 +54,8 @@ struct schedule_request {
     int64_t now_us;
     uint32_t session; /* pool id of who served its session last, preferred a
                          little by the policy plan; POOL_NO_INSTANCE: none */
+    uint32_t only;    /* pool id of the one instance that may take it;
+                         POOL_NO_INSTANCE: any */
     /* Pool ids that must not be chosen or fetched from: they failed this
      * request. */
     uint32_t exclude[SCHEDULE_EXCLUDE_MAX];

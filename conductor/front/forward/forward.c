@@ -62,6 +62,23 @@ static const char *adapter_of(const struct service *service,
     return NULL;
 }
 
+/* Whether an engine keeps the answer, and which kept one the request is about.
+ */
+static void set_kept(const struct front_call *call,
+                     const struct forward_body *body, struct service_forward *f)
+{
+    struct http_slice path = call->head->path;
+    struct forward_slice id = body->previous;
+
+    f->keeps = body->kind && strstr(body->kind->path, "/responses");
+    if (id.n > 2 && *id.at == '"') {
+        f->kept = id.at + 1;
+        f->n_kept = id.n - 2;
+    } else {
+        f->kept = forward_path_kept(path.at, path.n, &f->n_kept);
+    }
+}
+
 /* Hands the request over. Returns 0, or -EAGAIN or -ENOMEM. The body that came
  * may be gone then. */
 static int submit(struct forward_call *c, const struct front_call *call,
@@ -79,6 +96,7 @@ static int submit(struct forward_call *c, const struct front_call *call,
     };
     int rc;
 
+    set_kept(call, body, &f);
     c->head = forward_copy_head(call->head, &f);
     if (!c->head)
         return -ENOMEM;

@@ -136,6 +136,7 @@ struct forward {
     int64_t turn_us;     /* since when it is the first of the line */
     size_t n_had;        /* leading blocks that were predicted before */
     uint64_t drops_seen; /* engine->n_drops when it was sent */
+    bool noted;          /* under which id the engine keeps its answer */
     bool second;         /* a second opinion was asked for */
     struct forward_doubt doubts[FORWARD_DOUBTS_MAX]; /* (n_doubts) */
     uint32_t n_doubts;
@@ -191,6 +192,15 @@ void engine_retire(struct engine *e);
 
 /* usage.c: keeps the end of what has come of an answer, (n). */
 void forward_keep_tail(struct forward *f, const char *bytes, size_t n);
+
+/* kept.c: a number of the id of an answer that an engine keeps, n bytes; 0: n
+ * is 0. */
+uint64_t forward_kept(const char *id, size_t n);
+
+/* kept.c: notes who keeps an answer as soon as its id has come. Behind
+ * forward_keep_tail() of these bytes, the answer's last ones. */
+void forward_note_kept(struct service_request *request, const char *bytes,
+                       size_t n);
 
 /* Its answer has ended: counts whether the engine's KV events are to tell of
  * the prompt. The last block is computed, and perhaps not published, each

@@ -145,6 +145,7 @@ static void on_bytes(void *arg, const char *bytes, size_t n)
     }
     forward_keep_tail(f, bytes, n);
     f->n_bytes += n;
+    forward_note_kept(request, bytes, n);
     request->ops->bytes(request->arg, bytes, n);
 }
 

@@ -63,6 +63,13 @@ static int request_copy_prompt(struct service_request *request,
     return 0;
 }
 
+/* The pool id of the one that keeps the answer that it is about. */
+static uint32_t keeper(const struct service *s, const struct service_forward *f)
+{
+    return f ? sessions_find(s->kept, forward_kept(f->kept, f->n_kept))
+             : POOL_NO_INSTANCE;
+}
+
 /* The limit that applies: the request's own, or the usual one. */
 static int64_t limit_us(const struct service_request_params *p, int64_t own_us,
                         int64_t usual_ms)
@@ -100,6 +107,7 @@ struct service_request *service_submit(struct service *service,
         .ask = {.keys = request->prompt.keys,
                 .n_keys = request->prompt.n_keys,
                 .n_tokens = request->prompt.n_tokens,
+                .only = keeper(s, p->forward),
                 .session = sessions_find(s->sessions, p->session),
                 .max_output_tokens = request->prompt.max_tokens},
         .arrived_us = p->arrived_us,

@@ -260,6 +260,8 @@ static void take_value(struct reader *r, const char *key,
         r->out->stream = is(v, "true");
     else if (is_one_of(key, limits))
         r->out->max_tokens = number_of(v);
+    else if (strcmp(key, "previous_response_id") == 0)
+        r->out->previous = v;
     else if (strcmp(key, "priority") == 0)
         r->out->priority = priority_of(v);
     else if (is_one_of(key, salts) && !is(v, "null"))

@@ -65,6 +65,8 @@ struct forward_body {
     int32_t priority;    /* likewise, or no whole number */
     uint32_t *words;     /* owned, (n_words) */
     size_t n_words;
+    struct forward_slice previous; /* of an answer that an engine keeps: the id,
+                                      in its quotes; n 0: none is named */
     /* What the blocks depend on besides. With ids: cache_salt, as it is, so
      * that the keys are those of the engine's own events. Else that, tools and
      * the template's arguments, as one number in hexadecimal. "": on nothing.

@@ -168,6 +168,20 @@ const char *forward_path_methods(const char *path, size_t n)
                : "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 }
 
+const char *forward_path_kept(const char *path, size_t n, size_t *n_id)
+{
+    static const char kept[] = OPEN_PREFIX "responses/";
+    size_t n_kept = sizeof(kept) - 1;
+    const char *end;
+
+    *n_id = 0;
+    if (n <= n_kept || memcmp(path, kept, n_kept) != 0)
+        return NULL;
+    end = memchr(path + n_kept, '/', n - n_kept);
+    *n_id = (end ? (size_t)(end - path) : n) - n_kept;
+    return path + n_kept;
+}
+
 bool forward_path_looks(const char *method, size_t n_method, size_t n_body)
 {
     return n_body == 0 || n_method != 4 || memcmp(method, "POST", 4) != 0;

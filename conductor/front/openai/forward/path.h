@@ -41,6 +41,10 @@ size_t forward_path_read(const char *path, size_t n,
 /* What such a path takes, as Allow has it; static. */
 const char *forward_path_methods(const char *path, size_t n);
 
+/* The id of the answer that a path is about, as of /v1/responses/ID/cancel;
+ * NULL and 0: of none. It points into the path. */
+const char *forward_path_kept(const char *path, size_t n, size_t *n_id);
+
 /* Whether such a request asks for what the engine keeps, and no model for
  * anything: it has no body, or is no POST. */
 bool forward_path_looks(const char *method, size_t n_method, size_t n_body);
