@@ -118,10 +118,7 @@ static void set_ready(struct sim *sim, struct sim_request *r)
     sim_mark_node(sim, node);
 }
 
-/* Tells the node, at once or after the hand-over. It has its place in the
- * queue from the decision on: hand-overs keep the order of the decisions. */
-static int hand_over(struct sim *sim, struct sim_node *node,
-                     struct sim_request *r)
+int sim_hand_over(struct sim *sim, struct sim_node *node, struct sim_request *r)
 {
     int64_t handover_us = sim->cluster.handover_us;
     int rc = handover_us > 0 ? 0 : start_fetch(sim, node, r);
@@ -171,7 +168,7 @@ static void carry_out(struct sim *sim, struct sim_request *r,
         sim_copies_keep(node, r);
     rc = d->chosen.planned ? sim_load_begin(sim, r, d) : 0;
     if (rc == 0)
-        rc = hand_over(sim, node, r);
+        rc = sim_hand_over(sim, node, r);
     if (rc < 0)
         sim_fail(sim, rc, "out of memory");
     else
@@ -197,6 +194,7 @@ static void refuse(struct sim *sim, struct sim_request *r,
     const struct schedule_decision *d = &order->decision;
     const char *verdict = schedule_verdict_name(d->verdict);
 
+    sim_warm(sim, r, order);
     if (comes_again(sim, r, order))
         return;
     switch (order->reason) {

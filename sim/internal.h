@@ -28,6 +28,7 @@
 #include "conductor/core/index/prefix_index.h"
 #include "conductor/core/pool/pool.h"
 #include "conductor/core/schedule/schedule.h"
+#include "conductor/core/warm/warm.h"
 #include "sim/block_cache.h"
 #include "sim/links.h"
 #include "sim/load.h"
@@ -116,7 +117,8 @@ struct sim_request {
     uint32_t max_output; /* as its client asks */
     int64_t accepted_at_us;
     struct prefill_estimate plan;
-    struct sim_load *load; /* what a plan loads; NULL: nothing (more) */
+    struct sim_load *load;  /* what a plan loads; NULL: nothing (more) */
+    struct warm_job *warms; /* it is a piece of this job; NULL: of the source */
     struct sim_prefill prefill;
     struct sim_push push;
     struct sim_fetch fetch;
@@ -213,6 +215,8 @@ struct sim {
     struct sim_request_list ready;
 
     struct dispatch dispatch;
+    struct warm warm;
+    bool source_over; /* no more requests come */
 
     int64_t now_us;
     int64_t epoch_us; /* arrival of the first request, of the source's time */
@@ -294,6 +298,27 @@ void sim_ask_again(struct sim *sim, struct sim_request *request);
 
 /* dispatch.c: a decision has come to the node that it chose. */
 void sim_handed_over(struct sim *sim, struct sim_request *request);
+
+/* dispatch.c: a request goes to its node's queue, at once or after the
+ * hand-over. It has its place in the queue from now on: hand-overs keep the
+ * order of the decisions. Returns 0 or -ENOMEM. */
+[[nodiscard]] int sim_hand_over(struct sim *sim, struct sim_node *node,
+                                struct sim_request *request);
+
+/* warm.c: keeps the prompt of a request that was refused so, if it is to be
+ * warmed. */
+void sim_warm(struct sim *sim, const struct sim_request *request,
+              const struct dispatch_order *order);
+
+/* warm.c: begins a piece of a refused prompt where there is nothing else to do.
+ * Returns whether there may be more. */
+bool sim_warm_next(struct sim *sim);
+
+/* warm.c: a piece has ended. */
+void sim_warm_ended(struct sim_request *request);
+
+/* warm.c: frees what is kept. */
+void sim_warm_fini(struct sim *sim);
 
 /* dispatch.c: a fetch has ended. */
 void sim_fetch_ended(struct sim *sim, const struct links_end *end);

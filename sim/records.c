@@ -58,6 +58,10 @@ void sim_end(struct sim *sim, struct sim_request *request,
     struct sim_record *record = &request->record;
     uint64_t index = record->index;
 
+    if (request->warms) {
+        sim_warm_ended(request);
+        goto free_request;
+    }
     if (outcome == SIM_COMPLETED)
         dispatch_answered(&sim->dispatch, &request->dispatch,
                           request->n_output);

@@ -298,6 +298,7 @@ void sim_fini(struct sim *sim)
 {
     struct sim_request *r;
 
+    sim_warm_fini(sim);
     sim_copies_fini(sim);
     sim_load_fini(sim);
     for (uint32_t i = 0; sim->nodes && i < sim->n_nodes; i++)
@@ -322,6 +323,7 @@ int sim_init(struct sim *sim, const struct sim_config *config,
              const struct sim_io *io, char *err)
 {
     dispatch_init(&sim->dispatch);
+    warm_init(&sim->warm, &sim->dispatch, SIM_SLOWDOWN);
     TAILQ_INIT(&sim->every);
     TAILQ_INIT(&sim->dirty);
     TAILQ_INIT(&sim->ready);

@@ -85,6 +85,13 @@ static void retry_waiting(struct sim *sim)
     } while (at_once && sim->dispatch.room && sim->rc == 0);
 }
 
+/* Last: what has come by then comes before. */
+static void warm(struct sim *sim)
+{
+    while (sim_warm_next(sim))
+        settle(sim);
+}
+
 /* All that happens at one time comes before the tries that follow from it. */
 static void run_event(struct sim *sim, const struct heap_entry *event)
 {
@@ -105,8 +112,10 @@ static void run_event(struct sim *sim, const struct heap_entry *event)
         end_flow(sim, id);
     settle(sim);
     next = heap_first(&sim->heap);
-    if (!next || next->at > sim->now_us)
-        retry_waiting(sim);
+    if (next && next->at <= sim->now_us)
+        return;
+    retry_waiting(sim);
+    warm(sim);
 }
 
 /* When a request of the source arrives, in slow time; -ERANGE: too late. */
@@ -160,8 +169,10 @@ static void run(struct sim *sim)
         settle(sim);
         if (retries_at_once(sim))
             retry_waiting(sim);
+        warm(sim);
     }
     trace_request_fini(&request);
+    sim->source_over = true;
     run_until(sim, INT64_MAX);
     if (sim->rc == 0 && sim->n_unfinished > 0)
         sim_fail(sim, -EIO, "%llu requests never ended",
@@ -183,6 +194,7 @@ int sim_run(const struct sim_config *config, const struct sim_io *io,
     else
         run(&sim);
     sim.summary.decisions = sim.dispatch.n_decisions;
+    sim.summary.warm = sim.warm.counts;
     sim.summary.simulated_us = sim_real_us(sim.now_us);
     if (sim.rc == 0)
         *summary = sim.summary;

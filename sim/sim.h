@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "conductor/core/schedule/policy.h"
+#include "conductor/core/warm/warm.h"
 #include "sim/cluster/cluster.h"
 #include "traces/trace.h"
 
@@ -100,6 +101,7 @@ struct sim_summary {
     uint64_t max_waiting_for_room; /* of these, not accepted by any node */
     uint64_t asked_again;          /* rejected requests that came again, */
     uint64_t accepted_again;       /* and of these the ones not rejected */
+    struct warm_counts warm;       /* refused prompts in the background */
 };
 
 /* What a node did in an interval, and what it has at its end. */

@@ -290,6 +290,35 @@ class Simulate(unittest.TestCase):
                 self.assertEqual(run(*off), expected)
                 self.assertNotEqual(run(), expected)
 
+    def test_warm_on_reject(self):
+        """A prompt that is too long is computed while nothing else is to be
+        done: asked for again, it is in time. Short ones come all the while."""
+        def line(at_ms, ids):
+            return json.dumps({'timestamp': at_ms, 'output_length': 1,
+                               'input_length': 512 * len(ids),
+                               'hash_ids': list(ids)})
+        lines = [line(0, range(128)), line(1, range(128))]
+        lines += [line(100 * i, [1000 + i]) for i in range(1, 600)]
+        lines.append(line(60000, range(129)))
+        trace = self.write('t.jsonl', '\n'.join(lines) + '\n')
+
+        def run(*more):
+            return self.simulate(trace, REFERENCE, 'plan', '--prefill', 1,
+                                 '--slo-ttft', 4, *more)
+        off = run()
+        self.assertEqual(off['requests']['rejected'], 3)
+        self.assertNotIn('warm', off)
+        zero = run('--policy-option', 'warm_on_reject=0')
+        self.assertEqual(zero.pop('policy_options'), {'warm_on_reject': 0})
+        self.assertEqual(zero, off)
+        on = run('--policy-option', 'warm_on_reject=1')
+        self.assertEqual(on['requests']['total'], 602)
+        self.assertEqual(on['requests']['rejected'], 2)
+        self.assertEqual(on['warm'], {
+            'jobs': 1, 'joined': 1, 'crowded': 0, 'begun': 1, 'pieces': 128,
+            'tokens': 65536, 'done': 1, 'late': 0, 'dropped': 0})
+        self.assertLess(on['ttft_s']['max'], 4)
+
     def test_tenants(self):
         """Nine of ten requests, and more than can be served, are of one tenant;
         the other one's are longer, so that the order alone puts them last."""

@@ -38,11 +38,9 @@ static void match_steps(struct scheduler *s, uint32_t usable_blocks)
     }
 }
 
-/* For every slot, the leading blocks that are stored and those expected. */
-static void match(struct scheduler *s, const struct schedule_request *request,
-                  uint32_t usable_blocks)
+void schedule_match(struct scheduler *s, const struct schedule_request *request,
+                    uint32_t usable_blocks)
 {
-
     prefix_index_match(s->index, request->keys, request->n_keys, &s->stored);
     if (s->model.shared_store)
         prefix_match_share(&s->stored, pool_slots(s->pool),
@@ -112,7 +110,7 @@ bool schedule_choose_prefill(struct scheduler *s,
 
     if (s->model.coupled)
         schedule_find_pairs(s, request);
-    match(s, request, usable_blocks);
+    schedule_match(s, request, usable_blocks);
     decision->candidates = s->candidates;
     decision->n_candidates =
         policy->estimate ? policy->estimate(s, request, usable_blocks)

@@ -37,6 +37,7 @@ struct scheduler {
     uint32_t bypass;                    /* and bypass */
     bool sees_links;     /* and links: what links have accepted counts */
     bool shares;         /* and shares */
+    bool warms;          /* and warm_on_reject */
     bool spares_decodes; /* and beside_tbt, in an aggregated pool: what a
                             prefill does to the decodes there counts */
     /* Groups of pairs, a bit each, of which instances take work now: some that
@@ -58,6 +59,11 @@ struct scheduler {
 /* Makes s->price if the policy's options say so; its times pass `slower` times
  * more slowly, 0: as they are. Returns 0, or -1: out of memory. */
 int schedule_price_init(struct scheduler *s, int64_t slower);
+
+/* Writes for every slot the leading blocks of a prompt that are stored, and
+ * those expected. */
+void schedule_match(struct scheduler *s, const struct schedule_request *request,
+                    uint32_t usable_blocks);
 
 /* The lesser of two counts of blocks. */
 static inline uint32_t schedule_lesser(uint32_t a, uint32_t b)

@@ -197,6 +197,51 @@ bool schedule_admits_late(const struct scheduler *scheduler);
                                   const struct schedule_request *request,
                                   const struct schedule_decision *decision);
 
+/* schedule_pool(scheduler): the pool that it was made with. */
+struct pool *schedule_pool(const struct scheduler *scheduler);
+
+/* Whether refused prompts are warmed: the policy's option warm_on_reject; false
+ * without it. */
+bool schedule_warms(const struct scheduler *scheduler);
+
+/* What instances hold of a prompt. Borrowed until the next decision or look. */
+struct schedule_look {
+    const struct pool *pool;
+    const struct estimate_model *model;
+    const struct prefix_index *index;
+    const uint32_t *stored;   /* by slot: leading blocks that it has, */
+    const uint32_t *expected; /* and will have when its prefills end */
+};
+
+/*
+ * Looks.
+ *   keys  (n_keys), borrowed for the call.
+ * Cost: a match of stored and one of expected blocks.
+ */
+struct schedule_look schedule_look(struct scheduler *s, const uint64_t *keys,
+                                   size_t n_keys, int64_t n_tokens);
+
+/* Leading blocks that the instance in a slot has or will have. */
+static inline uint32_t schedule_looked(const struct schedule_look *look,
+                                       uint32_t slot)
+{
+    return look->stored[slot] > look->expected[slot] ? look->stored[slot]
+                                                     : look->expected[slot];
+}
+
+/* Whether an instance has one of a prompt's first n blocks in a slow tier
+ * alone. O(n) where it has a slow tier. */
+bool schedule_looked_slow(const struct schedule_look *look,
+                          const struct pool_instance *instance,
+                          const uint64_t *keys, uint32_t n);
+
+/* Enters a prefill that is no request into the pool. Returns as
+ * pool_prefill_accept(). */
+[[nodiscard]] int
+schedule_accept_piece(struct scheduler *s,
+                      const struct pool_prefill_request *request,
+                      uint32_t instance);
+
 /* "accept", "reject_slo_ttft", ...: for logs and error bodies. */
 const char *schedule_verdict_name(enum schedule_verdict verdict);
 

@@ -47,6 +47,18 @@ static json_t *loaded_json(const uint64_t *tokens)
         (json_int_t)tokens[TIER_HOST], "disk", (json_int_t)tokens[TIER_DISK]);
 }
 
+/* Refused prompts in the background. */
+static json_t *warm_json(const struct warm_counts *w)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "jobs",
+                     (json_int_t)w->jobs, "joined", (json_int_t)w->joined,
+                     "crowded", (json_int_t)w->crowded, "begun",
+                     (json_int_t)w->begun, "pieces", (json_int_t)w->pieces,
+                     "tokens", (json_int_t)w->tokens, "done",
+                     (json_int_t)w->done, "late", (json_int_t)w->late,
+                     "dropped", (json_int_t)w->dropped);
+}
+
 json_t *replay_sim_json(const struct replay_sim_result *result, bool timing)
 {
     const struct sim_summary *s = &result->summary;
@@ -73,6 +85,8 @@ json_t *replay_sim_json(const struct replay_sim_result *result, bool timing)
         sim = NULL;
     }
     if (!json || json_object_set_new(json, "sim", sim) != 0 ||
+        (s->warm.jobs > 0 &&
+         json_object_set_new(json, "warm", warm_json(&s->warm)) != 0) ||
         json_object_set_new(json, "transfers", count_json(&s->fetches)) != 0 ||
         json_object_set_new(json, "loaded_tokens",
                             loaded_json(s->loaded_tokens)) != 0 ||
@@ -92,6 +106,12 @@ void replay_sim_print(const struct replay_sim_result *result, FILE *file)
     if (s->asked_again > 0)
         fprintf(file, "  %-22s %10" PRIu64 "  accepted then %" PRIu64 "\n",
                 "rejected, asked again", s->asked_again, s->accepted_again);
+    if (s->warm.jobs > 0)
+        fprintf(file,
+                "  %-22s %10" PRIu64 "  begun %" PRIu64 ", done %" PRIu64
+                ", %" PRIu64 " tokens\n",
+                "rejected, warmed", s->warm.jobs, s->warm.begun, s->warm.done,
+                s->warm.tokens);
     fprintf(file,
             "  %-22s %10" PRIu64 "  (%.3g GB)\n  %-22s %10" PRIu64
             "  (%.3g GB)\n  %-22s %10" PRIu64 "  at once\n  %-22s %10" PRIu64

@@ -1,0 +1,135 @@
+/*
+ * Prompts that were refused for their time are computed in the background, so
+ * that they are found in the cache when they are asked for again, or when their
+ * session goes on.
+ *
+ * A refused prompt becomes a job on the instance where it is the cheapest to
+ * compute. A job is computed in pieces of WARM_PIECE_TOKENS, each a prefill of
+ * its own without a decode, and only where nothing else is accepted and while
+ * nobody waits for room. So a request waits for one piece at most, and queues'
+ * estimates know of the piece that is under way alone.
+ *
+ * A job is dropped if it has not begun WARM_BEGIN_US after it was refused, if
+ * some instance has or will have all of its blocks, if its instance does not
+ * take work any more, or if a piece brought it no further: its blocks had no
+ * room. One that begins another one's prompt, or is begun by it, joins it.
+ *
+ * Pure: time is an argument; jobs belong to the caller, who carries pieces out.
+ *
+ * Invariants: at most WARM_JOBS are kept, and WARM_OF_INSTANCE of an instance;
+ * an instance computes one piece at a time.
+ */
+#ifndef CONDUCTOR_CORE_WARM_WARM_H
+#define CONDUCTOR_CORE_WARM_WARM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "conductor/core/dispatch/dispatch.h"
+
+#define WARM_PIECE_TOKENS 512 /* or one block, if that is longer */
+#define WARM_BEGIN_US 60000000
+#define WARM_JOBS 128u
+#define WARM_OF_INSTANCE 16u
+
+/* A refused prompt. Its caller fills in the first part and keeps it from
+ * warm_add() on until warm_next() hands it back. */
+struct warm_job {
+    void *owner;          /* the shell's */
+    const uint64_t *keys; /* (n_keys), of its full blocks */
+    size_t n_keys;        /* at least 1 */
+    int64_t n_tokens;     /* of the prompt */
+    uint64_t tenant;      /* as of the request, and its place in the shares */
+    uint32_t place;
+
+    TAILQ_ENTRY(warm_job) entry;
+    uint32_t instance; /* pool id */
+    uint32_t blocks;   /* that its instance had when the last piece began */
+    int64_t refused_us;
+    int64_t cost_us; /* of what is left of it */
+    bool begun;
+    bool computes; /* a piece is under way */
+    bool over;     /* it is handed back when none is */
+};
+
+TAILQ_HEAD(warm_list, warm_job);
+
+/* What became of refused prompts; each job that is kept ends in one of the last
+ * three. */
+struct warm_counts {
+    uint64_t jobs;    /* kept */
+    uint64_t joined;  /* refused prompts that another job computes */
+    uint64_t crowded; /* not kept, because others were */
+    uint64_t begun;
+    uint64_t pieces;
+    uint64_t tokens;  /* that they computed */
+    uint64_t done;    /* jobs whose blocks an instance has */
+    uint64_t late;    /* dropped before they began */
+    uint64_t dropped; /* for other reasons */
+};
+
+struct warm {
+    struct dispatch *dispatch; /* borrowed */
+    struct warm_list jobs;     /* the oldest first */
+    uint32_t n_jobs;
+    int64_t begin_us;
+    struct warm_counts counts;
+};
+
+/* A part of a job to compute now: a prefill of the prompt's first `tokens`
+ * tokens, of which the blocks up to from_block are there. */
+struct warm_piece {
+    uint32_t instance; /* pool id */
+    uint32_t slot;     /* and slot */
+    uint32_t from_block;
+    uint32_t end_block;
+    int64_t cached_tokens;
+    int64_t tokens;
+    int64_t predicted_us; /* by the cost model */
+};
+
+/* warm_init(w, d, slowdown): no jobs. Times pass so many times more slowly; 0:
+ * as they are. */
+void warm_init(struct warm *w, struct dispatch *d, int64_t slowdown);
+
+/* Whether a refused request is warmed: it missed an SLO or was too dear, and
+ * the policy's option says so. What was refused for its tenant's share, for
+ * its size or because nobody is there is not. */
+bool warm_wants(const struct warm *w, const struct dispatch_request *request,
+                const struct dispatch_order *order);
+
+/*
+ * Keeps a refused prompt.
+ *   job  borrowed, if it is kept.
+ * Returns whether it is: no instance could compute it, another job does, or
+ * there are as many as are kept. Cost: a match, O(instances + jobs).
+ */
+[[nodiscard]] bool warm_add(struct warm *w, struct warm_job *job,
+                            int64_t now_us);
+
+/*
+ * What to do next.
+ *   piece  written if there is one to compute: then warm_begin() or warm_end()
+ *          follows.
+ * Returns a job: piece->tokens is 0 if it is over, and belongs to the caller
+ * again; NULL: nothing is to be done now. Cost: O(jobs), and a match for each
+ * idle instance.
+ */
+struct warm_job *warm_next(struct warm *w, int64_t now_us,
+                           struct warm_piece *piece);
+
+/* Enters a piece into the pool; its work counts as used by the job's tenant.
+ * Returns 0 or as pool_prefill_accept(). */
+[[nodiscard]] int warm_begin(struct warm *w, struct warm_job *job,
+                             const struct warm_piece *piece,
+                             uint64_t request_id, int64_t now_us);
+
+/* warm_end(job, failed): its piece has ended, and has left the pool; of one
+ * that failed nothing more is computed. */
+void warm_end(struct warm_job *job, bool failed);
+
+/* warm_forget(w, job): it is not kept any more, whatever it does. */
+void warm_forget(struct warm *w, struct warm_job *job);
+
+#endif

@@ -1,0 +1,146 @@
+/* Refused prompts that are computed in the background: carries out what core's
+ * warm orders, as conductor/service/request/warm.c does in the daemon. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/copies.h"
+#include "sim/internal.h"
+
+/* Numbers of pieces, above those of all requests. */
+#define PIECE_INDEX (UINT64_C(1) << 62)
+
+struct sim_warm {
+    struct warm_job job;
+    uint64_t index; /* of the refused request */
+    uint64_t keys[];
+};
+
+void sim_warm(struct sim *sim, const struct sim_request *r,
+              const struct dispatch_order *order)
+{
+    struct sim_warm *warm;
+
+    if (!warm_wants(&sim->warm, &r->dispatch, order))
+        return;
+    warm = malloc(sizeof(*warm) + r->n_keys * sizeof(warm->keys[0]));
+    if (!warm) {
+        sim_fail(sim, -ENOMEM, "out of memory");
+        return;
+    }
+    memcpy(warm->keys, r->keys, r->n_keys * sizeof(warm->keys[0]));
+    warm->index = r->record.index;
+    warm->job = (struct warm_job){
+        .owner = warm,
+        .keys = warm->keys,
+        .n_keys = r->n_keys,
+        .n_tokens = r->n_tokens,
+        .tenant = r->dispatch.tenant,
+        .place = r->dispatch.place,
+    };
+    if (!warm_add(&sim->warm, &warm->job, sim->now_us))
+        free(warm);
+}
+
+/* A piece as a request of its own, of which no record is told. */
+static struct sim_request *piece_new(struct sim *sim,
+                                     const struct sim_warm *warm,
+                                     const struct warm_piece *piece)
+{
+    struct sim_request *r = calloc(1, sizeof(*r));
+
+    if (!r)
+        return NULL;
+    r->keys = malloc(piece->end_block * sizeof(*r->keys));
+    if (!r->keys) {
+        free(r);
+        return NULL;
+    }
+    memcpy(r->keys, warm->keys, piece->end_block * sizeof(*r->keys));
+    r->n_keys = piece->end_block;
+    r->n_tokens = (uint32_t)piece->tokens;
+    r->n_output = 1;
+    r->record.index = warm->index;
+    r->record.input_tokens = r->n_tokens;
+    sim_request_describe(sim, r);
+    r->record.index = PIECE_INDEX + sim->warm.counts.pieces;
+    r->dispatch.ask.request_id = r->record.index + 1;
+    r->record.decode_node = SIM_NO_NODE;
+    r->record.prefill_node = piece->slot;
+    r->record.queue_us = -1;
+    r->accepted_at_us = sim->now_us + sim->cluster.handover_us;
+    r->plan = (struct prefill_estimate){
+        .instance = piece->instance,
+        .slot = piece->slot,
+        .local_blocks = piece->from_block,
+        .used_blocks = piece->from_block,
+        .fetch_from = POOL_NO_INSTANCE,
+        .cached_tokens = piece->cached_tokens,
+        .ready_us = sim->now_us,
+        .transfer_end_us = sim->now_us,
+        .predicted_us = piece->predicted_us,
+        .prefill_us = piece->predicted_us,
+    };
+    return r;
+}
+
+static int begin(struct sim *sim, struct warm_job *job,
+                 const struct warm_piece *piece)
+{
+    struct sim_node *node = &sim->nodes[piece->slot];
+    struct sim_request *r = piece_new(sim, job->owner, piece);
+    int rc;
+
+    if (!r)
+        return -ENOMEM;
+    TAILQ_INSERT_TAIL(&sim->every, r, every);
+    r->warms = job;
+    rc = warm_begin(&sim->warm, job, piece, r->dispatch.ask.request_id,
+                    sim->now_us);
+    if (rc < 0)
+        return rc;
+    if (sim->cluster.cache_at == CLUSTER_CACHE_AT_DISPATCH)
+        sim_copies_dispatch(sim, node, r);
+    else
+        sim_copies_keep(node, r);
+    rc = sim_hand_over(sim, node, r);
+    sim_mark_node(sim, node);
+    return rc;
+}
+
+bool sim_warm_next(struct sim *sim)
+{
+    struct warm_piece piece;
+    struct warm_job *job;
+    int rc;
+
+    if (sim->rc != 0 || (sim->source_over && sim->n_unfinished == 0))
+        return false;
+    job = warm_next(&sim->warm, sim->now_us, &piece);
+    if (!job)
+        return false;
+    if (piece.tokens == 0) {
+        free(job->owner);
+        return true;
+    }
+    rc = begin(sim, job, &piece);
+    if (rc < 0)
+        sim_fail(sim, rc, "a piece of a refused prompt could not begin");
+    return true;
+}
+
+void sim_warm_ended(struct sim_request *r)
+{
+    warm_end(r->warms, false);
+    r->warms = NULL;
+}
+
+void sim_warm_fini(struct sim *sim)
+{
+    struct warm_job *job;
+
+    while ((job = TAILQ_FIRST(&sim->warm.jobs))) {
+        warm_forget(&sim->warm, job);
+        free(job->owner);
+    }
+}
