@@ -176,6 +176,59 @@ static void test_large_body(void)
     front_close();
 }
 
+#define LONG_IDS 900u
+
+/* A request whose body is 600 KB: its ids far apart. Returns its bytes. */
+static size_t long_request(char *to, unsigned first_id)
+{
+    size_t n = 0, head = 100;
+
+    for (unsigned i = 0; i < LONG_IDS; i++)
+        n += (size_t)sprintf(to + head + n, "%s%700u",
+                             i ? "," : "{\"prompt\":[", (first_id + i) % 500);
+    n += (size_t)sprintf(to + head + n, "]}");
+    memset(to, ' ', head);
+    int used = sprintf(to,
+                       "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                       "Content-Length: %zu\r\n\r\n",
+                       n);
+    memmove(to + used, to + head, n);
+    return (size_t)used + n;
+}
+
+static void expect_long(const struct service_request *request,
+                        uint32_t first_id)
+{
+    CU_ASSERT_EQUAL_FATAL(request->params.n_tokens, LONG_IDS);
+    for (uint32_t i = 0; i < LONG_IDS; i++)
+        CU_ASSERT_EQUAL(request->params.tokens[i], (first_id + i) % 500);
+}
+
+/* Two long bodies, one right behind the other, as the socket takes them. */
+static void test_long_bodies(void)
+{
+    struct front_options options = front_usual();
+    char *both = malloc(2 << 20);
+    struct client *c;
+    size_t n;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(both);
+    n = long_request(both, 1);
+    n += long_request(both + n, 77);
+    front_open(&options);
+    c = client_new();
+    CU_ASSERT_TRUE(client_send(c, both, 700000));
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 1));
+    expect_long(f.service.requests[0], 1);
+    fake_run(f.service.requests[0]);
+    CU_ASSERT_TRUE(client_send(c, both + 700000, n - 700000));
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 2));
+    expect_long(f.service.requests[1], 77);
+    client_free(c);
+    free(both);
+    front_close();
+}
+
 /* A POST whose head declares n bytes of body (0: chunked), and the first part
  * of that. */
 static struct client *client_begin(size_t n, const char *part, size_t n_part)
@@ -442,6 +495,7 @@ int main(void)
     CU_add_test(suite, "bad HTTP", test_bad_http);
     CU_add_test(suite, "bad bodies", test_bad_body);
     CU_add_test(suite, "large bodies", test_large_body);
+    CU_add_test(suite, "long bodies", test_long_bodies);
     CU_add_test(suite, "all bodies", test_body_total);
     CU_add_test(suite, "chunked, pipelined", test_chunked);
     CU_add_test(suite, "slow reader", test_slow_reader);

@@ -2,6 +2,7 @@
  * with the next when the answer has left. */
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #include "base/clock.h"
 #include "base/event_loop.h"
@@ -10,6 +11,9 @@
 /* An engine's whole head, and our own headers. */
 #define MAX_EXTRA_BYTES 131072
 #define READ_AHEAD_BYTES 65536
+/* From here on a body is read by read_large(). */
+#define LARGE_BODY_BYTES 2048
+#define READS_PER_TURN 16
 
 int64_t http_arrived_us(const struct http_conn *conn)
 {
@@ -143,26 +147,54 @@ static bool read_head(struct http_conn *conn)
     return true;
 }
 
+static void add_to_body(struct http_conn *conn, size_t n)
+{
+    conn->body.len += n;
+    conn->server->stats.body_bytes += n;
+}
+
+/* Reads on from the socket into the body, at most `want` bytes: a bufferevent
+ * reads 4 KB in a turn of the loop. No more room is made than for as much as
+ * has come. What it leaves, an end or an error too, the bufferevent meets.
+ * Returns 0 or -ENOMEM. */
+static int read_large(struct http_conn *conn, size_t want)
+{
+    for (unsigned i = 0; i < READS_PER_TURN; i++) {
+        size_t most = conn->body.len < want ? conn->body.len : want;
+        int rc = most < LARGE_BODY_BYTES ? -EDQUOT : reserve_body(conn, most);
+        ssize_t n;
+
+        if (rc)
+            return rc == -EDQUOT ? 0 : rc;
+        n = recv(bufferevent_getfd(conn->bev), conn->body.data + conn->body.len,
+                 most, MSG_DONTWAIT);
+        if (n <= 0)
+            return 0;
+        add_to_body(conn, (size_t)n);
+        want -= (size_t)n;
+    }
+    return 0;
+}
+
 /* The body's next piece by Content-Length. Whether the body is whole, < 0 as
  * reserve_body. */
 static int read_sized(struct http_conn *conn)
 {
     struct evbuffer *in = bufferevent_get_input(conn->bev);
-    int64_t length = conn->head.content_length;
-    size_t want = length > 0 ? (size_t)length - conn->body.len : 0;
-    size_t have = evbuffer_get_length(in);
+    size_t length =
+        conn->head.content_length > 0 ? (size_t)conn->head.content_length : 0;
+    size_t want = length - conn->body.len, have = evbuffer_get_length(in);
     size_t take = have < want ? have : want;
+    int rc = take ? reserve_body(conn, take) : 0;
 
+    if (rc)
+        return rc;
     if (take) {
-        int rc = reserve_body(conn, take);
-
-        if (rc)
-            return rc;
         evbuffer_remove(in, conn->body.data + conn->body.len, take);
-        conn->body.len += take;
-        conn->server->stats.body_bytes += take;
+        add_to_body(conn, take);
     }
-    return take == want;
+    rc = read_large(conn, want - take);
+    return rc ? rc : conn->body.len == length;
 }
 
 /* The same for a chunked body; also -EBADMSG. */
