@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "conductor/front/json/scan.h"
+#include "conductor/front/json/text.h"
 #include "conductor/front/json/text_buf.h"
 #include "conductor/front/json/utf8.h"
 
@@ -494,6 +495,25 @@ static void test_utf8(void)
     }
 }
 
+/* Quotes behind backslashes, against a walk byte by byte. */
+static void test_skip(void)
+{
+    uint64_t r = 7;
+    char text[24];
+
+    for (int i = 0; i < 200000; i++) {
+        size_t n = next(&r) % sizeof(text), at = 0;
+        const char *end;
+
+        for (size_t k = 0; k < n; k++)
+            text[k] = "\\\\\"a"[next(&r) % 4];
+        end = json_text_skip(text, text + n);
+        while (at < n && text[at] != '"')
+            at += text[at] == '\\' && at + 1 < n ? 2 : 1;
+        CU_ASSERT_PTR_EQUAL(end, at < n ? text + at + 1 : NULL);
+    }
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -511,6 +531,7 @@ int main(void)
     CU_add_test(suite, "bounds", test_bounds);
     CU_add_test(suite, "same as jansson", test_against_jansson);
     CU_add_test(suite, "utf8", test_utf8);
+    CU_add_test(suite, "strings that are skipped", test_skip);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     failures = CU_get_number_of_failures();

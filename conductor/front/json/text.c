@@ -177,7 +177,13 @@ int json_text_read(const char **at, const char *end, char *out, size_t *n_out,
 
 const char *json_text_skip(const char *at, const char *end)
 {
-    while (at < end && *at != '"')
-        at += *at == '\\' && end - at > 1 ? 2 : 1;
-    return at < end ? at + 1 : NULL;
+    for (const char *p = at; (p = memchr(p, '"', (size_t)(end - p))); p++) {
+        const char *run = p; /* of backslashes before it */
+
+        while (run > at && run[-1] == '\\')
+            run--;
+        if ((p - run) % 2 == 0)
+            return p + 1;
+    }
+    return NULL;
 }
