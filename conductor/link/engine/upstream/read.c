@@ -45,9 +45,10 @@ static void frame_body(struct exchange *x, const struct http_head *head)
     }
 }
 
-/* Reads heads up to that of the final answer. True: it was handed over. One
- * that is held is read again when more has come. */
-static bool read_head(struct exchange *x)
+/* Reads heads up to that of the final answer. Returns 1: it was handed over; 0:
+ * more is to come first, one that is held is read again then; -1: the exchange
+ * is gone. */
+static int read_head(struct exchange *x)
 {
     struct evbuffer *in = bufferevent_get_input(x->bev);
     size_t most = x->upstream->options.max_head_bytes;
@@ -59,7 +60,7 @@ static bool read_head(struct exchange *x)
         long n;
 
         if (have == 0)
-            return false;
+            return 0;
         n = http_parse_answer(
             (const char *)evbuffer_pullup(in, (ev_ssize_t)look), look, &head,
             &fault);
@@ -67,27 +68,27 @@ static bool read_head(struct exchange *x)
             upstream_fail(x, UPSTREAM_INVALID,
                           n < 0 ? fault.message
                                 : "the answer's head is too large");
-            return false;
+            return -1;
         }
         if (n == 0)
-            return false;
+            return 0;
         if (head.status >= 200) {
             frame_body(x, &head);
             if (x->request.holds_head && head.status == 200 &&
                 x->part != PART_DONE && have == (size_t)n) {
                 x->part = PART_HEAD;
-                return false;
+                return 0;
             }
             x->in_call = true;
             x->ops->answer(x->arg, &head);
             if (was_cancelled(x))
-                return false;
+                return -1;
             evbuffer_drain(in, (size_t)n);
-            return true;
+            return 1;
         }
         if (head.status == 101) {
             upstream_fail(x, UPSTREAM_INVALID, "the engine switches protocols");
-            return false;
+            return -1;
         }
         evbuffer_drain(in, (size_t)n);
     }
@@ -118,29 +119,40 @@ static size_t read_piece(struct exchange *x, const char *run, size_t n)
     return hand_over(x, piece.at, piece.n) ? used : 0;
 }
 
-void upstream_on_read(struct bufferevent *bev, void *arg)
+/* Reads what has come of the body. False: the exchange is gone. */
+static bool read_body(struct exchange *x)
 {
-    struct evbuffer *in = bufferevent_get_input(bev);
-    struct exchange *x = arg;
+    struct evbuffer *in = bufferevent_get_input(x->bev);
     struct evbuffer_iovec run;
 
-    if (!x->ops) { /* kept: what comes belongs to no request */
-        upstream_drop_kept(x);
-        return;
-    }
-    if (evbuffer_get_length(in) > 0)
-        x->any = true;
-    socket_acknowledge(bufferevent_getfd(bev));
-    if (x->part == PART_HEAD && !read_head(x))
-        return;
     while (x->part != PART_DONE && evbuffer_peek(in, -1, NULL, &run, 1) > 0 &&
            run.iov_len > 0) {
         size_t used = read_piece(x, run.iov_base, run.iov_len);
 
         if (used == 0)
-            return;
+            return false;
         evbuffer_drain(in, used);
     }
+    return true;
+}
+
+void upstream_on_read(struct bufferevent *bev, void *arg)
+{
+    struct exchange *x = arg;
+    int rc = 1;
+
+    if (!x->ops) { /* kept: what comes belongs to no request */
+        upstream_drop_kept(x);
+        return;
+    }
+    if (evbuffer_get_length(bufferevent_get_input(bev)) > 0)
+        x->any = true;
+    if (x->part == PART_HEAD)
+        rc = read_head(x);
+    if (rc < 0 || (rc > 0 && !read_body(x)))
+        return;
     if (x->part == PART_DONE)
         upstream_end(x);
+    else
+        socket_acknowledge(bufferevent_getfd(bev));
 }
