@@ -38,13 +38,12 @@ static bool leads(const struct route *route, struct http_slice path)
            (open && path.n > n && memcmp(path.at, route->path, n) == 0);
 }
 
-/* The path's route for the method; NULL: none. `allowed` is what its routes
+/* The path's route for the method. NULL: none, and `allowed` is what its routes
  * take, or "" where there are none. GET takes HEAD, too. */
 static const struct route *find_route(const struct http_head *head,
                                       char allowed[32])
 {
     struct http_slice method = head->method;
-    const struct route *found = NULL;
 
     *allowed = '\0';
     if (http_is(method, "HEAD"))
@@ -55,12 +54,12 @@ static const struct route *find_route(const struct http_head *head,
         if (!leads(route, head->path))
             continue;
         if (http_is(method, route->method))
-            found = route;
+            return route;
         snprintf(allowed + strlen(allowed), 32 - strlen(allowed), "%s%s%s",
                  *allowed ? ", " : "", route->method,
                  strcmp(route->method, "GET") == 0 ? ", HEAD" : "");
     }
-    return found;
+    return NULL;
 }
 
 /* Whether engines may get such a request: this server has no such path, or

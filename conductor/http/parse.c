@@ -18,6 +18,9 @@ bool http_is(struct http_slice s, const char *text)
 
 bool http_is_fold(struct http_slice s, const char *text)
 {
+    /* Most differ in the first letter. */
+    if (s.n > 0 && (s.at[0] | 0x20) != (*text | 0x20))
+        return false;
     return s.n == strlen(text) && strncasecmp(s.at, text, s.n) == 0;
 }
 

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/text.h"
 #include "conductor/front/forward/state.h"
 #include "conductor/front/openai/reply.h"
 
@@ -46,9 +47,9 @@ static void on_taken(void *arg)
 void forward_note_decision(struct forward_call *c,
                            const struct service_decision *d)
 {
-    snprintf(c->request_id, sizeof(c->request_id), "%s", d->request_id);
-    snprintf(c->prefill, sizeof(c->prefill), "%s", d->prefill);
-    snprintf(c->decode, sizeof(c->decode), "%s", d->decode ? d->decode : "");
+    text_copy(c->request_id, sizeof(c->request_id), d->request_id);
+    text_copy(c->prefill, sizeof(c->prefill), d->prefill);
+    text_copy(c->decode, sizeof(c->decode), d->decode ? d->decode : "");
     c->predicted_ttft_us = d->predicted_ttft_us;
 }
 

@@ -6,6 +6,7 @@
 #include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <sys/queue.h>
+#include <time.h>
 
 #include "conductor/front/http/http.h"
 #include "conductor/front/json/text_buf.h"
@@ -53,6 +54,8 @@ struct http_server {
     uint16_t port;
     bool draining; /* each connection ends with its next answer */
     LIST_HEAD(, http_conn) conns;
+    time_t date_s; /* that `date` says; 0: nothing yet */
+    char date[64];
 };
 
 /* Begin to serve a socket, taking it. Returns 0 or -ENOMEM (fd is closed). */

@@ -51,16 +51,15 @@ void http_on_gone(struct http_conn *conn, void (*gone)(void *arg), void *arg)
 void http_pass_header(struct http_conn *conn, const struct http_header *header)
 {
     struct text_buf *extra = &conn->extra;
-    size_t before = extra->len;
+    size_t before = extra->len, value;
 
     text_buf_add(extra, header->name.at, header->name.n);
     text_buf_puts(extra, ": ");
-    for (size_t i = 0; i < header->value.n; i++) {
-        const char *c = &header->value.at[i];
-
-        text_buf_add(extra, (unsigned char)*c < 0x20 || *c == 0x7f ? "?" : c,
-                     1);
-    }
+    value = extra->len;
+    text_buf_add(extra, header->value.at, header->value.n);
+    for (char *c = extra->data + value; c < extra->data + extra->len; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = '?';
     text_buf_puts(extra, "\r\n");
     if (extra->error) {
         extra->len = before;
@@ -77,19 +76,29 @@ void http_add_header(struct http_conn *conn, const char *name,
                            });
 }
 
+/* The time as heads say it; written once a second. */
+static const char *date(struct http_server *server)
+{
+    time_t now = time(NULL);
+    struct tm tm;
+
+    if (now != server->date_s) {
+        server->date_s = now;
+        gmtime_r(&now, &tm);
+        strftime(server->date, sizeof(server->date),
+                 "%a, %d %b %Y %H:%M:%S GMT", &tm);
+    }
+    return server->date;
+}
+
 static void write_head(struct http_conn *conn, int status, const char *type,
                        int64_t length)
 {
     struct evbuffer *out = bufferevent_get_output(conn->bev);
-    time_t now = time(NULL);
-    struct tm tm;
-    char date[64];
 
     conn->close = conn->close || conn->server->draining;
-    gmtime_r(&now, &tm);
-    strftime(date, sizeof(date), "%a, %d %b %Y %H:%M:%S GMT", &tm);
     evbuffer_add_printf(out, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status,
-                        phrase(status), date);
+                        phrase(status), date(conn->server));
     if (type)
         evbuffer_add_printf(out, "Content-Type: %s\r\n", type);
     if (length >= 0 && status != 204 && status != 304)

@@ -2,11 +2,11 @@
 #include "conductor/service/engine/costs.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "conductor/service/state.h"
 #include "predictor/cost_model_json.h"
 
@@ -78,8 +78,7 @@ void costs_name(const struct service *s, uint32_t slot,
         if (in->cost == &f->cost)
             path = f->path;
     slash = strrchr(path, '/');
-    snprintf(name, POOL_NAME_BYTES, "%.*s", POOL_NAME_BYTES - 1,
-             slash ? slash + 1 : path);
+    text_copy(name, POOL_NAME_BYTES, slash ? slash + 1 : path);
     for (char *c = name; *c; c++)
         if (*c < ' ' || *c > '~')
             *c = '?';

@@ -1,10 +1,10 @@
 /* Remembers decisions and their outcome. See explain.h. */
 #include "conductor/service/explain/explain.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/explain/state.h"
@@ -75,7 +75,7 @@ static void put_name(const struct service *s, uint32_t id,
 {
     const struct pool_instance *in = pool_get(s->pool, id);
 
-    snprintf(name, POOL_NAME_BYTES, "%s", in ? in->name : "");
+    text_copy(name, POOL_NAME_BYTES, in ? in->name : "");
 }
 
 /* The chosen one, then those that could have been, then the others. */
@@ -141,6 +141,7 @@ static void put_candidates(struct explain_record *r, const struct service *s,
         struct explain_candidate *c = &r->candidates[i];
 
         c->estimate = *kept[i];
+        c->block_tokens = c->unseen_tokens = 0;
         put_name(s, kept[i]->instance, c->name);
         put_name(s, kept[i]->fetch_from, c->fetch_from);
         costs_name(s, kept[i]->slot, c->cost_model);
@@ -205,13 +206,13 @@ void explain_decided(struct explain *explain,
     struct explain_record *r = &explain->records[request->number % explain->n];
     if (r->request_id[0] && r->number > request->number)
         return; /* it waited for so long that a later one has its place */
-    memset(r, 0, sizeof(*r));
-    snprintf(r->request_id, sizeof(r->request_id), "%s", request->request_id);
+    memset(r, 0, offsetof(struct explain_record, candidates));
+    text_copy(r->request_id, sizeof(r->request_id), request->request_id);
     r->number = request->number;
     memcpy(r->session, request->session_id, sizeof(r->session));
     if (request->forward)
-        snprintf(r->client_id, sizeof(r->client_id), "%s",
-                 request->forward->client_id);
+        text_copy(r->client_id, sizeof(r->client_id),
+                  request->forward->client_id);
     r->policy = s->config.policy;
     r->state = "running";
     r->attempt = request->dispatch.retries + 1;
@@ -222,8 +223,8 @@ void explain_decided(struct explain *explain,
     r->block_tokens = (uint32_t)s->config.block_tokens;
     r->slo_ttft_us = request->dispatch.slo_ttft_us;
     r->slo_tbt_us = request->dispatch.slo_tbt_us;
-    snprintf(r->tenant, sizeof(r->tenant), "%s",
-             tenants_name(s->models->tenants, request->dispatch.tenant));
+    text_copy(r->tenant, sizeof(r->tenant),
+              tenants_name(s->models->tenants, request->dispatch.tenant));
     r->priority = request->dispatch.priority;
     r->standing = request->dispatch.standing;
     r->verdict = d->verdict;
@@ -279,5 +280,5 @@ void explain_ended(struct explain *explain,
     if (!r)
         return;
     r->state = how;
-    snprintf(r->reason, sizeof(r->reason), "%s", reason ? reason : "");
+    text_copy(r->reason, sizeof(r->reason), reason ? reason : "");
 }

@@ -62,12 +62,14 @@ struct explain_record {
     int64_t predicted_tbt_us;
     struct explain_source sources[LOAD_PLAN_PIECES_MAX];
     uint32_t n_sources;
-    struct explain_candidate candidates[EXPLAIN_CANDIDATES_MAX];
     uint32_t n_candidates, n_left_out;
 
     int64_t ttft_us; /* -1: no token yet */
     bool prefilled;  /* done is set */
     struct msg_prefill_done done;
+
+    /* (n_candidates) Last: what is behind them is not even cleared. */
+    struct explain_candidate candidates[EXPLAIN_CANDIDATES_MAX];
 };
 
 /* The record of that id, or the last one whose client gave it that id, or NULL.

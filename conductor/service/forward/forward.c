@@ -234,14 +234,15 @@ static char *compose(const struct service_request *request)
     size_t n = strlen(f->what.headers) + strlen(key) +
                sizeof(request->request_id) + 80;
     int64_t rank = f->engine->config->dp_rank;
-    char *text = malloc(n);
+    char *text = malloc(n), *at;
 
     if (!text)
         return NULL;
-    snprintf(text, n, "%s%s%s%s%s", f->what.headers, key,
-             f->what.named ? "" : "x-request-id: ",
-             f->what.named ? "" : request->request_id,
-             f->what.named ? "" : "\r\n");
+    at = stpcpy(stpcpy(text, f->what.headers), key);
+    if (!f->what.named) {
+        at = stpcpy(at, "x-request-id: ");
+        stpcpy(stpcpy(at, request->request_id), "\r\n");
+    }
     if (rank < 0)
         return text;
     drop_rank(text);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "conductor/core/index/block_key.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/gateway/ticket.h"
@@ -54,12 +55,12 @@ static int request_copy_prompt(struct service_request *request,
     if (!request->forward)
         return -ENOMEM;
     request->forward->what = *p->forward;
-    snprintf(request->forward->cache_salt, sizeof(request->forward->cache_salt),
-             "%s", p->forward->cache_salt);
-    snprintf(request->forward->adapter, sizeof(request->forward->adapter), "%s",
-             p->adapter ? p->adapter : "");
-    snprintf(request->forward->client_id, sizeof(request->forward->client_id),
-             "%s", p->forward->client_id);
+    text_copy(request->forward->cache_salt,
+              sizeof(request->forward->cache_salt), p->forward->cache_salt);
+    text_copy(request->forward->adapter, sizeof(request->forward->adapter),
+              p->adapter ? p->adapter : "");
+    text_copy(request->forward->client_id, sizeof(request->forward->client_id),
+              p->forward->client_id);
     return 0;
 }
 

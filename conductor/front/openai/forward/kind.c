@@ -1,6 +1,5 @@
 /* Which member of a body is the prompt, by the request's path; and the question
  * for its tokens. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,9 +75,10 @@ char *forward_tokenize_body(const struct forward_body *body, size_t *n)
 
         if (v->n == 0)
             continue;
-        at +=
-            sprintf(at, "%c\"%s\":", at == all ? '{' : ',',
+        at = stpcpy(at, at == all ? "{\"" : ",\"");
+        at = stpcpy(at,
                     i == MEMBER_PROMPT && kind->chat ? "messages" : members[i]);
+        at = stpcpy(at, "\":");
         memcpy(at, v->at, v->n);
         at += v->n;
     }
