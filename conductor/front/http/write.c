@@ -6,6 +6,8 @@
 
 #include "conductor/front/http/internal.h"
 
+#define CHUNK_FRAME_BYTES 24 /* at most: the size, and two line ends */
+
 static const char *phrase(int status)
 {
     static const struct {
@@ -191,11 +193,38 @@ void http_break(struct http_conn *conn)
     http_conn_answered(conn);
 }
 
+static char *put_hex(char *to, size_t n)
+{
+    int shift = 60;
+
+    while (shift > 0 && n >> shift == 0)
+        shift -= 4;
+    for (; shift >= 0; shift -= 4)
+        *to++ = "0123456789abcdef"[n >> shift & 15];
+    return to;
+}
+
+/* One piece of room for all of it: each addition would be told to the
+ * bufferevent. */
+static int write_chunk(struct evbuffer *out, const void *bytes, size_t n)
+{
+    struct evbuffer_iovec room;
+    char *to;
+
+    if (evbuffer_reserve_space(out, (ev_ssize_t)n + CHUNK_FRAME_BYTES, &room,
+                               1) < 1)
+        return -ENOMEM;
+    to = put_hex(room.iov_base, n);
+    to = mempcpy(to, "\r\n", 2);
+    memcpy(to, bytes, n);
+    memcpy(to + n, "\r\n", 2);
+    room.iov_len = (size_t)(to - (char *)room.iov_base) + n + 2;
+    return evbuffer_commit_space(out, &room, 1) ? -ENOMEM : 0;
+}
+
 int http_write(struct http_conn *conn, const void *bytes, size_t n)
 {
     struct evbuffer *out = bufferevent_get_output(conn->bev);
-    char size[32];
-    int size_bytes;
 
     if (n == 0)
         return 0;
@@ -206,11 +235,7 @@ int http_write(struct http_conn *conn, const void *bytes, size_t n)
     http_conn_flush(conn);
     if (!conn->chunked_out)
         return evbuffer_add(out, bytes, n) ? -ENOMEM : 0;
-    size_bytes = snprintf(size, sizeof(size), "%zx\r\n", n);
-    if (evbuffer_add(out, size, (size_t)size_bytes) ||
-        evbuffer_add(out, bytes, n) || evbuffer_add(out, "\r\n", 2))
-        return -ENOMEM;
-    return 0;
+    return write_chunk(out, bytes, n);
 }
 
 void http_end(struct http_conn *conn)

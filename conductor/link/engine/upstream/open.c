@@ -19,11 +19,20 @@ int upstream_write(struct exchange *x)
     const struct upstream_request *r = &x->request;
     const struct engine_url *url = &x->upstream->url;
 
-    if (evbuffer_add_printf(out,
-                            "%s %s%s HTTP/1.1\r\nHost: %s\r\n%s"
-                            "Content-Length: %zu\r\n\r\n",
-                            r->method, url->prefix, r->path, url->authority,
-                            r->headers, r->n) < 0)
+    struct evbuffer_iovec room;
+    size_t most = strlen(r->method) + strlen(url->prefix) + strlen(r->path) +
+                  strlen(url->authority) + strlen(r->headers) + 64;
+    char *at;
+
+    if (evbuffer_reserve_space(out, (ev_ssize_t)most, &room, 1) < 1)
+        return -ENOMEM;
+    at = stpcpy(stpcpy(room.iov_base, r->method), " ");
+    at = stpcpy(stpcpy(stpcpy(at, url->prefix), r->path), " HTTP/1.1\r\n");
+    at = stpcpy(stpcpy(stpcpy(at, "Host: "), url->authority), "\r\n");
+    at = stpcpy(at, r->headers);
+    at += sprintf(at, "Content-Length: %zu\r\n\r\n", r->n);
+    room.iov_len = (size_t)(at - (char *)room.iov_base);
+    if (evbuffer_commit_space(out, &room, 1))
         return -ENOMEM;
     if (r->n && evbuffer_add_reference(out, r->body, r->n, NULL, NULL))
         return -ENOMEM;
@@ -125,9 +134,8 @@ int upstream_open(struct exchange *x)
     if (!x->bev)
         return -ENOMEM;
     bufferevent_setcb(x->bev, upstream_on_read, NULL, on_event, x);
-    /* No more is read than this: a whole head must fit. */
-    bufferevent_setwatermark(x->bev, EV_READ, 0,
-                             u->options.max_head_bytes + READ_BYTES);
+    /* No watermark: it costs three calls an event of a stream, and only a head
+     * stays in the buffer, which upstream_on_read() bounds. */
     bufferevent_set_max_single_read(x->bev, READ_BYTES);
     bufferevent_set_timeouts(x->bev, NULL, &connect);
     if (upstream_write(x) || bufferevent_enable(x->bev, EV_READ | EV_WRITE) ||
