@@ -894,7 +894,8 @@ static double obvious_held_up_us(const struct rig *r,
     if (!links || coupled || r->request.max_output_tokens <= 1 ||
         !(i->link_bytes_per_s > 0) || all_us <= done_us)
         return 0;
-    return all_us - (own_us > done_us ? own_us : done_us);
+    return (all_us - (own_us > done_us ? own_us : done_us)) *
+           (r->request.slo_tbt_us > 0 ? 1.0 : 0.1);
 }
 
 /* Works out the plan of a candidate in its place. */
@@ -1254,25 +1255,28 @@ static void random_traffic(struct rig *r)
     }
 }
 
-/* Its blocks are where the link has much to send: another one computes all. */
+/* Its blocks are where the link has much to send: another one computes all, if
+ * a TBT limit makes the wait worth that. */
 static void test_held_up(void)
 {
-    for (int on = 1; on >= 0; on--) {
+    for (int i = 0; i < 4; i++) {
+        bool on = i & 1, limit = i & 2;
         struct rig r;
 
         links = on;
         rig_init(&r, "plan", 0, false);
-        for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 2; k++)
             (void)add(&r, 1e7, 0);
         r.request.max_output_tokens = 2;
+        r.request.slo_tbt_us = limit * 1000000000;
         hold(&r, 0, TIER_DEVICE, 0, 4);
         CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 9, 1, 2), 0);
         CU_ASSERT_EQUAL(
-            pool_book_push(r.pool, &(struct pool_push){r.ids[0], 1 << 20, 0},
+            pool_book_push(r.pool, &(struct pool_push){r.ids[0], 1 << 19, 0},
                            r.ids[1], 9),
             0);
         schedule_decide(r.scheduler, &r.request, &r.decision);
-        CU_ASSERT_EQUAL(r.decision.prefill, r.ids[on]);
+        CU_ASSERT_EQUAL(r.decision.prefill, r.ids[on && limit]);
         rig_fini(&r);
     }
     links = false;
@@ -1299,6 +1303,8 @@ static void test_obvious(void)
         rig_init(&r, "plan", 0, pick(0, 1));
         random_rig(&r);
         random_traffic(&r);
+        r.request.slo_tbt_us =
+            coupled ? 0 : pick(0, 1) * INT64_C(1000000000000);
         if (!as_obvious(&r, &left_out)) {
             printf("SCHEDULE_PLAN_SEED=%llu\n", (unsigned long long)at);
             bad++;

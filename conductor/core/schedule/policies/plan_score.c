@@ -58,6 +58,10 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_LINK_PRICE] = {"link_price", 0, 1e6, false, 1,
                          "seconds to add for each second of a link, and as "
                          "many for each transfer that waits for one"},
+    [PLAN_PUSH_PRICE] = {"push_price", 0, 1, false, 0.1,
+                         "without a TBT SLO: seconds to add for each second by "
+                         "which the KV of a request waits to be sent; with one "
+                         "it is 1"},
     [PLAN_SHARES] = {"shares", 0, 1, true, 1,
                      "1: once several tenants or priorities were seen, "
                      "priorities and fair shares count; 0: they do not"},
@@ -141,16 +145,19 @@ static double price_of(const struct scheduler *s,
                (double)(i->n_waiting + i->n_running);
 }
 
-/* How much longer its second token takes because its KV waits for the link of
- * the instance. */
+/* What it costs that its second token comes later because its KV waits for the
+ * link of the instance. At most that: a bound of the score needs it. */
 static double held_up_us(const struct scheduler *s,
                          const struct schedule_request *request,
                          const struct prefill_estimate *e)
 {
+    double price = request->slo_tbt_us > 0 ? 1.0 : s->options[PLAN_PUSH_PRICE];
+
     if (!s->sees_links || s->model.coupled || request->max_output_tokens <= 1)
         return 0.0;
-    return traffic_held_up_us(pool_at(s->pool, e->slot), request->n_tokens,
-                              s->model.kv_bytes_per_token, e->ttft_us);
+    return price * traffic_held_up_us(pool_at(s->pool, e->slot),
+                                      request->n_tokens,
+                                      s->model.kv_bytes_per_token, e->ttft_us);
 }
 
 void plan_set_score(const struct scheduler *s,
