@@ -39,10 +39,13 @@ static const struct field {
      "no other engine's or worker's"},
     {"kind", WORD(kind), "openai",
      "`openai`: any server of OpenAI's API; `vllm`, `sglang`", kinds},
-    {"url", TEXT(url_text), NULL,
+    {"url", TEXT(url_text), "",
      "where it is: `http://host[:port][/path]`, or `https://`; the requests' "
      "paths come behind it, and a `/v1` at its end is left out; it is not the "
-     "address of an endpoint, as `/v1/completions`"},
+     "address of an endpoint, as `/v1/completions`. Without it the engine is "
+     "only listened to: what it holds is known to [other "
+     "gateways](gateways.md#what-is-cached-where), and it gets no request; it "
+     "needs `model` and `kv_events`"},
     {"tls_ca_file", TEXT(tls_ca_file), "",
      "file with the certificates (PEM) of the authorities that are trusted "
      "with https; without it those that the machine trusts"},

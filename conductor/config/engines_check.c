@@ -108,9 +108,26 @@ static void check_events(struct fields *f, const struct fields_object *o,
                       "dns the conductor connects");
 }
 
+/* One that is only listened to. */
+static void check_no_url(struct fields *f, const struct fields_object *o,
+                         const struct engine_config *e)
+{
+    if (!*e->model || !*e->kv_events || e->index == ENGINE_INDEX_PREDICTED)
+        fields_refuse(f, o->path, "url",
+                      "missing; without it there must be model and kv_events, "
+                      "and index not predicted");
+    else if (e->dns || *e->tls_ca_file || e->tls_insecure || *e->api_key_file)
+        fields_refuse(f, o->path, "url",
+                      "missing; dns, tls and api_key_file need it");
+}
+
 static void check_url(struct fields *f, const struct fields_object *o,
                       struct engine_config *e)
 {
+    if (!*e->url_text) {
+        check_no_url(f, o, e);
+        return;
+    }
     const char *why = engine_url_parse(e->url_text, &e->url);
     const char *endpoint = engine_url_endpoint(e->url_text);
 

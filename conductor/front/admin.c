@@ -27,8 +27,7 @@ static bool has_key(const struct front_call *call, const struct secret *key)
            secret_is(key, value->at + n, value->n - n);
 }
 
-/* Whether the client may change instances; else it is answered. */
-static bool may_change(const struct front_call *call)
+bool admin_may_change(const struct front_call *call)
 {
     const struct secret *key = call->front->options.admin_key;
     struct openai_error error;
@@ -110,7 +109,7 @@ void admin_add(const struct front_call *call)
     char name[SERVICE_NAME_BYTES], err[SERVICE_ERROR_BYTES];
     int rc;
 
-    if (!may_change(call))
+    if (!admin_may_change(call))
         return;
     rc = models_add(call->front->models, call->body, call->n,
                     call->front->options.admin_key, name, err);
@@ -129,7 +128,7 @@ void admin_remove(const struct front_call *call)
     char name[SERVICE_NAME_BYTES] = "", err[SERVICE_ERROR_BYTES];
     int rc;
 
-    if (!may_change(call))
+    if (!admin_may_change(call))
         return;
     endpoint_unescape(at, n, name, sizeof(name));
     rc = models_remove(call->front->models, name, err);

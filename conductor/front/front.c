@@ -11,20 +11,28 @@ static const struct route {
     const char *method;
     front_serve_fn *serve;
     enum openai_kind kind;
+    bool types; /* it looks at the Content-Type itself */
 } routes[] = {
-    {VIEW_EXPLAIN_PATH, "GET", view_explain, 0},
-    {"/v1/completions", "POST", completion_serve, OPENAI_COMPLETION},
-    {"/v1/chat/completions", "POST", completion_serve, OPENAI_CHAT},
-    {FORWARD_SCHEDULE_PATH, "POST", schedule_serve, 0},
-    {SCHEDULE_DONE_PATH, "POST", schedule_done, 0},
-    {"/v1/models", "GET", view_models, 0},
-    {VIEW_MODEL_PATH, "GET", view_model, 0},
-    {"/health", "GET", view_health, 0},
-    {"/ready", "GET", view_ready, 0},
-    {"/metrics", "GET", view_metrics, 0},
-    {"/admin/instances", "GET", view_instances, 0},
-    {"/admin/instances", "POST", admin_add, 0},
-    {ADMIN_INSTANCE_PATH, "DELETE", admin_remove, 0},
+    {VIEW_EXPLAIN_PATH, "GET", view_explain, 0, false},
+    {"/v1/completions", "POST", completion_serve, OPENAI_COMPLETION, false},
+    {"/v1/chat/completions", "POST", completion_serve, OPENAI_CHAT, false},
+    {FORWARD_SCHEDULE_PATH, "POST", schedule_serve, 0, false},
+    {SCHEDULE_DONE_PATH, "POST", schedule_done, 0, false},
+    {"/v1/models", "GET", view_models, 0, false},
+    {VIEW_MODEL_PATH, "GET", view_model, 0, false},
+    {"/health", "GET", view_health, 0, false},
+    {"/ready", "GET", view_ready, 0, false},
+    {"/metrics", "GET", view_metrics, 0, false},
+    {"/admin/instances", "GET", view_instances, 0, false},
+    {"/admin/instances", "POST", admin_add, 0, false},
+    {"/query", "POST", index_query, 0, true},
+    {"/query_by_hash", "POST", index_query_by_hash, 0, true},
+    {"/register", "POST", index_register, 0, true},
+    {"/unregister", "POST", index_unregister, 0, true},
+    {"/workers", "GET", index_workers, 0, false},
+    {"/services", "GET", index_services, 0, false},
+    {"/global_view", "GET", index_view, 0, false},
+    {ADMIN_INSTANCE_PATH, "DELETE", admin_remove, 0, false},
 };
 
 #define ROUTES (sizeof(routes) / sizeof(routes[0]))
@@ -103,7 +111,8 @@ static void on_request(void *arg, struct http_conn *conn,
                          "method: \"%.*s\": must be one of %s for \"%.*s\"",
                          shown(head->method, 20), head->method.at, allowed,
                          shown(head->path, 100), head->path.at);
-    } else if (http_is(head->method, "POST") && !endpoint_is_json(head)) {
+    } else if (http_is(head->method, "POST") && !route->types &&
+               !endpoint_is_json(head)) {
         endpoint_set_type(head, "application/json, or left out", &error);
     } else {
         route->serve(&call);

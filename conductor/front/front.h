@@ -3,6 +3,8 @@
  *
  *   POST /v1/completions  /v1/chat/completions     GET /v1/models
  *   POST /v1/schedule  /v1/schedule/done
+ *   POST /query  /query_by_hash  /register  /unregister
+ *   GET  /workers  /services  /global_view
  *   GET  /health  /ready  /metrics  /admin/instances
  *   POST /admin/instances           DELETE /admin/instances/NAME
  */

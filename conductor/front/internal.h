@@ -46,6 +46,14 @@ front_serve_fn schedule_serve; /* where another gateway is to send a request */
 front_serve_fn schedule_done;  /* what became of it */
 front_serve_fn admin_add;      /* an engine */
 
+/* gateway/: the KV-indexer API. They read JSON and msgpack. */
+front_serve_fn index_query, index_query_by_hash, index_register,
+    index_unregister;
+front_serve_fn index_workers, index_services, index_view;
+
+/* admin.c: whether the client may change instances; else it was answered. */
+bool admin_may_change(const struct front_call *call);
+
 /* DELETE. */
 front_serve_fn admin_remove; /* an engine, by its name */
 

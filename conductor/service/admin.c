@@ -33,7 +33,8 @@ static int put_entry(struct evbuffer *out, const struct fleet_entry *entry,
 {
     int bad = put_text(out, "kind", engine_kind_name(c->kind)) < 0;
 
-    bad |= put_text(out, "url", c->url_text) < 0;
+    if (*c->url_text)
+        bad |= put_text(out, "url", c->url_text) < 0;
     bad |= put_text(out, "from", fleet_origin_name(entry->origin)) < 0;
     bad |= put_text(out, "entry", entry->config.name) < 0;
     bad |= evbuffer_add_printf(out, ",\"exchanges\":%zu}", exchanges) < 0;
@@ -64,7 +65,10 @@ static int put_instance(struct evbuffer *out, const struct service *s,
     bad = evbuffer_add_printf(out, "{\"name\":\"%s\"", name) < 0;
     bad |= put_text(out, "model", s->model.name) < 0;
     bad |= put_text(out, "role", proto_role_name((uint8_t)in->role)) < 0;
-    bad |= put_text(out, "state", health_name(in->health)) < 0;
+    bad |= put_text(out, "state",
+                    e && !e->upstream && !e->leaving
+                        ? "observed"
+                        : health_name(in->health)) < 0;
     bad |= evbuffer_add_printf(
                out, ",\"prefills\":%zu,\"decodes\":%zu,\"blocks\":%llu",
                in->n_waiting + in->n_running, in->n_decodes,

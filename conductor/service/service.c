@@ -338,5 +338,6 @@ void service_free_one(struct service *s)
     free(s->workers);
     free(s->table.by_slot);
     free(s->table.free_slots);
+    prefix_match_fini(&s->held);
     free(s);
 }

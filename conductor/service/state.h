@@ -228,6 +228,7 @@ struct service {
     struct observation_overheads overheads;
     struct request_list inbox;
     struct tickets tickets;
+    struct prefix_match held; /* of service_ask_index() */
     struct wire_buf out; /* scratch for one frame */
 };
 

@@ -293,7 +293,7 @@ class Admin(InstanceCase):
                 ({**good, 'name': 'a b'}, 'name', '"a b"'),
                 ({**good, 'blocks': 1}, 'blocks', 'no such field'),
                 ({**good, 'block_tokens': 24}, 'block_tokens', '24', '32'),
-                ({'name': 'b'}, 'url', 'missing: must be'),
+                ({'name': 'b'}, 'url', 'missing; without it'),
                 ({**good, 'dns': True, 'name': 'n' * 24}, 'name', '"nnn'),
                 ({**good, 'aliases': ['b', 'b']}, 'aliases', '"b"')):
             got = self.add(cluster, bad)

@@ -160,7 +160,7 @@ void engine_urls_warn(const struct engine_config *const *all, size_t n,
     for (size_t i = 1; places && i < n; i++) {
         const struct engine_config *a = places[i - 1].e, *b = places[i].e;
 
-        if (strcmp(a->url_text, b->url_text) != 0 ||
+        if (!*a->url_text || strcmp(a->url_text, b->url_text) != 0 ||
             strcmp(a->model, b->model) != 0 ||
             (a->dp_rank >= 0 && a->dp_rank != b->dp_rank))
             continue;

@@ -95,7 +95,7 @@ struct engine {
     const struct cost_model *own_cost; /* of costs_take(); NULL: its model's */
     struct tls *tls;                   /* NULL: http */
     char authorization[ENGINE_AUTHORIZATION_BYTES]; /* a header line, or "" */
-    struct upstream *upstream;
+    struct upstream *upstream; /* NULL: it is only listened to */
     struct engine_wellness health;
     struct engine_models list;
     struct engine_events events;

@@ -141,13 +141,15 @@ static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
     }
     snprintf(err, CONFIG_ERROR_MAX,
              "out of memory, or more than max_instances engines");
-    e->upstream =
-        upstream_new(s->base, s->models->dns, &config->url, e->tls, &options);
+    if (*config->url_text)
+        e->upstream = upstream_new(s->base, s->models->dns, &config->url,
+                                   e->tls, &options);
     e->predicted = predicted_new(config->kv_blocks ? (uint32_t)config->kv_blocks
                                                    : KV_BLOCKS_UNTOLD,
                                  entropy_u64());
     e->health.timer = event_new(s->base, -1, 0, engine_look, e);
-    if (!e->upstream || !e->predicted || !e->health.timer || join_pool(e))
+    if ((*config->url_text && !e->upstream) || !e->predicted ||
+        !e->health.timer || join_pool(e))
         return -ENOMEM;
     s->engines[pool_get(s->pool, e->id)->slot] = e;
     s->n_engines++;

@@ -8,6 +8,8 @@
  *                              requests have failed, the next one takes twice
  *                              as many good probes, up to 32
  *
+ * One without a URL is only listened to, and stays where it starts.
+ *
  * Failures are of probes and of requests alike; those of requests that it
  * refused (forward/status.c) are not made up for by a good probe. An engine
  * that refuses the key that it is given is suspect, too, until a probe is
@@ -368,6 +370,10 @@ void engine_look(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
+    if (!e->upstream) {
+        rest(e);
+        return;
+    }
     if (!e->health.probe) {
         ask_next(e, ASKS_HEALTH, e->config->health_path);
         return;

@@ -65,4 +65,47 @@ struct service_ticket_report {
 models_report_ticket(const struct models *models, const char *id,
                      const struct service_ticket_report *report);
 
+/* What somebody asks about. All borrowed. */
+struct service_question {
+    const uint32_t *tokens; /* (n) */
+    const uint64_t *hashes; /* (n): an engine's names of the prompt's blocks;
+                               NULL: tokens */
+    size_t n;
+    const char *adapter, *salt; /* of tokens; "": none */
+};
+
+/* What an instance holds: tokens of the leading whole blocks that are on its
+ * device; there or in its host memory; or anywhere. */
+struct service_holding {
+    const char *name; /* borrowed until the loop's next turn */
+    int rank;
+    uint32_t device, host, all;
+};
+
+struct service_holdings {
+    struct service_holding *at; /* (n) */
+    size_t n;
+};
+
+/* Who holds something of a prompt. Returns 0 with *out to be ended by
+ * service_holdings_fini(), or -ENOMEM. Cost: a match and O(instances); hashes
+ * that no engine told end the prompt. */
+[[nodiscard]] int service_ask_index(struct service *s,
+                                    const struct service_question *question,
+                                    struct service_holdings *out);
+void service_holdings_fini(struct service_holdings *holdings);
+
+/* An instance whose blocks are known. Borrowed for the call. */
+struct service_listener {
+    const char *name, *endpoint, *replay, *state, *kind;
+    int rank;
+    uint64_t blocks; /* that the index knows there */
+};
+
+/* Calls each(arg, ..) for the instances of a model. */
+typedef void service_listener_fn(void *arg,
+                                 const struct service_listener *listener);
+void service_listeners(const struct service *s, service_listener_fn *each,
+                       void *arg);
+
 #endif

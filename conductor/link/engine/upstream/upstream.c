@@ -110,10 +110,10 @@ void upstream_free(struct upstream *upstream)
 
 size_t upstream_busy(const struct upstream *upstream)
 {
-    return upstream->n_busy;
+    return upstream ? upstream->n_busy : 0;
 }
 
 size_t upstream_idle(const struct upstream *upstream)
 {
-    return upstream->n_idle;
+    return upstream ? upstream->n_idle : 0;
 }

@@ -104,7 +104,7 @@ const char *upstream_late(const struct exchange *exchange);
  * nobody takes what it sends. `bytes` may still come once after a pause. */
 void upstream_pause(struct exchange *exchange, bool pause);
 
-/* Connections that are open: with an exchange, and kept. */
+/* Connections that are open: with an exchange, and kept. 0 of NULL. */
 size_t upstream_busy(const struct upstream *upstream);
 size_t upstream_idle(const struct upstream *upstream);
 
