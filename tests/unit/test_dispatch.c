@@ -374,6 +374,7 @@ struct passing {
     size_t running[PASSING], n_running;
     uint32_t n_passed[PASSING]; /* that were sent past it as the oldest */
     bool sent[PASSING];
+    struct schedule_decision where[PASSING]; /* that it was sent */
 };
 
 static uint64_t below(uint64_t *state, uint64_t bound)
@@ -382,7 +383,7 @@ static uint64_t below(uint64_t *state, uint64_t bound)
     return *state % bound;
 }
 
-static void passing_init(struct passing *p)
+static void passing_init(struct passing *p, bool coupled)
 {
     double options[POLICY_OPTIONS_MAX];
     const struct schedule_policy *plan = schedule_policy_by_name("plan");
@@ -396,13 +397,16 @@ static void passing_init(struct passing *p)
     CU_ASSERT_EQUAL(policy_options_set(plan, options, "bypass", BYPASS), 0);
     r->scheduler = scheduler_new(
         &(struct schedule_config){.policy = plan, .options = options},
-        &(struct estimate_model){
-            .cost = &r->cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1},
+        &(struct estimate_model){.cost = &r->cost,
+                                 .block_tokens = BLOCK,
+                                 .kv_bytes_per_token = 1,
+                                 .coupled = coupled,
+                                 .step_tokens = coupled ? 1000 : 0},
         r->pool, r->index);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
     r->dispatch.scheduler = r->scheduler;
-    r->prefill = add_batch(r, ROLE_PREFILL, 0);
-    r->decode = add_batch(r, ROLE_DECODE, 0);
+    r->prefill = add_batch(r, coupled ? ROLE_BOTH : ROLE_PREFILL, 0);
+    r->decode = add_batch(r, coupled ? ROLE_BOTH : ROLE_DECODE, 0);
 }
 
 static void passing_sent(struct passing *p, size_t i)
@@ -411,7 +415,10 @@ static void passing_sent(struct passing *p, size_t i)
 
     p->sent[i] = true;
     p->running[p->n_running++] = i;
-    if (oldest && oldest < &p->requests[i])
+    p->where[i] = p->rig.order.decision;
+    if (oldest && oldest < &p->requests[i] &&
+        (oldest->room.instance == POOL_NO_INSTANCE ||
+         oldest->room.instance == p->where[i].decode))
         p->n_passed[oldest - p->requests]++;
 }
 
@@ -420,10 +427,10 @@ static void passing_done(struct passing *p, size_t k)
     size_t i = p->running[k];
 
     p->running[k] = p->running[--p->n_running];
-    CU_ASSERT_EQUAL(pool_prefill_done(p->rig.pool, p->rig.prefill,
+    CU_ASSERT_EQUAL(pool_prefill_done(p->rig.pool, p->where[i].prefill,
                                       p->requests[i].ask.request_id, -1, 0),
                     0);
-    CU_ASSERT_EQUAL(pool_decode_done(p->rig.pool, p->rig.decode,
+    CU_ASSERT_EQUAL(pool_decode_done(p->rig.pool, p->where[i].decode,
                                      p->requests[i].ask.request_id),
                     0);
     dispatch_freed(&p->rig.dispatch);
@@ -441,14 +448,14 @@ static void passing_round(struct passing *p)
 
 /* Whatever comes and ends in whatever order: at most BYPASS pass a request
  * while it is the oldest, and all are sent. Returns how often one passed. */
-static size_t check_passing(uint64_t seed)
+static size_t check_passing(uint64_t seed, bool coupled)
 {
     struct passing *p = malloc(sizeof(*p));
     uint64_t random = seed;
     size_t n = 0, passed = 0;
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-    passing_init(p);
+    passing_init(p, coupled);
     while (n < PASSING || p->n_running > 0) {
         if (n < PASSING && (p->n_running == 0 || below(&random, 2) == 0)) {
             p->requests[n] = (struct dispatch_request){
@@ -484,11 +491,63 @@ static size_t check_passing(uint64_t seed)
 
 static void test_passing(void)
 {
-    size_t passed = 0;
+    size_t passed = 0, passed_coupled = 0;
 
-    for (uint64_t seed = 1; seed <= cases_of(200); seed++)
-        passed += check_passing(seed);
+    for (uint64_t seed = 1; seed <= cases_of(200); seed++) {
+        passed += check_passing(seed, false);
+        passed_coupled += check_passing(seed, true);
+    }
     CU_ASSERT(passed > 0);
+    CU_ASSERT(passed_coupled > 0);
+}
+
+/* Two aggregated instances. One request waits for the room of the first: it is
+ * not tried again before there is more, and who goes to the other one does not
+ * count as passing it. */
+static void test_room_of_one(void)
+{
+    struct passing *p = malloc(sizeof(*p));
+    struct rig *r;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    passing_init(p, true);
+    r = &p->rig;
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->prefill, 900, 4000, 2), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->prefill, 901, 400, 2), 0);
+    CU_ASSERT_EQUAL(
+        pool_prefill_accept(r->pool, r->decode,
+                            &(struct pool_prefill_request){
+                                .request_id = 902, .predicted_us = 1000000000}),
+        0);
+    r->requests[0].ask.n_tokens = 3000;
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(r->requests[0].room.instance, r->prefill);
+    CU_ASSERT_EQUAL(r->requests[0].room.needs_tokens, 3100);
+    CU_ASSERT_EQUAL(place(r, 1, NOW_US), DISPATCH_WAIT);
+    r->requests[2].excluded[0] = r->prefill;
+    r->requests[2].n_excluded = 1;
+    CU_ASSERT_EQUAL(place(r, 2, NOW_US), DISPATCH_WAIT);
+    dispatch_freed(&r->dispatch);
+    r->dispatch.n_decisions = 0;
+    CU_ASSERT_EQUAL(next(r, NOW_US), 1);
+    CU_ASSERT_EQUAL(r->dispatch.n_passed, 1);
+    CU_ASSERT_EQUAL(r->order.decision.decode, r->prefill);
+    CU_ASSERT_EQUAL(next(r, NOW_US), 2);
+    CU_ASSERT_EQUAL(r->dispatch.n_passed, 1);
+    CU_ASSERT_EQUAL(next(r, NOW_US), -1);
+    CU_ASSERT_EQUAL(r->dispatch.n_decisions, 2);
+    CU_ASSERT_EQUAL(pool_get(r->pool, r->prefill)->awaited_tokens, 3100);
+    /* More room, but not enough; then enough. */
+    CU_ASSERT_EQUAL(pool_decode_done(r->pool, r->prefill, 901), 0);
+    dispatch_freed(&r->dispatch);
+    CU_ASSERT_EQUAL(next(r, NOW_US), -1);
+    CU_ASSERT_EQUAL(r->dispatch.n_decisions, 3);
+    CU_ASSERT_EQUAL(pool_decode_done(r->pool, r->prefill, 900), 0);
+    dispatch_freed(&r->dispatch);
+    CU_ASSERT_EQUAL(next(r, NOW_US), 0);
+    CU_ASSERT_EQUAL(pool_get(r->pool, r->prefill)->awaited_tokens, 0);
+    rig_fini(r);
+    free(p);
 }
 
 int main(void)
@@ -506,6 +565,7 @@ int main(void)
     CU_add_test(suite, "a retry is due", test_retry_is_due);
     CU_add_test(suite, "price", test_price);
     CU_add_test(suite, "passing", test_passing);
+    CU_add_test(suite, "room of one", test_room_of_one);
     CU_basic_run_tests();
     return CU_get_number_of_failures() ? 1 : 0;
 }

@@ -320,11 +320,28 @@ static void test_prices_beside(void)
     CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[0], 7, 4950, 8), 0);
     CU_ASSERT_EQUAL(pool_decode_progress(r.pool, r.ids[0], 7, 3), 0);
     wait_there(&r, 1, 70, 50000);
-    CU_ASSERT_EQUAL(chosen_with(&r, NULL), 1);
-    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_ACCEPT);
-    CU_ASSERT_EQUAL(chosen_with(&r, "room_price"), 0);
+    CU_ASSERT_EQUAL(chosen_with(&r, NULL), 0);
     CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_DECODE_FULL);
     CU_ASSERT_EQUAL(r.decision.chosen.room_us, r.decision.chosen.queue_us);
+    /* Others wait for it already. */
+    pool_await(r.pool, r.ids[0], 100000);
+    CU_ASSERT_EQUAL(chosen_with(&r, NULL), 1);
+    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_ACCEPT);
+    pool_await_none(r.pool);
+    CU_ASSERT_EQUAL(chosen_with(&r, NULL), 0);
+    rig_fini(&r);
+
+    /* 5 ms of waiting, or 5 ms to compute: who waits for room loses that. */
+    rig_init(&r, "plan", WHOLE_BLOCKS, false);
+    add(&r, 0, 0);
+    add(&r, 0, 0);
+    hold(&r, 0, TIER_DEVICE, 0, 5);
+    wait_there(&r, 0, 70, 12000);
+    CU_ASSERT_EQUAL(chosen_with(&r, "beside_price"), 1);
+    r.request.n_held = 10;
+    CU_ASSERT_EQUAL(chosen_with(&r, "beside_price"), 0);
+    CU_ASSERT_EQUAL(r.decision.engine_price, 1.0 + (0.25 + 6 * 10) / 2);
+    CU_ASSERT_EQUAL(chosen_with(&r, "held_price"), 1);
     rig_fini(&r);
     coupled = false;
 }
@@ -939,10 +956,9 @@ static void obvious_plan(const struct rig *r, const struct pool_instance *i,
     if (!i->order->by_age && place.most_us > o->queue_us)
         o->latest_us += place.most_us - o->queue_us;
     price += place.behind;
-    o->score_us +=
-        (int64_t)(price * (double)o->prefill_us + 16.0 * (double)room_us +
-                  obvious_link_price(r) * (double)o->link_us +
-                  obvious_held_up_us(r, i, o));
+    o->score_us += (int64_t)(price * (double)o->prefill_us +
+                             obvious_link_price(r) * (double)o->link_us +
+                             obvious_held_up_us(r, i, o));
     o->score_us -= i->id == r->request.session ? 10000 : 0;
     o->late =
         r->request.slo_ttft_us > 0 && o->latest_us > r->request.slo_ttft_us;

@@ -22,6 +22,7 @@ static void fill_ask(const struct dispatch *d, struct dispatch_request *r,
                       r->passage_us;
 
     ask->now_us = now_us;
+    ask->n_held = d->n_waiting;
     ask->expected_tokens =
         lengths_expected(&d->lengths, r->length_key, ask->max_output_tokens);
     ask->slo_tbt_us = r->accepted ? 0 : r->slo_tbt_us;
@@ -125,6 +126,7 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
         decision->retry_after_us = 0;
     }
     reason = reason_of(decision->verdict);
+    r->room = schedule_room(d->scheduler, &r->ask, decision);
     if (decision->chosen.instance != POOL_NO_INSTANCE && !d->unpredicted)
         order->predicted_ttft_us =
             now_us - r->arrived_us + d->overhead_us + decision->chosen.ttft_us;
@@ -254,6 +256,8 @@ static void begin_round(struct dispatch *d)
     d->n_missed = 0;
     d->next = TAILQ_FIRST(&d->waiting);
     memset(d->missed, 0, sizeof(d->missed));
+    if (d->scheduler)
+        schedule_await_none(d->scheduler);
 }
 
 /* Whether younger requests may go before one that found no room. */
@@ -297,6 +301,33 @@ static struct dispatch_request *next_in_turn(struct dispatch *d, int64_t now_us,
     return NULL;
 }
 
+/* Whether a request that is sent past the oldest takes room that this one
+ * waits for. */
+static bool takes_room(const struct dispatch_request *oldest,
+                       const struct dispatch_request *r,
+                       const struct dispatch_order *order)
+{
+    return r != oldest && (oldest->room.instance == POOL_NO_INSTANCE ||
+                           oldest->room.instance == order->decision.decode);
+}
+
+/* Whether a request has an order now that is none to wait. */
+static bool try(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
+                struct dispatch_order *order)
+{
+    if (d->scheduler && !schedule_room_came(d->scheduler, &r->room))
+        return false;
+    give_order(d, r, false, now_us, order);
+    if (order->action == DISPATCH_WAIT) {
+        d->n_missed++;
+        return false;
+    }
+    d->n_passed += order->action == DISPATCH_SEND &&
+                   takes_room(TAILQ_FIRST(&d->waiting), r, order);
+    stop_waiting(d, r);
+    return true;
+}
+
 /* The oldest request that finds room or never will, of those that may be
  * tried. */
 static struct dispatch_request *
@@ -311,14 +342,10 @@ next_in_round(struct dispatch *d, int64_t now_us, struct dispatch_order *order)
     for (struct dispatch_request *r; (r = d->next);) {
         if (r != TAILQ_FIRST(&d->waiting) && !may_pass(d))
             break;
-        give_order(d, r, false, now_us, order);
-        if (order->action != DISPATCH_WAIT) {
-            d->n_passed +=
-                r != TAILQ_FIRST(&d->waiting) && order->action == DISPATCH_SEND;
-            stop_waiting(d, r);
+        if (try(d, r, now_us, order))
             return r;
-        }
-        d->n_missed++;
+        if (d->scheduler)
+            schedule_await(d->scheduler, &r->room);
         d->next = TAILQ_NEXT(r, entry);
     }
     d->in_round = false;

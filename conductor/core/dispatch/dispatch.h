@@ -8,7 +8,9 @@
  * and are rejected at once only if no instance could ever serve them. When room
  * may have appeared, the oldest are tried until one finds none. Where the
  * policy's option bypass is B above 0, so are up to DISPATCH_LOOK - 1 younger
- * ones, and at most B are sent past the oldest before it is.
+ * ones, and at most B are sent past the oldest before it is, of those that take
+ * room it waits for. Who waits for the room of one instance (schedule_room())
+ * is not tried before that has more of it.
  *
  * Once a second tenant or a priority was seen (share.h), tenants are tried in
  * turn, the one with the least used of its share first, each with its request
@@ -56,6 +58,7 @@ struct dispatch_request {
     double standing;     /* of the tenant, when it was decided on; 0: shares do
                             not matter */
     struct line_node line;
+    struct schedule_room room; /* that it waits for */
     uint32_t retries;
     bool priced;   /* its price was asked */
     bool accepted; /* it was accepted once; from then on no SLO applies */

@@ -32,7 +32,7 @@ int64_t beside_room_us(const struct cost_model *cost,
     double n = (double)i->n_decodes;
     double reserved = (double)i->decode_reserved_tokens;
     double missing = (double)(pool_kv_tokens(i, n_tokens, max_output_tokens) -
-                              pool_decode_room_tokens(i));
+                              pool_decode_room_tokens(i) + i->awaited_tokens);
     /* Reservations are in whole blocks. */
     double left = reserved - (double)i->decode_kv_tokens -
                   n * (double)i->block_tokens / 2.0;

@@ -39,12 +39,12 @@ static inline bool beside_any(const struct beside *beside)
 
 /*
  * How long until an instance that has no room to decode a request has it,
- * about. What its decodes have to produce yet is taken to lie evenly between
- * nothing and twice the mean, m: after s steps s / 2m of them have ended, and
- * given back as much of what they reserve. estimate_decode_fits_in_us() looks
- * at each of them, and takes as long.
- *   n_tokens, max_output_tokens  of the request, both at least 1.
- * Returns microseconds; 0 where nothing decodes: until a prefill ends.
+ * about, and for those that wait for it already. What its decodes have to
+ * produce yet is taken to lie evenly between nothing and twice the mean, m:
+ * after s steps s / 2m of them have ended, and given back as much of what they
+ * reserve. estimate_decode_fits_in_us() looks at each of them, and takes as
+ * long. n_tokens, max_output_tokens  of the request, both at least 1. Returns
+ * microseconds; 0 where nothing decodes: until a prefill ends.
  */
 int64_t beside_room_us(const struct cost_model *cost,
                        const struct pool_instance *instance, int64_t n_tokens,

@@ -257,3 +257,17 @@ int pool_decode_done(struct pool *pool, uint32_t id, uint64_t request_id)
     view->n_decodes--;
     return 0;
 }
+
+void pool_await(struct pool *pool, uint32_t id, int64_t tokens)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (slot)
+        slot->view.awaited_tokens += tokens;
+}
+
+void pool_await_none(struct pool *pool)
+{
+    for (uint32_t i = 0; i < pool->n_slots; i++)
+        pool->slots[i].view.awaited_tokens = 0;
+}

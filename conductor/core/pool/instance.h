@@ -148,6 +148,8 @@ struct pool_instance {
     int64_t other_decodes;          /* that others gave it, as last reported:
                                        they take time, and no room */
     int64_t other_kv_tokens;        /* and their KV */
+    int64_t awaited_tokens;         /* of room, that requests wait for which no
+                                       instance has yet */
     int64_t prefill_tokens;         /* prompts that wait or run */
     struct pool_work accepted;      /* of all its prefills, ever */
     int64_t running_kv_tokens;      /* of running prefills that do not decode

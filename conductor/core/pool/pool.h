@@ -295,6 +295,11 @@ struct pool_decode_request {
 [[nodiscard]] int pool_decode_expect(struct pool *pool, uint32_t id,
                                      const struct pool_decode_request *request);
 
+/* Requests that no instance has yet wait for so many more tokens of room on one
+ * (which may be gone); and for none, on any. */
+void pool_await(struct pool *pool, uint32_t id, int64_t tokens);
+void pool_await_none(struct pool *pool);
+
 /* What is accepted from now on runs beside a decode, or waits, and its output
  * is likely to have so many tokens. Returns 0; -ESTALE; -ENOENT. */
 int pool_decode_likely(struct pool *pool, uint32_t id, uint64_t request_id,

@@ -45,6 +45,7 @@ struct schedule_request {
     int64_t expected_tokens;   /* of these, as learnt; 0: not known */
     int64_t slo_ttft_us;       /* 0: none */
     int64_t slo_tbt_us;        /* 0: none */
+    uint64_t n_held;           /* others that wait for room to decode */
     int64_t due_us; /* absolute, without slo_ttft_us: its first token would be
                        in time by then, but it is refused for nothing, as it
                        was accepted once; 0: it has no SLO, or is late anyway */
@@ -243,6 +244,31 @@ schedule_accept_piece(struct scheduler *s,
                       uint32_t instance);
 
 /* "accept", "reject_slo_ttft", ...: for logs and error bodies. */
+/* Room that a request waits for: an instance has had so much, and it needs
+ * more; or, with POOL_NO_INSTANCE, that of any. */
+struct schedule_room {
+    uint32_t instance;
+    int64_t had_tokens;
+    int64_t needs_tokens;
+};
+
+/* What a request waits for that found no room: where it decodes where it is
+ * prefilled, and others may pass it, room on the instance that was chosen. */
+struct schedule_room schedule_room(const struct scheduler *scheduler,
+                                   const struct schedule_request *request,
+                                   const struct schedule_decision *decision);
+
+/* Whether there may be that room now: the instance has more than then, or takes
+ * no work any more. */
+bool schedule_room_came(const struct scheduler *scheduler,
+                        const struct schedule_room *room);
+
+/* Who is decided on from now on waits for that room behind this one, too; and
+ * behind nobody. */
+void schedule_await(const struct scheduler *scheduler,
+                    const struct schedule_room *room);
+void schedule_await_none(const struct scheduler *scheduler);
+
 const char *schedule_verdict_name(enum schedule_verdict verdict);
 
 #endif

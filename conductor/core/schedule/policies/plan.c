@@ -265,7 +265,8 @@ static size_t estimate(struct scheduler *s,
             speed += schedule_speed_of(s, i);
     }
     state->mean_speed = unequal && n > 0 ? speed / (double)n : 0.0;
-    state->engine_price = plan_engine_price(s, n, n_waiting, n_running);
+    state->engine_price =
+        plan_engine_price(s, n, n_waiting, n_running, request->n_held);
     state->link_price = plan_link_price(s, request);
     for (size_t c = 0; c < n; c++) {
         struct prefill_estimate *e = &s->candidates[c];

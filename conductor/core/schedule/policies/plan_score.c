@@ -22,9 +22,10 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_BESIDE_PRICE] = {"beside_price", 0, 1e6, false, 0.5,
                            "aggregated pools: likewise for each of its "
                            "prefills that waits or runs"},
-    [PLAN_ROOM_PRICE] = {"room_price", 0, 1e6, false, 16,
-                         "aggregated pools: seconds to add to each second that "
-                         "a request waits for room to decode"},
+    [PLAN_HELD_PRICE] = {"held_price", 0, 1e6, false, 6,
+                         "aggregated pools: seconds to add to each second of "
+                         "engine time for each request, divided by the "
+                         "instances, that waits for room to decode"},
     [PLAN_ORDER] = {"order", 0, 1, true, 1,
                     "1: instances serve shortest_first; 0: in the order that "
                     "is configured"},
@@ -79,13 +80,15 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
 };
 
 double plan_engine_price(const struct scheduler *s, size_t n_instances,
-                         size_t n_waiting, size_t n_running)
+                         size_t n_waiting, size_t n_running, uint64_t n_held)
 {
+    double others = s->options[PLAN_QUEUE_PRICE] * (double)n_waiting;
+
     if (n_waiting + n_running == 0)
         return 0.0;
-    return s->options[PLAN_WAIT_PRICE] + s->options[PLAN_QUEUE_PRICE] *
-                                             (double)n_waiting /
-                                             (double)n_instances;
+    if (s->model.coupled)
+        others += s->options[PLAN_HELD_PRICE] * (double)n_held;
+    return s->options[PLAN_WAIT_PRICE] + others / (double)n_instances;
 }
 
 static double left_us(int64_t until_us, int64_t now_us)
@@ -167,9 +170,8 @@ void plan_set_score(const struct scheduler *s,
     const struct plan_state *state = s->state;
     double price =
         price_of(s, e) + s->options[PLAN_BEHIND_PRICE] * (double)e->behind;
-    double others_us = price * (double)e->prefill_us +
-                       s->options[PLAN_ROOM_PRICE] * (double)e->room_us +
-                       held_up_us(s, request, e);
+    double others_us =
+        price * (double)e->prefill_us + held_up_us(s, request, e);
 
     if (e->link_us > 0)
         others_us += state->link_price * (double)e->link_us;

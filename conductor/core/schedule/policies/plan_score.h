@@ -15,7 +15,7 @@ enum {
     PLAN_SESSION,
     PLAN_DECODE_PRICE,
     PLAN_BESIDE_PRICE,
-    PLAN_ROOM_PRICE,
+    PLAN_HELD_PRICE,
     PLAN_ORDER,
     PLAN_AWAIT,
     PLAN_PREEMPT,
@@ -50,10 +50,11 @@ struct plan_state {
  * before them. Their number is not known: take one if a prefill is under way
  * where this one could go, and more if more wait now. That a quarter of the
  * mean queue is a good measure was found by simulation (decision 013), not
- * derived.
+ * derived. Likewise what each counts that waits for room in an aggregated pool:
+ * while they do, more come than leave (decision 017).
  */
 double plan_engine_price(const struct scheduler *s, size_t n_instances,
-                         size_t n_waiting, size_t n_running);
+                         size_t n_waiting, size_t n_running, uint64_t n_held);
 
 /* Likewise for each second that a link sends for a request: one, and one for
  * each prompt's KV that an instance's link is busy with, on average. Fetches
