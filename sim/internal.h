@@ -315,7 +315,7 @@ void sim_warm(struct sim *sim, const struct sim_request *request,
 bool sim_warm_next(struct sim *sim);
 
 /* warm.c: a piece has ended. */
-void sim_warm_ended(struct sim_request *request);
+void sim_warm_ended(struct sim *sim, struct sim_request *request);
 
 /* warm.c: frees what is kept. */
 void sim_warm_fini(struct sim *sim);

@@ -59,7 +59,7 @@ void sim_end(struct sim *sim, struct sim_request *request,
     uint64_t index = record->index;
 
     if (request->warms) {
-        sim_warm_ended(request);
+        sim_warm_ended(sim, request);
         goto free_request;
     }
     if (outcome == SIM_COMPLETED)

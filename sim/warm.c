@@ -129,9 +129,9 @@ bool sim_warm_next(struct sim *sim)
     return true;
 }
 
-void sim_warm_ended(struct sim_request *r)
+void sim_warm_ended(struct sim *sim, struct sim_request *r)
 {
-    warm_end(r->warms, false);
+    warm_end(&sim->warm, r->warms, false);
     r->warms = NULL;
 }
 

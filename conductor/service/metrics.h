@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+#include "conductor/core/warm/warm.h"
+
 struct evbuffer;
 
 #define HISTOGRAM_BUCKETS_MAX 20
@@ -45,6 +47,7 @@ struct metrics {
     uint64_t extrapolated_predictions;
     uint64_t tokenized, tokenize_cached, tokenize_failed;
     uint64_t tickets, tickets_refused, tickets_expired;
+    struct warm_counts warm; /* refused prompts in the background */
     uint64_t workers_refused, workers_lost, bad_frames;
     struct histogram ttft_s, tbt_s, queue_s, prefill_s;
     struct histogram ttft_error_ratio;    /* |predicted - observed| / observed,

@@ -88,7 +88,7 @@ static int write_instances(const struct models *models, struct evbuffer *out)
 /* What all models have in flight, in memory, and in their indexes. */
 struct sums {
     struct metrics metrics;
-    uint64_t in_flight, pending_dropped, interrupted;
+    uint64_t in_flight, warm_jobs, pending_dropped, interrupted;
     int64_t overhead_us; /* the longest */
     uint64_t keys, holders, bytes, bytes_max, evicted, unindexed;
 };
@@ -105,6 +105,7 @@ static void sum_up(const struct models *models, struct sums *sums)
 
         metrics_add(&sums->metrics, &s->metrics);
         sums->in_flight += s->table.size - s->table.n_free;
+        sums->warm_jobs += s->warm.n_jobs;
         if (s->dispatch.overhead_us > sums->overhead_us)
             sums->overhead_us = s->dispatch.overhead_us;
         sums->pending_dropped += pool_pending_dropped(s->pool);
@@ -131,6 +132,10 @@ int models_metrics(const struct models *models, struct evbuffer *out)
         "# HELP conductor_requests_in_flight Requests not ended yet.\n"
         "# TYPE conductor_requests_in_flight gauge\n"
         "conductor_requests_in_flight %llu\n"
+        "# HELP conductor_warm_jobs Refused prompts that are kept to be "
+        "computed in the background.\n"
+        "# TYPE conductor_warm_jobs gauge\n"
+        "conductor_warm_jobs %llu\n"
         "# HELP conductor_overhead_seconds Time to first token outside queue "
         "and prefill, median of the last 15; the longest of all models.\n"
         "# TYPE conductor_overhead_seconds gauge\n"
@@ -163,7 +168,8 @@ int models_metrics(const struct models *models, struct evbuffer *out)
         "the index had no room for, at most.\n"
         "# TYPE conductor_index_unindexed_blocks gauge\n"
         "conductor_index_unindexed_blocks %llu\n",
-        (unsigned long long)sums.in_flight, (double)sums.overhead_us / 1e6,
+        (unsigned long long)sums.in_flight, (unsigned long long)sums.warm_jobs,
+        (double)sums.overhead_us / 1e6,
         (unsigned long long)sums.pending_dropped,
         (unsigned long long)sums.interrupted, (unsigned long long)sums.keys,
         (unsigned long long)sums.holders, (unsigned long long)sums.bytes,

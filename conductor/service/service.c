@@ -29,6 +29,7 @@ static void on_inbox(evutil_socket_t, short, void *arg)
 
     request_retry_waiting(s);
     request_take_inbox(s);
+    request_warm_next(s);
 }
 
 static void on_tick(evutil_socket_t, short, void *arg)
@@ -41,6 +42,7 @@ static void on_tick(evutil_socket_t, short, void *arg)
     tickets_tick(s);
     dispatch_freed(&s->dispatch); /* time alone may have made room */
     request_retry_waiting(s);
+    request_warm_tick(s);
 }
 
 /* Attempt ids are next_attempt * max_requests + slot. They begin at a random
@@ -57,6 +59,7 @@ static void service_lists_init(struct service *s)
     TAILQ_INIT(&s->inbox);
     tickets_init(&s->tickets);
     dispatch_init(&s->dispatch);
+    warm_init(&s->warm, &s->dispatch, 0);
     s->dispatch.max_retries = (uint32_t)s->config.max_retries;
     wire_buf_init(&s->out, FRAME_PAYLOAD_MAX_BYTES);
     metrics_init(&s->metrics);
@@ -319,6 +322,7 @@ void service_free_one(struct service *s)
     worker_links_free(s->links);
     secret_free(s->secret);
     service_drop_requests(s);
+    request_warm_fini(s);
     token_cache_free(s->tokens);
     free(s->sessions);
     free(s->kept);

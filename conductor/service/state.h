@@ -25,6 +25,7 @@
 #include "conductor/core/observation/observation.h"
 #include "conductor/core/pool/pool.h"
 #include "conductor/core/schedule/schedule.h"
+#include "conductor/core/warm/warm.h"
 #include "conductor/link/worker_link.h"
 #include "conductor/service/explain/explain.h"
 #include "conductor/service/metrics.h"
@@ -121,6 +122,15 @@ TAILQ_HEAD(request_list, service_request);
 
 TAILQ_HEAD(worker_list, worker);
 
+/* A piece of a refused prompt that a worker computes in the background. */
+struct worker_warm {
+    uint64_t attempt_id;  /* 0: none */
+    struct warm_job *job; /* of which it is one */
+    struct warm_piece piece;
+    int64_t heard_us; /* of it, the last time */
+    bool started;
+};
+
 /* A registered worker, by its pool slot. */
 struct worker {
     struct worker_link *link; /* NULL: slot not in use */
@@ -140,6 +150,7 @@ struct worker {
     } ask;                /* for its inventory */
     struct request_list
         unsent; /* prefills decided and not sent, oldest first */
+    struct worker_warm warm;
 };
 
 /* The requests that have not ended, and the numbers of the next ones. */
@@ -225,6 +236,7 @@ struct service {
     /* Its overhead is the time that a first token spends outside queue and
      * prefill: hand-over, frames, wake-ups. */
     struct dispatch dispatch;
+    struct warm warm;
     struct observation_overheads overheads;
     struct request_list inbox;
     struct tickets tickets;
@@ -265,6 +277,40 @@ void request_unsend(struct service_request *request);
 
 /* request_flush_unsent(worker): sends what may go. */
 void request_flush_unsent(struct worker *worker);
+
+/* request_send_cancel(service, id, attempt_id): tells an instance to free what
+ * an attempt holds. */
+void request_send_cancel(struct service *service, uint32_t id,
+                         uint64_t attempt_id);
+
+/* request_warm(request, order): it is refused so: its prompt is taken over, if
+ * it is to be computed in the background. */
+void request_warm(struct service_request *request,
+                  const struct dispatch_order *order);
+
+/* request_warm_next(service): begins what can be begun of these. */
+void request_warm_next(struct service *service);
+
+/* request_warm_frame(service, id, h, payload, rc): a frame of instance id about
+ * a piece of one. Returns whether it was; *rc as of request_frame(). */
+bool request_warm_frame(struct service *service, uint32_t id,
+                        const struct frame_header *h, const uint8_t *payload,
+                        int *rc);
+
+/* request_warm_left(service, worker): it is gone. */
+void request_warm_left(struct service *service, struct worker *worker);
+
+/* request_warm_tick(service): gives up pieces of which nobody speaks; begins
+ * others. */
+void request_warm_tick(struct service *service);
+
+/* request_warm_fini(service): frees what is kept. */
+void request_warm_fini(struct service *service);
+
+/* prefill_done_ok(service, n_tokens, done): whether what a worker reports about
+ * a prefill of so many tokens can be. */
+bool prefill_done_ok(const struct service *service, uint32_t n_tokens,
+                     const struct msg_prefill_done *done);
 
 /* request_find(service, attempt_id): the request of a running attempt, or NULL.
  */

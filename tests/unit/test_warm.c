@@ -131,7 +131,7 @@ static void end(struct rig *r, struct warm_job *job, int chain,
     store(r, (int)piece->slot, chain, piece->from_block, piece->end_block);
     CU_ASSERT_EQUAL(pool_prefill_done(r->pool, piece->instance, id, -1, NOW_US),
                     0);
-    warm_end(job, false);
+    warm_end(&r->warm, job, false);
 }
 
 static void test_which_are_wanted(void)
@@ -221,7 +221,7 @@ static void test_drops(void)
     for (int i = 0; i < 4; i++)
         jobs[i] = refuse(&r, i, 8, NOW_US);
     CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), jobs[0]);
-    warm_end(jobs[0], true);
+    warm_end(&r.warm, jobs[0], true);
     CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, piece.instance, r.id, NOW_US),
                     0);
     CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), jobs[0]);
@@ -229,10 +229,10 @@ static void test_drops(void)
     CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), jobs[1]);
     CU_ASSERT_EQUAL(pool_prefill_done(r.pool, piece.instance, r.id, -1, NOW_US),
                     0);
-    warm_end(jobs[1], false); /* and none of its blocks was kept */
+    warm_end(&r.warm, jobs[1], false); /* and none of its blocks was kept */
     CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), jobs[1]);
     CU_ASSERT_EQUAL(piece.tokens, 0);
-    CU_ASSERT_EQUAL(r.warm.counts.dropped, 1);
+    CU_ASSERT_EQUAL(r.warm.counts.dropped, 2);
     store(&r, 2, 2, 0, 8);
     CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), jobs[2]);
     CU_ASSERT_EQUAL(piece.tokens, 0);
@@ -474,7 +474,7 @@ static void finish(struct obvious *o, struct running *running, int node,
     CU_ASSERT_EQUAL(
         pool_prefill_cancel(r->pool, r->nodes[node], now->id, NOW_US), 0);
     if (now->job)
-        warm_end(now->job, fails);
+        warm_end(&r->warm, now->job, fails);
 }
 
 /* A request goes to an idle instance. */
@@ -550,6 +550,17 @@ static void take_next(struct obvious *o, struct running *running,
                                      .runs = true};
 }
 
+/* Each job is kept, or ended in one way. */
+static void check_counts(const struct obvious *o)
+{
+    const struct warm_counts *c = &o->r->warm.counts;
+    uint64_t kept = 0;
+
+    for (size_t i = 0; i < o->n; i++)
+        kept += !o->order[i]->over;
+    CU_ASSERT_EQUAL(c->jobs, kept + c->done + c->late + c->dropped);
+}
+
 static void test_random(void)
 {
     static struct rig r;
@@ -586,6 +597,7 @@ static void test_random(void)
                 take_next(&o, running, now_us);
             }
             CU_ASSERT_EQUAL(r.warm.n_jobs, o.n);
+            check_counts(&o);
         }
         CU_ASSERT(pool_slots(r.pool) == NODES);
         rig_fini(&r);

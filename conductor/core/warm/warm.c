@@ -274,8 +274,9 @@ int warm_begin(struct warm *w, struct warm_job *job,
     return 0;
 }
 
-void warm_end(struct warm_job *job, bool failed)
+void warm_end(struct warm *w, struct warm_job *job, bool failed)
 {
     job->computes = false;
+    w->counts.dropped += failed && !job->over;
     job->over |= failed;
 }

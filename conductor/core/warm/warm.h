@@ -125,9 +125,9 @@ struct warm_job *warm_next(struct warm *w, int64_t now_us,
                              const struct warm_piece *piece,
                              uint64_t request_id, int64_t now_us);
 
-/* warm_end(job, failed): its piece has ended, and has left the pool; of one
+/* warm_end(w, job, failed): its piece has ended, and has left the pool; of one
  * that failed nothing more is computed. */
-void warm_end(struct warm_job *job, bool failed);
+void warm_end(struct warm *w, struct warm_job *job, bool failed);
 
 /* warm_forget(w, job): it is not kept any more, whatever it does. */
 void warm_forget(struct warm *w, struct warm_job *job);

@@ -271,6 +271,15 @@ void explain_first_token(struct explain *explain,
         r->ttft_us = ttft_us;
 }
 
+void explain_warmed(struct explain *explain,
+                    const struct service_request *request)
+{
+    struct explain_record *r = record_of(explain, request);
+
+    if (r)
+        r->warmed = true;
+}
+
 void explain_ended(struct explain *explain,
                    const struct service_request *request, const char *how,
                    const char *reason)

@@ -41,6 +41,11 @@ void explain_first_token(struct explain *explain,
                          const struct service_request *request,
                          int64_t ttft_us);
 
+/* explain_warmed(explain, request): it is refused, and its prompt is computed
+ * in the background. */
+void explain_warmed(struct explain *explain,
+                    const struct service_request *request);
+
 /* explain_ended(explain, request, how, reason): how is "completed", "failed",
  * "rejected" or "cancelled", static; reason a code, static, or NULL. */
 void explain_ended(struct explain *explain,

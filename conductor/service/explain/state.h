@@ -47,6 +47,7 @@ struct explain_record {
     double standing; /* 0: shares did not matter */
 
     enum schedule_verdict verdict;
+    bool warmed; /* refused, and computed in the background */
     char prefill[POOL_NAME_BYTES], decode[POOL_NAME_BYTES]; /* "": none */
     struct prefill_estimate chosen;
     char cost_model[POOL_NAME_BYTES]; /* that `chosen` is by, likewise */

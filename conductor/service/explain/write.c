@@ -142,7 +142,8 @@ static void put_plan(struct writer *w, const struct explain_record *r)
 
 static void put_decision(struct writer *w, const struct explain_record *r)
 {
-    PUT(w, ",\"verdict\":\"%s\"", schedule_verdict_name(r->verdict));
+    PUT(w, ",\"verdict\":\"%s\",\"warmed\":%s",
+        schedule_verdict_name(r->verdict), r->warmed ? "true" : "false");
     put_name(w, "prefill", r->prefill);
     put_name(w, "decode", r->decode);
     put_name(w, "cost", r->cost);

@@ -196,6 +196,7 @@ static void follow(struct service_request *request,
     case DISPATCH_REJECT:
         if (order->decided)
             explain_decided(s->explain, request, &order->decision);
+        request_warm(request, order);
         reject(request, order);
         break;
     }

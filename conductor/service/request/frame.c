@@ -221,16 +221,16 @@ static void count_prefill(struct service_request *request,
     request->attempt.prefill_open = false;
 }
 
-static bool prefill_done_ok(const struct service_request *request,
-                            const struct msg_prefill_done *m)
+bool prefill_done_ok(const struct service *s, uint32_t n_tokens,
+                     const struct msg_prefill_done *m)
 {
     uint64_t sum = (uint64_t)m->local_tokens + m->fetched_tokens +
                    m->disk_tokens + m->computed_tokens;
 
-    return sum == request->prompt.n_tokens && m->computed_tokens > 0 &&
-           m->first_token < request->service->model.vocab &&
-           m->queue_us <= REPORTED_MAX_US && m->fetch_us <= REPORTED_MAX_US &&
-           m->prefill_us <= REPORTED_MAX_US && m->load_us <= REPORTED_MAX_US &&
+    return sum == n_tokens && m->computed_tokens > 0 &&
+           m->first_token < s->model.vocab && m->queue_us <= REPORTED_MAX_US &&
+           m->fetch_us <= REPORTED_MAX_US && m->prefill_us <= REPORTED_MAX_US &&
+           m->load_us <= REPORTED_MAX_US &&
            m->fetch_bytes <= REPORTED_MAX_BYTES &&
            m->disk_bytes <= REPORTED_MAX_BYTES;
 }
@@ -243,7 +243,8 @@ static int on_prefill_done(struct service_request *request, uint32_t id,
     if (msg_prefill_done_unpack(p, h->length, &m))
         return -EBADMSG;
     if (id != request->attempt.prefill ||
-        request->state != REQUEST_PREFILLING || !prefill_done_ok(request, &m))
+        request->state != REQUEST_PREFILLING ||
+        !prefill_done_ok(request->service, request->prompt.n_tokens, &m))
         return -EPROTO;
     struct service *s = request->service;
     int64_t planned_us = request->attempt.planned_us;
@@ -368,9 +369,12 @@ int request_frame(struct service *service, uint32_t id,
                   const struct frame_header *h, const uint8_t *payload)
 {
     struct service_request *request = request_find(service, h->request_id);
+    int rc;
 
     if (h->type == FRAME_TOKENS)
         return on_tokens(service, id, h, payload);
+    if (request_warm_frame(service, id, h, payload, &rc))
+        return rc;
     if (h->type >= sizeof(takers) / sizeof(*takers) || !takers[h->type] ||
         !was_given(service, h->request_id))
         return -EPROTO;

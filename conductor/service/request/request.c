@@ -58,7 +58,7 @@ void request_close_pool(struct service_request *request)
     request->attempt.prefill_open = request->attempt.decode_open = false;
 }
 
-static void send_cancel(struct service *s, uint32_t id, uint64_t attempt_id)
+void request_send_cancel(struct service *s, uint32_t id, uint64_t attempt_id)
 {
     struct worker *w = worker_of(s, id);
 
@@ -82,9 +82,9 @@ static void request_abort(struct service_request *request)
     request_unsend(request);
     if (p)
         request_flush_unsent(p); /* those behind it wait no longer */
-    send_cancel(s, request->attempt.prefill, request->attempt.id);
+    request_send_cancel(s, request->attempt.prefill, request->attempt.id);
     if (request->attempt.decode != request->attempt.prefill)
-        send_cancel(s, request->attempt.decode, request->attempt.id);
+        request_send_cancel(s, request->attempt.decode, request->attempt.id);
     request_close_pool(request);
     request->attempt.id = 0;
     request->output.n_early = 0;

@@ -111,6 +111,7 @@ static bool on_left(void *arg, struct worker_link *link, const char *reason)
     snprintf(why, sizeof(why), "worker %s is gone: %.300s", w->hello.name,
              reason);
     blocks_left(s, w);
+    request_warm_left(s, w);
     w->link = NULL;
     s->n_workers--;
     service_set_window(s);

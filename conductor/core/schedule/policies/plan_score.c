@@ -71,11 +71,10 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
          "aggregated pools: 1: a request that asks for a TBT goes where no "
          "decode misses it for its prefill, or is refused; 0: the chunks of "
          "prompts that wait are to keep it"},
-    [PLAN_WARM] =
-        {"warm_on_reject", 0, 1, true, 0,
-         "1: what is refused for its time or price is computed in the "
-         "background, on instances that have nothing to do; 0: it is "
-         "not"},
+    [PLAN_WARM] = {"warm_on_reject", 0, 1, true, 0,
+                   "1: what is refused for its time or price is computed in "
+                   "the background, by native workers that have nothing to "
+                   "do; 0: it is not"},
     POLICY_PRICE_OPTIONS(1),
 };
 
