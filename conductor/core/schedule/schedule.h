@@ -160,10 +160,10 @@ void schedule_price(struct scheduler *scheduler,
                     const struct schedule_request *request,
                     struct schedule_decision *decision);
 
+#define SCHEDULE_PIECE_TOKENS 8192
 /* The predicted time of computing so many tokens, at least 1, of prompts that
  * nothing else is known of: of as many of SCHEDULE_PIECE_TOKENS as they fill,
  * and one more. In microseconds of an instance of the model's cost model. */
-#define SCHEDULE_PIECE_TOKENS 8192
 double schedule_work_us(const struct scheduler *scheduler, int64_t tokens);
 
 /* Whether the begin and end of decodes are predicted: the policy's option

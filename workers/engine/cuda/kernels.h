@@ -117,7 +117,8 @@ void launch_multiply_add(cudaStream_t s, bool wide, uint32_t rows,
                          uint32_t inputs, uint32_t outputs, const bf16 *x,
                          const bf16 *w, float *y);
 
-/* Raises the limits of shared memory of these kernels, once for a card. */
+/* Raise the limits of shared memory of these kernels, each once for a card and
+ * before the first launch. Return cudaSuccess, or what the card says. */
 cudaError_t attend_prefill_prepare(void);
 cudaError_t attend_decode_prepare(void);
 cudaError_t multiply_prepare(void);

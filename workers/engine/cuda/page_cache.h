@@ -40,6 +40,7 @@ struct page_cache_counts {
 /* Returns it owned, or NULL without memory. */
 [[nodiscard]] struct page_cache *page_cache_new(uint32_t pages, uint32_t layers,
                                                 uint32_t block_tokens);
+/* NULL is a no-op. */
 void page_cache_free(struct page_cache *c);
 
 /* The page of `block`, or PAGE_NONE. O(1). */
@@ -57,6 +58,7 @@ uint32_t page_cache_take(struct page_cache *c, void *block, uint64_t over,
  * what was forgotten meanwhile. */
 void page_cache_pin(struct page_cache *c, uint32_t page);
 void page_cache_unpin(struct page_cache *c, uint32_t page);
+/* Whether a page is pinned. */
 bool page_cache_pinned(const struct page_cache *c, uint32_t page);
 
 /* The block's contents change: its page is free, dirty or not. Returns whether
@@ -66,6 +68,7 @@ bool page_cache_forget(struct page_cache *c, const void *block);
 /* Rows of a layer that are on the card, from the first on. */
 uint32_t page_cache_rows(const struct page_cache *c, uint32_t page,
                          uint32_t layer);
+/* Layers [from_layer, to_layer) of a page have so many rows on the card now. */
 void page_cache_set_rows(struct page_cache *c, uint32_t page,
                          uint32_t from_layer, uint32_t to_layer, uint32_t rows);
 
@@ -77,6 +80,7 @@ void page_cache_cut(struct page_cache *c, uint32_t page, uint32_t slot);
 
 /* The last ticket that copies to the page, even if it was given away since. */
 uint64_t page_cache_ticket(const struct page_cache *c, uint32_t page);
+/* A copy to the page is under way until this ticket is done. */
 void page_cache_set_ticket(struct page_cache *c, uint32_t page,
                            uint64_t ticket);
 
@@ -85,6 +89,7 @@ void page_cache_set_ticket(struct page_cache *c, uint32_t page,
 bool page_cache_clean(struct page_cache *c, uint32_t from,
                       struct page_dirty *dirty);
 
+/* What there is, and what was done so far. */
 void page_cache_counts(const struct page_cache *c,
                        struct page_cache_counts *counts);
 

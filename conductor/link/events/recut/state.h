@@ -67,6 +67,7 @@ struct recut {
     uint64_t full, cost;
 };
 
+/* What belongs to a piece, n_words of them: tokens, or block keys. */
 static inline uint64_t *recut_words(const struct recut *r, uint32_t at)
 {
     return r->words + (size_t)at * r->n_words;
@@ -80,19 +81,37 @@ void recut_say(struct recut *r, bool stored, enum block_tier tier,
 /* Tells it of what was not told yet. */
 void recut_say_all(struct recut *r);
 
-/* smaller.c, larger.c: fill in a new piece behind `parent`; a tier
- * has a piece now, or lost it; check the invariant. */
-/* Whether one more piece may stand behind `parent`. */
+/* smaller.c: whether one more piece may stand behind `parent`, which is
+ * NO_PIECE for the first one of a prompt. */
 bool smaller_fits(const struct recut *r, uint32_t parent);
+
+/* Fills in a new piece `at` behind `parent`, with (piece_tokens) tokens, and
+ * puts it into the tree of its block.
+ *   extra  what tells it apart besides; 0: nothing. */
 void smaller_name(struct recut *r, uint32_t at, uint32_t parent, uint64_t seed,
                   const uint32_t *tokens, uint64_t extra);
+
+/* A tier has a piece now, or lost it: says which blocks are whole there that
+ * were not, or the other way round. Cost: the pieces below it whose state
+ * changes, which are added to r->cost. */
 void smaller_changed(struct recut *r, uint32_t at, enum block_tier tier);
+
+/* Takes a piece without children out of its tree. */
 void smaller_unlink(struct recut *r, uint32_t at);
+
+/* Whether invariant 2 holds. O(pieces). */
 bool smaller_check(const struct recut *r);
 
+/* larger.c: fills in a new piece `at` behind `parent`: the keys of the blocks
+ * in its (piece_tokens) tokens. `extra` as above. */
 void larger_name(struct recut *r, uint32_t at, uint32_t parent, uint64_t seed,
                  const uint32_t *tokens, uint64_t extra);
+
+/* A tier has a piece now, or lost it: says which of its blocks nobody held
+ * there before, or holds any more. */
 void larger_changed(struct recut *r, uint32_t at, enum block_tier tier);
+
+/* Whether invariant 3 holds. O(pieces). */
 bool larger_check(const struct recut *r);
 
 #endif
