@@ -30,6 +30,7 @@ class FakeServer:
         self.lock = threading.Lock()
         self.blocks = set()
         self.requests = []  # the parsed bodies
+        self.keys = []      # their Authorization, or None
         self.arrivals_s = []
         self.paths = set()  # that were asked for
         handler = type('Handler', (Handler,), {'fake': self})
@@ -46,9 +47,10 @@ class FakeServer:
         self.http.shutdown()
         self.http.server_close()
 
-    def accept(self, body):
+    def accept(self, body, key):
         with self.lock:
             self.requests.append(body)
+            self.keys.append(key)
             self.arrivals_s.append(time.monotonic())
             return len(self.requests) - 1
 
@@ -111,7 +113,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(size))
         if self.is_stranger():
             return
-        index = self.fake.accept(body)
+        index = self.fake.accept(body, self.headers['Authorization'])
         what = self.fake.behave(index)
         if what == 'hang':
             time.sleep(30)

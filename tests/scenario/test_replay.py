@@ -85,6 +85,28 @@ class Replay(unittest.TestCase):
         self.assertEqual(float(rows[3]['predicted_ttft_s']), 0.00625)
         xml.etree.ElementTree.parse(self.path('r.svg'))
 
+    def test_tenants(self):
+        """Those of the trace have keys of their own, and their requests the
+        trace's priorities."""
+        server = self.serve()
+        with open(SAMPLE, encoding='utf-8') as f:
+            lines = [json.loads(line) for line in f][:6]
+        for i, line in enumerate(lines):
+            line.update({'tenant': i, 'priority': i - 2} if i else {})
+        trace = self.path('t.jsonl')
+        with open(trace, 'w', encoding='utf-8') as f:
+            f.writelines(json.dumps(line) + '\n' for line in lines)
+        done, report = self.live(server, '--speed', 60, trace=trace)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(
+            {(key, body.get('priority'))
+             for key, body in zip(server.keys, server.requests)},
+            {(None, None), ('Bearer tenant-1', -1), ('Bearer tenant-2', None),
+             ('Bearer tenant-3', 1), ('Bearer tenant-4', 2),
+             ('Bearer tenant-5', 3)})
+        self.assertEqual([t['tenant'] for t in report['tenants']],
+                         [0, 1, 2, 3, 4, 5])
+
     def test_twice_on_one_server(self):
         server = self.serve()
         options = '--speed', 60, '--requests', 20

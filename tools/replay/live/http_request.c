@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <event2/bufferevent.h>
 #include <event2/http.h>
+#include <inttypes.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -122,6 +123,18 @@ static void on_done(struct evhttp_request *request, void *arg)
     event_loop_wait(r->timer, 0);
 }
 
+/* The key of the tenant that asks, unless all have the server's. */
+static int add_tenant(const struct replay_request *r, struct evkeyvalq *headers)
+{
+    char key[48];
+
+    if (r->params.record->tenant == 0 || *r->params.server->authorization)
+        return 0;
+    snprintf(key, sizeof key, "Bearer tenant-%" PRIu64,
+             r->params.record->tenant);
+    return evhttp_add_header(headers, "Authorization", key);
+}
+
 static struct evhttp_request *request_new(struct replay_request *r)
 {
     struct evhttp_request *request = evhttp_request_new(on_done, r);
@@ -132,6 +145,7 @@ static struct evhttp_request *request_new(struct replay_request *r)
     evhttp_request_set_chunked_cb(request, on_chunk);
     evhttp_request_set_error_cb(request, on_error);
     if (replay_server_headers(r->params.server, request) != 0 ||
+        add_tenant(r, headers) != 0 ||
         evhttp_add_header(headers, "Content-Type", "application/json") != 0 ||
         evbuffer_add_buffer_reference(evhttp_request_get_output_buffer(request),
                                       r->body) != 0) {

@@ -34,10 +34,11 @@ struct replay_request_params {
 };
 
 /*
- * Posts `body` (taken over, also on error) to /v1/completions and reads the
- * stream into the record. `done` comes from the event loop, never from inside
- * this function. Returns 0 with *request valid until `done` returns, or
- * -ENOMEM.
+ * Posts `body`, as the record's tenant, if it has one and the server needs no
+ * key: the key is "tenant-N" then. The body (taken over, also on error) goes to
+ * /v1/completions, and the stream is read into the record. `done` comes from
+ * the event loop, never from inside this function. Returns 0 with *request
+ * valid until `done` returns, or -ENOMEM.
  */
 [[nodiscard]] int
 replay_request_start(const struct replay_request_params *params,

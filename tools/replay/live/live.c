@@ -21,6 +21,8 @@ static const struct option_usage usage = {
             "server of the OpenAI\ncompletions API that takes token ids) when "
             "the trace says so, waiting for no answer,\nand reports what came "
             "back. TTFT counts from when a request should have been sent.\n"
+            "A request of tenant N in the trace has the key tenant-N "
+            "(Authorization: Bearer).\n"
             "Ends with 1 if a request failed; a 429 is a rejection, not a "
             "failure.\n--length-scale 16 makes the trace's blocks of 512 "
             "tokens blocks of 32: the server should\nhave the same "

@@ -131,7 +131,13 @@ struct evbuffer *replay_body_new(const struct trace_request *request,
     if (!prompt)
         return NULL;
     trace_tokens(request, tokens, prompt);
-    struct evbuffer *body = replay_body_of(model, max_tokens, "", prompt, n);
+    char priority[32] = "";
+
+    if (request->priority)
+        snprintf(priority, sizeof priority, "\"priority\":%" PRId32 ",",
+                 request->priority);
+    struct evbuffer *body =
+        replay_body_of(model, max_tokens, priority, prompt, n);
     free(prompt);
     return body;
 }
@@ -172,6 +178,7 @@ static int send_request(struct run *run, size_t i)
         replay_body_new(&p->trace->requests[i], p->model, &p->tokens);
 
     run->records[i].sent_us = run_now_us(run);
+    run->records[i].tenant = p->trace->requests[i].tenant;
     return replay_flight_send(&run->flight, i, body);
 }
 

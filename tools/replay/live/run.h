@@ -43,7 +43,8 @@ struct replay_run_result {
                              struct replay_run_result *result);
 
 /*
- * The JSON body of a streamed completion for `request`. Returns owned, or NULL
+ * The JSON body of a streamed completion for `request`, with its priority if it
+ * has one. Returns owned, or NULL
  * without memory. O(tokens).
  */
 [[nodiscard]] struct evbuffer *
