@@ -12,6 +12,7 @@ import sys
 
 WIDTH, HIDDEN, LAYERS, HEADS, KV_HEADS = 64, 128, 2, 4, 2
 WINDOW_TOKENS = 32768
+ADAPTER_RANK = 8
 SPECIAL = ['<|begin|>', '<|end|>', '<|im_start|>', '<|im_end|>']
 MERGES = ['t h', 'th e']
 CHAT = ("{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + "
@@ -73,6 +74,32 @@ def write_folder(folder):
         'torch_dtype': 'bfloat16'})
     write_json(os.path.join(folder, 'generation_config.json'),
                {'bos_token_id': 0, 'eos_token_id': [1], 'pad_token_id': 1})
+
+
+def write_adapter(folder, head_dim, seed):
+    """A LoRA adapter of it with random weights, as peft writes one."""
+    os.makedirs(folder)
+    write_json(os.path.join(folder, 'adapter_config.json'), {
+        'peft_type': 'LORA', 'task_type': 'CAUSAL_LM', 'r': ADAPTER_RANK,
+        'lora_alpha': ADAPTER_RANK, 'lora_dropout': 0.0, 'bias': 'none',
+        'target_modules': ['q_proj', 'o_proj'],
+        'base_model_name_or_path': None})
+    head, data, rng = {}, b'', random.Random(seed)
+    for layer in range(LAYERS):
+        for name, into, out in (('q_proj', WIDTH, HEADS * head_dim),
+                                ('o_proj', HEADS * head_dim, WIDTH)):
+            for part, shape in (('lora_A', (ADAPTER_RANK, into)),
+                                ('lora_B', (out, ADAPTER_RANK))):
+                n = shape[0] * shape[1]
+                head[f'base_model.model.model.layers.{layer}.self_attn.'
+                     f'{name}.{part}.weight'] = {
+                         'dtype': 'F32', 'shape': shape,
+                         'data_offsets': [len(data), len(data) + 4 * n]}
+                data += struct.pack(f'<{n}f', *(rng.gauss(0, 9)
+                                                for _ in range(n)))
+    head = json.dumps(head).encode()
+    with open(os.path.join(folder, 'adapter_model.safetensors'), 'wb') as out:
+        out.write(struct.pack('<Q', len(head)) + head + data)
 
 
 def text(s):

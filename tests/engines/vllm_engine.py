@@ -9,12 +9,15 @@ import zmq
 
 import engines
 import harness
+import model as tiny
 from publisher import END, Cache
 from recount import Recount
 
 BLOCK_TOKENS = 32  # the least that vLLM takes on a CPU
 BLOCKS = 64        # few, so that blocks are evicted
 START_S = 300      # half a minute where nothing else runs
+HEAD_DIM = 32
+ADAPTERS = ['law', 'sql']
 
 ENV = {'HF_HUB_OFFLINE': '1', 'TRANSFORMERS_OFFLINE': '1',
        'VLLM_NO_USAGE_STATS': '1', 'DO_NOT_TRACK': '1',
@@ -42,7 +45,7 @@ class Group(engines.Foreign):
 
 class Vllm:
     """One vLLM. It binds its events' address, or connects to it."""
-    kind, env = 'vllm', ENV
+    kind, env, adapters = 'vllm', ENV, ADAPTERS
 
     def __init__(self, folder, model, name, binds):
         self.folder, self.model, self.name = folder, model, name
@@ -61,7 +64,8 @@ class Vllm:
                 'serve', self.model, '--served-model-name', engines.MODEL,
                 '--host', '127.0.0.1', '--port', self.port,
                 '--load-format', 'dummy',
-                '--hf-overrides', '{"head_dim": 32}',
+                '--hf-overrides', json.dumps({'head_dim': HEAD_DIM}),
+                *self.lora(),
                 '--dtype', 'bfloat16', '--enforce-eager',
                 '--block-size', BLOCK_TOKENS,
                 '--num-gpu-blocks-override', BLOCKS,
@@ -70,6 +74,11 @@ class Vllm:
                 '--distributed-executor-backend', 'uni',
                 '--enable-prefix-caching', '--enable-prompt-tokens-details',
                 '--kv-events-config', json.dumps(events)]
+
+    def lora(self):
+        return ['--enable-lora', '--max-loras', len(self.adapters),
+                '--max-lora-rank', tiny.ADAPTER_RANK, '--lora-modules',
+                *(f'{a}={self.model}-{a}' for a in self.adapters)]
 
     def start(self):
         """Also starts it again, empty and on the same ports."""
@@ -91,6 +100,7 @@ class Vllm:
         """What Conductor's configuration says of it."""
         return {'name': self.name, 'kind': self.kind, 'url': self.url,
                 'model': engines.MODEL, 'block_tokens': BLOCK_TOKENS,
+                'adapters': self.adapters,
                 'index': 'events', 'kv_events_bind': not self.binds,
                 'kv_events': f'tcp://127.0.0.1:{self.events_port}',
                 'kv_replay': f'tcp://127.0.0.1:{self.replay_port}'}
