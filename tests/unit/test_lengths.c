@@ -41,6 +41,28 @@ static void test_exact(void)
     CU_ASSERT_EQUAL(lengths_expected(&l, 2, 3000), 3000);
 }
 
+/* Most answers are much shorter than their mean. */
+static void test_median(void)
+{
+    struct lengths l = empty();
+
+    CU_ASSERT_EQUAL(lengths_median(&l, 1, 4096), 4096);
+    for (int i = 0; i < 1000; i++)
+        lengths_observe(&l, 1, i % 10 < 7 ? 6 + i % 3 : 2000, 4096);
+    CU_ASSERT(lengths_expected(&l, 1, 4096) > 400);
+    CU_ASSERT(lengths_median(&l, 1, 4096) >= 6 &&
+              lengths_median(&l, 1, 4096) <= 9);
+    CU_ASSERT_EQUAL(lengths_median(&l, 1, 4), 4);
+    for (int i = 0; i < 1000; i++) /* they get longer */
+        lengths_observe(&l, 1, 900, 4096);
+    CU_ASSERT(lengths_median(&l, 1, 4096) > 800 &&
+              lengths_median(&l, 1, 4096) < 950);
+    l = empty();
+    for (int i = 1; i <= 100; i++) /* clients that ask for what they get */
+        lengths_observe(&l, 1, i, i);
+    CU_ASSERT_EQUAL(lengths_median(&l, 1, 3000), 3000);
+}
+
 static void test_keys_differ(void)
 {
     struct lengths l = empty();
@@ -190,6 +212,7 @@ int main(void)
     suite = CU_add_suite("lengths", NULL, NULL);
     CU_add_test(suite, "nothing known", test_nothing_known);
     CU_add_test(suite, "exact", test_exact);
+    CU_add_test(suite, "median", test_median);
     CU_add_test(suite, "keys differ", test_keys_differ);
     CU_add_test(suite, "random", test_random);
     CU_basic_run_tests();

@@ -1298,6 +1298,46 @@ static void test_held_up(void)
     links = false;
 }
 
+/* The predicted TBT of a decode that waits for its KV: by the median length. */
+static int64_t tbt_of(int64_t mean, int64_t median)
+{
+    struct pool_instance_config config = {.role = ROLE_DECODE,
+                                          .kv_capacity_tokens = 5000,
+                                          .link_bytes_per_s = 1e7};
+    int64_t tbt_us;
+    struct rig r;
+
+    links = true;
+    rig_init(&r, "plan", 0, false);
+    (void)add(&r, 1e7, 0);
+    CU_ASSERT_EQUAL(pool_add(r.pool, &config, &r.ids[1]), 0);
+    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[1], HEALTH_READY), 0);
+    r.request.max_output_tokens = 1000;
+    r.request.expected_tokens = mean;
+    r.request.median_tokens = median;
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 9, 1, 2), 0);
+    CU_ASSERT_EQUAL(pool_book_push(r.pool,
+                                   &(struct pool_push){r.ids[0], 1 << 22, 0},
+                                   r.ids[1], 9),
+                    0);
+    schedule_decide(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_ACCEPT);
+    tbt_us = r.decision.tbt_us;
+    rig_fini(&r);
+    links = false;
+    return tbt_us;
+}
+
+static void test_short_answers(void)
+{
+    double gap_us = (double)tbt_of(2, 2);
+
+    CU_ASSERT(gap_us > 1000);
+    CU_ASSERT_DOUBLE_EQUAL((double)tbt_of(102, 102), gap_us / 11, 2);
+    CU_ASSERT_DOUBLE_EQUAL((double)tbt_of(102, 8), gap_us, 2);
+    CU_ASSERT_DOUBLE_EQUAL((double)tbt_of(102, 22), gap_us / 3, 2);
+}
+
 static void test_obvious(void)
 {
     static const char *const orders[] = {"fifo", "uncached_first",
@@ -1342,6 +1382,7 @@ int main(void)
     CU_pSuite suite = CU_add_suite("schedule_plan", NULL, NULL);
     CU_add_test(suite, "sessions", test_sessions);
     CU_add_test(suite, "held up", test_held_up);
+    CU_add_test(suite, "short answers", test_short_answers);
     CU_add_test(suite, "own disk", test_own_disk);
     CU_add_test(suite, "queue", test_queue);
     CU_add_test(suite, "load_all", test_load_all);

@@ -25,6 +25,8 @@ static void fill_ask(const struct dispatch *d, struct dispatch_request *r,
     ask->n_held = d->n_waiting;
     ask->expected_tokens =
         lengths_expected(&d->lengths, r->length_key, ask->max_output_tokens);
+    ask->median_tokens =
+        lengths_median(&d->lengths, r->length_key, ask->max_output_tokens);
     ask->slo_tbt_us = r->accepted ? 0 : r->slo_tbt_us;
     ask->slo_ttft_us = ask->due_us = 0;
     if (r->slo_ttft_us && !r->accepted)

@@ -1,6 +1,10 @@
 /* The mean length of answers. See lengths.h. */
 #include "conductor/core/observation/lengths.h"
 
+#include <stdbool.h>
+
+#define MEDIAN_PARTS 50
+
 static double at_most(double tokens, double most)
 {
     return tokens < most ? tokens : most;
@@ -9,6 +13,19 @@ static double at_most(double tokens, double most)
 static void smooth(double *mean, double seen, double weight)
 {
     *mean += (seen - *mean) / weight;
+}
+
+/* Half of the answers push it up, half down. */
+static void move_median(struct lengths_mean *mean, double tokens)
+{
+    double parts = (double)(mean->n < MEDIAN_PARTS ? mean->n : MEDIAN_PARTS);
+
+    if (mean->n == 1)
+        mean->median = tokens;
+    else if (tokens > mean->median)
+        mean->median += mean->median / parts;
+    else if (tokens < mean->median)
+        mean->median -= mean->median / parts;
 }
 
 static double off(double a, double b)
@@ -26,13 +43,18 @@ static void observe(struct lengths_mean *mean, double tokens, double max_tokens)
     smooth(&mean->share_off, off(mean->share * max_tokens, tokens), weight);
     smooth(&mean->tokens, tokens, weight);
     smooth(&mean->share, tokens / max_tokens, weight);
+    move_median(mean, tokens);
+}
+
+static bool knows_share(const struct lengths_mean *mean)
+{
+    return mean->share_off < mean->tokens_off;
 }
 
 static double expected(const struct lengths_mean *mean, double max_tokens)
 {
-    return mean->share_off < mean->tokens_off
-               ? mean->share * max_tokens
-               : at_most(mean->tokens, max_tokens);
+    return knows_share(mean) ? mean->share * max_tokens
+                             : at_most(mean->tokens, max_tokens);
 }
 
 /* Where a key is; n_entries: nowhere. */
@@ -74,23 +96,42 @@ void lengths_observe(struct lengths *lengths, uint64_t key, int64_t tokens,
     lengths->entries[i].seen = lengths->all.n;
 }
 
-int64_t lengths_expected(const struct lengths *lengths, uint64_t key,
-                         int64_t max_tokens)
+/* Of the means of a key, as `of` has it, and of all. */
+static int64_t
+predict(const struct lengths *lengths, uint64_t key, int64_t max_tokens,
+        double (*of)(const struct lengths_mean *mean, double max_tokens))
 {
     size_t i = find(lengths, key);
     double most = (double)max_tokens;
-    double tokens = expected(&lengths->all, most);
+    double tokens = of(&lengths->all, most);
     double n;
 
     if (lengths->all.n < LENGTHS_LEAST)
         return max_tokens;
     if (i < lengths->n_entries) {
         n = (double)lengths->entries[i].mean.n;
-        tokens = (n * expected(&lengths->entries[i].mean, most) +
-                  LENGTHS_LEAST * tokens) /
-                 (n + LENGTHS_LEAST);
+        tokens =
+            (n * of(&lengths->entries[i].mean, most) + LENGTHS_LEAST * tokens) /
+            (n + LENGTHS_LEAST);
     }
     if (tokens + 0.5 >= most)
         return max_tokens;
     return tokens < 1.0 ? 1 : (int64_t)(tokens + 0.5);
+}
+
+int64_t lengths_expected(const struct lengths *lengths, uint64_t key,
+                         int64_t max_tokens)
+{
+    return predict(lengths, key, max_tokens, expected);
+}
+
+static double median(const struct lengths_mean *mean, double max_tokens)
+{
+    return knows_share(mean) ? expected(mean, max_tokens) : mean->median;
+}
+
+int64_t lengths_median(const struct lengths *lengths, uint64_t key,
+                       int64_t max_tokens)
+{
+    return predict(lengths, key, max_tokens, median);
 }

@@ -6,6 +6,9 @@
  * Some clients ask for far more tokens than come, others for what they need:
  * whichever of the two means has been closer predicts.
  *
+ * Beside the means the median: many answers are far shorter than the mean, and
+ * a stall is a larger part of them.
+ *
  * Invariants: n_entries <= LENGTHS_KEYS; no two entries have the same key;
  * what is expected of any key is at least 1.
  */
@@ -28,6 +31,7 @@ struct lengths_mean {
     double share;      /* of max_tokens */
     double tokens_off; /* how far off the first one was, smoothed */
     double share_off;  /* and the second, both in tokens */
+    double median;     /* about: by steps of its 50th part or more */
     uint64_t n;        /* answers seen */
 };
 
@@ -58,5 +62,14 @@ void lengths_observe(struct lengths *lengths, uint64_t key, int64_t tokens,
  */
 int64_t lengths_expected(const struct lengths *lengths, uint64_t key,
                          int64_t max_tokens);
+
+/*
+ * How many tokens the next answer of a key will have at least, as likely as
+ * not: the median, drawn and bounded as lengths_expected(); that itself where
+ * the share of max_tokens is known better than the length. Returns
+ * 1..max_tokens. Cost: O(LENGTHS_KEYS).
+ */
+int64_t lengths_median(const struct lengths *lengths, uint64_t key,
+                       int64_t max_tokens);
 
 #endif

@@ -172,7 +172,7 @@ int64_t schedule_decode_fits_in_us(const struct scheduler *s,
 struct push {
     struct traffic_push way;
     double sent_us;   /* by traffic_sent_us() */
-    int64_t n_slowed; /* a tenth of its intervals */
+    int64_t n_slowed; /* a tenth of its intervals, as likely as not more */
 };
 
 static struct push push_of(const struct scheduler *s,
@@ -180,7 +180,7 @@ static struct push push_of(const struct scheduler *s,
                            const struct schedule_decision *decision)
 {
     int64_t n_output = schedule_predicts_decode(s, request)
-                           ? request->expected_tokens
+                           ? request->median_tokens
                            : request->max_output_tokens;
     struct push push = {
         .way = {.n_tokens = request->n_tokens,
