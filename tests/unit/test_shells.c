@@ -54,6 +54,7 @@ enum {
     START_US = 1000000000,
     SCRIPTS = 24,
     STEP_US = 2000,
+    PIECES = 2 * REQUESTS,
 };
 
 struct script {
@@ -66,11 +67,23 @@ struct script {
                           100,000 */
     bool links_shared;
     uint32_t blocks; /* that a prefill node has memory for */
-    bool preempt;
+    bool preempt, warm;
 };
 
 struct piece {
     uint32_t instance, from_block, to_block;
+};
+
+/* What a shell computed of a refused prompt. Its events are those of request
+ * REQUESTS + its number. */
+struct warmed {
+    int64_t at_us;
+    uint32_t slot, from_block, end_block;
+    uint64_t first_key, last_key; /* the daemon's */
+    /* As it ended in the simulator, and as the daemon sent it. */
+    struct sim_record record;
+    int64_t engine_us, observed_us;
+    uint64_t attempt_id;
 };
 
 /* What a shell did with a request. Times are the simulator's slow ones. */
@@ -136,6 +149,8 @@ struct rig {
     struct worker_link *announced_at[REQUESTS];
     uint64_t announced[REQUESTS];
     size_t n_announced;
+    struct warmed simulated[PIECES], served[PIECES];
+    size_t n_simulated, n_served;
 };
 
 static struct rig *the_rig;
@@ -185,7 +200,61 @@ static void make_requests(struct rig *r, const struct script *script)
     }
 }
 
+/* Whose work it is, by the id that the simulator's pool knows it by: pieces of
+ * refused prompts come behind all requests. */
+static uint64_t number_of(uint64_t request_id)
+{
+    const struct rig *r = the_rig;
+
+    for (size_t k = 0; k < r->n_simulated; k++)
+        if (r->simulated[k].attempt_id == request_id)
+            return REQUESTS + k;
+    return request_id - 1;
+}
+
+static uint64_t daemon_key(const struct rig *r, uint64_t key)
+{
+    for (size_t id = 0; id < IDS; id++)
+        if (sim_key_of(id) == key)
+            return r->key_of_id[id];
+    return 0; /* none: in front of the first block */
+}
+
 /* What stands between the shells and core: the linker has both call these. */
+
+void __real_warm_init(struct warm *, struct dispatch *, int64_t);
+void __wrap_warm_init(struct warm *, struct dispatch *, int64_t);
+void __wrap_warm_init(struct warm *w, struct dispatch *d, int64_t slowdown)
+{
+    (void)slowdown; /* both live in slow time */
+    __real_warm_init(w, d, SIM_SLOWDOWN);
+}
+
+int __real_warm_begin(struct warm *, struct warm_job *,
+                      const struct warm_piece *, uint64_t, int64_t);
+int __wrap_warm_begin(struct warm *, struct warm_job *,
+                      const struct warm_piece *, uint64_t, int64_t);
+int __wrap_warm_begin(struct warm *w, struct warm_job *job,
+                      const struct warm_piece *piece, uint64_t request_id,
+                      int64_t now_us)
+{
+    struct rig *r = the_rig;
+    size_t *n = r->sim ? &r->n_simulated : &r->n_served;
+    struct warmed *warmed = &(r->sim ? r->simulated : r->served)[*n];
+    uint64_t first = job->keys[0], last = job->keys[piece->end_block - 1];
+
+    CU_ASSERT_FATAL(*n < PIECES);
+    *warmed =
+        (struct warmed){.at_us = r->sim ? now_us : now_us - START_US,
+                        .slot = piece->slot,
+                        .from_block = piece->from_block,
+                        .end_block = piece->end_block,
+                        .first_key = r->sim ? daemon_key(r, first) : first,
+                        .last_key = r->sim ? daemon_key(r, last) : last,
+                        .attempt_id = request_id};
+    ++*n;
+    return __real_warm_begin(w, job, piece, request_id, now_us);
+}
 
 int __real_sim_init(struct sim *, const struct sim_config *,
                     const struct sim_io *, char *);
@@ -356,7 +425,7 @@ int __wrap_pool_prefill_started(struct pool *pool, uint32_t id,
                                 uint64_t request_id, int64_t now_us)
 {
     if (the_rig->sim)
-        (void)new_event(STARTED, request_id - 1);
+        (void)new_event(STARTED, number_of(request_id));
     return __real_pool_prefill_started(pool, id, request_id, now_us);
 }
 
@@ -381,6 +450,18 @@ void __wrap_observation_load(struct pool *pool,
     __real_observation_load(pool, seen);
 }
 
+/* What the simulator made of the piece that the daemon sent. */
+static const struct warmed *served_piece(uint64_t attempt_id)
+{
+    const struct rig *r = the_rig;
+    size_t k = 0;
+
+    while (k < r->n_served && r->served[k].attempt_id != attempt_id)
+        k++;
+    CU_ASSERT_FATAL(k < r->n_served);
+    return &r->simulated[k];
+}
+
 /* What both make of a prefill's time, if it reused what was planned. */
 int __real_pool_prefill_done(struct pool *, uint32_t, uint64_t, int64_t,
                              int64_t);
@@ -392,8 +473,15 @@ int __wrap_pool_prefill_done(struct pool *pool, uint32_t id,
     struct rig *r = the_rig;
 
     if (r->sim) {
-        (void)new_event(PREFILLED, request_id - 1);
-        r->requests[request_id - 1].observed_us = us;
+        uint64_t k = number_of(request_id);
+
+        (void)new_event(PREFILLED, k);
+        if (k < REQUESTS)
+            r->requests[k].observed_us = us;
+        else
+            r->simulated[k - REQUESTS].observed_us = us;
+    } else if (!request_find(r->service, request_id)) {
+        CU_ASSERT_EQUAL(us, served_piece(request_id)->observed_us);
     } else {
         struct service_request *served = request_find(r->service, request_id);
         const struct request *q = served->arg;
@@ -411,10 +499,9 @@ void __real_sim_mark_ready(struct sim *, struct sim_request *);
 void __wrap_sim_mark_ready(struct sim *, struct sim_request *);
 void __wrap_sim_mark_ready(struct sim *sim, struct sim_request *request)
 {
-    struct request *q = &the_rig->requests[request->record.index];
-
     if (request->load)
-        q->mode = request->load->plan.mode;
+        the_rig->requests[request->record.index].mode =
+            request->load->plan.mode;
     __real_sim_mark_ready(sim, request);
 }
 
@@ -425,9 +512,20 @@ void __wrap_sim_end(struct sim *, struct sim_request *, enum sim_outcome,
 void __wrap_sim_end(struct sim *sim, struct sim_request *request,
                     enum sim_outcome outcome, const char *reason)
 {
-    struct request *q = &the_rig->requests[request->record.index];
+    struct request *q;
     const struct sim_record *record = &request->record;
 
+    if (request->warms) {
+        struct warmed *w =
+            &the_rig->simulated[number_of(request->dispatch.ask.request_id) -
+                                REQUESTS];
+
+        w->record = *record;
+        w->engine_us = request->prefill.engine_us;
+        __real_sim_end(sim, request, outcome, reason);
+        return;
+    }
+    q = &the_rig->requests[record->index];
     q->record = *record;
     q->record.end_us = sim->now_us;
     q->engine_us = request->prefill.engine_us;
@@ -466,13 +564,14 @@ static void take_record(void *arg, const struct sim_record *record)
 
 static void simulate(struct rig *r, const struct script *script)
 {
-    static const struct policy_setting preempt = {"preempt", 1};
+    const struct policy_setting options[] = {{"preempt", script->preempt},
+                                             {"warm_on_reject", script->warm}};
     struct sim_config config = {.cluster = &r->cluster,
                                 .policy = script->policy,
                                 .speed = 1.0,
                                 .slo_ttft_us = script->slo_ttft_us,
-                                .settings = &preempt,
-                                .n_settings = script->preempt,
+                                .settings = options,
+                                .n_settings = 2,
                                 .seed = 1};
     struct sim_io io = {.next = next_request, .record = take_record, .arg = r};
     struct sim_summary summary;
@@ -539,6 +638,8 @@ static void on_sent(void *arg, struct worker_link *link,
     if (h->type != FRAME_PREFILL)
         return;
     CU_ASSERT_EQUAL_FATAL(msg_prefill_unpack(payload, h->length, &m), 0);
+    if (m.n_tokens % BLOCK == 0) /* a piece of a refused prompt */
+        return;
     memcpy(&last, m.tokens + 4 * (m.n_tokens - 1), sizeof(last));
     struct request *q = &r->requests[VOCAB - 1 - last];
 
@@ -659,6 +760,9 @@ static void start_daemon(struct rig *r, const struct script *script)
         snprintf(config.policy_options, sizeof(config.policy_options),
                  "preempt=1");
     }
+    if (script->warm)
+        snprintf(config.policy_options, sizeof(config.policy_options),
+                 "warm_on_reject=1");
     config.block_tokens = BLOCK;
     config.max_queue_per_instance = script->max_waiting;
     config.link_mbps = LINK_MBPS / SIM_SLOWDOWN;
@@ -682,14 +786,6 @@ static void stop_daemon(struct rig *r)
     models_free(r->models);
     event_base_free(r->base);
     wire_buf_fini(&r->out);
-}
-
-static uint64_t daemon_key(const struct rig *r, uint64_t key)
-{
-    for (size_t id = 0; id < IDS; id++)
-        if (sim_key_of(id) == key)
-            return r->key_of_id[id];
-    return 0; /* none: in front of the first block */
 }
 
 static void tell_blocks(struct rig *r, const struct event *event)
@@ -784,19 +880,48 @@ static void tell_ended(struct rig *r, struct request *q)
     CU_ASSERT_EQUAL(fake_link_deliver(&r->links[at], &r->out), 0);
 }
 
+/* A piece begins or ends. */
+static void tell_warmed(struct rig *r, enum event_kind kind, size_t k)
+{
+    const struct warmed *w = &r->simulated[k];
+    struct msg_prefill_started started = {.queue_us =
+                                              (uint64_t)w->record.queue_us};
+    struct msg_prefill_done done = {.first_token = 1,
+                                    .local_tokens = w->record.local_tokens,
+                                    .computed_tokens =
+                                        w->record.computed_tokens,
+                                    .queue_us = (uint64_t)w->record.queue_us,
+                                    .prefill_us = (uint64_t)w->engine_us,
+                                    .load_mode = PROTO_LOAD_COMPUTE};
+
+    if (kind == STARTED)
+        msg_prefill_started_pack(&r->out, r->served[k].attempt_id, &started);
+    else
+        msg_prefill_done_pack(&r->out, r->served[k].attempt_id, &done);
+    CU_ASSERT_EQUAL(fake_link_deliver(&r->links[w->slot], &r->out), 0);
+}
+
 /* What happens next, if it happens now and the daemon has sent its request. */
 static bool tell(struct rig *r, int64_t at_us)
 {
     const struct event *event = &r->events[r->n_told];
-    struct request *q = &r->requests[event->request];
+    struct request *q;
 
     if (r->n_told == r->n_events || event->at_us != at_us)
         return false;
+    if (event->request >= REQUESTS) {
+        if (event->request - REQUESTS >= r->n_served)
+            return false;
+        r->n_told++;
+        tell_warmed(r, event->kind, event->request - REQUESTS);
+        return true;
+    }
     if (event->kind == STORED || event->kind == REMOVED) {
         tell_blocks(r, event);
         r->n_told++;
         return true;
     }
+    q = &r->requests[event->request];
     if (event->kind != LEARNED && q->done.prefill < 0)
         return false;
     r->n_told++;
@@ -883,7 +1008,7 @@ static void play(struct rig *r, const struct script *script)
 }
 
 static struct {
-    size_t sent, waited, refused, loads, several, splits;
+    size_t sent, waited, refused, loads, several, splits, warmed;
     uint64_t interrupted;
 } seen;
 
@@ -943,6 +1068,34 @@ static void compare(const struct rig *r, const struct script *script)
     }
 }
 
+/* What they computed of refused prompts, and when. The simulator begins no more
+ * when its last request has ended; the daemon does not know that. */
+static void compare_warmed(const struct rig *r, const struct script *script)
+{
+    bool equal = r->n_simulated <= r->n_served &&
+                 r->n_served <= r->n_simulated + PREFILLS;
+
+    for (size_t k = 0; equal && k < r->n_simulated; k++) {
+        const struct warmed *a = &r->simulated[k], *b = &r->served[k];
+
+        equal = a->at_us == b->at_us && a->slot == b->slot &&
+                a->from_block == b->from_block &&
+                a->end_block == b->end_block && a->first_key == b->first_key &&
+                a->last_key == b->last_key;
+        if (!equal)
+            printf("\npiece %zu: %u..%u of %u at %lld, served %u..%u of %u at "
+                   "%lld\n",
+                   k, a->from_block, a->end_block, a->slot, (long long)a->at_us,
+                   b->from_block, b->end_block, b->slot, (long long)b->at_us);
+    }
+    seen.warmed += r->n_simulated;
+    if (equal)
+        return;
+    printf("\nseed %llu: %zu pieces, served %zu\n",
+           (unsigned long long)script->seed, r->n_simulated, r->n_served);
+    CU_FAIL("the shells warm other prompts");
+}
+
 static struct rig *new_rig(void)
 {
     static struct rig r;
@@ -975,6 +1128,7 @@ static void run_script(const struct script *script)
     start_daemon(r, script);
     play(r, script);
     compare(r, script);
+    compare_warmed(r, script);
     seen.interrupted += pool_interrupted(r->service->pool);
     stop_daemon(r);
 }
@@ -1001,14 +1155,15 @@ static void run_scripts(int64_t slo_ttft_us, uint32_t max_waiting,
             .links_shared = n % 6 < 3,
             .blocks = n % 24 < 12 ? 100000 : 120,
             .preempt = n % 6 == 2, /* plan */
+            .warm = n % 6 == 5,    /* likewise */
         });
     printf("seeds %llu to %llu: %zu sent, %zu of them later, %zu refused, "
            "%zu load, %zu of them from several, %zu compute beside it, %llu "
-           "interrupted ",
+           "interrupted, %zu pieces in the background ",
            (unsigned long long)first_seed,
            (unsigned long long)first_seed + SCRIPTS - 1, seen.sent, seen.waited,
            seen.refused, seen.loads, seen.several, seen.splits,
-           (unsigned long long)seen.interrupted);
+           (unsigned long long)seen.interrupted, seen.warmed);
     first_seed += SCRIPTS;
     CU_ASSERT(seen.loads > SCRIPTS);
     CU_ASSERT(seen.several > SCRIPTS / 2);
@@ -1035,6 +1190,7 @@ static void test_waiting(void)
 static void test_slo(void)
 {
     run_scripts(40000, 100, 100, 2500);
+    CU_ASSERT(seen.warmed > 0);
     CU_ASSERT(seen.refused > REQUESTS);
     CU_ASSERT(seen.sent > REQUESTS);
 }
