@@ -187,6 +187,48 @@ static void test_long(void)
     rig_fini(&r);
 }
 
+/* A step of 100 tokens takes 10 ms, and 30 ms of prompts wait. One that stands
+ * before all of them, or behind 12 ms of them, ends with its step, and with the
+ * last of them at the latest. */
+static void test_shared(void)
+{
+    const struct queue_order *orders[] = {queue_order_by_name("fifo"),
+                                          queue_order_by_name("shortest_now")};
+    struct beside none = {0};
+
+    for (int k = 0; k < 2; k++) {
+        struct pool_config config = pool_config_default;
+        struct pool_instance_config instance = {
+            .role = ROLE_BOTH, .kv_capacity_tokens = 1000, .order = orders[k]};
+        struct cost_model cost = {.prefill = {0, 100}};
+        const struct pool_instance *i;
+        struct pool *pool = pool_new(&config);
+        uint32_t id;
+
+        cost.range = (struct cost_model_range){1, 10000, 10000, 64, 1000000};
+        CU_ASSERT_EQUAL(pool_add(pool, &instance, &id), 0);
+        CU_ASSERT_EQUAL(
+            pool_prefill_accept(pool, id,
+                                &(struct pool_prefill_request){
+                                    .request_id = 1, .predicted_us = 30000}),
+            0);
+        i = pool_get(pool, id);
+        CU_ASSERT_EQUAL(beside_shared_us(&cost, 100, i, &none, 0, 2000, NOW_US),
+                        k * 8000);
+        CU_ASSERT_EQUAL(
+            beside_shared_us(&cost, 100, i, &none, 12000, 2000, NOW_US),
+            k * 6000);
+        CU_ASSERT_EQUAL(
+            beside_shared_us(&cost, 100, i, &none, 28000, 4000, NOW_US),
+            k * 2000);
+        CU_ASSERT_EQUAL(
+            beside_shared_us(&cost, 100, i, &none, 30000, 4000, NOW_US), 0);
+        CU_ASSERT_EQUAL(beside_shared_us(&cost, 0, i, &none, 0, 2000, NOW_US),
+                        0);
+        pool_free(pool);
+    }
+}
+
 /* As if it had never been. */
 static void test_cancelled(void)
 {
@@ -353,6 +395,7 @@ int main(void)
     CU_add_test(suite, "unlike", test_unlike);
     CU_add_test(suite, "short", test_short);
     CU_add_test(suite, "long", test_long);
+    CU_add_test(suite, "shared", test_shared);
     CU_add_test(suite, "cancelled", test_cancelled);
     CU_add_test(suite, "random", test_random);
     CU_basic_run_tests();

@@ -915,6 +915,21 @@ static double obvious_held_up_us(const struct rig *r,
            (r->request.slo_tbt_us > 0 ? 1.0 : 0.1);
 }
 
+static struct pool_place obvious_place(const struct rig *r,
+                                       const struct pool_instance *i,
+                                       int64_t ready_us, int64_t prefill_us)
+{
+    int64_t now_us = r->request.now_us;
+    struct pool_place place =
+        pool_queue_place(r->pool, i, ready_us, prefill_us, 0, now_us);
+    struct beside beside = beside_of(cost_of(r, i), STEP, i);
+
+    if (coupled)
+        place.wait_us += beside_shared_us(cost_of(r, i), STEP, i, &beside,
+                                          place.wait_us, prefill_us, now_us);
+    return place;
+}
+
 /* Works out the plan of a candidate in its place. */
 static void obvious_plan(const struct rig *r, const struct pool_instance *i,
                          struct load_plan_request ask, double price,
@@ -932,11 +947,9 @@ static void obvious_plan(const struct rig *r, const struct pool_instance *i,
                            : plan.mode == LOAD_MODE_LAYERWISE
                                ? plan.finish_us - plan.compute_us
                                : now_us;
-        struct pool_place late =
-            pool_queue_place(r->pool, i, ready_us, plan.compute_us, 0, now_us);
+        struct pool_place late = obvious_place(r, i, ready_us, plan.compute_us);
 
-        place =
-            pool_queue_place(r->pool, i, now_us, plan.compute_us, 0, now_us);
+        place = obvious_place(r, i, now_us, plan.compute_us);
         if (ready_us > now_us && late.wait_us > ready_us - now_us)
             place = late;
         if (place.wait_us > o->queue_us)
@@ -1028,10 +1041,9 @@ static struct obvious obvious_of(const struct rig *r,
         }
     int64_t now_us = r->request.now_us;
     struct cost_model cost = obvious_cost(r, i);
-    struct pool_place place = pool_queue_place(
-        r->pool, i, now_us,
-        obvious_least_us(r, i, usable, senders, n_senders, ahead, &cost), 0,
-        now_us);
+    struct pool_place place = obvious_place(
+        r, i, now_us,
+        obvious_least_us(r, i, usable, senders, n_senders, ahead, &cost));
     struct obvious o, without;
 
     if (pool_costs_differ(r->pool))

@@ -49,6 +49,28 @@ int64_t beside_room_us(const struct cost_model *cost,
                                              : COST_MODEL_MAX_US;
 }
 
+int64_t beside_shared_us(const struct cost_model *cost, uint32_t step_tokens,
+                         const struct pool_instance *i,
+                         const struct beside *beside, int64_t wait_us,
+                         int64_t prefill_us, int64_t now_us)
+{
+    int64_t left_us = pool_running_left_us(i, now_us);
+    int64_t ahead_us = wait_us > left_us ? wait_us - left_us : 0;
+    int64_t behind_us = i->load.cost_us - ahead_us;
+    int64_t step_us, rest_us;
+
+    if (behind_us <= 0 || step_tokens == 0 || i->order->by_age)
+        return 0;
+    step_us = correction_apply_us(
+        &i->correction,
+        cost_model_prefill_beside_us(cost, step_tokens, 0, beside->prompt_us,
+                                     beside->token_us));
+    if (step_us <= 0)
+        return 0;
+    rest_us = (step_us - (ahead_us + prefill_us) % step_us) % step_us;
+    return rest_us < behind_us ? rest_us : behind_us;
+}
+
 int64_t beside_step_us(uint32_t step_tokens, const struct pool_instance *i,
                        int64_t step_us)
 {

@@ -51,6 +51,18 @@ int64_t beside_room_us(const struct cost_model *cost,
                        int64_t max_output_tokens);
 
 /*
+ * How much later a prefill ends since its last step computes prompts that stand
+ * behind it, too: as much of what waits there as that step has room for. 0
+ * where they are served by age: nothing stands behind a new one. wait_us until
+ * it begins, by pool_queue_place(). prefill_us  its own time, beside what
+ * decodes there.
+ */
+int64_t beside_shared_us(const struct cost_model *cost, uint32_t step_tokens,
+                         const struct pool_instance *instance,
+                         const struct beside *beside, int64_t wait_us,
+                         int64_t prefill_us, int64_t now_us);
+
+/*
  * The time of a decode step on an instance whose accepted prefills share it:
  * as many of their tokens as fit, at what these take on average.
  *   step_us  without them.

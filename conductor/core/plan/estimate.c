@@ -77,16 +77,22 @@ static const struct prefill_estimate nothing;
 /* Where a prefill stands that can begin at ready_us. The queue goes on while
  * it waits for room. */
 static struct pool_place
-place_of(const struct pool *pool, const struct pool_instance *instance,
+place_of(const struct estimate_model *model, const struct pool *pool,
+         const struct pool_instance *instance,
          const struct estimate_prefill_request *request, int64_t ready_us,
          const struct prefill_estimate *e)
 {
     const struct pool_place place =
         pool_queue_place(pool, instance, ready_us, e->prefill_us,
                          request->deadline_us, request->now_us);
+    int64_t wait_us = place.wait_us;
 
+    if (model->coupled)
+        wait_us += beside_shared_us(estimate_cost(model, instance),
+                                    model->step_tokens, instance, &e->beside,
+                                    wait_us, e->prefill_us, request->now_us);
     return (struct pool_place){
-        .wait_us = at_most_never(later(place.wait_us, e->room_us)),
+        .wait_us = at_most_never(later(wait_us, e->room_us)),
         .most_us = at_most_never(later(place.most_us, e->room_us)),
         .behind = place.behind,
     };
@@ -178,7 +184,7 @@ void estimate_prefill(const struct estimate_model *model,
         out->too_long = pool_too_long(instance, n_tokens, 1);
     out->prefill_us = correction_apply_us(&instance->correction,
                                           out->predicted_us + out->beside_us);
-    place = place_of(pool, instance, request, now_us, out);
+    place = place_of(model, pool, instance, request, now_us, out);
     out->queue_us = place.wait_us;
     out->queue_most_us = place.most_us;
     out->behind = place.behind;
@@ -190,12 +196,14 @@ void estimate_prefill(const struct estimate_model *model,
     out->score_us =
         out->transfer_us + out->queue_us + out->prefill_us + out->push_us;
     if (out->transfer_us > 0)
-        place = place_of(pool, instance, request, out->transfer_end_us, out);
+        place =
+            place_of(model, pool, instance, request, out->transfer_end_us, out);
     set_ttft(out, &place);
     out->queue_full = pool_prefill_full(instance);
 }
 
-void estimate_add_own_load(const struct pool *pool,
+void estimate_add_own_load(const struct estimate_model *model,
+                           const struct pool *pool,
                            const struct pool_instance *instance,
                            const struct estimate_prefill_request *request,
                            int64_t own_ready_us, struct prefill_estimate *out)
@@ -205,7 +213,7 @@ void estimate_add_own_load(const struct pool *pool,
     if (own_ready_us <= out->ready_us)
         return;
     out->ready_us = own_ready_us;
-    place = place_of(pool, instance, request, own_ready_us, out);
+    place = place_of(model, pool, instance, request, own_ready_us, out);
     set_ttft(out, &place);
 }
 

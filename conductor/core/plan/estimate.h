@@ -177,7 +177,8 @@ void estimate_prefill(const struct estimate_model *model,
  *   own_ready_us  absolute: when they will have been read.
  *   out           written by estimate_prefill() before.
  */
-void estimate_add_own_load(const struct pool *pool,
+void estimate_add_own_load(const struct estimate_model *model,
+                           const struct pool *pool,
                            const struct pool_instance *instance,
                            const struct estimate_prefill_request *request,
                            int64_t own_ready_us, struct prefill_estimate *out);

@@ -28,7 +28,7 @@ static void add_own_load(const struct scheduler *s,
                         &own);
     if (own.n_sources > 0)
         estimate_add_own_load(
-            s->pool, instance, ask,
+            &s->model, s->pool, instance, ask,
             schedule_own_ready_us(s, instance, &own, request->now_us),
             estimate);
 }

@@ -150,6 +150,24 @@ static void raise_bound(const struct search *f, struct prefill_estimate *e)
     plan_set_score(s, f->request, e);
 }
 
+static struct pool_place place_at(const struct search *f,
+                                  const struct pool_instance *i,
+                                  const struct prefill_estimate *e,
+                                  int64_t ready_us)
+{
+    const struct estimate_model *model = &f->s->model;
+    int64_t now_us = f->request->now_us;
+    struct pool_place place =
+        pool_queue_place(f->s->pool, i, ready_us, e->prefill_us,
+                         schedule_deadline_us(f->request), now_us);
+
+    if (model->coupled)
+        place.wait_us +=
+            beside_shared_us(estimate_cost(model, i), model->step_tokens, i,
+                             &e->beside, place.wait_us, e->prefill_us, now_us);
+    return place;
+}
+
 /* What it computes says where it stands in the queue, and that what it
  * computes. Its place was that of the least work; it gets that of the plan for
  * that place, and from there a plan again. */
@@ -157,16 +175,13 @@ static bool take_place(const struct search *f, const struct pool_instance *i,
                        struct prefill_estimate *e)
 {
     int64_t before_us = e->queue_us, now_us = f->request->now_us;
-    int64_t deadline_us = schedule_deadline_us(f->request);
     struct pool_place place, late;
 
     if (i->order->by_age)
         return false;
-    place = pool_queue_place(f->s->pool, i, now_us, e->prefill_us, deadline_us,
-                             now_us);
+    place = place_at(f, i, e, now_us);
     if (e->ready_us > now_us) {
-        late = pool_queue_place(f->s->pool, i, e->ready_us, e->prefill_us,
-                                deadline_us, now_us);
+        late = place_at(f, i, e, e->ready_us);
         /* Another one begins while its blocks come. */
         if (late.wait_us > e->ready_us - now_us)
             place = late;
