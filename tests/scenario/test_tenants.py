@@ -132,7 +132,7 @@ class Shares(Case):
 
 class Sizes(EngineCase):
     """Requests whose tokens nobody knows, before an engine has told them."""
-    BIG = 100000
+    BIG = 30000
 
     def serve(self, request, send):
         big = request.header('authorization') == 'Bearer big'
@@ -168,6 +168,20 @@ class Sizes(EngineCase):
                 self.assertLess(small, 0.2)
                 self.assertEqual(tokens, 4 * self.BIG)
                 self.assertLess(few, 100)
+
+    def test_lies_are_not_believed(self):
+        """An engine that tells more than a body can have."""
+        def lie(request, send):
+            send(reply(200, {'usage': {'prompt_tokens': lie.tokens,
+                                       'cached_tokens': 10 ** 12}}))
+        cluster = self.engines(lie)
+        for lie.tokens in 2 * 10 ** 9, 10 ** 11, 10 ** 30:
+            self.assertEqual(cluster.api.request('POST', '/v1/embeddings', {
+                'model': 'm', 'input': 'x'}).status, 200)
+        metrics = cluster.api.metrics()
+        self.assertLess(total(metrics, 'conductor_tenant_computed_tokens_total'),
+                        33000)
+        self.assertEqual(total(metrics, 'conductor_cached_tokens_total'), 0)
 
     def test_bytes_until_then(self):
         """A body counts by its bytes; sounds and pictures up to a bound."""

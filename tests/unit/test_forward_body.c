@@ -412,6 +412,8 @@ static void test_whatever(void)
         "{\"model\":\"a\",\"model\" : null }",
     };
     static const char *const refused[] = {
+        "{\"model\":\"m\"}{\"model\":\"m\"}",
+        "{\"model\":\"m\"} x",
         "",
         "[]",
         "{",

@@ -6,6 +6,9 @@
 #include "conductor/service/models.h"
 
 #define CACHED "\"cached_tokens\":"
+/* Of a template, or of what a body names and does not hold: pictures, an
+ * earlier answer. */
+#define UNSEEN_TOKENS_MAX 32768
 
 void forward_keep_tail(struct forward *f, const char *bytes, size_t n)
 {
@@ -20,7 +23,7 @@ void forward_keep_tail(struct forward *f, const char *bytes, size_t n)
 }
 
 /* The number behind a name that the answer's usage has, `"name":`, the last
- * time; -1: none. */
+ * time; -1: none, or one that no request has. */
 static int64_t told_tokens(const struct forward *f, const char *name)
 {
     const char *end = f->tail + f->n_tail, *at = NULL, *next = f->tail;
@@ -34,9 +37,9 @@ static int64_t told_tokens(const struct forward *f, const char *name)
         at++;
     if (at == end || *at < '0' || *at > '9')
         return -1;
-    for (; at < end && *at >= '0' && *at <= '9' && n < UINT32_MAX; at++)
+    for (; at < end && *at >= '0' && *at <= '9' && n <= INT32_MAX; at++)
         n = n * 10 + (*at - '0');
-    return n;
+    return n <= INT32_MAX ? n : -1;
 }
 
 void forward_told_cached(struct service_request *request, int64_t told)
@@ -84,8 +87,9 @@ static void learn_length(struct service_request *request)
 }
 
 /* Of a prompt whose tokens were guessed by its bytes, the usage tells how many
- * there were; as large a part of them is taken to have been cached as was
- * thought, unless that is told, too. */
+ * there were, which is believed up to so many beside one a byte: an engine that
+ * lies must not starve a tenant. As large a part of them is taken to have been
+ * cached as was thought, unless that is told, too. */
 static void charge_told(struct service_request *request, int64_t cached)
 {
     struct service *s = request->service;
@@ -93,11 +97,13 @@ static void charge_told(struct service_request *request, int64_t cached)
     int64_t n = told_tokens(f, "\"prompt_tokens\":");
     int64_t all = request->prompt.n_tokens;
     int64_t guessed = all - request->attempt.plan.cached_tokens;
+    int64_t most = (int64_t)f->what.n + UNSEEN_TOKENS_MAX;
 
     if (n < 0)
         n = told_tokens(f, "\"input_tokens\":");
     if (n < 0 || f->what.ids || f->what.looks || guessed < 1)
         return;
+    n = n < most ? n : most;
     n = cached >= 0 ? n - cached : n * guessed / all;
     dispatch_told(&s->dispatch, &request->dispatch, guessed, n, clock_now_us());
     if (n > guessed)

@@ -365,6 +365,8 @@ int forward_body_read(const struct forward_kind *kind, const char *body,
         rc = json_walk_fail_syntax(&r.walk, "an object");
     else
         rc = json_walk_object(&r.walk, read_member);
+    if (rc == 0 && (json_walk_peek(&r.walk) || r.walk.p < r.walk.end))
+        rc = json_walk_fail_syntax(&r.walk, "its end");
     if (rc == 0)
         rc = take_bytes(out, r.prompt);
     if (rc == 0 && rules->cache_salt)
