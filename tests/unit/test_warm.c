@@ -567,7 +567,7 @@ static void test_random(void)
     static struct obvious o;
 
     for (uint64_t seed = 1; seed <= cases_of(200); seed++) {
-        struct running running[NODES] = {{NULL}};
+        struct running running[NODES] = {{.runs = false}};
         struct random_state random;
         int64_t now_us = NOW_US;
         unsigned failed = CU_get_number_of_failures();
