@@ -74,6 +74,8 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     set_ready(s, !s->paused);
+    /* In this turn of the loop, not in another one that ends at once. */
+    event_active(s->loop->turn, EV_TIMEOUT, 1);
 }
 
 /* Whether there is a message. Asking is also what lets the descriptor say
