@@ -20,15 +20,17 @@ static void add(struct learned *l, double weight, double u, double t)
     l->ut += weight * u * t;
 }
 
-static double guess_us(double tokens)
+void learned_init_guess(struct learned *l, double us, double token_us)
 {
-    return LEARNED_PREFILL_US + LEARNED_TOKEN_US * tokens;
+    memset(l, 0, sizeof(*l));
+    l->guess_us = us;
+    l->guess_token_us = token_us;
+    l->step_us = LEARNED_STEP_US;
 }
 
 void learned_init(struct learned *l)
 {
-    memset(l, 0, sizeof(*l));
-    l->step_us = LEARNED_STEP_US;
+    learned_init_guess(l, LEARNED_PREFILL_US, LEARNED_TOKEN_US);
 }
 
 void learned_prefill(struct learned *l, int64_t computed_tokens, int64_t us)
@@ -58,13 +60,14 @@ bool learned_enough(const struct learned *l)
 
 /* Neither term may be negative: more work would seem to take less time. Without
  * spread in the lengths the time a token is all that can be told. */
-static void solve(const struct learned *l, double *a, double *b)
+void learned_terms(const struct learned *l, double *a, double *b)
 {
     double weight = GUESS_WEIGHT / (double)(1 + l->prefills);
     struct learned s = *l;
 
-    add(&s, weight, 0, guess_us(0));
-    add(&s, weight, GUESS_TOKENS, guess_us(GUESS_TOKENS));
+    add(&s, weight, 0, l->guess_us);
+    add(&s, weight, GUESS_TOKENS,
+        l->guess_us + l->guess_token_us * GUESS_TOKENS);
     double spread = s.n * s.uu - s.u * s.u;
     *b = (s.n * s.ut - s.u * s.t) / spread;
     *a = (s.t - *b * s.u) / s.n;
@@ -82,7 +85,7 @@ void learned_write(const struct learned *l, struct cost_model *m)
 {
     double a, b;
 
-    solve(l, &a, &b);
+    learned_terms(l, &a, &b);
     memset(m->prefill, 0, sizeof(m->prefill));
     memset(m->decode, 0, sizeof(m->decode));
     m->prefill[0] = a;

@@ -28,12 +28,19 @@
 struct learned {
     /* Weighted sums of 1, u, u^2, t and u t; u in tokens, t in us. */
     double n, u, uu, t, ut;
+    double guess_us, guess_token_us; /* what it begins with */
     double step_us;
     uint64_t prefills;
 };
 
 /* The guess alone. */
 void learned_init(struct learned *l);
+
+/* Another guess: for what is no prefill and depends on tokens likewise. */
+void learned_init_guess(struct learned *l, double us, double token_us);
+
+/* What is learned: a constant, and so much a token. */
+void learned_terms(const struct learned *l, double *us, double *token_us);
 
 /* A prefill of so many computed tokens took so long on an engine that did
  * nothing else for others meanwhile, as far as one knows. Nonsense (no tokens,

@@ -8,11 +8,12 @@
 
 #include "base/json_fields.h"
 #include "conductor/config/internal.h"
+#include "conductor/front/openai/pair/pair.h"
 
 #define KV_BLOCKS_MAX (1 << 28)
 
 static const char *const kinds[] = {"openai", "vllm", "sglang", NULL};
-static const char *const roles[] = {"both", NULL};
+static const char *const roles[] = {"both", "prefill", "decode", NULL};
 static const char *const indexes[] = {"auto", "events", "predicted", NULL};
 static const char *const no_yes[] = {"false", "true", NULL};
 
@@ -74,7 +75,17 @@ static const struct field {
      "array of the LoRA adapters that requests name in place of the model; "
      "their blocks are no other adapter's; as `aliases`",
      NULL, true},
-    {"role", WORD(role), "both", "`both`: it prefills and decodes", roles},
+    {"role", WORD(role), "both",
+     "`both`: it prefills and decodes; `prefill`: it computes prompts, and "
+     "hands "
+     "their KV to one with `decode`, which answers. [More](engines/pairs.md)",
+     roles},
+    {"kv_connector", WORD(kv_connector), "none",
+     "how KV goes from its prefill to its decode engines, as they were "
+     "started: "
+     "`nixl`: vLLM's NixlConnector; `shared_storage`: vLLM's ExampleConnector; "
+     "`none` with the role `both`",
+     pair_connector_names},
     {"index", WORD(index), "auto",
      "how its cached blocks are known: `predicted`: what was sent there is "
      "assumed cached, under `kv_blocks`, least recently used first out; "
@@ -136,6 +147,11 @@ static const struct field {
 const char *engine_kind_name(size_t kind)
 {
     return kind < ENGINE_KINDS ? kinds[kind] : NULL;
+}
+
+const char *engine_role_name(size_t role)
+{
+    return role < sizeof(roles) / sizeof(roles[0]) ? roles[role] : NULL;
 }
 
 static char *text_at(struct engine_config *e, const struct field *d)

@@ -21,6 +21,8 @@ struct fields_object;
 
 enum engine_kind { ENGINE_OPENAI, ENGINE_VLLM, ENGINE_SGLANG };
 
+enum engine_role { ENGINE_ROLE_BOTH, ENGINE_ROLE_PREFILL, ENGINE_ROLE_DECODE };
+
 enum engine_index {
     ENGINE_INDEX_AUTO,
     ENGINE_INDEX_EVENTS,
@@ -38,8 +40,9 @@ enum engine_index {
 
 struct engine_config {
     char name[ENGINE_NAME_MAX];
-    uint8_t kind; /* enum engine_kind */
-    uint8_t role; /* 0: both */
+    uint8_t kind;         /* enum engine_kind */
+    uint8_t role;         /* enum engine_role */
+    uint8_t kv_connector; /* enum pair_connector */
     char url_text[ENGINE_URL_MAX];
     struct engine_url url; /* of url_text */
     bool dns;              /* each address of its host is an engine */
@@ -111,6 +114,9 @@ json_t *engine_list_json(const struct engine_list *list);
 
 /* Writes what the fields mean as a Markdown section. */
 void engine_list_reference(FILE *out);
+
+/* "both", "prefill", "decode"; NULL beyond. */
+const char *engine_role_name(size_t role);
 
 /* "openai", "vllm", "sglang"; NULL beyond. */
 const char *engine_kind_name(size_t kind);

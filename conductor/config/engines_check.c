@@ -6,6 +6,7 @@
 #include "base/json_fields.h"
 #include "conductor/config/internal.h"
 #include "conductor/core/index/block_cut.h"
+#include "conductor/front/openai/pair/pair.h"
 
 static bool is_path(const char *text)
 {
@@ -144,6 +145,24 @@ static void check_url(struct fields *f, const struct fields_object *o,
                       e->tls_insecure ? "true" : e->tls_ca_file, e->url_text);
 }
 
+/* A role apart needs to know how KV moves. */
+static void check_pair(struct fields *f, const struct fields_object *o,
+                       const struct engine_config *e)
+{
+    const char *name = pair_connector_names[e->kv_connector];
+
+    if (e->role == ENGINE_ROLE_BOTH && e->kv_connector != PAIR_NONE)
+        fields_refuse(f, o->path, "kv_connector",
+                      "\"%s\": needs role prefill or decode", name);
+    else if (e->role != ENGINE_ROLE_BOTH && e->kv_connector == PAIR_NONE)
+        fields_refuse(f, o->path, "role",
+                      "\"%s\": needs kv_connector, which says how KV moves",
+                      e->role == ENGINE_ROLE_PREFILL ? "prefill" : "decode");
+    else if (e->kv_connector != PAIR_NONE && e->kind != ENGINE_VLLM)
+        fields_refuse(f, o->path, "kv_connector", "\"%s\": needs kind vllm",
+                      name);
+}
+
 void engine_config_check(struct fields *f, const struct fields_object *o,
                          struct engine_config *e)
 {
@@ -162,6 +181,7 @@ void engine_config_check(struct fields *f, const struct fields_object *o,
             "\"%s\": needs model",
             engine_names_at(e->aliases.n ? &e->aliases : &e->adapters, 0));
     check_events(f, o, e);
+    check_pair(f, o, e);
     check_paths(f, o, e);
     engine_names_check(f, o, e);
 }

@@ -64,7 +64,9 @@ static int put_instance(struct evbuffer *out, const struct service *s,
     metrics_escape(in->name, name);
     bad = evbuffer_add_printf(out, "{\"name\":\"%s\"", name) < 0;
     bad |= put_text(out, "model", s->model.name) < 0;
-    bad |= put_text(out, "role", proto_role_name((uint8_t)in->role)) < 0;
+    bad |= put_text(out, "role",
+                    e ? engine_role_name(e->config->role)
+                      : proto_role_name((uint8_t)in->role)) < 0;
     bad |= put_text(out, "state",
                     e && !e->upstream && !e->leaving
                         ? "observed"

@@ -83,6 +83,17 @@ static const struct counter_def {
      AT(tokenize_cached)},
     {"conductor_tokenized_total", "{result=\"failed\"}", NULL,
      AT(tokenize_failed)},
+    {"conductor_pair_legs_total", "{result=\"prefill\"}",
+     "Prefill legs that were sent to engines of pairs, and those whose reply "
+     "named no KV to fetch.",
+     AT(pairs)},
+    {"conductor_pair_legs_total", "{result=\"no_kv\"}", NULL, AT(pairs_alone)},
+    {"conductor_pair_releases_total", "{result=\"released\"}",
+     "KV of prefill legs whose requests had gone: fetched and thrown away, or "
+     "left to the prefill engine's time limit.",
+     AT(pairs_released)},
+    {"conductor_pair_releases_total", "{result=\"stranded\"}", NULL,
+     AT(pairs_stranded)},
     {"conductor_extrapolated_predictions_total", "",
      "Predictions outside the range that the cost model was fitted on.",
      AT(extrapolated_predictions)},

@@ -46,6 +46,9 @@ struct metrics {
     uint64_t inventories_asked, inventories_healed;
     uint64_t extrapolated_predictions;
     uint64_t tokenized, tokenize_cached, tokenize_failed;
+    uint64_t pairs, pairs_alone; /* requests with a prefill leg, and those of
+                                    them without parameters */
+    uint64_t pairs_released, pairs_stranded;
     uint64_t tickets, tickets_refused, tickets_expired;
     struct warm_counts warm; /* refused prompts in the background */
     uint64_t workers_refused, workers_lost, bad_frames;

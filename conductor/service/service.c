@@ -15,6 +15,7 @@
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/gateway/ticket.h"
 #include "conductor/service/models.h"
+#include "conductor/service/pair/pair.h"
 #include "conductor/service/setup.h"
 #include "predictor/cost_model_json.h"
 
@@ -57,6 +58,7 @@ static uint64_t first_attempt(uint64_t max_requests)
 static void service_lists_init(struct service *s)
 {
     TAILQ_INIT(&s->inbox);
+    TAILQ_INIT(&s->pairs);
     tickets_init(&s->tickets);
     dispatch_init(&s->dispatch);
     warm_init(&s->warm, &s->dispatch, 0);
@@ -323,6 +325,7 @@ void service_free_one(struct service *s)
     secret_free(s->secret);
     service_drop_requests(s);
     request_warm_fini(s);
+    pairs_end(s);
     token_cache_free(s->tokens);
     free(s->sessions);
     free(s->kept);

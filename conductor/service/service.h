@@ -51,6 +51,7 @@ struct service_forward {
                                nothing;  borrowed for the call only */
     bool named;             /* x-request-id is among the headers */
     bool prompt;            /* its path asks a model to answer a prompt */
+    bool pairs;             /* two engines may share it */
     bool ticket; /* another gateway sends it (gateway/gateway.h): method, path,
                     headers and body are not used */
     bool keeps;  /* an engine may keep its answer, and be asked for it by id */

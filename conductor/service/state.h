@@ -122,6 +122,9 @@ TAILQ_HEAD(request_list, service_request);
 
 TAILQ_HEAD(worker_list, worker);
 
+struct pair;
+TAILQ_HEAD(pair_list, pair);
+
 /* A piece of a refused prompt that a worker computes in the background. */
 struct worker_warm {
     uint64_t attempt_id;  /* 0: none */
@@ -214,6 +217,9 @@ struct service {
     const struct store_config *store; /* that all of them read; NULL: none */
     struct kv_feed *store_feed;       /* likewise */
     struct learned learned;
+    struct learned pushes;  /* of pairs: from a prefill to the first token */
+    double push[2];         /* its terms, which estimates look at */
+    struct pair_list pairs; /* that have outlived their requests */
     uint32_t next_tokenizer;
     struct log_rate broken_log; /* of answers that broke off */
     struct token_cache *tokens; /* of texts that were asked for */
@@ -241,7 +247,7 @@ struct service {
     struct request_list inbox;
     struct tickets tickets;
     struct prefix_match held; /* of service_ask_index() */
-    struct wire_buf out; /* scratch for one frame */
+    struct wire_buf out;      /* scratch for one frame */
 };
 
 /* The index's instance that is the store, behind those of the pool. */

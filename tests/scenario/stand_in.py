@@ -65,6 +65,8 @@ class Engine:
         self.requests = []
         self.faults = []  # what a strict server would not have taken
         self.gone = []    # requests whose client left before the answer's end
+        self.deaf = None  # an Event: bodies are not read before it is set
+        self.asked = 0    # requests whose body was to be read
         self.n_health = self.n_models = 0
         self.connections = 0
         self.sockets = set()
@@ -150,7 +152,13 @@ class Engine:
         for hop in ('connection', 'transfer-encoding', 'expect', 'te'):
             assert request.header(hop) is None, headers
         n = int(request.header('content-length') or 0)
+        if n:
+            self.asked += 1
+            if self.deaf:
+                self.deaf.wait(60 * settings.scale)
         request.body = f.read(n)
+        if self.deaf and len(request.body) < n:
+            return None  # nobody waits any more
         assert len(request.body) == n
         return request
 

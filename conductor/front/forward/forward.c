@@ -93,6 +93,7 @@ static int submit(struct forward_call *c, const struct front_call *call,
         .looks = r->looks,
         .ids = body->ids,
         .prompt = body->kind,
+        .pairs = body->kind && body->kind->pairs && !body->whole,
     };
     int rc;
 

@@ -129,7 +129,9 @@ struct forward {
     char client_id[64];              /* what the client calls it, or "" */
     struct service_forward what;     /* borrowed from the front */
     char *headers;                   /* owned: what is sent */
-    struct engine *engine;           /* NULL: with none */
+    struct engine *engine;           /* NULL: with none. Of a pair: first the
+                                        prefill, then the decode engine */
+    struct pair *pair;               /* owned; NULL: one leg */
     struct exchange *exchange;       /* NULL: not sent */
     bool in_line;                    /* engine->line */
     struct expectation *expectation; /* of engine->expected; NULL: none */
@@ -202,10 +204,13 @@ uint64_t forward_kept(const char *id, size_t n);
 void forward_note_kept(struct service_request *request, const char *bytes,
                        size_t n);
 
-/* Its answer has ended: counts whether the engine's KV events are to tell of
- * the prompt. The last block is computed, and perhaps not published, each
- * time. */
-void forward_count_unheard(struct service_request *request);
+/* Its answer, which told so many cached tokens (below 0: nothing), has ended:
+ * counts whether the engine's KV events are to tell of the prompt. The last
+ * block is computed, and perhaps not published, each time. */
+void forward_count_unheard(struct service_request *request, int64_t told);
+
+/* As its answer's usage tells; -1: not. */
+int64_t forward_cached(const struct forward *f);
 
 /* Its answer has ended well: takes in what the usage tells of it. */
 void forward_take_usage(struct service_request *request);
@@ -331,6 +336,22 @@ void forward_first_token(struct service_request *request, int64_t at_us);
 /* usage.c: its engine had so many tokens of the prompt, as it told; below 0:
  * it told nothing. */
 void forward_told_cached(struct service_request *request, int64_t told);
+
+/* forward.c: its prefill is over; it took `us`, negative: not known. */
+void forward_prefill_over(struct service_request *request, int64_t us,
+                          int64_t now_us);
+
+/* forward.c: the headers that an engine gets: these lines, its key or else the
+ * client's line, the id unless that is NULL, and its rank. Owned; NULL: out of
+ * memory. The second one: of a request at forward->engine. */
+[[nodiscard]] char *forward_headers(const struct engine *e, const char *headers,
+                                    const char *key, const char *id);
+[[nodiscard]] char *forward_compose(const struct service_request *request);
+
+/* forward.c: sends this body, borrowed until the answer's end, to
+ * forward->engine, which is to answer the client. Returns 0 or -ENOMEM. */
+[[nodiscard]] int forward_ask(struct service_request *request, const char *body,
+                              size_t n);
 
 /* forward.c: hand a request over (0, or -ENOMEM with nothing changed); look
  * after those whose first token cannot be seen. */

@@ -9,13 +9,18 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "conductor/front/openai/pair/pair.h"
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/models.h"
+#include "conductor/service/pair/pair.h"
 #include "predictor/cost_model_json.h"
 
 #define IDLE_CONNECTIONS 128
 #define IDLE_US 20000000
 #define ANSWER_HEAD_BYTES 65536
+/* What is taken for a push before any was seen. */
+#define PUSH_US 10000
+#define PUSH_TOKEN_US 5
 #define KEY_LINE "Authorization: Bearer %s\r\n"
 #define KV_BLOCKS_UNTOLD 8192
 /* The conductor keeps nothing back for lack of KV: an engine queues by itself,
@@ -86,12 +91,23 @@ int engine_check(const struct engine_config *config, char err[CONFIG_ERROR_MAX])
     return check_tls(config, err);
 }
 
+/* As the pool has it: a decode engine that can serves alone, too. */
+static unsigned role_of(const struct engine_config *config)
+{
+    const struct pair_protocol *pair = pair_protocol(config->kv_connector);
+
+    if (config->role == ENGINE_ROLE_PREFILL)
+        return ROLE_PREFILL;
+    return pair && !pair->alone ? ROLE_DECODE : ROLE_BOTH;
+}
+
 static int join_pool(struct engine *e)
 {
     struct service *s = e->service;
     struct pool_instance_config in = {
         .name = e->config->name,
-        .role = ROLE_BOTH,
+        .role = role_of(e->config),
+        .pair = e->config->kv_connector,
         .kv_capacity_tokens = KV_TOKENS_UNBOUNDED,
         .block_tokens = (uint32_t)s->config.block_tokens,
         .order = queue_order_by_name("fifo"), /* vLLM's and SGLang's own */
@@ -184,6 +200,7 @@ void engine_leave(struct engine *e)
     struct service *s = e->service;
     const struct pool_instance *in = pool_get(s->pool, e->id);
 
+    pairs_cut_off(e);
     if (in) {
         uint32_t slot = in->slot;
 
@@ -246,6 +263,8 @@ static int load_costs(struct service *s, char err[CONFIG_ERROR_MAX])
     s->predicts = *s->config.cost_model;
     s->dispatch.unpredicted = !s->predicts;
     learned_init(&s->learned);
+    learned_init_guess(&s->pushes, PUSH_US, PUSH_TOKEN_US);
+    learned_terms(&s->pushes, &s->push[0], &s->push[1]);
     if (*s->config.cost_model)
         return cost_model_load_file(s->config.cost_model, &s->cost, err,
                                     CONFIG_ERROR_MAX);

@@ -16,7 +16,6 @@
  * answered. An engine that could not be reached has lost its cache when it
  * comes back: it may be another process.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -328,13 +327,12 @@ static void probe_failed(void *arg, enum upstream_fault fault, const char *why)
     bool starting =
         pool_get(e->service->pool, e->id)->health == HEALTH_STARTING;
     /* A reset may well come from a server that does not understand. */
-    bool listens =
-        fault != UPSTREAM_UNREACHABLE || strcmp(why, strerror(ECONNRESET)) == 0;
+    bool listens = fault != UPSTREAM_UNREACHABLE;
     char text[192];
 
     snprintf(text, sizeof(text), "%s%s", why,
              starting && listens ? hint(e) : "");
-    probe_bad(e, fault == UPSTREAM_UNREACHABLE, text);
+    probe_bad(e, upstream_gone(fault), text);
 }
 
 static const struct upstream_ops probe_ops = {

@@ -16,12 +16,12 @@
 #include "base/log.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/gateway/ticket.h"
+#include "conductor/service/pair/pair.h"
 
 #define BROKEN_LINES_PER_S 10
 
-/* Its prefill is over; it took `us`, negative: not known. */
-static void prefill_over(struct service_request *request, int64_t us,
-                         int64_t now_us)
+void forward_prefill_over(struct service_request *request, int64_t us,
+                          int64_t now_us)
 {
     struct service *s = request->service;
     const struct prefill_estimate *plan = &request->attempt.plan;
@@ -54,8 +54,8 @@ static void pass_unseen(struct service_request *request, int64_t now_us)
         return;
     for (other = TAILQ_FIRST(&e->line); other != request; other = next) {
         next = TAILQ_NEXT(other, unsent);
-        if (!other->forward->what.stream)
-            prefill_over(other, -1, now_us);
+        if (!other->forward->what.stream && !other->forward->pair)
+            forward_prefill_over(other, -1, now_us);
     }
 }
 
@@ -66,6 +66,7 @@ void forward_first_token(struct service_request *request, int64_t now_us)
     int64_t ttft_us = now_us - request->dispatch.arrived_us;
 
     request->output.first_token_us = now_us;
+    pair_answered(request, now_us);
     if (f->what.stream) {
         pass_unseen(request, now_us);
         explain_first_token(s->explain, request, ttft_us);
@@ -74,9 +75,9 @@ void forward_first_token(struct service_request *request, int64_t now_us)
             metrics_ratio_error(&s->metrics.ttft_error_ratio,
                                 request->attempt.predicted_ttft_us, ttft_us);
     }
-    prefill_over(request,
-                 f->what.stream && f->turn_us ? now_us - f->turn_us : -1,
-                 now_us);
+    forward_prefill_over(
+        request, f->what.stream && f->turn_us ? now_us - f->turn_us : -1,
+        now_us);
     s->metrics.prompt_tokens += request->prompt.n_tokens;
     (void)pool_decode_started(s->pool, request->attempt.decode,
                               request->attempt.id);
@@ -93,15 +94,24 @@ static void on_answer(void *arg, const struct http_head *head)
 
     request->attempt.heard_us = clock_now_us();
     f->engine->count.status[head->status / 100]++;
+    pair_heard(request, head->status);
     if (forward_try_elsewhere(request, head->status))
         return;
     request->output.n_tokens = 1; /* from now on it is not tried again */
     f->refused = head->status >= 300;
     if (f->refused) {
         forward_is_refused(request);
-        prefill_over(request, -1, clock_now_us());
+        forward_prefill_over(request, -1, clock_now_us());
     } else {
         forward_answers_well(request);
+    }
+    if (pair_changes(f)) { /* its length, too */
+        struct http_head changed = *head;
+
+        changed.chunked = true;
+        changed.content_length = -1;
+        request->ops->answer(request->arg, &changed);
+        return;
     }
     request->ops->answer(request->arg, head);
 }
@@ -122,16 +132,13 @@ static uint32_t count_events(const struct forward *f, const char *bytes,
     return events;
 }
 
-static void on_bytes(void *arg, const char *bytes, size_t n)
+/* The next n bytes of what the client gets. */
+static void hand_on(struct service_request *request, const char *bytes,
+                    size_t n, int64_t now_us)
 {
-    struct service_request *request = arg;
     struct forward *f = request->forward;
     struct service *s = request->service;
-    int64_t now_us = clock_now_us();
 
-    request->attempt.heard_us = now_us;
-    if (request->state != REQUEST_DECODING && !f->refused)
-        forward_first_token(request, now_us);
     if (f->what.stream && !f->refused) {
         uint32_t events = count_events(f, bytes, n);
 
@@ -149,6 +156,42 @@ static void on_bytes(void *arg, const char *bytes, size_t n)
     request->ops->bytes(request->arg, bytes, n);
 }
 
+/* Likewise, of an answer that is rewritten. Whether the request is alive. */
+static bool hand_on_rewritten(struct service_request *request,
+                              const char *bytes, size_t n, bool last)
+{
+    uint64_t number = request->attempt.id;
+    struct service *s = request->service;
+    struct text_buf out;
+
+    text_buf_init(&out, SIZE_MAX);
+    pair_rewrite(request, bytes, n, last, &out);
+    if (out.error) {
+        text_buf_fini(&out);
+        upstream_cancel(request->forward->exchange);
+        forward_failed(request, false, "out of memory");
+        return false;
+    }
+    if (out.len)
+        hand_on(request, out.data, out.len, clock_now_us());
+    text_buf_fini(&out);
+    return request_find(s, number) == request;
+}
+
+static void on_bytes(void *arg, const char *bytes, size_t n)
+{
+    struct service_request *request = arg;
+    int64_t now_us = clock_now_us();
+
+    request->attempt.heard_us = now_us;
+    if (request->state != REQUEST_DECODING && !request->forward->refused)
+        forward_first_token(request, now_us);
+    if (pair_changes(request->forward))
+        (void)hand_on_rewritten(request, bytes, n, false);
+    else
+        hand_on(request, bytes, n, now_us);
+}
+
 static void on_ended(void *arg)
 {
     struct service_request *request = arg;
@@ -157,11 +200,13 @@ static void on_ended(void *arg)
     const struct request_output *out = &request->output;
 
     f->exchange = NULL;
+    if (pair_changes(f) && !hand_on_rewritten(request, "", 0, true))
+        return;
     if (!f->refused && !f->what.looks)
         engine_answered(f->engine);
     expect_ended(request);
-    forward_count_unheard(request);
-    prefill_over(request, -1, clock_now_us());
+    forward_count_unheard(request, forward_cached(f));
+    forward_prefill_over(request, -1, clock_now_us());
     if (f->refused) {
         request_end(request, METRICS_FAILED, "failed", "engine_status");
         return;
@@ -191,12 +236,16 @@ void forward_failed(struct service_request *request, bool unreachable,
     if (e->health.blamed_by != request->number + 1)
         engine_failed(e, false, why);
     e->health.blamed_by = request->number + 1;
-    request_instance_lost(request, request->attempt.prefill, text);
+    request_instance_lost(request, e->id, text);
 }
 
 static void on_failed(void *arg, enum upstream_fault fault, const char *why)
 {
-    forward_failed(arg, fault == UPSTREAM_UNREACHABLE, why);
+    struct service_request *request = arg;
+
+    if (fault != UPSTREAM_UNREACHABLE && fault != UPSTREAM_TIMEOUT)
+        pair_heard(request, 0);
+    forward_failed(request, upstream_gone(fault), why);
 }
 
 static const struct upstream_ops forward_ops = {
@@ -224,25 +273,19 @@ static void drop_rank(char *headers)
     *to = '\0';
 }
 
-/* The client's headers, the engine's key or the client's, an id, and the rank
- * that the engine is. */
-static char *compose(const struct service_request *request)
+char *forward_headers(const struct engine *e, const char *headers,
+                      const char *key, const char *id)
 {
-    const struct forward *f = request->forward;
-    const char *key = f->engine->authorization[0] ? f->engine->authorization
-                                                  : f->what.authorization;
-    size_t n = strlen(f->what.headers) + strlen(key) +
-               sizeof(request->request_id) + 80;
-    int64_t rank = f->engine->config->dp_rank;
+    const char *own = e->authorization[0] ? e->authorization : key;
+    size_t n = strlen(headers) + strlen(own) + (id ? strlen(id) : 0) + 80;
+    int64_t rank = e->config->dp_rank;
     char *text = malloc(n), *at;
 
     if (!text)
         return NULL;
-    at = stpcpy(stpcpy(text, f->what.headers), key);
-    if (!f->what.named) {
-        at = stpcpy(at, "x-request-id: ");
-        stpcpy(stpcpy(at, request->request_id), "\r\n");
-    }
+    at = stpcpy(stpcpy(text, headers), own);
+    if (id)
+        stpcpy(stpcpy(stpcpy(at, "x-request-id: "), id), "\r\n");
     if (rank < 0)
         return text;
     drop_rank(text);
@@ -251,32 +294,58 @@ static char *compose(const struct service_request *request)
     return text;
 }
 
-int forward_send(struct service_request *request)
+char *forward_compose(const struct service_request *request)
 {
-    struct service *s = request->service;
+    const struct forward *f = request->forward;
+
+    return forward_headers(f->engine, f->what.headers, f->what.authorization,
+                           f->what.named ? NULL : request->request_id);
+}
+
+int forward_ask(struct service_request *request, const char *body, size_t n)
+{
     struct forward *f = request->forward;
 
-    if (f->what.ticket) {
-        ticket_sent(request);
-        return 0;
-    }
-    f->engine = engine_of(s, request->attempt.prefill);
-    f->headers = compose(request);
+    f->headers = forward_compose(request);
     if (f->headers)
         f->exchange = upstream_send(f->engine->upstream,
                                     &(struct upstream_request){
                                         .method = f->what.method,
                                         .path = f->what.path,
                                         .headers = f->headers,
-                                        .body = f->what.body,
-                                        .n = f->what.n,
+                                        .body = body,
+                                        .n = n,
                                         .holds_head = f->what.stream,
                                     },
                                     &forward_ops, request);
     if (!f->exchange)
         return -ENOMEM;
-    expect_sent(request);
     f->engine->count.sent++;
+    return 0;
+}
+
+/* Whether another engine is to have it when this one has computed the prompt.
+ */
+static bool is_shared(const struct service_request *request)
+{
+    const struct request_attempt *a = &request->attempt;
+
+    return a->decode != POOL_NO_INSTANCE && a->decode != a->prefill;
+}
+
+int forward_send(struct service_request *request)
+{
+    struct forward *f = request->forward;
+
+    if (f->what.ticket) {
+        ticket_sent(request);
+        return 0;
+    }
+    f->engine = engine_of(request->service, request->attempt.prefill);
+    if (is_shared(request) ? pair_send(request)
+                           : forward_ask(request, f->what.body, f->what.n))
+        return -ENOMEM;
+    expect_sent(request);
     forward_join_line(request, clock_now_us());
     return 0;
 }
@@ -286,9 +355,10 @@ static void end_unseen(struct engine *e, int64_t now_us)
 {
     struct service_request *first = TAILQ_FIRST(&e->line);
 
-    if (first && !first->forward->what.stream && first->forward->turn_us &&
+    if (first && !first->forward->what.stream && !first->forward->pair &&
+        first->forward->turn_us &&
         now_us - first->forward->turn_us > first->attempt.plan.prefill_us)
-        prefill_over(first, -1, now_us);
+        forward_prefill_over(first, -1, now_us);
 }
 
 void forward_tick(struct service *s)
@@ -301,6 +371,7 @@ void forward_tick(struct service *s)
         end_unseen(s->engines[i], now_us);
         expect_until(s->engines[i], now_us);
     }
+    pairs_tick(s, now_us);
 }
 
 void engine_cut_off(struct engine *e, const char *why)
@@ -312,6 +383,7 @@ void engine_cut_off(struct engine *e, const char *why)
         struct service_request *r = t->by_slot[i];
 
         if (r && r->forward->engine == e)
-            request_instance_lost(r, r->attempt.prefill, why);
+            request_instance_lost(r, e->id, why);
     }
+    pairs_cut_off(e);
 }

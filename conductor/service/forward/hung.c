@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "conductor/service/engine/engine.h"
+#include "conductor/service/pair/pair.h"
 
 bool forward_late(const struct service_request *request, int64_t now_us)
 {
@@ -32,6 +33,8 @@ void forward_end_late(struct service_request *request)
              f->engine->config->name, why,
              request->output.n_tokens ? "the answer is broken off"
                                       : "the request is taken from it");
+    if (!upstream_unsent(f->exchange))
+        pair_heard(request, 0);
     upstream_cancel(f->exchange);
     forward_failed(request, false, why);
 }

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "conductor/service/engine/engine.h"
+#include "conductor/service/pair/pair.h"
 
 /* The first of the line begins. */
 static void next_turn(struct engine *e, int64_t now_us)
@@ -49,6 +50,7 @@ void forward_abort(struct service_request *request)
 {
     struct forward *f = request->forward;
 
+    pair_abort(request);
     upstream_cancel(f->exchange);
     f->exchange = NULL;
     if (f->engine) {

@@ -57,7 +57,7 @@ static void doubt(struct service_request *request, int status)
     if (f->n_doubts < FORWARD_DOUBTS_MAX && f->what.prompt &&
         (status >= 500 || is_key(status)))
         f->doubts[f->n_doubts++] =
-            (struct forward_doubt){request->attempt.prefill, status};
+            (struct forward_doubt){f->engine->id, status};
 }
 
 void forward_is_refused(struct service_request *request)
@@ -82,7 +82,7 @@ bool forward_try_elsewhere(struct service_request *request, int status)
     forward_is_refused(request);
     snprintf(why, sizeof(why), "engine %s answers %d", f->engine->config->name,
              status);
-    request_instance_lost(request, request->attempt.prefill, why);
+    request_instance_lost(request, f->engine->id, why);
     return true;
 }
 

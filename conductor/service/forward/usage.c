@@ -53,10 +53,14 @@ void forward_told_cached(struct service_request *request, int64_t told)
     request->service->metrics.local_tokens += (uint64_t)told;
 }
 
-void forward_count_unheard(struct service_request *request)
+int64_t forward_cached(const struct forward *f)
+{
+    return told_tokens(f, CACHED);
+}
+
+void forward_count_unheard(struct service_request *request, int64_t told)
 {
     struct forward *f = request->forward;
-    int64_t told = told_tokens(f, CACHED);
     uint64_t cached =
         told > 0 ? (uint64_t)(told / request->service->config.block_tokens) : 0;
 
@@ -115,7 +119,8 @@ void forward_take_usage(struct service_request *request)
 {
     int64_t cached = told_tokens(request->forward, CACHED);
 
-    forward_told_cached(request, cached);
+    if (!request->forward->pair) /* else when the prompt was computed */
+        forward_told_cached(request, cached);
     charge_told(request, cached);
     learn_length(request);
 }

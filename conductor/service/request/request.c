@@ -7,6 +7,7 @@
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/gateway/ticket.h"
 #include "conductor/service/models.h"
+#include "conductor/service/pair/pair.h"
 
 struct service_request *request_find(struct service *service,
                                      uint64_t attempt_id)
@@ -36,6 +37,7 @@ void request_free(struct service_request *request)
         tickets_leave(s, request);
     if (request->forward) {
         tokenize_abort(request);
+        pair_free(request->forward->pair);
         free(request->forward->headers);
     }
     free(request->forward);

@@ -131,6 +131,7 @@ int service_make_scheduler(struct service *s, int64_t kv_bytes_per_token,
         .assumes_stored = s->forwards,
         .shared_store = s->store ? service_store_slot(s) : 0,
         .coupled = coupled,
+        .push = s->forwards ? s->push : NULL,
         .step_tokens = (uint32_t)s->config.step_tokens,
     };
     struct scheduler *next = scheduler_new(&config, &model, s->pool, s->index);

@@ -244,6 +244,27 @@ static int read_name(const char *set, struct forward_slice a,
     return 0;
 }
 
+/* Whether a member makes more of a request than one prompt and its answer. */
+static bool makes_whole(const char *key, struct forward_slice v, bool prompt)
+{
+    static const char *const counts[] = {"n", "best_of", NULL};
+    static const char *const flags[] = {"echo", "use_beam_search",
+                                        "prompt_logprobs", NULL};
+    const char *at = v.at + 1, *end = v.at + v.n;
+
+    if (is(v, "null"))
+        return false;
+    if (is_one_of(key, counts))
+        return !is(v, "1");
+    if (is_one_of(key, flags))
+        return !is(v, "false");
+    if (!prompt || *v.at != '[')
+        return false;
+    while (at < end && strchr(" \t\r\n", *at))
+        at++;
+    return at < end && (*at == '[' || *at == '"');
+}
+
 static void take_value(struct reader *r, const char *key,
                        struct forward_slice v, bool prompt)
 {
@@ -254,6 +275,7 @@ static void take_value(struct reader *r, const char *key,
 
     if (member >= 0)
         r->out->members[member] = v;
+    r->out->whole = r->out->whole || makes_whole(key, v, prompt);
     if (prompt)
         r->prompt = v;
     else if (strcmp(key, "stream") == 0)

@@ -55,6 +55,7 @@ struct forward_kind {
     const char *text;       /* whose tokens an engine can be asked for; NULL:
                                none */
     bool chat;              /* that is a chat */
+    bool pairs;             /* engines of a pair may share such a request */
 };
 
 struct forward_body {
@@ -80,6 +81,8 @@ struct forward_body {
     struct forward_slice cuts[FORWARD_CUTS]; /* (n_cuts), in order */
     size_t n_cuts;
     bool keeps; /* some member is not cut out */
+    bool whole; /* no pair of engines may share it: several prompts or answers,
+                   or the prompt is part of the answer */
 };
 
 /* Where another gateway asks where to send such a body; it may hold what those

@@ -16,22 +16,25 @@ static const char *const members[FORWARD_MEMBERS] = {
 };
 
 static const struct forward_kind kinds[] = {
-    {"/v1/chat/completions", {"messages"}, "messages", true},
-    {"/v1/completions", {"prompt"}, "prompt", false},
+    {"/v1/chat/completions", {"messages"}, "messages", true, true},
+    {"/v1/completions", {"prompt"}, "prompt", false, true},
     {FORWARD_SCHEDULE_PATH,
      {"prompt", "token_ids", "input_ids"},
-     "prompt",
-     false},                                               /* chats are
-                                                              read as such */
-    {"/chat/completions", {"messages"}, "messages", true}, /* llama.cpp's */
-    {"/completions", {"prompt"}, "prompt", false},
-    {"/completion", {"prompt"}, "prompt", false},
-    {"/invocations", {"messages", "prompt"}, NULL, false}, /* of both kinds */
-    {"/v1/responses", {"input"}, NULL, false},
-    {"/responses", {"input"}, NULL, false},
-    {"/v1/messages", {"messages"}, NULL, false},            /* Anthropic's */
-    {"/generate", {"input_ids", "text"}, "text", false},    /* SGLang's */
-    {"/inference/v1/generate", {"token_ids"}, NULL, false}, /* vLLM's */
+     "prompt", /* chats are read as such */
+     false,
+     true},
+    /* llama.cpp's */
+    {"/chat/completions", {"messages"}, "messages", true, true},
+    {"/completions", {"prompt"}, "prompt", false, true},
+    {"/completion", {"prompt"}, "prompt", false, false},
+    /* of both kinds */
+    {"/invocations", {"messages", "prompt"}, NULL, false, false},
+    {"/v1/responses", {"input"}, NULL, false, false},
+    {"/responses", {"input"}, NULL, false, false},
+    {"/v1/messages", {"messages"}, NULL, false, false}, /* Anthropic's */
+    {"/generate", {"input_ids", "text"}, "text", false, false}, /* SGLang's */
+    /* vLLM's */
+    {"/inference/v1/generate", {"token_ids"}, NULL, false, false},
 };
 
 const struct forward_kind *forward_kind_of(const char *path, size_t n)

@@ -49,8 +49,9 @@ static bool send_again(struct exchange *x)
     return upstream_open(x) == 0;
 }
 
-/* There is no connection. A failed look-up leaves no error in errno, and TLS
- * one of its own: then somebody listens, and may well have his cache. */
+/* There is no connection, or none any more. A failed look-up leaves no error in
+ * errno, and TLS one of its own: then somebody listens, and may well have his
+ * cache. */
 static void fail_connect(struct exchange *x)
 {
     int error = errno, lookup = bufferevent_socket_get_dns_error(x->bev);
@@ -63,7 +64,7 @@ static void fail_connect(struct exchange *x)
     snprintf(text, sizeof(text), "%s%s",
              lookup ? "cannot look up the host: " : "",
              lookup ? evutil_gai_strerror(lookup) : strerror(error));
-    upstream_fail(x, UPSTREAM_UNREACHABLE, text);
+    upstream_fail(x, x->open ? UPSTREAM_RESET : UPSTREAM_UNREACHABLE, text);
 }
 
 static void on_event(struct bufferevent *bev, short what, void *arg)

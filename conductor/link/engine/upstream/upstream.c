@@ -67,6 +67,12 @@ void upstream_cancel(struct exchange *exchange)
         upstream_drop(exchange);
 }
 
+bool upstream_unsent(const struct exchange *exchange)
+{
+    return !exchange->open ||
+           evbuffer_get_length(bufferevent_get_output(exchange->bev)) > 0;
+}
+
 void upstream_pause(struct exchange *exchange, bool pause)
 {
     if (pause) {

@@ -35,10 +35,17 @@ struct upstream_options {
 
 enum upstream_fault {
     UPSTREAM_UNREACHABLE, /* no connection: nobody listens, or no such name */
+    UPSTREAM_RESET,       /* an open connection was reset before an answer */
     UPSTREAM_BROKEN,      /* it closed or reset the connection, or TLS failed */
     UPSTREAM_INVALID,     /* what came is not HTTP, or over a bound */
     UPSTREAM_TIMEOUT,     /* the connection did not open in time */
 };
+
+/* Whether the server may well be gone. */
+static inline bool upstream_gone(enum upstream_fault fault)
+{
+    return fault == UPSTREAM_UNREACHABLE || fault == UPSTREAM_RESET;
+}
 
 /* What is sent. All of it is borrowed until the exchange is dead. */
 struct upstream_request {
@@ -99,6 +106,9 @@ void upstream_cancel(struct exchange *exchange);
 
 /* What an exchange that takes too long still waits for, in words; static. */
 const char *upstream_late(const struct exchange *exchange);
+
+/* Whether the engine cannot have the whole request yet. */
+bool upstream_unsent(const struct exchange *exchange);
 
 /* Reads no more of the answer, or reads on: the engine is held back by TCP when
  * nobody takes what it sends. `bytes` may still come once after a pause. */

@@ -1,0 +1,260 @@
+/* The prefill leg of a request, and what follows from its reply. See pair.h. */
+#include "conductor/front/openai/pair/pair.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/service/pair/state.h"
+
+/* Parameters of a prompt of a million tokens take some 100 KB. */
+#define REPLY_BYTES_MAX (16u << 20)
+
+void pair_free(struct pair *p)
+{
+    if (!p)
+        return;
+    upstream_cancel(p->leg);
+    text_buf_fini(&p->body);
+    text_buf_fini(&p->answering);
+    text_buf_fini(&p->reply);
+    text_buf_fini(&p->empty);
+    free(p->path);
+    free(p->key);
+    free(p->headers);
+    free(p);
+}
+
+static void on_leg_answer(void *arg, const struct http_head *head)
+{
+    struct pair *p = arg;
+
+    p->status = head->status;
+    if (!p->request)
+        return;
+    p->request->attempt.heard_us = clock_now_us();
+    p->request->forward->engine->count.status[head->status / 100]++;
+}
+
+static void on_leg_bytes(void *arg, const char *bytes, size_t n)
+{
+    struct pair *p = arg;
+
+    if (!p->releases)
+        text_buf_add(&p->reply, bytes, n);
+    if (p->request)
+        p->request->attempt.heard_us = clock_now_us();
+}
+
+/* Takes the reply in. Returns 0, or -EINVAL: it says nothing. */
+int pair_read_reply(struct pair *p)
+{
+    if (p->reply.error || pair_reply_read(p->reply.data ? p->reply.data : "",
+                                          p->reply.len, &p->told))
+        return -EINVAL;
+    p->usage.cached_tokens = p->told.cached_tokens;
+    p->held = p->protocol->leased && p->told.params;
+    return 0;
+}
+
+/* The decode engine, from now on the one that has the request, is asked. */
+static int ask_decode(struct service_request *request)
+{
+    struct forward *f = request->forward;
+    struct pair *p = f->pair;
+    struct pair_ask ask = {f->what.body, f->what.n};
+    int rc = 0;
+
+    f->engine = engine_of(request->service, request->attempt.decode);
+    f->n_had = 0;
+    if (p->told.params && p->protocol->decode)
+        rc = p->protocol->decode(&ask, &p->told, &p->answering);
+    else if (p->protocol->leased)
+        request->service->metrics.pairs_alone++;
+    if (rc)
+        return -ENOMEM;
+    p->sent_us = request->attempt.heard_us = clock_now_us();
+    if (p->answering.len)
+        rc = forward_ask(request, p->answering.data, p->answering.len);
+    else
+        rc = forward_ask(request, f->what.body, f->what.n);
+    if (rc == 0)
+        expect_sent(request);
+    return rc;
+}
+
+/* The prompt is computed: what that teaches, and the other leg. */
+static void go_on(struct service_request *request)
+{
+    struct forward *f = request->forward;
+    int64_t now_us = clock_now_us(), told = f->pair->told.cached_tokens;
+
+    engine_answered(f->engine);
+    expect_ended(request);
+    forward_told_cached(request, told);
+    forward_count_unheard(request, told);
+    forward_prefill_over(request, f->turn_us ? now_us - f->turn_us : -1,
+                         now_us);
+    if (!engine_of(request->service, request->attempt.decode))
+        request_instance_lost(request, request->attempt.decode,
+                              "the decode engine of the pair is gone");
+    else if (ask_decode(request))
+        request_instance_lost(request, POOL_NO_INSTANCE, "out of memory");
+}
+
+static void forget(struct forward *f)
+{
+    free(f->headers);
+    f->headers = NULL;
+    f->exchange = NULL;
+}
+
+/* The prefill engine refuses the leg. What the client may have caused itself it
+ * hears from the decode engine, which gets the request whole. */
+static void refused(struct service_request *request)
+{
+    struct forward *f = request->forward;
+    int status = f->pair->status;
+    char why[128];
+
+    if (forward_try_elsewhere(request, status))
+        return;
+    if (status < 400 || status >= 500) {
+        snprintf(why, sizeof(why), "engine %s answers %d",
+                 f->engine->config->name, status);
+        request_instance_lost(request, f->engine->id, why);
+        return;
+    }
+    expect_refused(request);
+    forward_prefill_over(request, -1, clock_now_us());
+    if (!engine_of(request->service, request->attempt.decode))
+        request_instance_lost(request, request->attempt.decode,
+                              "the decode engine of the pair is gone");
+    else if (ask_decode(request))
+        request_instance_lost(request, POOL_NO_INSTANCE, "out of memory");
+}
+
+static void on_leg_ended(void *arg)
+{
+    struct pair *p = arg;
+    struct service_request *request = p->request;
+
+    if (!request) {
+        pair_outlived_ended(p);
+        return;
+    }
+    forget(request->forward);
+    if (p->status >= 300)
+        refused(request);
+    else if (pair_read_reply(p))
+        forward_failed(request, false,
+                       "its reply to a prefill leg is no JSON object, or has "
+                       "parameters that are none");
+    else
+        go_on(request);
+}
+
+static void on_leg_failed(void *arg, enum upstream_fault fault, const char *why)
+{
+    struct pair *p = arg;
+
+    p->leg = NULL;
+    if (p->request)
+        forward_failed(p->request, upstream_gone(fault), why);
+    else
+        pair_strand(p);
+}
+
+const struct upstream_ops pair_leg_ops = {
+    .answer = on_leg_answer,
+    .bytes = on_leg_bytes,
+    .ended = on_leg_ended,
+    .failed = on_leg_failed,
+};
+
+void pair_heard(struct service_request *request, int status)
+{
+    struct pair *p = request->forward->pair;
+
+    if (!p)
+        return;
+    p->unused = status == 429 || status == 503;
+    p->held = p->held && p->unused;
+}
+
+static struct pair *pair_new(struct service_request *request)
+{
+    const struct service_forward *what = &request->forward->what;
+    struct pair *p = calloc(1, sizeof(*p));
+
+    if (!p)
+        return NULL;
+    p->service = request->service;
+    p->request = request;
+    p->protocol = pair_protocol(request->forward->engine->config->kv_connector);
+    p->usage.cached_tokens = -1;
+    p->decode = request->attempt.decode;
+    memcpy(p->request_id, request->request_id, sizeof(p->request_id));
+    text_buf_init(&p->body, SIZE_MAX);
+    text_buf_init(&p->answering, SIZE_MAX);
+    text_buf_init(&p->empty, SIZE_MAX);
+    text_buf_init(&p->reply, REPLY_BYTES_MAX);
+    p->path = strdup(what->path);
+    p->key = strdup(what->authorization);
+    if (!p->path || !p->key ||
+        p->protocol->prefill(&(struct pair_ask){what->body, what->n},
+                             &p->body)) {
+        pair_free(p);
+        return NULL;
+    }
+    return p;
+}
+
+int pair_send(struct service_request *request)
+{
+    struct forward *f = request->forward;
+
+    f->pair = pair_new(request);
+    f->headers = forward_compose(request);
+    if (f->pair && f->headers)
+        f->exchange = upstream_send(f->engine->upstream,
+                                    &(struct upstream_request){
+                                        .method = f->what.method,
+                                        .path = f->what.path,
+                                        .headers = f->headers,
+                                        .body = f->pair->body.data,
+                                        .n = f->pair->body.len,
+                                    },
+                                    &pair_leg_ops, f->pair);
+    if (!f->exchange)
+        return -ENOMEM;
+    f->engine->count.sent++;
+    request->service->metrics.pairs++;
+    return 0;
+}
+
+bool pair_changes(const struct forward *f)
+{
+    return f->pair && f->pair->usage.cached_tokens >= 0;
+}
+
+void pair_rewrite(struct service_request *request, const char *bytes, size_t n,
+                  bool last, struct text_buf *out)
+{
+    pair_usage_write(&request->forward->pair->usage, bytes, n, last, out);
+}
+
+void pair_answered(struct service_request *request, int64_t now_us)
+{
+    struct service *s = request->service;
+    const struct pair *p = request->forward->pair;
+
+    if (!p || !request->forward->what.stream ||
+        (p->protocol->decode && !p->told.params))
+        return;
+    learned_prefill(&s->pushes, request->prompt.n_tokens, now_us - p->sent_us);
+    learned_terms(&s->pushes, &s->push[0], &s->push[1]);
+}

@@ -1,0 +1,153 @@
+/* Pairs whose requests have gone: what the prefill engine keeps is fetched and
+ * thrown away. See pair.h. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "conductor/service/pair/state.h"
+
+/* One without a request is over, which is counted there; NULL: nothing was
+ * held. */
+static void let_go(struct pair *p, uint64_t *count)
+{
+    if (count)
+        ++*count;
+    TAILQ_REMOVE(&p->service->pairs, p, entry);
+    pair_free(p);
+}
+
+void pair_strand(struct pair *p)
+{
+    let_go(p, &p->service->metrics.pairs_stranded);
+}
+
+/* A ready engine that fetches such KV, another one than `last` if there is one;
+ * NULL: none. */
+static struct engine *releaser(const struct service *s,
+                               const struct pair_protocol *protocol,
+                               uint32_t last)
+{
+    struct engine *found = NULL;
+
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
+        struct engine *e = s->engines[i];
+
+        if (e && e->upstream &&
+            pair_protocol(e->config->kv_connector) == protocol &&
+            e->config->role == ENGINE_ROLE_DECODE &&
+            pool_get(s->pool, e->id)->health == HEALTH_READY &&
+            (!found || found->id == last))
+            found = e;
+    }
+    return found;
+}
+
+/* Has the KV fetched, and thrown away: the prefill leg's own body, of one
+ * token, with its parameters. */
+static void release(struct pair *p)
+{
+    struct pair_ask ask = {p->body.data, p->body.len};
+
+    p->releases = true;
+    p->status = 0;
+    p->at = releaser(p->service, p->protocol, p->decode);
+    free(p->headers);
+    p->headers = NULL;
+    if (p->at && p->protocol->decode(&ask, &p->told, &p->empty) == 0)
+        p->headers = forward_headers(
+            p->at, "Content-Type: application/json\r\n", p->key, p->request_id);
+    if (p->headers)
+        p->leg = upstream_send(p->at->upstream,
+                               &(struct upstream_request){
+                                   .method = "POST",
+                                   .path = p->path,
+                                   .headers = p->headers,
+                                   .body = p->empty.data,
+                                   .n = p->empty.len,
+                               },
+                               &pair_leg_ops, p);
+    if (!p->leg)
+        pair_strand(p);
+}
+
+/* It goes on without its request. */
+static void outlive(struct pair *p)
+{
+    struct service *s = p->service;
+
+    p->request = NULL;
+    p->until_us = clock_now_us() + s->config.request_timeout_ms * 1000;
+    TAILQ_INSERT_TAIL(&s->pairs, p, entry);
+}
+
+void pair_outlived_ended(struct pair *p)
+{
+    struct metrics *m = &p->service->metrics;
+
+    p->leg = NULL;
+    if (p->releases)
+        let_go(p, p->status < 300 ? &m->pairs_released : &m->pairs_stranded);
+    else if (p->status >= 300 || pair_read_reply(p) || !p->held)
+        let_go(p, NULL);
+    else
+        release(p);
+}
+
+void pair_abort(struct service_request *request)
+{
+    struct forward *f = request->forward;
+    struct pair *p = f->pair;
+
+    if (!p)
+        return;
+    f->pair = NULL;
+    if (f->exchange && p->sent_us > 0 && !p->unused &&
+        !upstream_unsent(f->exchange))
+        p->held = false;
+    if (p->held) {
+        upstream_cancel(f->exchange);
+        f->exchange = NULL;
+        outlive(p);
+        release(p);
+    } else if (f->exchange && p->sent_us == 0 && p->protocol->leased &&
+               p->status > 0 && p->status < 300) {
+        /* What it was to say is on its way. */
+        p->at = f->engine;
+        p->leg = f->exchange;
+        p->headers = f->headers;
+        f->exchange = NULL;
+        f->headers = NULL;
+        outlive(p);
+    } else {
+        upstream_cancel(f->exchange);
+        f->exchange = NULL;
+        pair_free(p);
+    }
+}
+
+void pairs_tick(struct service *s, int64_t now_us)
+{
+    struct pair *p, *next;
+
+    for (p = TAILQ_FIRST(&s->pairs); p; p = next) {
+        next = TAILQ_NEXT(p, entry);
+        if (p->until_us <= now_us)
+            pair_strand(p);
+    }
+}
+
+void pairs_cut_off(struct engine *e)
+{
+    struct pair *p, *next;
+
+    for (p = TAILQ_FIRST(&e->service->pairs); p; p = next) {
+        next = TAILQ_NEXT(p, entry);
+        if (p->at == e)
+            pair_strand(p);
+    }
+}
+
+void pairs_end(struct service *s)
+{
+    while (!TAILQ_EMPTY(&s->pairs))
+        pair_strand(TAILQ_FIRST(&s->pairs));
+}

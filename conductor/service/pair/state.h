@@ -1,0 +1,48 @@
+/* What the files of this folder share. */
+#ifndef CONDUCTOR_SERVICE_PAIR_STATE_H
+#define CONDUCTOR_SERVICE_PAIR_STATE_H
+
+#include "conductor/front/openai/pair/pair.h"
+#include "conductor/service/pair/pair.h"
+
+struct pair {
+    TAILQ_ENTRY(pair) entry; /* service->pairs, without a request */
+    struct service *service;
+    struct service_request *request; /* NULL: it has gone */
+    const struct pair_protocol *protocol;
+    char request_id[32];
+    char *path;                /* owned: of both legs */
+    char *key;                 /* owned: the client's, a header line or "" */
+    struct text_buf body;      /* of the prefill leg */
+    struct text_buf answering; /* of the decode leg; empty: the client's own */
+    struct text_buf reply;     /* to the prefill leg */
+    struct pair_reply told;    /* of it; slices point into it */
+    struct pair_usage usage;
+    uint32_t decode; /* pool id of the decode engine */
+    int status;      /* of the reply; 0: it has not begun */
+    bool held;       /* the prefill engine keeps KV that nobody has asked for */
+    bool unused;     /* the decode engine had no room for the request */
+    int64_t sent_us; /* the decode leg */
+    /* Without a request: */
+    struct engine *at;     /* who is asked */
+    struct exchange *leg;  /* there */
+    char *headers;         /* owned: its */
+    struct text_buf empty; /* the body of the leg that releases */
+    bool releases;         /* this is that leg */
+    int64_t until_us;
+};
+
+/* pair.c: the callbacks of a prefill leg, and of one that releases; arg is the
+ * pair. */
+extern const struct upstream_ops pair_leg_ops;
+
+/* pair.c: takes the reply of the prefill leg in. Returns 0, or -EINVAL: it says
+ * nothing. */
+[[nodiscard]] int pair_read_reply(struct pair *p);
+
+/* release.c: the leg of a pair without a request has ended; failed, and the KV
+ * is left to the engine. The pair is freed, or asks on. */
+void pair_outlived_ended(struct pair *p);
+void pair_strand(struct pair *p);
+
+#endif

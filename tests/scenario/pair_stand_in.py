@@ -1,0 +1,129 @@
+"""Strict stand-ins for engines of pairs, which speak a connector's protocol.
+
+Each takes nothing that a real engine would fail at, counts what it has been
+told to keep for others, and what was fetched.
+"""
+import json
+import threading
+
+from stand_in import chunk, event, reply, stream_head
+
+CACHED = 48  # tokens, as every prefill leg says
+
+
+def body_of(request):
+    return json.loads(request.body)
+
+
+def answer(request, send, cached=0, text='abcd'):
+    """A whole answer of some tokens, with its usage."""
+    body = body_of(request)
+    usage = {'prompt_tokens': 9, 'completion_tokens': len(text),
+             'prompt_tokens_details': {'cached_tokens': cached, 'other': 1}}
+    if not body.get('stream'):
+        send(reply(200, {'id': 'x', 'choices': [
+            {'text': text, 'finish_reason': 'length', 'logprobs': [1]}],
+            'usage': usage}))
+        return
+    send(stream_head())
+    for letter in text:
+        send(chunk(event({'choices': [{'text': letter}]})))
+    send(chunk(event({'choices': [], 'usage': usage})))
+    send(chunk(event('[DONE]')) + b'0\r\n\r\n')
+
+
+class Nixl:
+    """What vLLM engines with NixlConnector do: `prefill` keeps blocks for the
+    parameters that it returns, `decode` fetches them, once, for the same
+    prompt, or computes the prompt itself."""
+
+    ASKS = {'do_remote_decode': True, 'do_remote_prefill': False,
+            'remote_engine_id': None, 'remote_block_ids': None,
+            'remote_host': None, 'remote_port': None}
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.held = {}     # number: prompt
+        self.n = 0
+        self.faults = []   # each would have ended an engine
+        self.prefills, self.fetched, self.alone = [], [], []
+        self.null = False  # the replies of prefill legs have no parameters
+
+    def fault(self, why):
+        self.faults.append(why)
+        return 'reset'
+
+    @staticmethod
+    def prompt(body):
+        return json.dumps(body.get('prompt', body.get('messages')))
+
+    def params(self, body):
+        """Keeps the blocks of a prefill leg; its parameters."""
+        with self.lock:
+            self.n += 1
+            self.held[self.n] = self.prompt(body)
+            return {'do_remote_prefill': True, 'do_remote_decode': False,
+                    'remote_block_ids': [[self.n, self.n + 1]],
+                    'remote_engine_id': 'e', 'remote_host': '127.0.0.1',
+                    'remote_port': 5600, 'a_newer_member': {'x': [1e3]}}
+
+    def reply(self, body):
+        """To a prefill leg."""
+        params = None if self.null else self.params(body)
+        return {'id': 'p', 'choices': [{'text': 'a'}],
+                'usage': {'prompt_tokens': 9, 'completion_tokens': 1,
+                          'prompt_tokens_details': {'cached_tokens': CACHED}},
+                'kv_transfer_params': params}
+
+    def prefill(self, request, send):
+        body = body_of(request)
+        if body.get('kv_transfer_params') != self.ASKS:
+            return self.fault(f'no prefill leg: {body}')
+        if (body.get('max_tokens'), body.get('stream')) != (1, False) or \
+                body.get('max_completion_tokens', 1) != 1 or \
+                body.get('min_tokens', 0) > 1 or 'stream_options' in body:
+            return self.fault(f'limits of a prefill leg: {body}')
+        self.prefills.append(request)
+        send(reply(200, self.reply(body)))
+        return None
+
+    def take(self, body):
+        """Whether the parameters of a decode leg are in order; its blocks are
+        given back."""
+        params = body['kv_transfer_params']
+        with self.lock:
+            number = params['remote_block_ids'][0][0]
+            return (params['do_remote_prefill'] and
+                    params['a_newer_member'] == {'x': [1e3]} and
+                    self.held.pop(number, None) == self.prompt(body))
+
+    def decode(self, request, send):
+        body = body_of(request)
+        if 'kv_transfer_params' not in body:
+            self.alone.append(request)
+        elif self.take(body):
+            self.fetched.append(request)
+        else:
+            return self.fault(f'parameters of another prompt: {body}')
+        return answer(request, send)
+
+
+class Storage:
+    """What vLLM engines with ExampleConnector do: the prefill engine writes
+    KV to a place where the decode engine finds it."""
+
+    def __init__(self):
+        self.written, self.found, self.alone = [], [], []
+
+    def prefill(self, request, send):
+        body = body_of(request)
+        assert 'kv_transfer_params' not in body
+        assert (body['max_tokens'], body['stream']) == (1, False)
+        self.written.append(Nixl.prompt(body))
+        answer(request, send, CACHED, 'a')
+
+    def decode(self, request, send):
+        body = body_of(request)
+        there = Nixl.prompt(body) in self.written
+        (self.found if there else self.alone).append(request)
+        answer(request, send, 192 if there else 0)

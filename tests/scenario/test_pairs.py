@@ -1,0 +1,402 @@
+"""Pairs of engines: one computes the prompt, another one answers."""
+import http.client
+import json
+import threading
+
+from harness import (CONDUCTOR, Cluster, cost_model_json, mostly_waits, program,
+                     settings, wait_until)
+from pair_stand_in import CACHED, Nixl, Storage, body_of
+from stand_in import Engine, reply
+from test_failures import in_background
+from test_forward import EngineCase
+
+LONG = 'x' * 4000  # a thousand words
+P, D = 'prefill', 'decode'
+
+
+class PairCase(EngineCase):
+    connector, kind = 'nixl', 'vllm'
+
+    def pair(self, *engines, config=None):
+        """A conductor in front of (role, what serves) each: e0, e1, .."""
+        self.all = [Engine(serve) for _, serve in engines]
+        self.more = []
+        for e in self.all:
+            e.metrics = 'vllm:num_requests_waiting 0\n'
+        cluster = Cluster(self)
+        # Stand-ins compute nothing, and would be found fast.
+        cost = self.write('m.json', json.dumps(
+            {**json.loads(cost_model_json()), 'model': 'm'}))
+        cluster.config = {
+            'listen': '127.0.0.1:0', 'engine_health_ms': 50,
+            'engine_tokenize_ms': 0,
+            'engines': [
+                {'name': f'e{i}', 'url': e.url, 'model': 'm',
+                 'cost_model': cost,
+                 'kind': self.kind, 'role': role, 'kv_connector':
+                 'none' if role == 'both' else self.connector}
+                for (i, e), (role, _) in zip(enumerate(self.all), engines)],
+            **(config or {})}
+        cluster.start_conductor()
+        wait_until('all engines are ready', lambda: all(
+            i['state'] == 'ready' for i in self.instances(cluster)))
+        return cluster
+
+    @staticmethod
+    def instances(cluster):
+        return cluster.api.request(
+            'GET', '/admin/instances').body['instances']
+
+    def explain(self, cluster, got):
+        return cluster.api.request(
+            'GET', '/admin/explain/' + got.headers['x-conductor-request-id']
+        ).body
+
+    def idle(self, cluster):
+        """Nothing is booked any more."""
+        wait_until('nothing is booked', lambda: all(
+            i['prefills'] == i['decodes'] == 0
+            for i in self.instances(cluster)))
+
+    def counted(self, cluster, name, **labels):
+        wanted = [f'{k}="{v}"' for k, v in labels.items()]
+        return sum(value for key, value in cluster.api.metrics().items()
+                   if key.startswith(f'conductor_{name}') and
+                   all(label in key for label in wanted))
+
+
+class NixlPairs(PairCase):
+    def setUp(self):
+        super().setUp()
+        self.nixl = Nixl()
+        self.go_on = threading.Event()
+
+    def tearDown(self):
+        self.go_on.set()
+        super().tearDown()
+        self.assertEqual(self.nixl.faults, [])
+
+    def usual(self, **more):
+        return self.pair((P, self.nixl.prefill), (D, self.nixl.decode), **more)
+
+    def clean(self, cluster, held=0):
+        self.idle(cluster)
+        wait_until('the prefill engine keeps nothing',
+                   lambda: len(self.nixl.held) == held)
+
+    def test_whole_answer(self):
+        cluster = self.usual()
+        sent = {'prompt': LONG, 'max_tokens': 4, 'min_tokens': 2, 'seed': 7}
+        got = self.post(cluster, sent, headers={'X-Request-Id': 'id-1'})
+        self.assertEqual(got.status, 200, got.body)
+        self.assertEqual(got.body['choices'][0], {
+            'text': 'abcd', 'finish_reason': 'length', 'logprobs': [1]})
+        self.assertEqual(got.body['usage']['prompt_tokens_details'],
+                         {'cached_tokens': CACHED, 'other': 1})
+        self.assertEqual(got.headers['x-conductor-prefill'], 'e0')
+        self.assertEqual(got.headers['x-conductor-decode'], 'e1')
+        first, second = self.nixl.prefills[0], self.nixl.fetched[0]
+        for leg in (first, second):
+            self.assertEqual(leg.header('x-request-id'), 'id-1')
+            self.assertEqual(leg.path, '/v1/completions')
+        body = body_of(second)
+        del body['kv_transfer_params']
+        self.assertEqual(body, {'model': 'm', **sent})
+        self.clean(cluster)
+        self.assertEqual(self.counted(cluster, 'pair_legs_total',
+                                      result='prefill'), 1)
+
+    def test_stream(self):
+        cluster = self.usual()
+        sent = {'messages': [{'role': 'user', 'content': LONG}],
+                'stream': True, 'stream_options': {'include_usage': True},
+                'max_completion_tokens': 9}
+        got = self.post(cluster, sent, '/v1/chat/completions')
+        self.assertEqual(got.status, 200)
+        events = [json.loads(line[6:]) for line in
+                  (got.body if isinstance(got.body, str)
+                   else got.body.decode()).split('\n\n')
+                  if line.startswith('data: {')]
+        self.assertEqual(''.join(e['choices'][0]['text']
+                                 for e in events[:-1]), 'abcd')
+        self.assertEqual(
+            events[-1]['usage']['prompt_tokens_details']['cached_tokens'],
+            CACHED)
+        self.assertEqual(body_of(self.nixl.prefills[0])
+                         ['max_completion_tokens'], 1)
+        self.assertEqual(body_of(self.nixl.fetched[0])['stream_options'],
+                         {'include_usage': True})
+        self.assertEqual([i['role'] for i in self.instances(cluster)],
+                         [P, D])
+        self.clean(cluster)
+
+    def test_parameters_of_a_client(self):
+        cluster = self.usual()
+        got = self.post(cluster, {'prompt': LONG, 'kv_transfer_params': {
+            'do_remote_prefill': True, 'remote_block_ids': [[1]]}})
+        self.assertEqual(got.status, 200)
+        self.assertEqual((len(self.nixl.prefills), len(self.nixl.fetched)),
+                         (1, 1))
+
+    def test_no_parameters(self):
+        """The decode engine computes the prompt itself."""
+        cluster = self.usual()
+        self.nixl.null = True
+        got = self.post(cluster, {'prompt': LONG, 'max_tokens': 5})
+        self.assertEqual(got.status, 200)
+        self.assertEqual(body_of(self.nixl.alone[0]),
+                         {'model': 'm', 'prompt': LONG, 'max_tokens': 5})
+        self.assertEqual(self.counted(cluster, 'pair_legs_total',
+                                      result='no_kv'), 1)
+        self.clean(cluster)
+
+    def test_what_no_pair_shares(self):
+        cluster = self.usual()
+        for more in ({'n': 2}, {'prompt': [LONG, 'y']}, {'echo': True},
+                     {'prompt': [[1] * 900, [2]]}, {'best_of': 2},
+                     {'prompt_logprobs': 1}):
+            got = self.post(cluster, {'prompt': LONG, **more})
+            self.assertEqual(got.status, 200, more)
+            self.assertEqual(got.headers['x-conductor-prefill'], 'e1', more)
+        self.post(cluster, {'input': LONG}, '/v1/responses')
+        self.post(cluster, {'input': LONG}, '/v1/embeddings')
+        self.assertEqual((len(self.nixl.prefills), len(self.nixl.alone)),
+                         (0, 8))
+
+    def test_skips_the_prefill_leg(self):
+        """The decode engine holds nearly all of the prompt."""
+        cluster = self.usual()
+        self.post(cluster, {'prompt': LONG})
+        got = self.post(cluster, {'prompt': LONG + 'y'})
+        self.assertEqual((len(self.nixl.prefills), len(self.nixl.alone)),
+                         (1, 1))
+        why = self.explain(cluster, got)
+        self.assertEqual((why['prefill'], why['decode']), ('e1', 'e1'))
+        shown = {c['instance']: c for c in why['candidates']}
+        self.assertGreater(shown['e0']['push_ms'], 0)
+        self.assertEqual(shown['e1']['push_ms'], 0)
+        self.assertFalse(shown['e1']['spared'])
+        why = self.explain(cluster, self.post(cluster, {'prompt': 'z' * 4000}))
+        shown = {c['instance']: c for c in why['candidates']}
+        self.assertEqual((why['prefill'], why['decode']), ('e0', 'e1'))
+        self.assertTrue(shown['e1']['spared'])
+        self.clean(cluster)
+
+    def test_prefill_engine_fails(self):
+        """Others take its place, and in the end the decode engine."""
+        bad = []
+
+        def refuse(status):
+            def serve(request, send):
+                bad.append(request)
+                send(reply(status, {'error': 'no'}))
+            return serve
+        cluster = self.pair((P, refuse(503)), (P, refuse(500)),
+                            (D, self.nixl.decode))
+        got = self.post(cluster, {'prompt': LONG})
+        self.assertEqual(got.status, 200, got.body)
+        self.assertEqual(len(bad), 2)
+        self.assertEqual(len(self.nixl.alone), 1)
+        self.clean(cluster)
+
+    def test_prefill_engine_breaks_off(self):
+        cluster = self.pair((P, lambda *_: 'close'), (D, self.nixl.decode))
+        self.assertEqual(self.post(cluster, {'prompt': LONG}).status, 200)
+        self.assertEqual(len(self.nixl.alone), 1)
+
+    def test_odd_replies(self):
+        odd = [b'[]', b'{"kv_transfer_params":7}', b'{"kv_transfer_params":{']
+
+        def serve(_, send):
+            send(reply(200, odd.pop()))
+        cluster = self.pair((P, serve), (D, self.nixl.decode))
+        for i in range(3):
+            wait_until('its prefill engine is ready', lambda: all(
+                i['state'] == 'ready' for i in self.instances(cluster)))
+            got = self.post(cluster, {'prompt': str(i) + LONG})
+            self.assertEqual(got.status, 200, got.body)
+        self.assertEqual((odd, len(self.nixl.alone)), ([], 3))
+
+    def test_what_a_client_did_wrong(self):
+        """It hears it from the engine that was to answer."""
+        cluster = self.pair(
+            (P, lambda _, send: send(reply(400, {'error': 'leg'}))),
+            (D, lambda _, send: send(reply(400, {'error': 'whole'}))))
+        got = self.post(cluster, {'prompt': LONG, 'temperature': 'hot'})
+        self.assertEqual((got.status, got.body), (400, {'error': 'whole'}))
+        self.assertNotIn('kv_transfer_params', body_of(self.all[1].requests[0]))
+
+    def test_decode_engine_has_no_room(self):
+        """Another one answers, with a new prefill; what was kept for the first
+        is released."""
+        cluster = self.pair(
+            (P, self.nixl.prefill),
+            (D, lambda _, send: send(reply(503, {'error': 'no room'}))),
+            (D, self.nixl.decode), config={'policy': 'round_robin'})
+        got = self.post(cluster, {'prompt': LONG, 'stream': True})
+        self.assertEqual(got.status, 200, got.body)
+        self.assertEqual(got.headers['x-conductor-decode'], 'e2')
+        self.assertEqual(len(self.nixl.prefills), 2)
+        self.clean(cluster)
+        wait_until('it is counted', lambda: self.counted(
+            cluster, 'pair_releases_total', result='released') == 1)
+        self.assertEqual(sorted(body_of(r).get('max_tokens', 0)
+                                for r in self.nixl.fetched), [0, 1])
+
+    def test_decode_engine_dies(self):
+        """It may have fetched the KV: another prefill, and no parameters
+        twice."""
+        cluster = self.pair((P, self.nixl.prefill), (D, lambda *_: 'reset'),
+                            (D, self.nixl.decode))
+        got = self.post(cluster, {'prompt': LONG})
+        self.assertEqual((got.status, got.headers['x-conductor-decode']),
+                         (200, 'e2'))
+        self.assertEqual(len(self.nixl.prefills), 2)
+        self.clean(cluster, held=1)
+
+    def test_a_client_leaves_the_prefill_leg(self):
+        """The engine sees it go."""
+        def serve(request, send):
+            self.go_on.wait(60 * settings.scale)
+            return self.nixl.prefill(request, send)
+        cluster = self.pair((P, serve), (D, self.nixl.decode))
+        self.leave(cluster, lambda: self.all[0].requests)
+        self.idle(cluster)
+        self.assertEqual(self.nixl.n, 0)
+
+    def leave(self, cluster, when, prompt=LONG):
+        connection = http.client.HTTPConnection(
+            '127.0.0.1', cluster.api.port, timeout=60 * settings.scale)
+        connection.request('POST', '/v1/completions', json.dumps(
+            {'model': 'm', 'prompt': prompt}))
+        wait_until('it is that far', when)
+        connection.close()
+
+    def test_a_client_leaves_with_the_reply(self):
+        """The prefill leg's reply is on its way: it is read, and released."""
+        def serve(request, send):
+            whole = reply(200, self.nixl.reply(body_of(request)))
+            send(whole[:-20])
+            self.go_on.wait(60 * settings.scale)
+            send(whole[-20:])
+        cluster = self.pair((P, serve), (D, self.nixl.decode))
+        self.leave(cluster, lambda: self.counted(
+            cluster, 'engine_answers_total', instance='e0', **{'class': '2xx'}) > 0)
+        self.idle_requests(cluster)
+        self.go_on.set()
+        self.clean(cluster)
+        self.released(cluster)
+
+    def idle_requests(self, cluster):
+        wait_until('the request has ended', lambda: self.counted(
+            cluster, 'requests_total', outcome='cancelled') == 1)
+
+    def released(self, cluster):
+        """By one token, which nobody gets."""
+        wait_until('it is counted', lambda: self.counted(
+            cluster, 'pair_releases_total', result='released') == 1)
+        body = body_of(self.nixl.fetched[0])
+        self.assertEqual((body['max_tokens'], body['stream']), (1, False))
+        self.assertEqual(len(self.nixl.fetched), 1)
+
+    def test_a_client_leaves_between_the_legs(self):
+        """The decode engine does not read the request: more of it than sockets
+        hold."""
+        cluster = self.pair((P, self.nixl.prefill), (D, None),
+                            (D, self.nixl.decode),
+                            config={'policy': 'round_robin'})
+        self.all[1].deaf = self.go_on
+        self.leave(cluster, lambda: self.all[1].asked or self.nixl.fetched,
+                   'x' * 12000000)
+        if self.nixl.fetched:  # its turn is the next
+            self.leave(cluster, lambda: self.all[1].asked, 'y' * 12000000)
+        self.clean(cluster)
+        wait_until('it is counted', lambda: self.counted(
+            cluster, 'pair_releases_total', result='released') == 1)
+
+    @mostly_waits
+    def test_prefill_engine_hangs(self):
+        def serve(*_):
+            self.go_on.wait(60 * settings.scale)
+            return 'close'
+        cluster = self.pair((P, serve), (D, self.nixl.decode),
+                            config={'request_timeout_ms': 500})
+        self.assertEqual(self.post(cluster, {'prompt': LONG}).status, 200)
+        self.assertEqual(len(self.nixl.alone), 1)
+        self.assertRegex(cluster.conductor.log(),
+                         'engine e0: .* has not gone on for 500 ms')
+
+    def test_prefill_engine_goes(self):
+        """Its leg is done: the answer goes on."""
+        def serve(request, send):
+            self.go_on.wait(60 * settings.scale)
+            return self.nixl.decode(request, send)
+        cluster = self.pair((P, self.nixl.prefill), (D, serve))
+        got = in_background(lambda: self.post(cluster, {'prompt': LONG}))
+        wait_until('it decodes', lambda: self.all[1].requests)
+        self.assertEqual(cluster.api.request(
+            'DELETE', '/admin/instances/e0').status, 202)
+        wait_until('it is gone', lambda: len(self.instances(cluster)) == 1)
+        self.go_on.set()
+        self.assertEqual(got().status, 200)
+
+    def test_beside_an_aggregated_engine(self):
+        """Each does what it was made for."""
+        cluster = self.pair((P, self.nixl.prefill), (D, self.nixl.decode),
+                            ('both', None))
+        answers = [in_background(lambda i=i: self.post(
+            cluster, {'prompt': str(i) + LONG})) for i in range(12)]
+        for got in answers:
+            self.assertEqual(got().status, 200)
+        self.assertGreater(len(self.all[2].requests), 0)
+        self.assertGreater(len(self.nixl.prefills), 0)
+        self.clean(cluster)
+
+
+class StoragePairs(PairCase):
+    connector = 'shared_storage'
+
+    def setUp(self):
+        super().setUp()
+        self.storage = Storage()
+
+    def test_both_legs(self):
+        cluster = self.pair((P, self.storage.prefill),
+                            (D, self.storage.decode))
+        sent = {'prompt': LONG, 'stream': True}
+        got = self.post(cluster, sent)
+        self.assertEqual(got.status, 200)
+        self.assertIn(f'"cached_tokens": {CACHED}'.encode(), got.body)
+        self.assertNotIn(b'192', got.body)
+        self.assertEqual(body_of(self.storage.found[0]), {'model': 'm', **sent})
+        self.idle(cluster)
+
+    def test_prefill_engine_fails(self):
+        cluster = self.pair((P, lambda _, send: send(reply(500))),
+                            (D, self.storage.decode))
+        self.assertEqual(self.post(cluster, {'prompt': LONG}).status, 200)
+        self.assertEqual(len(self.storage.alone), 1)
+        self.idle(cluster)
+
+
+class Configurations(PairCase):
+    def test_roles_and_connectors_that_do_not_fit(self):
+        for entry, field, words in (
+                ({'role': 'prefill', 'kind': 'vllm'}, 'role',
+                 'needs kv_connector'),
+                ({'kv_connector': 'nixl', 'kind': 'vllm'}, 'kv_connector',
+                 'needs role prefill or decode'),
+                ({'kv_connector': 'nixl', 'role': 'decode'}, 'kv_connector',
+                 'needs kind vllm'),
+                ({'kv_connector': 'wire', 'role': 'decode', 'kind': 'vllm'},
+                 'kv_connector', '"wire": must be none or nixl or '),
+                ({'role': 'draft'}, 'role', 'must be both or prefill')):
+            path = self.write('c.json', json.dumps({
+                'listen': '127.0.0.1:0', 'engines': [
+                    {'name': 'a', 'url': 'http://127.0.0.1:9', 'model': 'm',
+                     **entry}]}))
+            status, _, errors = self.run_program(program(*CONDUCTOR), '-t',
+                                                 '-c', path)
+            self.assertEqual(status, 2, entry)
+            self.assertIn(f'engines[0].{field}: ', errors)
+            self.assertIn(words, errors)
