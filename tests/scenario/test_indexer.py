@@ -343,3 +343,93 @@ class BadInput(IndexerCase):
             'instance_id': 'i', 'block_size': 16},
             {'Authorization': 'Bearer a-key-of-sixteen-bytes-or-more'})
         self.assertEqual(got.status, 200, got.body)
+
+
+class Oracle(engines.Case):
+    """Dynamo's indexer beside it, fed by the same events of Dynamo's mockers:
+    what both answer is equal, member by member."""
+    only_loopback = True
+    QUERIES = int(os.environ.get('INDEXER_QUERIES', '300'))
+
+    def setUp(self):
+        super().setUp()
+        self.mockers = [engines.Mocker(self, f'mocker{i}', 96)
+                        for i in range(3)]
+        self.oracle = engines.Indexer(self, self.mockers)
+        self.cluster = Cluster(self)
+        self.cluster.config = {'listen': '127.0.0.1:0', 'engines': []}
+        self.cluster.start_conductor()
+        for i, m in enumerate(self.mockers):
+            got = self.cluster.api.request('POST', '/register', {
+                'endpoint': f'tcp://127.0.0.1:{m.events_port}',
+                'replay_endpoint': f'tcp://127.0.0.1:{m.replay_port}',
+                'model_name': engines.MODEL, 'instance_id': i + 1,
+                'block_size': 16, 'dp_rank': 0})
+            self.assertEqual(got.status, 200, got.body)
+        self.rng = random.Random(4711)
+
+    def load(self, mocker, prompt):
+        status, reply = engines.get(mocker.url + '/v1/completions', {
+            'model': engines.MODEL, 'prompt': prompt, 'max_tokens': 1})
+        self.assertEqual(status, 200, reply)
+
+    def ids(self, n):
+        return [self.rng.randrange(4, 250) for _ in range(n)]
+
+    def both(self, tokens):
+        ours = self.cluster.api.request('POST', '/query?shape=instances', {
+            'model_name': engines.MODEL, 'token_ids': tokens})
+        self.assertEqual(ours.status, 200, ours.body)
+        status, theirs = engines.get(self.oracle.url + '/query', {
+            'model_name': engines.MODEL, 'token_ids': tokens})
+        self.assertEqual(status, 200, theirs)
+        return ours.body, theirs
+
+    def same(self, tokens):
+        ours, theirs = self.both(tokens)
+        return ours == theirs
+
+    def hear(self):
+        """The oracle asks nobody for what it has missed: each engine is filled
+        anew once it is heard."""
+        for i, m in enumerate(self.mockers):
+            prompt = [200 + i] * 3
+
+            def heard():
+                prompt[:] = [*prompt, *range(4, 36)]
+                self.load(m, prompt)
+                return self.oracle.match(prompt)[i] > 0
+            wait_until('the oracle hears it', heard)
+            for _ in range(3):
+                self.load(m, self.ids(1500))
+
+    def test_answers_equal_dynamos(self):
+        self.hear()
+        bases = [self.ids(480) for _ in range(8)]
+        asked = hits = 0
+        while asked < self.QUERIES:
+            for _ in range(6):
+                base = self.rng.choice(bases)
+                self.load(self.rng.choice(self.mockers), base[
+                    :self.rng.randrange(20, 480)] + self.ids(
+                        self.rng.randrange(1, 40)))
+            # Both are told by connections of their own: the first prompts
+            # wait until they agree.
+            for base in bases:
+                wait_until(f'they agree on {base}', lambda: self.same(base))
+            for _ in range(60):
+                base = self.rng.choice(bases)
+                tokens = base[:self.rng.randrange(1, 480)]
+                if self.rng.random() < .3:
+                    tokens = tokens + self.ids(self.rng.randrange(1, 64))
+                if not self.same(tokens):
+                    wait_until(f'they agree on {tokens}',
+                               lambda: self.same(tokens))
+                asked += 1
+                hits += self.both(tokens)[0]['instances'] != {}
+        self.assertGreater(hits, asked // 3)
+        removed = self.cluster.api.metrics()[
+            'conductor_block_events_total{event="removed"}']
+        self.assertGreater(removed, 0)
+        print(f'{asked} queries equal, {hits} with hits, {removed:.0f} blocks '
+              'removed meanwhile')
