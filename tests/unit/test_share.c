@@ -318,6 +318,38 @@ static void test_slo(void)
         }
 }
 
+/* A flood of small requests with a TTFT SLO, of which nearly all are refused,
+ * does not make the price refuse the long ones of others, who ask for less than
+ * their share, while instances idle. */
+static void test_price(void)
+{
+    for (uint64_t seed = 1; seed <= cases_of(3); seed++) {
+        struct rig *r = malloc(sizeof(*r));
+        double asked_us = 0.0, sent_us = 0.0;
+
+        CU_ASSERT_PTR_NOT_NULL_FATAL(r);
+        rig_init(r, 1, seed);
+        for (int64_t tick = 0; tick < 1500; tick++) {
+            for (int n = 0; n < 38; n++)
+                come(r, 0, 1, 100000, 0, 20 * SECOND);
+            if (random_below(&r->random, 70) == 0) {
+                int64_t us =
+                    1000000 + (int64_t)random_below(&r->random, 8000000);
+                const struct job *j = come(r, 1, 1, us, 0, 20 * SECOND);
+
+                asked_us += (double)us;
+                sent_us += j->done_us != 0 ? (double)us : 0.0;
+            }
+            step(r);
+        }
+        printf("\n    seed %u: of others' work sent %.0f of %.0f s",
+               (unsigned)seed, sent_us / 1e6, asked_us / 1e6);
+        CU_ASSERT(sent_us > 0.5 * asked_us);
+        rig_fini(r);
+        free(r);
+    }
+}
+
 /* Who is in the first place is not known once there are tenants: nobody there
  * gives way to another's priority. */
 static void test_first_place(void)
@@ -412,6 +444,7 @@ int main(void)
     CU_pSuite suite = CU_add_suite("share", NULL, NULL);
     CU_add_test(suite, "greedy", test_greedy);
     CU_add_test(suite, "slo", test_slo);
+    CU_add_test(suite, "price", test_price);
     CU_add_test(suite, "priority", test_priority);
     CU_add_test(suite, "strangers have no priorities", test_first_place);
     CU_add_test(suite, "places", test_places);

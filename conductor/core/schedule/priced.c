@@ -100,6 +100,15 @@ static double x_of(const struct scheduler *s,
     return price_ask(s->price, &work, s->model.cost);
 }
 
+/* Where an instance has nothing to do nobody is kept from it who had much:
+ * shares are of what is given out. */
+static double times_of(const struct schedule_request *request,
+                       const struct schedule_decision *decision)
+{
+    return decision->chosen.queue_us > 0 ? request->price_times
+                                         : fmin(request->price_times, 1.0);
+}
+
 void schedule_price(struct scheduler *s, const struct schedule_request *request,
                     struct schedule_decision *decision)
 {
@@ -110,8 +119,8 @@ void schedule_price(struct scheduler *s, const struct schedule_request *request,
 
     if (!s->price || decision->chosen.instance == POOL_NO_INSTANCE)
         return;
-    decision->price_us =
-        x_of(s, request, &decision->chosen, &work_us) * request->price_times;
+    decision->price_us = x_of(s, request, &decision->chosen, &work_us) *
+                         times_of(request, decision);
     /* What comes late on an idle instance, too, says nothing of the load. */
     if (request->slo_ttft_us <= 0 ||
         (decision->verdict == SCHEDULE_REJECT_TTFT &&
