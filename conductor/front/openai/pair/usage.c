@@ -9,6 +9,9 @@
 /* A name that stands so is a member's, and no part of a text: there its last
  * quote would be escaped. One with an escape in front is the end of a name. */
 static const char cached[] = "\"cached_tokens\":";
+/* In front of a number, and of one, at most; else it is left as it is. */
+#define BLANKS 8
+#define DIGITS 20
 #define CACHED_BYTES (sizeof(cached) - 1)
 
 /* How many of the last of n bytes may begin a name, with what is in front. */
@@ -34,9 +37,12 @@ static size_t write_part(const struct pair_usage *u, const char *bytes,
         text_buf_add(out, bytes, n - *hold);
         return n - *hold;
     }
-    for (value = name + CACHED_BYTES; value < end && *value == ' ';)
+    value = name + CACHED_BYTES;
+    while (value < end && *value == ' ' && value < name + CACHED_BYTES + BLANKS)
         value++;
-    for (behind = value; behind < end && *behind >= '0' && *behind <= '9';)
+    behind = value;
+    while (behind < end && *behind >= '0' && *behind <= '9' &&
+           behind < value + DIGITS)
         behind++;
     if (behind == end) {
         const char *from = name > bytes ? name - 1 : name;
@@ -46,7 +52,8 @@ static size_t write_part(const struct pair_usage *u, const char *bytes,
         return (size_t)(from - bytes);
     }
     text_buf_add(out, bytes, (size_t)(value - bytes));
-    if (behind > value && (name == bytes || name[-1] != '\\'))
+    if (behind > value && (*behind < '0' || *behind > '9') &&
+        (name == bytes || name[-1] != '\\'))
         text_buf_printf(out, "%lld", (long long)u->cached_tokens);
     else
         text_buf_add(out, value, (size_t)(behind - value));
@@ -63,12 +70,7 @@ static void write_all(struct pair_usage *u, const char *bytes, size_t n,
         bytes += done;
         n -= done;
     }
-    /* So long a row of blanks stands before no number. */
-    if (n > sizeof(u->held)) {
-        text_buf_add(out, bytes, n);
-        n = 0;
-    }
-    memcpy(u->held, bytes, n);
+    memcpy(u->held, bytes, n); /* one byte, a name, blanks and digits */
     u->n_held = n;
 }
 

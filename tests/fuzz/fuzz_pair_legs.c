@@ -1,0 +1,87 @@
+/* A body or a prefill leg's reply. What legs are made of it is JSON if it was,
+ * with the members that are set; and an answer is rewritten alike however it is
+ * cut. */
+#include <jansson.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/front/openai/pair/pair.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* The object in so many bytes; NULL: it is none, to jansson. */
+static json_t *object_of(const char *text, size_t n)
+{
+    json_t *all = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
+
+    if (json_is_object(all))
+        return all;
+    json_decref(all);
+    return NULL;
+}
+
+static void check_leg(const char *text, size_t n, const json_t *was)
+{
+    struct pair_ask ask = {text, n};
+    struct text_buf out;
+    int rc;
+
+    text_buf_init(&out, 1 << 24);
+    rc = pair_nixl.prefill(&ask, &out);
+    if (was && rc == 0) {
+        json_t *leg = object_of(out.data, out.len);
+
+        if (!leg ||
+            json_integer_value(json_object_get(leg, "max_tokens")) != 1 ||
+            !json_is_false(json_object_get(leg, "stream")) ||
+            json_object_get(leg, "stream_options"))
+            abort();
+        json_decref(leg);
+    }
+    text_buf_fini(&out);
+}
+
+static void check_reply(const char *text, size_t n)
+{
+    struct pair_reply reply;
+
+    if (pair_reply_read(text, n, &reply) == 0 && reply.params &&
+        (reply.params < text || reply.params + reply.n_params > text + n ||
+         *reply.params != '{'))
+        abort();
+}
+
+static void check_cuts(const char *text, size_t n)
+{
+    struct pair_usage whole = {.cached_tokens = 7}, cut = whole;
+    struct text_buf a, b;
+    size_t at = n ? (unsigned char)text[0] % n : 0;
+
+    text_buf_init(&a, 1 << 24);
+    text_buf_init(&b, 1 << 24);
+    pair_usage_write(&whole, text, n, true, &a);
+    pair_usage_write(&cut, text, at, false, &b);
+    pair_usage_write(&cut, text + at, n - at, true, &b);
+    if (a.len != b.len || (a.len && memcmp(a.data, b.data, a.len) != 0))
+        abort();
+    text_buf_fini(&a);
+    text_buf_fini(&b);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *text = malloc(size + 1);
+    json_t *was;
+
+    if (!text)
+        abort();
+    memcpy(text, data, size);
+    was = object_of(text, size);
+    check_leg(text, size, was);
+    check_reply(text, size);
+    check_cuts(text, size);
+    json_decref(was);
+    free(text);
+    return 0;
+}
