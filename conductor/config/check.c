@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "conductor/config/internal.h"
+#include "conductor/core/step/queue.h"
 #include "conductor/policy_text.h"
 
 static int check_policy(const struct config *c, char err[CONFIG_ERROR_MAX])
@@ -103,6 +104,26 @@ static int check_listeners(const struct config *c, char err[CONFIG_ERROR_MAX])
     return 0;
 }
 
+/* Estimates would count on interruptions that never happen. */
+static int check_order(const struct config *c, char err[CONFIG_ERROR_MAX])
+{
+    const struct queue_order *order = queue_order_by_name(c->queue_order);
+
+    if (!order || !order->preempts)
+        return 0;
+    if (c->step_tokens == 0)
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "queue_order: \"%s\": interrupts prefills between "
+                         "steps, and with step_tokens 0 a prompt is one step",
+                         c->queue_order);
+    if (c->pool == CONFIG_POOL_AGGREGATED)
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "queue_order: \"%s\": interrupts prefills, which "
+                         "the aggregated pool does not",
+                         c->queue_order);
+    return 0;
+}
+
 int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
 {
     if (c->worker_timeout_ms < 2 * c->heartbeat_ms)
@@ -129,7 +150,7 @@ int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
                          "worker_costs: of native workers, and worker_listen "
                          "is empty: engines say their cost_model themselves");
     if (check_listeners(c, err) || check_model(c, err) ||
-        check_cost_model(c, err))
+        check_cost_model(c, err) || check_order(c, err))
         return -EINVAL;
     return check_policy(c, err);
 }

@@ -160,7 +160,8 @@ static const struct option_spec all_options[] = {
      "tokens that an engine computes in a step, where requests decode where "
      "they were prefilled: estimates of prefills beside decodes count with it "
      "(vLLM's --max-num-batched-tokens, SGLang's --chunked-prefill-size, a "
-     "worker's --step-tokens); 0 = a prompt is one step",
+     "worker's --step-tokens); 0 = a prompt is one step, and nothing "
+     "interrupts it",
      .initial = "2048"},
     {"policy", OPTION_STRING, AT(policy), "", 0, 0,
      "how a request's prefill instance is chosen:", .initial = POLICY_DEFAULT,

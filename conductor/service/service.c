@@ -86,7 +86,8 @@ static int service_alloc(struct service *s)
     pool.max_decodes = MAX_DECODES;
     pool.seed = (uint64_t)c->seed;
     pool.order = queue_order_by_name(policy_queue_order(
-        policy, options, c->queue_order, c->pool != CONFIG_POOL_AGGREGATED));
+        policy, options, c->queue_order,
+        c->pool != CONFIG_POOL_AGGREGATED && c->step_tokens > 0));
     pool.uncorrected = !policy_corrects(policy, options);
     pool.shared_steps = c->pool == CONFIG_POOL_AGGREGATED;
     pool.step_tokens = (uint32_t)c->step_tokens;

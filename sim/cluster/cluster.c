@@ -25,6 +25,25 @@ static int refuse_order(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
                   c->order, known);
 }
 
+static int check_order(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
+{
+    const struct queue_order *order = queue_order_by_name(c->order);
+
+    if (!order)
+        return refuse_order(c, err);
+    if (order->preempts && c->step_tokens == 0)
+        return refuse(err,
+                      "%s: prefill.order: \"%s\" needs step_tokens: prefills "
+                      "are interrupted between steps",
+                      c->name, c->order);
+    if (order->preempts && c->coupled_nodes > 0)
+        return refuse(err,
+                      "%s: coupled.order: \"%s\": coupled nodes interrupt no "
+                      "prefill",
+                      c->name, c->order);
+    return 0;
+}
+
 static int check_nodes(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
 {
     if (c->coupled_nodes > 0 && c->prefill_nodes + c->decode_nodes > 0)
@@ -38,7 +57,7 @@ static int check_nodes(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
         CLUSTER_NODES_MAX)
         return refuse(err, "%s: more than %d nodes", c->name,
                       CLUSTER_NODES_MAX);
-    return queue_order_by_name(c->order) ? 0 : refuse_order(c, err);
+    return check_order(c, err);
 }
 
 static int check_memory(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])

@@ -84,7 +84,7 @@ struct cluster {
     uint32_t coupled_nodes;
 
     /* A node that prefills. */
-    char order[16];           /* of core/queue */
+    char order[32];           /* of core/queue */
     uint32_t step_tokens;     /* computed in one step; 0: the whole prompt */
     bool mix_requests;        /* a step may end one prompt and begin another */
     uint32_t max_waiting;     /* accepted prefills waiting on a node */

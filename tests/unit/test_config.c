@@ -249,6 +249,21 @@ static void test_options_together(void)
     CU_ASSERT_EQUAL(config_set(&c, "priority_header", "t", err), 0);
     CU_ASSERT_EQUAL(config_check(&c, err), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(err, "priority_header: \"t\": must"));
+    config_defaults(&c);
+    CU_ASSERT_EQUAL(config_set(&c, "queue_order", "shortest_now_yield", err),
+                    0);
+    CU_ASSERT_EQUAL(config_check(&c, err), 0);
+    c.pool = CONFIG_POOL_AGGREGATED;
+    CU_ASSERT_EQUAL(config_check(&c, err), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(err, "queue_order: \"shortest_now_yield\": interrupts "
+                    "prefills, which the aggregated pool does not"));
+    c.pool = CONFIG_POOL_SPLIT;
+    c.step_tokens = 0;
+    CU_ASSERT_EQUAL(config_check(&c, err), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(err, "interrupts prefills between steps, and with step_tokens "
+                    "0 a prompt is one step"));
 }
 
 static void test_file_is_named(void)
