@@ -47,7 +47,7 @@ static int enqueue(struct sim *sim, struct sim_node *node,
         .ready_at_us = waits_for_blocks(r) || sim->cluster.handover_us > 0
                            ? QUEUE_NOT_READY
                            : 0,
-        .expected_us = waits_for_blocks(r) ? r->plan.ready_us : 0,
+        .expected_us = r->plan.ready_us,
         .cost_us = r->plan.prefill_us,
         .arrived_us = sim->now_us,
         .deadline_us = due_us > 0

@@ -73,8 +73,9 @@ struct sim_prefill {
     double error;        /* its time is so many times that of its node's cost */
     int64_t computed_us; /* in the model's time */
     int64_t waited_us;   /* and for reads */
-    bool by_layer;       /* layers came while those before computed */
-    bool held;           /* computed, but for a layer that is to come */
+    bool waits_for_other; /* that has begun, and computes what it can use */
+    bool by_layer;        /* layers came while those before computed */
+    bool held;            /* computed, but for a layer that is to come */
     bool done;
 };
 

@@ -39,6 +39,17 @@ static double early_share(const struct sim *sim)
     return 1.0 - 1.0 / (double)sim->cluster.layers;
 }
 
+/* Leading blocks of its prompt that it may reuse. */
+static uint32_t usable_blocks(const struct sim *sim,
+                              const struct sim_request *r)
+{
+    return estimate_usable_blocks(
+        &(struct estimate_model){.block_tokens = sim->cluster.block_tokens,
+                                 .simulated.whole_prompt_reuse =
+                                     sim->cluster.whole_prompt_reuse},
+        r->n_keys, r->n_tokens);
+}
+
 static void remove_waiting(struct sim_node *node, uint32_t i)
 {
     size_t behind = node->queue.n - i - 1;
@@ -150,6 +161,34 @@ static struct step_prefill describe(const struct sim *sim,
     };
 }
 
+/* Those that could use what is being computed are not ready before. */
+static void hold(const struct sim *sim, struct sim_node *node)
+{
+    uint32_t bt = sim->cluster.block_tokens;
+
+    for (uint32_t i = 0; i < node->queue.n; i++) {
+        struct sim_request *r = node->queue.requests[i];
+        struct queue_item *item = &node->queue.items[i];
+        bool held = false;
+
+        if (r->load || (item->ready_at_us == QUEUE_NOT_READY &&
+                        !r->prefill.waits_for_other))
+            continue;
+        for (uint32_t a = 0; a < node->n_active && !held; a++) {
+            const struct sim_request *begun = node->active[a];
+
+            held = yield_computes_for(begun->keys, begun->n_keys,
+                                      begun->prefill.position / bt, r->keys,
+                                      usable_blocks(sim, r));
+        }
+        if (held)
+            item->ready_at_us = QUEUE_NOT_READY;
+        else if (r->prefill.waits_for_other)
+            item->ready_at_us = sim->now_us;
+        r->prefill.waits_for_other = held;
+    }
+}
+
 int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
 {
     const struct cluster *c = &sim->cluster;
@@ -175,9 +214,12 @@ int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
     for (;;) {
         uint32_t n_waiting =
             node->n_active < SIM_ACTIVE_MAX ? node->queue.n : 0;
-        struct step_choice next =
-            step_next(&step, active, node->n_active, node->queue.items,
-                      n_waiting, sim->now_us);
+        struct step_choice next;
+
+        if (sim->order->preempts && c->cache_at == CLUSTER_CACHE_AT_SERVICE)
+            hold(sim, node);
+        next = step_next(&step, active, node->n_active, node->queue.items,
+                         n_waiting, sim->now_us);
 
         if (next.kind == STEP_FORMED)
             return us;

@@ -730,6 +730,33 @@ static void test_states(void)
             CU_ASSERT_EQUAL(request_may_go(from, to), may[from][to]);
 }
 
+/* What could use the blocks that one under way is about to compute does not
+ * pass before these are there. */
+static void test_waits_for_blocks(void)
+{
+    struct rig rig;
+    struct request *one, *two;
+
+    rig_init_prefills(&rig, 64, 8, 1);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now_yield"), 0);
+    one = enqueue(&rig, 1, 200, 1);
+    one->turn.cost_us = 9000;
+    STEP_IS(&rig, "1:0+64 ");
+    two = enqueue(&rig, 1, 130, 1);
+    two->turn.cost_us = 1000;
+    complete(&rig, 0);
+    STEP_IS(&rig, "1:64+64 ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "2:128+2! ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "1:128+64 ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "1:192+8! ");
+    complete(&rig, 0);
+    expect(&rig, "s1 s2 p2 p1 ");
+    rig_fini(&rig);
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -751,6 +778,7 @@ int main(void)
     CU_add_test(s, "removal in step", test_removal_in_step);
     CU_add_test(s, "failed step", test_failed_step);
     CU_add_test(s, "interrupted", test_interrupted);
+    CU_add_test(s, "waits for blocks", test_waits_for_blocks);
     CU_add_test(s, "unknown order", test_unknown_order);
     CU_add_test(s, "request table", test_request_table);
     CU_add_test(s, "request states", test_states);

@@ -815,6 +815,33 @@ static void test_uncorrected(void)
     pool_free(pool);
 }
 
+/* When what has begun will have computed blocks that a newcomer could use. */
+static void test_computed(void)
+{
+    static const uint64_t keys[] = {11, 12, 13, 14}, others[] = {11, 21};
+    struct pool_config config = pool_config_default;
+    const struct pool_instance *i;
+    struct pool *pool;
+    uint32_t id;
+
+    config.order = queue_order_by_name("shortest_now_yield");
+    pool = pool_new(&config);
+    id = add(pool, ROLE_PREFILL);
+    i = pool_get(pool, id);
+    CU_ASSERT_EQUAL(accept(pool, id, 1, 8000, keys, 4), 0);
+    CU_ASSERT_EQUAL(pool_computed_us(pool, i, keys, 2, 4000), 0);
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 1, 5000), 0);
+    CU_ASSERT_EQUAL(pool_computed_us(pool, i, keys, 2, 6000), 9000);
+    CU_ASSERT_EQUAL(pool_computed_us(pool, i, keys, 4, 6000), 13000);
+    CU_ASSERT_EQUAL(pool_computed_us(pool, i, keys, 2, 9500), 0);
+    CU_ASSERT_EQUAL(pool_computed_us(pool, i, others, 2, 6000), 0);
+    /* Those on top come first. */
+    CU_ASSERT_EQUAL(accept(pool, id, 2, 2000, NULL, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 2, 6000), 0);
+    CU_ASSERT_EQUAL(pool_computed_us(pool, i, keys, 2, 6500), 11000);
+    pool_free(pool);
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -837,6 +864,7 @@ int main(void)
     CU_add_test(suite, "random", test_random);
     CU_add_test(suite, "shared steps", test_shared_steps);
     CU_add_test(suite, "interrupted", test_interrupted);
+    CU_add_test(suite, "computed", test_computed);
     CU_add_test(suite, "decodes of others", test_others);
     CU_add_test(suite, "a slower card is found out", test_found_out);
     CU_add_test(suite, "uncorrected", test_uncorrected);

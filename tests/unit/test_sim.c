@@ -485,6 +485,30 @@ static void test_plan_both(void)
     rig_free(r);
 }
 
+/* A short one waits for those blocks of the one under way that it can use, and
+ * passes then: nothing is computed twice. */
+static void test_interrupted(void)
+{
+    static const struct policy_setting preempt = {"preempt", 1};
+    struct rig *r = rig_new();
+
+    make_simple(r);
+    r->cluster.decode_nodes = 0;
+    r->cluster.step_tokens = BLOCK;
+    r->config.policy = "plan";
+    r->config.settings = &preempt;
+    r->config.n_settings = 1;
+    ask(r, 0, 40 * BLOCK, 1, 1);
+    ask(r, 50000, 32 * BLOCK + 10, 1, 1);
+    run(r);
+    CU_ASSERT_EQUAL(r->records[0].computed_tokens, 40 * BLOCK);
+    CU_ASSERT_EQUAL(r->records[1].computed_tokens, 10);
+    CU_ASSERT_EQUAL(ttft_us(r, 0), 40 * 5120 + 100);
+    CU_ASSERT_EQUAL(ttft_us(r, 1), 32 * 5120 - 50000 + 100);
+    CU_ASSERT_EQUAL(r->records[1].predicted_ttft_us, 32 * 5120 - 50000 + 100);
+    rig_free(r);
+}
+
 /* All is read while others compute; what was in memory is on the disk by then
  * and read at its turn, of which 100 us hide behind the rest. */
 static void test_plan_load(void)
@@ -996,6 +1020,7 @@ int main(void)
     CU_add_test(suite, "tiers", test_tiers);
     CU_add_test(suite, "reads teach nothing", test_reads_teach_nothing);
     CU_add_test(suite, "plan both", test_plan_both);
+    CU_add_test(suite, "interrupted", test_interrupted);
     CU_add_test(suite, "plan load", test_plan_load);
     CU_add_test(suite, "plan layerwise", test_plan_layerwise);
     CU_add_test(suite, "plan shares disk", test_plan_shares_disk);

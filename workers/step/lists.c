@@ -84,6 +84,24 @@ static struct queue_item item_of(const struct request *r)
     };
 }
 
+/* Whether one under way computes what it can use. */
+static bool waits_for_other(const struct batch *b, const struct request *r)
+{
+    uint32_t bt = b->config.layout->block_tokens;
+    const struct request *begun;
+
+    if (!b->order->preempts || r->load.job)
+        return false;
+    TAILQ_FOREACH(begun, &b->prefills, link)
+    {
+        if (yield_computes_for(begun->prompt.keys, begun->prompt.n_full,
+                               begun->position / bt, r->prompt.keys,
+                               r->prompt.n_reusable))
+            return true;
+    }
+    return false;
+}
+
 uint32_t batch_list_waiting(struct batch *b, bool only_taken)
 {
     struct request *r;
@@ -94,6 +112,8 @@ uint32_t batch_list_waiting(struct batch *b, bool only_taken)
         if (r->blocks.n == 0 && only_taken)
             continue;
         b->items[n] = item_of(r);
+        if (waits_for_other(b, r))
+            b->items[n].ready_at_us = QUEUE_NOT_READY;
         b->items_of[n++] = r;
     }
     return n;

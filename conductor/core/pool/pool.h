@@ -351,6 +351,18 @@ struct pool_place pool_queue_place(const struct pool *pool,
                                    int64_t deadline_us, int64_t now_us);
 
 /*
+ * When prefills that have begun will have computed a prompt's first blocks,
+ * where those that wait may interrupt them: nobody who can use these begins
+ * before (yield.h).
+ *   keys  (n), borrowed: of the blocks, at least 1.
+ * Returns 0: they are there, or none of them computes all of these. Cost:
+ * O(running).
+ */
+int64_t pool_computed_us(const struct pool *pool,
+                         const struct pool_instance *instance,
+                         const uint64_t *keys, uint32_t n, int64_t now_us);
+
+/*
  * The KV of a request on an instance at its longest: its prompt and all output
  * tokens except the last, which is never fed back, in whole blocks.
  *   prompt_tokens, max_output_tokens  at least 0; 0 or 1 output tokens: the

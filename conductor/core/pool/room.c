@@ -173,6 +173,41 @@ struct pool_place pool_queue_place(const struct pool *pool,
         .wait_us = wait_us, .most_us = most_us, .behind = behind};
 }
 
+/* How much of a prefill's time remains until its first n blocks are there. */
+static int64_t blocks_left_us(const struct pool_prefill *p, uint32_t n)
+{
+    double cached = (double)p->cached_tokens;
+    double uncached = (double)p->uncached_tokens;
+    double to_do = (cached + uncached) * n / p->n_keys - cached;
+
+    if (uncached <= 0.0 || to_do <= 0.0)
+        return 0;
+    return (int64_t)((double)p->item.cost_us * fmin(to_do / uncached, 1.0)) -
+           p->worked_us;
+}
+
+int64_t pool_computed_us(const struct pool *pool,
+                         const struct pool_instance *instance,
+                         const uint64_t *keys, uint32_t n, int64_t now_us)
+{
+    int64_t end_us = instance->running_since_us;
+
+    if (!instance->order->preempts)
+        return 0;
+    for (size_t k = instance->n_running; k > 0; k--) {
+        const struct pool_prefill *p = &instance->running[k - 1];
+
+        if (p->n_keys >= n &&
+            ((const uint64_t *)arena_at(&pool->keys, p->keys_at))[n - 1] ==
+                keys[n - 1]) {
+            end_us += blocks_left_us(p, n);
+            return end_us > now_us ? end_us : 0;
+        }
+        end_us += p->begun.left_us;
+    }
+    return 0;
+}
+
 int64_t pool_kv_tokens(const struct pool_instance *instance,
                        int64_t prompt_tokens, int64_t max_output_tokens)
 {

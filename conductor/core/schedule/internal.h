@@ -214,6 +214,8 @@ void schedule_find_peers(const struct scheduler *s,
 /* From where one instance could get the blocks of a request. */
 struct schedule_site {
     uint32_t resident;
+    int64_t computed_us; /* when a prefill that nobody may pass will have
+                            computed those; 0: none does */
     struct schedule_source sources[SCHEDULE_SOURCES_MAX];
     struct load_source loads[SCHEDULE_SOURCES_MAX];
     size_t n;
@@ -222,6 +224,7 @@ struct schedule_site {
 
 /* Looks it up, its own tiers first, then others out of `peers`. */
 void schedule_find_site(const struct scheduler *s,
+                        const struct schedule_request *request,
                         const struct pool_instance *i, uint32_t usable_blocks,
                         const struct schedule_peers *peers,
                         struct schedule_site *site);

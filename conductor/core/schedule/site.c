@@ -37,6 +37,7 @@ static void add_peers_within(const struct pool_instance *i,
 }
 
 void schedule_find_site(const struct scheduler *s,
+                        const struct schedule_request *request,
                         const struct pool_instance *i, uint32_t usable_blocks,
                         const struct schedule_peers *peers,
                         struct schedule_site *site)
@@ -49,6 +50,10 @@ void schedule_find_site(const struct scheduler *s,
 
     schedule_own_blocks(s, i, ready, &own);
     site->resident = own.free_blocks > pending ? own.free_blocks : pending;
+    site->computed_us = pending > own.free_blocks
+                            ? pool_computed_us(s->pool, i, request->keys,
+                                               pending, request->now_us)
+                            : 0;
     site->n = 0;
     for (size_t o = 0; o < own.n_sources; o++) {
         const struct schedule_source *source = &own.sources[o];

@@ -12,7 +12,8 @@
  *   - all that waits or has begun would be done within the patience even if it
  *     took half as much again, which is what thirds upon thirds come to. Above
  *     saturation nobody is interrupted: there the long ones would pay for it;
- *     and
+ *   - it could use nothing that those that have begun are yet to compute, or
+ *     both would compute it; and
  *   - the queue's order picks it before what has begun, all of which is due as
  *     early as those with an SLO need that come after it (step.c).
  * Worker, estimates and simulator ask here. Pure.
@@ -21,6 +22,7 @@
 #define CONDUCTOR_CORE_STEP_YIELD_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define YIELD_SHARE 3 /* to one that takes this part of what is left */
@@ -62,6 +64,21 @@ static inline int64_t yield_spare_us(int64_t below_us,
     if (below_us == INT64_MAX || own_us < below_us - b->left_us)
         return own_us;
     return below_us - b->left_us;
+}
+
+/*
+ * Whether one that has begun has yet to compute blocks that a waiting one could
+ * use. That one is not ready before: if it passed, both would compute them.
+ *   keys    (n), borrowed: of the one that has begun.
+ *   n_done  its leading blocks that are there.
+ *   others  (n_others), borrowed: of the waiting one's blocks that it may
+ * reuse.
+ */
+static inline bool yield_computes_for(const uint64_t *keys, size_t n,
+                                      size_t n_done, const uint64_t *others,
+                                      size_t n_others)
+{
+    return n_done < n && n_done < n_others && keys[n_done] == others[n_done];
 }
 
 /* Whether one with so much to do, waiting or begun, interrupts anybody. */

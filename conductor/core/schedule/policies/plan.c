@@ -172,6 +172,7 @@ static struct pool_place place_at(const struct search *f,
  * computes. Its place was that of the least work; it gets that of the plan for
  * that place, and from there a plan again. */
 static bool take_place(const struct search *f, const struct pool_instance *i,
+                       const struct schedule_site *site,
                        struct prefill_estimate *e)
 {
     int64_t before_us = e->queue_us, now_us = f->request->now_us;
@@ -182,8 +183,8 @@ static bool take_place(const struct search *f, const struct pool_instance *i,
     place = place_at(f, i, e, now_us);
     if (e->ready_us > now_us) {
         late = place_at(f, i, e, e->ready_us);
-        /* Another one begins while its blocks come. */
-        if (late.wait_us > e->ready_us - now_us)
+        /* Another one begins while its blocks come, or computes them. */
+        if (late.wait_us > e->ready_us - now_us || site->computed_us > now_us)
             place = late;
     }
     e->behind = place.behind;
@@ -203,7 +204,7 @@ static void work_out_placed(const struct search *f,
 
     plan_work_out(f->s, f->request, f->usable_blocks, site,
                   plan_load_modes(f->s), &plan, e);
-    if (take_place(f, i, e))
+    if (take_place(f, i, site, e))
         plan_work_out(f->s, f->request, f->usable_blocks, site,
                       plan_load_modes(f->s), &plan, e);
 }
@@ -216,8 +217,8 @@ static void search_work_out(struct search *f, struct prefill_estimate *e)
     struct prefill_estimate without = *e;
     struct schedule_site site;
 
-    schedule_find_site(f->s, i, f->usable_blocks, &state_of(f->s)->peers,
-                       &site);
+    schedule_find_site(f->s, f->request, i, f->usable_blocks,
+                       &state_of(f->s)->peers, &site);
     work_out_placed(f, i, &site, e);
     if (site.n_own == 0 || !is_peer(f->s, e->instance))
         f->dominators[f->n_dominators++ % DOMINATORS_MAX] =
@@ -335,7 +336,8 @@ static void complete(struct scheduler *s,
     struct load_plan plan;
     struct schedule_site site;
 
-    schedule_find_site(s, i, usable_blocks, &state_of(s)->peers, &site);
+    schedule_find_site(s, request, i, usable_blocks, &state_of(s)->peers,
+                       &site);
     decision->n_sources = site.n;
     if (s->sees_links && decision->chosen.link_us == 0)
         site.n = site.n_own; /* as it was chosen */

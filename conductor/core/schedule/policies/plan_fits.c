@@ -35,7 +35,7 @@ int64_t plan_fits_in_us(const struct scheduler *s,
     struct schedule_site site;
 
     schedule_find_site(
-        s, pool_get(s->pool, candidate->instance),
+        s, request, pool_get(s->pool, candidate->instance),
         estimate_usable_blocks(&s->model, UINT32_MAX, request->n_tokens),
         &state->peers, &site);
     for (size_t i = 0; i < site.n; i++)

@@ -236,6 +236,8 @@ void plan_work_out(const struct scheduler *s,
                       .modes = modes,
                   },
                   plan, e);
+    if (site->computed_us > e->ready_us)
+        e->ready_us = site->computed_us;
     plan_set_tbt(s, request, e);
     e->link_us = s->sees_links ? link_us(s, site, plan) : 0;
     plan_set_score(s, request, e);
