@@ -96,25 +96,28 @@ class QueueOrder(Case):
     def test_the_conductor_says_how_workers_serve(self):
         """The order that a worker is told is the one that the pool estimates
         waits with (WELCOME takes it from there): both follow one option."""
-        def told(**config):
+        def told(role='prefill', **config):
             cluster = Cluster(self, config)
             cluster.start_conductor()
-            p = PlayedWorker(cluster.ports['worker'], 'p', 'prefill')
+            p = PlayedWorker(cluster.ports['worker'], 'p', role)
             p.close()
             self.stop(cluster.conductor)
             return p.queue_order
-        self.assertEqual(told(), 'shortest_first')  # the policy's, plan's
+        self.assertEqual(told(), 'shortest_first_yield')  # the policy's, plan's
         for order in ('fifo', 'fifo_strict', 'uncached_first'):
             self.assertEqual(told(policy='global_cache', queue_order=order),
                              order)
             self.assertEqual(told(policy_options={'order': 0},
                                   queue_order=order), order)
         self.assertEqual(told(policy_options={'await': 0}),
-                         'shortest_now')
-        self.assertEqual(told(policy_options={'preempt': 1}),
-                         'shortest_first_yield')
-        self.assertEqual(told(policy_options={'preempt': 1, 'await': 0}),
                          'shortest_now_yield')
+        self.assertEqual(told(policy_options={'preempt': 0}),
+                         'shortest_first')
+        self.assertEqual(told(policy_options={'preempt': 0, 'await': 0}),
+                         'shortest_now')
+        # Where a prompt is one step, or shares steps, nothing interrupts it.
+        self.assertEqual(told(step_tokens=0), 'shortest_first')
+        self.assertEqual(told('both', pool='aggregated'), 'shortest_first')
         self.assertEqual(told(policy='global_cache'), 'uncached_first')
 
 

@@ -60,8 +60,9 @@ static void rig_init(struct rig *r, double shares, uint64_t seed)
     r->cost.range = (struct cost_model_range){1, 1 << 20, 1 << 20, 64, 1 << 30};
     pool.max_instances = NODES;
     pool.max_waiting = 4000;
+    /* The nodes of this test interrupt nothing. */
     pool.order = queue_order_by_name(
-        policy_queue_order(plan, options, QUEUE_ORDER_DEFAULT, true));
+        policy_queue_order(plan, options, QUEUE_ORDER_DEFAULT, false));
     r->pool = pool_new(&pool);
     r->index = prefix_index_new(&index);
     r->scheduler = scheduler_new(

@@ -564,14 +564,13 @@ static void take_record(void *arg, const struct sim_record *record)
 
 static void simulate(struct rig *r, const struct script *script)
 {
-    const struct policy_setting options[] = {{"preempt", script->preempt},
-                                             {"warm_on_reject", script->warm}};
+    const struct policy_setting warm = {"warm_on_reject", script->warm};
     struct sim_config config = {.cluster = &r->cluster,
                                 .policy = script->policy,
                                 .speed = 1.0,
                                 .slo_ttft_us = script->slo_ttft_us,
-                                .settings = options,
-                                .n_settings = 2,
+                                .settings = &warm,
+                                .n_settings = 1,
                                 .seed = 1};
     struct sim_io io = {.next = next_request, .record = take_record, .arg = r};
     struct sim_summary summary;
@@ -755,11 +754,7 @@ static void start_daemon(struct rig *r, const struct script *script)
     snprintf(config.queue_order, sizeof(config.queue_order), "%s",
              script->order);
     snprintf(config.cost_model, sizeof(config.cost_model), "%s", path);
-    if (script->preempt) {
-        config.step_tokens = CHUNK;
-        snprintf(config.policy_options, sizeof(config.policy_options),
-                 "preempt=1");
-    }
+    config.step_tokens = script->preempt ? CHUNK : 0;
     if (script->warm)
         snprintf(config.policy_options, sizeof(config.policy_options),
                  "warm_on_reject=1");

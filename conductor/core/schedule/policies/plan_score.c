@@ -33,7 +33,7 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
                     "order: 1: in front of a long prefill an instance waits a "
                     "little for a short one whose blocks are about to come; "
                     "0: it does not"},
-    [PLAN_PREEMPT] = {"preempt", 0, 1, true, 0,
+    [PLAN_PREEMPT] = {"preempt", 0, 1, true, 1,
                       "order: 1: at the end of a chunk a prefill yields to one "
                       "that takes at most a third of what it has left; 0: it "
                       "does not"},
