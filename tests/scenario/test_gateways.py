@@ -199,6 +199,30 @@ class Schedule(GatewayCase):
         self.assertEqual(self.report(cluster, ticket).status, 200)
         wait_until('it is gone', lambda: names() == [])
 
+    def test_a_pair_has_two_addresses(self):
+        cluster = self.engines(config={'engines': []})
+        self.more = [Engine(), Engine()]
+        for e, role in zip(self.more, ('prefill', 'decode')):
+            got = cluster.api.request('POST', '/admin/instances', {
+                'name': role, 'url': e.url, 'model': 'm', 'role': role,
+                'kind': 'vllm', 'kv_connector': 'nixl'})
+            self.assertEqual(got.status, 201, got.body)
+        wait_until('both are ready', lambda: [
+            i['state'] for i in cluster.api.request(
+                'GET', '/admin/instances').body['instances']] == ['ready'] * 2)
+        got = self.ticket(cluster, token_ids=list(range(800)), prompt=None)
+        at = [f'127.0.0.1:{e.port}' for e in self.more]
+        self.assertEqual([got.body[k]['instance'] for k in (
+            'prefill', 'decode')], ['prefill', 'decode'])
+        self.assertEqual(got.headers['x-prefiller-host-port'], at[0])
+        self.assertEqual(got.headers['x-gateway-destination-endpoint'], at[1])
+        count = lambda name: cluster.api.metrics()[
+            f'conductor_instance_decodes{{instance="{name}"}}']
+        self.assertEqual((count('prefill'), count('decode')), (0, 1))
+        done = self.report(cluster, got.body['ticket'], output_tokens=9)
+        self.assertEqual(done.status, 200, done.body)
+        self.assertEqual((count('prefill'), count('decode')), (0, 0))
+
     def test_bad_input(self):
         cluster = self.engines(None)
         ask = lambda body, **h: self.ask(cluster, body, {
