@@ -211,9 +211,9 @@ int endpoint_tenant(const struct front_call *call,
     return 0;
 }
 
-/* Its number is FNV-1a, and never 0. */
-void endpoint_session(const struct http_head *head,
-                      struct service_request_params *params)
+/* A session's number is FNV-1a, and never 0. */
+static void read_session(const struct http_head *head,
+                         struct service_request_params *params)
 {
     const struct http_slice *id = http_find(head, "x-session-id");
     uint64_t h = 0xcbf29ce484222325u;
@@ -227,6 +227,23 @@ void endpoint_session(const struct http_head *head,
     params->session = h ? h : 1;
     params->session_id = id->at;
     params->n_session_id = id->n;
+}
+
+void endpoint_names(const struct http_head *head,
+                    struct service_request_params *params)
+{
+    const struct http_slice *id = http_find(head, "x-request-id");
+    const struct http_slice *trace = http_find(head, "traceparent");
+
+    read_session(head, params);
+    if (id) {
+        params->client_id = id->at;
+        params->n_client_id = id->n;
+    }
+    if (trace) {
+        params->trace = trace->at;
+        params->n_trace = trace->n;
+    }
 }
 
 struct http_slice endpoint_type(const struct http_head *head)

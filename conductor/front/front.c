@@ -89,6 +89,20 @@ static int shown(struct http_slice s, int most)
     return s.n < (size_t)most ? (int)s.n : most;
 }
 
+/* The answer, whatever it is, names the request as its client does. */
+static void echo_names(struct http_conn *conn, const struct http_head *head)
+{
+    static const char *const names[] = {"x-request-id", "traceparent"};
+
+    for (size_t i = 0; i < 2; i++) {
+        const struct http_slice *value = http_find(head, names[i]);
+
+        if (value)
+            http_pass_header(conn, &(struct http_header){
+                                       {names[i], strlen(names[i])}, *value});
+    }
+}
+
 static void on_request(void *arg, struct http_conn *conn,
                        const struct http_head *head, const char *body, size_t n)
 {
@@ -99,6 +113,7 @@ static void on_request(void *arg, struct http_conn *conn,
         arg, conn, head, body, n, route ? route->kind : OPENAI_COMPLETION};
     struct openai_error error;
 
+    echo_names(conn, head);
     if (may_forward(front, head, route, allowed) && forward_serve(&call))
         return;
     if (!route && !*allowed) {

@@ -113,10 +113,10 @@ int32_t endpoint_priority(const struct forward_rules *rules, int32_t of_body);
  * "" if it does not fit into size. */
 void endpoint_unescape(const char *at, size_t n, char *out, size_t size);
 
-/* Sets the session that a request's headers name, if they name one. Borrows the
- * head. */
-void endpoint_session(const struct http_head *head,
-                      struct service_request_params *params);
+/* Sets what the client's headers call its session, its request and its trace.
+ * Borrows the head. */
+void endpoint_names(const struct http_head *head,
+                    struct service_request_params *params);
 
 /* The request's Content-Type; empty: none. */
 struct http_slice endpoint_type(const struct http_head *head);

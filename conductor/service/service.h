@@ -47,8 +47,6 @@ struct service_forward {
     size_t n_tokenize;
     const char *cache_salt; /* with the tokens; borrowed for the call only */
     bool ids;               /* tokens are token ids, as the engine knows them */
-    const char *client_id;  /* what the client calls it, cut to 63 bytes; "":
-                               nothing;  borrowed for the call only */
     bool named;             /* x-request-id is among the headers */
     bool prompt;            /* its path asks a model to answer a prompt */
     bool pairs;             /* two engines may share it */
@@ -75,6 +73,11 @@ struct service_request_params {
     uint64_t session;       /* a number of it; 0: none */
     const char *session_id; /* (n_session_id): what the client calls it */
     size_t n_session_id;
+    const char *client_id; /* (n_client_id): what the client calls the request;
+                              n 0: nothing */
+    size_t n_client_id;
+    const char *trace; /* (n_trace): its traceparent; n 0: none */
+    size_t n_trace;
     const char *tenant; /* (n_tenant): the key of who asks; n 0: none */
     size_t n_tenant;
     int32_t priority;    /* the lowest of its tenant's comes first */

@@ -109,6 +109,7 @@ struct service_request {
     uint64_t number;                  /* of the request, in its id too */
     uint64_t session;                 /* 0: none */
     char session_id[64];              /* printable, cut; "": none */
+    char client_id[64], trace[64];    /* likewise */
     struct dispatch_request dispatch; /* the core's part of it */
     struct request_prompt prompt;
     struct request_attempt attempt;

@@ -37,6 +37,40 @@ class Completions(Case):
             again['usage']['prompt_tokens_details']['cached_tokens'],
             len(TEXT) // BLOCK_TOKENS * BLOCK_TOKENS)
 
+    def test_answers_are_named_as_the_client_names_them(self):
+        """Good and bad ones, streamed and not, by x-request-id, which is
+        what OpenAI's client calls _request_id, and traceparent; explain
+        finds them by either."""
+        api = self.cluster().api
+        trace_id = '4bf92f3577b34da6a3ce929d0e0e4736'
+        names = {'x-request-id': 'mine-1',
+                 'traceparent': f'00-{trace_id}-00f067aa0ba902b7-01'}
+        body = {'model': 'tiny', 'prompt': 'x', 'max_tokens': 2}
+        for status, path, fields, headers in (
+                (200, '/v1/completions', {}, {}),
+                (200, '/v1/completions', {'stream': True}, {}),
+                (429, '/v1/completions', {}, {'x-slo-ttft-ms': '0.001'}),
+                (404, '/v1/completions', {'model': 'none'}, {}),
+                (415, '/v1/completions', {}, {'Content-Type': 'a/b'}),
+                (404, '/v1/nothing', {}, {})):
+            with self.subTest(status=status, path=path, **fields):
+                got = api.request('POST', path, {**body, **fields},
+                                  {**names, **headers})
+                self.assertEqual(got.status, status, got.body)
+                for name, value in names.items():
+                    self.assertEqual(got.headers.get_all(name), [value])
+                own = api.request('POST', path, {**body, **fields}, headers)
+                self.assertIsNone(own.headers['traceparent'])
+                self.assertEqual(own.headers['x-request-id'],
+                                 own.headers['x-conductor-request-id'])
+        for name in ('mine-1', trace_id):
+            why = api.request('GET', f'/admin/explain/{name}').body
+            self.assertEqual(why['reason'], 'slo_ttft_exceeded')
+            self.assertEqual(why['client_request_id'], 'mine-1')
+            self.assertEqual(why['traceparent'], names['traceparent'])
+        self.assertEqual(api.request(
+            'GET', f'/admin/explain/{trace_id[1:]}').status, 404)
+
     def test_text_and_ids_are_the_same(self):
         api = self.cluster().api
         text = api.complete(TEXT, 8).body['choices'][0]['text']

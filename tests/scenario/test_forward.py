@@ -80,11 +80,41 @@ class Passthrough(EngineCase):
         self.assertIsNone(seen.header('x-drop'))
         # The engine did not say it again, and explain knows it, too.
         self.assertEqual(got.headers['x-request-id'], 'abc-1')
+        self.assertEqual(got.headers['traceparent'], '00-1-2-01')
         for id_ in ('abc-1', got.headers['x-conductor-request-id']):
             why = cluster.api.request('GET', f'/admin/explain/{id_}')
             self.assertEqual(why.body['prefill'], 'e0')
         self.assertEqual(cluster.api.request(
             'GET', '/admin/explain/abc').status, 404)
+
+    def test_names_of_the_client(self):
+        """They stand in every answer, once, whatever the engine says."""
+        trace_id = '4bf92f3577b34da6a3ce929d0e0e4736'
+        names = {'x-request-id': 'mine',
+                 'traceparent': f'00-{trace_id}-00f067aa0ba902b7-01'}
+
+        def serve(_, send):
+            send(reply(200, {}, ['X-Request-Id: theirs', 'TraceParent: t']))
+        cluster = self.engines(serve)
+        for status, model in ((200, 'm'), (404, 'none')):
+            got = self.post(cluster, {'model': model, 'prompt': 'x'},
+                            headers=names)
+            self.assertEqual(got.status, status)
+            for name, value in names.items():
+                self.assertEqual(got.headers.get_all(name), [value])
+        got = self.post(cluster, {'prompt': 'x'})
+        self.assertEqual(got.headers.get_all('x-request-id'), ['theirs'])
+        why = cluster.api.request('GET', f'/admin/explain/{trace_id}').body
+        self.assertEqual(why['client_request_id'], 'mine')
+        self.all[0].stop()
+        wait_until('the engine is gone',
+                   lambda: cluster.api.instances()[0] == 0)
+        got = self.post(cluster, {'prompt': 'x'}, headers=names)
+        self.assertEqual(got.status, 503)
+        self.assertEqual(got.headers.get_all('x-request-id'), ['mine'])
+        got = self.post(cluster, {'prompt': 'x'})
+        self.assertEqual(got.headers['x-request-id'],
+                         got.headers['x-conductor-request-id'])
 
     def test_long_headers_of_the_answer(self):
         long = {'x-' + 'n' * 200: 'short', 'x-long': 'v' * 30000}

@@ -85,6 +85,13 @@ static const struct slot *name_slot(const struct completion *c)
     return &c->slots[0];
 }
 
+static void add_request_id(struct completion *c, const char *id)
+{
+    http_add_header(c->conn, "x-conductor-request-id", id);
+    if (!c->named)
+        http_add_header(c->conn, "x-request-id", id);
+}
+
 /* What the answer's headers tell, and its id. */
 static void add_headers(struct completion *c)
 {
@@ -96,7 +103,7 @@ static void add_headers(struct completion *c)
         return;
     snprintf(ms, sizeof(ms), "%.3f",
              (double)slot->outcome.predicted_ttft_us / 1e3);
-    http_add_header(c->conn, "x-conductor-request-id", slot->request_id);
+    add_request_id(c, slot->request_id);
     if (slot->outcome.predicted_ttft_us > 0)
         http_add_header(c->conn, "x-conductor-predicted-ttft-ms", ms);
     http_add_header(c->conn, "x-conductor-prefill", slot->prefill);
@@ -237,8 +244,7 @@ static void on_failed(void *arg, const struct service_failure *failure)
                          : NULL,
                      "%s", failure->message);
     if (!slot->completion->streaming && failure->request_id)
-        http_add_header(slot->completion->conn, "x-conductor-request-id",
-                        failure->request_id);
+        add_request_id(slot->completion, failure->request_id);
     fail(slot->completion, &error, failure->retry_after_us);
 }
 

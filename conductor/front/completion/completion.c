@@ -75,6 +75,7 @@ static int take_on(const struct front_call *call,
     c = completion_new(call->front, call->conn, request);
     if (!c)
         return -ENOMEM;
+    c->named = http_find(call->head, "x-request-id");
     rc = submit_all(c, request, params);
     if (rc) {
         completion_free(c);
@@ -129,7 +130,7 @@ void completion_serve(const struct front_call *call)
                                   &front->options.limits, &request, &error);
     if (rc == 0) {
         params.max_tokens = request.max_tokens;
-        endpoint_session(call->head, &params);
+        endpoint_names(call->head, &params);
         params.priority = endpoint_priority(&rules, request.priority);
         params.salt = rules.cache_salt ? rules.cache_salt : request.salt;
         rc = take_on(call, &request, &params, &error);

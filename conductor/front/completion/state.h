@@ -27,6 +27,7 @@ struct completion {
     struct http_conn *conn;
     struct openai_reply_head head;
     bool stream;
+    bool named; /* its x-request-id stands in the answer already */
     bool include_usage;
     bool streaming;
     struct keepalive keepalive;

@@ -90,12 +90,11 @@ static void add_no_buffering(struct http_conn *conn)
     http_add_header(conn, "X-Accel-Buffering", "no");
 }
 
-static void add_request_id(struct forward_call *c)
+/* Whether the answer names the request as its client does, already. */
+static bool is_echoed(const struct forward_call *c, struct http_slice name)
 {
-    const char *id = *c->client_id ? c->client_id : c->request_id;
-
-    if (*id)
-        http_add_header(c->conn, "x-request-id", id);
+    return (c->named && http_is_fold(name, "x-request-id")) ||
+           (c->traced && http_is_fold(name, "traceparent"));
 }
 
 static bool is_event_stream(const struct http_head *head)
@@ -115,7 +114,8 @@ void forward_begin_stream(void *arg)
     http_add_header(c->conn, "Cache-Control", "no-cache");
     if (*c->request_id)
         forward_add_headers(c);
-    add_request_id(c);
+    if (!c->named && *c->request_id)
+        http_add_header(c->conn, "x-request-id", c->request_id);
     add_no_buffering(c->conn);
     http_on_taken(c->conn, on_taken, c);
     http_begin(c->conn, 200, -1);
@@ -136,11 +136,12 @@ static void on_answer(void *arg, const struct http_head *head)
         c->left = 0;
     for (size_t i = 0; i < head->n_headers; i++)
         if (forward_passes(head, head->headers[i].name) &&
-            !is_own(head->headers[i].name))
+            !is_own(head->headers[i].name) &&
+            !is_echoed(c, head->headers[i].name))
             http_pass_header(c->conn, &head->headers[i]);
     forward_add_headers(c);
-    if (!http_find(head, "x-request-id"))
-        add_request_id(c);
+    if (!c->named && !http_find(head, "x-request-id"))
+        http_add_header(c->conn, "x-request-id", c->request_id);
     if (is_event_stream(head))
         add_no_buffering(c->conn);
     http_on_taken(c->conn, on_taken, c);
@@ -228,6 +229,8 @@ void forward_refuse(struct forward_call *c,
         fail_stream(c, &error);
     } else {
         http_add_header(c->conn, "x-conductor-request-id", failure->request_id);
+        if (!c->named)
+            http_add_header(c->conn, "x-request-id", failure->request_id);
         endpoint_reply_error(c->conn, &error, failure->retry_after_us);
     }
     forward_call_free(c);

@@ -87,7 +87,6 @@ static int submit(struct forward_call *c, const struct front_call *call,
                   struct openai_error *error)
 {
     const struct forward_body *body = &r->body;
-    const struct http_slice *id;
     struct service_forward f = {
         .stream = body->stream,
         .looks = r->looks,
@@ -103,11 +102,8 @@ static int submit(struct forward_call *c, const struct front_call *call,
         return -ENOMEM;
     f.tokenize = c->tokenize = forward_tokenize_body(body, &f.n_tokenize);
     f.cache_salt = body->cache_salt;
-    id = http_find(call->head, "x-request-id");
-    if (id)
-        snprintf(c->client_id, sizeof(c->client_id), "%.*s", (int)id->n,
-                 id->at);
-    f.client_id = c->client_id;
+    c->named = f.named;
+    c->traced = http_find(call->head, "traceparent");
     params->tokens = body->words;
     params->n_tokens = body->n_words;
     params->max_tokens = body->max_tokens ? body->max_tokens
@@ -115,7 +111,7 @@ static int submit(struct forward_call *c, const struct front_call *call,
                                           : USUAL_MAX_TOKENS;
     params->salt = body->salt;
     params->adapter = adapter_of(service, body);
-    endpoint_session(call->head, params);
+    endpoint_names(call->head, params);
     params->forward = &f;
     rc = r->ticket ? schedule_read_headers(c, call, &f, error)
                    : keep_body(call, r, &f);

@@ -18,8 +18,9 @@ struct forward_call {
                       has begun */
     bool in_line;  /* a line of that event has begun */
     struct keepalive keepalive;
-    int64_t left; /* of a body of known length; -1: not known */
-    char client_id[FORWARD_NAME_BYTES]; /* x-request-id, cut; "": none */
+    int64_t left;       /* of a body of known length; -1: not known */
+    bool named, traced; /* its x-request-id, its traceparent stand in the answer
+                           already */
     char request_id[FORWARD_NAME_BYTES], prefill[FORWARD_NAME_BYTES],
         decode[FORWARD_NAME_BYTES];
     int64_t predicted_ttft_us;

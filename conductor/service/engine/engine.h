@@ -126,7 +126,6 @@ struct forward {
     uint64_t ticket; /* what proves it; 0: it has none (gateway/ticket.h) */
     char cache_salt[256];
     char adapter[256];               /* "": none */
-    char client_id[64];              /* what the client calls it, or "" */
     struct service_forward what;     /* borrowed from the front */
     char *headers;                   /* owned: what is sent */
     struct engine *engine;           /* NULL: with none. Of a pair: first the

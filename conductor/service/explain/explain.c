@@ -49,6 +49,15 @@ static struct explain_record *record_of(struct explain *explain,
     return r->request_id[0] && r->number == request->number ? r : NULL;
 }
 
+/* Whether the id is that of its trace: "00-TRACE-SPAN-FLAGS". */
+static bool is_traced(const struct explain_record *r, const char *id)
+{
+    size_t n = strlen(id);
+
+    return n == 32 && strlen(r->trace) > 3 + n &&
+           memcmp(r->trace + 3, id, n) == 0 && r->trace[3 + n] == '-';
+}
+
 const struct explain_record *explain_find(const struct explain *explain,
                                           const char *id)
 {
@@ -63,7 +72,7 @@ const struct explain_record *explain_find(const struct explain *explain,
         return r;
     for (uint32_t i = 0; i < explain->n; i++) {
         r = &explain->records[i];
-        if (strcmp(r->client_id, id) == 0 &&
+        if ((strcmp(r->client_id, id) == 0 || is_traced(r, id)) &&
             (!last || r->number > last->number))
             last = r;
     }
@@ -210,9 +219,8 @@ void explain_decided(struct explain *explain,
     text_copy(r->request_id, sizeof(r->request_id), request->request_id);
     r->number = request->number;
     memcpy(r->session, request->session_id, sizeof(r->session));
-    if (request->forward)
-        text_copy(r->client_id, sizeof(r->client_id),
-                  request->forward->client_id);
+    memcpy(r->client_id, request->client_id, sizeof(r->client_id));
+    memcpy(r->trace, request->trace, sizeof(r->trace));
     r->policy = s->config.policy;
     r->state = "running";
     r->attempt = request->dispatch.retries + 1;

@@ -31,6 +31,7 @@ struct explain_source {
 struct explain_record {
     char request_id[32]; /* "": none */
     char client_id[64];  /* what the client calls it, or "" */
+    char trace[64];      /* its traceparent, or "" */
     char session[64];    /* likewise */
     uint64_t number;
     const char *policy;

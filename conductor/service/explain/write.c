@@ -204,6 +204,8 @@ int explain_write(const struct explain *explain, const char *id,
         r->request_id, r->policy, r->state, r->attempt, r->prompt_tokens,
         r->of_bytes ? "bytes" : "tokens", r->max_tokens, r->expected_tokens,
         r->block_tokens);
+    put_name(&w, "client_request_id", r->client_id);
+    put_name(&w, "traceparent", r->trace);
     put_name(&w, "session", r->session);
     put_name(&w, "reason", r->reason);
     put_limit(&w, "slo_ttft_ms", r->slo_ttft_us);

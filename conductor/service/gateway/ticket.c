@@ -146,7 +146,7 @@ void service_ticket_take(struct service_request *request,
     request->arg = NULL;
     /* All of it was borrowed from the front. */
     f->what.method = f->what.path = f->what.headers = "";
-    f->what.authorization = f->what.client_id = f->what.cache_salt = "";
+    f->what.authorization = f->what.cache_salt = "";
     f->what.body = f->what.tokenize = NULL;
     f->what.n = f->what.n_tokenize = 0;
     request->output.n_tokens = 1; /* it is not tried elsewhere: that is the

@@ -59,8 +59,6 @@ static int request_copy_prompt(struct service_request *request,
               sizeof(request->forward->cache_salt), p->forward->cache_salt);
     text_copy(request->forward->adapter, sizeof(request->forward->adapter),
               p->adapter ? p->adapter : "");
-    text_copy(request->forward->client_id, sizeof(request->forward->client_id),
-              p->forward->client_id);
     return 0;
 }
 
@@ -69,6 +67,13 @@ static uint32_t keeper(const struct service *s, const struct service_forward *f)
 {
     return f ? sessions_find(s->kept, forward_kept(f->kept, f->n_kept))
              : POOL_NO_INSTANCE;
+}
+
+/* What a client calls something: printable, cut. */
+static void copy_name(char out[64], const char *at, size_t n)
+{
+    for (size_t i = 0; i < n && i < 63; i++)
+        out[i] = at[i] >= ' ' && at[i] <= '~' ? at[i] : '?';
 }
 
 /* The limit that applies: the request's own, or the usual one. */
@@ -131,14 +136,15 @@ struct service_request *service_submit(struct service *service,
     }
     request->number = s->table.next_request++;
     request->session = p->session;
-    for (size_t i = 0; i < p->n_session_id && i < 63; i++)
-        request->session_id[i] =
-            p->session_id[i] >= ' ' && p->session_id[i] <= '~'
-                ? p->session_id[i]
-                : '?';
+    copy_name(request->session_id, p->session_id, p->n_session_id);
+    copy_name(request->client_id, p->client_id, p->n_client_id);
+    copy_name(request->trace, p->trace, p->n_trace);
     snprintf(request->request_id, sizeof(request->request_id), "%llx%.*u-%llx",
              (unsigned long long)s->model.created_s, s->number > 0, s->number,
              (unsigned long long)request->number);
+    if (request->client_id[0] || request->trace[0])
+        log_debug("%s: x-request-id '%s', traceparent '%s'",
+                  request->request_id, request->client_id, request->trace);
     if (request->forward && tokenize_begin(request))
         return request;
     TAILQ_INSERT_TAIL(&s->inbox, request, entry);
