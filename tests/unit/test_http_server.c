@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "front_client.h"
@@ -322,6 +325,57 @@ static void test_chunked(void)
     front_close();
 }
 
+/* What a client has got of answers of /health, and the most in a turn. */
+struct seen {
+    struct client *client;
+    size_t n, most;
+};
+
+/* At each turn of the loop: its descriptor can always be read. */
+static void count_health(evutil_socket_t, short, void *arg)
+{
+    struct seen *seen = arg;
+    size_t before = seen->n;
+    const char *at = seen->client->text;
+
+    client_read(seen->client);
+    for (seen->n = 0; (at = strstr(at, "{\"status\"")); at++)
+        seen->n++;
+    if (seen->n - before > seen->most)
+        seen->most = seen->n - before;
+}
+
+/* Who sends many requests ahead does not keep the loop from others: a turn
+ * answers only some of them. */
+static void test_many_ahead(void)
+{
+    enum { MANY = 400, A_TURN = 100, LENGTH = 33 };
+    static const char one[] = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
+    struct front_options options = front_usual();
+    time_t until = time(NULL) + GIVE_UP_S;
+    char all[MANY * LENGTH];
+    struct seen seen = {.n = 0};
+    struct event *turn;
+    int fd = eventfd(1, 0);
+
+    for (size_t i = 0; i < MANY; i++)
+        memcpy(all + i * LENGTH, one, LENGTH);
+    front_open(&options);
+    seen.client = client_new();
+    front_turn();
+    turn = event_new(f.base, fd, EV_READ | EV_PERSIST, count_health, &seen);
+    CU_ASSERT_FATAL(turn && event_add(turn, NULL) == 0);
+    CU_ASSERT_EQUAL(send(seen.client->fd, all, sizeof(all), 0), sizeof(all));
+    while (seen.n < MANY && time(NULL) < until)
+        event_base_loop(f.base, EVLOOP_ONCE);
+    CU_ASSERT_EQUAL(seen.n, MANY);
+    CU_ASSERT(seen.most <= A_TURN);
+    event_free(turn);
+    close(fd);
+    client_free(seen.client);
+    front_close();
+}
+
 /* A stream nobody reads is cut off; memory stays bounded. */
 static void test_slow_reader(void)
 {
@@ -498,6 +552,7 @@ int main(void)
     CU_add_test(suite, "long bodies", test_long_bodies);
     CU_add_test(suite, "all bodies", test_body_total);
     CU_add_test(suite, "chunked, pipelined", test_chunked);
+    CU_add_test(suite, "many ahead", test_many_ahead);
     CU_add_test(suite, "slow reader", test_slow_reader);
     CU_add_test(suite, "stalled reader", test_stalled_reader);
     CU_add_test(suite, "connection limit", test_connection_limit);

@@ -258,6 +258,17 @@ static void on_read(struct bufferevent *bev, void *arg)
         read_body(conn);
 }
 
+/* What was sent ahead is read now, or at the next turn of the loop, as libevent
+ * runs only some callbacks that were put off in a turn: else one client, whose
+ * requests are answered at once, keeps all others waiting. */
+static void read_ahead(struct http_conn *conn)
+{
+    if (evbuffer_get_length(bufferevent_get_input(conn->bev)) > 0)
+        bufferevent_trigger(conn->bev, EV_READ,
+                            BEV_TRIG_IGNORE_WATERMARKS |
+                                BEV_TRIG_DEFER_CALLBACKS);
+}
+
 /* All that was written is sent. */
 static void sent(struct http_conn *conn)
 {
@@ -271,7 +282,7 @@ static void sent(struct http_conn *conn)
     }
     conn->state = HTTP_HEAD;
     http_conn_arm(conn, conn->server->options.idle_us);
-    on_read(conn->bev, conn);
+    read_ahead(conn);
 }
 
 static void on_write(struct bufferevent *bev, void *arg)
