@@ -1298,6 +1298,10 @@ class Placement(EngineCase):
         for got in (cluster.api.request('GET', '/v1/models/x'),
                     cluster.api.complete('hello', model='x')):
             self.assertError(got, 404, f'model: "x": does not exist; {served}')
+        many = {f'x{i}': 1 for i in range(1100)}
+        self.assertError(
+            self.post(cluster, {'prompt': 'x', **many}), 400,
+            'the body has more than 1024 members')
         for model in ({}, {'model': None}, {'model': ''}):
             self.assertError(cluster.api.request(
                 'POST', '/v1/completions', {'prompt': 'hello', **model}), 400,

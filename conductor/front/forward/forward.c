@@ -211,14 +211,17 @@ static struct service *find(const struct front *front,
 }
 
 /* Whether the native model answers: the request is for it, or has a fault that
- * it tells better, as its paths have prompts. */
+ * it tells better, as its paths have prompts. `service`: that of the model, as
+ * far as the body was read. */
 static bool is_native(const struct front *front, const struct service *service,
                       bool has_prompt, int rc, const struct openai_error *error)
 {
     if (!front->native)
         return false;
-    return rc == -EINVAL ? has_prompt && strcmp(error->param, "model") != 0
-                         : service == front->native;
+    if (rc != -EINVAL)
+        return service == front->native;
+    return has_prompt && strcmp(error->param, "model") != 0 &&
+           (!service || service == front->native);
 }
 
 /* Reads the body by its type. What is neither JSON nor a form is not looked at.
@@ -352,7 +355,7 @@ bool forward_serve(const struct front_call *call)
     if (!may_pass(call))
         return true;
     int rc = read_all(call, kind, &r, &error);
-    struct service *service = rc ? NULL : find(call->front, &r.body);
+    struct service *service = find(call->front, &r.body);
 
     if (is_native(call->front, service, kind, rc, &error)) {
         forward_body_fini(&r.body);

@@ -364,6 +364,21 @@ static int read_names(struct reader *r)
                           out->adapter);
 }
 
+void forward_body_fini(struct forward_body *body)
+{
+    free(body->words);
+    *body = (struct forward_body){0};
+}
+
+static void keep_model(struct forward_body *body)
+{
+    char model[FORWARD_MODEL_BYTES];
+
+    memcpy(model, body->model, sizeof(model));
+    forward_body_fini(body);
+    memcpy(body->model, model, sizeof(model));
+}
+
 int forward_body_read(const struct forward_kind *kind, const char *body,
                       size_t n, const struct forward_rules *rules,
                       struct forward_body *out, struct openai_error *error)
@@ -410,12 +425,6 @@ int forward_body_read(const struct forward_kind *kind, const char *body,
                          r.walk.error_param ? "invalid_value" : "invalid_json",
                          r.walk.error_param, "%s", r.walk.error);
     if (rc)
-        forward_body_fini(out);
+        keep_model(out);
     return rc;
-}
-
-void forward_body_fini(struct forward_body *body)
-{
-    free(body->words);
-    *body = (struct forward_body){0};
 }

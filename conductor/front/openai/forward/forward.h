@@ -99,7 +99,8 @@ int forward_member(const struct forward_kind *kind, const char *name);
 /*
  * Reads body[0 .. n) of a kind, borrowed. Returns 0; -EINVAL with *error set:
  * it is no JSON object, or its model is no text, or it has too many members to
- * cut out; -ENOMEM. On an error *out is zeroed. O(n).
+ * cut out; -ENOMEM. On an error *out has nothing but the model, as far as it
+ * was read. O(n).
  */
 [[nodiscard]] int forward_body_read(const struct forward_kind *kind,
                                     const char *body, size_t n,
