@@ -6,78 +6,12 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "base/address.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "conductor/config/internal.h"
 #include "conductor/core/step/queue.h"
 #include "conductor/policy_text.h"
-
-/* "" is nowhere. */
-static const char *check_optional(const char *text)
-{
-    struct address a;
-
-    return *text && address_parse(text, &a)
-               ? "HOST:PORT with a port from 0 to 65535, or empty"
-               : NULL;
-}
-
-static const char *check_address(const char *text)
-{
-    struct address a;
-
-    return address_parse(text, &a) ? "HOST:PORT with a port from 0 to 65535"
-                                   : NULL;
-}
-
-/* "" is none. Headers that say how two neighbours talk, who asks, or what else
- * of a request means cannot set a member of its body, too. */
-static const char *check_header(const char *text)
-{
-    static const char *const taken[] = {"accept",
-                                        "accept-encoding",
-                                        "authorization",
-                                        "connection",
-                                        "content-encoding",
-                                        "content-length",
-                                        "content-type",
-                                        "cookie",
-                                        "date",
-                                        "expect",
-                                        "host",
-                                        "keep-alive",
-                                        "origin",
-                                        "proxy-authenticate",
-                                        "proxy-authorization",
-                                        "proxy-connection",
-                                        "te",
-                                        "traceparent",
-                                        "trailer",
-                                        "transfer-encoding",
-                                        "upgrade",
-                                        "x-dynamo-session-id",
-                                        "x-request-id",
-                                        "x-session-id",
-                                        "x-slo-tpot-ms",
-                                        "x-slo-ttft-ms"};
-
-    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
-        if (strcmp(text, taken[i]) == 0)
-            return "the name of a header that has no other meaning, or empty";
-    for (const char *c = text; *c; c++)
-        if (!((*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') ||
-              *c == '-' || *c == '_'))
-            return "the name of a header in lower case, or empty";
-    return NULL;
-}
-
-/* As check_header(), or the one that has keys anyway. */
-static const char *check_tenant_header(const char *text)
-{
-    return strcmp(text, "authorization") == 0 ? NULL : check_header(text);
-}
 
 int config_settings(const char *text, struct policy_settings *settings,
                     char *error, size_t size)
@@ -134,12 +68,12 @@ static const struct option_spec all_options[] = {
     {"listen", OPTION_STRING, AT(listen), "host:port", 0, 0,
      "where clients reach the HTTP API; port 0 takes any free one, host `*` "
      "every address",
-     .initial = "127.0.0.1:8080", .check = check_address,
+     .initial = "127.0.0.1:8080", .check = option_check_address,
      .size = CONFIG_STRING_MAX},
     {"worker_listen", OPTION_STRING, AT(worker_listen), "host:port", 0, 0,
      "where workers register; port 0 takes any free one, empty: nowhere. "
      "Empty if the file has engines and does not set it",
-     .initial = "127.0.0.1:8081", .check = check_optional,
+     .initial = "127.0.0.1:8081", .check = option_check_optional,
      .size = CONFIG_STRING_MAX},
     {"secret_file", OPTION_STRING, AT(secret_file), "file", 0, 0,
      "what workers must prove to know (their --secret-file); needed when "
@@ -252,16 +186,16 @@ static const struct option_spec all_options[] = {
      "request header, set by a gateway, whose value is every prompt's "
      "cache_salt in place of the client's own: nobody finds another tenant's "
      "blocks; empty: none",
-     .initial = "", .check = check_header, .size = CONFIG_STRING_MAX},
+     .initial = "", .check = option_check_header, .size = CONFIG_STRING_MAX},
     {"priority_header", OPTION_STRING, AT(priority_header), "header", 0, 0,
      "request header whose value is set as the member priority of engines' "
      "requests, in place of the client's own; empty: none",
-     .initial = "", .check = check_header, .size = CONFIG_STRING_MAX},
+     .initial = "", .check = option_check_header, .size = CONFIG_STRING_MAX},
     {"tenant_header", OPTION_STRING, AT(tenant_header), "header", 0, 0,
      "request header whose value says who asks (of authorization what is "
      "behind Bearer): whose requests are counted together for fair shares, and "
      "ordered by priority; empty: all are of one tenant",
-     .initial = "authorization", .check = check_tenant_header,
+     .initial = "authorization", .check = option_check_tenant_header,
      .size = CONFIG_STRING_MAX},
     {"tenants_file", OPTION_STRING, AT(tenants_file), "file", 0, 0,
      "JSON with names and weights of these values, "
@@ -297,7 +231,7 @@ static const struct option_spec all_options[] = {
     {"name_server", OPTION_STRING, AT(name_server), "host:port", 0, 0,
      "which name server looks up engines' hosts, by its address; empty: those "
      "of /etc/resolv.conf",
-     .initial = "", .check = check_optional, .size = CONFIG_STRING_MAX},
+     .initial = "", .check = option_check_optional, .size = CONFIG_STRING_MAX},
     {"admin_key_file", OPTION_STRING, AT(admin_key_file), "file", 0, 0,
      "file with the key that changes over /admin need; without one only this "
      "machine can make them",

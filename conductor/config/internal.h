@@ -31,6 +31,20 @@ const char *config_type_name(const struct option_spec *o);
                                   struct policy_settings *settings, char *error,
                                   size_t size);
 
+/*
+ * Whether a value is right. Return NULL, or what it must be, in words; static.
+ *   address   HOST:PORT
+ *   optional  likewise, or "": nowhere
+ *   header    the name of one, or "": none. One that says how two neighbours
+ *             talk, who asks, or what else of a request means cannot set a
+ *             member of its body, too.
+ *   tenant_header  likewise, or the one that has keys anyway
+ */
+const char *option_check_address(const char *text);
+const char *option_check_optional(const char *text);
+const char *option_check_header(const char *text);
+const char *option_check_tenant_header(const char *text);
+
 /* Refuses what is wrong with one entry of "engines", and takes its URL apart.
  */
 void engine_config_check(struct fields *f, const struct fields_object *o,

@@ -1,0 +1,69 @@
+/* Whether the value of one option is right. */
+#include <stddef.h>
+#include <string.h>
+
+#include "base/address.h"
+#include "conductor/config/internal.h"
+
+const char *option_check_optional(const char *text)
+{
+    struct address a;
+
+    return *text && address_parse(text, &a)
+               ? "HOST:PORT with a port from 0 to 65535, or empty"
+               : NULL;
+}
+
+const char *option_check_address(const char *text)
+{
+    struct address a;
+
+    return address_parse(text, &a) ? "HOST:PORT with a port from 0 to 65535"
+                                   : NULL;
+}
+
+const char *option_check_header(const char *text)
+{
+    static const char *const taken[] = {"accept",
+                                        "accept-encoding",
+                                        "authorization",
+                                        "connection",
+                                        "content-encoding",
+                                        "content-length",
+                                        "content-type",
+                                        "cookie",
+                                        "date",
+                                        "expect",
+                                        "host",
+                                        "keep-alive",
+                                        "origin",
+                                        "proxy-authenticate",
+                                        "proxy-authorization",
+                                        "proxy-connection",
+                                        "te",
+                                        "traceparent",
+                                        "trailer",
+                                        "transfer-encoding",
+                                        "upgrade",
+                                        "x-dynamo-session-id",
+                                        "x-request-id",
+                                        "x-session-id",
+                                        "x-slo-tpot-ms",
+                                        "x-slo-ttft-ms"};
+
+    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
+        if (strcmp(text, taken[i]) == 0)
+            return "the name of a header that has no other meaning, or empty";
+    for (const char *c = text; *c; c++)
+        if (!((*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') ||
+              *c == '-' || *c == '_'))
+            return "the name of a header in lower case, or empty";
+    return NULL;
+}
+
+/* As option_check_header(), or the one that has keys anyway. */
+const char *option_check_tenant_header(const char *text)
+{
+    return strcmp(text, "authorization") == 0 ? NULL
+                                              : option_check_header(text);
+}
