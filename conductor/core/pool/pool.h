@@ -153,8 +153,7 @@ int pool_set_cost(struct pool *pool, uint32_t id,
 bool pool_costs_differ(const struct pool *pool);
 
 /* Stores how many decodes an instance has besides those that the pool gave it,
- * and the KV tokens of these.
- * Returns 0; -ESTALE; -EINVAL: negative. */
+ * and the KV tokens of these. Returns 0; -ESTALE; -EINVAL: negative. */
 int pool_set_others(struct pool *pool, uint32_t id, int64_t decodes,
                     int64_t kv_tokens);
 
@@ -310,8 +309,7 @@ int pool_decode_likely(struct pool *pool, uint32_t id, uint64_t request_id,
 int pool_decode_comes(struct pool *pool, uint32_t id, uint64_t request_id,
                       int64_t now_us);
 
-/* A decode's KV has come and it joined the batch. Returns 0; -ESTALE; -ENOENT.
- */
+/* A decode's KV has come; it is in the batch. Returns 0; -ESTALE; -ENOENT. */
 int pool_decode_started(struct pool *pool, uint32_t id, uint64_t request_id);
 
 /* A decode has produced so many tokens in total.
