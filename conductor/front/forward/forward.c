@@ -167,38 +167,6 @@ static int take_on(const struct front_call *call, struct service *service,
     return 0;
 }
 
-/* 400, 404 or 415: no model is named where several could be meant, or an
- * unknown one, or in a body that is not read. */
-static void set_no_model(const struct front_call *call, const struct reading *r,
-                         struct openai_error *error)
-{
-    const struct forward_body *body = &r->body;
-    struct http_slice type = endpoint_type(call->head);
-    char models[300];
-
-    front_models(call->front->models, models, sizeof(models));
-    if (!*body->model && call->n == 0)
-        openai_error_set(error, 400, "missing_parameter", "x-conductor-model",
-                         "header x-conductor-model: missing: nothing else "
-                         "names a model here, and this server has %s",
-                         models);
-    else if (*body->model)
-        openai_error_set(error, 404, "model_not_found",
-                         r->of_header ? "x-conductor-model" : "model",
-                         "%s: \"%.100s\": does not exist; this server has %s",
-                         r->of_header ? "header x-conductor-model" : "model",
-                         body->model, models);
-    else if (form_type_of(type.at, type.n) == FORM_OTHER)
-        endpoint_set_type(call->head,
-                          "application/json or multipart/form-data, which name "
-                          "a model, or the header x-conductor-model must: this "
-                          "server has more than one",
-                          error);
-    else
-        openai_error_set(error, 400, "missing_parameter", "model",
-                         "model: missing: this server has %s", models);
-}
-
 /* The model's service; without a name that of the only model. */
 static struct service *find(const struct front *front,
                             const struct forward_body *body)
@@ -267,63 +235,12 @@ static int read_all(const struct front_call *call,
     return rc;
 }
 
-/* Why no engine gets such a request. */
-static void set_not_for_engines(const struct front_call *call,
-                                enum forward_path why,
-                                struct openai_error *error)
-{
-    struct http_slice path = call->head->path, method = call->head->method;
-    int n = path.n < 100 ? (int)path.n : 100;
-
-    if (why == FORWARD_PATH_CLOSED)
-        openai_error_set(error, 403, "path_not_allowed", "path",
-                         "path: \"%.*s\": changes or shows a single engine: "
-                         "send it to the engine itself",
-                         n, path.at);
-    else if (why == FORWARD_PATH_ODD)
-        openai_error_set(
-            error, 400, "invalid_value", "path",
-            "path: \"%.*s\": must have no \"//\", \".\" or \"..\", "
-            "no \"#\", and no byte that is escaped twice",
-            n, path.at);
-    else if (why == FORWARD_PATH_METHOD)
-        openai_error_set(error, 405, "method_not_allowed", NULL,
-                         "method: \"%.*s\": must be one of %s for \"%.*s\"",
-                         method.n < 20 ? (int)method.n : 20, method.at,
-                         forward_path_methods(path.at, path.n), n, path.at);
-    else
-        openai_error_set(error, 404, "unknown_path", NULL,
-                         "path: \"%.*s\": there is nothing, and it is none "
-                         "that goes on to engines: most are below /v1/",
-                         n, path.at);
-}
-
-/* Whether engines may get it; else it is answered. */
-static bool may_pass(const struct front_call *call)
-{
-    struct http_slice path = call->head->path, method = call->head->method;
-    enum forward_path why =
-        forward_path_of(method.at, method.n, path.at, path.n);
-    struct openai_error error;
-
-    if (why == FORWARD_PATH_OPEN)
-        return true;
-    set_not_for_engines(call, why, &error);
-    if (why == FORWARD_PATH_CLOSED || why == FORWARD_PATH_ODD)
-        call->front->paths_refused++;
-    if (why == FORWARD_PATH_METHOD)
-        http_add_header(call->conn, "Allow",
-                        forward_path_methods(path.at, path.n));
-    http_reply_error(call->conn, &error);
-    return false;
-}
-
 /* Hands on what was read, or says why not; rc is what reading it returned. */
 static void serve(const struct front_call *call, struct service *service,
                   struct reading *r, int rc, struct openai_error *error)
 {
     if (rc == 0 && !service) {
-        set_no_model(call, r, error);
+        forward_set_no_model(call, r->body.model, r->of_header, error);
         rc = -ENOENT;
     }
     if (rc == 0 && call->front->draining) {
@@ -352,7 +269,7 @@ bool forward_serve(const struct front_call *call)
     struct reading r = {0};
     struct openai_error error;
 
-    if (!may_pass(call))
+    if (!forward_may_pass(call))
         return true;
     int rc = read_all(call, kind, &r, &error);
     struct service *service = find(call->front, &r.body);

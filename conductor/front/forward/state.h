@@ -41,7 +41,17 @@ void forward_begin_stream(void *arg);
 /* What the service calls; arg is the call. */
 extern const struct service_reply_ops forward_reply_ops;
 
-/* gateway/schedule.c: likewise, of a ticket. */
+/* refuse.c: whether engines may get it; else it is answered. */
+bool forward_may_pass(const struct front_call *call);
+
+/* refuse.c: 400, 404 or 415: no model is named where several could be meant, or
+ * an unknown one, or in a body that is not read.
+ *   model      that the request names; "": none.
+ *   of_header  a header does. */
+void forward_set_no_model(const struct front_call *call, const char *model,
+                          bool of_header, struct openai_error *error);
+
+/* gateway/schedule.c: as forward_reply_ops, of a ticket. */
 extern const struct service_reply_ops schedule_reply_ops;
 
 /* gateway/schedule.c: what the headers say of a ticket. Returns 0; -EINVAL with

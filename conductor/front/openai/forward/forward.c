@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/core/index/block_key.h"
 #include "conductor/front/json/ids.h"
-#include "conductor/front/json/text.h"
 #include "conductor/front/json/walk.h"
+#include "conductor/front/openai/forward/value.h"
 
 #define MAX_DEPTH 256
 #define MAX_MEMBERS 1024
@@ -92,73 +91,16 @@ static int end_member(struct reader *r, bool cut)
     return 0;
 }
 
-/* Of a short text as it stands there, at most: each byte as \u002f, quotes. */
-#define ESCAPED_BYTES (6 * FORWARD_MODEL_BYTES)
-
-/* A short text without NUL characters, into text. Returns whether it is one. */
-static bool read_text(struct forward_slice v, char text[FORWARD_MODEL_BYTES])
-{
-    char whole[ESCAPED_BYTES + JSON_TEXT_SLACK_BYTES];
-    const char *at = v.at + 1, *why;
-    size_t n = 0;
-
-    if (v.n < 2 || *v.at != '"' || v.n > ESCAPED_BYTES ||
-        json_text_read(&at, v.at + v.n, whole, &n, &why) ||
-        n >= FORWARD_MODEL_BYTES || memchr(whole, '\0', n))
-        return false;
-    memcpy(text, whole, n);
-    text[n] = '\0';
-    return true;
-}
-
-static bool is(struct forward_slice v, const char *text)
-{
-    return v.n == strlen(text) && memcmp(v.at, text, v.n) == 0;
-}
-
 static int read_model(struct reader *r, struct forward_slice v)
 {
     *r->out->model = '\0';
-    if (is(v, "null") || read_text(v, r->out->model))
+    if (value_is(v, "null") || value_text(v, r->out->model))
         return 0;
     r->walk.param = "model";
     r->walk.p = v.at;
     return json_walk_fail(
         &r->walk, "model: %.*s: must be a text of at most %d bytes",
         json_walk_shown(&r->walk), v.at, FORWARD_MODEL_BYTES - 1);
-}
-
-/* A whole number as it stands there; 0 for all else. */
-static uint32_t number_of(struct forward_slice v)
-{
-    uint64_t n = 0;
-
-    for (size_t i = 0; i < v.n; i++) {
-        if (v.at[i] < '0' || v.at[i] > '9' || n > UINT32_MAX)
-            return 0;
-        n = n * 10 + (uint64_t)(v.at[i] - '0');
-    }
-    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
-}
-
-/* A whole number of about 32 bits as it stands there, cut to what fits; 0 for
- * all else. */
-static int32_t priority_of(struct forward_slice v)
-{
-    bool below = v.n > 1 && *v.at == '-';
-    uint32_t n =
-        number_of((struct forward_slice){v.at + below, v.n - (size_t)below});
-    int32_t most = n < INT32_MAX ? (int32_t)n : INT32_MAX;
-
-    return below ? -most : most;
-}
-
-static bool is_one_of(const char *key, const char *const *names)
-{
-    for (; *names; names++)
-        if (strcmp(key, *names) == 0)
-            return true;
-    return false;
 }
 
 /* The ids of a prompt that is one array of them, or an array that holds one
@@ -197,74 +139,6 @@ static const char *const limits[] = {"max_tokens", "max_completion_tokens",
                                      "max_output_tokens", "max_new_tokens",
                                      NULL};
 
-/* The bytes from at to end without white space behind them. */
-static size_t trimmed(const char *at, const char *end)
-{
-    while (end > at && strchr(" \t\r\n", end[-1]))
-        end--;
-    return (size_t)(end - at);
-}
-
-/* The text of a value, or the bytes of one that is no text, into out, which has
- * room for these and more. Returns how many bytes. */
-static size_t unescape(struct forward_slice v, char *out)
-{
-    const char *at = v.at + 1, *why;
-    size_t n;
-
-    if (is(v, "null"))
-        return 0;
-    if (v.n && *v.at == '"' &&
-        json_text_read(&at, v.at + v.n, out, &n, &why) == 0)
-        return n;
-    if (v.n)
-        memcpy(out, v.at, v.n);
-    return v.n;
-}
-
-/* The name of a text and what two values say, one behind the other, as the
- * engine's events have it. Returns 0 or -ENOMEM. */
-static int read_name(const char *set, struct forward_slice a,
-                     struct forward_slice b, char name[BLOCK_KEY_NAME_BYTES])
-{
-    size_t n = strlen(set);
-    char *text;
-
-    *name = '\0';
-    if (n + a.n + b.n == 0)
-        return 0;
-    text = malloc(n + a.n + b.n + JSON_TEXT_SLACK_BYTES);
-    if (!text)
-        return -ENOMEM;
-    memcpy(text, set, n);
-    n += unescape(a, text + n);
-    n += unescape(b, text + n);
-    block_key_name(text, n, name);
-    free(text);
-    return 0;
-}
-
-/* Whether a member makes more of a request than one prompt and its answer. */
-static bool makes_whole(const char *key, struct forward_slice v, bool prompt)
-{
-    static const char *const counts[] = {"n", "best_of", NULL};
-    static const char *const flags[] = {"echo", "use_beam_search",
-                                        "prompt_logprobs", NULL};
-    const char *at = v.at + 1, *end = v.at + v.n;
-
-    if (is(v, "null"))
-        return false;
-    if (is_one_of(key, counts))
-        return !is(v, "1");
-    if (is_one_of(key, flags))
-        return !is(v, "false");
-    if (!prompt || *v.at != '[')
-        return false;
-    while (at < end && strchr(" \t\r\n", *at))
-        at++;
-    return at < end && (*at == '[' || *at == '"');
-}
-
 static void take_value(struct reader *r, const char *key,
                        struct forward_slice v, bool prompt)
 {
@@ -275,18 +149,18 @@ static void take_value(struct reader *r, const char *key,
 
     if (member >= 0)
         r->out->members[member] = v;
-    r->out->whole = r->out->whole || makes_whole(key, v, prompt);
+    r->out->whole = r->out->whole || value_makes_whole(key, v, prompt);
     if (prompt)
         r->prompt = v;
     else if (strcmp(key, "stream") == 0)
-        r->out->stream = is(v, "true");
-    else if (is_one_of(key, limits))
-        r->out->max_tokens = number_of(v);
+        r->out->stream = value_is(v, "true");
+    else if (value_names(key, limits))
+        r->out->max_tokens = value_number(v);
     else if (strcmp(key, "previous_response_id") == 0)
         r->out->previous = v;
     else if (strcmp(key, "priority") == 0)
-        r->out->priority = priority_of(v);
-    else if (is_one_of(key, salts) && !is(v, "null"))
+        r->out->priority = value_priority(v);
+    else if (value_names(key, salts) && !value_is(v, "null"))
         add_salt(r, key, v);
     if (strcmp(key, cache_salt_name) == 0)
         r->salts[0] = v;
@@ -303,9 +177,9 @@ static int read_sampling(struct json_walk *w, const char *key)
     struct forward_slice v = {.at = w->p};
     int rc = json_walk_skip(w);
 
-    v.n = trimmed(v.at, w->p);
-    if (rc == 0 && is_one_of(key, limits))
-        r->out->max_tokens = number_of(v);
+    v.n = value_trimmed(v.at, w->p);
+    if (rc == 0 && value_names(key, limits))
+        r->out->max_tokens = value_number(v);
     return rc;
 }
 
@@ -314,7 +188,7 @@ static int read_value(struct json_walk *w, const char *key)
     struct reader *r = (struct reader *)(void *)w;
     struct forward_slice v = {.at = w->p};
     bool prompt = r->out->kind && r->prompt.n == 0 && !r->out->ids &&
-                  is_one_of(key, r->out->kind->prompts);
+                  value_names(key, r->out->kind->prompts);
     int rc = prompt && w->p < w->end && *w->p == '[' ? read_ids(r) : 0;
 
     if (rc < 0 || (rc > 0 && w->p > v.at))
@@ -324,7 +198,7 @@ static int read_value(struct json_walk *w, const char *key)
     rc = json_walk_skip(w);
     if (rc)
         return rc;
-    v.n = trimmed(v.at, w->p);
+    v.n = value_trimmed(v.at, w->p);
     take_value(r, key, v, prompt);
     return strcmp(key, "model") == 0 ? read_model(r, v) : 0;
 }
@@ -357,11 +231,11 @@ static int read_names(struct reader *r)
 {
     struct forward_body *out = r->out;
     const char *set = r->rules->cache_salt ? r->rules->cache_salt : "";
-    int rc = read_name(set, r->salts[0], r->salts[1], out->cache_salt);
+    int rc = value_key_name(set, r->salts[0], r->salts[1], out->cache_salt);
 
     return rc ? rc
-              : read_name("", r->adapter, (struct forward_slice){"", 0},
-                          out->adapter);
+              : value_key_name("", r->adapter, (struct forward_slice){"", 0},
+                               out->adapter);
 }
 
 void forward_body_fini(struct forward_body *body)

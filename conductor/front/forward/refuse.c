@@ -1,0 +1,84 @@
+/* Requests that no engine gets: what is wrong with their path, or the model
+ * that they name. */
+#include "conductor/front/forward/state.h"
+#include "conductor/front/openai/form.h"
+#include "conductor/front/openai/forward/path.h"
+
+void forward_set_no_model(const struct front_call *call, const char *model,
+                          bool of_header, struct openai_error *error)
+{
+    struct http_slice type = endpoint_type(call->head);
+    char models[300];
+
+    front_models(call->front->models, models, sizeof(models));
+    if (!*model && call->n == 0)
+        openai_error_set(error, 400, "missing_parameter", "x-conductor-model",
+                         "header x-conductor-model: missing: nothing else "
+                         "names a model here, and this server has %s",
+                         models);
+    else if (*model)
+        openai_error_set(error, 404, "model_not_found",
+                         of_header ? "x-conductor-model" : "model",
+                         "%s: \"%.100s\": does not exist; this server has %s",
+                         of_header ? "header x-conductor-model" : "model",
+                         model, models);
+    else if (form_type_of(type.at, type.n) == FORM_OTHER)
+        endpoint_set_type(call->head,
+                          "application/json or multipart/form-data, which name "
+                          "a model, or the header x-conductor-model must: this "
+                          "server has more than one",
+                          error);
+    else
+        openai_error_set(error, 400, "missing_parameter", "model",
+                         "model: missing: this server has %s", models);
+}
+
+/* Why no engine gets such a request. */
+static void set_not_for_engines(const struct front_call *call,
+                                enum forward_path why,
+                                struct openai_error *error)
+{
+    struct http_slice path = call->head->path, method = call->head->method;
+    int n = path.n < 100 ? (int)path.n : 100;
+
+    if (why == FORWARD_PATH_CLOSED)
+        openai_error_set(error, 403, "path_not_allowed", "path",
+                         "path: \"%.*s\": changes or shows a single engine: "
+                         "send it to the engine itself",
+                         n, path.at);
+    else if (why == FORWARD_PATH_ODD)
+        openai_error_set(
+            error, 400, "invalid_value", "path",
+            "path: \"%.*s\": must have no \"//\", \".\" or \"..\", "
+            "no \"#\", and no byte that is escaped twice",
+            n, path.at);
+    else if (why == FORWARD_PATH_METHOD)
+        openai_error_set(error, 405, "method_not_allowed", NULL,
+                         "method: \"%.*s\": must be one of %s for \"%.*s\"",
+                         method.n < 20 ? (int)method.n : 20, method.at,
+                         forward_path_methods(path.at, path.n), n, path.at);
+    else
+        openai_error_set(error, 404, "unknown_path", NULL,
+                         "path: \"%.*s\": there is nothing, and it is none "
+                         "that goes on to engines: most are below /v1/",
+                         n, path.at);
+}
+
+bool forward_may_pass(const struct front_call *call)
+{
+    struct http_slice path = call->head->path, method = call->head->method;
+    enum forward_path why =
+        forward_path_of(method.at, method.n, path.at, path.n);
+    struct openai_error error;
+
+    if (why == FORWARD_PATH_OPEN)
+        return true;
+    set_not_for_engines(call, why, &error);
+    if (why == FORWARD_PATH_CLOSED || why == FORWARD_PATH_ODD)
+        call->front->paths_refused++;
+    if (why == FORWARD_PATH_METHOD)
+        http_add_header(call->conn, "Allow",
+                        forward_path_methods(path.at, path.n));
+    http_reply_error(call->conn, &error);
+    return false;
+}

@@ -1,0 +1,149 @@
+/* Values of a question in JSON. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/front/gateway/question_reader.h"
+#include "conductor/front/json/ids.h"
+#include "conductor/front/json/text.h"
+
+/* A whole number of JSON as its 64 bits; false: it is none, or has more. */
+static bool read_bits(struct json_walk *w, uint64_t *out)
+{
+    bool minus = json_walk_peek(w) == '-';
+    const char *p = w->p + minus, *from = p;
+    uint64_t n = 0;
+
+    for (; p < w->end && *p >= '0' && *p <= '9'; p++)
+        if (__builtin_mul_overflow(n, 10, &n) ||
+            __builtin_add_overflow(n, (uint64_t)(*p - '0'), &n))
+            return false;
+    if (p == from || (p < w->end && strchr(".eE", *p)) ||
+        (minus && n > UINT64_C(1) << 63))
+        return false;
+    w->p = p;
+    *out = minus ? ~n + 1 : n;
+    return true;
+}
+
+static int json_tokens(struct question_reader *r,
+                       const struct question_member *m)
+{
+    struct json_walk *w = &r->walk;
+    const char *at = w->p + 1, *why;
+
+    if (*w->p != '[' || r->out->tokens)
+        return question_refuse_type(r, m);
+    r->out->tokens = malloc(((size_t)(w->end - at) / 2 + 2) * sizeof(uint32_t));
+    if (!r->out->tokens)
+        return -ENOMEM;
+    if (json_ids_read(&at, w->end, r->out->tokens, &r->out->n_tokens, &why))
+        return question_refuse_type(r, m);
+    w->p = at;
+    return 0;
+}
+
+static int json_hash(struct json_walk *w, const char *key)
+{
+    struct question_reader *r = (struct question_reader *)(void *)w;
+
+    (void)key;
+    return read_bits(w, &r->out->hashes[r->out->n_hashes++])
+               ? 0
+               : question_refuse(r, "invalid_type", w->param,
+                                 question_must_be(KIND_HASHES));
+}
+
+static int json_hashes(struct question_reader *r,
+                       const struct question_member *m)
+{
+    struct json_walk *w = &r->walk;
+    int rc;
+
+    if (*w->p != '[' || r->out->hashes)
+        return question_refuse_type(r, m);
+    r->out->hashes = malloc(((size_t)(w->end - w->p) / 2 + 2) * 8);
+    if (!r->out->hashes)
+        return -ENOMEM;
+    w->param = m->name;
+    rc = json_walk_array(w, json_hash);
+    w->param = NULL;
+    return rc;
+}
+
+static int json_text(struct question_reader *r, const struct question_member *m)
+{
+    char whole[6 * QUESTION_TEXT_BYTES + JSON_TEXT_SLACK_BYTES];
+    struct json_walk *w = &r->walk;
+    const char *from = w->p, *at = from + 1, *why;
+    int rc = json_walk_skip(w);
+    size_t n;
+
+    if (rc)
+        return rc;
+    if ((size_t)(w->p - from) > 6 * QUESTION_TEXT_BYTES ||
+        json_text_read(&at, w->p, whole, &n, &why))
+        return question_refuse_type(r, m);
+    return question_take_text(r, m, whole, n);
+}
+
+static int json_number(struct question_reader *r,
+                       const struct question_member *m)
+{
+    uint64_t bits;
+    bool minus = *r->walk.p == '-';
+
+    if (!read_bits(&r->walk, &bits) ||
+        (!minus && bits > INT64_MAX && m->kind == KIND_NUMBER))
+        return question_refuse_type(r, m);
+    if (!minus && bits > INT64_MAX) { /* a name */
+        snprintf(question_text(r, m), QUESTION_TEXT_BYTES, "%" PRIu64, bits);
+        return 0;
+    }
+    return question_take_number(r, m, (int64_t)bits);
+}
+
+static int json_member(struct json_walk *w, const char *key)
+{
+    struct question_reader *r = (struct question_reader *)(void *)w;
+    const struct question_member *m = question_member(r, key);
+    char first = json_walk_peek(w);
+
+    if (!m)
+        return -EINVAL;
+    if (w->p == w->end)
+        return json_walk_fail_syntax(w, "a value");
+    if (m->kind == KIND_IGNORED)
+        return json_walk_skip(w);
+    if (w->end - w->p >= 4 && memcmp(w->p, "null", 4) == 0) {
+        w->p += 4;
+        return 0;
+    }
+    if (m->kind == KIND_TOKENS)
+        return json_tokens(r, m);
+    if (m->kind == KIND_HASHES)
+        return json_hashes(r, m);
+    if (first == '"')
+        return json_text(r, m);
+    if (first == '-' || (first >= '0' && first <= '9'))
+        return json_number(r, m);
+    return question_refuse_type(r, m);
+}
+
+int question_read_json(struct question_reader *r)
+{
+    struct json_walk *w = &r->walk;
+    int rc;
+
+    if (json_walk_peek(w) != '{')
+        rc = json_walk_fail_syntax(w, "an object");
+    else
+        rc = json_walk_object(w, json_member);
+    if (rc == 0 && json_walk_peek(w))
+        rc = json_walk_fail_syntax(w, "the end of the body");
+    if (rc == -EINVAL && !r->failed)
+        openai_error_set(r->error, 400, "invalid_json", NULL, "%s", w->error);
+    return rc;
+}

@@ -1,0 +1,68 @@
+/* What the files of question.c share: question_members.c knows the members,
+ * question_json.c and question_msgpack.c read their values. Nobody else
+ * includes this. */
+#ifndef CONDUCTOR_FRONT_GATEWAY_QUESTION_READER_H
+#define CONDUCTOR_FRONT_GATEWAY_QUESTION_READER_H
+
+#include "conductor/front/gateway/question.h"
+#include "conductor/front/json/walk.h"
+
+enum question_kind {
+    KIND_TEXT,
+    KIND_NAME, /* a text, or a number as its text */
+    KIND_NUMBER,
+    KIND_TOKENS,
+    KIND_HASHES,
+    KIND_IGNORED, /* what it says is not needed */
+};
+
+struct question_member {
+    const char *name;
+    enum question_kind kind;
+    unsigned paths; /* enum question_path */
+    size_t at;      /* in struct question */
+    int64_t least, most;
+};
+
+struct question_reader {
+    struct json_walk walk; /* first, so that the walk's pointer is ours */
+    enum question_path path;
+    struct question *out;
+    struct openai_error *error;
+    uint64_t seen; /* bits of members */
+    bool failed;   /* *error is set */
+};
+
+/* Sets the error: what of the body is wrong, and why. Returns -EINVAL. */
+int question_refuse(struct question_reader *r, const char *reason,
+                    const char *name, const char *why);
+
+/* What a value must be, in words; static. */
+const char *question_must_be(enum question_kind kind);
+
+/* A member's value is of another kind. Returns -EINVAL with the error set. */
+int question_refuse_type(struct question_reader *r,
+                         const struct question_member *m);
+
+/* The member of that name; NULL: refused, as it is unknown here, or comes
+ * twice. */
+const struct question_member *question_member(struct question_reader *r,
+                                              const char *name);
+
+/* Where the value of a text goes, (QUESTION_TEXT_BYTES). */
+char *question_text(struct question_reader *r, const struct question_member *m);
+
+/* Keep a member's value. Return 0, or -EINVAL with the error set. */
+int question_take_text(struct question_reader *r,
+                       const struct question_member *m, const char *text,
+                       size_t n);
+int question_take_number(struct question_reader *r,
+                         const struct question_member *m, int64_t n);
+
+/* Read the body of that form: the first that of r->walk. Return 0, -EINVAL with
+ * the error set, or -ENOMEM. */
+int question_read_json(struct question_reader *r);
+int question_read_msgpack(struct question_reader *r, const char *body,
+                          size_t n);
+
+#endif

@@ -1,0 +1,126 @@
+/* Values of members. */
+#include "conductor/front/openai/forward/value.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/core/index/block_key.h"
+#include "conductor/front/json/text.h"
+
+/* Of a short text as it stands there, at most: each byte as \u002f, quotes. */
+#define ESCAPED_BYTES (6 * FORWARD_MODEL_BYTES)
+
+bool value_text(struct forward_slice v, char text[FORWARD_MODEL_BYTES])
+{
+    char whole[ESCAPED_BYTES + JSON_TEXT_SLACK_BYTES];
+    const char *at = v.at + 1, *why;
+    size_t n = 0;
+
+    if (v.n < 2 || *v.at != '"' || v.n > ESCAPED_BYTES ||
+        json_text_read(&at, v.at + v.n, whole, &n, &why) ||
+        n >= FORWARD_MODEL_BYTES || memchr(whole, '\0', n))
+        return false;
+    memcpy(text, whole, n);
+    text[n] = '\0';
+    return true;
+}
+
+bool value_is(struct forward_slice v, const char *text)
+{
+    return v.n == strlen(text) && memcmp(v.at, text, v.n) == 0;
+}
+
+uint32_t value_number(struct forward_slice v)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < v.n; i++) {
+        if (v.at[i] < '0' || v.at[i] > '9' || n > UINT32_MAX)
+            return 0;
+        n = n * 10 + (uint64_t)(v.at[i] - '0');
+    }
+    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+int32_t value_priority(struct forward_slice v)
+{
+    bool below = v.n > 1 && *v.at == '-';
+    uint32_t n =
+        value_number((struct forward_slice){v.at + below, v.n - (size_t)below});
+    int32_t most = n < INT32_MAX ? (int32_t)n : INT32_MAX;
+
+    return below ? -most : most;
+}
+
+bool value_names(const char *key, const char *const *names)
+{
+    for (; *names; names++)
+        if (strcmp(key, *names) == 0)
+            return true;
+    return false;
+}
+
+size_t value_trimmed(const char *at, const char *end)
+{
+    while (end > at && strchr(" \t\r\n", end[-1]))
+        end--;
+    return (size_t)(end - at);
+}
+
+/* The text of a value, or the bytes of one that is no text, into out, which has
+ * room for these and more. Returns how many bytes. */
+static size_t unescape(struct forward_slice v, char *out)
+{
+    const char *at = v.at + 1, *why;
+    size_t n;
+
+    if (value_is(v, "null"))
+        return 0;
+    if (v.n && *v.at == '"' &&
+        json_text_read(&at, v.at + v.n, out, &n, &why) == 0)
+        return n;
+    if (v.n)
+        memcpy(out, v.at, v.n);
+    return v.n;
+}
+
+int value_key_name(const char *set, struct forward_slice a,
+                   struct forward_slice b, char name[BLOCK_KEY_NAME_BYTES])
+{
+    size_t n = strlen(set);
+    char *text;
+
+    *name = '\0';
+    if (n + a.n + b.n == 0)
+        return 0;
+    text = malloc(n + a.n + b.n + JSON_TEXT_SLACK_BYTES);
+    if (!text)
+        return -ENOMEM;
+    memcpy(text, set, n);
+    n += unescape(a, text + n);
+    n += unescape(b, text + n);
+    block_key_name(text, n, name);
+    free(text);
+    return 0;
+}
+
+bool value_makes_whole(const char *key, struct forward_slice v, bool prompt)
+{
+    static const char *const counts[] = {"n", "best_of", NULL};
+    static const char *const flags[] = {"echo", "use_beam_search",
+                                        "prompt_logprobs", NULL};
+    const char *at = v.at + 1, *end = v.at + v.n;
+
+    if (value_is(v, "null"))
+        return false;
+    if (value_names(key, counts))
+        return !value_is(v, "1");
+    if (value_names(key, flags))
+        return !value_is(v, "false");
+    if (!prompt || *v.at != '[')
+        return false;
+    while (at < end && strchr(" \t\r\n", *at))
+        at++;
+    return at < end && (*at == '[' || *at == '"');
+}
