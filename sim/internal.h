@@ -297,10 +297,10 @@ bool sim_retry_next(struct sim *sim);
 /* dispatch.c: a rejected request comes again. */
 void sim_ask_again(struct sim *sim, struct sim_request *request);
 
-/* dispatch.c: a decision has come to the node that it chose. */
+/* hand_over.c: a decision has come to the node that it chose. */
 void sim_handed_over(struct sim *sim, struct sim_request *request);
 
-/* dispatch.c: a request goes to its node's queue, at once or after the
+/* hand_over.c: a request goes to its node's queue, at once or after the
  * hand-over. It has its place in the queue from now on: hand-overs keep the
  * order of the decisions. Returns 0 or -ENOMEM. */
 [[nodiscard]] int sim_hand_over(struct sim *sim, struct sim_node *node,
@@ -315,13 +315,10 @@ void sim_warm(struct sim *sim, const struct sim_request *request,
  * Returns whether there may be more. */
 bool sim_warm_next(struct sim *sim);
 
-/* warm.c: a piece has ended. */
-void sim_warm_ended(struct sim *sim, struct sim_request *request);
-
 /* warm.c: frees what is kept. */
 void sim_warm_fini(struct sim *sim);
 
-/* dispatch.c: a fetch has ended. */
+/* hand_over.c: a fetch has ended. */
 void sim_fetch_ended(struct sim *sim, const struct links_end *end);
 
 /* dispatch.c: what a request needed to begin, or to end, has come. */

@@ -59,7 +59,8 @@ void sim_end(struct sim *sim, struct sim_request *request,
     uint64_t index = record->index;
 
     if (request->warms) {
-        sim_warm_ended(sim, request);
+        warm_end(&sim->warm, request->warms, false);
+        request->warms = NULL;
         goto free_request;
     }
     if (outcome == SIM_COMPLETED)

@@ -129,12 +129,6 @@ bool sim_warm_next(struct sim *sim)
     return true;
 }
 
-void sim_warm_ended(struct sim *sim, struct sim_request *r)
-{
-    warm_end(&sim->warm, r->warms, false);
-    r->warms = NULL;
-}
-
 void sim_warm_fini(struct sim *sim)
 {
     struct warm_job *job;
