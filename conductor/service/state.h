@@ -314,6 +314,10 @@ void request_warm_tick(struct service *service);
 /* request_warm_fini(service): frees what is kept. */
 void request_warm_fini(struct service *service);
 
+/* What a worker may report at most: a time, bytes. */
+#define REPORTED_MAX_US ((uint64_t)COST_MODEL_MAX_US)
+#define REPORTED_MAX_BYTES (UINT64_C(1) << 50)
+
 /* prefill_done_ok(service, n_tokens, done): whether what a worker reports about
  * a prefill of so many tokens can be. */
 bool prefill_done_ok(const struct service *service, uint32_t n_tokens,

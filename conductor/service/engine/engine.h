@@ -329,35 +329,39 @@ void engine_learn(struct service *s);
 bool tokenize_begin(struct service_request *request);
 void tokenize_abort(struct service_request *request);
 
-/* forward.c: its first token came then. */
+/* first.c: its first token came then. */
 void forward_first_token(struct service_request *request, int64_t at_us);
 
 /* usage.c: its engine had so many tokens of the prompt, as it told; below 0:
  * it told nothing. */
 void forward_told_cached(struct service_request *request, int64_t told);
 
-/* forward.c: its prefill is over; it took `us`, negative: not known. */
+/* first.c: its prefill is over; it took `us`, negative: not known. */
 void forward_prefill_over(struct service_request *request, int64_t us,
                           int64_t now_us);
 
-/* forward.c: the headers that an engine gets: these lines, its key or else the
+/* send.c: the headers that an engine gets: these lines, its key or else the
  * client's line, the id unless that is NULL, and its rank. Owned; NULL: out of
  * memory. The second one: of a request at forward->engine. */
 [[nodiscard]] char *forward_headers(const struct engine *e, const char *headers,
                                     const char *key, const char *id);
 [[nodiscard]] char *forward_compose(const struct service_request *request);
 
-/* forward.c: sends this body, borrowed until the answer's end, to
+/* send.c: sends this body, borrowed until the answer's end, to
  * forward->engine, which is to answer the client. Returns 0 or -ENOMEM. */
 [[nodiscard]] int forward_ask(struct service_request *request, const char *body,
                               size_t n);
+
+/* forward.c: what becomes of a leg that answers the client; arg is the request.
+ */
+extern const struct upstream_ops forward_ops;
 
 /* forward.c: hand a request over (0, or -ENOMEM with nothing changed); look
  * after those whose first token cannot be seen. */
 [[nodiscard]] int forward_send(struct service_request *request);
 void forward_tick(struct service *s);
 
-/* forward.c: its engine failed it, and nothing is under way there any more. */
+/* status.c: its engine failed it, and nothing is under way there any more. */
 void forward_failed(struct service_request *request, bool unreachable,
                     const char *why);
 

@@ -306,13 +306,6 @@ int engines_prepare(struct service *s, char err[CONFIG_ERROR_MAX])
     return store_listen(s, err);
 }
 
-struct engine *engine_of(const struct service *s, uint32_t id)
-{
-    const struct pool_instance *in = pool_get(s->pool, id);
-
-    return in ? s->engines[in->slot] : NULL;
-}
-
 void engine_learn(struct service *s)
 {
     if (*s->config.cost_model)

@@ -7,85 +7,12 @@
  * engine's line has its first token.
  */
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/gateway/ticket.h"
 #include "conductor/service/pair/pair.h"
-
-#define BROKEN_LINES_PER_S 10
-
-void forward_prefill_over(struct service_request *request, int64_t us,
-                          int64_t now_us)
-{
-    struct service *s = request->service;
-    const struct prefill_estimate *plan = &request->attempt.plan;
-
-    if (!request->attempt.prefill_open)
-        return;
-    request->attempt.prefill_open = false;
-    if (us >= 0) {
-        learned_prefill(&s->learned,
-                        (int64_t)request->prompt.n_tokens - plan->cached_tokens,
-                        us);
-        if (s->predicts)
-            metrics_ratio_error(&s->metrics.prefill_error_ratio,
-                                plan->prefill_us, us);
-    }
-    (void)pool_prefill_done(s->pool, request->attempt.prefill,
-                            request->attempt.id, us, now_us);
-    engine_learn(s);
-    forward_leave_line(request, now_us);
-    service_freed(s);
-}
-
-/* Those in front of it whose first token cannot be seen are through, too. */
-static void pass_unseen(struct service_request *request, int64_t now_us)
-{
-    struct engine *e = request->forward->engine;
-    struct service_request *other, *next;
-
-    if (!request->forward->in_line)
-        return;
-    for (other = TAILQ_FIRST(&e->line); other != request; other = next) {
-        next = TAILQ_NEXT(other, unsent);
-        if (!other->forward->what.stream && !other->forward->pair)
-            forward_prefill_over(other, -1, now_us);
-    }
-}
-
-void forward_first_token(struct service_request *request, int64_t now_us)
-{
-    struct service *s = request->service;
-    struct forward *f = request->forward;
-    int64_t ttft_us = now_us - request->dispatch.arrived_us;
-
-    request->output.first_token_us = now_us;
-    pair_answered(request, now_us);
-    if (f->what.stream) {
-        pass_unseen(request, now_us);
-        explain_first_token(s->explain, request, ttft_us);
-        histogram_observe(&s->metrics.ttft_s, (double)ttft_us / 1e6);
-        if (s->predicts && !request->dispatch.retries)
-            metrics_ratio_error(&s->metrics.ttft_error_ratio,
-                                request->attempt.predicted_ttft_us, ttft_us);
-    }
-    forward_prefill_over(
-        request, f->what.stream && f->turn_us ? now_us - f->turn_us : -1,
-        now_us);
-    s->metrics.prompt_tokens += request->prompt.n_tokens;
-    (void)pool_decode_started(s->pool, request->attempt.decode,
-                              request->attempt.id);
-    if (request->state == REQUEST_SCHEDULED)
-        (void)!request_set_state(request, REQUEST_PREFILLING);
-    if (request_set_state(request, REQUEST_TRANSFERRING))
-        (void)!request_set_state(request, REQUEST_DECODING);
-}
 
 static void on_answer(void *arg, const struct http_head *head)
 {
@@ -184,8 +111,10 @@ static void on_bytes(void *arg, const char *bytes, size_t n)
     int64_t now_us = clock_now_us();
 
     request->attempt.heard_us = now_us;
-    if (request->state != REQUEST_DECODING && !request->forward->refused)
+    if (request->state != REQUEST_DECODING && !request->forward->refused) {
+        pair_answered(request, now_us);
         forward_first_token(request, now_us);
+    }
     if (pair_changes(request->forward))
         (void)hand_on_rewritten(request, bytes, n, false);
     else
@@ -218,27 +147,6 @@ static void on_ended(void *arg)
     request_end(request, METRICS_COMPLETED, "completed", NULL);
 }
 
-void forward_failed(struct service_request *request, bool unreachable,
-                    const char *why)
-{
-    struct engine *e = request->forward->engine;
-    char text[192];
-
-    request->forward->exchange = NULL;
-    snprintf(text, sizeof(text), "engine %s failed: %s", e->config->name, why);
-    if (request->output.n_tokens &&
-        log_rate_takes(&request->service->broken_log, BROKEN_LINES_PER_S))
-        log_warn("%s: %s; %llu bytes of its answer had come",
-                 request->request_id, text,
-                 (unsigned long long)request->forward->n_bytes);
-    e->health.unreachable = e->health.unreachable || unreachable;
-    /* A request that no engine survives must not end all of them. */
-    if (e->health.blamed_by != request->number + 1)
-        engine_failed(e, false, why);
-    e->health.blamed_by = request->number + 1;
-    request_instance_lost(request, e->id, text);
-}
-
 static void on_failed(void *arg, enum upstream_fault fault, const char *why)
 {
     struct service_request *request = arg;
@@ -248,81 +156,12 @@ static void on_failed(void *arg, enum upstream_fault fault, const char *why)
     forward_failed(request, upstream_gone(fault), why);
 }
 
-static const struct upstream_ops forward_ops = {
+const struct upstream_ops forward_ops = {
     .answer = on_answer,
     .bytes = on_bytes,
     .ended = on_ended,
     .failed = on_failed,
 };
-
-#define RANK_HEADER "X-data-parallel-rank: "
-
-/* Takes the lines of a client that name a rank out of its headers. */
-static void drop_rank(char *headers)
-{
-    char *to = headers, *end;
-
-    for (char *at = headers; *at; at = end) {
-        end = strchr(at, '\n');
-        end = end ? end + 1 : at + strlen(at);
-        if (strncasecmp(at, RANK_HEADER, sizeof(RANK_HEADER) - 2) == 0)
-            continue;
-        memmove(to, at, (size_t)(end - at));
-        to += end - at;
-    }
-    *to = '\0';
-}
-
-char *forward_headers(const struct engine *e, const char *headers,
-                      const char *key, const char *id)
-{
-    const char *own = e->authorization[0] ? e->authorization : key;
-    size_t n = strlen(headers) + strlen(own) + (id ? strlen(id) : 0) + 80;
-    int64_t rank = e->config->dp_rank;
-    char *text = malloc(n), *at;
-
-    if (!text)
-        return NULL;
-    at = stpcpy(stpcpy(text, headers), own);
-    if (id)
-        stpcpy(stpcpy(stpcpy(at, "x-request-id: "), id), "\r\n");
-    if (rank < 0)
-        return text;
-    drop_rank(text);
-    size_t used = strlen(text);
-    snprintf(text + used, n - used, RANK_HEADER "%lld\r\n", (long long)rank);
-    return text;
-}
-
-char *forward_compose(const struct service_request *request)
-{
-    const struct forward *f = request->forward;
-
-    return forward_headers(f->engine, f->what.headers, f->what.authorization,
-                           f->what.named ? NULL : request->request_id);
-}
-
-int forward_ask(struct service_request *request, const char *body, size_t n)
-{
-    struct forward *f = request->forward;
-
-    f->headers = forward_compose(request);
-    if (f->headers)
-        f->exchange = upstream_send(f->engine->upstream,
-                                    &(struct upstream_request){
-                                        .method = f->what.method,
-                                        .path = f->what.path,
-                                        .headers = f->headers,
-                                        .body = body,
-                                        .n = n,
-                                        .holds_head = f->what.stream,
-                                    },
-                                    &forward_ops, request);
-    if (!f->exchange)
-        return -ENOMEM;
-    f->engine->count.sent++;
-    return 0;
-}
 
 /* Whether another engine is to have it when this one has computed the prompt.
  */

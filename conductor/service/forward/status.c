@@ -15,8 +15,11 @@
  */
 #include <stdio.h>
 
+#include "base/log.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/sessions.h"
+
+#define BROKEN_LINES_PER_S 10
 
 static bool is_key(int status)
 {
@@ -103,4 +106,25 @@ void forward_answers_well(struct service_request *request)
     }
     f->n_doubts = 0;
     expect_answered(request);
+}
+
+void forward_failed(struct service_request *request, bool unreachable,
+                    const char *why)
+{
+    struct engine *e = request->forward->engine;
+    char text[192];
+
+    request->forward->exchange = NULL;
+    snprintf(text, sizeof(text), "engine %s failed: %s", e->config->name, why);
+    if (request->output.n_tokens &&
+        log_rate_takes(&request->service->broken_log, BROKEN_LINES_PER_S))
+        log_warn("%s: %s; %llu bytes of its answer had come",
+                 request->request_id, text,
+                 (unsigned long long)request->forward->n_bytes);
+    e->health.unreachable = e->health.unreachable || unreachable;
+    /* A request that no engine survives must not end all of them. */
+    if (e->health.blamed_by != request->number + 1)
+        engine_failed(e, false, why);
+    e->health.blamed_by = request->number + 1;
+    request_instance_lost(request, e->id, text);
 }

@@ -13,7 +13,7 @@
 #include "conductor/service/gateway/gateway.h"
 #include "conductor/service/state.h"
 
-/* tickets_init(t): none is open. */
+/* count.c: tickets_init(t): none is open. */
 void tickets_init(struct tickets *t);
 
 /* Counts another one of the tenant. Returns whether there is room for it. */

@@ -13,21 +13,6 @@
 /* Parameters of a prompt of a million tokens take some 100 KB. */
 #define REPLY_BYTES_MAX (16u << 20)
 
-void pair_free(struct pair *p)
-{
-    if (!p)
-        return;
-    upstream_cancel(p->leg);
-    text_buf_fini(&p->body);
-    text_buf_fini(&p->answering);
-    text_buf_fini(&p->reply);
-    text_buf_fini(&p->empty);
-    free(p->path);
-    free(p->key);
-    free(p->headers);
-    free(p);
-}
-
 static void on_leg_answer(void *arg, const struct http_head *head)
 {
     struct pair *p = arg;
@@ -47,17 +32,6 @@ static void on_leg_bytes(void *arg, const char *bytes, size_t n)
         text_buf_add(&p->reply, bytes, n);
     if (p->request)
         p->request->attempt.heard_us = clock_now_us();
-}
-
-/* Takes the reply in. Returns 0, or -EINVAL: it says nothing. */
-int pair_read_reply(struct pair *p)
-{
-    if (p->reply.error || pair_reply_read(p->reply.data ? p->reply.data : "",
-                                          p->reply.len, &p->told))
-        return -EINVAL;
-    p->usage.cached_tokens = p->told.cached_tokens;
-    p->held = p->protocol->leased && p->told.params;
-    return 0;
 }
 
 /* The decode engine, from now on the one that has the request, is asked. */

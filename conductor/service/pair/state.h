@@ -36,8 +36,8 @@ struct pair {
  * pair. */
 extern const struct upstream_ops pair_leg_ops;
 
-/* pair.c: takes the reply of the prefill leg in. Returns 0, or -EINVAL: it says
- * nothing. */
+/* reply.c: takes the reply of the prefill leg in. Returns 0, or -EINVAL: it
+ * says nothing. */
 [[nodiscard]] int pair_read_reply(struct pair *p);
 
 /* release.c: the leg of a pair without a request has ended; failed, and the KV

@@ -10,8 +10,6 @@
 
 /* What a worker may report at most: far above any real value, far below what
  * sums and products of them could overflow. */
-#define REPORTED_MAX_US ((uint64_t)COST_MODEL_MAX_US)
-#define REPORTED_MAX_BYTES (UINT64_C(1) << 50)
 
 /* Hands a token over. The callback may cancel the request: false, if so. */
 static bool request_token(struct service_request *request, uint32_t token)
@@ -219,20 +217,6 @@ static void count_prefill(struct service_request *request,
     (void)pool_prefill_done(s->pool, request->attempt.prefill,
                             request->attempt.id, comparable, clock_now_us());
     request->attempt.prefill_open = false;
-}
-
-bool prefill_done_ok(const struct service *s, uint32_t n_tokens,
-                     const struct msg_prefill_done *m)
-{
-    uint64_t sum = (uint64_t)m->local_tokens + m->fetched_tokens +
-                   m->disk_tokens + m->computed_tokens;
-
-    return sum == n_tokens && m->computed_tokens > 0 &&
-           m->first_token < s->model.vocab && m->queue_us <= REPORTED_MAX_US &&
-           m->fetch_us <= REPORTED_MAX_US && m->prefill_us <= REPORTED_MAX_US &&
-           m->load_us <= REPORTED_MAX_US &&
-           m->fetch_bytes <= REPORTED_MAX_BYTES &&
-           m->disk_bytes <= REPORTED_MAX_BYTES;
 }
 
 static int on_prefill_done(struct service_request *request, uint32_t id,

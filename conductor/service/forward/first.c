@@ -1,0 +1,68 @@
+/* The first token of an answer, and the end of a prefill: what they teach. */
+#include "conductor/service/engine/engine.h"
+
+void forward_prefill_over(struct service_request *request, int64_t us,
+                          int64_t now_us)
+{
+    struct service *s = request->service;
+    const struct prefill_estimate *plan = &request->attempt.plan;
+
+    if (!request->attempt.prefill_open)
+        return;
+    request->attempt.prefill_open = false;
+    if (us >= 0) {
+        learned_prefill(&s->learned,
+                        (int64_t)request->prompt.n_tokens - plan->cached_tokens,
+                        us);
+        if (s->predicts)
+            metrics_ratio_error(&s->metrics.prefill_error_ratio,
+                                plan->prefill_us, us);
+    }
+    (void)pool_prefill_done(s->pool, request->attempt.prefill,
+                            request->attempt.id, us, now_us);
+    engine_learn(s);
+    forward_leave_line(request, now_us);
+    service_freed(s);
+}
+
+/* Those in front of it whose first token cannot be seen are through, too. */
+static void pass_unseen(struct service_request *request, int64_t now_us)
+{
+    struct engine *e = request->forward->engine;
+    struct service_request *other, *next;
+
+    if (!request->forward->in_line)
+        return;
+    for (other = TAILQ_FIRST(&e->line); other != request; other = next) {
+        next = TAILQ_NEXT(other, unsent);
+        if (!other->forward->what.stream && !other->forward->pair)
+            forward_prefill_over(other, -1, now_us);
+    }
+}
+
+void forward_first_token(struct service_request *request, int64_t now_us)
+{
+    struct service *s = request->service;
+    struct forward *f = request->forward;
+    int64_t ttft_us = now_us - request->dispatch.arrived_us;
+
+    request->output.first_token_us = now_us;
+    if (f->what.stream) {
+        pass_unseen(request, now_us);
+        explain_first_token(s->explain, request, ttft_us);
+        histogram_observe(&s->metrics.ttft_s, (double)ttft_us / 1e6);
+        if (s->predicts && !request->dispatch.retries)
+            metrics_ratio_error(&s->metrics.ttft_error_ratio,
+                                request->attempt.predicted_ttft_us, ttft_us);
+    }
+    forward_prefill_over(
+        request, f->what.stream && f->turn_us ? now_us - f->turn_us : -1,
+        now_us);
+    s->metrics.prompt_tokens += request->prompt.n_tokens;
+    (void)pool_decode_started(s->pool, request->attempt.decode,
+                              request->attempt.id);
+    if (request->state == REQUEST_SCHEDULED)
+        (void)!request_set_state(request, REQUEST_PREFILLING);
+    if (request_set_state(request, REQUEST_TRANSFERRING))
+        (void)!request_set_state(request, REQUEST_DECODING);
+}

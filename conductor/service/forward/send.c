@@ -1,0 +1,77 @@
+/* What an engine is sent of a request, and to whom its answer comes. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "conductor/service/engine/engine.h"
+
+#define RANK_HEADER "X-data-parallel-rank: "
+
+/* Takes the lines of a client that name a rank out of its headers. */
+static void drop_rank(char *headers)
+{
+    char *to = headers, *end;
+
+    for (char *at = headers; *at; at = end) {
+        end = strchr(at, '\n');
+        end = end ? end + 1 : at + strlen(at);
+        if (strncasecmp(at, RANK_HEADER, sizeof(RANK_HEADER) - 2) == 0)
+            continue;
+        memmove(to, at, (size_t)(end - at));
+        to += end - at;
+    }
+    *to = '\0';
+}
+
+char *forward_headers(const struct engine *e, const char *headers,
+                      const char *key, const char *id)
+{
+    const char *own = e->authorization[0] ? e->authorization : key;
+    size_t n = strlen(headers) + strlen(own) + (id ? strlen(id) : 0) + 80;
+    int64_t rank = e->config->dp_rank;
+    char *text = malloc(n), *at;
+
+    if (!text)
+        return NULL;
+    at = stpcpy(stpcpy(text, headers), own);
+    if (id)
+        stpcpy(stpcpy(stpcpy(at, "x-request-id: "), id), "\r\n");
+    if (rank < 0)
+        return text;
+    drop_rank(text);
+    size_t used = strlen(text);
+    snprintf(text + used, n - used, RANK_HEADER "%lld\r\n", (long long)rank);
+    return text;
+}
+
+char *forward_compose(const struct service_request *request)
+{
+    const struct forward *f = request->forward;
+
+    return forward_headers(f->engine, f->what.headers, f->what.authorization,
+                           f->what.named ? NULL : request->request_id);
+}
+
+int forward_ask(struct service_request *request, const char *body, size_t n)
+{
+    struct forward *f = request->forward;
+
+    f->headers = forward_compose(request);
+    if (f->headers)
+        f->exchange = upstream_send(f->engine->upstream,
+                                    &(struct upstream_request){
+                                        .method = f->what.method,
+                                        .path = f->what.path,
+                                        .headers = f->headers,
+                                        .body = body,
+                                        .n = n,
+                                        .holds_head = f->what.stream,
+                                    },
+                                    &forward_ops, request);
+    if (!f->exchange)
+        return -ENOMEM;
+    f->engine->count.sent++;
+    return 0;
+}

@@ -1,0 +1,50 @@
+/* How many tickets there are, and how many of them each tenant may have. */
+#include "base/entropy.h"
+#include "conductor/service/engine/engine.h"
+#include "conductor/service/gateway/ticket.h"
+
+/* No tenant has more than so many times the tickets that are free: one alone
+ * gets four fifths of them, two get four ninths each. */
+#define SHARE_OF_FREE 4u
+
+void tickets_init(struct tickets *t)
+{
+    TAILQ_INIT(&t->open);
+    t->seed = entropy_u64();
+}
+
+/* Tenants that meet here share one share: which ones nobody can choose. */
+static uint32_t *count_of(struct tickets *t, uint64_t tenant)
+{
+    uint64_t h = (tenant ^ t->seed) * 0x9e3779b97f4a7c15u;
+
+    return &t->n_of[h >> 48 & (TICKET_TENANTS - 1)];
+}
+
+bool tickets_enter(struct service *s, uint64_t tenant)
+{
+    struct tickets *t = &s->tickets;
+    uint64_t max = (uint64_t)s->config.max_tickets;
+    uint32_t *own = count_of(t, tenant);
+
+    if (t->n >= max || *own >= SHARE_OF_FREE * (max - t->n)) {
+        s->metrics.tickets_refused++;
+        return false;
+    }
+    t->n++;
+    ++*own;
+    return true;
+}
+
+void tickets_leave(struct service *s, struct service_request *request)
+{
+    struct forward *f = request->forward;
+
+    s->tickets.n--;
+    --*count_of(&s->tickets, request->dispatch.tenant);
+    if (!f->ticket)
+        return;
+    TAILQ_REMOVE(&s->tickets.open, request, entry);
+    if (f->engine)
+        f->engine->n_tickets--;
+}
