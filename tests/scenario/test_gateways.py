@@ -199,8 +199,8 @@ class Schedule(GatewayCase):
         self.assertEqual(self.report(cluster, ticket).status, 200)
         wait_until('it is gone', lambda: names() == [])
 
-    def test_a_pair_has_two_addresses(self):
-        cluster = self.engines(config={'engines': []})
+    def pair(self, **config):
+        cluster = self.engines(config={'engines': [], **config})
         self.more = [Engine(), Engine()]
         for e, role in zip(self.more, ('prefill', 'decode')):
             got = cluster.api.request('POST', '/admin/instances', {
@@ -210,6 +210,41 @@ class Schedule(GatewayCase):
         wait_until('both are ready', lambda: [
             i['state'] for i in cluster.api.request(
                 'GET', '/admin/instances').body['instances']] == ['ready'] * 2)
+        return cluster
+
+    def test_both_engines_of_a_pair_wait_for_its_tickets(self):
+        for name in 'prefill', 'decode':
+            with self.subTest(leaves=name):
+                cluster = self.pair(engine_drain_ms=0)
+                ticket = self.ticket(cluster, token_ids=list(range(800)),
+                                     prompt=None).body['ticket']
+                self.assertEqual(cluster.api.request(
+                    'DELETE', '/admin/instances/' + name).status, 202)
+                states = lambda: {i['name']: i['state']
+                                  for i in cluster.api.request(
+                    'GET', '/admin/instances').body['instances']}
+                for _ in range(3):
+                    self.assertEqual(states().get(name), 'draining')
+                self.assertEqual(self.report(cluster, ticket).status, 200)
+                wait_until('it is gone', lambda: name not in states())
+
+    def test_a_pair_whose_decode_engine_is_cut_off(self):
+        """Its ticket ends with it, and holds nothing on the other one."""
+        cluster = self.pair(engine_drain_ms=1)
+        ticket = self.ticket(cluster, token_ids=list(range(800)),
+                             prompt=None).body['ticket']
+        cluster.api.request('DELETE', '/admin/instances/decode')
+        wait_until('it is gone', lambda: [i['name'] for i in cluster.api.request(
+            'GET', '/admin/instances').body['instances']] == ['prefill'])
+        self.assertEqual(self.report(cluster, ticket).status, 404)
+        metrics = cluster.api.metrics()
+        self.assertEqual(metrics['conductor_requests_in_flight'], 0)
+        cluster.api.request('DELETE', '/admin/instances/prefill')
+        wait_until('it is gone, too', lambda: cluster.api.request(
+            'GET', '/admin/instances').body['instances'] == [])
+
+    def test_a_pair_has_two_addresses(self):
+        cluster = self.pair()
         got = self.ticket(cluster, token_ids=list(range(800)), prompt=None)
         at = [f'127.0.0.1:{e.port}' for e in self.more]
         self.assertEqual([got.body[k]['instance'] for k in (

@@ -130,6 +130,8 @@ struct forward {
     char *headers;                   /* owned: what is sent */
     struct engine *engine;           /* NULL: with none. Of a pair: first the
                                         prefill, then the decode engine */
+    struct engine *shares;           /* of a ticket of a pair: the decode
+                                        engine; NULL: none */
     struct pair *pair;               /* owned; NULL: one leg */
     struct exchange *exchange;       /* NULL: not sent */
     bool in_line;                    /* engine->line */

@@ -227,7 +227,7 @@ void engine_retire(struct engine *e)
     kv_feed_free(e->events.feed);
     e->events.feed = NULL;
     log_info("engine %s leaves: it gets no more work, and has %zu requests",
-             e->config->name, upstream_busy(e->upstream));
+             e->config->name, upstream_busy(e->upstream) + e->n_tickets);
 }
 
 struct engine *engine_start(struct service *s,

@@ -221,7 +221,7 @@ void engine_cut_off(struct engine *e, const char *why)
     for (uint32_t i = 0; i < t->size; i++) {
         struct service_request *r = t->by_slot[i];
 
-        if (r && r->forward->engine == e)
+        if (r && (r->forward->engine == e || r->forward->shares == e))
             request_instance_lost(r, e->id, why);
     }
     pairs_cut_off(e);

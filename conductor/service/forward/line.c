@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "conductor/service/engine/engine.h"
+#include "conductor/service/gateway/ticket.h"
 #include "conductor/service/pair/pair.h"
 
 /* The first of the line begins. */
@@ -56,8 +57,8 @@ void forward_abort(struct service_request *request)
     if (f->engine) {
         forward_leave_line(request, clock_now_us());
         expect_failed(request);
-        f->engine->n_tickets -= f->ticket != 0;
     }
+    ticket_let_go(f);
     free(f->headers);
     f->headers = NULL;
     f->engine = NULL;

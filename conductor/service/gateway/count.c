@@ -36,6 +36,17 @@ bool tickets_enter(struct service *s, uint64_t tenant)
     return true;
 }
 
+void ticket_let_go(struct forward *f)
+{
+    if (!f->ticket)
+        return;
+    if (f->engine)
+        f->engine->n_tickets--;
+    if (f->shares)
+        f->shares->n_tickets--;
+    f->shares = NULL;
+}
+
 void tickets_leave(struct service *s, struct service_request *request)
 {
     struct forward *f = request->forward;
@@ -45,6 +56,5 @@ void tickets_leave(struct service *s, struct service_request *request)
     if (!f->ticket)
         return;
     TAILQ_REMOVE(&s->tickets.open, request, entry);
-    if (f->engine)
-        f->engine->n_tickets--;
+    ticket_let_go(f);
 }

@@ -116,6 +116,11 @@ void ticket_sent(struct service_request *request)
 
     f->engine = engine_of(request->service, request->attempt.prefill);
     f->engine->n_tickets++;
+    f->shares = engine_of(request->service, request->attempt.decode);
+    if (f->shares == f->engine)
+        f->shares = NULL;
+    if (f->shares)
+        f->shares->n_tickets++;
     expect_sent(request);
     f->engine->count.sent++;
     f->engine->count.excused++; /* its gateway may never send it */

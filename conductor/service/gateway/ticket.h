@@ -22,6 +22,11 @@ void tickets_init(struct tickets *t);
 /* tickets_leave(s, request): it is freed. */
 void tickets_leave(struct service *s, struct service_request *request);
 
+/* count.c: ticket_let_go(f): its engines have it no more; nothing if it is no
+ * ticket. */
+struct forward;
+void ticket_let_go(struct forward *f);
+
 /* ticket_sent(request): its gateway sends it to where it was decided. */
 void ticket_sent(struct service_request *request);
 
