@@ -390,6 +390,34 @@ static void test_priority(void)
     free(r);
 }
 
+/* What a request was is known when it has ended. A tenant that lets too much be
+ * charged does not get back what has faded, or turns that others had. */
+static void test_correct(void)
+{
+    struct share s;
+    double turn;
+
+    share_init(&s);
+    CU_ASSERT_EQUAL(share_arrived(&s, 7, 1, 0, SECOND), 1);
+    CU_ASSERT_EQUAL(share_arrived(&s, 8, 1, 0, SECOND), 2);
+    share_use(&s, 1, 1000.0, SECOND);
+    share_use(&s, 1, 500.0, 61 * SECOND);
+    share_correct(&s, 1, 7, -1000.0, SECOND, 61 * SECOND);
+    CU_ASSERT_DOUBLE_EQUAL(s.tenants[1].used_us, 500.0, 20.0);
+    share_correct(&s, 1, 7, 300.0, 61 * SECOND, 61 * SECOND);
+    CU_ASSERT_DOUBLE_EQUAL(s.tenants[1].used_us, 800.0, 20.0);
+    share_use(&s, 2, 5000.0, 61 * SECOND);
+    share_use(&s, 2, 1.0, 61 * SECOND);
+    CU_ASSERT_EQUAL(share_arrived(&s, 7, 1, 0, 61 * SECOND), 1);
+    turn = share_turn(&s, 1);
+    share_correct(&s, 1, 7, -800.0, 61 * SECOND, 61 * SECOND);
+    CU_ASSERT_EQUAL(share_turn(&s, 1), turn);
+    CU_ASSERT_DOUBLE_EQUAL(s.tenants[1].used_us, 0.0, 20.0);
+    /* Its place is another tenant's. */
+    share_correct(&s, 2, 7, 9000.0, 61 * SECOND, 61 * SECOND);
+    CU_ASSERT_DOUBLE_EQUAL(s.tenants[2].used_us, 5001.0, 1.0);
+}
+
 /* More tenants than places: the rest share the first one. */
 static void test_places(void)
 {
@@ -448,6 +476,7 @@ int main(void)
     CU_add_test(suite, "price", test_price);
     CU_add_test(suite, "priority", test_priority);
     CU_add_test(suite, "strangers have no priorities", test_first_place);
+    CU_add_test(suite, "corrected", test_correct);
     CU_add_test(suite, "places", test_places);
     CU_add_test(suite, "line", test_line);
     CU_basic_run_tests();

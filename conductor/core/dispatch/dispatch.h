@@ -55,8 +55,9 @@ struct dispatch_request {
     uint32_t place;      /* of the tenant, in the shares */
     double charged_us;   /* to its tenant, for the last instance it was given;
                             without predictions tokens */
-    double standing;     /* of the tenant, when it was decided on; 0: shares do
-                            not matter */
+    int64_t charged_at_us;
+    double standing; /* of the tenant, when it was decided on; 0: shares do
+                        not matter */
     struct line_node line;
     struct schedule_room room; /* that it waits for */
     uint32_t retries;

@@ -35,6 +35,7 @@ void dispatch_charge(struct dispatch *d, struct dispatch_request *r,
                                  : (double)e->prefill_us;
 
     r->charged_us = fmax(work, 1.0);
+    r->charged_at_us = now_us;
     share_use(&d->share, r->place, r->charged_us, now_us);
 }
 
@@ -52,6 +53,7 @@ void dispatch_told(struct dispatch *d, struct dispatch_request *request,
         times = schedule_work_us(d->scheduler, n) /
                 schedule_work_us(d->scheduler, guessed);
     more_us = request->charged_us * (times - 1.0);
-    share_use(&d->share, request->place, more_us, now_us);
+    share_correct(&d->share, request->place, request->tenant, more_us,
+                  request->charged_at_us, now_us);
     request->charged_us += more_us;
 }

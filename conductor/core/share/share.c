@@ -111,7 +111,22 @@ void share_use(struct share *share, uint32_t place, double us, int64_t now_us)
     fade(share, now_us);
     share->turn_us = fmax(share->turn_us, t->turn_us);
     t->turn_us += us / t->weight;
-    t->used_us = fmax(t->used_us + us, 0.0);
+    t->used_us += us;
+}
+
+void share_correct(struct share *share, uint32_t place, uint64_t name,
+                   double us, int64_t since_us, int64_t now_us)
+{
+    struct share_tenant *t = &share->tenants[place];
+    double lowest = fmin(t->turn_us, share->turn_us);
+    double left = exp((double)(since_us - now_us) /
+                      (double)(share->slowdown * SHARE_WINDOW_US));
+
+    if (place > 0 && t->name != name)
+        return;
+    fade(share, now_us);
+    t->turn_us = fmax(t->turn_us + us / t->weight, lowest);
+    t->used_us = fmax(t->used_us + us * left, 0.0);
 }
 
 static struct sums sum(struct share *s, uint32_t place, int64_t now_us)

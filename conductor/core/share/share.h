@@ -76,8 +76,17 @@ static inline bool share_orders(const struct share *share, uint32_t place)
 }
 
 /* share_use(share, place, us, now_us): work was given to a request of the
- * tenant, in microseconds of an instance; below 0: it was less than said. */
+ * tenant, in microseconds of an instance. */
 void share_use(struct share *share, uint32_t place, double us, int64_t now_us);
+
+/*
+ * Work that share_use() counted at since_us was more than said; below 0: it was
+ * less. It counts as if that had been known then: what has faded since is not
+ * given back, nor a turn that others have had since. Nothing if the place is
+ * no longer that of the tenant `name`, as share_arrived() had it.
+ */
+void share_correct(struct share *share, uint32_t place, uint64_t name,
+                   double us, int64_t since_us, int64_t now_us);
 
 /* A tenant's standing: below 1 it had less than its share. 1 as long as nothing
  * was given out. O(SHARE_TENANTS). */
