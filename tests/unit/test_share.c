@@ -10,10 +10,20 @@
 #include <string.h>
 
 #include "conductor/core/dispatch/dispatch.h"
+#include "conductor/core/step/step.h"
 #include "tests/unit/cases.h"
 #include "traces/random.h"
 
-enum { BLOCK = 512, TENANTS = 3, MINUTES = 6, MOST = 60000, NODES = 2 };
+enum {
+    BLOCK = 512,
+    CHUNK = 1000, /* tokens: a tenth of a second */
+    TENANTS = 3,
+    MINUTES = 6,
+    MOST = 60000,
+    NODES = 2,
+    BEGUN = 16, /* at most, on one node */
+    WAITING = 4000,
+};
 #define SECOND INT64_C(1000000)
 
 struct job {
@@ -21,6 +31,9 @@ struct job {
     uint32_t tenant;
     int64_t us;      /* of work */
     int64_t done_us; /* -1: not yet */
+    /* Once it has begun. */
+    struct queue_item item;
+    int64_t began_us, left_us;
 };
 
 /* prefill_us = 100 a token. */
@@ -33,8 +46,8 @@ struct rig {
     struct job *jobs;
     size_t n_jobs;
     uint32_t nodes[NODES];
-    struct job *running[NODES];
-    int64_t until_us[NODES];
+    struct job *begun[NODES][BEGUN]; /* the last one is at work */
+    uint32_t n_begun[NODES];
     struct random_state random;
     int64_t now_us;
     uint32_t refused[TENANTS], sent[TENANTS];
@@ -59,10 +72,12 @@ static void rig_init(struct rig *r, double shares, uint64_t seed)
     r->cost.prefill[1] = 100;
     r->cost.range = (struct cost_model_range){1, 1 << 20, 1 << 20, 64, 1 << 30};
     pool.max_instances = NODES;
-    pool.max_waiting = 4000;
-    /* The nodes of this test interrupt nothing. */
+    pool.max_waiting = WAITING;
+    pool.max_running = BEGUN;
+    pool.step_tokens = CHUNK;
     pool.order = queue_order_by_name(
-        policy_queue_order(plan, options, QUEUE_ORDER_DEFAULT, false));
+        policy_queue_order(plan, options, QUEUE_ORDER_DEFAULT, true));
+    CU_ASSERT_FATAL(pool.order->preempts);
     r->pool = pool_new(&pool);
     r->index = prefix_index_new(&index);
     r->scheduler = scheduler_new(
@@ -133,32 +148,71 @@ static struct job *come(struct rig *r, uint32_t tenant, double weight,
     return j;
 }
 
+static struct job *at_work(const struct rig *r, int i)
+{
+    return r->begun[i][r->n_begun[i] - 1];
+}
+
 static void end(struct rig *r, int i)
 {
-    struct job *j = r->running[i];
+    struct job *j = r->begun[i][--r->n_begun[i]];
 
     CU_ASSERT_EQUAL(pool_prefill_done(r->pool, r->nodes[i], j->r.ask.request_id,
                                       j->us, r->now_us),
                     0);
     j->done_us = r->now_us;
-    r->running[i] = NULL;
     dispatch_forget(&r->dispatch, &j->r);
     dispatch_freed(&r->dispatch);
 }
 
-static void begin(struct rig *r, int i)
+static void begin(struct rig *r, int i, uint32_t at)
 {
     const struct pool_instance *in = pool_get(r->pool, r->nodes[i]);
-    int at = queue_pick(in->order, in->queue, in->n_waiting, r->now_us);
-    uint64_t id;
+    uint64_t id = in->waiting[at].request_id;
+    struct job *j = &r->jobs[id];
 
-    if (at < 0)
-        return;
-    id = in->waiting[at].request_id;
+    j->item = in->queue[at];
     CU_ASSERT_EQUAL(pool_prefill_started(r->pool, r->nodes[i], id, r->now_us),
                     0);
-    r->running[i] = &r->jobs[id];
-    r->until_us[i] = r->now_us + r->jobs[id].us;
+    j->began_us = r->now_us;
+    j->left_us = j->us;
+    r->begun[i][r->n_begun[i]++] = j;
+}
+
+/* At the end of a chunk: whether another one is at work then, as workers
+ * choose. */
+static void begin_next(struct rig *r, int i)
+{
+    static struct queue_item items[WAITING + BEGUN];
+    const struct pool_instance *in = pool_get(r->pool, r->nodes[i]);
+    struct step_prefill active[BEGUN];
+    struct step step;
+    struct step_choice next;
+
+    (void)step_begin(
+        &step,
+        &(struct step_config){.order = in->order,
+                              .tokens = CHUNK,
+                              .max_prefills = 1,
+                              .max_segments = 1,
+                              .patience_us = pool_config(r->pool)->patience_us},
+        0);
+    for (uint32_t a = 0; a < r->n_begun[i]; a++) {
+        const struct job *j = r->begun[i][a];
+        int64_t worked_us = j->us - j->left_us;
+
+        active[a] = (struct step_prefill){
+            .item = j->item,
+            .begun = {.cost_us = j->us,
+                      .left_us = j->left_us,
+                      .stood_us = r->now_us - j->began_us - worked_us}};
+    }
+    memcpy(items, in->queue, in->n_waiting * sizeof(*items));
+    next = step_next(&step, active, r->n_begun[i], items,
+                     r->n_begun[i] < BEGUN ? (uint32_t)in->n_waiting : 0,
+                     r->now_us);
+    if (next.kind == STEP_START)
+        begin(r, i, next.index);
 }
 
 static void note_second(struct rig *r, size_t second)
@@ -181,16 +235,20 @@ static void step(struct rig *r)
     r->now_us += SECOND / 10;
     second = (size_t)(r->now_us / SECOND - 1);
     for (int i = 0; i < NODES; i++) {
-        if (r->running[i] && r->now_us >= r->until_us[i])
-            end(r, i);
-        if (!r->running[i])
-            begin(r, i);
+        if (r->n_begun[i] > 0) {
+            struct job *j = at_work(r, i);
+
+            j->left_us -= SECOND / 10;
+            if (j->left_us <= 0)
+                end(r, i);
+        }
+        begin_next(r, i);
     }
     while ((next = dispatch_next(&r->dispatch, r->now_us, &order)))
         note(next->owner, r, &order);
     for (int i = 0; i < NODES; i++)
-        if (r->running[i] && second < MINUTES * 60)
-            r->served_us[r->running[i]->tenant][second] += SECOND / 10;
+        if (r->n_begun[i] > 0 && second < MINUTES * 60)
+            r->served_us[at_work(r, i)->tenant][second] += SECOND / 10;
     if (r->now_us % SECOND == 0 && second < MINUTES * 60)
         note_second(r, second);
 }
@@ -263,6 +321,7 @@ static double run(double shares, const double weights[TENANTS], uint64_t seed)
         printf(" %.2f", least > 1e8 ? -1.0 : least);
         worst = least < worst ? least : worst;
     }
+    CU_ASSERT(shares == 0 || pool_interrupted(r->pool) > 0);
     rig_fini(r);
     free(r);
     return worst;
