@@ -986,10 +986,12 @@ static bool is_candidate(const struct rig *r, const struct pool_instance *i)
 static double obvious_speed(const struct rig *r, const struct pool_instance *i)
 {
     return (double)cost_model_prefill_us(&r->cost, 8192, 0, NULL) /
-           (double)cost_model_prefill_us(cost_of(r, i), 8192, 0, NULL);
+           (double)cost_model_prefill_us(cost_of(r, i), 8192, 0, NULL) /
+           correction_factor(&i->correction);
 }
 
-/* A second of a fast engine is worth more to those who wait. */
+/* A second of a fast engine is worth more to those who wait, also where that is
+ * only known from what was observed. */
 static double obvious_worth(const struct rig *r, const struct pool_instance *of)
 {
     double speed = 0;
@@ -1046,8 +1048,7 @@ static struct obvious obvious_of(const struct rig *r,
         obvious_least_us(r, i, usable, senders, n_senders, ahead, &cost));
     struct obvious o, without;
 
-    if (pool_costs_differ(r->pool))
-        price *= obvious_worth(r, i);
+    price *= obvious_worth(r, i);
     if (coupled)
         price += 0.004 * (double)i->n_decodes +
                  0.5 * (double)(i->n_waiting + i->n_running);
@@ -1175,16 +1176,17 @@ static void random_rig(struct rig *r)
             (void)busy_tier(r->pool, r->ids[slot], TIER_DISK,
                             r->request.now_us + pick(-500, 5000));
         if (pick(0, 2) == 0) { /* learn a correction, leave keys pending */
+            int64_t most = pick(0, 1) ? 1 : 20000; /* ms */
             struct pool_prefill_request work = {.request_id = id++,
-                                                .predicted_us = 1000,
+                                                .predicted_us = most * 1000,
                                                 .keys = r->keys,
                                                 .n_keys =
                                                     (size_t)pick(0, N_KEYS)};
 
             if (pool_prefill_accept(r->pool, r->ids[slot], &work) == 0 &&
-                pick(0, 1))
+                (most > 1 || pick(0, 1)))
                 (void)pool_prefill_done(r->pool, r->ids[slot], work.request_id,
-                                        pick(1, 4) * 500, 0);
+                                        most * pick(1, 4) * 500, 0);
         }
         if (pick(0, 8) == 0)
             CU_ASSERT_EQUAL(

@@ -39,9 +39,12 @@ static void add_own_load(const struct scheduler *s,
 double schedule_speed_of(const struct scheduler *s,
                          const struct pool_instance *i)
 {
+    double speed = 1.0 / correction_factor(&i->correction);
+
     if (!i->cost)
-        return 1.0;
-    return (double)cost_model_prefill_us(s->model.cost, SPEED_TOKENS, 0, NULL) /
+        return speed;
+    return speed *
+           (double)cost_model_prefill_us(s->model.cost, SPEED_TOKENS, 0, NULL) /
            (double)cost_model_prefill_us(i->cost, SPEED_TOKENS, 0, NULL);
 }
 

@@ -241,8 +241,8 @@ static inline uint32_t schedule_local_blocks(const struct scheduler *s,
     return schedule_lesser(matched, usable_blocks);
 }
 
-/* How many times as fast as the model's cost model an instance's own is; 1
- * where it has none. */
+/* How many times as fast as the model's cost model an instance is, by its own
+ * one and by what was observed. */
 double schedule_speed_of(const struct scheduler *s,
                          const struct pool_instance *instance);
 

@@ -90,7 +90,7 @@ static double x_of(const struct scheduler *s,
         .from = e->local_blocks * block,
         .split = (e->planned ? e->split_block : e->local_blocks) * block,
         .cached = e->used_blocks * block,
-        .us = (double)e->prefill_us,
+        .us = (double)e->prefill_us / correction_factor(&i->correction),
     };
 
     if (i->cost)

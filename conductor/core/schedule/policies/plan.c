@@ -277,8 +277,8 @@ static size_t estimate(struct scheduler *s,
         n++;
         n_waiting += i->n_waiting;
         n_running += i->n_running;
-        if (unequal)
-            speed += schedule_speed_of(s, i);
+        speed += schedule_speed_of(s, i);
+        unequal = unequal || correction_factor(&i->correction) != 1.0;
     }
     state->mean_speed = unequal && n > 0 ? speed / (double)n : 0.0;
     state->engine_price =

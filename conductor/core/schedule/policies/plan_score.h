@@ -41,7 +41,7 @@ struct plan_state {
     struct schedule_peers peers;
     double engine_price; /* see schedule_decision */
     double link_price;   /* likewise for each second of a link */
-    double mean_speed;   /* of the candidates; 0: all have the same costs */
+    double mean_speed;   /* of the candidates; 0: all have the same one */
 };
 
 /*
