@@ -39,15 +39,34 @@ static void approach(struct correction *c, double target, double weight)
                      c->max_ratio);
 }
 
+/* Prompts that share steps divide their time somehow; in a sum that matters
+ * little. */
+static void add_to_sum(struct correction *c, double predicted_us, double seen)
+{
+    double off;
+
+    c->sum_predicted_us += predicted_us * c->ratio;
+    c->sum_observed_us += predicted_us * seen;
+    if (c->sum_predicted_us < (double)c->tau_us / CORRECTION_SUMS)
+        return;
+    off = c->sum_observed_us / c->sum_predicted_us - 1.0;
+    c->square +=
+        weight_of(c, (int64_t)c->sum_predicted_us) * (off * off - c->square);
+    c->sum_predicted_us = 0.0;
+    c->sum_observed_us = 0.0;
+}
+
 void correction_observe(struct correction *c, int64_t predicted_us,
                         int64_t observed_us)
 {
+    double seen;
+
     if (predicted_us < 1 || observed_us < 0)
         return;
-    approach(c,
-             clamp((double)observed_us / (double)predicted_us, c->min_ratio,
-                   c->max_ratio),
-             weight_of(c, predicted_us));
+    seen = clamp((double)observed_us / (double)predicted_us, c->min_ratio,
+                 c->max_ratio);
+    add_to_sum(c, (double)predicted_us, seen);
+    approach(c, seen, weight_of(c, predicted_us));
 }
 
 void correction_forget(struct correction *c, int64_t work_us)

@@ -14,10 +14,17 @@
 #include <stdint.h>
 
 #define CORRECTION_NOISE 0.03
+#define CORRECTION_SUMS 30.0
 
 /* Plain data; set it up with correction_init(). */
 struct correction {
-    double ratio;     /* observed to predicted, smoothed */
+    double ratio; /* observed to predicted, smoothed */
+    /* Corrected predictions are compared with what was observed in sums of at
+     * least tau_us / CORRECTION_SUMS each: */
+    double sum_predicted_us; /* of the sum under way */
+    double sum_observed_us;
+    double square;    /* of what sums were off by, as a part of what was
+                         predicted, smoothed; 0 at first */
     int64_t tau_us;   /* predicted work that counts for 1 - 1/e, above 0 */
     double min_ratio; /* bounds of each observation, so of the ratio too */
     double max_ratio;
@@ -33,8 +40,8 @@ struct correction {
 /* Takes in one completion: the time that the cost model alone predicted (that
  * is, without correction) and the time it took, in microseconds.
  *   ratio += (1 - exp(-predicted / tau)) * (clamp(observed / predicted) -
- * ratio) A pair with predicted < 1 or observed < 0 says nothing and is ignored.
- */
+ * ratio), and square likewise. A pair with predicted < 1 or observed < 0 says
+ * nothing and is ignored. */
 void correction_observe(struct correction *c, int64_t predicted_us,
                         int64_t observed_us);
 
@@ -50,6 +57,13 @@ void correction_forget(struct correction *c, int64_t work_us);
 static inline double correction_factor(const struct correction *c)
 {
     return fabs(c->ratio - 1.0) <= CORRECTION_NOISE ? 1.0 : c->ratio;
+}
+
+/* How far observations are from corrected predictions: the standard deviation
+ * of sums of them, as a part of these. */
+static inline double correction_spread(const struct correction *c)
+{
+    return sqrt(c->square);
 }
 
 /* The predicted time times the factor, in microseconds, rounded to nearest and

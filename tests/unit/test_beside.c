@@ -187,6 +187,31 @@ static void test_long(void)
     rig_fini(&r);
 }
 
+/* Where prefills are off by a fifth, what they add to a step counts 1.2 times.
+ */
+static void test_uncertain(void)
+{
+    struct pool_instance uncertain;
+    struct rig r;
+
+    rig_init(&r);
+    accept(&r, 1, 50, 1000, 101);
+    prefill_done(&r, 1);
+    uncertain = *pool_get(r.pool, r.id);
+    uncertain.correction.square = 0.04;
+    for (int64_t n = 0; n <= 99 * 20; n += 99 * 5) {
+        struct beside_request ask_it = {.work = even(n, 500 * n),
+                                        .now_us = NOW_US};
+        int64_t more_us = ask(&r, n, 500 * n) - STEP_US;
+
+        CU_ASSERT_EQUAL(
+            beside_tbt_us(&r.cost, STEP_TOKENS, &uncertain, &ask_it),
+            STEP_US + (int64_t)((double)more_us * 1.2));
+    }
+    CU_ASSERT_EQUAL(ask(&r, 0, 0), STEP_US);
+    rig_fini(&r);
+}
+
 /* A step of 100 tokens takes 10 ms, and 30 ms of prompts wait. One that stands
  * before all of them, or behind 12 ms of them, ends with its step, and with the
  * last of them at the latest. */
@@ -395,6 +420,7 @@ int main(void)
     CU_add_test(suite, "unlike", test_unlike);
     CU_add_test(suite, "short", test_short);
     CU_add_test(suite, "long", test_long);
+    CU_add_test(suite, "uncertain", test_uncertain);
     CU_add_test(suite, "shared", test_shared);
     CU_add_test(suite, "cancelled", test_cancelled);
     CU_add_test(suite, "random", test_random);

@@ -200,6 +200,24 @@ static void test_correction(void)
     CU_ASSERT(c.ratio >= 0.5);
 }
 
+/* Prompts of 3 s that take 20 % more or less are off by 20 %; those of 0.1 s
+ * aren't: what one takes more the next takes less. */
+static void test_correction_spread(void)
+{
+    struct correction c;
+
+    CU_ASSERT_EQUAL_FATAL(correction_init(&c, TAU_US, 0.5, 4.0), 0);
+    CU_ASSERT_EQUAL(correction_spread(&c), 0.0);
+    correction_observe(&c, 1900000, 1900000 * 2);
+    CU_ASSERT_EQUAL(correction_spread(&c), 0.0); /* the sum is under way */
+    for (int i = 0; i < 200; i++)
+        correction_observe(&c, 3000000, i % 2 ? 3600000 : 2400000);
+    CU_ASSERT_DOUBLE_EQUAL(correction_spread(&c), 0.2, 0.02);
+    for (int i = 0; i < 6000; i++)
+        correction_observe(&c, 100000, i % 2 ? 120000 : 80000);
+    CU_ASSERT(correction_spread(&c) < 0.02);
+}
+
 /* Half as fast as it learns, and towards 1. */
 static void test_correction_forget(void)
 {
@@ -480,6 +498,7 @@ int main(void)
     CU_add_test(suite, "least values", test_least);
     CU_add_test(suite, "least of NaN", test_least_of_nan);
     CU_add_test(suite, "correction", test_correction);
+    CU_add_test(suite, "correction spread", test_correction_spread);
     CU_add_test(suite, "correction noise", test_correction_noise);
     CU_add_test(suite, "correction edges", test_correction_edges);
     CU_add_test(suite, "correction forgets", test_correction_forget);

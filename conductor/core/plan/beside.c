@@ -213,5 +213,6 @@ int64_t beside_tbt_us(const struct cost_model *cost, uint32_t step_tokens,
         if (us > worst_us)
             worst_us = us;
     }
-    return worst_us;
+    return step_us + (int64_t)((double)(worst_us - step_us) *
+                               (1.0 + correction_spread(&i->correction)));
 }

@@ -102,6 +102,8 @@ struct beside_request {
  * Where a step with a full chunk takes longer than the SLO, each decode can
  * thus bear so many of them: a prefill that takes more is refused here, or goes
  * elsewhere.
+ * What chunks add to a step counts with one standard deviation of the
+ * predictions' errors on the instance (correction_spread()) more.
  * Decodes without likely_tokens are left out.
  * Cost: O(waiting + running + decodes).
  */
