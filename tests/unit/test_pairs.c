@@ -144,10 +144,10 @@ static void test_alone(void)
     add(&r, ROLE_BOTH, PAIR, 0);
     add(&r, ROLE_PREFILL, PAIR, 0);
     add(&r, ROLE_PREFILL, PAIR + 1, 0); /* nobody's */
-    r.request.whole = true;
+    r.request.whole = UINT32_MAX;
     goes_to(&r, 0, 0);
     CU_ASSERT_EQUAL(r.decision.n_candidates, 1);
-    r.request.whole = false;
+    r.request.whole = 0;
     r.request.exclude[0] = r.ids[1];
     r.request.n_exclude = 1;
     goes_to(&r, 0, 0);
@@ -177,10 +177,10 @@ static void test_groups(void)
     CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[2], HEALTH_DRAINING), 0);
     goes_to(&r, 0, 3);
     CU_ASSERT_EQUAL(r.decision.n_decode_candidates, 1);
-    r.request.whole = true;
+    r.request.whole = UINT32_MAX;
     schedule_decide(r.scheduler, &r.request, &r.decision);
     CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_NO_PREFILL_INSTANCE);
-    r.request.whole = false;
+    r.request.whole = 0;
     r.request.max_output_tokens = 1;
     schedule_decide(r.scheduler, &r.request, &r.decision);
     CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_ACCEPT);

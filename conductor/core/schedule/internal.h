@@ -121,7 +121,7 @@ static inline bool schedule_may_prefill(const struct scheduler *s,
     if ((ready & ROLE_PREFILL) == 0 || schedule_excluded(request, i->id))
         return false;
     return !s->model.coupled || (ready & ROLE_DECODE) ||
-           (!request->whole && (s->takers >> i->pair & 1u));
+           (s->takers & ~request->whole) >> i->pair & 1u;
 }
 
 /* Whether d, which has ROLE_DECODE, may decode what p prefills. */

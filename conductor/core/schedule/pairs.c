@@ -29,8 +29,8 @@ bool schedule_spares(const struct scheduler *s,
                      const struct pool_instance *i,
                      const struct prefill_estimate *e)
 {
-    if (!s->model.coupled || request->whole || i->pair == 0 ||
-        (i->role & ROLE_DECODE) == 0 || !(s->givers >> i->pair & 1u) ||
+    if (!s->model.coupled || i->pair == 0 || (i->role & ROLE_DECODE) == 0 ||
+        !((s->givers & ~request->whole) >> i->pair & 1u) ||
         request->max_output_tokens <= 1)
         return false;
     return e->prefill_us > estimate_push_us(&s->model, request->n_tokens);

@@ -41,12 +41,13 @@ struct schedule_request {
     size_t n_keys;
     int64_t n_tokens;          /* of the prompt, at least 1 */
     int64_t max_output_tokens; /* at least 1; 1 needs no decode */
-    bool whole;                /* no pair can share it: one instance does all */
-    int64_t expected_tokens;   /* of these, as learnt; 0: not known */
-    int64_t median_tokens; /* likewise: as likely as not, at least so many */
-    int64_t slo_ttft_us;   /* 0: none */
-    int64_t slo_tbt_us;    /* 0: none */
-    uint64_t n_held;       /* others that wait for room to decode */
+    uint32_t whole; /* a bit of each group whose pairs cannot share it: one
+                       instance does all */
+    int64_t expected_tokens; /* of these, as learnt; 0: not known */
+    int64_t median_tokens;   /* likewise: as likely as not, at least so many */
+    int64_t slo_ttft_us;     /* 0: none */
+    int64_t slo_tbt_us;      /* 0: none */
+    uint64_t n_held;         /* others that wait for room to decode */
     int64_t due_us; /* absolute, without slo_ttft_us: its first token would be
                        in time by then, but it is refused for nothing, as it
                        was accepted once; 0: it has no SLO, or is late anyway */
