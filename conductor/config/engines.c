@@ -84,8 +84,14 @@ static const struct field {
      "how KV goes from its prefill to its decode engines, as they were "
      "started: "
      "`nixl`: vLLM's NixlConnector; `shared_storage`: vLLM's ExampleConnector; "
-     "`none` with the role `both`",
+     "`sglang`: SGLang's own way; `none` with the role `both`",
      pair_connector_names},
+    {"bootstrap_port", AT(bootstrap_port), 0, 65535, NULL,
+     "where an SGLang engine of the role `prefill` meets its decode engines, "
+     "as "
+     "it was started (`--disaggregation-bootstrap-port`), on the host of "
+     "`url`; "
+     "without it 8998"},
     {"index", WORD(index), "auto",
      "how its cached blocks are known: `predicted`: what was sent there is "
      "assumed cached, under `kv_blocks`, least recently used first out; "

@@ -43,6 +43,7 @@ struct engine_config {
     uint8_t kind;         /* enum engine_kind */
     uint8_t role;         /* enum engine_role */
     uint8_t kv_connector; /* enum pair_connector */
+    int64_t bootstrap_port;
     char url_text[ENGINE_URL_MAX];
     struct engine_url url; /* of url_text */
     bool dns;              /* each address of its host is an engine */

@@ -150,6 +150,7 @@ static void check_pair(struct fields *f, const struct fields_object *o,
                        const struct engine_config *e)
 {
     const char *name = pair_connector_names[e->kv_connector];
+    uint8_t kind = e->kv_connector == PAIR_SGLANG ? ENGINE_SGLANG : ENGINE_VLLM;
 
     if (e->role == ENGINE_ROLE_BOTH && e->kv_connector != PAIR_NONE)
         fields_refuse(f, o->path, "kv_connector",
@@ -158,9 +159,14 @@ static void check_pair(struct fields *f, const struct fields_object *o,
         fields_refuse(f, o->path, "role",
                       "\"%s\": needs kv_connector, which says how KV moves",
                       e->role == ENGINE_ROLE_PREFILL ? "prefill" : "decode");
-    else if (e->kv_connector != PAIR_NONE && e->kind != ENGINE_VLLM)
-        fields_refuse(f, o->path, "kv_connector", "\"%s\": needs kind vllm",
-                      name);
+    else if (e->kv_connector != PAIR_NONE && e->kind != kind)
+        fields_refuse(f, o->path, "kv_connector", "\"%s\": needs kind %s", name,
+                      kind == ENGINE_VLLM ? "vllm" : "sglang");
+    else if (e->bootstrap_port &&
+             (e->kv_connector != PAIR_SGLANG || e->role == ENGINE_ROLE_DECODE))
+        fields_refuse(f, o->path, "bootstrap_port",
+                      "%lld: needs kv_connector sglang and role prefill",
+                      (long long)e->bootstrap_port);
 }
 
 void engine_config_check(struct fields *f, const struct fields_object *o,

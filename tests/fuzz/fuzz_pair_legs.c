@@ -23,11 +23,21 @@ static json_t *object_of(const char *text, size_t n)
 
 static void check_leg(const char *text, size_t n, const json_t *was)
 {
-    struct pair_ask ask = {text, n};
+    struct pair_ask ask = {text, n, .host = "10.0.0.1", .port = 8998};
     struct text_buf out;
     int rc;
 
     text_buf_init(&out, 1 << 24);
+    rc = pair_sglang.prefill(&ask, &out);
+    if (was && rc == 0) {
+        json_t *leg = object_of(out.data, out.len);
+
+        if (!leg ||
+            json_integer_value(json_object_get(leg, "bootstrap_port")) != 8998)
+            abort();
+        json_decref(leg);
+    }
+    text_buf_clear(&out);
     rc = pair_nixl.prefill(&ask, &out);
     if (was && rc == 0) {
         json_t *leg = object_of(out.data, out.len);

@@ -6,8 +6,10 @@ told to keep for others, and what was fetched.
 import json
 import threading
 
+from harness import settings
 from stand_in import chunk, event, reply, stream_head
 
+P, D = 'prefill', 'decode'
 CACHED = 48  # tokens, as every prefill leg says
 
 
@@ -127,3 +129,79 @@ class Storage:
         there = Nixl.prompt(body) in self.written
         (self.found if there else self.alone).append(request)
         answer(request, send, 192 if there else 0)
+
+
+class Sglang:
+    """What SGLang's engines of pairs do: both serve nothing without a room,
+    meet there, and wait for each other; the prefill engine answers once its KV
+    is fetched. SGLang counts the rooms of several prompts or answers up."""
+
+    OWN = ('bootstrap_host', 'bootstrap_port', 'bootstrap_room')
+
+    def __init__(self, port=8998):
+        self.changed = threading.Condition()
+        self.port = port
+        self.rooms = {}      # number: the legs that are there, by their roles
+        self.used = set()
+        self.faults, self.prefills, self.decodes = [], [], []
+        self.open = 0        # legs that are being served
+
+    @classmethod
+    def rooms_of(cls, body):
+        prompt = body.get('prompt', body.get('text', ''))
+        n = len(prompt) if isinstance(prompt, list) and prompt and \
+            not isinstance(prompt[0], int) else 1
+        n *= body.get('n', 1)
+        return {body['bootstrap_room'] + i for i in range(n)}
+
+    def fault(self, why):
+        self.faults.append(why)
+        return 'reset'
+
+    def meet(self, role, request):
+        """Waits for the other leg. Its body, or None: the client left."""
+        body = body_of(request)
+        room = body['bootstrap_room']
+        with self.changed:
+            legs = self.rooms.setdefault(room, {})
+            assert role not in legs, 'a room is used twice'
+            legs[role] = body
+            self.open += 1
+            self.changed.notify_all()
+            try:
+                while len(legs) < 2 and not request.left():
+                    self.changed.wait(0.02)
+                return legs.get(D if role == P else P)
+            finally:
+                self.open -= 1
+
+    def serve(self, role, request):
+        body = body_of(request)
+        if (body.get('bootstrap_host'), body.get('bootstrap_port')) != \
+                ('127.0.0.1', self.port):
+            return self.fault(f'no room: {body}')
+        if not 0 < body['bootstrap_room'] < 2 ** 63 - 1024:
+            return self.fault(f'no number of a room: {body}')
+        other = self.meet(role, request)
+        if other is not None and other != body:
+            return self.fault(f'two bodies: {body} {other}')
+        return None if other else 'close'
+
+    def prefill(self, request, send):
+        how = self.serve(P, request)
+        if how:
+            return how
+        self.prefills.append(request)
+        return answer(request, send, 7, 'a')
+
+    def decode(self, request, send):
+        how = self.serve(D, request)
+        if how:
+            return how
+        with self.changed:
+            rooms = self.rooms_of(body_of(request))
+            if rooms & self.used:
+                return self.fault(f'rooms are shared: {rooms}')
+            self.used |= rooms
+        self.decodes.append(request)
+        return answer(request, send, CACHED)

@@ -4,6 +4,7 @@ It takes nothing but well-formed HTTP/1.1, remembers every request as it came,
 and answers as the test says, byte by byte if need be.
 """
 import json
+import select
 import socket
 import threading
 
@@ -16,6 +17,15 @@ class Request:
         self.headers = headers  # [(name in lower case, value), ..]
         self.body = body
         self.connection = connection  # its number, from 0 on
+        self.socket = None
+
+    def left(self):
+        """Whether the client has closed the connection."""
+        try:
+            return bool(select.select([self.socket], [], [], 0)[0] and
+                        not self.socket.recv(1, socket.MSG_PEEK))
+        except (OSError, ValueError):
+            return True
 
     def header(self, name):
         """The only header of that name, or None."""
@@ -187,6 +197,7 @@ class Engine:
         if request.path == '/metrics':
             s.sendall(reply(200, self.metrics.encode()))
             return True
+        request.socket = s
         with self.lock:
             self.requests.append(request)
         try:

@@ -5,13 +5,13 @@ import threading
 
 from harness import (CONDUCTOR, Cluster, cost_model_json, mostly_waits, program,
                      settings, wait_until)
-from pair_stand_in import CACHED, Nixl, Storage, body_of
+from pair_stand_in import (CACHED, D, Nixl, P, Sglang, Storage, answer,
+                           body_of)
 from stand_in import Engine, reply
 from test_failures import in_background
 from test_forward import EngineCase
 
 LONG = 'x' * 4000  # a thousand words
-P, D = 'prefill', 'decode'
 
 
 class PairCase(EngineCase):
@@ -379,6 +379,211 @@ class StoragePairs(PairCase):
         self.idle(cluster)
 
 
+class SglangPairs(PairCase):
+    """Both legs at once."""
+    connector, kind = 'sglang', 'sglang'
+
+    def setUp(self):
+        super().setUp()
+        self.sglang = Sglang()
+        self.go_on = threading.Event()
+
+    def tearDown(self):
+        self.go_on.set()
+        super().tearDown()
+        self.assertEqual(self.sglang.faults, [])
+
+    def usual(self, **more):
+        return self.pair((P, self.sglang.prefill), (D, self.sglang.decode),
+                         **more)
+
+    def clean(self, cluster):
+        self.idle(cluster)
+        wait_until('no leg is open', lambda: self.sglang.open == 0)
+
+    def test_answers(self):
+        """Streamed and not; one token, too; what a client says of rooms is not
+        taken."""
+        cluster = self.usual()
+        own = dict(zip(Sglang.OWN, ('10.0.0.1', 1, 2)))
+        for path, sent in (
+                ('/v1/completions', {'prompt': LONG, 'max_tokens': 4}),
+                ('/v1/completions', {'prompt': LONG, 'max_tokens': 1}),
+                ('/v1/completions', {'prompt': 'short'}),
+                ('/v1/completions', {'prompt': LONG, **own}),
+                ('/v1/chat/completions', {'stream': True, 'messages': [
+                    {'role': 'user', 'content': LONG}]}),
+                ('/generate', {'text': LONG})):
+            n = len(self.sglang.decodes)
+            got = self.post(cluster, sent, path)
+            self.assertEqual(got.status, 200, got.body)
+            self.assertEqual(got.headers['x-conductor-prefill'], 'e0')
+            self.assertEqual(got.headers['x-conductor-decode'], 'e1')
+            self.assertEqual(len(self.sglang.decodes), n + 1)
+            leg = self.sglang.decodes[n]
+            self.assertEqual(leg.path, path)
+            body = body_of(leg)
+            for name in Sglang.OWN:
+                self.assertNotEqual(body.pop(name), sent.get(name))
+                sent.pop(name, None)
+            self.assertEqual(body, {'model': 'm', **sent})
+        self.clean(cluster)
+        self.assertEqual(self.counted(cluster, 'pair_legs_total',
+                                      result='prefill'), 6)
+        self.assertEqual(self.counted(cluster, 'pair_releases_total'), 0)
+
+    def test_several_prompts_and_answers(self):
+        cluster = self.usual()
+        for more in ({'n': 3}, {'prompt': [LONG, 'y'], 'n': 2},
+                     {'prompt': [[1] * 900, [2]]}, {'echo': True}) * 2:
+            got = self.post(cluster, {'prompt': LONG, **more})
+            self.assertEqual(got.status, 200, got.body)
+            self.assertEqual(got.headers['x-conductor-decode'], 'e1')
+        self.clean(cluster)
+
+    def test_one_engine_refuses(self):
+        """Its partner's leg is cancelled, and both are sent anew."""
+        def refuse(_, send):
+            send(reply(503, {'error': 'no room'}))
+        for bad in (P, D):
+            with self.subTest(bad=bad):
+                self.sglang = Sglang()
+                serve = {P: self.sglang.prefill, D: self.sglang.decode}
+                cluster = self.pair((bad, refuse), (bad, serve[bad]),
+                                    (P if bad == D else D,
+                                     serve[P if bad == D else D]),
+                                    config={'policy': 'round_robin'})
+                for i in range(2):  # one begins at each
+                    got = self.post(cluster, {'prompt': f'{i}{LONG}'})
+                    self.assertEqual(got.status, 200, got.body)
+                self.assertGreater(len(self.all[0].requests), 0)
+                self.assertEqual(len(self.sglang.decodes), 2)
+                self.assertEqual(self.sglang.faults, [])
+                self.clean(cluster)
+                self.stop(cluster.conductor)
+
+    def test_one_engine_dies(self):
+        for bad in (P, D):
+            with self.subTest(bad=bad):
+                self.sglang = Sglang()
+                serve = {P: self.sglang.prefill, D: self.sglang.decode}
+                cluster = self.pair((bad, lambda *_: 'reset'),
+                                    (bad, serve[bad]),
+                                    (P if bad == D else D,
+                                     serve[P if bad == D else D]),
+                                    config={'policy': 'round_robin'})
+                for i in range(2):
+                    got = self.post(cluster, {'prompt': f'{i}{LONG}'})
+                    self.assertEqual(got.status, 200, got.body)
+                self.assertEqual(len(self.sglang.decodes), 2)
+                self.assertEqual(self.sglang.faults, [])
+                self.clean(cluster)
+                self.stop(cluster.conductor)
+
+    def test_the_only_engine_fails(self):
+        """One answer, which says so."""
+        for bad in (P, D):
+            with self.subTest(bad=bad):
+                self.sglang = Sglang()
+                serve = {P: self.sglang.prefill, D: self.sglang.decode}
+                serve[bad] = lambda *_: 'reset'
+                cluster = self.pair((P, serve[P]), (D, serve[D]))
+                got = self.post(cluster, {'prompt': LONG})
+                self.assertIn(got.status, (502, 503), got.body)
+                self.clean(cluster)
+                self.stop(cluster.conductor)
+
+    def test_what_a_client_did_wrong(self):
+        """Whichever engine says so first; the other one is not left waiting."""
+        def refuse(_, send):
+            send(reply(400, {'error': 'hot'}))
+        for bad in (P, D):
+            with self.subTest(bad=bad):
+                self.sglang = Sglang()
+                serve = {P: self.sglang.prefill, D: self.sglang.decode}
+                serve[bad] = refuse
+                cluster = self.pair((P, serve[P]), (D, serve[D]))
+                got = self.post(cluster, {'prompt': LONG, 'temperature': 'h'})
+                self.assertEqual((got.status, got.body), (400, {'error': 'hot'}))
+                self.clean(cluster)
+                self.stop(cluster.conductor)
+
+    @mostly_waits
+    def test_one_engine_hangs(self):
+        def hang(*_):
+            self.go_on.wait(60 * settings.scale)
+            return 'close'
+
+        def hang_later(request, _):
+            self.sglang.serve(D, request)
+            return hang()
+        for bad, how in ((P, hang), (D, hang_later)):
+            with self.subTest(bad=bad):
+                self.sglang = Sglang()
+                serve = {P: self.sglang.prefill, D: self.sglang.decode}
+                cluster = self.pair((bad, how), (bad, serve[bad]),
+                                    (P if bad == D else D,
+                                     serve[P if bad == D else D]),
+                                    config={'policy': 'round_robin',
+                                            'request_timeout_ms': 500})
+                for i in range(2):
+                    got = self.post(cluster, {'prompt': f'{i}{LONG}'})
+                    self.assertEqual(got.status, 200, got.body)
+                self.assertIn('has not gone on for 500 ms',
+                              cluster.conductor.log())
+                self.clean(cluster)
+                self.stop(cluster.conductor)
+
+    def test_a_client_leaves(self):
+        """Both legs see it go."""
+        left = []
+
+        def hang(request, _):
+            while not request.left():
+                self.go_on.wait(0.02)
+            left.append(request)
+        cluster = self.pair((P, hang), (D, hang))
+        connection = http.client.HTTPConnection(
+            '127.0.0.1', cluster.api.port, timeout=60 * settings.scale)
+        connection.request('POST', '/v1/completions', json.dumps(
+            {'model': 'm', 'prompt': LONG}))
+        wait_until('both have it', lambda: all(e.requests for e in self.all))
+        connection.close()
+        wait_until('the request has ended', lambda: self.counted(
+            cluster, 'requests_total', outcome='cancelled') == 1)
+        wait_until('both saw it', lambda: len(left) == 2)
+        self.idle(cluster)
+        self.assertEqual(self.counted(cluster, 'retries_total'), 0)
+
+    def test_the_decode_engine_is_first(self):
+        """The prefill leg ends behind the answer, and is read to its end."""
+        def late(request, send):
+            self.sglang.serve(P, request)
+            self.go_on.wait(60 * settings.scale)
+            return answer(request, send)
+        cluster = self.pair((P, late), (D, self.sglang.decode))
+        got = self.post(cluster, {'prompt': LONG, 'stream': True})
+        self.assertEqual(got.status, 200)
+        self.idle(cluster)
+        self.go_on.set()
+        wait_until('it is over', lambda: self.counted(
+            cluster, 'engine_answers_total', instance='e0',
+            **{'class': '2xx'}) == 1)
+        self.assertEqual(self.all[0].gone, [])
+
+    def test_an_engine_goes(self):
+        """The decode engine, before it has answered."""
+        def wait(request, send):
+            self.go_on.wait(60 * settings.scale)
+            return 'close'
+        cluster = self.pair((P, wait), (D, wait))
+        got = in_background(lambda: self.post(cluster, {'prompt': LONG}))
+        wait_until('both have it', lambda: all(e.requests for e in self.all))
+        self.all[1].stop()
+        self.assertIn(got().status, (502, 503))
+        self.idle(cluster)
+
+
 class Configurations(PairCase):
     def test_roles_and_connectors_that_do_not_fit(self):
         for entry, field, words in (
@@ -388,6 +593,10 @@ class Configurations(PairCase):
                  'needs role prefill or decode'),
                 ({'kv_connector': 'nixl', 'role': 'decode'}, 'kv_connector',
                  'needs kind vllm'),
+                ({'kv_connector': 'sglang', 'role': 'decode', 'kind': 'vllm'},
+                 'kv_connector', 'needs kind sglang'),
+                ({'bootstrap_port': 9, 'kind': 'sglang'}, 'bootstrap_port',
+                 'needs kv_connector sglang and role prefill'),
                 ({'kv_connector': 'wire', 'role': 'decode', 'kind': 'vllm'},
                  'kv_connector', '"wire": must be none or nixl or '),
                 ({'role': 'draft'}, 'role', 'must be both or prefill')):

@@ -17,7 +17,7 @@ static void is(struct text_buf *out, const char *want)
 
 static struct pair_ask ask_of(const char *body)
 {
-    return (struct pair_ask){body, strlen(body)};
+    return (struct pair_ask){.body = body, .n = strlen(body)};
 }
 
 #define NIXL_ASKS                                            \
@@ -57,6 +57,31 @@ static void test_nixl(void)
     ask = ask_of("{\"kv_transfer_params\":{\"do\":1},\"max_tokens\":1}");
     CU_ASSERT_EQUAL(pair_nixl.decode(&ask, &reply, &out), 0);
     is(&out, "{\"kv_transfer_params\":{\"a\": 1},\"max_tokens\":1}");
+    text_buf_fini(&out);
+}
+
+/* One room for both; the client's own does not count. */
+static void test_sglang(void)
+{
+    struct pair_ask ask = ask_of(
+        "{\"text\":[\"a\"],\"bootstrap_room\":[7,8],\"bootstrap_host\":\"h\","
+        "\"bootstrap_port\":[1],\"bootstrap_pair_key\":0,\"n\":2}");
+    struct text_buf out;
+
+    ask.host = "10.0.0.1";
+    ask.port = 9000;
+    ask.room = UINT64_MAX;
+    text_buf_init(&out, 1 << 20);
+    CU_ASSERT_EQUAL(pair_sglang.prefill(&ask, &out), 0);
+    is(&out, "{\"bootstrap_host\":\"10.0.0.1\",\"bootstrap_port\":9000,"
+             "\"bootstrap_room\":9223372036854710272,\"text\":[\"a\"],"
+             "\"n\":2}");
+    CU_ASSERT_PTR_NULL(pair_sglang.decode);
+    CU_ASSERT_FALSE(pair_sglang.alone);
+    CU_ASSERT_EQUAL(pair_apart(true) >> PAIR_CONNECTORS << PAIR_CONNECTORS | 1,
+                    pair_apart(true));
+    CU_ASSERT_EQUAL(pair_apart(false) & ~pair_apart(true),
+                    1u << PAIR_NIXL | 1u << PAIR_SHARED_STORAGE);
     text_buf_fini(&out);
 }
 
@@ -174,6 +199,7 @@ int main(void)
     CU_pSuite suite = CU_add_suite("pair legs", NULL, NULL);
     CU_add_test(suite, "nixl", test_nixl);
     CU_add_test(suite, "shared storage", test_shared_storage);
+    CU_add_test(suite, "sglang", test_sglang);
     CU_add_test(suite, "no bodies", test_no_bodies);
     CU_add_test(suite, "reply", test_reply);
     CU_add_test(suite, "usage", test_usage);

@@ -20,7 +20,7 @@ static void on_answer(void *arg, const struct http_head *head)
     struct forward *f = request->forward;
 
     request->attempt.heard_us = clock_now_us();
-    f->engine->count.status[head->status / 100]++;
+    pair_answerer(request)->count.status[head->status / 100]++;
     pair_heard(request, head->status);
     if (forward_try_elsewhere(request, head->status))
         return;
@@ -151,6 +151,7 @@ static void on_failed(void *arg, enum upstream_fault fault, const char *why)
 {
     struct service_request *request = arg;
 
+    pair_blames_decode(request);
     if (fault != UPSTREAM_UNREACHABLE && fault != UPSTREAM_TIMEOUT)
         pair_heard(request, 0);
     forward_failed(request, upstream_gone(fault), why);
@@ -221,7 +222,8 @@ void engine_cut_off(struct engine *e, const char *why)
     for (uint32_t i = 0; i < t->size; i++) {
         struct service_request *r = t->by_slot[i];
 
-        if (r && (r->forward->engine == e || r->forward->shares == e))
+        if (r && (r->forward->engine == e || r->forward->shares == e ||
+                  pair_lost_with(r, e)))
             request_instance_lost(r, e->id, why);
     }
     pairs_cut_off(e);

@@ -75,10 +75,12 @@ bool forward_try_elsewhere(struct service_request *request, int status)
     struct service *s = request->service;
     struct forward *f = request->forward;
     uint32_t tries = request->dispatch.retries;
+    unsigned role = pool_get(s->pool, f->engine->id)->role;
     char why[128];
 
     if (!may_differ(f, status) ||
-        instances_count(s, ROLE_PREFILL) < tries + 1u + !f->engine->leaving ||
+        instances_count(s, role & ROLE_PREFILL ? ROLE_PREFILL : role) <
+            tries + 1u + !f->engine->leaving ||
         tries >= s->dispatch.max_retries)
         return false;
     doubt(request, status);

@@ -7,11 +7,13 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/entropy.h"
 #include "base/log.h"
 #include "conductor/service/pair/state.h"
 
 /* Parameters of a prompt of a million tokens take some 100 KB. */
 #define REPLY_BYTES_MAX (16u << 20)
+#define BOOTSTRAP_PORT 8998 /* SGLang's usual one */
 
 static void on_leg_answer(void *arg, const struct http_head *head)
 {
@@ -39,7 +41,7 @@ static int ask_decode(struct service_request *request)
 {
     struct forward *f = request->forward;
     struct pair *p = f->pair;
-    struct pair_ask ask = {f->what.body, f->what.n};
+    struct pair_ask ask = {.body = f->what.body, .n = f->what.n};
     int rc = 0;
 
     f->engine = engine_of(request->service, request->attempt.decode);
@@ -153,8 +155,11 @@ void pair_heard(struct service_request *request, int status)
 {
     struct pair *p = request->forward->pair;
 
-    if (!p)
+    if (!p || p->protocol->concurrent) {
+        if (status >= 300)
+            pair_blames_decode(request);
         return;
+    }
     p->unused = status == 429 || status == 503;
     p->held = p->held && p->unused;
 }
@@ -162,13 +167,21 @@ void pair_heard(struct service_request *request, int status)
 static struct pair *pair_new(struct service_request *request)
 {
     const struct service_forward *what = &request->forward->what;
+    const struct engine_config *at = request->forward->engine->config;
+    struct pair_ask ask = {
+        .body = what->body,
+        .n = what->n,
+        .host = at->url.name,
+        .port = at->bootstrap_port ? at->bootstrap_port : BOOTSTRAP_PORT,
+        .room = entropy_u64(),
+    };
     struct pair *p = calloc(1, sizeof(*p));
 
     if (!p)
         return NULL;
     p->service = request->service;
     p->request = request;
-    p->protocol = pair_protocol(request->forward->engine->config->kv_connector);
+    p->protocol = pair_protocol(at->kv_connector);
     p->usage.cached_tokens = -1;
     p->decode = request->attempt.decode;
     memcpy(p->request_id, request->request_id, sizeof(p->request_id));
@@ -178,9 +191,7 @@ static struct pair *pair_new(struct service_request *request)
     text_buf_init(&p->reply, REPLY_BYTES_MAX);
     p->path = strdup(what->path);
     p->key = strdup(what->authorization);
-    if (!p->path || !p->key ||
-        p->protocol->prefill(&(struct pair_ask){what->body, what->n},
-                             &p->body)) {
+    if (!p->path || !p->key || p->protocol->prefill(&ask, &p->body)) {
         pair_free(p);
         return NULL;
     }
@@ -192,6 +203,8 @@ int pair_send(struct service_request *request)
     struct forward *f = request->forward;
 
     f->pair = pair_new(request);
+    if (f->pair && f->pair->protocol->concurrent)
+        return pair_send_both(request);
     f->headers = forward_compose(request);
     if (f->pair && f->headers)
         f->exchange = upstream_send(f->engine->upstream,
@@ -225,8 +238,12 @@ void pair_answered(struct service_request *request, int64_t now_us)
 {
     struct service *s = request->service;
     const struct pair *p = request->forward->pair;
+    const struct forward *f = request->forward;
 
-    if (!p || !request->forward->what.stream ||
+    pair_pass_on(request,
+                 f->what.stream && f->turn_us ? now_us - f->turn_us : -1,
+                 now_us);
+    if (!p || !f->what.stream || p->sent_us == 0 ||
         (p->protocol->decode && !p->told.params))
         return;
     learned_prefill(&s->pushes, request->prompt.n_tokens, now_us - p->sent_us);

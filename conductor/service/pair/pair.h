@@ -6,6 +6,10 @@
  *   pair_send -> the prefill leg is forward->exchange, forward->engine has it
  *     -> its reply: forward->engine is the decode engine, which is asked
  *     -> it fails: as any engine that fails
+ *   concurrent: both legs are sent. forward->exchange is the decode leg, and
+ * forward->engine still the prefill engine, which has the prompt, until its leg
+ * or the first byte of the answer says that it is computed. Where one leg
+ * fails, the other one is cancelled.
  *   the request goes before that engine has asked for the KV: a leg of one
  * token has it fetched, so that the prefill engine does not keep it until its
  *     lease ends. Parameters are sent once.
@@ -27,8 +31,20 @@ void pair_abort(struct service_request *request);
  * 0: it releases the KV itself, unless it had no room for the request. */
 void pair_heard(struct service_request *request, int status);
 
-/* Frees it. Nothing is under way. NULL is a no-op. */
-void pair_free(struct pair *pair);
+/* Its request has been answered: frees it, when a prefill leg that goes on
+ * beside has ended. NULL is a no-op. */
+void pair_end(struct pair *pair);
+
+/* Whether a request is lost with an engine that goes; a prefill leg there that
+ * nobody needs any more is ended. */
+bool pair_lost_with(struct service_request *request, const struct engine *e);
+
+/* The leg of a concurrent pair that answers fails: it is the decode engine's
+ * fault, from now on. */
+void pair_blames_decode(struct service_request *request);
+
+/* The engine whose answer the client is to get. */
+struct engine *pair_answerer(const struct service_request *request);
 
 /* Whether the client's answer is not quite the decode engine's; then: appends
  * what it gets of the next n bytes, of the last ones all. */

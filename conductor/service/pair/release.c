@@ -17,7 +17,8 @@ static void let_go(struct pair *p, uint64_t *count)
 
 void pair_strand(struct pair *p)
 {
-    let_go(p, &p->service->metrics.pairs_stranded);
+    let_go(p, p->protocol->concurrent ? NULL
+                                      : &p->service->metrics.pairs_stranded);
 }
 
 /* A ready engine that fetches such KV, another one than `last` if there is one;
@@ -45,7 +46,7 @@ static struct engine *releaser(const struct service *s,
  * token, with its parameters. */
 static void release(struct pair *p)
 {
-    struct pair_ask ask = {p->body.data, p->body.len};
+    struct pair_ask ask = {.body = p->body.data, .n = p->body.len};
 
     p->releases = true;
     p->status = 0;
@@ -69,8 +70,7 @@ static void release(struct pair *p)
         pair_strand(p);
 }
 
-/* It goes on without its request. */
-static void outlive(struct pair *p)
+void pair_outlive(struct pair *p)
 {
     struct service *s = p->service;
 
@@ -84,7 +84,9 @@ void pair_outlived_ended(struct pair *p)
     struct metrics *m = &p->service->metrics;
 
     p->leg = NULL;
-    if (p->releases)
+    if (p->protocol->concurrent)
+        let_go(p, NULL);
+    else if (p->releases)
         let_go(p, p->status < 300 ? &m->pairs_released : &m->pairs_stranded);
     else if (p->status >= 300 || pair_read_reply(p) || !p->held)
         let_go(p, NULL);
@@ -106,7 +108,7 @@ void pair_abort(struct service_request *request)
     if (p->held) {
         upstream_cancel(f->exchange);
         f->exchange = NULL;
-        outlive(p);
+        pair_outlive(p);
         release(p);
     } else if (f->exchange && p->sent_us == 0 && p->protocol->leased &&
                p->status > 0 && p->status < 300) {
@@ -116,7 +118,7 @@ void pair_abort(struct service_request *request)
         p->headers = f->headers;
         f->exchange = NULL;
         f->headers = NULL;
-        outlive(p);
+        pair_outlive(p);
     } else {
         upstream_cancel(f->exchange);
         f->exchange = NULL;

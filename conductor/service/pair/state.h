@@ -21,9 +21,11 @@ struct pair {
     uint32_t decode; /* pool id of the decode engine */
     int status;      /* of the reply; 0: it has not begun */
     bool held;       /* the prefill engine keeps KV that nobody has asked for */
+    bool beside;     /* concurrent, and the prompt is being computed */
+    bool answers;    /* the prefill leg's reply is the client's answer */
     bool unused;     /* the decode engine had no room for the request */
     int64_t sent_us; /* the decode leg */
-    /* Without a request: */
+    /* A concurrent prefill leg; and without a request: */
     struct engine *at;     /* who is asked */
     struct exchange *leg;  /* there */
     char *headers;         /* owned: its */
@@ -39,6 +41,20 @@ extern const struct upstream_ops pair_leg_ops;
 /* reply.c: takes the reply of the prefill leg in. Returns 0, or -EINVAL: it
  * says nothing. */
 [[nodiscard]] int pair_read_reply(struct pair *p);
+
+/* reply.c: frees it; its leg is cancelled. NULL is a no-op. */
+void pair_free(struct pair *p);
+
+/* beside.c: sends both legs. Returns 0, or -ENOMEM with nothing under way. */
+[[nodiscard]] int pair_send_both(struct service_request *request);
+
+/* beside.c: of a concurrent pair the prompt is computed, us after its turn had
+ * come; -1: not known. From now on the decode engine has the request. Nothing
+ * if it had it before. */
+void pair_pass_on(struct service_request *request, int64_t us, int64_t now_us);
+
+/* release.c: it goes on without its request. */
+void pair_outlive(struct pair *p);
 
 /* release.c: the leg of a pair without a request has ended; failed, and the KV
  * is left to the engine. The pair is freed, or asks on. */

@@ -37,7 +37,7 @@ void request_free(struct service_request *request)
         tickets_leave(s, request);
     if (request->forward) {
         tokenize_abort(request);
-        pair_free(request->forward->pair);
+        pair_end(request->forward->pair);
         free(request->forward->headers);
     }
     free(request->forward);

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "conductor/core/index/block_key.h"
+#include "conductor/front/openai/pair/pair.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/gateway/ticket.h"
 #include "conductor/service/models.h"
@@ -76,6 +77,29 @@ static void copy_name(char out[64], const char *at, size_t n)
         out[i] = at[i] >= ' ' && at[i] <= '~' ? at[i] : '?';
 }
 
+/* A bit of each group of engines whose pairs cannot share it. */
+static uint32_t apart(const struct service_forward *f)
+{
+    return f->prompt ? pair_apart(f->pairs) : UINT32_MAX;
+}
+
+/* The most that is decoded. A request of one token has no decode leg, but where
+ * a prefill engine answers none without. */
+static int64_t decoded_tokens(const struct service *s,
+                              const struct service_request_params *p)
+{
+    for (uint32_t i = 0;
+         p->forward && p->max_tokens == 1 && i < pool_slots(s->pool); i++) {
+        const struct pair_protocol *pair =
+            s->engines[i] ? pair_protocol(s->engines[i]->config->kv_connector)
+                          : NULL;
+
+        if (pair && !pair->alone)
+            return 2;
+    }
+    return p->max_tokens;
+}
+
 /* The limit that applies: the request's own, or the usual one. */
 static int64_t limit_us(const struct service_request_params *p, int64_t own_us,
                         int64_t usual_ms)
@@ -115,8 +139,8 @@ struct service_request *service_submit(struct service *service,
                 .n_tokens = request->prompt.n_tokens,
                 .only = keeper(s, p->forward),
                 .session = sessions_find(s->sessions, p->session),
-                .max_output_tokens = request->prompt.max_tokens,
-                .whole = p->forward && !p->forward->pairs ? UINT32_MAX : 0},
+                .max_output_tokens = decoded_tokens(s, p),
+                .whole = p->forward ? apart(p->forward) : 0},
         .arrived_us = p->arrived_us,
         .slo_ttft_us = limit_us(p, p->slo_ttft_us, s->config.slo_ttft_ms),
         .slo_tbt_us = limit_us(p, p->slo_tbt_us, s->config.slo_tbt_ms),

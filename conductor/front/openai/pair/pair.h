@@ -19,13 +19,17 @@
 #include "conductor/front/json/text_buf.h"
 
 /* The words of an engine's kv_connector, in their order. */
-enum pair_connector { PAIR_NONE, PAIR_NIXL, PAIR_SHARED_STORAGE };
-#define PAIR_CONNECTORS 3
+enum pair_connector { PAIR_NONE, PAIR_NIXL, PAIR_SHARED_STORAGE, PAIR_SGLANG };
+#define PAIR_CONNECTORS 4
 
 /* What legs are made of. All of it is borrowed. */
 struct pair_ask {
     const char *body; /* (n): a JSON object, the client's */
     size_t n;
+    /* Where the engines of concurrent legs find each other: */
+    const char *host; /* the prefill engine's */
+    int64_t port;
+    uint64_t room; /* nobody else's; any */
 };
 
 /* What a sequential prefill leg's reply says. Slices point into it. */
@@ -41,9 +45,12 @@ struct pair_protocol {
     bool alone;  /* its decode engines serve requests on their own, too */
     bool leased; /* the prefill engine keeps the KV of a reply with parameters
                     until the decode leg has fetched it */
+    bool concurrent; /* both legs are sent at once */
+    bool any;        /* requests of several prompts or answers, and on all paths
+                        of prompts, can be shared, too */
     /* Append a leg's body. Return 0; -EINVAL: the body is no JSON object;
      * -ENOMEM. The decode leg without parameters, or with NULL here, is the
-     * client's own body. */
+     * client's own body; of concurrent legs, the prefill leg's. */
     int (*prefill)(const struct pair_ask *ask, struct text_buf *out);
     int (*decode)(const struct pair_ask *ask, const struct pair_reply *reply,
                   struct text_buf *out);
@@ -51,6 +58,10 @@ struct pair_protocol {
 
 /* The protocol of a connector; NULL: PAIR_NONE. Static. */
 const struct pair_protocol *pair_protocol(enum pair_connector connector);
+
+/* A bit of each connector whose engines cannot share a request.
+ *   usual  one prompt and one answer, on a path of completions. */
+uint32_t pair_apart(bool usual);
 
 /* "none", "nixl", ...; NULL behind the last. */
 extern const char *const pair_connector_names[PAIR_CONNECTORS + 1];
@@ -90,6 +101,6 @@ struct pair_usage {
 void pair_usage_write(struct pair_usage *u, const char *bytes, size_t n,
                       bool last, struct text_buf *out);
 
-extern const struct pair_protocol pair_nixl, pair_shared_storage;
+extern const struct pair_protocol pair_nixl, pair_shared_storage, pair_sglang;
 
 #endif

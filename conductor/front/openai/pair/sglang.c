@@ -1,0 +1,43 @@
+/*
+ * SGLang's bootstrap: both engines get the same body at once, and meet in a
+ * room at the prefill engine's bootstrap server, from where the decode engine
+ * gets the KV. An engine of either role serves no request without one.
+ *
+ * A request of several prompts or answers needs as many rooms. SGLang counts
+ * them up from the number of the first (GenerateReqInput,
+ * _normalize_bootstrap_params), on both engines alike, so that one number does
+ * where the request's own shape need not be known; the last bits are its.
+ */
+#include "conductor/front/openai/pair/pair.h"
+
+/* Of a room: its number is of 63 bits, and so many of the last are 0. */
+#define COUNTED_BITS 16
+
+static int prefill(const struct pair_ask *ask, struct text_buf *out)
+{
+    static const char *const drop[] = {
+        "bootstrap_host",     "bootstrap_port",     "bootstrap_room",
+        "bootstrap_pair_key", "kv_transfer_params", NULL};
+    struct text_buf set;
+    int rc;
+
+    text_buf_init(&set, 1024);
+    text_buf_puts(&set, "\"bootstrap_host\":");
+    text_buf_json_str(&set, ask->host);
+    text_buf_printf(
+        &set, ",\"bootstrap_port\":%lld,\"bootstrap_room\":%llu",
+        (long long)ask->port,
+        (unsigned long long)(ask->room >> 1 >> COUNTED_BITS << COUNTED_BITS));
+    text_buf_add(&set, "", 1);
+    rc = set.error ? set.error
+                   : pair_edit(ask->body, ask->n, drop, set.data, out);
+    text_buf_fini(&set);
+    return rc;
+}
+
+const struct pair_protocol pair_sglang = {
+    .name = "sglang",
+    .concurrent = true,
+    .any = true,
+    .prefill = prefill,
+};

@@ -1,0 +1,204 @@
+/* Both legs at once. The prefill leg's reply is read and thrown away: the
+ * decode leg answers. See pair.h. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "conductor/service/pair/state.h"
+
+static struct engine *pair_decoder(const struct service_request *request)
+{
+    return engine_of(request->service, request->attempt.decode);
+}
+
+void pair_pass_on(struct service_request *request, int64_t us, int64_t now_us)
+{
+    struct forward *f = request->forward;
+
+    if (!f->pair || !f->pair->beside)
+        return;
+    f->pair->beside = false;
+    expect_ended(request);
+    forward_prefill_over(request, us, now_us);
+    f->engine = pair_decoder(request);
+    f->n_had = 0;
+    expect_sent(request);
+}
+
+struct engine *pair_answerer(const struct service_request *request)
+{
+    const struct pair *p = request->forward->pair;
+
+    return p && p->beside && !p->answers ? pair_decoder(request)
+                                         : request->forward->engine;
+}
+
+void pair_blames_decode(struct service_request *request)
+{
+    struct pair *p = request->forward->pair;
+
+    if (!p || !p->beside || p->answers)
+        return;
+    upstream_cancel(p->leg);
+    p->leg = NULL;
+    expect_failed(request);
+    pair_pass_on(request, -1, clock_now_us());
+}
+
+/* The decode leg waits for a prompt that is not computed. */
+static void cancel_decode(struct forward *f)
+{
+    upstream_cancel(f->exchange);
+    f->exchange = NULL;
+    free(f->headers);
+    f->headers = NULL;
+}
+
+/* The prefill engine refuses the prompt: another one may take it, or the client
+ * hears why. */
+static void refused(struct pair *p, const struct http_head *head)
+{
+    struct service_request *request = p->request;
+    struct forward *f = request->forward;
+
+    cancel_decode(f);
+    f->exchange = p->leg;
+    p->leg = NULL;
+    p->answers = true;
+    forward_ops.answer(request, head);
+}
+
+static void on_answer(void *arg, const struct http_head *head)
+{
+    struct pair *p = arg;
+
+    p->status = head->status;
+    if (p->request && p->beside && head->status >= 300) {
+        refused(p, head);
+        return;
+    }
+    p->at->count.status[head->status / 100]++;
+    if (p->request)
+        p->request->attempt.heard_us = clock_now_us();
+}
+
+static void on_bytes(void *arg, const char *bytes, size_t n)
+{
+    struct pair *p = arg;
+
+    if (p->answers)
+        forward_ops.bytes(p->request, bytes, n);
+    else if (p->request && p->beside)
+        p->request->attempt.heard_us = clock_now_us();
+}
+
+static void on_ended(void *arg)
+{
+    struct pair *p = arg;
+    struct service_request *request = p->request;
+    int64_t now_us = clock_now_us();
+
+    if (p->answers) {
+        forward_ops.ended(request);
+        return;
+    }
+    p->leg = NULL;
+    if (!request) {
+        pair_outlived_ended(p);
+        return;
+    }
+    if (!p->beside)
+        return;
+    engine_answered(p->at);
+    p->sent_us = now_us;
+    pair_pass_on(request,
+                 request->forward->turn_us ? now_us - request->forward->turn_us
+                                           : -1,
+                 now_us);
+}
+
+static void on_failed(void *arg, enum upstream_fault fault, const char *why)
+{
+    struct pair *p = arg;
+
+    if (p->answers) {
+        forward_ops.failed(p->request, fault, why);
+        return;
+    }
+    p->leg = NULL;
+    if (!p->request) {
+        pair_strand(p);
+    } else if (p->beside) {
+        cancel_decode(p->request->forward);
+        forward_failed(p->request, upstream_gone(fault), why);
+    }
+}
+
+static const struct upstream_ops beside_ops = {
+    .answer = on_answer,
+    .bytes = on_bytes,
+    .ended = on_ended,
+    .failed = on_failed,
+};
+
+/* The decode leg. f->engine stays the prefill engine. */
+static int send_decode(struct service_request *request)
+{
+    struct forward *f = request->forward;
+    struct engine *e = f->engine;
+    int rc = -ENOMEM;
+
+    f->engine = pair_decoder(request);
+    if (f->engine)
+        rc = forward_ask(request, f->pair->body.data, f->pair->body.len);
+    f->engine = e;
+    return rc;
+}
+
+int pair_send_both(struct service_request *request)
+{
+    struct forward *f = request->forward;
+    struct pair *p = f->pair;
+
+    p->at = f->engine;
+    p->headers = forward_compose(request);
+    if (p->headers)
+        p->leg = upstream_send(p->at->upstream,
+                               &(struct upstream_request){
+                                   .method = f->what.method,
+                                   .path = f->what.path,
+                                   .headers = p->headers,
+                                   .body = p->body.data,
+                                   .n = p->body.len,
+                               },
+                               &beside_ops, p);
+    if (!p->leg)
+        return -ENOMEM;
+    p->at->count.sent++;
+    request->service->metrics.pairs++;
+    p->beside = true;
+    return send_decode(request);
+}
+
+void pair_end(struct pair *p)
+{
+    if (p && p->leg && !p->releases)
+        pair_outlive(p);
+    else
+        pair_free(p);
+}
+
+bool pair_lost_with(struct service_request *request, const struct engine *e)
+{
+    struct pair *p = request->forward->pair;
+
+    if (!p)
+        return false;
+    if (p->beside)
+        return pair_decoder(request) == e;
+    if (p->leg && p->at == e) {
+        upstream_cancel(p->leg);
+        p->leg = NULL;
+    }
+    return false;
+}
