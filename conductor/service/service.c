@@ -164,7 +164,8 @@ static int check_no_cost_model(const struct config *config,
     n = snprintf(err, CONFIG_ERROR_MAX,
                  "cost_model: not set, and policy %.50s predicts by it: make "
                  "one with conductor-worker --profile and conductor-fit, or "
-                 "set a policy that needs none:",
+                 "name engines in place of native workers, or set a policy "
+                 "that needs none:",
                  config->policy);
     for (size_t i = 0; (p = schedule_policy_at(i)); i++)
         if (p->without_cost_model && n < CONFIG_ERROR_MAX)
