@@ -2,7 +2,7 @@
 
 Its cache is infinite, in blocks of block_tokens, so a replay against it must
 reach exactly the best possible hit ratio. `behave(index)` may name something
-else to do with the index-th request.
+else to do with the index-th request: a dict is the error in its stream.
 """
 import http.server
 import json
@@ -141,9 +141,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if what == 'cut':
                 self.close_connection = True
                 return
-            if what == 'error':
+            if what == 'error' or isinstance(what, dict):
                 self.event({'error': {'message': 'worker lost',
-                                      'code': 'worker_gone'}})
+                                      'code': 'worker_gone'}
+                            if what == 'error' else what})
                 break
         else:
             self.event({'choices': [], 'usage': {

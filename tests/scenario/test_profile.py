@@ -97,6 +97,40 @@ class Vocabulary(Case):
             self.assertLess(max(server.requests[-1]['prompt']),
                             512 if hinted else 300)
 
+    def test_a_refusal_in_a_stream(self):
+        """vLLM's."""
+        error = {'message': 'Token id 300 is out of vocabulary',
+                 'type': 'BadRequestError', 'param': None, 'code': 400}
+        server = FakeServer(behave=lambda index: error)
+        self.addCleanup(server.close)
+        status, errors, _ = self.profile(server.url)
+        self.assertEqual(status, 1)
+        self.assertIn('error event BadRequestError: Token id 300 is out of '
+                      'vocabulary (--vocab N keeps ids below N)', errors)
+
+    def test_a_url_that_is_too_long(self):
+        status, errors, _ = self.profile('http://127.0.0.1:1/v1/completions')
+        self.assertEqual(status, 2)
+        self.assertIn('--url http://127.0.0.1:1/v1/completions: must be http[s]'
+                      '://HOST[:PORT][/PREFIX], without /v1/completions',
+                      errors)
+
+
+class Blocks(Case):
+    only_loopback = True
+
+    def test_of_another_size(self):
+        server = FakeServer(block_tokens=32)
+        self.addCleanup(server.close)
+        small = ('--max-tokens', '128', '--max-batch', '1', '--repeats', '1')
+        for tokens, told in (32, 0), (3, 1):
+            status, errors, _ = self.profile(server.url, *small,
+                                             '--block-tokens', f'{tokens}')
+            self.assertEqual(status, 0, errors)
+            self.assertEqual(errors.count('left out'), told, errors)
+            self.assertEqual(errors.count('(--block-tokens 3: is it the size '
+                                          'of its blocks?)'), told, errors)
+
 
 class Slots(Case):
     only_loopback = True

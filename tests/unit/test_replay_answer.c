@@ -280,8 +280,14 @@ static void test_server(void)
     CU_ASSERT_STRING_EQUAL(s.path, "/a/b");
     CU_ASSERT_EQUAL(replay_server_parse("https://a", &s), 0);
     CU_ASSERT_EQUAL(s.port, 443);
-    static const char *const bad[] = {"",        "host:80",      "ftp://a",
-                                      "http://", "http://a?b=1", "http://a:x"};
+    static const char *const bad[] = {"",
+                                      "host:80",
+                                      "ftp://a",
+                                      "http://",
+                                      "http://a?b=1",
+                                      "http://a:x",
+                                      "http://a/v1/completions",
+                                      "http://a/v1/chat/completions"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         CU_ASSERT_EQUAL(replay_server_parse(bad[i], &s), -EINVAL);
 }

@@ -261,7 +261,10 @@ int replay_command_live(int argc, char **argv)
         return status;
     if (replay_server_parse(s.url, &server) != 0 || server.https)
         return replay_refuse(
-            usage.name, "--url %s: must be http://HOST[:PORT][/PREFIX]", s.url);
+            usage.name,
+            "--url %s: must be http://HOST[:PORT][/PREFIX], without "
+            "/v1/completions",
+            s.url);
     raise_file_limit();
     return load_and_run(&s, &server);
 }

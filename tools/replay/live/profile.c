@@ -82,9 +82,11 @@ int replay_command_profile(int argc, char **argv)
     if (parse(argc, argv, &s, &status) != 0)
         return status;
     if (replay_server_parse(s.url, &server) != 0)
-        return replay_refuse(usage.name,
-                             "--url %s: must be http[s]://HOST[:PORT][/PREFIX]",
-                             s.url);
+        return replay_refuse(
+            usage.name,
+            "--url %s: must be http[s]://HOST[:PORT][/PREFIX], "
+            "without /v1/completions",
+            s.url);
     if (!server.https && (s.insecure || s.ca_file))
         return replay_refuse(usage.name, "%s: only with https",
                              s.insecure ? "--insecure" : "--ca-file");

@@ -35,9 +35,10 @@ struct bench {
     uint64_t random;
     FILE *file;
     size_t rows;
-    uint32_t batch; /* the most that were seen to decode at once */
-    bool *apart;    /* [max_batch + 1], how many were not, some time */
-    bool told;      /* that some were not */
+    uint32_t batch;   /* the most that were seen to decode at once */
+    bool *apart;      /* [max_batch + 1], how many were not, some time */
+    bool told;        /* that some were not */
+    bool told_cached; /* that prefills are left out */
     bool untold;
 };
 
@@ -63,18 +64,26 @@ static int send_one(struct bench *b, size_t i, const uint32_t *prompt,
     return replay_flight_send(&b->flight, i, body);
 }
 
+/* Whether an engine says so of a prompt that it does not take. vLLM does in a
+ * stream that has begun. */
+static bool is_refusal(const struct replay_record *r)
+{
+    static const char http[] = "http 400", event[] = "error event BadRequest";
+
+    return strncmp(r->reason, http, sizeof http - 1) == 0 ||
+           strncmp(r->reason, event, sizeof event - 1) == 0;
+}
+
 /* Whether the engine did what was asked. Complains if not. */
 static bool answered(const struct bench *b, const struct replay_record *r)
 {
     bool guessed = b->settings->vocab == 0 && b->model.vocab_tokens == 0;
 
     if (r->outcome != REPLAY_COMPLETED)
-        replay_complain(command, "a prompt of %u token ids: %s%s%s%s",
-                        r->input_tokens, r->reason,
-                        r->message[0] != '\0' ? ": " : "", r->message,
-                        guessed && strncmp(r->reason, "http 400", 8) == 0
-                            ? " (--vocab N keeps ids below N)"
-                            : "");
+        replay_complain(
+            command, "a prompt of %u token ids: %s%s%s%s", r->input_tokens,
+            r->reason, r->message[0] != '\0' ? ": " : "", r->message,
+            guessed && is_refusal(r) ? " (--vocab N keeps ids below N)" : "");
     else if (r->prompt_tokens != r->input_tokens)
         replay_complain(command,
                         "a prompt of %u token ids: the engine counted %u",
@@ -140,10 +149,14 @@ static int time_prefill(struct bench *b, struct profile_point p)
         return -1;
     b->untold = b->untold || !r->tells_reused;
     if (!timing_take_cached(&p, r, (uint32_t)b->settings->block_tokens)) {
-        replay_complain(command,
-                        "%u tokens behind %u cached ones: left out: "
-                        "the engine had %u",
-                        p.a, p.b, r->reused_tokens);
+        if (!b->told_cached)
+            replay_complain(command,
+                            "%u tokens behind %u cached ones: left out, as are "
+                            "others: the engine had %u (--block-tokens %u: is "
+                            "it the size of its blocks?)",
+                            p.a, p.b, r->reused_tokens,
+                            (uint32_t)b->settings->block_tokens);
+        b->told_cached = true;
         return 0;
     }
     write_row(b, &p, (double)(r->first_token_us - r->sent_us + 1));

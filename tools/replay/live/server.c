@@ -20,6 +20,15 @@ static void cut_slashes(char *path)
         path[--n] = '\0';
 }
 
+/* Whether the path is one of an API's, and not what is in front of them. */
+static bool is_of_api(const char *path)
+{
+    static const char end[] = "/completions";
+    size_t n = strlen(path), n_end = sizeof end - 1;
+
+    return n >= n_end && strcmp(path + n - n_end, end) == 0;
+}
+
 int replay_server_parse(const char *url, struct replay_server *server)
 {
     struct evhttp_uri *uri = evhttp_uri_parse(url);
@@ -31,7 +40,8 @@ int replay_server_parse(const char *url, struct replay_server *server)
     const char *path = evhttp_uri_get_path(uri);
     int port = evhttp_uri_get_port(uri);
     bool https = scheme && strcmp(scheme, "https") == 0;
-    bool good = scheme && (https || strcmp(scheme, "http") == 0) && host &&
+    bool good = !is_of_api(path) && scheme &&
+                (https || strcmp(scheme, "http") == 0) && host &&
                 host[0] != '\0' && strlen(host) < sizeof server->host &&
                 port <= 65535 && strlen(path) < sizeof server->path &&
                 !evhttp_uri_get_query(uri);

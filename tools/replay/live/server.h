@@ -25,7 +25,8 @@ struct replay_server {
 /*
  * Reads "http://host[:port][/prefix]", or https; a /v1 at its end, as clients
  * of the OpenAI API have it, is no part of the prefix. Returns 0, or -EINVAL
- * for anything else; *server is untouched then.
+ * for anything else, also for a path that ends in /completions; *server is
+ * untouched then.
  */
 [[nodiscard]] int replay_server_parse(const char *url,
                                       struct replay_server *server);
