@@ -322,20 +322,25 @@ class Tokenized(Behind):
     def before(self, mocker):
         def serve(request, send):
             if request.path == '/tokenize':
+                if mocker.port == self.broken:
+                    self.n_broken += 1
+                    return 'reset'
                 self.asked.append(json.loads(request.body))
                 self.in_time.wait(60 * settings.scale)
                 tokens = tokens_of(self.asked[-1])
                 send(self.answer or reply(200, {
                     'count': len(tokens), 'max_model_len': 32768,
                     'tokens': tokens, 'token_strs': None}))
-                return
+                return None
             connection = http.client.HTTPConnection('127.0.0.1', mocker.port)
             connection.request('POST', request.path, request.body,
                                {'Content-Type': 'application/json'})
             answer = connection.getresponse()
             send(reply(answer.status, answer.read()))
             connection.close()
+            return None
         self.asked, self.answer = [], None
+        self.broken, self.n_broken = None, 0
         self.in_time = threading.Event()
         self.in_time.set()
         self.addCleanup(self.in_time.set)
@@ -404,6 +409,21 @@ class Tokenized(Behind):
             self.ask(cluster, 'Once more. ' * 20)
             return cluster.api.metrics()[metric % 'tokens'] > 0
         wait_until('it is asked again', tokens_again)
+
+    def test_one_is_gone(self):
+        """The next one is asked, and this one not for a while."""
+        cluster, mockers = self.behind(2, urls=self.before, index='events')
+        self.ask(cluster, list(range(4, 100)))
+        wait_until('events have come', lambda: any(self.metric(
+            cluster, 'engine_events_total', i) > 0 for i in range(2)))
+        self.broken = mockers[0].port
+        for i in range(4):
+            self.ask(cluster, f'It goes on {i}. ' * 20)
+        self.assertGreater(self.n_broken, 0)
+        self.assertEqual(len(self.asked), 4)
+        self.assertEqual([cluster.api.metrics()[
+            f'conductor_tokenized_total{{result="{r}"}}']
+            for r in ('tokens', 'failed')], [4, 0])
 
     def test_chats(self):
         cluster, _ = self.behind(1, urls=self.before, index='events')

@@ -4,8 +4,9 @@
  *
  * The question may take engine_tokenize_ms. Without an answer by then the
  * request goes on as it is known, by its bytes; the engine that was late is not
- * asked for a second, then two, up to LATE_PAUSE_MAX_US. Tokens of a whole text
- * that was asked for before are kept (token_cache.h).
+ * asked for a second, then two, up to LATE_PAUSE_MAX_US. Neither is one that is
+ * gone; the next one is asked at once then, in what is left of the time. Tokens
+ * of a whole text that was asked for before are kept (token_cache.h).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -24,7 +25,6 @@
 
 struct tokenizing {
     uint32_t engine; /* pool id of who is asked */
-    struct service_request *request;
     struct exchange *exchange;
     struct event *timer;
     struct text_buf answer;
@@ -145,42 +145,29 @@ static void on_ended(void *arg)
     finish(request, NULL);
 }
 
-static void on_failed(void *arg, enum upstream_fault fault, const char *why)
+/* The engine that is asked is not asked for a while. Questions that end while
+ * it is not asked make that no longer. */
+static void pause_engine(struct service_request *request)
 {
-    struct service_request *request = arg;
+    struct engine *e =
+        engine_of(request->service, request->forward->tokenizing->engine);
+    int64_t now_us = clock_now_us();
 
-    char text[128];
-
-    (void)fault;
-    request->forward->tokenizing->exchange = NULL;
-    snprintf(text, sizeof(text), ": %s", why);
-    finish(request, text);
+    if (!e || now_us < e->tokenize_after_us)
+        return;
+    e->tokenize_pause_us =
+        e->tokenize_pause_us == 0 ? LATE_PAUSE_US : 2 * e->tokenize_pause_us;
+    if (e->tokenize_pause_us > LATE_PAUSE_MAX_US)
+        e->tokenize_pause_us = LATE_PAUSE_MAX_US;
+    e->tokenize_after_us = now_us + e->tokenize_pause_us;
 }
-
-static const struct upstream_ops tokenize_ops = {
-    .answer = on_answer,
-    .bytes = on_bytes,
-    .ended = on_ended,
-    .failed = on_failed,
-};
 
 static void on_time(evutil_socket_t fd, short what, void *arg)
 {
-    struct service_request *request = arg;
-    struct engine *e =
-        engine_of(request->service, request->forward->tokenizing->engine);
-
     (void)fd;
     (void)what;
-    if (e) {
-        e->tokenize_pause_us = e->tokenize_pause_us == 0
-                                   ? LATE_PAUSE_US
-                                   : 2 * e->tokenize_pause_us;
-        if (e->tokenize_pause_us > LATE_PAUSE_MAX_US)
-            e->tokenize_pause_us = LATE_PAUSE_MAX_US;
-        e->tokenize_after_us = clock_now_us() + e->tokenize_pause_us;
-    }
-    finish(request, ": it did not answer in time");
+    pause_engine(arg);
+    finish(arg, ": it did not answer in time");
 }
 
 /* A ready engine that tokenizes, one after the other; NULL: none, or none whose
@@ -209,6 +196,65 @@ static struct engine *choose(struct service *s, bool *wanted)
     return heard ? found : NULL;
 }
 
+static bool ask(struct service_request *request, struct engine *e);
+
+/* A pause between makes each engine be asked but once. */
+static void on_failed(void *arg, enum upstream_fault fault, const char *why)
+{
+    struct service_request *request = arg;
+    struct tokenizing *t = request->forward->tokenizing;
+    struct engine *next = NULL;
+    bool wanted = false;
+    char text[128];
+
+    t->exchange = NULL;
+    if (upstream_gone(fault)) {
+        pause_engine(request);
+        next = choose(request->service, &wanted);
+    }
+    if (next && ask(request, next))
+        return;
+    snprintf(text, sizeof(text), ": %s", why);
+    finish(request, text);
+}
+
+static const struct upstream_ops tokenize_ops = {
+    .answer = on_answer,
+    .bytes = on_bytes,
+    .ended = on_ended,
+    .failed = on_failed,
+};
+
+/* Asks an engine; false: no memory. */
+static bool ask(struct service_request *request, struct engine *e)
+{
+    static const char type[] = "Content-Type: application/json\r\n";
+    const struct service_forward *what = &request->forward->what;
+    struct tokenizing *t = request->forward->tokenizing;
+    const char *key =
+        *e->authorization ? e->authorization : what->authorization;
+
+    t->engine = e->id;
+    t->status = 0;
+    text_buf_clear(&t->answer);
+    free(t->headers);
+    t->headers = malloc(sizeof(type) + strlen(key));
+    if (!t->headers)
+        return false;
+    memcpy(t->headers, type, sizeof(type));
+    memcpy(t->headers + sizeof(type) - 1, key, strlen(key) + 1);
+    t->exchange = upstream_send(e->upstream,
+                                &(struct upstream_request){
+                                    .method = "POST",
+                                    .path = e->config->tokenize_path,
+                                    .headers = t->headers,
+                                    .body = what->tokenize,
+                                    .n = what->n_tokenize,
+                                },
+                                &tokenize_ops, request);
+    return t->exchange;
+}
+
 /* The tokens of the same text, asked for before. */
 static bool take_cached(struct service_request *request)
 {
@@ -233,8 +279,6 @@ bool tokenize_begin(struct service_request *request)
     bool wanted = false;
     struct engine *e = what->tokenize && us ? choose(s, &wanted) : NULL;
     struct tokenizing *t;
-    static const char type[] = "Content-Type: application/json\r\n";
-    const char *key;
 
     if (wanted && take_cached(request))
         return false;
@@ -245,27 +289,9 @@ bool tokenize_begin(struct service_request *request)
         return false;
     }
     request->forward->tokenizing = t;
-    t->engine = e->id;
-    t->request = request;
     text_buf_init(&t->answer, ANSWER_BYTES_MAX);
-    key = *e->authorization ? e->authorization : what->authorization;
-    t->headers = malloc(sizeof(type) + strlen(key));
     t->timer = event_new(s->base, -1, 0, on_time, request);
-    if (t->headers) {
-        memcpy(t->headers, type, sizeof(type));
-        memcpy(t->headers + sizeof(type) - 1, key, strlen(key) + 1);
-    }
-    if (t->headers && t->timer)
-        t->exchange = upstream_send(e->upstream,
-                                    &(struct upstream_request){
-                                        .method = "POST",
-                                        .path = e->config->tokenize_path,
-                                        .headers = t->headers,
-                                        .body = what->tokenize,
-                                        .n = what->n_tokenize,
-                                    },
-                                    &tokenize_ops, request);
-    if (!t->exchange) {
+    if (!t->timer || !ask(request, e)) {
         tokenize_abort(request);
         return false;
     }
