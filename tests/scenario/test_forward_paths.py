@@ -300,6 +300,7 @@ class Paths(EngineCase):
                 method, '/v1/files', body,
                 {**({'x-conductor-model': names[0]} if names else {}),
                  **headers})
+        self.assertEqual(ask(method='OPTIONS').status, 200)
         self.assertError(ask(), 400, 'header x-conductor-model: missing: '
                          'nothing else names a model here, and this server '
                          'has "a", "b"')
@@ -324,6 +325,32 @@ class Paths(EngineCase):
         got = ask('b', method='POST', body=b'x', **{'Content-Type': 'a/b'})
         self.assertEqual(got.headers['x-conductor-prefill'], 'eb')
 
+    def test_prompts_of_several_models(self):
+        """SGLang's clients name no model at /generate."""
+        cluster = self.two_models()
+        for path in '/generate', '/v1/completions':
+            self.assertError(
+                cluster.api.request('POST', path, {'text': 'x', 'prompt': 'x'}),
+                400, 'model: missing: this server has "a", "b"; the header '
+                'x-conductor-model may name it, too')
+            got = cluster.api.request(
+                'POST', path, {'text': 'x', 'prompt': 'x'},
+                {'x-conductor-model': 'b'})
+            self.assertEqual(got.headers['x-conductor-prefill'], 'eb')
+
+    def test_a_browser_asks_any_model(self):
+        """What is ready answers, whatever the path."""
+        cluster = self.two_models()
+        self.all[0].health = 500
+        wait_until('one is ready', lambda: cluster.api.instances()[0] == 1)
+        for path in '/v1/completions', '/v1/chat/completions', '/v1/responses':
+            got = cluster.api.request('OPTIONS', path)
+            self.assertEqual(got.status, 200)
+            self.assertEqual(got.headers['x-conductor-prefill'], 'eb')
+        got = cluster.api.request('OPTIONS', path, None,
+                                  {'x-conductor-model': 'c'})
+        self.assertError(got, 404, '"c": does not exist')
+
     def test_native_workers_beside_engines(self):
         """Native models have no such paths."""
         self.all = [Engine(lambda _, send: send(reply(200, {'mine': 1})))]
@@ -338,5 +365,7 @@ class Paths(EngineCase):
         self.assertError(cluster.api.request(
             'GET', '/v1/files', None, {'x-conductor-model': 'tiny'}), 404,
             '/v1/files')
+        self.assertEqual(cluster.api.request(
+            'OPTIONS', '/v1/completions').body, {'mine': 1})
         self.assertError(cluster.api.request('GET', '/v1/files'), 400,
                          'this server has')

@@ -178,6 +178,21 @@ static struct service *find(const struct front *front,
     return only && service_next(only) ? NULL : only;
 }
 
+/* Where no model is named: the model whose engines answer what is the same of
+ * all of them. A browser that asks with OPTIONS whether it may send a request
+ * can name none. NULL: it is another request. */
+static struct service *find_any(const struct front_call *call)
+{
+    struct service *s = models_first(call->front->models), *found = NULL;
+
+    if (!http_is(call->head->method, "OPTIONS"))
+        return NULL;
+    for (; s; s = service_next(s))
+        if (s != call->front->native && (!found || !service_ready(found)))
+            found = s;
+    return found;
+}
+
 /* Whether the native model answers: the request is for it, or has a fault that
  * it tells better, as its paths have prompts. `service`: that of the model, as
  * far as the body was read. */
@@ -274,6 +289,8 @@ bool forward_serve(const struct front_call *call)
     int rc = read_all(call, kind, &r, &error);
     struct service *service = find(call->front, &r.body);
 
+    if (!service && !*r.body.model)
+        service = find_any(call);
     if (is_native(call->front, service, kind, rc, &error)) {
         forward_body_fini(&r.body);
         return false;

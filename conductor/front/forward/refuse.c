@@ -30,7 +30,9 @@ void forward_set_no_model(const struct front_call *call, const char *model,
                           error);
     else
         openai_error_set(error, 400, "missing_parameter", "model",
-                         "model: missing: this server has %s", models);
+                         "model: missing: this server has %s; the header "
+                         "x-conductor-model may name it, too",
+                         models);
 }
 
 /* Why no engine gets such a request. */
