@@ -111,8 +111,8 @@ void view_model(const struct front_call *call)
     }
     front_models(all, models, sizeof(models));
     openai_error_set(&error, 404, "model_not_found", "model",
-                     "model: \"%.*s\": does not exist; this server has %s",
-                     n < 100 ? (int)n : 100, at, models);
+                     "model: \"%.*s%s\": does not exist; this server has %s",
+                     n < 100 ? (int)n : 100, at, n > 100 ? "..." : "", models);
     http_reply_error(call->conn, &error);
 }
 

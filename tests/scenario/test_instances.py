@@ -1076,8 +1076,14 @@ class Models(InstanceCase):
                 body.replace('/', '\\/').encode()).status, 200)
             self.assertEqual(cluster.api.request(
                 'GET', '/v1/models/' + name).body['id'], name)
-        self.assertError(self.ask(cluster, model[:-1]), 404,
-                         f'this server has "{model}" and others')
+        for got in (self.ask(cluster, model[:-1]), cluster.api.request(
+                'GET', '/v1/models/' + model[:-1])):
+            self.assertError(got, 404, f'model: "{model[:100]}...": does not',
+                             f'this server has "{model}" and others')
+        self.assertError(self.ask(cluster, 'x' * 100), 404,
+                         f'model: "{"x" * 100}": does not')
+        self.assertError(self.ask(cluster, 'x' * 99 + '\u00e9'), 404,
+                         f'model: "{"x" * 99}...": does not')
         self.assertError(self.ask(cluster, model + 'p'), 400,
                          'must be a text of at most 255 bytes')
         e.models = [self.card(lora)]

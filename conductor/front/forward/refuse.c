@@ -8,7 +8,7 @@ void forward_set_no_model(const struct front_call *call, const char *model,
                           bool of_header, struct openai_error *error)
 {
     struct http_slice type = endpoint_type(call->head);
-    char models[300];
+    char models[300], cut[OPENAI_CUT_BYTES];
 
     front_models(call->front->models, models, sizeof(models));
     if (!*model && call->n == 0)
@@ -19,9 +19,9 @@ void forward_set_no_model(const struct front_call *call, const char *model,
     else if (*model)
         openai_error_set(error, 404, "model_not_found",
                          of_header ? "x-conductor-model" : "model",
-                         "%s: \"%.100s\": does not exist; this server has %s",
+                         "%s: \"%s\": does not exist; this server has %s",
                          of_header ? "header x-conductor-model" : "model",
-                         model, models);
+                         openai_cut(model, cut), models);
     else if (form_type_of(type.at, type.n) == FORM_OTHER)
         endpoint_set_type(call->head,
                           "application/json or multipart/form-data, which name "

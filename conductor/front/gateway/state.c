@@ -167,7 +167,7 @@ struct service *index_find(const struct front_call *call,
     const struct models *models = call->front->models;
     struct service *only = models_first(models), *found;
     struct openai_error error;
-    char names[300];
+    char names[300], cut[OPENAI_CUT_BYTES];
 
     found = *q->model ? models_find(models, q->model, strlen(q->model))
             : only && !service_next(only) ? only
@@ -177,9 +177,8 @@ struct service *index_find(const struct front_call *call,
     front_models(models, names, sizeof(names));
     if (*q->model)
         openai_error_set(&error, 404, "unknown_model", "model",
-                         "model: \"%.100s\": does not exist; this server has "
-                         "%s",
-                         q->model, names);
+                         "model: \"%s\": does not exist; this server has %s",
+                         openai_cut(q->model, cut), names);
     else
         openai_error_set(&error, 400, "missing", "model",
                          "model: missing: this server has %s", names);

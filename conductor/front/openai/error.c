@@ -37,6 +37,22 @@ void openai_error_write(const struct openai_error *error, struct text_buf *out)
     text_buf_puts(out, "}}");
 }
 
+const char *openai_cut(const char *text, char out[OPENAI_CUT_BYTES])
+{
+    const size_t most = OPENAI_CUT_BYTES - sizeof("...");
+    size_t n = strnlen(text, most + 1);
+    bool cut = n > most;
+
+    if (cut)
+        for (n = most; n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80;)
+            n--;
+    memcpy(out, text, n);
+    memcpy(out + n, "...", sizeof("..."));
+    if (!cut)
+        out[n] = '\0';
+    return out;
+}
+
 struct shown {
     char text[OPENAI_SHOWN_BYTES];
     size_t n;

@@ -27,6 +27,12 @@ void openai_error_set(struct openai_error *error, int http_status,
 /* Append {"error":{"message":..,"type":..,"param":..,"code":..}}. */
 void openai_error_write(const struct openai_error *error, struct text_buf *out);
 
+#define OPENAI_CUT_BYTES 104
+
+/* A text for a message in `out`: of more than 100 bytes, whole characters of
+ * UTF-8 and "...". Returns `out`. */
+const char *openai_cut(const char *text, char out[OPENAI_CUT_BYTES]);
+
 #define OPENAI_SHOWN_BYTES 64
 
 /* A value as JSON for a message, cut short, in `out`; or "missing" if it is

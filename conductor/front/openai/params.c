@@ -249,6 +249,7 @@ static int read_model(const json_t *body, const struct openai_model *model,
                       struct openai_error *error)
 {
     const json_t *value = json_object_get(body, "model");
+    char cut[OPENAI_CUT_BYTES];
 
     if (!value || json_is_null(value))
         return 0;
@@ -258,9 +259,9 @@ static int read_model(const json_t *body, const struct openai_model *model,
         strcmp(json_string_value(value), model->name) == 0)
         return 0;
     openai_error_set(error, 404, "model_not_found", "model",
-                     "model: \"%.100s\": does not exist; this server has "
+                     "model: \"%s\": does not exist; this server has "
                      "\"%.100s\"",
-                     json_string_value(value), model->name);
+                     openai_cut(json_string_value(value), cut), model->name);
     return -EINVAL;
 }
 
