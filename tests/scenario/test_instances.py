@@ -1091,6 +1091,52 @@ class Models(InstanceCase):
                    f'has model {lora}, and not {model}' in
                    cluster.conductor.log())
 
+    def test_a_list_that_is_too_long(self):
+        """Of 100,000 models, one of them its own."""
+        e, unnamed = self.engine(), self.engine()
+        e.models = unnamed.models = [self.card('m')] + [
+            self.card(f'x{i}') for i in range(100000)]
+        cluster = self.conductor(engines=[
+            self.entry('strict', e, kind='vllm'),
+            {'name': 'unnamed', 'url': unnamed.url}])
+        for name, why in (
+                ('strict', ''), ('unnamed', ', as its model is not known yet')):
+            line = (f'engine {name} gets no work{why}: asked for /v1/models it '
+                    'answers 200, and its list of models is too long')
+            wait_until('the log says so',
+                       lambda line=line: line in cluster.conductor.log())
+        e.models = unnamed.models = [self.card('m')]
+        self.wait_states(cluster, strict='ready', unnamed='ready')
+
+    def test_adapters_that_an_entry_leaves_out(self):
+        e, none = self.engine(), self.engine()
+        base, one, two = (self.card('m'), self.card('l1', 'z', 'm'),
+                          self.card('l2', 'z', 'm'))
+        e.models = [base, one, two]
+        none.models = [self.card('k'), self.card('y', 'z', 'k'),
+                       self.card('n', 'other')]
+        # Those of another model are none of `none`'s.
+        cluster = self.conductor(engines=[
+            self.entry('a', e, adapters=['l1']),
+            self.entry('none', none, model='n'),
+            {'name': 'unnamed', 'url': none.url}])
+        self.wait_states(cluster, a='ready', none='ready', unnamed='ready')
+
+        def said(name):
+            return cluster.conductor.log().count(
+                f'engine {name} lists 1 adapters that its entry does not, as ')
+        wait_until('it is told', lambda: said('a') == 1)
+        for cards, times in (([base, two, one], 1), ([base, one], 1),
+                             ([base, one, two], 2)):
+            e.models, asked = cards, e.n_models
+            wait_until('it was asked', lambda asked=asked:
+                       e.n_models > asked + 2)
+            self.assertEqual(said('a'), times)
+        log = cluster.conductor.log()
+        self.assertIn('as l2: who asks for them gets 404, as the entry names '
+                      'its model', log)
+        self.assertEqual(log.count('adapters that its entry does not'), 2)
+
     def test_more_adapters_than_fit(self):
         e = self.engine()
         e.models = [self.card('m')] + [self.card(f'l{i}', 'z', 'm')

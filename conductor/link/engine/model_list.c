@@ -26,6 +26,12 @@ uint32_t model_list_window(const struct model_list *list, const char *name)
     return knows(list, name) ? list->window_tokens : 0;
 }
 
+const char *model_list_fault(int error)
+{
+    return error == -ENOBUFS ? "its list of models is too long, over 1 MiB"
+                             : "lists no model";
+}
+
 /* The member's text, NULL: it has none. */
 static const char *text_of(const json_t *card, const char *key)
 {

@@ -47,6 +47,10 @@ struct model_list {
                                   const struct model_wanted *wanted,
                                   struct model_list *out);
 
+/* What is wrong with an answer that model_list_read() does not take; static.
+ *   error  of keeping its bytes: -ENOBUFS: over MODEL_LIST_BYTES_MAX. */
+const char *model_list_fault(int error);
+
 /* The window of the wanted name, `name`: its own, or that of the model which it
  * is another name of; 0: it is not known. */
 uint32_t model_list_window(const struct model_list *list, const char *name);

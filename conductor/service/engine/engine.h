@@ -53,6 +53,8 @@ struct engine_models {
                                neither of the paths */
     bool dropped_told;      /* and that it lists too many names */
     bool lack_told;         /* and that it lacks one of its entry */
+    uint64_t left_out;      /* of adapters that its entry does not list, as the
+                               log has it; 0: none */
 };
 
 /* Whether an engine is well: probes, and what became of requests. */

@@ -16,6 +16,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "base/log.h"
 
 /* One good answer for its health in so many is followed by this question. */
@@ -49,6 +52,42 @@ static void check_names(struct engine *e, const char *lacks)
                  engine_names_have(&e->wanted.aliases, lacks) ? "aliases"
                                                               : "adapters");
     e->list.lack_told = lacks;
+}
+
+/* Whether it is an adapter that its entry, which names its model, leaves out.
+ */
+static bool is_left_out(const struct engine *e, const char *adapter)
+{
+    return strcmp(adapter, e->wanted.model) != 0 &&
+           !engine_names_have(&e->wanted.aliases, adapter) &&
+           !engine_names_have(&e->wanted.adapters, adapter);
+}
+
+/* Requests for such adapters find no model. Told again when they are others, in
+ * whatever order they come. */
+static void check_adapters(struct engine *e, const struct model_list *list)
+{
+    const char *model = e->wanted.model, *first = NULL;
+    uint64_t all = 0;
+    unsigned n = 0;
+
+    if (!*model || (strcmp(list->model, model) != 0 &&
+                    !engine_names_have(&list->aliases, model)))
+        return;
+    for (size_t i = 0; i < list->adapters.n; i++) {
+        const char *name = engine_names_at(&list->adapters, i);
+
+        if (!is_left_out(e, name))
+            continue;
+        first = first ? first : name;
+        all ^= XXH3_64bits(name, strlen(name));
+        n++;
+    }
+    if (first && all != e->list.left_out)
+        log_warn("engine %s lists %u adapters that its entry does not, as %s: "
+                 "who asks for them gets 404, as the entry names its model",
+                 e->config->name, n, first);
+    e->list.left_out = all;
 }
 
 /* The names that the engine told, where no configuration told them. */
@@ -121,8 +160,9 @@ static bool take_no_list(struct engine *e)
         doubt_url(e);
         return !e->list.other_model;
     }
-    snprintf(why, sizeof(why), "asked for %s it answers %d, and lists no model",
-             e->config->models_path, e->health.probe_status);
+    snprintf(why, sizeof(why), "asked for %s it answers %d, and %s",
+             e->config->models_path, e->health.probe_status,
+             model_list_fault(e->list.models.error));
     lose_model(e, why);
     return false;
 }
@@ -142,6 +182,7 @@ bool engine_take_models(struct engine *e, const char *text, size_t n)
         e->list.other_model = false;
         take_names(e, &list);
         check_names(e, list.lacks);
+        check_adapters(e, &list);
         take_window(e, model_list_window(&list, model));
         return true;
     }

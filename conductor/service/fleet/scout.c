@@ -58,8 +58,9 @@ static void on_ended(void *arg)
         look_in(s, 0);
         return;
     }
-    snprintf(why, sizeof(why), "asked for %s it answers %d, and names none",
-             s->wanted.models_path, s->status);
+    snprintf(why, sizeof(why), "asked for %s it answers %d, and %s",
+             s->wanted.models_path, s->status,
+             model_list_fault(s->answer.error));
     complain(s, unknown, why);
     look_in(s, s->of->fleet->models->config.engine_health_ms);
 }
