@@ -165,8 +165,8 @@ int pair_send_both(struct service_request *request)
     if (p->headers)
         p->leg = upstream_send(p->at->upstream,
                                &(struct upstream_request){
-                                   .method = f->what.method,
-                                   .path = f->what.path,
+                                   .method = p->method,
+                                   .path = p->path,
                                    .headers = p->headers,
                                    .body = p->body.data,
                                    .n = p->body.len,

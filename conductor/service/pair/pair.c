@@ -189,9 +189,11 @@ static struct pair *pair_new(struct service_request *request)
     text_buf_init(&p->answering, SIZE_MAX);
     text_buf_init(&p->empty, SIZE_MAX);
     text_buf_init(&p->reply, REPLY_BYTES_MAX);
+    p->method = strdup(what->method);
     p->path = strdup(what->path);
     p->key = strdup(what->authorization);
-    if (!p->path || !p->key || p->protocol->prefill(&ask, &p->body)) {
+    if (!p->method || !p->path || !p->key ||
+        p->protocol->prefill(&ask, &p->body)) {
         pair_free(p);
         return NULL;
     }
@@ -209,8 +211,8 @@ int pair_send(struct service_request *request)
     if (f->pair && f->headers)
         f->exchange = upstream_send(f->engine->upstream,
                                     &(struct upstream_request){
-                                        .method = f->what.method,
-                                        .path = f->what.path,
+                                        .method = f->pair->method,
+                                        .path = f->pair->path,
                                         .headers = f->headers,
                                         .body = f->pair->body.data,
                                         .n = f->pair->body.len,

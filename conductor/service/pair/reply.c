@@ -23,6 +23,7 @@ void pair_free(struct pair *p)
     text_buf_fini(&p->answering);
     text_buf_fini(&p->reply);
     text_buf_fini(&p->empty);
+    free(p->method);
     free(p->path);
     free(p->key);
     free(p->headers);

@@ -11,7 +11,8 @@ struct pair {
     struct service_request *request; /* NULL: it has gone */
     const struct pair_protocol *protocol;
     char request_id[32];
-    char *path;                /* owned: of both legs */
+    char *method, *path;       /* owned: of both legs; one may outlive the
+                                  request */
     char *key;                 /* owned: the client's, a header line or "" */
     struct text_buf body;      /* of the prefill leg */
     struct text_buf answering; /* of the decode leg; empty: the client's own */
