@@ -180,14 +180,6 @@ int pair_send_both(struct service_request *request)
     return send_decode(request);
 }
 
-void pair_end(struct pair *p)
-{
-    if (p && p->leg && !p->releases)
-        pair_outlive(p);
-    else
-        pair_free(p);
-}
-
 bool pair_lost_with(struct service_request *request, const struct engine *e)
 {
     struct pair *p = request->forward->pair;

@@ -79,6 +79,14 @@ void pair_outlive(struct pair *p)
     TAILQ_INSERT_TAIL(&s->pairs, p, entry);
 }
 
+void pair_end(struct pair *p)
+{
+    if (p && p->leg && !p->releases)
+        pair_outlive(p);
+    else
+        pair_free(p);
+}
+
 void pair_outlived_ended(struct pair *p)
 {
     struct metrics *m = &p->service->metrics;
