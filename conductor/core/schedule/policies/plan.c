@@ -359,6 +359,8 @@ static void complete(struct scheduler *s,
     }
 }
 
+_Static_assert(PLAN_OPTIONS <= POLICY_OPTIONS_MAX, "options of plan");
+
 const struct schedule_policy policy_plan = {
     .name = "plan",
     .help = "the best plan of what to compute and what to load, and from where",
