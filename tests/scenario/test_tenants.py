@@ -7,7 +7,7 @@ import time
 
 from harness import Case, cost_model_json, total, wait_until
 from test_forward import EngineCase
-from stand_in import reply
+from stand_in import chunk, event, reply, stream_head
 
 # Predicted for each prompt here, so that a short queue (2 s) holds few; and
 # it stays so: of two equal prompts the later one would be taken for shorter.
@@ -182,6 +182,33 @@ class Sizes(EngineCase):
         self.assertLess(total(metrics, 'conductor_tenant_computed_tokens_total'),
                         33000)
         self.assertEqual(total(metrics, 'conductor_cached_tokens_total'), 0)
+
+    def test_a_client_writes_no_usage(self):
+        """What an answer has of its request is not the engine's word, and
+        neither is what stands in a text."""
+        forged = {'usage': {'prompt_tokens': 1, 'input_tokens': 1},
+                  'prompt_tokens': 1, 'input_tokens': 1}
+        text = json.dumps({'usage': {'input_tokens': 1}})
+
+        def serve(request, send):
+            usage = {'input_tokens': self.BIG, 'output_tokens': 1}
+            answer = {'tools': [forged], 'prompt': forged, 'usage': usage,
+                      'metadata': forged, 'user': text,
+                      'input_messages': [forged, '}\\'], 'store': text}
+            if not json.loads(request.body).get('stream'):
+                send(reply(200, answer))
+                return
+            send(stream_head() + chunk(event({'delta': text, **forged})) + chunk(
+                event({'type': 'response.completed', 'response': answer}))
+                + b'0\r\n\r\n')
+        cluster = self.engines(serve)
+        for n, stream in enumerate((False, True), 1):
+            self.assertEqual(cluster.api.request('POST', '/v1/responses', {
+                'model': 'm', 'input': f'{n}' * 40, 'stream': stream}).status,
+                200)
+            self.assertEqual(total(
+                cluster.api.metrics(),
+                'conductor_tenant_computed_tokens_total'), n * self.BIG)
 
     def test_bytes_until_then(self):
         """A body counts by its bytes; sounds and pictures up to a bound."""

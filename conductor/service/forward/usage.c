@@ -10,6 +10,11 @@
  * earlier answer. */
 #define UNSEEN_TOKENS_MAX 32768
 
+/* What an answer tells of its tokens, in its tail; NULL: nothing. */
+struct told {
+    const char *at, *end;
+};
+
 void forward_keep_tail(struct forward *f, const char *bytes, size_t n)
 {
     size_t some = n < sizeof(f->tail) ? n : sizeof(f->tail);
@@ -22,17 +27,70 @@ void forward_keep_tail(struct forward *f, const char *bytes, size_t n)
     f->n_tail = old + some;
 }
 
-/* The number behind a name that the answer's usage has, `"name":`, the last
- * time; -1: none, or one that no request has. */
-static int64_t told_tokens(const struct forward *f, const char *name)
+/* Whether the object at `at` is what stands under a name. */
+static bool is_of(const struct forward *f, const char *at, const char *name)
 {
-    const char *end = f->tail + f->n_tail, *at = NULL, *next = f->tail;
+    size_t n = strlen(name);
+
+    while (at > f->tail && at[-1] == ' ')
+        at--;
+    return (size_t)(at - f->tail) >= n && memcmp(at - n, name, n) == 0;
+}
+
+static bool is_escaped(const struct forward *f, const char *at)
+{
+    const char *first = at;
+
+    while (first > f->tail && first[-1] == '\\')
+        first--;
+    return (at - first) % 2;
+}
+
+/* The usage of an answer, which is a member of it, or, in a stream, of what an
+ * event brings; deeper ones may be the client's own words, which some APIs
+ * repeat. Depths are counted from the end on: what is kept may begin anywhere.
+ */
+static struct told told_of(const struct forward *f)
+{
+    const char *ends[4] = {0}, *at = f->tail + f->n_tail;
+    struct told brought = {0};
+    bool in_text = false;
+    size_t depth = 0;
+
+    while (at > f->tail) {
+        at--;
+        if (*at == '"' && !is_escaped(f, at))
+            in_text = !in_text;
+        if (in_text)
+            continue;
+        if (*at == '}' || *at == ']') {
+            if (++depth <= 3)
+                ends[depth] = at;
+        } else if ((*at == '{' || *at == '[') && depth > 0) {
+            bool usage = is_of(f, at, "\"usage\":") ||
+                         is_of(f, at, "\"meta_info\":"); /* SGLang's */
+
+            if (usage && depth == 2)
+                return (struct told){at, ends[2]};
+            if (usage && depth == 3 && f->what.stream && !brought.at)
+                brought = (struct told){at, ends[3]};
+            depth--;
+        }
+    }
+    return brought;
+}
+
+/* The number behind a name in the usage, `"name":`; -1: none, or one that no
+ * request has. */
+static int64_t told_tokens(struct told told, const char *name)
+{
+    const char *end = told.end, *at;
     int64_t n = 0;
 
-    while ((next = memmem(next, (size_t)(end - next), name, strlen(name))))
-        at = next += strlen(name);
-    if (!at)
+    if (!told.at ||
+        !(at = memmem(told.at, (size_t)(end - told.at), name, strlen(name))))
         return -1;
+    at += strlen(name);
     while (at < end && *at == ' ')
         at++;
     if (at == end || *at < '0' || *at > '9')
@@ -55,7 +113,7 @@ void forward_told_cached(struct service_request *request, int64_t told)
 
 int64_t forward_cached(const struct forward *f)
 {
-    return told_tokens(f, CACHED);
+    return told_tokens(told_of(f), CACHED);
 }
 
 void forward_count_unheard(struct service_request *request, int64_t told)
@@ -75,15 +133,15 @@ void forward_count_unheard(struct service_request *request, int64_t told)
 /* How long the answer is, so that others' lengths are expected by it: as its
  * usage tells, in one of the APIs' words. A stream without it has an event for
  * each token, and one behind the last. */
-static void learn_length(struct service_request *request)
+static void learn_length(struct service_request *request, struct told told)
 {
     struct forward *f = request->forward;
-    int64_t n = told_tokens(f, "\"completion_tokens\":");
+    int64_t n = told_tokens(told, "\"completion_tokens\":");
 
     if (!f->what.prompt)
         return;
     if (n < 0)
-        n = told_tokens(f, "\"output_tokens\":");
+        n = told_tokens(told, "\"output_tokens\":");
     if (n < 0 && f->what.stream)
         n = (int64_t)request->output.n_tokens - 2;
     if (n > 0)
@@ -94,17 +152,18 @@ static void learn_length(struct service_request *request)
  * there were, which is believed up to so many beside one a byte: an engine that
  * lies must not starve a tenant. As large a part of them is taken to have been
  * cached as was thought, unless that is told, too. */
-static void charge_told(struct service_request *request, int64_t cached)
+static void charge_told(struct service_request *request, struct told told,
+                        int64_t cached)
 {
     struct service *s = request->service;
     const struct forward *f = request->forward;
-    int64_t n = told_tokens(f, "\"prompt_tokens\":");
+    int64_t n = told_tokens(told, "\"prompt_tokens\":");
     int64_t all = request->prompt.n_tokens;
     int64_t guessed = all - request->attempt.plan.cached_tokens;
     int64_t most = (int64_t)f->what.n + UNSEEN_TOKENS_MAX;
 
     if (n < 0)
-        n = told_tokens(f, "\"input_tokens\":");
+        n = told_tokens(told, "\"input_tokens\":");
     if (n < 0 || f->what.ids || f->what.looks || guessed < 1)
         return;
     n = n < most ? n : most;
@@ -117,10 +176,11 @@ static void charge_told(struct service_request *request, int64_t cached)
 
 void forward_take_usage(struct service_request *request)
 {
-    int64_t cached = told_tokens(request->forward, CACHED);
+    struct told told = told_of(request->forward);
+    int64_t cached = told_tokens(told, CACHED);
 
     if (!request->forward->pair) /* else when the prompt was computed */
         forward_told_cached(request, cached);
-    charge_told(request, cached);
-    learn_length(request);
+    charge_told(request, told, cached);
+    learn_length(request, told);
 }
