@@ -9,25 +9,6 @@
 #include "conductor/front/json/ids.h"
 #include "conductor/front/json/text.h"
 
-/* A whole number of JSON as its 64 bits; false: it is none, or has more. */
-static bool read_bits(struct json_walk *w, uint64_t *out)
-{
-    bool minus = json_walk_peek(w) == '-';
-    const char *p = w->p + minus, *from = p;
-    uint64_t n = 0;
-
-    for (; p < w->end && *p >= '0' && *p <= '9'; p++)
-        if (__builtin_mul_overflow(n, 10, &n) ||
-            __builtin_add_overflow(n, (uint64_t)(*p - '0'), &n))
-            return false;
-    if (p == from || (p < w->end && strchr(".eE", *p)) ||
-        (minus && n > UINT64_C(1) << 63))
-        return false;
-    w->p = p;
-    *out = minus ? ~n + 1 : n;
-    return true;
-}
-
 static int json_tokens(struct question_reader *r,
                        const struct question_member *m)
 {
@@ -50,7 +31,7 @@ static int json_hash(struct json_walk *w, const char *key)
     struct question_reader *r = (struct question_reader *)(void *)w;
 
     (void)key;
-    return read_bits(w, &r->out->hashes[r->out->n_hashes++])
+    return json_walk_bits(w, &r->out->hashes[r->out->n_hashes++])
                ? 0
                : question_refuse(r, "invalid_type", w->param,
                                  question_must_be(KIND_HASHES));
@@ -95,7 +76,7 @@ static int json_number(struct question_reader *r,
     uint64_t bits;
     bool minus = *r->walk.p == '-';
 
-    if (!read_bits(&r->walk, &bits) ||
+    if (!json_walk_bits(&r->walk, &bits) ||
         (!minus && bits > INT64_MAX && m->kind == KIND_NUMBER))
         return question_refuse_type(r, m);
     if (!minus && bits > INT64_MAX) { /* a name */

@@ -108,6 +108,24 @@ static int read_key(struct json_walk *w, char *key)
     return 0;
 }
 
+bool json_walk_bits(struct json_walk *w, uint64_t *out)
+{
+    bool minus = json_walk_peek(w) == '-';
+    const char *p = w->p + minus, *from = p;
+    uint64_t n = 0;
+
+    for (; p < w->end && *p >= '0' && *p <= '9'; p++)
+        if (__builtin_mul_overflow(n, 10, &n) ||
+            __builtin_add_overflow(n, (uint64_t)(*p - '0'), &n))
+            return false;
+    if (p == from || (p < w->end && strchr(".eE", *p)) ||
+        (minus && n > UINT64_C(1) << 63))
+        return false;
+    w->p = p;
+    *out = minus ? ~n + 1 : n;
+    return true;
+}
+
 /* A member's name and its colon. */
 static int read_name(struct json_walk *w, char *key)
 {

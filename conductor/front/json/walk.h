@@ -6,7 +6,9 @@
 #ifndef CONDUCTOR_FRONT_JSON_WALK_H
 #define CONDUCTOR_FRONT_JSON_WALK_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define JSON_WALK_ERROR_BYTES 192
 
@@ -45,6 +47,10 @@ char json_walk_peek(struct json_walk *w);
 
 /* Skip the value at p. Returns 0 or -EINVAL. O(bytes). */
 [[nodiscard]] int json_walk_skip(struct json_walk *w);
+
+/* Reads the whole number at p as its 64 bits; one below 0 as two's complement.
+ * false: it is none, or has more; p stays. */
+[[nodiscard]] bool json_walk_bits(struct json_walk *w, uint64_t *out);
 
 /* Walk the object whose '{' is at p, handing each value to `read`. Returns 0
  * or the first error. A name of more than 256 bytes, or with a NUL, is one. */
