@@ -46,10 +46,14 @@ struct service_forward {
                              they are known, or cannot be asked for */
     size_t n_tokenize;
     const char *cache_salt; /* with the tokens; borrowed for the call only */
-    bool ids;               /* tokens are token ids, as the engine knows them */
-    bool named;             /* x-request-id is among the headers */
-    bool prompt;            /* its path asks a model to answer a prompt */
-    bool pairs;             /* two engines may share it */
+    const uint64_t *hashes; /* (n_hashes): in place of tokens an engine's names
+                               of the leading whole blocks, at most those of
+                               n_tokens; NULL: none; borrowed for the call */
+    size_t n_hashes;
+    bool ids;    /* tokens are token ids, as the engine knows them */
+    bool named;  /* x-request-id is among the headers */
+    bool prompt; /* its path asks a model to answer a prompt */
+    bool pairs;  /* two engines may share it */
     bool ticket; /* another gateway sends it (gateway/gateway.h): method, path,
                     headers and body are not used */
     bool keeps;  /* an engine may keep its answer, and be asked for it by id */

@@ -119,7 +119,8 @@ static void fuzz_body(const char *path, const char *bytes, size_t size,
         abort();
     if (rc == 0 &&
         (strlen(body.model) >= FORWARD_MODEL_BYTES ||
-         (body.n_words && !body.words) || body.n_words > size / 2 + 2))
+         (body.n_words && !body.words) || body.n_words > size / 2 + 2 ||
+         (body.n_hashes && !body.hashes) || body.n_hashes > size / 2 + 2))
         abort();
     if (rc == 0) {
         size_t n_question = 0;
@@ -136,9 +137,9 @@ static void fuzz_body(const char *path, const char *bytes, size_t size,
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *bytes = malloc(size + 1); /* so that reading beyond is seen */
-    static const char *const paths[] = {"/v1/completions",
-                                        "/v1/chat/completions", "/generate",
-                                        "/v1/embeddings"};
+    static const char *const paths[] = {
+        "/v1/completions", "/v1/chat/completions", "/generate",
+        "/v1/embeddings", FORWARD_SCHEDULE_PATH};
     const struct forward_rules all = {"a \"b", "-7"};
     uint32_t *tokens;
     size_t n_tokens;

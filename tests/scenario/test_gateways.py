@@ -105,6 +105,33 @@ class Schedule(GatewayCase):
                 for _ in range(2)]
         self.assertEqual([t['cached_tokens'] for t in cold], [0, 48])
 
+    def test_hashes_of_blocks(self):
+        """They stand in for tokens: those that no engine has told, too,
+        are found again where they were sent."""
+        cluster = self.engines(None, None)
+        hashes = [-5, 2 ** 64 - 1, 0, *range(7, 129)]
+        ask = lambda **body: self.ask(cluster, body).body
+        first = ask(block_hashes=hashes, prompt_tokens=2005, block_size=16)
+        self.assertEqual((first['prompt_known_by'], first['prompt_tokens'],
+                          first['cached_tokens']), ('hashes', 2005, 0))
+        for name in 'seq_hashes', 'block_hash':
+            again = ask(**{name: hashes})
+            self.assertEqual(again['decode'], first['decode'])
+            self.assertEqual((again['prompt_tokens'], again['cached_tokens']),
+                             (2000, 1984))  # the last block is computed
+        self.assertEqual(ask(block_hashes=hashes[:100] + [1, 2])[
+            'cached_tokens'], 1600)
+        self.assertEqual(ask(block_hashes=[], prompt_tokens=9)[
+            'prompt_tokens'], 9)
+        # Token ids go before them, they before a text.
+        self.assertEqual(ask(block_hashes=hashes, token_ids=[1])[
+            'prompt_known_by'], 'tokens')
+        self.assertEqual(ask(block_hashes=hashes, prompt='x')[
+            'prompt_known_by'], 'hashes')
+        why = cluster.api.request(
+            'GET', '/admin/explain/' + first['request_id']).body
+        self.assertEqual(why['decode'], first['decode']['instance'])
+
     def test_first_token_and_end_are_learned(self):
         """A gateway that reports first tokens teaches the estimates, and its
         requests count in the histograms."""
@@ -276,6 +303,22 @@ class Schedule(GatewayCase):
             'header x-conductor-accel-redirect: "/admin": must be')
         self.assertError(ask({'prompt': 'x'}, x_slo_ttft_ms='soon'), 400,
                          'header x-slo-ttft-ms: "soon"')
+        for body, words in (
+                ({'block_hashes': 'a'}, 'block_hashes: "a": must be an array'),
+                ({'seq_hashes': [1, 'a']}, 'seq_hashes: "a": must be a whole'),
+                ({'block_hash': [2 ** 64]}, 'whole number of 64 bits'),
+                ({'block_hashes': [1.5]}, 'block_hashes: 1.5'),
+                ({'block_hashes': [[1]]}, 'block_hashes: '),
+                ({'block_hashes': [1], 'seq_hashes': [1]},
+                 'seq_hashes: comes twice'),
+                ({'block_hashes': [1, 2], 'prompt_tokens': 31},
+                 'prompt_tokens: 31: must be from 32'),
+                ({'block_hashes': [1], 'prompt_tokens': 2 ** 24 + 1},
+                 'to 16777216'),
+                ({'block_hashes': [1], 'block_size': 32},
+                 'block_size: 32: must be 16, as of model "m"')):
+            self.assertError(ask({'model': 'm', **body}), 400, words)
+        self.assertError(ask(b'{"block_hashes": [1, '), 400)
         got = cluster.api.request('GET', '/v1/schedule')
         self.assertError(got, 405, 'must be one of POST')
         done = lambda body: cluster.api.request('POST', '/v1/schedule/done',

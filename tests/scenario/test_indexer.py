@@ -209,6 +209,31 @@ class Api(IndexerCase):
         got = self.post('/v1/schedule', {'model': 'm', 'prompt': 'x'})
         self.assertEqual(got.body['decode']['instance'], 'i|default|0')
 
+    def test_decisions_by_hashes(self):
+        """/v1/schedule finds by an engine's hashes what its events told, also
+        for prompts that another engine has under other names."""
+        self.begin()
+        tokens = list(range(2000, 2096))
+        for i, first in enumerate((100, 500)):
+            self.servers.append(Server())
+            p = self.publisher()
+            p.publish([self.stored(tokens[:96 - 48 * i], first)])
+            self.register(p, instance=f'e{i}', url=self.servers[i].url)
+        wait_until('their events are known', lambda: len(
+            self.query(tokens)['default']) == 2)
+        wait_until('both are ready',
+                   lambda: self.cluster.api.instances()[0] == 2)
+        for hashes, n in (list(range(100, 106)), 96), \
+                ([500, 501, 502, 503], 48), ([501, 7], 16), ([8, 100], 0):
+            got = self.post('/v1/schedule', {
+                'model': 'm', 'block_hashes': hashes, 'prompt_tokens': 300})
+            self.assertEqual(got.status, 200, got.body)
+            if hashes[0] == 100:
+                self.assertEqual(got.body['decode']['instance'],
+                                 'e0|default|0')
+            self.assertEqual(got.body['cached_tokens'], n, hashes)
+            self.post('/v1/schedule/done', {'ticket': got.body['ticket']})
+
     def test_answers_equal_a_recount(self):
         """Random prompts, evictions and copies in tiers, of three instances
         of which two have other hashes for the same blocks."""

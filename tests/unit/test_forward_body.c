@@ -55,6 +55,29 @@ static void test_ids(void)
     forward_body_fini(&b);
 }
 
+/* Only a question where to send a request has them. */
+static void test_hashes(void)
+{
+    static const char text[] =
+        "{\"prompt\":\"x\",\"block_hashes\":[-1, 18446744073709551615,7],"
+        "\"prompt_tokens\":50,\"block_size\":16}";
+    static const char schedule[] = FORWARD_SCHEDULE_PATH;
+    struct forward_body b = read_ok(text);
+    struct openai_error e;
+
+    CU_ASSERT_PTR_NULL(b.hashes);
+    forward_body_fini(&b);
+    CU_ASSERT_EQUAL_FATAL(
+        forward_body_read(forward_kind_of(schedule, sizeof(schedule) - 1), text,
+                          sizeof(text) - 1, &no_rules, &b, &e),
+        0);
+    CU_ASSERT_EQUAL_FATAL(b.n_hashes, 3);
+    CU_ASSERT(b.hashes[0] == UINT64_MAX && b.hashes[1] == UINT64_MAX &&
+              b.hashes[2] == 7);
+    CU_ASSERT(b.prompt_tokens == 50 && b.block_tokens == 16);
+    forward_body_fini(&b);
+}
+
 /* The first n words of two bodies are equal. */
 static size_t common(const struct forward_body *a, const struct forward_body *b)
 {
@@ -519,6 +542,7 @@ int main(void)
     CU_add_test(s, "other salts", test_other_salts);
     CU_add_test(s, "answers with tokens", test_tokens);
     CU_add_test(s, "urls", test_urls);
+    CU_add_test(s, "hashes of blocks", test_hashes);
     CU_add_test(s, "many members", test_members);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();

@@ -115,6 +115,8 @@ static int submit(struct forward_call *c, const struct front_call *call,
     params->forward = &f;
     rc = r->ticket ? schedule_read_headers(c, call, &f, error)
                    : keep_body(call, r, &f);
+    if (rc == 0 && body->hashes && !body->ids)
+        rc = schedule_take_hashes(service, body, params, &f, error);
     if (rc)
         return rc;
     c->request =
@@ -308,7 +310,7 @@ static int read_question(const struct front_call *call, struct reading *r,
     int rc =
         read_all(call, forward_kind_of(other, sizeof(other) - 1), r, error);
 
-    if (rc || r->body.words)
+    if (rc || r->body.words || r->body.hashes)
         return rc;
     forward_body_fini(&r->body);
     rc = read_all(call, forward_kind_of(chat, sizeof(chat) - 1), r, error);
@@ -316,7 +318,7 @@ static int read_question(const struct front_call *call, struct reading *r,
         return rc;
     openai_error_set(error, 400, "missing_parameter", "prompt",
                      "prompt: missing: there must be prompt, messages, "
-                     "token_ids or input_ids");
+                     "token_ids, input_ids or block_hashes");
     return -EINVAL;
 }
 

@@ -61,6 +61,14 @@ extern const struct service_reply_ops schedule_reply_ops;
                                         struct service_forward *f,
                                         struct openai_error *error);
 
+/* gateway/schedule.c: the prompt is known by the names that an engine has for
+ * its blocks. Returns 0, or -EINVAL with *error set. */
+[[nodiscard]] int schedule_take_hashes(const struct service *service,
+                                       const struct forward_body *body,
+                                       struct service_request_params *params,
+                                       struct service_forward *f,
+                                       struct openai_error *error);
+
 /* answer.c: keeps what forward_add_headers() tells of it. */
 void forward_note_decision(struct forward_call *c,
                            const struct service_decision *d);

@@ -13,6 +13,7 @@
 #include "conductor/service/gateway/gateway.h"
 
 #define ANSWER_BYTES 8192
+#define PROMPT_TOKENS_MAX (1u << 24)
 
 /* A header that comes once, or NULL. Returns 0, or -EINVAL with *error set. */
 static int read_once(const struct http_head *head, const char *name,
@@ -80,6 +81,40 @@ int schedule_read_headers(struct forward_call *c, const struct front_call *call,
     return read_redirect(c, call->head, error);
 }
 
+int schedule_take_hashes(const struct service *service,
+                         const struct forward_body *body,
+                         struct service_request_params *params,
+                         struct service_forward *f, struct openai_error *error)
+{
+    const struct service_model_info *info = service_model(service);
+    uint64_t blocks = body->n_hashes * (uint64_t)info->block_tokens;
+    uint64_t n = body->prompt_tokens ? body->prompt_tokens : blocks;
+
+    if (body->block_tokens && body->block_tokens != info->block_tokens) {
+        openai_error_set(error, 400, "invalid_value", "block_size",
+                         "block_size: %u: must be %u, as of model \"%s\"",
+                         body->block_tokens, info->block_tokens, info->name);
+        return -EINVAL;
+    }
+    if (n < blocks || n > PROMPT_TOKENS_MAX) {
+        openai_error_set(error, 400, "out_of_range", "prompt_tokens",
+                         "prompt_tokens: %llu: must be from %llu, those of "
+                         "block_hashes, to %u",
+                         (unsigned long long)n, (unsigned long long)blocks,
+                         PROMPT_TOKENS_MAX);
+        return -EINVAL;
+    }
+    params->tokens = NULL;
+    params->n_tokens = n;
+    params->salt = body->cache_salt;
+    f->ids = true;
+    f->tokenize = NULL;
+    f->n_tokenize = 0;
+    f->hashes = body->hashes;
+    f->n_hashes = body->n_hashes;
+    return 0;
+}
+
 static void put_place(struct text_buf *out, const char *key,
                       const struct service_place *place)
 {
@@ -119,8 +154,7 @@ static void write_ticket(const struct service_ticket *t, const char *request_id,
     text_buf_printf(out,
                     ",\"prompt_tokens\":%u,\"prompt_known_by\":\"%s\","
                     "\"cached_tokens\":%u,\"plan\":{\"mode\":",
-                    t->prompt_tokens, t->tokens_known ? "tokens" : "bytes",
-                    t->cached_tokens);
+                    t->prompt_tokens, t->known_by, t->cached_tokens);
     text_buf_json_str(out, t->mode);
     text_buf_printf(out, ",\"local_tokens\":%u,\"fetched_tokens\":%u}",
                     t->local_tokens, t->fetched_tokens);

@@ -30,8 +30,8 @@ struct service_ticket {
     uint32_t prompt_tokens, cached_tokens;
     uint32_t local_tokens, fetched_tokens; /* of cached_tokens */
     const char *mode;                      /* how blocks are loaded */
-    bool tokens_known; /* false: the prompt is known by its bytes */
-    bool predicts;     /* the times below are times */
+    const char *known_by; /* what the prompt is: "tokens", "hashes", "bytes" */
+    bool predicts;        /* the times below are times */
     int64_t ttft_us, queue_us, prefill_us, tbt_us;
     int64_t expires_us; /* from now: without a word by then it ends */
     const char *costs;  /* what the times rest on: "file", "learned", .. */

@@ -4,7 +4,7 @@
 
 #include "conductor/core/index/block_key.h"
 #include "conductor/service/engine/engine.h"
-#include "conductor/service/gateway/gateway.h"
+#include "conductor/service/gateway/ticket.h"
 
 /* The key of an engine's hash; 0: no engine told it. *first is who is asked
  * before the others, and becomes who knew. */
@@ -26,6 +26,19 @@ static uint64_t key_of(const struct service *s, uint64_t hash, uint32_t *first)
         }
     }
     return 0;
+}
+
+void hashes_keys(const struct service *s, const uint64_t *hashes, size_t n,
+                 uint64_t seed, uint64_t *keys)
+{
+    uint32_t first = 0;
+    size_t i = 0;
+
+    while (i < n && (keys[i] = key_of(s, hashes[i], &first)))
+        i++;
+    /* Behind one that nobody has told nobody has any. */
+    for (; i < n; i++)
+        keys[i] = block_key_with(seed, hashes[i], seed);
 }
 
 /* The keys of what is asked about, owned by the caller, *n of them; NULL: out

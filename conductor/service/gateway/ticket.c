@@ -75,7 +75,9 @@ static void describe(const struct service_request *request,
         .cached_tokens = cached,
         .local_tokens = local < cached ? local : cached,
         .mode = p->planned ? load_mode_name(p->load_mode) : NULL,
-        .tokens_known = request->forward->what.ids,
+        .known_by = request->forward->what.n_hashes ? "hashes"
+                    : request->forward->what.ids    ? "tokens"
+                                                    : "bytes",
         .predicts = s->predicts,
         .ttft_us = a->predicted_ttft_us,
         .queue_us = p->queue_us,

@@ -30,6 +30,12 @@ void ticket_let_go(struct forward *f);
 /* ticket_sent(request): its gateway sends it to where it was decided. */
 void ticket_sent(struct service_request *request);
 
+/* holdings.c: writes the key of each of n hashes, by which an engine names
+ * blocks that follow one another. Those that none has told get keys of their
+ * own. */
+void hashes_keys(const struct service *s, const uint64_t *hashes, size_t n,
+                 uint64_t seed, uint64_t *keys);
+
 /* tickets_tick(s): ends those that nobody has spoken of for too long. */
 void tickets_tick(struct service *s);
 

@@ -28,7 +28,8 @@ static int request_copy_prompt(struct service_request *request,
 {
     const struct config *c = &request->service->config;
     uint32_t block_tokens = (uint32_t)c->block_tokens;
-    size_t n_keys = p->n_tokens / block_tokens;
+    bool hashed = p->forward && p->forward->hashes;
+    size_t n_keys = hashed ? p->forward->n_hashes : p->n_tokens / block_tokens;
 
     request->prompt.keys = malloc((n_keys + 1) * sizeof(*request->prompt.keys));
     if (!request->prompt.keys)
@@ -45,9 +46,14 @@ static int request_copy_prompt(struct service_request *request,
     request->prompt.max_tokens = p->max_tokens;
     request->prompt.key_seed = block_key_seed(
         c->model, p->adapter ? p->adapter : "", p->salt ? p->salt : "");
-    request->prompt.n_keys =
-        block_keys_compute(p->tokens, p->n_tokens, block_tokens,
-                           request->prompt.key_seed, request->prompt.keys);
+    request->prompt.n_keys = n_keys;
+    if (hashed)
+        hashes_keys(request->service, p->forward->hashes, n_keys,
+                    request->prompt.key_seed, request->prompt.keys);
+    else
+        (void)block_keys_compute(p->tokens, p->n_tokens, block_tokens,
+                                 request->prompt.key_seed,
+                                 request->prompt.keys);
     if (!p->forward)
         return 0;
     if (p->n_tokens == 0)
@@ -56,6 +62,7 @@ static int request_copy_prompt(struct service_request *request,
     if (!request->forward)
         return -ENOMEM;
     request->forward->what = *p->forward;
+    request->forward->what.hashes = NULL;
     text_copy(request->forward->cache_salt,
               sizeof(request->forward->cache_salt), p->forward->cache_salt);
     text_copy(request->forward->adapter, sizeof(request->forward->adapter),

@@ -19,6 +19,7 @@ struct reader {
     struct json_walk walk; /* first, so that the walk's pointer is ours */
     struct forward_body *out;
     const struct forward_rules *rules;
+    bool names_blocks;  /* it may have hashes of them */
     const char *before; /* where the value before ends */
     struct forward_slice prompt;
     uint64_t salt; /* so far */
@@ -139,6 +140,51 @@ static const char *const limits[] = {"max_tokens", "max_completion_tokens",
                                      "max_output_tokens", "max_new_tokens",
                                      NULL};
 
+static int read_hash(struct json_walk *w, const char *key)
+{
+    struct reader *r = (struct reader *)(void *)w;
+
+    (void)key;
+    return json_walk_bits(w, &r->out->hashes[r->out->n_hashes++])
+               ? 0
+               : json_walk_fail(w,
+                                "%s: %.*s: must be a whole number of 64 bits",
+                                w->param, json_walk_shown(w), w->p);
+}
+
+/* The names of blocks; NULL: p is at another member. */
+static const char *hashes_name(const struct reader *r, const char *key)
+{
+    static const char *const names[] = {"block_hashes", "seq_hashes",
+                                        "block_hash"};
+
+    for (size_t i = 0; r->names_blocks && i < 3; i++)
+        if (strcmp(key, names[i]) == 0)
+            return names[i];
+    return NULL;
+}
+
+static int read_hashes(struct reader *r, const char *name)
+{
+    struct json_walk *w = &r->walk;
+    int rc;
+
+    w->param = name;
+    if (r->out->hashes)
+        return json_walk_fail(w, "%s: comes twice", name);
+    if (json_walk_peek(w) != '[')
+        return json_walk_fail(w, "%s: %.*s: must be an array of whole numbers",
+                              name, json_walk_shown(w), w->p);
+    r->out->hashes =
+        malloc(((size_t)(w->end - w->p) / 2 + 2) * sizeof(*r->out->hashes));
+    if (!r->out->hashes)
+        return -ENOMEM;
+    rc = json_walk_array(w, read_hash);
+    if (rc == 0)
+        w->param = NULL;
+    return rc;
+}
+
 static void take_value(struct reader *r, const char *key,
                        struct forward_slice v, bool prompt)
 {
@@ -156,6 +202,10 @@ static void take_value(struct reader *r, const char *key,
         r->out->stream = value_is(v, "true");
     else if (value_names(key, limits))
         r->out->max_tokens = value_number(v);
+    else if (strcmp(key, "prompt_tokens") == 0)
+        r->out->prompt_tokens = value_number(v);
+    else if (strcmp(key, "block_size") == 0)
+        r->out->block_tokens = value_number(v);
     else if (strcmp(key, "previous_response_id") == 0)
         r->out->previous = v;
     else if (strcmp(key, "priority") == 0)
@@ -189,10 +239,13 @@ static int read_value(struct json_walk *w, const char *key)
     struct forward_slice v = {.at = w->p};
     bool prompt = r->out->kind && r->prompt.n == 0 && !r->out->ids &&
                   value_names(key, r->out->kind->prompts);
+    const char *hashes = hashes_name(r, key);
     int rc = prompt && w->p < w->end && *w->p == '[' ? read_ids(r) : 0;
 
     if (rc < 0 || (rc > 0 && w->p > v.at))
         return rc < 0 ? rc : 0;
+    if (hashes)
+        return read_hashes(r, hashes);
     if (strcmp(key, "sampling_params") == 0 && json_walk_peek(w) == '{')
         return json_walk_object(w, read_sampling);
     rc = json_walk_skip(w);
@@ -241,6 +294,7 @@ static int read_names(struct reader *r)
 void forward_body_fini(struct forward_body *body)
 {
     free(body->words);
+    free(body->hashes);
     *body = (struct forward_body){0};
 }
 
@@ -265,6 +319,7 @@ int forward_body_read(const struct forward_kind *kind, const char *body,
                  .max_members = MAX_MEMBERS},
         .out = out,
         .rules = rules,
+        .names_blocks = kind && strcmp(kind->path, FORWARD_SCHEDULE_PATH) == 0,
         .salt = FNV_BEGIN,
         .salts = {{"", 0}, {"", 0}},
         .adapter = {"", 0},

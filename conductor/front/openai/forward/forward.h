@@ -66,6 +66,11 @@ struct forward_body {
     int32_t priority;    /* likewise, or no whole number */
     uint32_t *words;     /* owned, (n_words) */
     size_t n_words;
+    uint64_t *hashes; /* owned, (n_hashes): an engine's names of the prompt's
+                         blocks; NULL: none are said */
+    size_t n_hashes;
+    /* Of such a prompt, as said: its tokens, and those of a block; 0: not. */
+    uint32_t prompt_tokens, block_tokens;
     struct forward_slice previous; /* of an answer that an engine keeps: the id,
                                       in its quotes; n 0: none is named */
     /* What the blocks depend on besides. With ids: cache_salt, as it is, so
@@ -86,7 +91,7 @@ struct forward_body {
 };
 
 /* Where another gateway asks where to send such a body; it may hold what those
- * of completions do, or token_ids. */
+ * of completions do, or token_ids, or hashes of blocks. */
 #define FORWARD_SCHEDULE_PATH "/v1/schedule"
 
 /* The kind of bodies at a path of forward_path_read(); static. NULL: the
