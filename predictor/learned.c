@@ -1,6 +1,7 @@
 /* Costs learned from what is seen. See learned.h. */
 #include "predictor/learned.h"
 
+#include <math.h>
 #include <string.h>
 
 /* The last 50 observations make most of the model. */
@@ -33,6 +34,15 @@ void learned_init(struct learned *l)
     learned_init_guess(l, LEARNED_PREFILL_US, LEARNED_TOKEN_US);
 }
 
+void learned_init_from(struct learned *l, const struct learned *other)
+{
+    double us, token_us;
+
+    learned_terms(other, &us, &token_us);
+    learned_init_guess(l, us, token_us);
+    l->step_us = other->step_us;
+}
+
 void learned_prefill(struct learned *l, int64_t computed_tokens, int64_t us)
 {
     if (computed_tokens < 1 || us < 1 || us > COST_MODEL_MAX_US ||
@@ -56,6 +66,22 @@ void learned_step(struct learned *l, int64_t us)
 bool learned_enough(const struct learned *l)
 {
     return l->prefills >= LEARNED_ENOUGH;
+}
+
+static bool unlike(double us, double other_us)
+{
+    return fabs(us - other_us) > LEARNED_UNLIKE * other_us;
+}
+
+bool learned_unlike(const struct learned *l, const struct learned *other)
+{
+    double a, b;
+
+    if (l->prefills < LEARNED_APART)
+        return false;
+    learned_terms(other, &a, &b);
+    return unlike(l->t / l->n, a + b * l->u / l->n) ||
+           unlike(l->step_us, other->step_us);
 }
 
 /* Neither term may be negative: more work would seem to take less time. Without

@@ -21,8 +21,11 @@
 #define LEARNED_TOKEN_US 100.0
 #define LEARNED_STEP_US 20000.0
 
-/* Prefills after which the model counts as known. */
+/* Prefills after which the model counts as known, and after which it may be
+ * told from another one: from so large a difference on. */
 #define LEARNED_ENOUGH 8u
+#define LEARNED_APART 16u
+#define LEARNED_UNLIKE 0.2
 
 /* Plain data; set it up with learned_init(). */
 struct learned {
@@ -39,6 +42,9 @@ void learned_init(struct learned *l);
 /* Another guess: for what is no prefill and depends on tokens likewise. */
 void learned_init_guess(struct learned *l, double us, double token_us);
 
+/* What another one has learned is the guess. */
+void learned_init_from(struct learned *l, const struct learned *other);
+
 /* What is learned: a constant, and so much a token. */
 void learned_terms(const struct learned *l, double *us, double *token_us);
 
@@ -52,6 +58,10 @@ void learned_step(struct learned *l, int64_t us);
 
 /* Whether enough was seen to promise times by it. */
 bool learned_enough(const struct learned *l);
+
+/* Whether it has seen enough to tell that a mean prefill of its own, or a
+ * decode step, takes another time than the other one says. */
+bool learned_unlike(const struct learned *l, const struct learned *other);
 
 /* Writes the prefill and decode terms and an unbounded range into *m; the rest
  * of it stays. */

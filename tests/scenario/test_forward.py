@@ -1201,6 +1201,32 @@ class Placement(EngineCase):
             'GET', f'/admin/explain/{got.headers["x-conductor-request-id"]}')
         self.assertEqual(why.body['cost'], 'learned')
 
+    def test_each_engine_learns_its_own_costs(self):
+        """Of two engines of a model, one is far slower: that is known of it
+        alone."""
+        def serve(pause_s):
+            def answer(request, send):
+                send(stream_head())
+                time.sleep(pause_s)
+                send(chunk(event('x')) + b'0\r\n\r\n')
+            return answer
+        cluster = self.engines(serve(0.2), serve(0.002))
+        asked = iter(range(1000))
+
+        def predicted():
+            got = self.post(cluster, {'prompt': [next(asked)] * 40,
+                                      'stream': True})
+            self.assertEqual(got.status, 200)
+            why = cluster.api.request('GET', '/admin/explain/' + got.headers[
+                'x-conductor-request-id']).body
+            times = {c['instance']: c['prefill_ms'] for c in why['candidates']}
+            return times['e0'], times['e1']
+        self.assertEqual(*predicted())
+        wait_until('they are told apart', lambda: (lambda slow, fast: slow and
+                   fast and slow > 2 * fast)(*predicted()))
+        self.assertIn('engine e0: its costs are not those of its model',
+                      cluster.conductor.log())
+
     def test_lengths_are_learned(self):
         """Of answers with a usage, in the words of two APIs, and of streams
         with and without one. Who asks for too much is expected to get as

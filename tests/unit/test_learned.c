@@ -83,6 +83,48 @@ static void test_steps(void)
                     (int64_t)lround(m.decode[0]));
 }
 
+static void see(struct learned *l, double speed, int from, int n)
+{
+    for (int i = from; i < from + n; i++)
+        learned_prefill(l, 100 + 37 * (i % 50),
+                        (int64_t)(speed * (5000 + 80 * (100 + 37 * (i % 50)))));
+}
+
+/* One that is begun from another's says the same, and is told from it once it
+ * has seen enough that is unlike. */
+static void test_unlike(void)
+{
+    const struct {
+        double speed;
+        int64_t step_us;
+        bool unlike;
+    } cases[] = {{1, 20000, false},    {1.1, 20000, false}, {0.9, 20000, false},
+                 {1.5, 20000, true},   {0.5, 20000, true},  {1, 40000, true},
+                 {0.001, 20000, true}, {1, 22000, false}};
+    struct learned all;
+    double a[2], b[2];
+
+    learned_init(&all);
+    see(&all, 1, 0, 100);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct learned l;
+
+        learned_init_from(&l, &all);
+        learned_terms(&all, &a[0], &b[0]);
+        learned_terms(&l, &a[1], &b[1]);
+        CU_ASSERT_DOUBLE_EQUAL(a[1], a[0], 1e-3);
+        CU_ASSERT_DOUBLE_EQUAL(b[1], b[0], 1e-6);
+        CU_ASSERT_EQUAL(l.step_us, all.step_us);
+        CU_ASSERT_FALSE(learned_unlike(&l, &all));
+        see(&l, cases[i].speed, 0, LEARNED_APART - 1);
+        for (int k = 0; k < 100; k++)
+            learned_step(&l, cases[i].step_us);
+        CU_ASSERT_FALSE(learned_unlike(&l, &all));
+        see(&l, cases[i].speed, LEARNED_APART, 1);
+        CU_ASSERT_EQUAL(learned_unlike(&l, &all), cases[i].unlike);
+    }
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -91,6 +133,7 @@ int main(void)
     CU_add_test(s, "any speed", test_learns);
     CU_add_test(s, "no negative terms", test_no_negative_terms);
     CU_add_test(s, "decode steps", test_steps);
+    CU_add_test(s, "unlike another", test_unlike);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
     CU_cleanup_registry();

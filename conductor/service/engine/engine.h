@@ -94,7 +94,10 @@ struct engine {
     int64_t left_us; /* since when */
     bool replaced;   /* while another one has its name */
     uint32_t id;     /* pool id */
-    const struct cost_model *own_cost; /* of costs_take(); NULL: its model's */
+    const struct cost_model *own_cost; /* of costs_take(), or `cost`; NULL: its
+                                          model's */
+    struct cost_model cost;            /* as `learned` has it */
+    struct learned learned;            /* of itself, where its model learns */
     struct tls *tls;                   /* NULL: http */
     char authorization[ENGINE_AUTHORIZATION_BYTES]; /* a header line, or "" */
     struct upstream *upstream; /* NULL: it is only listened to */
@@ -324,9 +327,11 @@ void engine_evicted(void *arg, uint64_t key);
 /* Its cache is empty. */
 void engine_clear(struct engine *e);
 
-/* Puts what service->learned knows into the cost model; when that is enough,
- * times are promised from then on. */
-void engine_learn(struct service *s);
+/* A prefill of so many computed tokens took so long there; so long was it
+ * between an answer's tokens. The cost model of its model learns of that: when
+ * that is enough, times are promised from then on. NULL is a no-op. */
+void engine_learn_prefill(struct engine *e, int64_t tokens, int64_t us);
+void engine_learn_step(struct engine *e, int64_t us);
 
 /* tokenize.c: ask for the tokens of a request that was just submitted (false:
  * it goes on at once), and give up asking. */

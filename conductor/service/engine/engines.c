@@ -130,6 +130,7 @@ static int take_costs(struct engine *e, char err[CONFIG_ERROR_MAX])
             return -EINVAL;
     }
     e->own_cost = next;
+    learned_init_from(&e->learned, &s->learned);
     (void)pool_set_cost(s->pool, e->id, next);
     costs_drop(s, before);
     return 0;
@@ -306,13 +307,8 @@ int engines_prepare(struct service *s, char err[CONFIG_ERROR_MAX])
     return store_listen(s, err);
 }
 
-void engine_learn(struct service *s)
+static void promise(struct service *s)
 {
-    if (*s->config.cost_model)
-        return;
-    learned_write(&s->learned, &s->cost);
-    if (s->predicts || !learned_enough(&s->learned))
-        return;
     s->predicts = true;
     s->cost_source = "learned";
     s->dispatch.unpredicted = false;
@@ -320,4 +316,43 @@ void engine_learn(struct service *s)
         log_warn("model %s: out of memory; no limit rejects", s->config.model);
     log_info("model %s: its costs are learned: %.3f ms and %.1f us a token",
              s->config.model, s->cost.prefill[0] / 1e3, s->cost.prefill[1]);
+}
+
+/* The model's, until its own are seen to be others. */
+static void learn_own(struct engine *e)
+{
+    struct service *s = e->service;
+
+    if (!e->own_cost && learned_unlike(&e->learned, &s->learned)) {
+        e->cost = s->cost;
+        e->own_cost = &e->cost;
+        (void)pool_set_cost(s->pool, e->id, e->own_cost);
+        log_info("engine %s: its costs are not those of its model",
+                 e->config->name);
+    }
+    if (e->own_cost)
+        learned_write(&e->learned, &e->cost);
+}
+
+void engine_learn_prefill(struct engine *e, int64_t tokens, int64_t us)
+{
+    struct service *s;
+
+    if (!e || *e->service->config.cost_model)
+        return;
+    s = e->service;
+    learned_prefill(&s->learned, tokens, us);
+    learned_prefill(&e->learned, tokens, us);
+    learned_write(&s->learned, &s->cost);
+    if (!s->predicts && learned_enough(&s->learned))
+        promise(s);
+    learn_own(e);
+}
+
+void engine_learn_step(struct engine *e, int64_t us)
+{
+    if (!e)
+        return;
+    learned_step(&e->service->learned, us);
+    learned_step(&e->learned, us);
 }

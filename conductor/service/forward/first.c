@@ -11,16 +11,15 @@ void forward_prefill_over(struct service_request *request, int64_t us,
         return;
     request->attempt.prefill_open = false;
     if (us >= 0) {
-        learned_prefill(&s->learned,
-                        (int64_t)request->prompt.n_tokens - plan->cached_tokens,
-                        us);
+        engine_learn_prefill(
+            engine_of(s, request->attempt.prefill),
+            (int64_t)request->prompt.n_tokens - plan->cached_tokens, us);
         if (s->predicts)
             metrics_ratio_error(&s->metrics.prefill_error_ratio,
                                 plan->prefill_us, us);
     }
     (void)pool_prefill_done(s->pool, request->attempt.prefill,
                             request->attempt.id, us, now_us);
-    engine_learn(s);
     forward_leave_line(request, now_us);
     service_freed(s);
 }

@@ -125,7 +125,6 @@ static void on_ended(void *arg)
 {
     struct service_request *request = arg;
     struct forward *f = request->forward;
-    struct service *s = request->service;
     const struct request_output *out = &request->output;
 
     f->exchange = NULL;
@@ -142,8 +141,9 @@ static void on_ended(void *arg)
     }
     forward_take_usage(request);
     if (f->what.stream && out->n_tokens > 4)
-        learned_step(&s->learned, (out->last_token_us - out->first_token_us) /
-                                      (out->n_tokens - 3));
+        engine_learn_step(f->engine,
+                          (out->last_token_us - out->first_token_us) /
+                              (out->n_tokens - 3));
     request_end(request, METRICS_COMPLETED, "completed", NULL);
 }
 

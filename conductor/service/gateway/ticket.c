@@ -192,8 +192,9 @@ static void end_well(struct service_request *request,
         dispatch_answered(&s->dispatch, &request->dispatch,
                           report->output_tokens);
     if (request->forward->what.stream && report->output_tokens > 4)
-        learned_step(&s->learned, (out->last_token_us - out->first_token_us) /
-                                      (report->output_tokens - 1));
+        engine_learn_step(engine_of(s, request->attempt.decode),
+                          (out->last_token_us - out->first_token_us) /
+                              (report->output_tokens - 1));
     request_end(request, METRICS_COMPLETED, "completed", NULL);
 }
 
