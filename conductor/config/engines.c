@@ -84,14 +84,15 @@ static const struct field {
      "how KV goes from its prefill to its decode engines, as they were "
      "started: "
      "`nixl`: vLLM's NixlConnector; `shared_storage`: vLLM's ExampleConnector; "
-     "`sglang`: SGLang's own way; `none` with the role `both`",
+     "`offloading`: vLLM's OffloadingConnector with its tier `p2p`; `sglang`: "
+     "SGLang's own way; `none` with the role `both`",
      pair_connector_names},
     {"bootstrap_port", AT(bootstrap_port), 0, 65535, NULL,
-     "where an SGLang engine of the role `prefill` meets its decode engines, "
-     "as "
-     "it was started (`--disaggregation-bootstrap-port`), on the host of "
-     "`url`; "
-     "without it 8998"},
+     "where an engine of the role `prefill` meets its decode engines, as it "
+     "was started, on the host of `url`: of `sglang` "
+     "`--disaggregation-bootstrap-port`, without it 8998; of `offloading` the "
+     "`port` of its tier or `VLLM_P2P_SIDE_CHANNEL_PORT`, without it 5710, "
+     "and `dp_rank` is added"},
     {"index", WORD(index), "auto",
      "how its cached blocks are known: `predicted`: what was sent there is "
      "assumed cached, under `kv_blocks`, least recently used first out; "

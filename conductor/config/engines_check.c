@@ -150,6 +150,7 @@ static void check_pair(struct fields *f, const struct fields_object *o,
                        const struct engine_config *e)
 {
     const char *name = pair_connector_names[e->kv_connector];
+    const struct pair_protocol *pair = pair_protocol(e->kv_connector);
     uint8_t kind = e->kv_connector == PAIR_SGLANG ? ENGINE_SGLANG : ENGINE_VLLM;
 
     if (e->role == ENGINE_ROLE_BOTH && e->kv_connector != PAIR_NONE)
@@ -163,10 +164,17 @@ static void check_pair(struct fields *f, const struct fields_object *o,
         fields_refuse(f, o->path, "kv_connector", "\"%s\": needs kind %s", name,
                       kind == ENGINE_VLLM ? "vllm" : "sglang");
     else if (e->bootstrap_port &&
-             (e->kv_connector != PAIR_SGLANG || e->role == ENGINE_ROLE_DECODE))
+             (!pair || !pair->port || e->role == ENGINE_ROLE_DECODE))
         fields_refuse(f, o->path, "bootstrap_port",
-                      "%lld: needs kv_connector sglang and role prefill",
+                      "%lld: needs role prefill, and a kv_connector whose "
+                      "engines meet: sglang or offloading",
                       (long long)e->bootstrap_port);
+    else if (pair && pair->ranked && e->dp_ranks > 1 &&
+             e->role == ENGINE_ROLE_PREFILL)
+        fields_refuse(f, o->path, "dp_ranks",
+                      "%lld: needs an entry for each, with dp_rank, as "
+                      "kv_connector is \"%s\"",
+                      (long long)e->dp_ranks, name);
 }
 
 void engine_config_check(struct fields *f, const struct fields_object *o,

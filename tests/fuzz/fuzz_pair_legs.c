@@ -21,6 +21,50 @@ static json_t *object_of(const char *text, size_t n)
     return NULL;
 }
 
+/* A leg of a body that is one: JSON, with nobody else's parameters. NULL: it is
+ * of another body. Cleared. */
+static json_t *leg_of(struct text_buf *out, int rc, const json_t *was)
+{
+    json_t *leg = NULL;
+
+    if (was && rc == 0) {
+        leg = object_of(out->data, out->len);
+        if (!leg)
+            abort();
+    }
+    text_buf_clear(out);
+    return leg;
+}
+
+/* A member of a member of a leg's parameters. */
+static const json_t *param(const json_t *leg, const char *role,
+                           const char *name)
+{
+    const json_t *params = json_object_get(leg, "kv_transfer_params");
+
+    if (json_object_size(params) != 1)
+        abort();
+    return json_object_get(json_object_get(params, role), name);
+}
+
+/* What keeps one id together. */
+static void check_offloading(const struct pair_ask *ask, const json_t *was,
+                             struct text_buf *out)
+{
+    json_t *first, *second;
+
+    first = leg_of(out, pair_offloading.prefill(ask, out), was);
+    second = leg_of(out, pair_offloading.decode(ask, NULL, out), was);
+    if (first && second &&
+        (!json_equal(param(first, "remote_decoder", "kv_request_id"),
+                     param(second, "remote_prefiller", "kv_request_id")) ||
+         json_integer_value(param(second, "remote_prefiller", "remote_port")) !=
+             8998))
+        abort();
+    json_decref(first);
+    json_decref(second);
+}
+
 static void check_leg(const char *text, size_t n, const json_t *was)
 {
     struct pair_ask ask = {text, n, .host = "10.0.0.1", .port = 8998};
@@ -38,6 +82,7 @@ static void check_leg(const char *text, size_t n, const json_t *was)
         json_decref(leg);
     }
     text_buf_clear(&out);
+    check_offloading(&ask, was, &out);
     rc = pair_nixl.prefill(&ask, &out);
     if (was && rc == 0) {
         json_t *leg = object_of(out.data, out.len);

@@ -55,6 +55,9 @@ class Nixl:
         self.faults.append(why)
         return 'reset'
 
+    def asks(self, body):
+        return body.get('kv_transfer_params') == self.ASKS
+
     @staticmethod
     def prompt(body):
         return json.dumps(body.get('prompt', body.get('messages')))
@@ -79,7 +82,7 @@ class Nixl:
 
     def prefill(self, request, send):
         body = body_of(request)
-        if body.get('kv_transfer_params') != self.ASKS:
+        if not self.asks(body):
             return self.fault(f'no prefill leg: {body}')
         if (body.get('max_tokens'), body.get('stream')) != (1, False) or \
                 body.get('max_completion_tokens', 1) != 1 or \
@@ -108,6 +111,48 @@ class Nixl:
         else:
             return self.fault(f'parameters of another prompt: {body}')
         return answer(request, send)
+
+
+class Offloading(Nixl):
+    """What vLLM engines with OffloadingConnector's tier p2p do: `prefill` keeps
+    blocks under the id that it is given, `decode` fetches them by it, once, for
+    the same prompt. No reply has parameters."""
+
+    PORT = 5710
+
+    @staticmethod
+    def number(params, role, **where):
+        """The id in params, if they are what a leg of that role has."""
+        of = params.get(role)
+        if list(params) != [role] or not isinstance(of, dict):
+            return None
+        number = of.get('kv_request_id')
+        if not isinstance(number, str) or not number or \
+                of != {'kv_request_id': number, **where}:
+            return None
+        return number
+
+    def asks(self, body):
+        number = self.number(body.get('kv_transfer_params', {}),
+                             'remote_decoder')
+        return number is not None and number not in self.held
+
+    def reply(self, body):
+        with self.lock:
+            self.n += 1
+            self.held[body['kv_transfer_params']['remote_decoder']
+                      ['kv_request_id']] = self.prompt(body)
+        return {'id': 'p', 'choices': [{'text': 'a'}],
+                'usage': {'prompt_tokens': 9, 'completion_tokens': 1,
+                          'prompt_tokens_details': {'cached_tokens': CACHED}},
+                'kv_transfer_params': None}
+
+    def take(self, body):
+        number = self.number(body['kv_transfer_params'], 'remote_prefiller',
+                             remote_host='127.0.0.1', remote_port=self.PORT)
+        with self.lock:
+            return number is not None and \
+                self.held.pop(number, None) == self.prompt(body)
 
 
 class Storage:

@@ -5,8 +5,8 @@ import threading
 
 from harness import (CONDUCTOR, Cluster, cost_model_json, mostly_waits, program,
                      settings, wait_until)
-from pair_stand_in import (CACHED, D, Nixl, P, Sglang, Storage, answer,
-                           body_of)
+from pair_stand_in import (CACHED, D, Nixl, Offloading, P, Sglang, Storage,
+                           answer, body_of)
 from stand_in import Engine, reply
 from test_failures import in_background
 from test_forward import EngineCase
@@ -16,6 +16,7 @@ LONG = 'x' * 4000  # a thousand words
 
 class PairCase(EngineCase):
     connector, kind = 'nixl', 'vllm'
+    of_prefill = {}  # more of the entries of prefill engines
 
     def pair(self, *engines, config=None):
         """A conductor in front of (role, what serves) each: e0, e1, .."""
@@ -34,7 +35,8 @@ class PairCase(EngineCase):
                 {'name': f'e{i}', 'url': e.url, 'model': 'm',
                  'cost_model': cost,
                  'kind': self.kind, 'role': role, 'kv_connector':
-                 'none' if role == 'both' else self.connector}
+                 'none' if role == 'both' else self.connector,
+                 **(self.of_prefill if role == P else {})}
                 for (i, e), (role, _) in zip(enumerate(self.all), engines)],
             **(config or {})}
         cluster.start_conductor()
@@ -353,6 +355,25 @@ class NixlPairs(PairCase):
         self.clean(cluster)
 
 
+class OffloadingPairs(NixlPairs):
+    """The same, with an id that the conductor makes."""
+    connector = 'offloading'
+    test_no_parameters = None  # of a reply: none has them
+
+    def setUp(self):
+        super().setUp()
+        self.nixl = Offloading()
+
+    def test_rank_and_port(self):
+        """Each rank of a prefill engine has a port."""
+        self.nixl.PORT = 6002
+        self.of_prefill = {'bootstrap_port': 6000, 'dp_rank': 2}
+        cluster = self.usual()
+        self.assertEqual(self.post(cluster, {'prompt': LONG}).status, 200)
+        self.assertEqual(len(self.nixl.fetched), 1)
+        self.clean(cluster)
+
+
 class StoragePairs(PairCase):
     connector = 'shared_storage'
 
@@ -596,7 +617,14 @@ class Configurations(PairCase):
                 ({'kv_connector': 'sglang', 'role': 'decode', 'kind': 'vllm'},
                  'kv_connector', 'needs kind sglang'),
                 ({'bootstrap_port': 9, 'kind': 'sglang'}, 'bootstrap_port',
-                 'needs kv_connector sglang and role prefill'),
+                 'needs role prefill, and a kv_connector whose engines meet'),
+                ({'kv_connector': 'nixl', 'role': 'prefill', 'kind': 'vllm',
+                  'bootstrap_port': 9}, 'bootstrap_port', 'engines meet'),
+                ({'kv_connector': 'offloading', 'role': 'prefill',
+                  'kind': 'vllm', 'dp_ranks': 2}, 'dp_ranks',
+                 'an entry for each'),
+                ({'kv_connector': 'offloading', 'role': 'decode'},
+                 'kv_connector', 'needs kind vllm'),
                 ({'kv_connector': 'wire', 'role': 'decode', 'kind': 'vllm'},
                  'kv_connector', '"wire": must be none or nixl or '),
                 ({'role': 'draft'}, 'role', 'must be both or prefill')):

@@ -81,7 +81,32 @@ static void test_sglang(void)
     CU_ASSERT_EQUAL(pair_apart(true) >> PAIR_CONNECTORS << PAIR_CONNECTORS | 1,
                     pair_apart(true));
     CU_ASSERT_EQUAL(pair_apart(false) & ~pair_apart(true),
-                    1u << PAIR_NIXL | 1u << PAIR_SHARED_STORAGE);
+                    1u << PAIR_NIXL | 1u << PAIR_SHARED_STORAGE |
+                        1u << PAIR_OFFLOADING);
+    text_buf_fini(&out);
+}
+
+/* An id that both legs name; the reply says nothing. */
+static void test_offloading(void)
+{
+    struct pair_ask ask = ask_of("{\"prompt\":\"a\",\"kv_transfer_params\":{"
+                                 "\"remote_prefiller\":{}},\"max_tokens\":9}");
+    struct text_buf out;
+
+    ask.host = "10.0.0.1";
+    ask.port = 5710;
+    ask.rank = 3;
+    ask.room = 0xabc;
+    text_buf_init(&out, 1 << 20);
+    CU_ASSERT_EQUAL(pair_offloading.prefill(&ask, &out), 0);
+    is(&out, "{\"kv_transfer_params\":{\"remote_decoder\":{"
+             "\"kv_request_id\":\"0000000000000abc\"}},\"stream\":false,"
+             "\"max_tokens\":1,\"prompt\":\"a\"}");
+    CU_ASSERT_EQUAL(pair_offloading.decode(&ask, NULL, &out), 0);
+    is(&out, "{\"kv_transfer_params\":{\"remote_prefiller\":{"
+             "\"kv_request_id\":\"0000000000000abc\",\"remote_host\":"
+             "\"10.0.0.1\",\"remote_port\":5713}},\"prompt\":\"a\","
+             "\"max_tokens\":9}");
     text_buf_fini(&out);
 }
 
@@ -200,6 +225,7 @@ int main(void)
     CU_add_test(suite, "nixl", test_nixl);
     CU_add_test(suite, "shared storage", test_shared_storage);
     CU_add_test(suite, "sglang", test_sglang);
+    CU_add_test(suite, "offloading", test_offloading);
     CU_add_test(suite, "no bodies", test_no_bodies);
     CU_add_test(suite, "reply", test_reply);
     CU_add_test(suite, "usage", test_usage);

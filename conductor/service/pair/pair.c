@@ -13,7 +13,6 @@
 
 /* Parameters of a prompt of a million tokens take some 100 KB. */
 #define REPLY_BYTES_MAX (16u << 20)
-#define BOOTSTRAP_PORT 8998 /* SGLang's usual one */
 
 static void on_leg_answer(void *arg, const struct http_head *head)
 {
@@ -41,12 +40,12 @@ static int ask_decode(struct service_request *request)
 {
     struct forward *f = request->forward;
     struct pair *p = f->pair;
-    struct pair_ask ask = {.body = f->what.body, .n = f->what.n};
+    struct pair_ask ask = pair_ask_of(p, f->what.body, f->what.n);
     int rc = 0;
 
     f->engine = engine_of(request->service, request->attempt.decode);
     f->n_had = 0;
-    if (p->told.params && p->protocol->decode)
+    if (p->held)
         rc = p->protocol->decode(&ask, &p->told, &p->answering);
     else if (p->protocol->leased)
         request->service->metrics.pairs_alone++;
@@ -168,14 +167,8 @@ static struct pair *pair_new(struct service_request *request)
 {
     const struct service_forward *what = &request->forward->what;
     const struct engine_config *at = request->forward->engine->config;
-    struct pair_ask ask = {
-        .body = what->body,
-        .n = what->n,
-        .host = at->url.name,
-        .port = at->bootstrap_port ? at->bootstrap_port : BOOTSTRAP_PORT,
-        .room = entropy_u64(),
-    };
     struct pair *p = calloc(1, sizeof(*p));
+    struct pair_ask ask;
 
     if (!p)
         return NULL;
@@ -192,7 +185,14 @@ static struct pair *pair_new(struct service_request *request)
     p->method = strdup(what->method);
     p->path = strdup(what->path);
     p->key = strdup(what->authorization);
-    if (!p->method || !p->path || !p->key ||
+    p->host = strdup(at->url.name);
+    p->meeting = (struct pair_ask){
+        .host = p->host,
+        .port = at->bootstrap_port ? at->bootstrap_port : p->protocol->port,
+        .rank = at->dp_rank > 0 ? at->dp_rank : 0,
+        .room = entropy_u64()};
+    ask = pair_ask_of(p, what->body, what->n);
+    if (!p->method || !p->path || !p->key || !p->host ||
         p->protocol->prefill(&ask, &p->body)) {
         pair_free(p);
         return NULL;
@@ -246,7 +246,7 @@ void pair_answered(struct service_request *request, int64_t now_us)
                  f->what.stream && f->turn_us ? now_us - f->turn_us : -1,
                  now_us);
     if (!p || !f->what.stream || p->sent_us == 0 ||
-        (p->protocol->decode && !p->told.params))
+        (p->protocol->decode && !p->answering.len))
         return;
     learned_prefill(&s->pushes, request->prompt.n_tokens, now_us - p->sent_us);
     learned_terms(&s->pushes, &s->push[0], &s->push[1]);

@@ -46,7 +46,7 @@ static struct engine *releaser(const struct service *s,
  * token, with its parameters. */
 static void release(struct pair *p)
 {
-    struct pair_ask ask = {.body = p->body.data, .n = p->body.len};
+    struct pair_ask ask = pair_ask_of(p, p->body.data, p->body.len);
 
     p->releases = true;
     p->status = 0;

@@ -10,7 +10,7 @@ int pair_read_reply(struct pair *p)
                                           p->reply.len, &p->told))
         return -EINVAL;
     p->usage.cached_tokens = p->told.cached_tokens;
-    p->held = p->protocol->leased && p->told.params;
+    p->held = p->protocol->leased && (p->told.params || p->protocol->meets);
     return 0;
 }
 
@@ -26,6 +26,7 @@ void pair_free(struct pair *p)
     free(p->method);
     free(p->path);
     free(p->key);
+    free(p->host);
     free(p->headers);
     free(p);
 }

@@ -18,6 +18,8 @@ struct pair {
     struct text_buf answering; /* of the decode leg; empty: the client's own */
     struct text_buf reply;     /* to the prefill leg */
     struct pair_reply told;    /* of it; slices point into it */
+    struct pair_ask meeting;   /* without a body */
+    char *host;                /* owned: its */
     struct pair_usage usage;
     uint32_t decode; /* pool id of the decode engine */
     int status;      /* of the reply; 0: it has not begun */
@@ -38,6 +40,17 @@ struct pair {
 /* pair.c: the callbacks of a prefill leg, and of one that releases; arg is the
  * pair. */
 extern const struct upstream_ops pair_leg_ops;
+
+/* What a leg with that body is made of. */
+static inline struct pair_ask pair_ask_of(const struct pair *p,
+                                          const char *body, size_t n)
+{
+    struct pair_ask ask = p->meeting;
+
+    ask.body = body;
+    ask.n = n;
+    return ask;
+}
 
 /* reply.c: takes the reply of the prefill leg in. Returns 0, or -EINVAL: it
  * says nothing. */

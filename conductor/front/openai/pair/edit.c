@@ -69,6 +69,20 @@ int pair_edit(const char *body, size_t n, const char *const *drop,
     return rc ? rc : out->error;
 }
 
+const char *const pair_vllm_drop[] = {"kv_transfer_params", NULL};
+
+int pair_edit_with(const struct pair_ask *ask, const char *const *drop,
+                   struct text_buf *set, struct text_buf *out)
+{
+    int rc;
+
+    text_buf_add(set, "", 1);
+    rc = set->error ? set->error
+                    : pair_edit(ask->body, ask->n, drop, set->data, out);
+    text_buf_fini(set);
+    return rc;
+}
+
 /* Which members that are limited in a prefill leg the body has. */
 struct limits {
     struct json_walk walk; /* first */
@@ -113,9 +127,5 @@ int pair_edit_prefill(const struct pair_ask *ask, const char *set,
         text_buf_puts(&all, ",\"max_completion_tokens\":1");
     if (l.min)
         text_buf_puts(&all, ",\"min_tokens\":1");
-    text_buf_add(&all, "", 1);
-    rc = all.error ? all.error
-                   : pair_edit(ask->body, ask->n, drop, all.data, out);
-    text_buf_fini(&all);
-    return rc;
+    return pair_edit_with(ask, drop, &all, out);
 }

@@ -21,18 +21,12 @@ static int prefill(const struct pair_ask *ask, struct text_buf *out)
 static int decode(const struct pair_ask *ask, const struct pair_reply *reply,
                   struct text_buf *out)
 {
-    static const char *const drop[] = {"kv_transfer_params", NULL};
     struct text_buf set;
-    int rc;
 
     text_buf_init(&set, reply->n_params + 64);
     text_buf_puts(&set, "\"kv_transfer_params\":");
     text_buf_add(&set, reply->params, reply->n_params);
-    text_buf_add(&set, "", 1);
-    rc = set.error ? set.error
-                   : pair_edit(ask->body, ask->n, drop, set.data, out);
-    text_buf_fini(&set);
-    return rc;
+    return pair_edit_with(ask, pair_vllm_drop, &set, out);
 }
 
 const struct pair_protocol pair_nixl = {

@@ -19,16 +19,23 @@
 #include "conductor/front/json/text_buf.h"
 
 /* The words of an engine's kv_connector, in their order. */
-enum pair_connector { PAIR_NONE, PAIR_NIXL, PAIR_SHARED_STORAGE, PAIR_SGLANG };
-#define PAIR_CONNECTORS 4
+enum pair_connector {
+    PAIR_NONE,
+    PAIR_NIXL,
+    PAIR_SHARED_STORAGE,
+    PAIR_SGLANG,
+    PAIR_OFFLOADING
+};
+#define PAIR_CONNECTORS 5
 
 /* What legs are made of. All of it is borrowed. */
 struct pair_ask {
     const char *body; /* (n): a JSON object, the client's */
     size_t n;
-    /* Where the engines of concurrent legs find each other: */
+    /* Where the engines find each other, if they meet: */
     const char *host; /* the prefill engine's */
     int64_t port;
+    int64_t rank;  /* of its data-parallel ones */
     uint64_t room; /* nobody else's; any */
 };
 
@@ -46,11 +53,15 @@ struct pair_protocol {
     bool leased; /* the prefill engine keeps the KV of a reply with parameters
                     until the decode leg has fetched it */
     bool concurrent; /* both legs are sent at once */
-    bool any;        /* requests of several prompts or answers, and on all paths
-                        of prompts, can be shared, too */
+    bool meets;  /* the decode leg is made of where the engines meet, and not of
+                    the reply */
+    bool ranked; /* which rank of a prefill engine it is must be known */
+    uint16_t port; /* where engines meet, usually; 0: they do not */
+    bool any;      /* requests of several prompts or answers, and on all paths
+                      of prompts, can be shared, too */
     /* Append a leg's body. Return 0; -EINVAL: the body is no JSON object;
      * -ENOMEM. The decode leg without parameters, or with NULL here, is the
-     * client's own body; of concurrent legs, the prefill leg's. */
+     * client's own body; of concurrent legs with NULL, the prefill leg's. */
     int (*prefill)(const struct pair_ask *ask, struct text_buf *out);
     int (*decode)(const struct pair_ask *ask, const struct pair_reply *reply,
                   struct text_buf *out);
@@ -75,6 +86,15 @@ extern const char *const pair_connector_names[PAIR_CONNECTORS + 1];
  */
 [[nodiscard]] int pair_edit(const char *body, size_t n, const char *const *drop,
                             const char *set, struct text_buf *out);
+
+/* Likewise, with members that text_buf_*() have put into *set, which is freed.
+ */
+[[nodiscard]] int pair_edit_with(const struct pair_ask *ask,
+                                 const char *const *drop, struct text_buf *set,
+                                 struct text_buf *out);
+
+/* What a client may not say of vLLM's connectors. */
+extern const char *const pair_vllm_drop[];
 
 /*
  * Appends the body of a leg that computes the prompt and one token: not
@@ -101,6 +121,7 @@ struct pair_usage {
 void pair_usage_write(struct pair_usage *u, const char *bytes, size_t n,
                       bool last, struct text_buf *out);
 
-extern const struct pair_protocol pair_nixl, pair_shared_storage, pair_sglang;
+extern const struct pair_protocol pair_nixl, pair_shared_storage, pair_sglang,
+    pair_offloading;
 
 #endif

@@ -19,7 +19,6 @@ static int prefill(const struct pair_ask *ask, struct text_buf *out)
         "bootstrap_host",     "bootstrap_port",     "bootstrap_room",
         "bootstrap_pair_key", "kv_transfer_params", NULL};
     struct text_buf set;
-    int rc;
 
     text_buf_init(&set, 1024);
     text_buf_puts(&set, "\"bootstrap_host\":");
@@ -28,16 +27,13 @@ static int prefill(const struct pair_ask *ask, struct text_buf *out)
         &set, ",\"bootstrap_port\":%lld,\"bootstrap_room\":%llu",
         (long long)ask->port,
         (unsigned long long)(ask->room >> 1 >> COUNTED_BITS << COUNTED_BITS));
-    text_buf_add(&set, "", 1);
-    rc = set.error ? set.error
-                   : pair_edit(ask->body, ask->n, drop, set.data, out);
-    text_buf_fini(&set);
-    return rc;
+    return pair_edit_with(ask, drop, &set, out);
 }
 
 const struct pair_protocol pair_sglang = {
     .name = "sglang",
     .concurrent = true,
+    .port = 8998,
     .any = true,
     .prefill = prefill,
 };

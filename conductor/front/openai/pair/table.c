@@ -6,12 +6,14 @@ const char *const pair_connector_names[PAIR_CONNECTORS + 1] = {
     [PAIR_NIXL] = "nixl",
     [PAIR_SHARED_STORAGE] = "shared_storage",
     [PAIR_SGLANG] = "sglang",
+    [PAIR_OFFLOADING] = "offloading",
 };
 
 static const struct pair_protocol *const protocols[PAIR_CONNECTORS] = {
     [PAIR_NIXL] = &pair_nixl,
     [PAIR_SHARED_STORAGE] = &pair_shared_storage,
     [PAIR_SGLANG] = &pair_sglang,
+    [PAIR_OFFLOADING] = &pair_offloading,
 };
 
 const struct pair_protocol *pair_protocol(enum pair_connector connector)
