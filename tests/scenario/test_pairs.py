@@ -245,6 +245,22 @@ class NixlPairs(PairCase):
         self.assertEqual(sorted(body_of(r).get('max_tokens', 0)
                                 for r in self.nixl.fetched), [0, 1])
 
+    def test_the_only_decode_engine_has_no_room(self):
+        """Its client hears so; what was kept for it is released."""
+        busy = [1]
+
+        def serve(request, send):
+            if busy:
+                busy.pop()
+                return send(reply(503, {'error': 'no room'}))
+            return self.nixl.decode(request, send)
+        cluster = self.pair((P, self.nixl.prefill), (D, serve),
+                            config={'max_retries': 0})
+        got = self.post(cluster, {'prompt': LONG})
+        self.assertEqual(got.status, 503)
+        self.clean(cluster)
+        self.released(cluster)
+
     def test_decode_engine_dies(self):
         """It may have fetched the KV: another prefill, and no parameters
         twice."""

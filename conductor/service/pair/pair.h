@@ -31,8 +31,9 @@ void pair_abort(struct service_request *request);
  * 0: it releases the KV itself, unless it had no room for the request. */
 void pair_heard(struct service_request *request, int status);
 
-/* Its request has been answered: frees it, when a prefill leg that goes on
- * beside has ended. NULL is a no-op. */
+/* Its request has been answered: frees it, when what the prefill engine keeps
+ * is released, and a prefill leg that goes on beside has ended. NULL is a
+ * no-op. */
 void pair_end(struct pair *pair);
 
 /* Whether a request is lost with an engine that goes; a prefill leg there that

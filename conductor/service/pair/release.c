@@ -81,10 +81,14 @@ void pair_outlive(struct pair *p)
 
 void pair_end(struct pair *p)
 {
-    if (p && p->leg && !p->releases)
+    if (p && p->held) {
         pair_outlive(p);
-    else
+        release(p);
+    } else if (p && p->leg && !p->releases) {
+        pair_outlive(p);
+    } else {
         pair_free(p);
+    }
 }
 
 void pair_outlived_ended(struct pair *p)
