@@ -468,6 +468,10 @@ class SglangPairs(PairCase):
         self.assertEqual(self.counted(cluster, 'pair_legs_total',
                                       result='prefill'), 6)
         self.assertEqual(self.counted(cluster, 'pair_releases_total'), 0)
+        for name, told in ('e0', 6 * CACHED), ('e1', 0):
+            self.assertEqual(self.counted(
+                cluster, 'engine_cached_tokens_total', instance=name,
+                source='told'), told)
 
     def test_several_prompts_and_answers(self):
         cluster = self.usual()

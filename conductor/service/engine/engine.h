@@ -341,8 +341,8 @@ void tokenize_abort(struct service_request *request);
 /* first.c: its first token came then. */
 void forward_first_token(struct service_request *request, int64_t at_us);
 
-/* usage.c: its engine had so many tokens of the prompt, as it told; below 0:
- * it told nothing. */
+/* usage.c: the engine that computed the prompt had so many tokens of it, as was
+ * told; below 0: nothing was. */
 void forward_told_cached(struct service_request *request, int64_t told);
 
 /* first.c: its prefill is over; it took `us`, negative: not known. */

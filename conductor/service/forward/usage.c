@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
+#include "conductor/service/pair/pair.h"
 
 #define CACHED "\"cached_tokens\":"
 /* Of a template, or of what a body names and does not hold: pictures, an
@@ -102,9 +103,9 @@ static int64_t told_tokens(struct told told, const char *name)
 
 void forward_told_cached(struct service_request *request, int64_t told)
 {
-    struct engine *e = request->forward->engine;
+    struct engine *e = engine_of(request->service, request->attempt.prefill);
 
-    if (told < 0 || request->forward->what.looks) /* of another answer */
+    if (told < 0 || !e || request->forward->what.looks) /* of another answer */
         return;
     e->count.told_tokens += (uint64_t)told;
     e->count.predicted_tokens += (uint64_t)request->attempt.plan.cached_tokens;
@@ -179,7 +180,7 @@ void forward_take_usage(struct service_request *request)
     struct told told = told_of(request->forward);
     int64_t cached = told_tokens(told, CACHED);
 
-    if (!request->forward->pair) /* else when the prompt was computed */
+    if (!pair_tells_cached(request->forward)) /* else when it was computed */
         forward_told_cached(request, cached);
     charge_told(request, told, cached);
     learn_length(request, told);

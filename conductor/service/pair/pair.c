@@ -225,6 +225,11 @@ int pair_send(struct service_request *request)
     return 0;
 }
 
+bool pair_tells_cached(const struct forward *f)
+{
+    return f->pair && !f->pair->protocol->concurrent;
+}
+
 bool pair_changes(const struct forward *f)
 {
     return f->pair && f->pair->usage.cached_tokens >= 0;

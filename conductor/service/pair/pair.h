@@ -47,6 +47,10 @@ void pair_blames_decode(struct service_request *request);
 /* The engine whose answer the client is to get. */
 struct engine *pair_answerer(const struct service_request *request);
 
+/* Whether the prefill leg's reply tells the prompt's cached tokens, and not the
+ * answer. */
+bool pair_tells_cached(const struct forward *f);
+
 /* Whether the client's answer is not quite the decode engine's; then: appends
  * what it gets of the next n bytes, of the last ones all. */
 bool pair_changes(const struct forward *f);
