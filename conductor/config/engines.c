@@ -82,15 +82,16 @@ static const struct field {
      roles},
     {"kv_connector", WORD(kv_connector), "none",
      "how KV goes from its prefill to its decode engines, as they were "
-     "started: "
-     "`nixl`: vLLM's NixlConnector; `shared_storage`: vLLM's ExampleConnector; "
-     "`offloading`: vLLM's OffloadingConnector with its tier `p2p`; `sglang`: "
-     "SGLang's own way; `none` with the role `both`",
+     "started: `nixl`: vLLM's NixlConnector; `shared_storage`: vLLM's "
+     "ExampleConnector; `offloading`: vLLM's OffloadingConnector with its tier "
+     "`p2p`; `mooncake`: vLLM's MooncakeConnector; `sglang`: SGLang's own way; "
+     "`none` with the role `both`",
      pair_connector_names},
     {"bootstrap_port", AT(bootstrap_port), 0, 65535, NULL,
      "where an engine of the role `prefill` meets its decode engines, as it "
      "was started, on the host of `url`: of `sglang` "
-     "`--disaggregation-bootstrap-port`, without it 8998; of `offloading` the "
+     "`--disaggregation-bootstrap-port`, without it 8998; of `mooncake` "
+     "`VLLM_MOONCAKE_BOOTSTRAP_PORT`, without it 8998; of `offloading` the "
      "`port` of its tier or `VLLM_P2P_SIDE_CHANNEL_PORT`, without it 5710, "
      "and `dp_rank` is added"},
     {"index", WORD(index), "auto",

@@ -167,7 +167,7 @@ static void check_pair(struct fields *f, const struct fields_object *o,
              (!pair || !pair->port || e->role == ENGINE_ROLE_DECODE))
         fields_refuse(f, o->path, "bootstrap_port",
                       "%lld: needs role prefill, and a kv_connector whose "
-                      "engines meet: sglang or offloading",
+                      "engines meet: sglang, offloading or mooncake",
                       (long long)e->bootstrap_port);
     else if (pair && pair->ranked && e->dp_ranks > 1 &&
              e->role == ENGINE_ROLE_PREFILL)

@@ -90,7 +90,7 @@ static const struct counter_def {
     {"conductor_pair_legs_total", "{result=\"no_kv\"}", NULL, AT(pairs_alone)},
     {"conductor_pair_releases_total", "{result=\"released\"}",
      "KV of prefill legs whose requests had gone: fetched and thrown away, or "
-     "left to the prefill engine's time limit.",
+     "left to an engine's time limit.",
      AT(pairs_released)},
     {"conductor_pair_releases_total", "{result=\"stranded\"}", NULL,
      AT(pairs_stranded)},

@@ -1,12 +1,13 @@
 /* A body or a prefill leg's reply. What legs are made of it is JSON if it was,
- * with the members that are set; and an answer is rewritten alike however it is
- * cut. */
+ * with the members that are set; an answer is rewritten alike however it is
+ * cut; and what a bootstrap server says. */
 #include <jansson.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conductor/front/openai/pair/pair.h"
+#include "conductor/link/engine/bootstrap.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -36,30 +37,32 @@ static json_t *leg_of(struct text_buf *out, int rc, const json_t *was)
     return leg;
 }
 
-/* A member of a member of a leg's parameters. */
+/* What a leg of vLLM says of its transfer; the members that it may be under. */
 static const json_t *param(const json_t *leg, const char *role,
                            const char *name)
 {
     const json_t *params = json_object_get(leg, "kv_transfer_params");
 
-    if (json_object_size(params) != 1)
+    if (role && json_object_size(params) != 1)
         abort();
-    return json_object_get(json_object_get(params, role), name);
+    return json_object_get(role ? json_object_get(params, role) : params, name);
 }
 
-/* What keeps one id together. */
-static void check_offloading(const struct pair_ask *ask, const json_t *was,
-                             struct text_buf *out)
+/* Both legs name one transfer, in parameters of ours alone. */
+static void check_ids(const struct pair_protocol *pair, const char *name,
+                      const char *of_prefill, const char *of_decode,
+                      const struct pair_ask *ask, const json_t *was,
+                      struct text_buf *out)
 {
     json_t *first, *second;
 
-    first = leg_of(out, pair_offloading.prefill(ask, out), was);
-    second = leg_of(out, pair_offloading.decode(ask, NULL, out), was);
+    first = leg_of(out, pair->prefill(ask, out), was);
+    second = leg_of(out, pair->decode(ask, NULL, out), was);
     if (first && second &&
-        (!json_equal(param(first, "remote_decoder", "kv_request_id"),
-                     param(second, "remote_prefiller", "kv_request_id")) ||
-         json_integer_value(param(second, "remote_prefiller", "remote_port")) !=
-             8998))
+        (!param(first, of_prefill, name) ||
+         !json_equal(param(first, of_prefill, name),
+                     param(second, of_decode, name)) ||
+         json_integer_value(json_object_get(first, "max_tokens")) != 1))
         abort();
     json_decref(first);
     json_decref(second);
@@ -67,7 +70,8 @@ static void check_offloading(const struct pair_ask *ask, const json_t *was,
 
 static void check_leg(const char *text, size_t n, const json_t *was)
 {
-    struct pair_ask ask = {text, n, .host = "10.0.0.1", .port = 8998};
+    struct pair_ask ask = {text, n, .host = "10.0.0.1", .port = 8998,
+                           .id = "e"};
     struct text_buf out;
     int rc;
 
@@ -82,7 +86,9 @@ static void check_leg(const char *text, size_t n, const json_t *was)
         json_decref(leg);
     }
     text_buf_clear(&out);
-    check_offloading(&ask, was, &out);
+    check_ids(&pair_offloading, "kv_request_id", "remote_decoder",
+              "remote_prefiller", &ask, was, &out);
+    check_ids(&pair_mooncake, "transfer_id", NULL, NULL, &ask, was, &out);
     rc = pair_nixl.prefill(&ask, &out);
     if (was && rc == 0) {
         json_t *leg = object_of(out.data, out.len);
@@ -105,6 +111,16 @@ static void check_reply(const char *text, size_t n)
         (reply.params < text || reply.params + reply.n_params > text + n ||
          *reply.params != '{'))
         abort();
+}
+
+/* What a bootstrap server says. */
+static void check_id(const char *text, size_t n)
+{
+    char id[BOOTSTRAP_ID_MAX] = "was";
+
+    for (int rank = -1; rank < 2; rank++)
+        if (!bootstrap_read(text, n, rank, id) && !*id)
+            abort();
 }
 
 static void check_cuts(const char *text, size_t n)
@@ -136,6 +152,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_leg(text, size, was);
     check_reply(text, size);
     check_cuts(text, size);
+    check_id(text, size);
     json_decref(was);
     free(text);
     return 0;

@@ -3,11 +3,13 @@
 Each takes nothing that a real engine would fail at, counts what it has been
 told to keep for others, and what was fetched.
 """
+import http.client
 import json
 import threading
+import urllib.parse
 
 from harness import settings
-from stand_in import chunk, event, reply, stream_head
+from stand_in import Engine, chunk, event, reply, stream_head
 
 P, D = 'prefill', 'decode'
 CACHED = 48  # tokens, as every prefill leg says
@@ -59,6 +61,12 @@ class Nixl:
         return body.get('kv_transfer_params') == self.ASKS
 
     @staticmethod
+    def limited(body):
+        return (body.get('max_tokens'), body.get('stream')) == (1, False) and \
+            body.get('max_completion_tokens', 1) == 1 and \
+            body.get('min_tokens', 0) <= 1 and 'stream_options' not in body
+
+    @staticmethod
     def prompt(body):
         return json.dumps(body.get('prompt', body.get('messages')))
 
@@ -84,9 +92,7 @@ class Nixl:
         body = body_of(request)
         if not self.asks(body):
             return self.fault(f'no prefill leg: {body}')
-        if (body.get('max_tokens'), body.get('stream')) != (1, False) or \
-                body.get('max_completion_tokens', 1) != 1 or \
-                body.get('min_tokens', 0) > 1 or 'stream_options' in body:
+        if not self.limited(body):
             return self.fault(f'limits of a prefill leg: {body}')
         self.prefills.append(request)
         send(reply(200, self.reply(body)))
@@ -153,6 +159,117 @@ class Offloading(Nixl):
         with self.lock:
             return number is not None and \
                 self.held.pop(number, None) == self.prompt(body)
+
+
+class Mooncake(Nixl):
+    """What vLLM engines with MooncakeConnector do: `decode` asks the bootstrap
+    server that it is told for the prefill engine, by its id, and waits until
+    that has computed the prompt of a transfer; both are held until both are
+    there. A prefill leg that ends otherwise than by its length leaves the other
+    one waiting."""
+
+    LEG = {'do_remote_decode': True, 'do_remote_prefill': False}
+    ANSWER = {'do_remote_decode': False, 'do_remote_prefill': True}
+
+    def __init__(self):
+        super().__init__()
+        self.changed = threading.Condition()
+        self.go_on = threading.Event()  # prompts are computed
+        self.go_on.set()
+        self.before_answer = lambda: None
+        self.servers, self.told = [], []  # of prefill engines, and what they say
+        self.waiting = {}   # transfers that decode engines have blocks for
+        self.seen = set()   # roles and transfers
+
+    def bootstrap(self):
+        """The port of another prefill engine's bootstrap server."""
+        n = len(self.servers)
+        self.told.append({'0': {'engine_id': f'id-{n}', 'worker_addr': {
+            '0': {'0': 'tcp://127.0.0.1:1'}}}})
+
+        def serve(request, send):
+            if (request.method, request.path) != ('GET', '/query') or \
+                    request.header('authorization'):
+                return self.fault(f'no query: {request.path}')
+            send(reply(200, self.told[n]))
+            return None
+        self.servers.append(Engine(serve))
+        return self.servers[n].port
+
+    def transfer(self, body, role, members):
+        """The transfer's id, which no leg of that role has had; or None."""
+        params = dict(body.get('kv_transfer_params') or {})
+        number = params.pop('transfer_id', None)
+        if not isinstance(number, str) or not number or params != members:
+            return None
+        with self.changed:
+            if (role, number) in self.seen:
+                return None
+            self.seen.add((role, number))
+        return number
+
+    def settle(self, number):
+        """Both are there: nothing is held any more."""
+        if number in self.held and number in self.waiting:
+            if self.held.pop(number) != self.waiting.pop(number):
+                self.fault(f'another prompt: {number}')
+            self.changed.notify_all()
+
+    def prefill(self, request, send):
+        body = body_of(request)
+        number = self.transfer(body, P, self.LEG)
+        if number is None or not self.limited(body) or \
+                body.get('ignore_eos') is not True or \
+                'stop' in body or 'stop_token_ids' in body:
+            return self.fault(f'no prefill leg: {body}')
+        computed = False
+        while not computed:
+            computed = self.go_on.wait(0.02)
+            if request.left():
+                return 'close'
+        with self.changed:
+            self.held[number] = self.prompt(body)
+            self.prefills.append(request)
+            self.settle(number)
+        send(reply(200, {'id': 'p', 'choices': [{'text': 'a'}], 'usage': {
+            'prompt_tokens': 9, 'completion_tokens': 1,
+            'prompt_tokens_details': {'cached_tokens': CACHED}},
+            'kv_transfer_params': None}))
+        return None
+
+    def find(self, params):
+        """Whether the engine is where the leg says; its address and id."""
+        address = params.get('remote_bootstrap_addr')
+        number = params.get('remote_engine_id')
+        at = urllib.parse.urlsplit(address + '/query')
+        server = http.client.HTTPConnection(at.hostname, at.port)
+        server.request('GET', at.path)
+        ranks = json.load(server.getresponse())
+        server.close()
+        if at.scheme != 'http':
+            return None
+        return {'remote_bootstrap_addr': address, 'remote_engine_id': number} \
+            if number in [r['engine_id'] for r in ranks.values()] else None
+
+    def decode(self, request, send):
+        body = body_of(request)
+        if 'kv_transfer_params' not in body:
+            self.alone.append(request)
+            return answer(request, send)
+        found = self.find(body['kv_transfer_params'])
+        number = self.transfer(body, D, {**self.ANSWER, **(found or {})})
+        if not found or number is None:
+            return self.fault(f'no decode leg: {body}')
+        with self.changed:
+            self.waiting[number] = self.prompt(body)
+            self.settle(number)
+            while number in self.waiting:
+                self.changed.wait(0.02)
+                if request.left():
+                    return 'close'
+            self.fetched.append(request)
+        self.before_answer()
+        return answer(request, send, 192)
 
 
 class Storage:

@@ -5,8 +5,8 @@ import threading
 
 from harness import (CONDUCTOR, Cluster, cost_model_json, mostly_waits, program,
                      settings, wait_until)
-from pair_stand_in import (CACHED, D, Nixl, Offloading, P, Sglang, Storage,
-                           answer, body_of)
+from pair_stand_in import (CACHED, D, Mooncake, Nixl, Offloading, P, Sglang,
+                           Storage, answer, body_of)
 from stand_in import Engine, reply
 from test_failures import in_background
 from test_forward import EngineCase
@@ -16,7 +16,6 @@ LONG = 'x' * 4000  # a thousand words
 
 class PairCase(EngineCase):
     connector, kind = 'nixl', 'vllm'
-    of_prefill = {}  # more of the entries of prefill engines
 
     def pair(self, *engines, config=None):
         """A conductor in front of (role, what serves) each: e0, e1, .."""
@@ -36,13 +35,34 @@ class PairCase(EngineCase):
                  'cost_model': cost,
                  'kind': self.kind, 'role': role, 'kv_connector':
                  'none' if role == 'both' else self.connector,
-                 **(self.of_prefill if role == P else {})}
+                 **(self.of_prefill() if role == P else {})}
                 for (i, e), (role, _) in zip(enumerate(self.all), engines)],
             **(config or {})}
         cluster.start_conductor()
         wait_until('all engines are ready', lambda: all(
             i['state'] == 'ready' for i in self.instances(cluster)))
         return cluster
+
+    def of_prefill(self):
+        """More of a prefill engine's entry."""
+        return {}
+
+    def remove(self, cluster, name):
+        self.assertEqual(cluster.api.request(
+            'DELETE', '/admin/instances/' + name).status, 202)
+
+    def gone(self, cluster, name):
+        wait_until(f'{name} is gone', lambda: name not in [
+            i['name'] for i in self.instances(cluster)])
+
+    def begin(self, cluster, when, prompt=LONG):
+        """A request that is that far; its connection."""
+        connection = http.client.HTTPConnection(
+            '127.0.0.1', cluster.api.port, timeout=60 * settings.scale)
+        connection.request('POST', '/v1/completions', json.dumps(
+            {'model': 'm', 'prompt': prompt}))
+        wait_until('it is that far', when)
+        return connection
 
     @staticmethod
     def instances(cluster):
@@ -283,12 +303,7 @@ class NixlPairs(PairCase):
         self.assertEqual(self.nixl.n, 0)
 
     def leave(self, cluster, when, prompt=LONG):
-        connection = http.client.HTTPConnection(
-            '127.0.0.1', cluster.api.port, timeout=60 * settings.scale)
-        connection.request('POST', '/v1/completions', json.dumps(
-            {'model': 'm', 'prompt': prompt}))
-        wait_until('it is that far', when)
-        connection.close()
+        self.begin(cluster, when, prompt).close()
 
     def test_a_client_leaves_with_the_reply(self):
         """The prefill leg's reply is on its way: it is read, and released."""
@@ -352,9 +367,8 @@ class NixlPairs(PairCase):
         cluster = self.pair((P, self.nixl.prefill), (D, serve))
         got = in_background(lambda: self.post(cluster, {'prompt': LONG}))
         wait_until('it decodes', lambda: self.all[1].requests)
-        self.assertEqual(cluster.api.request(
-            'DELETE', '/admin/instances/e0').status, 202)
-        wait_until('it is gone', lambda: len(self.instances(cluster)) == 1)
+        self.remove(cluster, 'e0')
+        self.gone(cluster, 'e0')
         self.go_on.set()
         self.assertEqual(got().status, 200)
 
@@ -383,7 +397,7 @@ class OffloadingPairs(NixlPairs):
     def test_rank_and_port(self):
         """Each rank of a prefill engine has a port."""
         self.nixl.PORT = 6002
-        self.of_prefill = {'bootstrap_port': 6000, 'dp_rank': 2}
+        self.of_prefill = lambda: {'bootstrap_port': 6000, 'dp_rank': 2}
         cluster = self.usual()
         self.assertEqual(self.post(cluster, {'prompt': LONG}).status, 200)
         self.assertEqual(len(self.nixl.fetched), 1)
@@ -584,12 +598,8 @@ class SglangPairs(PairCase):
                 self.go_on.wait(0.02)
             left.append(request)
         cluster = self.pair((P, hang), (D, hang))
-        connection = http.client.HTTPConnection(
-            '127.0.0.1', cluster.api.port, timeout=60 * settings.scale)
-        connection.request('POST', '/v1/completions', json.dumps(
-            {'model': 'm', 'prompt': LONG}))
-        wait_until('both have it', lambda: all(e.requests for e in self.all))
-        connection.close()
+        self.begin(cluster,
+                   lambda: all(e.requests for e in self.all)).close()
         wait_until('the request has ended', lambda: self.counted(
             cluster, 'requests_total', outcome='cancelled') == 1)
         wait_until('both saw it', lambda: len(left) == 2)
@@ -612,6 +622,62 @@ class SglangPairs(PairCase):
             **{'class': '2xx'}) == 1)
         self.assertEqual(self.all[0].gone, [])
 
+    def test_an_engine_is_removed(self):
+        """Either one, with both legs under way: they end first. With the
+        prefill leg behind the answer, too."""
+        for name in 'e0', 'e1':
+            with self.subTest(name=name):
+                self.sglang = Sglang()
+                self.go_on.clear()
+
+                def late(request, send):
+                    self.sglang.serve(P, request)
+                    self.go_on.wait(60 * settings.scale)
+                    return answer(request, send)
+                serve = {P: late, D: self.sglang.decode}
+                if name == 'e1':
+                    serve = {P: self.sglang.prefill, D: self.wait_and_decode}
+                cluster = self.pair((P, serve[P]), (D, serve[D]))
+                got = in_background(lambda c=cluster: self.post(
+                    c, {'prompt': LONG, 'stream': True}))
+                wait_until('both have it', lambda: all(
+                    e.requests for e in self.all))
+                self.remove(cluster, name)
+                self.go_on.set()
+                self.assertEqual(got().status, 200)
+                self.gone(cluster, name)
+                self.stop(cluster.conductor)
+
+    def wait_and_decode(self, request, send):
+        self.go_on.wait(60 * settings.scale)
+        return self.sglang.decode(request, send)
+
+    @mostly_waits
+    def test_an_engine_is_removed_that_never_ends(self):
+        """It is cut off: no leg of it is left."""
+        def hang(request, _):
+            while not request.left():
+                self.go_on.wait(0.02)
+
+        def hang_later(request, send):
+            self.sglang.serve(P, request)
+            return hang(request, send)
+        for where, serve in (('beside', {P: hang, D: hang}),
+                             ('behind', {P: hang_later,
+                                         D: self.sglang.decode})):
+            with self.subTest(where=where):
+                cluster = self.pair((P, serve[P]), (D, serve[D]),
+                                    config={'engine_drain_ms': 300})
+                got = in_background(lambda c=cluster: self.post(
+                    c, {'prompt': LONG}))
+                wait_until('both have it', lambda: all(
+                    e.requests for e in self.all))
+                self.remove(cluster, 'e0')
+                self.assertIn(got().status, (200, 502, 503))
+                self.gone(cluster, 'e0')
+                self.stop(cluster.conductor)
+                self.sglang.rooms.clear()
+
     def test_an_engine_goes(self):
         """The decode engine, before it has answered."""
         def wait(request, send):
@@ -623,6 +689,356 @@ class SglangPairs(PairCase):
         self.all[1].stop()
         self.assertIn(got().status, (502, 503))
         self.idle(cluster)
+
+
+class MooncakePairs(PairCase):
+    """Both legs at once, each with a body of its own."""
+    connector = 'mooncake'
+
+    def setUp(self):
+        super().setUp()
+        self.mooncake = Mooncake()
+
+    def tearDown(self):
+        self.mooncake.go_on.set()
+        super().tearDown()
+        self.assertEqual(self.mooncake.faults, [])
+        for server in self.mooncake.servers:
+            self.assertEqual(server.faults, [])
+            server.stop()
+
+    def of_prefill(self):
+        return {'bootstrap_port': self.mooncake.bootstrap()}
+
+    def usual(self, **more):
+        return self.pair((P, self.mooncake.prefill), (D, self.mooncake.decode),
+                         **more)
+
+    def clean(self, cluster):
+        self.idle(cluster)
+        wait_until('no engine keeps anything', lambda: not (
+            self.mooncake.held or self.mooncake.waiting))
+
+    def both_have_it(self):
+        return all(e.requests for e in self.all) and self.mooncake.waiting
+
+    def test_answers(self):
+        """Streamed and not; what a client says of transfers is not taken, and
+        its stops end no prefill leg. The reply of that comes first."""
+        cluster = self.usual()
+        self.mooncake.before_answer = lambda: wait_until(
+            'the prefill leg has ended', lambda: self.counted(
+                cluster, 'engine_answers_total', instance='e0',
+                **{'class': '2xx'}) == len(self.mooncake.prefills))
+        for path, sent in (
+                ('/v1/completions', {'prompt': LONG, 'max_tokens': 4,
+                                     'min_tokens': 2, 'stop': ['x'],
+                                     'stop_token_ids': [7],
+                                     'ignore_eos': False}),
+                ('/v1/completions', {'prompt': 'y' + LONG, 'stream': True}),
+                ('/v1/chat/completions', {
+                    'stream': True, 'stream_options': {'include_usage': True},
+                    'max_completion_tokens': 9, 'messages': [
+                        {'role': 'user', 'content': 'z' + LONG}]})):
+            n = len(self.mooncake.fetched)
+            got = self.post(cluster, {**sent, 'kv_transfer_params': {
+                'do_remote_prefill': True, 'transfer_id': 'mine'}}, path,
+                headers={'X-Request-Id': f'id-{n}'})
+            self.assertEqual(got.status, 200, got.body)
+            self.assertEqual(got.headers['x-conductor-prefill'], 'e0')
+            self.assertEqual(got.headers['x-conductor-decode'], 'e1')
+            text = json.dumps(got.body) if isinstance(got.body, dict) else \
+                got.body.decode()
+            self.assertIn(f'"cached_tokens": {CACHED}', text)
+            self.assertNotIn('192', text)
+            leg = self.mooncake.fetched[n]
+            for part in (leg, self.mooncake.prefills[n]):
+                self.assertEqual(part.path, path)
+                self.assertEqual(part.header('x-request-id'), f'id-{n}')
+            body = body_of(leg)
+            del body['kv_transfer_params']
+            self.assertEqual(body, {'model': 'm', **sent})
+        self.clean(cluster)
+        self.assertEqual(self.counted(cluster, 'pair_legs_total',
+                                      result='prefill'), 3)
+        self.assertEqual(self.counted(cluster, 'pair_releases_total'), 0)
+        self.assertEqual(self.counted(
+            cluster, 'engine_cached_tokens_total', instance='e0',
+            source='told'), 3 * CACHED)
+        self.assertEqual(self.counted(
+            cluster, 'engine_cached_tokens_total', instance='e1',
+            source='told'), 0)
+
+    def test_what_no_pair_shares(self):
+        cluster = self.usual()
+        for more in ({'n': 2}, {'prompt': [LONG, 'y']}, {'echo': True}):
+            got = self.post(cluster, {'prompt': LONG, **more})
+            self.assertEqual(got.status, 200, more)
+            self.assertEqual(got.headers['x-conductor-prefill'], 'e1', more)
+        self.assertEqual((len(self.mooncake.prefills),
+                          len(self.mooncake.alone)), (0, 3))
+
+    def test_ranks(self):
+        """The id of the entry's rank is taken."""
+        ports = []
+
+        def of_prefill():
+            ports.append(self.mooncake.bootstrap())
+            self.mooncake.told[0] = {
+                str(r): {'engine_id': f'id-0_dp{r}', 'worker_addr': {}}
+                for r in range(3)}
+            return {'bootstrap_port': ports[0], 'dp_rank': 2}
+        self.of_prefill = of_prefill
+        cluster = self.usual()
+        self.assertEqual(self.post(cluster, {'prompt': LONG}).status, 200)
+        self.assertEqual(
+            body_of(self.mooncake.fetched[0])['kv_transfer_params']
+            ['remote_engine_id'], 'id-0_dp2')
+        self.clean(cluster)
+
+    def test_prefill_engine_restarts(self):
+        """Its id is another one: no leg has the old one any more."""
+        cluster = self.usual()
+        self.assertEqual(self.post(cluster, {'prompt': LONG}).status, 200)
+        self.all[0].stop()
+        wait_until('it is seen', lambda: self.instances(cluster)[0]['state'] !=
+                   'ready')
+        self.mooncake.told[0]['0']['engine_id'] = 'another'
+        self.all[0] = self.all[0].restart()
+        wait_until('it is back', lambda: self.instances(cluster)[0]['state'] ==
+                   'ready')
+        self.assertEqual(self.post(cluster, {'prompt': 'y' + LONG}).status, 200)
+        self.assertEqual(len(self.mooncake.fetched), 2)
+        # So fast that no probe saw it gone.
+        self.mooncake.told[0]['0']['engine_id'] = 'a third'
+        wait_until('it is seen', lambda: cluster.conductor.log().count(
+            'engine e0 was restarted') == 1)
+        self.assertEqual(self.post(cluster, {'prompt': 'z' + LONG}).status, 200)
+        self.assertEqual(len(self.mooncake.fetched), 3)
+        self.clean(cluster)
+
+    @mostly_waits
+    def test_bootstrap_server_that_tells_nothing(self):
+        """Its engine gets no work; the other one answers alone."""
+        cluster = self.usual(config={'engine_timeout_ms': 300})
+
+        def hang(request, _):
+            wait_until('nobody waits for it', request.left)
+            return 'close'
+        server = self.mooncake.servers[0]
+        serve = server.serve
+        for how, why in (
+                (lambda _, send: send(reply(503)), 'no answer of status 200'),
+                (lambda _, send: send(reply(200, b'[')), 'no object of ranks'),
+                (lambda _, send: send(reply(200, b'{}')), 'no worker yet'),
+                (lambda _, send: send(reply(200, {'0': {'engine_id': 7}})),
+                 "no id of the engine's rank"),
+                (lambda _, send: send(reply(200, {'0': {}, '1': {}})),
+                 'several ranks'),
+                (hang, 'when asked for its bootstrap server')):
+            with self.subTest(why=why):
+                server.serve = how
+                wait_until('it gets no work', lambda: self.instances(
+                    cluster)[0]['state'] == 'suspect')
+                self.assertIn(why, cluster.conductor.log())
+                self.assertEqual(self.post(
+                    cluster, {'prompt': why + LONG}).status, 200)
+                server.serve = serve
+                wait_until('it is back', lambda: self.instances(
+                    cluster)[0]['state'] == 'ready')
+        self.assertEqual((len(self.mooncake.alone),
+                          len(self.mooncake.fetched)), (6, 0))
+
+    def test_one_engine_refuses_or_dies(self):
+        """Both legs are sent anew, as another transfer, or the decode engine
+        computes the prompt itself."""
+        def refuse(_, send):
+            send(reply(503, {'error': 'no room'}))
+        for bad in (P, D):
+            for how in (refuse, lambda *_: 'reset'):
+                with self.subTest(bad=bad, how=how):
+                    self.mooncake = Mooncake()
+                    serve = {P: self.mooncake.prefill,
+                             D: self.mooncake.decode}
+                    good = P if bad == D else D
+                    cluster = self.pair((bad, how), (bad, serve[bad]),
+                                        (good, serve[good]),
+                                        config={'policy': 'round_robin'})
+                    for i in range(2):  # one begins at each
+                        got = self.post(cluster, {'prompt': f'{i}{LONG}'})
+                        self.assertEqual(got.status, 200, got.body)
+                    self.assertGreater(len(self.all[0].requests), 0)
+                    self.assertEqual(self.mooncake.faults, [])
+                    self.idle(cluster)
+                    self.stop(cluster.conductor)
+
+    def refuse_once(self, when):
+        """Two decode engines; the first leg is refused, then."""
+        busy = [1]
+
+        def serve(request, send):
+            if busy:
+                busy.pop()
+                wait_until('it refuses', when)
+                return send(reply(503, {'error': 'no room'}))
+            return self.mooncake.decode(request, send)
+        return self.pair((P, self.mooncake.prefill), (D, serve), (D, serve))
+
+    def test_decode_engine_has_no_room(self):
+        """Its prefill leg is cancelled, and nothing is to be released."""
+        cluster = self.refuse_once(lambda: self.all[0].requests)
+        self.mooncake.go_on.clear()
+        got = in_background(lambda: self.post(cluster, {'prompt': LONG}))
+        wait_until('both legs are sent anew', lambda: len(
+            self.all[0].requests) == 2 and self.all[0].requests[0].left())
+        self.mooncake.go_on.set()
+        self.assertEqual(got().status, 200)
+        self.clean(cluster)
+        self.assertEqual(self.counted(cluster, 'pair_releases_total'), 0)
+
+    def test_decode_engine_has_no_room_later(self):
+        """The prompt is computed: another engine fetches what was kept."""
+        cluster = self.refuse_once(lambda: self.counted(
+            cluster, 'engine_answers_total', instance='e0',
+            **{'class': '2xx'}) == 1)
+        got = self.post(cluster, {'prompt': LONG})
+        self.assertEqual(got.status, 200)
+        self.clean(cluster)
+        wait_until('it is counted', lambda: self.counted(
+            cluster, 'pair_releases_total', result='released') == 1)
+        self.assertEqual(sorted(body_of(r).get('max_tokens', 0)
+                                for r in self.mooncake.fetched), [0, 1])
+
+    def test_the_only_engine_fails(self):
+        for bad in (P, D):
+            with self.subTest(bad=bad):
+                self.mooncake = Mooncake()
+                serve = {P: self.mooncake.prefill, D: self.mooncake.decode}
+                serve[bad] = lambda *_: 'reset'
+                cluster = self.pair((P, serve[P]), (D, serve[D]))
+                got = self.post(cluster, {'prompt': LONG})
+                if bad == P:  # the decode engine computes the prompt
+                    self.assertEqual(got.status, 200, got.body)
+                    self.assertEqual(len(self.mooncake.alone), 1)
+                else:
+                    self.assertIn(got.status, (502, 503), got.body)
+                self.idle(cluster)
+                self.stop(cluster.conductor)
+
+    def test_what_a_client_did_wrong(self):
+        def refuse(_, send):
+            send(reply(400, {'error': 'hot'}))
+        for bad in (P, D):
+            with self.subTest(bad=bad):
+                self.mooncake = Mooncake()
+                serve = {P: self.mooncake.prefill, D: self.mooncake.decode}
+                serve[bad] = refuse
+                cluster = self.pair((P, serve[P]), (D, serve[D]))
+                got = self.post(cluster, {'prompt': LONG, 'temperature': 'h'})
+                self.assertEqual((got.status, got.body), (400, {'error': 'hot'}))
+                self.idle(cluster)
+                self.stop(cluster.conductor)
+
+    @mostly_waits
+    def test_one_engine_hangs(self):
+        go_on = threading.Event()
+
+        def hang(request, _):
+            while not request.left() and not go_on.wait(0.02):
+                pass
+            return 'close'
+
+        def hang_later(request, send):
+            self.mooncake.decode(request, lambda _: None)
+            return hang(request, send)
+        for bad, how in ((P, hang), (D, hang_later)):
+            with self.subTest(bad=bad):
+                self.mooncake = Mooncake()
+                serve = {P: self.mooncake.prefill, D: self.mooncake.decode}
+                good = P if bad == D else D
+                cluster = self.pair((bad, how), (bad, serve[bad]),
+                                    (good, serve[good]),
+                                    config={'policy': 'round_robin',
+                                            'request_timeout_ms': 500})
+                for i in range(2):
+                    got = self.post(cluster, {'prompt': f'{i}{LONG}'})
+                    self.assertEqual(got.status, 200, got.body)
+                self.assertIn('has not gone on for 500 ms',
+                              cluster.conductor.log())
+                self.idle(cluster)
+                self.stop(cluster.conductor)
+
+    def test_a_client_leaves(self):
+        """The prompt is computed, as the decode engine has blocks for it."""
+        cluster = self.usual()
+        self.mooncake.go_on.clear()
+        self.begin(cluster, self.both_have_it).close()
+        wait_until('the request has ended', lambda: self.counted(
+            cluster, 'requests_total', outcome='cancelled') == 1)
+        wait_until('its decode leg is gone', lambda: self.all[1].requests[0]
+                   .left())
+        self.assertFalse(self.all[0].requests[0].left())
+        self.mooncake.go_on.set()
+        self.clean(cluster)
+        wait_until('it is counted', lambda: self.counted(
+            cluster, 'engine_answers_total', instance='e0',
+            **{'class': '2xx'}) == 1)
+        self.assertEqual(self.counted(cluster, 'pair_releases_total'), 0)
+        self.assertEqual(self.post(cluster, {'prompt': LONG}).status, 200)
+
+    def test_a_client_leaves_a_decode_engine_that_does_not_read(self):
+        """What the prefill engine keeps is fetched by another one."""
+        cluster = self.pair((P, self.mooncake.prefill), (D, None),
+                            (D, self.mooncake.decode),
+                            config={'policy': 'round_robin'})
+        self.all[1].deaf = threading.Event()
+        for n, letter in enumerate('xy', 1):  # one of them is for it
+            self.begin(cluster, lambda n=n: self.counted(
+                cluster, 'engine_answers_total', instance='e0',
+                **{'class': '2xx'}) == n and (
+                    self.all[1].asked or self.mooncake.fetched),
+                letter * 12000000).close()
+            if self.all[1].asked:
+                break
+        self.clean(cluster)
+        wait_until('it is counted', lambda: self.counted(
+            cluster, 'pair_releases_total', result='released') == 1)
+        self.all[1].deaf.set()
+
+    def test_an_engine_is_removed(self):
+        """Either one, with both legs under way: they end first."""
+        for name in 'e0', 'e1':
+            with self.subTest(name=name):
+                self.mooncake = Mooncake()
+                cluster = self.usual()
+                self.mooncake.go_on.clear()
+                got = in_background(lambda c=cluster: self.post(
+                    c, {'prompt': LONG}))
+                wait_until('both have it', self.both_have_it)
+                self.remove(cluster, name)
+                self.mooncake.go_on.set()
+                self.assertEqual(got().status, 200)
+                self.gone(cluster, name)
+                self.stop(cluster.conductor)
+
+    @mostly_waits
+    def test_an_engine_is_removed_that_never_ends(self):
+        """It is cut off, also where its client has left."""
+        for leaves in False, True:
+            with self.subTest(leaves=leaves):
+                self.mooncake = Mooncake()
+                cluster = self.usual(config={'engine_drain_ms': 300})
+                self.mooncake.go_on.clear()
+                connection = self.begin(cluster, self.both_have_it)
+                self.remove(cluster, 'e0')
+                if leaves:
+                    connection.close()
+                else:
+                    self.assertIn(connection.getresponse().status,
+                                  (200, 502, 503))
+                self.gone(cluster, 'e0')
+                self.idle(cluster)
+                self.stop(cluster.conductor)
 
 
 class Configurations(PairCase):
@@ -641,8 +1057,15 @@ class Configurations(PairCase):
                 ({'kv_connector': 'nixl', 'role': 'prefill', 'kind': 'vllm',
                   'bootstrap_port': 9}, 'bootstrap_port', 'engines meet'),
                 ({'kv_connector': 'offloading', 'role': 'prefill',
-                  'kind': 'vllm', 'dp_ranks': 2}, 'dp_ranks',
+                  'kind': 'vllm', 'dp_ranks': 2,
+                  'kv_events': 'tcp://127.0.0.1:9'}, 'dp_ranks',
                  'an entry for each'),
+                ({'kv_connector': 'mooncake', 'role': 'prefill',
+                  'kind': 'vllm', 'dp_ranks': 2,
+                  'kv_events': 'tcp://127.0.0.1:9'}, 'dp_ranks',
+                 'an entry for each'),
+                ({'kv_connector': 'mooncake', 'role': 'decode', 'kind': 'vllm',
+                  'bootstrap_port': 9}, 'bootstrap_port', 'role prefill'),
                 ({'kv_connector': 'offloading', 'role': 'decode'},
                  'kv_connector', 'needs kind vllm'),
                 ({'kv_connector': 'wire', 'role': 'decode', 'kind': 'vllm'},

@@ -82,7 +82,7 @@ static void test_sglang(void)
                     pair_apart(true));
     CU_ASSERT_EQUAL(pair_apart(false) & ~pair_apart(true),
                     1u << PAIR_NIXL | 1u << PAIR_SHARED_STORAGE |
-                        1u << PAIR_OFFLOADING);
+                        1u << PAIR_OFFLOADING | 1u << PAIR_MOONCAKE);
     text_buf_fini(&out);
 }
 
@@ -107,6 +107,34 @@ static void test_offloading(void)
              "\"kv_request_id\":\"0000000000000abc\",\"remote_host\":"
              "\"10.0.0.1\",\"remote_port\":5713}},\"prompt\":\"a\","
              "\"max_tokens\":9}");
+    text_buf_fini(&out);
+}
+
+/* A transfer that both legs name; a prefill leg that ends by its length. */
+static void test_mooncake(void)
+{
+    struct pair_ask ask =
+        ask_of("{\"prompt\":\"a\",\"stop\":[\"b\"],\"ignore_eos\":false,"
+               "\"stop_token_ids\":[1],\"kv_transfer_params\":{},\"seed\":3}");
+    struct text_buf out;
+
+    ask.host = "::1";
+    ask.port = 8998;
+    ask.room = 0xabc;
+    ask.id = "i\"d";
+    text_buf_init(&out, 1 << 20);
+    CU_ASSERT_EQUAL(pair_mooncake.prefill(&ask, &out), 0);
+    is(&out, "{\"kv_transfer_params\":{\"do_remote_decode\":true,"
+             "\"do_remote_prefill\":false,\"transfer_id\":"
+             "\"0000000000000abc\"},\"ignore_eos\":true,\"stream\":false,"
+             "\"max_tokens\":1,\"prompt\":\"a\",\"seed\":3}");
+    CU_ASSERT_EQUAL(pair_mooncake.decode(&ask, NULL, &out), 0);
+    is(&out, "{\"kv_transfer_params\":{\"do_remote_decode\":false,"
+             "\"do_remote_prefill\":true,\"transfer_id\":"
+             "\"0000000000000abc\",\"remote_bootstrap_addr\":"
+             "\"http://[::1]:8998\",\"remote_engine_id\":\"i\\\"d\"},"
+             "\"prompt\":\"a\",\"stop\":[\"b\"],\"ignore_eos\":false,"
+             "\"stop_token_ids\":[1],\"seed\":3}");
     text_buf_fini(&out);
 }
 
@@ -226,6 +254,7 @@ int main(void)
     CU_add_test(suite, "shared storage", test_shared_storage);
     CU_add_test(suite, "sglang", test_sglang);
     CU_add_test(suite, "offloading", test_offloading);
+    CU_add_test(suite, "mooncake", test_mooncake);
     CU_add_test(suite, "no bodies", test_no_bodies);
     CU_add_test(suite, "reply", test_reply);
     CU_add_test(suite, "usage", test_usage);

@@ -8,6 +8,7 @@
 #include "conductor/config/engines.h"
 #include "conductor/core/index/predicted.h"
 #include "conductor/front/json/text_buf.h"
+#include "conductor/link/engine/bootstrap.h"
 #include "conductor/link/engine/model_list.h"
 #include "conductor/link/engine/report.h"
 #include "conductor/link/engine/upstream/upstream.h"
@@ -20,7 +21,7 @@
 
 struct expectation;
 TAILQ_HEAD(expectation_list, expectation);
-enum engine_question { ASKS_HEALTH, ASKS_MODELS, ASKS_REPORT };
+enum engine_question { ASKS_HEALTH, ASKS_MODELS, ASKS_BOOTSTRAP, ASKS_REPORT };
 
 struct fleet_entry;
 
@@ -45,7 +46,7 @@ struct engine_events {
 
 /* The models that an engine lists. */
 struct engine_models {
-    struct text_buf models; /* the answer to ASKS_MODELS */
+    struct text_buf models; /* the answer to ASKS_MODELS or ASKS_BOOTSTRAP */
     bool had_model;         /* it has listed its model */
     bool other_model;       /* it has another one now */
     uint32_t window_tokens; /* that it told; 0: none */
@@ -55,6 +56,15 @@ struct engine_models {
     bool lack_told;         /* and that it lacks one of its entry */
     uint64_t left_out;      /* of adapters that its entry does not list, as the
                                log has it; 0: none */
+};
+
+/* Under which id the decode engines of its pairs find a prefill engine. It is
+ * asked for again with every probe, and forgotten when the engine may be
+ * another process; without it the engine gets no work. */
+struct engine_bootstrap {
+    struct upstream *server; /* NULL: it has none */
+    char id[BOOTSTRAP_ID_MAX];
+    bool due; /* it is asked after the probe under way */
 };
 
 /* Whether an engine is well: probes, and what became of requests. */
@@ -103,6 +113,7 @@ struct engine {
     struct upstream *upstream; /* NULL: it is only listened to */
     struct engine_wellness health;
     struct engine_models list;
+    struct engine_bootstrap bootstrap;
     struct engine_events events;
     struct predicted *predicted;
     struct expectation_list expected; /* blocks that its events will tell */
@@ -240,6 +251,13 @@ void engine_leave(struct engine *e);
 bool engine_models_due(struct engine *e);
 [[nodiscard]] bool engine_take_models(struct engine *e, const char *text,
                                       size_t n);
+
+/* bootstrap.c: makes what asks its bootstrap server, if it has one (0, or
+ * -ENOMEM); takes in what that says (NULL, or what is wrong, static; an
+ * answer without an id has the old one forgotten). */
+[[nodiscard]] int engine_bootstrap_new(struct engine *e,
+                                       const struct upstream_options *options);
+[[nodiscard]] const char *engine_take_bootstrap(struct engine *e);
 
 /* The timer's callback; arg is the engine. */
 void engine_look(evutil_socket_t fd, short what, void *arg);

@@ -166,7 +166,7 @@ static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
                                  entropy_u64());
     e->health.timer = event_new(s->base, -1, 0, engine_look, e);
     if ((*config->url_text && !e->upstream) || !e->predicted ||
-        !e->health.timer || join_pool(e))
+        !e->health.timer || engine_bootstrap_new(e, &options) || join_pool(e))
         return -ENOMEM;
     s->engines[pool_get(s->pool, e->id)->slot] = e;
     s->n_engines++;
@@ -188,6 +188,7 @@ static void engine_free(struct engine *e)
     expect_until(e, INT64_MAX);
     kv_feed_free(e->events.feed);
     upstream_free(e->upstream);
+    upstream_free(e->bootstrap.server);
     tls_free(e->tls);
     predicted_free(e->predicted);
     text_buf_fini(&e->list.models);

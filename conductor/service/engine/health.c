@@ -49,14 +49,19 @@ static void failed(struct engine *e, bool probe, bool unreachable,
 {
     struct service *s = e->service;
     enum pool_health health = pool_get(s->pool, e->id)->health;
+    bool lost; /* its id */
 
     e->health.unreachable = e->health.unreachable || unreachable;
+    if (e->health.unreachable)
+        *e->bootstrap.id = '\0';
+    lost = e->bootstrap.server && !*e->bootstrap.id;
     e->count.failures++;
     if (++e->health.failures_in_row == FAILURES_MAX &&
         health == HEALTH_STARTING)
         log_warn("engine %s was never ready at %s and gets no work yet: %s",
                  e->config->name, e->config->url_text, why);
-    if (e->health.failures_in_row < FAILURES_MAX || health != HEALTH_READY)
+    if ((e->health.failures_in_row < FAILURES_MAX && !lost) ||
+        health != HEALTH_READY)
         return;
     (void)!pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
     s->metrics.workers_lost++;
@@ -114,6 +119,15 @@ static void probe_good(struct engine *e)
     service_freed(s);
 }
 
+/* It is well, as far as it was asked. */
+static void looks_good(struct engine *e)
+{
+    if (e->bootstrap.server)
+        e->bootstrap.due = true;
+    else
+        probe_good(e);
+}
+
 static void ask(struct engine *e, const char *path);
 
 /* Until the next probe. */
@@ -141,7 +155,12 @@ static void ask_more(struct engine *e)
         return;
     }
     if (e->health.question == ASKS_HEALTH)
-        probe_good(e);
+        looks_good(e);
+    if (e->bootstrap.due) {
+        e->bootstrap.due = false;
+        ask_next(e, ASKS_BOOTSTRAP, "/query");
+        return;
+    }
     if (e->health.question != ASKS_REPORT && *e->config->metrics_path) {
         ask_next(e, ASKS_REPORT, e->config->metrics_path);
         return;
@@ -192,7 +211,7 @@ static void take_report(struct engine *e)
  * clients may have their own. */
 static bool refuses_key(const struct engine *e)
 {
-    return e->health.question != ASKS_REPORT && *e->authorization &&
+    return e->health.question < ASKS_BOOTSTRAP && *e->authorization &&
            (e->health.probe_status == 401 || e->health.probe_status == 403);
 }
 
@@ -223,7 +242,7 @@ static void probe_bytes(void *arg, const char *bytes, size_t n)
 
     if (e->health.probe_status >= 300 || e->health.question == ASKS_HEALTH)
         return;
-    if (e->health.question == ASKS_MODELS) {
+    if (e->health.question != ASKS_REPORT) {
         text_buf_add(&e->list.models, bytes, n);
         return;
     }
@@ -254,6 +273,19 @@ static bool is_ill(struct engine *e)
     return true;
 }
 
+static void take_bootstrap(struct engine *e)
+{
+    const char *why = engine_take_bootstrap(e);
+    char text[128];
+
+    if (!why) {
+        probe_good(e);
+        return;
+    }
+    snprintf(text, sizeof(text), "its bootstrap server tells %s", why);
+    failed(e, true, false, text);
+}
+
 static void probe_ended(void *arg)
 {
     struct engine *e = arg;
@@ -275,7 +307,9 @@ static void probe_ended(void *arg)
     if (e->health.question == ASKS_MODELS &&
         engine_take_models(e, e->list.models.data,
                            e->list.models.error ? 0 : e->list.models.len))
-        probe_good(e);
+        looks_good(e);
+    if (e->health.question == ASKS_BOOTSTRAP)
+        take_bootstrap(e);
     if (e->health.question == ASKS_REPORT && e->health.probe_status < 300)
         take_report(e);
     ask_more(e);
@@ -346,14 +380,16 @@ static void ask(struct engine *e, const char *path)
 {
     int64_t us = e->service->config.engine_timeout_ms * 1000;
     struct timeval limit = {us / 1000000, us % 1000000};
+    bool bootstrap = e->health.question == ASKS_BOOTSTRAP;
 
-    e->health.probe = upstream_send(e->upstream,
-                                    &(struct upstream_request){
-                                        .method = "GET",
-                                        .path = path,
-                                        .headers = e->authorization,
-                                    },
-                                    &probe_ops, e);
+    e->health.probe =
+        upstream_send(bootstrap ? e->bootstrap.server : e->upstream,
+                      &(struct upstream_request){
+                          .method = "GET",
+                          .path = path,
+                          .headers = bootstrap ? "" : e->authorization,
+                      },
+                      &probe_ops, e);
     if (e->health.probe)
         event_add(e->health.timer, &limit);
     else
@@ -363,6 +399,8 @@ static void ask(struct engine *e, const char *path)
 /* It is time for a question, or the one under way has taken too long. */
 void engine_look(evutil_socket_t fd, short what, void *arg)
 {
+    static const char *const asked[] = {"health", "models", "bootstrap server",
+                                        "metrics"};
     struct engine *e = arg;
     char why[96];
 
@@ -377,8 +415,7 @@ void engine_look(evutil_socket_t fd, short what, void *arg)
         return;
     }
     snprintf(why, sizeof(why), "%s when asked for its %s",
-             upstream_late(e->health.probe),
-             e->health.question == ASKS_HEALTH ? "health" : "models");
+             upstream_late(e->health.probe), asked[e->health.question]);
     upstream_cancel(e->health.probe);
     probe_bad(e, false, why);
 }

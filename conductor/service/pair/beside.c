@@ -39,15 +39,23 @@ void pair_blames_decode(struct service_request *request)
 
     if (!p || !p->beside || p->answers)
         return;
-    upstream_cancel(p->leg);
-    p->leg = NULL;
+    /* A reply that is on its way may leave KV behind. */
+    if (!p->protocol->leased || p->status == 0) {
+        upstream_cancel(p->leg);
+        p->leg = NULL;
+    }
     expect_failed(request);
     pair_pass_on(request, -1, clock_now_us());
 }
 
-/* The decode leg waits for a prompt that is not computed. */
-static void cancel_decode(struct forward *f)
+/* The decode leg waits for a prompt that is not computed; so do the blocks that
+ * a leased engine has for it. */
+static void cancel_decode(struct pair *p)
 {
+    struct forward *f = p->request->forward;
+
+    if (p->protocol->leased && f->exchange && !upstream_unsent(f->exchange))
+        p->service->metrics.pairs_stranded++;
     upstream_cancel(f->exchange);
     f->exchange = NULL;
     free(f->headers);
@@ -61,7 +69,7 @@ static void refused(struct pair *p, const struct http_head *head)
     struct service_request *request = p->request;
     struct forward *f = request->forward;
 
-    cancel_decode(f);
+    cancel_decode(p);
     f->exchange = p->leg;
     p->leg = NULL;
     p->answers = true;
@@ -86,9 +94,13 @@ static void on_bytes(void *arg, const char *bytes, size_t n)
 {
     struct pair *p = arg;
 
-    if (p->answers)
+    if (p->answers) {
         forward_ops.bytes(p->request, bytes, n);
-    else if (p->request && p->beside)
+        return;
+    }
+    if (p->protocol->leased)
+        text_buf_add(&p->reply, bytes, n);
+    if (p->request && p->beside)
         p->request->attempt.heard_us = clock_now_us();
 }
 
@@ -107,6 +119,8 @@ static void on_ended(void *arg)
         pair_outlived_ended(p);
         return;
     }
+    if (p->protocol->leased && pair_read_reply(p) == 0)
+        forward_told_cached(request, p->told.cached_tokens);
     if (!p->beside)
         return;
     engine_answered(p->at);
@@ -129,7 +143,7 @@ static void on_failed(void *arg, enum upstream_fault fault, const char *why)
     if (!p->request) {
         pair_strand(p);
     } else if (p->beside) {
-        cancel_decode(p->request->forward);
+        cancel_decode(p);
         forward_failed(p->request, upstream_gone(fault), why);
     }
 }
@@ -145,12 +159,21 @@ static const struct upstream_ops beside_ops = {
 static int send_decode(struct service_request *request)
 {
     struct forward *f = request->forward;
+    struct pair *p = f->pair;
+    struct pair_ask ask = pair_ask_of(p, f->what.body, f->what.n);
+    const struct text_buf *body = &p->body;
     struct engine *e = f->engine;
-    int rc = -ENOMEM;
+    int rc = 0;
 
+    if (p->protocol->decode) {
+        body = &p->answering;
+        rc = p->protocol->decode(&ask, &p->told, &p->answering);
+    }
     f->engine = pair_decoder(request);
-    if (f->engine)
-        rc = forward_ask(request, f->pair->body.data, f->pair->body.len);
+    if (rc || !f->engine)
+        rc = -ENOMEM;
+    else
+        rc = forward_ask(request, body->data, body->len);
     f->engine = e;
     return rc;
 }

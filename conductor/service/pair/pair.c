@@ -154,13 +154,13 @@ void pair_heard(struct service_request *request, int status)
 {
     struct pair *p = request->forward->pair;
 
-    if (!p || p->protocol->concurrent) {
-        if (status >= 300)
-            pair_blames_decode(request);
+    if (!p || p->answers)
         return;
-    }
     p->unused = status == 429 || status == 503;
+    p->asked = !p->unused;
     p->held = p->held && p->unused;
+    if (status >= 300)
+        pair_blames_decode(request);
 }
 
 static struct pair *pair_new(struct service_request *request)
@@ -186,13 +186,15 @@ static struct pair *pair_new(struct service_request *request)
     p->path = strdup(what->path);
     p->key = strdup(what->authorization);
     p->host = strdup(at->url.name);
+    p->id = strdup(request->forward->engine->bootstrap.id);
     p->meeting = (struct pair_ask){
         .host = p->host,
         .port = at->bootstrap_port ? at->bootstrap_port : p->protocol->port,
         .rank = at->dp_rank > 0 ? at->dp_rank : 0,
-        .room = entropy_u64()};
+        .room = entropy_u64(),
+        .id = p->id};
     ask = pair_ask_of(p, what->body, what->n);
-    if (!p->method || !p->path || !p->key || !p->host ||
+    if (!p->method || !p->path || !p->key || !p->host || !p->id ||
         p->protocol->prefill(&ask, &p->body)) {
         pair_free(p);
         return NULL;
@@ -227,12 +229,18 @@ int pair_send(struct service_request *request)
 
 bool pair_tells_cached(const struct forward *f)
 {
-    return f->pair && !f->pair->protocol->concurrent;
+    const struct pair *p = f->pair;
+
+    return p && !p->answers &&
+           (p->protocol->leased || !p->protocol->concurrent);
 }
 
 bool pair_changes(const struct forward *f)
 {
-    return f->pair && f->pair->usage.cached_tokens >= 0;
+    const struct pair *p = f->pair;
+
+    return p && (p->usage.cached_tokens >= 0 ||
+                 (pair_tells_cached(f) && p->protocol->concurrent));
 }
 
 void pair_rewrite(struct service_request *request, const char *bytes, size_t n,

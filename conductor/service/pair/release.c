@@ -15,10 +15,15 @@ static void let_go(struct pair *p, uint64_t *count)
     pair_free(p);
 }
 
+/* Whether an engine may keep something of it. */
+static bool may_keep(const struct pair *p)
+{
+    return p->protocol->leased || !p->protocol->concurrent;
+}
+
 void pair_strand(struct pair *p)
 {
-    let_go(p, p->protocol->concurrent ? NULL
-                                      : &p->service->metrics.pairs_stranded);
+    let_go(p, may_keep(p) ? &p->service->metrics.pairs_stranded : NULL);
 }
 
 /* A ready engine that fetches such KV, another one than `last` if there is one;
@@ -96,7 +101,7 @@ void pair_outlived_ended(struct pair *p)
     struct metrics *m = &p->service->metrics;
 
     p->leg = NULL;
-    if (p->protocol->concurrent)
+    if (!may_keep(p))
         let_go(p, NULL);
     else if (p->releases)
         let_go(p, p->status < 300 ? &m->pairs_released : &m->pairs_stranded);
@@ -104,6 +109,23 @@ void pair_outlived_ended(struct pair *p)
         let_go(p, NULL);
     else
         release(p);
+}
+
+/* Whether the decode engine has the request, or may have. */
+static bool has_asked(const struct forward *f, const struct pair *p)
+{
+    bool decodes = p->sent_us > 0 || (p->protocol->concurrent && !p->answers);
+
+    return f->exchange && decodes && !p->unused &&
+           !upstream_unsent(f->exchange);
+}
+
+/* Whether the prefill leg beside is not to be cancelled: the decode engine has
+ * blocks for its KV until that has come, or its reply may leave some behind. */
+static bool goes_on(const struct pair *p)
+{
+    return p->leg && p->protocol->leased &&
+           (p->asked || (p->status > 0 && p->status < 300));
 }
 
 void pair_abort(struct service_request *request)
@@ -114,16 +136,21 @@ void pair_abort(struct service_request *request)
     if (!p)
         return;
     f->pair = NULL;
-    if (f->exchange && p->sent_us > 0 && !p->unused &&
-        !upstream_unsent(f->exchange))
+    if (has_asked(f, p)) {
+        p->asked = true;
         p->held = false;
-    if (p->held) {
+    }
+    if (goes_on(p)) {
+        upstream_cancel(f->exchange);
+        f->exchange = NULL;
+        pair_outlive(p);
+    } else if (p->held) {
         upstream_cancel(f->exchange);
         f->exchange = NULL;
         pair_outlive(p);
         release(p);
     } else if (f->exchange && p->sent_us == 0 && p->protocol->leased &&
-               p->status > 0 && p->status < 300) {
+               !p->protocol->concurrent && p->status > 0 && p->status < 300) {
         /* What it was to say is on its way. */
         p->at = f->engine;
         p->leg = f->exchange;

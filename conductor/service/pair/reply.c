@@ -10,7 +10,8 @@ int pair_read_reply(struct pair *p)
                                           p->reply.len, &p->told))
         return -EINVAL;
     p->usage.cached_tokens = p->told.cached_tokens;
-    p->held = p->protocol->leased && (p->told.params || p->protocol->meets);
+    p->held = p->protocol->leased && !p->asked &&
+              (p->told.params || p->protocol->meets);
     return 0;
 }
 
@@ -27,6 +28,7 @@ void pair_free(struct pair *p)
     free(p->path);
     free(p->key);
     free(p->host);
+    free(p->id);
     free(p->headers);
     free(p);
 }

@@ -19,11 +19,12 @@ struct pair {
     struct text_buf reply;     /* to the prefill leg */
     struct pair_reply told;    /* of it; slices point into it */
     struct pair_ask meeting;   /* without a body */
-    char *host;                /* owned: its */
+    char *host, *id;           /* owned: its */
     struct pair_usage usage;
     uint32_t decode; /* pool id of the decode engine */
     int status;      /* of the reply; 0: it has not begun */
     bool held;       /* the prefill engine keeps KV that nobody has asked for */
+    bool asked;      /* the decode engine has asked for it, or will */
     bool beside;     /* concurrent, and the prompt is being computed */
     bool answers;    /* the prefill leg's reply is the client's answer */
     bool unused;     /* the decode engine had no room for the request */

@@ -98,16 +98,11 @@ static int note_limit(struct json_walk *w, const char *key)
     return json_walk_skip(w);
 }
 
-int pair_edit_prefill(const struct pair_ask *ask, const char *set,
-                      struct text_buf *out)
+const char *const pair_prefill_drops[] = {PAIR_PREFILL_DROPS, NULL};
+
+int pair_edit_prefill(const struct pair_ask *ask, const char *const *drop,
+                      const char *set, struct text_buf *out)
 {
-    static const char *const drop[] = {"kv_transfer_params",
-                                       "stream",
-                                       "stream_options",
-                                       "max_tokens",
-                                       "max_completion_tokens",
-                                       "min_tokens",
-                                       NULL};
     struct limits l = {.walk = {.p = ask->body,
                                 .body = ask->body,
                                 .end = ask->body + ask->n,

@@ -11,7 +11,7 @@
 static int prefill(const struct pair_ask *ask, struct text_buf *out)
 {
     return pair_edit_prefill(
-        ask,
+        ask, pair_prefill_drops,
         "\"kv_transfer_params\":{\"do_remote_decode\":true,"
         "\"do_remote_prefill\":false,\"remote_engine_id\":null,"
         "\"remote_block_ids\":null,\"remote_host\":null,\"remote_port\":null}",

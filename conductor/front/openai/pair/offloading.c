@@ -20,7 +20,7 @@ static int prefill(const struct pair_ask *ask, struct text_buf *out)
              "\"kv_transfer_params\":{\"remote_decoder\":{"
              "\"kv_request_id\":\"%016llx\"}}",
              (unsigned long long)ask->room);
-    return pair_edit_prefill(ask, set, out);
+    return pair_edit_prefill(ask, pair_prefill_drops, set, out);
 }
 
 static int decode(const struct pair_ask *ask, const struct pair_reply *reply,

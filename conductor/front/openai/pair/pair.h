@@ -24,9 +24,10 @@ enum pair_connector {
     PAIR_NIXL,
     PAIR_SHARED_STORAGE,
     PAIR_SGLANG,
-    PAIR_OFFLOADING
+    PAIR_OFFLOADING,
+    PAIR_MOONCAKE
 };
-#define PAIR_CONNECTORS 5
+#define PAIR_CONNECTORS 6
 
 /* What legs are made of. All of it is borrowed. */
 struct pair_ask {
@@ -35,8 +36,9 @@ struct pair_ask {
     /* Where the engines find each other, if they meet: */
     const char *host; /* the prefill engine's */
     int64_t port;
-    int64_t rank;  /* of its data-parallel ones */
-    uint64_t room; /* nobody else's; any */
+    int64_t rank;   /* of its data-parallel ones */
+    uint64_t room;  /* nobody else's; any */
+    const char *id; /* that its bootstrap server tells; NULL: none */
 };
 
 /* What a sequential prefill leg's reply says. Slices point into it. */
@@ -56,9 +58,10 @@ struct pair_protocol {
     bool meets;  /* the decode leg is made of where the engines meet, and not of
                     the reply */
     bool ranked; /* which rank of a prefill engine it is must be known */
-    uint16_t port; /* where engines meet, usually; 0: they do not */
-    bool any;      /* requests of several prompts or answers, and on all paths
-                      of prompts, can be shared, too */
+    bool bootstraps; /* prefill engines have a server that tells their ids */
+    uint16_t port;   /* where engines meet, usually; 0: they do not */
+    bool any;        /* requests of several prompts or answers, and on all paths
+                        of prompts, can be shared, too */
     /* Append a leg's body. Return 0; -EINVAL: the body is no JSON object;
      * -ENOMEM. The decode leg without parameters, or with NULL here, is the
      * client's own body; of concurrent legs with NULL, the prefill leg's. */
@@ -99,9 +102,15 @@ extern const char *const pair_vllm_drop[];
 /*
  * Appends the body of a leg that computes the prompt and one token: not
  * streamed, its limits 1.
- *   set  further members, as in pair_edit(); kv_transfer_params is left out.
+ *   drop  names that are left out: PAIR_PREFILL_DROPS, and perhaps more.
+ *   set   further members, as in pair_edit().
  */
-[[nodiscard]] int pair_edit_prefill(const struct pair_ask *ask, const char *set,
+#define PAIR_PREFILL_DROPS                                          \
+    "kv_transfer_params", "stream", "stream_options", "max_tokens", \
+        "max_completion_tokens", "min_tokens"
+extern const char *const pair_prefill_drops[];
+[[nodiscard]] int pair_edit_prefill(const struct pair_ask *ask,
+                                    const char *const *drop, const char *set,
                                     struct text_buf *out);
 
 /* Reads a prefill leg's reply. Returns 0; -EINVAL: it is no JSON object, or its
@@ -122,6 +131,6 @@ void pair_usage_write(struct pair_usage *u, const char *bytes, size_t n,
                       bool last, struct text_buf *out);
 
 extern const struct pair_protocol pair_nixl, pair_shared_storage, pair_sglang,
-    pair_offloading;
+    pair_offloading, pair_mooncake;
 
 #endif

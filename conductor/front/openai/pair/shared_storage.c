@@ -5,7 +5,7 @@
 
 static int prefill(const struct pair_ask *ask, struct text_buf *out)
 {
-    return pair_edit_prefill(ask, "", out);
+    return pair_edit_prefill(ask, pair_prefill_drops, "", out);
 }
 
 const struct pair_protocol pair_shared_storage = {

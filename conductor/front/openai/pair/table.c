@@ -7,6 +7,7 @@ const char *const pair_connector_names[PAIR_CONNECTORS + 1] = {
     [PAIR_SHARED_STORAGE] = "shared_storage",
     [PAIR_SGLANG] = "sglang",
     [PAIR_OFFLOADING] = "offloading",
+    [PAIR_MOONCAKE] = "mooncake",
 };
 
 static const struct pair_protocol *const protocols[PAIR_CONNECTORS] = {
@@ -14,6 +15,7 @@ static const struct pair_protocol *const protocols[PAIR_CONNECTORS] = {
     [PAIR_SHARED_STORAGE] = &pair_shared_storage,
     [PAIR_SGLANG] = &pair_sglang,
     [PAIR_OFFLOADING] = &pair_offloading,
+    [PAIR_MOONCAKE] = &pair_mooncake,
 };
 
 const struct pair_protocol *pair_protocol(enum pair_connector connector)

@@ -1,0 +1,53 @@
+/* The bootstrap server of a prefill engine, which tells its id. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "conductor/front/openai/pair/pair.h"
+#include "conductor/service/models.h"
+
+int engine_bootstrap_new(struct engine *e,
+                         const struct upstream_options *options)
+{
+    const struct engine_config *config = e->config;
+    const struct pair_protocol *pair = pair_protocol(config->kv_connector);
+    struct engine_url url = config->url;
+    bool v6 = strchr(url.name, ':');
+
+    if (!pair || !pair->bootstraps || config->role != ENGINE_ROLE_PREFILL)
+        return 0;
+    url.tls = false;
+    url.at.port = (uint16_t)(config->bootstrap_port ? config->bootstrap_port
+                                                    : pair->port);
+    *url.prefix = '\0';
+    snprintf(url.authority, sizeof(url.authority), "%s%.240s%s:%u",
+             v6 ? "[" : "", url.name, v6 ? "]" : "", url.at.port);
+    e->bootstrap.server = upstream_new(
+        e->service->base, e->service->models->dns, &url, NULL, options);
+    return e->bootstrap.server ? 0 : -ENOMEM;
+}
+
+const char *engine_take_bootstrap(struct engine *e)
+{
+    struct engine_bootstrap *b = &e->bootstrap;
+    char id[BOOTSTRAP_ID_MAX];
+    const char *why;
+
+    if (e->health.probe_status != 200)
+        return "no answer of status 200";
+    why = bootstrap_read(e->list.models.data,
+                         e->list.models.error ? 0 : e->list.models.len,
+                         e->config->dp_rank, id);
+    if (why) {
+        *b->id = '\0';
+        return why;
+    }
+    if (*b->id && strcmp(b->id, id) != 0) {
+        log_info("engine %s was restarted: its cache is empty",
+                 e->config->name);
+        engine_clear(e);
+    }
+    memcpy(b->id, id, sizeof(id));
+    return NULL;
+}
