@@ -28,7 +28,7 @@ static bool waits_for_blocks(const struct sim_request *r)
 static int enqueue(struct sim *sim, struct sim_node *node,
                    struct sim_request *r)
 {
-    int64_t due_us = schedule_deadline_us(&r->dispatch.ask);
+    int64_t due_us = schedule_due_us(&r->dispatch.ask, &r->plan);
     int rc = queue_reserve(node);
 
     if (rc < 0)

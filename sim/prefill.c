@@ -140,7 +140,9 @@ static int64_t add_chunk(struct sim *sim, struct sim_node *node,
     r->push.step_tokens = n + r->push.unsent_tokens;
     r->push.unsent_tokens = 0;
     r->prefill.load_us = 0;
-    step_take(step, n);
+    step_take(step, n,
+              step_part_us(r->prefill.item.cost_us, n,
+                           (int64_t)r->n_tokens - r->prefill.cached_tokens));
     if (sim->cluster.layerwise)
         push(sim, r, r->push.step_tokens, early_share(sim));
     return us;

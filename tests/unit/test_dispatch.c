@@ -303,6 +303,15 @@ static void test_retry_is_due(void)
     r.requests[0].slo_ttft_us = 500000;
     CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
     CU_ASSERT_EQUAL(schedule_deadline_us(&r.requests[0].ask), NOW_US + 500000);
+    /* Earlier by its last step, but no earlier than it is expected. */
+    CU_ASSERT_EQUAL(schedule_due_us(&r.requests[0].ask,
+                                    &(struct prefill_estimate){
+                                        .ttft_us = 200000, .last_us = 70000}),
+                    NOW_US + 430000);
+    CU_ASSERT_EQUAL(schedule_due_us(&r.requests[0].ask,
+                                    &(struct prefill_estimate){
+                                        .ttft_us = 450000, .last_us = 70000}),
+                    NOW_US + 450000);
     done(&r, 0);
     CU_ASSERT(dispatch_failed(&r.dispatch, &r.requests[0], r.prefill, false));
     CU_ASSERT_EQUAL(place(&r, 0, NOW_US + 200000), DISPATCH_SEND);

@@ -55,18 +55,47 @@ static void test_turns(void)
     (void)step_begin(&s, &c, 0);
     NEXT_IS(&s, active, 2, waiting, 3, STEP_CONTINUE, 0);
     active[0].in_step = true;
-    step_take(&s, 40);
+    step_take(&s, 40, 0);
     /* A prefill that is held back takes no place. */
     NEXT_IS(&s, active, 2, waiting, 3, STEP_START, 0);
     active[2].in_step = true;
-    step_take(&s, 0);
+    step_take(&s, 0, 0);
     CU_ASSERT_EQUAL(s.n_segments, 1);
     CU_ASSERT(!step_may_start(&s, active, 3));
     NEXT_IS(&s, active, 3, waiting + 1, 2, STEP_FORMED, 0);
     s.config.max_prefills = 3;
     NEXT_IS(&s, active, 3, waiting + 1, 2, STEP_START, 1);
-    step_take(&s, 60);
+    step_take(&s, 60, 0);
     NEXT_IS(&s, active, 3, waiting + 1, 2, STEP_FORMED, 0);
+}
+
+/* What is in the step comes before what begins in it: the one that is due does
+ * not let a shorter one pass that would only have fitted in front of that. */
+static void test_due_in_a_step(void)
+{
+    struct step_config c = config("shortest_now");
+    struct step_prefill active[1] = {{.in_step = true}};
+    struct queue_item waiting[] = {{.arrival_seq = 1,
+                                    .cost_us = 5000,
+                                    .deadline_us = 6500,
+                                    .has_slo = true},
+                                   {.arrival_seq = 2,
+                                    .cost_us = 400,
+                                    .deadline_us = 90000,
+                                    .has_slo = true}};
+    struct step s;
+
+    (void)step_begin(&s, &c, 0);
+    NEXT_IS(&s, active, 0, waiting, 2, STEP_START, 1);
+    step_take(&s, 10, step_part_us(400, 10, 10));
+    NEXT_IS(&s, active, 1, waiting, 1, STEP_START, 0);
+    s.taken_us = 300;
+    NEXT_IS(&s, active, 1, waiting, 2, STEP_START, 0);
+    /* Nobody is refused for being late there. */
+    waiting[0].has_slo = waiting[1].has_slo = false;
+    NEXT_IS(&s, active, 1, waiting, 2, STEP_START, 1);
+    CU_ASSERT_EQUAL(step_part_us(900, 1, 3), 300);
+    CU_ASSERT_EQUAL(step_part_us(900, 0, 0), 0);
 }
 
 /* What is loading: behind all others, or as they come. */
@@ -272,6 +301,7 @@ int main(void)
     CU_pSuite suite = CU_add_suite("step", NULL, NULL);
     CU_add_test(suite, "decodes", test_decodes);
     CU_add_test(suite, "turns", test_turns);
+    CU_add_test(suite, "due in a step", test_due_in_a_step);
     CU_add_test(suite, "loading", test_loading);
     CU_add_test(suite, "yielding", test_yielding);
     CU_add_test(suite, "promises", test_promises);

@@ -175,8 +175,11 @@ static void take_turn(struct batch *b, struct step *step, uint32_t i,
                       int64_t now_us)
 {
     struct request *r = b->active_of[i];
+    uint32_t n = add_chunk(b, r, step->budget);
 
-    step_take(step, add_chunk(b, r, step->budget));
+    step_take(step, n,
+              step_part_us(batch_active(r, now_us).item.cost_us, n,
+                           (int64_t)r->prompt.n_tokens - r->cached_tokens));
     b->active[i] = batch_active(r, now_us); /* its load may have been met */
     b->active[i].in_step = true;
 }

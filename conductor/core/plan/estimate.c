@@ -115,6 +115,11 @@ static void estimate_coupled(const struct estimate_model *model,
                              out->cached_tokens, out->beside.prompt_us,
                              out->beside.token_us) -
                          out->predicted_us;
+    if (model->step_tokens > 0)
+        out->last_us = correction_apply_us(
+            &instance->correction,
+            cost_model_prefill_beside_us(cost, model->step_tokens, 0, 0.0,
+                                         out->beside.token_us));
     if (n_output > 1 && !out->too_long &&
         !pool_decode_has_room(instance, request->n_tokens, n_output))
         out->room_us =

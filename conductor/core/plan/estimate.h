@@ -77,6 +77,7 @@ struct prefill_estimate {
     int64_t predicted_us;    /* prefill, by the cost model, on its own */
     int64_t beside_us;       /* what decodes beside it add to that */
     struct beside beside;
+    int64_t last_us;    /* its last step may take so long, with other prompts */
     int64_t prefill_us; /* both, corrected for this instance */
     int64_t score_us;   /* transfer + queue + prefill: Algorithm 1's sum, by
                            which policies choose. Planned: ttft + prefill times

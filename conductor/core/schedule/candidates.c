@@ -54,6 +54,17 @@ int64_t schedule_deadline_us(const struct schedule_request *request)
                                     : request->due_us;
 }
 
+int64_t schedule_due_us(const struct schedule_request *request,
+                        const struct prefill_estimate *plan)
+{
+    int64_t due_us = schedule_deadline_us(request);
+    int64_t spare_us = due_us - request->now_us - plan->ttft_us;
+
+    if (due_us == 0 || spare_us <= 0)
+        return due_us;
+    return due_us - (spare_us < plan->last_us ? spare_us : plan->last_us);
+}
+
 /* Estimates every prefill instance that takes work. */
 static size_t estimate_all(struct scheduler *s,
                            const struct schedule_request *request,

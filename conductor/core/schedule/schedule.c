@@ -341,7 +341,7 @@ int schedule_commit(struct scheduler *scheduler,
                                     ? chosen->transfer_end_us
                                     : 0,
             .arrived_us = request->now_us,
-            .deadline_us = schedule_deadline_us(request),
+            .deadline_us = schedule_due_us(request, chosen),
             .uncached_tokens = request->n_tokens - chosen->cached_tokens,
             .cached_tokens = chosen->cached_tokens,
             .work = schedule_work_of(scheduler, request, chosen),

@@ -68,6 +68,11 @@ struct schedule_request {
 /* By when the first token is due, for queues' orders; absolute, 0: never. */
 int64_t schedule_deadline_us(const struct schedule_request *request);
 
+/* The same on the instance of `plan`: earlier by its last step, which ends with
+ * other prompts, as far as the plan ends in time even so. */
+int64_t schedule_due_us(const struct schedule_request *request,
+                        const struct prefill_estimate *plan);
+
 enum schedule_verdict {
     SCHEDULE_ACCEPT,
     SCHEDULE_REJECT_TTFT,         /* no choice within the TTFT SLO */

@@ -9,7 +9,7 @@ uint32_t step_begin(struct step *step, const struct step_config *config,
 
     if (n > config->max_segments)
         n = config->max_segments;
-    *step = (struct step){*config, budget - n, n};
+    *step = (struct step){*config, budget - n, n, 0};
     return n;
 }
 
@@ -142,6 +142,17 @@ static int interrupter(const struct step *step,
                : -1;
 }
 
+/* When the next prefill of a step begins, for those that are due. */
+static int64_t begins_us(const struct step *step,
+                         const struct queue_item *waiting, uint32_t n,
+                         int64_t now_us)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (waiting[i].has_slo)
+            return now_us + step->taken_us;
+    return now_us;
+}
+
 /* step_next() for an order that interrupts. */
 static struct step_choice next_on_top(const struct step *step,
                                       const struct step_prefill *active,
@@ -185,7 +196,8 @@ struct step_choice step_next(const struct step *step,
     if (i < n_active)
         return (struct step_choice){STEP_CONTINUE, i};
     if (n_waiting > 0 && step_may_start(step, active, n_active))
-        start = queue_pick(step->config.order, waiting, n_waiting, now_us);
+        start = queue_pick(step->config.order, waiting, n_waiting,
+                           begins_us(step, waiting, n_waiting, now_us));
     if (start >= 0 &&
         !comes_last(step, waiting[start].loading_until_us > now_us))
         return (struct step_choice){STEP_START, (uint32_t)start};
@@ -197,8 +209,9 @@ struct step_choice step_next(const struct step *step,
     return formed;
 }
 
-void step_take(struct step *step, uint32_t n_tokens)
+void step_take(struct step *step, uint32_t n_tokens, int64_t us)
 {
     step->budget -= n_tokens;
+    step->taken_us += us;
     step->n_segments += n_tokens > 0;
 }

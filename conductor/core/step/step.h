@@ -52,6 +52,7 @@ struct step {
     struct step_config config;
     uint32_t budget; /* tokens left */
     uint32_t n_segments;
+    int64_t taken_us; /* that its prefills take: the next one begins behind */
 };
 
 enum step_kind {
@@ -92,7 +93,14 @@ struct step_choice step_next(const struct step *step,
                              uint32_t n_active, struct queue_item *waiting,
                              uint32_t n_waiting, int64_t now_us);
 
-/* n_tokens of the prefill that was chosen last are in the step; may be 0. */
-void step_take(struct step *step, uint32_t n_tokens);
+/* n_tokens of the prefill that was chosen last are in the step; may be 0.
+ *   us  they take, by the estimate of its cost. */
+void step_take(struct step *step, uint32_t n_tokens, int64_t us);
+
+/* What n tokens of a prefill of so many take, by its cost. */
+static inline int64_t step_part_us(int64_t cost_us, uint32_t n, int64_t all)
+{
+    return all > 0 ? (int64_t)((double)cost_us * n / (double)all) : 0;
+}
 
 #endif

@@ -86,7 +86,8 @@ static void fill_sources(const struct service_request *request,
 /* How long from now until its first token is due, at least 1; 0: no SLO. */
 static uint64_t due_in_us(const struct service_request *request)
 {
-    int64_t due_us = schedule_deadline_us(&request->dispatch.ask);
+    int64_t due_us =
+        schedule_due_us(&request->dispatch.ask, &request->attempt.plan);
     int64_t left_us = due_us - clock_now_us();
 
     if (due_us == 0)

@@ -94,8 +94,10 @@ static void serve_step(struct server *s)
         0);
     while ((next = step_next(&step, NULL, 0, s->items, (uint32_t)s->n_items, 0))
                .kind == STEP_START)
-        step_take(&step, (uint32_t)compute(s, &s->items[next.index],
-                                           step.budget, &takes_s));
+        step_take(
+            &step,
+            (uint32_t)compute(s, &s->items[next.index], step.budget, &takes_s),
+            0);
     s->at_s += takes_s;
     sweep(s);
 }
