@@ -111,6 +111,56 @@ static void test_long(void)
     }
 }
 
+/* What the decode instance has is not pushed: of two, the one that has more
+ * decodes, and the TTFT says so; but not where it is that much slower. */
+static void test_held_by_the_decode_instance(void)
+{
+    struct rig r;
+
+    rig_init(&r, "plan");
+    add(&r, ROLE_BOTH, PAIR, 0);
+    add(&r, ROLE_BOTH, PAIR, 4);
+    add(&r, ROLE_PREFILL, PAIR, 6);
+    goes_to(&r, 2, 1);
+    CU_ASSERT_TRUE(r.decision.candidates[0].spared);
+    CU_ASSERT_TRUE(r.decision.candidates[1].spared);
+    CU_ASSERT_EQUAL(r.decision.chosen.push_tokens, 650);
+    CU_ASSERT_EQUAL(r.decision.chosen.push_us, 500 + 2 * 650);
+    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 4500 + 1800);
+    /* 800 us sooner, 20 tokens: a step may take 40 us more; one of two 100. */
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 99, 50, 20), 0);
+    goes_to(&r, 2, 0);
+    CU_ASSERT_EQUAL(r.decision.chosen.push_us, 500 + 2 * 1050);
+    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 4500 + 2600);
+    r.request.max_output_tokens = 5;
+    goes_to(&r, 2, 1);
+    rig_fini(&r);
+}
+
+/* A pair whose decode instance is full comes behind who has room; and who waits
+ * for it waits for any room, not for that of an instance which never decodes.
+ */
+static void test_no_room_to_decode(void)
+{
+    struct rig r;
+    struct schedule_room room;
+
+    rig_init(&r, "plan");
+    add(&r, ROLE_DECODE, PAIR, 0);
+    add(&r, ROLE_PREFILL, PAIR, 6);
+    add(&r, ROLE_BOTH, 0, 0);
+    goes_to(&r, 1, 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[0], 99, 4000, 500), 0);
+    goes_to(&r, 2, 2);
+    CU_ASSERT_TRUE(r.decision.candidates[0].room_us > 0);
+    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[2], HEALTH_DRAINING), 0);
+    schedule_decide(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_DECODE_FULL);
+    room = schedule_room(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_EQUAL(room.instance, POOL_NO_INSTANCE);
+    rig_fini(&r);
+}
+
 /* What is computed sooner than it is pushed. */
 static void test_skips_the_prefill_leg(void)
 {
@@ -123,7 +173,7 @@ static void test_skips_the_prefill_leg(void)
     CU_ASSERT_FALSE(r.decision.candidates[0].spared);
     CU_ASSERT_EQUAL(r.decision.chosen.push_us, 0);
     CU_ASSERT_EQUAL(r.decision.n_candidates, 2); /* explain shows both */
-    CU_ASSERT_EQUAL(r.decision.candidates[1].push_us, 2600);
+    CU_ASSERT_EQUAL(r.decision.candidates[1].push_us, 500 + 2 * 150);
     rig_fini(&r);
 
     rig_init(&r, "plan");
@@ -210,6 +260,9 @@ int main(void)
 {
     CU_initialize_registry();
     CU_pSuite suite = CU_add_suite("pairs", NULL, NULL);
+    CU_add_test(suite, "no room to decode", test_no_room_to_decode);
+    CU_add_test(suite, "held by the decode instance",
+                test_held_by_the_decode_instance);
     CU_add_test(suite, "long", test_long);
     CU_add_test(suite, "skips the prefill leg", test_skips_the_prefill_leg);
     CU_add_test(suite, "alone", test_alone);

@@ -383,14 +383,19 @@ void dispatch_forget(struct dispatch *d, struct dispatch_request *request)
     stop_waiting(d, request);
 }
 
+void dispatch_exclude(struct dispatch_request *request, uint32_t instance)
+{
+    /* The oldest makes room. */
+    request->excluded[request->n_excluded++ % SCHEDULE_EXCLUDE_MAX] = instance;
+}
+
 bool dispatch_failed(const struct dispatch *d, struct dispatch_request *request,
                      uint32_t blamed, bool answers)
 {
     if (answers || request->retries >= d->max_retries)
         return false;
-    if (blamed != POOL_NO_INSTANCE) /* the oldest makes room */
-        request->excluded[request->n_excluded++ % SCHEDULE_EXCLUDE_MAX] =
-            blamed;
+    if (blamed != POOL_NO_INSTANCE)
+        dispatch_exclude(request, blamed);
     request->retries++;
     return true;
 }

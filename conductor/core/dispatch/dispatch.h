@@ -164,6 +164,9 @@ void dispatch_told(struct dispatch *d, struct dispatch_request *request,
  * may find the room that it lacked. */
 void dispatch_forget(struct dispatch *d, struct dispatch_request *request);
 
+/* An instance is not to be chosen for a request again, if there is another. */
+void dispatch_exclude(struct dispatch_request *request, uint32_t instance);
+
 /*
  * An instance that works for an accepted request has failed.
  *   blamed   pool id, which is not chosen again while there are others;

@@ -189,6 +189,12 @@ void estimate_prefill(const struct estimate_model *model,
         out->too_long = pool_too_long(instance, n_tokens, 1);
     out->prefill_us = correction_apply_us(&instance->correction,
                                           out->predicted_us + out->beside_us);
+    if (hands_over(model, instance, request->max_output_tokens)) {
+        out->push_tokens =
+            n_tokens - (int64_t)request->there_blocks * model->block_tokens;
+        out->push_us = estimate_push_us(model, out->push_tokens);
+        out->room_us = request->pair_room_us;
+    }
     place = place_of(model, pool, instance, request, now_us, out);
     out->queue_us = place.wait_us;
     out->queue_most_us = place.most_us;
@@ -196,8 +202,6 @@ void estimate_prefill(const struct estimate_model *model,
     out->beside.step_us = out->beside.step_us > out->queue_us
                               ? out->beside.step_us - out->queue_us
                               : 0;
-    if (hands_over(model, instance, request->max_output_tokens))
-        out->push_us = estimate_push_us(model, n_tokens);
     out->score_us =
         out->transfer_us + out->queue_us + out->prefill_us + out->push_us;
     if (out->transfer_us > 0)

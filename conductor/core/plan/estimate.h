@@ -74,6 +74,7 @@ struct prefill_estimate {
     int64_t link_us;         /* planned: that others' links send for it */
     int64_t push_us;         /* of ttft_us: until the other one of a pair, which
                                 sends the first token, has the KV */
+    int64_t push_tokens;     /* of which prompt's tokens */
     int64_t predicted_us;    /* prefill, by the cost model, on its own */
     int64_t beside_us;       /* what decodes beside it add to that */
     struct beside beside;
@@ -120,6 +121,9 @@ struct decode_estimate {
                             by this the least loaded is chosen. Of one with a
                             cost model of its own: as if its steps were as
                             long as the model's */
+    int64_t push_us;     /* until it has the prompt's KV from the other one of a
+                            pair, once that is computed */
+    int64_t push_tokens; /* of which prompt's tokens */
     bool extrapolated;
     bool no_room;  /* not eligible now: KV or number of decodes */
     bool too_long; /* not eligible ever: above its KV capacity or window */
@@ -156,7 +160,11 @@ struct estimate_prefill_request {
     uint32_t local_blocks;     /* usable leading blocks that the instance has */
     uint32_t used_blocks;      /* and will after the fetch, >= local_blocks */
     const struct pool_instance *sender; /* of the difference; NULL: none */
-    int64_t deadline_us;                /* of its first token; 0: none */
+    uint32_t there_blocks; /* leading ones that are not pushed: the other one of
+                              a pair has them */
+    int64_t pair_room_us;  /* until one has room that would decode it; 0: there
+                              is */
+    int64_t deadline_us;   /* of its first token; 0: none */
     int64_t now_us;
 };
 

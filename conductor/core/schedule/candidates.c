@@ -92,6 +92,12 @@ static size_t estimate_all(struct scheduler *s,
         ask.local_blocks = schedule_local_blocks(s, slot, usable_blocks);
         ask.used_blocks = ask.local_blocks;
         ask.sender = NULL;
+        ask.there_blocks = 0;
+        ask.pair_room_us = 0;
+        if (s->model.coupled && i->pair > 0) {
+            ask.there_blocks = s->there[i->pair];
+            ask.pair_room_us = s->room_us[i->pair];
+        }
         /* Never from itself: nobody has more than the best. */
         if (worth_fetching(best_blocks, ask.local_blocks, threshold)) {
             ask.used_blocks = best_blocks;

@@ -108,9 +108,9 @@ bool schedule_choose_prefill(struct scheduler *s,
     bool full = false;
     size_t best;
 
-    if (s->model.coupled)
-        schedule_find_pairs(s, request);
     schedule_match(s, request, usable_blocks);
+    if (s->model.coupled)
+        schedule_find_pairs(s, request, usable_blocks);
     decision->candidates = s->candidates;
     decision->n_candidates =
         policy->estimate ? policy->estimate(s, request, usable_blocks)
@@ -275,6 +275,36 @@ static void add_gap(struct decode_estimate *c, const struct push *push,
     c->load_us += us;
 }
 
+/* One of a pair, of what it has no KV yet: the push counts as part of the time
+ * that the answer takes, so much a token. */
+static void add_pair(const struct scheduler *s,
+                     const struct schedule_request *request,
+                     struct decode_estimate *c)
+{
+    int64_t n_output = request->expected_tokens > 0
+                           ? request->expected_tokens
+                           : request->max_output_tokens;
+    uint32_t usable = estimate_usable_blocks(
+        &s->model, s->stored.blocks[c->slot], request->n_tokens);
+
+    c->push_tokens = schedule_push_tokens(s, request, usable);
+    c->push_us = estimate_push_us(&s->model, c->push_tokens);
+    c->load_us += c->push_us / n_output;
+}
+
+/* Where it is decoded says what is pushed. */
+static void set_push(struct prefill_estimate *e,
+                     const struct decode_estimate *decode)
+{
+    int64_t more_us = decode->push_us - e->push_us;
+
+    e->push_us += more_us;
+    e->push_tokens = decode->push_tokens;
+    e->ttft_us += more_us;
+    e->most_us += more_us;
+    e->score_us += more_us;
+}
+
 /* The TBT that a request is judged by: of all that decode there, itself
  * included. */
 static int64_t worst_tbt_us(const struct scheduler *s,
@@ -336,6 +366,8 @@ bool schedule_choose_decode(struct scheduler *s,
         c->load_us = relative_load_us(s, i, c->load_us);
         if (s->sees_links && !s->model.coupled && i->id != decision->prefill)
             add_gap(c, &push, i);
+        if (s->model.coupled && i->id != decision->prefill)
+            add_pair(s, request, c);
         n++;
         if (c->too_long)
             continue;
@@ -348,6 +380,8 @@ bool schedule_choose_decode(struct scheduler *s,
     decision->n_decode_candidates = n;
     if (best) {
         decision->decode = best->instance;
+        if (s->model.coupled && decision->decode != decision->prefill)
+            set_push(&decision->chosen, best);
         decision->tbt_us = best->tbt_us;
         return true;
     }

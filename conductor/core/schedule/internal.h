@@ -43,6 +43,10 @@ struct scheduler {
     /* Groups of pairs, a bit each, of which instances take work now: some that
      * prefill and have a place, some that decode. */
     uint32_t givers, takers;
+    uint32_t there[POOL_PAIRS];  /* leading blocks that one of these has, which
+                                    has room to decode the request */
+    int64_t room_us[POOL_PAIRS]; /* until one of these has room, about */
+    uint32_t given[POOL_PAIRS];  /* and that one of those has, or will have */
     struct pool *pool;
     struct prefix_index *index;
     struct prefix_match stored;   /* what instances hold of the prompt */
@@ -134,12 +138,24 @@ static inline bool schedule_may_decode(const struct scheduler *s,
     return p->role & ROLE_DECODE ? p == d : p->pair == d->pair;
 }
 
-/* Notes which pairs could serve the request: s->givers, s->takers. */
+/* Notes which pairs could serve the request, once it is matched: s->givers,
+ * s->takers, s->there, s->room_us, s->given. */
 void schedule_find_pairs(struct scheduler *s,
-                         const struct schedule_request *request);
+                         const struct schedule_request *request,
+                         uint32_t usable_blocks);
 
-/* Whether a candidate is left to its decodes: others prefill for it, and a push
- * takes no longer than it would compute. */
+/* How many of a prompt's tokens are pushed where its decode instance has so
+ * many leading blocks. */
+static inline int64_t
+schedule_push_tokens(const struct scheduler *s,
+                     const struct schedule_request *request,
+                     uint32_t there_blocks)
+{
+    return request->n_tokens - (int64_t)there_blocks * s->model.block_tokens;
+}
+
+/* Whether a candidate is left to its decodes: others prefill for it, and it
+ * would compute for longer than that takes more elsewhere, with the push. */
 bool schedule_spares(const struct scheduler *s,
                      const struct schedule_request *request,
                      const struct pool_instance *i,

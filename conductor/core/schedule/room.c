@@ -12,7 +12,7 @@ struct schedule_room schedule_room(const struct scheduler *s,
             ? pool_get(s->pool, decision->chosen.instance)
             : NULL;
 
-    if (!i)
+    if (!i || (i->role & ROLE_DECODE) == 0) /* of a pair: any that decodes */
         return (struct schedule_room){.instance = POOL_NO_INSTANCE};
     return (struct schedule_room){
         .instance = i->id,

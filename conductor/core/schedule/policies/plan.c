@@ -48,11 +48,14 @@ static void estimate_at_least(const struct scheduler *s,
                               struct estimate_memo *memo,
                               struct prefill_estimate *out)
 {
+    bool pair = s->model.coupled && i->pair > 0;
     const struct estimate_prefill_request ask = {
         .n_tokens = request->n_tokens,
         .max_output_tokens = request->max_output_tokens,
         .local_blocks = local_blocks,
         .used_blocks = used_blocks,
+        .there_blocks = pair ? s->there[i->pair] : 0,
+        .pair_room_us = pair ? s->room_us[i->pair] : 0,
         .deadline_us = schedule_deadline_us(request),
         .now_us = request->now_us,
     };
