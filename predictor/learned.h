@@ -21,6 +21,11 @@
 #define LEARNED_TOKEN_US 100.0
 #define LEARNED_STEP_US 20000.0
 
+/* What is taken for a push of KV between engines of a pair before any was
+ * seen. */
+#define LEARNED_PUSH_US 10000.0
+#define LEARNED_PUSH_TOKEN_US 5.0
+
 /* Prefills after which the model counts as known, and after which it may be
  * told from another one: from so large a difference on. */
 #define LEARNED_ENOUGH 8u

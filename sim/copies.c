@@ -327,7 +327,7 @@ void sim_copies_share_memory(struct sim *sim, struct sim_node *node)
 {
     int64_t left = node->has.decode_kv_tokens - node->decode_tokens;
 
-    if (node->role != ROLE_BOTH || !node->cache)
+    if (!node->shares || !node->cache)
         return;
     if (sim->shared) {
         left = 0;

@@ -90,7 +90,7 @@ static void end_without_decode(struct sim *sim, struct sim_node *node,
                                struct sim_request *r)
 {
     (void)pool_decode_done(sim->pool, node->id, r->record.index + 1);
-    if (node->role == ROLE_BOTH) {
+    if (node->shares) {
         node->decode_tokens -= sim_decode_tokens(sim, node, r);
         sim_copies_share_memory(sim, node);
     }
@@ -112,6 +112,13 @@ void sim_decode_add(struct sim *sim, struct sim_request *request)
     sim_mark_node(sim, node);
 }
 
+/* Whether its decode node sends the first token. */
+static bool sends_first(const struct sim *sim, const struct sim_request *r)
+{
+    return r->push.asked && (sim->cluster.coupled_nodes > 0 ||
+                             sim->cluster.reality.first_token_at_decode);
+}
+
 void sim_decode_join(struct sim *sim, struct sim_node *node)
 {
     struct sim_batch *b = &node->batch;
@@ -125,8 +132,10 @@ void sim_decode_join(struct sim *sim, struct sim_node *node)
         b->kv_tokens += (int64_t)r->n_tokens + 1;
         r->decode.join_step = b->step;
         r->decode.finish_step = b->step + r->n_output - 2;
-        if (sim->cluster.reality.first_token_at_decode)
+        if (sends_first(sim, r)) {
+            sim_push_observe(sim, r);
             r->record.first_token_us = sim->now_us;
+        }
         r->decode.first_gap_us = sim->now_us - r->record.first_token_us;
         /* It was accepted there, and stays until it ends. */
         (void)pool_decode_started(sim->pool, node->id, id);
@@ -295,7 +304,7 @@ static void finish(struct sim *sim, struct sim_node *node,
                    struct sim_request *r)
 {
     node->batch.kv_tokens -= (int64_t)r->n_tokens + r->n_output;
-    if (node->role == ROLE_BOTH)
+    if (node->shares)
         node->decode_tokens -= sim_decode_tokens(sim, node, r);
     (void)pool_decode_done(sim->pool, node->id, r->record.index + 1);
     give_back(sim, node, r);

@@ -23,6 +23,14 @@ static int64_t predicted_ttft_us(const struct sim *sim,
                order->decision.chosen.cached_tokens);
 }
 
+/* A decode takes memory from its node's cache. */
+static void take_memory(struct sim *sim, struct sim_node *node,
+                        const struct sim_request *r)
+{
+    node->decode_tokens += sim_decode_tokens(sim, node, r);
+    sim_copies_share_memory(sim, node);
+}
+
 static void carry_out(struct sim *sim, struct sim_request *r,
                       const struct dispatch_order *order)
 {
@@ -39,10 +47,8 @@ static void carry_out(struct sim *sim, struct sim_request *r,
         r->record.predicted_tbt_us = d->tbt_us;
         r->record.decode_node = decode->slot;
     }
-    if (decode && node->role == ROLE_BOTH) {
-        node->decode_tokens += sim_decode_tokens(sim, node, r);
-        sim_copies_share_memory(sim, node);
-    }
+    if (decode && sim->nodes[decode->slot].shares)
+        take_memory(sim, &sim->nodes[decode->slot], r);
     if (sim->cluster.cache_at == CLUSTER_CACHE_AT_DISPATCH)
         sim_copies_dispatch(sim, node, r);
     else

@@ -29,6 +29,7 @@
 #include "conductor/core/pool/pool.h"
 #include "conductor/core/schedule/schedule.h"
 #include "conductor/core/warm/warm.h"
+#include "predictor/learned.h"
 #include "sim/block_cache.h"
 #include "sim/links.h"
 #include "sim/load.h"
@@ -87,6 +88,8 @@ struct sim_push {
     bool asked;             /* its decode node knows that KV is coming */
     bool granted;           /* and has memory for it */
     double held_bytes;      /* that wait for that */
+    bool nothing;           /* what was to be pushed was there */
+    uint32_t there_tokens;  /* from the front, that its decode node has */
 };
 
 /* Cached blocks from another node, at once. */
@@ -161,6 +164,7 @@ struct sim_node {
     uint32_t index; /* of the node, and its slot in the pool */
     uint32_t id;    /* in the pool */
     unsigned role;
+    bool shares; /* what it decodes and its cached blocks share its memory */
     struct cluster_node has;        /* slowed down; its cost is the true one */
     const struct cost_model *known; /* that core predicts by */
     struct block_cache *cache;      /* NULL: it keeps no blocks */
@@ -214,6 +218,9 @@ struct sim {
     /* What the loop looks at when the event under way is over: marks.c. */
     struct sim_node_list dirty;
     struct sim_request_list ready;
+
+    struct learned pushes; /* of pairs, in the source's microseconds */
+    double push[2];        /* its terms, which estimates look at */
 
     struct dispatch dispatch;
     struct warm warm;
@@ -375,6 +382,19 @@ void sim_prefill_pipe_ended(struct sim *sim, struct sim_request *request);
 /* push.c: so many bytes of a request's KV go to its decode node, now or as soon
  * as that has memory for them. */
 void sim_push(struct sim *sim, struct sim_request *request, double bytes);
+
+/* push.c: its prefill begins; what its decode node has by now is not pushed. */
+void sim_push_begin(struct sim *sim, struct sim_request *request);
+
+/* push.c: of a request's next tokens, those that its decode node lacks. */
+uint32_t sim_push_left(struct sim_request *request, uint32_t tokens);
+
+/* push.c: what estimates are told of pushes, by what was observed. */
+void sim_push_learn(struct sim *sim);
+
+/* push.c: one of a pair begins to decode a request: how long its push took is
+ * learned, and it has the prompt's blocks. */
+void sim_push_observe(struct sim *sim, const struct sim_request *request);
 
 /* push.c: the decode node has memory for a request's KV. */
 void sim_push_granted(struct sim *sim, struct sim_request *request);

@@ -18,10 +18,14 @@ static bool decodes_elsewhere(const struct sim_request *r)
 static void push(struct sim *sim, struct sim_request *r, uint32_t tokens,
                  double share)
 {
-    if (!decodes_elsewhere(r) || tokens == 0)
+    if (!decodes_elsewhere(r))
         return;
     if (!r->push.asked)
         sim_decode_ask(sim, r);
+    if (tokens == 0) {
+        r->push.nothing = true; /* it has them */
+        return;
+    }
     sim_push(sim, r,
              (double)tokens * (double)sim->cluster.kv_bytes_per_token * share);
 }
@@ -99,9 +103,11 @@ static struct sim_request *start(struct sim *sim, struct sim_node *node,
     r->record.queue_us = sim->now_us - r->accepted_at_us;
     (void)!pool_prefill_started(sim->pool, node->id, r->record.index + 1,
                                 sim->now_us);
-    if (decodes_elsewhere(r))
+    if (decodes_elsewhere(r)) {
+        sim_push_begin(sim, r);
         (void)pool_decode_comes(sim->pool, sim->nodes[r->record.decode_node].id,
                                 r->record.index + 1, sim->now_us);
+    }
     node->active[node->n_active++] = r;
     dispatch_freed(&sim->dispatch);
     return r;
@@ -137,7 +143,8 @@ static int64_t add_chunk(struct sim *sim, struct sim_node *node,
     if (r->load && r->load->plan.mode != LOAD_MODE_LAYERWISE)
         sim_load_claim(sim, r->load, (r->prefill.position + n + bt - 1) / bt);
     r->prefill.step_tokens = n;
-    r->push.step_tokens = n + r->push.unsent_tokens;
+    if (sim->cluster.layerwise)
+        r->push.step_tokens = sim_push_left(r, n + r->push.unsent_tokens);
     r->push.unsent_tokens = 0;
     r->prefill.load_us = 0;
     step_take(step, n,
@@ -292,7 +299,7 @@ void sim_prefill_done(struct sim *sim, struct sim_request *r)
     if (decodes_elsewhere(r)) {
         sim->summary.pushes.count++;
         if (!sim->cluster.layerwise)
-            push(sim, r, r->n_tokens, 1.0);
+            push(sim, r, sim_push_left(r, r->n_tokens), 1.0);
         if (all_pushed(r))
             sim_decode_add(sim, r);
     } else if (r->record.decode_node != SIM_NO_NODE) {

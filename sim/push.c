@@ -1,4 +1,6 @@
 /* KV that goes to a decode node once that has memory for it. */
+#include "sim/copies.h"
+#include "sim/decode.h"
 #include "sim/internal.h"
 
 void sim_push(struct sim *sim, struct sim_request *r, double bytes)
@@ -26,4 +28,45 @@ void sim_push_granted(struct sim *sim, struct sim_request *r)
     r->push.held_bytes = 0.0;
     if (bytes > 0.0)
         sim_push(sim, r, bytes);
+    else if (r->push.nothing && r->prefill.done)
+        sim_decode_add(sim, r);
+}
+
+void sim_push_begin(struct sim *sim, struct sim_request *r)
+{
+    struct sim_node *node = &sim->nodes[r->record.decode_node];
+    int64_t load_us;
+
+    r->push.there_tokens =
+        sim_copies_match(sim, node, r, 0, &load_us) * sim->cluster.block_tokens;
+}
+
+uint32_t sim_push_left(struct sim_request *r, uint32_t tokens)
+{
+    uint32_t there =
+        r->push.there_tokens < tokens ? r->push.there_tokens : tokens;
+
+    r->push.there_tokens -= there;
+    return tokens - there;
+}
+
+void sim_push_learn(struct sim *sim)
+{
+    double us, token_us;
+
+    learned_terms(&sim->pushes, &us, &token_us);
+    sim->push[0] = us * SIM_SLOWDOWN;
+    sim->push[1] = token_us * SIM_SLOWDOWN;
+}
+
+void sim_push_observe(struct sim *sim, const struct sim_request *r)
+{
+    struct sim_node *node = &sim->nodes[r->record.decode_node];
+
+    if (sim->cluster.coupled_nodes == 0)
+        return;
+    learned_prefill(&sim->pushes, r->plan.push_tokens,
+                    sim_real_us(sim->now_us - r->record.first_token_us));
+    sim_push_learn(sim);
+    sim_copies_store(sim, node, r, 0, r->n_keys);
 }

@@ -162,6 +162,17 @@ static const struct cost_model *known_cost(const struct sim *sim, uint32_t i)
     return cost;
 }
 
+static unsigned role_of(const struct cluster *c, uint32_t i)
+{
+    if (cluster_pair_prefills(c, i))
+        return ROLE_PREFILL;
+    if (cluster_pair_decodes(c, i) && !c->pair_decodes_alone)
+        return ROLE_DECODE;
+    if (i < c->coupled_nodes)
+        return ROLE_BOTH;
+    return i < c->prefill_nodes ? ROLE_PREFILL : ROLE_DECODE;
+}
+
 static int add_node(struct sim *sim, uint32_t i)
 {
     const struct cluster *c = &sim->cluster;
@@ -176,12 +187,12 @@ static int add_node(struct sim *sim, uint32_t i)
     node->sim = sim;
     node->index = i;
     node->known = known_cost(sim, i);
-    node->role = i < c->coupled_nodes   ? ROLE_BOTH
-                 : i < c->prefill_nodes ? ROLE_PREFILL
-                                        : ROLE_DECODE;
+    node->role = role_of(c, i);
+    node->shares = i < c->coupled_nodes && (node->role & ROLE_DECODE) != 0;
     config = (struct pool_instance_config){
         .name = name,
         .role = node->role,
+        .pair = cluster_pair_prefills(c, i) || cluster_pair_decodes(c, i),
         .kv_capacity_tokens = node->role == ROLE_PREFILL
                                   ? all_tiers_tokens(&node->has)
                                   : node->has.decode_kv_tokens,
@@ -229,6 +240,8 @@ static int make_scheduler(struct sim *sim)
     const struct sim_config *config = &sim->config;
     const struct cluster *c = &sim->cluster;
 
+    learned_init_guess(&sim->pushes, LEARNED_PUSH_US, LEARNED_PUSH_TOKEN_US);
+    sim_push_learn(sim);
     sim->scheduler = scheduler_new(
         &(struct schedule_config){
             .policy = sim->policy,
@@ -241,6 +254,7 @@ static int make_scheduler(struct sim *sim)
             .kv_bytes_per_token = c->kv_bytes_per_token,
             .layers = c->layers,
             .coupled = c->coupled_nodes > 0,
+            .push = sim->push,
             .step_tokens = c->step_tokens,
             .simulated = {.pooled_cache = sim->shared,
                           .whole_prompt_reuse = c->whole_prompt_reuse,

@@ -57,6 +57,14 @@ static int check_nodes(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
         CLUSTER_NODES_MAX)
         return refuse(err, "%s: more than %d nodes", c->name,
                       CLUSTER_NODES_MAX);
+    if ((c->pair_prefills == 0) != (c->pair_decodes == 0) ||
+        (uint64_t)c->pair_prefills + c->pair_decodes > c->coupled_nodes)
+        return refuse(err,
+                      "%s: coupled.pairs: %lu + %lu of %lu nodes: some of "
+                      "both, or none",
+                      c->name, (unsigned long)c->pair_prefills,
+                      (unsigned long)c->pair_decodes,
+                      (unsigned long)c->coupled_nodes);
     return check_order(c, err);
 }
 
@@ -94,6 +102,8 @@ static int check_memory(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
                       c->name);
     if (c->pipeline_stages > 1 && c->coupled_nodes > 0)
         return refuse(err, "%s: coupled nodes have no pipeline", c->name);
+    if (c->pair_prefills > 0 && !(c->link_bytes_per_s > 0.0))
+        return refuse(err, "%s: links.gbps: 0, but pairs push KV", c->name);
     return 0;
 }
 
@@ -233,10 +243,25 @@ uint32_t cluster_max_tokens(const struct cluster *cluster, uint32_t n_output)
     return asked > n_output ? asked : n_output;
 }
 
+bool cluster_pair_decodes(const struct cluster *c, uint32_t i)
+{
+    return i < c->coupled_nodes && i >= c->coupled_nodes - c->pair_decodes;
+}
+
+bool cluster_pair_prefills(const struct cluster *c, uint32_t i)
+{
+    return i < c->coupled_nodes - c->pair_decodes &&
+           i >= c->coupled_nodes - c->pair_decodes - c->pair_prefills;
+}
+
 void cluster_node_name(const struct cluster *cluster, uint32_t i, char *name,
                        size_t size)
 {
-    if (i < cluster->coupled_nodes)
+    if (cluster_pair_prefills(cluster, i))
+        (void)snprintf(name, size, "prefill-%u", (unsigned)i);
+    else if (cluster_pair_decodes(cluster, i))
+        (void)snprintf(name, size, "decode-%u", (unsigned)i);
+    else if (i < cluster->coupled_nodes)
         (void)snprintf(name, size, "coupled-%u", (unsigned)i);
     else if (i < cluster->prefill_nodes)
         (void)snprintf(name, size, "prefill-%u", (unsigned)i);

@@ -82,6 +82,11 @@ struct cluster {
     uint32_t prefill_nodes;
     uint32_t decode_nodes; /* 0: TTFT only, a request ends with its prefill */
     uint32_t coupled_nodes;
+    /* The last of the coupled ones are engines of pairs: so many that only
+     * prefill, and behind them those that decode for these. */
+    uint32_t pair_prefills;
+    uint32_t pair_decodes;
+    bool pair_decodes_alone; /* these serve requests alone, too */
 
     /* A node that prefills. */
     char order[32];           /* of core/queue */
@@ -168,6 +173,10 @@ struct cluster_changes {
 
 /* All nodes; they are numbered prefill or coupled ones first. */
 uint32_t cluster_nodes(const struct cluster *cluster);
+
+/* Whether node i is one of a pair that only prefills, or decodes for those. */
+bool cluster_pair_prefills(const struct cluster *cluster, uint32_t i);
+bool cluster_pair_decodes(const struct cluster *cluster, uint32_t i);
 
 /* What node i is, its group and speed taken in. */
 void cluster_node_at(const struct cluster *cluster, uint32_t i,

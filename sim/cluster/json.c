@@ -230,6 +230,23 @@ static void read_decode(struct fields *f, const struct fields_object *root,
     cluster_read_groups(f, &o, true, "nodes decode_us kv_tokens max_batch", c);
 }
 
+/* Which of the coupled nodes are engines of pairs. */
+static void read_pairs(struct fields *f, const struct fields_object *coupled,
+                       struct cluster *c)
+{
+    struct fields_object o =
+        fields_object(f, coupled, "pairs", "coupled.pairs.", true);
+
+    if (!o.json)
+        return;
+    fields_known(f, &o, "prefill decode decode_alone");
+    c->pair_prefills =
+        (uint32_t)fields_integer(f, &o, "prefill", 1, CLUSTER_NODES_MAX, NULL);
+    c->pair_decodes =
+        (uint32_t)fields_integer(f, &o, "decode", 1, CLUSTER_NODES_MAX, NULL);
+    c->pair_decodes_alone = fields_bool(f, &o, "decode_alone", true);
+}
+
 static void read_coupled(struct fields *f, const struct fields_object *root,
                          struct cluster *c)
 {
@@ -242,13 +259,14 @@ static void read_coupled(struct fields *f, const struct fields_object *root,
                       "does not go with \"prefill\" and \"decode\"");
     fields_known(f, &o,
                  "nodes order step_tokens mix_requests max_waiting "
-                 "prefix_cache kv_tokens max_batch handover_ms groups");
+                 "prefix_cache kv_tokens max_batch handover_ms groups pairs");
     c->coupled_nodes =
         (uint32_t)fields_integer(f, &o, "nodes", 1, CLUSTER_NODES_MAX, NULL);
     c->pipeline_stages = 1;
     read_server(f, &o, c);
     read_memory(f, &o, c);
     c->tiers[TIER_DEVICE].capacity_tokens = c->decode_kv_tokens;
+    read_pairs(f, &o, c);
     cluster_read_groups(f, &o, false,
                         "nodes prefill_us decode_us kv_tokens max_batch", c);
 }

@@ -347,6 +347,34 @@ static void test_coupled(void)
     rig_free(r);
 }
 
+/* One of a pair prefills, the other one sends the first token, once it has the
+ * KV that it did not have. */
+static void test_pair(void)
+{
+    struct rig *r = rig_new();
+    uint32_t n = 2 * BLOCK + 100;
+
+    make_simple(r);
+    r->cluster.prefill_nodes = r->cluster.decode_nodes = 0;
+    r->cluster.coupled_nodes = 2;
+    r->cluster.pair_prefills = r->cluster.pair_decodes = 1;
+    r->cluster.layerwise = false;
+    ask(r, 0, n, 3, 1);
+    ask(r, 100000, n, 3, 1);
+    ask(r, 200000, n, 1, 1); /* no decode */
+    run(r);
+    for (size_t i = 0; i < 2; i++) {
+        CU_ASSERT_EQUAL(r->records[i].prefill_node, 0);
+        CU_ASSERT_EQUAL(r->records[i].decode_node, 1);
+    }
+    CU_ASSERT_EQUAL(ttft_us(r, 0), n * 10 + n);
+    CU_ASSERT_EQUAL(ttft_us(r, 1), 100 * 10 + 100);
+    CU_ASSERT_EQUAL(ttft_us(r, 2), 100 * 10);
+    CU_ASSERT_EQUAL(r->summary.pushes.count, 2);
+    CU_ASSERT_EQUAL(r->summary.pushes.bytes, (uint64_t)(n + 100) * 1000);
+    rig_free(r);
+}
+
 /* Two stages: a prompt of four chunks takes five half chunks, and the next
  * one follows two behind. */
 static void test_pipeline(void)
@@ -964,6 +992,20 @@ static void coupled_uncached(struct cluster *c)
     c->prefix_cache = false;
 }
 
+static void paired(struct cluster *c)
+{
+    coupled(c);
+    c->pair_prefills = c->pair_decodes = 1;
+    c->pair_decodes_alone = true;
+}
+
+static void only_pairs(struct cluster *c)
+{
+    coupled(c);
+    c->pair_prefills = c->pair_decodes = 2;
+    c->link_bytes_per_s = 1e8;
+}
+
 static void pipelined(struct cluster *c)
 {
     c->pipeline_stages = 3;
@@ -1005,6 +1047,8 @@ static void test_always(void)
     check_always(pipelined, seed() + 5);
     check_always(at_dispatch, seed() + 6);
     check_always(unequal, seed() + 7);
+    check_always(paired, seed() + 8);
+    check_always(only_pairs, seed() + 9);
 }
 
 int main(void)
@@ -1016,6 +1060,7 @@ int main(void)
     CU_add_test(suite, "hand-over", test_handover);
     CU_add_test(suite, "decode joins", test_decode_joins);
     CU_add_test(suite, "coupled", test_coupled);
+    CU_add_test(suite, "pair", test_pair);
     CU_add_test(suite, "pipeline", test_pipeline);
     CU_add_test(suite, "tiers", test_tiers);
     CU_add_test(suite, "reads teach nothing", test_reads_teach_nothing);

@@ -24,6 +24,9 @@
 #define COUPLED                                                          \
     "\"coupled\": {\"nodes\": 5, \"kv_tokens\": 9000, \"max_batch\": 4," \
     " \"step_tokens\": 64, \"mix_requests\": true, \"prefix_cache\": false},"
+#define PAIRED(p, d)                                                     \
+    "\"coupled\": {\"nodes\": 5, \"kv_tokens\": 9000, \"max_batch\": 4," \
+    " \"pairs\": {\"prefill\": " #p ", \"decode\": " #d "}},"
 #define LINKS "\"links\": {\"gbps\": 8}"
 
 static int load(const char *text, struct cluster *c, char *err)
@@ -116,6 +119,17 @@ static void test_decode_and_coupled(void)
     cluster_node_name(&c, 4, name, sizeof(name));
     CU_ASSERT_STRING_EQUAL(name, "coupled-4");
 
+    CU_ASSERT_EQUAL_FATAL(
+        load("{" MODEL POLYNOMIAL PAIRED(2, 1) LINKS "}", &c, err), 0);
+    CU_ASSERT(c.pair_prefills == 2 && c.pair_decodes == 1);
+    CU_ASSERT(c.pair_decodes_alone);
+    cluster_node_name(&c, 1, name, sizeof(name));
+    CU_ASSERT_STRING_EQUAL(name, "coupled-1");
+    cluster_node_name(&c, 3, name, sizeof(name));
+    CU_ASSERT_STRING_EQUAL(name, "prefill-3");
+    cluster_node_name(&c, 4, name, sizeof(name));
+    CU_ASSERT_STRING_EQUAL(name, "decode-4");
+
     /* Weights of 1 GB at half of 2 GB/s are a second; 327,680 bytes of KV
      * 328 us; a token's flops 80 * 22 * 8192^2 / 1.248e15. */
     CU_ASSERT_EQUAL_FATAL(
@@ -200,6 +214,10 @@ static void test_errors(void)
             "F: c: nodes that decode need a decode cost");
     refused("{" MODEL POLYNOMIAL PREFILL COUPLED LINKS "}",
             "F: coupled: does not go with \"prefill\" and \"decode\"");
+    refused("{" MODEL POLYNOMIAL PAIRED(5, 1) LINKS "}",
+            "F: c: coupled.pairs: 5 + 1 of 5 nodes: some of both, or none");
+    refused("{" MODEL POLYNOMIAL PAIRED(1, 1) "\"links\": {\"gbps\": 0}}",
+            "F: c: links.gbps: 0, but pairs push KV");
     refused("{" MODEL POLYNOMIAL PREFILL DECODE "\"links\": {\"gbps\": 0}}",
             "F: c: links.gbps: 0, but KV has to reach decode nodes");
     refused("{" MODEL COST PREFILL NO_DECODE LINKS

@@ -18,9 +18,6 @@
 #define IDLE_CONNECTIONS 128
 #define IDLE_US 20000000
 #define ANSWER_HEAD_BYTES 65536
-/* What is taken for a push before any was seen. */
-#define PUSH_US 10000
-#define PUSH_TOKEN_US 5
 #define KEY_LINE "Authorization: Bearer %s\r\n"
 #define KV_BLOCKS_UNTOLD 8192
 /* The conductor keeps nothing back for lack of KV: an engine queues by itself,
@@ -265,7 +262,7 @@ static int load_costs(struct service *s, char err[CONFIG_ERROR_MAX])
     s->predicts = *s->config.cost_model;
     s->dispatch.unpredicted = !s->predicts;
     learned_init(&s->learned);
-    learned_init_guess(&s->pushes, PUSH_US, PUSH_TOKEN_US);
+    learned_init_guess(&s->pushes, LEARNED_PUSH_US, LEARNED_PUSH_TOKEN_US);
     learned_terms(&s->pushes, &s->push[0], &s->push[1]);
     if (*s->config.cost_model)
         return cost_model_load_file(s->config.cost_model, &s->cost, err,
