@@ -21,6 +21,8 @@ ENGINES = os.path.join(harness.ROOT, 'tests', 'engines')
 VENV = os.path.join(harness.ROOT, 'run', 'engines')
 PYTHON = os.path.join(VENV, 'bin', 'python')
 MODEL = 'tiny'  # what every engine calls its model
+PLANES = ('--discovery-backend', 'file', '--request-plane', 'tcp',
+          '--event-plane', 'zmq')  # of Dynamo's programs
 
 
 @functools.cache
@@ -184,8 +186,16 @@ class Mocker:
 
     def start(self):
         """Also starts it again, empty and on the same ports."""
-        planes = ['--discovery-backend', 'file', '--request-plane', 'tcp',
-                  '--event-plane', 'zmq']
+        env = self.start_engine()
+        self.frontend = self.case.start_foreign(
+            self.name + '-frontend', '-m', 'dynamo.frontend',
+            '--http-host', '127.0.0.1', '--http-port', self.port,
+            '--router-mode', 'round-robin', '--kv-cache-block-size',
+            self.block_tokens, *PLANES, **env)
+        self.case.wait_answers(self.frontend, self.url)
+
+    def start_engine(self, *options):
+        """Starts the engine alone; the environment that says where it is."""
         env = {'HF_HUB_OFFLINE': '1', 'DYN_LOG': 'warn',
                'DYN_TCP_RPC_HOST': '127.0.0.1',
                'DYN_HTTP_RPC_HOST': '127.0.0.1',
@@ -196,18 +206,37 @@ class Mocker:
             self.name, '-m', 'dynamo.mocker', '--model-path', self.case.model,
             '--model-name', MODEL, '--num-workers', 1,
             '--zmq-kv-events-ports', self.events_port,
-            '--zmq-replay-ports', self.replay_port, *self.options, *planes,
-            **env)
-        self.frontend = self.case.start_foreign(
-            self.name + '-frontend', '-m', 'dynamo.frontend',
-            '--http-host', '127.0.0.1', '--http-port', self.port,
-            '--router-mode', 'round-robin', '--kv-cache-block-size',
-            self.block_tokens, *planes, **env)
-        self.case.wait_answers(self.frontend, self.url)
+            '--zmq-replay-ports', self.replay_port, *self.options, *options,
+            *PLANES, **env)
+        return env
 
     def kill(self):
         self.engine.kill()
         self.frontend.kill()
+
+
+class MockerLeg(Mocker):
+    """Dynamo's mocker as an engine of a pair, which speaks SGLang's protocol:
+    prefill and decode engines meet in rooms, at the bootstrap port of the
+    former. Or one that does both."""
+
+    def __init__(self, case, role, name, **more):
+        self.role = role
+        self.bootstrap_port = free_ports(1)
+        super().__init__(case, name, **more)
+
+    def start(self):
+        options = []
+        if self.role != 'both':
+            options += ['--disaggregation-mode', self.role]
+        if self.role == 'prefill':
+            options += ['--bootstrap-ports', self.bootstrap_port]
+        env = self.start_engine(*options)
+        part = 'prefill' if self.role == 'prefill' else 'backend'
+        self.frontend = self.case.start_foreign(
+            self.name + '-front', os.path.join(ENGINES, 'mocker_front.py'),
+            f'dynamo.{part}.generate', self.port, **{**env, 'DYN_LOG': 'error'})
+        self.case.wait_answers(self.frontend, self.url)
 
 
 class Indexer:

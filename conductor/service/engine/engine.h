@@ -30,6 +30,8 @@ struct fleet_entry;
 struct forward_doubt {
     uint32_t instance; /* pool id */
     int status;
+    uint32_t partner; /* that had said nothing, of a pair; POOL_NO_INSTANCE:
+                         none */
 };
 
 /* The KV events that an engine publishes. */

@@ -11,12 +11,16 @@
  * A prompt may be such that no engine answers it well, and its sender must not
  * take all of them out. So an engine is at fault when it refused, by 5xx, 401
  * or 403, what another one then answers well. 401 and 403 for a client's own
- * key are the client's.
+ * key are the client's. One of a pair that refuses before the other
+ * one has said anything may only say that it does not reach that one: it is at
+ * fault when another one answers with the same partner. Of who refuses so
+ * twice, or where there is no other, the partner is left out.
  */
 #include <stdio.h>
 
 #include "base/log.h"
 #include "conductor/service/engine/engine.h"
+#include "conductor/service/pair/pair.h"
 #include "conductor/service/sessions.h"
 
 #define BROKEN_LINES_PER_S 10
@@ -56,11 +60,12 @@ static bool may_differ(struct forward *f, int status)
 static void doubt(struct service_request *request, int status)
 {
     struct forward *f = request->forward;
+    const struct engine *partner = pair_silent(request);
 
     if (f->n_doubts < FORWARD_DOUBTS_MAX && f->what.prompt &&
         (status >= 500 || is_key(status)))
-        f->doubts[f->n_doubts++] =
-            (struct forward_doubt){f->engine->id, status};
+        f->doubts[f->n_doubts++] = (struct forward_doubt){
+            f->engine->id, status, partner ? partner->id : POOL_NO_INSTANCE};
 }
 
 void forward_is_refused(struct service_request *request)
@@ -70,24 +75,40 @@ void forward_is_refused(struct service_request *request)
                   request->dispatch.ask.session);
 }
 
+/* Whether others than an engine have its role, besides so many that have failed
+ * the request. */
+static bool has_other(struct service *s, const struct engine *e,
+                      uint32_t failed)
+{
+    const struct pool_instance *i = pool_get(s->pool, e->id);
+    unsigned role = i->role & ROLE_PREFILL ? ROLE_PREFILL : i->role;
+    bool counts = i->health == HEALTH_READY && !e->leaving;
+
+    return instances_count(s, role) >= failed + 1u + counts;
+}
+
 bool forward_try_elsewhere(struct service_request *request, int status)
 {
     struct service *s = request->service;
     struct forward *f = request->forward;
     uint32_t tries = request->dispatch.retries;
-    unsigned role = pool_get(s->pool, f->engine->id)->role;
+    const struct engine *partner = pair_silent(request);
+    bool other = has_other(s, f->engine, tries);
+    bool other_partner =
+        partner && (tries > 0 || !other) && has_other(s, partner, 0);
     char why[128];
 
-    if (!may_differ(f, status) ||
-        instances_count(s, role & ROLE_PREFILL ? ROLE_PREFILL : role) <
-            tries + 1u + !f->engine->leaving ||
+    if (!may_differ(f, status) || !(other || other_partner) ||
         tries >= s->dispatch.max_retries)
         return false;
     doubt(request, status);
+    if (other_partner)
+        dispatch_exclude(&request->dispatch, partner->id);
     forward_is_refused(request);
     snprintf(why, sizeof(why), "engine %s answers %d", f->engine->config->name,
              status);
-    request_instance_lost(request, f->engine->id, why);
+    request_instance_lost(request, other ? f->engine->id : POOL_NO_INSTANCE,
+                          why);
     return true;
 }
 
@@ -100,7 +121,10 @@ void forward_answers_well(struct service_request *request)
         struct engine *e = engine_of(s, f->doubts[i].instance);
         char why[128];
 
-        if (!e || e == f->engine)
+        if (!e || e == f->engine ||
+            (f->doubts[i].partner != POOL_NO_INSTANCE &&
+             f->doubts[i].partner != request->attempt.prefill &&
+             f->doubts[i].partner != request->attempt.decode))
             continue;
         snprintf(why, sizeof(why), "it answers %d, and engine %s does not",
                  f->doubts[i].status, f->engine->config->name);

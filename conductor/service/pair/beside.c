@@ -39,6 +39,7 @@ void pair_blames_decode(struct service_request *request)
 
     if (!p || !p->beside || p->answers)
         return;
+    p->silent = p->status == 0 ? p->at->id : POOL_NO_INSTANCE;
     /* A reply that is on its way may leave KV behind. */
     if (!p->protocol->leased || p->status == 0) {
         upstream_cancel(p->leg);
@@ -46,6 +47,15 @@ void pair_blames_decode(struct service_request *request)
     }
     expect_failed(request);
     pair_pass_on(request, -1, clock_now_us());
+}
+
+struct engine *pair_silent(const struct service_request *request)
+{
+    const struct pair *p = request->forward->pair;
+
+    return p && p->silent != POOL_NO_INSTANCE
+               ? engine_of(request->service, p->silent)
+               : NULL;
 }
 
 /* The decode leg waits for a prompt that is not computed; so do the blocks that
@@ -73,6 +83,7 @@ static void refused(struct pair *p, const struct http_head *head)
     f->exchange = p->leg;
     p->leg = NULL;
     p->answers = true;
+    p->silent = request->attempt.decode;
     forward_ops.answer(request, head);
 }
 
@@ -200,6 +211,7 @@ int pair_send_both(struct service_request *request)
     p->at->count.sent++;
     request->service->metrics.pairs++;
     p->beside = true;
+    p->silent = POOL_NO_INSTANCE;
     return send_decode(request);
 }
 

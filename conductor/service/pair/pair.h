@@ -44,6 +44,11 @@ bool pair_lost_with(struct service_request *request, const struct engine *e);
  * fault, from now on. */
 void pair_blames_decode(struct service_request *request);
 
+/* The engine of a concurrent pair that had said nothing when the other one
+ * refused: that may only say that it does not reach this one. NULL: there is
+ * none. */
+struct engine *pair_silent(const struct service_request *request);
+
 /* The engine whose answer the client is to get. */
 struct engine *pair_answerer(const struct service_request *request);
 

@@ -23,6 +23,8 @@ struct pair {
     struct pair_usage usage;
     uint32_t decode; /* pool id of the decode engine */
     int status;      /* of the reply; 0: it has not begun */
+    uint32_t silent; /* pool id of the engine that had said nothing when the
+                        other leg failed; POOL_NO_INSTANCE: none */
     bool held;       /* the prefill engine keeps KV that nobody has asked for */
     bool asked;      /* the decode engine has asked for it, or will */
     bool beside;     /* concurrent, and the prompt is being computed */
