@@ -374,8 +374,11 @@ class NixlPairs(PairCase):
 
     def test_beside_an_aggregated_engine(self):
         """Each does what it was made for."""
+        def long(request, send):
+            wait_until('a pair has work', lambda: self.nixl.prefills)
+            answer(request, send)
         cluster = self.pair((P, self.nixl.prefill), (D, self.nixl.decode),
-                            ('both', None))
+                            ('both', long))
         answers = [in_background(lambda i=i: self.post(
             cluster, {'prompt': str(i) + LONG})) for i in range(12)]
         for got in answers:
