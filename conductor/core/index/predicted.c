@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Keys whose places are fetched ahead: a prompt's lie anywhere. */
+#define AHEAD 16
 /* With one place in so many used, or more, all are emptied at once. */
 #define CLEARS_ALL 16
 
@@ -149,19 +151,33 @@ static uint32_t take_node(struct predicted *p, predicted_evicted *evicted,
     return i;
 }
 
+/* Fetches what will be read of keys before k: places first, then nodes. */
+static void fetch_ahead(const struct predicted *p, const uint64_t *keys,
+                        size_t k)
+{
+    if (k >= 2 * AHEAD)
+        __builtin_prefetch(&p->table[home(p, keys[k - 2 * AHEAD])]);
+    if (k >= AHEAD)
+        __builtin_prefetch(&p->nodes[p->table[home(p, keys[k - AHEAD])]]);
+}
+
 size_t predicted_use(struct predicted *p, const uint64_t *keys, size_t n,
-                     predicted_evicted *evicted, void *arg)
+                     size_t *had, predicted_evicted *evicted, void *arg)
 {
     if (n > p->capacity)
         n = p->capacity;
+    *had = n;
     /* Those that are held come first, so that none of them makes room for
      * another; from the last to the first, so that the first is used last. */
     for (size_t k = n; k-- > 0;) {
+        fetch_ahead(p, keys, k);
         uint32_t i = p->table[place_of(p, keys[k])];
 
         if (i) {
             unlink_node(p, i);
             link_first(p, i);
+        } else {
+            *had = k;
         }
     }
     for (size_t k = n; k-- > 0;) {
@@ -212,11 +228,12 @@ int predicted_resize(struct predicted *p, uint32_t capacity_blocks,
                      predicted_evicted *evicted, void *arg)
 {
     struct predicted *next = predicted_new(capacity_blocks, p->seed), old = *p;
+    size_t had;
 
     if (!next)
         return -ENOMEM;
     for (uint32_t i = p->nodes[0].prev; i; i = p->nodes[i].prev)
-        (void)predicted_use(next, &p->nodes[i].key, 1, evicted, arg);
+        (void)predicted_use(next, &p->nodes[i].key, 1, &had, evicted, arg);
     *p = *next;
     *next = old;
     predicted_free(next);

@@ -38,12 +38,13 @@ void predicted_free(struct predicted *p);
  * A prompt was sent: its blocks are there now, used more recently than all
  * others. Of a prompt that is longer than the capacity only the first blocks.
  *   keys     (n), borrowed, from block_keys_compute().
+ *   had      written: how many leading keys were held before.
  *   evicted  called for each block that left; it calls nothing of this header.
  * Returns how many leading keys are held now: the lesser of n and the capacity.
  * O(n).
  */
 size_t predicted_use(struct predicted *p, const uint64_t *keys, size_t n,
-                     predicted_evicted *evicted, void *arg);
+                     size_t *had, predicted_evicted *evicted, void *arg);
 
 /*
  * Blocks that are not there after all: those of the n keys that it holds leave.

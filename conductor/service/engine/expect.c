@@ -75,12 +75,12 @@ bool expect_stores(const struct service_request *request, uint64_t had)
 static void predict(struct engine *e, const struct request_prompt *p,
                     size_t *had)
 {
-    size_t n = whole_keys(e, p);
+    size_t held, n = predicted_use(e->predicted, p->keys, whole_keys(e, p),
+                                   &held, engine_evicted, e);
 
-    while (*had < n && predicted_has(e->predicted, p->keys[*had]))
-        ++*had;
-    n = predicted_use(e->predicted, p->keys, n, engine_evicted, e);
-
+    if (held > *had)
+        *had = held;
+    /* Those that were held, too: the index may have needed their room. */
     (void)!prefix_index_stored(e->service->index, slot_of(e), TIER_DEVICE, 0,
                                p->keys, n);
 }
