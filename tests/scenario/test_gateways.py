@@ -63,6 +63,7 @@ class Schedule(GatewayCase):
         self.assertEqual(got.headers['x-conductor-ticket'], first['ticket'])
         self.assertEqual(got.headers['x-conductor-decode'], f'e{i}')
         self.assertNotIn('x-prefiller-host-port', got.headers)
+        self.assertIsNone(first['pair'])
         self.assertNotIn('x-accel-redirect', got.headers)
         # It counts as being there, and what it stores is expected there.
         self.assertEqual(self.gauge(cluster, 'decodes', i), 1)
@@ -226,13 +227,13 @@ class Schedule(GatewayCase):
         self.assertEqual(self.report(cluster, ticket).status, 200)
         wait_until('it is gone', lambda: names() == [])
 
-    def pair(self, **config):
+    def pair(self, kind='vllm', connector='nixl', **config):
         cluster = self.engines(config={'engines': [], **config})
         self.more = [Engine(), Engine()]
         for e, role in zip(self.more, ('prefill', 'decode')):
             got = cluster.api.request('POST', '/admin/instances', {
                 'name': role, 'url': e.url, 'model': 'm', 'role': role,
-                'kind': 'vllm', 'kv_connector': 'nixl'})
+                'kind': kind, 'kv_connector': connector})
             self.assertEqual(got.status, 201, got.body)
         wait_until('both are ready', lambda: [
             i['state'] for i in cluster.api.request(
@@ -276,6 +277,14 @@ class Schedule(GatewayCase):
         at = [f'127.0.0.1:{e.port}' for e in self.more]
         self.assertEqual([got.body[k]['instance'] for k in (
             'prefill', 'decode')], ['prefill', 'decode'])
+        self.assertEqual(got.body['pair'], {
+            'kv_connector': 'nixl', 'at_once': False, 'prefill_body': {
+                'kv_transfer_params': {
+                    'do_remote_decode': True, 'do_remote_prefill': False,
+                    'remote_engine_id': None, 'remote_block_ids': None,
+                    'remote_host': None, 'remote_port': None},
+                'stream': False, 'max_tokens': 1}, 'decode_body': None,
+            'decode_body_from_prefill': ['kv_transfer_params']})
         self.assertEqual(got.headers['x-prefiller-host-port'], at[0])
         self.assertEqual(got.headers['x-gateway-destination-endpoint'], at[1])
         count = lambda name: cluster.api.metrics()[
@@ -284,6 +293,31 @@ class Schedule(GatewayCase):
         done = self.report(cluster, got.body['ticket'], output_tokens=9)
         self.assertEqual(done.status, 200, done.body)
         self.assertEqual((count('prefill'), count('decode')), (0, 0))
+
+    def test_a_pair_of_sglang_gets_a_room(self):
+        cluster = self.pair('sglang', 'sglang')
+        rooms = set()
+        for _ in range(3):
+            pair = self.ticket(cluster, token_ids=list(range(800)),
+                               prompt=None).body['pair']
+            self.assertEqual((pair['kv_connector'], pair['at_once'],
+                              pair['decode_body_from_prefill']),
+                             ('sglang', True, []))
+            body = pair['prefill_body']
+            self.assertEqual(pair['decode_body'], body)
+            self.assertEqual((body['bootstrap_host'], body['bootstrap_port']),
+                             ('127.0.0.1', 8998))
+            self.assertLess(body['bootstrap_room'], 2 ** 63)
+            rooms.add(body['bootstrap_room'])
+        self.assertEqual(len(rooms), 3)
+
+    def test_a_pair_over_files(self):
+        pair = self.ticket(self.pair(connector='shared_storage'),
+                           token_ids=list(range(800)), prompt=None).body['pair']
+        self.assertEqual(pair, {
+            'kv_connector': 'shared_storage', 'at_once': False,
+            'prefill_body': {'stream': False, 'max_tokens': 1},
+            'decode_body': None, 'decode_body_from_prefill': []})
 
     def test_bad_input(self):
         cluster = self.engines(None)

@@ -134,6 +134,28 @@ static void put_place(struct text_buf *out, const char *key,
     text_buf_puts(out, "}");
 }
 
+static void put_body(struct text_buf *out, const char *key, const char *body)
+{
+    text_buf_printf(out, ",\"%s\":", key);
+    text_buf_puts(out, *body ? body : "null");
+}
+
+/* What the gateway does for a pair. */
+static void put_legs(struct text_buf *out, const struct service_legs *legs)
+{
+    text_buf_puts(out, ",\"pair\":");
+    if (!legs->connector) {
+        text_buf_puts(out, "null");
+        return;
+    }
+    text_buf_printf(out, "{\"kv_connector\":\"%s\",\"at_once\":%s",
+                    legs->connector, legs->at_once ? "true" : "false");
+    put_body(out, "prefill_body", legs->prefill);
+    put_body(out, "decode_body", legs->decode);
+    text_buf_printf(out, ",\"decode_body_from_prefill\":%s}",
+                    legs->passes_on ? "[\"kv_transfer_params\"]" : "[]");
+}
+
 static void put_ms(struct text_buf *out, const char *key, int64_t us,
                    bool known)
 {
@@ -151,6 +173,7 @@ static void write_ticket(const struct service_ticket *t, const char *request_id,
     text_buf_json_str(out, model);
     put_place(out, "prefill", &t->prefill);
     put_place(out, "decode", &t->decode);
+    put_legs(out, &t->legs);
     text_buf_printf(out,
                     ",\"prompt_tokens\":%u,\"prompt_known_by\":\"%s\","
                     "\"cached_tokens\":%u,\"plan\":{\"mode\":",

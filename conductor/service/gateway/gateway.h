@@ -23,10 +23,25 @@ struct service_place {
     int dp_rank; /* it is this one of a server's ranks; -1: it is not */
 };
 
+#define SERVICE_LEG_BYTES 1024
+
+/* What the gateway does for a pair of engines. */
+struct service_legs {
+    const char *connector; /* NULL: one engine does both */
+    bool at_once;          /* both legs are sent at once; else the decode leg
+                              when the other one was answered */
+    /* Members that a leg's body gets in place of the client's own, an object;
+     * "": the client's body as it is, or what the prefill leg's answer says. */
+    char prefill[SERVICE_LEG_BYTES], decode[SERVICE_LEG_BYTES];
+    bool passes_on; /* kv_transfer_params of that answer go into the decode leg
+                     */
+};
+
 /* A decision that another gateway carries out. */
 struct service_ticket {
     char id[SERVICE_TICKET_BYTES]; /* no blanks, hard to guess */
     struct service_place prefill, decode;
+    struct service_legs legs;
     uint32_t prompt_tokens, cached_tokens;
     uint32_t local_tokens, fetched_tokens; /* of cached_tokens */
     const char *mode;                      /* how blocks are loaded */

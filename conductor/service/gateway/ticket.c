@@ -86,6 +86,7 @@ static void describe(const struct service_request *request,
         .expires_us = s->config.ticket_timeout_ms * 1000,
         .costs = s->cost_source,
     };
+    ticket_legs(request, &out->legs);
     out->fetched_tokens = cached - out->local_tokens;
     snprintf(out->id, sizeof(out->id), "%" PRIx32 "-%" PRIx64 "-%016" PRIx64,
              s->number, a->id, request->forward->ticket);

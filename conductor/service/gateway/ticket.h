@@ -30,6 +30,10 @@ void ticket_let_go(struct forward *f);
 /* ticket_sent(request): its gateway sends it to where it was decided. */
 void ticket_sent(struct service_request *request);
 
+/* legs.c: what the gateway must put into both legs of its pair. */
+void ticket_legs(const struct service_request *request,
+                 struct service_legs *out);
+
 /* holdings.c: writes the key of each of n hashes, by which an engine names
  * blocks that follow one another. Those that none has told get keys of their
  * own. */
