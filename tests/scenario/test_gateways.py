@@ -13,7 +13,9 @@ from harness import ROOT, cost_model_json, wait_until
 from stand_in import Engine, chunk, event, stream_head
 from test_forward import EngineCase
 
-NGINX = shutil.which('nginx', path='/usr/sbin:/usr/bin:/sbin:/bin')
+PROGRAMS = '/usr/sbin:/usr/bin:/sbin:/bin'
+NGINX = shutil.which('nginx', path=PROGRAMS)
+HAPROXY = shutil.which('haproxy', path=PROGRAMS)
 
 
 class GatewayCase(EngineCase):
@@ -398,24 +400,23 @@ class Schedule(GatewayCase):
             'conductor_requests_in_flight'], 0)
 
 
-@unittest.skipUnless(NGINX, 'nginx is not installed')
-class Nginx(GatewayCase):
-    def nginx(self, cluster):
-        """docs/examples/nginx.conf, with the ports of this test."""
-        text = (pathlib.Path(ROOT) / 'docs/examples/nginx.conf').read_text()
-        self.assertIn('127.0.0.1:8080;', text)
-        self.assertIn('127.0.0.1:8000;', text)
+class Example(GatewayCase):
+    """A gateway of docs/examples before engines."""
+    def front(self, program, name, *more):
+        """Starts it with the ports of this test in its configuration."""
+        cluster = self.engines(*self.answers)
         with socket.create_server(('127.0.0.1', 0)) as listener:
             port = listener.getsockname()[1]
-        folder = pathlib.Path(self.folder) / 'nginx'
+        folder = pathlib.Path(self.folder) / 'gateway'
         folder.mkdir()
-        (folder / 'nginx.conf').write_text(
-            text.replace('127.0.0.1:8080;', f'127.0.0.1:{cluster.api.port};')
-            .replace('127.0.0.1:8000;', f'127.0.0.1:{port};'))
-        self.process = subprocess.Popen([NGINX, '-p', str(folder), '-c',
-                                         'nginx.conf'])
-        wait_until('nginx listens', lambda: self.listens(port))
-        return port
+        for file in (name, *more):
+            text = (pathlib.Path(ROOT) / 'docs/examples' / file).read_text()
+            (folder / file).write_text(
+                text.replace('127.0.0.1:8080', f'127.0.0.1:{cluster.api.port}')
+                .replace('127.0.0.1:8000', f'127.0.0.1:{port}'))
+        self.process = subprocess.Popen(program, cwd=folder)
+        wait_until('it listens', lambda: self.listens(port))
+        return cluster, port
 
     def tearDown(self):
         self.process.terminate()
@@ -436,14 +437,14 @@ class Nginx(GatewayCase):
         got = connection.getresponse()
         return got.status, got.read()
 
-    def test_the_example_routes_by_prefix(self):
+    def check_routes_by_prefix(self):
         """Requests go to the engines without passing Conductor, those that
         begin alike to one engine, and their end is reported."""
         def streams(request, send):
             send(stream_head())
             send(chunk(event('one')) + chunk(event('two')) + b'0\r\n\r\n')
-        cluster = self.engines(streams, streams, streams)
-        port = self.nginx(cluster)
+        self.answers = streams, streams, streams
+        cluster, port = self.gateway()
         for talk in range(6):
             for turn in range(4):
                 body = {'prompt': [1000 * talk + i
@@ -452,10 +453,11 @@ class Nginx(GatewayCase):
                 self.assertEqual(
                     self.send(port, '/v1/completions?a=b', body),
                     (200, event('one') + event('two')))
-        wait_until('all ends are reported', lambda: cluster.api.metrics()[
-            'conductor_requests_total{outcome="completed"}'] == 24)
+                # Else the next one may go where nobody is waiting.
+                wait_until('its end is reported', lambda: cluster.api.metrics()[
+                    'conductor_requests_in_flight'] == 0)
         self.assertEqual(cluster.api.metrics()[
-            'conductor_requests_in_flight'], 0)
+            'conductor_requests_total{outcome="completed"}'], 24)
         homes = {}
         for i, e in enumerate(self.all):
             for r in e.requests:
@@ -467,10 +469,35 @@ class Nginx(GatewayCase):
         self.assertEqual(sum(len(e.requests) for e in self.all), 24)
         self.assertEqual({len(h) for h in homes.values()}, {1}, homes)
 
-    def test_a_refusal_reaches_the_client(self):
-        cluster = self.engines(None)
-        port = self.nginx(cluster)
+    def check_refusals(self):
+        self.answers = None,
+        _, port = self.gateway()
         status, body = self.send(port, '/v1/completions', {'model': 'other',
                                                            'prompt': 'x'})
         self.assertEqual(status, 404)
         self.assertIn('does not exist', json.loads(body)['error']['message'])
+
+
+@unittest.skipUnless(NGINX, 'nginx is not installed')
+class Nginx(Example):
+    def gateway(self):
+        return self.front([NGINX, '-p', '.', '-c', 'nginx.conf'], 'nginx.conf')
+
+    def test_routes_by_prefix(self):
+        self.check_routes_by_prefix()
+
+    def test_a_refusal_reaches_the_client(self):
+        self.check_refusals()
+
+
+@unittest.skipUnless(HAPROXY, 'haproxy is not installed')
+class Haproxy(Example):
+    def gateway(self):
+        return self.front([HAPROXY, '-db', '-f', 'haproxy.cfg'], 'haproxy.cfg',
+                          'haproxy.lua')
+
+    def test_routes_by_prefix(self):
+        self.check_routes_by_prefix()
+
+    def test_a_refusal_reaches_the_client(self):
+        self.check_refusals()
