@@ -185,6 +185,23 @@ static void test_skips_the_prefill_leg(void)
     rig_fini(&r);
 }
 
+/* Once the queue of those that prefill is longer than it computes. */
+static void test_long_queue(void)
+{
+    struct rig r;
+
+    rig_init(&r, "plan");
+    add(&r, ROLE_BOTH, PAIR, 0);
+    add(&r, ROLE_PREFILL, PAIR, 0);
+    r.request.n_keys = 0;
+    goes_to(&r, 1, 0);
+    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision), 0);
+    r.request.request_id++;
+    goes_to(&r, 0, 0);
+    CU_ASSERT_FALSE(r.decision.candidates[0].spared);
+    rig_fini(&r);
+}
+
 /* Nobody else prefills, or nobody may. */
 static void test_alone(void)
 {
@@ -265,6 +282,7 @@ int main(void)
                 test_held_by_the_decode_instance);
     CU_add_test(suite, "long", test_long);
     CU_add_test(suite, "skips the prefill leg", test_skips_the_prefill_leg);
+    CU_add_test(suite, "long queue", test_long_queue);
     CU_add_test(suite, "alone", test_alone);
     CU_add_test(suite, "groups", test_groups);
     CU_add_test(suite, "slo", test_slo);

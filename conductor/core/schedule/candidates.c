@@ -106,10 +106,9 @@ static size_t estimate_all(struct scheduler *s,
         estimate_prefill(&s->model, s->pool, i, &ask, &memo, &s->candidates[n]);
         if (ask.local_blocks > 0)
             add_own_load(s, request, i, &ask, &s->candidates[n]);
-        s->candidates[n].spared =
-            schedule_spares(s, request, i, &s->candidates[n]);
         n++;
     }
+    schedule_spare(s, request, n);
     return n;
 }
 

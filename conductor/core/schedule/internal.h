@@ -46,7 +46,6 @@ struct scheduler {
     uint32_t there[POOL_PAIRS];  /* leading blocks that one of these has, which
                                     has room to decode the request */
     int64_t room_us[POOL_PAIRS]; /* until one of these has room, about */
-    uint32_t given[POOL_PAIRS];  /* and that one of those has, or will have */
     struct pool *pool;
     struct prefix_index *index;
     struct prefix_match stored;   /* what instances hold of the prompt */
@@ -139,7 +138,7 @@ static inline bool schedule_may_decode(const struct scheduler *s,
 }
 
 /* Notes which pairs could serve the request, once it is matched: s->givers,
- * s->takers, s->there, s->room_us, s->given. */
+ * s->takers, s->there, s->room_us. */
 void schedule_find_pairs(struct scheduler *s,
                          const struct schedule_request *request,
                          uint32_t usable_blocks);
@@ -154,12 +153,11 @@ schedule_push_tokens(const struct scheduler *s,
     return request->n_tokens - (int64_t)there_blocks * s->model.block_tokens;
 }
 
-/* Whether a candidate is left to its decodes: others prefill for it, and it
- * would compute for longer than that takes more elsewhere, with the push. */
-bool schedule_spares(const struct scheduler *s,
-                     const struct schedule_request *request,
-                     const struct pool_instance *i,
-                     const struct prefill_estimate *e);
+/* Marks those of the first n candidates that are left to their decodes: others
+ * prefill for them, and their own prefill would take longer than what the
+ * request would win by it. */
+void schedule_spare(struct scheduler *s, const struct schedule_request *request,
+                    size_t n);
 
 /* Whether an instance can send blocks of this request to others. */
 static inline bool schedule_can_send(const struct schedule_request *request,

@@ -38,50 +38,47 @@ void schedule_find_pairs(struct scheduler *s,
 
     s->givers = s->takers = 0;
     memset(s->there, 0, sizeof(s->there));
-    memset(s->given, 0, sizeof(s->given));
     for (uint32_t slot = 0; slot < n_slots; slot++) {
         const struct pool_instance *i = instances[slot];
 
         if (!ready[slot] || i->pair == 0 || schedule_excluded(request, i->id))
             continue;
-        if (ready[slot] & ROLE_DECODE) {
+        if (ready[slot] & ROLE_DECODE)
             note_taker(s, request, i, usable_blocks);
-        } else if (!pool_prefill_full(i)) {
-            uint32_t has = schedule_local_blocks(s, slot, usable_blocks);
-
+        else if (!pool_prefill_full(i))
             s->givers |= 1u << i->pair;
-            if (has > s->given[i->pair])
-                s->given[i->pair] = has;
-        }
     }
 }
 
-/* How much longer those that prefill would compute. */
-static int64_t longer_us(const struct scheduler *s,
-                         const struct schedule_request *request, uint8_t pair,
-                         const struct prefill_estimate *e)
+/* One of a pair that only prefills. */
+static bool gives(const struct pool_instance *i)
 {
-    int64_t cached = (int64_t)s->given[pair] * s->model.block_tokens;
-    int64_t us;
-
-    if (cached >= e->cached_tokens)
-        return 0;
-    us = cost_model_prefill_us(s->model.cost, request->n_tokens - cached,
-                               cached, NULL);
-    return us > e->predicted_us ? us - e->predicted_us : 0;
+    return i->pair > 0 && (i->role & ROLE_DECODE) == 0;
 }
 
-bool schedule_spares(const struct scheduler *s,
-                     const struct schedule_request *request,
-                     const struct pool_instance *i,
-                     const struct prefill_estimate *e)
+void schedule_spare(struct scheduler *s, const struct schedule_request *request,
+                    size_t n)
 {
-    if (!s->model.coupled || i->pair == 0 || (i->role & ROLE_DECODE) == 0 ||
-        !((s->givers & ~request->whole) >> i->pair & 1u) ||
-        request->max_output_tokens <= 1)
-        return false;
-    return e->prefill_us >
-           longer_us(s, request, i->pair, e) +
-               estimate_push_us(&s->model, schedule_push_tokens(
-                                               s, request, s->there[i->pair]));
+    uint32_t pairs = s->givers & s->takers & ~request->whole;
+    int64_t best_us[POOL_PAIRS];
+
+    if (!s->model.coupled || pairs == 0 || request->max_output_tokens <= 1)
+        return;
+    for (size_t p = 0; p < POOL_PAIRS; p++)
+        best_us[p] = ESTIMATE_NEVER_US;
+    for (size_t c = 0; c < n; c++) {
+        const struct prefill_estimate *e = &s->candidates[c];
+        const struct pool_instance *i = pool_at(s->pool, e->slot);
+
+        if (gives(i) && !e->queue_full && !e->too_long &&
+            e->ttft_us < best_us[i->pair])
+            best_us[i->pair] = e->ttft_us;
+    }
+    for (size_t c = 0; c < n; c++) {
+        struct prefill_estimate *e = &s->candidates[c];
+        const struct pool_instance *i = pool_at(s->pool, e->slot);
+
+        if (i->pair > 0 && !gives(i) && pairs >> i->pair & 1u)
+            e->spared = e->ttft_us + e->prefill_us > best_us[i->pair];
+    }
 }

@@ -70,7 +70,6 @@ static void estimate_at_least(const struct scheduler *s,
     if (request->queue_most_us > 0 &&
         out->queue_most_us > request->queue_most_us)
         out->queue_full = true;
-    out->spared = schedule_spares(s, request, i, out);
 }
 
 /* A worked-out candidate: no peer, or without blocks in slow tiers. */
@@ -283,6 +282,7 @@ static size_t estimate(struct scheduler *s,
         speed += schedule_speed_of(s, i);
         unequal = unequal || correction_factor(&i->correction) != 1.0;
     }
+    schedule_spare(s, request, n);
     state->mean_speed = unequal && n > 0 ? speed / (double)n : 0.0;
     state->engine_price =
         plan_engine_price(s, n, n_waiting, n_running, request->n_held);
