@@ -359,6 +359,23 @@ class NixlPairs(PairCase):
         self.assertRegex(cluster.conductor.log(),
                          'engine e0: .* has not gone on for 500 ms')
 
+    @mostly_waits
+    def test_decode_engine_stops(self):
+        """It would go on with KV that is another prompt's by then: it loses the
+        request, even if no try is left."""
+        def serve(request, send):
+            self.go_on.wait(60 * settings.scale)
+            return self.nixl.decode(request, send)
+        cluster = self.pair((P, self.nixl.prefill), (D, serve), config={
+            'engine_timeout_ms': 200, 'max_retries': 0})
+        got = in_background(lambda: self.post(cluster, {'prompt': LONG}))
+        wait_until('it has the request', lambda: self.all[1].requests)
+        self.all[1].silent = self.go_on
+        wait_until('it is taken from it', lambda: self.counted(
+            cluster, 'requests_total', outcome='failed') == 1)
+        self.assertEqual(got().status, 502)
+        self.idle(cluster)
+
     def test_prefill_engine_goes(self):
         """Its leg is done: the answer goes on."""
         def serve(request, send):

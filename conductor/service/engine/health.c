@@ -22,6 +22,7 @@
 
 #include "base/log.h"
 #include "conductor/service/engine/engine.h"
+#include "conductor/service/pair/pair.h"
 
 #define FAILURES_MAX 3u
 /* After t trials that failed in a row there are 2^t good answers for its health
@@ -315,14 +316,17 @@ static void probe_ended(void *arg)
     ask_more(e);
 }
 
-/* Whether another engine may have it, and nothing of its answer has come. */
+/* Whether nothing of its answer has come, and another engine may have it, or
+ * this one must not have it: the KV that it would fetch when it goes on may be
+ * another prompt's by then. */
 static bool may_move(const struct service_request *request)
 {
     const struct service *s = request->service;
 
     return request->output.n_tokens == 0 &&
-           request->dispatch.retries < s->dispatch.max_retries &&
-           instances_count(s, ROLE_PREFILL) > 0;
+           (pair_is_leased(request) ||
+            (request->dispatch.retries < s->dispatch.max_retries &&
+             instances_count(s, ROLE_PREFILL) > 0));
 }
 
 /* Requests of which nothing has come leave an engine that hangs. */

@@ -235,6 +235,13 @@ bool pair_tells_cached(const struct forward *f)
            (p->protocol->leased || !p->protocol->concurrent);
 }
 
+bool pair_is_leased(const struct service_request *request)
+{
+    const struct pair *p = request->forward->pair;
+
+    return p && p->protocol->leased && p->answering.len && p->sent_us > 0;
+}
+
 bool pair_changes(const struct forward *f)
 {
     const struct pair *p = f->pair;

@@ -49,6 +49,10 @@ void pair_blames_decode(struct service_request *request);
  * none. */
 struct engine *pair_silent(const struct service_request *request);
 
+/* Whether its decode leg reads KV that the prefill engine keeps for some time
+ * only. */
+bool pair_is_leased(const struct service_request *request);
+
 /* The engine whose answer the client is to get. */
 struct engine *pair_answerer(const struct service_request *request);
 
