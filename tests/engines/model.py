@@ -1,10 +1,11 @@
 """Writes a tiny Llama with random weights and a tokenizer of bytes, for
 engines that others wrote: a folder as Hugging Face has it, without weights,
-and a GGUF file with them.
+and a GGUF file with them. write_weights() adds weights to the folder.
 
 usage: model.py DIR
 """
 import json
+import math
 import os
 import random
 import struct
@@ -84,21 +85,53 @@ def write_adapter(folder, head_dim, seed):
         'lora_alpha': ADAPTER_RANK, 'lora_dropout': 0.0, 'bias': 'none',
         'target_modules': ['q_proj', 'o_proj'],
         'base_model_name_or_path': None})
-    head, data, rng = {}, b'', random.Random(seed)
-    for layer in range(LAYERS):
+    rng = random.Random(seed)
+    write_tensors(os.path.join(folder, 'adapter_model.safetensors'), {
+        f'base_model.model.model.layers.{layer}.self_attn.{name}.{part}.weight':
+            (shape, lambda: rng.gauss(0, 9))
+        for layer in range(LAYERS)
         for name, into, out in (('q_proj', WIDTH, HEADS * head_dim),
-                                ('o_proj', HEADS * head_dim, WIDTH)):
-            for part, shape in (('lora_A', (ADAPTER_RANK, into)),
-                                ('lora_B', (out, ADAPTER_RANK))):
-                n = shape[0] * shape[1]
-                head[f'base_model.model.model.layers.{layer}.self_attn.'
-                     f'{name}.{part}.weight'] = {
-                         'dtype': 'F32', 'shape': shape,
-                         'data_offsets': [len(data), len(data) + 4 * n]}
-                data += struct.pack(f'<{n}f', *(rng.gauss(0, 9)
-                                                for _ in range(n)))
+                                ('o_proj', HEADS * head_dim, WIDTH))
+        for part, shape in (('lora_A', (ADAPTER_RANK, into)),
+                            ('lora_B', (out, ADAPTER_RANK)))})
+
+
+def write_weights(folder, head_dim):
+    """Weights with which each token of a prompt has a say in the answer: an
+    engine's own random ones are so small that its last token decides."""
+    rng = random.Random(1)
+    q, kv, tokens = HEADS * head_dim, KV_HEADS * head_dim, len(vocabulary())
+    found = {'model.embed_tokens': (tokens, WIDTH), 'lm_head': (tokens, WIDTH),
+             'model.norm': (WIDTH,)}
+    for i in range(LAYERS):
+        layer = f'model.layers.{i}.'
+        found.update({layer + name: shape for name, shape in {
+            'input_layernorm': (WIDTH,), 'post_attention_layernorm': (WIDTH,),
+            'self_attn.q_proj': (q, WIDTH), 'self_attn.k_proj': (kv, WIDTH),
+            'self_attn.v_proj': (kv, WIDTH), 'self_attn.o_proj': (WIDTH, q),
+            'mlp.gate_proj': (HIDDEN, WIDTH), 'mlp.up_proj': (HIDDEN, WIDTH),
+            'mlp.down_proj': (WIDTH, HIDDEN)}.items()})
+
+    def value(name, shape):
+        if len(shape) == 1:
+            return lambda: 1.0
+        scale = shape[-1] ** -0.5 * (4 if 'self_attn' in name else 1)
+        return lambda: rng.gauss(0, scale)
+    write_tensors(os.path.join(folder, 'model.safetensors'), {
+        f'{name}.weight': (shape, value(name, shape))
+        for name, shape in found.items()})
+
+
+def write_tensors(path, tensors):
+    """{name: (shape, what gives a value)} as safetensors."""
+    head, data = {'__metadata__': {'format': 'pt'}}, b''
+    for name, (shape, value) in tensors.items():
+        n = math.prod(shape)
+        head[name] = {'dtype': 'F32', 'shape': shape,
+                      'data_offsets': [len(data), len(data) + 4 * n]}
+        data += struct.pack(f'<{n}f', *(value() for _ in range(n)))
     head = json.dumps(head).encode()
-    with open(os.path.join(folder, 'adapter_model.safetensors'), 'wb') as out:
+    with open(path, 'wb') as out:
         out.write(struct.pack('<Q', len(head)) + head + data)
 
 

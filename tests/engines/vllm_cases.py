@@ -103,7 +103,7 @@ class Behind(harness.Case):
         """Waits until a replay has told all that an engine has."""
         wait_until(f'the blocks of {engine.name} are known', lambda: (
             self.is_taken(engine) and
-            self.metric('engine_kv_blocks', engine) == BLOCKS and
+            self.metric('engine_kv_blocks', engine) == engine.blocks and
             self.metric('instance_blocks', engine) == engine.held()), 60)
 
     def is_taken(self, engine):
@@ -178,6 +178,32 @@ class Behind(harness.Case):
         for engine in self.shared:
             self.assertEqual(self.metric('instance_blocks', engine),
                              engine.held())
+
+    def beside(self, n, items, work):
+        """work(item) of all, n at a time."""
+        items, results, faults = list(items), [], []
+
+        def run():
+            while not faults:
+                try:
+                    item = items.pop()
+                except IndexError:
+                    return
+                try:
+                    results.append(work(item))
+                except Exception as fault:
+                    faults.append(fault)
+        threads = [threading.Thread(target=run) for _ in range(n)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if faults:
+            raise faults[0]
+        return results
+
+    def total(self, name):
+        return self.api.metrics()['conductor_' + name]
 
     def note(self, text):
         self.notes.append(text)
@@ -261,9 +287,6 @@ class Vllms(Behind):
         self.assertGreater(sum(map(bool, told)), 15)
         self.assertIndexIsRight()
 
-    def total(self, name):
-        return self.api.metrics()['conductor_' + name]
-
     def test_hits_with_eviction(self):
         """Three times as many blocks as there are."""
         talks = [ids(self.rng, self.rng.randrange(64, 400))
@@ -314,29 +337,6 @@ class Vllms(Behind):
             return 'unexplained'
         return 'in flight' if asked.used > asked.stored or \
             asked.told > asked.stored else 'evicted since'
-
-    def beside(self, n, items, work):
-        """work(item) of all, n at a time."""
-        items, results, faults = list(items), [], []
-
-        def run():
-            while not faults:
-                try:
-                    item = items.pop()
-                except IndexError:
-                    return
-                try:
-                    results.append(work(item))
-                except Exception as fault:
-                    faults.append(fault)
-        threads = [threading.Thread(target=run) for _ in range(n)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if faults:
-            raise faults[0]
-        return results
 
     def test_salts_are_apart(self):
         prompt = ids(self.rng, 100)

@@ -34,6 +34,9 @@ class Group(engines.Foreign):
         """It does nothing any more, and its connections stay open."""
         os.killpg(self.child.pid, signal.SIGSTOP)
 
+    def thaw(self):
+        os.killpg(self.child.pid, signal.SIGCONT)
+
     def kill(self):
         self.killed = True
         try:
@@ -45,7 +48,8 @@ class Group(engines.Foreign):
 
 class Vllm:
     """One vLLM. It binds its events' address, or connects to it."""
-    kind, env, adapters = 'vllm', ENV, ADAPTERS
+    kind, env, adapters, blocks = 'vllm', ENV, ADAPTERS, BLOCKS
+    weights = ['--load-format', 'dummy', '--dtype', 'bfloat16']
 
     def __init__(self, folder, model, name, binds):
         self.folder, self.model, self.name = folder, model, name
@@ -63,19 +67,17 @@ class Vllm:
         return ['setsid', os.path.join(os.path.dirname(sys.executable), 'vllm'),
                 'serve', self.model, '--served-model-name', engines.MODEL,
                 '--host', '127.0.0.1', '--port', self.port,
-                '--load-format', 'dummy',
                 '--hf-overrides', json.dumps({'head_dim': HEAD_DIM}),
-                *self.lora(),
-                '--dtype', 'bfloat16', '--enforce-eager',
+                *self.weights, *self.more(), '--enforce-eager',
                 '--block-size', BLOCK_TOKENS,
-                '--num-gpu-blocks-override', BLOCKS,
+                '--num-gpu-blocks-override', self.blocks,
                 '--max-model-len', (BLOCKS - 2) * BLOCK_TOKENS,
                 '--max-num-seqs', 8,
                 '--distributed-executor-backend', 'uni',
                 '--enable-prefix-caching', '--enable-prompt-tokens-details',
                 '--kv-events-config', json.dumps(events)]
 
-    def lora(self):
+    def more(self):
         return ['--enable-lora', '--max-loras', len(self.adapters),
                 '--max-lora-rank', tiny.ADAPTER_RANK, '--lora-modules',
                 *(f'{a}={self.model}-{a}' for a in self.adapters)]
