@@ -325,6 +325,25 @@ static void test_retry_is_due(void)
     rig_fini(&r);
 }
 
+/* With the policy plan, which prices, and an option of it. */
+static void use_plan(struct rig *r, const char *option, double value)
+{
+    const struct schedule_policy *plan = schedule_policy_by_name("plan");
+    double options[POLICY_OPTIONS_MAX];
+
+    policy_options_init(plan, options);
+    CU_ASSERT_EQUAL(policy_options_set(plan, options, option, value), 0);
+    scheduler_free(r->scheduler);
+    r->dispatch.scheduler = r->scheduler = scheduler_new(
+        &(struct schedule_config){.policy = plan, .options = options},
+        &(struct estimate_model){
+            .cost = &r->cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1},
+        r->pool, r->index);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
+    r->prefill = add(r, ROLE_PREFILL);
+    r->decode = add(r, ROLE_DECODE);
+}
+
 /* With a queue of almost its SLO little is admitted, and that by price: seven
  * requests of 0.5 s are more than the 3 s of a minute that the limit leaves. A
  * request is priced on arrival only, and none without an SLO. */
@@ -335,21 +354,8 @@ static void test_price(void)
     struct pool_prefill_request work = {.request_id = 99,
                                         .predicted_us = 8500000};
 
-    const struct schedule_policy *plan = schedule_policy_by_name("plan");
-    double options[POLICY_OPTIONS_MAX];
-
-    policy_options_init(plan, options);
-    CU_ASSERT_EQUAL(policy_options_set(plan, options, "rho", 0), 0);
     rig_init(&r);
-    scheduler_free(r.scheduler);
-    r.dispatch.scheduler = r.scheduler = scheduler_new(
-        &(struct schedule_config){.policy = plan, .options = options},
-        &(struct estimate_model){
-            .cost = &r.cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1},
-        r.pool, r.index);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(r.scheduler);
-    r.prefill = add(&r, ROLE_PREFILL);
-    r.decode = add(&r, ROLE_DECODE);
+    use_plan(&r, "rho", 0);
     CU_ASSERT_EQUAL(pool_prefill_accept(r.pool, r.prefill, &work), 0);
     for (int i = 0; i < 10; i++, now_us += 1000000) {
         r.requests[i].arrived_us = now_us;
@@ -368,6 +374,30 @@ static void test_price(void)
                                    i < 7 ? 500000 : 600000, 1e-6);
     }
     CU_ASSERT_EQUAL(r.requests[7].accepted, false);
+    rig_fini(&r);
+}
+
+/* Who is late only for the queue is an arrival, also where nobody knows when to
+ * ask again since more comes than is computed; who would be late without it is
+ * none. */
+static void test_price_of_late(void)
+{
+    struct rig r;
+
+    rig_init(&r);
+    use_plan(&r, "rho", 0.7);
+    for (int i = 0; i < 5; i++) {
+        r.requests[i].ask.n_tokens = 4900; /* 4.9 s */
+        r.requests[i].ask.max_output_tokens = 1;
+        r.requests[i].slo_ttft_us = i < 3 ? 0 : i == 3 ? 4000000 : 10000000;
+        CU_ASSERT_EQUAL(place(&r, i, NOW_US),
+                        i < 3 ? DISPATCH_SEND : DISPATCH_REJECT);
+        CU_ASSERT_EQUAL(r.order.reason,
+                        i < 3 ? DISPATCH_NO_REASON : DISPATCH_MISSES_TTFT);
+        CU_ASSERT_EQUAL(r.order.retry_after_us, i < 3 ? 0 : -1);
+        /* Its work alone is more than so long a queue leaves. */
+        CU_ASSERT_EQUAL(r.order.decision.price_limit_us, i == 4 ? 4900000 : 0);
+    }
     rig_fini(&r);
 }
 
@@ -573,6 +603,7 @@ int main(void)
     CU_add_test(suite, "retry", test_retry);
     CU_add_test(suite, "a retry is due", test_retry_is_due);
     CU_add_test(suite, "price", test_price);
+    CU_add_test(suite, "price of the late", test_price_of_late);
     CU_add_test(suite, "passing", test_passing);
     CU_add_test(suite, "room of one", test_room_of_one);
     CU_basic_run_tests();

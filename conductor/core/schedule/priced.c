@@ -122,9 +122,7 @@ void schedule_price(struct scheduler *s, const struct schedule_request *request,
     decision->price_us = x_of(s, request, &decision->chosen, &work_us) *
                          times_of(request, decision);
     /* What comes late on an idle instance, too, says nothing of the load. */
-    if (request->slo_ttft_us <= 0 ||
-        (decision->verdict == SCHEDULE_REJECT_TTFT &&
-         decision->retry_after_us < 0))
+    if (request->slo_ttft_us <= 0 || decision->never)
         return;
     if (price_due(s->price, request->now_us))
         load = load_of(s, request);

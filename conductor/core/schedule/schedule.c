@@ -109,6 +109,7 @@ static void admit(struct scheduler *s, const struct schedule_request *request,
         .slo_ttft_us = request->slo_ttft_us,
         .slo_tbt_us = request->slo_tbt_us,
     };
+    int64_t fits_in_us;
 
     switch (s->admission->decide(&ask)) {
     case ADMISSION_ACCEPT:
@@ -117,10 +118,11 @@ static void admit(struct scheduler *s, const struct schedule_request *request,
         break;
     case ADMISSION_REJECT_TTFT:
         decision->verdict = SCHEDULE_REJECT_TTFT;
+        fits_in_us = schedule_fits_in_us(s, request, decision);
+        decision->never = fits_in_us < 0;
         decision->retry_after_us = schedule_pace_in_us(
             &s->pace, (uint32_t)decision->n_candidates,
-            decision->chosen.queue_most_us,
-            schedule_fits_in_us(s, request, decision), request->now_us);
+            decision->chosen.queue_most_us, fits_in_us, request->now_us);
         break;
     case ADMISSION_REJECT_TBT:
         decision->verdict = SCHEDULE_REJECT_TBT;

@@ -119,6 +119,8 @@ struct schedule_decision {
                                missed TTFT and a price while others keep coming,
                                else if none came; -1: never or not known, as for
                                a TBT that is kept for others */
+    bool never;             /* rejected for the TTFT: it would be late without
+                               any queue, too */
     /* Every ready instance that was looked at, by slot. Borrowed from the
      * scheduler until its next schedule_decide(). */
     const struct prefill_estimate *candidates;
@@ -250,7 +252,6 @@ schedule_accept_piece(struct scheduler *s,
                       const struct pool_prefill_request *request,
                       uint32_t instance);
 
-/* "accept", "reject_slo_ttft", ...: for logs and error bodies. */
 /* Room that a request waits for: an instance has had so much, and it needs
  * more; or, with POOL_NO_INSTANCE, that of any. */
 struct schedule_room {
@@ -276,6 +277,7 @@ void schedule_await(const struct scheduler *scheduler,
                     const struct schedule_room *room);
 void schedule_await_none(const struct scheduler *scheduler);
 
+/* "accept", "reject_slo_ttft", ...: for logs and error bodies. */
 const char *schedule_verdict_name(enum schedule_verdict verdict);
 
 #endif
