@@ -1,7 +1,6 @@
 /* What to do with a request now. See dispatch.h. */
 #include "conductor/core/dispatch/dispatch.h"
 
-#include <stddef.h>
 #include <string.h>
 
 #include "conductor/core/dispatch/tenancy.h"
@@ -157,29 +156,6 @@ static int64_t expiry_us(const struct dispatch_request *r)
                                           : INT64_MAX;
 }
 
-static struct dispatch_request *first_of(const struct dispatch *d, uint32_t t)
-{
-    char *line = (char *)d->lines[t];
-
-    return line ? (void *)(line - offsetof(struct dispatch_request, line))
-                : NULL;
-}
-
-/* Whether others that wait come before one that has just come. */
-static bool stands_behind(const struct dispatch *d,
-                          const struct dispatch_request *r)
-{
-    if (!dispatch_shares(d) || d->n_waiting == 0)
-        return d->n_waiting > 0;
-    if (d->lines[r->place] && line_before(d->lines[r->place], &r->line))
-        return true;
-    for (uint32_t t = 0; t < SHARE_TENANTS; t++)
-        if (t != r->place && d->lines[t] &&
-            share_turn(&d->share, t) < share_turn(&d->share, r->place))
-            return true;
-    return false;
-}
-
 static void begin_waiting(struct dispatch *d, struct dispatch_request *request,
                           const struct dispatch_order *order)
 {
@@ -206,7 +182,7 @@ void dispatch_place(struct dispatch *d, struct dispatch_request *request,
         share_orders(&d->share, request->place) ? request->priority : 0;
     request->line.rank = INT64_MAX; /* not known yet */
     request->line.seq = d->n_waited++;
-    give_order(d, request, stands_behind(d, request), now_us, order);
+    give_order(d, request, dispatch_stands_behind(d, request), now_us, order);
     if (order->action == DISPATCH_WAIT)
         begin_waiting(d, request, order);
 }
@@ -269,25 +245,12 @@ static bool may_pass(const struct dispatch *d)
            d->n_passed < schedule_bypass(d->scheduler);
 }
 
-/* The first of the tenant that had the least, of those not yet tried. */
-static struct dispatch_request *next_by_share(const struct dispatch *d)
-{
-    uint32_t best = SHARE_TENANTS;
-
-    for (uint32_t t = 0; t < SHARE_TENANTS; t++)
-        if (d->lines[t] && !d->missed[t] &&
-            (best == SHARE_TENANTS ||
-             share_turn(&d->share, t) < share_turn(&d->share, best)))
-            best = t;
-    return best < SHARE_TENANTS ? first_of(d, best) : NULL;
-}
-
 /* The next one in a round where tenants take turns. */
 static struct dispatch_request *next_in_turn(struct dispatch *d, int64_t now_us,
                                              struct dispatch_order *order)
 {
     while (d->n_missed < SHARE_TENANTS) {
-        struct dispatch_request *r = next_by_share(d);
+        struct dispatch_request *r = dispatch_next_by_share(d);
 
         if (!r)
             break;

@@ -2,10 +2,46 @@
 #include "conductor/core/dispatch/tenancy.h"
 
 #include <math.h>
+#include <stddef.h>
 
 bool dispatch_shares(const struct dispatch *d)
 {
     return d->share.matters && d->scheduler && schedule_shares(d->scheduler);
+}
+
+bool dispatch_stands_behind(const struct dispatch *d,
+                            const struct dispatch_request *r)
+{
+    if (!dispatch_shares(d) || d->n_waiting == 0)
+        return d->n_waiting > 0;
+    if (d->lines[r->place] && line_before(d->lines[r->place], &r->line))
+        return true;
+    for (uint32_t t = 0; t < SHARE_TENANTS; t++)
+        if (t != r->place && d->lines[t] &&
+            share_turn(&d->share, t) < share_turn(&d->share, r->place))
+            return true;
+    return false;
+}
+
+/* The first that waits of a tenant; NULL: none does. */
+static struct dispatch_request *first_of(const struct dispatch *d, uint32_t t)
+{
+    char *line = (char *)d->lines[t];
+
+    return line ? (void *)(line - offsetof(struct dispatch_request, line))
+                : NULL;
+}
+
+struct dispatch_request *dispatch_next_by_share(const struct dispatch *d)
+{
+    uint32_t best = SHARE_TENANTS;
+
+    for (uint32_t t = 0; t < SHARE_TENANTS; t++)
+        if (d->lines[t] && !d->missed[t] &&
+            (best == SHARE_TENANTS ||
+             share_turn(&d->share, t) < share_turn(&d->share, best)))
+            best = t;
+    return best < SHARE_TENANTS ? first_of(d, best) : NULL;
 }
 
 void dispatch_weigh(struct dispatch *d, struct dispatch_request *r,

@@ -10,6 +10,14 @@
 /* dispatch_shares(d): tenants take turns. */
 bool dispatch_shares(const struct dispatch *d);
 
+/* Whether others that wait come before one that has just come. */
+bool dispatch_stands_behind(const struct dispatch *d,
+                            const struct dispatch_request *r);
+
+/* Who is tried next in a round where tenants take turns: the first of the one
+ * that had the least of its share, of those not yet tried; NULL: nobody. */
+struct dispatch_request *dispatch_next_by_share(const struct dispatch *d);
+
 /* Before it is decided on: what its tenant had decides on its price, and on the
  * queues that it may stand in. */
 void dispatch_weigh(struct dispatch *d, struct dispatch_request *r,
