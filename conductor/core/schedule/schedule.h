@@ -3,8 +3,8 @@
  * it is decoded. The same inputs give the same decision, byte for byte.
  *
  * A policy (policy.h) chooses the prefill instance. If its choice misses the
- * TTFT SLO, the candidate with the lowest predicted TTFT takes its place if
- * that one meets it (not under global_cache). The decode instance is the one
+ * TTFT SLO, the candidate that ends first, whatever comes, takes its place if
+ * that meets it (not under global_cache). The decode instance is the one
  * with the lowest predicted TBT among those with room. A request that misses an
  * SLO is rejected.
  */

@@ -1,0 +1,178 @@
+/* Entering an accepted decision into the pool. */
+#include <errno.h>
+
+#include "conductor/core/schedule/internal.h"
+
+/* Whether the sources that a plan uses are still there. */
+static bool sources_live(const struct pool *pool,
+                         const struct schedule_decision *decision)
+{
+    for (size_t i = 0; i < decision->n_sources; i++)
+        if (decision->plan.of_source[i].n_blocks > 0 &&
+            !pool_get(pool, decision->sources[i].instance))
+            return false;
+    return true;
+}
+
+static void book(struct scheduler *s, const struct schedule_request *request,
+                 const struct schedule_decision *decision, uint32_t holder,
+                 unsigned channel, int64_t until_us)
+{
+    (void)!pool_book(s->pool, &(struct pool_booking){holder, channel, until_us},
+                     decision->prefill, request->request_id, request->now_us);
+}
+
+/* Both ends of a fetch. */
+static void book_fetch(struct scheduler *s,
+                       const struct schedule_request *request,
+                       const struct schedule_decision *decision,
+                       uint32_t sender, int64_t until_us)
+{
+    book(s, request, decision, sender, POOL_EGRESS, until_us);
+    book(s, request, decision, decision->prefill, POOL_INGRESS, until_us);
+}
+
+/* The links and tiers that a plan uses are busy until it is through. */
+static void book_sources(struct scheduler *s,
+                         const struct schedule_request *request,
+                         const struct schedule_decision *decision)
+{
+    for (size_t i = 0; i < decision->n_sources; i++) {
+        const struct schedule_source *source = &decision->sources[i];
+        const struct load_share *share = &decision->plan.of_source[i];
+
+        if (share->n_blocks == 0)
+            continue;
+        if (source->instance != decision->prefill &&
+            !s->model.simulated.links_unshared)
+            book_fetch(s, request, decision, source->instance, share->end_us);
+        if (pool_get(s->pool, source->instance)
+                ->tier_bytes_per_s[source->tier] > 0.0)
+            book(s, request, decision, source->instance, source->tier,
+                 share->end_us);
+    }
+}
+
+/* Without a plan all that its own slow tiers hold is read from there. */
+static void book_own(struct scheduler *s,
+                     const struct schedule_request *request,
+                     const struct schedule_decision *decision)
+{
+    const struct prefill_estimate *chosen = &decision->chosen;
+    const struct pool_instance *i = pool_get(s->pool, chosen->instance);
+    struct schedule_own own;
+
+    if (chosen->ready_us <= request->now_us)
+        return;
+    schedule_own_blocks(
+        s, i, schedule_lesser(s->stored.blocks[i->slot], chosen->local_blocks),
+        &own);
+    for (size_t o = 0; o < own.n_sources; o++)
+        book(s, request, decision, i->id, own.sources[o].tier,
+             chosen->ready_us);
+}
+
+static int accept_decode(struct scheduler *s,
+                         const struct schedule_request *request,
+                         const struct schedule_decision *decision)
+{
+    if (!schedule_predicts_decode(s, request))
+        return pool_decode_accept(s->pool, decision->decode,
+                                  request->request_id, request->n_tokens,
+                                  request->max_output_tokens);
+    return pool_decode_expect(
+        s->pool, decision->decode,
+        &(struct pool_decode_request){
+            .request_id = request->request_id,
+            .prompt_tokens = request->n_tokens,
+            .max_output_tokens = request->max_output_tokens,
+            .expected_tokens = request->expected_tokens,
+            .comes_us = request->now_us + schedule_kv_in_us(&decision->chosen),
+            .prefill = decision->prefill,
+            .prefill_us = decision->chosen.prefill_us,
+        });
+}
+
+/* What an accepted request will move, and what it will read. */
+static void book_all(struct scheduler *s,
+                     const struct schedule_request *request,
+                     const struct schedule_decision *decision)
+{
+    const struct prefill_estimate *chosen = &decision->chosen;
+
+    if (chosen->fetch_from != POOL_NO_INSTANCE &&
+        !s->model.simulated.links_unshared)
+        book_fetch(s, request, decision, chosen->fetch_from,
+                   chosen->transfer_end_us);
+    if (decision->decode != POOL_NO_INSTANCE &&
+        decision->decode != decision->prefill && !s->model.coupled &&
+        !s->model.simulated.links_unshared)
+        (void)!pool_book_push(
+            s->pool,
+            &(struct pool_push){
+                .from = decision->prefill,
+                .bytes = request->n_tokens * s->model.kv_bytes_per_token,
+                .due_us = request->now_us + chosen->ttft_us,
+            },
+            decision->decode, request->request_id);
+    if (chosen->planned)
+        book_sources(s, request, decision);
+    else
+        book_own(s, request, decision);
+}
+
+int schedule_commit(struct scheduler *scheduler,
+                    const struct schedule_request *request,
+                    const struct schedule_decision *decision)
+{
+    const struct prefill_estimate *chosen = &decision->chosen;
+    struct pool *pool = scheduler->pool;
+    int error = 0;
+
+    if (decision->verdict != SCHEDULE_ACCEPT)
+        return -EINVAL;
+    if ((chosen->fetch_from != POOL_NO_INSTANCE &&
+         !pool_get(pool, chosen->fetch_from)) ||
+        !sources_live(pool, decision))
+        return -ESTALE;
+    if (decision->decode != POOL_NO_INSTANCE)
+        error = accept_decode(scheduler, request, decision);
+    if (error < 0)
+        return error;
+    /* Last, since a prefill once accepted leaves a trace: whose turn it was. */
+    error = pool_prefill_accept(
+        pool, decision->prefill,
+        &(struct pool_prefill_request){
+            .request_id = request->request_id,
+            .predicted_us = chosen->predicted_us + chosen->beside_us,
+            .ready_at_us = chosen->ready_us,
+            .loading_until_us = chosen->planned &&
+                                        decision->plan.n_pieces > 0 &&
+                                        decision->plan.mode == LOAD_MODE_BOTH
+                                    ? chosen->transfer_end_us
+                                    : 0,
+            .arrived_us = request->now_us,
+            .deadline_us = schedule_due_us(request, chosen),
+            .uncached_tokens = request->n_tokens - chosen->cached_tokens,
+            .cached_tokens = chosen->cached_tokens,
+            .work = schedule_work_of(scheduler, request, chosen),
+            .keys = request->keys,
+            .n_keys = !scheduler->model.simulated.expected &&
+                              !scheduler->model.assumes_stored
+                          ? request->n_keys
+                          : 0,
+        });
+    if (error < 0) {
+        if (decision->decode != POOL_NO_INSTANCE)
+            (void)pool_decode_done(pool, decision->decode, request->request_id);
+        return error;
+    }
+    if (scheduler->spares_decodes && decision->decode != POOL_NO_INSTANCE)
+        (void)pool_decode_likely(pool, decision->decode, request->request_id,
+                                 request->expected_tokens > 0
+                                     ? request->expected_tokens
+                                     : request->max_output_tokens);
+    schedule_pace_add(&scheduler->pace, chosen->prefill_us, request->now_us);
+    book_all(scheduler, request, decision);
+    return 0;
+}
