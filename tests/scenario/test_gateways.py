@@ -97,13 +97,16 @@ class Schedule(GatewayCase):
                 ({'prompt': list(range(64))}, 'tokens', 64),
                 ({'token_ids': list(range(64))}, 'tokens', 64),
                 ({'input_ids': list(range(64))}, 'tokens', 64),
+                ({'text': 'x' * 400}, 'bytes', 100),
+                # Behind the client's own members, too.
+                ({'prompt': 'x' * 400, 'token_ids': list(range(64))},
+                 'tokens', 64),
                 ({'messages': [{'role': 'user', 'content': 'x' * 400}],
-                  'stream': True}, 'bytes', None)):
+                  'prompt': None, 'stream': True}, 'bytes', 108)):
             got = self.ask(cluster, body)
             self.assertEqual(got.status, 200, got.body)
             self.assertEqual(got.body['prompt_known_by'], by)
-            if n:
-                self.assertAlmostEqual(got.body['prompt_tokens'], n, delta=1)
+            self.assertAlmostEqual(got.body['prompt_tokens'], n, delta=1)
         cold = [self.ticket(cluster, list(range(64)), cache_salt='a').body
                 for _ in range(2)]
         self.assertEqual([t['cached_tokens'] for t in cold], [0, 48])

@@ -78,6 +78,75 @@ static void test_hashes(void)
     forward_body_fini(&b);
 }
 
+static int read_question(const char *text, struct forward_body *b,
+                         struct openai_error *e)
+{
+    static const char path[] = FORWARD_SCHEDULE_PATH;
+
+    return forward_body_read(forward_kind_of(path, sizeof(path) - 1), text,
+                             strlen(text), &no_rules, b, e);
+}
+
+/* What a gateway adds to its client's body may stand at any place in it. */
+static void test_schedules(void)
+{
+    static const struct {
+        const char *text;
+        size_t n_words;
+        bool ids;
+    } good[] = {
+        {"{\"prompt\":\"abcdef\",\"token_ids\":[1,2,3]}", 3, true},
+        {"{\"token_ids\":[1,2,3],\"prompt\":\"abcdef\"}", 3, true},
+        {"{\"prompt\":null,\"token_ids\":[1]}", 1, true},
+        {"{\"token_ids\":null,\"prompt\":\"abcdef\"}", 2, false},
+        {"{\"prompt\":\"abcdef\",\"prompt\":\"abcdefghijkl\"}", 2, false},
+        {"{\"text\":\"abcdef\"}", 2, false},
+        {"{\"text\":[\"abcdefghi\",\"j\"]}", 4, false},
+        {"{\"text\":{\"format\":1}}", 0, false},
+        {"{\"prompt\":null}", 0, false},
+    };
+    static const struct {
+        const char *text, *param, *message;
+    } bad[] = {
+        {"{\"token_ids\":\"x\"}", "token_ids",
+         "token_ids: \"x\": must be an array of token ids from 0 to "
+         "4294967295"},
+        {"{\"prompt\":\"x\",\"token_ids\":[1,-2]}", "token_ids",
+         "token_ids: [1: must be an array of token ids from 0 to "
+         "4294967295"},
+        {"{\"token_ids\":[]}", "token_ids",
+         "token_ids: [: must be an array of token ids from 0 to 4294967295"},
+        {"{\"prompt_tokens\":\"5\"}", "prompt_tokens",
+         "prompt_tokens: \"5\": must be a whole number from 1 to 4294967294"},
+        {"{\"prompt_tokens\":-1}", "prompt_tokens",
+         "prompt_tokens: -1: must be a whole number from 1 to 4294967294"},
+        {"{\"prompt_tokens\":99999999999999999999}", "prompt_tokens",
+         "prompt_tokens: 99999999999999999999: must be a whole number from 1 "
+         "to 4294967294"},
+        {"{\"block_size\":4294967312}", "block_size",
+         "block_size: 4294967312: must be a whole number from 1 to 4294967294"},
+        {"{\"block_size\":0}", "block_size",
+         "block_size: 0: must be a whole number from 1 to 4294967294"},
+    };
+    struct forward_body b;
+    struct openai_error e;
+
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        CU_ASSERT_EQUAL_FATAL(read_question(good[i].text, &b, &e), 0);
+        CU_ASSERT_EQUAL(b.n_words, good[i].n_words);
+        CU_ASSERT_EQUAL(b.ids, good[i].ids);
+        forward_body_fini(&b);
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        CU_ASSERT_EQUAL_FATAL(read_question(bad[i].text, &b, &e), -EINVAL);
+        CU_ASSERT_STRING_EQUAL(e.param, bad[i].param);
+        CU_ASSERT_STRING_EQUAL(e.message, bad[i].message);
+    }
+    b = read_ok("{\"prompt\":[1],\"token_ids\":5,\"prompt_tokens\":\"x\"}");
+    CU_ASSERT_EQUAL(b.n_words, 1);
+    forward_body_fini(&b);
+}
+
 /* The first n words of two bodies are equal. */
 static size_t common(const struct forward_body *a, const struct forward_body *b)
 {
@@ -543,6 +612,7 @@ int main(void)
     CU_add_test(s, "answers with tokens", test_tokens);
     CU_add_test(s, "urls", test_urls);
     CU_add_test(s, "hashes of blocks", test_hashes);
+    CU_add_test(s, "questions where to send a request", test_schedules);
     CU_add_test(s, "many members", test_members);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();

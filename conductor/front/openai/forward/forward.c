@@ -19,7 +19,7 @@ struct reader {
     struct json_walk walk; /* first, so that the walk's pointer is ours */
     struct forward_body *out;
     const struct forward_rules *rules;
-    bool names_blocks;  /* it may have hashes of them */
+    bool asks;          /* where to send a request */
     const char *before; /* where the value before ends */
     struct forward_slice prompt;
     uint64_t salt; /* so far */
@@ -158,7 +158,7 @@ static const char *hashes_name(const struct reader *r, const char *key)
     static const char *const names[] = {"block_hashes", "seq_hashes",
                                         "block_hash"};
 
-    for (size_t i = 0; r->names_blocks && i < 3; i++)
+    for (size_t i = 0; r->asks && i < 3; i++)
         if (strcmp(key, names[i]) == 0)
             return names[i];
     return NULL;
@@ -185,6 +185,38 @@ static int read_hashes(struct reader *r, const char *name)
     return rc;
 }
 
+/* Whether the value at p may be the prompt: the first one, but in a question
+ * where to send a request, of which members may come from a gateway, ids go
+ * before a text, and null is nothing. */
+static bool is_prompt(const struct reader *r, const char *key)
+{
+    const struct json_walk *w = &r->walk;
+    char first = w->p < w->end ? *w->p : '\0';
+
+    if (!r->out->kind || r->out->ids ||
+        !value_names(key, r->out->kind->prompts))
+        return false;
+    if (!r->asks)
+        return r->prompt.n == 0;
+    if (strcmp(key, "text") == 0 && first == '{') /* of /v1/responses */
+        return false;
+    return first == '[' || (r->prompt.n == 0 && first != 'n');
+}
+
+/* p is behind the value v of a question where to send a request. */
+static int check_value(struct reader *r, const char *key,
+                       struct forward_slice v)
+{
+    const char *name, *must = value_must_be(key, v, &name);
+
+    if (!r->asks || !must || (r->out->ids && strcmp(name, "token_ids") == 0))
+        return 0;
+    r->walk.param = name;
+    r->walk.p = v.at;
+    return json_walk_fail(&r->walk, "%s: %.*s: must be %s", name,
+                          json_walk_shown(&r->walk), v.at, must);
+}
+
 static void take_value(struct reader *r, const char *key,
                        struct forward_slice v, bool prompt)
 {
@@ -196,7 +228,7 @@ static void take_value(struct reader *r, const char *key,
     if (member >= 0)
         r->out->members[member] = v;
     r->out->whole = r->out->whole || value_makes_whole(key, v, prompt);
-    if (prompt)
+    if (prompt && r->prompt.n == 0)
         r->prompt = v;
     else if (strcmp(key, "stream") == 0)
         r->out->stream = value_is(v, "true");
@@ -237,8 +269,7 @@ static int read_value(struct json_walk *w, const char *key)
 {
     struct reader *r = (struct reader *)(void *)w;
     struct forward_slice v = {.at = w->p};
-    bool prompt = r->out->kind && r->prompt.n == 0 && !r->out->ids &&
-                  value_names(key, r->out->kind->prompts);
+    bool prompt = is_prompt(r, key);
     const char *hashes = hashes_name(r, key);
     int rc = prompt && w->p < w->end && *w->p == '[' ? read_ids(r) : 0;
 
@@ -252,6 +283,8 @@ static int read_value(struct json_walk *w, const char *key)
     if (rc)
         return rc;
     v.n = value_trimmed(v.at, w->p);
+    if (check_value(r, key, v))
+        return -EINVAL;
     take_value(r, key, v, prompt);
     return strcmp(key, "model") == 0 ? read_model(r, v) : 0;
 }
@@ -319,7 +352,7 @@ int forward_body_read(const struct forward_kind *kind, const char *body,
                  .max_members = MAX_MEMBERS},
         .out = out,
         .rules = rules,
-        .names_blocks = kind && strcmp(kind->path, FORWARD_SCHEDULE_PATH) == 0,
+        .asks = kind && strcmp(kind->path, FORWARD_SCHEDULE_PATH) == 0,
         .salt = FNV_BEGIN,
         .salts = {{"", 0}, {"", 0}},
         .adapter = {"", 0},

@@ -51,7 +51,7 @@ struct forward_rules {
 /* What a path's bodies hold. */
 struct forward_kind {
     const char *path;
-    const char *prompts[4]; /* members that are the prompt; NULL behind them */
+    const char *prompts[5]; /* members that are the prompt; NULL behind them */
     const char *text;       /* whose tokens an engine can be asked for; NULL:
                                none */
     bool chat;              /* that is a chat */

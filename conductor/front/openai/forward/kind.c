@@ -19,7 +19,7 @@ static const struct forward_kind kinds[] = {
     {"/v1/chat/completions", {"messages"}, "messages", true, true},
     {"/v1/completions", {"prompt"}, "prompt", false, true},
     {FORWARD_SCHEDULE_PATH,
-     {"prompt", "token_ids", "input_ids"},
+     {"prompt", "token_ids", "input_ids", "text"},
      "prompt", /* chats are read as such */
      false,
      true},

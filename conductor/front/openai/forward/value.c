@@ -124,3 +124,20 @@ bool value_makes_whole(const char *key, struct forward_slice v, bool prompt)
         at++;
     return at < end && (*at == '[' || *at == '"');
 }
+
+const char *value_must_be(const char *key, struct forward_slice v,
+                          const char **name)
+{
+    static const char *const numbers[] = {"prompt_tokens", "block_size"};
+    uint32_t n = value_number(v);
+
+    if (value_is(v, "null"))
+        return NULL;
+    *name = "token_ids";
+    if (strcmp(key, *name) == 0)
+        return "an array of token ids from 0 to 4294967295";
+    *name = numbers[strcmp(key, numbers[1]) == 0];
+    return strcmp(key, *name) == 0 && (n == 0 || n == UINT32_MAX)
+               ? "a whole number from 1 to 4294967294"
+               : NULL;
+}

@@ -14,6 +14,12 @@ bool value_is(struct forward_slice v, const char *text);
 /* A whole number; 0 for all else. */
 uint32_t value_number(struct forward_slice v);
 
+/* What a member of a question where to send a request must be, which is no
+ * client's, and what it is not; *name is its name, static. Of token_ids
+ * whatever they are. NULL: it is right, or another one. */
+const char *value_must_be(const char *key, struct forward_slice v,
+                          const char **name);
+
 /* A whole number of about 32 bits, cut to what fits; 0 for all else. */
 int32_t value_priority(struct forward_slice v);
 
