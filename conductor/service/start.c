@@ -26,8 +26,10 @@ static int check_both(const struct config *c, const struct engine_list *file,
         clashes =
             *c->worker_listen && fleet_is_native(all[i], c->model, &clash);
     }
-    if (all && !clashes)
+    if (all && !clashes) {
         engine_urls_warn(all, n, &(struct engine_pair){0});
+        engine_partners_warn(all, n);
+    }
     free(all);
     if (clashes)
         return error_say(

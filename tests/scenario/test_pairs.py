@@ -1100,3 +1100,36 @@ class Configurations(PairCase):
             self.assertEqual(status, 2, entry)
             self.assertIn(f'engines[0].{field}: ', errors)
             self.assertIn(words, errors)
+
+    def test_engines_that_cannot_meet_are_told(self):
+        """Not refused: partners may be added while it runs."""
+        def entry(name, role, **more):
+            return {'name': name, 'url': f'http://127.0.0.1:{ord(name)}',
+                    'model': 'm', 'kind': 'vllm', 'role': role,
+                    'kv_connector': 'mooncake', **more}
+        partner = ': model "m" has no engine of the role '
+        for engines, told in (
+                ([entry('p', P), entry('d', D)], []),
+                ([entry('d', D)], ['engine d' + partner + 'prefill']),
+                ([entry('p', P), entry('d', D, kv_connector='nixl')],
+                 ['engine p' + partner + 'decode with kv_connector "mooncake"',
+                  'engine d' + partner + 'prefill with kv_connector "nixl"']),
+                ([entry('p', P), entry('d', D, model='n')],
+                 ['engine p' + partner + 'decode',
+                  'engine d: model "n" has no engine of the role prefill']),
+                ([entry('p', P), entry('q', P), entry('d', D)],
+                 ['engine q: bootstrap_port: 8998: engine p has that one on '
+                  '127.0.0.1, too']),
+                ([entry('p', P), entry('q', P, bootstrap_port=9),
+                  entry('d', D)], []),
+                ([entry('p', P, dp_rank=0), entry('q', P, dp_rank=1),
+                  entry('d', D)], [])):
+            path = self.write('c.json', json.dumps(
+                {'listen': '127.0.0.1:0', 'engines': engines}))
+            status, _, errors = self.run_program(program(*CONDUCTOR), '-t',
+                                                 '-c', path)
+            with self.subTest(engines):
+                self.assertEqual(status, 0, errors)
+                self.assertEqual(errors.count(' warn '), len(told), errors)
+                for words in told:
+                    self.assertIn(words, errors)

@@ -193,6 +193,10 @@ struct engine_pair {
 void engine_urls_warn(const struct engine_config *const *all, size_t n,
                       struct engine_pair *told);
 
+/* partners.c: logs which engines of pairs have no partner among all, or are
+ * met where another one is. O(n^2). */
+void engine_partners_warn(const struct engine_config *const *all, size_t n);
+
 /* The costs of the service's model are those of another file, or, if that is
  * "", learned. */
 void engine_change_costs(struct service *s, const char *file);
