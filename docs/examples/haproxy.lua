@@ -5,6 +5,7 @@ local ended = {} -- tickets that are to be reported
 core.register_action("schedule", {"http-req"}, function(txn)
     local headers = txn.http:req_get_headers()
     headers["content-length"], headers["host"], headers["connection"] = nil
+    headers["x-conductor-reports"] = nil -- not its client's to say
     local got = core.httpclient():post{
         url = conductor .. "/v1/schedule", headers = headers,
         body = txn.sf:req_body(), timeout = 60000}

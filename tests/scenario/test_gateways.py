@@ -431,12 +431,14 @@ class Example(GatewayCase):
         with socket.socket() as s:
             return s.connect_ex(('127.0.0.1', port)) == 0
 
-    def send(self, port, path, body):
+    def send(self, port, path, body, method='POST'):
         connection = http.client.HTTPConnection('127.0.0.1', port, timeout=60)
         self.addCleanup(connection.close)
-        connection.request('POST', path, json.dumps({'model': 'm', **body}),
+        # Clients have no say in what the gateway reports.
+        connection.request(method, path, json.dumps({'model': 'm', **body}),
                            {'Content-Type': 'application/json',
-                            'Authorization': 'Bearer client'})
+                            'Authorization': 'Bearer client',
+                            'x-conductor-reports': 'whatever'})
         got = connection.getresponse()
         return got.status, got.read()
 
@@ -479,6 +481,9 @@ class Example(GatewayCase):
                                                            'prompt': 'x'})
         self.assertEqual(status, 404)
         self.assertIn('does not exist', json.loads(body)['error']['message'])
+        status, body = self.send(port, '/v1/models', {}, 'GET')
+        self.assertEqual((status, json.loads(body)['data'][0]['id']),
+                         (200, 'm'))
 
 
 @unittest.skipUnless(NGINX, 'nginx is not installed')
