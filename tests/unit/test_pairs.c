@@ -42,6 +42,7 @@ static void rig_init(struct rig *r, const char *policy)
                                    .block_tokens = BLOCK,
                                    .kv_bytes_per_token = 1,
                                    .coupled = true,
+                                   .step_tokens = 512,
                                    .push = r->push};
     r->scheduler = scheduler_new(&config, &model, r->pool, r->index);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
@@ -202,6 +203,35 @@ static void test_long_queue(void)
     rig_fini(&r);
 }
 
+/* With a TBT SLO what a decode instance computes is judged by what its decodes
+ * bear, and by prices; by no policy but plan. A step of 512 tokens takes 5 ms.
+ */
+static void test_slo_of_the_decodes(void)
+{
+    struct rig r;
+
+    for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+        bool judges = i == 0;
+
+        rig_init(&r, policies[i]);
+        add(&r, ROLE_BOTH, PAIR, 0);
+        add(&r, ROLE_PREFILL, PAIR, 0);
+        r.request.n_keys = 0;
+        r.request.slo_tbt_us = 20000;
+        goes_to(&r, judges ? 0 : 1, 0);
+        CU_ASSERT_EQUAL(r.decision.candidates[0].spared, !judges);
+        CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[0], 99, 50, 20), 0);
+        CU_ASSERT_EQUAL(pool_decode_likely(r.pool, r.ids[0], 99, 20), 0);
+        goes_to(&r, judges ? 0 : 1, 0);
+        r.request.slo_tbt_us = 2000; /* two of 20 steps are too long */
+        goes_to(&r, 1, 0);
+        r.request.slo_tbt_us = 0;
+        goes_to(&r, 1, 0);
+        CU_ASSERT_TRUE(r.decision.candidates[0].spared);
+        rig_fini(&r);
+    }
+}
+
 /* Nobody else prefills, or nobody may. */
 static void test_alone(void)
 {
@@ -283,6 +313,7 @@ int main(void)
     CU_add_test(suite, "long", test_long);
     CU_add_test(suite, "skips the prefill leg", test_skips_the_prefill_leg);
     CU_add_test(suite, "long queue", test_long_queue);
+    CU_add_test(suite, "SLO of the decodes", test_slo_of_the_decodes);
     CU_add_test(suite, "alone", test_alone);
     CU_add_test(suite, "groups", test_groups);
     CU_add_test(suite, "slo", test_slo);

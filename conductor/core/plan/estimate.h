@@ -97,7 +97,7 @@ struct prefill_estimate {
     bool late;       /* planned, and its ttft misses the request's SLO */
     bool tbt_late;   /* planned: a decode there would miss its SLO by it */
     bool spared;     /* not eligible: it decodes for those that prefill, and
-                        would compute for longer than a push takes */
+                        would compute for longer than is won by it */
     uint64_t last_prefill; /* planned: the instance's */
     enum load_mode load_mode;
     uint32_t split_block; /* [local_blocks, split_block) is computed although

@@ -241,8 +241,8 @@ int64_t schedule_beside_tbt_us(const struct scheduler *s,
 {
     const struct pool_instance *i = pool_get(s->pool, prefill->instance);
 
-    if (!s->spares_decodes || request->slo_tbt_us <= 0 ||
-        request->max_output_tokens <= 1 || (i->role & ROLE_DECODE) == 0)
+    if (!schedule_guards_tbt(s, request) || request->max_output_tokens <= 1 ||
+        (i->role & ROLE_DECODE) == 0)
         return 0;
     return beside_tbt_us(estimate_cost(&s->model, i), s->model.step_tokens, i,
                          &(struct beside_request){
@@ -361,7 +361,7 @@ bool schedule_choose_decode(struct scheduler *s,
             schedule_excluded(request, i->id) || !schedule_may_decode(s, p, i))
             continue;
         estimate_place(s, request, &decision->chosen, i, c);
-        if (s->spares_decodes && request->slo_tbt_us > 0)
+        if (schedule_guards_tbt(s, request))
             c->tbt_us = worst_tbt_us(s, request, decision, c);
         c->load_us = relative_load_us(s, i, c->load_us);
         if (s->sees_links && !s->model.coupled && i->id != decision->prefill)

@@ -153,9 +153,17 @@ schedule_push_tokens(const struct scheduler *s,
     return request->n_tokens - (int64_t)there_blocks * s->model.block_tokens;
 }
 
+/* Whether a request's TBT and that of the decodes beside its prefill decide
+ * where it goes. */
+static inline bool schedule_guards_tbt(const struct scheduler *s,
+                                       const struct schedule_request *request)
+{
+    return s->spares_decodes && request->slo_tbt_us > 0;
+}
+
 /* Marks those of the first n candidates that are left to their decodes: others
  * prefill for them, and their own prefill would take longer than what the
- * request would win by it. */
+ * request would win by it. Nobody is where it is known what those bear. */
 void schedule_spare(struct scheduler *s, const struct schedule_request *request,
                     size_t n);
 
