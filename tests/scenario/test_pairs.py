@@ -202,6 +202,10 @@ class NixlPairs(PairCase):
         shown = {c['instance']: c for c in why['candidates']}
         self.assertEqual((why['prefill'], why['decode']), ('e0', 'e1'))
         self.assertTrue(shown['e1']['spared'])
+        [decode] = why['decode_candidates']
+        self.assertEqual(decode['instance'], 'e1')
+        self.assertEqual(decode['push_ms'], why['predicted']['push_ms'])
+        self.assertEqual(decode['push_tokens'], why['prompt_tokens'])
         self.clean(cluster)
 
     def test_prefill_engine_fails(self):

@@ -159,6 +159,26 @@ static void put_candidates(struct explain_record *r, const struct service *s,
     r->n_candidates = n;
 }
 
+/* The chosen one, then others. */
+static void put_decodes(struct explain_record *r, const struct service *s,
+                        const struct schedule_decision *d)
+{
+    for (int others = 0; others < 2; others++) {
+        for (size_t i = 0; i < d->n_decode_candidates; i++) {
+            const struct decode_estimate *c = &d->decode_candidates[i];
+
+            if ((c->instance != d->decode) != others)
+                continue;
+            if (r->n_decodes == EXPLAIN_CANDIDATES_MAX) {
+                r->n_decodes_left_out++;
+                continue;
+            }
+            r->decodes[r->n_decodes].estimate = *c;
+            put_name(s, c->instance, r->decodes[r->n_decodes++].name);
+        }
+    }
+}
+
 /* A plan's pieces, or what Algorithm 1 fetches. */
 static void put_sources(struct explain_record *r, const struct service *s,
                         const struct schedule_decision *d)
@@ -255,6 +275,7 @@ void explain_decided(struct explain *explain,
     r->predicted_tbt_us = s->predicts ? d->tbt_us : 0;
     r->ttft_us = -1;
     put_candidates(r, s, d);
+    put_decodes(r, s, d);
     put_sources(r, s, d);
 }
 

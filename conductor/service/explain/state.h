@@ -19,6 +19,11 @@ struct explain_candidate {
     uint32_t unseen_tokens; /* that it may reuse beyond used_blocks */
 };
 
+struct explain_decode {
+    char name[POOL_NAME_BYTES];
+    struct decode_estimate estimate;
+};
+
 /* Blocks that come from one place; times are from the decision on. */
 struct explain_source {
     char name[POOL_NAME_BYTES];
@@ -70,8 +75,11 @@ struct explain_record {
     bool prefilled;  /* done is set */
     struct msg_prefill_done done;
 
-    /* (n_candidates) Last: what is behind them is not even cleared. */
+    uint32_t n_decodes, n_decodes_left_out;
+
+    /* (n_candidates, n_decodes) Last: these are not even cleared. */
     struct explain_candidate candidates[EXPLAIN_CANDIDATES_MAX];
+    struct explain_decode decodes[EXPLAIN_CANDIDATES_MAX];
 };
 
 /* The record of that id, or the last one whose client gave it that id, or NULL.

@@ -110,6 +110,23 @@ static void put_candidate(struct writer *w, const struct explain_candidate *c)
     PUT(w, "}");
 }
 
+static void put_decode(struct writer *w, const struct explain_decode *d)
+{
+    const struct decode_estimate *e = &d->estimate;
+
+    PUT(w, "{");
+    w->first = true;
+    put_name(w, "instance", d->name);
+    put_known(w, "tbt_ms", e->tbt_us, w->predicts);
+    put_known(w, "load_ms", e->load_us, w->predicts);
+    put_known(w, "push_ms", e->push_us, w->predicts);
+    PUT(w,
+        ",\"push_tokens\":%" PRId64 ",\"room_tokens\":%" PRId64
+        ",\"no_room\":%s,\"too_long\":%s}",
+        e->push_tokens, e->room_tokens, e->no_room ? "true" : "false",
+        e->too_long ? "true" : "false");
+}
+
 static void put_source(struct writer *w, const struct explain_source *s)
 {
     PUT(w, "{");
@@ -224,6 +241,12 @@ int explain_write(const struct explain *explain, const char *id,
         PUT(&w, "%s", i ? "," : "");
         put_candidate(&w, &r->candidates[i]);
     }
-    PUT(&w, "],\"candidates_left_out\":%u}\n", r->n_left_out);
+    PUT(&w, "],\"candidates_left_out\":%u,\"decode_candidates\":[",
+        r->n_left_out);
+    for (uint32_t i = 0; i < r->n_decodes; i++) {
+        PUT(&w, "%s", i ? "," : "");
+        put_decode(&w, &r->decodes[i]);
+    }
+    PUT(&w, "],\"decode_candidates_left_out\":%u}\n", r->n_decodes_left_out);
     return w.failed ? -ENOMEM : 0;
 }
