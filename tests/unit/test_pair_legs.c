@@ -2,6 +2,7 @@
  * says, and its cached tokens in the answer. */
 #include <CUnit/Basic.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "conductor/front/openai/pair/pair.h"
@@ -182,6 +183,8 @@ static void test_reply(void)
         "\"metrics\":null}";
     static const char none[] = "{\"kv_transfer_params\":null ,\"usage\":null}";
     static const char params[] = "{\"remote_block_ids\":[[16]], \"x\" : \"}\"}";
+    static const char *const odd[] = {
+        "12345678901", "10000000000000000000", "12.5", "1e3", "-5", "\"7\""};
     struct pair_reply reply;
 
     CU_ASSERT_EQUAL_FATAL(pair_reply_read(real, sizeof(real) - 1, &reply), 0);
@@ -192,6 +195,16 @@ static void test_reply(void)
     CU_ASSERT_EQUAL(pair_reply_read(none, sizeof(none) - 1, &reply), 0);
     CU_ASSERT_PTR_NULL(reply.params);
     CU_ASSERT_EQUAL(reply.cached_tokens, -1);
+    for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+        char text[128];
+        int n = snprintf(text, sizeof(text),
+                         "{\"usage\":{\"prompt_tokens_details\":{"
+                         "\"cached_tokens\":%s}}}",
+                         odd[i]);
+
+        CU_ASSERT_EQUAL(pair_reply_read(text, (size_t)n, &reply), 0);
+        CU_ASSERT_EQUAL(reply.cached_tokens, -1);
+    }
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         CU_ASSERT_EQUAL(pair_reply_read(wrong[i], strlen(wrong[i]), &reply),
                         -EINVAL);

@@ -24,7 +24,7 @@ static int read_count(struct json_walk *w, const char *key)
     for (; at < w->end && *at >= '0' && *at <= '9' && at < from + MAX_DIGITS;
          at++)
         n = n * 10 + (*at - '0');
-    if (at > from)
+    if (at > from && (at == w->end || !strchr("0123456789.eE", *at)))
         r->out->cached_tokens = n;
     return json_walk_skip(w);
 }
