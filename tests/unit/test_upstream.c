@@ -77,11 +77,13 @@ static void server_turn(struct server *s)
 /* What became of an exchange. */
 struct fate {
     unsigned ended, failed;
+    int status;
     char why[80];
 };
 
-static void on_answer(void *, const struct http_head *)
+static void on_answer(void *arg, const struct http_head *head)
 {
+    ((struct fate *)arg)->status = head->status;
 }
 
 static void on_bytes(void *, const char *, size_t)
@@ -163,6 +165,38 @@ static void test_again_without_memory(void)
     event_base_free(base);
 }
 
+/* What an engine says on a kept connection before it is asked again is nobody's
+ * answer. */
+static void test_answer_that_nobody_asked_for(void)
+{
+    static const char more[] = "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n";
+    const struct upstream_options options = {4, 65536, 2000000, 20000000};
+    struct event_base *base = event_loop_new(1);
+    struct engine_url url;
+    struct server s;
+    struct fate fate;
+    char text[64];
+    uint16_t port;
+
+    server_open(&s, &port);
+    snprintf(text, sizeof(text), "http://127.0.0.1:%u", port);
+    CU_ASSERT_PTR_NULL_FATAL(engine_url_parse(text, &url));
+    struct upstream *u = upstream_new(base, NULL, &url, NULL, &options);
+    CU_ASSERT_FATAL(u && exchange(base, u, &s, &fate));
+    CU_ASSERT_EQUAL(fate.status, 200);
+    CU_ASSERT_EQUAL(upstream_idle(u), 1);
+    CU_ASSERT_EQUAL(write(s.fd, more, sizeof(more) - 1),
+                    (ssize_t)sizeof(more) - 1);
+    CU_ASSERT_TRUE(exchange(base, u, &s, &fate));
+    CU_ASSERT_EQUAL(fate.status, 200);
+    CU_ASSERT_EQUAL(upstream_idle(u), 1);
+    upstream_free(u);
+    close(s.listener);
+    close(s.fd);
+    event_base_loop(base, EVLOOP_NONBLOCK);
+    event_base_free(base);
+}
+
 /* A host that no certificate can name: no connection, and nothing is freed
  * twice or left behind. */
 static void test_tls_host(void)
@@ -191,6 +225,8 @@ int main(void)
     CU_pSuite s = CU_add_suite("upstream", NULL, NULL);
 
     CU_add_test(s, "sent again without memory", test_again_without_memory);
+    CU_add_test(s, "an answer that nobody asked for",
+                test_answer_that_nobody_asked_for);
     CU_add_test(s, "a host for TLS", test_tls_host);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();

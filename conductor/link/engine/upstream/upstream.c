@@ -10,16 +10,31 @@
 
 #include <event2/event.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #include "base/event_loop.h"
 #include "conductor/link/engine/tls.h"
 #include "conductor/link/engine/upstream/internal.h"
 
+/* Whether nothing has come on a kept connection: an answer, or an end, that was
+ * not looked at yet would be taken for that of the next request. Under TLS
+ * there may be bytes that are no answer. */
+static bool is_silent(const struct exchange *x)
+{
+    char byte;
+
+    return evbuffer_get_length(bufferevent_get_input(x->bev)) == 0 &&
+           (x->upstream->tls || recv(bufferevent_getfd(x->bev), &byte, 1,
+                                     MSG_PEEK | MSG_DONTWAIT) < 0);
+}
+
 /* A kept connection, taken out of its list, or a fresh exchange. */
 static struct exchange *take(struct upstream *u)
 {
-    struct exchange *x = TAILQ_FIRST(&u->idle);
+    struct exchange *x;
 
+    while ((x = TAILQ_FIRST(&u->idle)) && !is_silent(x))
+        upstream_drop_kept(x);
     if (!x) {
         x = calloc(1, sizeof(*x));
         if (x)
