@@ -82,12 +82,12 @@ struct sim_prefill {
 
 /* Its KV on the way to the decode node. */
 struct sim_push {
-    uint32_t n;             /* transfers under way */
+    bool under_way;         /* a transfer: one request's follow each other */
     uint32_t unsent_tokens; /* reused, and not yet on the way */
     uint32_t step_tokens;   /* whose KV leaves in the step under way */
     bool asked;             /* its decode node knows that KV is coming */
     bool granted;           /* and has memory for it */
-    double held_bytes;      /* that wait for that */
+    double held_bytes;      /* that wait for that, or for that transfer */
     bool nothing;           /* what was to be pushed was there */
     uint32_t there_tokens;  /* from the front, that its decode node has */
 };

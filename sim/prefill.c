@@ -33,7 +33,7 @@ static void push(struct sim *sim, struct sim_request *r, uint32_t tokens,
 /* All of its KV that there will be has come. */
 static bool all_pushed(const struct sim_request *r)
 {
-    return r->push.granted && r->push.n == 0 && r->prefill.done;
+    return r->push.granted && !r->push.under_way && r->prefill.done;
 }
 
 /* Layer by layer: a chunk's KV is on the way while it is computed, except that
@@ -318,8 +318,10 @@ void sim_push_ended(struct sim *sim, const struct links_end *end)
 {
     struct sim_request *r = end->what;
 
-    r->push.n--;
-    if (all_pushed(r))
+    r->push.under_way = false;
+    if (r->push.held_bytes > 0.0)
+        sim_push_granted(sim, r);
+    else if (all_pushed(r))
         sim_decode_add(sim, r);
 }
 

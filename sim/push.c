@@ -7,7 +7,7 @@ void sim_push(struct sim *sim, struct sim_request *r, double bytes)
 {
     int rc;
 
-    if (!r->push.granted) {
+    if (!r->push.granted || r->push.under_way) {
         r->push.held_bytes += bytes;
         return;
     }
@@ -17,7 +17,7 @@ void sim_push(struct sim *sim, struct sim_request *r, double bytes)
         sim_fail(sim, rc, "out of memory");
         return;
     }
-    r->push.n++;
+    r->push.under_way = true;
     sim->summary.pushes.bytes += (uint64_t)bytes;
 }
 

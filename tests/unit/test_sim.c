@@ -237,6 +237,27 @@ static void test_decode_by_hand(void)
     rig_free(r);
 }
 
+/* The pieces of one request's KV follow each other: while those of a long
+ * prompt wait for the link, which takes four times as long as computing, a
+ * short one of another node has half of it. */
+static void test_pushes_share(void)
+{
+    struct rig *r = rig_new();
+
+    make_simple(r);
+    r->cluster.prefill_nodes = 2;
+    r->cluster.step_tokens = 100;
+    r->cluster.layerwise = true;
+    r->cluster.link_bytes_per_s = 1e9 / 40;
+    ask(r, 0, 1000, 2, 1);
+    ask(r, 9000, 100, 2, 7);
+    run(r);
+    CU_ASSERT_EQUAL(r->records[1].first_token_us, 10000);
+    /* 3/4 of it leaves at 9 ms. A step with 101 tokens of KV. */
+    CU_ASSERT_DOUBLE_EQUAL(r->records[1].end_us, 9000 + 2 * 4000 + 1110, 10);
+    rig_free(r);
+}
+
 /* An idle node begins later by the hand-over; a request for a busy node loses
  * nothing. The pool counts it as waiting until then, and a TTFT that is
  * promised has the hand-over in it. */
@@ -1057,6 +1078,7 @@ int main(void)
     CU_pSuite suite = CU_add_suite("sim", NULL, NULL);
     CU_add_test(suite, "paper values", test_paper_values);
     CU_add_test(suite, "decode by hand", test_decode_by_hand);
+    CU_add_test(suite, "pushes share", test_pushes_share);
     CU_add_test(suite, "hand-over", test_handover);
     CU_add_test(suite, "decode joins", test_decode_joins);
     CU_add_test(suite, "coupled", test_coupled);
