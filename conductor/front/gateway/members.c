@@ -21,9 +21,22 @@ static int refuse(struct openai_error *error, const char *reason,
     return -EINVAL;
 }
 
+/* An entry's rank r publishes at its port + r, so that there must be one. */
+static int check_port(const struct question *q, const char *name,
+                      const char *endpoint, struct openai_error *error)
+{
+    const char *port = strrchr(endpoint, ':');
+    char text[QUESTION_TEXT_BYTES + 64];
+
+    if (q->rank <= 0 || !port || strtol(port + 1, NULL, 10) > q->rank)
+        return 0;
+    snprintf(text, sizeof(text), "\"%.100s\": must have a port above %d",
+             endpoint, (int)q->rank);
+    return refuse(error, "invalid_value", name, text);
+}
+
 static int check(const struct question *q, struct openai_error *error)
 {
-    const char *port = strrchr(q->endpoint, ':');
     char text[QUESTION_TEXT_BYTES + 64];
 
     if (!*q->model)
@@ -42,12 +55,9 @@ static int check(const struct question *q, struct openai_error *error)
         return refuse(error, "unsupported", "additionalsalt",
                       "must be empty: events tell the salt of their blocks, "
                       "and cache_salt of a query asks for it");
-    if (q->rank > 0 && port && strtol(port + 1, NULL, 10) <= q->rank) {
-        snprintf(text, sizeof(text), "\"%.100s\": must have a port above %d",
-                 q->endpoint, (int)q->rank);
-        return refuse(error, "invalid_value", "endpoint", text);
-    }
-    return 0;
+    if (check_port(q, "endpoint", q->endpoint, error))
+        return -EINVAL;
+    return check_port(q, "replay_endpoint", q->replay, error);
 }
 
 static void put(struct packed *p, const char *name, const char *text)
@@ -56,8 +66,7 @@ static void put(struct packed *p, const char *name, const char *text)
         packed_text_of(p, name, text);
 }
 
-/* The entry of the configuration that means the same. An entry's rank r
- * publishes at its port + r. */
+/* The entry of the configuration that means the same. */
 static void write_entry(const struct question *q, const char *name,
                         struct text_buf *out)
 {

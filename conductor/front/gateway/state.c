@@ -189,9 +189,10 @@ struct service *index_find(const struct front_call *call,
 void index_shift(const char *endpoint, int by, char out[QUESTION_TEXT_BYTES])
 {
     const char *colon = strrchr(endpoint, ':');
-    long port = colon ? strtol(colon + 1, NULL, 10) : 0;
+    char *end;
+    long port = colon ? strtol(colon + 1, &end, 10) : 0;
 
-    if (!by || port <= 0)
+    if (!by || port <= 0 || *end)
         snprintf(out, QUESTION_TEXT_BYTES, "%s", endpoint);
     else
         snprintf(out, QUESTION_TEXT_BYTES, "%.*s:%ld", (int)(colon - endpoint),
