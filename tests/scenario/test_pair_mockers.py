@@ -23,10 +23,10 @@ BLOCK, BLOCKS = 16, 256
 class MockerPairs(engines.Case):
     only_loopback = True
 
-    def pool(self, *roles, speed=0, config=None):
+    def pool(self, *roles, speed=0, blocks=BLOCKS, config=None):
         """Conductor in front of mockers of these roles, e0, e1, .."""
         self.legs = [engines.MockerLeg(
-            self, role, f'mocker{i}', blocks=BLOCKS, block_tokens=BLOCK,
+            self, role, f'mocker{i}', blocks=blocks, block_tokens=BLOCK,
             options=['--speedup-ratio', speed])
             for i, role in enumerate(roles)]
         self.cluster = Cluster(self)
