@@ -6,7 +6,8 @@ import unittest
 
 import engines
 import stand_in
-from harness import Case, Cluster, wait_until
+from harness import Case, Cluster, mostly_waits, settings, wait_until
+from test_failures import in_background
 
 try:
     from publisher import Engine, Publisher
@@ -111,6 +112,32 @@ class Expected(Case):
         self.status = 400  # from now on nothing new is expected
         self.assertEqual(self.ask(PROMPT)[2], 0)
         wait_until('it is given up', lambda: self.ask(PROMPT)[1:] == (0, 0))
+
+    @mostly_waits
+    def test_what_was_taken_from_an_engine(self):
+        """A text whose tokens nobody tells: no event will name its blocks."""
+        def blocks():
+            return [self.api.metrics()[f'conductor_instance_blocks'
+                                       f'{{instance="e{i}"}}'] for i in (0, 1)]
+
+        def hang(request, send):
+            if request.path == '/v1/completions':
+                self.go_on.wait(60 * settings.scale)
+            return self.serve(request, send)
+        for i in 0, 1:
+            self.publish(f'e{i}', [self.words.stored(PROMPT)])
+        for engine in self.all:
+            engine.serve = hang
+        got = in_background(lambda: self.ask('a text of some words' * 9))
+        wait_until('it is sent', lambda: max(blocks()) > 8)
+        first = blocks().index(max(blocks()))
+        self.all[first].silent = self.go_on
+        wait_until('it is taken back', lambda: self.api.metrics()[
+            'conductor_retries_total'] == 1, 60)
+        self.assertEqual(blocks()[first], 8)
+        self.go_on.set()
+        self.assertEqual(got()[0], f'e{1 - first}')
+        self.assertEqual(blocks()[first], 8)
 
     def test_a_cleared_cache(self):
         home, *_ = self.ask(PROMPT)

@@ -323,9 +323,10 @@ void engine_check_events(struct engine *e);
 /* Of its KV events, which it must publish. */
 enum kv_feed_state engine_events_state(const struct engine *e);
 
-/* expect.c: what an engine will hold. A request was handed to it; is refused;
- * begins to be answered well; has ended well; has failed, or was given up
- * (nothing if it is not expected any more). */
+/* expect.c: what an engine will hold. A request was handed to it; is refused,
+ * or taken from it before it was answered; begins to be answered well; has
+ * ended well; has failed, or was given up (nothing if it is not expected any
+ * more). */
 void expect_sent(struct service_request *request);
 void expect_refused(struct service_request *request);
 void expect_answered(struct service_request *request);

@@ -3,8 +3,10 @@
  *
  * An engine without KV events is assumed to have a prompt's blocks from the
  * moment when it is sent, as long as they fit (core/index/predicted). If it
- * refuses the prompt, those that were new are dropped again; another request
- * that counted on them predicts them anew when it is answered.
+ * refuses the prompt, or loses it before it answers, those that were new are
+ * dropped again; another request that counted on them predicts them anew when
+ * it is answered. So is a prompt that is known by its bytes only, at any
+ * engine.
  *
  * One with events will tell them, a while after they are computed. Until then
  * they are expected, in the pool's sense: requests that begin alike and come

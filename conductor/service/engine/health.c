@@ -343,8 +343,10 @@ static void take_back(struct engine *e)
     for (uint32_t i = 0; i < s->table.size; i++) {
         struct service_request *r = s->table.by_slot[i];
 
-        if (r && r->forward->engine == e && may_move(r))
-            request_instance_lost(r, e->id, why);
+        if (!r || r->forward->engine != e || !may_move(r))
+            continue;
+        expect_refused(r);
+        request_instance_lost(r, e->id, why);
     }
 }
 

@@ -152,5 +152,7 @@ void forward_failed(struct service_request *request, bool unreachable,
     if (e->health.blamed_by != request->number + 1)
         engine_failed(e, false, why);
     e->health.blamed_by = request->number + 1;
+    if (request->output.n_tokens == 0)
+        expect_refused(request);
     request_instance_lost(request, e->id, text);
 }

@@ -100,6 +100,7 @@ static void refused(struct service_request *request)
     if (status < 400 || status >= 500) {
         snprintf(why, sizeof(why), "engine %s answers %d",
                  f->engine->config->name, status);
+        expect_refused(request);
         request_instance_lost(request, f->engine->id, why);
         return;
     }
