@@ -2,6 +2,7 @@
 import http.client
 import json
 import threading
+import time
 
 from harness import (CONDUCTOR, Cluster, cost_model_json, mostly_waits, program,
                      settings, wait_until)
@@ -379,6 +380,66 @@ class NixlPairs(PairCase):
             cluster, 'requests_total', outcome='failed') == 1)
         self.assertEqual(got().status, 502)
         self.idle(cluster)
+
+    def stop_behind_the_legs(self, *prefills, config=None):
+        """A pair whose prefill engines' KV cannot be fetched until go_on: so
+        they are stopped once something waits for it."""
+        def serve(request, send):
+            there = 'kv_transfer_params' not in body_of(request)
+            while not there:
+                there = self.go_on.wait(0.02)
+                if request.left():
+                    return 'close'
+            return self.nixl.decode(request, send)
+        return self.pair(*((P, self.nixl.prefill) for _ in prefills),
+                         (D, serve), config={'engine_timeout_ms': 200,
+                                             **(config or {})})
+
+    @mostly_waits
+    def test_prefill_engine_stops_behind_its_leg(self):
+        """The decode engine cannot fetch the KV: it gets the request anew,
+        with another prefill engine's KV or to compute the prompt."""
+        for n in 1, 2:
+            for stream in False, True:
+                self.go_on.clear()
+                cluster = self.stop_behind_the_legs(*range(n))
+                legs = len(self.nixl.prefills)
+                got = in_background(lambda: self.post(
+                    cluster, {'prompt': LONG, 'stream': stream}))
+                wait_until('it waits for KV', lambda: self.all[n].requests)
+                first, = (e for e in self.all[:n] if e.requests)
+                first.silent = self.go_on
+                wait_until('it is taken back', lambda: self.counted(
+                    cluster, 'retries_total') == 1)
+                self.go_on.set()
+                got = got()
+                self.assertEqual(got.status, 200, got.body)
+                self.assertEqual(len(self.nixl.prefills) - legs, n)
+                self.assertEqual(len(self.all[n].requests), 2)
+                self.idle(cluster)
+        # What was to be fetched first, and was not, is left to the lease.
+        self.assertEqual(len(self.nixl.held), 4)
+        self.assertEqual(len(self.nixl.alone), 2)
+
+    @mostly_waits
+    def test_an_answer_behind_a_fetch_stays(self):
+        """Of an answer that is not streamed nothing comes before all of it:
+        where the prefill engine was well for long enough, it has been read."""
+        cluster = self.stop_behind_the_legs(0)
+        got = in_background(lambda: self.post(cluster, {'prompt': LONG}))
+        wait_until('it is answered', lambda: self.all[1].requests)
+        time.sleep(1)
+        asked = self.all[0].n_health
+        wait_until('it is well', lambda: self.all[0].n_health > asked + 1)
+        self.all[0].silent = self.go_on
+        wait_until('it is known', lambda: 'suspect' in [
+            i['state'] for i in self.instances(cluster)])
+        asked = self.all[1].n_health
+        wait_until('time goes by', lambda: self.all[1].n_health > asked + 9)
+        self.go_on.set()
+        self.assertEqual(got().status, 200)
+        self.assertEqual(self.counted(cluster, 'retries_total'), 0)
+        self.clean(cluster)
 
     def test_prefill_engine_goes(self):
         """Its leg is done: the answer goes on."""

@@ -69,6 +69,9 @@ struct engine_bootstrap {
     bool due; /* it is asked after the probe under way */
 };
 
+/* In a row; then it gets no work. */
+#define ENGINE_FAILURES_MAX 3u
+
 /* Whether an engine is well: probes, and what became of requests. */
 struct engine_wellness {
     struct event *timer;           /* of the next probe, or the limit of one */
@@ -76,6 +79,7 @@ struct engine_wellness {
     int probe_status;              /* of the last one that was answered */
     enum engine_question question; /* that it is about */
     uint64_t n_good;               /* answers for its health */
+    int64_t well_us;               /* when the last good probe ended */
     bool no_health;                /* it answers 404 when asked for it */
     uint32_t failures_in_row;
     uint32_t refused_in_row; /* requests, which no good health makes up for */

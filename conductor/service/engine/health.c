@@ -20,11 +20,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/pair/pair.h"
 
-#define FAILURES_MAX 3u
 /* After t trials that failed in a row there are 2^t good answers for its health
  * before the next one; t is this at most. */
 #define TRIALS_MAX 5u
@@ -57,11 +57,11 @@ static void failed(struct engine *e, bool probe, bool unreachable,
         *e->bootstrap.id = '\0';
     lost = e->bootstrap.server && !*e->bootstrap.id;
     e->count.failures++;
-    if (++e->health.failures_in_row == FAILURES_MAX &&
+    if (++e->health.failures_in_row == ENGINE_FAILURES_MAX &&
         health == HEALTH_STARTING)
         log_warn("engine %s was never ready at %s and gets no work yet: %s",
                  e->config->name, e->config->url_text, why);
-    if ((e->health.failures_in_row < FAILURES_MAX && !lost) ||
+    if ((e->health.failures_in_row < ENGINE_FAILURES_MAX && !lost) ||
         health != HEALTH_READY)
         return;
     (void)!pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
@@ -97,9 +97,10 @@ static void probe_good(struct engine *e)
     struct service *s = e->service;
     enum pool_health health = pool_get(s->pool, e->id)->health;
 
+    e->health.well_us = clock_now_us();
     if (health == HEALTH_READY) {
         /* A trial goes on until a request has ended well. */
-        if (e->health.failures_in_row < FAILURES_MAX - 1)
+        if (e->health.failures_in_row < ENGINE_FAILURES_MAX - 1)
             e->health.failures_in_row = e->health.refused_in_row;
         return;
     }
@@ -111,7 +112,8 @@ static void probe_good(struct engine *e)
         engine_clear(e);
     e->health.unreachable = false;
     e->health.on_trial = health != HEALTH_STARTING;
-    e->health.failures_in_row = e->health.on_trial ? FAILURES_MAX - 1 : 0;
+    e->health.failures_in_row =
+        e->health.on_trial ? ENGINE_FAILURES_MAX - 1 : 0;
     (void)!pool_set_health(s->pool, e->id, HEALTH_READY);
     if (e->events.feed)
         kv_feed_ask_again(e->events.feed);
@@ -329,7 +331,15 @@ static bool may_move(const struct service_request *request)
              instances_count(s, ROLE_PREFILL) > 0));
 }
 
-/* Requests of which nothing has come leave an engine that hangs. */
+/* Whether it is with a decode engine that cannot fetch its KV from this one. */
+static bool is_cut_off(const struct service_request *request,
+                       const struct engine *e)
+{
+    return request->output.n_tokens == 0 && pair_fetches_from(request, e);
+}
+
+/* Requests of which nothing has come leave an engine that hangs, and those that
+ * need KV from there. */
 static void take_back(struct engine *e)
 {
     struct service *s = e->service;
@@ -343,7 +353,7 @@ static void take_back(struct engine *e)
     for (uint32_t i = 0; i < s->table.size; i++) {
         struct service_request *r = s->table.by_slot[i];
 
-        if (!r || r->forward->engine != e || !may_move(r))
+        if (!r || !(r->forward->engine == e ? may_move(r) : is_cut_off(r, e)))
             continue;
         expect_refused(r);
         request_instance_lost(r, e->id, why);

@@ -53,6 +53,13 @@ struct engine *pair_silent(const struct service_request *request);
  * only. */
 bool pair_is_leased(const struct service_request *request);
 
+/* Whether its decode leg may still have to fetch KV from that engine, the
+ * prefill one. Not where the first byte of its answer would have told, and
+ * the engine was well for three times engine_timeout_ms since it was sent: it
+ * is being answered. */
+bool pair_fetches_from(const struct service_request *request,
+                       const struct engine *e);
+
 /* The engine whose answer the client is to get. */
 struct engine *pair_answerer(const struct service_request *request);
 
