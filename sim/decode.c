@@ -140,6 +140,7 @@ void sim_decode_join(struct sim *sim, struct sim_node *node)
         /* It was accepted there, and stays until it ends. */
         (void)pool_decode_started(sim->pool, node->id, id);
         (void)pool_decode_progress(sim->pool, node->id, id, 1);
+        dispatch_link_freed(&sim->dispatch);
     }
 }
 

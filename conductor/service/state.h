@@ -348,6 +348,9 @@ void request_retry_waiting(struct service *service);
  * the loop's next turn looks. */
 void service_freed(struct service *service);
 
+/* The same of a link to a decode instance, if a request waits for one. */
+void service_link_freed(struct service *service);
+
 /* request_set_state(request, next): changes the state if the transition table
  * in request/state.c allows it; returns whether it did. */
 bool request_set_state(struct service_request *request,

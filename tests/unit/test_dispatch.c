@@ -589,6 +589,60 @@ static void test_room_of_one(void)
     free(p);
 }
 
+static uint32_t add_linked(struct rig *r, unsigned role)
+{
+    struct pool_instance_config config = {.role = role,
+                                          .kv_capacity_tokens = 5000,
+                                          .max_batch = 8,
+                                          .link_bytes_per_s = 1e6,
+                                          .block_tokens = BLOCK};
+    uint32_t id = POOL_NO_INSTANCE;
+
+    CU_ASSERT_EQUAL(pool_add(r->pool, &config, &id), 0);
+    CU_ASSERT_EQUAL(pool_set_health(r->pool, id, HEALTH_READY), 0);
+    return id;
+}
+
+/* Behind a second of KV on its way to where it decodes a request waits; a link
+ * that is freed means a round of tries only then. */
+static void test_wait_for_link(void)
+{
+    struct schedule_config config = {.policy = schedule_policy_by_name("plan")};
+    struct rig r;
+
+    rig_init(&r);
+    scheduler_free(r.scheduler);
+    r.scheduler = scheduler_new(
+        &config,
+        &(struct estimate_model){
+            .cost = &r.cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1},
+        r.pool, r.index);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r.scheduler);
+    r.dispatch.scheduler = r.scheduler;
+    r.prefill = add_linked(&r, ROLE_PREFILL);
+    r.decode = add_linked(&r, ROLE_DECODE);
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.decode, 99, 1, 2), 0);
+    CU_ASSERT_EQUAL(
+        pool_book_push(r.pool, &(struct pool_push){r.prefill, 1000000, NOW_US},
+                       r.decode, 99),
+        0);
+    dispatch_link_freed(&r.dispatch);
+    CU_ASSERT_FALSE(r.dispatch.room);
+    r.requests[0].slo_ttft_us = 1000000;
+    r.requests[0].slo_tbt_us = 200000;
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
+    CU_ASSERT_EQUAL(pool_decode_started(r.pool, r.decode, 99), 0);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
+    dispatch_link_freed(&r.dispatch);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), 0);
+    CU_ASSERT_EQUAL(r.order.action, DISPATCH_SEND);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
+    dispatch_link_freed(&r.dispatch);
+    CU_ASSERT_FALSE(r.dispatch.room);
+    rig_fini(&r);
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -606,6 +660,7 @@ int main(void)
     CU_add_test(suite, "price of the late", test_price_of_late);
     CU_add_test(suite, "passing", test_passing);
     CU_add_test(suite, "room of one", test_room_of_one);
+    CU_add_test(suite, "wait for a link", test_wait_for_link);
     CU_basic_run_tests();
     return CU_get_number_of_failures() ? 1 : 0;
 }

@@ -246,6 +246,40 @@ static void test_late_push(void)
     rig_fini(&r);
 }
 
+/* All that comes to an instance holds a push up, unless its prefill takes
+ * longer. */
+static void test_behind(void)
+{
+    struct pool_instance_config config = {.role = ROLE_BOTH,
+                                          .kv_capacity_tokens = CAPACITY,
+                                          .link_bytes_per_s = 1e6,
+                                          .block_tokens = BLOCK};
+    struct traffic_push push = {
+        .n_tokens = 1000, .kv_bytes_per_token = 1, .now_us = NOW_US};
+    static const struct {
+        int64_t due_us;
+        double behind_us;
+    } cases[] = {{0, 4000}, {1000, 4000}, {3000, 2000}, {5000, 0}, {9000, 0}};
+    uint32_t to;
+    struct rig r;
+
+    rig_init(&r, 8, "fifo");
+    CU_ASSERT_EQUAL(pool_add(r.pool, &config, &to), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, to, 1, 100, 11), 0);
+    CU_ASSERT_EQUAL(
+        pool_book_push(r.pool, &(struct pool_push){r.id, 4000, NOW_US + 90000},
+                       to, 1),
+        0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        push.due_us = NOW_US + cases[i].due_us;
+        CU_ASSERT_DOUBLE_EQUAL(traffic_behind_us(pool_get(r.pool, to), &push),
+                               cases[i].behind_us, 1e-6);
+    }
+    CU_ASSERT_DOUBLE_EQUAL(traffic_behind_us(pool_get(r.pool, r.id), &push),
+                           0.0, 0.0); /* its rate is not known */
+    rig_fini(&r);
+}
+
 /* --- against a slow version -------------------------------------------- */
 
 enum { DECODES = 12, LAST_MS = 400 };
@@ -351,6 +385,7 @@ int main(void)
     CU_add_test(suite, "SLO", test_slo);
     CU_add_test(suite, "passed", test_passed);
     CU_add_test(suite, "late push", test_late_push);
+    CU_add_test(suite, "behind pushes", test_behind);
     CU_add_test(suite, "random", test_random);
     CU_basic_run_tests();
     return CU_get_number_of_failures() ? 1 : 0;

@@ -105,6 +105,20 @@ static void rig_init(struct rig *r, const char *policy, unsigned load_modes,
                                            .now_us = 1000000};
 }
 
+/* The same scheduler with an option. */
+static struct scheduler *with_option(const struct rig *r, const char *name,
+                                     double value)
+{
+    const struct schedule_policy *by = schedule_policy_by_name("plan");
+    double options[POLICY_OPTIONS_MAX];
+
+    policy_options_init(by, options);
+    CU_ASSERT_EQUAL(policy_options_set(by, options, name, value), 0);
+    return scheduler_new(
+        &(struct schedule_config){.policy = by, .options = options}, &r->model,
+        r->pool, r->index);
+}
+
 static void rig_fini(struct rig *r)
 {
     scheduler_free(r->scheduler);
@@ -1352,6 +1366,61 @@ static void test_short_answers(void)
     CU_ASSERT_DOUBLE_EQUAL((double)tbt_of(102, 22), gap_us / 3, 2);
 }
 
+/* With KV on its way to where it decodes, 0.42 s of its link, a request is not
+ * sent before it must be: in front of a TTFT of 10.5 ms. */
+static void waits_for_link(double wait, int64_t n_output, int64_t slo_ttft_us,
+                           int64_t slo_tbt_us, bool waits)
+{
+    struct pool_instance_config config = {.role = ROLE_DECODE,
+                                          .kv_capacity_tokens = 5000,
+                                          .link_bytes_per_s = 1e7};
+    struct rig r;
+
+    links = true;
+    rig_init(&r, "plan", 0, false);
+    scheduler_free(r.scheduler);
+    r.scheduler = with_option(&r, "link_wait", wait);
+    (void)add(&r, 1e7, 0);
+    CU_ASSERT_EQUAL(pool_add(r.pool, &config, &r.ids[1]), 0);
+    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[1], HEALTH_READY), 0);
+    r.request.max_output_tokens = n_output;
+    r.request.slo_ttft_us = slo_ttft_us;
+    r.request.slo_tbt_us = slo_tbt_us;
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 9, 1, 2), 0);
+    CU_ASSERT_EQUAL(pool_book_push(r.pool,
+                                   &(struct pool_push){r.ids[0], 4200000, 0},
+                                   r.ids[1], 9),
+                    0);
+    schedule_decide(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_EQUAL(r.decision.behind_us, 420000);
+    CU_ASSERT_EQUAL(r.decision.waits_for_link, waits);
+    CU_ASSERT_EQUAL(r.decision.verdict,
+                    waits ? SCHEDULE_DECODE_FULL : SCHEDULE_ACCEPT);
+    if (waits)
+        CU_ASSERT_EQUAL(r.decision.retry_after_us,
+                        420000 - (n_output > 21 ? 2 : 1) * slo_tbt_us);
+    /* The KV has come. */
+    CU_ASSERT_EQUAL(pool_decode_started(r.pool, r.ids[1], 9), 0);
+    schedule_decide(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_ACCEPT);
+    rig_fini(&r);
+    links = false;
+}
+
+static void test_waits_for_link(void)
+{
+    waits_for_link(2, 1000, 1000000, 200000, true);
+    waits_for_link(2, 1000, 1000000, 210000, false);
+    waits_for_link(0, 1000, 1000000, 200000, false);
+    waits_for_link(2, 1000, 0, 200000, false);
+    waits_for_link(2, 1000, 1000000, 0, false);
+    waits_for_link(2, 1000, 21000, 200000, true);
+    waits_for_link(2, 1000, 20999, 200000, false);
+    waits_for_link(2, 32, 1000000, 210000, false); /* it bears four limits */
+    waits_for_link(2, 21, 1000000, 420000, false);
+    waits_for_link(2, 21, 1000000, 400000, true); /* and two */
+}
+
 static void test_obvious(void)
 {
     static const char *const orders[] = {"fifo", "uncached_first",
@@ -1397,6 +1466,7 @@ int main(void)
     CU_add_test(suite, "sessions", test_sessions);
     CU_add_test(suite, "held up", test_held_up);
     CU_add_test(suite, "short answers", test_short_answers);
+    CU_add_test(suite, "waits for a link", test_waits_for_link);
     CU_add_test(suite, "own disk", test_own_disk);
     CU_add_test(suite, "queue", test_queue);
     CU_add_test(suite, "load_all", test_load_all);

@@ -127,6 +127,7 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
         decision->retry_after_us = 0;
     }
     reason = reason_of(decision->verdict);
+    d->for_link |= decision->waits_for_link;
     r->room = schedule_room(d->scheduler, &r->ask, decision);
     if (decision->chosen.instance != POOL_NO_INSTANCE && !d->unpredicted)
         order->predicted_ttft_us =
@@ -213,6 +214,11 @@ void dispatch_freed(struct dispatch *d)
     d->room = true;
 }
 
+void dispatch_link_freed(struct dispatch *d)
+{
+    d->room |= d->for_link;
+}
+
 static void stop_waiting(struct dispatch *d, struct dispatch_request *request)
 {
     request->waits = false;
@@ -229,7 +235,7 @@ static void stop_waiting(struct dispatch *d, struct dispatch_request *request)
 
 static void begin_round(struct dispatch *d)
 {
-    d->room = false;
+    d->room = d->for_link = false;
     d->in_round = true;
     d->n_missed = 0;
     d->next = TAILQ_FIRST(&d->waiting);

@@ -76,6 +76,7 @@ struct dispatch {
     struct dispatch_list waiting;
     uint64_t n_waiting;
     bool room;     /* room was freed since the last round began */
+    bool for_link; /* some wait for a link, since the last round began */
     bool in_round; /* waiting requests are being tried */
     struct dispatch_request *next; /* in_round: the next one; NULL: none */
     uint32_t n_missed;             /* that found no room in this round */
@@ -135,6 +136,10 @@ void dispatch_place(struct dispatch *d, struct dispatch_request *request,
 /* dispatch_freed(d): a place, memory or an instance has become free. The next
  * dispatch_next() tries the waiting requests. */
 void dispatch_freed(struct dispatch *d);
+
+/* dispatch_link_freed(d): a link to a decode instance has less to bring. The
+ * same, if any waits for one. */
+void dispatch_link_freed(struct dispatch *d);
 
 /*
  * The next order for a waiting request: first for those whose TTFT SLO has

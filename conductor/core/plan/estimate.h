@@ -117,6 +117,8 @@ struct decode_estimate {
     int64_t room_tokens; /* before this request */
     int64_t tbt_us;      /* one decode step of that batch; in an aggregated
                             pool with the prompts that share it now */
+    int64_t behind_us;   /* by how much KV on its way to there holds up its
+                            own; 0 where that does not count */
     int64_t load_us;     /* the same with all that the instance has accepted:
                             by this the least loaded is chosen. Of one with a
                             cost model of its own: as if its steps were as

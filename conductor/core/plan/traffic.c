@@ -56,6 +56,16 @@ static double bytes_of(const struct traffic_push *push)
     return (double)push->n_tokens * (double)push->kv_bytes_per_token;
 }
 
+double traffic_behind_us(const struct pool_instance *decode,
+                         const struct traffic_push *push)
+{
+    double left_us = (double)(push->due_us - push->now_us);
+    double own_us = link_us(decode, bytes_of(push));
+    double ahead_us = link_us(decode, (double)decode->push_in_bytes);
+
+    return greater(left_us, ahead_us + own_us) - greater(left_us, own_us);
+}
+
 /* When an instance will have received what is due before a push, and that. */
 static double received_us(const struct pool_instance *decode,
                           const struct traffic_push *push)

@@ -271,6 +271,7 @@ static void add_gap(struct decode_estimate *c, const struct push *push,
 {
     int64_t us = traffic_gap_us(push->sent_us, i, &push->way) / push->n_slowed;
 
+    c->behind_us = (int64_t)traffic_behind_us(i, &push->way);
     c->tbt_us += us;
     c->load_us += us;
 }
@@ -383,6 +384,8 @@ bool schedule_choose_decode(struct scheduler *s,
         if (s->model.coupled && decision->decode != decision->prefill)
             set_push(&decision->chosen, best);
         decision->tbt_us = best->tbt_us;
+        decision->behind_us = best->behind_us;
+        decision->n_slowed = push.n_slowed;
         return true;
     }
     if (roomiest) {

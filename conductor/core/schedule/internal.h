@@ -36,6 +36,7 @@ struct scheduler {
     double overhang_steps;              /* and overhang_steps */
     uint32_t bypass;                    /* and bypass */
     bool sees_links;     /* and links: what links have accepted counts */
+    double link_wait;    /* and link_wait, if it sees them */
     bool shares;         /* and shares */
     bool warms;          /* and warm_on_reject */
     bool spares_decodes; /* and beside_tbt, in an aggregated pool: what a
@@ -293,6 +294,13 @@ bool schedule_choose_prefill(struct scheduler *s,
 bool schedule_choose_decode(struct scheduler *s,
                             const struct schedule_request *request,
                             struct schedule_decision *decision);
+
+/* Whether a request that was given its instances waits before it is sent there,
+ * for KV that is on its way to where it decodes; writes the verdict and
+ * retry_after_us if so. */
+bool schedule_waits_for_link(const struct scheduler *s,
+                             const struct schedule_request *request,
+                             struct schedule_decision *decision);
 
 /* The work of a candidate's prefill for decodes beside it; zeros where that
  * does not count. */

@@ -16,7 +16,7 @@
 
 #include "conductor/core/plan/estimate.h"
 
-#define POLICY_OPTIONS_MAX 24
+#define POLICY_OPTIONS_MAX 32
 #define POLICY_DEFAULT "plan"
 
 struct scheduler;

@@ -1,6 +1,33 @@
-/* What a request without room waits for, where it decodes where it is
- * prefilled. */
+/* What a request waits for: room where it decodes where it is prefilled, and
+ * else the link of where it decodes. */
 #include "conductor/core/schedule/internal.h"
+
+/* A request waits for a link as long as it would be in time if its TTFT were so
+ * many times longer than predicted. */
+#define IN_TIME_TIMES 2
+/* Of what its answer bears, so much may be due to KV that was there before. */
+#define BEARS 0.5
+
+bool schedule_waits_for_link(const struct scheduler *s,
+                             const struct schedule_request *request,
+                             struct schedule_decision *decision)
+{
+    double bears = (double)decision->n_slowed * BEARS;
+    double limits = bears < s->link_wait ? bears : s->link_wait;
+    double most_us = limits * (double)request->slo_tbt_us;
+    double late_us = (double)decision->behind_us - most_us;
+
+    if (most_us <= 0.0 || late_us <= 0.0 || request->slo_ttft_us <= 0 ||
+        schedule_tested_us(s, &decision->chosen) >
+            request->slo_ttft_us / IN_TIME_TIMES)
+        return false;
+    decision->verdict = SCHEDULE_DECODE_FULL;
+    decision->waits_for_link = true;
+    decision->retry_after_us = late_us < (double)request->slo_ttft_us
+                                   ? (int64_t)late_us
+                                   : request->slo_ttft_us;
+    return true;
+}
 
 struct schedule_room schedule_room(const struct scheduler *s,
                                    const struct schedule_request *request,

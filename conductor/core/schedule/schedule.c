@@ -58,6 +58,9 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
     s->sees_links =
         !model->simulated.links_unshared &&
         policy_option_value(s->policy, s->options, "links", 0.0) > 0.0;
+    if (s->sees_links)
+        s->link_wait =
+            policy_option_value(s->policy, s->options, "link_wait", 0.0);
     s->shares = policy_option_value(s->policy, s->options, "shares", 0.0) > 0.0;
     s->warms =
         policy_option_value(s->policy, s->options, "warm_on_reject", 0.0) > 0.0;
@@ -217,7 +220,8 @@ void schedule_decide(struct scheduler *scheduler,
     decision->stored_blocks =
         schedule_lesser(scheduler->stored.blocks[decision->chosen.slot],
                         decision->chosen.local_blocks);
-    if (schedule_choose_decode(scheduler, request, decision))
+    if (schedule_choose_decode(scheduler, request, decision) &&
+        !schedule_waits_for_link(scheduler, request, decision))
         admit(scheduler, request, decision);
 }
 

@@ -112,6 +112,11 @@ struct schedule_decision {
     double engine_price; /* planned: how many seconds others are assumed to wait
                             for each second of engine time */
     int64_t tbt_us;      /* of decode, 0 if none */
+    int64_t behind_us;   /* of decode: how long KV on its way to there holds up
+                            its own */
+    int64_t n_slowed;    /* intervals of its answer that share such a wait, in
+                            its TBT */
+    bool waits_for_link; /* DECODE_FULL: until less is on its way to there */
     double price_us;     /* by schedule_price(): its x, and what limited it;
                             0: not priced, no limit */
     double price_limit_us;

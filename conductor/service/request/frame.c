@@ -56,6 +56,7 @@ static bool request_decoded(struct service_request *request, uint32_t token)
     if (request->state == REQUEST_TRANSFERRING) {
         (void)pool_decode_started(s->pool, request->attempt.decode,
                                   request->attempt.id);
+        service_link_freed(s);
         if (!request_set_state(request, REQUEST_DECODING))
             return false;
     }

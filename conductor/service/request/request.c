@@ -24,6 +24,13 @@ void service_freed(struct service *service)
     event_active(service->inbox_event, EV_TIMEOUT, 0);
 }
 
+void service_link_freed(struct service *service)
+{
+    dispatch_link_freed(&service->dispatch);
+    if (service->dispatch.room)
+        event_active(service->inbox_event, EV_TIMEOUT, 0);
+}
+
 void request_free(struct service_request *request)
 {
     struct service *s = request->service;

@@ -56,6 +56,12 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_LINKS] = {"links", 0, 1, true, 1,
                     "whether fetches and pushes of KV wait for one another on "
                     "links, and a link's time has a price"},
+    [PLAN_LINK_WAIT] = {"link_wait", 0, 1e6, false, 4,
+                        "links, with both SLOs: a request waits, as long as "
+                        "its TTFT allows, while KV on its way to where it "
+                        "decodes would hold up its own by more than so many "
+                        "TBT limits, or half of what its answer bears; 0: it "
+                        "does not"},
     [PLAN_LINK_PRICE] = {"link_price", 0, 1e6, false, 1,
                          "seconds to add for each second of a link, and as "
                          "many for each transfer that waits for one"},
