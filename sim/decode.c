@@ -62,7 +62,8 @@ static void grant(struct sim *sim, struct sim_node *node)
         b->granted_tokens = tokens;
         TAILQ_REMOVE(&b->kv_waits, r, link);
         r->push.granted = true;
-        sim_push_granted(sim, r);
+        if (!sim_push_granted(sim, r))
+            sim_decode_add(sim, r);
     }
 }
 

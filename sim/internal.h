@@ -396,8 +396,9 @@ void sim_push_learn(struct sim *sim);
  * learned, and it has the prompt's blocks. */
 void sim_push_observe(struct sim *sim, const struct sim_request *request);
 
-/* push.c: the decode node has memory for a request's KV. */
-void sim_push_granted(struct sim *sim, struct sim_request *request);
+/* push.c: the decode node has memory for a request's KV. Returns whether some
+ * is to come yet. */
+bool sim_push_granted(struct sim *sim, struct sim_request *request);
 
 /* prefill.c: KV has come to the request's decode node. */
 void sim_push_ended(struct sim *sim, const struct links_end *end);

@@ -320,7 +320,7 @@ void sim_push_ended(struct sim *sim, const struct links_end *end)
 
     r->push.under_way = false;
     if (r->push.held_bytes > 0.0)
-        sim_push_granted(sim, r);
+        (void)sim_push_granted(sim, r);
     else if (all_pushed(r))
         sim_decode_add(sim, r);
 }

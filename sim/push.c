@@ -1,6 +1,5 @@
 /* KV that goes to a decode node once that has memory for it. */
 #include "sim/copies.h"
-#include "sim/decode.h"
 #include "sim/internal.h"
 
 void sim_push(struct sim *sim, struct sim_request *r, double bytes)
@@ -21,15 +20,14 @@ void sim_push(struct sim *sim, struct sim_request *r, double bytes)
     sim->summary.pushes.bytes += (uint64_t)bytes;
 }
 
-void sim_push_granted(struct sim *sim, struct sim_request *r)
+bool sim_push_granted(struct sim *sim, struct sim_request *r)
 {
     double bytes = r->push.held_bytes;
 
     r->push.held_bytes = 0.0;
     if (bytes > 0.0)
         sim_push(sim, r, bytes);
-    else if (r->push.nothing && r->prefill.done)
-        sim_decode_add(sim, r);
+    return bytes > 0.0 || !r->push.nothing || !r->prefill.done;
 }
 
 void sim_push_begin(struct sim *sim, struct sim_request *r)

@@ -143,31 +143,6 @@ bool schedule_choose_prefill(struct scheduler *s,
     return false;
 }
 
-int64_t schedule_decode_fits_in_us(const struct scheduler *s,
-                                   const struct schedule_request *request,
-                                   const struct decode_estimate *candidate,
-                                   int64_t prefill_us)
-{
-    const struct pool_instance *i = pool_get(s->pool, candidate->instance);
-    bool predicts = schedule_predicts_decode(s, request);
-    int64_t us = estimate_decode_fits_in_us(
-        &s->model, i, request->n_tokens,
-        predicts ? request->expected_tokens : request->max_output_tokens,
-        request->slo_tbt_us, s->decode_ends);
-    int64_t prefills_us =
-        pool_running_left_us(i, request->now_us) + i->load.cost_us;
-
-    if (us == ESTIMATE_NEVER_US)
-        return -1;
-    if (predicts) /* its prefill comes first */
-        us = us > prefill_us ? us - prefill_us : 1;
-    /* Prefills that share its steps make them too long. */
-    return s->model.coupled && request->slo_tbt_us > 0 &&
-                   candidate->tbt_us > request->slo_tbt_us && us < prefills_us
-               ? prefills_us
-               : us;
-}
-
 /* The push of a request's KV from where its prefill is. */
 struct push {
     struct traffic_push way;

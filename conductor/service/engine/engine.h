@@ -269,14 +269,17 @@ bool engine_models_due(struct engine *e);
                                        const struct upstream_options *options);
 [[nodiscard]] const char *engine_take_bootstrap(struct engine *e);
 
-/* The timer's callback; arg is the engine. */
+/* probe.c: the timer's callback; arg is the engine. */
 void engine_look(evutil_socket_t fd, short what, void *arg);
 
 /* The engine of a pool id; NULL: none. */
 struct engine *engine_of(const struct service *s, uint32_t id);
 
-/* A request or a probe failed there; nobody listens, if `unreachable`. */
+/* A request failed there; nobody listens, if `unreachable`. */
 void engine_failed(struct engine *e, bool unreachable, const char *why);
+
+/* Likewise a probe, which is no trial. */
+void engine_probe_failed(struct engine *e, bool unreachable, const char *why);
 
 /* A request was refused there that another engine has answered well. */
 void engine_refused(struct engine *e, const char *why);

@@ -49,15 +49,6 @@ void pair_blames_decode(struct service_request *request)
     pair_pass_on(request, -1, clock_now_us());
 }
 
-struct engine *pair_silent(const struct service_request *request)
-{
-    const struct pair *p = request->forward->pair;
-
-    return p && p->silent != POOL_NO_INSTANCE
-               ? engine_of(request->service, p->silent)
-               : NULL;
-}
-
 /* The decode leg waits for a prompt that is not computed; so do the blocks that
  * a leased engine has for it. */
 static void cancel_decode(struct pair *p)
