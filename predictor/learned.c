@@ -57,10 +57,16 @@ void learned_prefill(struct learned *l, int64_t computed_tokens, int64_t us)
     l->prefills++;
 }
 
+/* The first ones count alike, or the guess would last longer where fewer are
+ * seen. */
 void learned_step(struct learned *l, int64_t us)
 {
-    if (us > 0 && us <= COST_MODEL_MAX_US)
-        l->step_us += STEP_WEIGHT * ((double)us - l->step_us);
+    double weight = 1.0 / (double)(l->steps + 1);
+
+    if (us < 1 || us > COST_MODEL_MAX_US)
+        return;
+    l->step_us += fmax(weight, STEP_WEIGHT) * ((double)us - l->step_us);
+    l->steps++;
 }
 
 bool learned_enough(const struct learned *l)
@@ -70,7 +76,8 @@ bool learned_enough(const struct learned *l)
 
 static bool unlike(double us, double other_us)
 {
-    return fabs(us - other_us) > LEARNED_UNLIKE * other_us;
+    return fabs(us - other_us) >
+           fmax(LEARNED_UNLIKE * other_us, LEARNED_UNLIKE_US);
 }
 
 bool learned_unlike(const struct learned *l, const struct learned *other)
@@ -81,7 +88,7 @@ bool learned_unlike(const struct learned *l, const struct learned *other)
         return false;
     learned_terms(other, &a, &b);
     return unlike(l->t / l->n, a + b * l->u / l->n) ||
-           unlike(l->step_us, other->step_us);
+           (l->steps >= LEARNED_APART && unlike(l->step_us, other->step_us));
 }
 
 /* Neither term may be negative: more work would seem to take less time. Without

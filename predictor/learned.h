@@ -27,10 +27,12 @@
 #define LEARNED_PUSH_TOKEN_US 5.0
 
 /* Prefills after which the model counts as known, and after which it may be
- * told from another one: from so large a difference on. */
+ * told from another one: from so large a difference on, in parts of that and
+ * in us, as what others do on a machine makes up for less. */
 #define LEARNED_ENOUGH 8u
 #define LEARNED_APART 16u
 #define LEARNED_UNLIKE 0.2
+#define LEARNED_UNLIKE_US 1000.0
 
 /* Plain data; set it up with learned_init(). */
 struct learned {
@@ -38,7 +40,7 @@ struct learned {
     double n, u, uu, t, ut;
     double guess_us, guess_token_us; /* what it begins with */
     double step_us;
-    uint64_t prefills;
+    uint64_t prefills, steps;
 };
 
 /* The guess alone. */

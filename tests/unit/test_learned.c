@@ -125,6 +125,26 @@ static void test_unlike(void)
     }
 }
 
+/* The guess of decode steps is forgotten alike by who sees few and many, and
+ * differences of less than a millisecond are none. */
+static void test_alike(void)
+{
+    struct learned all, few;
+
+    learned_init(&all);
+    learned_init_from(&few, &all);
+    for (int k = 0; k < 64; k++) {
+        learned_prefill(&all, 100 + k, k % 4 ? 300 : 900);
+        learned_step(&all, 2000);
+        if (k % 4)
+            continue;
+        learned_prefill(&few, 100 + k, 900);
+        learned_step(&few, 2000);
+    }
+    CU_ASSERT_DOUBLE_EQUAL(few.step_us, 2000, 1e-6);
+    CU_ASSERT_FALSE(learned_unlike(&few, &all));
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -134,6 +154,7 @@ int main(void)
     CU_add_test(s, "no negative terms", test_no_negative_terms);
     CU_add_test(s, "decode steps", test_steps);
     CU_add_test(s, "unlike another", test_unlike);
+    CU_add_test(s, "alike", test_alike);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
     CU_cleanup_registry();
