@@ -1421,6 +1421,35 @@ static void test_waits_for_link(void)
     waits_for_link(2, 21, 1000000, 400000, true); /* and two */
 }
 
+/* A link that hardly brings anything holds up for long, not for less than no
+ * time. */
+static void test_waits_for_dead_link(void)
+{
+    struct pool_instance_config config = {.role = ROLE_DECODE,
+                                          .kv_capacity_tokens = 5000,
+                                          .link_bytes_per_s = 1e-9};
+    struct rig r;
+
+    links = true;
+    rig_init(&r, "plan", 0, false);
+    (void)add(&r, 1e7, 0);
+    CU_ASSERT_EQUAL(pool_add(r.pool, &config, &r.ids[1]), 0);
+    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[1], HEALTH_READY), 0);
+    r.request.max_output_tokens = 100;
+    r.request.slo_ttft_us = r.request.slo_tbt_us = 1000000;
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 9, 1, 2), 0);
+    CU_ASSERT_EQUAL(pool_book_push(r.pool,
+                                   &(struct pool_push){r.ids[0], 4200000, 0},
+                                   r.ids[1], 9),
+                    0);
+    schedule_decide(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_EQUAL(r.decision.behind_us, COST_MODEL_MAX_US);
+    CU_ASSERT_TRUE(r.decision.waits_for_link);
+    CU_ASSERT_EQUAL(r.decision.retry_after_us, r.request.slo_ttft_us);
+    rig_fini(&r);
+    links = false;
+}
+
 static void test_obvious(void)
 {
     static const char *const orders[] = {"fifo", "uncached_first",
@@ -1467,6 +1496,7 @@ int main(void)
     CU_add_test(suite, "held up", test_held_up);
     CU_add_test(suite, "short answers", test_short_answers);
     CU_add_test(suite, "waits for a link", test_waits_for_link);
+    CU_add_test(suite, "waits for a dead link", test_waits_for_dead_link);
     CU_add_test(suite, "own disk", test_own_disk);
     CU_add_test(suite, "queue", test_queue);
     CU_add_test(suite, "load_all", test_load_all);

@@ -56,14 +56,20 @@ static double bytes_of(const struct traffic_push *push)
     return (double)push->n_tokens * (double)push->kv_bytes_per_token;
 }
 
-double traffic_behind_us(const struct pool_instance *decode,
-                         const struct traffic_push *push)
+static int64_t whole_us(double us)
+{
+    return us < (double)COST_MODEL_MAX_US ? (int64_t)us : COST_MODEL_MAX_US;
+}
+
+int64_t traffic_behind_us(const struct pool_instance *decode,
+                          const struct traffic_push *push)
 {
     double left_us = (double)(push->due_us - push->now_us);
     double own_us = link_us(decode, bytes_of(push));
     double ahead_us = link_us(decode, (double)decode->push_in_bytes);
 
-    return greater(left_us, ahead_us + own_us) - greater(left_us, own_us);
+    return whole_us(greater(left_us, ahead_us + own_us) -
+                    greater(left_us, own_us));
 }
 
 /* When an instance will have received what is due before a push, and that. */
@@ -113,8 +119,6 @@ int64_t traffic_gap_us(double sent_us, const struct pool_instance *decode,
                        const struct traffic_push *push)
 {
     double in_us = received_us(decode, push) - (double)push->due_us;
-    double gap_us = in_us > sent_us ? in_us : sent_us;
 
-    return gap_us < (double)COST_MODEL_MAX_US ? (int64_t)gap_us
-                                              : COST_MODEL_MAX_US;
+    return whole_us(greater(in_us, sent_us));
 }

@@ -55,9 +55,9 @@ double traffic_held_up_us(const struct pool_instance *prefill, int64_t n_tokens,
 
 /* By how much later a push has come to a decode instance because of all that
  * this was accepted to receive, whenever that is due; microseconds, at least 0,
- * and 0 where the link's rate is not known. Cost: O(1). */
-double traffic_behind_us(const struct pool_instance *decode,
-                         const struct traffic_push *push);
+ * 0 where the link's rate is not known, COST_MODEL_MAX_US at most. O(1). */
+int64_t traffic_behind_us(const struct pool_instance *decode,
+                          const struct traffic_push *push);
 
 /*
  * By how much the KV of a request comes later to where it decodes than its

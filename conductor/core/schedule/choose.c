@@ -246,7 +246,7 @@ static void add_gap(struct decode_estimate *c, const struct push *push,
 {
     int64_t us = traffic_gap_us(push->sent_us, i, &push->way) / push->n_slowed;
 
-    c->behind_us = (int64_t)traffic_behind_us(i, &push->way);
+    c->behind_us = traffic_behind_us(i, &push->way);
     c->tbt_us += us;
     c->load_us += us;
 }
