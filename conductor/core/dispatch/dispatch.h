@@ -143,9 +143,9 @@ void dispatch_link_freed(struct dispatch *d);
 
 /*
  * The next order for a waiting request: first for those whose TTFT SLO has
- * passed, unless late requests are admitted; then, after dispatch_freed(), for
- * the oldest, if it finds room or never will. The caller carries it out and
- * asks again.
+ * passed, unless late requests are admitted; then, after dispatch_freed() or
+ * dispatch_link_freed(), for the oldest, if it finds room or never will. The
+ * caller carries it out and asks again.
  * Returns the request, which no longer waits; NULL: there is no order.
  */
 struct dispatch_request *dispatch_next(struct dispatch *d, int64_t now_us,
