@@ -643,6 +643,48 @@ static void test_wait_for_link(void)
     rig_fini(&r);
 }
 
+/* Those who wait for a link hold up who may have to do so, too, and nobody
+ * else, however many they are. */
+static void test_links_hold_up(void)
+{
+    struct schedule_config config = {.policy = schedule_policy_by_name("plan")};
+    struct rig r;
+    int last = REQUESTS - 1;
+
+    rig_init(&r);
+    scheduler_free(r.scheduler);
+    r.scheduler = scheduler_new(
+        &config,
+        &(struct estimate_model){
+            .cost = &r.cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1},
+        r.pool, r.index);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r.scheduler);
+    r.dispatch.scheduler = r.scheduler;
+    r.prefill = add_linked(&r, ROLE_PREFILL);
+    r.decode = add_linked(&r, ROLE_DECODE);
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.decode, 99, 1, 2), 0);
+    CU_ASSERT_EQUAL(
+        pool_book_push(r.pool, &(struct pool_push){r.prefill, 10000000, NOW_US},
+                       r.decode, 99),
+        0);
+    for (int i = 0; i < last; i++) {
+        r.requests[i].slo_ttft_us = 60000000;
+        r.requests[i].slo_tbt_us = 200000;
+        CU_ASSERT_EQUAL(place(&r, i, NOW_US), DISPATCH_WAIT);
+        CU_ASSERT_EQUAL(r.dispatch.n_for_link, (uint64_t)i + 1);
+    }
+    r.requests[last].ask.max_output_tokens = 1;
+    CU_ASSERT_EQUAL(place(&r, last, NOW_US), DISPATCH_SEND);
+    dispatch_freed(&r.dispatch);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
+    CU_ASSERT_EQUAL(r.dispatch.n_for_link, (uint64_t)last);
+    CU_ASSERT_EQUAL(r.dispatch.n_link_missed, DISPATCH_LOOK);
+    for (int i = 0; i < last; i++)
+        dispatch_forget(&r.dispatch, &r.requests[i]);
+    CU_ASSERT_EQUAL(r.dispatch.n_for_link, 0);
+    rig_fini(&r);
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -661,6 +703,7 @@ int main(void)
     CU_add_test(suite, "passing", test_passing);
     CU_add_test(suite, "room of one", test_room_of_one);
     CU_add_test(suite, "wait for a link", test_wait_for_link);
+    CU_add_test(suite, "links hold up", test_links_hold_up);
     CU_basic_run_tests();
     return CU_get_number_of_failures() ? 1 : 0;
 }

@@ -104,6 +104,15 @@ static void refuse(enum dispatch_reason reason, int64_t retry_after_us,
     order->retry_after_us = retry_after_us;
 }
 
+static void set_for_link(struct dispatch *d, struct dispatch_request *r,
+                         bool on)
+{
+    if (r->waits && r->for_link != on)
+        d->n_for_link = on ? d->n_for_link + 1 : d->n_for_link - 1;
+    r->for_link = on;
+    d->for_link |= on;
+}
+
 static void give_order(struct dispatch *d, struct dispatch_request *r,
                        bool behind_others, int64_t now_us,
                        struct dispatch_order *order)
@@ -127,7 +136,10 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
         decision->retry_after_us = 0;
     }
     reason = reason_of(decision->verdict);
-    d->for_link |= decision->waits_for_link;
+    set_for_link(d, r,
+                 decision->waits_for_link ||
+                     (behind_others && decision->verdict == SCHEDULE_ACCEPT &&
+                      dispatch_may_wait_for_link(r)));
     r->room = schedule_room(d->scheduler, &r->ask, decision);
     if (decision->chosen.instance != POOL_NO_INSTANCE && !d->unpredicted)
         order->predicted_ttft_us =
@@ -170,6 +182,7 @@ static void begin_waiting(struct dispatch *d, struct dispatch_request *request,
     if (d->in_round && !d->next)
         d->next = request;
     d->n_waiting++;
+    d->n_for_link += request->for_link;
     if (expiry_us(request) < d->next_expiry_us)
         d->next_expiry_us = expiry_us(request);
 }
@@ -231,13 +244,14 @@ static void stop_waiting(struct dispatch *d, struct dispatch_request *request)
     d->share.tenants[request->place].waiting--;
     d->share.tenants[request->place].patient -= !request->slo_ttft_us;
     d->n_waiting--;
+    d->n_for_link -= request->for_link;
 }
 
 static void begin_round(struct dispatch *d)
 {
     d->room = d->for_link = false;
     d->in_round = true;
-    d->n_missed = 0;
+    d->n_missed = d->n_link_missed = 0;
     d->next = TAILQ_FIRST(&d->waiting);
     memset(d->missed, 0, sizeof(d->missed));
     if (d->scheduler)
@@ -278,19 +292,24 @@ static bool takes_room(const struct dispatch_request *oldest,
                        const struct dispatch_request *r,
                        const struct dispatch_order *order)
 {
-    return r != oldest && (oldest->room.instance == POOL_NO_INSTANCE ||
-                           oldest->room.instance == order->decision.decode);
+    return r != oldest &&
+           (!oldest->for_link || dispatch_may_wait_for_link(r)) &&
+           (oldest->room.instance == POOL_NO_INSTANCE ||
+            oldest->room.instance == order->decision.decode);
 }
 
 /* Whether a request has an order now that is none to wait. */
 static bool try(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
                 struct dispatch_order *order)
 {
+    if (r->for_link && d->n_link_missed >= DISPATCH_LOOK)
+        return false;
     if (d->scheduler && !schedule_room_came(d->scheduler, &r->room))
         return false;
     give_order(d, r, false, now_us, order);
     if (order->action == DISPATCH_WAIT) {
-        d->n_missed++;
+        d->n_link_missed += r->for_link;
+        d->n_missed += !r->for_link;
         return false;
     }
     d->n_passed += order->action == DISPATCH_SEND &&

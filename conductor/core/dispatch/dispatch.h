@@ -12,6 +12,9 @@
  * room it waits for. Who waits for the room of one instance (schedule_room())
  * is not tried before that has more of it.
  *
+ * Who waits for a link (schedule_waits_for_link()) holds up only those who may
+ * have to do so, too: not who has no SLO for it, nor who waits for room.
+ *
  * Once a second tenant or a priority was seen (share.h), tenants are tried in
  * turn, the one with the least used of its share first, each with its request
  * of the earliest priority. A request whose tenant had its share, or sent
@@ -61,6 +64,7 @@ struct dispatch_request {
     struct line_node line;
     struct schedule_room room; /* that it waits for */
     uint32_t retries;
+    bool for_link; /* it waits for a link, not for room */
     bool priced;   /* its price was asked */
     bool accepted; /* it was accepted once; from then on no SLO applies */
     bool waits;
@@ -75,11 +79,13 @@ struct dispatch {
     struct scheduler *scheduler; /* borrowed; NULL: no instance yet */
     struct dispatch_list waiting;
     uint64_t n_waiting;
-    bool room;     /* room was freed since the last round began */
-    bool for_link; /* some wait for a link, since the last round began */
-    bool in_round; /* waiting requests are being tried */
+    uint64_t n_for_link; /* of them, who wait for a link */
+    bool room;           /* room was freed since the last round began */
+    bool for_link;       /* some wait for a link, since the last round began */
+    bool in_round;       /* waiting requests are being tried */
     struct dispatch_request *next; /* in_round: the next one; NULL: none */
     uint32_t n_missed;             /* that found no room in this round */
+    uint32_t n_link_missed;        /* or had to wait for a link still */
     uint32_t n_passed;             /* that were sent past the oldest one */
     struct lengths lengths;        /* of answers */
     struct share share;            /* of tenants */

@@ -9,20 +9,6 @@ bool dispatch_shares(const struct dispatch *d)
     return d->share.matters && d->scheduler && schedule_shares(d->scheduler);
 }
 
-bool dispatch_stands_behind(const struct dispatch *d,
-                            const struct dispatch_request *r)
-{
-    if (!dispatch_shares(d) || d->n_waiting == 0)
-        return d->n_waiting > 0;
-    if (d->lines[r->place] && line_before(d->lines[r->place], &r->line))
-        return true;
-    for (uint32_t t = 0; t < SHARE_TENANTS; t++)
-        if (t != r->place && d->lines[t] &&
-            share_turn(&d->share, t) < share_turn(&d->share, r->place))
-            return true;
-    return false;
-}
-
 /* The first that waits of a tenant; NULL: none does. */
 static struct dispatch_request *first_of(const struct dispatch *d, uint32_t t)
 {
@@ -30,6 +16,30 @@ static struct dispatch_request *first_of(const struct dispatch *d, uint32_t t)
 
     return line ? (void *)(line - offsetof(struct dispatch_request, line))
                 : NULL;
+}
+
+/* Whether the first one of a tenant's line holds up a new one behind it. */
+static bool holds_up(const struct dispatch *d, uint32_t t,
+                     const struct dispatch_request *r)
+{
+    const struct dispatch_request *first = first_of(d, t);
+
+    return first && (!first->for_link || dispatch_may_wait_for_link(r));
+}
+
+bool dispatch_stands_behind(const struct dispatch *d,
+                            const struct dispatch_request *r)
+{
+    if (!dispatch_shares(d) || d->n_waiting == 0)
+        return d->n_waiting >
+               (dispatch_may_wait_for_link(r) ? 0 : d->n_for_link);
+    if (holds_up(d, r->place, r) && line_before(d->lines[r->place], &r->line))
+        return true;
+    for (uint32_t t = 0; t < SHARE_TENANTS; t++)
+        if (t != r->place && holds_up(d, t, r) &&
+            share_turn(&d->share, t) < share_turn(&d->share, r->place))
+            return true;
+    return false;
 }
 
 struct dispatch_request *dispatch_next_by_share(const struct dispatch *d)
