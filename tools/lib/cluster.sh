@@ -186,10 +186,14 @@ lost = requests["total"] - requests["completed"] - requests["rejected"]
 print(max(requests["failed"], lost))' "$run/report.json"
 }
 
+# cluster_takes_ctrl_c: from now on it ends cluster_stay, and nothing else.
+cluster_takes_ctrl_c() {
+  stopping=
+  trap 'stopping=1' INT
+}
+
 # cluster_stay: serves until Ctrl-C, or until the conductor ends.
 cluster_stay() {
-  local stopping=
-  trap 'stopping=1' INT
   while quietly sleep 0.5 && [[ -z $stopping ]]; do check_children; done
 }
 
