@@ -603,29 +603,37 @@ static uint32_t add_linked(struct rig *r, unsigned role)
     return id;
 }
 
+/* One prefill and one decode instance under plan, and so many bytes of KV on
+ * their way to it. */
+static void rig_init_linked(struct rig *r, int64_t bytes)
+{
+    struct schedule_config config = {.policy = schedule_policy_by_name("plan")};
+
+    rig_init(r);
+    scheduler_free(r->scheduler);
+    r->scheduler = scheduler_new(
+        &config,
+        &(struct estimate_model){
+            .cost = &r->cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1},
+        r->pool, r->index);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
+    r->dispatch.scheduler = r->scheduler;
+    r->prefill = add_linked(r, ROLE_PREFILL);
+    r->decode = add_linked(r, ROLE_DECODE);
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->decode, 99, 1, 2), 0);
+    CU_ASSERT_EQUAL(
+        pool_book_push(r->pool, &(struct pool_push){r->prefill, bytes, NOW_US},
+                       r->decode, 99),
+        0);
+}
+
 /* Behind a second of KV on its way to where it decodes a request waits; a link
  * that is freed means a round of tries only then. */
 static void test_wait_for_link(void)
 {
-    struct schedule_config config = {.policy = schedule_policy_by_name("plan")};
     struct rig r;
 
-    rig_init(&r);
-    scheduler_free(r.scheduler);
-    r.scheduler = scheduler_new(
-        &config,
-        &(struct estimate_model){
-            .cost = &r.cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1},
-        r.pool, r.index);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(r.scheduler);
-    r.dispatch.scheduler = r.scheduler;
-    r.prefill = add_linked(&r, ROLE_PREFILL);
-    r.decode = add_linked(&r, ROLE_DECODE);
-    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.decode, 99, 1, 2), 0);
-    CU_ASSERT_EQUAL(
-        pool_book_push(r.pool, &(struct pool_push){r.prefill, 1000000, NOW_US},
-                       r.decode, 99),
-        0);
+    rig_init_linked(&r, 1000000);
     dispatch_link_freed(&r.dispatch);
     CU_ASSERT_FALSE(r.dispatch.room);
     r.requests[0].slo_ttft_us = 1000000;
@@ -647,26 +655,10 @@ static void test_wait_for_link(void)
  * else, however many they are. */
 static void test_links_hold_up(void)
 {
-    struct schedule_config config = {.policy = schedule_policy_by_name("plan")};
     struct rig r;
     int last = REQUESTS - 1;
 
-    rig_init(&r);
-    scheduler_free(r.scheduler);
-    r.scheduler = scheduler_new(
-        &config,
-        &(struct estimate_model){
-            .cost = &r.cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1},
-        r.pool, r.index);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(r.scheduler);
-    r.dispatch.scheduler = r.scheduler;
-    r.prefill = add_linked(&r, ROLE_PREFILL);
-    r.decode = add_linked(&r, ROLE_DECODE);
-    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.decode, 99, 1, 2), 0);
-    CU_ASSERT_EQUAL(
-        pool_book_push(r.pool, &(struct pool_push){r.prefill, 10000000, NOW_US},
-                       r.decode, 99),
-        0);
+    rig_init_linked(&r, 10000000);
     for (int i = 0; i < last; i++) {
         r.requests[i].slo_ttft_us = 60000000;
         r.requests[i].slo_tbt_us = 200000;

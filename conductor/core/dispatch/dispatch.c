@@ -332,6 +332,8 @@ next_in_round(struct dispatch *d, int64_t now_us, struct dispatch_order *order)
     for (struct dispatch_request *r; (r = d->next);) {
         if (r != TAILQ_FIRST(&d->waiting) && !may_pass(d))
             break;
+        if (d->n_link_missed >= DISPATCH_LOOK && d->n_for_link == d->n_waiting)
+            break; /* nobody else to try */
         if (try(d, r, now_us, order))
             return r;
         if (d->scheduler)
