@@ -1,0 +1,178 @@
+/*
+ * A transport moves bytes between the registered memory of two workers. TCP,
+ * shared memory and RDMA are transports; the four jobs of a transfer decide
+ * what is moved, say so on the control connection (proto/PROTOCOL.md), and do
+ * not know how.
+ *
+ *   holder                                  asker
+ *   reg(slab)                               reg(slab)
+ *   offer() -> descriptor --- TRANSPORTS --> open(descriptor) -> path
+ *   grant(id, ranges) ------ control ------> read(path, op, grant, slices)
+ *        <............ bytes move ..........>   done(op, rc)
+ *   revoke(id) <------------ control -------  the asker has no op left
+ *   revoked(id): the memory may be used for something else
+ *
+ * The same with write(), where the bytes go the other way.
+ *
+ * Who owns what:
+ *   - Memory stays registered from reg() until the transport is freed.
+ *   - Of an op, the local memory belongs to the transport from read() or
+ *     write() until its done() came, also after cancel(): until then it is in
+ *     quarantine and must not be given to anybody else.
+ *   - Of a grant, the ranges belong to the peer from grant() until revoked()
+ *     came. revoke() asks for it; the peer's side may still be reading or
+ *     writing until then.
+ *   - Slices, ranges and descriptors are borrowed for the call.
+ *
+ * A grant's id is random, and an op names it. Where the holder's own program
+ * serves the bytes (tcp), it refuses an op on anything that the grant does not
+ * cover, and closes the connection. Where it does not (a card that reads on
+ * its own), the transport must hand its keys only to the peer of that offer.
+ *
+ * All functions are called, and call back, on the loop's thread. None calls
+ * back from inside, and none blocks. Errors are negative errno.
+ */
+#ifndef WORKERS_TRANSFER_ENGINE_TRANSPORT_H
+#define WORKERS_TRANSFER_ENGINE_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What a peer is told of one transport; the bytes mean something to the same
+ * transport on the other side only. */
+#define TRANSPORT_DESCRIPTOR_MAX 1024u
+/* Regions of memory that a transport has. */
+#define TRANSPORT_REGIONS_MAX 8u
+/* Bytes of a transport's name, with its NUL. */
+#define TRANSPORT_NAME_MAX 16u
+
+struct transport;       /* one way to move bytes, on this worker */
+struct transport_offer; /* the side of one peer that may read and write here */
+struct transport_path;  /* the side that reads and writes at a peer */
+
+/* Bytes that move in one go: local and remote are equally long. */
+struct transport_slice {
+    void *local;     /* in memory that this side has registered */
+    uint32_t region; /* of the peer, counted in the order of its reg() */
+    uint64_t offset; /* in that region */
+    uint64_t bytes;  /* at least 1 */
+    /* Of a read: XXH3-64 of each sum_bytes of it, (bytes / sum_bytes), which
+     * must live until done(); NULL: nothing is checked. Only a transport that
+     * `verifies` looks at them. */
+    const uint64_t *sums;
+    uint64_t sum_bytes;
+};
+
+/* Bytes of this side that a grant covers. */
+struct transport_range {
+    uint32_t region;
+    uint64_t offset;
+    uint64_t bytes;
+};
+
+/* A peer, as seen from the side that opens a path to it. */
+struct transport_peer {
+    const char *host; /* where its control connection was made to */
+    uint16_t port;
+    const uint8_t *descriptor; /* (n_descriptor), of the same transport there;
+                                  not trusted: lengths are checked */
+    size_t n_descriptor;
+};
+
+/* Calls back to who opened a path. */
+struct transport_path_ops {
+    /* The op is over: 0, all of its bytes were moved and, of a write, are in
+     * the peer's memory; -ECANCELED; -EILSEQ: they do not match their sums;
+     * -EACCES: the grant was revoked meanwhile; or why not, and the path is
+     * then closed, too. Its memory is the caller's again. Once for each read()
+     * and write() that returned 0. */
+    void (*done)(void *arg, uint64_t op_id, int rc);
+    /* The path cannot be used (any more). All of its ops are done. The callee
+     * calls close(), not necessarily from within. */
+    void (*closed)(void *arg, int rc, const char *why);
+};
+
+/* Calls back to who made an offer. */
+struct transport_offer_ops {
+    /* Nobody reads or writes the grant's memory any more. Once for each grant,
+     * behind its revoke() or behind withdraw(). */
+    void (*revoked)(void *arg, uint64_t grant_id);
+    /* The peer broke the rules: it asked for what it was not granted, or sent
+     * what is malformed. Nothing more is served; withdraw() is next. */
+    void (*broken)(void *arg, const char *why);
+    /* Behind withdraw(): the offer is gone, all of its grants are revoked. */
+    void (*withdrawn)(void *arg);
+};
+
+struct transport_ops {
+    const char *name; /* in TRANSPORTS, logs and metrics */
+    /* Whether reads of it are checked against checksums by the transport; if
+     * not, the engine does it when they are done. */
+    bool verifies;
+
+    /* Free it and what it registered. Nothing may be open or offered. */
+    void (*free)(struct transport *t);
+
+    /* Peers may read and write [memory, memory + bytes) where they are granted
+     * to; paths may read into it and write from it. `fd` is a file that is
+     * mapped there from its begin, or -1. Returns the region's number, or
+     * negative: -ENOTSUP (not this kind of memory), -ENOMEM, ... */
+    int (*reg)(struct transport *t, void *memory, uint64_t bytes, int fd);
+
+    /* --- the side that is read and written --- */
+
+    /* Be ready for one peer. Writes what it is told to
+     * descriptor[TRANSPORT_DESCRIPTOR_MAX] and its length to *n. Returns the
+     * offer, or NULL: it cannot. */
+    struct transport_offer *(*offer)(struct transport *t,
+                                     const struct transport_offer_ops *ops,
+                                     void *arg, uint8_t *descriptor, size_t *n);
+    /* The peer may read these ranges (write: also write) under `grant_id`.
+     * 0, -EEXIST, -ENOMEM. */
+    int (*grant)(struct transport_offer *o, uint64_t grant_id, bool write,
+                 const struct transport_range *ranges, uint32_t n);
+    /* No new op under it; revoked() follows. A no-op for one that is not
+     * known. */
+    void (*revoke)(struct transport_offer *o, uint64_t grant_id);
+    /* Ends it: closes what the peer has open here, surely, then calls revoked()
+     * for the grants and withdrawn(). Once. */
+    void (*withdraw)(struct transport_offer *o);
+
+    /* --- the side that reads and writes --- */
+
+    /* Opens a path to the peer. Ops may be given right away and wait until it
+     * stands. NULL: it cannot reach that peer (another machine, a malformed
+     * descriptor): the next transport is tried. */
+    struct transport_path *(*open)(struct transport *t,
+                                   const struct transport_peer *peer,
+                                   const struct transport_path_ops *ops,
+                                   void *arg);
+    /* Read from the peer, or write to it, n slices under its grant. op_id is
+     * not in use on that path. 0: done() follows; or negative: it does not.
+     * Ops may end in any order. */
+    int (*read)(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
+                const struct transport_slice *slices, uint32_t n);
+    int (*write)(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
+                 const struct transport_slice *slices, uint32_t n);
+    /* Ends the op soon: done() follows with -ECANCELED, or with 0 if it was
+     * over. A no-op for one that is not known. */
+    void (*cancel)(struct transport_path *p, uint64_t op_id);
+    /* Frees the path. All its ops must be done. No callback comes any more. */
+    void (*close)(struct transport_path *p);
+};
+
+/* The first member of every transport, offer and path. */
+struct transport {
+    const struct transport_ops *ops;
+};
+
+struct transport_offer {
+    const struct transport_ops *ops;
+};
+
+struct transport_path {
+    const struct transport_ops *ops;
+};
+
+#endif
