@@ -86,6 +86,17 @@ static uint32_t kv_row_bytes(const struct model_shape *shape,
                                       : 2 * numbers;
 }
 
+/* What a token passes between two layers. */
+static uint32_t activation_bytes(const struct engine_ops *ops,
+                                 const struct model_shape *shape)
+{
+    if (!ops->stage)
+        return 0;
+    return ops->element == MODEL_HASH64    ? 16
+           : ops->element == MODEL_FLOAT32 ? 4 * shape->d_model
+                                           : 2 * shape->d_model;
+}
+
 /* Checks *c, fills in its defaults and *layout. Returns the kind, or NULL with
  * a message. */
 static const struct engine_ops *prepare(struct engine_config *c,
@@ -116,6 +127,7 @@ static const struct engine_ops *prepare(struct engine_config *c,
         .vocab = c->shape->vocab,
         .window_tokens = c->shape->window_tokens,
         .step_tokens = c->step_tokens,
+        .activation_bytes = activation_bytes(ops, c->shape),
     };
     return ops;
 }
@@ -191,21 +203,22 @@ static bool segment_ok(const struct engine_kv_layout *l,
         s->n_tokens > l->window_tokens - s->position ||
         s->cached_tokens > s->position)
         return false;
-    for (uint32_t i = 0; i < s->n_tokens; i++)
+    for (uint32_t i = 0; s->tokens && i < s->n_tokens; i++)
         if (s->tokens[i] >= l->vocab)
             return false;
     return true;
 }
 
+static const struct engine_step_ops silent = {NULL, NULL};
+
 int engine_step(struct engine *e, struct engine_segment *segments, size_t n,
                 const struct engine_step_ops *ops, void *arg,
                 const atomic_bool *abort)
 {
-    static const struct engine_step_ops silent = {NULL, NULL};
     uint64_t tokens = 0;
 
     for (size_t i = 0; i < n; i++) {
-        if (!segment_ok(&e->layout, &segments[i]))
+        if (!segments[i].tokens || !segment_ok(&e->layout, &segments[i]))
             return -EINVAL;
         tokens += segments[i].n_tokens;
         if (tokens > e->layout.step_tokens)
@@ -214,6 +227,31 @@ int engine_step(struct engine *e, struct engine_segment *segments, size_t n,
     if (n == 0)
         return -EINVAL;
     return e->ops->step(e, segments, n, ops ? ops : &silent, arg, abort);
+}
+
+static bool stage_ok(const struct engine_kv_layout *l,
+                     const struct engine_segment *s,
+                     const struct engine_stage *stage)
+{
+    bool first = stage->from_layer == 0;
+    bool last = stage->to_layer == l->layers;
+
+    return stage->from_layer < stage->to_layer &&
+           stage->to_layer <= l->layers && !s->decode &&
+           (last || (!s->want_token && stage->out)) && !s->tokens != first &&
+           (first || stage->in);
+}
+
+int engine_step_stage(struct engine *e, struct engine_segment *s,
+                      const struct engine_stage *stage,
+                      const struct engine_step_ops *ops, void *arg,
+                      const atomic_bool *abort)
+{
+    if (!e->ops->stage)
+        return -ENOTSUP;
+    if (!stage_ok(&e->layout, s, stage) || !segment_ok(&e->layout, s))
+        return -EINVAL;
+    return e->ops->stage(e, s, stage, ops ? ops : &silent, arg, abort);
 }
 
 /* Has the kernel clear all pages now: the code that brings the first bytes to a

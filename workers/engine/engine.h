@@ -66,12 +66,14 @@ struct engine_config {
 struct engine_kv_layout {
     uint32_t layers;
     uint32_t block_tokens;
-    uint32_t kv_row_bytes;  /* K (or V) of one token in one layer */
-    uint64_t block_bytes;   /* layers x 2 x block_tokens x kv_row_bytes */
-    uint64_t fingerprint;   /* of model_fingerprint() */
-    uint32_t vocab;         /* token ids must be less */
-    uint32_t window_tokens; /* position + n_tokens must not be more */
-    uint32_t step_tokens;   /* sum of n_tokens in a step must not be more */
+    uint32_t kv_row_bytes;     /* K (or V) of one token in one layer */
+    uint64_t block_bytes;      /* layers x 2 x block_tokens x kv_row_bytes */
+    uint64_t fingerprint;      /* of model_fingerprint() */
+    uint32_t vocab;            /* token ids must be less */
+    uint32_t window_tokens;    /* position + n_tokens must not be more */
+    uint32_t step_tokens;      /* sum of n_tokens in a step must not be more */
+    uint32_t activation_bytes; /* what a token passes from layer to layer;
+                                  0: the engine computes no stages */
 };
 
 /* The host memory that an engine takes, apart from KV blocks. */
@@ -81,6 +83,17 @@ struct engine_needs {
 };
 
 enum engine_which { ENGINE_K = 0, ENGINE_V = 1 };
+
+/* Which layers of a segment one stage of a pipeline computes, and what each
+ * token passes over its two ends: activation_bytes a token, in the order of
+ * the tokens. An engine of the same fingerprint takes them as they are. */
+struct engine_stage {
+    uint32_t from_layer, to_layer; /* half open, at least one layer */
+    const void *in; /* (n_tokens, activation_bytes), what layer from_layer - 1
+                       left; not read if from_layer is 0 */
+    void *out; /* (n_tokens, activation_bytes), what layer to_layer - 1 leaves;
+                  not written if that is the last layer */
+};
 
 /* What one step does for one request: computes n_tokens tokens behind the
  * `position` tokens whose KV is in the blocks already. A prefill chunk has
@@ -180,6 +193,18 @@ const struct engine_kv_layout *engine_kv_layout(const struct engine *e);
 [[nodiscard]] int engine_step(struct engine *e, struct engine_segment *segments,
                               size_t n, const struct engine_step_ops *ops,
                               void *arg, const atomic_bool *abort);
+
+/* As engine_step(), in the layers of `stage` (borrowed for the call) alone, for
+ * one segment that is not a decode. It reads and writes the rows of these
+ * layers only. Its tokens are read only in front of layer 0, and must be NULL
+ * behind it; want_token may be set only behind the last layer. BATCH INVARIANCE
+ * holds across stages, too: rows and answers are those of engine_step(),
+ * however layers and tokens were cut. "timed" takes the layers' share of the
+ * time. Returns as engine_step(); -ENOTSUP without activation_bytes. */
+[[nodiscard]] int engine_step_stage(struct engine *e, struct engine_segment *s,
+                                    const struct engine_stage *stage,
+                                    const struct engine_step_ops *ops,
+                                    void *arg, const atomic_bool *abort);
 
 /* Memory for `bytes` (at least 1) of host blocks, aligned to a page; locked
  * into memory where the engine copies it to a card. Returns it owned

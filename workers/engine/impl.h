@@ -25,6 +25,12 @@ struct engine_ops {
     int (*step)(struct engine *e, struct engine_segment *segments, size_t n,
                 const struct engine_step_ops *ops, void *arg,
                 const atomic_bool *abort);
+    /* As engine_step_stage(), checked as in step(). NULL: it computes no
+     * stages. */
+    int (*stage)(struct engine *e, struct engine_segment *s,
+                 const struct engine_stage *stage,
+                 const struct engine_step_ops *ops, void *arg,
+                 const atomic_bool *abort);
     /* As the functions of engine.h; all NULL for an engine that computes in
      * host memory. */
     void *(*kv_alloc)(struct engine *e, size_t bytes);

@@ -8,6 +8,8 @@
  *   V[t] = hash(K[t])
  * and the token that is answered is a digest of the last rows and of one row
  * in every SAMPLE_TOKENS, read from the blocks. Wrong KV gives a wrong answer.
+ * The digest goes layer by layer, so that a stage of a pipeline can go on with
+ * it: a token passes on itself and, if it is the last one, the digest so far.
  *
  * Invariants: the chunks of a prompt take together exactly
  * prefill_us(uncached, cached), times the request's factor, over the speed; the
@@ -92,8 +94,23 @@ static uint64_t *row_at(const struct timed_engine *e,
                          token % bt);
 }
 
+/* What a token passes from layer to layer. */
+struct activation {
+    uint64_t token;
+    uint64_t digest; /* of the last token of a segment; else 0 */
+};
+
+/* The n-th token of a segment, in front of whatever layer. */
+static uint32_t token_at(const struct engine_segment *s,
+                         const struct activation *in, uint32_t n)
+{
+    return s->tokens ? s->tokens[n] : (uint32_t)in[n].token;
+}
+
+/* in: what the tokens passed on, where the segment has none. */
 static void write_rows(const struct timed_engine *e,
-                       const struct engine_segment *s, uint32_t layer)
+                       const struct engine_segment *s,
+                       const struct activation *in, uint32_t layer)
 {
     uint64_t last = s->position == 0
                         ? mix(e->seed, 0)
@@ -102,28 +119,39 @@ static void write_rows(const struct timed_engine *e,
     for (uint32_t i = 0; i < s->n_tokens; i++) {
         uint32_t t = s->position + i;
 
-        last = mix(last, (uint64_t)layer << 32 | s->tokens[i]);
+        last = mix(last, (uint64_t)layer << 32 | token_at(s, in, i));
         *row_at(e, s, t, layer, ENGINE_K) = last;
         *row_at(e, s, t, layer, ENGINE_V) = mix(last, ~UINT64_C(0));
     }
 }
 
-static uint32_t answer(const struct timed_engine *e,
-                       const struct engine_segment *s)
+static uint64_t mix_rows(const struct timed_engine *e,
+                         const struct engine_segment *s, uint32_t token,
+                         uint32_t layer, uint64_t digest)
+{
+    digest = mix(digest, *row_at(e, s, token, layer, ENGINE_K));
+    return mix(digest, *row_at(e, s, token, layer, ENGINE_V));
+}
+
+/* Goes on with the digest of a segment's last token in layers [from, to). */
+static uint64_t digest_layers(const struct timed_engine *e,
+                              const struct engine_segment *s, uint32_t from,
+                              uint32_t to, uint64_t digest)
 {
     uint32_t last = s->position + s->n_tokens - 1;
-    uint64_t digest = 0;
 
-    for (uint32_t t = SAMPLE_TOKENS / 4; t < last; t += SAMPLE_TOKENS) {
-        uint32_t layer = t / SAMPLE_TOKENS % e->n_layers;
+    for (uint32_t layer = from; layer < to; layer++) {
+        uint32_t first = SAMPLE_TOKENS * layer + SAMPLE_TOKENS / 4;
 
-        digest = mix(digest, *row_at(e, s, t, layer, ENGINE_K));
-        digest = mix(digest, *row_at(e, s, t, layer, ENGINE_V));
+        for (uint32_t t = first; t < last; t += SAMPLE_TOKENS * e->n_layers)
+            digest = mix_rows(e, s, t, layer, digest);
+        digest = mix_rows(e, s, last, layer, digest);
     }
-    for (uint32_t layer = 0; layer < e->n_layers; layer++) {
-        digest = mix(digest, *row_at(e, s, last, layer, ENGINE_K));
-        digest = mix(digest, *row_at(e, s, last, layer, ENGINE_V));
-    }
+    return digest;
+}
+
+static uint32_t answer(uint64_t digest)
+{
     return MODEL_FIRST_OUTPUT + (uint32_t)(digest % MODEL_OUTPUTS);
 }
 
@@ -191,17 +219,20 @@ static bool sleep_until(int64_t when_us, const atomic_bool *abort)
     return !engine_aborted(abort);
 }
 
-static int timed_step(struct engine *base, struct engine_segment *segments,
-                      size_t n, const struct engine_step_ops *ops, void *arg,
-                      const atomic_bool *abort)
+/* Layers [from, to) of a step, which take total_us. Returns as timed_step(). */
+static int pass_layers(struct timed_engine *e,
+                       const struct engine_segment *segments, size_t n,
+                       const struct engine_stage *stage, int64_t total_us,
+                       const struct engine_step_ops *ops, void *arg,
+                       const atomic_bool *abort)
 {
-    struct timed_engine *e = (struct timed_engine *)base;
     int64_t start_us = clock_now_us();
-    int64_t total_us = step_us(e, segments, n);
+    uint32_t n_layers = stage->to_layer - stage->from_layer;
 
     if (start_us - e->busy_until_us < CONTINUE_WITHIN_US)
         start_us = e->busy_until_us;
-    for (uint32_t layer = 0; layer < e->n_layers; layer++) {
+    for (uint32_t i = 0; i < n_layers; i++) {
+        uint32_t layer = stage->from_layer + i;
         int64_t wait_us = clock_now_us();
 
         if (engine_wait_layer(ops, arg, 0, n, layer) < 0)
@@ -209,17 +240,55 @@ static int timed_step(struct engine *base, struct engine_segment *segments,
         /* A layer that came late moves the rest of the step. */
         start_us += clock_now_us() - wait_us;
         for (size_t s = 0; s < n; s++)
-            write_rows(e, &segments[s], layer);
-        e->busy_until_us = start_us + total_us * (layer + 1) / e->n_layers;
+            write_rows(e, &segments[s], stage->in, layer);
+        e->busy_until_us = start_us + total_us * (i + 1) / n_layers;
         if (!sleep_until(e->busy_until_us, abort)) {
             e->busy_until_us = clock_now_us();
             return -ECANCELED;
         }
         engine_layer_done(ops, arg, 0, n, layer);
     }
-    for (size_t s = 0; s < n; s++)
+    return 0;
+}
+
+static int timed_step(struct engine *base, struct engine_segment *segments,
+                      size_t n, const struct engine_step_ops *ops, void *arg,
+                      const atomic_bool *abort)
+{
+    struct timed_engine *e = (struct timed_engine *)base;
+    const struct engine_stage all = {.to_layer = e->n_layers};
+    int rc = pass_layers(e, segments, n, &all, step_us(e, segments, n), ops,
+                         arg, abort);
+
+    for (size_t s = 0; rc == 0 && s < n; s++)
         if (segments[s].want_token)
-            segments[s].token_out = answer(e, &segments[s]);
+            segments[s].token_out =
+                answer(digest_layers(e, &segments[s], 0, e->n_layers, 0));
+    return rc;
+}
+
+static int timed_stage(struct engine *base, struct engine_segment *s,
+                       const struct engine_stage *stage,
+                       const struct engine_step_ops *ops, void *arg,
+                       const atomic_bool *abort)
+{
+    struct timed_engine *e = (struct timed_engine *)base;
+    const struct activation *in = s->tokens ? NULL : stage->in;
+    struct activation *out = stage->out;
+    uint32_t last = s->n_tokens - 1;
+    int64_t us =
+        step_us(e, s, 1) * (stage->to_layer - stage->from_layer) / e->n_layers;
+    int rc = pass_layers(e, s, 1, stage, us, ops, arg, abort);
+
+    if (rc < 0)
+        return rc;
+    uint64_t digest = digest_layers(e, s, stage->from_layer, stage->to_layer,
+                                    in ? in[last].digest : 0);
+    if (s->want_token)
+        s->token_out = answer(digest);
+    for (uint32_t i = 0; stage->to_layer < e->n_layers && i <= last; i++)
+        out[i] =
+            (struct activation){token_at(s, in, i), i == last ? digest : 0};
     return 0;
 }
 
@@ -230,4 +299,5 @@ const struct engine_ops engine_timed_ops = {
     .create = timed_create,
     .destroy = timed_destroy,
     .step = timed_step,
+    .stage = timed_stage,
 };

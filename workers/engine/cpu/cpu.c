@@ -202,4 +202,5 @@ const struct engine_ops engine_cpu_ops = {
     .create = cpu_create,
     .destroy = cpu_destroy,
     .step = cpu_step,
+    .stage = cpu_stage,
 };

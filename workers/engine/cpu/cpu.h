@@ -92,6 +92,12 @@ int cpu_step(struct engine *base, struct engine_segment *segments, size_t n,
              const struct engine_step_ops *ops, void *arg,
              const atomic_bool *abort);
 
+/* engine_ops.stage of this engine. */
+int cpu_stage(struct engine *base, struct engine_segment *s,
+              const struct engine_stage *stage,
+              const struct engine_step_ops *ops, void *arg,
+              const atomic_bool *abort);
+
 /* attended = attention of the queries of tile `tile` over the KV in the
  * segments' blocks, in `layer`. */
 void cpu_attend_tile(struct cpu_engine *e,

@@ -186,16 +186,19 @@ static void answer(struct cpu_engine *e, struct engine_segment *segments,
     }
 }
 
-int cpu_step(struct engine *base, struct engine_segment *segments, size_t n,
-             const struct engine_step_ops *ops, void *arg,
-             const atomic_bool *abort)
+/* Layers [from, to) of what is laid out. Returns as cpu_step(). */
+static int compute_layers(struct cpu_engine *e,
+                          const struct engine_segment *segments, size_t n,
+                          uint32_t from, uint32_t to,
+                          const struct engine_step_ops *ops, void *arg,
+                          const atomic_bool *abort)
 {
-    struct cpu_engine *e = (struct cpu_engine *)base;
-    size_t tiles = lay_out(e, segments, n);
+    size_t tokens = 0;
 
-    embed(e, segments, tiles);
-    find_angles(e, tiles);
-    for (uint32_t layer = 0; layer < e->n_layers; layer++) {
+    for (size_t s = 0; s < n; s++)
+        tokens += segments[s].n_tokens;
+    size_t tiles = (tokens + CPU_LANES - 1) / CPU_LANES;
+    for (uint32_t layer = from; layer < to; layer++) {
         if (engine_aborted(abort))
             return -ECANCELED;
         for (size_t t = 0; t < tiles; t++)
@@ -206,6 +209,77 @@ int cpu_step(struct engine *base, struct engine_segment *segments, size_t n,
         for (size_t t = 0; t < tiles; t++)
             finish_layer(e, segments, t, layer);
     }
-    answer(e, segments, n);
+    return 0;
+}
+
+int cpu_step(struct engine *base, struct engine_segment *segments, size_t n,
+             const struct engine_step_ops *ops, void *arg,
+             const atomic_bool *abort)
+{
+    struct cpu_engine *e = (struct cpu_engine *)base;
+    size_t tiles = lay_out(e, segments, n);
+
+    embed(e, segments, tiles);
+    find_angles(e, tiles);
+    int rc = compute_layers(e, segments, n, 0, e->n_layers, ops, arg, abort);
+    if (rc == 0)
+        answer(e, segments, n);
+    return rc;
+}
+
+/* The residual stream of one token, in its lane; the lanes behind the last
+ * token are zero. */
+static float *lane_of(const struct cpu_engine *e, size_t token)
+{
+    return e->scratch.x + cpu_tile(token / CPU_LANES, e->shape.d_model) +
+           token % CPU_LANES;
+}
+
+static void take_in(struct cpu_engine *e, const float *in, uint32_t n_tokens,
+                    size_t tiles)
+{
+    uint32_t d = e->shape.d_model;
+
+    for (size_t t = 0; t < tiles * CPU_LANES; t++) {
+        float *x = lane_of(e, t);
+
+        for (size_t i = 0; i < d; i++)
+            x[i * CPU_LANES] = t < n_tokens ? in[t * d + i] : 0;
+    }
+}
+
+static void put_out(const struct cpu_engine *e, float *out, uint32_t n_tokens)
+{
+    uint32_t d = e->shape.d_model;
+
+    for (size_t t = 0; t < n_tokens; t++) {
+        const float *x = lane_of(e, t);
+
+        for (size_t i = 0; i < d; i++)
+            out[t * d + i] = x[i * CPU_LANES];
+    }
+}
+
+int cpu_stage(struct engine *base, struct engine_segment *s,
+              const struct engine_stage *stage,
+              const struct engine_step_ops *ops, void *arg,
+              const atomic_bool *abort)
+{
+    struct cpu_engine *e = (struct cpu_engine *)base;
+    size_t tiles = lay_out(e, s, 1);
+
+    if (stage->from_layer == 0)
+        embed(e, s, tiles);
+    else
+        take_in(e, stage->in, s->n_tokens, tiles);
+    find_angles(e, tiles);
+    int rc = compute_layers(e, s, 1, stage->from_layer, stage->to_layer, ops,
+                            arg, abort);
+    if (rc < 0)
+        return rc;
+    if (stage->to_layer == e->n_layers)
+        answer(e, s, 1);
+    else
+        put_out(e, stage->out, s->n_tokens);
     return 0;
 }
