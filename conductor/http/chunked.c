@@ -1,14 +1,17 @@
-/* Chunked bodies. */
+/* Chunked bodies (RFC 9112, section 7.1). */
 #include <errno.h>
 
+#include "conductor/http/chars.h"
 #include "conductor/http/parse.h"
 
 enum {
-    CHUNK_SIZE, /* in the line with a chunk's size */
-    CHUNK_EXTENSION,
+    CHUNK_SIZE,      /* in the line with a chunk's size */
+    CHUNK_SPACE,     /* white space behind the size */
+    CHUNK_EXTENSION, /* behind the semicolon */
     CHUNK_DATA,
-    CHUNK_DATA_END, /* CR LF behind the data */
-    CHUNK_TRAILER,  /* lines after the last chunk */
+    CHUNK_DATA_END,      /* CR LF behind the data */
+    CHUNK_TRAILER,       /* the name of a line after the last chunk */
+    CHUNK_TRAILER_VALUE, /* behind its colon */
     CHUNK_DONE
 };
 
@@ -23,21 +26,68 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-/* The end of a line with a size, or of a trailer line. */
-static void end_line(struct http_chunked *d, bool empty)
+/* The end of a line with a size, or of a trailer line. A trailer's name without
+ * a colon is none. */
+static int end_line(struct http_chunked *d)
 {
-    if (d->state == CHUNK_TRAILER)
-        d->state = empty ? CHUNK_DONE : CHUNK_TRAILER;
-    else
-        d->state = d->left ? CHUNK_DATA : CHUNK_TRAILER;
+    bool empty = d->line == 0;
+
     d->line = 0;
+    switch (d->state) {
+    case CHUNK_TRAILER:
+        d->state = CHUNK_DONE;
+        return empty ? 0 : -EBADMSG;
+    case CHUNK_TRAILER_VALUE:
+        d->state = CHUNK_TRAILER;
+        return ++d->n_trailers > HTTP_MAX_HEADERS ? -EBADMSG : 0;
+    default:
+        d->state = d->left ? CHUNK_DATA : CHUNK_TRAILER;
+        return empty ? -EBADMSG : 0;
+    }
+}
+
+/* A byte of the line with a chunk's size, before any semicolon. White space
+ * may stand behind the size, and nothing behind it but a semicolon: what one
+ * party skips there, another may read. */
+static int size_byte(struct http_chunked *d, char c)
+{
+    int digit = d->state == CHUNK_SIZE ? hex_digit(c) : -1;
+
+    if (digit >= 0) {
+        d->left = d->left << 4 | (uint64_t)digit;
+        return d->left > MAX_CHUNK_BYTES ? -EBADMSG : 0;
+    }
+    if (d->line == 1 || (c != ';' && c != ' ' && c != '\t'))
+        return -EBADMSG;
+    d->state = c == ';' ? CHUNK_EXTENSION : CHUNK_SPACE;
+    return 0;
+}
+
+/* A byte of a line, but for its end. */
+static int line_byte(struct http_chunked *d, char c)
+{
+    unsigned char byte = (unsigned char)c;
+
+    if (++d->line > MAX_CHUNK_LINE_BYTES)
+        return -EBADMSG;
+    switch (d->state) {
+    case CHUNK_SIZE:
+    case CHUNK_SPACE:
+        return size_byte(d, c);
+    case CHUNK_TRAILER:
+        if (c == ':' && d->line > 1)
+            d->state = CHUNK_TRAILER_VALUE;
+        else if (!http_is_token(byte))
+            return -EBADMSG;
+        return 0;
+    default:
+        return http_is_text(byte) ? 0 : -EBADMSG;
+    }
 }
 
 /* One byte outside the data. Lines end in CR LF, nothing else. */
 static int frame_byte(struct http_chunked *d, char c)
 {
-    int digit = hex_digit(c);
-
     if (d->cr != (c == '\n')) /* a bare CR or a bare LF */
         return -EBADMSG;
     d->cr = c == '\r';
@@ -47,24 +97,7 @@ static int frame_byte(struct http_chunked *d, char c)
         d->state = CHUNK_SIZE;
         return c == '\n' ? 0 : -EBADMSG;
     }
-    if (c == '\n') {
-        if (d->state == CHUNK_SIZE && d->line == 0)
-            return -EBADMSG;
-        end_line(d, d->line == 0);
-        return 0;
-    }
-    if (++d->line > MAX_CHUNK_LINE_BYTES)
-        return -EBADMSG;
-    if (d->state != CHUNK_SIZE)
-        return 0;
-    if (digit < 0) {
-        if (d->line == 1 || (c != ';' && c != ' ' && c != '\t'))
-            return -EBADMSG;
-        d->state = CHUNK_EXTENSION;
-        return 0;
-    }
-    d->left = d->left << 4 | (uint64_t)digit;
-    return d->left > MAX_CHUNK_BYTES ? -EBADMSG : 0;
+    return c == '\n' ? end_line(d) : line_byte(d, c);
 }
 
 int http_chunked_next(struct http_chunked *d, const char *bytes, size_t n,

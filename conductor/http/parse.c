@@ -5,6 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "conductor/http/chars.h"
+
 static long refuse(struct http_fault *fault, int status, const char *message)
 {
     *fault = (struct http_fault){status, message};
@@ -33,17 +35,10 @@ const struct http_slice *http_find(const struct http_head *head,
     return NULL;
 }
 
-/* A byte of a token (RFC 9110, section 5.6.2). */
-static bool is_token(unsigned char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
-           (c >= 'A' && c <= 'Z') || (c && strchr("!#$%&'*+-.^_`|~", c));
-}
-
 static bool is_token_slice(struct http_slice s)
 {
     for (size_t i = 0; i < s.n; i++)
-        if (!is_token((unsigned char)s.at[i]))
+        if (!http_is_token((unsigned char)s.at[i]))
             return false;
     return s.n > 0;
 }
@@ -212,12 +207,9 @@ static long parse_header(struct http_slice line, struct http_head *out,
         (struct http_slice){colon + 1, (size_t)(line.at + line.n - colon - 1)});
     if (!is_token_slice(header->name))
         return refuse(fault, 400, "a header's name isn't a token");
-    for (size_t i = 0; i < header->value.n; i++) {
-        unsigned char c = (unsigned char)header->value.at[i];
-
-        if ((c < 0x20 && c != '\t') || c == 0x7f)
+    for (size_t i = 0; i < header->value.n; i++)
+        if (!http_is_text((unsigned char)header->value.at[i]))
             return refuse(fault, 400, "a header holds a control character");
-    }
     out->n_headers++;
     return apply_header(header->name, header->value, out, fault);
 }

@@ -78,12 +78,14 @@ bool http_is(struct http_slice s, const char *text);
  * the names of headers. */
 bool http_is_fold(struct http_slice s, const char *text);
 
-/* Decoder of a chunked body. Zero it before the first use. */
+/* Decoder of a chunked body, whose trailers are read as headers are, and
+ * dropped. Zero it before the first use. */
 struct http_chunked {
     uint64_t left;  /* of the chunk being read */
     unsigned state; /* private */
     unsigned line;  /* bytes of the current line */
-    bool cr;        /* the last byte was a CR */
+    unsigned n_trailers;
+    bool cr; /* the last byte was a CR */
 };
 
 /* One piece of decoded body inside the input. */

@@ -181,21 +181,56 @@ static void test_chunked(void)
     }
     CU_ASSERT_EQUAL(decode("5\r\nhell", 9, out, &n), 0);
     CU_ASSERT_EQUAL(n, 4);
+    CU_ASSERT_EQUAL(decode("5 \t\r\nhello\r\n0 ;a\r\n\r\n", 9, out, &n), 1);
+    CU_ASSERT_EQUAL(decode("0\r\nT:\r\nU-v: \xc3\xa4 b\r\n\r\n", 9, out, &n),
+                    1);
 }
 
 static void test_bad_chunks(void)
 {
     static const char *const cases[] = {
-        "\r\n",         "x\r\n",       ";a\r\n",    "5\rhello",
-        "2\r\nabc\r\n", "2\r\nab\rc",  "1\r2\r\n",  "fffffffffffffffff\r\n",
-        "-1\r\n",       "5 x\r\r",     "2\nab\r\n", "2\r\nab\n",
-        "0\r\n\n",      "0\r\nT: t\n", "2;x=y\nab",
+        "\r\n",
+        "x\r\n",
+        ";a\r\n",
+        "5\rhello",
+        "2\r\nabc\r\n",
+        "2\r\nab\rc",
+        "1\r2\r\n",
+        "fffffffffffffffff\r\n",
+        "-1\r\n",
+        "5 x\r\r",
+        "2\nab\r\n",
+        "2\r\nab\n",
+        "0\r\n\n",
+        "0\r\nT: t\n",
+        "2;x=y\nab",
+        "2 d\r\n",
+        "2d 5\r\n",
+        "2\t\t5\r\n",
+        "2 \x01\r\n",
+        "2;\x01\r\n",
+        " 2\r\n",
+        "0\r\nT\r\n",
+        "0\r\n: t\r\n",
+        "0\r\nT : t\r\n",
+        "0\r\n T: t\r\n",
+        "0\r\nT: \x01\r\n",
+        "0\r\nGET / HTTP/1.1\r\n",
+        "0\r\nT: t\r\nx\r\n\r\n",
     };
     char out[100];
     size_t n;
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         CU_ASSERT_EQUAL(decode(cases[i], 100, out, &n), -EBADMSG);
+    for (unsigned lines = 64; lines <= 65; lines++) {
+        char bytes[400] = "0\r\n";
+
+        for (unsigned i = 0; i < lines; i++)
+            strcat(bytes, "T:\r\n");
+        strcat(bytes, "\r\n");
+        CU_ASSERT_EQUAL(decode(bytes, 7, out, &n), lines > 64 ? -EBADMSG : 1);
+    }
 }
 
 static void test_answers(void)
