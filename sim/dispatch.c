@@ -89,6 +89,9 @@ static void refuse(struct sim *sim, struct sim_request *r,
     case DISPATCH_WAITED_TOO_LONG:
         sim_end(sim, r, SIM_REJECTED, "no_capacity");
         return;
+    case DISPATCH_LINK_BUSY:
+        sim_end(sim, r, SIM_REJECTED, "link_busy");
+        return;
     case DISPATCH_MISSES_TTFT:
     case DISPATCH_MISSES_TBT:
     case DISPATCH_PRICE:

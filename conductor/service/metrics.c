@@ -41,6 +41,8 @@ static const struct counter_def {
      AT(rejected_share)},
     {"conductor_rejections_total", "{reason=\"no_room\"}", NULL,
      AT(rejected_no_room)},
+    {"conductor_rejections_total", "{reason=\"link\"}", NULL,
+     AT(rejected_link)},
     {"conductor_retries_total", "", "Requests scheduled again after a failure.",
      AT(retries)},
     {"conductor_prompt_tokens_total", "",

@@ -35,7 +35,7 @@ enum metrics_outcome {
 struct metrics {
     uint64_t requests[METRICS_OUTCOMES];
     uint64_t rejected_ttft, rejected_tbt, rejected_price, rejected_share,
-        rejected_no_room;
+        rejected_no_room, rejected_link;
     uint64_t retries;
     uint64_t prompt_tokens; /* of requests whose prefill finished */
     uint64_t local_tokens, fetched_tokens, disk_tokens, computed_tokens;

@@ -638,7 +638,13 @@ static void test_wait_for_link(void)
     CU_ASSERT_FALSE(r.dispatch.room);
     r.requests[0].slo_ttft_us = 1000000;
     r.requests[0].slo_tbt_us = 200000;
+    r.requests[1].slo_ttft_us = 500000;
+    r.requests[1].slo_tbt_us = 200000;
     CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(place(&r, 1, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
+    CU_ASSERT_EQUAL(next(&r, NOW_US + 500000), 1);
+    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_LINK_BUSY);
     CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
     CU_ASSERT_EQUAL(pool_decode_started(r.pool, r.decode, 99), 0);
     CU_ASSERT_EQUAL(next(&r, NOW_US), -1);

@@ -1393,9 +1393,8 @@ static void waits_for_link(double wait, int64_t n_output, int64_t slo_ttft_us,
                     0);
     schedule_decide(r.scheduler, &r.request, &r.decision);
     CU_ASSERT_EQUAL(r.decision.behind_us, 420000);
-    CU_ASSERT_EQUAL(r.decision.waits_for_link, waits);
     CU_ASSERT_EQUAL(r.decision.verdict,
-                    waits ? SCHEDULE_DECODE_FULL : SCHEDULE_ACCEPT);
+                    waits ? SCHEDULE_LINK_BUSY : SCHEDULE_ACCEPT);
     if (waits)
         CU_ASSERT_EQUAL(r.decision.retry_after_us,
                         420000 - (n_output > 21 ? 2 : 1) * slo_tbt_us);
@@ -1444,7 +1443,7 @@ static void test_waits_for_dead_link(void)
                     0);
     schedule_decide(r.scheduler, &r.request, &r.decision);
     CU_ASSERT_EQUAL(r.decision.behind_us, COST_MODEL_MAX_US);
-    CU_ASSERT_TRUE(r.decision.waits_for_link);
+    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_LINK_BUSY);
     CU_ASSERT_EQUAL(r.decision.retry_after_us, r.request.slo_ttft_us);
     rig_fini(&r);
     links = false;

@@ -88,6 +88,8 @@ static enum dispatch_reason reason_of(enum schedule_verdict verdict)
         return DISPATCH_NO_DECODE;
     case SCHEDULE_TOO_LONG:
         return DISPATCH_TOO_LONG;
+    case SCHEDULE_LINK_BUSY:
+        return DISPATCH_LINK_BUSY;
     case SCHEDULE_ACCEPT:
     case SCHEDULE_DECODE_FULL:
     case SCHEDULE_QUEUE_FULL:
@@ -137,7 +139,7 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
     }
     reason = reason_of(decision->verdict);
     set_for_link(d, r,
-                 decision->waits_for_link ||
+                 decision->verdict == SCHEDULE_LINK_BUSY ||
                      (behind_others && decision->verdict == SCHEDULE_ACCEPT &&
                       dispatch_may_wait_for_link(r)));
     r->room = schedule_room(d->scheduler, &r->ask, decision);
@@ -154,7 +156,7 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
     } else if (reason == DISPATCH_SHARE && !r->slo_ttft_us) {
         order->action = DISPATCH_WAIT;
         order->reason = reason;
-    } else if (reason == DISPATCH_NO_ROOM &&
+    } else if ((reason == DISPATCH_NO_ROOM || reason == DISPATCH_LINK_BUSY) &&
                may_wait(r, decision->retry_after_us, now_us)) {
         order->action = DISPATCH_WAIT;
     } else {
@@ -352,7 +354,8 @@ struct dispatch_request *dispatch_next(struct dispatch *d, int64_t now_us,
     if (!r)
         return next_in_round(d, now_us, order);
     *order = (struct dispatch_order){.decision.verdict = SCHEDULE_REJECT_TTFT};
-    refuse(DISPATCH_WAITED_TOO_LONG, 0, order);
+    refuse(r->for_link ? DISPATCH_LINK_BUSY : DISPATCH_WAITED_TOO_LONG, 0,
+           order);
     dispatch_forget(d, r);
     return r;
 }

@@ -117,6 +117,7 @@ enum dispatch_reason {
     DISPATCH_TOO_LONG,        /* longer than any ready instance's KV */
     DISPATCH_NO_ROOM,         /* and none expected within its TTFT SLO */
     DISPATCH_WAITED_TOO_LONG, /* no room came within its TTFT SLO */
+    DISPATCH_LINK_BUSY,       /* nor was the link free that it waited for */
 };
 
 /* What to do with a request. */

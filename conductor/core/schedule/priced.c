@@ -113,7 +113,8 @@ void schedule_price(struct scheduler *s, const struct schedule_request *request,
                     struct schedule_decision *decision)
 {
     bool feasible = decision->verdict == SCHEDULE_ACCEPT ||
-                    decision->verdict == SCHEDULE_DECODE_FULL;
+                    decision->verdict == SCHEDULE_DECODE_FULL ||
+                    decision->verdict == SCHEDULE_LINK_BUSY;
     struct price_load load = {.n_instances = 0};
     double limit_us, work_us;
 

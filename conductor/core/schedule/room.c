@@ -21,8 +21,7 @@ bool schedule_waits_for_link(const struct scheduler *s,
         schedule_tested_us(s, &decision->chosen) >
             request->slo_ttft_us / IN_TIME_TIMES)
         return false;
-    decision->verdict = SCHEDULE_DECODE_FULL;
-    decision->waits_for_link = true;
+    decision->verdict = SCHEDULE_LINK_BUSY;
     decision->retry_after_us = late_us < (double)request->slo_ttft_us
                                    ? (int64_t)late_us
                                    : request->slo_ttft_us;

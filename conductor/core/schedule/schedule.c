@@ -17,6 +17,7 @@ static const char *const verdict_names[SCHEDULE_VERDICTS] = {
     [SCHEDULE_NO_PREFILL_INSTANCE] = "no_prefill_instance",
     [SCHEDULE_NO_DECODE_INSTANCE] = "no_decode_instance",
     [SCHEDULE_DECODE_FULL] = "decode_full",
+    [SCHEDULE_LINK_BUSY] = "link_busy",
     [SCHEDULE_QUEUE_FULL] = "queue_full",
     [SCHEDULE_TOO_LONG] = "too_long",
 };

@@ -82,10 +82,11 @@ enum schedule_verdict {
     SCHEDULE_NO_PREFILL_INSTANCE, /* none that could hold it is ready */
     SCHEDULE_NO_DECODE_INSTANCE,  /* none that could hold it is ready */
     SCHEDULE_DECODE_FULL,         /* no decode instance has room now */
+    SCHEDULE_LINK_BUSY,           /* its link has too much KV to bring now */
     SCHEDULE_QUEUE_FULL,          /* every prefill queue is at its bound */
     SCHEDULE_TOO_LONG,            /* longer than any instance's KV */
 };
-#define SCHEDULE_VERDICTS 10
+#define SCHEDULE_VERDICTS 11
 
 /* A source of blocks [from_block, to_block) of a prompt: another instance, or a
  * slow tier of the prefill instance itself. */
@@ -116,7 +117,6 @@ struct schedule_decision {
                             its own */
     int64_t n_slowed;    /* intervals of its answer that share such a wait, in
                             its TBT */
-    bool waits_for_link; /* DECODE_FULL: until less is on its way to there */
     double price_us;     /* by schedule_price(): its x, and what limited it;
                             0: not priced, no limit */
     double price_limit_us;

@@ -107,6 +107,15 @@ static void reject(struct service_request *request,
                  (double)r->slo_ttft_us / 1e3);
         request_fail(request, 429, "no_capacity", text, 0);
         return;
+    case DISPATCH_LINK_BUSY:
+        m->rejected_link++;
+        snprintf(text, sizeof(text),
+                 "the links to where it could decode have more KV to bring "
+                 "than its time between tokens limit of %.3f ms bears, for "
+                 "longer than its time to first token limit of %.3f ms allows",
+                 (double)r->slo_tbt_us / 1e3, (double)r->slo_ttft_us / 1e3);
+        request_fail(request, 429, "link_busy", text, order->retry_after_us);
+        return;
     case DISPATCH_NO_REASON:
         break;
     }
