@@ -1,0 +1,258 @@
+/* The daemon's life: set up, signals, and the drain. */
+#include "conductor/daemon.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/address.h"
+#include "base/error.h"
+#include "base/event_loop.h"
+#include "base/listener.h"
+#include "base/log.h"
+#include "base/secret.h"
+#include "conductor/front/front.h"
+#include "conductor/service/setup.h"
+
+#define MAX_DRAIN_S 30
+/* Listeners, files, and strangers on the workers' port. */
+#define RESERVED_DESCRIPTORS 128
+#define TICKS_PER_S 20 /* looks at whether it has drained */
+
+struct daemon {
+    struct event_base *base;
+    struct config *config;
+    struct secret *admin_key; /* NULL: none */
+    struct models *models;
+    struct front *front;
+    struct event *on_term, *on_int, *on_hup, *drain;
+    int drain_ticks;
+};
+
+static int write_ports(const struct daemon *d, const char *path)
+{
+    char next[4096];
+
+    snprintf(next, sizeof(next), "%s.next", path);
+    FILE *f = fopen(next, "w");
+    if (!f) {
+        log_error("--ports-file %s: %s", path, strerror(errno));
+        return -1;
+    }
+    fprintf(f, "{\"http\": %u, \"worker\": %u}\n", front_port(d->front),
+            models_worker_port(d->models));
+    /* A program that waits for the file never reads half of it. */
+    if (fclose(f) || rename(next, path)) {
+        log_error("--ports-file %s: %s", path, strerror(errno));
+        return -1;
+    }
+    return 0;
+}
+
+static void on_drain(evutil_socket_t, short, void *arg)
+{
+    struct daemon *d = arg;
+
+    bool drained = front_drained(d->front);
+    if (!drained && d->drain_ticks++ < MAX_DRAIN_S * TICKS_PER_S)
+        return;
+    if (!drained)
+        log_warn("giving up after %d s; %zu requests are cut off", MAX_DRAIN_S,
+                 front_in_flight(d->front));
+    event_base_loopbreak(d->base);
+}
+
+static void on_stop(evutil_socket_t, short, void *arg)
+{
+    struct daemon *d = arg;
+
+    if (event_pending(d->drain, EV_TIMEOUT, NULL)) {
+        event_base_loopbreak(d->base);
+        return;
+    }
+    log_info("stopping; %zu requests in flight", front_in_flight(d->front));
+    front_stop(d->front);
+    event_loop_wait(d->drain, 1000000 / TICKS_PER_S);
+}
+
+/* All else that it could read again needs a restart. */
+static void on_hangup(evutil_socket_t, short, void *arg)
+{
+    const struct daemon *d = arg;
+
+    models_reload(d->models);
+}
+
+/* Clients may not take the descriptors that workers and files need. */
+static int bound_connections(struct config *c)
+{
+    int64_t limit = (int64_t)descriptors_raise();
+    int64_t others = c->max_instances + RESERVED_DESCRIPTORS;
+
+    /* Each client may need a connection to an engine. */
+    if (c->engines.given || *c->engines_file)
+        limit = others + (limit - others) / 2;
+    if (limit <= others) {
+        log_error("open files: the limit of %lld (ulimit -n) leaves none for "
+                  "clients beside %lld for max_instances and the daemon itself",
+                  (long long)limit, (long long)others);
+        return -EMFILE;
+    }
+    if (c->max_connections > limit - others) {
+        log_warn("max_connections: %lld instead of %lld: no more than %lld "
+                 "files may be open (ulimit -n)",
+                 (long long)(limit - others), (long long)c->max_connections,
+                 (long long)limit);
+        c->max_connections = limit - others;
+    }
+    return 0;
+}
+
+static int load_admin_key(const struct config *c, struct secret **key,
+                          char err[CONFIG_ERROR_MAX])
+{
+    char why[CONFIG_ERROR_MAX - 32];
+
+    if (secret_load(c->admin_key_file, key, why, sizeof(why)) == 0)
+        return 0;
+    return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "admin_key_file: %s", why);
+}
+
+static int open_front(struct daemon *d)
+{
+    struct front_options o;
+    struct address listen;
+
+    front_options_default(&o);
+    o.admin_key = d->admin_key;
+    if (address_parse(d->config->listen, &listen))
+        return -EINVAL;
+    o.http.host = listen.host;
+    o.http.port = listen.port;
+    o.http.max_connections = (size_t)d->config->max_connections;
+    o.http.max_body_total_bytes = (size_t)d->config->max_body_total_bytes;
+    o.http.max_body_bytes = (size_t)d->config->max_body_bytes;
+    o.keepalive_us = d->config->keepalive_ms * 1000;
+    o.cache_salt_header = d->config->cache_salt_header;
+    o.priority_header = d->config->priority_header;
+    o.tenant_header = d->config->tenant_header;
+    /* A batch that could never be in flight as a whole is refused as such. */
+    if (o.limits.max_prompts > (size_t)d->config->max_in_flight)
+        o.limits.max_prompts = (size_t)d->config->max_in_flight;
+    int rc = front_new(d->base, d->models, &o, &d->front);
+    if (rc)
+        log_error("listen: %s: %s", d->config->listen,
+                  rc == -EADDRNOTAVAIL
+                      ? "no host of that name is found, or it is not this one"
+                      : strerror(-rc));
+    return rc;
+}
+
+static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])
+{
+    char why[CONFIG_ERROR_MAX];
+
+    int rc = load_admin_key(d->config, &d->admin_key, err);
+    if (rc == 0)
+        rc = bound_connections(d->config);
+    if (rc)
+        return rc;
+    d->base = event_loop_new(1);
+    if (!d->base)
+        return -ENOMEM;
+    d->models = models_new(d->base, d->config, why);
+    if (!d->models) {
+        /* Because of the configuration, or of the machine. */
+        if (models_check(d->config, err) == 0) {
+            *err = '\0';
+            log_error("%s", why);
+        }
+        return -EINVAL;
+    }
+    rc = open_front(d);
+    if (rc)
+        return rc;
+    d->on_term = evsignal_new(d->base, SIGTERM, on_stop, d);
+    d->on_int = evsignal_new(d->base, SIGINT, on_stop, d);
+    d->drain = event_new(d->base, -1, EV_PERSIST, on_drain, d);
+    d->on_hup = evsignal_new(d->base, SIGHUP, on_hangup, d);
+    if (!d->on_term || !d->on_int || !d->on_hup || !d->drain ||
+        event_add(d->on_term, NULL) || event_add(d->on_int, NULL) ||
+        event_add(d->on_hup, NULL))
+        return -ENOMEM;
+    return 0;
+}
+
+static void tear_down(struct daemon *d)
+{
+    /* First: none may be called in the loop's last turn below. */
+    event_loop_drop(d->on_term);
+    event_loop_drop(d->on_int);
+    event_loop_drop(d->on_hup);
+    event_loop_drop(d->drain);
+    front_free(d->front);
+    models_free(d->models);
+    secret_free(d->admin_key);
+    /* Callbacks that were put off still hold the connections to engines. */
+    if (d->base) {
+        event_base_loop(d->base, EVLOOP_NONBLOCK);
+        event_base_free(d->base);
+    }
+}
+
+/* The tables of a model are above this size, and mostly untouched. glibc would
+ * take them from the heap once some were freed: touched, and held for ever. */
+#define MAPPED_BYTES (1 << 20)
+#define TRIMMED_BYTES (16 << 20)
+
+static void set_up_memory(void)
+{
+#ifdef __GLIBC__
+    (void)mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
+    (void)mallopt(M_TRIM_THRESHOLD, TRIMMED_BYTES);
+#endif
+}
+
+int daemon_run(struct config *config, const char *ports_path,
+               char err[CONFIG_ERROR_MAX])
+{
+    struct daemon d = {.config = config};
+    struct address listen;
+
+    *err = '\0';
+    set_up_memory();
+    signal(SIGHUP, SIG_IGN); /* until set_up() has it logged */
+    signal(SIGPIPE, SIG_IGN);
+    int rc = set_up(&d, err);
+    if (rc == 0 && ports_path)
+        rc = write_ports(&d, ports_path);
+    if (rc)
+        goto out;
+    if (models_native(d.models))
+        log_info("serving model %s, workers on port %u, policy %s",
+                 service_model(models_native(d.models))->name,
+                 models_worker_port(d.models), config->policy);
+    (void)address_parse(config->listen, &listen);
+    log_info("listening on %s, port %u", listen.host, front_port(d.front));
+    event_base_dispatch(d.base);
+    log_info("stopped");
+out:
+    tear_down(&d);
+    return rc;
+}
+
+int daemon_check(const struct config *config, char err[CONFIG_ERROR_MAX])
+{
+    struct secret *key;
+    int rc = load_admin_key(config, &key, err);
+
+    if (rc)
+        return rc;
+    secret_free(key);
+    return models_check(config, err);
+}
