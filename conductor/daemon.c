@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/address.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/event_loop.h"
 #include "base/listener.h"
@@ -19,9 +20,9 @@
 #include "conductor/front/front.h"
 #include "conductor/service/setup.h"
 
-#define MAX_DRAIN_S 30
-/* Listeners, files, and strangers on the workers' port. */
-#define RESERVED_DESCRIPTORS 128
+#define CUT_US 1000000 /* for who is cut off to take the error */
+/* Listeners, files, strangers on the workers' port, and who looks. */
+#define RESERVED_DESCRIPTORS (128 + FRONT_ADMIN_CONNECTIONS)
 #define TICKS_PER_S 20 /* looks at whether it has drained */
 
 struct daemon {
@@ -31,7 +32,7 @@ struct daemon {
     struct models *models;
     struct front *front;
     struct event *on_term, *on_int, *on_hup, *drain;
-    int drain_ticks;
+    int64_t closes_us, cuts_us, ends_us; /* of the drain; 0: not the next */
 };
 
 static int write_ports(const struct daemon *d, const char *path)
@@ -44,8 +45,9 @@ static int write_ports(const struct daemon *d, const char *path)
         log_error("--ports-file %s: %s", path, strerror(errno));
         return -1;
     }
-    fprintf(f, "{\"http\": %u, \"worker\": %u}\n", front_port(d->front),
-            models_worker_port(d->models));
+    fprintf(f, "{\"http\": %u, \"worker\": %u, \"admin\": %u}\n",
+            front_port(d->front), models_worker_port(d->models),
+            front_admin_port(d->front));
     /* A program that waits for the file never reads half of it. */
     if (fclose(f) || rename(next, path)) {
         log_error("--ports-file %s: %s", path, strerror(errno));
@@ -54,17 +56,38 @@ static int write_ports(const struct daemon *d, const char *path)
     return 0;
 }
 
+static void close_door(struct daemon *d)
+{
+    log_info("stopping; %zu requests in flight", front_in_flight(d->front));
+    front_stop(d->front);
+    d->closes_us = 0;
+    d->cuts_us = clock_now_us() + d->config->drain_limit_ms * 1000;
+}
+
+/* What is left is told so, and has a moment to take it. */
+static void cut_off(struct daemon *d)
+{
+    log_warn("giving up after %lld ms; %zu requests are cut off",
+             (long long)d->config->drain_limit_ms, models_cut(d->models));
+    d->cuts_us = 0;
+    d->ends_us = clock_now_us() + CUT_US;
+}
+
+/* Not ready, then closed, then cut off: each at its time. */
 static void on_drain(evutil_socket_t, short, void *arg)
 {
     struct daemon *d = arg;
+    int64_t now_us = clock_now_us();
 
-    bool drained = front_drained(d->front);
-    if (!drained && d->drain_ticks++ < MAX_DRAIN_S * TICKS_PER_S)
+    if (d->closes_us) {
+        if (now_us >= d->closes_us)
+            close_door(d);
         return;
-    if (!drained)
-        log_warn("giving up after %d s; %zu requests are cut off", MAX_DRAIN_S,
-                 front_in_flight(d->front));
-    event_base_loopbreak(d->base);
+    }
+    if (front_drained(d->front) || (d->ends_us && now_us >= d->ends_us))
+        event_base_loopbreak(d->base);
+    else if (d->cuts_us && now_us >= d->cuts_us)
+        cut_off(d);
 }
 
 static void on_stop(evutil_socket_t, short, void *arg)
@@ -75,9 +98,15 @@ static void on_stop(evutil_socket_t, short, void *arg)
         event_base_loopbreak(d->base);
         return;
     }
-    log_info("stopping; %zu requests in flight", front_in_flight(d->front));
-    front_stop(d->front);
     event_loop_wait(d->drain, 1000000 / TICKS_PER_S);
+    front_unready(d->front);
+    if (d->config->drain_wait_ms == 0) {
+        close_door(d);
+        return;
+    }
+    log_info("not ready for %lld ms, and serving still",
+             (long long)d->config->drain_wait_ms);
+    d->closes_us = clock_now_us() + d->config->drain_wait_ms * 1000;
 }
 
 /* All else that it could read again needs a restart. */
@@ -117,10 +146,46 @@ static int load_admin_key(const struct config *c, struct secret **key,
                           char err[CONFIG_ERROR_MAX])
 {
     char why[CONFIG_ERROR_MAX - 32];
+    struct address listen;
 
-    if (secret_load(c->admin_key_file, key, why, sizeof(why)) == 0)
+    if (secret_load(c->admin_key_file, key, why, sizeof(why)))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "admin_key_file: %s",
+                         why);
+    if (*key || !*c->admin_listen || address_parse(c->admin_listen, &listen) ||
+        host_is_loopback(listen.host))
         return 0;
-    return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "admin_key_file: %s", why);
+    return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                     "admin_listen: \"%.200s\": other machines reach it, and "
+                     "whoever does so would see every request's explanation: "
+                     "openssl rand -hex 32 > FILE, chmod 600 FILE, and set "
+                     "admin_key_file",
+                     c->admin_listen);
+}
+
+/* Logs why an option's address cannot be listened at. Returns rc. */
+static int cannot_listen(const char *option, const char *address, int rc)
+{
+    log_error("%s: %s: %s", option, address,
+              rc == -EADDRNOTAVAIL
+                  ? "no host of that name is found, or it is not this one"
+                  : strerror(-rc));
+    return rc;
+}
+
+static int open_admin(struct daemon *d)
+{
+    struct address listen;
+    int rc;
+
+    if (!*d->config->admin_listen)
+        return 0;
+    if (address_parse(d->config->admin_listen, &listen))
+        return -EINVAL;
+    rc = front_admin(d->front, listen.host, listen.port);
+    if (rc)
+        return cannot_listen("admin_listen", d->config->admin_listen, rc);
+    log_info("admin on %s, port %u", listen.host, front_admin_port(d->front));
+    return 0;
 }
 
 static int open_front(struct daemon *d)
@@ -146,11 +211,8 @@ static int open_front(struct daemon *d)
         o.limits.max_prompts = (size_t)d->config->max_in_flight;
     int rc = front_new(d->base, d->models, &o, &d->front);
     if (rc)
-        log_error("listen: %s: %s", d->config->listen,
-                  rc == -EADDRNOTAVAIL
-                      ? "no host of that name is found, or it is not this one"
-                      : strerror(-rc));
-    return rc;
+        return cannot_listen("listen", d->config->listen, rc);
+    return open_admin(d);
 }
 
 static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])

@@ -21,8 +21,8 @@ static const struct option_usage usage = {
                 "  conductor -t -c conductor.json\n",
     .footnote =
         "\nSignals: SIGTERM and SIGINT stop taking requests, finish those in "
-        "flight\nfor at most 30 s, and exit; a second one exits at once. "
-        "SIGHUP reads tenants_file again.\n"
+        "flight\nfor at most drain_limit_ms, and exit; a second one exits at "
+        "once. SIGHUP reads\ntenants_file again.\n"
         "\nExit status: 0 done, 1 could not run, 2 bad options or "
         "configuration.\n",
 };

@@ -79,28 +79,30 @@ static bool is_taken(const struct config *c, const struct address *own,
 /* However the addresses are written. */
 static int check_listeners(const struct config *c, char err[CONFIG_ERROR_MAX])
 {
-    struct address http, workers;
+    const struct {
+        const char *option, *text;
+    } all[] = {{"listen", c->listen},
+               {"admin_listen", c->admin_listen},
+               {"worker_listen", c->worker_listen}};
+    struct address at[3];
     const struct engine_config *e = NULL;
 
-    if (address_parse(c->listen, &http))
-        return 0; /* opening it says more */
-    if (*c->worker_listen && address_parse(c->worker_listen, &workers) == 0) {
-        if (address_meet(&http, 0, &workers, 0))
-            return error_say(
-                err, CONFIG_ERROR_MAX, -EINVAL,
-                "worker_listen: \"%.200s\": must not be listen, too",
-                c->worker_listen);
-        if (is_taken(c, &workers, &e))
+    for (size_t i = 0; i < 3; i++) {
+        if (!*all[i].text || address_parse(all[i].text, &at[i])) {
+            at[i].port = 0; /* meets none; opening it says more */
+            continue;
+        }
+        for (size_t k = 0; k < i; k++)
+            if (at[k].port && address_meet(&at[k], 0, &at[i], 0))
+                return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                                 "%s: \"%.200s\": must not be %s, too",
+                                 all[i].option, all[i].text, all[k].option);
+        if (is_taken(c, &at[i], &e))
             return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                             "worker_listen: \"%.200s\": engine %s connects "
-                             "there with its KV events",
-                             c->worker_listen, e->name);
+                             "%s: \"%.200s\": engine %s connects there with "
+                             "its KV events",
+                             all[i].option, all[i].text, e->name);
     }
-    if (is_taken(c, &http, &e))
-        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                         "listen: \"%.200s\": engine %s connects there with "
-                         "its KV events",
-                         c->listen, e->name);
     return 0;
 }
 

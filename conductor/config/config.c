@@ -232,9 +232,25 @@ static const struct option_spec all_options[] = {
      "which name server looks up engines' hosts, by its address; empty: those "
      "of /etc/resolv.conf",
      .initial = "", .check = option_check_optional, .size = CONFIG_STRING_MAX},
+    {"drain_wait_ms", OPTION_COUNT, AT(drain_wait_ms), "ms", 0, 3600000,
+     "told to stop, the conductor says for so long at /ready that it is not "
+     "ready, and serves still: time for load balancers to see it",
+     .initial = "0"},
+    {"drain_limit_ms", OPTION_COUNT, AT(drain_limit_ms), "ms", 0, 86400000,
+     "then it takes no more requests, and those in flight have so long to end; "
+     "what is left gets an error",
+     .initial = "30000"},
+    {"admin_listen", OPTION_STRING, AT(admin_listen), "host:port", 0, 0,
+     "where operators and monitoring reach /admin, /metrics, the KV-indexer "
+     "API, /health and /ready; `listen` then has /v1, /health and /ready "
+     "alone. "
+     "Clients that fill `listen` do not keep anybody from it. Where others "
+     "than "
+     "this machine reach it, it needs admin_key_file; empty: `listen` has all",
+     .initial = "", .check = option_check_optional, .size = CONFIG_STRING_MAX},
     {"admin_key_file", OPTION_STRING, AT(admin_key_file), "file", 0, 0,
-     "file with the key that changes over /admin need; without one only this "
-     "machine can make them",
+     "file with the key that changes over /admin need, and with admin_listen "
+     "all of /admin; without one only this machine can make them",
      .initial = "", .size = CONFIG_STRING_MAX},
     {"link_mbps", OPTION_COUNT, AT(link_mbps), "Mbit/s", 1, 10000000,
      "first guess of what a link between workers carries; measured later",

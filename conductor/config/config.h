@@ -69,8 +69,10 @@ struct config {
     char tenants_file[CONFIG_STRING_MAX]; /* "": every key is a tenant */
     int64_t engine_dns_ms;
     int64_t engine_drain_ms;
-    char engines_file[CONFIG_STRING_MAX];   /* "": none is watched */
-    char name_server[CONFIG_STRING_MAX];    /* "": the machine's */
+    char engines_file[CONFIG_STRING_MAX]; /* "": none is watched */
+    char name_server[CONFIG_STRING_MAX];  /* "": the machine's */
+    int64_t drain_wait_ms, drain_limit_ms;
+    char admin_listen[CONFIG_STRING_MAX];   /* "": `listen` has all */
     char admin_key_file[CONFIG_STRING_MAX]; /* "": none */
     struct engine_list engines; /* shared by copies; see config_fini() */
     struct store_list stores;   /* likewise */

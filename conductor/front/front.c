@@ -10,30 +10,36 @@ static const struct route {
     const char *path; /* the whole, or up to its last '/' */
     const char *method;
     front_serve_fn *serve;
+    enum front_doors doors; /* that have it, where there are two */
     enum openai_kind kind;
     bool types; /* it looks at the Content-Type itself */
 } routes[] = {
-    {VIEW_EXPLAIN_PATH, "GET", view_explain, 0, false},
-    {"/v1/completions", "POST", completion_serve, OPENAI_COMPLETION, false},
-    {"/v1/chat/completions", "POST", completion_serve, OPENAI_CHAT, false},
-    {FORWARD_SCHEDULE_PATH, "POST", schedule_serve, 0, false},
-    {SCHEDULE_DONE_PATH, "POST", schedule_done, 0, false},
-    {"/v1/models", "GET", view_models, 0, false},
-    {VIEW_MODEL_PATH, "GET", view_model, 0, false},
-    {"/health", "GET", view_health, 0, false},
-    {"/ready", "GET", view_ready, 0, false},
-    {"/metrics", "GET", view_metrics, 0, false},
-    {"/admin/instances", "GET", view_instances, 0, false},
-    {"/admin/instances", "POST", admin_add, 0, false},
-    {"/query", "POST", index_query, 0, true},
-    {"/query_by_hash", "POST", index_query_by_hash, 0, true},
-    {"/register", "POST", index_register, 0, true},
-    {"/unregister", "POST", index_unregister, 0, true},
-    {"/workers", "GET", index_workers, 0, false},
-    {"/services", "GET", index_services, 0, false},
-    {"/global_view", "GET", index_view, 0, false},
-    {ADMIN_INSTANCE_PATH, "DELETE", admin_remove, 0, false},
+    {VIEW_EXPLAIN_PATH, "GET", view_explain, DOOR_ADMIN, 0, false},
+    {"/v1/completions", "POST", completion_serve, DOOR_PUBLIC,
+     OPENAI_COMPLETION, false},
+    {"/v1/chat/completions", "POST", completion_serve, DOOR_PUBLIC, OPENAI_CHAT,
+     false},
+    {FORWARD_SCHEDULE_PATH, "POST", schedule_serve, DOOR_PUBLIC, 0, false},
+    {SCHEDULE_DONE_PATH, "POST", schedule_done, DOOR_PUBLIC, 0, false},
+    {"/v1/models", "GET", view_models, DOOR_BOTH, 0, false},
+    {VIEW_MODEL_PATH, "GET", view_model, DOOR_BOTH, 0, false},
+    {"/health", "GET", view_health, DOOR_BOTH, 0, false},
+    {"/ready", "GET", view_ready, DOOR_BOTH, 0, false},
+    {"/metrics", "GET", view_metrics, DOOR_ADMIN, 0, false},
+    {"/admin/instances", "GET", view_instances, DOOR_ADMIN, 0, false},
+    {"/admin/instances", "POST", admin_add, DOOR_ADMIN, 0, false},
+    {"/query", "POST", index_query, DOOR_ADMIN, 0, true},
+    {"/query_by_hash", "POST", index_query_by_hash, DOOR_ADMIN, 0, true},
+    {"/register", "POST", index_register, DOOR_ADMIN, 0, true},
+    {"/unregister", "POST", index_unregister, DOOR_ADMIN, 0, true},
+    {"/workers", "GET", index_workers, DOOR_ADMIN, 0, false},
+    {"/services", "GET", index_services, DOOR_ADMIN, 0, false},
+    {"/global_view", "GET", index_view, DOOR_ADMIN, 0, false},
+    {ADMIN_INSTANCE_PATH, "DELETE", admin_remove, DOOR_ADMIN, 0, false},
 };
+
+/* All bodies together at a door for admin. */
+#define ADMIN_BODY_BYTES (64 << 20)
 
 #define ROUTES (sizeof(routes) / sizeof(routes[0]))
 
@@ -46,10 +52,10 @@ static bool leads(const struct route *route, struct http_slice path)
            (open && path.n > n && memcmp(path.at, route->path, n) == 0);
 }
 
-/* The path's route for the method. NULL: none, and `allowed` is what its routes
- * take, or "" where there are none. GET takes HEAD, too. */
+/* The path's route for the method at a door. NULL: none, and `allowed` is what
+ * its routes take, or "" where there are none. GET takes HEAD, too. */
 static const struct route *find_route(const struct http_head *head,
-                                      char allowed[32])
+                                      unsigned door, char allowed[32])
 {
     struct http_slice method = head->method;
 
@@ -59,7 +65,7 @@ static const struct route *find_route(const struct http_head *head,
     for (size_t i = 0; i < ROUTES; i++) {
         const struct route *route = &routes[i];
 
-        if (!leads(route, head->path))
+        if ((route->doors & door) == 0 || !leads(route, head->path))
             continue;
         if (http_is(method, route->method))
             return route;
@@ -73,13 +79,15 @@ static const struct route *find_route(const struct http_head *head,
 /* Whether engines may get such a request: this server has no such path, or
  * answers it for native models alone. A browser asks with OPTIONS whether it
  * may POST a prompt elsewhere. */
-static bool may_forward(const struct front *front, const struct http_head *head,
-                        const struct route *route, const char *allowed)
+static bool may_forward(const struct front_door *door,
+                        const struct http_head *head, const struct route *route,
+                        const char *allowed)
 {
     bool asks =
         http_is(head->method, "OPTIONS") && strcmp(allowed, "POST") == 0;
 
-    return models_forward(front->models) &&
+    return (door->serves & DOOR_PUBLIC) &&
+           models_forward(door->front->models) &&
            (route ? route->serve == completion_serve : asks || !*allowed);
 }
 
@@ -103,18 +111,32 @@ static void echo_names(struct http_conn *conn, const struct http_head *head)
     }
 }
 
+/* Behind a door of its own /admin shows nothing without the key, either. */
+static bool may_look(const struct front_door *door,
+                     const struct front_call *call)
+{
+    static const char path[] = "/admin/";
+    const size_t n = sizeof(path) - 1;
+    struct http_slice at = call->head->path;
+
+    return door->serves != DOOR_ADMIN || !door->front->options.admin_key ||
+           at.n < n || memcmp(at.at, path, n) != 0 || admin_may_change(call);
+}
+
 static void on_request(void *arg, struct http_conn *conn,
                        const struct http_head *head, const char *body, size_t n)
 {
     char allowed[32];
-    const struct route *route = find_route(head, allowed);
-    const struct front *front = arg;
+    const struct front_door *door = arg;
+    const struct route *route = find_route(head, door->serves, allowed);
     const struct front_call call = {
-        arg, conn, head, body, n, route ? route->kind : OPENAI_COMPLETION};
+        door->front, conn, head,
+        body,        n,    route ? route->kind : OPENAI_COMPLETION};
     struct openai_error error;
 
     echo_names(conn, head);
-    if (may_forward(front, head, route, allowed) && forward_serve(&call))
+    if ((may_forward(door, head, route, allowed) && forward_serve(&call)) ||
+        !may_look(door, &call))
         return;
     if (!route && !*allowed) {
         openai_error_set(&error, 404, "unknown_path", NULL,
@@ -155,6 +177,16 @@ void front_options_default(struct front_options *options)
     };
 }
 
+/* Listens for what `serves` says. Returns 0 or a negative errno. */
+static int open_door(struct front *front, struct front_door *door,
+                     const struct http_options *options, unsigned serves)
+{
+    door->front = front;
+    door->serves = serves;
+    return http_server_new(front->base, options, on_request, door,
+                           &door->server);
+}
+
 int front_new(struct event_base *base, struct models *models,
               const struct front_options *options, struct front **out)
 {
@@ -167,8 +199,7 @@ int front_new(struct event_base *base, struct models *models,
     front->native = models_native(models);
     front->options = *options;
     front->base = base;
-    rc = http_server_new(base, &options->http, on_request, front,
-                         &front->server);
+    rc = open_door(front, &front->door, &options->http, DOOR_BOTH);
     if (rc) {
         free(front);
         return rc;
@@ -177,24 +208,45 @@ int front_new(struct event_base *base, struct models *models,
     return 0;
 }
 
+int front_admin(struct front *front, const char *host, uint16_t port)
+{
+    struct http_options options = front->options.http;
+    int rc;
+
+    options.host = host;
+    options.port = port;
+    options.max_connections = FRONT_ADMIN_CONNECTIONS;
+    options.max_body_total_bytes = ADMIN_BODY_BYTES;
+    rc = open_door(front, &front->admin, &options, DOOR_ADMIN);
+    if (rc == 0)
+        front->door.serves = DOOR_PUBLIC;
+    return rc;
+}
+
 void front_free(struct front *front)
 {
     if (!front)
         return;
     /* The gone callbacks of the connections end every completion. */
-    http_server_free(front->server);
+    http_server_free(front->admin.server);
+    http_server_free(front->door.server);
     free(front);
+}
+
+void front_unready(struct front *front)
+{
+    front->unready = true;
 }
 
 void front_stop(struct front *front)
 {
-    front->draining = true;
-    http_server_drain(front->server);
+    front->draining = front->unready = true;
+    http_server_drain(front->door.server);
 }
 
 bool front_drained(const struct front *front)
 {
-    return front->in_flight == 0 && !http_server_busy(front->server);
+    return front->in_flight == 0 && !http_server_busy(front->door.server);
 }
 
 size_t front_in_flight(const struct front *front)
@@ -204,5 +256,10 @@ size_t front_in_flight(const struct front *front)
 
 uint16_t front_port(const struct front *front)
 {
-    return http_server_port(front->server);
+    return http_server_port(front->door.server);
+}
+
+uint16_t front_admin_port(const struct front *front)
+{
+    return front->admin.server ? http_server_port(front->admin.server) : 0;
 }

@@ -50,13 +50,33 @@ void front_options_default(struct front_options *options);
                             const struct front_options *options,
                             struct front **out);
 
+/* Connections to a listener for admin. */
+#define FRONT_ADMIN_CONNECTIONS 64
+
+/*
+ * Listen at host:port (port 0: any free one), too, for all but prompts: /admin,
+ * /metrics, the KV-indexer API, /health and /ready, which stay reachable
+ * however many clients fill the first listener. That one has /v1, /health and
+ * /ready alone from then on. Once. Returns as front_new().
+ */
+[[nodiscard]] int front_admin(struct front *front, const char *host,
+                              uint16_t port);
+
+/* Its port; 0: there is none. */
+uint16_t front_admin_port(const struct front *front);
+
 /* Cancel every request, close every connection, free. NULL is a no-op. */
 void front_free(struct front *front);
+
+/* From now on /ready is 503; all else goes on. For a load balancer that looks
+ * there before front_stop(). */
+void front_unready(struct front *front);
 
 /*
  * Take no more requests: no connection is accepted, idle ones are closed, the
  * others with their next answer. Requests in flight go on; a completion that
- * still comes is answered 503 "shutting_down", and /ready is 503.
+ * still comes is answered 503 "shutting_down", and /ready is 503. A listener
+ * for admin goes on.
  */
 void front_stop(struct front *front);
 

@@ -5,14 +5,24 @@
 #include "conductor/front/front.h"
 #include "conductor/front/openai/forward/forward.h"
 
+/* Where requests come in. */
+struct front_door {
+    struct front *front;
+    struct http_server *server; /* NULL: there is no such door */
+    unsigned serves;            /* which routes: enum front_doors */
+};
+
+enum front_doors { DOOR_PUBLIC = 1, DOOR_ADMIN = 2, DOOR_BOTH = 3 };
+
 struct front {
     struct models *models;
     struct service *native; /* the one that does not forward; NULL: none */
-    struct http_server *server;
+    struct front_door door, admin;
     struct front_options options;
     struct event_base *base;
     size_t in_flight;
     uint64_t paths_refused; /* that no engine may get */
+    bool unready;           /* front_unready was called */
     bool draining;          /* front_stop was called */
 };
 

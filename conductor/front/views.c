@@ -133,7 +133,7 @@ void view_ready(const struct front_call *call)
         text_buf_json_str(&models, service_model(s)->name);
         text_buf_puts(&models, ready ? ":true" : ":false");
     }
-    yes = yes && !front->draining;
+    yes = yes && !front->unready;
     text_buf_init(&buf, 1 << 20);
     text_buf_puts(&buf, yes ? "{\"ready\":true,\"models\":{"
                             : "{\"ready\":false,\"models\":{");
@@ -161,7 +161,7 @@ static void reply_written(struct http_conn *conn, const char *type,
 
 static int write_metrics(const struct front *front, struct evbuffer *out)
 {
-    const struct http_stats *s = http_server_stats(front->server);
+    const struct http_stats *s = http_server_stats(front->door.server);
     const struct {
         const char *name, *type, *help;
         uint64_t value;

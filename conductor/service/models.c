@@ -221,3 +221,28 @@ uint16_t models_worker_port(const struct models *models)
 
     return s ? worker_links_port(s->links) : 0;
 }
+
+static size_t cut(struct service *s)
+{
+    size_t n = 0;
+
+    /* Each may end others. */
+    for (uint32_t i = 0; i < s->table.size; i++) {
+        if (!s->table.by_slot[i])
+            continue;
+        request_fail(s->table.by_slot[i], 503, "shutting_down",
+                     "the server stops, and its time to end requests is over",
+                     1000000);
+        n++;
+    }
+    return n;
+}
+
+size_t models_cut(struct models *models)
+{
+    size_t n = 0;
+
+    for (struct service *s = models->first; s; s = s->next)
+        n += cut(s);
+    return n;
+}

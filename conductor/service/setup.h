@@ -34,6 +34,10 @@
  * without a callback, so the front goes first. NULL is a no-op. */
 void models_free(struct models *models);
 
+/* models_cut(m): ends every request with 503 "shutting_down", streams by an
+ * error and their end. Returns how many there were. */
+size_t models_cut(struct models *models);
+
 /* models_reload(m): reads tenants_file again; what cannot be used is logged and
  * changes nothing. */
 void models_reload(struct models *models);
