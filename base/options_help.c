@@ -84,7 +84,7 @@ void option_help(const struct option_spec *spec, char *text, size_t size)
 static void print_option(FILE *file, const struct option_spec *spec,
                          bool letters, int column)
 {
-    char left[64], shown[DEFAULT_BYTES], what[1024], help[1280];
+    char left[64], shown[DEFAULT_BYTES], what[4096], help[4352];
     char letter[8] = "";
 
     if (letters)
