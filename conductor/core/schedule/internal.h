@@ -39,6 +39,7 @@ struct scheduler {
     double link_wait;    /* and link_wait, if it sees them */
     bool shares;         /* and shares */
     bool warms;          /* and warm_on_reject */
+    double replicates;   /* and replicate */
     bool spares_decodes; /* and beside_tbt, in an aggregated pool: what a
                             prefill does to the decodes there counts */
     /* Groups of pairs, a bit each, of which instances take work now: some that

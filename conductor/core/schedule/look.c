@@ -12,6 +12,11 @@ bool schedule_warms(const struct scheduler *scheduler)
     return scheduler->warms;
 }
 
+double schedule_replicates(const struct scheduler *scheduler)
+{
+    return scheduler->replicates;
+}
+
 struct schedule_look schedule_look(struct scheduler *s, const uint64_t *keys,
                                    size_t n_keys, int64_t n_tokens)
 {

@@ -65,6 +65,8 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
     s->shares = policy_option_value(s->policy, s->options, "shares", 0.0) > 0.0;
     s->warms =
         policy_option_value(s->policy, s->options, "warm_on_reject", 0.0) > 0.0;
+    s->replicates =
+        policy_option_value(s->policy, s->options, "replicate", 0.0);
     s->spares_decodes =
         s->model.coupled && s->model.step_tokens > 0 &&
         policy_option_value(s->policy, s->options, "beside_tbt", 0.0) > 0.0;

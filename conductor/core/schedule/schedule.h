@@ -219,6 +219,10 @@ struct pool *schedule_pool(const struct scheduler *scheduler);
  * without it. */
 bool schedule_warms(const struct scheduler *scheduler);
 
+/* The share of an idle link at which hot blocks are copied ahead of demand: the
+ * policy's option replicate; 0 without it. */
+double schedule_replicates(const struct scheduler *scheduler);
+
 /* What instances hold of a prompt. Borrowed until the next decision or look. */
 struct schedule_look {
     const struct pool *pool;

@@ -81,6 +81,10 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
                    "1: what is refused for its time or price is computed in "
                    "the background, by native workers that have nothing to "
                    "do; 0: it is not"},
+    [PLAN_REPLICATE] = {"replicate", 0, 1, false, 0,
+                        "the share of an idle link at which hot blocks are "
+                        "copied before requests ask for them, between native "
+                        "workers; 0: they are not"},
     POLICY_PRICE_OPTIONS(1),
 };
 

@@ -1,0 +1,95 @@
+/* What the files of replication/ share. */
+#ifndef CONDUCTOR_CORE_REPLICATION_INTERNAL_H
+#define CONDUCTOR_CORE_REPLICATION_INTERNAL_H
+
+#include "conductor/core/replication/replication.h"
+
+/* A further holder that the last pass wants. */
+struct replication_job {
+    struct access_tip tip;
+    uint32_t to; /* pool id */
+    double us_per_byte;
+    struct replication_reason reason;
+};
+
+/* A piece under way. */
+struct replication_piece {
+    uint64_t id;
+    uint32_t from, to; /* pool ids */
+    uint64_t tip;
+    uint64_t last_key; /* if all of it comes */
+    uint32_t first_block, end_block;
+};
+
+/* Blocks that were copied to an instance. */
+struct replication_kept {
+    uint64_t tip;
+    uint64_t last_key;
+    uint32_t instance; /* pool id */
+    uint32_t first_block, end_block;
+    int64_t at_us; /* the last of them came */
+};
+
+/* Of an instance, by slot. */
+struct replication_side {
+    uint32_t id;       /* pool id that it is of */
+    double busy_ratio; /* of the time, lately */
+    int64_t failed_us; /* nothing is copied to it before; 0: nothing failed */
+    bool sends, receives;
+};
+
+struct replication {
+    struct dispatch *dispatch; /* borrowed */
+    struct access_sketch *asked;
+    int64_t slowdown;
+    int64_t sampled_us; /* of sides' busy_ratio */
+    int64_t due_us;     /* of the next pass */
+    uint32_t n_sides;
+    struct replication_side *sides; /* (n_sides) */
+    uint32_t *order;                /* (n_sides): scratch of a pass */
+    uint64_t *keys;                 /* (places of asked): scratch */
+    uint32_t n_jobs;
+    struct replication_job jobs[REPLICATION_JOBS]; /* the best first */
+    uint32_t n_pieces;
+    struct replication_piece *pieces; /* (n_sides) */
+    uint32_t n_kept;
+    struct replication_kept kept[REPLICATION_KEPT];
+    uint64_t next_id;
+    struct replication_counts counts;
+};
+
+/* weigh.c: the further holders of a tip that are worth it: adds jobs. */
+void replication_weigh(struct replication *r, const struct access_tip *tip,
+                       int64_t now_us);
+
+/* weigh.c: looks up a tip's blocks in r->keys. Returns whether they are all
+ * known; *look is valid until the next decision or look. */
+bool replication_look(struct replication *r, const struct access_tip *tip,
+                      struct schedule_look *look);
+
+/* weigh.c: leading blocks of r->keys that an instance can send: those that it
+ * has, 0 if one of them lies in a slow tier. */
+uint32_t replication_sendable(const struct replication *r,
+                              const struct schedule_look *look,
+                              const struct pool_instance *i, uint32_t n);
+
+/* A period, in the time that is told. */
+static inline int64_t replication_us(const struct replication *r, int64_t us)
+{
+    return us * r->slowdown;
+}
+
+/* Bytes of a block. */
+static inline double replication_block_bytes(const struct schedule_look *look)
+{
+    return (double)look->model->block_tokens *
+           (double)look->model->kv_bytes_per_token;
+}
+
+/* Whether an instance could hold copies. */
+static inline bool replication_takes(const struct pool_instance *i)
+{
+    return i && (i->role & ROLE_PREFILL) != 0 && i->health == HEALTH_READY;
+}
+
+#endif

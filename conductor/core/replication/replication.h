@@ -1,0 +1,156 @@
+/*
+ * Copies of hot blocks, made before requests ask for them, and dropped when
+ * they are cold.
+ *
+ * About once a second a pass looks at the beginnings of prompts that are asked
+ * for most (access.h). The holders of one are busy for a share of the time, by
+ * what they do otherwise and by its requests. A request that finds all of them
+ * busy waits, or has the blocks fetched or computed elsewhere. The pass makes
+ * as many further holders as save more time of requests within
+ * REPLICATION_HORIZON_US than their copies take on links; what saves most for
+ * each byte is copied first.
+ *
+ * A copy is made in pieces of REPLICATION_PIECE_US, front to back, no faster
+ * than a share of the link and only while no fetch is booked at either end.
+ * A link sends one piece at a time, and receives one. Who has the first
+ * pieces sends them on.
+ *
+ * Pure: time is an argument; orders are data, which the caller carries out.
+ *
+ * Invariants (replication_check()): at most one piece is under way from an
+ * instance and one to it; the numbers of copies and of jobs have bounds; an
+ * order to drop names an instance to which the blocks were copied, and another
+ * one has them.
+ */
+#ifndef CONDUCTOR_CORE_REPLICATION_REPLICATION_H
+#define CONDUCTOR_CORE_REPLICATION_REPLICATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "conductor/core/dispatch/dispatch.h"
+#include "conductor/core/replication/access.h"
+
+#define REPLICATION_PASS_US 1000000
+#define REPLICATION_PIECE_US 250000
+#define REPLICATION_HORIZON_US 30000000
+#define REPLICATION_HALF_US 5000000    /* of what is asked for */
+#define REPLICATION_BUSY_US 5000000    /* of how busy instances are */
+#define REPLICATION_KEEP_US 10000000   /* a copy is not dropped before */
+#define REPLICATION_REFUSE_US 10000000 /* nothing goes to who failed */
+#define REPLICATION_LEAST_PER_S 0.3    /* of what is copied */
+#define REPLICATION_COLD_PER_S 0.05    /* of what is dropped */
+#define REPLICATION_WORTH 4.0          /* seconds saved for one of a link */
+#define REPLICATION_TIPS 16u           /* that a pass looks at */
+#define REPLICATION_JOBS 64u
+#define REPLICATION_KEPT 256u /* copies that may be dropped */
+#define REPLICATION_SKETCH_BYTES (UINT64_C(2) << 20)
+
+enum replication_kind {
+    REPLICATION_NONE,
+    REPLICATION_COPY, /* blocks are to be copied from one to another */
+    REPLICATION_DROP, /* blocks are to leave */
+};
+
+/* Why. */
+struct replication_reason {
+    double per_s;       /* prompts that begin so, a second */
+    double busy_ratio;  /* of which so many find all holders busy, */
+    double after_ratio; /* and with all copies that are wanted so many */
+    uint32_t holders;   /* that have or will have it now */
+    uint32_t wanted;    /* further ones */
+    int64_t miss_us;    /* what a request without these blocks pays */
+    int64_t saved_us;   /* by all of those, within the horizon */
+    int64_t copy_bytes; /* of all of those */
+};
+
+struct replication_action {
+    enum replication_kind kind;
+    uint64_t id;   /* of a copy: for replication_ended() */
+    uint32_t from; /* pool ids; POOL_NO_INSTANCE of a drop */
+    uint32_t to;
+    /* (end_block): a chain from a prompt's first block on, borrowed until the
+     * next call; NULL of a drop, which goes from key up to its parents. */
+    const uint64_t *keys;
+    uint64_t key; /* of block end_block - 1 */
+    uint32_t first_block;
+    uint32_t end_block;
+    double bytes_per_s; /* no faster */
+    struct replication_reason reason;
+};
+
+struct replication_counts {
+    uint64_t passes;
+    uint64_t wanted; /* further holders that passes found worth it */
+    uint64_t pieces;
+    uint64_t blocks;  /* that they brought */
+    uint64_t failed;  /* pieces that ended without any */
+    uint64_t dropped; /* orders to drop */
+};
+
+struct replication;
+
+/*
+ * Makes it.
+ *   d          borrowed; its scheduler may come later.
+ *   instances  slots of the pool.
+ *   slowdown   times pass so many times more slowly; 0: as they are.
+ *   seed       of hashing.
+ * Returns it, owned, or NULL: no memory.
+ */
+[[nodiscard]] struct replication *replication_new(struct dispatch *d,
+                                                  uint32_t instances,
+                                                  int64_t slowdown,
+                                                  uint64_t seed);
+
+/* Frees it; NULL is a no-op. */
+void replication_free(struct replication *r);
+
+/* Whether anything is copied: the option `replicate` of the policy. All other
+ * calls do nothing where it is not. */
+bool replication_on(const struct replication *r);
+
+/* A prompt is asked for. Call it once for each request. Cost: access_add(), and
+ * O(instances). */
+void replication_asked(struct replication *r,
+                       const struct schedule_request *request, int64_t now_us);
+
+/*
+ * Makes a pass, if one is due. Returns whether there was one.
+ * Cost: O(places of the sketch), and for each of REPLICATION_TIPS a match and
+ * O(instances^2).
+ */
+bool replication_pass(struct replication *r, int64_t now_us);
+
+/* When the next pass is due. */
+int64_t replication_due_us(const struct replication *r);
+
+/*
+ * The next order: after a pass, and when something has ended.
+ *   action  written.
+ * Returns whether there is one: a copy is under way from now on, until
+ * replication_ended() or replication_lost(). Cost: for each job a match and
+ * O(instances).
+ */
+bool replication_next(struct replication *r, int64_t now_us,
+                      struct replication_action *action);
+
+/* A piece has ended, and brought so many blocks, from its first one on. An
+ * unknown id changes nothing. */
+void replication_ended(struct replication *r, uint64_t id, uint32_t blocks,
+                       int64_t now_us);
+
+/* An instance is gone, with all pieces from it and to it. */
+void replication_lost(struct replication *r, uint32_t instance);
+
+/* Pieces under way. */
+uint32_t replication_under_way(const struct replication *r);
+
+/* What was done. Borrowed. */
+const struct replication_counts *
+replication_counts(const struct replication *r);
+
+/* Whether the invariants hold. For tests. */
+bool replication_check(const struct replication *r);
+
+#endif
