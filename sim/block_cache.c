@@ -186,6 +186,14 @@ void block_cache_touch(struct block_cache *cache, uint32_t slot)
     make_fit(cache, to);
 }
 
+void block_cache_drop(struct block_cache *cache, uint32_t slot)
+{
+    list_remove(cache, slot);
+    cache->moved(cache->arg, &cache->slots[slot], cache->slots[slot].tier,
+                 BLOCK_CACHE_NO_TIER);
+    drop(cache, slot);
+}
+
 void block_cache_keep(struct block_cache *cache, uint32_t slot)
 {
     unsigned tier = cache->slots[slot].tier;

@@ -73,6 +73,9 @@ void block_cache_touch(struct block_cache *cache, uint32_t slot);
 /* Makes a block the most recently used of the tier where it is. */
 void block_cache_keep(struct block_cache *cache, uint32_t slot);
 
+/* A block leaves the node, from whatever tier. */
+void block_cache_drop(struct block_cache *cache, uint32_t slot);
+
 /*
  * Caches a block that is not cached yet, in the first tier, as the most
  * recently used. `ready` and `owner` are the block's fields.

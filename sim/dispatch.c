@@ -176,6 +176,7 @@ void sim_arrive(struct sim *sim, const struct trace_request *request)
         return;
     }
     sim_request_describe(sim, r);
+    sim_replicate_asked(sim, r);
     (void)place(sim, r);
 }
 

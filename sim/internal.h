@@ -27,6 +27,7 @@
 #include "conductor/core/dispatch/dispatch.h"
 #include "conductor/core/index/prefix_index.h"
 #include "conductor/core/pool/pool.h"
+#include "conductor/core/replication/replication.h"
 #include "conductor/core/schedule/schedule.h"
 #include "conductor/core/warm/warm.h"
 #include "predictor/learned.h"
@@ -58,6 +59,8 @@ enum sim_flow {
     SIM_FLOW_LOOK,     /* a node waited for a prefill that may be late */
     SIM_FLOW_AGAIN,    /* a rejected request comes again */
     SIM_FLOW_DUE,      /* a prefill by layer can begin, as planned */
+    SIM_FLOW_PASS,     /* what is copied ahead of demand is looked at */
+    SIM_FLOW_COPY,     /* a piece of that has come */
 };
 
 /* A request's prefill. */
@@ -183,6 +186,7 @@ struct sim_node {
 };
 
 TAILQ_HEAD(sim_node_list, sim_node);
+TAILQ_HEAD(sim_copy_list, sim_copy);
 
 /* Records of the requests first .. first + n - 1 that ended out of order:
  * (mask + 1) at index & mask; index UINT64_MAX: not yet. */
@@ -224,6 +228,10 @@ struct sim {
 
     struct dispatch dispatch;
     struct warm warm;
+    struct replication *replication; /* NULL: nothing is copied ahead */
+    struct sim_copy_list copying;    /* pieces on the way */
+    bool passes;                     /* the next pass is among the events */
+    bool replicates;  /* something has changed for what is copied */
     bool source_over; /* no more requests come */
 
     int64_t now_us;
@@ -324,6 +332,21 @@ bool sim_warm_next(struct sim *sim);
 
 /* warm.c: frees what is kept. */
 void sim_warm_fini(struct sim *sim);
+
+/* replicate.c: a request arrives. */
+void sim_replicate_asked(struct sim *sim, const struct sim_request *request);
+
+/* replicate.c: a pass is due. */
+void sim_replicate_pass(struct sim *sim);
+
+/* replicate.c: carries out what is ordered, if something has changed. */
+void sim_replicate_next(struct sim *sim);
+
+/* replicate.c: a piece has come. */
+void sim_replicate_copied(struct sim *sim, const struct links_end *end);
+
+/* replicate.c: frees it all. */
+void sim_replicate_fini(struct sim *sim);
 
 /* hand_over.c: a fetch has ended. */
 void sim_fetch_ended(struct sim *sim, const struct links_end *end);

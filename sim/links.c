@@ -22,6 +22,7 @@ struct flow {
     double bytes;
     double left; /* at since_us */
     double rate; /* bytes per microsecond */
+    double most; /* likewise; 0: it stands behind no other */
     int64_t since_us;
     int64_t started_us;
     void *what;
@@ -29,8 +30,9 @@ struct flow {
 };
 
 struct link_side {
-    uint32_t first; /* flow, NONE: none */
-    uint32_t n;
+    uint32_t first;    /* flow, NONE: none */
+    uint32_t n;        /* that share it */
+    uint32_t n_behind; /* that have what these leave */
 };
 
 struct sim_links {
@@ -98,7 +100,7 @@ static void attach(struct sim_links *l, uint32_t f, int side)
     if (s->first != NONE)
         l->flows[s->first].prev[side] = f;
     s->first = f;
-    s->n++;
+    *(flow->most > 0.0 ? &s->n_behind : &s->n) += 1;
 }
 
 static void detach(struct sim_links *l, uint32_t f, int side)
@@ -112,7 +114,23 @@ static void detach(struct sim_links *l, uint32_t f, int side)
         s->first = flow->next[side];
     if (flow->next[side] != NONE)
         l->flows[flow->next[side]].prev[side] = flow->prev[side];
-    s->n--;
+    *(flow->most > 0.0 ? &s->n_behind : &s->n) -= 1;
+}
+
+/* Of one behind others: nothing while there are any at either end. */
+static double share_behind(const struct sim_links *l, const struct flow *flow)
+{
+    const struct link_side *send = &l->sides[SEND][flow->node[SEND]];
+    const struct link_side *receive = &l->sides[RECEIVE][flow->node[RECEIVE]];
+    uint32_t n =
+        send->n_behind > receive->n_behind ? send->n_behind : receive->n_behind;
+    double rate = l->bytes_per_us;
+
+    if (l->config.shared && send->n + receive->n > 0)
+        return 0.0;
+    if (l->config.shared)
+        rate /= (double)n;
+    return rate < flow->most ? rate : flow->most;
 }
 
 static double share(const struct sim_links *l, const struct flow *flow)
@@ -120,6 +138,8 @@ static double share(const struct sim_links *l, const struct flow *flow)
     uint32_t n = l->sides[SEND][flow->node[SEND]].n;
     uint32_t m = l->sides[RECEIVE][flow->node[RECEIVE]].n;
 
+    if (flow->most > 0.0)
+        return share_behind(l, flow);
     if (!l->config.shared)
         return l->bytes_per_us;
     return l->bytes_per_us / (double)(n > m ? n : m);
@@ -137,7 +157,10 @@ static void renew(struct sim_links *l, uint32_t f, int64_t now_us)
     flow->since_us = now_us;
     flow->rate = share(l, flow);
     heap_set(l->config.heap, l->config.first_id + f, LINKS_RANK,
-             now_us + (int64_t)(sim_bounded_us(flow->left / flow->rate) + 0.5));
+             flow->rate > 0.0
+                 ? now_us +
+                       (int64_t)(sim_bounded_us(flow->left / flow->rate) + 0.5)
+                 : SIM_NEVER_US);
 }
 
 static void renew_side(struct sim_links *l, int side, uint32_t node,
@@ -148,8 +171,9 @@ static void renew_side(struct sim_links *l, int side, uint32_t node,
         renew(l, f, now_us);
 }
 
-int links_start(struct sim_links *links, uint32_t from, uint32_t to,
-                double bytes, int kind, void *what, int64_t now_us)
+static int start(struct sim_links *links, uint32_t from, uint32_t to,
+                 double bytes, double most, int kind, void *what,
+                 int64_t now_us)
 {
     uint32_t f = take_flow(links);
 
@@ -158,6 +182,7 @@ int links_start(struct sim_links *links, uint32_t from, uint32_t to,
     links->flows[f] = (struct flow){.node = {from, to},
                                     .bytes = bytes,
                                     .left = bytes,
+                                    .most = most,
                                     .since_us = now_us,
                                     .started_us = now_us,
                                     .what = what,
@@ -171,6 +196,20 @@ int links_start(struct sim_links *links, uint32_t from, uint32_t to,
         renew(links, f, now_us);
     }
     return 0;
+}
+
+int links_start(struct sim_links *links, uint32_t from, uint32_t to,
+                double bytes, int kind, void *what, int64_t now_us)
+{
+    return start(links, from, to, bytes, 0.0, kind, what, now_us);
+}
+
+int links_start_behind(struct sim_links *links, uint32_t from, uint32_t to,
+                       double bytes, double most_bytes_per_s, int kind,
+                       void *what, int64_t now_us)
+{
+    return start(links, from, to, bytes, most_bytes_per_s / 1e6, kind, what,
+                 now_us);
 }
 
 int links_delay(struct sim_links *links, int kind, void *what, int64_t now_us,

@@ -2,7 +2,8 @@
  * Transfers between nodes. Every node has a link that sends and receives at its
  * rate. Shared: all transfers that a node sends share its sending rate equally,
  * and so do those that it receives; a transfer runs at the smaller of its two
- * shares. Unshared: every transfer runs at the full rate. Internal to sim.
+ * shares. Unshared: every transfer runs at the full rate. Those behind others
+ * (links_start_behind()) share what is left. Internal to sim.
  */
 #ifndef SIM_LINKS_H
 #define SIM_LINKS_H
@@ -46,6 +47,14 @@ void links_free(struct sim_links *links);
 [[nodiscard]] int links_start(struct sim_links *links, uint32_t from,
                               uint32_t to, double bytes, int kind, void *what,
                               int64_t now_us);
+
+/* As links_start(), for a transfer that has what the others leave of a link: it
+ * stands while one of them is at either end, and is never faster than
+ * most_bytes_per_s, above 0. */
+[[nodiscard]] int links_start_behind(struct sim_links *links, uint32_t from,
+                                     uint32_t to, double bytes,
+                                     double most_bytes_per_s, int kind,
+                                     void *what, int64_t now_us);
 
 /* As links_start(), for something that crosses no link and ends at `at_us`. */
 [[nodiscard]] int links_delay(struct sim_links *links, int kind, void *what,

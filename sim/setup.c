@@ -270,6 +270,16 @@ static int make_scheduler(struct sim *sim)
     return sim->scheduler ? 0 : -ENOMEM; /* the names are checked */
 }
 
+/* Only where hot blocks are copied: it has memory of its own. */
+static int make_replication(struct sim *sim)
+{
+    if (schedule_replicates(sim->scheduler) <= 0.0)
+        return 0;
+    sim->replication = replication_new(&sim->dispatch, sim->n_nodes,
+                                       SIM_SLOWDOWN, sim->config.seed);
+    return sim->replication ? 0 : -ENOMEM;
+}
+
 static int make_parts(struct sim *sim)
 {
     const struct cluster *c = &sim->cluster;
@@ -286,6 +296,8 @@ static int make_parts(struct sim *sim)
         rc = sim_copies_init(sim);
     if (rc == 0)
         rc = make_scheduler(sim);
+    if (rc == 0)
+        rc = make_replication(sim);
     if (rc == 0)
         rc = heap_reserve(&sim->heap, sim->n_nodes);
     if (rc < 0)
@@ -313,6 +325,7 @@ void sim_fini(struct sim *sim)
     struct sim_request *r;
 
     sim_warm_fini(sim);
+    sim_replicate_fini(sim);
     sim_copies_fini(sim);
     sim_load_fini(sim);
     for (uint32_t i = 0; sim->nodes && i < sim->n_nodes; i++)
@@ -338,6 +351,7 @@ int sim_init(struct sim *sim, const struct sim_config *config,
 {
     dispatch_init(&sim->dispatch);
     warm_init(&sim->warm, &sim->dispatch, SIM_SLOWDOWN);
+    TAILQ_INIT(&sim->copying);
     TAILQ_INIT(&sim->every);
     TAILQ_INIT(&sim->dirty);
     TAILQ_INIT(&sim->ready);

@@ -40,6 +40,12 @@ static void end_flow(struct sim *sim, uint32_t id)
     case SIM_FLOW_DUE:
         sim_load_due(sim, &end);
         break;
+    case SIM_FLOW_PASS:
+        sim_replicate_pass(sim);
+        break;
+    case SIM_FLOW_COPY:
+        sim_replicate_copied(sim, &end);
+        break;
     }
 }
 
@@ -116,6 +122,7 @@ static void run_event(struct sim *sim, const struct heap_entry *event)
         return;
     retry_waiting(sim);
     warm(sim);
+    sim_replicate_next(sim);
 }
 
 /* When a request of the source arrives, in slow time; -ERANGE: too late. */
@@ -195,6 +202,8 @@ int sim_run(const struct sim_config *config, const struct sim_io *io,
         run(&sim);
     sim.summary.decisions = sim.dispatch.n_decisions;
     sim.summary.warm = sim.warm.counts;
+    if (sim.replication)
+        sim.summary.replication = *replication_counts(sim.replication);
     sim.summary.simulated_us = sim_real_us(sim.now_us);
     if (sim.rc == 0)
         *summary = sim.summary;

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "conductor/core/replication/replication.h"
 #include "conductor/core/schedule/policy.h"
 #include "conductor/core/warm/warm.h"
 #include "sim/cluster/cluster.h"
@@ -102,6 +103,8 @@ struct sim_summary {
     uint64_t asked_again;          /* rejected requests that came again, */
     uint64_t accepted_again;       /* and of these the ones not rejected */
     struct warm_counts warm;       /* refused prompts in the background */
+    struct sim_count copies;       /* pieces of hot blocks, ahead of demand */
+    struct replication_counts replication;
 };
 
 /* What a node did in an interval, and what it has at its end. */

@@ -1057,6 +1057,85 @@ static void unequal(struct cluster *c)
                                           .max_tokens_times = 1.5};
 }
 
+/* A document of eight blocks that one in two asks for, behind others' prompts;
+ * with a share of links for copies its blocks come to more nodes. */
+static void crowd(struct rig *r, uint32_t n)
+{
+    struct random_state random;
+    int64_t at_us = 0;
+
+    random_init(&random, seed());
+    for (uint32_t i = 0; i < n; i++) {
+        bool document = random_below(&random, 2) == 0;
+        uint32_t tokens = 1 + random_below(&random, 2 * BLOCK);
+
+        at_us += random_below(&random, 400000);
+        ask(r, at_us, document ? 8 * BLOCK + 200 : 4 * BLOCK + tokens, 1,
+            document ? 1 : 1000 + 10 * i);
+        if (document)
+            r->requests[r->n_requests - 1].hash_ids[8] = 1000 + 10 * i;
+    }
+}
+
+static void test_replicate(void)
+{
+    static struct sim_record first[REQUESTS_MAX];
+    struct policy_setting share = {"replicate", 0};
+    struct rig *r = rig_new();
+
+    r->cluster.prefill_nodes = 4;
+    r->cluster.link_bytes_per_s = 3e9;
+    r->cluster.cache_at = CLUSTER_CACHE_AT_SERVICE;
+    r->cluster.whole_prompt_reuse = false;
+    r->cluster.links_shared = true;
+    r->config.policy = "plan";
+    crowd(r, 300);
+    run(r);
+    memcpy(first, r->records, sizeof(first));
+    CU_ASSERT_EQUAL(r->summary.copies.count, 0);
+    r->config.settings = &share;
+    r->config.n_settings = 1;
+    run(r);
+    CU_ASSERT_EQUAL(memcmp(first, r->records, r->n_records * sizeof(first[0])),
+                    0);
+    share.value = 0.5;
+    run(r);
+    CU_ASSERT(r->summary.replication.pieces > 0);
+    CU_ASSERT_EQUAL(r->summary.replication.pieces, r->summary.copies.count);
+    CU_ASSERT(r->summary.replication.blocks >= 8);
+    CU_ASSERT_EQUAL(r->summary.copies.bytes,
+                    r->summary.replication.blocks * BLOCK * 327680);
+    for (size_t i = 0; i < r->n_records; i++)
+        check_record(r, &r->records[i]);
+    memcpy(first, r->records, sizeof(first));
+    run(r);
+    CU_ASSERT_EQUAL(memcmp(first, r->records, r->n_records * sizeof(first[0])),
+                    0);
+    rig_free(r);
+}
+
+/* As test_always(), with what is copied ahead. */
+static void replicate_always(void (*change)(struct cluster *))
+{
+    const struct policy_setting share = {"replicate", 1};
+    struct rig *r = rig_new();
+
+    make_simple(r);
+    r->cluster.prefill_nodes = 3;
+    r->cluster.decode_nodes = 2;
+    r->cluster.layerwise = true;
+    r->cluster.tiers[TIER_DEVICE].capacity_tokens = 40 * BLOCK;
+    change(&r->cluster);
+    crowd(r, 400);
+    r->config.policy = "plan";
+    r->config.settings = &share;
+    r->config.n_settings = 1;
+    run(r);
+    for (size_t i = 0; i < r->n_records; i++)
+        check_record(r, &r->records[i]);
+    rig_free(r);
+}
+
 static void test_always(void)
 {
     printf("\n    seed %llu ", (unsigned long long)seed());
@@ -1070,6 +1149,15 @@ static void test_always(void)
     check_always(unequal, seed() + 7);
     check_always(paired, seed() + 8);
     check_always(only_pairs, seed() + 9);
+    replicate_always(no_change);
+    replicate_always(tiny_memory);
+    replicate_always(slow_links);
+    replicate_always(coupled);
+    replicate_always(coupled_uncached);
+    replicate_always(at_dispatch);
+    replicate_always(unequal);
+    replicate_always(paired);
+    replicate_always(only_pairs);
 }
 
 int main(void)
@@ -1100,6 +1188,7 @@ int main(void)
     CU_add_test(suite, "too long times", test_too_long_times);
     CU_add_test(suite, "source fails", test_source_fails);
     CU_add_test(suite, "decode against loop", test_decode_against_loop);
+    CU_add_test(suite, "replicate", test_replicate);
     CU_add_test(suite, "always", test_always);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();

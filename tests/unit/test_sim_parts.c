@@ -326,6 +326,28 @@ static void test_links_shared(void)
     links_teardown(&r);
 }
 
+/* One behind others stands while they use either of its ends; then it runs at
+ * its own rate at most. */
+static void test_links_behind(void)
+{
+    struct links_rig r;
+
+    links_setup(&r, true);
+    CU_ASSERT_EQUAL(links_start_behind(r.links, 0, 1, 100, 0.5e6, 1, NULL, 0),
+                    0);
+    CU_ASSERT_EQUAL(links_start(r.links, 0, 2, 60, 2, NULL, 100), 0);
+    expect_end(&r, 2, 160); /* it has all of its link */
+    CU_ASSERT_EQUAL(links_start(r.links, 3, 1, 40, 3, NULL, 170), 0);
+    expect_end(&r, 3, 210);
+    /* 50 bytes until 100, 5 until 170: 45 to go. Two of them share. */
+    CU_ASSERT_EQUAL(links_start_behind(r.links, 0, 3, 1000, 1e6, 4, NULL, 210),
+                    0);
+    expect_end(&r, 1, 300);
+    expect_end(&r, 4, 1255); /* 45 bytes by then */
+    CU_ASSERT_PTR_NULL(heap_first(&r.heap));
+    links_teardown(&r);
+}
+
 static void test_links_unshared(void)
 {
     struct links_rig r;
@@ -384,6 +406,7 @@ int main(void)
     CU_add_test(suite, "cache", test_cache);
     CU_add_test(suite, "cache grows", test_cache_grows);
     CU_add_test(suite, "links shared", test_links_shared);
+    CU_add_test(suite, "links behind", test_links_behind);
     CU_add_test(suite, "links unshared", test_links_unshared);
     CU_add_test(suite, "links conserve", test_links_conserve);
     CU_basic_run_tests();

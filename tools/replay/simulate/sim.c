@@ -228,8 +228,10 @@ static int simulate(struct run *run)
 
     config.watch_ids = result->facts.ranked;
     config.n_watch = result->facts.n_ranked;
-    config.watch_interval_us = REPLAY_COPIES_INTERVAL_US;
-    result->copies.interval_us = REPLAY_COPIES_INTERVAL_US;
+    config.watch_interval_us = run->params->copies_interval_us > 0
+                                   ? run->params->copies_interval_us
+                                   : REPLAY_COPIES_INTERVAL_US;
+    result->copies.interval_us = config.watch_interval_us;
     int rc = open_source(run);
     if (rc != 0)
         return rc;

@@ -26,9 +26,11 @@ struct replay_sim_params {
     struct replay_stream_options source; /* a regular file, read twice */
     double slo_ttft_s;                   /* what counts as effective */
     double slo_tbt_s;
-    bool with_facts; /* a first pass for best ratio and ranks */
-    FILE *csv;       /* a line a request; NULL: none */
-    FILE *nodes_csv; /* a line a node and sample; NULL: none */
+    bool with_facts;            /* a first pass for best ratio and ranks */
+    int64_t copies_interval_us; /* of the ranked blocks; 0: as
+                                   REPLAY_COPIES_INTERVAL_US */
+    FILE *csv;                  /* a line a request; NULL: none */
+    FILE *nodes_csv;            /* a line a node and sample; NULL: none */
     /* Sees every record, borrowed, in the order of the trace; a negative errno
      * from it ends the run with that error. NULL: nobody. */
     int (*observe)(void *arg, const struct replay_record *record);

@@ -37,7 +37,7 @@ struct settings {
     struct cluster_changes changes;
     struct replay_policies policies;
     const char *cluster, *report, *csv, *nodes_csv;
-    double nodes_interval_s;
+    double nodes_interval_s, copies_interval_s;
     double slo_ttft_s, slo_tbt_s;
     const char *weights;
     bool timing;
@@ -89,6 +89,10 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "write what each node does over time: utilisation, queue, batch"},
         {"nodes-interval", OPTION_NUMBER, &s->nodes_interval_s, "S", 1e-3, 1e6,
          "virtual seconds between two of its lines of a node (default 10)"},
+        {"copies-interval", OPTION_NUMBER, &s->copies_interval_s, "S", 1e-3,
+         1e6,
+         "virtual seconds between two counts of the copies of blocks "
+         "(default 30)"},
         {"timing", OPTION_FLAG, &s->timing, NULL, 0, 0,
          "put the wall time into the report"},
     };
@@ -318,5 +322,6 @@ int replay_command_simulate(int argc, char **argv)
     if (s.nodes_csv)
         s.params.sim.sample_interval_us =
             llround((s.nodes_interval_s > 0 ? s.nodes_interval_s : 10) * 1e6);
+    s.params.copies_interval_us = llround(s.copies_interval_s * 1e6);
     return run_with_files(&s);
 }

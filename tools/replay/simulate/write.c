@@ -59,6 +59,18 @@ static json_t *warm_json(const struct warm_counts *w)
                      "dropped", (json_int_t)w->dropped);
 }
 
+/* Hot blocks that were copied ahead of demand. */
+static json_t *replication_json(const struct sim_summary *s)
+{
+    const struct replication_counts *r = &s->replication;
+
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "passes", (json_int_t)r->passes,
+        "wanted", (json_int_t)r->wanted, "pieces", (json_int_t)r->pieces,
+        "bytes", (json_int_t)s->copies.bytes, "blocks", (json_int_t)r->blocks,
+        "failed", (json_int_t)r->failed, "dropped", (json_int_t)r->dropped);
+}
+
 json_t *replay_sim_json(const struct replay_sim_result *result, bool timing)
 {
     const struct sim_summary *s = &result->summary;
@@ -87,6 +99,8 @@ json_t *replay_sim_json(const struct replay_sim_result *result, bool timing)
     if (!json || json_object_set_new(json, "sim", sim) != 0 ||
         (s->warm.jobs > 0 &&
          json_object_set_new(json, "warm", warm_json(&s->warm)) != 0) ||
+        (s->replication.passes > 0 &&
+         json_object_set_new(json, "replication", replication_json(s)) != 0) ||
         json_object_set_new(json, "transfers", count_json(&s->fetches)) != 0 ||
         json_object_set_new(json, "loaded_tokens",
                             loaded_json(s->loaded_tokens)) != 0 ||
@@ -112,6 +126,10 @@ void replay_sim_print(const struct replay_sim_result *result, FILE *file)
                 ", %" PRIu64 " tokens\n",
                 "rejected, warmed", s->warm.jobs, s->warm.begun, s->warm.done,
                 s->warm.tokens);
+    if (s->replication.passes > 0)
+        fprintf(file, "  %-22s %10" PRIu64 "  (%.3g GB), %" PRIu64 " to drop\n",
+                "copies ahead, pieces", s->replication.pieces,
+                (double)s->copies.bytes / 1e9, s->replication.dropped);
     fprintf(file,
             "  %-22s %10" PRIu64 "  (%.3g GB)\n  %-22s %10" PRIu64
             "  (%.3g GB)\n  %-22s %10" PRIu64 "  at once\n  %-22s %10" PRIu64
