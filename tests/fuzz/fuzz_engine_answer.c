@@ -11,6 +11,7 @@
 #include "conductor/http/parse.h"
 #include "conductor/link/engine/model_list.h"
 #include "conductor/link/engine/report.h"
+#include "conductor/link/engine/upstream/whose.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -47,6 +48,31 @@ static void fuzz_models(const char *bytes, size_t n)
             abort();
 }
 
+/* Whose answer a body is does not change with what comes behind; and a whole
+ * object has the id that was found. */
+static void fuzz_whose(const struct http_head *head, const char *bytes,
+                       size_t n)
+{
+    const struct http_slice id = {"r-1", 3};
+    enum whose whole = whose_answer(head, bytes, n, true, id), part;
+    json_t *object = json_loadb(bytes, n, 0, NULL);
+    const char *told = json_string_value(json_object_get(object, "id"));
+
+    if (whole == WHOSE_MORE)
+        abort();
+    for (size_t i = 0; i <= n && i < 64; i++) {
+        part = whose_answer(head, bytes, i, false, id);
+        if (part != WHOSE_MORE && part != whole)
+            abort();
+    }
+    if (object && whole == WHOSE_OWN && !http_find(head, "x-request-id") &&
+        json_object_size(object) == 1 &&
+        (!told || strlen(told) < 3 ||
+         strcmp(told + strlen(told) - 3, "r-1") != 0))
+        abort();
+    json_decref(object);
+}
+
 static void fuzz_answer(const char *bytes, size_t n)
 {
     struct http_chunked chunked = {0};
@@ -61,6 +87,7 @@ static void fuzz_answer(const char *bytes, size_t n)
     if (used > (long)n || head.status < 100 || head.status > 599 ||
         (head.chunked && head.content_length >= 0))
         abort();
+    fuzz_whose(&head, bytes + used, n - (size_t)used);
     /* Nothing less is a whole head. */
     if (http_parse_answer(bytes, (size_t)used - 1, &cut, &fault) > 0)
         abort();

@@ -19,19 +19,21 @@ def body_of(request):
     return json.loads(request.body)
 
 
-def answer(request, send, cached=0, text='abcd'):
-    """A whole answer of some tokens, with its usage."""
+def answer(request, send, cached=0, text='abcd', name=None):
+    """A whole answer of some tokens, with its usage; its id is vLLM's, or a
+    name."""
     body = body_of(request)
+    name = name or request.answer_id()
     usage = {'prompt_tokens': 9, 'completion_tokens': len(text),
              'prompt_tokens_details': {'cached_tokens': cached, 'other': 1}}
     if not body.get('stream'):
-        send(reply(200, {'id': 'x', 'choices': [
+        send(reply(200, {'id': name, 'choices': [
             {'text': text, 'finish_reason': 'length', 'logprobs': [1]}],
             'usage': usage}))
         return
     send(stream_head())
     for letter in text:
-        send(chunk(event({'choices': [{'text': letter}]})))
+        send(chunk(event({'id': name, 'choices': [{'text': letter}]})))
     send(chunk(event({'choices': [], 'usage': usage})))
     send(chunk(event('[DONE]')) + b'0\r\n\r\n')
 
@@ -83,7 +85,7 @@ class Nixl:
     def reply(self, body):
         """To a prefill leg."""
         params = None if self.null else self.params(body)
-        return {'id': 'p', 'choices': [{'text': 'a'}],
+        return {'choices': [{'text': 'a'}],
                 'usage': {'prompt_tokens': 9, 'completion_tokens': 1,
                           'prompt_tokens_details': {'cached_tokens': CACHED}},
                 'kv_transfer_params': params}
@@ -95,7 +97,7 @@ class Nixl:
         if not self.limited(body):
             return self.fault(f'limits of a prefill leg: {body}')
         self.prefills.append(request)
-        send(reply(200, self.reply(body)))
+        send(reply(200, {'id': request.answer_id(), **self.reply(body)}))
         return None
 
     def take(self, body):
@@ -148,7 +150,7 @@ class Offloading(Nixl):
             self.n += 1
             self.held[body['kv_transfer_params']['remote_decoder']
                       ['kv_request_id']] = self.prompt(body)
-        return {'id': 'p', 'choices': [{'text': 'a'}],
+        return {'choices': [{'text': 'a'}],
                 'usage': {'prompt_tokens': 9, 'completion_tokens': 1,
                           'prompt_tokens_details': {'cached_tokens': CACHED}},
                 'kv_transfer_params': None}
@@ -231,7 +233,8 @@ class Mooncake(Nixl):
             self.held[number] = self.prompt(body)
             self.prefills.append(request)
             self.settle(number)
-        send(reply(200, {'id': 'p', 'choices': [{'text': 'a'}], 'usage': {
+        send(reply(200, {'id': request.answer_id(), 'choices': [
+            {'text': 'a'}], 'usage': {
             'prompt_tokens': 9, 'completion_tokens': 1,
             'prompt_tokens_details': {'cached_tokens': CACHED}},
             'kv_transfer_params': None}))
@@ -354,7 +357,7 @@ class Sglang:
         if how:
             return how
         self.prefills.append(request)
-        return answer(request, send, 7, 'a')
+        return answer(request, send, 7, 'a', 'b8c2')
 
     def decode(self, request, send):
         how = self.serve(D, request)
@@ -366,4 +369,4 @@ class Sglang:
                 return self.fault(f'rooms are shared: {rooms}')
             self.used |= rooms
         self.decodes.append(request)
-        return answer(request, send, CACHED)
+        return answer(request, send, CACHED, name='b8c3')

@@ -33,6 +33,10 @@ class Request:
         assert len(found) <= 1, f'{name}: {found}'
         return found[0] if found else None
 
+    def answer_id(self):
+        """The id of its answer, as vLLM makes it."""
+        return f'cmpl-{self.header("x-request-id")}'
+
 
 def reply(status, body=b'', headers=(), phrase='Whatever'):
     """A whole answer with a length."""
@@ -159,7 +163,8 @@ class Engine:
         request = Request(line[:-2].decode(), headers, b'', number)
         assert request.version == 'HTTP/1.1', line
         assert request.header('host') == self.authority, headers
-        for hop in ('connection', 'transfer-encoding', 'expect', 'te'):
+        assert request.header('connection') in (None, 'close'), headers
+        for hop in ('transfer-encoding', 'expect', 'te'):
             assert request.header(hop) is None, headers
         n = int(request.header('content-length') or 0)
         if n:
@@ -209,17 +214,20 @@ class Engine:
         if how == 'reset':
             s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
                          b'\1\0\0\0\0\0\0\0')
-        return how not in ('close', 'reset')
+        return (how not in ('close', 'reset') and
+                request.header('connection') is None)
 
     @staticmethod
     def complete(request, send):
         """A usual engine: 4 tokens, streamed or not."""
         body = json.loads(request.body)
         if not body.get('stream'):
-            send(reply(200, {'id': 'x', 'choices': [{'text': 'abcd'}],
+            send(reply(200, {'id': request.answer_id(),
+                             'choices': [{'text': 'abcd'}],
                              'usage': {'completion_tokens': 4}}))
             return
         send(stream_head())
         for letter in 'abcd':
-            send(chunk(event({'choices': [{'text': letter}]})))
+            send(chunk(event({'id': request.answer_id(),
+                              'choices': [{'text': letter}]})))
         send(chunk(event('[DONE]')) + b'0\r\n\r\n')

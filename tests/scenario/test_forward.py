@@ -187,6 +187,39 @@ class Passthrough(EngineCase):
         self.assertLessEqual(
             len({r.connection for r in self.all[0].requests}), 2)
 
+    def test_connections_of_engines_that_name_nobody(self):
+        """Whose answers cannot be told apart: one request for each."""
+        cluster = self.engines(lambda _, send: send(reply(200, {'id': 'x'})))
+        for _ in range(4):
+            self.assertEqual(self.post(cluster, {'prompt': 'x'}).body,
+                             {'id': 'x'})
+        asked = self.all[0].requests
+        self.assertEqual(len({r.connection for r in asked}), 4)
+        self.assertEqual([r.header('connection') for r in asked],
+                         [None, 'close', 'close', 'close'])
+
+    def test_a_late_second_answer(self):
+        """On a connection that has another request by then, which does not get
+        it. Another engine's fault is not seen in it."""
+        def serve(request, send):
+            own = request.answer_id()
+            text = json.loads(request.body)['prompt']
+            answer = reply(200, {'id': own, 'text': text})
+            first = served.setdefault(request.connection, answer)
+            if first is not answer:
+                send(first)  # once more
+            send(answer)
+        for stream in False, True:
+            served = {}
+            cluster = self.engines(serve)
+            for i in range(8):
+                got = self.post(cluster, {'prompt': f'{i}', 'stream': stream})
+                self.assertEqual((got.status, got.body['text']), (200, f'{i}'))
+            self.assertGreater(len(self.all[0].requests), 8)  # it did so
+            self.assertEqual(total(cluster.api.metrics(),
+                                   'conductor_retries_total'), 0)
+            self.end(cluster)
+
     def test_a_kept_connection_that_was_closed(self):
         """Behind an answer; or when the next request is on its way: then it is
         sent once more, and that is no retry."""
@@ -196,9 +229,9 @@ class Passthrough(EngineCase):
             if request.connection in used:
                 return 'close'
             used.add(request.connection)
-            return send(reply(200, {}))
+            return Engine.complete(request, send)
 
-        for serve in (lambda _, send: send(reply(200, {})) or 'close', again):
+        for serve in (lambda *call: Engine.complete(*call) or 'close', again):
             cluster = self.engines(serve)
             for _ in range(5):
                 self.assertEqual(self.post(cluster, {'prompt': 'x'}).status,
@@ -974,8 +1007,8 @@ class KeepAlive(EngineCase):
     def test_a_stream_goes_on_as_it_is(self):
         _, rest = self.waiting(Engine.complete)
         self.assertEqual(rest, b''.join(
-            event({'choices': [{'text': c}]}) for c in 'abcd')
-            + event('[DONE]'))
+            event({'id': 'cmpl-mine', 'choices': [{'text': c}]})
+            for c in 'abcd') + event('[DONE]'))
 
     def test_what_is_no_stream_becomes_an_event(self):
         for answer in (reply(400, b'{"error":\r\n "why"}\n'),

@@ -745,7 +745,8 @@ class Tls(InstanceCase):
 
         def serve(request, send):
             if request.path == '/v1/echo':
-                send(reply(200, request.body))
+                name = request.header('x-request-id')
+                send(reply(200, request.body, [f'X-Request-Id: {name}']))
             else:
                 Engine.complete(request, send)
         e = self.engine(serve, tls=self.certificate('127.0.0.1'))

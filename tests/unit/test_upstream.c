@@ -1,5 +1,6 @@
 /* Connections to engines when memory runs out: allocations of libevent fail in
- * turn, and every exchange ends exactly once all the same. */
+ * turn, and every exchange ends exactly once all the same. And whose answers
+ * they bring. */
 #include <CUnit/Basic.h>
 #include <arpa/inet.h>
 #include <event2/bufferevent.h>
@@ -12,6 +13,7 @@
 #include "base/event_loop.h"
 #include "conductor/link/engine/tls.h"
 #include "conductor/link/engine/upstream/upstream.h"
+#include "conductor/link/engine/upstream/whose.h"
 
 #define TURNS_MAX 20000 /* of 1 ms */
 #define POINTS_MAX 200  /* more allocations than an exchange has */
@@ -34,6 +36,10 @@ static void *allocate_again(void *old, size_t n)
 struct server {
     int listener, fd;
     bool answers; /* else it closes a connection that has sent something */
+    const char *const *says; /* what it answers, in turn, up to NULL; NULL: a
+                                plain answer, each time */
+    unsigned n_connections;
+    char heard[4096]; /* the last request */
 };
 
 static void server_open(struct server *s, uint16_t *port)
@@ -54,19 +60,25 @@ static void server_open(struct server *s, uint16_t *port)
 static void server_turn(struct server *s)
 {
     static const char answer[] = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-    char bytes[4096];
+    const char *says = answer;
+    ssize_t n;
     int fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK);
 
     if (fd >= 0) {
         if (s->fd >= 0)
             close(s->fd);
         s->fd = fd;
+        s->n_connections++;
     }
-    if (s->fd < 0 || read(s->fd, bytes, sizeof(bytes)) <= 0)
+    n = s->fd < 0 ? 0 : read(s->fd, s->heard, sizeof(s->heard) - 1);
+    if (n <= 0)
         return;
+    s->heard[n] = '\0';
+    if (s->says && *s->says)
+        says = *s->says++;
     if (s->answers) {
-        CU_ASSERT_EQUAL(write(s->fd, answer, sizeof(answer) - 1),
-                        (ssize_t)sizeof(answer) - 1);
+        CU_ASSERT_EQUAL(write(s->fd, says, strlen(says)),
+                        (ssize_t)strlen(says));
         return;
     }
     close(s->fd);
@@ -79,6 +91,7 @@ struct fate {
     unsigned ended, failed;
     int status;
     char why[80];
+    char body[256];
 };
 
 static void on_answer(void *arg, const struct http_head *head)
@@ -86,8 +99,13 @@ static void on_answer(void *arg, const struct http_head *head)
     ((struct fate *)arg)->status = head->status;
 }
 
-static void on_bytes(void *, const char *, size_t)
+static void on_bytes(void *arg, const char *bytes, size_t n)
 {
+    struct fate *fate = arg;
+    size_t used = strlen(fate->body);
+
+    snprintf(fate->body + used, sizeof(fate->body) - used, "%.*s", (int)n,
+             bytes);
 }
 
 static void on_ended(void *arg)
@@ -107,11 +125,12 @@ static const struct upstream_ops ops = {on_answer, on_bytes, on_ended,
                                         on_failed};
 
 /* Sends a request and waits for its end. False: it could not be sent. */
-static bool exchange(struct event_base *base, struct upstream *u,
-                     struct server *s, struct fate *fate)
+static bool exchange_of(struct event_base *base, struct upstream *u,
+                        struct server *s, struct fate *fate,
+                        const char *headers, bool repeats)
 {
     const struct upstream_request request = {
-        .method = "GET", .path = "/", .headers = ""};
+        .method = "GET", .path = "/", .headers = headers, .repeats = repeats};
 
     *fate = (struct fate){0};
     if (!upstream_send(u, &request, &ops, fate)) {
@@ -127,6 +146,12 @@ static bool exchange(struct event_base *base, struct upstream *u,
     CU_ASSERT_EQUAL(fate->ended + fate->failed, 1);
     CU_ASSERT_EQUAL(upstream_busy(u), 0);
     return true;
+}
+
+static bool exchange(struct event_base *base, struct upstream *u,
+                     struct server *s, struct fate *fate)
+{
+    return exchange_of(base, u, s, fate, "", false);
 }
 
 /* A kept connection that the server closes when it is used: the request is sent
@@ -197,6 +222,205 @@ static void test_answer_that_nobody_asked_for(void)
     event_base_free(base);
 }
 
+#define HEAD(n) "HTTP/1.1 200 OK\r\nContent-Length: " #n "\r\n\r\n"
+#define A "X-Request-Id: a\r\n"
+#define B "Accept: */*\r\nx-request-id: b\r\n"
+#define FOR_A HEAD(15) "{\"id\":\"cmpl-a\"}"
+#define FOR_B HEAD(15) "{\"id\":\"cmpl-b\"}"
+#define FOR_NOBODY HEAD(2) "{}"
+#define REFUSED \
+    "HTTP/1.1 400 Bad Request\r\nContent-Length: 9\r\n\r\n{\"bad\":1}"
+#define BUSY "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"
+
+/* Requests in turn, of one connection's home: what the server says, and what
+ * becomes of the last one. */
+static const struct {
+    const char *says[4], *headers[3];
+    bool repeats;
+    int status;
+    const char *body, *why;
+    unsigned n_connections, n_idle;
+    bool closes; /* the last request asked for that */
+} turns[] = {
+    /* Answers that name their requests leave the connection open. */
+    {{FOR_A, FOR_B}, {A, B}, true, 200, "{\"id\":\"cmpl-b\"}", "", 1, 1, false},
+    {{"HTTP/1.1 200 OK\r\n" A "Content-Length: 0\r\n\r\n", FOR_B},
+     {A, B},
+     true,
+     200,
+     "{\"id\":\"cmpl-b\"}",
+     "",
+     1,
+     1,
+     false},
+    /* A second answer to the first request is not the second one's. */
+    {{FOR_A, FOR_A, FOR_B},
+     {A, B},
+     true,
+     200,
+     "{\"id\":\"cmpl-b\"}",
+     "",
+     2,
+     1,
+     false},
+    {{FOR_A, FOR_A},
+     {A, B},
+     false,
+     0,
+     "",
+     "its answer is to another request",
+     1,
+     0,
+     false},
+    /* Nor is one that does not say. */
+    {{FOR_A, FOR_NOBODY, FOR_B},
+     {A, B},
+     true,
+     200,
+     "{\"id\":\"cmpl-b\"}",
+     "",
+     2,
+     1,
+     false},
+    {{FOR_A, REFUSED, FOR_B},
+     {A, B},
+     true,
+     200,
+     "{\"id\":\"cmpl-b\"}",
+     "",
+     2,
+     1,
+     false},
+    {{FOR_A, REFUSED}, {A, B}, false, 400, "{\"bad\":1}", "", 1, 0, false},
+    {{FOR_A, BUSY}, {A, B}, true, 503, "", "", 1, 0, false},
+    /* Of who does not name them a connection brings one answer. */
+    {{FOR_NOBODY, FOR_NOBODY}, {A, B}, true, 200, "{}", "", 2, 0, true},
+    {{FOR_B, FOR_B, FOR_A},
+     {A, B, A},
+     true,
+     200,
+     "{\"id\":\"cmpl-a\"}",
+     "",
+     2,
+     1,
+     false},
+    /* Connections of requests without an id are their own. The server keeps one
+     * at a time. */
+    {{FOR_NOBODY, FOR_A},
+     {"", A},
+     true,
+     200,
+     "{\"id\":\"cmpl-a\"}",
+     "",
+     2,
+     1,
+     false},
+    {{FOR_A, FOR_NOBODY}, {A, ""}, true, 200, "{}", "", 2, 1, false},
+    /* An id that no answer can be compared with. */
+    {{FOR_A, FOR_B},
+     {A, "X-Request-Id: b c\r\n"},
+     true,
+     200,
+     "{\"id\":\"cmpl-b\"}",
+     "",
+     2,
+     0,
+     false},
+};
+
+static void test_whose_answer(void)
+{
+    const struct upstream_options options = {4, 65536, 2000000, 20000000};
+    struct event_base *base = event_loop_new(1);
+    struct engine_url url;
+    char text[64];
+    uint16_t port;
+
+    for (size_t i = 0; i < sizeof(turns) / sizeof(*turns); i++) {
+        struct fate fate = {0};
+        struct server s;
+
+        server_open(&s, &port);
+        s.says = turns[i].says;
+        snprintf(text, sizeof(text), "http://127.0.0.1:%u", port);
+        CU_ASSERT_PTR_NULL_FATAL(engine_url_parse(text, &url));
+        struct upstream *u = upstream_new(base, NULL, &url, NULL, &options);
+        for (size_t k = 0; k < 3 && turns[i].headers[k]; k++)
+            CU_ASSERT_FATAL(u &&
+                            exchange_of(base, u, &s, &fate, turns[i].headers[k],
+                                        turns[i].repeats));
+        if (fate.status != turns[i].status ||
+            strcmp(fate.body, turns[i].body) != 0 ||
+            strcmp(fate.why, turns[i].why) != 0 ||
+            s.n_connections != turns[i].n_connections ||
+            upstream_idle(u) != turns[i].n_idle ||
+            turns[i].closes != !!strstr(s.heard, "Connection: close\r\n"))
+            printf("row %zu: %d \"%s\" \"%s\", %u connections, %zu kept\n%s", i,
+                   fate.status, fate.body, fate.why, s.n_connections,
+                   upstream_idle(u), s.heard);
+        CU_ASSERT_EQUAL(fate.status, turns[i].status);
+        CU_ASSERT_STRING_EQUAL(fate.body, turns[i].body);
+        CU_ASSERT_STRING_EQUAL(fate.why, turns[i].why);
+        CU_ASSERT_EQUAL(s.n_connections, turns[i].n_connections);
+        CU_ASSERT_EQUAL(upstream_idle(u), turns[i].n_idle);
+        CU_ASSERT_EQUAL(!!strstr(s.heard, "Connection: close\r\n"),
+                        turns[i].closes);
+        upstream_free(u);
+        close(s.listener);
+        close(s.fd);
+        event_base_loop(base, EVLOOP_NONBLOCK);
+    }
+    event_base_free(base);
+}
+
+/* Bodies as they come, of a request "r.1". */
+static void test_whose(void)
+{
+    static const struct {
+        const char *begin;
+        bool all;
+        enum whose whose;
+    } bodies[] = {
+        {"{\"id\":\"cmpl-r.1\",\"object\"", false, WHOSE_OWN},
+        {"data: {\"id\": \"chatcmpl-r.1\"", false, WHOSE_OWN},
+        {"data:{\"id\":\"resp_r.1\"", false, WHOSE_OWN},
+        {" \r\n{ \"id\" : \"r.1\"", false, WHOSE_OWN},
+        {"{\"id\":\"xr.1\"", false, WHOSE_OTHER},
+        {"{\"id\":\"cmpl-r.1-0\"", false, WHOSE_OTHER},
+        {"{\"id\":\"\"", false, WHOSE_OTHER},
+        {"{\"id\":\"cmpl-r\\u002e1\"", false, WHOSE_NOBODYS},
+        {"{\"id\":\"cmpl-r.1", false, WHOSE_MORE},
+        {"{\"id\":\"cmpl-r.1", true, WHOSE_NOBODYS},
+        {"data", false, WHOSE_MORE},
+        {"", false, WHOSE_MORE},
+        {"", true, WHOSE_NOBODYS},
+        {"{\"id\":7", false, WHOSE_NOBODYS},
+        {"{\"object\":\"list\"", false, WHOSE_NOBODYS},
+        {"[", false, WHOSE_NOBODYS},
+        {"event: response.created\ndata: {\"id\":\"r.1\"", false,
+         WHOSE_NOBODYS},
+    };
+    const struct http_head head = {.status = 200}, bad = {.status = 400};
+    struct http_slice id;
+
+    CU_ASSERT_TRUE_FATAL(whose_id("A: x-request-id: n\r\n"
+                                  "X-REQUEST-ID:  r.1 \r\nB: c\r\n",
+                                  &id) == true);
+    CU_ASSERT_EQUAL(id.n, 0); /* white space behind it: a strange one */
+    CU_ASSERT_TRUE_FATAL(whose_id("B: c\r\nX-REQUEST-ID:  r.1\r\n", &id));
+    CU_ASSERT_TRUE(http_is(id, "r.1"));
+    CU_ASSERT_FALSE(whose_id("B: c\r\nX-Request: r\r\n", &id));
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(*bodies); i++) {
+        const char *begin = bodies[i].begin;
+
+        CU_ASSERT_EQUAL(
+            whose_answer(&head, begin, strlen(begin), bodies[i].all, id),
+            bodies[i].whose);
+        CU_ASSERT_EQUAL(whose_answer(&bad, begin, strlen(begin), true, id),
+                        WHOSE_NOBODYS);
+    }
+}
+
 /* A host that no certificate can name: no connection, and nothing is freed
  * twice or left behind. */
 static void test_tls_host(void)
@@ -227,6 +451,8 @@ int main(void)
     CU_add_test(s, "sent again without memory", test_again_without_memory);
     CU_add_test(s, "an answer that nobody asked for",
                 test_answer_that_nobody_asked_for);
+    CU_add_test(s, "whose answer a connection brings", test_whose_answer);
+    CU_add_test(s, "whose answer this is", test_whose);
     CU_add_test(s, "a host for TLS", test_tls_host);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();

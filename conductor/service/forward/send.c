@@ -68,6 +68,7 @@ int forward_ask(struct service_request *request, const char *body, size_t n)
                                         .body = body,
                                         .n = n,
                                         .holds_head = f->what.stream,
+                                        .repeats = f->what.prompt && !f->pair,
                                     },
                                     &forward_ops, request);
     if (!f->exchange)

@@ -7,6 +7,7 @@
 #include <sys/queue.h>
 
 #include "conductor/link/engine/upstream/upstream.h"
+#include "conductor/link/engine/upstream/whose.h"
 
 enum exchange_part {
     PART_HEAD,
@@ -25,11 +26,13 @@ struct exchange {
                                        kept connection */
     void *arg;
     enum exchange_part part;
-    bool open;     /* the connection is, TLS and all */
-    bool reused;   /* the connection had an exchange before */
-    bool any;      /* bytes of an answer have come */
-    bool keep;     /* the answer leaves the connection open */
-    bool in_call;  /* a callback runs: it is freed behind it */
+    bool open;            /* the connection is, TLS and all */
+    bool reused;          /* the connection had an exchange before */
+    bool any;             /* bytes of an answer have come */
+    bool keep;            /* the answer leaves the connection open */
+    bool in_call;         /* a callback runs: it is freed behind it */
+    struct http_slice id; /* of the request, see whose.h; n 0: none is told */
+    uint64_t use;  /* whose answers the connection brings; see use_of() */
     uint64_t left; /* PART_SIZED */
     struct http_chunked chunked;
 };
@@ -44,6 +47,7 @@ struct upstream {
     struct upstream_options options;
     struct exchange_list busy, idle; /* idle: the last used first */
     size_t n_busy, n_idle;
+    bool anonymous; /* its last good answer did not name its request */
 };
 
 /* Of the callbacks of a connection; arg is the exchange. */
@@ -55,6 +59,10 @@ void upstream_on_read(struct bufferevent *bev, void *arg);
 
 /* Writes the request; the body is only referenced. Returns 0 or -ENOMEM. */
 [[nodiscard]] int upstream_write(struct exchange *x);
+
+/* Sends the request once more, on a new connection, as if nothing had been.
+ * False: out of memory. */
+[[nodiscard]] bool upstream_send_again(struct exchange *x);
 
 /* The exchange is over, well or not: its callback is called, and the connection
  * kept or closed. */

@@ -21,7 +21,7 @@ int upstream_write(struct exchange *x)
 
     struct evbuffer_iovec room;
     size_t most = strlen(r->method) + strlen(url->prefix) + strlen(r->path) +
-                  strlen(url->authority) + strlen(r->headers) + 64;
+                  strlen(url->authority) + strlen(r->headers) + 96;
     char *at;
 
     if (evbuffer_reserve_space(out, (ev_ssize_t)most, &room, 1) < 1)
@@ -30,6 +30,8 @@ int upstream_write(struct exchange *x)
     at = stpcpy(stpcpy(stpcpy(at, url->prefix), r->path), " HTTP/1.1\r\n");
     at = stpcpy(stpcpy(stpcpy(at, "Host: "), url->authority), "\r\n");
     at = stpcpy(at, r->headers);
+    if (x->use && x->upstream->anonymous)
+        at = stpcpy(at, "Connection: close\r\n");
     at += sprintf(at, "Content-Length: %zu\r\n\r\n", r->n);
     room.iov_len = (size_t)(at - (char *)room.iov_base);
     if (evbuffer_commit_space(out, &room, 1))
@@ -39,13 +41,12 @@ int upstream_write(struct exchange *x)
     return 0;
 }
 
-/* The engine closed a kept connection before it saw the request: once more, on
- * a new one. False: out of memory. */
-static bool send_again(struct exchange *x)
+bool upstream_send_again(struct exchange *x)
 {
     bufferevent_free(x->bev);
     x->bev = NULL;
-    x->reused = x->open = false;
+    x->reused = x->open = x->any = false;
+    x->part = PART_HEAD;
     return upstream_open(x) == 0;
 }
 
@@ -85,8 +86,8 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
         upstream_end(x);
         return;
     }
-    if (x->reused && !x->any) {
-        if (!send_again(x))
+    if (x->reused && !x->any) { /* it was closed before it saw the request */
+        if (!upstream_send_again(x))
             upstream_fail(x, UPSTREAM_BROKEN, "out of memory");
         return;
     }

@@ -25,6 +25,69 @@ static bool hand_over(struct exchange *x, const char *bytes, size_t n)
     return !was_cancelled(x);
 }
 
+/* The first bytes of a body at [at .. end), without its framing. Returns how
+ * many; *all: there are no more. */
+static size_t peek(const struct exchange *x, const char *at, const char *end,
+                   char out[WHOSE_BYTES_MAX], bool *all)
+{
+    struct http_chunked chunked = {0};
+    struct http_piece piece = {at, (size_t)(end - at)};
+    size_t got = 0, used;
+    int rc = 0;
+
+    if (x->part == PART_SIZED && x->left < piece.n)
+        piece.n = x->left;
+    *all = x->part == PART_DONE || x->part == PART_TO_END ||
+           (x->part == PART_SIZED && piece.n == x->left);
+    while (got < WHOSE_BYTES_MAX && at < end && rc == 0) {
+        used = (size_t)(end - at);
+        if (x->part == PART_CHUNKED)
+            rc = http_chunked_next(&chunked, at, (size_t)(end - at), &used,
+                                   &piece);
+        if (rc < 0 || used == 0)
+            break;
+        if (piece.n > WHOSE_BYTES_MAX - got)
+            piece.n = WHOSE_BYTES_MAX - got;
+        memcpy(out + got, piece.at, piece.n);
+        got += piece.n;
+        at += used;
+    }
+    *all = *all || rc != 0;
+    return got;
+}
+
+/* Whose answer it is that has this head, and at [at .. end) what has come of
+ * its body; `full`: no more is looked at. Of one that names nobody, a refusal
+ * that others would be asked about, too, is taken. */
+static enum whose whose(struct exchange *x, const struct http_head *head,
+                        const char *at, const char *end, bool full)
+{
+    char begin[WHOSE_BYTES_MAX];
+    bool all = true;
+    size_t got = head->status < 300 ? peek(x, at, end, begin, &all) : 0;
+    enum whose found = whose_answer(head, begin, got, all || full, x->id);
+
+    if (found == WHOSE_MORE)
+        return found;
+    if (head->status < 300 && (!x->reused || found == WHOSE_OWN))
+        x->upstream->anonymous = found != WHOSE_OWN;
+    x->keep = x->keep && found == WHOSE_OWN;
+    return !x->reused || (found == WHOSE_NOBODYS && head->status >= 300 &&
+                          (!x->request.repeats || head->status == 429 ||
+                           head->status >= 500))
+               ? WHOSE_OWN
+               : found;
+}
+
+/* The answer is another request's, as far as can be told. */
+static void refuse(struct exchange *x)
+{
+    if (!x->request.repeats)
+        upstream_fail(x, UPSTREAM_INVALID, "its answer is to another request");
+    else if (!upstream_send_again(x))
+        upstream_fail(x, UPSTREAM_BROKEN, "out of memory");
+}
+
 /* How the body ends (RFC 9112, 6.3). */
 static void frame_body(struct exchange *x, const struct http_head *head)
 {
@@ -57,13 +120,14 @@ static int read_head(struct exchange *x)
         size_t have = evbuffer_get_length(in), look = have < most ? have : most;
         struct http_fault fault;
         struct http_head head;
+        enum whose found;
+        const char *run;
         long n;
 
         if (have == 0)
             return 0;
-        n = http_parse_answer(
-            (const char *)evbuffer_pullup(in, (ev_ssize_t)look), look, &head,
-            &fault);
+        run = (const char *)evbuffer_pullup(in, (ev_ssize_t)look);
+        n = http_parse_answer(run, look, &head, &fault);
         if (n < 0 || (n == 0 && have >= most)) {
             upstream_fail(x, UPSTREAM_INVALID,
                           n < 0 ? fault.message
@@ -74,10 +138,17 @@ static int read_head(struct exchange *x)
             return 0;
         if (head.status >= 200) {
             frame_body(x, &head);
-            if (x->request.holds_head && head.status == 200 &&
-                x->part != PART_DONE && have == (size_t)n) {
+            found = x->use ? whose(x, &head, run + n, run + look, look == most)
+                           : WHOSE_OWN;
+            if (found == WHOSE_MORE ||
+                (x->request.holds_head && head.status == 200 &&
+                 x->part != PART_DONE && have == (size_t)n)) {
                 x->part = PART_HEAD;
                 return 0;
+            }
+            if (found != WHOSE_OWN) {
+                refuse(x);
+                return -1;
             }
             x->in_call = true;
             x->ops->answer(x->arg, &head);

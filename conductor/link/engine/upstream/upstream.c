@@ -28,13 +28,41 @@ static bool is_silent(const struct exchange *x)
                                      MSG_PEEK | MSG_DONTWAIT) < 0);
 }
 
-/* A kept connection, taken out of its list, or a fresh exchange. */
-static struct exchange *take(struct upstream *u)
+/* Which connections a request may share: with those that have no id, 0; with
+ * those of its path, whose answers name their requests alike. */
+static uint64_t use_of(const struct upstream_request *r, struct http_slice *id)
 {
-    struct exchange *x;
+    uint64_t h = 0xcbf29ce484222325u;
 
-    while ((x = TAILQ_FIRST(&u->idle)) && !is_silent(x))
+    if (!whose_id(r->headers, id))
+        return 0;
+    for (const char *at = r->path; *at && *at != '?'; at++)
+        h = (h ^ (unsigned char)*at) * 0x100000001b3u;
+    return h ? h : 1;
+}
+
+/* The kept connection of a use that was used last; NULL: none. */
+static struct exchange *kept_for(struct upstream *u, uint64_t use)
+{
+    struct exchange *x, *next;
+
+    for (x = TAILQ_FIRST(&u->idle); x; x = next) {
+        next = TAILQ_NEXT(x, entry);
+        if (x->use != use)
+            continue;
+        if (is_silent(x))
+            return x;
         upstream_drop_kept(x);
+    }
+    return NULL;
+}
+
+/* A kept connection, taken out of its list, or a fresh exchange. */
+static struct exchange *take(struct upstream *u, uint64_t use,
+                             struct http_slice id)
+{
+    struct exchange *x = use && id.n == 0 ? NULL : kept_for(u, use);
+
     if (!x) {
         x = calloc(1, sizeof(*x));
         if (x)
@@ -53,10 +81,14 @@ struct exchange *upstream_send(struct upstream *upstream,
                                const struct upstream_request *request,
                                const struct upstream_ops *ops, void *arg)
 {
-    struct exchange *x = take(upstream);
+    struct http_slice id = {NULL, 0};
+    uint64_t use = use_of(request, &id);
+    struct exchange *x = take(upstream, use, id);
 
     if (!x)
         return NULL;
+    x->use = use;
+    x->id = id;
     x->request = *request;
     x->ops = ops;
     x->arg = arg;

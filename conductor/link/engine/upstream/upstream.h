@@ -9,6 +9,12 @@
  *
  * An exchange on a kept connection that the engine has closed meanwhile is
  * sent once more on a new one: the engine cannot have begun it.
+ *
+ * A request with an X-Request-Id gets a kept connection only if the answer
+ * before named its request (whose.h), and takes no answer there that does not:
+ * an engine may send a second one late. Then it is sent once more on a new
+ * connection, if that is allowed, or fails. Requests without an id have
+ * connections of their own, and take what comes first.
  */
 #ifndef CONDUCTOR_LINK_ENGINE_UPSTREAM_UPSTREAM_H
 #define CONDUCTOR_LINK_ENGINE_UPSTREAM_UPSTREAM_H
@@ -58,6 +64,8 @@ struct upstream_request {
     size_t n;
     bool holds_head; /* a head of status 200 waits for bytes behind it, and is
                         no answer without them */
+    bool repeats;    /* it may be sent once more where the engine may have begun
+                        it */
 };
 
 /* The callbacks come from the loop, never from inside upstream_send() and
