@@ -19,6 +19,7 @@ const char *frame_type_name(uint16_t type)
         [FRAME_DECODE] = "DECODE",
         [FRAME_CANCEL] = "CANCEL",
         [FRAME_INVENTORY] = "INVENTORY",
+        [FRAME_PREFILL_GROUP] = "PREFILL_GROUP",
         [FRAME_DECODE_READY] = "DECODE_READY",
         [FRAME_PREFILL_STARTED] = "PREFILL_STARTED",
         [FRAME_PREFILL_DONE] = "PREFILL_DONE",
@@ -40,6 +41,12 @@ const char *frame_type_name(uint16_t type)
         [FRAME_KV_REFUSE] = "KV_REFUSE",
         [FRAME_KV_LAYER] = "KV_LAYER",
         [FRAME_KV_END] = "KV_END",
+        [FRAME_STAGE_BEGIN] = "STAGE_BEGIN",
+        [FRAME_STAGE_READY] = "STAGE_READY",
+        [FRAME_STAGE_REFUSE] = "STAGE_REFUSE",
+        [FRAME_STAGE_ROWS] = "STAGE_ROWS",
+        [FRAME_STAGE_KV] = "STAGE_KV",
+        [FRAME_STAGE_DONE] = "STAGE_DONE",
     };
     const char *name =
         type < sizeof(names) / sizeof(names[0]) ? names[type] : NULL;

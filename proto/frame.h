@@ -36,6 +36,7 @@ enum frame_type {
     FRAME_DECODE = 11,
     FRAME_CANCEL = 12,
     FRAME_INVENTORY = 13,
+    FRAME_PREFILL_GROUP = 15,
 
     /* Worker to conductor. */
     FRAME_DECODE_READY = 20,
@@ -61,6 +62,12 @@ enum frame_type {
     FRAME_KV_REFUSE = 52,
     FRAME_KV_LAYER = 53,
     FRAME_KV_END = 54,
+    FRAME_STAGE_BEGIN = 60,
+    FRAME_STAGE_READY = 61,
+    FRAME_STAGE_REFUSE = 62,
+    FRAME_STAGE_ROWS = 63,
+    FRAME_STAGE_KV = 64,
+    FRAME_STAGE_DONE = 65,
 };
 
 struct frame_header {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "proto/codec.h"
+#include "proto/fields.h"
 
 const char *proto_code_name(uint16_t code)
 {
@@ -35,28 +36,6 @@ const char *proto_role_name(uint8_t role)
     return role >= PROTO_ROLE_PREFILL && role <= PROTO_ROLE_BOTH ? names[role]
                                                                  : "unknown";
 }
-
-/* Makes name_pack() and name_unpack() of name_fields(). The copy is what a
- * codec that could also read may point to. */
-#define MESSAGE(name, type)                                            \
-    void name##_pack(struct wire_buf *buf, uint64_t request_id,        \
-                     const struct name *m)                             \
-    {                                                                  \
-        struct codec c = codec_writer(buf);                            \
-        struct name copy = *m;                                         \
-        size_t at = frame_begin(buf, type, request_id);                \
-                                                                       \
-        name##_fields(&c, &copy);                                      \
-        frame_end(buf, at, c.later_bytes);                             \
-    }                                                                  \
-    int name##_unpack(const void *payload, size_t len, struct name *m) \
-    {                                                                  \
-        struct codec c = codec_reader(payload, len);                   \
-                                                                       \
-        memset(m, 0, sizeof(*m));                                      \
-        name##_fields(&c, m);                                          \
-        return codec_end(&c);                                          \
-    }
 
 uint16_t proto_version_common(const struct msg_hello *m)
 {
@@ -178,7 +157,7 @@ static void msg_source_fields(struct codec *c, struct msg_source *m)
                           (m->kind == PROTO_SOURCE_DISK && !*m->host)));
 }
 
-static void msg_prefill_fields(struct codec *c, struct msg_prefill *m)
+void msg_prefill_fields(struct codec *c, struct msg_prefill *m)
 {
     codec_u64(c, &m->key_seed);
     codec_u32(c, &m->max_tokens);

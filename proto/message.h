@@ -36,6 +36,7 @@ enum proto_capability {
     PROTO_CAP_FETCH_TCP = 1u << 0, /* serves FETCH */
     PROTO_CAP_PUSH_TCP = 1u << 1,  /* takes KV_BEGIN and KV_LAYER */
     PROTO_CAP_INVENTORY = 1u << 2, /* takes INVENTORY */
+    PROTO_CAP_STAGES = 1u << 8,    /* takes PREFILL_GROUP and STAGE_BEGIN */
     PROTO_CAP_ALL =
         PROTO_CAP_FETCH_TCP | PROTO_CAP_PUSH_TCP | PROTO_CAP_INVENTORY,
 };
@@ -334,11 +335,12 @@ MSG_DECLARE(msg_kv_end);
 uint16_t proto_version_common(const struct msg_hello *m);
 
 /* msg_empty_pack(buf, type, request_id): a frame without a payload (CANCEL,
- * INVENTORY, DECODE_READY, BLOCKS_CLEARED, KV_GRANT). */
+ * INVENTORY, DECODE_READY, BLOCKS_CLEARED, KV_GRANT, STAGE_READY). */
 void msg_empty_pack(struct wire_buf *buf, uint16_t type, uint64_t request_id);
 
-/* msg_error_like_pack(buf, type, request_id, code, text): ERROR, FAILED and
- * KV_REFUSE share msg_error's payload. Text is cut to MSG_TEXT_MAX - 1. */
+/* msg_error_like_pack(buf, type, request_id, code, text): ERROR, FAILED,
+ * KV_REFUSE and STAGE_REFUSE share msg_error's payload. Text is cut to
+ * MSG_TEXT_MAX - 1. */
 void msg_error_like_pack(struct wire_buf *buf, uint16_t type,
                          uint64_t request_id, uint16_t code, const char *text);
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/message.h"
+#include "proto/stage.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -22,6 +22,37 @@ static uint64_t sum_sources(const struct msg_prefill *m)
     for (size_t i = 0; i < m->n_sources; i++)
         sum += strlen(m->sources[i].host) + m->sources[i].to_block;
     return sum;
+}
+
+static uint64_t sum_members(const struct msg_prefill_group *m)
+{
+    uint64_t sum = sum_views(m->prefill.tokens, m->prefill.n_tokens, 4);
+
+    for (size_t i = 0; i < m->n_members; i++)
+        sum += strlen(m->members[i].host) + m->members[i].to_layer;
+    return sum;
+}
+
+static uint64_t decode_stages(uint16_t type, const uint8_t *p, size_t len)
+{
+    struct msg_prefill_group group;
+    struct msg_stage_begin begin;
+    struct msg_stage_rows rows;
+    struct msg_stage_kv kv;
+    struct msg_stage_done done;
+
+    if (type == FRAME_PREFILL_GROUP &&
+        !msg_prefill_group_unpack(p, len, &group))
+        return sum_members(&group);
+    if (type == FRAME_STAGE_BEGIN && !msg_stage_begin_unpack(p, len, &begin))
+        return begin.n_tokens;
+    if (type == FRAME_STAGE_ROWS && !msg_stage_rows_unpack(p, len, &rows))
+        return sum_views(rows.data, rows.n_data, 1);
+    if (type == FRAME_STAGE_KV && !msg_stage_kv_unpack(p, len, &kv))
+        return sum_views(kv.data, kv.n_data, 1);
+    if (type == FRAME_STAGE_DONE && !msg_stage_done_unpack(p, len, &done))
+        return done.first_token;
+    return 0;
 }
 
 static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
@@ -46,7 +77,7 @@ static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
     if (type == FRAME_PREFILL && !msg_prefill_unpack(p, len, &prefill))
         return sum_views(prefill.tokens, prefill.n_tokens, 4) +
                strlen(prefill.decode_host) + sum_sources(&prefill);
-    return 0;
+    return decode_stages(type, p, len);
 }
 
 static uint64_t decode(uint16_t type, const uint8_t *p, size_t len)

@@ -10,10 +10,13 @@ from harness import settings
 
 (HELLO, WELCOME, ERROR, STATUS, CHALLENGE, PROOF) = range(1, 7)
 (PREFILL, DECODE, CANCEL, INVENTORY) = range(10, 14)
+PREFILL_GROUP = 15
 (DECODE_READY, PREFILL_STARTED, PREFILL_DONE, TOKENS, DONE, FAILED,
  BLOCKS_STORED, BLOCKS_REMOVED, BLOCKS_CLEARED, INVENTORY_MARK) = range(20, 30)
 (FETCH, FETCH_DATA, FETCH_END, FETCH_CHAIN, FETCH_READ) = range(40, 45)
 (KV_BEGIN, KV_GRANT, KV_REFUSE, KV_LAYER, KV_END) = range(50, 55)
+(STAGE_BEGIN, STAGE_READY, STAGE_REFUSE, STAGE_ROWS, STAGE_KV,
+ STAGE_DONE) = range(60, 66)
 
 MAGIC, VERSION = 0x52444E43, 3
 (AUTO, COMPUTE, LOAD, BOTH, LAYERWISE) = range(5)  # load modes
@@ -218,7 +221,8 @@ class WorkerLink(Link):
         return self.hello['host'], self.hello['port']
 
     def prefill(self, rid, tokens, max_tokens=1, decode=None, fetch=None,
-                blocks=(0, 0), key_seed=5, mode=AUTO, sources=(), cost_us=0):
+                blocks=(0, 0), key_seed=5, mode=AUTO, sources=(), cost_us=0,
+                group=b''):
         """sources: (address, or None for the own disk; from block, to block);
         fetch and blocks are the short way to one."""
         host, port = decode or ('', 0)
@@ -229,11 +233,19 @@ class WorkerLink(Link):
             text(address[0] if address else '') +
             struct.pack('<HII', address[1] if address else 0, first, end)
             for address, first, end in sources)
-        self.send(frame(PREFILL, rid, struct.pack('<QIQQQ', key_seed, max_tokens,
-                                                  cost_us, 0, 0) + text(host) + struct.pack('<H', port) +
+        self.send(frame(PREFILL_GROUP if group else PREFILL, rid, group +
+                        struct.pack('<QIQQQ', key_seed, max_tokens, cost_us, 0,
+                                    0) + text(host) + struct.pack('<H', port) +
                         struct.pack('<BB', mode, len(sources)) + named +
                         struct.pack(f'<I{len(tokens)}I', len(tokens),
                                     *tokens)))
+
+    def lead(self, rid, tokens, max_tokens, members, chunk, layer, **more):
+        """A prefill by a group: members ((host, port), end layer)."""
+        self.prefill(rid, tokens, max_tokens, mode=COMPUTE, group=struct.pack(
+            '<IIB', chunk, layer, len(members)) + b''.join(
+                text(host) + struct.pack('<HI', port, end)
+                for (host, port), end in members), **more)
 
     def decode(self, rid, n_tokens, max_tokens, digest=0):
         self.send(frame(DECODE, rid, struct.pack('<IIQ', n_tokens, max_tokens,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/message.h"
+#include "proto/stage.h"
 
 static const uint32_t tokens[] = {1, 2, 0xfffffffe, 4};
 static const uint64_t keys[] = {7, UINT64_MAX - 1, 9};
@@ -37,6 +37,11 @@ static int decode_any(uint16_t type, const void *p, size_t len)
         struct msg_kv_begin kv_begin;
         struct msg_kv_layer kv_layer;
         struct msg_kv_end kv_end;
+        struct msg_prefill_group group;
+        struct msg_stage_begin stage_begin;
+        struct msg_stage_rows stage_rows;
+        struct msg_stage_kv stage_kv;
+        struct msg_stage_done stage_done;
     } m;
     switch ((enum frame_type)type) {
     case FRAME_HELLO:
@@ -50,6 +55,7 @@ static int decode_any(uint16_t type, const void *p, size_t len)
     case FRAME_ERROR:
     case FRAME_FAILED:
     case FRAME_KV_REFUSE:
+    case FRAME_STAGE_REFUSE:
         return msg_error_unpack(p, len, &m.error);
     case FRAME_STATUS:
         return msg_status_unpack(p, len, &m.status);
@@ -87,6 +93,16 @@ static int decode_any(uint16_t type, const void *p, size_t len)
         return msg_kv_layer_unpack(p, len, &m.kv_layer);
     case FRAME_KV_END:
         return msg_kv_end_unpack(p, len, &m.kv_end);
+    case FRAME_PREFILL_GROUP:
+        return msg_prefill_group_unpack(p, len, &m.group);
+    case FRAME_STAGE_BEGIN:
+        return msg_stage_begin_unpack(p, len, &m.stage_begin);
+    case FRAME_STAGE_ROWS:
+        return msg_stage_rows_unpack(p, len, &m.stage_rows);
+    case FRAME_STAGE_KV:
+        return msg_stage_kv_unpack(p, len, &m.stage_kv);
+    case FRAME_STAGE_DONE:
+        return msg_stage_done_unpack(p, len, &m.stage_done);
     default:
         return -EBADMSG;
     }
@@ -131,6 +147,36 @@ static struct msg_hello example_hello(void)
                           .nonce = {5, 6}};
 
     return m;
+}
+
+static struct msg_prefill_group example_group(void)
+{
+    struct msg_prefill_group m = {.chunk_tokens = 512,
+                                  .to_layer = 2,
+                                  .n_members = 2,
+                                  .members = {{"a", 1, 3}, {"b", 2, 4}},
+                                  .prefill = {.key_seed = 42,
+                                              .max_tokens = 7,
+                                              .decode_host = "::1",
+                                              .decode_port = 1,
+                                              .load_mode = PROTO_LOAD_COMPUTE,
+                                              .n_tokens = 4,
+                                              .tokens = u8(tokens)}};
+
+    return m;
+}
+
+static void encode_stages(struct wire_buf *b)
+{
+    struct msg_prefill_group group = example_group();
+
+    msg_prefill_group_pack(b, 19, &group);
+    msg_stage_begin_pack(b, 19, &(struct msg_stage_begin){9, 0, 4, 1, 2});
+    msg_error_like_pack(b, FRAME_STAGE_REFUSE, 19, PROTO_E_BUSY, "full");
+    msg_stage_rows_pack(b, 19,
+                        &(struct msg_stage_rows){1, 2, 3, 4, u8("abcd")});
+    msg_stage_kv_pack(b, 19, &(struct msg_stage_kv){1, 2, 3, 4, 4, u8("abcd")});
+    msg_stage_done_pack(b, 19, &(struct msg_stage_done){9, 66});
 }
 
 /* One frame of every message that has a payload. */
@@ -180,6 +226,7 @@ static void encode_all(struct wire_buf *b)
     msg_error_like_pack(b, FRAME_KV_REFUSE, 18, PROTO_E_CAPACITY, "full");
     msg_kv_layer_pack(b, 18, &(struct msg_kv_layer){1, 2, 3, 4, u8("abcd")});
     msg_kv_end_pack(b, 18, &(struct msg_kv_end){66});
+    encode_stages(b);
 }
 
 typedef void (*frame_visit)(const struct frame_header *h, const uint8_t *p);
@@ -199,7 +246,7 @@ static void each_frame(frame_visit visit)
         visit(&h, b.data + at + FRAME_HEADER_BYTES);
         at += FRAME_HEADER_BYTES + h.length;
     }
-    CU_ASSERT_EQUAL(n, 25);
+    CU_ASSERT_EQUAL(n, 31);
     wire_buf_fini(&b);
 }
 
@@ -264,6 +311,34 @@ static void test_sources(void)
         CU_ASSERT_EQUAL(msg_prefill_unpack(b.data + FRAME_HEADER_BYTES,
                                            b.len - FRAME_HEADER_BYTES, &out),
                         -EBADMSG);
+    }
+    wire_buf_fini(&b);
+}
+
+/* A group that makes no sense is refused. */
+static void test_groups(void)
+{
+    struct msg_prefill_group bad[9], out;
+    struct wire_buf b;
+
+    for (size_t i = 0; i < 9; i++)
+        bad[i] = example_group();
+    bad[1].chunk_tokens = 0;
+    bad[2].chunk_tokens = MSG_CHUNK_TOKENS_MAX + 1;
+    bad[3].to_layer = 0;
+    bad[4].n_members = 0;
+    bad[5].n_members = MSG_STAGES_MAX + 1;
+    bad[6].members[1].to_layer = 3;
+    bad[7].members[0].host[0] = '\0';
+    bad[8].prefill.load_mode = PROTO_LOAD_AUTO;
+    wire_buf_init(&b, 8192);
+    for (size_t i = 0; i < 9; i++) {
+        wire_buf_reset(&b);
+        msg_prefill_group_pack(&b, 7, &bad[i]);
+        CU_ASSERT_EQUAL(msg_prefill_group_unpack(b.data + FRAME_HEADER_BYTES,
+                                                 b.len - FRAME_HEADER_BYTES,
+                                                 &out),
+                        i == 0 ? 0 : -EBADMSG);
     }
     wire_buf_fini(&b);
 }
@@ -451,6 +526,7 @@ int main(void)
     CU_add_test(s, "cut and extended payloads are refused",
                 test_cut_and_extended);
     CU_add_test(s, "a prefill's sources", test_sources);
+    CU_add_test(s, "a group's members", test_groups);
     CU_add_test(s, "another version is recognised", test_other_version);
     CU_add_test(s, "a newer HELLO is read as far as known", test_newer_version);
     CU_add_test(s, "header limits", test_header);

@@ -1,0 +1,35 @@
+/* How the messages are made of their fields. Only for proto/. */
+#ifndef PROTO_FIELDS_H
+#define PROTO_FIELDS_H
+
+#include <string.h>
+
+#include "proto/codec.h"
+#include "proto/message.h"
+
+/* Makes name_pack() and name_unpack() of name_fields(). The copy is what a
+ * codec that could also read may point to. */
+#define MESSAGE(name, type)                                            \
+    void name##_pack(struct wire_buf *buf, uint64_t request_id,        \
+                     const struct name *m)                             \
+    {                                                                  \
+        struct codec c = codec_writer(buf);                            \
+        struct name copy = *m;                                         \
+        size_t at = frame_begin(buf, type, request_id);                \
+                                                                       \
+        name##_fields(&c, &copy);                                      \
+        frame_end(buf, at, c.later_bytes);                             \
+    }                                                                  \
+    int name##_unpack(const void *payload, size_t len, struct name *m) \
+    {                                                                  \
+        struct codec c = codec_reader(payload, len);                   \
+                                                                       \
+        memset(m, 0, sizeof(*m));                                      \
+        name##_fields(&c, m);                                          \
+        return codec_end(&c);                                          \
+    }
+
+/* The fields of PREFILL, which PREFILL_GROUP ends with. */
+void msg_prefill_fields(struct codec *c, struct msg_prefill *m);
+
+#endif
