@@ -20,6 +20,7 @@ void worker_drop(struct worker *w, struct request *r)
 {
     loader_forget(r);
     transfer_forget(r);
+    pipeline_forget(r);
     if (r->state == REQUEST_KV_WAIT)
         TAILQ_REMOVE(&w->kv_waits, r, link);
     if (is_arriving(r))

@@ -12,6 +12,8 @@ static void on_started(void *arg, struct request *r)
 
     msg_prefill_started_pack(&w->out, r->id, &m);
     worker_send(w);
+    if (r->group)
+        pipeline_begin(r, r->turn.started_us);
     if (r->push.host[0] &&
         transfer_push(w->transfer, r, r->turn.started_us) < 0)
         r->push.failed = true; /* said when the prefill ends */
@@ -137,7 +139,8 @@ static uint32_t on_layers_done(void *arg, const struct request *r)
 {
     struct worker *w = arg;
 
-    if (!r->step.under_way || r->dead || !batch_thread_busy(w->thread))
+    if (!r->step.under_way || r->step.staged || r->dead ||
+        !batch_thread_busy(w->thread))
         return 0;
     uint32_t n = batch_thread_layers_done(w->thread, r->step.segment);
     if (!r->step.gated)
@@ -191,6 +194,9 @@ const struct transfer_ops worker_transfer_ops = {
     .received = on_received,
     .receive_failed = on_transfer_ended,
     .released = on_released,
+    .stage_frame = worker_stage_frame,
+    .stage_writable = pipeline_stage_writable,
+    .stage_closed = pipeline_stage_closed,
 };
 
 static bool grant(struct worker *w, struct request *r)

@@ -12,6 +12,7 @@
 
 #include "workers/link/conductor_link.h"
 #include "workers/load/loader.h"
+#include "workers/pipeline/pipeline.h"
 #include "workers/service/worker.h"
 #include "workers/step/batch.h"
 #include "workers/step/thread.h"
@@ -33,6 +34,8 @@ struct worker {
     bool step_gated; /* it waits for layers: its time says nothing */
     struct loader *loader;
     struct transfer *transfer;
+    struct pipeline *pipeline;
+    bool staged_last; /* the last thing computed was a stage's */
     struct conductor_link *link;
     struct request_table requests;
     struct request_list kv_waits; /* KV_BEGIN came, no room yet; FIFO */
@@ -51,6 +54,30 @@ static inline void worker_poke(struct worker *w)
 {
     event_active(w->poke, 0, 0);
 }
+
+/* --- turn.c --- */
+
+/* Look at the state and start whatever is possible now. */
+void worker_go_on(struct worker *w);
+
+/* What the compute thread says. */
+extern const struct batch_thread_ops worker_thread_ops;
+
+/* --- pipeline.c --- */
+
+/* Lead groups and compute stages from now on; `hello` is what opens connections
+ * to other workers. 0 or -ENOMEM. */
+[[nodiscard]] int worker_pipeline_start(struct worker *w,
+                                        const struct msg_hello *hello);
+
+/* Have the waiting `r` prefilled by the group that `m` names; if there can be
+ * none, it is prefilled here. */
+void worker_lead(struct worker *w, struct request *r,
+                 const struct msg_prefill_group *m);
+
+/* transfer_ops.stage_frame. */
+int worker_stage_frame(void *arg, struct frame_conn *conn, struct stage **stage,
+                       const struct frame_header *h, const uint8_t *payload);
 
 /* --- requests.c --- */
 

@@ -33,7 +33,8 @@
 
 struct peer;
 struct inbound;
-struct load; /* workers/load/loader.h */
+struct load;  /* workers/load/loader.h */
+struct group; /* workers/pipeline/pipeline.h */
 
 enum request_state {
     REQUEST_WAITING,   /* prefill: in the queue, perhaps still loading */
@@ -98,6 +99,7 @@ struct request_turn {
 /* What the step under way does for it; step/batch.c. */
 struct request_step {
     bool under_way;    /* the compute thread works on it */
+    bool staged;       /* in some layers only: no layer counts as done */
     uint32_t n_tokens; /* behind its position, complete after the step */
     uint32_t segment;  /* its place in the step */
     /* The rest may be computed while layers are still on their way: the next
@@ -168,6 +170,7 @@ struct request {
     struct request_load load;
     struct request_push push;
     struct request_receive receive;
+    struct group *group; /* that prefills it, led here; NULL: none */
 };
 
 TAILQ_HEAD(request_list, request);

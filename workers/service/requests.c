@@ -87,44 +87,70 @@ static struct request *make_request(struct worker *w, struct request_spec spec)
     return r;
 }
 
-static int on_prefill(struct worker *w, uint64_t id, const uint8_t *payload,
-                      size_t len)
+/* Begins the prefill `m`. Returns it, or NULL: it was turned away. */
+static struct request *begin_prefill(struct worker *w, uint64_t id,
+                                     const struct msg_prefill *m)
 {
-    struct msg_prefill m;
     char text[MSG_TEXT_MAX];
+    bool decodes = !m->decode_host[0] && m->max_tokens > 1;
+    int code = check_prefill(w, id, m, decodes, text);
 
-    if (msg_prefill_unpack(payload, len, &m))
-        return -EBADMSG;
-    bool decodes = !m.decode_host[0] && m.max_tokens > 1;
-    int code = check_prefill(w, id, &m, decodes, text);
-    if (code)
-        return turn_away(w, id, code, text);
+    if (code) {
+        turn_away(w, id, code, text);
+        return NULL;
+    }
     struct request *r =
         make_request(w, (struct request_spec){.id = id,
-                                              .key_seed = m.key_seed,
-                                              .tokens = m.tokens,
-                                              .n_tokens = m.n_tokens,
-                                              .max_tokens = m.max_tokens,
+                                              .key_seed = m->key_seed,
+                                              .tokens = m->tokens,
+                                              .n_tokens = m->n_tokens,
+                                              .max_tokens = m->max_tokens,
                                               .decodes_here = decodes});
     if (!r)
-        return 0;
-    r->turn.cost_us = (int64_t)m.cost_us;
-    if (m.due_us > 0)
-        r->turn.deadline_us = r->turn.arrival_us + (int64_t)m.due_us;
-    r->turn.expected_us = r->turn.arrival_us + (int64_t)m.ready_us;
+        return NULL;
+    r->turn.cost_us = (int64_t)m->cost_us;
+    if (m->due_us > 0)
+        r->turn.deadline_us = r->turn.arrival_us + (int64_t)m->due_us;
+    r->turn.expected_us = r->turn.arrival_us + (int64_t)m->ready_us;
     if (batch_enqueue(w->batch, r) < 0) {
         request_free(r);
         snprintf(text, sizeof(text), "the queue is full: %u prefills wait",
                  w->options->max_queue);
-        return turn_away(w, id, PROTO_E_BUSY, text);
+        turn_away(w, id, PROTO_E_BUSY, text);
+        return NULL;
     }
-    if (m.max_tokens > 1) {
-        snprintf(r->push.host, sizeof(r->push.host), "%s", m.decode_host);
-        r->push.port = m.decode_port;
+    if (m->max_tokens > 1) {
+        snprintf(r->push.host, sizeof(r->push.host), "%s", m->decode_host);
+        r->push.port = m->decode_port;
     }
     request_insert(&w->requests, r);
-    worker_begin_load(w, r, &m);
     worker_poke(w);
+    return r;
+}
+
+static int on_prefill(struct worker *w, uint64_t id, const uint8_t *payload,
+                      size_t len)
+{
+    struct msg_prefill m;
+
+    if (msg_prefill_unpack(payload, len, &m))
+        return -EBADMSG;
+    struct request *r = begin_prefill(w, id, &m);
+    if (r)
+        worker_begin_load(w, r, &m);
+    return 0;
+}
+
+static int on_prefill_group(struct worker *w, uint64_t id,
+                            const uint8_t *payload, size_t len)
+{
+    struct msg_prefill_group m;
+
+    if (msg_prefill_group_unpack(payload, len, &m))
+        return -EBADMSG;
+    struct request *r = begin_prefill(w, id, &m.prefill);
+    if (r)
+        worker_lead(w, r, &m);
     return 0;
 }
 
@@ -168,6 +194,8 @@ int worker_on_frame(void *worker, const struct frame_header *h,
     switch (h->type) {
     case FRAME_PREFILL:
         return on_prefill(w, h->request_id, payload, h->length);
+    case FRAME_PREFILL_GROUP:
+        return on_prefill_group(w, h->request_id, payload, h->length);
     case FRAME_DECODE:
         return on_decode(w, h->request_id, payload, h->length);
     case FRAME_CANCEL:

@@ -18,65 +18,19 @@
 #define TICK_US 100000
 #define OUT_BYTES (16u << 20)
 
-/* The queue's order may wait for a prefill that is about to be ready. */
-static void look_again(struct worker *w)
-{
-    int64_t now_us = clock_now_us();
-    int64_t at_us = batch_look_us(w->batch, now_us);
-
-    if (at_us != INT64_MAX)
-        (void)event_loop_wait(w->poke, at_us - now_us);
-}
-
-/* Hands the next step to the compute thread, if it is idle and there is one.
- */
-static void next_step(struct worker *w)
-{
-    struct engine_segment *segments;
-
-    if (batch_thread_busy(w->thread))
-        return;
-    uint32_t n = batch_form(w->batch, clock_now_us(), &segments);
-    if (n == 0) {
-        look_again(w);
-        return;
-    }
-    bool watch = false;
-    w->step = segments;
-    w->n_step = n;
-    w->step_gated = false;
-    for (uint32_t i = 0; i < n; i++) {
-        struct request *r = batch_segment_owner(w->batch, i);
-
-        watch |= transfer_pushes(r);
-        if (!r->step.gated)
-            continue;
-        batch_thread_gate(w->thread, i, &r->step.gate);
-        w->step_gated = true;
-    }
-    batch_thread_submit(w->thread, segments, n, watch);
-}
-
-/* Looks at the state and starts whatever is possible now. */
-static void go_on(struct worker *w)
-{
-    worker_grant(w);
-    worker_load_poke(w);
-    next_step(w);
-    transfer_push_poke(w->transfer, clock_now_us());
-    worker_send_events(w);
-}
-
 static void on_poke(evutil_socket_t, short, void *arg)
 {
-    go_on(arg);
+    worker_go_on(arg);
 }
 
 static void on_tick(evutil_socket_t, short, void *arg)
 {
     struct worker *w = arg;
 
-    transfer_tick(w->transfer, clock_now_us());
+    int64_t now_us = clock_now_us();
+
+    transfer_tick(w->transfer, now_us);
+    pipeline_tick(w->pipeline, now_us);
     worker_disk_poke(w);
 }
 
@@ -84,51 +38,6 @@ static void on_inventory(evutil_socket_t, short, void *arg)
 {
     worker_go_on_inventory(arg);
 }
-
-/* The engine cannot compute any more: the worker leaves, so that the conductor
- * gives its requests to others. */
-static void on_engine_lost(struct worker *w)
-{
-    log_error("the engine is lost: %s; this worker leaves, start it again when "
-              "the card is well",
-              engine_error(w->engine));
-    w->exit_status = 1;
-    event_base_loopbreak(w->base);
-}
-
-static void on_step_done(void *arg, int rc, int64_t step_us)
-{
-    struct worker *w = arg;
-
-    if (rc == -ENODEV) {
-        batch_abandon(w->batch);
-        on_engine_lost(w);
-        return;
-    }
-    if (rc < 0)
-        log_error("a step of %lld us failed: %s", (long long)step_us,
-                  strerror(-rc));
-    else if (!w->step_gated)
-        loader_learn(w->loader, w->step, w->n_step, step_us);
-    batch_complete(w->batch, rc);
-    /* The engine first, the news after. */
-    worker_load_poke(w);
-    next_step(w);
-    worker_send_tokens(w);
-    go_on(w);
-}
-
-static void on_step_progress(void *arg)
-{
-    struct worker *w = arg;
-
-    transfer_push_poke(w->transfer, clock_now_us());
-}
-
-static const struct batch_thread_ops thread_ops = {
-    .done = on_step_done,
-    .progress = on_step_progress,
-};
 
 /* --- the conductor ----------------------------------------------------- */
 
@@ -214,7 +123,7 @@ static int make_batch(struct worker *w)
     if (!w->batch || !w->tokens)
         return -ENOMEM;
     w->thread = batch_thread_new(w->base, w->engine, batch_max_segments(&c),
-                                 &thread_ops, w);
+                                 &worker_thread_ops, w);
     return w->thread ? 0 : -ENOMEM;
 }
 
@@ -249,7 +158,9 @@ static void fill_hello(const struct worker *w, struct msg_hello *m)
         .version_max = PROTO_VERSION,
         .kind = PROTO_PEER_WORKER,
         .role = o->role,
-        .capabilities = PROTO_CAP_ALL,
+        .capabilities =
+            PROTO_CAP_ALL |
+            (w->layout->activation_bytes > 0 ? PROTO_CAP_STAGES : 0u),
         .fingerprint = w->layout->fingerprint,
         .block_tokens = w->layout->block_tokens,
         .window_tokens = w->layout->window_tokens,
@@ -292,6 +203,9 @@ static int make_connections(struct worker *w, char *err, size_t err_bytes)
     if (rc < 0)
         return rc;
     hello.peer_port = transfer_port(w->transfer);
+    rc = worker_pipeline_start(w, &hello);
+    if (rc < 0)
+        return rc;
     if (*engine_device(w->engine))
         log_info("worker %s: engine %s: %s", o->name, engine_kind(w->engine),
                  engine_device(w->engine));
@@ -358,10 +272,13 @@ void worker_free(struct worker *w)
     w->thread = NULL;
     if (w->batch && batch_in_step(w->batch))
         batch_abandon(w->batch);
+    if (w->pipeline && pipeline_in_turn(w->pipeline))
+        pipeline_turned(w->pipeline, -ECANCELED);
     if (w->transfer)
         worker_drop_all(w);
     conductor_link_free(w->link);
     transfer_free(w->transfer);
+    pipeline_free(w->pipeline);
     worker_disk_close(w); /* hands back what was being read */
     if (w->dns)
         evdns_base_free(w->dns, 0);

@@ -147,6 +147,8 @@ static uint32_t add_chunk(struct batch *b, struct request *r, uint32_t budget)
 {
     uint32_t bt = b->config.layout->block_tokens;
 
+    if (r->group)
+        return 0;
     if (!r->step.gated)
         request_advance(r, b->config.store, bt);
     uint32_t from = r->step.gated ? r->step.gate_token : r->position;
@@ -282,6 +284,19 @@ static void advance_prefill(struct batch *b, struct request *r,
     if (!s->want_token)
         return;
     r->last_token = s->token_out;
+    end_prefill(b, r);
+}
+
+void batch_group_progress(struct batch *b, struct request *r, uint32_t position)
+{
+    r->position = position;
+    request_advance(r, b->config.store, b->config.layout->block_tokens);
+}
+
+void batch_group_prefilled(struct batch *b, struct request *r,
+                           uint32_t first_token)
+{
+    r->last_token = first_token;
     end_prefill(b, r);
 }
 

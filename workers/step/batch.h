@@ -108,6 +108,17 @@ int64_t batch_look_us(struct batch *b, int64_t now_us);
 /* Take in the outcome of the step: `rc` is what engine_step returned. */
 void batch_complete(struct batch *b, int rc);
 
+/* The KV of the first `position` tokens of `r`, which a group prefills, is
+ * whole.
+ */
+void batch_group_progress(struct batch *b, struct request *r,
+                          uint32_t position);
+
+/* All of it is, and the first token of the answer is there: as after its last
+ * step. */
+void batch_group_prefilled(struct batch *b, struct request *r,
+                           uint32_t first_token);
+
 /* Give up the step under way, which will not be completed: requests that were
  * removed meanwhile are freed through `removed`, the others stay. */
 void batch_abandon(struct batch *b);

@@ -125,7 +125,7 @@ struct step_prefill batch_active(const struct request *r, int64_t now_us)
     struct queue_item item = item_of(r);
 
     return (struct step_prefill){
-        .held_back = r->load.held_back,
+        .held_back = r->load.held_back || r->group,
         .loading = batch_is_loading(r),
         .item = item,
         .begun = yield_begun(item.cost_us, now_us - t->started_us, t->stood_us,
@@ -174,7 +174,7 @@ void batch_note_standing(struct batch *b, int64_t now_us)
 
     TAILQ_FOREACH(r, &b->prefills, link)
     {
-        if (!r->step.under_way)
+        if (!r->step.under_way && !r->group)
             r->turn.stands_since_us = now_us;
     }
 }

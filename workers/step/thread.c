@@ -30,7 +30,8 @@ struct batch_thread {
     pthread_mutex_t lock; /* guards from here ... */
     pthread_cond_t posted;
     struct engine_segment *segments;
-    uint32_t n; /* 0: no step is posted */
+    uint32_t n;                       /* 0: no step is posted */
+    const struct engine_stage *stage; /* NULL: all layers */
     bool stop;
     bool ended;
     int rc;
@@ -78,6 +79,14 @@ static int on_wait(void *arg, size_t segment, uint32_t layer)
 
 static const struct engine_step_ops step_ops = {on_wait, on_layer};
 
+static int run_step(struct batch_thread *t, struct engine_segment *segments,
+                    uint32_t n, const struct engine_stage *stage)
+{
+    return stage ? engine_step_stage(t->engine, segments, stage, &step_ops, t,
+                                     &t->abort)
+                 : engine_step(t->engine, segments, n, &step_ops, t, &t->abort);
+}
+
 static void *thread_main(void *arg)
 {
     struct batch_thread *t = arg;
@@ -90,11 +99,12 @@ static void *thread_main(void *arg)
             break;
         struct engine_segment *segments = t->segments;
         uint32_t n = t->n;
+        const struct engine_stage *stage = t->stage;
         pthread_mutex_unlock(&t->lock);
 
         t->patience_us = PATIENCE_US;
         int64_t begin_us = clock_now_us();
-        int rc = engine_step(t->engine, segments, n, &step_ops, t, &t->abort);
+        int rc = run_step(t, segments, n, stage);
         int64_t step_us = clock_now_us() - begin_us;
 
         pthread_mutex_lock(&t->lock);
@@ -189,9 +199,8 @@ void batch_thread_gate(struct batch_thread *t, uint32_t segment,
     t->gates[segment] = gate;
 }
 
-void batch_thread_submit(struct batch_thread *t,
-                         struct engine_segment *segments, uint32_t n,
-                         bool watch)
+static void submit(struct batch_thread *t, struct engine_segment *segments,
+                   uint32_t n, const struct engine_stage *stage, bool watch)
 {
     for (uint32_t i = 0; i < n; i++)
         atomic_store_explicit(&t->layers_done[i], 0, memory_order_relaxed);
@@ -200,8 +209,23 @@ void batch_thread_submit(struct batch_thread *t,
     pthread_mutex_lock(&t->lock);
     t->segments = segments;
     t->n = n;
+    t->stage = stage;
     pthread_cond_signal(&t->posted);
     pthread_mutex_unlock(&t->lock);
+}
+
+void batch_thread_submit(struct batch_thread *t,
+                         struct engine_segment *segments, uint32_t n,
+                         bool watch)
+{
+    submit(t, segments, n, NULL, watch);
+}
+
+void batch_thread_submit_stage(struct batch_thread *t,
+                               struct engine_segment *segment,
+                               const struct engine_stage *stage)
+{
+    submit(t, segment, 1, stage, false);
 }
 
 bool batch_thread_busy(const struct batch_thread *t)

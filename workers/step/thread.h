@@ -46,6 +46,12 @@ void batch_thread_submit(struct batch_thread *t,
                          struct engine_segment *segments, uint32_t n,
                          bool watch);
 
+/* As batch_thread_submit(), of one segment in some layers
+ * (engine_step_stage()). `stage` is borrowed until `done`. */
+void batch_thread_submit_stage(struct batch_thread *t,
+                               struct engine_segment *segment,
+                               const struct engine_stage *stage);
+
 /* True from batch_thread_submit until `done` is called. */
 bool batch_thread_busy(const struct batch_thread *t);
 

@@ -69,9 +69,21 @@ static uint64_t capability_of(uint16_t type)
         return PROTO_CAP_FETCH_TCP;
     case FRAME_KV_BEGIN:
         return PROTO_CAP_PUSH_TCP;
+    case FRAME_STAGE_BEGIN:
+        return PROTO_CAP_STAGES;
     default:
         return 0;
     }
+}
+
+static int on_stage(struct inbound *in, const struct frame_header *h,
+                    const uint8_t *payload)
+{
+    const struct transfer *t = in->transfer;
+
+    return t->ops->stage_frame
+               ? t->ops->stage_frame(t->arg, in->conn, &in->stage, h, payload)
+               : -EPROTO;
 }
 
 static int inbound_dispatch(struct inbound *in, const struct frame_header *h,
@@ -95,6 +107,10 @@ static int inbound_dispatch(struct inbound *in, const struct frame_header *h,
         return receive_on_layer(in, h->request_id, payload, h->length);
     case FRAME_KV_END:
         return receive_on_end(in, h->request_id, payload, h->length);
+    case FRAME_STAGE_BEGIN:
+    case FRAME_STAGE_ROWS:
+    case FRAME_STAGE_KV:
+        return on_stage(in, h, payload);
     default:
         return -EPROTO;
     }
@@ -115,12 +131,18 @@ static int on_inbound_frame(void *arg, const struct frame_header *h,
 
 static void on_inbound_writable(void *arg)
 {
-    serve_pump(arg);
+    struct inbound *in = arg;
+
+    serve_pump(in);
+    if (in->stage)
+        in->transfer->ops->stage_writable(in->stage);
 }
 
 void inbound_free(struct transfer *t, struct inbound *in)
 {
     serve_drop_all(in);
+    if (in->stage)
+        t->ops->stage_closed(in->stage);
     TAILQ_REMOVE(&t->inbounds, in, link);
     t->n_inbounds--;
     if (!in->welcome)

@@ -86,6 +86,7 @@ struct inbound {
     TAILQ_HEAD(, serve) serves;
     uint32_t n_serves;
     struct request_list receives;
+    struct stage *stage; /* of a pipeline; NULL: none */
 };
 
 struct transfer {

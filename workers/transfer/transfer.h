@@ -23,7 +23,9 @@
 
 struct event_base;
 struct evdns_base;
+struct frame_conn;
 struct secret;
+struct stage; /* workers/pipeline/pipeline.h */
 struct transfer;
 
 struct transfer_config {
@@ -60,6 +62,14 @@ struct transfer_ops {
     /* A peer no longer holds blocks that it held: requests that wait for room
      * look again. Not called from inside the transfer's functions. */
     void (*released)(void *arg);
+    /* A frame about a stage of a pipeline; workers/pipeline/pipeline.h. *stage
+     * is NULL before the first one, and then belongs to the connection. NULL:
+     * none is taken. */
+    int (*stage_frame)(void *arg, struct frame_conn *conn, struct stage **stage,
+                       const struct frame_header *h, const uint8_t *payload);
+    /* A connection that has a stage takes output, or is over. */
+    void (*stage_writable)(struct stage *stage);
+    void (*stage_closed)(struct stage *stage);
 };
 
 /* Listen and be ready. `config` is borrowed for the call, what it points to
