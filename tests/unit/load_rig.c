@@ -353,12 +353,11 @@ static void source_close(void *arg, void *session)
     struct source_session *x = session;
 
     x->run = NULL;
-    /* The loader has let go of this session's pieces, and of no others. */
     struct loader_piece *piece = TAILQ_FIRST(&s->pieces);
     while (piece && !s->lingers) {
         struct loader_piece *next = TAILQ_NEXT(piece, link);
 
-        if (!piece->run) {
+        if (piece->session == x) {
             TAILQ_REMOVE(&s->pieces, piece, link);
             s->n_pieces--;
             loader_done(piece, -ECANCELED);

@@ -90,15 +90,11 @@ static void test_shut_throttle(void)
         struct request *r =
             load_rig_request(&rig, prompt, PROMPT, 1, LOAD_MODE_LOAD);
         load_rig_poke(&rig);
-        CU_ASSERT(s->n_pieces > 1);
-        while (s->n_pieces > 0)
-            source_deliver(s, 0);
-        load_rig_poke(&rig);
-        CU_ASSERT_EQUAL(r->load.origin[PROMPT / BT - 1], BLOCK_COMPUTED);
         CU_ASSERT(r->load.held_back);
         rig_now_us += 1000000000000;
         loader_tick(rig.loader);
         load_rig_poke(&rig);
+        CU_ASSERT_EQUAL(s->n_read + s->n_pieces, 0);
         CU_ASSERT_EQUAL(r->load.origin[PROMPT / BT - 1], BLOCK_COMPUTED);
         load_rig_cancel(&rig, r->id);
         load_rig_fini(&rig);
@@ -294,14 +290,66 @@ static void test_late_in_the_throttle(void)
     source_add(s, prompt, PROMPT / BT, NULL);
     struct request *r =
         load_rig_request(&rig, prompt, PROMPT, 1, LOAD_MODE_LOAD);
-    while (s->n_pieces > 0)
-        source_deliver(s, 0);
     later(&rig, 29000000);
     CU_ASSERT(r->load.held_back);
+    CU_ASSERT_EQUAL(s->n_pieces, 0);
     later(&rig, 2000000);
     CU_ASSERT(load_rig_run(&rig, step_us));
     CU_ASSERT_EQUAL(rig.n_done, 1);
     CU_ASSERT_EQUAL(rig.last.load.n_fetched, 0);
+    load_rig_fini(&rig);
+}
+
+/* Pieces in the throttle of a source that is lost, or of a request that is
+ * cancelled, are never asked for; the request is computed, or gone. */
+static void test_throttle_lets_go(void)
+{
+    for (int what = 0; what < 6; what++) {
+        struct load_rig rig;
+
+        init(&rig, 1e5); /* a block takes 10 ms */
+        struct rig_source *s = load_rig_source(&rig, BLOCK_FETCHED);
+        source_add(s, prompt, PROMPT / BT, NULL);
+        struct request *r =
+            load_rig_request(&rig, prompt, PROMPT, 1,
+                             (enum load_mode)(LOAD_MODE_LOAD + what / 2));
+        later(&rig, 2600);
+        bool by_layer = what / 2 == LOAD_MODE_LAYERWISE - LOAD_MODE_LOAD;
+        CU_ASSERT_EQUAL(s->n_pieces, by_layer);
+        if (what % 2)
+            source_lose(s);
+        else
+            load_rig_cancel(&rig, r->id);
+        later(&rig, 1000000);
+        CU_ASSERT_EQUAL(s->n_read + s->n_pieces, 0);
+        CU_ASSERT(load_rig_run(&rig, step_us));
+        CU_ASSERT_EQUAL(rig.n_done, what % 2);
+        load_rig_fini(&rig);
+    }
+}
+
+/* Of two sources one sends next to nothing: it is given up by itself, and the
+ * other brings the rest. */
+static void test_one_is_slow(void)
+{
+    struct load_rig rig;
+
+    init(&rig, 0);
+    struct rig_source *slow = load_rig_source(&rig, BLOCK_FETCHED);
+    struct rig_source *good = load_rig_source(&rig, BLOCK_FROM_DISK);
+    source_add(slow, prompt, PROMPT / BT, NULL);
+    source_add(good, prompt, PROMPT / BT, NULL);
+    struct request *r =
+        load_rig_request(&rig, prompt, PROMPT, 1, LOAD_MODE_BOTH);
+    /* The engine has others to serve meanwhile. */
+    for (int i = 0; r->load.job && i < 100; i++) {
+        if (good->n_pieces > 0)
+            source_deliver(good, 0);
+        later(&rig, 1600000);
+    }
+    CU_ASSERT_EQUAL(slow->n_pieces, 0);
+    CU_ASSERT(load_rig_run(&rig, step_us));
+    CU_ASSERT_EQUAL(rig.last.load.n_disk, PROMPT / BT);
     load_rig_fini(&rig);
 }
 
@@ -316,6 +364,8 @@ int main(void)
     CU_add_test(s, "shut throttle", test_shut_throttle);
     CU_add_test(s, "ever so little", test_ever_so_little);
     CU_add_test(s, "ever so little for many", test_ever_so_little_for_many);
+    CU_add_test(s, "throttle lets go", test_throttle_lets_go);
+    CU_add_test(s, "one is slow", test_one_is_slow);
     CU_add_test(s, "hangs", test_hangs);
     CU_add_test(s, "one hangs", test_one_hangs);
     CU_add_test(s, "hangs without room", test_hangs_without_room);

@@ -6,6 +6,7 @@
 #include "workers/load/loader.h"
 #include "workers/load/rate.h"
 #include "workers/load/step_pace.h"
+#include "workers/load/units.h"
 
 #define LOADER_NAME_MAX 300
 
@@ -17,12 +18,13 @@ struct loader_source {
     TAILQ_ENTRY(loader_source) link;
     struct loader *loader;
     char name[LOADER_NAME_MAX];
-    const struct loader_source_ops *ops;
+    struct loader_source_ops ops; /* its own, or in part the throttle's */
+    const struct loader_source_ops *behind; /* its own */
     void *arg;
     uint32_t n_runs;       /* open ones */
     uint32_t holds;        /* loader_source_hold() */
     uint32_t in_flight;    /* pieces */
-    uint32_t n_hung;       /* of these, those that nobody waits for any more */
+    uint32_t n_hung;       /* of these, those that it was given up for */
     struct load_rate pace; /* short-term, for where load and computing meet */
     struct load_rate rate; /* long-term, for reports */
 };
@@ -38,23 +40,9 @@ struct load_run {
     uint32_t to;   /* half open */
     uint32_t held; /* leading blocks that it can send */
     uint32_t in_flight;
-    LIST_HEAD(, load_part) parts;
-};
-
-/* A piece, and what only the loader knows of it. */
-struct load_part {
-    struct loader_piece piece;
-    LIST_ENTRY(load_part) of_run;
-    bool parked; /* there, but not due */
-    bool hung;   /* counted as such by its source */
-};
-
-/* One block of a prompt: how many of its layers were asked for, are on their
- * way, are there. */
-struct load_block {
-    uint16_t asked;
-    uint16_t flying;
-    uint16_t got;
+    int64_t until_us; /* it is given up then, if it is waited for; 0: not yet
+                         asked for anything */
+    LIST_HEAD(, loader_piece) pieces;
 };
 
 struct load {
@@ -64,18 +52,23 @@ struct load {
     enum load_mode mode;
     bool begun;   /* it has its blocks, and sources were asked */
     bool spoilt;  /* layerwise: it cannot be completed */
-    bool late;    /* nothing more is asked for */
+    bool over;    /* in load_end() */
     bool stalled; /* layerwise: a step waited in vain, or not all blocks will
                      come; what comes is used when all of it is there */
     uint32_t n_runs;
     struct load_run runs[LOAD_SOURCES_MAX];
-    uint32_t first;   /* block that was not resident */
     uint32_t claimed; /* blocks in front are the engine's */
     uint32_t end;     /* layerwise: of what is loaded; 0: not known yet */
-    struct load_block *blocks; /* (n_reusable), owned */
-    uint32_t *layer_got;       /* (layers), owned: blocks that have it */
-    int64_t asked_us;          /* first piece; 0: none yet */
-    int64_t last_us;           /* begin, or last piece */
+    struct load_units units;
+    int64_t asked_us; /* first piece; 0: none yet */
+    int64_t last_us;  /* begin, or last piece */
+};
+
+/* The link of all sources, if it has a rate. */
+struct throttle {
+    double bytes_per_s; /* 0: it does not exist */
+    int64_t free_us;    /* it is free again */
+    struct loader_piece_list waiting;
 };
 
 struct loader {
@@ -86,12 +79,30 @@ struct loader {
     TAILQ_HEAD(, loader_source) sources;
     uint32_t n_sources;
     TAILQ_HEAD(load_list, load) loads; /* the oldest first */
-    struct loader_piece_list parked;   /* by due_us */
-    uint32_t in_flight;
-    int64_t link_free_us; /* of the throttle */
-    int64_t wake_us;      /* look again then; INT64_MAX: no need */
+    struct throttle throttle;
+    int64_t wake_us; /* look again then; INT64_MAX: no need */
     struct event *timer;
 };
+
+/* --- deadline.c --- */
+
+/* `run` was asked for a piece; it brought `p`. */
+void load_run_asked(struct load_run *run);
+void load_run_came(struct load_run *run, const struct loader_piece *p);
+
+/* Nobody waits for `run` any longer than this. */
+int64_t load_run_until_us(const struct load_run *run);
+
+/* Have loader_tick() called at when_us, or before. */
+void loader_wake_at(struct loader *l, int64_t when_us);
+
+/* --- throttle.c --- */
+
+/* Make `s`, a new source, one that is throttled. */
+void throttle_wrap(struct loader_source *s);
+
+/* Ask for the pieces that are due, and see to the next time. */
+void throttle_tick(struct loader *l);
 
 /* --- load.c --- */
 
@@ -105,8 +116,15 @@ bool load_check(struct load *load);
 /* One past the last block that sources have or may have. */
 uint32_t load_last(const struct load *load);
 
+/* The first block that the engine does not have. */
+uint32_t load_first_wanted(const struct load *load);
+
 /* Whether block b, which has not come, is on its way or can be asked for. */
 bool load_coming(const struct load *load, uint32_t b);
+
+/* Ask for no more, take back what was asked for, and end the session. Pieces
+ * that the source still has stay in the run's list. */
+void load_close_run(struct load_run *run);
 
 /* --- pieces.c --- */
 
@@ -115,29 +133,21 @@ void loader_pump(struct loader *l);
 
 /* --- answers.c --- */
 
-/* Take the pieces of `run` away from it. Parked ones end. */
-void loader_orphan(struct loader *l, struct load_run *run);
+/* Take back from the source of `run` what it can hand back at once. */
+void load_cancel_pieces(struct load_run *run);
 
-/* End a parked piece, which is not to be used. */
-void loader_unpark(struct loader *l, struct load_part *part, int rc);
+/* Nobody waits for `p` any more. */
+void load_orphan(struct loader_piece *p);
 
-/* Take `part`, which did not come (its rc says why), away from its run: the
- * block is to come from somewhere else, or to be computed. */
-void loader_miss(struct load_part *part);
-
-/* Have loader_tick() called at when_us, or before. */
-void loader_wake_at(struct loader *l, int64_t when_us);
+/* Take `p`, which did not come, away from its run: the block is to come from
+ * somewhere else, or to be computed. */
+void load_miss(struct loader_piece *p, int rc);
 
 /* --- late.c --- */
 
-/* Stop waiting for pieces that take too long, and look again when others may do
- * so. Returns whether the request was dropped; `load` is then gone. */
+/* Give up runs that take too long, and look again when others may do so.
+ * Returns whether the request was dropped; `load` is then gone. */
 bool load_give_up(struct loader *l, struct load *load);
-
-/* The time after which nobody waits for a piece that its source has not handed
- * back.
- */
-int64_t loader_hung_us(const struct loader_piece *p);
 
 /* --- meet.c --- */
 

@@ -21,8 +21,7 @@ uint32_t load_last(const struct load *load)
     return last;
 }
 
-/* The first block that the engine does not have. */
-static uint32_t first_wanted(const struct load *load)
+uint32_t load_first_wanted(const struct load *load)
 {
     uint32_t bt = load->loader->config.layout->block_tokens;
     uint32_t at = (load->r->position + bt - 1) / bt;
@@ -32,27 +31,23 @@ static uint32_t first_wanted(const struct load *load)
 
 bool load_coming(const struct load *load, uint32_t b)
 {
-    const struct load_block *block = &load->blocks[b];
-    uint32_t layers = load->loader->config.layout->layers;
-
-    if (b < first_wanted(load) || block->got == layers)
+    if (b < load_first_wanted(load) ||
+        load->r->load.origin[b] != BLOCK_COMPUTED)
         return false;
-    if (block->flying > 0)
-        return true;
     for (uint32_t i = 0; i < load->n_runs; i++) {
         const struct load_run *run = &load->runs[i];
 
         if (!run->ended && b < (run->open ? run->held : run->to))
             return true;
     }
-    return false;
+    return load_units_count(&load->units, b, UNIT_ASKED) > 0;
 }
 
 static bool anything_coming(const struct load *load)
 {
     uint32_t last = load_last(load);
 
-    for (uint32_t b = first_wanted(load); b < last; b++)
+    for (uint32_t b = load_first_wanted(load); b < last; b++)
         if (load_coming(load, b))
             return true;
     return false;
@@ -60,22 +55,21 @@ static bool anything_coming(const struct load *load)
 
 /* --- the end ------------------------------------------------------------ */
 
-/* Ends the session. Pieces come back through loader_done(). */
-static void close_run(struct load_run *run)
+void load_close_run(struct load_run *run)
 {
     void *session = run->session;
 
     run->ended = true;
     run->session = NULL;
-    loader_orphan(run->load->loader, run);
+    load_cancel_pieces(run);
     if (session)
-        run->source->ops->close(run->source->arg, session);
+        run->source->ops.close(run->source->arg, session);
 }
 
 static bool has_peer(const struct load *load)
 {
     for (uint32_t i = 0; i < load->n_runs; i++)
-        if (load->runs[i].source->ops->origin == BLOCK_FETCHED)
+        if (load->runs[i].source->ops.origin == BLOCK_FETCHED)
             return true;
     return false;
 }
@@ -85,9 +79,14 @@ void load_end(struct load *load)
     struct loader *l = load->loader;
     struct request *r = load->r;
 
+    load->over = true;
     for (uint32_t i = 0; i < load->n_runs; i++) {
-        close_run(&load->runs[i]);
-        load->runs[i].source->n_runs--;
+        struct load_run *run = &load->runs[i];
+
+        load_close_run(run);
+        while (!LIST_EMPTY(&run->pieces))
+            load_orphan(LIST_FIRST(&run->pieces));
+        run->source->n_runs--;
     }
     if (r->step.gated && (load->spoilt || anything_coming(load))) {
         /* A step that waits at the gate gives up; else none begins. */
@@ -105,8 +104,7 @@ void load_end(struct load *load)
         r->turn.freed_us = l->config.now_us();
     r->load.held_back = false;
     TAILQ_REMOVE(&l->loads, load, link);
-    free(load->blocks);
-    free(load->layer_got);
+    load_units_fini(&load->units);
     free(load);
 }
 

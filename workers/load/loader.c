@@ -36,7 +36,8 @@ struct loader *loader_new(const struct loader_config *config,
     l->wake_us = INT64_MAX;
     TAILQ_INIT(&l->sources);
     TAILQ_INIT(&l->loads);
-    TAILQ_INIT(&l->parked);
+    TAILQ_INIT(&l->throttle.waiting);
+    l->throttle.bytes_per_s = config->bytes_per_s;
     if (config->base) {
         l->timer = event_new(config->base, -1, 0, on_timer, l);
         if (!l->timer) {
@@ -51,8 +52,8 @@ static void free_source(struct loader *l, struct loader_source *s)
 {
     TAILQ_REMOVE(&l->sources, s, link);
     l->n_sources--;
-    if (s->ops->forget)
-        s->ops->forget(s->arg);
+    if (s->ops.forget)
+        s->ops.forget(s->arg);
     free(s);
 }
 
@@ -97,8 +98,11 @@ struct loader_source *loader_add_source(struct loader *l, const char *name,
     s->loader = l;
     s->pace.config = &pace_config;
     s->rate.config = &rate_config;
-    s->ops = ops;
+    s->ops = *ops;
+    s->behind = ops;
     s->arg = arg;
+    if (l->throttle.bytes_per_s > 0)
+        throttle_wrap(s);
     TAILQ_INSERT_TAIL(&l->sources, s, link);
     l->n_sources++;
     return s;
@@ -130,7 +134,7 @@ void loader_source_release(struct loader_source *s)
 double loader_source_bytes_per_s(const struct loader_source *s)
 {
     double rate = load_rate_bytes_per_s(&s->rate);
-    double most = s->loader->config.bytes_per_s;
+    double most = s->loader->throttle.bytes_per_s;
 
     return most > 0 && (rate <= 0 || rate > most) ? most : rate;
 }
@@ -140,14 +144,9 @@ int loader_add(struct loader *l, struct request *r,
 {
     struct load *load = calloc(1, sizeof(*load));
 
-    if (!load)
-        return -ENOMEM;
-    load->blocks = calloc(r->prompt.n_reusable + 1, sizeof(*load->blocks));
-    load->layer_got =
-        calloc(l->config.layout->layers, sizeof(*load->layer_got));
-    if (!load->blocks || !load->layer_got) {
-        free(load->blocks);
-        free(load->layer_got);
+    if (!load || load_units_init(&load->units, r->prompt.n_reusable,
+                                 l->config.layout->layers,
+                                 plan->mode == LOAD_MODE_LAYERWISE) < 0) {
         free(load);
         return -ENOMEM;
     }
@@ -163,7 +162,7 @@ int loader_add(struct loader *l, struct request *r,
         run->source->n_runs++;
         run->from = plan->sources[i].from_block;
         run->to = plan->sources[i].to_block;
-        LIST_INIT(&run->parts);
+        LIST_INIT(&run->pieces);
     }
     TAILQ_INSERT_TAIL(&l->loads, load, link);
     r->load.job = load;
@@ -180,7 +179,7 @@ static void open_run(struct load_run *run)
 
     if (s->n_hung == 0)
         run->session =
-            s->ops->open(s->arg, run, load->r, load->r->prompt.n_reusable);
+            s->ops.open(s->arg, run, load->r, load->r->prompt.n_reusable);
     if (!run->session) {
         run->ended = true;
         run->open = true;
@@ -193,7 +192,7 @@ static void begin(struct load *load)
     struct request *r = load->r;
 
     load->begun = true;
-    load->first = r->blocks.n_chained;
+    load_units_begin(&load->units, r->blocks.n_chained);
     load->last_us = load->loader->config.now_us();
     layer_gate_reset(&r->step.gate);
     for (uint32_t i = 0; i < load->n_runs; i++)
@@ -260,5 +259,15 @@ void loader_run_failed(struct load_run *run, const char *why)
         run->held = 0;
     run->open = true;
     load->spoilt = load->mode == LOAD_MODE_LAYERWISE;
+    load_cancel_pieces(run);
+    l->ops->poke(l->arg);
+}
+
+/* --- time --------------------------------------------------------------- */
+
+void loader_tick(struct loader *l)
+{
+    l->wake_us = INT64_MAX;
+    throttle_tick(l);
     l->ops->poke(l->arg);
 }

@@ -41,22 +41,25 @@ struct loader;
 struct loader_source;
 
 /* A whole block, or one layer of it, on its way. Made by the loader; a source
- * may use `link` and `own` while it has it. */
+ * may use `link`, `own` and `rc` while it has it. */
 struct loader_piece {
     TAILQ_ENTRY(loader_piece) link;
     void *own;
-    void *session;        /* that it is read in; NULL: closed, as `run` */
+    void *session;        /* that it is read in; it may be closed */
     struct load_run *run; /* NULL: nobody waits for it any more */
     struct loader_source *source;
     uint32_t block;
     uint32_t from_layer;
     uint32_t n_layers;
-    void *data;      /* where layer from_layer begins */
-    uint64_t bytes;  /* of its layers */
-    uint32_t id;     /* of the block, with a pin of the piece */
-    int64_t from_us; /* when it was asked for */
-    int64_t due_us;  /* not before, for a throttled load */
+    void *data;     /* where layer from_layer begins */
+    uint64_t bytes; /* of its layers */
+    uint32_t id;    /* of the block, with a pin of the piece */
     int rc;
+
+    LIST_ENTRY(loader_piece) of_run; /* private, as is all below */
+    uint32_t unit;
+    bool hung;      /* its source was given up, and has it still */
+    int64_t due_us; /* it waits in the throttle until then; 0: it does not */
 };
 
 TAILQ_HEAD(loader_piece_list, loader_piece);
@@ -72,9 +75,12 @@ struct loader_source_ops {
     /* Read `piece` into its memory, verify it, and hand it back with
      * loader_done(), not from in here. 0, or a negative errno: it will not. */
     int (*read)(void *arg, void *session, struct loader_piece *piece);
+    /* Hand back `piece` as soon as its read can be ended, from in here or
+     * later. NULL: close() sees to it. */
+    void (*cancel)(void *arg, struct loader_piece *piece);
     /* The session ends: hand back its pieces, at once or when their reads end.
-     * A read may take any time; its memory stays. Nobody waits for it longer
-     * than 30 s, and until it ends the source is asked for nothing. */
+     * A read may take any time; its memory stays. Of a source that was given
+     * up, and has pieces still, nothing is asked until it hands them back. */
     void (*close)(void *arg, void *session);
     /* The source is gone, and with it the use of `arg`. May be NULL. */
     void (*forget)(void *arg);
@@ -155,8 +161,8 @@ double loader_source_bytes_per_s(const struct loader_source *s);
 void loader_poke(struct loader *l, int (*take)(void *arg, struct request *r),
                  void *take_arg);
 
-/* Pass on pieces that a throttle held back and that are due. A loader with an
- * event base sees to it itself. */
+/* What was to be done by now: pieces that a throttle held back, runs that take
+ * too long. A loader with an event base sees to it itself. */
 void loader_tick(struct loader *l);
 
 /* batch_ops.chunk: how many of the next `most` tokens of `r` to compute now,

@@ -31,7 +31,7 @@ static uint32_t count_coming(const struct load *load)
     uint32_t last = load_last(load);
     uint32_t n = 0;
 
-    for (uint32_t b = load->first; b < last; b++)
+    for (uint32_t b = load->units.first; b < last; b++)
         n += load_coming(load, b);
     return n;
 }
@@ -96,7 +96,7 @@ int load_replace(struct load *load, uint32_t b)
     if (rc < 0)
         return rc;
     request_replace(load->r, store, b, id);
-    load->blocks[b] = (struct load_block){0};
+    load_units_forget(&load->units, b);
     return 0;
 }
 
@@ -111,7 +111,8 @@ static uint32_t claim(struct load *load, uint32_t n)
 
     for (uint32_t b = (r->position + bt - 1) / bt;
          b < end && b < r->prompt.n_reusable; b++) {
-        if (load->blocks[b].flying > 0 && load_replace(load, b) < 0)
+        if (load->begun && load_units_count(&load->units, b, UNIT_ASKED) > 0 &&
+            load_replace(load, b) < 0)
             return b * bt - r->position;
         load->claimed = b + 1;
     }
@@ -147,15 +148,13 @@ void loader_learn(struct loader *l, const struct engine_segment *segments,
 
 static double left_us_of(const struct load *load)
 {
+    const struct load_units *u = &load->units;
     double us = pace_of(load);
-    const struct engine_kv_layout *layout = load->loader->config.layout;
-    uint64_t layers = 0;
 
     if (us <= 0)
         return -1;
-    for (uint32_t b = load->first; b < load->end; b++)
-        layers += layout->layers - load->blocks[b].got;
-    return us * (double)layers / layout->layers;
+    return us * ((double)(load->end - u->first) -
+                 (double)u->n_came / (double)u->layers);
 }
 
 void load_maybe_gate(struct load *load)

@@ -1,0 +1,71 @@
+/* The one deadline of a run, which moves with its progress. */
+#include <event2/event.h>
+
+#include "base/event_loop.h"
+#include "workers/load/internal.h"
+
+/* How long a run has for its next piece; and for saying what it has: by layers
+ * nothing is asked for before that, and there must be time left for the load.
+ */
+#define PATIENCE_US 30000000
+#define OPEN_US 15000000
+
+/* A request that waits for all of its blocks has a run that never stops, but
+ * sends next to nothing: all of its pieces together move the deadline by so
+ * many times what the prompt takes to compute. */
+#define HELD_RATIO 4
+
+/* No time overflows. */
+#define EARNED_MAX_US 1e12
+
+void load_run_asked(struct load_run *run)
+{
+    struct loader *l = run->load->loader;
+
+    if (run->until_us == 0)
+        run->until_us = l->config.now_us() + PATIENCE_US;
+    loader_wake_at(l, run->until_us);
+}
+
+/* Its sources may be so busy with others that it was asked for nothing. */
+int64_t load_run_until_us(const struct load_run *run)
+{
+    if (run->until_us > 0)
+        return run->until_us;
+    return run->load->last_us + (run->open ? PATIENCE_US : OPEN_US);
+}
+
+/* What `p` moves the deadline of a run by that a request waits for. */
+static int64_t earned_us(const struct load *load, const struct loader_piece *p)
+{
+    const struct loader *l = load->loader;
+    double us = step_pace_us(&l->pace, load->r->prompt.n_tokens, 0, 0);
+    double share = (double)p->bytes / (double)l->config.layout->block_bytes /
+                   load->r->prompt.n_reusable;
+
+    us = us > 0 ? HELD_RATIO * us * share : 0;
+    return (int64_t)(us < EARNED_MAX_US ? us : EARNED_MAX_US);
+}
+
+void load_run_came(struct load_run *run, const struct loader_piece *p)
+{
+    if (run->load->r->load.held_back)
+        run->until_us += earned_us(run->load, p);
+    else if (run->in_flight > 0)
+        run->until_us = run->load->loader->config.now_us() + PATIENCE_US;
+    else
+        run->until_us = 0;
+}
+
+/* --- looking again ------------------------------------------------------ */
+
+void loader_wake_at(struct loader *l, int64_t when_us)
+{
+    if (when_us >= l->wake_us)
+        return;
+    l->wake_us = when_us;
+    if (!l->timer)
+        return;
+    int64_t us = when_us - l->config.now_us();
+    event_loop_wait(l->timer, us > 0 ? us : 0);
+}
