@@ -7,31 +7,6 @@
 #include "tests/unit/kv_store_check.h"
 #include "workers/disk/tier/internal.h"
 
-static uint32_t check_reads(const struct disk_tier *t)
-{
-    const struct disk_read *r;
-    uint32_t n = 0;
-    uint32_t under_way = 0;
-
-    for (uint32_t i = 0; i < t->config.max_reads; i++)
-        under_way += t->read_pool[i].under_way;
-    TAILQ_FOREACH(r, &t->free_reads, link)
-    {
-        assert(r->under_way == 0);
-        n++;
-    }
-    assert(n + t->n_reads == t->config.max_reads);
-    TAILQ_FOREACH(r, &t->reads, link)
-    {
-        assert(r->queued && r->begun_bytes < r->bytes && r->error == 0);
-    }
-    TAILQ_FOREACH(r, &t->ended, link)
-    {
-        assert(!r->queued && r->under_way == 0);
-    }
-    return under_way;
-}
-
 static bool is_free(const struct disk_tier *t, const struct disk_piece *p)
 {
     const struct disk_piece *f;
@@ -44,43 +19,70 @@ static bool is_free(const struct disk_tier *t, const struct disk_piece *p)
     return false;
 }
 
-/* Pieces under way that erase a header. */
-static uint32_t erasing(const struct disk_tier *t)
+/* Pieces under way of a job; of none: that erase a header. */
+static uint32_t under_way(const struct disk_tier *t, const struct disk_job *j)
 {
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < DISK_PIECES; i++) {
         const struct disk_piece *p = &t->pieces[i];
 
-        if (p->read || p->write || is_free(t, p))
+        if (p->job != j || is_free(t, p))
             continue;
-        assert(!kv_store_is_held(t->index, p->index));
+        assert(j || !kv_store_is_held(t->index, p->slot));
+        assert(!j || p->layer + p->n_layers <= j->to_layer);
         n++;
     }
     return n;
 }
 
-static void check_writes(const struct disk_tier *t)
+/* Returns how many pieces of reads are under way. */
+static uint32_t check_reads(const struct disk_tier *t)
 {
-    const struct disk_write *w;
+    const struct disk_job *r;
     uint32_t n = 0;
-    uint32_t n_free = 0;
-    uint32_t under_way = 0;
+    uint32_t pieces = 0;
 
-    TAILQ_FOREACH(w, &t->free_writes, link)
+    TAILQ_FOREACH(r, &t->reads, link)
     {
-        n_free++;
-    }
-    TAILQ_FOREACH(w, &t->writes, link)
-    {
-        assert(!kv_store_is_held(t->index, w->slot));
-        assert(!w->header_begun || n == 0);
-        assert(w->done_bytes <= w->begun_bytes);
-        under_way += w->under_way;
+        assert(r->next_layer < r->to_layer && r->error == 0);
+        assert(r->under_way == under_way(t, r));
         n++;
     }
-    assert(n == t->n_writes && n + n_free == t->config.max_writes);
-    assert(under_way + erasing(t) == t->n_write_pieces);
+    TAILQ_FOREACH(r, &t->ended, link)
+    {
+        assert(r->next_layer == r->to_layer && r->under_way == 0);
+        n++;
+    }
+    for (uint32_t i = 0; i < DISK_PIECES; i++) {
+        const struct disk_piece *p = &t->pieces[i];
+
+        if (is_free(t, p) || !p->job || p->job->write)
+            continue;
+        assert(p->job->under_way == under_way(t, p->job));
+        pieces++;
+    }
+    assert(n <= t->n_reads && t->n_reads <= n + pieces);
+    assert(t->n_reads <= t->config.max_reads);
+    return pieces;
+}
+
+static void check_writes(const struct disk_tier *t)
+{
+    const struct disk_job *w;
+    uint32_t n = 0;
+    uint32_t pieces = 0;
+
+    TAILQ_FOREACH(w, &t->writes, link)
+    {
+        assert(!kv_store_is_held(t->index, w->ref.slot));
+        assert(!w->header_begun || n == 0);
+        assert(w->under_way == under_way(t, w));
+        pieces += w->under_way;
+        n++;
+    }
+    assert(n == t->n_writes && n <= t->config.max_writes);
+    assert(pieces + under_way(t, NULL) == t->n_write_pieces);
 }
 
 void disk_tier_check(const struct disk_tier *t)

@@ -34,7 +34,7 @@ struct job {
     uint32_t i; /* block of the prompt */
     uint32_t from, to;
     char *memory;
-    struct disk_read *read;
+    struct disk_job *read;
 };
 
 struct model {

@@ -209,7 +209,7 @@ static void test_queues(void)
     struct rig_prompt p;
     struct disk_ref parent = DISK_REF_NONE;
     struct disk_ref refs[RIG_CHAIN];
-    struct disk_read *reads[RIG_CHAIN];
+    struct disk_job *reads[RIG_CHAIN];
 
     disk_rig_init(&rig, LARGE, 9);
     rig.config.max_writes = 6;
@@ -252,7 +252,7 @@ static void test_queues(void)
     CU_ASSERT_EQUAL(disk_rig_match(&rig, &p), 8);
     struct disk_tier_stats s;
     disk_tier_stats(rig.t, &s);
-    CU_ASSERT(s.read_bytes_per_s > 0 && s.read_bytes > 0);
+    CU_ASSERT(s.read_bytes > 0);
     disk_rig_fini(&rig);
 }
 

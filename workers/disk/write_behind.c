@@ -12,16 +12,12 @@
 /* One of so many blocks of the store may be pinned for writing. */
 #define PINNED_SHARE 8u
 
-/* Where a block of the store is in the tier. */
+/* Where a block of the store is in the tier. While it is written, it has a pin
+ * in the store. */
 struct note {
+    struct write_behind *wb;
     uint64_t number; /* of the store's block; 0: nowhere */
     struct disk_ref ref;
-};
-
-/* A write under way. */
-struct job {
-    struct write_behind *wb;
-    uint32_t id; /* of the store's block, with a pin */
 };
 
 struct write_behind {
@@ -93,11 +89,10 @@ static struct disk_ref on_disk(const struct write_behind *wb, uint32_t id)
 /* A failure is logged; the tier does not have it, so the note is void. */
 static void on_written(void *arg, int)
 {
-    struct job *job = arg;
-    struct write_behind *wb = job->wb;
+    const struct note *note = arg;
+    struct write_behind *wb = note->wb;
 
-    kv_store_release(wb->store, job->id);
-    free(job);
+    kv_store_release(wb->store, (uint32_t)(note - wb->notes));
     wb->released(wb->arg);
 }
 
@@ -105,24 +100,18 @@ static void on_written(void *arg, int)
 static int write_one(struct write_behind *wb, uint32_t id,
                      struct disk_ref parent)
 {
-    struct job *job = malloc(sizeof(*job));
+    struct note *note = &wb->notes[id];
     struct disk_ref ref;
 
-    if (!job)
-        return -EBUSY;
-    *job = (struct job){wb, id};
     int rc =
         disk_tier_write(wb->tier, parent, kv_store_key(wb->store, id),
                         kv_store_tokens(wb->store, id),
-                        kv_store_data(wb->store, id), on_written, job, &ref);
+                        kv_store_data(wb->store, id), on_written, note, &ref);
     if (rc == 0)
         kv_store_pin(wb->store, id);
-    else
-        free(job);
     if (rc < 0 && rc != -EEXIST)
         return rc;
-    wb->notes[id] =
-        (struct note){.number = kv_store_number(wb->store, id), .ref = ref};
+    *note = (struct note){wb, kv_store_number(wb->store, id), ref};
     return 0;
 }
 

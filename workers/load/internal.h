@@ -151,6 +151,9 @@ bool load_give_up(struct loader *l, struct load *load);
 
 /* --- meet.c --- */
 
+/* What a piece of so many bytes takes at `s`; 0: not known. */
+double load_piece_us(const struct loader_source *s, uint64_t bytes);
+
 /* Put another block in the place of block b, into which a read is under way;
  * what the read brings is not used. 0, or -ENOSPC. */
 [[nodiscard]] int load_replace(struct load *load, uint32_t b);

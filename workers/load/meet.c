@@ -5,10 +5,14 @@
 /* Look again at least this long after a decision to wait. */
 #define LOOK_AGAIN_US 500
 
-static double block_us_of(const struct loader *l, const struct loader_source *s)
+double load_piece_us(const struct loader_source *s, uint64_t bytes)
 {
-    return load_rate_us_per_byte(&s->pace) *
-           (double)l->config.layout->block_bytes;
+    return load_rate_us_per_byte(&s->pace) * (double)bytes;
+}
+
+static double block_us_of(const struct loader_source *s)
+{
+    return load_piece_us(s, s->loader->config.layout->block_bytes);
 }
 
 /* Microseconds a block with all sources at work that are known; 0: none is. */
@@ -18,7 +22,7 @@ static double pace_of(const struct load *load)
 
     for (uint32_t i = 0; i < load->n_runs; i++) {
         const struct load_run *run = &load->runs[i];
-        double us = block_us_of(load->loader, run->source);
+        double us = block_us_of(run->source);
 
         if (us > 0 && (!run->ended || run->in_flight > 0))
             blocks_per_us += 1 / us;
@@ -54,7 +58,7 @@ static uint32_t count_ahead(const struct load *load)
 static struct meeting_tail tail_of(const struct load_run *run)
 {
     struct loader *l = run->load->loader;
-    double us = block_us_of(l, run->source);
+    double us = block_us_of(run->source);
     double since_us = (double)(l->config.now_us() - run->source->pace.end_us);
 
     return (struct meeting_tail){.blocks = run->in_flight,

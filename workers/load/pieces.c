@@ -11,7 +11,7 @@
 
 static uint32_t window_of(const struct loader_source *s, uint64_t piece_bytes)
 {
-    double us = load_rate_us_per_byte(&s->pace) * (double)piece_bytes;
+    double us = load_piece_us(s, piece_bytes);
     double n = us > 0 ? 1 + AHEAD_US / us : PIECES_MIN;
 
     return n < PIECES_MIN ? PIECES_MIN
@@ -84,11 +84,6 @@ static bool ask(struct loader *l, struct load_run *run, uint32_t unit)
     return rc == 0;
 }
 
-static double piece_us(const struct loader_source *s, uint64_t bytes)
-{
-    return load_rate_us_per_byte(&s->pace) * (double)bytes;
-}
-
 /* Units that no source was asked for, at least the one that is in question. */
 static uint32_t count_unasked(const struct load *load)
 {
@@ -107,12 +102,12 @@ static bool another_is_faster(const struct load_run *run, uint32_t b,
 {
     const struct load *load = run->load;
     double mine_us =
-        piece_us(run->source, bytes) * (run->source->in_flight + 1);
+        load_piece_us(run->source, bytes) * (run->source->in_flight + 1);
     uint32_t unasked = load->n_runs > 1 ? count_unasked(load) : 0;
 
     for (uint32_t i = 0; i < load->n_runs; i++) {
         const struct load_run *other = &load->runs[i];
-        double us = piece_us(other->source, bytes);
+        double us = load_piece_us(other->source, bytes);
 
         if (other != run && !other->ended && other->open && other->held > b &&
             us > 0 && us * (other->source->in_flight + unasked) < mine_us)

@@ -5,6 +5,9 @@
 
 #include "workers/disk/io/internal.h"
 
+/* Of one request; what is left of a piece follows. */
+#define MOST_BYTES (1u << 30)
+
 struct uring {
     struct io_uring ring;
     int fd;
@@ -48,7 +51,8 @@ static void uring_submit(void *way, struct disk_op *op)
     struct uring *u = way;
     struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
     char *at = (char *)op->buf + op->moved_bytes;
-    unsigned left = (unsigned)(op->bytes - op->moved_bytes);
+    size_t rest = op->bytes - op->moved_bytes;
+    unsigned left = rest < MOST_BYTES ? (unsigned)rest : MOST_BYTES;
     uint64_t offset = op->offset + op->moved_bytes;
 
     if (op->write)

@@ -20,9 +20,14 @@ struct disk_opening {
     size_t err_bytes;
 };
 
-/* Returns rc, with a message. */
-#define disk_slab_fail(o, rc, ...) \
-    error_say((o)->err, (o)->err_bytes, rc, __VA_ARGS__)
+/* Returns rc, with a message that begins with the path. */
+#define disk_slab_fail(o, rc, format, ...)               \
+    error_say((o)->err, (o)->err_bytes, rc, "%s" format, \
+              (o)->config->path __VA_OPT__(, ) __VA_ARGS__)
+
+/* Returns rc, with what is wrong and what the system says of it. */
+#define disk_slab_error(o, rc, what) \
+    disk_slab_fail(o, rc, what ": %s", strerror(-(rc)))
 
 /* What a header says. */
 struct disk_header {

@@ -43,13 +43,12 @@ static int write_headers(struct disk_opening *o)
     int rc = disk_slab_seal(&b, pages, DISK_ALIGN_BYTES);
     wire_buf_fini(&b);
     if (rc < 0)
-        return disk_slab_fail(o, rc, "out of memory");
+        return disk_slab_fail(o, rc, ": out of memory");
     memcpy(pages + DISK_ALIGN_BYTES, pages, DISK_ALIGN_BYTES);
     ssize_t n = pwrite(s->fd, pages, sizeof(pages), 0);
     if (n != (ssize_t)sizeof(pages))
-        return disk_slab_fail(o, n < 0 ? -errno : -ENOSPC,
-                              "%s cannot be written: %s", o->config->path,
-                              strerror(n < 0 ? errno : ENOSPC));
+        return disk_slab_error(o, n < 0 ? -errno : -ENOSPC,
+                               " cannot be written");
     return 0;
 }
 
@@ -66,9 +65,7 @@ static int sync_new(struct disk_opening *o)
     int rc = fd < 0 || fsync(o->slab.fd) < 0 || fsync(fd) < 0 ? -errno : 0;
     if (fd >= 0)
         close(fd);
-    return rc < 0 ? disk_slab_fail(o, rc, "%s cannot be synced: %s", path,
-                                   strerror(-rc))
-                  : 0;
+    return rc < 0 ? disk_slab_error(o, rc, " cannot be synced") : 0;
 }
 
 /* Bytes that the file may have: what it has, and what is free. */
@@ -98,19 +95,17 @@ static int allocate(struct disk_opening *o)
     if (rc == EFBIG && most >= s->file_bytes)
         return disk_slab_fail(
             o, -rc,
-            "%s: the file system has no files of %.0f MiB: ask for "
+            ": the file system has no files of %.0f MiB: ask for "
             "less",
-            o->config->path, disk_slab_mib(s->file_bytes));
+            disk_slab_mib(s->file_bytes));
     if (rc != ENOSPC && rc != EFBIG)
-        return disk_slab_fail(o, -rc, "%s: %.0f MiB cannot be allocated: %s",
-                              o->config->path, disk_slab_mib(s->file_bytes),
-                              strerror(rc));
+        return disk_slab_fail(o, -rc, ": %.0f MiB cannot be allocated: %s",
+                              disk_slab_mib(s->file_bytes), strerror(rc));
     return disk_slab_fail(
         o, -rc,
-        "%s: %.0f MiB are more than the file system has room for: it "
+        ": %.0f MiB are more than the file system has room for: it "
         "may be at most %llu MiB",
-        o->config->path, disk_slab_mib(o->config->bytes),
-        (unsigned long long)(most >> 20));
+        disk_slab_mib(o->config->bytes), (unsigned long long)(most >> 20));
 }
 
 /* What was behind the end of a truncated file. */
@@ -143,15 +138,12 @@ static int drop_tail(struct disk_opening *o)
 
     /* Up to the data, so that the headers can be read. */
     if (headers_cut && ftruncate(s->fd, (off_t)s->data_offset) < 0)
-        return disk_slab_fail(o, -errno, "%s cannot be written: %s",
-                              o->config->path, strerror(errno));
+        return disk_slab_error(o, -errno, " cannot be written");
     int64_t damaged = disk_slab_scan(s, lose, &t);
     if (damaged < 0 || t.rc < 0) {
         int rc = t.rc < 0 ? t.rc : (int)damaged;
 
-        return disk_slab_fail(o, rc,
-                              "%s: what it has lost cannot be dropped: %s",
-                              o->config->path, strerror(-rc));
+        return disk_slab_error(o, rc, ": what it has lost cannot be dropped");
     }
     log_warn("%s: truncated to %llu of %llu bytes: %s%u blocks lost",
              o->config->path, (unsigned long long)o->size_bytes,

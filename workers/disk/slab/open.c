@@ -23,14 +23,13 @@ static int open_file(struct disk_opening *o)
 
     if (stat(path, &st) == 0) {
         if (!S_ISREG(st.st_mode))
-            return disk_slab_fail(o, -EINVAL, "%s is no regular file", path);
+            return disk_slab_fail(o, -EINVAL, " is no regular file");
         /* root could write it, but its mode forbids that. */
         if (!(st.st_mode & (S_IWUSR | S_IWGRP | S_IWOTH)))
             return disk_slab_fail(
                 o, -EACCES,
-                "%s is read-only: make it writable, or name another "
-                "file",
-                path);
+                " is read-only: make it writable, or name another "
+                "file");
         o->slab.fd = open(path, O_RDWR | O_CLOEXEC);
     } else if (errno == ENOENT) {
         o->slab.fd = open(path, O_RDWR | O_CLOEXEC | O_CREAT | O_EXCL, 0600);
@@ -39,9 +38,9 @@ static int open_file(struct disk_opening *o)
     if (o->slab.fd < 0)
         return disk_slab_fail(
             o, -errno,
-            "%s cannot be opened for writing: %s; name a file in a "
+            " cannot be opened for writing: %s; name a file in a "
             "folder that can be written",
-            path, strerror(errno));
+            strerror(errno));
     return 0;
 }
 
@@ -51,14 +50,12 @@ static int lock_file(struct disk_opening *o)
 
     for (int i = 0; flock(o->slab.fd, LOCK_EX | LOCK_NB) < 0; i++) {
         if (errno != EWOULDBLOCK && errno != EINTR)
-            return disk_slab_fail(o, -errno, "%s cannot be locked: %s",
-                                  o->config->path, strerror(errno));
+            return disk_slab_error(o, -errno, " cannot be locked");
         if (i == LOCK_TRIES)
             return disk_slab_fail(
                 o, -EBUSY,
-                "%s is in use by another process: each worker needs "
-                "a file of its own",
-                o->config->path);
+                " is in use by another process: each worker needs "
+                "a file of its own");
         nanosleep(&pause, NULL);
     }
     return 0;
@@ -77,38 +74,37 @@ static int compare(struct disk_opening *o, const struct disk_header *h)
 {
     const struct disk_geometry *want = &o->slab.geometry;
     const struct disk_geometry *has = &h->geometry;
-    const char *path = o->config->path;
 
     if (h->version != DISK_FILE_VERSION)
         return disk_slab_fail(
             o, -EINVAL,
-            "%s has format %u, this program knows %u: delete it, or "
+            " has format %u, this program knows %u: delete it, or "
             "name another file",
-            path, h->version, DISK_FILE_VERSION);
+            h->version, DISK_FILE_VERSION);
     if (has->fingerprint != want->fingerprint)
         return disk_slab_fail(
             o, -EINVAL,
-            "%s holds KV of another model, seed or number of layers "
+            " holds KV of another model, seed or number of layers "
             "(fingerprint %016llx, here %016llx): delete it, or name "
             "another file",
-            path, (unsigned long long)has->fingerprint,
+            (unsigned long long)has->fingerprint,
             (unsigned long long)want->fingerprint);
     if (has->block_tokens != want->block_tokens ||
         has->layers != want->layers || has->block_bytes != want->block_bytes)
         return disk_slab_fail(
             o, -EINVAL,
-            "%s holds blocks of %u tokens, %u layers and %llu bytes, "
+            " holds blocks of %u tokens, %u layers and %llu bytes, "
             "here they are of %u, %u and %llu: delete it, or name "
             "another file",
-            path, has->block_tokens, has->layers,
+            has->block_tokens, has->layers,
             (unsigned long long)has->block_bytes, want->block_tokens,
             want->layers, (unsigned long long)want->block_bytes);
     if (h->slots != o->slab.slots)
         return disk_slab_fail(
             o, -EINVAL,
-            "%s was made for %u blocks (%.0f MiB), and %u (%.0f MiB) "
+            " was made for %u blocks (%.0f MiB), and %u (%.0f MiB) "
             "are asked for: ask for the same size, or delete it",
-            path, h->slots, disk_slab_mib(disk_slab_bytes(has, h->slots)),
+            h->slots, disk_slab_mib(disk_slab_bytes(has, h->slots)),
             o->slab.slots, disk_slab_mib(o->slab.file_bytes));
     o->slab.file_id = h->file_id;
     return 0;
@@ -123,8 +119,7 @@ static int check_headers(struct disk_opening *o)
 
     ssize_t n = pread(o->slab.fd, pages, sizeof(pages), 0);
     if (n < 0)
-        return disk_slab_fail(o, -errno, "%s cannot be read: %s",
-                              o->config->path, strerror(errno));
+        return disk_slab_error(o, -errno, " cannot be read");
     for (uint32_t i = 0; i < 2; i++) {
         const uint8_t *page = pages + i * DISK_ALIGN_BYTES;
 
@@ -135,9 +130,8 @@ static int check_headers(struct disk_opening *o)
     if (!ours)
         return disk_slab_fail(
             o, -EINVAL,
-            "%s is there and is not a slab of KV blocks: it is left "
-            "alone; delete it, or name another file",
-            o->config->path);
+            " is there and is not a slab of KV blocks: it is left "
+            "alone; delete it, or name another file");
     log_warn("%s: both headers are damaged; all of it counts as empty",
              o->config->path);
     o->fresh = true;
@@ -177,8 +171,7 @@ static int open_all(struct disk_opening *o)
     if (rc < 0)
         return rc;
     if (fstat(o->slab.fd, &st) < 0)
-        return disk_slab_fail(o, -errno, "%s: %s", o->config->path,
-                              strerror(errno));
+        return disk_slab_error(o, -errno, "");
     o->size_bytes = (uint64_t)st.st_size;
     o->fresh = st.st_size == 0;
     if (!o->fresh)
@@ -198,11 +191,10 @@ static int too_small(struct disk_opening *o)
 
     return disk_slab_fail(
         o, -EINVAL,
-        "%s: %.1f MiB do not hold one block of %.1f MiB, which needs "
+        ": %.1f MiB do not hold one block of %.1f MiB, which needs "
         "%.2f MiB with its headers: ask for at least %llu MiB",
-        o->config->path, disk_slab_mib(o->config->bytes),
-        disk_slab_mib(g->block_bytes), disk_slab_mib(need),
-        (unsigned long long)((need + 0xfffff) >> 20));
+        disk_slab_mib(o->config->bytes), disk_slab_mib(g->block_bytes),
+        disk_slab_mib(need), (unsigned long long)((need + 0xfffff) >> 20));
 }
 
 int disk_slab_open(const struct disk_slab_config *config, struct disk_slab *out,

@@ -15,6 +15,31 @@ uint64_t disk_layer_sum(const struct disk_tier *t, const char *block,
     return XXH3_64bits(block + layer * t->layer_bytes, t->layer_bytes);
 }
 
+bool disk_job_begun(const struct disk_job *j)
+{
+    return j->next_layer == j->to_layer;
+}
+
+void disk_job_begin(struct disk_tier *t, struct disk_job *j,
+                    struct disk_piece *p)
+{
+    uint64_t most = DISK_PIECE_BYTES / t->layer_bytes;
+    uint32_t left = j->to_layer - j->next_layer;
+    uint64_t at = j->next_layer * t->layer_bytes;
+
+    p->job = j;
+    p->layer = j->next_layer;
+    p->n_layers = most < 1 ? 1 : most < left ? (uint32_t)most : left;
+    p->op = (struct disk_op){
+        .write = j->write,
+        .buf = j->block + at,
+        .bytes = p->n_layers * t->layer_bytes,
+        .offset = disk_slab_data_offset(&t->slab, j->ref.slot) + at,
+    };
+    j->next_layer += p->n_layers;
+    j->under_way++;
+}
+
 uint32_t disk_tier_align(const struct disk_tier *t)
 {
     return t->slab.direct ? DISK_ALIGN_BYTES : 1;
@@ -49,7 +74,7 @@ void disk_tier_unpin(struct disk_tier *t, struct disk_ref ref)
 
 bool disk_tier_has(const struct disk_tier *t, struct disk_ref ref)
 {
-    const struct disk_write *w;
+    const struct disk_job *w;
 
     if (ref.slot >= t->slab.slots ||
         kv_store_number(t->index, ref.slot) != ref.number)
@@ -58,8 +83,8 @@ bool disk_tier_has(const struct disk_tier *t, struct disk_ref ref)
         return true;
     TAILQ_FOREACH(w, &t->writes, link)
     {
-        if (w->slot == ref.slot)
-            return !w->over && w->error == 0;
+        if (w->ref.slot == ref.slot)
+            return w->error == 0;
     }
     return false;
 }

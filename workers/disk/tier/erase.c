@@ -34,11 +34,12 @@ bool disk_erases_begin(struct disk_tier *t, struct disk_piece *p)
 
     if (slot == DISK_SLOT_NONE)
         return false;
-    p->index = slot;
-    p->op.write = true;
-    p->op.buf = t->blank;
-    p->op.bytes = t->slab.page_bytes;
-    p->op.offset = disk_slab_page_offset(&t->slab, slot);
+    p->job = NULL;
+    p->slot = slot;
+    p->op = (struct disk_op){.write = true,
+                             .buf = t->blank,
+                             .bytes = t->slab.page_bytes,
+                             .offset = disk_slab_page_offset(&t->slab, slot)};
     return true;
 }
 
@@ -53,7 +54,7 @@ static void erased(struct disk_tier *t, uint32_t slot, int rc)
 
 void disk_erases_piece_over(struct disk_tier *t, struct disk_piece *p)
 {
-    erased(t, p->index, p->op.error);
+    erased(t, p->slot, p->op.error);
 }
 
 void disk_erases_finish(struct disk_tier *t)

@@ -3,6 +3,8 @@
  *
  * Invariants, which that asserts:
  *   pieces free + under way = DISK_PIECES, and under way <= DISK_DEPTH
+ *   a piece is as many layers as fit into DISK_PIECE_BYTES, at least one, so
+ *     that each can be verified by itself
  *   a read is in `reads` while it has pieces to begin, in `ended` when only its
  *     callback is missing; else all its pieces are under way
  *   a write has a private slot of the index and one pin on its parent's slot
@@ -17,8 +19,8 @@
 #include "workers/disk/io/io.h"
 #include "workers/disk/tier/tier.h"
 
-/* Pieces under way at once, and their size. There are twice as many, so that
- * the next ones are under way while those that came are verified. */
+/* Pieces under way at once, and about their size. There are twice as many, so
+ * that the next ones are under way while those that came are verified. */
 #define DISK_DEPTH 32u
 #define DISK_PIECES (2 * DISK_DEPTH)
 #define DISK_PIECE_BYTES (1u << 20)
@@ -39,56 +41,38 @@ struct slot_meta {
     uint64_t sums[];     /* (layers) */
 };
 
+/* Whole layers of a block, or a header. */
 struct disk_piece {
-    struct disk_op op; /* first: they are the same address */
-    struct disk_read *read;
-    struct disk_write *write; /* one of the two; none: erases a header */
-    uint32_t index;           /* of a read's pieces; of an erasure, the slot */
-    bool header;              /* of a write: not data but the slot's header */
+    struct disk_op op;             /* first: they are the same address */
+    struct disk_job *job;          /* NULL: erases a header */
+    uint32_t slot;                 /* of that */
+    uint32_t layer;                /* the first */
+    uint32_t n_layers;             /* 0: a header */
     STAILQ_ENTRY(disk_piece) link; /* of those that are free, or came */
 };
 
 STAILQ_HEAD(disk_pieces, disk_piece);
 
-/* Its bytes are cut into pieces from its own start. */
-struct disk_read {
-    TAILQ_ENTRY(disk_read) link; /* of reads, ended or free_reads */
+/* A read or a write. */
+struct disk_job {
+    TAILQ_ENTRY(disk_job) link; /* of reads, ended or writes */
+    bool write;
     struct disk_ref ref;
-    uint64_t file_offset;
-    char *dst;
-    uint64_t bytes;
-    uint64_t begun_bytes;
-    uint32_t under_way;
-    uint32_t next_piece; /* all in front of it are there */
-    uint32_t layer;      /* all in front of it are verified */
-    uint32_t from_layer;
-    bool queued; /* in reads */
+    char *block;         /* its memory; of a write it is only read */
+    uint32_t next_layer; /* all in front of it are begun */
+    uint32_t to_layer;
+    uint32_t under_way; /* pieces */
     int error;
-    uint64_t *there; /* bit map of pieces */
     disk_tier_done_fn *done;
     void *arg;
-};
 
-struct disk_write {
-    TAILQ_ENTRY(disk_write) link; /* of writes or free_writes */
-    uint32_t slot;
-    uint32_t parent; /* slot, or DISK_SLOT_NONE */
+    uint32_t parent; /* of a write, as all below: slot, or DISK_SLOT_NONE */
     uint64_t key;
     const uint32_t *tokens;
-    const char *data;
-    uint64_t begun_bytes;
-    uint64_t done_bytes;
-    uint32_t under_way;
-    uint32_t summed; /* layers */
     bool header_begun;
-    bool over;
-    int error;
-    disk_tier_done_fn *done;
-    void *arg;
 };
 
-TAILQ_HEAD(disk_reads, disk_read);
-TAILQ_HEAD(disk_writes, disk_write);
+TAILQ_HEAD(disk_jobs, disk_job);
 
 struct disk_tier {
     struct disk_tier_config config;
@@ -105,16 +89,10 @@ struct disk_tier {
     uint32_t n_under_way;
     uint32_t n_write_pieces; /* of these */
 
-    struct disk_read *read_pool;
-    uint64_t *read_maps;
-    struct disk_reads reads; /* that have pieces to begin, in order */
-    struct disk_reads ended; /* whose callback is due */
-    struct disk_reads free_reads;
+    struct disk_jobs reads; /* that have pieces to begin, in order */
+    struct disk_jobs ended; /* whose callback is due */
     uint32_t n_reads;
-
-    struct disk_write *write_pool;
-    struct disk_writes writes; /* in order */
-    struct disk_writes free_writes;
+    struct disk_jobs writes; /* in order */
     uint32_t n_writes;
     uint32_t first_erase; /* slot, or DISK_SLOT_NONE */
     uint32_t last_erase;
@@ -126,11 +104,6 @@ struct disk_tier {
     int64_t write_again_at_us; /* after a failure */
     int64_t say_again_at_us;   /* that a block was dropped */
     uint64_t unsaid; /* dropped blocks that the log does not know of */
-
-    int64_t busy_since_us; /* reads are under way since; rate not counted yet */
-    uint64_t busy_bytes;
-    double rate_bytes; /* weighted sums */
-    double rate_us;
     struct disk_tier_stats stats;
 };
 
@@ -148,16 +121,14 @@ uint64_t disk_layer_sum(const struct disk_tier *t, const char *block,
 /* Fill the index from the slab. 0, or -ENOMEM. Logs what is lost. */
 [[nodiscard]] int disk_tier_restore(struct disk_tier *t);
 
+/* Begin the next piece of `j` with `p`. */
+void disk_job_begin(struct disk_tier *t, struct disk_job *j,
+                    struct disk_piece *p);
+
+/* Whether all of its layers are begun. */
+bool disk_job_begun(const struct disk_job *j);
+
 /* --- read.c --- */
-
-/* Memory for reads. 0, or -ENOMEM. */
-[[nodiscard]] int disk_reads_init(struct disk_tier *t);
-
-/* Queue a read; as disk_tier_read(), which begins it. */
-[[nodiscard]] int disk_reads_add(struct disk_tier *t, struct disk_ref ref,
-                                 uint32_t from_layer, uint32_t to_layer,
-                                 void *block, disk_tier_done_fn *done,
-                                 void *arg, struct disk_read **read);
 
 /* Begin the next piece of a read with `p`. False: there is none. */
 bool disk_reads_begin(struct disk_tier *t, struct disk_piece *p);
@@ -191,15 +162,6 @@ void disk_tier_condemn(struct disk_tier *t, struct disk_ref ref,
                        const char *why);
 
 /* --- write.c --- */
-
-/* Memory for writes. 0, or -ENOMEM. */
-[[nodiscard]] int disk_writes_init(struct disk_tier *t);
-
-/* Queue a write; as disk_tier_write(), which begins it. */
-[[nodiscard]] int disk_writes_add(struct disk_tier *t, struct disk_ref parent,
-                                  uint64_t key, const uint32_t *tokens,
-                                  const void *data, disk_tier_done_fn *done,
-                                  void *arg, struct disk_ref *ref);
 
 /* Begin the next piece of a write with `p`. False: there is none. */
 bool disk_writes_begin(struct disk_tier *t, struct disk_piece *p);

@@ -4,47 +4,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
 #include "base/log.h"
 #include "workers/disk/tier/internal.h"
 
 /* A whole header. Its number, order and checksums are in the index at once. */
 struct old {
-    struct disk_slot header; /* without its arrays */
+    struct disk_slot header; /* without its sums */
     uint32_t slot;
-    size_t tokens; /* place in restoring.tokens */
 };
 
+/* Memory is touched only as headers are found. */
 struct restoring {
     struct disk_tier *t;
-    struct old *old;
-    uint32_t *tokens;
-    uint32_t n;
-    size_t room;
-    uint32_t block_tokens;
-    bool no_memory;
+    struct old *old;  /* (slots) */
+    uint32_t *tokens; /* (slots, block_tokens) */
+    uint32_t *slots;  /* (slots) */
+    uint32_t n;       /* found */
 };
 
 static void on_found(void *arg, uint32_t slot, const struct disk_slot *s)
 {
     struct restoring *r = arg;
+    const struct disk_geometry *g = &r->t->slab.geometry;
     struct slot_meta *meta = disk_slot_meta(r->t, slot);
-    size_t token_bytes = r->block_tokens * sizeof(*r->tokens);
-    size_t room = r->room; /* of both */
+    struct old *old = &r->old[r->n];
 
-    if (array_reserve(r->old, room, r->n + 1) ||
-        array_reserve_of(r->tokens, r->room, r->n + 1, token_bytes)) {
-        r->no_memory = true;
-        return;
-    }
-    r->old[r->n] = (struct old){
-        .header = *s, .slot = slot, .tokens = (size_t)r->n * r->block_tokens};
-    memcpy(r->tokens + r->old[r->n].tokens, s->tokens, token_bytes);
-    r->n++;
+    *old = (struct old){*s, slot};
+    old->header.tokens = r->tokens + (size_t)r->n++ * g->block_tokens;
+    memcpy(old->header.tokens, s->tokens, g->block_tokens * sizeof(uint32_t));
     meta->number = s->number;
     meta->order = s->order;
-    memcpy(meta->sums, s->sums,
-           r->t->slab.geometry.layers * sizeof(*meta->sums));
+    memcpy(meta->sums, s->sums, g->layers * sizeof(*meta->sums));
     if (s->order >= r->t->next_order)
         r->t->next_order = s->order + 1;
 }
@@ -115,7 +105,7 @@ static uint32_t commit_all(struct restoring *r)
         if (!parent_is_there(t, o))
             continue;
         if (kv_store_commit(t->index, o->slot, o->header.parent_slot,
-                            o->header.key, r->tokens + o->tokens,
+                            o->header.key, o->header.tokens,
                             &held) != KV_COMMITTED)
             continue; /* cannot be: the keys differ */
         n++;
@@ -139,14 +129,12 @@ static void release_all(struct restoring *r)
 static int restore(struct restoring *r)
 {
     struct disk_tier *t = r->t;
-    uint32_t *slots = calloc(t->slab.slots, sizeof(*slots));
-    int rc = slots ? kv_store_alloc(t->index, t->slab.slots, slots) : -ENOMEM;
 
-    free(slots);
-    if (rc < 0)
-        return rc;
+    if (!r->old || !r->tokens || !r->slots ||
+        kv_store_alloc(t->index, t->slab.slots, r->slots) < 0)
+        return -ENOMEM;
     int64_t damaged = disk_slab_scan(&t->slab, on_found, r);
-    if (damaged < 0 || r->no_memory)
+    if (damaged < 0)
         return -ENOMEM;
     uint32_t found = r->n;
     keep_newest(r);
@@ -165,13 +153,19 @@ static int restore(struct restoring *r)
 
 int disk_tier_restore(struct disk_tier *t)
 {
-    struct restoring r = {.t = t,
-                          .block_tokens = t->slab.geometry.block_tokens};
+    uint32_t n = t->slab.slots;
+    struct restoring r = {
+        .t = t,
+        .old = calloc(n, sizeof(*r.old)),
+        .tokens = calloc(n, t->slab.geometry.block_tokens * sizeof(*r.tokens)),
+        .slots = calloc(n, sizeof(*r.slots)),
+    };
 
     t->next_order = 1;
     int rc = restore(&r);
     free(r.old);
     free(r.tokens);
+    free(r.slots);
     /* Code that mirrors the tier begins with the inventory. */
     kv_store_forget_events(t->index);
     (void)kv_store_take_resync(t->index);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/entropy.h"
 #include "workers/disk/tier/internal.h"
 
@@ -39,10 +40,6 @@ static int make_rest(struct disk_tier *t)
     memset(t->blank, 0, t->slab.page_bytes);
     int rc = make_index(t);
     if (rc == 0)
-        rc = disk_reads_init(t);
-    if (rc == 0)
-        rc = disk_writes_init(t);
-    if (rc == 0)
         rc = disk_tier_restore(t);
     if (rc == 0)
         rc = disk_io_new(t->slab.fd, DISK_DEPTH, t->config.uring, &t->io);
@@ -63,9 +60,7 @@ int disk_tier_open(const struct disk_tier_config *config,
     t->slab.fd = -1;
     TAILQ_INIT(&t->reads);
     TAILQ_INIT(&t->ended);
-    TAILQ_INIT(&t->free_reads);
     TAILQ_INIT(&t->writes);
-    TAILQ_INIT(&t->free_writes);
     t->path = strdup(config->path);
     if (t->path) {
         struct disk_slab_config c = {
@@ -114,9 +109,6 @@ void disk_tier_close(struct disk_tier *t)
     wire_buf_fini(&t->scratch);
     free(t->page);
     free(t->blank);
-    free(t->read_pool);
-    free(t->read_maps);
-    free(t->write_pool);
     free(t->path);
     free(t);
 }
@@ -140,7 +132,7 @@ struct kv_store *disk_tier_index(struct disk_tier *t)
     return t->index;
 }
 
-/* --- going on ---------------------------------------------------------- */
+/* --- pieces ------------------------------------------------------------- */
 
 /* Puts all that is over into `came`; with `wait`, at least one. */
 static void reap(struct disk_tier *t, bool wait, struct disk_pieces *came)
@@ -164,12 +156,12 @@ static void take_in(struct disk_tier *t, struct disk_pieces *came)
 
     while ((p = STAILQ_FIRST(came))) {
         STAILQ_REMOVE_HEAD(came, link);
-        if (p->read)
-            disk_reads_piece_over(t, p);
-        else if (!p->write)
+        if (!p->job)
             disk_erases_piece_over(t, p);
-        else
+        else if (p->job->write)
             disk_writes_piece_over(t, p);
+        else
+            disk_reads_piece_over(t, p);
         STAILQ_INSERT_HEAD(&t->free_pieces, p, link);
     }
 }
@@ -180,8 +172,6 @@ static bool begin_one(struct disk_tier *t, struct disk_piece *p)
     uint32_t write_depth =
         t->n_reads > 0 ? DISK_WRITE_DEPTH_READING : DISK_WRITE_DEPTH;
 
-    p->read = NULL;
-    p->write = NULL;
     if (disk_reads_begin(t, p))
         return true;
     if (t->n_write_pieces >= write_depth)
@@ -212,28 +202,113 @@ static void pump(struct disk_tier *t)
         begin_all(t);
 }
 
+/* --- taking on --------------------------------------------------------- */
+
 int disk_tier_read(struct disk_tier *t, struct disk_ref ref,
                    uint32_t from_layer, uint32_t to_layer, void *block,
-                   disk_tier_done_fn *done, void *arg, struct disk_read **read)
+                   disk_tier_done_fn *done, void *arg, struct disk_job **read)
 {
-    int rc =
-        disk_reads_add(t, ref, from_layer, to_layer, block, done, arg, read);
+    if (from_layer >= to_layer || to_layer > t->slab.geometry.layers ||
+        (uintptr_t)block % disk_tier_align(t))
+        return -EINVAL;
+    if (ref.slot >= t->slab.slots || !kv_store_is_held(t->index, ref.slot) ||
+        kv_store_number(t->index, ref.slot) != ref.number)
+        return -ESTALE;
+    if (t->n_reads == t->config.max_reads || t->closing)
+        return -EBUSY;
+    struct disk_job *r = malloc(sizeof(*r));
+    if (!r)
+        return -EBUSY;
+    *r = (struct disk_job){.ref = ref,
+                           .block = block,
+                           .next_layer = from_layer,
+                           .to_layer = to_layer,
+                           .done = done,
+                           .arg = arg};
+    kv_store_pin(t->index, ref.slot);
+    TAILQ_INSERT_TAIL(&t->reads, r, link);
+    t->n_reads++;
+    if (read)
+        *read = r;
+    pump(t);
+    return 0;
+}
 
-    if (rc == 0)
-        pump(t);
-    return rc;
+/* Looks for the block itself, or for what stands in its way. */
+static int look(const struct disk_tier *t, struct disk_ref parent, uint64_t key,
+                const uint32_t *tokens, struct disk_ref *ref)
+{
+    const struct disk_job *w;
+
+    if (parent.slot != DISK_SLOT_NONE && !disk_tier_has(t, parent))
+        return -ESTALE;
+    uint32_t other = kv_store_find(t->index, key, parent.slot, tokens);
+    if (other != KV_BLOCK_NONE) {
+        *ref = (struct disk_ref){.slot = other,
+                                 .number = kv_store_number(t->index, other)};
+        return -EEXIST;
+    }
+    if (kv_store_find_key(t->index, key) != KV_BLOCK_NONE)
+        return -ENOTUNIQ;
+    TAILQ_FOREACH(w, &t->writes, link)
+    {
+        if (w->key == key)
+            return -ENOTUNIQ;
+    }
+    return 0;
+}
+
+/* A slot for a block behind `parent`, which gets a pin. 0, or -ENOSPC. */
+static int take_slot(struct disk_tier *t, uint32_t parent, struct disk_ref *ref)
+{
+    if (parent != DISK_SLOT_NONE)
+        kv_store_pin(t->index, parent);
+    if (kv_store_alloc(t->index, 1, &ref->slot) < 0) {
+        if (parent != DISK_SLOT_NONE)
+            kv_store_release(t->index, parent);
+        return -ENOSPC;
+    }
+    struct slot_meta *meta = disk_slot_meta(t, ref->slot);
+    meta->order = t->next_order++;
+    meta->number = t->number_base + meta->order;
+    ref->number = kv_store_number(t->index, ref->slot);
+    return 0;
 }
 
 int disk_tier_write(struct disk_tier *t, struct disk_ref parent, uint64_t key,
                     const uint32_t *tokens, const void *data,
                     disk_tier_done_fn *done, void *arg, struct disk_ref *ref)
 {
-    int rc = disk_writes_add(t, parent, key, tokens, data, done, arg, ref);
-
-    if (rc == 0)
-        pump(t);
-    return rc;
+    if ((uintptr_t)data % disk_tier_align(t))
+        return -EINVAL;
+    int rc = look(t, parent, key, tokens, ref);
+    if (rc < 0)
+        return rc;
+    if (t->n_writes == t->config.max_writes || t->closing ||
+        clock_now_us() < t->write_again_at_us)
+        return -EBUSY;
+    struct disk_job *w = malloc(sizeof(*w));
+    rc = w ? take_slot(t, parent.slot, ref) : -EBUSY;
+    if (rc < 0) {
+        free(w);
+        return rc;
+    }
+    *w = (struct disk_job){.write = true,
+                           .ref = *ref,
+                           .parent = parent.slot,
+                           .key = key,
+                           .tokens = tokens,
+                           .block = (void *)(uintptr_t)data,
+                           .to_layer = t->slab.geometry.layers,
+                           .done = done,
+                           .arg = arg};
+    TAILQ_INSERT_TAIL(&t->writes, w, link);
+    t->n_writes++;
+    pump(t);
+    return 0;
 }
+
+/* --- going on ---------------------------------------------------------- */
 
 void disk_tier_poll(struct disk_tier *t)
 {
@@ -261,6 +336,4 @@ void disk_tier_stats(const struct disk_tier *t, struct disk_tier_stats *stats)
     stats->evicted_blocks = s.evicted_blocks;
     stats->reads = t->n_reads;
     stats->writes = t->n_writes;
-    if (t->rate_us > 0)
-        stats->read_bytes_per_s = (uint64_t)(1e6 * t->rate_bytes / t->rate_us);
 }

@@ -22,7 +22,7 @@
 #include "workers/store/kv_store.h"
 
 struct disk_tier;
-struct disk_read;
+struct disk_job;
 
 struct disk_tier_config {
     const char *path; /* borrowed for the call */
@@ -54,8 +54,6 @@ struct disk_tier_stats {
     uint64_t written_bytes;
     uint64_t damaged_blocks; /* dropped because of what was read */
     uint64_t evicted_blocks;
-    uint64_t read_bytes_per_s; /* smoothed, while reads are under way; 0:
-                                  nothing was read yet */
 };
 
 /* A read or a write is over: rc is 0 or a negative errno, see there. The memory
@@ -116,11 +114,11 @@ bool disk_tier_has(const struct disk_tier *t, struct disk_ref ref);
 [[nodiscard]] int disk_tier_read(struct disk_tier *t, struct disk_ref ref,
                                  uint32_t from_layer, uint32_t to_layer,
                                  void *block, disk_tier_done_fn *done,
-                                 void *arg, struct disk_read **read);
+                                 void *arg, struct disk_job **read);
 
 /* End a read that is not over: `done` comes as soon as the system has let go of
  * the memory, from a later poll. */
-void disk_tier_cancel(struct disk_tier *t, struct disk_read *read);
+void disk_tier_cancel(struct disk_tier *t, struct disk_job *read);
 
 /* Write a block of `tokens` (block_tokens) and `data` (block_bytes, aligned to
  * disk_tier_align) under `key` behind `parent`, which is held or being written,

@@ -12,104 +12,22 @@
  * not fill the log. */
 #define WRITE_PAUSE_US 10000000
 
-int disk_writes_init(struct disk_tier *t)
-{
-    t->write_pool = calloc(t->config.max_writes, sizeof(*t->write_pool));
-    if (!t->write_pool)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < t->config.max_writes; i++)
-        TAILQ_INSERT_TAIL(&t->free_writes, &t->write_pool[i], link);
-    return 0;
-}
-
-/* Looks for the block itself, or for what stands in its way. */
-static int look(const struct disk_tier *t, struct disk_ref parent, uint64_t key,
-                const uint32_t *tokens, struct disk_ref *ref)
-{
-    const struct disk_write *w;
-
-    if (parent.slot != DISK_SLOT_NONE && !disk_tier_has(t, parent))
-        return -ESTALE;
-    uint32_t other = kv_store_find(t->index, key, parent.slot, tokens);
-    if (other != KV_BLOCK_NONE) {
-        *ref = (struct disk_ref){.slot = other,
-                                 .number = kv_store_number(t->index, other)};
-        return -EEXIST;
-    }
-    if (kv_store_find_key(t->index, key) != KV_BLOCK_NONE)
-        return -ENOTUNIQ;
-    TAILQ_FOREACH(w, &t->writes, link)
-    {
-        if (w->key == key)
-            return -ENOTUNIQ;
-    }
-    return 0;
-}
-
-int disk_writes_add(struct disk_tier *t, struct disk_ref parent, uint64_t key,
-                    const uint32_t *tokens, const void *data,
-                    disk_tier_done_fn *done, void *arg, struct disk_ref *ref)
-{
-    struct disk_write *w = TAILQ_FIRST(&t->free_writes);
-    uint32_t slot;
-
-    if ((uintptr_t)data % disk_tier_align(t))
-        return -EINVAL;
-    int rc = look(t, parent, key, tokens, ref);
-    if (rc < 0)
-        return rc;
-    if (!w || t->closing || clock_now_us() < t->write_again_at_us)
-        return -EBUSY;
-    if (parent.slot != DISK_SLOT_NONE)
-        kv_store_pin(t->index, parent.slot);
-    if (kv_store_alloc(t->index, 1, &slot) < 0) {
-        if (parent.slot != DISK_SLOT_NONE)
-            kv_store_release(t->index, parent.slot);
-        return -ENOSPC;
-    }
-    TAILQ_REMOVE(&t->free_writes, w, link);
-    *w = (struct disk_write){.slot = slot,
-                             .parent = parent.slot,
-                             .key = key,
-                             .tokens = tokens,
-                             .data = data,
-                             .done = done,
-                             .arg = arg};
-    struct slot_meta *meta = disk_slot_meta(t, slot);
-    meta->order = t->next_order++;
-    meta->number = t->number_base + meta->order;
-    TAILQ_INSERT_TAIL(&t->writes, w, link);
-    t->n_writes++;
-    *ref = (struct disk_ref){.slot = slot,
-                             .number = kv_store_number(t->index, slot)};
-    return 0;
-}
-
 /* --- beginning --------------------------------------------------------- */
 
-static void begin_data(struct disk_tier *t, struct disk_write *w,
+static void begin_data(struct disk_tier *t, struct disk_job *w,
                        struct disk_piece *p)
 {
-    uint64_t left = t->slab.geometry.block_bytes - w->begun_bytes;
-    struct slot_meta *meta = disk_slot_meta(t, w->slot);
+    struct slot_meta *meta = disk_slot_meta(t, w->ref.slot);
 
-    p->write = w;
-    p->header = false;
-    p->op.write = true;
-    /* It is only read; the structure serves both ways. */
-    p->op.buf = (void *)(uintptr_t)(w->data + w->begun_bytes);
-    p->op.bytes = left < DISK_PIECE_BYTES ? left : DISK_PIECE_BYTES;
-    p->op.offset = disk_slab_data_offset(&t->slab, w->slot) + w->begun_bytes;
-    w->begun_bytes += p->op.bytes;
-    w->under_way++;
+    disk_job_begin(t, w, p);
     /* As the pieces go, so that a large block does not stop the loop. */
-    for (; w->summed * t->layer_bytes < w->begun_bytes; w->summed++)
-        meta->sums[w->summed] = disk_layer_sum(t, w->data, w->summed);
+    for (uint32_t i = p->layer; i < w->next_layer; i++)
+        meta->sums[i] = disk_layer_sum(t, w->block, i);
 }
 
-static int encode_header(struct disk_tier *t, const struct disk_write *w)
+static int encode_header(struct disk_tier *t, const struct disk_job *w)
 {
-    struct slot_meta *meta = disk_slot_meta(t, w->slot);
+    struct slot_meta *meta = disk_slot_meta(t, w->ref.slot);
     struct disk_slot s = {
         .parent_slot = w->parent,
         .key = w->key,
@@ -124,26 +42,26 @@ static int encode_header(struct disk_tier *t, const struct disk_write *w)
         s.parent_number = disk_slot_meta(t, w->parent)->number;
         s.parent_key = kv_store_key(t->index, w->parent);
     }
-    return disk_slab_encode(&t->slab, w->slot, &s, &t->scratch, t->page);
+    return disk_slab_encode(&t->slab, w->ref.slot, &s, &t->scratch, t->page);
 }
 
-static bool begin_header(struct disk_tier *t, struct disk_write *w,
+static bool begin_header(struct disk_tier *t, struct disk_job *w,
                          struct disk_piece *p)
 {
     int rc = encode_header(t, w);
 
     if (rc < 0) {
         w->error = rc;
-        w->over = true;
         disk_io_wake(t->io);
         return false;
     }
-    p->write = w;
-    p->header = true;
-    p->op.write = true;
-    p->op.buf = t->page;
-    p->op.bytes = t->slab.page_bytes;
-    p->op.offset = disk_slab_page_offset(&t->slab, w->slot);
+    p->job = w;
+    p->n_layers = 0;
+    p->op = (struct disk_op){.write = true,
+                             .buf = t->page,
+                             .bytes = t->slab.page_bytes,
+                             .offset =
+                                 disk_slab_page_offset(&t->slab, w->ref.slot)};
     w->header_begun = true;
     w->under_way++;
     return true;
@@ -151,13 +69,13 @@ static bool begin_header(struct disk_tier *t, struct disk_write *w,
 
 bool disk_writes_begin(struct disk_tier *t, struct disk_piece *p)
 {
-    uint64_t block_bytes = t->slab.geometry.block_bytes;
-    struct disk_write *w = TAILQ_FIRST(&t->writes);
+    struct disk_job *w = TAILQ_FIRST(&t->writes);
 
-    if (w && w->error == 0 && w->done_bytes == block_bytes && !w->header_begun)
+    if (w && w->error == 0 && disk_job_begun(w) && w->under_way == 0 &&
+        !w->header_begun)
         return begin_header(t, w, p);
     for (uint32_t i = 0; w && i < DISK_WRITE_WINDOW; i++) {
-        if (w->error == 0 && w->begun_bytes < block_bytes) {
+        if (w->error == 0 && !disk_job_begun(w)) {
             begin_data(t, w, p);
             return true;
         }
@@ -168,7 +86,7 @@ bool disk_writes_begin(struct disk_tier *t, struct disk_piece *p)
 
 /* --- ending ------------------------------------------------------------ */
 
-static void fail_write(struct disk_tier *t, struct disk_write *w, int rc)
+static void fail_write(struct disk_tier *t, struct disk_job *w, int rc)
 {
     int64_t now_us = clock_now_us();
 
@@ -183,26 +101,24 @@ static void fail_write(struct disk_tier *t, struct disk_write *w, int rc)
 
 void disk_writes_piece_over(struct disk_tier *t, struct disk_piece *p)
 {
-    struct disk_write *w = p->write;
-
-    w->under_way--;
+    p->job->under_way--;
     t->stats.written_bytes += p->op.moved_bytes;
     if (p->op.error)
-        fail_write(t, w, p->op.error);
-    else if (p->header)
-        w->over = true;
-    else
-        w->done_bytes += p->op.bytes;
-    if (w->error && w->under_way == 0)
-        w->over = true;
+        fail_write(t, p->job, p->op.error);
+}
+
+/* Nothing of it is under way or will be begun. */
+static bool is_over(const struct disk_job *w)
+{
+    return w->under_way == 0 && (w->error || w->header_begun);
 }
 
 /* The header of `w` is on disk: it is a block. */
-static int commit(struct disk_tier *t, const struct disk_write *w)
+static int commit(struct disk_tier *t, const struct disk_job *w)
 {
     uint32_t held;
 
-    switch (kv_store_commit(t->index, w->slot, w->parent, w->key, w->tokens,
+    switch (kv_store_commit(t->index, w->ref.slot, w->parent, w->key, w->tokens,
                             &held)) {
     case KV_COMMITTED:
         return 0;
@@ -218,7 +134,7 @@ static int commit(struct disk_tier *t, const struct disk_write *w)
 }
 
 /* The parent of a write may have failed, or was dropped. */
-static bool parent_lost(const struct disk_tier *t, const struct disk_write *w)
+static bool parent_lost(const struct disk_tier *t, const struct disk_job *w)
 {
     return w->parent != DISK_SLOT_NONE &&
            !kv_store_is_held(t->index, w->parent);
@@ -227,45 +143,43 @@ static bool parent_lost(const struct disk_tier *t, const struct disk_write *w)
 /* Gives back the slot of a write that failed. It still has the header of the
  * block that was there before, but no longer its data. (After a crash that is
  * so as well; then the checksums show it.) */
-static void clean_up(struct disk_tier *t, const struct disk_write *w)
+static void clean_up(struct disk_tier *t, const struct disk_job *w)
 {
-    if (w->begun_bytes == 0)
-        kv_store_release(t->index, w->slot);
+    if (w->next_layer == 0)
+        kv_store_release(t->index, w->ref.slot);
     else
-        disk_erases_add(t, w->slot);
+        disk_erases_add(t, w->ref.slot);
 }
 
 void disk_writes_deliver(struct disk_tier *t)
 {
-    struct disk_write *w;
+    struct disk_job *w;
 
     while ((w = TAILQ_FIRST(&t->writes))) {
+        struct disk_job ended = *w;
+
         /* The first one has no write in front: its parent will not come. */
-        if (w->error == 0 && !w->over && parent_lost(t, w))
+        if (w->error == 0 && !is_over(w) && parent_lost(t, w))
             w->error = -ESTALE;
-        if (w->error && w->under_way == 0)
-            w->over = true;
-        if (!w->over)
+        if (!is_over(w))
             return;
         int rc = w->error ? w->error : commit(t, w);
-        disk_tier_done_fn *done = w->done;
-        void *arg = w->arg;
         TAILQ_REMOVE(&t->writes, w, link);
+        free(w);
         if (rc < 0)
-            clean_up(t, w);
+            clean_up(t, &ended);
         else
-            kv_store_release(t->index, w->slot);
-        if (w->parent != DISK_SLOT_NONE)
-            kv_store_release(t->index, w->parent);
+            kv_store_release(t->index, ended.ref.slot);
+        if (ended.parent != DISK_SLOT_NONE)
+            kv_store_release(t->index, ended.parent);
         t->n_writes--;
-        TAILQ_INSERT_HEAD(&t->free_writes, w, link);
-        done(arg, rc);
+        ended.done(ended.arg, rc);
     }
 }
 
 void disk_writes_cancel_all(struct disk_tier *t)
 {
-    struct disk_write *w;
+    struct disk_job *w;
 
     TAILQ_FOREACH(w, &t->writes, link)
     {
