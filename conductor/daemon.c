@@ -299,6 +299,9 @@ int daemon_run(struct config *config, const char *ports_path,
         log_info("serving model %s, workers on port %u, policy %s",
                  service_model(models_native(d.models))->name,
                  models_worker_port(d.models), config->policy);
+    if (config->api_keys == CONFIG_KEYS_OPEN)
+        log_info("api_keys: open: whoever reaches listen may ask, and all "
+                 "share a cache");
     (void)address_parse(config->listen, &listen);
     log_info("listening on %s, port %u", listen.host, front_port(d.front));
     event_base_dispatch(d.base);

@@ -128,6 +128,11 @@ static int check_order(const struct config *c, char err[CONFIG_ERROR_MAX])
 
 int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
 {
+    if (c->api_keys == CONFIG_KEYS_REQUIRED &&
+        (!*c->tenants_file || !*c->tenant_header))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "api_keys: \"required\": needs tenants_file with the "
+                         "keys, and tenant_header that has them");
     if (c->worker_timeout_ms < 2 * c->heartbeat_ms)
         return error_say(
             err, CONFIG_ERROR_MAX, -EINVAL,

@@ -61,6 +61,14 @@ static const char *pool_name(size_t i)
     return i < 2 ? names[i] : NULL;
 }
 
+/* enum config_keys */
+static const char *keys_name(size_t i)
+{
+    static const char *const names[] = {"open", "required"};
+
+    return i < 2 ? names[i] : NULL;
+}
+
 /* Where a value is in struct config; config_table() adds the struct. */
 #define AT(member) ((void *)offsetof(struct config, member))
 
@@ -197,6 +205,11 @@ static const struct option_spec all_options[] = {
      "ordered by priority; empty: all are of one tenant",
      .initial = "authorization", .check = option_check_tenant_header,
      .size = CONFIG_STRING_MAX},
+    {"api_keys", OPTION_CHOICE, AT(api_keys), "", 0, 0,
+     "who may ask: open = everybody who reaches listen; required = who has a "
+     "key of tenants_file, within its limits, and then tenants find no block "
+     "of another in the cache; one of:",
+     .initial = "open", .choice = keys_name},
     {"tenants_file", OPTION_STRING, AT(tenants_file), "file", 0, 0,
      "JSON with names and weights of these values, "
      "[as below](#tenants); read again on SIGHUP. All others are one tenant "

@@ -23,6 +23,12 @@ enum config_pool {
     CONFIG_POOL_AGGREGATED, /* where it was prefilled */
 };
 
+/* Which keys may ask. */
+enum config_keys {
+    CONFIG_KEYS_OPEN,     /* any, and none */
+    CONFIG_KEYS_REQUIRED, /* those of tenants_file */
+};
+
 /* Every option; the table in config.c gives unit, range, default and
  * help. */
 struct config {
@@ -57,6 +63,7 @@ struct config {
     int64_t explain_requests;
     uint8_t log_level; /* enum log_level */
     uint8_t pool;      /* enum config_pool */
+    uint8_t api_keys;  /* enum config_keys */
     int64_t engine_health_ms;
     int64_t max_tickets, ticket_timeout_ms;
     int64_t engine_timeout_ms;

@@ -97,7 +97,14 @@ static void tenants_reference(FILE *out)
           "| `sha256` | required | an array of at least one SHA-256, in "
           "hexadecimal and lower case, of the values of `tenant_header` that "
           "are this tenant's: `printf %s KEY \\| "
-          "sha256sum` |\n",
+          "sha256sum` |\n"
+          "| `slo_ttft_ms`, `slo_tpot_ms` | `0` | with `api_keys` required: "
+          "the SLOs of its requests that name none; 0: those of all |\n"
+          "| `requests_per_minute`, `tokens_per_minute` | `0` | likewise: what "
+          "it may ask for, tokens being those of prompts and answers that have "
+          "ended; a minute's worth may come at once; 0: no limit |\n"
+          "| `max_in_flight` | `0` | likewise: requests in work at a time; 0: "
+          "no limit |\n",
           out);
 }
 

@@ -147,6 +147,26 @@ static int read_rule(const struct http_head *head, const char *name,
     return 0;
 }
 
+/* The salt of the tenant's blocks: its name, and what a header adds. The
+ * client's own does not count beside it. */
+static int read_salt(const struct front_call *call, const char *header,
+                     char text[RULE_BYTES], struct openai_error *error)
+{
+    const char *name = call->terms.name ? call->terms.name : "";
+    char added[RULE_BYTES] = "";
+    int rc = header ? read_rule(call->head, header, false, added, error) : 0;
+
+    if (rc)
+        return rc;
+    if (snprintf(text, RULE_BYTES, "%s%s%s", name, *name && *added ? "/" : "",
+                 added) < RULE_BYTES)
+        return 0;
+    openai_error_set(error, 400, "invalid_value", header,
+                     "header %s: must be at most %zu bytes", header,
+                     RULE_BYTES - strlen(name) - 2);
+    return -EINVAL;
+}
+
 int endpoint_rules(const struct front_call *call,
                    char text[ENDPOINT_RULES_BYTES], struct forward_rules *rules,
                    struct openai_error *error)
@@ -157,9 +177,9 @@ int endpoint_rules(const struct front_call *call,
     int rc = 0;
 
     *rules = (struct forward_rules){0};
-    if (salt) {
+    if (salt || call->terms.name) {
         rules->cache_salt = text;
-        rc = read_rule(call->head, o->cache_salt_header, false, text, error);
+        rc = read_salt(call, salt ? o->cache_salt_header : NULL, text, error);
     }
     if (rc == 0 && priority) {
         rules->priority = text + RULE_BYTES;
@@ -188,15 +208,14 @@ static struct http_slice key_of(struct http_slice value)
     return value;
 }
 
-int endpoint_tenant(const struct front_call *call,
-                    struct service_request_params *params,
-                    struct openai_error *error)
+int endpoint_key(const struct front_call *call, struct http_slice *key,
+                 struct openai_error *error)
 {
     const char *name = call->front->options.tenant_header;
     const struct http_slice *value =
         name && *name ? http_find(call->head, name) : NULL;
-    struct http_slice key;
 
+    *key = (struct http_slice){"", 0};
     if (!value)
         return 0;
     if (comes_again(call->head, name, value)) {
@@ -205,9 +224,25 @@ int endpoint_tenant(const struct front_call *call,
                          "header %s: must come only once", name);
         return -EINVAL;
     }
-    key = strcmp(name, "authorization") == 0 ? key_of(*value) : *value;
+    *key = strcmp(name, "authorization") == 0 ? key_of(*value) : *value;
+    return 0;
+}
+
+int endpoint_tenant(const struct front_call *call,
+                    struct service_request_params *params,
+                    struct openai_error *error)
+{
+    struct http_slice key;
+    int rc = endpoint_key(call, &key, error);
+
+    if (rc)
+        return rc;
     params->tenant = key.at;
     params->n_tenant = key.n;
+    if (!params->slo_ttft_us)
+        params->slo_ttft_us = call->terms.slo_ttft_us;
+    if (!params->slo_tbt_us)
+        params->slo_tbt_us = call->terms.slo_tbt_us;
     return 0;
 }
 

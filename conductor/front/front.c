@@ -111,16 +111,30 @@ static void echo_names(struct http_conn *conn, const struct http_head *head)
     }
 }
 
-/* Behind a door of its own /admin shows nothing without the key, either. */
-static bool may_look(const struct front_door *door,
-                     const struct front_call *call)
+static bool begins(struct http_slice path, const char *with)
 {
-    static const char path[] = "/admin/";
-    const size_t n = sizeof(path) - 1;
-    struct http_slice at = call->head->path;
+    size_t n = strlen(with);
 
-    return door->serves != DOOR_ADMIN || !door->front->options.admin_key ||
-           at.n < n || memcmp(at.at, path, n) != 0 || admin_may_change(call);
+    return path.n >= n && memcmp(path.at, with, n) == 0;
+}
+
+/* Whether the client may have what it asks for; else it was answered. Prompts
+ * need a key where keys are required; then, and behind a door of its own,
+ * /admin shows nothing without its key, either. */
+static bool may_have(const struct front_door *door, const struct route *route,
+                     struct front_call *call)
+{
+    struct http_slice path = call->head->path;
+    bool keyed = models_need_keys(door->front->models);
+
+    if (door->serves == DOOR_ADMIN)
+        return !door->front->options.admin_key || !begins(path, "/admin/") ||
+               admin_may_change(call);
+    if (keyed && route && route->doors == DOOR_ADMIN)
+        return admin_may_change(call);
+    if (route && route->doors != DOOR_PUBLIC && !begins(path, "/v1/"))
+        return true;
+    return http_is(call->head->method, "OPTIONS") || client_may_ask(call);
 }
 
 static void on_request(void *arg, struct http_conn *conn,
@@ -129,14 +143,15 @@ static void on_request(void *arg, struct http_conn *conn,
     char allowed[32];
     const struct front_door *door = arg;
     const struct route *route = find_route(head, door->serves, allowed);
-    const struct front_call call = {
+    struct front_call call = {
         door->front, conn, head,
-        body,        n,    route ? route->kind : OPENAI_COMPLETION};
+        body,        n,    route ? route->kind : OPENAI_COMPLETION,
+        {NULL, 0, 0}};
     struct openai_error error;
 
     echo_names(conn, head);
-    if ((may_forward(door, head, route, allowed) && forward_serve(&call)) ||
-        !may_look(door, &call))
+    if (!may_have(door, route, &call) ||
+        (may_forward(door, head, route, allowed) && forward_serve(&call)))
         return;
     if (!route && !*allowed) {
         openai_error_set(&error, 404, "unknown_path", NULL,

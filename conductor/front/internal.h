@@ -33,7 +33,8 @@ struct front_call {
     const struct http_head *head;
     const char *body; /* (n) */
     size_t n;
-    enum openai_kind kind; /* of a completion */
+    enum openai_kind kind;     /* of a completion */
+    struct tenant_terms terms; /* of its key; name NULL: none is required */
 };
 
 /* Serves one request; answers now or later. Borrows the call, its head and body
@@ -60,6 +61,16 @@ front_serve_fn admin_add;      /* an engine */
 front_serve_fn index_query, index_query_by_hash, index_register,
     index_unregister;
 front_serve_fn index_workers, index_services, index_view;
+
+/* client.c: whether the client may ask, and on what terms (written to the
+ * call); else it was answered. */
+bool client_may_ask(struct front_call *call);
+
+/* The key of who asks, "" if there is none. Borrows the head. Returns 0;
+ * -EINVAL with *error set: its header comes twice. */
+[[nodiscard]] int endpoint_key(const struct front_call *call,
+                               struct http_slice *key,
+                               struct openai_error *error);
 
 /* admin.c: whether the client may change instances; else it was answered. */
 bool admin_may_change(const struct front_call *call);
@@ -112,8 +123,9 @@ bool forward_passes(const struct http_head *head, struct http_slice name);
 /* What orders requests of one tenant: the header's, or else the body's. */
 int32_t endpoint_priority(const struct forward_rules *rules, int32_t of_body);
 
-/* Sets who asks, by the header that the options name. Borrows the head. Returns
- * 0; -EINVAL with *error set: the header comes twice. */
+/* Sets who asks, by the header that the options name, and the SLOs of its key
+ * where the request has none. Borrows the head. Returns 0; -EINVAL with *error
+ * set: the header comes twice. */
 [[nodiscard]] int endpoint_tenant(const struct front_call *call,
                                   struct service_request_params *params,
                                   struct openai_error *error);

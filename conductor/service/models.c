@@ -246,3 +246,16 @@ size_t models_cut(struct models *models)
         n += cut(s);
     return n;
 }
+
+bool models_need_keys(const struct models *models)
+{
+    return models->config.api_keys == CONFIG_KEYS_REQUIRED;
+}
+
+enum tenant_refusal models_enter(struct models *models, const char *key,
+                                 size_t n, bool asks,
+                                 struct tenant_terms *terms, int64_t *retry_us)
+{
+    return tenants_enter(models->tenants, key, n, asks, clock_now_us(), terms,
+                         retry_us);
+}

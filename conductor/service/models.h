@@ -6,7 +6,7 @@
 #define CONDUCTOR_SERVICE_MODELS_H
 
 #include "conductor/service/fleet/fleet.h"
-#include "conductor/service/tenants.h"
+#include "conductor/service/tenant/tenants.h"
 
 /* In a block, where no engine of the model is said to have another number. */
 #define ENGINE_BLOCK_TOKENS 16

@@ -21,6 +21,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "conductor/service/tenant/terms.h"
+
 #define SERVICE_NAME_BYTES 64   /* of an instance */
 #define SERVICE_MODEL_BYTES 256 /* of a name of a model */
 #define SERVICE_ERROR_BYTES 512 /* of a message */
@@ -227,6 +229,14 @@ const char *service_lacks(const struct service *service);
  */
 [[nodiscard]] int models_metrics(const struct models *models,
                                  struct evbuffer *out);
+
+/* Whether only keys of tenants_file may ask (api_keys). */
+bool models_need_keys(const struct models *models);
+
+/* Whether who has the key may ask now: see tenants_enter(). */
+enum tenant_refusal models_enter(struct models *models, const char *key,
+                                 size_t n, bool asks,
+                                 struct tenant_terms *terms, int64_t *retry_us);
 
 /* Append, as JSON, why the request with that id went where it went, and how it
  * ended. Returns 0; -ENOENT: it is not known, or no longer; -ENOMEM. */

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "conductor/service/tenants.h"
+#include "conductor/service/tenant/tenants.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

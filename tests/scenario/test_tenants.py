@@ -1,6 +1,7 @@
 """Who asks: fair shares, weights, and what is told of them."""
 import hashlib
 import json
+import os
 import signal
 import threading
 import time
@@ -291,3 +292,134 @@ class Names(Case):
         wait_until('nothing is read', lambda:
                    'there is no tenants_file' in cluster.conductor.log())
         self.assertEqual(self.told(cluster), ('other', 0))
+
+
+class Keys(Case):
+    """api_keys required: who may ask, and on what terms."""
+
+    def keyed(self, *tenants, **config):
+        path = self.write('tenants.json', json.dumps({'tenants': [
+            {**entry(name, f'key of {name}'), **terms}
+            for name, terms in tenants]}))
+        return self.cluster(config={'tenants_file': path,
+                                    'api_keys': 'required', **config})
+
+    @staticmethod
+    def ask(cluster, name, prompt='p' * 70, **more):
+        return cluster.api.request(
+            'POST', '/v1/completions',
+            {'model': 'tiny', 'prompt': prompt, 'max_tokens': 1, **more},
+            bearer(f'key of {name}'))
+
+    def test_strangers(self):
+        cluster = self.keyed(('a', {}))
+        for headers in {}, bearer('key of b'), bearer('key of '), bearer(''), \
+                {'Authorization': 'Basic key of a'}:
+            for method, path in (('POST', '/v1/completions'),
+                                 ('POST', '/v1/chat/completions'),
+                                 ('POST', '/v1/schedule'), ('GET', '/v1/models'),
+                                 ('GET', '/v1/nothing'), ('POST', '/generate')):
+                reply = cluster.api.request(
+                    method, path, {} if method == 'POST' else None, headers)
+                self.assertEqual(
+                    (reply.status, reply.body['error']['code'],
+                     reply.headers['WWW-Authenticate']),
+                    (401, 'invalid_api_key', 'Bearer'), (path, headers))
+        for path in '/health', '/ready':
+            self.assertEqual(cluster.api.request('GET', path).status, 200)
+        self.assertEqual(self.ask(cluster, 'a').status, 200)
+        self.assertEqual(cluster.api.request(
+            'GET', '/v1/models', headers=bearer('key of a')).status, 200)
+
+    def test_operators_need_theirs(self):
+        key = self.write('admin.key', 'k' * 64)
+        os.chmod(key, 0o600)
+        cluster = self.keyed(('a', {}), admin_key_file=key)
+        for path in '/metrics', '/admin/instances', '/admin/explain/x', \
+                '/workers', '/global_view':
+            for headers in {}, bearer('key of a'):
+                self.assertEqual(cluster.api.request(
+                    'GET', path, headers=headers).status, 401)
+            self.assertIn(cluster.api.request(
+                'GET', path, headers=bearer('k' * 64)).status, (200, 404))
+
+    def test_tenants_share_no_cache(self):
+        cluster = self.keyed(('a', {}), ('b', {}))
+
+        def cached(name, **more):
+            reply = self.ask(cluster, name, **more)
+            self.assertEqual(reply.status, 200)
+            return reply.body['usage']['prompt_tokens_details'][
+                'cached_tokens']
+        self.assertEqual(cached('a'), 0)
+        self.assertEqual(cached('a'), 64)
+        self.assertEqual(cached('b'), 0)
+        self.assertEqual(cached('b', cache_salt='a'), 64)  # has no effect
+        self.assertEqual(cached('b'), 64)
+
+    def test_limits(self):
+        cluster = self.keyed(('a', {'requests_per_minute': 3}),
+                             ('b', {'tokens_per_minute': 140}), ('c', {}))
+        for name, fits, code in (('a', 3, 'requests'), ('b', 2, 'tokens')):
+            for _ in range(fits):
+                self.assertEqual(self.ask(cluster, name).status, 200)
+            reply = self.ask(cluster, name)
+            self.assertEqual((reply.status, reply.body['error']['code']),
+                             (429, f'rate_limit_{code}'))
+            self.assertIn(int(reply.headers['Retry-After']), range(1, 21))
+            self.assertEqual(self.ask(cluster, 'c').status, 200)
+        self.assertEqual(cluster.api.metrics()[
+            'conductor_tenant_limited_total{tenant="a"}'], 1)
+
+    def test_in_flight(self):
+        cluster = self.keyed(('a', {'max_in_flight': 1}), ('b', {}))
+        connection, response = cluster.api.open(
+            'POST', '/v1/completions',
+            {'model': 'tiny', 'prompt': 'p', 'max_tokens': 4000,
+             'stream': True}, bearer('key of a'))
+        self.assertEqual(response.status, 200)
+        reply = self.ask(cluster, 'a')
+        self.assertEqual((reply.status, reply.body['error']['code']),
+                         (429, 'rate_limit_in_flight'))
+        self.assertEqual(self.ask(cluster, 'b').status, 200)
+        response.close()
+        connection.close()
+        wait_until('the first one is over',
+                   lambda: self.ask(cluster, 'a').status == 200)
+
+    def test_slo_and_reload(self):
+        cluster = self.keyed(('a', {'slo_ttft_ms': 0.001}), ('b', {}))
+        reply = self.ask(cluster, 'a')
+        self.assertEqual((reply.status, reply.body['error']['code']),
+                         (429, 'slo_ttft_exceeded'))
+        self.assertEqual(cluster.api.request(
+            'POST', '/v1/completions',
+            {'model': 'tiny', 'prompt': 'p', 'max_tokens': 1},
+            {**bearer('key of a'), 'x-slo-ttft-ms': '60000'}).status, 200)
+        self.write('tenants.json', json.dumps(
+            {'tenants': [entry('b', 'another')]}))
+        cluster.conductor.child.send_signal(signal.SIGHUP)
+        wait_until('the key is gone',
+                   lambda: self.ask(cluster, 'b').status == 401)
+        self.assertEqual(cluster.api.request(
+            'POST', '/v1/completions',
+            {'model': 'tiny', 'prompt': 'p', 'max_tokens': 1},
+            bearer('another')).status, 200)
+
+
+class KeysOfEngines(EngineCase):
+    def test_engines_are_told_whose_it_is(self):
+        path = self.write('tenants.json', json.dumps({'tenants': [
+            entry('a', 'one')]}))
+        cluster = self.engines(None, config={
+            'tenants_file': path, 'api_keys': 'required',
+            'cache_salt_header': 'x-salt'})
+        for more, salt in ({}, 'a'), ({'x-salt': 's'}, 'a/s'):
+            reply = self.post(cluster, {'prompt': 'p', 'cache_salt': 'x'},
+                              headers={**bearer('one'), **more})
+            self.assertEqual(reply.status, 200)
+            self.assertEqual(json.loads(self.all[0].requests[-1].body)[
+                'cache_salt'], salt)
+        self.assertEqual(self.post(cluster, {'prompt': 'p'}).status, 401)
+        self.assertEqual(self.post(
+            cluster, {'input': 'p'}, '/v1/embeddings').status, 401)

@@ -244,3 +244,17 @@ void service_listeners(const struct service *s, service_listener_fn *each,
     (void)each;
     (void)arg;
 }
+
+bool models_need_keys(const struct models *models)
+{
+    (void)models;
+    return false;
+}
+
+enum tenant_refusal models_enter(struct models *models, const char *key,
+                                 size_t n, bool asks,
+                                 struct tenant_terms *terms, int64_t *retry_us)
+{
+    (void)models, (void)key, (void)n, (void)asks, (void)terms, (void)retry_us;
+    return TENANT_ENTERS;
+}

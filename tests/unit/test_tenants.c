@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "conductor/service/tenants.h"
+#include "conductor/service/tenant/tenants.h"
 
 /* printf %s KEY | sha256sum, of alpha, beta and gamma */
 #define ALPHA "8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8"

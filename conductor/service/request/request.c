@@ -107,6 +107,11 @@ static void count_ended(const struct service_request *request,
 
     s->metrics.requests[outcome]++;
     tenants_count(s->models->tenants, request->dispatch.tenant, outcome);
+    if (outcome != METRICS_REJECTED)
+        tenants_spent(s->models->tenants, request->dispatch.tenant,
+                      request->prompt.n_tokens +
+                          (uint64_t)request->output.n_tokens,
+                      clock_now_us());
 }
 
 void request_fail(struct service_request *request, int http_status,

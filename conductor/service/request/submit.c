@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/entropy.h"
 #include "base/text.h"
 #include "conductor/core/index/block_key.h"
 #include "conductor/front/openai/pair/pair.h"
@@ -165,13 +166,15 @@ struct service_request *service_submit(struct service *service,
         errno = EDQUOT;
         return NULL;
     }
+    tenants_began(s->models->tenants, request->dispatch.tenant);
     request->number = s->table.next_request++;
     request->session = p->session;
     copy_name(request->session_id, p->session_id, p->n_session_id);
     copy_name(request->client_id, p->client_id, p->n_client_id);
     copy_name(request->trace, p->trace, p->n_trace);
-    snprintf(request->request_id, sizeof(request->request_id), "%llx%.*u-%llx",
-             (unsigned long long)s->model.created_s, s->number > 0, s->number,
+    /* Nobody guesses another's. */
+    snprintf(request->request_id, sizeof(request->request_id), "%016llx-%llx",
+             (unsigned long long)entropy_u64(),
              (unsigned long long)request->number);
     if (request->client_id[0] || request->trace[0])
         log_debug("%s: x-request-id '%s', traceparent '%s'",

@@ -6,8 +6,8 @@
  * Without a file every key is a tenant of weight 1. With one, keys that are not
  * in it are one tenant together, as anybody can make some up.
  */
-#ifndef CONDUCTOR_SERVICE_TENANTS_H
-#define CONDUCTOR_SERVICE_TENANTS_H
+#ifndef CONDUCTOR_SERVICE_TENANT_TENANTS_H
+#define CONDUCTOR_SERVICE_TENANT_TENANTS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,6 +16,7 @@
 #include "conductor/config/config.h"
 #include "conductor/core/dispatch/dispatch.h"
 #include "conductor/service/metrics.h"
+#include "conductor/service/tenant/terms.h"
 
 struct evbuffer;
 struct tenants;
@@ -36,6 +37,27 @@ void tenants_free(struct tenants *t);
 /* tenants_size(t): the names of the file. */
 size_t tenants_size(const struct tenants *t);
 
+/*
+ * Whether who has the key (n bytes) may ask, where keys are required.
+ *   asks      it asks for an answer to a prompt, which counts
+ *   terms     written, but where it is unknown
+ *   retry_us  of a limit: in how long it may ask again
+ * Cost: SHA-256 of the key.
+ */
+enum tenant_refusal tenants_enter(struct tenants *t, const char *key, size_t n,
+                                  bool asks, int64_t now_us,
+                                  struct tenant_terms *terms,
+                                  int64_t *retry_us);
+
+/* tenants_began(t, tenant): a request of it is in work until tenants_count().
+ */
+void tenants_began(struct tenants *t, uint64_t tenant);
+
+/* tenants_spent(t, tenant, tokens, now_us): prompt and answer of a request of
+ * it were so many. */
+void tenants_spent(struct tenants *t, uint64_t tenant, uint64_t tokens,
+                   int64_t now_us);
+
 /* Writes tenant, weight and priority of a request.
  *   key       (n), borrowed; n 0: it has none
  *   priority  what the client says; kept only where nobody else is of the same
@@ -48,7 +70,7 @@ void tenants_find(const struct tenants *t, const char *key, size_t n,
  * next reload. */
 const char *tenants_name(const struct tenants *t, uint64_t tenant);
 
-/* tenants_count(t, tenant, outcome): a request of it has ended. */
+/* tenants_count(t, tenant, outcome): a request of it that began has ended. */
 void tenants_count(struct tenants *t, uint64_t tenant,
                    enum metrics_outcome outcome);
 

@@ -1,0 +1,21 @@
+/* A limit on how much may be asked for a minute: what was taken drains away
+ * steadily, and a minute's worth may be taken at once. */
+#ifndef CONDUCTOR_CORE_SHARE_LIMIT_H
+#define CONDUCTOR_CORE_SHARE_LIMIT_H
+
+#include <stdint.h>
+
+struct limit {
+    double per_minute; /* 0: no limit */
+    double taken;      /* as of at_us */
+    int64_t at_us;
+};
+
+/* In how long `amount` more, at most per_minute of it, stays below the limit;
+ * 0: it does now. */
+int64_t limit_wait_us(const struct limit *l, double amount, int64_t now_us);
+
+/* It was taken, whether it stays below or not. */
+void limit_take(struct limit *l, double amount, int64_t now_us);
+
+#endif

@@ -1,0 +1,53 @@
+/* What the files of this folder share. */
+#ifndef CONDUCTOR_SERVICE_TENANT_INTERNAL_H
+#define CONDUCTOR_SERVICE_TENANT_INTERNAL_H
+
+#include "conductor/core/share/limit.h"
+#include "conductor/service/tenant/tenants.h"
+#include "proto/message.h"
+
+#define NAME_BYTES 64
+#define DIGEST_BYTES PROTO_PROOF_BYTES
+/* As many have a place of their own in the shares. */
+#define NAMES_MAX (SHARE_TENANTS - 1)
+#define KEYS_MAX 1024u
+
+struct tenant {
+    char name[NAME_BYTES];
+    uint64_t number;
+    double weight;
+    int64_t slo_ttft_us,
+        slo_tbt_us;            /* where a request asks for none; 0: none */
+    struct limit asks, tokens; /* a minute */
+    uint32_t n_open, max_open; /* in work; most of them, 0: any */
+    uint64_t n_limited;        /* refused by a limit */
+    uint64_t requests[METRICS_OUTCOMES], tokens_sent;
+    /* As of tenants_weigh(). */
+    uint64_t waiting;
+    double standing; /* the lowest; below 0: it has not asked */
+};
+
+struct tenant_key {
+    uint8_t digest[DIGEST_BYTES];
+    uint32_t tenant; /* its place in `all` */
+};
+
+struct tenants {
+    char path[CONFIG_STRING_MAX];     /* "": every key is a tenant */
+    struct tenant all[NAMES_MAX + 1]; /* (n + 1), the first one is the others */
+    size_t n;
+    struct tenant_key *keys; /* (n_keys) */
+    size_t n_keys;
+};
+
+struct fields;
+struct fields_object;
+
+/* tenant_number(digest): what the core knows a tenant by; never 0. */
+uint64_t tenant_number(const uint8_t digest[DIGEST_BYTES]);
+
+/* Reads the file's object into a struct tenants. See fields_read(). */
+void tenants_read(struct fields *f, const struct fields_object *root,
+                  void *into);
+
+#endif

@@ -1,0 +1,216 @@
+/* Keys, their names, and what is counted of each. See tenants.h. */
+#include "conductor/service/tenant/tenants.h"
+
+#include <errno.h>
+#include <openssl/crypto.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json_fields.h"
+#include "base/secret.h"
+#include "conductor/service/tenant/internal.h"
+
+#define FILE_MAX_BYTES (1u << 20)
+
+uint64_t tenant_number(const uint8_t digest[DIGEST_BYTES])
+{
+    uint64_t number;
+
+    memcpy(&number, digest, sizeof(number));
+    return number ? number : 1;
+}
+
+int tenants_new(const char *path, struct tenants **out,
+                char err[CONFIG_ERROR_MAX])
+{
+    struct fields f = {"", path, err, CONFIG_ERROR_MAX, 0};
+    struct tenants *t = calloc(1, sizeof(*t));
+    int rc = 0;
+
+    *out = NULL;
+    if (!t)
+        return error_say(err, CONFIG_ERROR_MAX, -ENOMEM, "out of memory");
+    snprintf(t->path, sizeof(t->path), "%s", path);
+    t->all[0] =
+        (struct tenant){.name = "other", .weight = 1.0, .standing = -1.0};
+    if (*path)
+        rc = fields_read(&f, NULL, FILE_MAX_BYTES, tenants_read, t);
+    if (rc)
+        tenants_free(t);
+    else
+        *out = t;
+    return rc;
+}
+
+void tenants_free(struct tenants *t)
+{
+    if (t)
+        free(t->keys);
+    free(t);
+}
+
+/* Its place in `all`. */
+static size_t place_of(const struct tenants *t, uint64_t number)
+{
+    for (size_t i = 1; number && i <= t->n; i++)
+        if (t->all[i].number == number)
+            return i;
+    return 0;
+}
+
+static void add(struct tenant *into, const struct tenant *from)
+{
+    for (size_t i = 0; i < METRICS_OUTCOMES; i++)
+        into->requests[i] += from->requests[i];
+    into->tokens_sent += from->tokens_sent;
+    into->n_open += from->n_open;
+    into->n_limited += from->n_limited;
+    into->asks.taken += from->asks.taken;
+    into->asks.at_us = from->asks.at_us;
+    into->tokens.taken += from->tokens.taken;
+    into->tokens.at_us = from->tokens.at_us;
+}
+
+int tenants_reload(struct tenants *t, char err[CONFIG_ERROR_MAX])
+{
+    struct tenants *next;
+    int rc = tenants_new(t->path, &next, err);
+
+    if (rc)
+        return rc;
+    for (size_t i = 0; i <= t->n; i++)
+        add(&next->all[place_of(next, t->all[i].number)], &t->all[i]);
+    free(t->keys);
+    *t = *next;
+    free(next);
+    return 0;
+}
+
+size_t tenants_size(const struct tenants *t)
+{
+    return t->n;
+}
+
+/* The tenant of a digest; 0: it is not listed. Every key is compared, and every
+ * byte of it, so that the time tells nothing. */
+static size_t place_of_key(const struct tenants *t,
+                           const uint8_t digest[DIGEST_BYTES])
+{
+    size_t place = 0;
+
+    for (size_t i = 0; i < t->n_keys; i++)
+        if (CRYPTO_memcmp(t->keys[i].digest, digest, DIGEST_BYTES) == 0)
+            place = t->keys[i].tenant;
+    return place;
+}
+
+void tenants_find(const struct tenants *t, const char *key, size_t n,
+                  int32_t priority, struct dispatch_request *request)
+{
+    uint8_t digest[DIGEST_BYTES];
+    size_t place;
+
+    request->tenant = 0;
+    request->weight = 1.0;
+    request->priority = *t->path ? 0 : priority;
+    if (n == 0 || secret_digest(key, n, digest))
+        return;
+    if (!*t->path)
+        request->tenant = tenant_number(digest);
+    place = place_of_key(t, digest);
+    if (place == 0)
+        return;
+    request->tenant = t->all[place].number;
+    request->weight = t->all[place].weight;
+    request->priority = priority;
+}
+
+/* Which limit one more request of it is over. */
+static enum tenant_refusal limit_of(const struct tenant *one, int64_t now_us,
+                                    int64_t *retry_us)
+{
+    if (one->max_open && one->n_open >= one->max_open) {
+        *retry_us = 1000000;
+        return TENANT_IN_FLIGHT;
+    }
+    *retry_us = limit_wait_us(&one->asks, 1.0, now_us);
+    if (*retry_us)
+        return TENANT_ASKS;
+    *retry_us = limit_wait_us(&one->tokens, 1.0, now_us);
+    return *retry_us ? TENANT_TOKENS : TENANT_ENTERS;
+}
+
+enum tenant_refusal tenants_enter(struct tenants *t, const char *key, size_t n,
+                                  bool asks, int64_t now_us,
+                                  struct tenant_terms *terms, int64_t *retry_us)
+{
+    enum tenant_refusal why = TENANT_ENTERS;
+    uint8_t digest[DIGEST_BYTES];
+    struct tenant *one;
+    size_t place;
+
+    place =
+        n && secret_digest(key, n, digest) == 0 ? place_of_key(t, digest) : 0;
+    if (place == 0)
+        return TENANT_UNKNOWN;
+    one = &t->all[place];
+    *terms =
+        (struct tenant_terms){one->name, one->slo_ttft_us, one->slo_tbt_us};
+    if (!asks)
+        return TENANT_ENTERS;
+    why = limit_of(one, now_us, retry_us);
+    if (why == TENANT_ENTERS)
+        limit_take(&one->asks, 1.0, now_us);
+    else
+        one->n_limited++;
+    return why;
+}
+
+void tenants_began(struct tenants *t, uint64_t tenant)
+{
+    t->all[place_of(t, tenant)].n_open++;
+}
+
+void tenants_spent(struct tenants *t, uint64_t tenant, uint64_t tokens,
+                   int64_t now_us)
+{
+    limit_take(&t->all[place_of(t, tenant)].tokens, (double)tokens, now_us);
+}
+
+const char *tenants_name(const struct tenants *t, uint64_t tenant)
+{
+    return t->all[place_of(t, tenant)].name;
+}
+
+void tenants_count(struct tenants *t, uint64_t tenant,
+                   enum metrics_outcome outcome)
+{
+    struct tenant *one = &t->all[place_of(t, tenant)];
+
+    one->requests[outcome]++;
+    one->n_open -= one->n_open > 0; /* those of a name that left the file
+                                       are the others' */
+}
+
+void tenants_sent(struct tenants *t, uint64_t tenant, uint64_t tokens)
+{
+    t->all[place_of(t, tenant)].tokens_sent += tokens;
+}
+
+void tenants_weigh(struct tenants *t, struct dispatch *d, int64_t now_us)
+{
+    struct share *share = &d->share;
+
+    for (uint32_t i = 0; i < SHARE_TENANTS; i++) {
+        struct tenant *one = &t->all[place_of(t, share->tenants[i].name)];
+        double standing;
+
+        one->waiting += share->tenants[i].waiting;
+        if (!share_is_active(share, i, now_us))
+            continue;
+        standing = share_standing(share, i, now_us);
+        if (one->standing < 0.0 || standing < one->standing)
+            one->standing = standing;
+    }
+}

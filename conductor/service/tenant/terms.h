@@ -1,0 +1,22 @@
+/* What a key is good for, where keys are required. */
+#ifndef CONDUCTOR_SERVICE_TENANT_TERMS_H
+#define CONDUCTOR_SERVICE_TENANT_TERMS_H
+
+#include <stdint.h>
+
+/* What a listed key may count on. */
+struct tenant_terms {
+    const char *name; /* of the tenant, until the next reload; "": no key */
+    int64_t slo_ttft_us,
+        slo_tbt_us; /* where a request asks for none; 0: none */
+};
+
+enum tenant_refusal {
+    TENANT_ENTERS,
+    TENANT_UNKNOWN,  /* the key is not listed */
+    TENANT_ASKS,     /* over requests_per_minute */
+    TENANT_TOKENS,   /* over tokens_per_minute */
+    TENANT_IN_FLIGHT /* over max_in_flight */
+};
+
+#endif

@@ -1,0 +1,77 @@
+/* What is counted of each tenant. */
+#include <errno.h>
+#include <event2/buffer.h>
+
+#include "conductor/service/tenant/internal.h"
+
+static int put_help(struct evbuffer *out, const char *name, const char *type,
+                    const char *help)
+{
+    return evbuffer_add_printf(out,
+                               "# HELP conductor_tenant_%s %s\n"
+                               "# TYPE conductor_tenant_%s %s\n",
+                               name, help, name, type) < 0;
+}
+
+static int put_requests(const struct tenants *t, struct evbuffer *out)
+{
+    static const char *const names[METRICS_OUTCOMES] = {
+        [METRICS_COMPLETED] = "completed",
+        [METRICS_REJECTED] = "rejected",
+        [METRICS_FAILED] = "failed",
+        [METRICS_CANCELLED] = "cancelled",
+    };
+    int bad = put_help(out, "requests_total", "counter",
+                       "Requests of a tenant by how they ended.");
+
+    for (size_t i = 0; i <= t->n; i++)
+        for (size_t k = 0; k < METRICS_OUTCOMES; k++)
+            bad |= evbuffer_add_printf(
+                       out,
+                       "conductor_tenant_requests_total{tenant=\"%s\","
+                       "outcome=\"%s\"} %llu\n",
+                       t->all[i].name, names[k],
+                       (unsigned long long)t->all[i].requests[k]) < 0;
+    return bad;
+}
+
+static int put_line(struct evbuffer *out, const char *metric,
+                    const struct tenant *one, double value)
+{
+    return evbuffer_add_printf(out,
+                               "conductor_tenant_%s{tenant=\"%s\"} %.15g\n",
+                               metric, one->name, value) < 0;
+}
+
+int tenants_write(struct tenants *t, struct evbuffer *out)
+{
+    int bad = put_requests(t, out);
+
+    bad |= put_help(out, "computed_tokens_total", "counter",
+                    "Prompt tokens that instances were given to compute.");
+    for (size_t i = 0; i <= t->n; i++)
+        bad |= put_line(out, "computed_tokens_total", &t->all[i],
+                        (double)t->all[i].tokens_sent);
+    bad |= put_help(out, "limited_total", "counter",
+                    "Requests refused by a limit of the tenant's own.");
+    for (size_t i = 0; i <= t->n; i++)
+        bad |= put_line(out, "limited_total", &t->all[i],
+                        (double)t->all[i].n_limited);
+    bad |= put_help(out, "waiting", "gauge",
+                    "Requests that no instance was given yet.");
+    for (size_t i = 0; i <= t->n; i++)
+        bad |= put_line(out, "waiting", &t->all[i], (double)t->all[i].waiting);
+    bad |= put_help(out, "standing_ratio", "gauge",
+                    "Of the last minute's work what a tenant had, over its "
+                    "share: below 1 less; the lowest of several models. Only "
+                    "those that asked then.");
+    for (size_t i = 0; i <= t->n; i++)
+        if (t->all[i].standing >= 0.0)
+            bad |=
+                put_line(out, "standing_ratio", &t->all[i], t->all[i].standing);
+    for (size_t i = 0; i <= t->n; i++) {
+        t->all[i].waiting = 0;
+        t->all[i].standing = -1.0;
+    }
+    return bad ? -ENOMEM : 0;
+}
