@@ -1,8 +1,12 @@
 /* Where a decode will have room. See place.h. */
 #include "conductor/core/plan/place.h"
 
-/* What overlaps a place. */
-struct overlap {
+/* A place is looked at in so many equal parts. What is there in some of a part
+ * counts in all of it. */
+#define PARTS 64
+
+/* Decodes that hold room. */
+struct held {
     int64_t n;
     int64_t kv_tokens;
     int64_t reserved_tokens;
@@ -46,28 +50,60 @@ static int64_t comes_us(const struct pool *pool, const struct pool_decode *d,
     return later(now_us, now_us + wait_us - d->prefill_us);
 }
 
-static struct overlap overlap_of(const struct pool *pool,
-                                 const struct pool_instance *instance,
-                                 int64_t step_us, int64_t from_us,
-                                 int64_t until_us, int64_t now_us)
+static void add(struct held *sum, const struct held *more, int times)
 {
-    struct overlap sum = {0};
+    sum->n += times * more->n;
+    sum->kv_tokens += times * more->kv_tokens;
+    sum->reserved_tokens += times * more->reserved_tokens;
+}
+
+static int64_t greater(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The most in any part; changes[] has what comes and goes with each. */
+static struct held most_of(const struct held changes[PARTS])
+{
+    struct held sum = {0}, most = {0};
+
+    for (size_t k = 0; k < PARTS; k++) {
+        add(&sum, &changes[k], 1);
+        most.n = greater(most.n, sum.n);
+        most.kv_tokens = greater(most.kv_tokens, sum.kv_tokens);
+        most.reserved_tokens =
+            greater(most.reserved_tokens, sum.reserved_tokens);
+    }
+    return most;
+}
+
+/* The most that is held at any one time from from_us to before until_us. */
+static struct held most_held(const struct pool *pool,
+                             const struct pool_instance *instance,
+                             int64_t step_us, int64_t from_us, int64_t until_us,
+                             int64_t now_us)
+{
+    struct held changes[PARTS + 1] = {0};
+    int64_t part_us = greater(until_us - from_us, 0) / PARTS + 1;
 
     for (size_t i = 0; i < instance->n_decodes; i++) {
         const struct pool_decode *d = &instance->decodes[i];
-        int64_t begin_us = comes_us(pool, d, now_us);
+        int64_t begins_us = comes_us(pool, d, now_us);
         int64_t left =
             steps_of(d->expected_tokens) - steps_of(d->produced_tokens);
+        int64_t ends_us = end_us(begins_us, left > 0 ? left : 0, step_us);
+        struct held held = {.n = 1,
+                            .kv_tokens = d->prompt_tokens + d->produced_tokens};
 
-        if (begin_us >= until_us ||
-            end_us(begin_us, left > 0 ? left : 0, step_us) <= from_us)
+        if (begins_us >= until_us || ends_us <= from_us)
             continue;
-        sum.n++;
-        sum.kv_tokens += d->prompt_tokens + d->produced_tokens;
-        sum.reserved_tokens +=
+        held.reserved_tokens =
             pool_kv_tokens(instance, d->prompt_tokens, d->expected_tokens);
+        add(&changes[greater(begins_us - from_us, 0) / part_us], &held, 1);
+        if (ends_us < until_us)
+            add(&changes[(ends_us - 1 - from_us) / part_us + 1], &held, -1);
     }
-    return sum;
+    return most_of(changes);
 }
 
 /* The time in which a step or a few may still be missing. */
@@ -95,7 +131,7 @@ void place_estimate(const struct estimate_model *model,
     int64_t others = instance->other_decodes;
     int64_t now_us = request->now_us;
     int64_t step_us, until_us;
-    struct overlap beside;
+    struct held beside;
 
     estimate_decode(model, instance, request->n_tokens,
                     request->expected_tokens, out);
@@ -109,8 +145,8 @@ void place_estimate(const struct estimate_model *model,
     until_us = end_us(later(request->ready_us, now_us),
                       steps_of(request->expected_tokens), out->tbt_us);
     if (!keeps_slo(request, out)) {
-        beside = overlap_of(request->pool, instance, step_us,
-                            later(request->ready_us, now_us), until_us, now_us);
+        beside = most_held(request->pool, instance, step_us,
+                           later(request->ready_us, now_us), until_us, now_us);
         out->batch = beside.n + others + 1;
         out->kv_tokens =
             beside.kv_tokens + instance->other_kv_tokens + request->n_tokens;
@@ -119,10 +155,10 @@ void place_estimate(const struct estimate_model *model,
     }
     if (!out->no_room)
         return;
-    beside = overlap_of(request->pool, instance, step_us,
-                        later(request->comes_us, now_us) +
-                            overhang_us(request, step_us),
-                        until_us, now_us);
+    beside = most_held(request->pool, instance, step_us,
+                       later(request->comes_us, now_us) +
+                           overhang_us(request, step_us),
+                       until_us, now_us);
     out->room_tokens = instance->kv_capacity_tokens - beside.reserved_tokens -
                        instance->running_kv_tokens;
     out->no_room =

@@ -23,14 +23,17 @@ struct place_request {
 
 /*
  * Estimates the decoding of a request on an instance whose decodes are
- * predicted. There is room if its KV fits beside that of all whose places
- * overlap its own, and they leave a place in the batch. A place of a decode
+ * predicted. There is room if its KV fits, at each time of its place, beside
+ * that of all whose places are there then, and they leave a place in the batch;
+ * looked at in 64 parts, what is there in some of a part counts in all of it.
+ * A place of a decode
  * that has not begun is where it was predicted; if that has passed it begins
  * now, or, where its instance lets shorter ones pass, behind all that waits
  * there. What runs ends after its expected tokens at the present step time. A
  * place that ends within the overhang does not count.
  * The batch, its KV and the TBT are those of all accepted decodes where these
- * keep the SLO, else of those that are there from the end of the prefill on.
+ * keep the SLO, else the most that are there at one time from the end of the
+ * prefill on.
  *   out  written in full.
  * Cost: O(1) where all accepted decodes leave room and keep the SLO; else
  * O(decodes).
