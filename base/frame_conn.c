@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -357,6 +358,23 @@ void frame_conn_send(struct frame_conn *c, const struct wire_buf *buf)
         frame_conn_fail(c, "a message could not be encoded");
     else
         frame_conn_send_bytes(c, buf->data, buf->len);
+}
+
+int frame_conn_detach(struct frame_conn *c)
+{
+    struct evbuffer *out = bufferevent_get_output(c->bev);
+    int fd = bufferevent_getfd(c->bev);
+
+    if (c->ending || c->flushing)
+        return -ENOTCONN;
+    bufferevent_disable(c->bev, EV_WRITE);
+    evbuffer_unfreeze(out, 1);
+    if (evbuffer_get_length(out) > 0 && evbuffer_write(out, fd) < 0)
+        return -EAGAIN;
+    if (evbuffer_get_length(out) > 0)
+        return -EAGAIN;
+    int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    return own >= 0 ? own : -errno;
 }
 
 int frame_conn_full(const struct frame_conn *c)

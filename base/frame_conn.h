@@ -112,6 +112,13 @@ void frame_conn_lend(struct frame_conn *c, const void *data, size_t n,
  * no body is under way. */
 void frame_conn_drop_body(struct frame_conn *c);
 
+/* frame_conn_detach(c): sends what waits and gives out the socket, for someone
+ * who goes on without frames; the caller then frees c. What came behind the
+ * last frame that was handed out is lost: the other side must wait for an
+ * answer. Returns the socket, owned; or a negative errno: -EAGAIN: it does not
+ * take what waits. */
+[[nodiscard]] int frame_conn_detach(struct frame_conn *c);
+
 /* frame_conn_full(c): true when the output is over the watermark; wait for
  * `writable` before producing more. */
 int frame_conn_full(const struct frame_conn *c);

@@ -85,7 +85,7 @@ static void msg_hello_fields(struct codec *c, struct msg_hello *m)
     codec_u16(c, &m->peer_port);
     codec_bytes(c, m->nonce, sizeof(m->nonce));
     codec_require(c, m->kind >= PROTO_PEER_CONDUCTOR &&
-                         m->kind <= PROTO_PEER_WORKER_PEER &&
+                         m->kind <= PROTO_PEER_WORKER_DATA &&
                          m->role <= PROTO_ROLE_BOTH);
     if (m->version_max > PROTO_VERSION)
         codec_skip(c);
@@ -314,6 +314,40 @@ static void msg_fetch_data_fields(struct codec *c, struct msg_fetch_data *m)
     codec_later(c, m->n_bytes);
 }
 MESSAGE(msg_fetch_data, FRAME_FETCH_DATA)
+
+static void msg_transports_fields(struct codec *c, struct msg_transports *m)
+{
+    codec_u8(c, &m->n);
+    codec_require(c, m->n <= MSG_TRANSPORTS_MAX);
+    for (uint8_t i = 0; i < m->n && i < MSG_TRANSPORTS_MAX; i++) {
+        struct msg_transport *t = &m->list[i];
+
+        codec_str(c, t->name, sizeof(t->name));
+        codec_array(c, 1, &t->descriptor, &t->n);
+        codec_require(c, t->n <= MSG_DESCRIPTOR_MAX);
+    }
+}
+MESSAGE(msg_transports, FRAME_TRANSPORTS)
+
+static void msg_fetch_want_fields(struct codec *c, struct msg_fetch_want *m)
+{
+    codec_u32(c, &m->block);
+    codec_u32(c, &m->from_layer);
+    codec_u32(c, &m->n_layers);
+    codec_require(c, m->n_layers > 0);
+}
+MESSAGE(msg_fetch_want, FRAME_FETCH_WANT)
+
+static void msg_fetch_grant_fields(struct codec *c, struct msg_fetch_grant *m)
+{
+    codec_u32(c, &m->block);
+    codec_u32(c, &m->from_layer);
+    codec_u64(c, &m->grant_id);
+    codec_u32(c, &m->region);
+    codec_u64(c, &m->offset);
+    codec_array(c, 8, &m->sums, &m->n_layers);
+}
+MESSAGE(msg_fetch_grant, FRAME_FETCH_GRANT)
 
 static void msg_fetch_end_fields(struct codec *c, struct msg_fetch_end *m)
 {

@@ -33,18 +33,20 @@
 
 /* What a side can do; only what both sides name may be used. */
 enum proto_capability {
-    PROTO_CAP_FETCH_TCP = 1u << 0, /* serves FETCH */
-    PROTO_CAP_PUSH_TCP = 1u << 1,  /* takes KV_BEGIN and KV_LAYER */
-    PROTO_CAP_INVENTORY = 1u << 2, /* takes INVENTORY */
-    PROTO_CAP_STAGES = 1u << 8,    /* takes PREFILL_GROUP and STAGE_BEGIN */
-    PROTO_CAP_ALL =
-        PROTO_CAP_FETCH_TCP | PROTO_CAP_PUSH_TCP | PROTO_CAP_INVENTORY,
+    PROTO_CAP_FETCH_TCP = 1u << 0,  /* serves FETCH */
+    PROTO_CAP_PUSH_TCP = 1u << 1,   /* takes KV_BEGIN and KV_LAYER */
+    PROTO_CAP_INVENTORY = 1u << 2,  /* takes INVENTORY */
+    PROTO_CAP_TRANSPORTS = 1u << 3, /* TRANSPORTS, and moves KV over them */
+    PROTO_CAP_STAGES = 1u << 8,     /* takes PREFILL_GROUP and STAGE_BEGIN */
+    PROTO_CAP_ALL = PROTO_CAP_FETCH_TCP | PROTO_CAP_PUSH_TCP |
+                    PROTO_CAP_INVENTORY | PROTO_CAP_TRANSPORTS,
 };
 
 enum proto_peer_kind {
     PROTO_PEER_CONDUCTOR = 1,
     PROTO_PEER_WORKER = 2,      /* a worker that registers with a conductor */
     PROTO_PEER_WORKER_PEER = 3, /* a worker that speaks to another worker */
+    PROTO_PEER_WORKER_DATA = 4, /* the same, for KV of the transport tcp */
 };
 
 enum proto_role {
@@ -279,6 +281,40 @@ struct msg_fetch_data {
 /* Of a packed msg_fetch_data, without its bytes. */
 #define MSG_FETCH_DATA_BYTES 24u
 
+/* How KV may be moved: what the side that accepted offers, or what the side
+ * that connected has chosen. */
+#define MSG_TRANSPORTS_MAX 4
+#define MSG_DESCRIPTOR_MAX 1024u
+
+struct msg_transport {
+    char name[MSG_NAME_MAX];
+    uint32_t n;                /* at most MSG_DESCRIPTOR_MAX */
+    const uint8_t *descriptor; /* (n), of that transport */
+};
+
+struct msg_transports {
+    uint8_t n;
+    struct msg_transport list[MSG_TRANSPORTS_MAX]; /* (n) */
+};
+
+/* Asks for layers of one block of an open fetch, to be read by the transport
+ * that was chosen. */
+struct msg_fetch_want {
+    uint32_t block; /* of the chain */
+    uint32_t from_layer, n_layers;
+};
+
+/* The answer: where they lie, under which grant, and what is there. */
+struct msg_fetch_grant {
+    uint32_t block;
+    uint32_t from_layer;
+    uint64_t grant_id;
+    uint32_t region;
+    uint64_t offset; /* of from_layer */
+    uint32_t n_layers;
+    const uint8_t *sums; /* (n_layers) u64: XXH3-64 of each layer, seed 0 */
+};
+
 /* The other side ends the fetch. */
 struct msg_fetch_end {
     uint16_t code; /* why */
@@ -326,6 +362,9 @@ MSG_DECLARE(msg_fetch);
 MSG_DECLARE(msg_fetch_chain);
 MSG_DECLARE(msg_fetch_read);
 MSG_DECLARE(msg_fetch_data);
+MSG_DECLARE(msg_transports);
+MSG_DECLARE(msg_fetch_want);
+MSG_DECLARE(msg_fetch_grant);
 MSG_DECLARE(msg_fetch_end);
 MSG_DECLARE(msg_kv_begin);
 MSG_DECLARE(msg_kv_layer);

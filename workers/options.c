@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "workers/engine/engine.h"
 #include "workers/engine/model.h"
+#include "workers/transfer/transports.h"
 
 #define QUEUE_MAX 1024
 
@@ -134,6 +135,11 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "compute what a peer does not send"},
         {"push-timeout-ms", OPTION_U32, &o->push_timeout_ms, "N", 1, 3600000,
          "give up on a decode worker"},
+        {"transports", OPTION_TEXT, &o->transports, "LIST", 0, 0,
+         "how KV is fetched from other workers, the best that both have first: "
+         "tcp, or none: in frames of the control connection"},
+        {"streams", OPTION_U32, &o->streams, "N", 1, TRANSFER_STREAMS_MAX,
+         "tcp: data connections to each worker (default 2)"},
         {"load-mode", OPTION_CHOICE, &o->load_mode, "MODE", 0, 0,
          "auto: as the conductor plans; or for all requests compute, load, "
          "both or layerwise",
@@ -165,6 +171,8 @@ static void set_defaults(struct worker_options *o)
         .max_queue = QUEUE_MAX,
         .fetch_timeout_ms = 5000,
         .push_timeout_ms = 60000,
+        .transports = "tcp",
+        .streams = TRANSFER_STREAMS_DEFAULT,
         .log_level = LOG_INFO,
     };
     snprintf(o->name, sizeof(o->name), "worker-%d", (int)getpid());
@@ -186,6 +194,9 @@ static int check_together(const struct worker_options *o)
                                 "--kv-mib %u and --kv-blocks %u: give only "
                                 "one of them",
                                 o->kv_mib, o->kv_blocks);
+    if (transports_check(o->transports) < 0)
+        return options_complain(usage.name, "--transports %s: tcp or none",
+                                o->transports);
     if (!o->disk_path != !o->disk_mib)
         return options_complain(usage.name, "--%s needs --%s",
                                 o->disk_path ? "disk-path FILE" : "disk-mib N",

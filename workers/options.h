@@ -28,6 +28,8 @@ struct worker_options {
     uint32_t max_queue;
     uint32_t fetch_timeout_ms;
     uint32_t push_timeout_ms;
+    const char *transports; /* as transfer_config */
+    uint32_t streams;
     uint8_t load_mode; /* enum proto_load_mode; auto: as the conductor plans */
     double load_gbps;  /* 0: no throttle */
     const char *disk_path;  /* NULL: no disk tier */

@@ -49,7 +49,7 @@ static void hold(const struct engine_kv_layout *l, uint32_t n, int port_fd)
     struct site s;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    site_init(&s, base, l, n);
+    site_init(&s, base, l, n, SITE_TCP);
     site_hold(&s, n);
     uint16_t port = transfer_port(s.transfer);
     if (write(port_fd, &port, sizeof(port)) != sizeof(port))
@@ -111,7 +111,7 @@ static void measure(size_t shape, uint32_t tokens, uint64_t bytes,
     if (child < 0 || read(ends[0], &port, sizeof(port)) != sizeof(port))
         exit(1);
     struct event_base *base = event_base_new();
-    site_init(&s, base, &l, n + 1);
+    site_init(&s, base, &l, n + 1, SITE_TCP);
     double first = fetch_gb_per_s(&s, port, n, true);
     double asker_s = cpu_s(0), holder_s = cpu_s(child);
     for (uint32_t i = 0; i < n_runs; i++)

@@ -55,6 +55,25 @@ static uint64_t decode_stages(uint16_t type, const uint8_t *p, size_t len)
     return 0;
 }
 
+static uint64_t decode_transports(uint16_t type, const uint8_t *p, size_t len)
+{
+    struct msg_transports transports;
+    struct msg_fetch_want want;
+    struct msg_fetch_grant grant;
+    uint64_t sum = 0;
+
+    if (type == FRAME_TRANSPORTS && !msg_transports_unpack(p, len, &transports))
+        for (uint8_t i = 0; i < transports.n; i++)
+            sum += strlen(transports.list[i].name) +
+                   sum_views(transports.list[i].descriptor,
+                             transports.list[i].n, 1);
+    if (type == FRAME_FETCH_WANT && !msg_fetch_want_unpack(p, len, &want))
+        sum += want.n_layers;
+    if (type == FRAME_FETCH_GRANT && !msg_fetch_grant_unpack(p, len, &grant))
+        sum += sum_views(grant.sums, grant.n_layers, 8);
+    return sum;
+}
+
 static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
 {
     struct msg_fetch fetch;
@@ -77,7 +96,7 @@ static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
     if (type == FRAME_PREFILL && !msg_prefill_unpack(p, len, &prefill))
         return sum_views(prefill.tokens, prefill.n_tokens, 4) +
                strlen(prefill.decode_host) + sum_sources(&prefill);
-    return decode_stages(type, p, len);
+    return decode_stages(type, p, len) + decode_transports(type, p, len);
 }
 
 static uint64_t decode(uint16_t type, const uint8_t *p, size_t len)

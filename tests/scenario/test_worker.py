@@ -709,7 +709,8 @@ class Losses(WorkerCase):
         tokens = list(range(100))
         self.run_here(a, 1, tokens, 1)
         self.run_here(b, 2, tokens, 1, fetch=a.address, blocks=(0, 6))
-        for port, ends in ((self.conductor.port, 2), (a.address[1], 1)):
+        # With a there is a control connection, and two for its KV.
+        for port, ends in ((self.conductor.port, 2), (a.address[1], 3)):
             # While data is on its way another timer runs.
             wait_until('keepalive runs', lambda: self.keepalive_timers(
                 port) == ends)

@@ -355,7 +355,8 @@ def connect(address):
 
 class Gate:
     """A peer in front of another one: hands on what both say, but after so many
-    blocks that it sends keeps the others until open()."""
+    blocks that it sends keeps the others until open(). It says for the asker
+    that it knows no transports, so that blocks come in frames."""
 
     def __init__(self, behind, blocks=0):
         self.behind = behind
@@ -397,6 +398,8 @@ class Gate:
                 data = exactly(source, n)
                 if gated and kind == FETCH_DATA:
                     self.wait_for_turn()
+                if kind == HELLO:
+                    data = data[:10] + struct.pack('<Q', 3) + data[18:]
                 sink.sendall(head + data)
         except (Closed, OSError):
             for sock in source, sink:

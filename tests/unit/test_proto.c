@@ -34,6 +34,9 @@ static int decode_any(uint16_t type, const void *p, size_t len)
         struct msg_fetch_read fetch_read;
         struct msg_fetch_data fetch_data;
         struct msg_fetch_end fetch_end;
+        struct msg_transports transports;
+        struct msg_fetch_want fetch_want;
+        struct msg_fetch_grant fetch_grant;
         struct msg_kv_begin kv_begin;
         struct msg_kv_layer kv_layer;
         struct msg_kv_end kv_end;
@@ -85,6 +88,12 @@ static int decode_any(uint16_t type, const void *p, size_t len)
         return msg_fetch_read_unpack(p, len, &m.fetch_read);
     case FRAME_FETCH_DATA:
         return msg_fetch_data_unpack(p, len, &m.fetch_data);
+    case FRAME_TRANSPORTS:
+        return msg_transports_unpack(p, len, &m.transports);
+    case FRAME_FETCH_WANT:
+        return msg_fetch_want_unpack(p, len, &m.fetch_want);
+    case FRAME_FETCH_GRANT:
+        return msg_fetch_grant_unpack(p, len, &m.fetch_grant);
     case FRAME_FETCH_END:
         return msg_fetch_end_unpack(p, len, &m.fetch_end);
     case FRAME_KV_BEGIN:
@@ -166,6 +175,18 @@ static struct msg_prefill_group example_group(void)
     return m;
 }
 
+static void encode_transports(struct wire_buf *b)
+{
+    static const uint64_t sums[] = {5, UINT64_MAX};
+
+    msg_transports_pack(b, 0,
+                        &(struct msg_transports){
+                            2, {{"tcp", 4, u8("abcd")}, {"none", 0, NULL}}});
+    msg_fetch_want_pack(b, 17, &(struct msg_fetch_want){2, 3, 4});
+    msg_fetch_grant_pack(
+        b, 17, &(struct msg_fetch_grant){2, 3, 4, 0, 1ull << 33, 2, u8(sums)});
+}
+
 static void encode_stages(struct wire_buf *b)
 {
     struct msg_prefill_group group = example_group();
@@ -221,6 +242,7 @@ static void encode_all(struct wire_buf *b)
     msg_fetch_chain_pack(b, 17, &(struct msg_fetch_chain){4, u8(tokens)});
     msg_fetch_read_pack(b, 17, &(struct msg_fetch_read){2, 1ull << 33, 4});
     msg_fetch_data_pack(b, 17, &(struct msg_fetch_data){2, 0, 9, 0});
+    encode_transports(b);
     msg_fetch_end_pack(b, 17, &(struct msg_fetch_end){PROTO_E_BUSY});
     msg_kv_begin_pack(b, 18, &(struct msg_kv_begin){100, 5, 7});
     msg_error_like_pack(b, FRAME_KV_REFUSE, 18, PROTO_E_CAPACITY, "full");
@@ -246,7 +268,7 @@ static void each_frame(frame_visit visit)
         visit(&h, b.data + at + FRAME_HEADER_BYTES);
         at += FRAME_HEADER_BYTES + h.length;
     }
-    CU_ASSERT_EQUAL(n, 31);
+    CU_ASSERT_EQUAL(n, 34);
     wire_buf_fini(&b);
 }
 

@@ -76,7 +76,8 @@ static void kv_free(void *arg, void *memory)
 }
 
 void site_init(struct site *s, struct event_base *base,
-               const struct engine_kv_layout *layout, uint32_t n_blocks)
+               const struct engine_kv_layout *layout, uint32_t n_blocks,
+               enum site_way way)
 {
     char err[256];
     const struct engine_config engine = {.kind = "cpu",
@@ -86,7 +87,8 @@ void site_init(struct site *s, struct event_base *base,
                                     .version_max = PROTO_VERSION,
                                     .kind = PROTO_PEER_WORKER,
                                     .role = PROTO_ROLE_BOTH,
-                                    .capabilities = PROTO_CAP_FETCH_TCP,
+                                    .capabilities = PROTO_CAP_FETCH_TCP |
+                                                    PROTO_CAP_TRANSPORTS,
                                     .name = "rig",
                                     .block_tokens = layout->block_tokens};
 
@@ -116,6 +118,8 @@ void site_init(struct site *s, struct event_base *base,
         .hello = &hello,
         .fetch_timeout_us = 5000000,
         .push_timeout_us = 5000000,
+        .streams = 2,
+        .transports = way == SITE_TCP ? "tcp" : "none",
     };
     must(transfer_new(&transfer, &transfer_ops, s, &s->transfer, err,
                       sizeof(err)) == 0,

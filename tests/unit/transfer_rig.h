@@ -22,9 +22,13 @@ struct site {
     struct request *r; /* that it loads for; NULL: none */
 };
 
+/* How sites move KV. */
+enum site_way { SITE_FRAMES, SITE_TCP };
+
 /* Make a worker of so many blocks of this layout. `base` is borrowed. */
 void site_init(struct site *s, struct event_base *base,
-               const struct engine_kv_layout *layout, uint32_t n_blocks);
+               const struct engine_kv_layout *layout, uint32_t n_blocks,
+               enum site_way way);
 
 /* Free it. Its request must be dropped. */
 void site_fini(struct site *s);

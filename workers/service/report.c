@@ -73,8 +73,10 @@ static bool run_continues(const struct run *run, const struct kv_event *e)
 
 static void run_add(struct worker *w, struct run *run, const struct kv_event *e)
 {
-    if (e->kind == KV_EVENT_STORED && run->tier == PROTO_TIER_HOST)
+    if (e->kind == KV_EVENT_STORED && run->tier == PROTO_TIER_HOST) {
         worker_disk_stored(w, e->key);
+        transfer_held(w->transfer, e->key);
+    }
     if (!run_continues(run, e)) {
         run_send(w, run);
         run->kind = e->kind;

@@ -197,6 +197,8 @@ static int make_connections(struct worker *w, char *err, size_t err_bytes)
         .hello = &hello,
         .fetch_timeout_us = (int64_t)o->fetch_timeout_ms * 1000,
         .push_timeout_us = (int64_t)o->push_timeout_ms * 1000,
+        .transports = o->transports,
+        .streams = o->streams,
     };
     int rc =
         transfer_new(&c, &worker_transfer_ops, w, &w->transfer, err, err_bytes);

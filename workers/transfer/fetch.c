@@ -4,16 +4,18 @@
  * blocks that it holds of it. All are compared with the prompt, so that the
  * peer's chain is this prompt from its first token on, and not another one
  * whose keys collide; and its store keeps for every block which one it was
- * computed behind. Then blocks and layers come in the order in which they are
- * asked for, in parts of bounded length, each with a checksum, straight into
- * the block's memory. A wrong part spoils its piece; the piece's other parts
- * still come. */
+ * computed behind. Then blocks and layers come over a transport (move.c). From
+ * a peer with which there is none they come in frames, in the order in which
+ * they are asked for, in parts of bounded length, each with a checksum,
+ * straight into the block's memory. A wrong part spoils its piece; the piece's
+ * other parts still come. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "workers/transfer/engine/sum.h"
 #include "workers/transfer/internal.h"
 
 /* A part is verified right after it came: while it is in the cache. */
@@ -26,22 +28,11 @@ struct fetch_source {
     uint16_t port;
 };
 
-static struct fetch *fetch_of(const struct peer *p, uint64_t id)
-{
-    struct fetch *f;
-
-    TAILQ_FOREACH(f, &p->fetches, link)
-    {
-        if (f->id == id)
-            return f;
-    }
-    return NULL; /* it is over here */
-}
-
 void fetch_send(struct peer *p, struct fetch *f)
 {
     struct msg_fetch m = {.n = f->n_keys, .keys = (const uint8_t *)f->keys};
 
+    f->asked = true;
     msg_fetch_pack(&p->transfer->buf, f->id, &m);
     transfer_send(p->transfer, p->conn);
 }
@@ -66,6 +57,7 @@ static void *fetch_open(void *arg, struct load_run *run,
 
     if (!f)
         return NULL;
+    f->transfer = t;
     f->peer = p;
     f->run = run;
     f->id = r->id;
@@ -74,6 +66,7 @@ static void *fetch_open(void *arg, struct load_run *run,
     f->n_keys = to_block;
     f->since_us = clock_now_us();
     TAILQ_INIT(&f->pieces);
+    TAILQ_INIT(&f->moves);
     TAILQ_INSERT_TAIL(&p->fetches, f, link);
     if (p->welcome)
         fetch_send(p, f);
@@ -122,20 +115,51 @@ static void ask(struct fetch *f)
     }
 }
 
-static int fetch_read(void *, void *session, struct loader_piece *piece)
+/* In frames. */
+static void ask_for(struct fetch *f, struct loader_piece *piece)
 {
-    struct fetch *f = session;
-
-    if (TAILQ_EMPTY(&f->pieces))
-        f->since_us = clock_now_us();
     TAILQ_INSERT_TAIL(&f->pieces, piece, link);
     if (!f->asking)
         f->asking = piece;
     ask(f);
-    return 0;
 }
 
-static void fetch_free(struct fetch *f, int rc)
+static int fetch_read(void *, void *session, struct loader_piece *piece)
+{
+    struct fetch *f = session;
+
+    if (TAILQ_EMPTY(&f->pieces) && TAILQ_EMPTY(&f->moves))
+        f->since_us = clock_now_us();
+    if (!route_usable(f->peer->route)) {
+        ask_for(f, piece);
+        return 0;
+    }
+    int rc = move_add(f, piece);
+    if (rc == 0)
+        move_pump(f);
+    return rc;
+}
+
+/* The transport never stood: another one is there now, or none. */
+void fetch_again(struct peer *p)
+{
+    struct loader_piece *piece;
+    struct fetch *f;
+
+    TAILQ_FOREACH(f, &p->fetches, link)
+    {
+        if (f->closed)
+            continue;
+        if (route_usable(p->route))
+            move_pump(f);
+        else
+            while ((piece = move_take(f)))
+                ask_for(f, piece);
+    }
+}
+
+/* Hands back what was to come in frames. */
+static void drop_pieces(struct fetch *f, int rc)
 {
     struct loader_piece *piece;
 
@@ -147,26 +171,35 @@ static void fetch_free(struct fetch *f, int rc)
         TAILQ_REMOVE(&f->pieces, piece, link);
         loader_done(piece, rc);
     }
-    TAILQ_REMOVE(&f->peer->fetches, f, link);
-    free(f);
 }
 
 static void fetch_close(void *, void *session)
 {
     struct fetch *f = session;
-    struct transfer *t = f->peer->transfer;
 
-    if (f->peer->welcome) {
-        msg_empty_pack(&t->buf, FRAME_CANCEL, f->id);
-        transfer_send(t, f->peer->conn);
-    }
-    fetch_free(f, -ECANCELED);
+    drop_pieces(f, -ECANCELED);
+    move_end(f, -ECANCELED);
 }
 
 void fetch_fail(struct fetch *f, const char *why)
 {
     loader_run_failed(f->run, why);
-    fetch_free(f, -ECONNRESET);
+    drop_pieces(f, -ECONNRESET);
+    move_end(f, -ECONNRESET);
+}
+
+void fetch_lose(struct fetch *f, const char *why)
+{
+    bool closed = f->closed;
+
+    if (!closed) {
+        loader_run_failed(f->run, why);
+        drop_pieces(f, -ECONNRESET);
+    }
+    TAILQ_REMOVE(&f->peer->fetches, f, link);
+    f->peer = NULL;
+    if (!closed)
+        move_end(f, -ECONNRESET);
 }
 
 static const struct loader_source_ops fetch_ops = {
@@ -274,14 +307,13 @@ int fetch_on_data(struct peer *p, const struct frame_header *h,
     if (h->length < MSG_FETCH_DATA_BYTES ||
         msg_fetch_data_unpack(head, MSG_FETCH_DATA_BYTES, &m))
         return -EBADMSG;
-    if (!f)
-        return 0; /* it is over here */
+    if (!f || !f->chain)
+        return 0; /* it is over here, or this is about one before it */
     struct loader_piece *piece = expected(f, h, &m);
     if (!piece)
         return -EBADMSG;
     p->progress_us = now_us;
-    if (transfer_sum((uint8_t *)piece->data + f->got_bytes, m.n_bytes) !=
-        m.checksum)
+    if (sum_of((uint8_t *)piece->data + f->got_bytes, m.n_bytes) != m.checksum)
         piece->rc = -EILSEQ;
     f->n_reads--;
     f->got_bytes += m.n_bytes;
@@ -302,7 +334,9 @@ int fetch_on_end(struct peer *p, uint64_t id, const uint8_t *payload,
 
     if (msg_fetch_end_unpack(payload, len, &m))
         return -EBADMSG;
-    if (f)
-        fetch_fail(f, proto_code_name(m.code));
+    if (!f)
+        return 0;
+    f->asked = false;
+    fetch_fail(f, proto_code_name(m.code));
     return 0;
 }

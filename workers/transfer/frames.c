@@ -1,9 +1,6 @@
 /* What every job needs: sending frames and KV, finding its request. */
 #include <stddef.h>
 #include <stdlib.h>
-#ifdef CONDUCTOR_XXH_DISPATCH
-#include <xxh_x86dispatch.h> /* redefines XXH3_64bits() */
-#endif
 
 #include "workers/transfer/internal.h"
 
@@ -49,9 +46,4 @@ void transfer_send_kv(struct transfer *t, struct frame_conn *conn, uint32_t id,
     *b = (struct lent_block){{on_sent}, t, id};
     kv_store_pin(t->config.store, id);
     frame_conn_lend(conn, data, n, &b->loan);
-}
-
-uint64_t transfer_sum(const void *data, size_t n)
-{
-    return XXH3_64bits(data, n);
 }

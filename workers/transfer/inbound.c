@@ -9,7 +9,7 @@
 /* NULL if this worker and the one that says `m` understand each other's KV. */
 static const char *misfit(const struct transfer *t, const struct msg_hello *m)
 {
-    if (m->kind != PROTO_PEER_WORKER_PEER)
+    if (m->kind != PROTO_PEER_WORKER_PEER && m->kind != PROTO_PEER_WORKER_DATA)
         return "this port is for other workers";
     if (m->fingerprint != t->hello.fingerprint)
         return "another model, seed or element type";
@@ -24,6 +24,34 @@ static void log_stranger(const struct inbound *in, const char *what,
     if (log_rate_takes(&in->transfer->strangers.log, HANDSHAKE_LOG_PER_S))
         log_warn("connection from %s %s: %s", frame_conn_peer(in->conn), what,
                  why);
+}
+
+void inbound_free(struct transfer *t, struct inbound *in)
+{
+    serve_drop_all(in);
+    guest_shut(in->guest);
+    if (in->stage)
+        t->ops->stage_closed(in->stage);
+    TAILQ_REMOVE(&t->inbounds, in, link);
+    t->n_inbounds--;
+    if (!in->welcome)
+        strangers_remove(&t->strangers, &in->stranger);
+    frame_conn_free(in->conn);
+    free(in);
+}
+
+/* A data connection goes to its thread, without frames. */
+static void hand_over(struct inbound *in)
+{
+    struct transfer *t = in->transfer;
+    int fd = t->tcp ? frame_conn_detach(in->conn) : -ENOTSUP;
+
+    if (fd < 0) {
+        frame_conn_fail(in->conn, "a data connection that cannot be served");
+        return;
+    }
+    tcp_transport_take(t->tcp, fd);
+    inbound_free(t, in);
 }
 
 /* It has proven who it is. */
@@ -45,6 +73,10 @@ static void inbound_join(struct inbound *in)
                             .capabilities = m->capabilities};
     msg_welcome_pack(&t->buf, 0, &w);
     transfer_send(t, in->conn);
+    if (m->kind == PROTO_PEER_WORKER_DATA)
+        hand_over(in);
+    else if (m->capabilities & PROTO_CAP_TRANSPORTS)
+        in->guest = guest_new(t, in);
 }
 
 static void inbound_opening(struct inbound *in, const struct frame_header *h,
@@ -71,6 +103,9 @@ static uint64_t capability_of(uint16_t type)
         return PROTO_CAP_PUSH_TCP;
     case FRAME_STAGE_BEGIN:
         return PROTO_CAP_STAGES;
+    case FRAME_TRANSPORTS:
+    case FRAME_FETCH_WANT:
+        return PROTO_CAP_TRANSPORTS;
     default:
         return 0;
     }
@@ -96,6 +131,11 @@ static int inbound_dispatch(struct inbound *in, const struct frame_header *h,
         return serve_on_fetch(in, h->request_id, payload, h->length);
     case FRAME_FETCH_READ:
         return serve_on_read(in, h->request_id, payload, h->length);
+    case FRAME_TRANSPORTS:
+        return in->guest ? guest_on_transports(in->guest, payload, h->length)
+                         : -EPROTO;
+    case FRAME_FETCH_WANT:
+        return serve_on_want(in, h->request_id, payload, h->length);
     case FRAME_FETCH_KEEP:
         return h->length == 0 ? 0 : -EBADMSG;
     case FRAME_CANCEL:
@@ -136,19 +176,6 @@ static void on_inbound_writable(void *arg)
     serve_pump(in);
     if (in->stage)
         in->transfer->ops->stage_writable(in->stage);
-}
-
-void inbound_free(struct transfer *t, struct inbound *in)
-{
-    serve_drop_all(in);
-    if (in->stage)
-        t->ops->stage_closed(in->stage);
-    TAILQ_REMOVE(&t->inbounds, in, link);
-    t->n_inbounds--;
-    if (!in->welcome)
-        strangers_remove(&t->strangers, &in->stranger);
-    frame_conn_free(in->conn);
-    free(in);
 }
 
 static void on_inbound_closed(void *arg, const char *reason)

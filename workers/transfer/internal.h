@@ -5,6 +5,10 @@
 #include "base/frame_conn.h"
 #include "base/handshake.h"
 #include "base/strangers.h"
+#include "workers/transfer/engine/tcp/tcp.h"
+#include "workers/transfer/guest.h"
+#include "workers/transfer/layer_sums.h"
+#include "workers/transfer/route.h"
 #include "workers/transfer/transfer.h"
 
 struct listener;
@@ -39,6 +43,8 @@ struct peer {
     uint64_t capabilities; /* of both sides */
     int64_t progress_us;   /* time of the last block taken or KV sent */
     int64_t kept_us;       /* time of the last FETCH_KEEP */
+    struct route *route;   /* NULL: TRANSPORTS has not come */
+    uint64_t moved_bytes;  /* over it, when last looked */
     TAILQ_HEAD(, fetch) fetches;
     struct fetch *body_of; /* whose piece the body under way is of; or NULL */
     struct request_list pushes;
@@ -47,7 +53,10 @@ struct peer {
 /* Reading from a peer for one request. */
 struct fetch {
     TAILQ_ENTRY(fetch) link;
-    struct peer *peer;
+    struct transfer *transfer;
+    struct peer *peer;    /* NULL: gone, and this is only waiting for moves */
+    bool closed;          /* nobody waits for it any more */
+    bool asked;           /* the peer has a FETCH of it */
     struct load_run *run; /* borrowed, as are these of its request: */
     uint64_t id;
     const uint64_t *keys;   /* (n_keys) */
@@ -60,6 +69,8 @@ struct fetch {
     struct loader_piece *asking; /* it was not asked for to its end; or NULL */
     uint64_t asked_bytes;        /* of that one */
     uint32_t n_reads;            /* FETCH_READs without an answer */
+    TAILQ_HEAD(, move) moves;    /* pieces that come over a transport */
+    uint32_t n_wanted;           /* FETCH_WANTs without an answer */
 };
 
 /* One FETCH that is being answered. */
@@ -72,6 +83,11 @@ struct serve {
     struct msg_fetch_read reads[TRANSFER_READS_MAX]; /* a ring */
     uint32_t first_read;
     uint32_t n_reads;
+    struct msg_fetch_want wants[TRANSFER_READS_MAX]; /* a ring */
+    uint32_t first_want;
+    uint32_t n_wants;
+    bool granted; /* under grant_id */
+    uint64_t grant_id;
 };
 
 /* A connection that was accepted. */
@@ -83,6 +99,7 @@ struct inbound {
     struct stranger stranger;   /* before WELCOME */
     bool welcome;               /* it has proven who it is, and fits */
     int64_t heard_us; /* time of the last frame; before WELCOME, of accepting */
+    struct guest *guest; /* NULL: it knows no transports */
     TAILQ_HEAD(, serve) serves;
     uint32_t n_serves;
     struct request_list receives;
@@ -103,7 +120,23 @@ struct transfer {
     uint32_t n_inbounds;
     struct strangers strangers; /* of them, without WELCOME yet */
     struct wire_buf buf;        /* scratch for one frame */
+    struct transport *transports[MSG_TRANSPORTS_MAX]; /* the best first */
+    uint32_t n_transports;
+    struct transport *tcp; /* of these; NULL: not used */
+    struct layer_sums *sums;
+    LIST_HEAD(, guest) guests;
+    LIST_HEAD(, route) routes;
+    /* Another transport of a peer was chosen, or there is none. */
+    void (*again)(struct peer *p);
 };
+
+/* --- transports.c --- */
+
+/* Make those that the configuration names. 0 or a negative errno. */
+[[nodiscard]] int transports_open(struct transfer *t);
+
+/* Free them; nobody is called back any more. */
+void transports_close(struct transfer *t);
 
 /* --- frames.c --- */
 
@@ -115,11 +148,26 @@ void transfer_send(struct transfer *t, struct frame_conn *conn);
 void transfer_send_kv(struct transfer *t, struct frame_conn *conn, uint32_t id,
                       const void *data, size_t n);
 
-/* XXH3-64 of what a FETCH_DATA brings. */
-uint64_t transfer_sum(const void *data, size_t n);
-
 /* The worker's request of that id, or NULL. */
 struct request *transfer_find(const struct transfer *t, uint64_t id);
+
+/* --- move.c --- */
+
+/* The open fetch of `id`, or NULL. */
+struct fetch *fetch_of(const struct peer *p, uint64_t id);
+
+/* Have `piece` come over the peer's route. 0 or -ENOMEM. */
+[[nodiscard]] int move_add(struct fetch *f, struct loader_piece *piece);
+
+/* Ask for pieces that were not asked for. */
+void move_pump(struct fetch *f);
+
+/* Take back a piece that does not move; NULL: there is none. */
+struct loader_piece *move_take(struct fetch *f);
+
+/* End it: pieces that do not move go back at once with rc, others when they
+ * stop, and f with the last of them. */
+void move_end(struct fetch *f, int rc);
 
 /* --- peer.c --- */
 
@@ -166,6 +214,10 @@ void *fetch_place(struct peer *p, const struct frame_header *h,
 int fetch_on_data(struct peer *p, const struct frame_header *h,
                   const uint8_t *head, int64_t now_us);
 
+/* FETCH_GRANT: reads what was wanted. */
+int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
+                  size_t len, int64_t now_us);
+
 /* FETCH_END: ends the fetch. */
 int fetch_on_end(struct peer *p, uint64_t id, const uint8_t *payload,
                  size_t len);
@@ -183,6 +235,10 @@ int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
 
 /* FETCH_READ: sends a part of a block. */
 int serve_on_read(struct inbound *in, uint64_t id, const uint8_t *payload,
+                  size_t len);
+
+/* FETCH_WANT: says where layers of a block lie, when their sums are made. */
+int serve_on_want(struct inbound *in, uint64_t id, const uint8_t *payload,
                   size_t len);
 
 /* KV_BEGIN: asks for blocks if it fits the announced request, else answers
@@ -209,6 +265,12 @@ void fetch_keep(struct peer *p, int64_t now_us);
 
 /* End `f`: what was asked for will not come. `why` is logged. */
 void fetch_fail(struct fetch *f, const char *why);
+
+/* The same, open or closed: its peer is gone. */
+void fetch_lose(struct fetch *f, const char *why);
+
+/* The route of `p` has changed: ask once more for what was to come over it. */
+void fetch_again(struct peer *p);
 
 /* End the push of `r`. Calls push_ended. */
 void push_end(struct transfer *t, struct request *r, const char *why);

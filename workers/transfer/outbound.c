@@ -59,6 +59,12 @@ static int on_frame(void *arg, const struct frame_header *h,
     if (!p->welcome)
         return on_opening(p, h, payload);
     switch (h->type) {
+    case FRAME_TRANSPORTS:
+        return p->capabilities & PROTO_CAP_TRANSPORTS
+                   ? route_on_transports(p, payload, h->length)
+                   : -EPROTO;
+    case FRAME_FETCH_GRANT:
+        return move_on_grant(p, h->request_id, payload, h->length, now_us);
     case FRAME_FETCH_CHAIN:
         return fetch_on_chain(p, h->request_id, payload, h->length, now_us);
     case FRAME_FETCH_DATA:
@@ -98,9 +104,10 @@ static void on_closed(void *arg, const char *reason)
     TAILQ_REMOVE(&t->peers, p, link);
     t->n_peers--;
     while (!TAILQ_EMPTY(&p->fetches))
-        fetch_fail(TAILQ_FIRST(&p->fetches), reason);
+        fetch_lose(TAILQ_FIRST(&p->fetches), reason);
     while (!TAILQ_EMPTY(&p->pushes))
         push_end(t, TAILQ_FIRST(&p->pushes), reason);
+    route_shut(p->route);
     frame_conn_free(p->conn);
     free(p);
 }
@@ -128,7 +135,8 @@ static bool stalled(const struct peer *p, int64_t now_us)
 
     TAILQ_FOREACH(f, &p->fetches, link)
     {
-        if ((!f->chain || !TAILQ_EMPTY(&f->pieces)) &&
+        if ((!f->chain || !TAILQ_EMPTY(&f->pieces) ||
+             !TAILQ_EMPTY(&f->moves)) &&
             now_us - later(f->since_us, p->progress_us) >= c->fetch_timeout_us)
             return true;
     }
@@ -161,6 +169,11 @@ static void end_ungranted(struct peer *p, int64_t now_us)
 
 void outbound_tick(struct peer *p, int64_t now_us)
 {
+    uint64_t moved_bytes = route_moved_bytes(p->route);
+
+    if (moved_bytes != p->moved_bytes)
+        p->progress_us = now_us;
+    p->moved_bytes = moved_bytes;
     if (stalled(p, now_us)) {
         frame_conn_fail(p->conn, "no progress in time");
         return;

@@ -9,6 +9,13 @@
 
 void peer_free(struct transfer *t, struct peer *p)
 {
+    struct fetch *f;
+
+    while ((f = TAILQ_FIRST(&p->fetches))) {
+        TAILQ_REMOVE(&p->fetches, f, link);
+        f->peer = NULL; /* its last move frees it */
+    }
+    route_shut(p->route);
     TAILQ_REMOVE(&t->peers, p, link);
     t->n_peers--;
     frame_conn_free(p->conn);

@@ -6,12 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "workers/transfer/engine/sum.h"
 #include "workers/transfer/internal.h"
 
 static void free_serve(struct inbound *in, struct serve *s)
 {
     struct kv_store *store = in->transfer->config.store;
 
+    if (s->granted)
+        guest_revoke(in->guest, s->grant_id);
     while (s->n > 0)
         kv_store_release(store, s->ids[--s->n]);
     TAILQ_REMOVE(&in->serves, s, link);
@@ -59,13 +62,42 @@ static void send_data(struct inbound *in, const struct serve *s,
     struct msg_fetch_data m = {
         .block = read->block,
         .from_byte = read->from_byte,
-        .checksum = transfer_sum(block + read->from_byte, read->n_bytes),
+        .checksum = sum_of(block + read->from_byte, read->n_bytes),
         .n_bytes = read->n_bytes,
     };
 
     msg_fetch_data_pack(&t->buf, s->request_id, &m);
     transfer_send(t, in->conn);
     transfer_send_kv(t, in->conn, id, block + m.from_byte, m.n_bytes);
+}
+
+/* Says where the layers are that were wanted first, if their sums are made. */
+static bool send_grant(struct inbound *in, struct serve *s)
+{
+    struct transfer *t = in->transfer;
+    const struct msg_fetch_want *want = &s->wants[s->first_want];
+    uint32_t id = s->ids[want->block];
+    const uint64_t *sums = layer_sums_want(t->sums, id);
+    const char *first = kv_store_data(t->config.store, 0);
+    const char *layer =
+        engine_kv_row(t->config.layout, kv_store_data(t->config.store, id),
+                      want->from_layer, ENGINE_K, 0);
+
+    if (!sums)
+        return false;
+    struct msg_fetch_grant m = {
+        .block = want->block,
+        .from_layer = want->from_layer,
+        .grant_id = s->grant_id,
+        .offset = (uint64_t)(layer - first),
+        .n_layers = want->n_layers,
+        .sums = (const uint8_t *)(sums + want->from_layer),
+    };
+    msg_fetch_grant_pack(&t->buf, s->request_id, &m);
+    transfer_send(t, in->conn);
+    s->first_want = (s->first_want + 1) % TRANSFER_READS_MAX;
+    s->n_wants--;
+    return true;
 }
 
 /* Sends one thing of `s`; false: it waits to be asked. */
@@ -76,6 +108,8 @@ static bool send_next(struct inbound *in, struct serve *s)
         s->chain_sent = true;
         return true;
     }
+    if (s->n_wants > 0 && send_grant(in, s))
+        return true;
     if (s->n_reads == 0)
         return false;
     send_data(in, s, &s->reads[s->first_read]);
@@ -189,6 +223,54 @@ int serve_on_read(struct inbound *in, uint64_t id, const uint8_t *payload,
         s->n_reads == TRANSFER_READS_MAX)
         return -EBADMSG;
     s->reads[(s->first_read + s->n_reads++) % TRANSFER_READS_MAX] = m;
+    serve_pump(in);
+    return 0;
+}
+
+/* Lets the peer read the blocks of `s`. */
+static int grant(struct inbound *in, struct serve *s)
+{
+    if (!in->guest)
+        return -EPROTO;
+    int rc = guest_grant(in->guest, s->ids, s->n, false, &s->grant_id);
+    s->granted = rc == 0;
+    return rc;
+}
+
+/* Answers FETCH_END: the holder cannot go on. */
+static int refuse(struct inbound *in, uint64_t id, int rc)
+{
+    struct msg_fetch_end end = {.code = PROTO_E_BUSY};
+
+    if (rc == -EPROTO)
+        return rc; /* it has chosen no transport */
+    msg_fetch_end_pack(&in->transfer->buf, id, &end);
+    transfer_send(in->transfer, in->conn);
+    return 0;
+}
+
+int serve_on_want(struct inbound *in, uint64_t id, const uint8_t *payload,
+                  size_t len)
+{
+    uint32_t layers = in->transfer->config.layout->layers;
+    struct serve *s = serve_of(in, id);
+    struct msg_fetch_want m;
+
+    if (msg_fetch_want_unpack(payload, len, &m))
+        return -EBADMSG;
+    if (!s)
+        return 0; /* its FETCH_END is on the way */
+    if (m.block >= s->n || m.from_layer >= layers ||
+        m.n_layers > layers - m.from_layer || s->n_wants == TRANSFER_READS_MAX)
+        return -EBADMSG;
+    if (!s->granted) {
+        int rc = grant(in, s);
+
+        if (rc < 0)
+            return refuse(in, id, rc);
+    }
+    s->wants[(s->first_want + s->n_wants++) % TRANSFER_READS_MAX] = m;
+    (void)layer_sums_want(in->transfer->sums, s->ids[m.block]);
     serve_pump(in);
     return 0;
 }

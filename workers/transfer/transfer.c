@@ -26,6 +26,19 @@ static void set_limits(struct transfer *t)
     wire_buf_init(&t->buf, (size_t)longest + 8192);
 }
 
+/* The sums of blocks were made. */
+static void on_sums(void *arg)
+{
+    struct transfer *t = arg;
+    struct inbound *in;
+
+    TAILQ_FOREACH(in, &t->inbounds, link)
+    {
+        serve_pump(in);
+    }
+    t->ops->released(t->arg);
+}
+
 int transfer_new(const struct transfer_config *config,
                  const struct transfer_ops *ops, void *arg,
                  struct transfer **out, char *err, size_t err_bytes)
@@ -43,7 +56,17 @@ int transfer_new(const struct transfer_config *config,
     TAILQ_INIT(&t->peers);
     TAILQ_INIT(&t->inbounds);
     strangers_init(&t->strangers);
+    LIST_INIT(&t->guests);
+    LIST_INIT(&t->routes);
+    t->again = fetch_again;
     set_limits(t);
+    t->sums =
+        layer_sums_new(config->base, config->store, config->layout, on_sums, t);
+    if (!t->sums || transports_open(t) < 0) {
+        transfer_free(t);
+        return error_say(err, err_bytes, -ENOMEM,
+                         "no memory or threads for transports");
+    }
     char why[400];
     int rc =
         listener_new(config->base, config->listen_host, config->listen_port,
@@ -66,6 +89,10 @@ void transfer_free(struct transfer *t)
     while (!TAILQ_EMPTY(&t->inbounds))
         inbound_free(t, TAILQ_FIRST(&t->inbounds));
     listener_free(t->listener);
+    transports_close(t);
+    route_free_all(t);
+    guest_free_all(t);
+    layer_sums_free(t->sums);
     wire_buf_fini(&t->buf);
     free(t);
 }
@@ -100,4 +127,12 @@ void transfer_forget(struct request *r)
         TAILQ_REMOVE(&r->receive.from->receives, r, receive.link);
         r->receive.from = NULL;
     }
+}
+
+void transfer_held(struct transfer *t, uint64_t key)
+{
+    uint32_t id = kv_store_find_key(t->config.store, key);
+
+    if (id != KV_BLOCK_NONE)
+        layer_sums_held(t->sums, id);
 }

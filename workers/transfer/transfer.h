@@ -40,6 +40,9 @@ struct transfer_config {
     const struct msg_hello *hello;         /* what this worker is; copied */
     int64_t fetch_timeout_us;              /* without progress */
     int64_t push_timeout_us;               /* without progress, when computed */
+    const char *transports; /* names with commas in between, or "none": KV
+                               goes in frames; for the call */
+    uint32_t streams;       /* of tcp, to a peer */
 };
 
 /* All run on the loop's thread. */
@@ -89,6 +92,9 @@ uint16_t transfer_port(const struct transfer *t);
 /* End transfers that made no progress in time, and tell peers that open fetches
  * are still wanted; call it some times a second. */
 void transfer_tick(struct transfer *t, int64_t now_us);
+
+/* The block under `key` is held now: others may ask for it. */
+void transfer_held(struct transfer *t, uint64_t key);
 
 /* The peer at host:port as a source of the loader, which owns it. NULL: no
  * memory, or too many. */

@@ -158,6 +158,8 @@ struct transport_ops {
     /* Ends the op soon: done() follows with -ECANCELED, or with 0 if it was
      * over. A no-op for one that is not known. */
     void (*cancel)(struct transport_path *p, uint64_t op_id);
+    /* All bytes that it has moved: whether it gets on. */
+    uint64_t (*moved_bytes)(const struct transport_path *p);
     /* Frees the path. All its ops must be done. No callback comes any more. */
     void (*close)(struct transport_path *p);
 };

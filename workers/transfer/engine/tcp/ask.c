@@ -1,0 +1,183 @@
+/* A stream that asks: requests go out, answers come in, in the same order. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "workers/transfer/engine/tcp/internal.h"
+
+/* So much is read before other streams have their turn. */
+#define TURN_BYTES (2u << 20)
+
+/* With the lock: `part` moves nobody's bytes any more. */
+static void let_go(struct tcp_part *part, int rc)
+{
+    if (part->op)
+        tcp_op_part_over(part->op, rc);
+    part->op = NULL;
+}
+
+/* With the lock: the memory of ops that ended is given back. A part that is on
+ * its way out still reads it. */
+static void drop_ended(struct tcp_stream *s)
+{
+    struct tcp_part *part;
+
+    TAILQ_FOREACH(part, &s->flying, link)
+    {
+        if (!part->op || part->op->rc == 0 || part == s->out_part)
+            continue;
+        let_go(part, part->op->rc);
+        if (part == TAILQ_FIRST(&s->flying))
+            s->body = NULL;
+    }
+}
+
+static int ask_look(struct tcp_stream *s)
+{
+    struct tcp *t = s->io->tcp;
+
+    pthread_mutex_lock(&t->lock);
+    drop_ended(s);
+    int rc = s->path->closed ? -ECANCELED : s->path->rc;
+    pthread_mutex_unlock(&t->lock);
+    return rc;
+}
+
+/* The first part has been answered. */
+static void part_over(struct tcp_stream *s, int rc)
+{
+    struct tcp *t = s->io->tcp;
+    struct tcp_part *part = TAILQ_FIRST(&s->flying);
+
+    TAILQ_REMOVE(&s->flying, part, link);
+    s->n_flying--;
+    s->flying_bytes -= part->request.bytes;
+    s->in_body = false;
+    pthread_mutex_lock(&t->lock);
+    let_go(part, rc);
+    pthread_mutex_unlock(&t->lock);
+    free(part);
+}
+
+static int on_answer(struct tcp_stream *s)
+{
+    struct tcp_part *part = TAILQ_FIRST(&s->flying);
+    int status = tcp_answer_decode(s->head);
+
+    /* Nothing is answered before it was asked to its end. */
+    if (status < 0 || !part || part == s->out_part)
+        return -EBADMSG;
+    if (status == TCP_REVOKED) {
+        part_over(s, -EACCES);
+    } else if (part->request.kind == TCP_WRITE) {
+        atomic_fetch_add_explicit(&s->path->moved_bytes, part->request.bytes,
+                                  memory_order_relaxed);
+        part_over(s, 0);
+    } else {
+        s->in_body = true;
+        s->body = part->op ? part->local : NULL;
+        s->body_left = part->request.bytes;
+        sum_run_begin(s->sum, part->sums, part->sum_bytes);
+    }
+    return 1;
+}
+
+/* Takes in more of the body. Returns how much; 0: none is there; negative
+ * errno. */
+static int64_t on_body(struct tcp_stream *s)
+{
+    int64_t got = tcp_stream_body(s);
+
+    if (got <= 0)
+        return got;
+    atomic_fetch_add_explicit(&s->path->moved_bytes, (uint64_t)got,
+                              memory_order_relaxed);
+    if (s->body)
+        sum_run_add(s->sum, s->body - got, (size_t)got);
+    if (s->body_left == 0)
+        part_over(s, sum_run_ok(s->sum) ? 0 : -EILSEQ);
+    return got;
+}
+
+/* The head of an answer, or a part of it. As on_body(). */
+static int64_t on_head(struct tcp_stream *s)
+{
+    int rc = tcp_stream_head(s, TCP_ANSWER_BYTES);
+
+    return rc > 0 ? on_answer(s) : rc;
+}
+
+static int ask_read(struct tcp_stream *s)
+{
+    for (int64_t left = TURN_BYTES; left > 0;) {
+        int64_t n = s->in_body ? on_body(s) : on_head(s);
+
+        if (n <= 0)
+            return (int)n;
+        left -= n;
+    }
+    return 0;
+}
+
+/* Puts the next request in front of the socket. False: there is none now. */
+static bool next_request(struct tcp_stream *s)
+{
+    struct tcp *t = s->io->tcp;
+    struct tcp_part *part;
+
+    if (s->n_flying >= TCP_FLYING_MAX || s->flying_bytes >= TCP_FLYING_BYTES ||
+        !(part = malloc(sizeof(*part))))
+        return false;
+    pthread_mutex_lock(&t->lock);
+    bool any = tcp_path_next(s->path, part);
+    pthread_mutex_unlock(&t->lock);
+    if (!any) {
+        free(part);
+        return false;
+    }
+    TAILQ_INSERT_TAIL(&s->flying, part, link);
+    s->n_flying++;
+    s->flying_bytes += part->request.bytes;
+    s->out_part = part;
+    tcp_request_encode(&part->request, s->out_head);
+    s->out_head_at = 0;
+    s->out_head_n = TCP_REQUEST_BYTES;
+    s->out = part->local;
+    s->out_left = part->request.kind == TCP_WRITE ? part->request.bytes : 0;
+    return true;
+}
+
+static int ask_send(struct tcp_stream *s)
+{
+    struct tcp *t = s->io->tcp;
+    int rc;
+
+    while ((rc = tcp_stream_send(s)) > 0) {
+        if (s->out_part) {
+            s->out_part = NULL;
+            pthread_mutex_lock(&t->lock);
+            drop_ended(s);
+            pthread_mutex_unlock(&t->lock);
+        }
+        if (!next_request(s))
+            return 1;
+    }
+    return rc;
+}
+
+static void ask_end(struct tcp_stream *s, int rc)
+{
+    struct tcp *t = s->io->tcp;
+    struct tcp_part *part;
+
+    pthread_mutex_lock(&t->lock);
+    while ((part = TAILQ_FIRST(&s->flying))) {
+        TAILQ_REMOVE(&s->flying, part, link);
+        let_go(part, rc);
+        free(part);
+    }
+    s->path->n_streams--;
+    tcp_path_fail(s->path, rc);
+    pthread_mutex_unlock(&t->lock);
+}
+
+const struct tcp_role tcp_asks = {ask_read, ask_send, ask_look, ask_end};

@@ -1,0 +1,324 @@
+/*
+ * What the files of the transport over TCP share. Nobody else includes this.
+ *
+ * Threads: the loop's thread calls the transport's functions; each I/O thread
+ * moves the bytes of its streams. A stream belongs to its thread. What both
+ * touch is guarded by tcp.lock, which is held for bookkeeping only, never while
+ * bytes move.
+ *
+ * Invariants:
+ *   an op is over once nothing of it waits and no part of it is in flight; only
+ *     then is it put into tcp.finished
+ *   memory of an op is touched by the stream of one of its parts in flight only
+ *   memory of a grant is touched by streams only while they count in its `uses`
+ *   a grant that is revoked gets no new use, and is put into tcp.revoked when
+ *     its uses are 0
+ *   a path (an offer) is freed when no stream is bound to it
+ */
+#ifndef WORKERS_TRANSFER_ENGINE_TCP_INTERNAL_H
+#define WORKERS_TRANSFER_ENGINE_TCP_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/queue.h>
+
+#include "workers/transfer/engine/bell.h"
+#include "workers/transfer/engine/sum.h"
+#include "workers/transfer/engine/tcp/tcp.h"
+#include "workers/transfer/engine/tcp/wire.h"
+
+/* One request moves at most so much, or one checksum's bytes if these are more.
+ */
+#define TCP_PART_BYTES (512u << 10)
+/* So much is read, and then hashed while it is in the processor's cache. */
+#define TCP_CHUNK_BYTES (128u << 10)
+/* A stream's requests without an answer, and their bytes. */
+#define TCP_FLYING_MAX 16u
+#define TCP_FLYING_BYTES (4u << 20)
+/* Requests that a stream's holder keeps: more are not read. */
+#define TCP_ANSWERS_MAX 32u
+/* Grants that ended, of an offer: an op on one of them may be on its way. */
+#define TCP_ENDED_MAX 256u
+/* An accepted connection says within so long whose it is. */
+#define TCP_TOKEN_US 10000000
+
+struct event;
+struct event_base;
+struct tcp;
+struct tcp_stream;
+
+/* --- asking ------------------------------------------------------------ */
+
+struct tcp_op {
+    TAILQ_ENTRY(tcp_op) link; /* in path.live or tcp.finished */
+    TAILQ_ENTRY(tcp_op) turn; /* in path.waiting, while it waits */
+    struct tcp_path *path;
+    uint64_t id;
+    uint64_t grant_id;
+    bool write;
+    bool waits; /* some of it was not asked for */
+    bool cancelled;
+    int rc;
+    uint32_t flying; /* parts */
+    uint32_t slice;  /* what is asked for next */
+    uint64_t at_bytes;
+    uint32_t n;
+    struct transport_slice slices[]; /* (n) */
+};
+
+TAILQ_HEAD(tcp_ops, tcp_op);
+
+/* What one request moves. */
+struct tcp_part {
+    TAILQ_ENTRY(tcp_part) link;
+    struct tcp_op *op; /* NULL: nobody waits for it; its bytes go nowhere */
+    struct tcp_request request;
+    uint8_t *local;
+    const uint64_t *sums; /* NULL: none */
+    uint64_t sum_bytes;
+};
+
+TAILQ_HEAD(tcp_parts, tcp_part);
+
+struct tcp_dial;
+
+struct tcp_path {
+    struct transport_path base;
+    TAILQ_ENTRY(tcp_path) link; /* of all */
+    struct tcp *tcp;
+    const struct transport_path_ops *ops;
+    void *arg;
+    uint8_t token[TCP_TOKEN_BYTES];
+    struct tcp_ops live;
+    struct tcp_ops waiting;                  /* in turn */
+    struct tcp_dial *dials[TCP_STREAMS_MAX]; /* under way */
+    uint32_t n_streams;
+    atomic_uint_fast64_t moved_bytes;
+    int rc;      /* negative: it has failed */
+    bool told;   /* closed() was called */
+    bool closed; /* by its owner: it goes when no stream is left */
+};
+
+/* --- being asked --------------------------------------------------------- */
+
+struct tcp_grant {
+    LIST_ENTRY(tcp_grant) link; /* in offer.grants or tcp.revoked */
+    struct tcp_offer *offer;
+    uint64_t id;
+    bool write;
+    bool ended;
+    uint32_t uses; /* streams that move its bytes, or will */
+    uint32_t n;
+    struct transport_range ranges[]; /* (n), in order */
+};
+
+LIST_HEAD(tcp_grants, tcp_grant);
+
+struct tcp_offer {
+    struct transport_offer base;
+    TAILQ_ENTRY(tcp_offer) link; /* of all */
+    struct tcp *tcp;
+    const struct transport_offer_ops *ops;
+    void *arg;
+    uint8_t token[TCP_TOKEN_BYTES];
+    struct tcp_grants grants;
+    uint64_t ended[TCP_ENDED_MAX]; /* ids, a ring */
+    uint32_t n_ended;
+    uint32_t n_streams;
+    const char *broken; /* why; NULL: it is not */
+    bool told;
+    bool withdrawn;
+};
+
+/* --- threads ---------------------------------------------------------------
+ */
+
+TAILQ_HEAD(tcp_streams, tcp_stream);
+
+/* One I/O thread. */
+struct tcp_io {
+    struct tcp *tcp;
+    struct event_base *base;
+    struct bell *wake;
+    pthread_t thread;
+    bool started;
+    struct tcp_streams streams; /* its own */
+    struct tcp_streams fresh;   /* by the lock: on their way to it */
+    bool leaving;               /* by the lock */
+};
+
+struct tcp_region {
+    uint8_t *memory;
+    uint64_t bytes;
+};
+
+struct tcp {
+    struct transport base;
+    struct tcp_config config;
+    struct msg_hello hello;
+    struct bell *bell; /* heard on the loop */
+    struct tcp_io ios[TCP_STREAMS_MAX];
+    uint32_t next_io;
+    struct tcp_region regions[TRANSPORT_REGIONS_MAX];
+    uint32_t n_regions;
+    pthread_mutex_t lock; /* of all below, and of what paths and offers hold */
+    TAILQ_HEAD(, tcp_path) paths;
+    TAILQ_HEAD(, tcp_offer) offers;
+    struct tcp_ops finished;
+    struct tcp_grants revoked;
+};
+
+/* --- stream.c: one socket, of the thread that has it --- */
+
+/* What a stream does: ask or answer. */
+struct tcp_role {
+    /* Takes what comes in. 0: go on when there is more; 1: when something was
+     * sent; negative errno. */
+    int (*read)(struct tcp_stream *s);
+    /* Sends what may be sent. 1: nothing waits; 0: the socket takes no more;
+     * negative errno. */
+    int (*send)(struct tcp_stream *s);
+    /* Sees what the loop's thread wants. 0, or negative: the stream ends. */
+    int (*look)(struct tcp_stream *s);
+    /* The stream is over: lets go of everything. */
+    void (*end)(struct tcp_stream *s, int rc);
+};
+
+struct tcp_stream {
+    TAILQ_ENTRY(tcp_stream) link;
+    struct tcp_io *io;
+    const struct tcp_role *role;
+    int fd;
+    struct event *readable;
+    struct event *writable;
+    bool resting; /* it does not read until it has sent */
+    /* Of one that asks: */
+    struct tcp_path *path;
+    struct tcp_parts flying; /* requests whose answers are awaited, in order;
+                                the last may still be on its way out */
+    uint32_t n_flying;
+    uint64_t flying_bytes;
+    struct sum_run *sum;
+    /* Of one that answers: */
+    struct tcp_offer *offer; /* NULL: it has not said whose it is */
+    struct tcp_answer {
+        int status;
+        struct tcp_grant *grant; /* with a use; NULL: no bytes */
+        const uint8_t *data;
+        uint64_t bytes;         /* to send behind the status */
+    } answers[TCP_ANSWERS_MAX]; /* a ring */
+    uint32_t first_answer, n_answers;
+    bool answering;         /* the first is on its way out */
+    struct tcp_grant *into; /* of the write under way; NULL: thrown away */
+    int body_status;        /* of its answer */
+    /* What is coming in: */
+    uint8_t head[TCP_REQUEST_BYTES];
+    uint32_t head_got;
+    bool in_body;
+    uint8_t *body; /* NULL: thrown away */
+    uint64_t body_left;
+    /* What is going out: */
+    uint8_t out_head[TCP_REQUEST_BYTES];
+    uint32_t out_head_at, out_head_n;
+    const uint8_t *out;
+    uint64_t out_left;
+    struct tcp_part *out_part; /* it is the memory of; NULL: none */
+};
+
+/* Sends the head and the bytes that are going out. 1: all was sent; 0: the
+ * socket takes no more; negative errno. */
+int tcp_stream_send(struct tcp_stream *s);
+
+/* Fills s->head up to n bytes. 1: it is full; 0: not yet; negative errno. */
+int tcp_stream_head(struct tcp_stream *s, uint32_t n);
+
+/* Receives more of the body. Returns how many bytes came; 0: none are there;
+ * negative errno. */
+int64_t tcp_stream_body(struct tcp_stream *s);
+
+/* --- path.c: ops, with the lock --- */
+
+/* Fill `part` with the next bytes that wait. False: none do. */
+bool tcp_path_next(struct tcp_path *p, struct tcp_part *part);
+
+/* A part of `op` is over, or (rc 0) nothing of it waits any more. */
+void tcp_op_part_over(struct tcp_op *op, int rc);
+
+/* Nothing more of `op` is asked for. */
+void tcp_op_stop(struct tcp_op *op, int rc);
+
+/* The path has failed: nothing more is asked for on it. */
+void tcp_path_fail(struct tcp_path *p, int rc);
+
+/* --- offer.c: grants, with the lock --- */
+
+/* The offer of that token, with one stream more; NULL: none, or it has enough
+ * of them. */
+struct tcp_offer *tcp_offer_bind(struct tcp *t, const uint8_t *token);
+
+/* The memory that `r` names, with a use of its grant in *grant. NULL with *rc:
+ * -ECANCELED: the grant has ended; -EPERM: nothing ever covered that. */
+uint8_t *tcp_offer_use(struct tcp_offer *o, const struct tcp_request *r,
+                       struct tcp_grant **grant, int *rc);
+
+/* A use is over. */
+void tcp_grant_unuse(struct tcp_grant *g);
+
+/* No new use of it. */
+void tcp_grant_end(struct tcp_grant *g);
+
+/* The grant of that id that has not ended, or NULL. */
+struct tcp_grant *tcp_offer_grant(struct tcp_offer *o, uint64_t id);
+
+/* --- ask.c, answer.c --- */
+
+extern const struct tcp_role tcp_asks;    /* of a path */
+extern const struct tcp_role tcp_answers; /* of an offer */
+
+/* --- io.c --- */
+
+/* Start the threads. 0 or -ENOMEM. */
+[[nodiscard]] int tcp_io_start(struct tcp *t);
+
+/* Stop them; all streams are closed. */
+void tcp_io_stop(struct tcp *t);
+
+/* Have every thread look at its streams. On any thread. */
+void tcp_io_wake(struct tcp *t);
+
+/* Give a connected socket to a thread: of `path`, which has counted it, or
+ * (NULL) of an offer that its first bytes name. Owns fd. 0, or -ENOMEM: fd is
+ * closed. */
+[[nodiscard]] int tcp_io_add(struct tcp *t, int fd, struct tcp_path *path);
+
+/* --- dial.c --- */
+
+/* Connect a stream of `p`, number i of its dials. 0 or negative errno. */
+[[nodiscard]] int tcp_dial(struct tcp_path *p, const char *host, uint16_t port,
+                           uint32_t i);
+
+/* Give it up. NULL is a no-op. */
+void tcp_dial_free(struct tcp_dial *d);
+
+/* --- open.c: paths, on the loop's thread --- */
+
+/* As transport_ops. */
+struct transport_path *tcp_open(struct transport *t,
+                                const struct transport_peer *peer,
+                                const struct transport_path_ops *ops,
+                                void *arg);
+int tcp_read(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
+             const struct transport_slice *slices, uint32_t n);
+int tcp_write(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
+              const struct transport_slice *slices, uint32_t n);
+void tcp_cancel(struct transport_path *p, uint64_t op_id);
+uint64_t tcp_moved_bytes(const struct transport_path *p);
+void tcp_close(struct transport_path *p);
+
+/* Calls back what has happened on paths, and frees those that are over. */
+void tcp_paths_heard(struct tcp *t);
+
+/* Free it; its streams are gone. */
+void tcp_path_free(struct tcp_path *p);
+
+#endif

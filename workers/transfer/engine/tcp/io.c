@@ -1,0 +1,178 @@
+/* The I/O threads: each has an event loop, and its streams. */
+#include <errno.h>
+#include <event2/event.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/event_loop.h"
+#include "workers/transfer/engine/tcp/internal.h"
+
+static void stream_free(struct tcp_stream *s)
+{
+    event_loop_drop(s->readable);
+    event_loop_drop(s->writable);
+    sum_run_free(s->sum);
+    close(s->fd);
+    free(s);
+}
+
+/* One that does not say whose it is does not stay. */
+static int read_on(struct tcp_stream *s)
+{
+    const struct timeval patience = {.tv_sec = TCP_TOKEN_US / 1000000};
+
+    return event_add(s->readable, &patience);
+}
+
+static void stream_end(struct tcp_stream *s, int rc)
+{
+    TAILQ_REMOVE(&s->io->streams, s, link);
+    s->role->end(s, rc);
+    stream_free(s);
+}
+
+/* Sends what may be sent, and waits for what is next. */
+static void stream_go(struct tcp_stream *s, int rc)
+{
+    int out = rc < 0 ? rc : s->role->send(s);
+
+    if (out == 0 && event_add(s->writable, NULL))
+        out = -ENOMEM;
+    if (out == 0 && rc == 1 && !s->resting) {
+        event_del(s->readable);
+        s->resting = true;
+    } else if (out > 0 && s->resting) {
+        s->resting = false;
+        if (read_on(s))
+            out = -ENOMEM;
+    }
+    if (out < 0)
+        stream_end(s, out);
+}
+
+static void on_readable(evutil_socket_t, short what, void *arg)
+{
+    struct tcp_stream *s = arg;
+
+    if (!(what & EV_TIMEOUT))
+        stream_go(s, s->role->read(s));
+    else if (!s->path && !s->offer)
+        stream_end(s, -ETIMEDOUT);
+}
+
+static void on_writable(evutil_socket_t, short, void *arg)
+{
+    stream_go(arg, 0);
+}
+
+static void stream_begin(struct tcp_stream *s)
+{
+    struct event_base *base = s->io->base;
+
+    TAILQ_INSERT_TAIL(&s->io->streams, s, link);
+    s->readable = event_new(base, s->fd, EV_READ | EV_PERSIST, on_readable, s);
+    s->writable = event_new(base, s->fd, EV_WRITE, on_writable, s);
+    if (!s->readable || !s->writable || read_on(s))
+        stream_end(s, -ENOMEM);
+}
+
+static void on_wake(void *arg)
+{
+    struct tcp_io *io = arg;
+    struct tcp_stream *s, *next;
+
+    pthread_mutex_lock(&io->tcp->lock);
+    bool leaving = io->leaving;
+    struct tcp_streams fresh = TAILQ_HEAD_INITIALIZER(fresh);
+    TAILQ_CONCAT(&fresh, &io->fresh, link);
+    pthread_mutex_unlock(&io->tcp->lock);
+    while ((s = TAILQ_FIRST(&fresh))) {
+        TAILQ_REMOVE(&fresh, s, link);
+        stream_begin(s);
+    }
+    for (s = TAILQ_FIRST(&io->streams); s; s = next) {
+        next = TAILQ_NEXT(s, link);
+        stream_go(s, leaving ? -ECANCELED : s->role->look(s));
+    }
+    if (leaving)
+        event_base_loopbreak(io->base);
+}
+
+static void *run(void *arg)
+{
+    struct tcp_io *io = arg;
+
+    event_base_loop(io->base, EVLOOP_NO_EXIT_ON_EMPTY);
+    return NULL;
+}
+
+int tcp_io_start(struct tcp *t)
+{
+    for (uint32_t i = 0; i < t->config.streams; i++) {
+        struct tcp_io *io = &t->ios[i];
+
+        io->tcp = t;
+        TAILQ_INIT(&io->streams);
+        TAILQ_INIT(&io->fresh);
+        io->base = event_loop_new(1);
+        io->wake = io->base ? bell_new(io->base, on_wake, io) : NULL;
+        if (!io->wake || pthread_create(&io->thread, NULL, run, io))
+            return -ENOMEM;
+        io->started = true;
+    }
+    return 0;
+}
+
+void tcp_io_stop(struct tcp *t)
+{
+    for (uint32_t i = 0; i < t->config.streams; i++) {
+        struct tcp_io *io = &t->ios[i];
+
+        if (io->started) {
+            pthread_mutex_lock(&t->lock);
+            io->leaving = true;
+            pthread_mutex_unlock(&t->lock);
+            bell_ring(io->wake);
+            pthread_join(io->thread, NULL);
+        }
+        bell_free(io->wake);
+        if (io->base)
+            event_base_free(io->base);
+    }
+}
+
+void tcp_io_wake(struct tcp *t)
+{
+    for (uint32_t i = 0; i < t->config.streams; i++)
+        bell_ring(t->ios[i].wake);
+}
+
+int tcp_io_add(struct tcp *t, int fd, struct tcp_path *path)
+{
+    struct tcp_stream *s = calloc(1, sizeof(*s));
+    struct sum_run *sum = sum_run_new();
+
+    if (!s || !sum) {
+        free(s);
+        sum_run_free(sum);
+        close(fd);
+        return -ENOMEM;
+    }
+    s->fd = fd;
+    s->sum = sum;
+    s->path = path;
+    s->role = path ? &tcp_asks : &tcp_answers;
+    TAILQ_INIT(&s->flying);
+    if (path) {
+        memcpy(s->out_head, path->token, TCP_TOKEN_BYTES);
+        s->out_head_n = TCP_TOKEN_BYTES;
+    }
+    s->io = &t->ios[t->next_io++ % t->config.streams];
+    pthread_mutex_lock(&t->lock);
+    TAILQ_INSERT_TAIL(&s->io->fresh, s, link);
+    pthread_mutex_unlock(&t->lock);
+    bell_ring(s->io->wake);
+    return 0;
+}

@@ -1,0 +1,277 @@
+/* The transport over TCP as a whole, and its offers. */
+#include "workers/transfer/engine/tcp/tcp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/entropy.h"
+#include "workers/transfer/engine/tcp/internal.h"
+
+static struct tcp *tcp_of(struct transport *t)
+{
+    return (struct tcp *)(void *)t; /* its first member */
+}
+
+static struct tcp_offer *offer_of(struct transport_offer *o)
+{
+    return (struct tcp_offer *)(void *)o;
+}
+
+static int tcp_reg(struct transport *transport, void *memory, uint64_t bytes,
+                   int)
+{
+    struct tcp *t = tcp_of(transport);
+
+    if (t->n_regions == TRANSPORT_REGIONS_MAX)
+        return -ENOSPC;
+    t->regions[t->n_regions] = (struct tcp_region){memory, bytes};
+    return (int)t->n_regions++;
+}
+
+static void new_token(uint8_t token[TCP_TOKEN_BYTES])
+{
+    for (uint32_t i = 0; i < TCP_TOKEN_BYTES; i += 8) {
+        uint64_t x = entropy_u64();
+
+        memcpy(token + i, &x, 8);
+    }
+}
+
+static struct transport_offer *tcp_offer(struct transport *transport,
+                                         const struct transport_offer_ops *ops,
+                                         void *arg, uint8_t *descriptor,
+                                         size_t *n)
+{
+    struct tcp *t = tcp_of(transport);
+    struct tcp_offer *o = calloc(1, sizeof(*o));
+
+    if (!o)
+        return NULL;
+    o->base.ops = transport->ops;
+    o->tcp = t;
+    o->ops = ops;
+    o->arg = arg;
+    LIST_INIT(&o->grants);
+    new_token(o->token);
+    memcpy(descriptor, o->token, TCP_TOKEN_BYTES);
+    *n = TCP_TOKEN_BYTES;
+    pthread_mutex_lock(&t->lock);
+    TAILQ_INSERT_TAIL(&t->offers, o, link);
+    pthread_mutex_unlock(&t->lock);
+    return &o->base;
+}
+
+static int in_order(const void *a, const void *b)
+{
+    const struct transport_range *x = a, *y = b;
+
+    if (x->region != y->region)
+        return x->region < y->region ? -1 : 1;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+static bool registered(const struct tcp *t, const struct transport_range *r)
+{
+    return r->region < t->n_regions &&
+           r->bytes <= t->regions[r->region].bytes &&
+           r->offset <= t->regions[r->region].bytes - r->bytes;
+}
+
+static int tcp_grant(struct transport_offer *offer, uint64_t grant_id,
+                     bool write, const struct transport_range *ranges,
+                     uint32_t n)
+{
+    struct tcp_offer *o = offer_of(offer);
+    struct tcp_grant *g = malloc(sizeof(*g) + n * sizeof(*ranges));
+
+    for (uint32_t i = 0; g && i < n; i++) {
+        if (!registered(o->tcp, &ranges[i])) {
+            free(g);
+            return -EINVAL;
+        }
+    }
+    if (!g)
+        return -ENOMEM;
+    *g = (struct tcp_grant){.offer = o, .id = grant_id, .write = write, .n = n};
+    memcpy(g->ranges, ranges, n * sizeof(*ranges));
+    qsort(g->ranges, n, sizeof(*ranges), in_order);
+    pthread_mutex_lock(&o->tcp->lock);
+    bool there = tcp_offer_grant(o, grant_id);
+    if (!there)
+        LIST_INSERT_HEAD(&o->grants, g, link);
+    pthread_mutex_unlock(&o->tcp->lock);
+    if (there)
+        free(g);
+    return there ? -EEXIST : 0;
+}
+
+static void tcp_revoke(struct transport_offer *offer, uint64_t grant_id)
+{
+    struct tcp_offer *o = offer_of(offer);
+
+    pthread_mutex_lock(&o->tcp->lock);
+    struct tcp_grant *g = tcp_offer_grant(o, grant_id);
+    bool used = g && g->uses > 0;
+    if (g)
+        tcp_grant_end(g);
+    pthread_mutex_unlock(&o->tcp->lock);
+    if (used)
+        tcp_io_wake(o->tcp);
+}
+
+static void tcp_withdraw(struct transport_offer *offer)
+{
+    struct tcp_offer *o = offer_of(offer);
+    struct tcp_grant *g, *next;
+
+    pthread_mutex_lock(&o->tcp->lock);
+    o->withdrawn = true;
+    for (g = LIST_FIRST(&o->grants); g; g = next) {
+        next = LIST_NEXT(g, link);
+        if (!g->ended)
+            tcp_grant_end(g);
+    }
+    pthread_mutex_unlock(&o->tcp->lock);
+    tcp_io_wake(o->tcp);
+    bell_ring(o->tcp->bell);
+}
+
+static void offer_free(struct tcp_offer *o)
+{
+    struct tcp_grant *g;
+
+    while ((g = LIST_FIRST(&o->grants))) {
+        LIST_REMOVE(g, link);
+        free(g);
+    }
+    TAILQ_REMOVE(&o->tcp->offers, o, link);
+    free(o);
+}
+
+static struct tcp_grant *take_revoked(struct tcp *t)
+{
+    pthread_mutex_lock(&t->lock);
+    struct tcp_grant *g = LIST_FIRST(&t->revoked);
+    if (g)
+        LIST_REMOVE(g, link);
+    pthread_mutex_unlock(&t->lock);
+    return g;
+}
+
+/* An offer that broke the rules, or that is over. */
+static struct tcp_offer *take_news(struct tcp *t)
+{
+    struct tcp_offer *o;
+
+    pthread_mutex_lock(&t->lock);
+    TAILQ_FOREACH(o, &t->offers, link)
+    {
+        if (o->withdrawn ? o->n_streams == 0 && LIST_EMPTY(&o->grants) &&
+                               LIST_EMPTY(&t->revoked)
+                         : o->broken && !o->told)
+            break;
+    }
+    if (o)
+        o->told = true;
+    pthread_mutex_unlock(&t->lock);
+    return o;
+}
+
+static void offers_heard(struct tcp *t)
+{
+    struct tcp_grant *g;
+    struct tcp_offer *o;
+
+    while ((g = take_revoked(t))) {
+        g->offer->ops->revoked(g->offer->arg, g->id);
+        free(g);
+    }
+    while ((o = take_news(t))) {
+        if (!o->withdrawn) {
+            o->ops->broken(o->arg, o->broken);
+            continue;
+        }
+        o->ops->withdrawn(o->arg);
+        pthread_mutex_lock(&t->lock);
+        offer_free(o);
+        pthread_mutex_unlock(&t->lock);
+    }
+}
+
+static void on_bell(void *arg)
+{
+    tcp_paths_heard(arg);
+    offers_heard(arg);
+}
+
+static void tcp_free(struct transport *transport)
+{
+    struct tcp *t = tcp_of(transport);
+    struct tcp_op *op;
+    struct tcp_grant *g;
+
+    tcp_io_stop(t);
+    while ((op = TAILQ_FIRST(&t->finished))) {
+        TAILQ_REMOVE(&t->finished, op, link);
+        free(op);
+    }
+    while ((g = take_revoked(t)))
+        free(g);
+    while (!TAILQ_EMPTY(&t->paths))
+        tcp_path_free(TAILQ_FIRST(&t->paths));
+    while (!TAILQ_EMPTY(&t->offers))
+        offer_free(TAILQ_FIRST(&t->offers));
+    bell_free(t->bell);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+static const struct transport_ops tcp_ops = {
+    .name = "tcp",
+    .verifies = true,
+    .free = tcp_free,
+    .reg = tcp_reg,
+    .offer = tcp_offer,
+    .grant = tcp_grant,
+    .revoke = tcp_revoke,
+    .withdraw = tcp_withdraw,
+    .open = tcp_open,
+    .read = tcp_read,
+    .write = tcp_write,
+    .cancel = tcp_cancel,
+    .moved_bytes = tcp_moved_bytes,
+    .close = tcp_close,
+};
+
+struct transport *tcp_transport_new(const struct tcp_config *config)
+{
+    struct tcp *t = calloc(1, sizeof(*t));
+
+    if (!t)
+        return NULL;
+    t->base.ops = &tcp_ops;
+    t->config = *config;
+    t->hello = *config->hello;
+    t->hello.kind = PROTO_PEER_WORKER_DATA;
+    TAILQ_INIT(&t->paths);
+    TAILQ_INIT(&t->offers);
+    TAILQ_INIT(&t->finished);
+    LIST_INIT(&t->revoked);
+    pthread_mutex_init(&t->lock, NULL);
+    t->bell = bell_new(config->base, on_bell, t);
+    if (!t->bell || tcp_io_start(t)) {
+        tcp_free(&t->base);
+        return NULL;
+    }
+    return &t->base;
+}
+
+void tcp_transport_take(struct transport *transport, int fd)
+{
+    /* Without memory it is closed, and the peer's path ends. */
+    int rc = tcp_io_add(tcp_of(transport), fd, NULL);
+
+    (void)rc;
+}

@@ -1,0 +1,45 @@
+/* What stands on a data connection (proto/PROTOCOL.md, "Data connections"):
+ * a token once, then requests of one side and answers of the other. */
+#ifndef WORKERS_TRANSFER_ENGINE_TCP_WIRE_H
+#define WORKERS_TRANSFER_ENGINE_TCP_WIRE_H
+
+#include <stdint.h>
+
+#define TCP_TOKEN_BYTES 16u
+#define TCP_REQUEST_BYTES 40u
+#define TCP_ANSWER_BYTES 8u
+
+enum tcp_kind {
+    TCP_READ = 1,  /* the answer has the bytes */
+    TCP_WRITE = 2, /* the bytes follow the request */
+};
+
+enum tcp_status {
+    TCP_DONE = 0,
+    TCP_REVOKED = 1, /* the grant is over; no bytes were moved */
+};
+
+struct tcp_request {
+    uint32_t kind;
+    uint32_t region;
+    uint64_t grant_id;
+    uint64_t offset;
+    uint64_t bytes;
+};
+
+/* Writes a request; the last 8 bytes are 0. */
+void tcp_request_encode(const struct tcp_request *r,
+                        uint8_t out[TCP_REQUEST_BYTES]);
+
+/* Reads one. 0, or -EBADMSG: another kind, no bytes, an end past 2^64, or what
+ * has to be 0 is not. */
+[[nodiscard]] int tcp_request_decode(const uint8_t in[TCP_REQUEST_BYTES],
+                                     struct tcp_request *r);
+
+/* Writes an answer; the last 4 bytes are 0. */
+void tcp_answer_encode(uint32_t status, uint8_t out[TCP_ANSWER_BYTES]);
+
+/* Reads the status of one: an enum tcp_status, or -EBADMSG. */
+[[nodiscard]] int tcp_answer_decode(const uint8_t in[TCP_ANSWER_BYTES]);
+
+#endif

@@ -1,0 +1,209 @@
+/* Pieces of a fetch that come over a transport: the peer is asked for layers of
+ * a block (FETCH_WANT), says where they lie and what their checksums are
+ * (FETCH_GRANT), and they are read from there into the block. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "workers/transfer/internal.h"
+
+enum move_state {
+    MOVE_WAITS,  /* to be asked for */
+    MOVE_WANTED, /* FETCH_WANT was sent */
+    MOVE_MOVES,  /* its bytes are on their way: its memory is the transport's */
+};
+
+struct move {
+    TAILQ_ENTRY(move) link;
+    struct fetch *fetch;
+    struct loader_piece *piece;
+    enum move_state state;
+    struct route_op *op; /* while it moves */
+    uint64_t *sums;      /* (n_layers), owned */
+};
+
+struct fetch *fetch_of(const struct peer *p, uint64_t id)
+{
+    struct fetch *f;
+
+    TAILQ_FOREACH(f, &p->fetches, link)
+    {
+        if (f->id == id && !f->closed)
+            return f;
+    }
+    return NULL; /* it is over here */
+}
+
+static void move_free(struct move *m)
+{
+    TAILQ_REMOVE(&m->fetch->moves, m, link);
+    m->fetch->n_wanted -= m->state == MOVE_WANTED;
+    free(m->sums);
+    free(m);
+}
+
+/* The peer may give its blocks to others: nothing reads them any more. */
+static void gone(struct fetch *f)
+{
+    struct peer *p = f->peer;
+
+    if (p) {
+        TAILQ_REMOVE(&p->fetches, f, link);
+        if (f->asked && !fetch_of(p, f->id)) {
+            msg_empty_pack(&p->transfer->buf, FRAME_CANCEL, f->id);
+            transfer_send(p->transfer, p->conn);
+        }
+    }
+    free(f);
+}
+
+int move_add(struct fetch *f, struct loader_piece *piece)
+{
+    struct move *m = calloc(1, sizeof(*m));
+
+    if (!m)
+        return -ENOMEM;
+    m->sums = calloc(piece->n_layers, sizeof(*m->sums));
+    if (!m->sums) {
+        free(m);
+        return -ENOMEM;
+    }
+    m->fetch = f;
+    m->piece = piece;
+    TAILQ_INSERT_TAIL(&f->moves, m, link);
+    return 0;
+}
+
+void move_pump(struct fetch *f)
+{
+    struct transfer *t = f->peer->transfer;
+    struct move *m;
+
+    TAILQ_FOREACH(m, &f->moves, link)
+    {
+        if (f->n_wanted == TRANSFER_READS_MAX)
+            return;
+        if (m->state != MOVE_WAITS)
+            continue;
+        const struct msg_fetch_want want = {.block = m->piece->block,
+                                            .from_layer = m->piece->from_layer,
+                                            .n_layers = m->piece->n_layers};
+        msg_fetch_want_pack(&t->buf, f->id, &want);
+        transfer_send(t, f->peer->conn);
+        m->state = MOVE_WANTED;
+        f->n_wanted++;
+    }
+}
+
+/* What was verified here need not be summed once more for others. */
+static void know(const struct fetch *f, const struct move *m)
+{
+    const struct loader_piece *piece = m->piece;
+
+    for (uint32_t i = 0; i < piece->n_layers; i++)
+        layer_sums_know(f->transfer->sums, piece->id, piece->from_layer + i,
+                        m->sums[i]);
+}
+
+static void on_moved(void *arg, int rc)
+{
+    struct move *m = arg;
+    struct fetch *f = m->fetch;
+    struct loader_piece *piece = m->piece;
+
+    m->op = NULL;
+    m->state = MOVE_WAITS;
+    if (rc == -ENOTCONN && !f->closed)
+        return; /* it is asked for over another one */
+    if (rc == 0)
+        know(f, m);
+    move_free(m);
+    loader_done(piece, rc);
+    if (f->closed && TAILQ_EMPTY(&f->moves))
+        gone(f);
+}
+
+static struct move *wanted(const struct fetch *f,
+                           const struct msg_fetch_grant *g)
+{
+    struct move *m;
+
+    TAILQ_FOREACH(m, &f->moves, link)
+    {
+        if (m->state == MOVE_WANTED && m->piece->block == g->block &&
+            m->piece->from_layer == g->from_layer &&
+            m->piece->n_layers == g->n_layers)
+            return m;
+    }
+    return NULL;
+}
+
+static void begin(struct peer *p, struct move *m,
+                  const struct msg_fetch_grant *g)
+{
+    const struct transport_slice slice = {
+        .local = m->piece->data,
+        .region = g->region,
+        .offset = g->offset,
+        .bytes = m->piece->bytes,
+        .sums = m->sums,
+        .sum_bytes = m->piece->bytes / m->piece->n_layers,
+    };
+
+    for (uint32_t i = 0; i < g->n_layers; i++)
+        m->sums[i] = wire_u64_at(g->sums, i);
+    m->state = MOVE_MOVES;
+    m->op = route_read(p->route, g->grant_id, &slice, 1, on_moved, m);
+    if (!m->op)
+        m->state = MOVE_WAITS;
+}
+
+int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
+                  size_t len, int64_t now_us)
+{
+    struct fetch *f = fetch_of(p, id);
+    struct msg_fetch_grant g;
+
+    if (msg_fetch_grant_unpack(payload, len, &g))
+        return -EBADMSG;
+    if (!f || !f->chain)
+        return 0; /* it is over here, or this is about one before it */
+    struct move *m = wanted(f, &g);
+    if (!m)
+        return -EBADMSG;
+    p->progress_us = now_us;
+    f->n_wanted--;
+    begin(p, m, &g);
+    move_pump(f);
+    return 0;
+}
+
+struct loader_piece *move_take(struct fetch *f)
+{
+    struct move *m;
+
+    TAILQ_FOREACH(m, &f->moves, link)
+    {
+        if (m->state == MOVE_MOVES)
+            continue;
+        struct loader_piece *piece = m->piece;
+        move_free(m);
+        return piece;
+    }
+    return NULL;
+}
+
+void move_end(struct fetch *f, int rc)
+{
+    struct loader_piece *piece;
+    struct move *m, *next;
+
+    f->closed = true;
+    while ((piece = move_take(f)))
+        loader_done(piece, rc);
+    for (m = TAILQ_FIRST(&f->moves); m; m = next) {
+        next = TAILQ_NEXT(m, link);
+        route_cancel(m->op);
+    }
+    if (TAILQ_EMPTY(&f->moves))
+        gone(f);
+}

@@ -1,0 +1,258 @@
+/* Choosing a transport, and reading and writing over it. */
+#include "workers/transfer/route.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "workers/transfer/internal.h"
+
+struct route_op {
+    TAILQ_ENTRY(route_op) link;
+    struct route *route;
+    uint64_t id;
+    route_done *done;
+    void *arg;
+};
+
+/* What the peer has told of one transport. */
+struct told {
+    struct transport *transport; /* of the same name here; NULL: none */
+    uint8_t descriptor[TRANSPORT_DESCRIPTOR_MAX];
+    size_t n;
+};
+
+struct route {
+    LIST_ENTRY(route) link;
+    struct transfer *transfer;
+    struct peer *peer;                    /* NULL: it is gone */
+    struct told told[MSG_TRANSPORTS_MAX]; /* as this side prefers them */
+    uint32_t n_told;
+    uint32_t next;               /* of told, to be tried */
+    struct transport_path *path; /* NULL: none */
+    bool stood;                  /* something was moved over it */
+    TAILQ_HEAD(, route_op) ops;
+    uint64_t last_id;
+};
+
+static void route_free(struct route *r)
+{
+    LIST_REMOVE(r, link);
+    free(r);
+}
+
+static void end_if_idle(struct route *r)
+{
+    if (r->peer || !TAILQ_EMPTY(&r->ops))
+        return;
+    if (r->path)
+        r->path->ops->close(r->path);
+    route_free(r);
+}
+
+/* What an op that failed says of the path. */
+static bool lost(int rc)
+{
+    return rc < 0 && rc != -ECANCELED && rc != -EILSEQ && rc != -EACCES;
+}
+
+static void on_done(void *arg, uint64_t op_id, int rc)
+{
+    struct route *r = arg;
+    struct route_op *op;
+
+    TAILQ_FOREACH(op, &r->ops, link)
+    {
+        if (op->id == op_id)
+            break;
+    }
+    if (!op)
+        return;
+    r->stood |= rc == 0;
+    TAILQ_REMOVE(&r->ops, op, link);
+    op->done(op->arg, lost(rc) && !r->stood ? -ENOTCONN : rc);
+    free(op);
+    end_if_idle(r);
+}
+
+static void open_next(struct route *r);
+
+static void on_closed(void *arg, int, const char *why)
+{
+    struct route *r = arg;
+    char text[MSG_TEXT_MAX];
+
+    r->path->ops->close(r->path);
+    r->path = NULL;
+    if (!r->peer) {
+        end_if_idle(r);
+        return;
+    }
+    snprintf(text, sizeof(text), "its %s data connection ended: %s",
+             r->told[r->next - 1].transport->ops->name, why);
+    if (r->stood) {
+        frame_conn_fail(r->peer->conn, text);
+        return;
+    }
+    log_info("worker %s:%u: %s", r->peer->host, r->peer->port, text);
+    open_next(r);
+    r->transfer->again(r->peer);
+}
+
+static const struct transport_path_ops path_ops = {.done = on_done,
+                                                   .closed = on_closed};
+
+/* Says which one it is. */
+static void tell(struct route *r, const char *name)
+{
+    struct msg_transports m = {.n = 1};
+
+    snprintf(m.list[0].name, sizeof(m.list[0].name), "%s", name);
+    msg_transports_pack(&r->transfer->buf, 0, &m);
+    transfer_send(r->transfer, r->peer->conn);
+}
+
+static void open_next(struct route *r)
+{
+    while (!r->path && r->next < r->n_told) {
+        const struct told *told = &r->told[r->next++];
+        const struct transport_peer peer = {
+            .host = r->peer->host,
+            .port = r->peer->port,
+            .descriptor = told->descriptor,
+            .n_descriptor = told->n,
+        };
+
+        r->path =
+            told->transport->ops->open(told->transport, &peer, &path_ops, r);
+        if (r->path)
+            tell(r, told->transport->ops->name);
+    }
+}
+
+static void take(struct route *r, struct transport *transport,
+                 const struct msg_transports *m)
+{
+    for (uint32_t i = 0; i < m->n; i++) {
+        if (strcmp(m->list[i].name, transport->ops->name) != 0)
+            continue;
+        struct told *told = &r->told[r->n_told++];
+        told->transport = transport;
+        told->n = m->list[i].n;
+        if (told->n > 0)
+            memcpy(told->descriptor, m->list[i].descriptor, told->n);
+        return;
+    }
+}
+
+int route_on_transports(struct peer *p, const uint8_t *payload, size_t len)
+{
+    struct transfer *t = p->transfer;
+    struct msg_transports m;
+
+    if (msg_transports_unpack(payload, len, &m) || p->route)
+        return -EBADMSG;
+    struct route *r = calloc(1, sizeof(*r));
+    if (!r)
+        return -ENOMEM;
+    r->transfer = t;
+    r->peer = p;
+    TAILQ_INIT(&r->ops);
+    LIST_INSERT_HEAD(&t->routes, r, link);
+    for (uint32_t i = 0; i < t->n_transports; i++)
+        take(r, t->transports[i], &m);
+    p->route = r;
+    open_next(r);
+    return 0;
+}
+
+bool route_usable(const struct route *r)
+{
+    return r && r->path;
+}
+
+static struct route_op *new_op(struct route *r, route_done *done, void *arg)
+{
+    struct route_op *op = route_usable(r) ? calloc(1, sizeof(*op)) : NULL;
+
+    if (!op)
+        return NULL;
+    op->route = r;
+    op->id = ++r->last_id;
+    op->done = done;
+    op->arg = arg;
+    TAILQ_INSERT_TAIL(&r->ops, op, link);
+    return op;
+}
+
+static struct route_op *check(struct route_op *op, int rc)
+{
+    if (rc == 0)
+        return op;
+    TAILQ_REMOVE(&op->route->ops, op, link);
+    free(op);
+    return NULL;
+}
+
+struct route_op *route_read(struct route *r, uint64_t grant_id,
+                            const struct transport_slice *slices, uint32_t n,
+                            route_done *done, void *arg)
+{
+    struct route_op *op = new_op(r, done, arg);
+
+    if (!op)
+        return NULL;
+    return check(op, r->path->ops->read(r->path, op->id, grant_id, slices, n));
+}
+
+struct route_op *route_write(struct route *r, uint64_t grant_id,
+                             const struct transport_slice *slices, uint32_t n,
+                             route_done *done, void *arg)
+{
+    struct route_op *op = new_op(r, done, arg);
+
+    if (!op)
+        return NULL;
+    return check(op, r->path->ops->write(r->path, op->id, grant_id, slices, n));
+}
+
+void route_cancel(struct route_op *op)
+{
+    op->route->path->ops->cancel(op->route->path, op->id);
+}
+
+uint64_t route_moved_bytes(const struct route *r)
+{
+    return route_usable(r) ? r->path->ops->moved_bytes(r->path) : 0;
+}
+
+void route_shut(struct route *r)
+{
+    struct route_op *op;
+
+    if (!r)
+        return;
+    r->peer = NULL;
+    TAILQ_FOREACH(op, &r->ops, link)
+    {
+        route_cancel(op);
+    }
+    end_if_idle(r);
+}
+
+void route_free_all(struct transfer *t)
+{
+    struct route_op *op;
+    struct route *r;
+
+    while ((r = LIST_FIRST(&t->routes))) {
+        while ((op = TAILQ_FIRST(&r->ops))) {
+            TAILQ_REMOVE(&r->ops, op, link);
+            op->done(op->arg, -ECANCELED);
+            free(op);
+        }
+        route_free(r);
+    }
+}

@@ -1,0 +1,117 @@
+/* Which transports this worker has. */
+#include "workers/transfer/transports.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "workers/transfer/internal.h"
+
+static struct transport *new_tcp(struct transfer *t)
+{
+    const struct transfer_config *c = &t->config;
+    const struct tcp_config tcp = {
+        .base = c->base,
+        .dns = c->dns,
+        .secret = c->secret,
+        .hello = &t->hello,
+        .streams = c->streams,
+    };
+
+    t->tcp = tcp_transport_new(&tcp);
+    return t->tcp;
+}
+
+_Static_assert(TRANSFER_STREAMS_MAX <= TCP_STREAMS_MAX, "a thread for each");
+
+/* The best first. */
+static const struct {
+    const char *name;
+    struct transport *(*create)(struct transfer *t);
+} kinds[] = {
+    {"tcp", new_tcp},
+};
+
+#define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+/* The next name of a list of them with commas in between; false: that was the
+ * last one. */
+static bool next_name(const char **list, size_t *n)
+{
+    *n = strcspn(*list, ",");
+    return (*list)[*n] == ',';
+}
+
+static bool is(const char *at, size_t n, const char *name)
+{
+    return strlen(name) == n && strncmp(at, name, n) == 0;
+}
+
+static bool named(const char *list, const char *name)
+{
+    bool more = true;
+    size_t n;
+
+    for (; more; list += n + 1) {
+        more = next_name(&list, &n);
+        if (is(list, n, name))
+            return true;
+    }
+    return false;
+}
+
+int transports_check(const char *list)
+{
+    bool more = true;
+    size_t n;
+
+    if (strcmp(list, "none") == 0)
+        return 0;
+    for (; more; list += n + 1) {
+        bool known = false;
+
+        more = next_name(&list, &n);
+        for (size_t i = 0; i < N_KINDS; i++)
+            known |= is(list, n, kinds[i].name);
+        if (!known)
+            return -EINVAL;
+    }
+    return 0;
+}
+
+/* Peers may be granted all blocks. */
+static int register_slab(const struct transfer *t, struct transport *transport)
+{
+    struct kv_store *store = t->config.store;
+    struct kv_store_stats stats;
+
+    kv_store_stats(store, &stats);
+    char *first = kv_store_data(store, 0);
+    char *last = kv_store_data(store, stats.capacity_blocks - 1);
+    uint64_t bytes = (uint64_t)(last - first) + t->config.layout->block_bytes;
+    return transport->ops->reg(transport, first, bytes, -1);
+}
+
+int transports_open(struct transfer *t)
+{
+    for (size_t i = 0; i < N_KINDS; i++) {
+        if (!named(t->config.transports, kinds[i].name))
+            continue;
+        struct transport *transport = kinds[i].create(t);
+        if (!transport)
+            return -ENOMEM;
+        t->transports[t->n_transports++] = transport;
+        int rc = register_slab(t, transport);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+void transports_close(struct transfer *t)
+{
+    while (t->n_transports > 0) {
+        struct transport *transport = t->transports[--t->n_transports];
+
+        transport->ops->free(transport);
+    }
+}
