@@ -48,6 +48,7 @@ struct option_spec {
     double step;         /* numbers are multiples of it */
     bool required;       /* a TEXT, or a NUMBER whose default is 0 */
     size_t size;         /* of a STRING's array */
+    bool reloads;        /* a daemon takes another value while it runs */
     /* The words that a CHOICE, TEXT or STRING may be; NULL behind the last. */
     const char *(*choice)(size_t i);
     /* Checks a TEXT or STRING: NULL if it is valid, or what it must be. */

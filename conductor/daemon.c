@@ -17,23 +17,12 @@
 #include "base/listener.h"
 #include "base/log.h"
 #include "base/secret.h"
-#include "conductor/front/front.h"
-#include "conductor/service/setup.h"
+#include "conductor/internal.h"
 
 #define CUT_US 1000000 /* for who is cut off to take the error */
 /* Listeners, files, strangers on the workers' port, and who looks. */
 #define RESERVED_DESCRIPTORS (128 + FRONT_ADMIN_CONNECTIONS)
 #define TICKS_PER_S 20 /* looks at whether it has drained */
-
-struct daemon {
-    struct event_base *base;
-    struct config *config;
-    struct secret *admin_key; /* NULL: none */
-    struct models *models;
-    struct front *front;
-    struct event *on_term, *on_int, *on_hup, *drain;
-    int64_t closes_us, cuts_us, ends_us; /* of the drain; 0: not the next */
-};
 
 static int write_ports(const struct daemon *d, const char *path)
 {
@@ -109,14 +98,6 @@ static void on_stop(evutil_socket_t, short, void *arg)
     d->closes_us = clock_now_us() + d->config->drain_wait_ms * 1000;
 }
 
-/* All else that it could read again needs a restart. */
-static void on_hangup(evutil_socket_t, short, void *arg)
-{
-    const struct daemon *d = arg;
-
-    models_reload(d->models);
-}
-
 /* Clients may not take the descriptors that workers and files need. */
 static int bound_connections(struct config *c)
 {
@@ -142,8 +123,8 @@ static int bound_connections(struct config *c)
     return 0;
 }
 
-static int load_admin_key(const struct config *c, struct secret **key,
-                          char err[CONFIG_ERROR_MAX])
+int daemon_admin_key(const struct config *c, struct secret **key,
+                     char err[CONFIG_ERROR_MAX])
 {
     char why[CONFIG_ERROR_MAX - 32];
     struct address listen;
@@ -195,6 +176,8 @@ static int open_front(struct daemon *d)
 
     front_options_default(&o);
     o.admin_key = d->admin_key;
+    o.reload = daemon_on_reload;
+    o.reload_arg = d;
     if (address_parse(d->config->listen, &listen))
         return -EINVAL;
     o.http.host = listen.host;
@@ -219,7 +202,7 @@ static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])
 {
     char why[CONFIG_ERROR_MAX];
 
-    int rc = load_admin_key(d->config, &d->admin_key, err);
+    int rc = daemon_admin_key(d->config, &d->admin_key, err);
     if (rc == 0)
         rc = bound_connections(d->config);
     if (rc)
@@ -242,7 +225,7 @@ static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])
     d->on_term = evsignal_new(d->base, SIGTERM, on_stop, d);
     d->on_int = evsignal_new(d->base, SIGINT, on_stop, d);
     d->drain = event_new(d->base, -1, EV_PERSIST, on_drain, d);
-    d->on_hup = evsignal_new(d->base, SIGHUP, on_hangup, d);
+    d->on_hup = evsignal_new(d->base, SIGHUP, daemon_on_hangup, d);
     if (!d->on_term || !d->on_int || !d->on_hup || !d->drain ||
         event_add(d->on_term, NULL) || event_add(d->on_int, NULL) ||
         event_add(d->on_hup, NULL))
@@ -280,10 +263,10 @@ static void set_up_memory(void)
 #endif
 }
 
-int daemon_run(struct config *config, const char *ports_path,
-               char err[CONFIG_ERROR_MAX])
+int daemon_run(struct config *config, daemon_read *read, void *read_arg,
+               const char *ports_path, char err[CONFIG_ERROR_MAX])
 {
-    struct daemon d = {.config = config};
+    struct daemon d = {.config = config, .read = read, .read_arg = read_arg};
     struct address listen;
 
     *err = '\0';
@@ -314,7 +297,7 @@ out:
 int daemon_check(const struct config *config, char err[CONFIG_ERROR_MAX])
 {
     struct secret *key;
-    int rc = load_admin_key(config, &key, err);
+    int rc = daemon_admin_key(config, &key, err);
 
     if (rc)
         return rc;

@@ -9,15 +9,23 @@
 [[nodiscard]] int daemon_check(const struct config *config,
                                char err[CONFIG_ERROR_MAX]);
 
+/* Reads the configuration from where it came, into *out, which config_fini()
+ * frees whatever is returned: 0, or a negative errno with the reason in err. */
+typedef int daemon_read(void *arg, struct config *out,
+                        char err[CONFIG_ERROR_MAX]);
+
 /*
  * Runs until it is told to stop.
- *   config      borrowed; max_connections may become less
+ *   config      borrowed; what a reload takes is written to it, and
+ *               max_connections may become less
+ *   read        called with read_arg on SIGHUP and POST /admin/reload
  *   ports_path  file for the ports that were bound, as JSON; NULL: none
  *   err         what is wrong with the configuration; "": nothing is, and
  *               what went wrong was logged
  * Returns 0 when it was stopped, or a negative errno.
  */
-[[nodiscard]] int daemon_run(struct config *config, const char *ports_path,
+[[nodiscard]] int daemon_run(struct config *config, daemon_read *read,
+                             void *read_arg, const char *ports_path,
                              char err[CONFIG_ERROR_MAX]);
 
 #endif

@@ -1,9 +1,11 @@
 /* The program conductor: its command line. */
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "conductor/config/config.h"
@@ -22,7 +24,8 @@ static const struct option_usage usage = {
     .footnote =
         "\nSignals: SIGTERM and SIGINT stop taking requests, finish those in "
         "flight\nfor at most drain_limit_ms, and exit; a second one exits at "
-        "once. SIGHUP reads\ntenants_file again.\n"
+        "once. SIGHUP reads\nthe configuration again; what cannot change "
+        "while it runs is logged.\n"
         "\nExit status: 0 done, 1 could not run, 2 bad options or "
         "configuration.\n",
 };
@@ -77,40 +80,70 @@ static int parse_command_line(int argc, char **argv, struct command_line *cl,
     return options_start(&usage, &table, argc, argv, status);
 }
 
+static int anchor(struct config *c, const char *path,
+                  char err[CONFIG_ERROR_MAX])
+{
+    if (config_anchor(c->cost_model, path) ||
+        config_anchor(c->secret_file, path) ||
+        config_anchor(c->engines_file, path) ||
+        config_anchor(c->admin_key_file, path) ||
+        config_anchor(c->tenants_file, path) ||
+        engine_list_anchor(&c->engines, path) ||
+        worker_cost_list_anchor(&c->worker_costs, path))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "the path of a file that the configuration names is "
+                         "too long");
+    return 0;
+}
+
+/* --set NAME=VALUE */
+static int set(struct config *c, const char *text, char err[CONFIG_ERROR_MAX])
+{
+    const char *eq = strchr(text, '=');
+    char name[64];
+
+    if (!eq || (size_t)(eq - text) >= sizeof(name))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "--set: \"%.200s\": must be NAME=VALUE", text);
+    snprintf(name, sizeof(name), "%.*s", (int)(eq - text), text);
+    return config_set(c, name, eq + 1, err);
+}
+
+/* The file, and what the command line sets over it. A daemon_read, but that the
+ * whole is not checked. */
+static int read_parts(const struct command_line *cl, struct config *c,
+                      char err[CONFIG_ERROR_MAX])
+{
+    int rc = 0;
+
+    config_defaults(c);
+    if (cl->config_path) {
+        rc = config_load(c, cl->config_path, err);
+        if (rc == 0)
+            rc = anchor(c, cl->config_path, err);
+    }
+    for (size_t i = 0; rc == 0 && i < cl->sets.count; i++)
+        rc = set(c, cl->sets.items[i], err);
+    for (size_t i = 0; rc == 0 && i < cl->policy_options.count; i++)
+        rc = config_policy_option(c, cl->policy_options.items[i], err);
+    return rc;
+}
+
+/* A daemon_read. */
+static int read_again(void *arg, struct config *c, char err[CONFIG_ERROR_MAX])
+{
+    int rc = read_parts(arg, c, err);
+
+    return rc ? rc : config_check(c, err);
+}
+
+/* Returns 0 or the exit status. */
 static int read_config(const struct command_line *cl, struct config *c)
 {
     char err[CONFIG_ERROR_MAX];
 
-    config_defaults(c);
-    if (cl->config_path) {
-        if (config_load(c, cl->config_path, err))
-            return fail_usage(err);
-        if (config_anchor(c->cost_model, cl->config_path) ||
-            config_anchor(c->secret_file, cl->config_path) ||
-            config_anchor(c->engines_file, cl->config_path) ||
-            config_anchor(c->admin_key_file, cl->config_path) ||
-            config_anchor(c->tenants_file, cl->config_path) ||
-            engine_list_anchor(&c->engines, cl->config_path) ||
-            worker_cost_list_anchor(&c->worker_costs, cl->config_path))
-            return fail_usage("the path of a file that the configuration names "
-                              "is too long");
-    }
-    for (size_t i = 0; i < cl->sets.count; i++) {
-        const char *set = cl->sets.items[i], *eq = strchr(set, '=');
-        char name[64];
-
-        if (!eq || (size_t)(eq - set) >= sizeof(name)) {
-            snprintf(err, sizeof(err), "--set: \"%.200s\": must be NAME=VALUE",
-                     set);
-            return fail_usage(err);
-        }
-        snprintf(name, sizeof(name), "%.*s", (int)(eq - set), set);
-        if (config_set(c, name, eq + 1, err))
-            return fail_usage(err);
-    }
-    for (size_t i = 0; i < cl->policy_options.count; i++)
-        if (config_policy_option(c, cl->policy_options.items[i], err))
-            return fail_usage(err);
+    if (read_parts(cl, c, err))
+        return fail_usage(err);
     if (config_check(c, err))
         return fail_config(cl, err);
     log_init("conductor", c->log_level);
@@ -128,11 +161,11 @@ static int check_only(const struct command_line *cl, const struct config *c)
     return EXIT_SUCCESS;
 }
 
-static int run(const struct command_line *cl, struct config *c)
+static int run(struct command_line *cl, struct config *c)
 {
     char err[CONFIG_ERROR_MAX];
 
-    if (daemon_run(c, cl->ports_path, err) == 0)
+    if (daemon_run(c, read_again, cl, cl->ports_path, err) == 0)
         return EXIT_SUCCESS;
     return *err ? fail_config(cl, err) : EXIT_FAILURE;
 }
@@ -152,13 +185,13 @@ int main(int argc, char **argv)
         config_reference(stdout);
     else if (go_on)
         status = read_config(&cl, &config);
-    free(cl.sets.items);
-    free(cl.policy_options.items);
     if (go_on && !cl.reference && !status)
         status =
             cl.dump ? config_dump(&config, stdout) ? EXIT_FAILURE : EXIT_SUCCESS
             : cl.test ? check_only(&cl, &config)
                       : run(&cl, &config);
     config_fini(&config);
+    free(cl.sets.items);
+    free(cl.policy_options.items);
     return status;
 }

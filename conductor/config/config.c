@@ -129,9 +129,11 @@ static const struct option_spec all_options[] = {
      "option of the policy random; policy_options overrides it",
      .initial = "1"},
     {"slo_ttft_ms", OPTION_COUNT, AT(slo_ttft_ms), "ms", 0, 86400000,
-     "default limit on the time to first token; 0 = none", .initial = "0"},
+     "default limit on the time to first token; 0 = none", .reloads = true,
+     .initial = "0"},
     {"slo_tbt_ms", OPTION_COUNT, AT(slo_tbt_ms), "ms", 0, 86400000,
-     "default limit on the time between tokens; 0 = none", .initial = "0"},
+     "default limit on the time between tokens; 0 = none", .reloads = true,
+     .initial = "0"},
     {"max_body_bytes", OPTION_COUNT, AT(max_body_bytes), "bytes", 1024, 1 << 28,
      "longest request body; a longer one is answered 413",
      .initial = "16777216"},
@@ -170,17 +172,17 @@ static const struct option_spec all_options[] = {
      "go on with, or an engine of whose answer nothing comes, has failed it, "
      "whatever else it says; more than any request waits for its turn there, "
      "and than an answer takes that is not streamed",
-     .initial = "600000"},
+     .reloads = true, .initial = "600000"},
     {"max_retries", OPTION_COUNT, AT(max_retries), "", 0, 100,
      "other choices tried when a worker fails before the first token",
-     .initial = "3"},
+     .reloads = true, .initial = "3"},
     {"engine_health_ms", OPTION_COUNT, AT(engine_health_ms), "ms", 10, 600000,
-     "how often an engine is asked whether it is well, about",
+     "how often an engine is asked whether it is well, about", .reloads = true,
      .initial = "1000"},
     {"engine_tokenize_ms", OPTION_COUNT, AT(engine_tokenize_ms), "ms", 0, 60000,
      "how long an engine may take to say what the tokens of a text are, where "
      "the index knows engines by their KV events; 0 = it is not asked",
-     .initial = "200"},
+     .reloads = true, .initial = "200"},
     {"token_cache_mib", OPTION_COUNT, AT(token_cache_mib), "MiB", 0, 65536,
      "memory for the tokens of texts that engines were asked for, of each "
      "model: the same text is not asked for again; 0 = none are kept",
@@ -189,7 +191,7 @@ static const struct option_spec all_options[] = {
      "a streamed request that has had no answer for so long gets a comment, "
      "again and again, so that nobody in between gives up; from then on an "
      "error is an event, and no status; 0 = none",
-     .initial = "0"},
+     .reloads = true, .initial = "0"},
     {"cache_salt_header", OPTION_STRING, AT(cache_salt_header), "header", 0, 0,
      "request header, set by a gateway, whose value is every prompt's "
      "cache_salt in place of the client's own: nobody finds another tenant's "
@@ -209,22 +211,22 @@ static const struct option_spec all_options[] = {
      "who may ask: open = everybody who reaches listen; required = who has a "
      "key of tenants_file, within its limits, and then tenants find no block "
      "of another in the cache; one of:",
-     .initial = "open", .choice = keys_name},
+     .reloads = true, .initial = "open", .choice = keys_name},
     {"tenants_file", OPTION_STRING, AT(tenants_file), "file", 0, 0,
      "JSON with names and weights of these values, "
-     "[as below](#tenants); read again on SIGHUP. All others are one tenant "
+     "[as below](#tenants). All others are one tenant "
      "then; empty: each is one, of weight 1",
-     .initial = "", .size = CONFIG_STRING_MAX},
+     .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
     {"max_tickets", OPTION_COUNT, AT(max_tickets), "tickets", 1, 1000000,
      "requests of each model that other gateways were told where to send "
      "(`/v1/schedule`) and that have not ended; no tenant has more than four "
      "times those that are free. Each counts for max_in_flight, too",
-     .initial = "2048"},
+     .reloads = true, .initial = "2048"},
     {"ticket_timeout_ms", OPTION_COUNT, AT(ticket_timeout_ms), "ms", 10,
      86400000,
      "a gateway that says nothing for so long about a ticket is taken to be "
      "done with it; where it never does, about as long as answers take",
-     .initial = "120000"},
+     .reloads = true, .initial = "120000"},
     {"engine_timeout_ms", OPTION_COUNT, AT(engine_timeout_ms), "ms", 10, 600000,
      "time for a connection to an engine to open, and for its answer when "
      "it is asked whether it is well",
@@ -236,7 +238,7 @@ static const struct option_spec all_options[] = {
      "how long an engine that is not wanted any more may go on with the "
      "requests that it has; those that are left then are tried elsewhere, or "
      "end if their answer has begun; 0 = for ever",
-     .initial = "600000"},
+     .reloads = true, .initial = "600000"},
     {"engines_file", OPTION_STRING, AT(engines_file), "file", 0, 0,
      "JSON with a member engines, as below, for more of them; read again when "
      "it changes",
@@ -248,11 +250,11 @@ static const struct option_spec all_options[] = {
     {"drain_wait_ms", OPTION_COUNT, AT(drain_wait_ms), "ms", 0, 3600000,
      "told to stop, the conductor says for so long at /ready that it is not "
      "ready, and serves still: time for load balancers to see it",
-     .initial = "0"},
+     .reloads = true, .initial = "0"},
     {"drain_limit_ms", OPTION_COUNT, AT(drain_limit_ms), "ms", 0, 86400000,
      "then it takes no more requests, and those in flight have so long to end; "
      "what is left gets an error",
-     .initial = "30000"},
+     .reloads = true, .initial = "30000"},
     {"admin_listen", OPTION_STRING, AT(admin_listen), "host:port", 0, 0,
      "where operators and monitoring reach /admin, /metrics, the KV-indexer "
      "API, /health and /ready; `listen` then has /v1, /health and /ready "
@@ -280,8 +282,8 @@ static const struct option_spec all_options[] = {
      10000, "last requests that GET /admin/explain/ID tells of; 0 = none",
      .initial = "256"},
     {"log_level", OPTION_CHOICE, AT(log_level), "", 0, 0,
-     "the least severe messages that are logged:", .initial = "info",
-     .choice = log_level_name},
+     "the least severe messages that are logged:", .reloads = true,
+     .initial = "info", .choice = log_level_name},
 };
 
 struct option_table config_table(struct config *c,

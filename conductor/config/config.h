@@ -89,6 +89,21 @@ struct config {
 /* config_defaults(c): every option at its default. */
 void config_defaults(struct config *c);
 
+/* Names of options, with blanks between them. */
+#define CONFIG_NAMES_MAX 1024
+struct config_changes {
+    char taken[CONFIG_NAMES_MAX]; /* differ, and a running daemon takes them */
+    char kept[CONFIG_NAMES_MAX];  /* differ, and need a restart */
+};
+
+/* config_compare(old, next, out): what is another value in next. */
+void config_compare(const struct config *old, const struct config *next,
+                    struct config_changes *out);
+
+/* config_take(into, next): the values of options that a running daemon takes,
+ * and the list of engines, which both have from then on. */
+void config_take(struct config *into, const struct config *next);
+
 /* config_fini(c): frees what config_load() and config_parse() allocated; no
  * copy of *c is used afterwards. */
 void config_fini(struct config *c);

@@ -127,11 +127,11 @@ void config_reference(FILE *out)
         option_help(o, help, sizeof(help));
         fprintf(out, "| `%s` | ", o->name);
         reference_range(out, o);
-        fprintf(out, " | %s | `%s` | %s |\n", o->metavar,
+        fprintf(out, " | %s | `%s` | %s%s |\n", o->metavar,
                 *o->initial             ? o->initial
                 : config_is_settings(o) ? "{}"
                                         : "\"\"",
-                help);
+                help, o->reloads ? "; taken on reload" : "");
     }
     engine_list_reference(out);
     store_list_reference(out);

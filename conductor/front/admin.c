@@ -139,3 +139,23 @@ void admin_remove(const struct front_call *call)
         reply_state(call, 202, name, "draining");
     }
 }
+
+void admin_reload(const struct front_call *call)
+{
+    const struct front_options *o = &call->front->options;
+    char err[SERVICE_ERROR_BYTES] = "there is nothing to read again";
+    struct openai_error error;
+    struct text_buf buf;
+
+    if (!admin_may_change(call))
+        return;
+    text_buf_init(&buf, 16384);
+    if (o->reload && o->reload(o->reload_arg, &buf, err) == 0) {
+        http_reply(call->conn, 200, "application/json", buf.data, buf.len);
+    } else {
+        openai_error_set(&error, 400, "invalid_configuration", NULL,
+                         "%s; nothing has changed", err);
+        http_reply_error(call->conn, &error);
+    }
+    text_buf_fini(&buf);
+}

@@ -28,6 +28,7 @@ static const struct route {
     {"/metrics", "GET", view_metrics, DOOR_ADMIN, 0, false},
     {"/admin/instances", "GET", view_instances, DOOR_ADMIN, 0, false},
     {"/admin/instances", "POST", admin_add, DOOR_ADMIN, 0, false},
+    {"/admin/reload", "POST", admin_reload, DOOR_ADMIN, 0, false},
     {"/query", "POST", index_query, DOOR_ADMIN, 0, true},
     {"/query_by_hash", "POST", index_query_by_hash, DOOR_ADMIN, 0, true},
     {"/register", "POST", index_register, DOOR_ADMIN, 0, true},
@@ -246,6 +247,13 @@ void front_free(struct front *front)
     http_server_free(front->admin.server);
     http_server_free(front->door.server);
     free(front);
+}
+
+void front_take(struct front *front, int64_t keepalive_us,
+                const struct secret *admin_key)
+{
+    front->options.keepalive_us = keepalive_us;
+    front->options.admin_key = admin_key;
 }
 
 void front_unready(struct front *front)

@@ -6,6 +6,7 @@
  *   POST /query  /query_by_hash  /register  /unregister
  *   GET  /workers  /services  /global_view
  *   GET  /health  /ready  /metrics  /admin/instances
+ *   POST /admin/reload
  *   POST /admin/instances           DELETE /admin/instances/NAME
  */
 #ifndef CONDUCTOR_FRONT_FRONT_H
@@ -31,6 +32,11 @@ struct front_options {
     const char *tenant_header;      /* likewise; its value says who asks */
     const struct secret *admin_key; /* what changes need; NULL: none. Borrowed
                                        as long as the front lives */
+    /* POST /admin/reload: appends what came of it, as JSON. Returns 0, or a
+     * negative errno with the reason in err[SERVICE_ERROR_BYTES]. NULL: there
+     * is nothing to reload. */
+    int (*reload)(void *arg, struct text_buf *out, char *err);
+    void *reload_arg;
 };
 
 /* 127.0.0.1:8080, 1,024 connections, bodies of 16 MiB and 1 GiB together,
@@ -67,6 +73,11 @@ uint16_t front_admin_port(const struct front *front);
 
 /* Cancel every request, close every connection, free. NULL is a no-op. */
 void front_free(struct front *front);
+
+/* Other values of options that may change. `admin_key` takes the place of the
+ * one of before. */
+void front_take(struct front *front, int64_t keepalive_us,
+                const struct secret *admin_key);
 
 /* From now on /ready is 503; all else goes on. For a load balancer that looks
  * there before front_stop(). */

@@ -38,9 +38,14 @@ void models_free(struct models *models);
  * error and their end. Returns how many there were. */
 size_t models_cut(struct models *models);
 
-/* models_reload(m): reads tenants_file again; what cannot be used is logged and
- * changes nothing. */
-void models_reload(struct models *models);
+/* models_reload(m, next, err): takes what a running daemon takes of a
+ * configuration that models_check() has accepted: its options, its engines, and
+ * what its tenants_file and cost_model hold now. The list of engines of next is
+ * used from then on, and the one of before no more. Returns 0, or a negative
+ * errno with a message: nothing has changed, or, out of memory, no engine. */
+[[nodiscard]] int models_reload(struct models *models,
+                                const struct config *next,
+                                char err[CONFIG_ERROR_MAX]);
 
 /* models_worker_port(m): where workers register; 0: nowhere. */
 uint16_t models_worker_port(const struct models *models);

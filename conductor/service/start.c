@@ -8,6 +8,7 @@
 #include "base/event_loop.h"
 #include "conductor/service/models.h"
 #include "conductor/service/setup.h"
+#include "predictor/cost_model_json.h"
 
 /* Whether the engines of the configuration and of its file clash. */
 static int check_both(const struct config *c, const struct engine_list *file,
@@ -120,17 +121,43 @@ void models_free(struct models *models)
     free(models);
 }
 
-void models_reload(struct models *models)
+/* Native workers' costs, as the file has them now. */
+static int reload_costs(struct models *models, const struct config *next,
+                        char err[CONFIG_ERROR_MAX])
 {
-    const char *path = models->config.tenants_file;
-    char why[CONFIG_ERROR_MAX];
+    struct service *native = models_native(models);
+    struct cost_model cost;
+    int rc;
 
-    if (!*path)
-        log_warn("SIGHUP: there is no tenants_file; restart to read the "
-                 "configuration again");
-    else if (tenants_reload(models->tenants, why))
-        log_error("%s; the tenants stay as they were", why);
-    else
-        log_info("%s was read again: %zu tenants", path,
-                 tenants_size(models->tenants));
+    if (!native || !native->predicts || !*next->cost_model)
+        return 0;
+    rc = cost_model_load_file(next->cost_model, &cost, err, CONFIG_ERROR_MAX);
+    if (rc == 0)
+        native->cost = cost;
+    return rc;
+}
+
+int models_reload(struct models *models, const struct config *next,
+                  char err[CONFIG_ERROR_MAX])
+{
+    char why[CONFIG_ERROR_MAX];
+    int rc = fleet_check(&models->fleet, FLEET_CONFIGURATION, next->engines.at,
+                         next->engines.n, "engines", err);
+
+    if (rc == 0 && tenants_reload(models->tenants, next->tenants_file, why))
+        rc = error_say(err, CONFIG_ERROR_MAX, -EINVAL, "tenants_file: %.400s",
+                       why);
+    if (rc == 0)
+        rc = reload_costs(models, next, err);
+    if (rc == 0)
+        rc =
+            fleet_set(&models->fleet, FLEET_CONFIGURATION, &next->engines, err);
+    if (rc)
+        return rc;
+    config_take(&models->config, next);
+    for (struct service *s = models->first; s; s = s->next) {
+        config_take(&s->config, next);
+        s->dispatch.max_retries = (uint32_t)s->config.max_retries;
+    }
+    return 0;
 }

@@ -1,10 +1,13 @@
-"""A listener of its own for operators, and the drain."""
+"""A listener of its own for operators, the drain, and what a reload takes."""
+import json
 import os
 import signal
 import socket
 import threading
 import time
 
+from test_forward import EngineCase
+from stand_in import Engine
 from harness import (CONDUCTOR, Api, Case, mostly_waits, program, wait_until)
 
 KEY = 'k' * 64
@@ -137,3 +140,81 @@ class Drain(Case):
                          (503, 'shutting_down'))
         wait_until('it has ended', lambda: not cluster.conductor.alive())
         self.assertIn('2 requests are cut off', cluster.conductor.log())
+
+
+class Reload(EngineCase):
+    def rewrite(self, cluster, **config):
+        with open(os.path.join(self.folder, 'conductor.json'), 'w',
+                  encoding='utf-8') as f:
+            json.dump({**cluster.config, **config}, f)
+
+    def reload(self, cluster, **config):
+        self.rewrite(cluster, **config)
+        return cluster.api.request('POST', '/admin/reload')
+
+    def test_what_is_taken_and_what_is_not(self):
+        cluster = self.cluster(cost={'prefill': (50000, 0, 0, 0)})
+        self.assertEqual(cluster.api.complete('p' * 40).status, 200)
+        reply = self.reload(cluster, slo_ttft_ms=1, max_retries=7,
+                            policy='least_loaded', seed=9,
+                            policy_options={})
+        self.assertEqual((reply.status, reply.body), (200, {
+            'taken': ['slo_ttft_ms', 'max_retries'],
+            'needs_restart': ['policy', 'seed']}))
+        reply = cluster.api.complete('q' * 40)
+        self.assertEqual((reply.status, reply.body['error']['code']),
+                         (429, 'slo_ttft_exceeded'))
+        self.assertEqual(self.reload(cluster).body, {
+            'taken': ['slo_ttft_ms', 'max_retries'], 'needs_restart': []})
+        self.assertEqual(cluster.api.complete('q' * 40).status, 200)
+
+    def test_a_bad_file_changes_nothing(self):
+        cluster = self.cluster()
+        for config, named in (({'slo_ttft_ms': -1}, 'slo_ttft_ms'),
+                              ({'nonsense': 1}, 'nonsense'),
+                              ({'tenants_file': 'none.json'}, 'tenants_file'),
+                              ({'cost_model': 'none.json'}, 'cost_model'),
+                              ({'admin_key_file': 'none'}, 'admin_key_file'),
+                              ({'engines': [{'name': 'x', 'url': 'y'}]},
+                               'engines')):
+            reply = self.reload(cluster, **{'slo_tbt_ms': 1, **config})
+            self.assertEqual((reply.status, reply.body['error']['code']),
+                             (400, 'invalid_configuration'))
+            self.assertIn(named, reply.body['error']['message'])
+        with open(os.path.join(self.folder, 'conductor.json'), 'w',
+                  encoding='utf-8') as f:
+            f.write('{"listen":')
+        self.assertEqual(
+            cluster.api.request('POST', '/admin/reload').status, 400)
+        self.assertEqual(self.reload(cluster).body['taken'], [])
+        self.assertEqual(cluster.api.complete('p' * 40).status, 200)
+
+    def test_engines_come_and_go(self):
+        cluster = self.engines(None)
+        new = Engine()
+        self.more.append(new)
+        for _ in range(5):
+            reply = self.reload(cluster, engines=[
+                *cluster.config['engines'],
+                {'name': 'new', 'url': new.url, 'model': 'm'}])
+            self.assertEqual(reply.body['taken'], ['engines'])
+            wait_until('two are ready',
+                       lambda: cluster.api.instances()[0] == 2)
+            self.assertEqual(self.post(cluster, {'prompt': 'p'}).status, 200)
+            self.assertEqual(self.reload(cluster).body['taken'], ['engines'])
+            wait_until('one is ready',
+                       lambda: cluster.api.instances()[0] == 1)
+            self.assertEqual(self.post(cluster, {'prompt': 'p'}).status, 200)
+
+    def test_the_key_changes(self):
+        old, new = 'o' * 32, 'n' * 32
+        path = self.write('admin.key', old)
+        os.chmod(path, 0o600)
+        cluster = self.cluster(config={'admin_key_file': path})
+        self.write('admin.key', new)
+
+        def reload(key):
+            return cluster.api.request('POST', '/admin/reload', headers={
+                'Authorization': f'Bearer {key}'}).status
+        self.assertEqual([reload(new), reload(old), reload(old), reload(new)],
+                         [401, 200, 401, 200])

@@ -96,7 +96,7 @@ class Signals(Case):
         for process in cluster.processes():
             process.child.send_signal(signal.SIGHUP)
             wait_until('it says so', lambda p=process: not p.alive() or
-                       'SIGHUP' in p.log())
+                       'SIGHUP' in p.log() or 'reload: taken' in p.log())
             self.assertTrue(process.alive(), process.name)
         self.assertEqual(cluster.api.complete('still here').status, 200)
 

@@ -72,10 +72,11 @@ static void add(struct tenant *into, const struct tenant *from)
     into->tokens.at_us = from->tokens.at_us;
 }
 
-int tenants_reload(struct tenants *t, char err[CONFIG_ERROR_MAX])
+int tenants_reload(struct tenants *t, const char *path,
+                   char err[CONFIG_ERROR_MAX])
 {
     struct tenants *next;
-    int rc = tenants_new(t->path, &next, err);
+    int rc = tenants_new(path, &next, err);
 
     if (rc)
         return rc;

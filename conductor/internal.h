@@ -1,0 +1,34 @@
+/* What daemon.c and reload.c share. */
+#ifndef CONDUCTOR_INTERNAL_H
+#define CONDUCTOR_INTERNAL_H
+
+#include <event2/event.h>
+
+#include "conductor/daemon.h"
+#include "conductor/front/front.h"
+#include "conductor/service/setup.h"
+
+struct daemon {
+    struct event_base *base;
+    struct config *config;
+    daemon_read *read; /* the configuration, again */
+    void *read_arg;
+    struct secret *admin_key; /* NULL: none */
+    struct models *models;
+    struct front *front;
+    struct event *on_term, *on_int, *on_hup, *drain;
+    int64_t closes_us, cuts_us, ends_us; /* of the drain; 0: not the next */
+};
+
+/* daemon_admin_key(c, key, err): the key of admin_key_file, owned, or NULL
+ * where none is needed. Returns 0, or -EINVAL with the reason. */
+[[nodiscard]] int daemon_admin_key(const struct config *c, struct secret **key,
+                                   char err[CONFIG_ERROR_MAX]);
+
+/* SIGHUP; arg: the daemon. */
+void daemon_on_hangup(evutil_socket_t, short, void *arg);
+
+/* POST /admin/reload: see struct front_options. arg: the daemon. */
+int daemon_on_reload(void *arg, struct text_buf *out, char *err);
+
+#endif

@@ -1,0 +1,96 @@
+/* The configuration, read again while the daemon runs: a bad one changes
+ * nothing. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/secret.h"
+#include "conductor/internal.h"
+
+/* Takes what may change. Returns 0, or a negative errno with the reason. */
+static int take(struct daemon *d, struct config *next,
+                struct config_changes *changes, char err[CONFIG_ERROR_MAX])
+{
+    struct secret *key = NULL, *old_key = d->admin_key;
+    int rc = models_check(next, err);
+
+    if (rc == 0)
+        rc = daemon_admin_key(next, &key, err);
+    if (rc)
+        return rc;
+    config_compare(d->config, next, changes);
+    const struct engine_list old = d->config->engines;
+    rc = models_reload(d->models, next, err);
+    if (rc) {
+        secret_free(key);
+        return rc;
+    }
+    config_take(d->config, next);
+    next->engines = old; /* the caller frees them */
+    d->admin_key = key;
+    front_take(d->front, d->config->keepalive_ms * 1000, key);
+    secret_free(old_key);
+    log_init("conductor", d->config->log_level);
+    return 0;
+}
+
+static int reload(struct daemon *d, struct config_changes *changes,
+                  char err[CONFIG_ERROR_MAX])
+{
+    struct config next;
+    int rc = d->read(d->read_arg, &next, err);
+
+    if (rc == 0)
+        rc = take(d, &next, changes, err);
+    config_fini(&next);
+    if (rc)
+        log_error("reload: %s; nothing has changed", err);
+    else
+        log_info("reload: taken: %s; needs a restart: %s",
+                 *changes->taken ? changes->taken : "nothing",
+                 *changes->kept ? changes->kept : "nothing");
+    return rc;
+}
+
+void daemon_on_hangup(evutil_socket_t, short, void *arg)
+{
+    struct config_changes changes;
+    char err[CONFIG_ERROR_MAX];
+
+    (void)!reload(arg, &changes, err);
+}
+
+/* Names with blanks between them, as an array. */
+static void put_names(struct text_buf *out, const char *names)
+{
+    const char *comma = "";
+
+    text_buf_puts(out, "[");
+    while (*names) {
+        size_t n = strcspn(names, " ");
+
+        text_buf_puts(out, comma);
+        text_buf_json(out, names, n);
+        names += n + (names[n] == ' ');
+        comma = ",";
+    }
+    text_buf_puts(out, "]");
+}
+
+int daemon_on_reload(void *arg, struct text_buf *out, char *err)
+{
+    struct config_changes changes;
+    char why[CONFIG_ERROR_MAX];
+
+    if (reload(arg, &changes, why)) {
+        snprintf(err, SERVICE_ERROR_BYTES, "%s", why);
+        return -EINVAL;
+    }
+    text_buf_puts(out, "{\"taken\":");
+    put_names(out, changes.taken);
+    text_buf_puts(out, ",\"needs_restart\":");
+    put_names(out, changes.kept);
+    text_buf_puts(out, "}\n");
+    return 0;
+}
