@@ -21,7 +21,7 @@
 
 #define BT 16u
 #define STEP 48u
-#define PROMPTS 6
+#define PROMPTS 10
 #define MOST_BLOCKS 14u
 #define MOST_PROMPT (MOST_BLOCKS * BT)
 #define ANSWERS 5u
@@ -36,11 +36,14 @@ struct world {
     struct load_rig rig;
     struct disk_tier *tier;
     char path[64];
+    bool keeps;      /* nothing is forgotten: blocks leave by eviction */
     bool mid_step;   /* pieces come while the engine computes */
     bool give_up;    /* layers do not come in time */
     uint64_t cancel; /* this request, at any time; 0: none */
     uint32_t used_fetched, used_disk, used_local, gated, stalled, lost;
     uint32_t hung, no_room;
+    uint32_t checks;
+    uint64_t evicted; /* from memory and from disk */
 };
 
 static uint32_t any(struct world *w, uint32_t below)
@@ -100,7 +103,7 @@ static void start(struct world *w)
     char err[256] = "";
     struct disk_tier_config dc = {
         .path = w->path,
-        .bytes = 40 * (l->block_bytes + 4096) + 65536,
+        .bytes = 24 * (l->block_bytes + 4096) + 65536,
         .geometry = {.fingerprint = l->fingerprint,
                      .block_bytes = l->block_bytes,
                      .block_tokens = l->block_tokens,
@@ -112,9 +115,10 @@ static void start(struct world *w)
         .uring = any(w, 2),
     };
     struct load_rig_config c = {.engine = w->engine,
-                                .blocks = 34 + any(w, 40),
+                                .blocks = 20 + any(w, 54),
                                 .max_prefills = 1 + any(w, 3)};
 
+    w->keeps = any(w, 3) == 0;
     load_rig_init(&w->rig, &c);
     for (int i = 0; i < 2; i++) {
         struct rig_source *s = load_rig_source(&w->rig, BLOCK_FETCHED);
@@ -137,6 +141,12 @@ static void start(struct world *w)
 
 static void stop(struct world *w)
 {
+    struct kv_store_stats s;
+
+    kv_store_stats(w->rig.store, &s);
+    w->evicted += s.evicted_blocks;
+    kv_store_stats(disk_tier_index(w->tier), &s);
+    w->evicted += s.evicted_blocks;
     w->gated += w->rig.n_gated;
     w->stalled += w->rig.n_stalled;
     disk_tier_close(w->tier);
@@ -177,6 +187,7 @@ static void write_to_disk(struct world *w, uint32_t p)
             kv_store_data(store, ids[b]), on_written, &done, &ref);
 
         asked += rc == 0;
+        kv_store_check(disk_tier_index(w->tier));
         if (rc != 0 && rc != -EEXIST)
             break;
         parent = ref;
@@ -186,12 +197,21 @@ static void write_to_disk(struct world *w, uint32_t p)
 
         poll(&fd, 1, 1000);
         disk_tier_poll(w->tier);
+        kv_store_check(disk_tier_index(w->tier));
     }
     while (n > 0)
         kv_store_release(store, ids[--n]);
 }
 
 /* --- things that happen -------------------------------------------------- */
+
+/* What must hold of the store and of the disk's index, whatever happened. */
+static void must_hold(struct world *w)
+{
+    kv_store_check(w->rig.store);
+    kv_store_check(disk_tier_index(w->tier));
+    w->checks++;
+}
 
 /* Some pieces come, in an order that a source of its kind could have. */
 static bool bring(struct world *w, uint32_t most)
@@ -208,11 +228,14 @@ static bool bring(struct world *w, uint32_t most)
         for (uint32_t k = any(w, most + 1); k > 0 && s->n_pieces > 0; k--) {
             rig_now_us += any(w, 300);
             source_deliver(s, 0);
+            must_hold(w);
             any_came = true;
         }
     }
     disk_tier_poll(w->tier);
+    must_hold(w);
     load_rig_poke(&w->rig);
+    must_hold(w);
     return any_came;
 }
 
@@ -230,6 +253,7 @@ static void wait_a_little(struct world *w)
     rig_now_us += 200 + any(w, 2000);
     loader_tick(w->rig.loader);
     load_rig_poke(&w->rig);
+    must_hold(w);
 }
 
 /* Everything under way takes longer than any request waits; one of the peers
@@ -245,12 +269,14 @@ static void maybe_hang(struct world *w)
     rig_now_us += 31000000;
     loader_tick(w->rig.loader);
     load_rig_poke(&w->rig);
+    must_hold(w);
 }
 
 static void maybe_cancel(struct world *w)
 {
     if (w->cancel && any(w, 12) == 0) {
         load_rig_cancel(&w->rig, w->cancel);
+        must_hold(w);
         w->cancel = 0;
     }
 }
@@ -302,6 +328,7 @@ static void step(struct world *w)
     else
         CU_ASSERT_EQUAL(rc, -EIO);
     load_rig_complete(rig, rc);
+    must_hold(w);
 }
 
 /* --- cases --------------------------------------------------------------- */
@@ -326,8 +353,11 @@ static void run_all(struct world *w)
         maybe_hang(w);
         if (any(w, 150) == 0)
             source_lose(&w->rig.sources[any(w, 2)]);
+        must_hold(w);
         bring(w, 2);
-        if (load_rig_form(&w->rig) > 0)
+        bool formed = load_rig_form(&w->rig) > 0;
+        must_hold(w);
+        if (formed)
             step(w);
         else
             wait_a_little(w);
@@ -374,8 +404,9 @@ static void one_case(struct world *w)
     uint32_t n = 1 + any(w, 4) / 3 * any(w, AT_ONCE);
 
     turn_knobs(w);
-    if (any(w, 4) > 0)
+    if (!w->keeps && any(w, 4) > 0)
         load_rig_forget(&w->rig);
+    must_hold(w);
     for (uint32_t i = 0; i < n; i++) {
         struct ask *a = &asks[i];
 
@@ -386,6 +417,7 @@ static void one_case(struct world *w)
         struct request *r =
             load_rig_request(&w->rig, w->prompts[a->p], a->n, ANSWERS, a->mode);
         a->id = r->id;
+        must_hold(w);
         if (any(w, 8) == 0)
             w->cancel = r->id;
     }
@@ -451,12 +483,13 @@ static void test_random_cases(void)
     }
     world_fini(w);
     printf("[%u used the store, %u a peer, %u the disk; %u steps waited for "
-           "layers, %u in vain; reads hung %u times, %u requests had no room] ",
+           "layers, %u in vain; reads hung %u times, %u requests had no room; "
+           "%llu blocks evicted; the stores checked %u times] ",
            w->used_local, w->used_fetched, w->used_disk, w->gated, w->stalled,
-           w->hung, w->no_room);
+           w->hung, w->no_room, (unsigned long long)w->evicted, w->checks);
     /* Each way was gone, and more than now and then. */
     CU_ASSERT(w->used_local > 50 && w->used_fetched > 50 && w->used_disk > 50);
-    CU_ASSERT(w->gated > 10);
+    CU_ASSERT(w->gated > 10 && w->evicted > 100);
     free(w);
 }
 
