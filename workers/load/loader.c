@@ -180,11 +180,8 @@ static void open_run(struct load_run *run)
     if (s->n_hung == 0)
         run->session =
             s->ops.open(s->arg, run, load->r, load->r->prompt.n_reusable);
-    if (!run->session) {
-        run->ended = true;
-        run->open = true;
-        run->held = 0;
-    }
+    if (!run->session)
+        run->ended = run->open = true;
 }
 
 static void begin(struct load *load)
@@ -254,10 +251,7 @@ void loader_run_failed(struct load_run *run, const char *why)
         log_warn("request %llu: loading from %s ended: %s",
                  (unsigned long long)load->r->id, run->source->name, why);
     run->session = NULL;
-    run->ended = true;
-    if (!run->open)
-        run->held = 0;
-    run->open = true;
+    run->ended = run->open = true;
     load->spoilt = load->mode == LOAD_MODE_LAYERWISE;
     load_cancel_pieces(run);
     l->ops->poke(l->arg);

@@ -169,48 +169,30 @@ static enum found examine(const struct disk_slab *slab, uint32_t slot,
     return FOUND_WHOLE;
 }
 
-/* Pages [from, from + n) were read into `pages`. Returns how many of them are
- * damaged. */
-static uint32_t examine_all(const struct disk_slab *slab, uint32_t from,
-                            uint32_t n, const uint8_t *pages,
-                            struct disk_slot *s, disk_slab_found_fn *found,
-                            void *arg)
-{
-    uint32_t damaged = 0;
-
-    for (uint32_t i = 0; i < n; i++) {
-        const uint8_t *page = pages + (size_t)i * slab->page_bytes;
-        enum found what = examine(slab, from + i, page, s);
-
-        if (what == FOUND_WHOLE)
-            found(arg, from + i, s);
-        damaged += what == FOUND_DAMAGED;
-    }
-    return damaged;
-}
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 /* As disk_slab_scan, with memory for `batch` pages and one slot. */
 static int64_t scan(const struct disk_slab *slab, uint8_t *pages,
                     uint32_t batch, struct disk_slot *s,
                     disk_slab_found_fn *found, void *arg)
 {
     int64_t damaged = 0;
+    ssize_t got = 0;
 
-    for (uint32_t at = 0; at < slab->slots; at += batch) {
-        uint32_t n = min_u32(batch, slab->slots - at);
-        size_t bytes = (size_t)n * slab->page_bytes;
-        ssize_t got = pread(slab->fd, pages, bytes,
-                            (off_t)disk_slab_page_offset(slab, at));
+    for (uint32_t i = 0; i < slab->slots; i++) {
+        uint32_t at = i % batch;
+        uint32_t left = slab->slots - i;
+        size_t bytes = (size_t)(left < batch ? left : batch) * slab->page_bytes;
 
-        if (got == (ssize_t)bytes)
-            damaged += examine_all(slab, at, n, pages, s, found, arg);
-        else
-            damaged += n; /* a bad spot of the disk: misses */
+        if (at == 0)
+            got = pread(slab->fd, pages, bytes,
+                        (off_t)disk_slab_page_offset(slab, i));
+        size_t offset = (size_t)at * slab->page_bytes;
+        /* A bad spot of the disk: misses. */
+        enum found what = got < (ssize_t)(offset + slab->page_bytes)
+                              ? FOUND_DAMAGED
+                              : examine(slab, i, pages + offset, s);
+        if (what == FOUND_WHOLE)
+            found(arg, i, s);
+        damaged += what == FOUND_DAMAGED;
     }
     return damaged;
 }

@@ -10,6 +10,40 @@
 #include "base/entropy.h"
 #include "workers/disk/tier/internal.h"
 
+/* --- pieces that are over ----------------------------------------------- */
+
+/* Puts all that is over into `came`; with `wait`, at least one. */
+static void reap(struct disk_tier *t, bool wait, struct disk_pieces *came)
+{
+    struct disk_op *op;
+
+    STAILQ_INIT(came);
+    while ((op = disk_io_reap(t->io, wait))) {
+        struct disk_piece *p = (struct disk_piece *)op;
+
+        t->n_under_way--;
+        t->n_write_pieces -= p->op.write;
+        STAILQ_INSERT_TAIL(came, p, link);
+        wait = false;
+    }
+}
+
+static void take_in(struct disk_tier *t, struct disk_pieces *came)
+{
+    struct disk_piece *p;
+
+    while ((p = STAILQ_FIRST(came))) {
+        STAILQ_REMOVE_HEAD(came, link);
+        if (!p->job)
+            disk_erases_piece_over(t, p);
+        else if (p->job->write)
+            disk_writes_piece_over(t, p);
+        else
+            disk_reads_piece_over(t, p);
+        STAILQ_INSERT_HEAD(&t->free_pieces, p, link);
+    }
+}
+
 /* --- opening and closing ----------------------------------------------- */
 
 static int make_index(struct disk_tier *t)
@@ -81,9 +115,6 @@ int disk_tier_open(const struct disk_tier_config *config,
     return 0;
 }
 
-static void reap(struct disk_tier *t, bool wait, struct disk_pieces *came);
-static void take_in(struct disk_tier *t, struct disk_pieces *came);
-
 void disk_tier_close(struct disk_tier *t)
 {
     struct disk_pieces came;
@@ -132,39 +163,7 @@ struct kv_store *disk_tier_index(struct disk_tier *t)
     return t->index;
 }
 
-/* --- pieces ------------------------------------------------------------- */
-
-/* Puts all that is over into `came`; with `wait`, at least one. */
-static void reap(struct disk_tier *t, bool wait, struct disk_pieces *came)
-{
-    struct disk_op *op;
-
-    STAILQ_INIT(came);
-    while ((op = disk_io_reap(t->io, wait))) {
-        struct disk_piece *p = (struct disk_piece *)op;
-
-        t->n_under_way--;
-        t->n_write_pieces -= p->op.write;
-        STAILQ_INSERT_TAIL(came, p, link);
-        wait = false;
-    }
-}
-
-static void take_in(struct disk_tier *t, struct disk_pieces *came)
-{
-    struct disk_piece *p;
-
-    while ((p = STAILQ_FIRST(came))) {
-        STAILQ_REMOVE_HEAD(came, link);
-        if (!p->job)
-            disk_erases_piece_over(t, p);
-        else if (p->job->write)
-            disk_writes_piece_over(t, p);
-        else
-            disk_reads_piece_over(t, p);
-        STAILQ_INSERT_HEAD(&t->free_pieces, p, link);
-    }
-}
+/* --- beginning pieces ---------------------------------------------------- */
 
 /* Reads first; writes as far as they do not stand in their way. */
 static bool begin_one(struct disk_tier *t, struct disk_piece *p)
