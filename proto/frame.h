@@ -36,7 +36,9 @@ enum frame_type {
     FRAME_DECODE = 11,
     FRAME_CANCEL = 12,
     FRAME_INVENTORY = 13,
+    FRAME_COPY = 14,
     FRAME_PREFILL_GROUP = 15,
+    FRAME_DROP = 16,
 
     /* Worker to conductor. */
     FRAME_DECODE_READY = 20,
@@ -49,6 +51,7 @@ enum frame_type {
     FRAME_BLOCKS_REMOVED = 27,
     FRAME_BLOCKS_CLEARED = 28,
     FRAME_INVENTORY_MARK = 29,
+    FRAME_COPIED = 30,
 
     /* Worker to worker. */
     FRAME_FETCH = 40,

@@ -38,8 +38,9 @@ enum proto_capability {
     PROTO_CAP_INVENTORY = 1u << 2,  /* takes INVENTORY */
     PROTO_CAP_TRANSPORTS = 1u << 3, /* TRANSPORTS, and moves KV over them */
     PROTO_CAP_STAGES = 1u << 8,     /* takes PREFILL_GROUP and STAGE_BEGIN */
+    PROTO_CAP_COPY = 1u << 9,       /* takes COPY and DROP */
     PROTO_CAP_ALL = PROTO_CAP_FETCH_TCP | PROTO_CAP_PUSH_TCP |
-                    PROTO_CAP_INVENTORY | PROTO_CAP_TRANSPORTS,
+                    PROTO_CAP_INVENTORY | PROTO_CAP_TRANSPORTS | PROTO_CAP_COPY,
 };
 
 enum proto_peer_kind {
@@ -183,6 +184,30 @@ struct msg_decode {
     uint32_t n_tokens; /* prompt tokens whose KV will arrive */
     uint32_t max_tokens;
     uint64_t prompt_digest; /* block_key_prompt_digest() */
+};
+
+/* Blocks [from_block, n) of a chain are to be fetched from another worker,
+ * while nothing else is loaded. */
+struct msg_copy {
+    uint64_t key_seed; /* by which their keys are those of their tokens */
+    char host[MSG_HOST_MAX];
+    uint16_t port;
+    uint64_t bytes_per_s; /* no faster; above 0 */
+    uint32_t from_block;
+    uint32_t n;
+    const uint8_t *keys; /* (n) u64, a chain that begins a prompt */
+};
+
+/* A COPY is over. */
+struct msg_copied {
+    uint32_t blocks; /* that came, and are reported as stored */
+};
+
+/* The block of that key, and those before it, n in all, are to leave if nobody
+ * uses them. */
+struct msg_drop {
+    uint64_t key;
+    uint32_t n;
 };
 
 struct msg_prefill_started {
@@ -352,6 +377,9 @@ MSG_DECLARE(msg_error);
 MSG_DECLARE(msg_status);
 MSG_DECLARE(msg_prefill);
 MSG_DECLARE(msg_decode);
+MSG_DECLARE(msg_copy);
+MSG_DECLARE(msg_copied);
+MSG_DECLARE(msg_drop);
 MSG_DECLARE(msg_prefill_started);
 MSG_DECLARE(msg_prefill_done);
 MSG_DECLARE(msg_done);

@@ -82,7 +82,16 @@ static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
     struct msg_kv_layer layer;
     struct msg_tokens tokens;
     struct msg_prefill prefill;
+    struct msg_copy copy;
+    struct msg_copied copied;
+    struct msg_drop drop;
 
+    if (type == FRAME_COPY && !msg_copy_unpack(p, len, &copy))
+        return sum_views(copy.keys, copy.n, 8) + strlen(copy.host);
+    if (type == FRAME_COPIED && !msg_copied_unpack(p, len, &copied))
+        return copied.blocks;
+    if (type == FRAME_DROP && !msg_drop_unpack(p, len, &drop))
+        return drop.key + drop.n;
     if (type == FRAME_FETCH && !msg_fetch_unpack(p, len, &fetch))
         return sum_views(fetch.keys, fetch.n, 8);
     if (type == FRAME_FETCH_CHAIN && !msg_fetch_chain_unpack(p, len, &chain))

@@ -9,10 +9,11 @@ import time
 from harness import settings
 
 (HELLO, WELCOME, ERROR, STATUS, CHALLENGE, PROOF) = range(1, 7)
-(PREFILL, DECODE, CANCEL, INVENTORY) = range(10, 14)
-PREFILL_GROUP = 15
+(PREFILL, DECODE, CANCEL, INVENTORY, COPY, PREFILL_GROUP,
+ DROP) = range(10, 17)
 (DECODE_READY, PREFILL_STARTED, PREFILL_DONE, TOKENS, DONE, FAILED,
- BLOCKS_STORED, BLOCKS_REMOVED, BLOCKS_CLEARED, INVENTORY_MARK) = range(20, 30)
+ BLOCKS_STORED, BLOCKS_REMOVED, BLOCKS_CLEARED, INVENTORY_MARK,
+ COPIED) = range(20, 31)
 (FETCH, FETCH_DATA, FETCH_END, FETCH_CHAIN, FETCH_READ) = range(40, 45)
 (KV_BEGIN, KV_GRANT, KV_REFUSE, KV_LAYER, KV_END) = range(50, 55)
 (STAGE_BEGIN, STAGE_READY, STAGE_REFUSE, STAGE_ROWS, STAGE_KV,
@@ -258,6 +259,19 @@ class WorkerLink(Link):
 
     def cancel(self, rid):
         self.send(frame(CANCEL, rid))
+
+    def copy(self, rid, peer, keys, first=0, key_seed=5, rate=10 ** 9):
+        """Fetch the blocks from `first` on of that chain from a peer."""
+        self.send(frame(COPY, rid, struct.pack('<Q', key_seed) + text(peer[0]) +
+                        struct.pack(f'<HQII{len(keys)}Q', peer[1], rate, first,
+                                    len(keys), *keys)))
+
+    def copied(self, rid, limit_s=20):
+        """How many blocks came."""
+        return struct.unpack('<I', self.ended(rid, COPIED, limit_s))[0]
+
+    def drop(self, key, n):
+        self.send(frame(DROP, 0, struct.pack('<QI', key, n)))
 
     def prefill_done(self, rid, limit_s=20):
         names = ('first', 'local', 'fetched', 'computed', 'disk', 'queue_us',

@@ -545,6 +545,31 @@ static void mirror_event(struct model *m, const struct kv_event *e)
     }
 }
 
+/* A held block and those before it go, up to one that is pinned or has held
+ * blocks behind it. */
+static void op_let_go(struct model *m)
+{
+    uint32_t at = rnd(m, CAP), n = rnd(m, 6), gone = 0;
+
+    if (m->e[at].state != 2)
+        return;
+    uint32_t got = kv_store_let_go(m->store, kv_store_key(m->store, at), n);
+    while (gone < n && at != KV_BLOCK_NONE) {
+        uint32_t parent = m->e[at].parent;
+        bool leaf = m->e[at].pins == 0;
+
+        for (int i = 0; i < CAP; i++)
+            leaf = leaf && !(m->e[i].state == 2 && m->e[i].parent == at);
+        if (!leaf)
+            break;
+        m->e[at].state = 0;
+        m->e[at].parent = KV_BLOCK_NONE;
+        gone++;
+        at = parent;
+    }
+    CU_ASSERT_EQUAL(got, gone);
+}
+
 /* A held block and all behind it go, pinned or not. */
 static void op_drop(struct model *m)
 {
@@ -612,8 +637,10 @@ static void random_op(struct model *m)
     struct request *r = &m->req[rnd(m, N_REQ)];
     uint32_t op = rnd(m, 1000);
 
-    if (op < 8)
+    if (op < 6)
         op_drop(m);
+    else if (op < 12)
+        op_let_go(m);
     else if (op < 20)
         op_alloc_too_many(m);
     else if (op < 60)

@@ -22,6 +22,9 @@ static int decode_any(uint16_t type, const void *p, size_t len)
         struct msg_status status;
         struct msg_prefill prefill;
         struct msg_decode decode;
+        struct msg_copy copy;
+        struct msg_copied copied;
+        struct msg_drop drop;
         struct msg_prefill_started started;
         struct msg_prefill_done prefill_done;
         struct msg_tokens tokens;
@@ -66,6 +69,12 @@ static int decode_any(uint16_t type, const void *p, size_t len)
         return msg_prefill_unpack(p, len, &m.prefill);
     case FRAME_DECODE:
         return msg_decode_unpack(p, len, &m.decode);
+    case FRAME_COPY:
+        return msg_copy_unpack(p, len, &m.copy);
+    case FRAME_COPIED:
+        return msg_copied_unpack(p, len, &m.copied);
+    case FRAME_DROP:
+        return msg_drop_unpack(p, len, &m.drop);
     case FRAME_PREFILL_STARTED:
         return msg_prefill_started_unpack(p, len, &m.started);
     case FRAME_PREFILL_DONE:
@@ -228,6 +237,16 @@ static void encode_all(struct wire_buf *b)
                               .n_tokens = 4,
                               .tokens = u8(tokens)});
     msg_decode_pack(b, 13, &(struct msg_decode){100, 5, 7});
+    msg_copy_pack(b, 13,
+                  &(struct msg_copy){.key_seed = 42,
+                                     .host = "::1",
+                                     .port = 1,
+                                     .bytes_per_s = 9,
+                                     .from_block = 1,
+                                     .n = 3,
+                                     .keys = u8(keys)});
+    msg_copied_pack(b, 13, &(struct msg_copied){2});
+    msg_drop_pack(b, 0, &(struct msg_drop){5, 6});
     msg_prefill_started_pack(b, 14, &(struct msg_prefill_started){1});
     msg_prefill_done_pack(
         b, 15,
@@ -268,7 +287,7 @@ static void each_frame(frame_visit visit)
         visit(&h, b.data + at + FRAME_HEADER_BYTES);
         at += FRAME_HEADER_BYTES + h.length;
     }
-    CU_ASSERT_EQUAL(n, 34);
+    CU_ASSERT_EQUAL(n, 37);
     wire_buf_fini(&b);
 }
 

@@ -170,6 +170,11 @@ int loader_add(struct loader *l, struct request *r,
     return 0;
 }
 
+bool loader_busy(const struct loader *l)
+{
+    return !TAILQ_EMPTY(&l->loads);
+}
+
 /* --- the beginning ------------------------------------------------------ */
 
 static void open_run(struct load_run *run)

@@ -154,6 +154,9 @@ double loader_source_bytes_per_s(const struct loader_source *s);
 [[nodiscard]] int loader_add(struct loader *l, struct request *r,
                              const struct load_request *plan);
 
+/* Whether a request waits for a load, or a load is under way. */
+bool loader_busy(const struct loader *l);
+
 /* Begin the loads that can begin, and ask for the next pieces. `take` gives a
  * request its blocks if it may have them, as batch_take_ahead(); called with
  * take_arg.

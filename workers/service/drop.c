@@ -32,6 +32,7 @@ void worker_drop(struct worker *w, struct request *r)
 
 void worker_drop_all(struct worker *w)
 {
+    worker_drop_copies(w);
     for (uint32_t i = 0; i < REQUEST_BUCKETS; i++)
         while (!LIST_EMPTY(&w->requests.buckets[i]))
             worker_drop(w, LIST_FIRST(&w->requests.buckets[i]));

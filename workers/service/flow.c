@@ -219,7 +219,13 @@ void worker_grant(struct worker *w)
 
 /* --- loads ------------------------------------------------------------- */
 
+static void on_load_failed(void *arg, struct request *r, const char *why)
+{
+    if (!worker_copy_gives_up(arg, r))
+        on_failed(arg, r, why);
+}
+
 const struct loader_ops worker_loader_ops = {
     .poke = on_released, /* the decode worker may wait for what came */
-    .failed = on_failed,
+    .failed = on_load_failed,
 };

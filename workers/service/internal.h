@@ -40,11 +40,14 @@ struct worker {
     struct request_table requests;
     struct request_list kv_waits; /* KV_BEGIN came, no room yet; FIFO */
     uint32_t n_arriving;
+    TAILQ_HEAD(, copy) copies; /* the oldest first; copy.c */
+    uint32_t n_copies;
     struct msg_token *tokens; /* (max_batch) of the step that ended */
     uint32_t n_tokens;
     struct wire_buf out; /* scratch: frames for the conductor */
     struct event *poke;  /* look what can go on */
     struct event *tick;
+    struct event *copy_next; /* the next blocks of a copy are due */
     struct event *inventory; /* pending: one that was asked for is under way */
     int exit_status;
 };
@@ -110,6 +113,27 @@ void worker_begin_load(struct worker *w, struct request *r,
 
 /* Let the loader go on. */
 void worker_load_poke(struct worker *w);
+
+/* --- copy.c --- */
+
+/* A COPY: begins it, or refuses it. Returns 0 or -EBADMSG. */
+int worker_on_copy(struct worker *w, uint64_t id, const uint8_t *payload,
+                   size_t len);
+
+/* A DROP. Returns 0 or -EBADMSG. */
+int worker_on_drop(struct worker *w, const uint8_t *payload, size_t len);
+
+/* End the copy of that id, if there is one, without a word. */
+void worker_cancel_copy(struct worker *w, uint64_t id);
+
+/* Let copies go on. */
+void worker_copy_poke(struct worker *w);
+
+/* The loader gives up the load of `r`. Returns whether it was a copy's. */
+bool worker_copy_gives_up(struct worker *w, const struct request *r);
+
+/* End all copies. */
+void worker_drop_copies(struct worker *w);
 
 /* --- disk.c --- */
 

@@ -66,6 +66,8 @@ struct request_prompt {
     uint32_t n_reusable; /* of these, so many may be reused: at least the last
                             token must be computed */
     uint64_t digest;     /* block_key_prompt_digest() */
+    bool learns;       /* its tokens are those that a peer has under its keys */
+    uint64_t key_seed; /* by which they must give these keys; where it learns */
 };
 
 /* Where its KV is. */

@@ -201,6 +201,7 @@ int worker_on_frame(void *worker, const struct frame_header *h,
     case FRAME_CANCEL:
         if (h->length != 0)
             return -EBADMSG;
+        worker_cancel_copy(w, h->request_id);
         r = request_find(&w->requests, h->request_id);
         if (r) {
             log_debug("request %llu cancelled while %s",
@@ -213,6 +214,10 @@ int worker_on_frame(void *worker, const struct frame_header *h,
             return -EBADMSG;
         worker_begin_inventory(w);
         return 0;
+    case FRAME_COPY:
+        return worker_on_copy(w, h->request_id, payload, h->length);
+    case FRAME_DROP:
+        return worker_on_drop(w, payload, h->length);
     default:
         return -EPROTO;
     }

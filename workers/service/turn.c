@@ -71,6 +71,7 @@ void worker_go_on(struct worker *w)
     worker_load_poke(w);
     next_step(w);
     transfer_push_poke(w->transfer, clock_now_us());
+    worker_copy_poke(w);
     worker_send_events(w);
 }
 

@@ -230,7 +230,8 @@ static int make_timers(struct worker *w)
     w->poke = event_new(w->base, -1, 0, on_poke, w);
     w->tick = event_new(w->base, -1, EV_PERSIST, on_tick, w);
     w->inventory = event_new(w->base, -1, 0, on_inventory, w);
-    if (!w->poke || !w->tick || !w->inventory ||
+    w->copy_next = event_new(w->base, -1, 0, on_poke, w);
+    if (!w->poke || !w->tick || !w->inventory || !w->copy_next ||
         event_loop_wait(w->tick, TICK_US))
         return -ENOMEM;
     return 0;
@@ -255,6 +256,7 @@ struct worker *worker_new(struct event_base *base,
     w->layout = engine_kv_layout(engine);
     request_table_init(&w->requests);
     TAILQ_INIT(&w->kv_waits);
+    TAILQ_INIT(&w->copies);
     wire_buf_init(&w->out, OUT_BYTES);
     if (!w->dns || worker_disk_open(w, err, err_bytes) < 0 ||
         make_store(w, err, err_bytes) < 0 || make_timers(w) < 0 ||
@@ -290,6 +292,7 @@ void worker_free(struct worker *w)
     event_loop_drop(w->poke);
     event_loop_drop(w->tick);
     event_loop_drop(w->inventory);
+    event_loop_drop(w->copy_next);
     wire_buf_fini(&w->out);
     free(w->tokens);
     free(w);

@@ -1,5 +1,5 @@
 /* Drops blocks of the KV store other than by eviction: one block and all behind
- * it. */
+ * it, or blocks that are no longer wanted. */
 #include "workers/store/internal.h"
 
 /* Stop holding block `id`: it becomes private to the owners of its pins, or
@@ -51,4 +51,23 @@ void kv_store_drop(struct kv_store *store, uint32_t id)
             store->blocks[b->parent].state != KV_HELD)
             drop_one(store, kv_id(store, b));
     }
+}
+
+uint32_t kv_store_let_go(struct kv_store *store, uint64_t key, uint32_t n)
+{
+    uint32_t id = kv_store_find_key(store, key), gone = 0;
+
+    while (gone < n && id != KV_BLOCK_NONE) {
+        const struct kv_block *b = &store->blocks[id];
+        uint32_t parent = b->parent;
+
+        if (kv_is_stuck(b) || b->children > 0)
+            break;
+        drop_one(store, id);
+        if (parent != KV_BLOCK_NONE)
+            kv_lose_child(store, parent, false);
+        gone++;
+        id = parent;
+    }
+    return gone;
 }

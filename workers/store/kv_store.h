@@ -142,6 +142,11 @@ void kv_store_release(struct kv_store *store, uint32_t id);
  * pins. Records removed events. O(held blocks): for rare cases. */
 void kv_store_drop(struct kv_store *store, uint32_t id);
 
+/* Stop holding the block under `key` and those before it, n in all, from the
+ * last one on: up to one that is pinned or has held blocks behind it. Records
+ * removed events. Returns how many. O(n log n). */
+uint32_t kv_store_let_go(struct kv_store *store, uint64_t key, uint32_t n);
+
 /* The memory of block `id`: block_bytes bytes, aligned to KV_BLOCK_ALIGN,
  * stable for the store's life. */
 void *kv_store_data(const struct kv_store *store, uint32_t id);

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "conductor/core/index/block_key.h"
 #include "workers/transfer/engine/sum.h"
 #include "workers/transfer/internal.h"
 
@@ -64,6 +65,7 @@ static void *fetch_open(void *arg, struct load_run *run,
     f->keys = r->prompt.keys;
     f->tokens = r->prompt.tokens;
     f->n_keys = to_block;
+    f->learner = r->prompt.learns ? r : NULL;
     f->since_us = clock_now_us();
     TAILQ_INIT(&f->pieces);
     TAILQ_INIT(&f->moves);
@@ -243,6 +245,26 @@ static uint32_t verified_blocks(const struct fetch *f,
     return i / bt;
 }
 
+/* Takes the tokens of the leading blocks whose keys are those that were asked
+ * for: so a peer cannot bring others. Returns how many blocks. */
+static uint32_t learn(const struct fetch *f, const struct msg_fetch_chain *m,
+                      uint32_t bt)
+{
+    const struct request_prompt *prompt = &f->learner->prompt;
+    uint32_t n = m->n_tokens / bt, i = 0;
+    uint64_t *keys = calloc(n + 1, sizeof(*keys));
+
+    if (!keys)
+        return 0;
+    for (uint32_t t = 0; t < m->n_tokens; t++)
+        prompt->tokens[t] = wire_u32_at(m->tokens, t);
+    block_keys_compute(prompt->tokens, m->n_tokens, bt, prompt->key_seed, keys);
+    while (i < n && keys[i] == f->keys[i])
+        i++;
+    free(keys);
+    return i;
+}
+
 int fetch_on_chain(struct peer *p, uint64_t id, const uint8_t *payload,
                    size_t len, int64_t now_us)
 {
@@ -258,7 +280,7 @@ int fetch_on_chain(struct peer *p, uint64_t id, const uint8_t *payload,
         return -EBADMSG;
     f->chain = true;
     p->progress_us = now_us;
-    uint32_t n = verified_blocks(f, &m, bt);
+    uint32_t n = f->learner ? learn(f, &m, bt) : verified_blocks(f, &m, bt);
     if (n < m.n_tokens / bt)
         log_warn("request %llu: %s:%u has other tokens under the key of block "
                  "%u",

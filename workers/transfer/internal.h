@@ -59,8 +59,9 @@ struct fetch {
     bool asked;           /* the peer has a FETCH of it */
     struct load_run *run; /* borrowed, as are these of its request: */
     uint64_t id;
-    const uint64_t *keys;   /* (n_keys) */
-    const uint32_t *tokens; /* of the prompt */
+    const uint64_t *keys;          /* (n_keys) */
+    const uint32_t *tokens;        /* of the prompt */
+    const struct request *learner; /* whose tokens are to be learned; or NULL */
     uint32_t n_keys;
     bool chain;                      /* it was said what the peer holds */
     int64_t since_us;                /* begin of the wait for the next answer */
