@@ -33,7 +33,7 @@ void sim_replicate_asked(struct sim *sim, const struct sim_request *r)
 {
     if (!sim->replication || !replication_on(sim->replication))
         return;
-    replication_asked(sim->replication, &r->dispatch.ask, sim->now_us);
+    replication_asked(sim->replication, &r->dispatch.ask, 0, sim->now_us);
     if (!sim->passes)
         look_again(sim);
 }

@@ -29,6 +29,8 @@ static const struct route {
     {"/admin/instances", "GET", view_instances, DOOR_ADMIN, 0, false},
     {"/admin/instances", "POST", admin_add, DOOR_ADMIN, 0, false},
     {"/admin/reload", "POST", admin_reload, DOOR_ADMIN, 0, false},
+    {"/admin/blocks", "GET", view_blocks, DOOR_ADMIN, 0, false},
+    {"/admin/copies", "GET", view_copies, DOOR_ADMIN, 0, false},
     {"/query", "POST", index_query, DOOR_ADMIN, 0, true},
     {"/query_by_hash", "POST", index_query_by_hash, DOOR_ADMIN, 0, true},
     {"/register", "POST", index_register, DOOR_ADMIN, 0, true},

@@ -48,7 +48,16 @@ typedef void front_serve_fn(const struct front_call *call);
 front_serve_fn view_models, view_health, view_ready, view_metrics;
 front_serve_fn view_instances; /* all of them */
 front_serve_fn view_explain;   /* a request, by its id */
+front_serve_fn view_blocks;    /* where blocks lie, by key or prompt */
+front_serve_fn view_copies;    /* what was copied ahead of demand */
 front_serve_fn view_model;     /* a model, by its name */
+
+struct evbuffer;
+
+/* views.c: answers with what was written; takes buf, which may be NULL. rc: 0
+ * or why it was not. */
+void view_reply(struct http_conn *conn, const char *type, struct evbuffer *buf,
+                int rc);
 
 /* POST. */
 front_serve_fn completion_serve;

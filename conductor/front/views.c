@@ -147,8 +147,8 @@ void view_ready(const struct front_call *call)
 
 /* Answer with what was written, or rc < 0: with no memory. Frees buf, which may
  * be NULL. */
-static void reply_written(struct http_conn *conn, const char *type,
-                          struct evbuffer *buf, int rc)
+void view_reply(struct http_conn *conn, const char *type, struct evbuffer *buf,
+                int rc)
 {
     if (!buf || rc)
         reply_no_memory(conn);
@@ -207,24 +207,24 @@ void view_health(const struct front_call *call)
 {
     struct evbuffer *buf = evbuffer_new();
 
-    reply_written(call->conn, "application/json", buf,
-                  buf ? models_health(call->front->models, buf) : -ENOMEM);
+    view_reply(call->conn, "application/json", buf,
+               buf ? models_health(call->front->models, buf) : -ENOMEM);
 }
 
 void view_instances(const struct front_call *call)
 {
     struct evbuffer *buf = evbuffer_new();
 
-    reply_written(call->conn, "application/json", buf,
-                  buf ? models_instances(call->front->models, buf) : -ENOMEM);
+    view_reply(call->conn, "application/json", buf,
+               buf ? models_instances(call->front->models, buf) : -ENOMEM);
 }
 
 void view_metrics(const struct front_call *call)
 {
     struct evbuffer *buf = evbuffer_new();
 
-    reply_written(call->conn, "text/plain; version=0.0.4; charset=utf-8", buf,
-                  buf ? write_metrics(call->front, buf) : -ENOMEM);
+    view_reply(call->conn, "text/plain; version=0.0.4; charset=utf-8", buf,
+               buf ? write_metrics(call->front, buf) : -ENOMEM);
 }
 
 /* Why a request went where it went: the path ends in its id. */
@@ -242,7 +242,7 @@ void view_explain(const struct front_call *call)
     if (buf && *text)
         rc = models_explain(call->front->models, text, buf);
     if (rc != -ENOENT) {
-        reply_written(call->conn, "application/json", buf, rc);
+        view_reply(call->conn, "application/json", buf, rc);
         return;
     }
     evbuffer_free(buf);

@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include "conductor/core/replication/replication.h"
 #include "conductor/core/warm/warm.h"
 
 struct evbuffer;
@@ -51,6 +52,7 @@ struct metrics {
     uint64_t pairs_released, pairs_stranded;
     uint64_t tickets, tickets_refused, tickets_expired;
     struct warm_counts warm; /* refused prompts in the background */
+    struct replication_counts replication; /* copies ahead of demand */
     uint64_t workers_refused, workers_lost, bad_frames;
     struct histogram ttft_s, tbt_s, queue_s, prefill_s;
     struct histogram ttft_error_ratio;    /* |predicted - observed| / observed,

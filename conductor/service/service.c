@@ -44,6 +44,7 @@ static void on_tick(evutil_socket_t, short, void *arg)
     dispatch_freed(&s->dispatch); /* time alone may have made room */
     request_retry_waiting(s);
     request_warm_tick(s);
+    copies_tick(s);
 }
 
 /* Attempt ids are next_attempt * max_requests + slot. They begin at a random
@@ -101,6 +102,7 @@ static int service_alloc(struct service *s)
     s->table.size = (uint32_t)c->max_in_flight;
     s->pool = pool_new(&pool);
     s->index = prefix_index_new(&index);
+    s->copies = s->pool ? copies_new(s) : NULL;
     s->explain = explain_new((uint32_t)c->explain_requests);
     s->workers = calloc((size_t)c->max_instances, sizeof(*s->workers));
     s->table.by_slot = calloc(s->table.size, sizeof(struct service_request *));
@@ -108,7 +110,7 @@ static int service_alloc(struct service *s)
     s->inbox_event = event_new(s->base, -1, 0, on_inbox, s);
     s->tick = event_new(s->base, -1, EV_PERSIST, on_tick, s);
     s->sweep = event_new(s->base, -1, 0, index_on_sweep, s);
-    if (!s->explain || !s->pool || !s->index || !s->workers ||
+    if (!s->explain || !s->pool || !s->copies || !s->index || !s->workers ||
         !s->table.by_slot || !s->table.free_slots || !s->inbox_event ||
         !s->tick || !s->sweep || blocks_init(s))
         return -ENOMEM;
@@ -327,6 +329,7 @@ void service_free_one(struct service *s)
     secret_free(s->secret);
     service_drop_requests(s);
     request_warm_fini(s);
+    copies_free(s->copies);
     pairs_end(s);
     token_cache_free(s->tokens);
     free(s->sessions);

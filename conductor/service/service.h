@@ -243,6 +243,22 @@ enum tenant_refusal models_enter(struct models *models, const char *key,
 [[nodiscard]] int models_explain(const struct models *models, const char *id,
                                  struct evbuffer *out);
 
+/* Append, as JSON, where the last hot blocks were copied ahead of demand, and
+ * why. Returns 0 or -ENOMEM. */
+[[nodiscard]] int models_copies(const struct models *models,
+                                struct evbuffer *out);
+
+/*
+ * Append, as JSON, which instances hold blocks of native workers, and in which
+ * tiers: the one under `key`, or, with key 0, those of a prompt.
+ *   tokens  (n), borrowed.
+ * Returns 0; -ENOENT: there is no service of native workers; -ENOMEM.
+ * O(blocks * instances).
+ */
+[[nodiscard]] int models_blocks(const struct models *models, uint64_t key,
+                                const uint32_t *tokens, size_t n,
+                                struct evbuffer *out);
+
 /*
  * Append one JSON object that says how the services are (status, instances by
  * health) to `out` (borrowed). Returns 0 or -ENOMEM. O(instances).

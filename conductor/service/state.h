@@ -32,6 +32,7 @@
 #include "conductor/service/request/token_cache.h"
 #include "conductor/service/service.h"
 #include "conductor/service/sessions.h"
+#include "conductor/service/worker/copies.h"
 #include "predictor/cost_model.h"
 #include "predictor/learned.h"
 
@@ -155,6 +156,7 @@ struct worker {
     struct request_list
         unsent; /* prefills decided and not sent, oldest first */
     struct worker_warm warm;
+    struct worker_copy copy;
 };
 
 /* The requests that have not ended, and the numbers of the next ones. */
@@ -244,6 +246,7 @@ struct service {
      * prefill: hand-over, frames, wake-ups. */
     struct dispatch dispatch;
     struct warm warm;
+    struct copies *copies;
     struct observation_overheads overheads;
     struct request_list inbox;
     struct tickets tickets;

@@ -124,6 +124,27 @@ int models_explain(const struct models *models, const char *id,
     return evbuffer_add_printf(out, "{\"why\":1}") < 0 ? -ENOMEM : 0;
 }
 
+int models_copies(const struct models *models, struct evbuffer *out)
+{
+    (void)models;
+    return evbuffer_add_printf(out, "{\"copies\":[]}") < 0 ? -ENOMEM : 0;
+}
+
+int models_blocks(const struct models *models, uint64_t key,
+                  const uint32_t *tokens, size_t n, struct evbuffer *out)
+{
+    (void)models;
+    if (key == 404)
+        return -ENOENT;
+    return evbuffer_add_printf(out,
+                               "{\"key\":%llu,\"tokens\":%zu,"
+                               "\"last\":%u}",
+                               (unsigned long long)key, tokens ? n : 0,
+                               tokens && n > 0 ? tokens[n - 1] : 0) < 0
+               ? -ENOMEM
+               : 0;
+}
+
 int models_health(const struct models *models, struct evbuffer *out)
 {
     (void)models;

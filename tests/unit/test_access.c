@@ -87,15 +87,15 @@ static void test_rates(void)
     const uint64_t keys[3] = {11, 12, 13};
 
     CU_ASSERT_EQUAL(access_rate(s, 11, 0), 0.0);
-    access_add(s, keys, 3, 900, 0);
+    access_add(s, keys, 3, 900, 77, 0);
     CU_ASSERT_DOUBLE_EQUAL(access_rate(s, 13, 0), log(2.0) / 5, 1e-12);
     CU_ASSERT_DOUBLE_EQUAL(access_rate(s, 13, HALF_US), log(2.0) / 10, 1e-12);
-    access_add(s, keys, 2, 500, HALF_US);
+    access_add(s, keys, 2, 500, 77, HALF_US);
     CU_ASSERT_DOUBLE_EQUAL(access_rate(s, 12, HALF_US), log(2.0) * 0.3, 1e-12);
     CU_ASSERT_DOUBLE_EQUAL(access_rate(s, 13, HALF_US), log(2.0) / 10, 1e-12);
     /* Ten a second for a minute. */
     for (int i = 0; i < 600; i++)
-        access_add(s, keys + 2, 1, 100, HALF_US + i * 100000);
+        access_add(s, keys + 2, 1, 100, 77, HALF_US + i * 100000);
     CU_ASSERT_DOUBLE_EQUAL(access_rate(s, 13, HALF_US + 59900000), 10.0, 0.1);
     CU_ASSERT(access_check(s));
     access_free(s);
@@ -114,14 +114,14 @@ static void test_bounds(void)
     CU_ASSERT(access_places(s) > 100 && access_places(s) < 400);
     for (uint64_t i = 0; i < 1024; i++)
         keys[i] = i + 1;
-    access_add(s, keys, 1024, 1 << 20, 0); /* longer than it has places */
+    access_add(s, keys, 1024, 1 << 20, 77, 0); /* longer than it has places */
     CU_ASSERT(access_check(s));
     CU_ASSERT(access_rate(s, 1, 0) > 0.0);
     CU_ASSERT_EQUAL(access_rate(s, 1024, 0), 0.0);
     /* Of equal counts the deepest block leaves first. */
     for (uint64_t i = 0; i < 50; i++) {
         keys[0] = 5000 + i;
-        access_add(s, keys, 1, 100, 0);
+        access_add(s, keys, 1, 100, 77, 0);
     }
     for (uint64_t i = 1; i <= access_places(s) - 50; i++)
         CU_ASSERT(access_rate(s, i, 0) > 0.0);
@@ -142,13 +142,14 @@ static void test_tips(void)
      * behind the first three. */
     for (int i = 0; i < 10; i++) {
         a[5] = 1000 + (uint64_t)i;
-        access_add(s, a, 6, 1600, 0);
+        access_add(s, a, 6, 1600, 77, 0);
     }
-    access_add(s, b, 8, 2200, 0);
-    access_add(s, b, 8, 2200, 0);
+    access_add(s, b, 8, 2200, 77, 0);
+    access_add(s, b, 8, 2200, 77, 0);
     CU_ASSERT_EQUAL_FATAL(access_tips(s, 0.2, 0, tips, 4), 2);
     CU_ASSERT_EQUAL(tips[0].key, a[4]);
     CU_ASSERT_EQUAL(tips[0].n_blocks, 5);
+    CU_ASSERT_EQUAL(tips[0].tag, 77);
     CU_ASSERT_DOUBLE_EQUAL(tips[0].per_s, per_s(10), 1e-9);
     CU_ASSERT_DOUBLE_EQUAL(tips[0].mean_tokens, 1600, 1e-9);
     CU_ASSERT_EQUAL(tips[1].key, b[7]);
@@ -181,7 +182,7 @@ static bool exact_case(uint64_t seed)
         size_t n = chain_of(c * c / CHAINS, keys);
 
         now_us += random_below(&random, i % 50 == 0 ? 400000000 : 1000000);
-        access_add(s, keys, n, 100, now_us);
+        access_add(s, keys, n, 100, 77, now_us);
         exact_add(&e, keys, n, now_us);
     }
     CU_ASSERT(access_check(s));
@@ -219,7 +220,7 @@ static bool crowded_case(uint64_t seed)
             for (size_t b = 0; b < n; b++)
                 keys[b] = fresh++ << 32 | 1;
         }
-        access_add(s, keys, n, 100, now_us);
+        access_add(s, keys, n, 100, 77, now_us);
         exact_add(&e, keys, n, now_us);
         CU_ASSERT_FATAL(i % 50 != 0 || access_check(s));
     }
@@ -274,9 +275,9 @@ static void test_nonsense(void)
     uint64_t keys[LONGEST];
 
     for (int i = 0; i < 50; i++) {
-        access_add(s, loop, 4, 100, i);
-        access_add(s, back, 2, 100, i);
-        access_add(s, back, 0, 100, i);
+        access_add(s, loop, 4, 100, 77, i);
+        access_add(s, back, 2, 100, 77, i);
+        access_add(s, back, 0, 100, 77, i);
         CU_ASSERT(access_check(s));
     }
     for (size_t t = access_tips(s, 0.1, 50, tips, 8); t-- > 0;)

@@ -114,7 +114,7 @@ static void ask(struct rig *g, int chain, uint32_t blocks, double per_s,
             &(struct schedule_request){.keys = g->keys[chain],
                                        .n_keys = blocks,
                                        .n_tokens = blocks * BLOCK + 100},
-            (int64_t)at);
+            9, (int64_t)at);
 }
 
 /* An instance computes from now on. */
@@ -164,6 +164,7 @@ static void test_pieces(void)
     CU_ASSERT_EQUAL(a.to, g.nodes[1]);
     CU_ASSERT_EQUAL(a.first_block, 0);
     CU_ASSERT_EQUAL(a.end_block, 10);
+    CU_ASSERT_EQUAL(a.tag, 9);
     CU_ASSERT_EQUAL(a.key, g.keys[0][9]);
     CU_ASSERT_EQUAL(memcmp(a.keys, g.keys[0], 10 * sizeof(uint64_t)), 0);
     CU_ASSERT_DOUBLE_EQUAL(a.bytes_per_s, 0.04 * LINK, 1);

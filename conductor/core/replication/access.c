@@ -18,6 +18,7 @@
 struct entry {
     uint64_t key;
     uint64_t parent; /* 0: none */
+    uint64_t tag;    /* the caller's */
     double count;
     double error;  /* of count, which another key left behind */
     double tokens; /* of prompts, weighted as they are in count - error */
@@ -229,7 +230,7 @@ static uint32_t take_place(struct access_sketch *s, uint64_t key)
 }
 
 void access_add(struct access_sketch *sketch, const uint64_t *keys,
-                size_t n_keys, int64_t n_tokens, int64_t now_us)
+                size_t n_keys, int64_t n_tokens, uint64_t tag, int64_t now_us)
 {
     size_t n = n_keys < sketch->n_places ? n_keys : sketch->n_places;
     double w;
@@ -249,6 +250,7 @@ void access_add(struct access_sketch *sketch, const uint64_t *keys,
         entry = &sketch->entries[e];
         entry->parent = i > 0 ? keys[i - 1] : 0;
         entry->n_blocks = (uint32_t)i + 1;
+        entry->tag = tag;
         entry->count += w;
         entry->tokens += w * (double)n_tokens;
         sketch->sum += w;
@@ -334,7 +336,8 @@ size_t access_tips(struct access_sketch *sketch, double least_per_s,
         n = insert(&(struct access_tip){.key = e->key,
                                         .n_blocks = e->n_blocks,
                                         .per_s = per_s(sketch, e, now_us),
-                                        .mean_tokens = e->tokens / sure(e)},
+                                        .mean_tokens = e->tokens / sure(e),
+                                        .tag = e->tag},
                    tips, n, max);
     }
     return n;

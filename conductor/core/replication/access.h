@@ -45,11 +45,12 @@ void access_free(struct access_sketch *sketch);
  * A prompt is asked for.
  *   keys      (n_keys), borrowed: of its full blocks, from the first one on.
  *   n_tokens  of the prompt.
+ *   tag       the caller's, of all prompts with these keys.
  * Of a prompt with more blocks than there are places, those are counted.
  * Cost: O(n_keys * log(places)).
  */
 void access_add(struct access_sketch *sketch, const uint64_t *keys,
-                size_t n_keys, int64_t n_tokens, int64_t now_us);
+                size_t n_keys, int64_t n_tokens, uint64_t tag, int64_t now_us);
 
 /* How often a second prompts with that block were asked for, lately; at most as
  * often as they were. 0: it is not kept. */
@@ -63,6 +64,7 @@ struct access_tip {
     uint32_t n_blocks;  /* up to and with this one */
     double per_s;       /* as access_rate() */
     double mean_tokens; /* of those prompts */
+    uint64_t tag;       /* as given last */
 };
 
 /*

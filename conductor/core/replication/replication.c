@@ -79,14 +79,15 @@ static void sample(struct replication *r, int64_t now_us)
 }
 
 void replication_asked(struct replication *r,
-                       const struct schedule_request *request, int64_t now_us)
+                       const struct schedule_request *request, uint64_t tag,
+                       int64_t now_us)
 {
     if (!replication_on(r))
         return;
     sample(r, now_us);
     if (request->n_keys > 0)
         access_add(r->asked, request->keys, request->n_keys, request->n_tokens,
-                   now_us);
+                   tag, now_us);
 }
 
 int64_t replication_due_us(const struct replication *r)
@@ -187,6 +188,7 @@ static bool cut(struct replication *r, const struct replication_job *job,
                                      .to = to->id,
                                      .keys = r->keys,
                                      .key = r->keys[end - 1],
+                                     .tag = job->tip.tag,
                                      .first_block = has,
                                      .end_block = end,
                                      .bytes_per_s = rate,

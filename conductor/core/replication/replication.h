@@ -73,6 +73,7 @@ struct replication_action {
      * next call; NULL of a drop, which goes from key up to its parents. */
     const uint64_t *keys;
     uint64_t key; /* of block end_block - 1 */
+    uint64_t tag; /* of a copy: of the prompts that are asked for */
     uint32_t first_block;
     uint32_t end_block;
     double bytes_per_s; /* no faster */
@@ -110,10 +111,14 @@ void replication_free(struct replication *r);
  * calls do nothing where it is not. */
 bool replication_on(const struct replication *r);
 
-/* A prompt is asked for. Call it once for each request. Cost: access_add(), and
- * O(instances). */
+/*
+ * A prompt is asked for. Call it once for each request.
+ *   tag  the caller's, of all prompts with these keys: what orders to copy
+ * have. Cost: access_add(), and O(instances).
+ */
 void replication_asked(struct replication *r,
-                       const struct schedule_request *request, int64_t now_us);
+                       const struct schedule_request *request, uint64_t tag,
+                       int64_t now_us);
 
 /*
  * Makes a pass, if one is due. Returns whether there was one.

@@ -248,6 +248,7 @@ void request_take_inbox(struct service *service)
         TAILQ_REMOVE(&service->inbox, request, entry);
         request->dispatch.ask.request_id =
             service->table.next_attempt++ * service->table.size + request->slot;
+        copies_asked(request, now_us);
         dispatch_place(&service->dispatch, &request->dispatch, now_us, &order);
         count_decision(service, n_before, now_us);
         follow(request, &order, now_us);

@@ -360,6 +360,10 @@ int request_frame(struct service *service, uint32_t id,
         return on_tokens(service, id, h, payload);
     if (request_warm_frame(service, id, h, payload, &rc))
         return rc;
+    if (copies_frame(service, id, h, payload, &rc))
+        return rc;
+    if (h->type == FRAME_COPIED) /* of a copy that was given up */
+        return was_given(service, h->request_id) ? 0 : -EPROTO;
     if (h->type >= sizeof(takers) / sizeof(*takers) || !takers[h->type] ||
         !was_given(service, h->request_id))
         return -EPROTO;

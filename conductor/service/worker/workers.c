@@ -112,6 +112,7 @@ static bool on_left(void *arg, struct worker_link *link, const char *reason)
              reason);
     blocks_left(s, w);
     request_warm_left(s, w);
+    copies_left(s, w);
     w->link = NULL;
     s->n_workers--;
     service_set_window(s);

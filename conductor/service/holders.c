@@ -1,0 +1,72 @@
+/* Where blocks lie, for people. */
+#include <errno.h>
+#include <event2/buffer.h>
+#include <stdlib.h>
+
+#include "conductor/core/index/block_key.h"
+#include "conductor/service/models.h"
+
+static int write_tiers(unsigned tiers, struct evbuffer *out)
+{
+    static const char *const names[BLOCK_TIERS] = {
+        [TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_DISK] = "disk"};
+    const char *comma = "";
+    int bad = 0;
+
+    for (unsigned t = 0; t < BLOCK_TIERS; t++) {
+        if ((tiers & BLOCK_TIER_BIT(t)) == 0)
+            continue;
+        bad |= evbuffer_add_printf(out, "%s\"%s\"", comma, names[t]) < 0;
+        comma = ",";
+    }
+    return bad;
+}
+
+static int write_block(const struct service *s, uint64_t key, const char *comma,
+                       struct evbuffer *out)
+{
+    char name[2 * POOL_NAME_BYTES];
+    const char *between = "";
+    int bad = evbuffer_add_printf(out, "%s{\"key\":\"%016llx\",\"held\":[",
+                                  comma, (unsigned long long)key) < 0;
+
+    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
+        const struct pool_instance *in = pool_at(s->pool, slot);
+        unsigned tiers = in ? prefix_index_tiers(s->index, slot, key) : 0;
+
+        if (tiers == 0)
+            continue;
+        metrics_escape(in->name, name);
+        bad |= evbuffer_add_printf(out, "%s{\"instance\":\"%s\",\"tiers\":[",
+                                   between, name) < 0;
+        bad |= write_tiers(tiers, out);
+        bad |= evbuffer_add_printf(out, "]}") < 0;
+        between = ",";
+    }
+    return bad | (evbuffer_add_printf(out, "]}") < 0);
+}
+
+int models_blocks(const struct models *models, uint64_t key,
+                  const uint32_t *tokens, size_t n, struct evbuffer *out)
+{
+    const struct service *s = models_native(models);
+    uint32_t bt = s ? (uint32_t)s->config.block_tokens : 0;
+    size_t n_keys = key != 0 || !s ? 1 : n / bt;
+    uint64_t *keys = malloc((n_keys + 1) * sizeof(*keys));
+    int bad;
+
+    if (!s || !keys) {
+        free(keys);
+        return s ? -ENOMEM : -ENOENT;
+    }
+    keys[0] = key;
+    if (key == 0)
+        (void)block_keys_compute(tokens, n, bt,
+                                 block_key_seed(s->config.model, "", ""), keys);
+    bad = evbuffer_add_printf(out, "{\"block_tokens\":%u,\"blocks\":[", bt) < 0;
+    for (size_t i = 0; i < n_keys; i++)
+        bad |= write_block(s, keys[i], i > 0 ? "," : "", out);
+    bad |= evbuffer_add_printf(out, "]}\n") < 0;
+    free(keys);
+    return bad ? -ENOMEM : 0;
+}

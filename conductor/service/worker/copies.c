@@ -1,0 +1,252 @@
+/*
+ * Hot blocks that workers copy from each other; see copies.h.
+ *
+ * A piece is a COPY to the worker that is to have it, under an attempt id of
+ * its own; that worker has one at a time, and ends it with COPIED or FAILED. A
+ * piece of which nothing is heard for PATIENCE_US is cancelled.
+ */
+#include "conductor/service/worker/copies.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/entropy.h"
+#include "base/log.h"
+#include "conductor/service/models.h"
+
+#define PATIENCE_US 15000000
+#define NOTES 64u
+
+/* An order, for people. */
+struct note {
+    struct replication_action action; /* its keys are not kept */
+    char from[POOL_NAME_BYTES], to[POOL_NAME_BYTES];
+    int64_t at_us;
+    int64_t blocks; /* that came; -1: it is under way */
+};
+
+struct copies {
+    struct replication *core;
+    struct note notes[NOTES]; /* a ring */
+    uint64_t n_notes;         /* ever */
+};
+
+struct copies *copies_new(struct service *service)
+{
+    struct copies *c = calloc(1, sizeof(*c));
+
+    if (!c)
+        return NULL;
+    c->core = replication_new(&service->dispatch,
+                              pool_config(service->pool)->max_instances, 0,
+                              entropy_u64());
+    if (c->core)
+        return c;
+    free(c);
+    return NULL;
+}
+
+void copies_free(struct copies *copies)
+{
+    if (!copies)
+        return;
+    replication_free(copies->core);
+    free(copies);
+}
+
+void copies_asked(const struct service_request *request, int64_t now_us)
+{
+    const struct service *s = request->service;
+
+    if (!s->forwards)
+        replication_asked(s->copies->core, &request->dispatch.ask,
+                          request->prompt.key_seed, now_us);
+}
+
+static uint64_t take_note(struct service *s, const struct replication_action *a)
+{
+    struct copies *c = s->copies;
+    const struct pool_instance *from = pool_get(s->pool, a->from);
+    const struct pool_instance *to = pool_get(s->pool, a->to);
+    struct note *note = &c->notes[c->n_notes % NOTES];
+
+    *note = (struct note){.action = *a, .at_us = clock_now_us(), .blocks = -1};
+    note->action.keys = NULL;
+    metrics_escape(from ? from->name : "", note->from);
+    metrics_escape(to ? to->name : "", note->to);
+    return c->n_notes++;
+}
+
+static bool send_copy(struct service *s, const struct replication_action *a)
+{
+    struct worker *to = worker_of(s, a->to);
+    const struct worker *from = worker_of(s, a->from);
+    struct msg_copy m = {.key_seed = a->tag,
+                         .bytes_per_s = (uint64_t)a->bytes_per_s + 1,
+                         .from_block = a->first_block,
+                         .n = a->end_block,
+                         .keys = (const uint8_t *)a->keys};
+
+    if (!to || !from || to->copy.attempt_id ||
+        !(to->hello.capabilities & PROTO_CAP_COPY) ||
+        !(from->hello.capabilities & PROTO_CAP_FETCH_TCP))
+        return false;
+    to->copy = (struct worker_copy){.attempt_id =
+                                        s->table.next_attempt++ * s->table.size,
+                                    .id = a->id,
+                                    .blocks = a->end_block - a->first_block,
+                                    .note = take_note(s, a),
+                                    .begun_us = clock_now_us()};
+    snprintf(m.host, sizeof(m.host), "%s", from->host);
+    m.port = from->hello.peer_port;
+    wire_buf_reset(&s->out);
+    msg_copy_pack(&s->out, to->copy.attempt_id, &m);
+    worker_link_send(to->link, &s->out);
+    return true;
+}
+
+static void send_drop(struct service *s, const struct replication_action *a)
+{
+    struct worker *w = worker_of(s, a->to);
+    const struct msg_drop m = {.key = a->key,
+                               .n = a->end_block - a->first_block};
+
+    if (!w || !(w->hello.capabilities & PROTO_CAP_COPY))
+        return;
+    (void)take_note(s, a);
+    wire_buf_reset(&s->out);
+    msg_drop_pack(&s->out, 0, &m);
+    worker_link_send(w->link, &s->out);
+}
+
+static void go_on(struct service *s)
+{
+    struct replication *core = s->copies->core;
+    struct replication_action a;
+
+    while (replication_next(core, clock_now_us(), &a))
+        if (a.kind == REPLICATION_DROP)
+            send_drop(s, &a);
+        else if (!send_copy(s, &a))
+            replication_ended(core, a.id, 0, clock_now_us());
+    s->metrics.replication = *replication_counts(core);
+}
+
+static void ended(struct service *s, struct worker *w, uint32_t blocks)
+{
+    struct copies *c = s->copies;
+    const struct worker_copy copy = w->copy;
+
+    if (c->n_notes - copy.note <= NOTES)
+        c->notes[copy.note % NOTES].blocks = blocks;
+    w->copy = (struct worker_copy){.attempt_id = 0};
+    replication_ended(c->core, copy.id, blocks, clock_now_us());
+}
+
+bool copies_frame(struct service *service, uint32_t id,
+                  const struct frame_header *h, const uint8_t *payload, int *rc)
+{
+    struct worker *w = worker_of(service, id);
+    struct msg_copied m;
+    struct msg_error why;
+
+    if (!w || w->copy.attempt_id == 0 || h->request_id != w->copy.attempt_id)
+        return false;
+    *rc = 0;
+    if (h->type == FRAME_COPIED) {
+        if (msg_copied_unpack(payload, h->length, &m))
+            *rc = -EBADMSG;
+        else if (m.blocks > w->copy.blocks)
+            *rc = -EPROTO;
+        else
+            ended(service, w, m.blocks);
+    } else if (h->type == FRAME_FAILED) {
+        if (msg_error_unpack(payload, h->length, &why))
+            *rc = -EBADMSG;
+        else
+            ended(service, w, 0);
+    } else {
+        *rc = -EPROTO;
+    }
+    if (*rc == 0)
+        go_on(service);
+    return true;
+}
+
+void copies_left(struct service *service, const struct worker *worker)
+{
+    replication_lost(service->copies->core, worker->id);
+}
+
+void copies_tick(struct service *service)
+{
+    int64_t now_us = clock_now_us();
+
+    if (service->forwards || !replication_on(service->copies->core))
+        return;
+    for (uint32_t i = 0; i < pool_slots(service->pool); i++) {
+        struct worker *w = &service->workers[i];
+
+        if (!w->link || w->copy.attempt_id == 0 ||
+            now_us - w->copy.begun_us < PATIENCE_US)
+            continue;
+        log_warn("worker %s: a copy of %u blocks takes too long", w->hello.name,
+                 w->copy.blocks);
+        request_send_cancel(service, w->id, w->copy.attempt_id);
+        ended(service, w, 0);
+    }
+    (void)replication_pass(service->copies->core, now_us);
+    go_on(service);
+}
+
+static int write_note(const struct service *s, const struct note *n,
+                      int64_t now_us, const char *comma, struct evbuffer *out)
+{
+    const struct replication_action *a = &n->action;
+    const struct replication_reason *r = &a->reason;
+    bool drop = a->kind == REPLICATION_DROP;
+    int bad = evbuffer_add_printf(
+                  out,
+                  "%s{\"model\":\"%s\",\"order\":\"%s\",\"age_s\":%.3f,"
+                  "\"to\":\"%s\",\"first_block\":%u,\"end_block\":%u,"
+                  "\"key\":\"%016llx\",\"reason\":{\"per_s\":%.6g",
+                  comma, s->model.name, drop ? "drop" : "copy",
+                  (double)(now_us - n->at_us) / 1e6, n->to, a->first_block,
+                  a->end_block, (unsigned long long)a->key, r->per_s) < 0;
+
+    if (drop)
+        return bad | (evbuffer_add_printf(out, "}}") < 0);
+    bad |= evbuffer_add_printf(
+               out,
+               ",\"busy_ratio\":%.6g,\"after_ratio\":%.6g,\"holders\":%u,"
+               "\"wanted\":%u,\"miss_ms\":%.3f,\"saved_ms\":%.3f,"
+               "\"copy_bytes\":%lld},\"from\":\"%s\",\"bytes_per_s\":%.0f,",
+               r->busy_ratio, r->after_ratio, r->holders, r->wanted,
+               (double)r->miss_us / 1e3, (double)r->saved_us / 1e3,
+               (long long)r->copy_bytes, n->from, a->bytes_per_s) < 0;
+    if (n->blocks < 0)
+        return bad | (evbuffer_add_printf(out, "\"blocks\":null}") < 0);
+    return bad | (evbuffer_add_printf(out, "\"blocks\":%lld}",
+                                      (long long)n->blocks) < 0);
+}
+
+int models_copies(const struct models *models, struct evbuffer *out)
+{
+    int bad = evbuffer_add_printf(out, "{\"copies\":[") < 0;
+    const char *comma = "";
+
+    for (const struct service *s = models->first; s; s = s->next) {
+        const struct copies *c = s->copies;
+
+        for (uint64_t k = 0; k < NOTES && k < c->n_notes; k++) {
+            bad |= write_note(s, &c->notes[(c->n_notes - 1 - k) % NOTES],
+                              clock_now_us(), comma, out);
+            comma = ",";
+        }
+    }
+    bad |= evbuffer_add_printf(out, "]}\n") < 0;
+    return bad ? -ENOMEM : 0;
+}

@@ -1,0 +1,46 @@
+/* Hot blocks that workers copy from each other ahead of demand: carries out
+ * what core's replication orders, as sim/replicate.c does in the simulator. */
+#ifndef CONDUCTOR_SERVICE_WORKER_COPIES_H
+#define CONDUCTOR_SERVICE_WORKER_COPIES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct frame_header;
+struct service;
+struct service_request;
+struct worker;
+
+/* A piece that a worker fetches. */
+struct worker_copy {
+    uint64_t attempt_id; /* on the wire; 0: none */
+    uint64_t id;         /* core's */
+    uint32_t blocks;     /* that were asked for */
+    uint64_t note;       /* its number among the notes */
+    int64_t begun_us;
+};
+
+struct copies;
+
+/* Makes it for a service with a pool. Returns it, owned, or NULL: no memory. */
+[[nodiscard]] struct copies *copies_new(struct service *service);
+
+/* Frees it; NULL is a no-op. */
+void copies_free(struct copies *copies);
+
+/* A request arrives. */
+void copies_asked(const struct service_request *request, int64_t now_us);
+
+/* A frame of instance `id`. Returns whether it is about a copy; then *rc is 0
+ * or why the worker is to go. */
+bool copies_frame(struct service *service, uint32_t id,
+                  const struct frame_header *h, const uint8_t *payload,
+                  int *rc);
+
+/* A worker goes: before its slot is cleared. */
+void copies_left(struct service *service, const struct worker *worker);
+
+/* Gives up pieces of which nobody speaks; passes; begins what can begin. */
+void copies_tick(struct service *service);
+
+#endif
