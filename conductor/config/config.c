@@ -140,7 +140,9 @@ static const struct option_spec all_options[] = {
     {"max_body_total_bytes", OPTION_COUNT, AT(max_body_total_bytes), "bytes",
      1 << 20, 1e12,
      "request bodies being received, all together; what does not fit is "
-     "answered 503",
+     "answered 503. As many bytes again for the replies of pairs' prefill "
+     "legs, "
+     "all together",
      .initial = "1073741824"},
     {"max_connections", OPTION_COUNT, AT(max_connections), "", 1, 100000,
      "open client connections; fewer if the limit of open files leaves no "

@@ -23,6 +23,7 @@ struct models {
         uint64_t pending_dropped, interrupted, index_evicted;
     } past;
     struct fleet fleet;
+    size_t reply_bytes; /* of prefill legs; <= config.max_body_total_bytes */
 };
 
 /* The service of the engines of a model, made if there is none yet: its block

@@ -280,7 +280,7 @@ static struct worker_links *service_listen(struct service *s,
     return worker_links_new(s->base, &links, &service_link_ops, s, err);
 }
 
-struct service *service_new_one(const struct models *models,
+struct service *service_new_one(struct models *models,
                                 const struct config *config, bool engines,
                                 char err[CONFIG_ERROR_MAX])
 {

@@ -179,7 +179,7 @@ struct tickets {
 };
 
 struct service {
-    const struct models *models;
+    struct models *models;
     struct event_base *base;
     struct config config;
     struct cost_model cost;
@@ -379,7 +379,7 @@ void service_set_window(struct service *s);
 /* service_new_one(models, config, engines, err): the service of one model, that
  * of config: of engines, which are still to be started, or of native workers.
  * As models_new(). */
-[[nodiscard]] struct service *service_new_one(const struct models *models,
+[[nodiscard]] struct service *service_new_one(struct models *models,
                                               const struct config *config,
                                               bool engines,
                                               char err[CONFIG_ERROR_MAX]);

@@ -441,6 +441,41 @@ class NixlPairs(PairCase):
         self.assertEqual(self.counted(cluster, 'retries_total'), 0)
         self.clean(cluster)
 
+    def test_prefill_engine_redirects(self):
+        """The decode engine computes the prompt."""
+        cluster = self.pair((P, lambda _, send: send(reply(
+            307, b'', ['Location: http://127.0.0.1:1/']))),
+                            (D, self.nixl.decode))
+        got = self.post(cluster, {'prompt': LONG})
+        self.assertEqual((got.status, got.headers['x-conductor-prefill']),
+                         (200, 'e1'))
+        self.clean(cluster)
+
+    def test_replies_of_prefill_legs_are_bounded(self):
+        """All together: what is over goes back to where it came from, and its
+        client hears why."""
+        reply_to = self.nixl.reply
+        self.nixl.reply = lambda body: {**reply_to(body), 'x': 'y' * 600000}
+
+        def hold(request, send):
+            self.go_on.wait(60 * settings.scale)
+            return self.nixl.decode(request, send)
+        cluster = self.pair((P, self.nixl.prefill), (D, hold), config={
+            'max_body_bytes': 1 << 20, 'max_body_total_bytes': 1 << 20,
+            'max_retries': 0})
+        first = in_background(lambda: self.post(cluster, {'prompt': LONG}))
+        wait_until('it decodes', lambda: self.all[1].requests)
+        self.assertError(self.post(cluster, {'prompt': 'y' + LONG}), 502,
+                         'over max_body_total_bytes')
+        self.assertEqual(self.counted(cluster, 'pair_releases_total',
+                                      result='stranded'), 1)
+        self.go_on.set()
+        self.assertEqual(first().status, 200)
+        # There is room again.
+        self.assertEqual(self.post(
+            cluster, {'prompt': 'z' + LONG}).status, 200)
+        self.clean(cluster, 1)
+
     def test_prefill_engine_goes(self):
         """Its leg is done: the answer goes on."""
         def serve(request, send):
@@ -901,6 +936,42 @@ class MooncakePairs(PairCase):
         self.assertEqual(self.post(cluster, {'prompt': 'z' + LONG}).status, 200)
         self.assertEqual(len(self.mooncake.fetched), 3)
         self.clean(cluster)
+
+    def test_two_engines_of_one_id(self):
+        """The second one gets no pairs: decode engines would ask the first
+        one for its KV. It does when its server tells an id of its own."""
+        cluster = self.usual()
+        port = self.mooncake.bootstrap()
+        self.mooncake.told[1]['0']['engine_id'] = \
+            self.mooncake.told[0]['0']['engine_id']
+        self.all.append(Engine(self.mooncake.prefill))
+        self.assertEqual(cluster.api.request('POST', '/admin/instances', {
+            'name': 'e2', 'url': self.all[2].url, 'model': 'm', 'kind': 'vllm',
+            'role': P, 'kv_connector': 'mooncake',
+            'bootstrap_port': port}).status, 201)
+        wait_until('the log has both', lambda:
+                   'engine e2 was never ready' in cluster.conductor.log() and
+                   'its bootstrap server tells the id of engine e0, "'
+                   in cluster.conductor.log())
+        states = lambda: [i['state'] for i in self.instances(cluster)]
+        self.assertEqual(states(), ['ready', 'ready', 'starting'])
+        for i in range(4):
+            got = self.post(cluster, {'prompt': f'{i}{LONG}'})
+            self.assertEqual((got.status, got.headers['x-conductor-prefill']),
+                             (200, 'e0'))
+        self.mooncake.told[1]['0']['engine_id'] = 'own'
+        wait_until('it is ready', lambda: states() == ['ready'] * 3)
+        self.clean(cluster)
+
+    def test_prefill_engine_redirects(self):
+        """No client is sent to where only a leg was to go."""
+        def redirect(_, send):
+            send(reply(307, b'', ['Location: http://127.0.0.1:1/']))
+        cluster = self.pair((P, redirect), (D, self.mooncake.decode))
+        got = self.post(cluster, {'prompt': LONG})
+        self.assertEqual((got.status, got.headers['x-conductor-prefill']),
+                         (200, 'e1'))
+        self.idle(cluster)
 
     @mostly_waits
     def test_bootstrap_server_that_tells_nothing(self):

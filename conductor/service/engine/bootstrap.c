@@ -28,20 +28,49 @@ int engine_bootstrap_new(struct engine *e,
     return e->bootstrap.server ? 0 : -ENOMEM;
 }
 
-const char *engine_take_bootstrap(struct engine *e)
+/* Another engine of the model that has this id: decode engines would ask that
+ * one for the KV of this one. */
+static const struct engine *find_id(const struct engine *e, const char *id)
+{
+    const struct service *s = e->service;
+
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
+        const struct engine *other = s->engines[i];
+
+        if (other && other != e && strcmp(other->bootstrap.id, id) == 0)
+            return other;
+    }
+    return NULL;
+}
+
+/* What is wrong with the answer, static; NULL: it told this id. */
+static const char *read_id(const struct engine *e, char id[BOOTSTRAP_ID_MAX])
+{
+    if (e->health.probe_status != 200)
+        return "no answer of status 200";
+    return bootstrap_read(e->list.models.data,
+                          e->list.models.error ? 0 : e->list.models.len,
+                          e->config->dp_rank, id);
+}
+
+int engine_take_bootstrap(struct engine *e, char why[BOOTSTRAP_WHY_MAX])
 {
     struct engine_bootstrap *b = &e->bootstrap;
     char id[BOOTSTRAP_ID_MAX];
-    const char *why;
+    const char *wrong = read_id(e, id);
+    const struct engine *other = wrong ? NULL : find_id(e, id);
 
-    if (e->health.probe_status != 200)
-        return "no answer of status 200";
-    why = bootstrap_read(e->list.models.data,
-                         e->list.models.error ? 0 : e->list.models.len,
-                         e->config->dp_rank, id);
-    if (why) {
-        *b->id = '\0';
-        return why;
+    if (wrong)
+        snprintf(why, BOOTSTRAP_WHY_MAX, "its bootstrap server tells %s",
+                 wrong);
+    if (other)
+        snprintf(why, BOOTSTRAP_WHY_MAX,
+                 "its bootstrap server tells the id of engine %s, \"%.60s\"",
+                 other->config->name, id);
+    if (wrong || other) {
+        if (e->health.probe_status == 200)
+            *b->id = '\0';
+        return -EINVAL;
     }
     if (*b->id && strcmp(b->id, id) != 0) {
         log_info("engine %s was restarted: its cache is empty",
@@ -49,5 +78,5 @@ const char *engine_take_bootstrap(struct engine *e)
         engine_clear(e);
     }
     memcpy(b->id, id, sizeof(id));
-    return NULL;
+    return 0;
 }

@@ -69,6 +69,8 @@ struct engine_bootstrap {
     bool due; /* it is asked after the probe under way */
 };
 
+#define BOOTSTRAP_WHY_MAX 256 /* bytes of what is wrong with its answer */
+
 /* In a row; then it gets no work. */
 #define ENGINE_FAILURES_MAX 3u
 
@@ -263,11 +265,13 @@ bool engine_models_due(struct engine *e);
                                       size_t n);
 
 /* bootstrap.c: makes what asks its bootstrap server, if it has one (0, or
- * -ENOMEM); takes in what that says (NULL, or what is wrong, static; an
- * answer without an id has the old one forgotten). */
+ * -ENOMEM); takes in what that says: 0, or -EINVAL with what is wrong: an
+ * answer without an id, or with that of another engine of the model, has the
+ * old one forgotten. */
 [[nodiscard]] int engine_bootstrap_new(struct engine *e,
                                        const struct upstream_options *options);
-[[nodiscard]] const char *engine_take_bootstrap(struct engine *e);
+[[nodiscard]] int engine_take_bootstrap(struct engine *e,
+                                        char why[BOOTSTRAP_WHY_MAX]);
 
 /* probe.c: the timer's callback; arg is the engine. */
 void engine_look(evutil_socket_t fd, short what, void *arg);

@@ -211,15 +211,12 @@ static bool is_ill(struct engine *e)
 
 static void take_bootstrap(struct engine *e)
 {
-    const char *why = engine_take_bootstrap(e);
-    char text[128];
+    char why[BOOTSTRAP_WHY_MAX];
 
-    if (!why) {
+    if (engine_take_bootstrap(e, why))
+        engine_probe_failed(e, false, why);
+    else
         probe_good(e);
-        return;
-    }
-    snprintf(text, sizeof(text), "its bootstrap server tells %s", why);
-    engine_probe_failed(e, false, text);
 }
 
 static void probe_ended(void *arg)

@@ -1,6 +1,7 @@
 /* Both legs at once. The prefill leg's reply is read and thrown away: the
  * decode leg answers. See pair.h. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -78,11 +79,33 @@ static void refused(struct pair *p, const struct http_head *head)
     forward_ops.answer(request, head);
 }
 
+/* The prefill engine sends the leg elsewhere, where the decode engine would not
+ * look for it: another one may take it. */
+static void redirected(struct pair *p)
+{
+    struct service_request *request = p->request;
+    struct engine *e = p->at;
+    char why[128];
+
+    e->count.status[p->status / 100]++;
+    snprintf(why, sizeof(why), "engine %s answers %d", e->config->name,
+             p->status);
+    cancel_decode(p);
+    upstream_cancel(p->leg);
+    p->leg = NULL;
+    expect_refused(request);
+    request_instance_lost(request, e->id, why);
+}
+
 static void on_answer(void *arg, const struct http_head *head)
 {
     struct pair *p = arg;
 
     p->status = head->status;
+    if (p->request && p->beside && head->status >= 300 && head->status < 400) {
+        redirected(p);
+        return;
+    }
     if (p->request && p->beside && head->status >= 300) {
         refused(p, head);
         return;
@@ -101,7 +124,7 @@ static void on_bytes(void *arg, const char *bytes, size_t n)
         return;
     }
     if (p->protocol->leased)
-        text_buf_add(&p->reply, bytes, n);
+        pair_keep_reply(p, bytes, n);
     if (p->request && p->beside)
         p->request->attempt.heard_us = clock_now_us();
 }

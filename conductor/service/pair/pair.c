@@ -30,7 +30,7 @@ static void on_leg_bytes(void *arg, const char *bytes, size_t n)
     struct pair *p = arg;
 
     if (!p->releases)
-        text_buf_add(&p->reply, bytes, n);
+        pair_keep_reply(p, bytes, n);
     if (p->request)
         p->request->attempt.heard_us = clock_now_us();
 }
@@ -113,6 +113,20 @@ static void refused(struct service_request *request)
         request_instance_lost(request, POOL_NO_INSTANCE, "out of memory");
 }
 
+/* There is no memory for what the leg has brought, which nobody can fetch. */
+static void crowded(struct service_request *request)
+{
+    struct service *s = request->service;
+
+    if (request->forward->pair->protocol->leased)
+        s->metrics.pairs_stranded++;
+    engine_answered(request->forward->engine);
+    expect_ended(request);
+    request_instance_lost(request, POOL_NO_INSTANCE,
+                          "the replies of prefill legs, all together, are "
+                          "over max_body_total_bytes");
+}
+
 static void on_leg_ended(void *arg)
 {
     struct pair *p = arg;
@@ -125,6 +139,8 @@ static void on_leg_ended(void *arg)
     forget(request->forward);
     if (p->status >= 300)
         refused(request);
+    else if (p->crowded)
+        crowded(request);
     else if (pair_read_reply(p))
         forward_failed(request, false,
                        "its reply to a prefill leg is no JSON object, or has "

@@ -103,6 +103,8 @@ void pair_outlived_ended(struct pair *p)
     p->leg = NULL;
     if (!may_keep(p))
         let_go(p, NULL);
+    else if (p->crowded && p->status < 300)
+        let_go(p, &m->pairs_stranded);
     else if (p->releases)
         let_go(p, p->status < 300 ? &m->pairs_released : &m->pairs_stranded);
     else if (p->status >= 300 || pair_read_reply(p) || !p->held)

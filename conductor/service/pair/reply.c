@@ -2,12 +2,37 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "conductor/service/models.h"
 #include "conductor/service/pair/state.h"
+
+/* Its bytes are part of the bound on all replies no more. */
+static void drop_reply(struct pair *p)
+{
+    p->service->models->reply_bytes -= p->reply.len;
+    text_buf_fini(&p->reply);
+}
+
+void pair_keep_reply(struct pair *p, const char *bytes, size_t n)
+{
+    struct models *m = p->service->models;
+    size_t had = p->reply.len;
+
+    if (p->crowded)
+        return;
+    p->crowded = m->reply_bytes + n > (size_t)m->config.max_body_total_bytes;
+    if (p->crowded) {
+        drop_reply(p);
+        return;
+    }
+    text_buf_add(&p->reply, bytes, n);
+    m->reply_bytes += p->reply.len - had;
+}
 
 int pair_read_reply(struct pair *p)
 {
-    if (p->reply.error || pair_reply_read(p->reply.data ? p->reply.data : "",
-                                          p->reply.len, &p->told))
+    if (p->crowded || p->reply.error ||
+        pair_reply_read(p->reply.data ? p->reply.data : "", p->reply.len,
+                        &p->told))
         return -EINVAL;
     p->usage.cached_tokens = p->told.cached_tokens;
     p->held = p->protocol->leased && !p->asked &&
@@ -22,7 +47,7 @@ void pair_free(struct pair *p)
     upstream_cancel(p->leg);
     text_buf_fini(&p->body);
     text_buf_fini(&p->answering);
-    text_buf_fini(&p->reply);
+    drop_reply(p);
     text_buf_fini(&p->empty);
     free(p->method);
     free(p->path);

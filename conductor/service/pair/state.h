@@ -16,7 +16,8 @@ struct pair {
     char *key;                 /* owned: the client's, a header line or "" */
     struct text_buf body;      /* of the prefill leg */
     struct text_buf answering; /* of the decode leg; empty: the client's own */
-    struct text_buf reply;     /* to the prefill leg */
+    struct text_buf reply;     /* to the prefill leg; of all pairs together
+                                  max_body_total_bytes */
     struct pair_reply told;    /* of it; slices point into it */
     struct pair_ask meeting;   /* without a body */
     char *host, *id;           /* owned: its */
@@ -25,6 +26,7 @@ struct pair {
     int status;      /* of the reply; 0: it has not begun */
     uint32_t silent; /* pool id of the engine that had said nothing when the
                         other leg failed; POOL_NO_INSTANCE: none */
+    bool crowded;    /* the replies had no room for its reply */
     bool held;       /* the prefill engine keeps KV that nobody has asked for */
     bool asked;      /* the decode engine has asked for it, or will */
     bool beside;     /* concurrent, and the prompt is being computed */
@@ -54,6 +56,9 @@ static inline struct pair_ask pair_ask_of(const struct pair *p,
     ask.n = n;
     return ask;
 }
+
+/* reply.c: the next n bytes of the reply. */
+void pair_keep_reply(struct pair *p, const char *bytes, size_t n);
 
 /* reply.c: takes the reply of the prefill leg in. Returns 0, or -EINVAL: it
  * says nothing. */
