@@ -271,18 +271,27 @@ class BadInput(IndexerCase):
                     'modelname': 'm', 'instance_id': 'j', 'block_size': 16}
         for path, base, change, status, field, reason, *words in (
                 ('/query', query, {'token_ids': 'x'}, 400, 'token_ids',
-                 'invalid_type', 'must be an array of token ids'),
+                 'invalid_type', '"x": must be an array of token ids'),
                 ('/query', query, {'token_ids': [1, -2]}, 400, 'token_ids',
-                 'invalid_type'),
-                ('/query', query, {'token_ids': [1.5]}, 400, 'token_ids',
-                 'invalid_type'),
+                 'invalid_type', '[1]: -2: must be'),
+                ('/query', query, {'token_ids': [1, 2, 1.5, 4]}, 400,
+                 'token_ids', 'invalid_type', '[2]: 1.5: must be'),
+                ('/query', query, {'token_ids': [{'a': [1]}]}, 400,
+                 'token_ids', 'invalid_type', 'token_ids[0]: '),
+                ('/query', query, {'token_ids': True}, 400, 'token_ids',
+                 'invalid_type', 'true: must be'),
                 ('/query', query, {'token_ids': None}, 400, 'token_ids',
                  'missing'),
                 ('/query', query, {'block_size': 0}, 400, 'block_size',
                  'out_of_range', '0: must be from 1 to 1024'),
                 ('/query', query, {'block_size': 'x'}, 400, 'block_size',
-                 'invalid_type'),
-                ('/query', query, {'model': 5}, 400, 'model', 'invalid_type'),
+                 'invalid_type', '"x": must be a whole number'),
+                ('/query', query, {'block_size': 1.5}, 400, 'block_size',
+                 'invalid_type', '1.5: must be a whole number'),
+                ('/query', query, {'model': 5}, 400, 'model', 'invalid_type',
+                 '5: must be a text'),
+                ('/query', query, {'model': [5] * 30}, 400, 'model',
+                 'invalid_type', 'must be a text'),
                 ('/query', query, {'model': 'x'}, 404, 'model',
                  'unknown_model', '"x": does not exist'),
                 ('/query', query, {'model': 'x' * 256}, 400, 'model',
@@ -296,9 +305,10 @@ class BadInput(IndexerCase):
                 ('/query_by_hash', {'model': 'm'}, {}, 400, 'seq_hashes',
                  'missing'),
                 ('/query_by_hash', {'model': 'm'}, {'seq_hashes': ['a']}, 400,
-                 'seq_hashes', 'invalid_type'),
+                 'seq_hashes', 'invalid_type', '[0]: "a": must be'),
                 ('/query_by_hash', {'model': 'm'},
-                 {'seq_hashes': [1 << 64]}, 400, 'seq_hashes', 'invalid_type'),
+                 {'seq_hashes': [1, 1 << 64]}, 400, 'seq_hashes',
+                 'invalid_type', '[1]: 18446744073709551616: must be'),
                 ('/register', register, {'endpoint': None}, 400, 'endpoint',
                  'missing'),
                 ('/register', register, {'endpoint': 'here'}, 400, 'endpoint',
@@ -335,7 +345,7 @@ class BadInput(IndexerCase):
             error = got.body['error']
             self.assertEqual((error['param'], error['code']), (field, reason))
             # msgpack has no such number; engines write ids as signed ones.
-            if change in ({'seq_hashes': [1 << 64]}, {'token_ids': [1, -2]}):
+            if change in ({'seq_hashes': [1, 1 << 64]}, {'token_ids': [1, -2]}):
                 continue
             status, packed = self.packed(path, body)
             self.assertEqual((status, packed['field'], packed['reason']),

@@ -9,6 +9,30 @@
 #include "conductor/front/json/ids.h"
 #include "conductor/front/json/text.h"
 
+/* A value that is of another kind, or an element of it, the i-th one. */
+static int refuse(struct question_reader *r, const struct question_member *m,
+                  int64_t i, const char *value)
+{
+    struct json_walk past = r->walk;
+
+    past.p = value;
+    if (json_walk_skip(&past))
+        past.p = past.end;
+    return question_refuse_type(r, m, i, value, (size_t)(past.p - value));
+}
+
+/* Where the i-th element of the array at p begins. */
+static const char *element(const struct json_walk *w, size_t i)
+{
+    struct json_walk at = *w;
+
+    at.p++;
+    while (json_walk_peek(&at) && i-- > 0 && json_walk_skip(&at) == 0 &&
+           json_walk_peek(&at) == ',')
+        at.p++;
+    return at.p;
+}
+
 static int json_tokens(struct question_reader *r,
                        const struct question_member *m)
 {
@@ -16,12 +40,13 @@ static int json_tokens(struct question_reader *r,
     const char *at = w->p + 1, *why;
 
     if (*w->p != '[' || r->out->tokens)
-        return question_refuse_type(r, m);
+        return refuse(r, m, -1, w->p);
     r->out->tokens = malloc(((size_t)(w->end - at) / 2 + 2) * sizeof(uint32_t));
     if (!r->out->tokens)
         return -ENOMEM;
     if (json_ids_read(&at, w->end, r->out->tokens, &r->out->n_tokens, &why))
-        return question_refuse_type(r, m);
+        return refuse(r, m, (int64_t)r->out->n_tokens,
+                      element(w, r->out->n_tokens));
     w->p = at;
     return 0;
 }
@@ -31,10 +56,10 @@ static int json_hash(struct json_walk *w, const char *key)
     struct question_reader *r = (struct question_reader *)(void *)w;
 
     (void)key;
-    return json_walk_bits(w, &r->out->hashes[r->out->n_hashes++])
-               ? 0
-               : question_refuse(r, "invalid_type", w->param,
-                                 question_must_be(KIND_HASHES));
+    if (!json_walk_bits(w, &r->out->hashes[r->out->n_hashes]))
+        return refuse(r, r->member, (int64_t)r->out->n_hashes, w->p);
+    r->out->n_hashes++;
+    return 0;
 }
 
 static int json_hashes(struct question_reader *r,
@@ -44,11 +69,12 @@ static int json_hashes(struct question_reader *r,
     int rc;
 
     if (*w->p != '[' || r->out->hashes)
-        return question_refuse_type(r, m);
+        return refuse(r, m, -1, w->p);
     r->out->hashes = malloc(((size_t)(w->end - w->p) / 2 + 2) * 8);
     if (!r->out->hashes)
         return -ENOMEM;
     w->param = m->name;
+    r->member = m;
     rc = json_walk_array(w, json_hash);
     w->param = NULL;
     return rc;
@@ -66,19 +92,20 @@ static int json_text(struct question_reader *r, const struct question_member *m)
         return rc;
     if ((size_t)(w->p - from) > 6 * QUESTION_TEXT_BYTES ||
         json_text_read(&at, w->p, whole, &n, &why))
-        return question_refuse_type(r, m);
+        return question_refuse_type(r, m, -1, from, (size_t)(w->p - from));
     return question_take_text(r, m, whole, n);
 }
 
 static int json_number(struct question_reader *r,
                        const struct question_member *m)
 {
+    const char *from = r->walk.p;
     uint64_t bits;
-    bool minus = *r->walk.p == '-';
+    bool minus = *from == '-';
 
     if (!json_walk_bits(&r->walk, &bits) ||
         (!minus && bits > INT64_MAX && m->kind == KIND_NUMBER))
-        return question_refuse_type(r, m);
+        return refuse(r, m, -1, from);
     if (!minus && bits > INT64_MAX) { /* a name */
         snprintf(question_text(r, m), QUESTION_TEXT_BYTES, "%" PRIu64, bits);
         return 0;
@@ -110,7 +137,7 @@ static int json_member(struct json_walk *w, const char *key)
         return json_text(r, m);
     if (first == '-' || (first >= '0' && first <= '9'))
         return json_number(r, m);
-    return question_refuse_type(r, m);
+    return refuse(r, m, -1, w->p);
 }
 
 int question_read_json(struct question_reader *r)

@@ -11,6 +11,7 @@
 #define CHANGES (QUESTION_REGISTER | QUESTION_UNREGISTER)
 #define ALL (ASKS | CHANGES)
 #define AT(field) offsetof(struct question, field)
+#define SHOWN_BYTES_MAX 40 /* of a value, in a message */
 
 static const struct question_member members[] = {
     {"model", KIND_TEXT, ALL, AT(model), 0, 0},
@@ -46,7 +47,8 @@ int question_refuse(struct question_reader *r, const char *reason,
     return -EINVAL;
 }
 
-const char *question_must_be(enum question_kind kind)
+/* What a value must be, in words; static. */
+static const char *must_be(enum question_kind kind)
 {
     static const char *const texts[] = {
         [KIND_TEXT] = "must be a text of at most 255 bytes without NUL",
@@ -61,10 +63,22 @@ const char *question_must_be(enum question_kind kind)
 }
 
 int question_refuse_type(struct question_reader *r,
-                         const struct question_member *m)
+                         const struct question_member *m, int64_t i,
+                         const char *value, size_t n)
 {
-    return question_refuse(r, "invalid_type", m->name,
-                           question_must_be(m->kind));
+    char text[SHOWN_BYTES_MAX + 1], at[24] = "";
+    size_t shown = n < SHOWN_BYTES_MAX ? n : SHOWN_BYTES_MAX;
+
+    for (size_t k = 0; k < shown; k++)
+        text[k] = (char)(value[k] >= ' ' && value[k] <= '~' ? value[k] : '?');
+    text[shown] = '\0';
+    if (i >= 0)
+        snprintf(at, sizeof(at), "[%" PRId64 "]", i);
+    r->failed = true;
+    openai_error_set(r->error, 400, "invalid_type", m->name, "%s%s: %s%s: %s",
+                     m->name, at, text, shown < n ? ".." : "",
+                     must_be(m->kind));
+    return -EINVAL;
 }
 
 const struct question_member *question_member(struct question_reader *r,
@@ -91,13 +105,25 @@ char *question_text(struct question_reader *r, const struct question_member *m)
     return (char *)r->out + m->at;
 }
 
+static int refuse_text(struct question_reader *r,
+                       const struct question_member *m, const char *text,
+                       size_t n)
+{
+    char quoted[SHOWN_BYTES_MAX + 8];
+    int shown = n < SHOWN_BYTES_MAX - 2 ? (int)n : SHOWN_BYTES_MAX - 2;
+
+    snprintf(quoted, sizeof(quoted), "\"%.*s\"%s", shown, text,
+             (size_t)shown < n ? ".." : "");
+    return question_refuse_type(r, m, -1, quoted, strlen(quoted));
+}
+
 int question_take_text(struct question_reader *r,
                        const struct question_member *m, const char *text,
                        size_t n)
 {
     if ((m->kind != KIND_TEXT && m->kind != KIND_NAME) ||
         n >= QUESTION_TEXT_BYTES || memchr(text, '\0', n))
-        return question_refuse_type(r, m);
+        return refuse_text(r, m, text, n);
     memcpy(question_text(r, m), text, n);
     question_text(r, m)[n] = '\0';
     return 0;
@@ -113,7 +139,8 @@ int question_take_number(struct question_reader *r,
         return 0;
     }
     if (m->kind != KIND_NUMBER)
-        return question_refuse_type(r, m);
+        return question_refuse_type(
+            r, m, -1, why, (size_t)snprintf(why, sizeof(why), "%" PRId64, n));
     if (n < m->least || n > m->most) {
         snprintf(why, sizeof(why),
                  "%" PRId64 ": must be from %" PRId64 " to %" PRId64, n,

@@ -1,12 +1,79 @@
 /* Values of a question in msgpack. */
 #include <endian.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conductor/front/gateway/question_reader.h"
 #include "conductor/link/events/unpack.h"
+
+/* Writes a boolean or a float; false: it is neither, or not whole. */
+static bool show_other(const struct unpack *u, char text[64])
+{
+    size_t left = (size_t)(u->end - u->at);
+    uint64_t bits = 0;
+    double value;
+    float single;
+
+    if (*u->at == 0xc2 || *u->at == 0xc3) {
+        snprintf(text, 64, "%s", *u->at == 0xc3 ? "true" : "false");
+        return true;
+    }
+    size_t width = *u->at == 0xca ? 4 : *u->at == 0xcb ? 8 : 0;
+    if (width == 0 || left <= width)
+        return false;
+    for (size_t i = 1; i <= width; i++)
+        bits = bits << 8 | u->at[i];
+    uint32_t low = (uint32_t)bits;
+    memcpy(&single, &low, 4);
+    memcpy(&value, &bits, 8);
+    snprintf(text, 64, "%.17g", width == 4 ? (double)single : value);
+    return true;
+}
+
+/* The value that comes next is of another kind, or the i-th element of it is.
+ */
+static int refuse(struct question_reader *r, const struct question_member *m,
+                  int64_t i, struct unpack at)
+{
+    static const char *const kinds[] = {
+        [UNPACK_END] = "nothing",        [UNPACK_NIL] = "nil",
+        [UNPACK_INTEGER] = "an integer", [UNPACK_TEXT] = "a text",
+        [UNPACK_BYTES] = "bytes",        [UNPACK_ARRAY] = "an array",
+        [UNPACK_MAP] = "a map",          [UNPACK_OTHER] = "an extension",
+    };
+    enum unpack_kind kind = unpack_peek(&at);
+    struct unpack_text told;
+    uint64_t bits;
+    char text[64];
+
+    if (kind == UNPACK_INTEGER && unpack_integer(&at, &bits))
+        snprintf(text, sizeof(text), "%" PRId64, (int64_t)bits);
+    else if (kind == UNPACK_TEXT && unpack_text(&at, &told))
+        snprintf(text, sizeof(text), "\"%.*s\"",
+                 (int)(told.n < 40 ? told.n : 40), told.bytes);
+    else if (kind != UNPACK_OTHER || !show_other(&at, text))
+        snprintf(text, sizeof(text), "%s", kinds[kind]);
+    return question_refuse_type(r, m, i, text, strlen(text));
+}
+
+/* The first of n elements that is no token id. */
+static int refuse_token(struct question_reader *r,
+                        const struct question_member *m, struct unpack u,
+                        uint32_t n)
+{
+    uint32_t i = 0, token;
+    bool odd = false;
+    struct unpack at = u;
+
+    while (i < n && unpack_tokens(&u, 1, &token, &odd) && !odd) {
+        at = u;
+        i++;
+    }
+    return refuse(r, m, i, at);
+}
 
 /* The next value's bytes; it is a byte string. false: it ends early. */
 static bool packed_bytes(struct unpack *u, const uint8_t **bytes, size_t *n)
@@ -31,12 +98,13 @@ static int packed_ids(struct question_reader *r,
                       const struct question_member *m, struct unpack *u)
 {
     const uint8_t *bytes = NULL;
+    const struct unpack from = *u;
     size_t n;
 
     if (!packed_bytes(u, &bytes, &n))
         return -EINVAL;
     if (n % 4)
-        return question_refuse_type(r, m);
+        return refuse(r, m, -1, from);
     r->out->tokens = malloc(n + 4);
     if (!r->out->tokens)
         return -ENOMEM;
@@ -52,23 +120,25 @@ static int packed_tokens(struct question_reader *r,
                          const struct question_member *m, struct unpack *u)
 {
     bool odd = false;
+    struct unpack first;
     uint32_t n;
 
     if (r->out->tokens)
-        return question_refuse_type(r, m);
+        return refuse(r, m, -1, *u);
     if (unpack_peek(u) == UNPACK_BYTES)
         return packed_ids(r, m, u);
     if (unpack_peek(u) != UNPACK_ARRAY)
-        return question_refuse_type(r, m);
+        return refuse(r, m, -1, *u);
     if (!unpack_array(u, &n))
         return -EINVAL;
+    first = *u;
     r->out->tokens = malloc(((size_t)n + 1) * sizeof(uint32_t));
     if (!r->out->tokens)
         return -ENOMEM;
     r->out->n_tokens = n;
     if (!unpack_tokens(u, n, r->out->tokens, &odd))
         return -EINVAL;
-    return odd ? question_refuse_type(r, m) : 0;
+    return odd ? refuse_token(r, m, first, n) : 0;
 }
 
 static int packed_hashes(struct question_reader *r,
@@ -77,7 +147,7 @@ static int packed_hashes(struct question_reader *r,
     uint32_t n;
 
     if (r->out->hashes || unpack_peek(u) != UNPACK_ARRAY)
-        return question_refuse_type(r, m);
+        return refuse(r, m, -1, *u);
     if (!unpack_array(u, &n))
         return -EINVAL;
     r->out->hashes = malloc(((size_t)n + 1) * sizeof(uint64_t));
@@ -85,7 +155,7 @@ static int packed_hashes(struct question_reader *r,
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
         if (unpack_peek(u) != UNPACK_INTEGER && unpack_peek(u) != UNPACK_BYTES)
-            return question_refuse_type(r, m);
+            return refuse(r, m, (int64_t)i, *u);
         if (!unpack_hash(u, &r->out->hashes[i]))
             return -EINVAL;
     }
@@ -104,7 +174,7 @@ static int packed_scalar(struct question_reader *r,
                    ? question_take_text(r, m, text.bytes, text.n)
                    : -EINVAL;
     if (unpack_peek(u) != UNPACK_INTEGER)
-        return question_refuse_type(r, m);
+        return refuse(r, m, -1, *u);
     return unpack_integer(u, &bits) ? question_take_number(r, m, (int64_t)bits)
                                     : -EINVAL;
 }

@@ -29,20 +29,21 @@ struct question_reader {
     enum question_path path;
     struct question *out;
     struct openai_error *error;
-    uint64_t seen; /* bits of members */
-    bool failed;   /* *error is set */
+    uint64_t seen;                        /* bits of members */
+    bool failed;                          /* *error is set */
+    const struct question_member *member; /* whose array is read */
 };
 
 /* Sets the error: what of the body is wrong, and why. Returns -EINVAL. */
 int question_refuse(struct question_reader *r, const char *reason,
                     const char *name, const char *why);
 
-/* What a value must be, in words; static. */
-const char *question_must_be(enum question_kind kind);
-
-/* A member's value is of another kind. Returns -EINVAL with the error set. */
+/* A member's value is of another kind; or an element of it, the i-th one, is,
+ * if i is not negative. `value`: its first n bytes, borrowed, of which a
+ * message shows what is printable. Returns -EINVAL with the error set. */
 int question_refuse_type(struct question_reader *r,
-                         const struct question_member *m);
+                         const struct question_member *m, int64_t i,
+                         const char *value, size_t n);
 
 /* The member of that name; NULL: refused, as it is unknown here, or comes
  * twice. */
