@@ -51,6 +51,10 @@ static bool leads(const struct route *route, struct http_slice path)
     size_t n = strlen(route->path);
     bool open = route->path[n - 1] == '/';
 
+    /* What engines get keeps its form. */
+    if (!open && path.n == n + 1 && path.at[n] == '/' &&
+        route->serve != completion_serve)
+        path.n = n;
     return http_is(path, route->path) ||
            (open && path.n > n && memcmp(path.at, route->path, n) == 0);
 }

@@ -10,7 +10,7 @@ import subprocess
 import unittest
 
 from harness import ROOT, cost_model_json, wait_until
-from stand_in import Engine, chunk, event, stream_head
+from stand_in import Engine, chunk, event, reply, stream_head
 from test_forward import EngineCase
 
 PROGRAMS = '/usr/sbin:/usr/bin:/sbin:/bin'
@@ -232,13 +232,14 @@ class Schedule(GatewayCase):
         self.assertEqual(self.report(cluster, ticket).status, 200)
         wait_until('it is gone', lambda: names() == [])
 
-    def pair(self, kind='vllm', connector='nixl', **config):
+    def pair(self, kind='vllm', connector='nixl', of_prefill=None, **config):
         cluster = self.engines(config={'engines': [], **config})
         self.more = [Engine(), Engine()]
         for e, role in zip(self.more, ('prefill', 'decode')):
             got = cluster.api.request('POST', '/admin/instances', {
                 'name': role, 'url': e.url, 'model': 'm', 'role': role,
-                'kind': kind, 'kv_connector': connector})
+                'kind': kind, 'kv_connector': connector,
+                **(of_prefill or {} if role == 'prefill' else {})})
             self.assertEqual(got.status, 201, got.body)
         wait_until('both are ready', lambda: [
             i['state'] for i in cluster.api.request(
@@ -315,6 +316,65 @@ class Schedule(GatewayCase):
             self.assertLess(body['bootstrap_room'], 2 ** 63)
             rooms.add(body['bootstrap_room'])
         self.assertEqual(len(rooms), 3)
+
+    def test_a_pair_over_an_offloading_tier(self):
+        """Each ticket has an id of its own, which both legs name."""
+        cluster = self.pair(connector='offloading')
+        numbers = set()
+        for _ in range(3):
+            pair = self.ticket(cluster, token_ids=list(range(800)),
+                               prompt=None).body['pair']
+            at = pair['prefill_body']['kv_transfer_params']['remote_decoder']
+            numbers.add(at['kv_request_id'])
+            self.assertEqual(pair, {
+                'kv_connector': 'offloading', 'at_once': False,
+                'prefill_body': {
+                    'kv_transfer_params': {'remote_decoder': at},
+                    'stream': False, 'max_tokens': 1},
+                'decode_body': {'kv_transfer_params': {'remote_prefiller': {
+                    **at, 'remote_host': '127.0.0.1', 'remote_port': 5710}}},
+                'decode_body_from_prefill': []})
+        self.assertEqual(len(numbers), 3)
+
+    def test_a_pair_over_mooncake(self):
+        """Its legs go at once, and meet at the bootstrap server."""
+        def tell(request, send):
+            self.assertEqual(request.path, '/query')
+            send(reply(200, {'0': {'engine_id': 'an id', 'worker_addr': {}}}))
+        server = Engine(tell)
+        self.addCleanup(server.stop)
+        cluster = self.pair(connector='mooncake',
+                            of_prefill={'bootstrap_port': server.port})
+        numbers = set()
+        for _ in range(3):
+            pair = self.ticket(cluster, token_ids=list(range(800)),
+                               prompt=None).body['pair']
+            number = pair['prefill_body']['kv_transfer_params']['transfer_id']
+            numbers.add(number)
+            self.assertEqual(pair, {
+                'kv_connector': 'mooncake', 'at_once': True,
+                'prefill_body': {
+                    'kv_transfer_params': {
+                        'do_remote_decode': True, 'do_remote_prefill': False,
+                        'transfer_id': number},
+                    'ignore_eos': True, 'stream': False, 'max_tokens': 1},
+                'decode_body': {'kv_transfer_params': {
+                    'do_remote_decode': False, 'do_remote_prefill': True,
+                    'transfer_id': number, 'remote_engine_id': 'an id',
+                    'remote_bootstrap_addr':
+                        f'http://127.0.0.1:{server.port}'}},
+                'decode_body_from_prefill': []})
+        self.assertEqual(len(numbers), 3)
+
+    def test_a_slash_behind_the_path(self):
+        cluster = self.engines(None)
+        self.assertEqual(self.ask(cluster, {'prompt': 'x'},
+                                  path='/v1/schedule/').status, 200)
+        self.assertEqual(self.all[0].requests, [])
+        self.assertEqual(cluster.api.request('GET', '/ready/').status, 200)
+        # What engines know goes on as it is.
+        self.post(cluster, {'prompt': 'x'}, '/v1/completions/')
+        self.assertEqual(self.all[0].requests[0].path, '/v1/completions/')
 
     def test_a_pair_over_files(self):
         pair = self.ticket(self.pair(connector='shared_storage'),
