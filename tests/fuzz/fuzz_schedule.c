@@ -77,7 +77,7 @@ static void rig_init(struct rig *r)
     struct prefix_index_config index = {.max_instances = SLOTS,
                                         .max_bytes = PREFIX_INDEX_BYTES_MIN};
     double options[POLICY_OPTIONS_MAX];
-    uint32_t n_policies = 0;
+    uint32_t n_policies = 0, n_orders = 0;
     struct schedule_config config = {.options = options};
     struct simulated_world world = {.disks_send = false};
     uint8_t flags = byte(r);
@@ -93,7 +93,9 @@ static void rig_init(struct rig *r)
     pool.max_running = 2;
     pool.max_decodes = 3;
     pool.max_pending_blocks = 16;
-    pool.order = queue_order_by_name(queue_order_name(byte(r) % 3));
+    while (queue_order_name(n_orders))
+        n_orders++;
+    pool.order = queue_order_by_name(queue_order_name(byte(r) % n_orders));
     while (schedule_policy_at(n_policies))
         n_policies++;
     config.policy = schedule_policy_at(below(r, n_policies));
