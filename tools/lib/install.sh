@@ -26,6 +26,12 @@ libzmq3-dev       pc:libzmq
 liburing-dev      pc:liburing
 gnuplot-nox       cmd:gnuplot
 '
+# Gateways in front of Conductor, as the examples of docs/ have them; tests start
+# them by themselves.
+scenario_needs='
+nginx             cmd:nginx
+haproxy           cmd:haproxy
+'
 fuzz_needs='
 clang             cmd:clang
 libclang-rt-14-dev deb:libclang-rt-14-dev
@@ -34,7 +40,7 @@ libclang-rt-14-dev deb:libclang-rt-14-dev
 # need_is_met CHECK
 need_is_met() {
   case $1 in
-    cmd:*) command -v "${1#*:}" >/dev/null ;;
+    cmd:*) PATH=$PATH:/usr/sbin command -v "${1#*:}" >/dev/null ;;
     pc:*) pkg-config --exists "${1#*:}" 2>/dev/null ;;
     deb:*)
       [[ $(dpkg-query -W -f '${db:Status-Abbrev}' "${1#*:}" 2>/dev/null) \
@@ -50,6 +56,19 @@ missing_packages() {
     [[ -z $package ]] || need_is_met "$check" || echo "$package"
   done <<<"$1" | sort -u
 }
+
+# without_services COMMAND...: runs it as a policy of Debian's forbids that what
+# it installs is started: nginx and haproxy would take port 80. A policy that is
+# there stays.
+without_services() (
+  policy=/usr/sbin/policy-rc.d
+  if [[ ! -e $policy ]]; then
+    trap '"${sudo[@]}" rm -f "$policy"' EXIT
+    printf '#!/bin/sh\nexit 101\n' | "${sudo[@]}" tee "$policy" >/dev/null
+    "${sudo[@]}" chmod 755 "$policy"
+  fi
+  "$@"
+)
 
 # install_missing NEEDS: installs them, or says why it cannot.
 install_missing() {
@@ -68,10 +87,16 @@ install_missing() {
   local log=$root/run/install.log
   local apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y
     -o DPkg::Lock::Timeout=300)
-  if ! { "${apt[@]}" update &&
+  if ! { "${apt[@]}" update && without_services \
     "${apt[@]}" install --no-install-recommends "${packages[@]}"; } \
     </dev/null >"$log" 2>&1; then
     tail -n 15 "$log" >&2
     die 1 "apt-get failed, see $log"
   fi
+  # Nor are they to start with the machine.
+  local package
+  for package in nginx haproxy; do
+    [[ " ${packages[*]} " != *" $package "* ]] ||
+      "${sudo[@]}" systemctl disable "$package" >>"$log" 2>&1 || true
+  done
 }
