@@ -211,12 +211,14 @@ static void test_back_off(void)
     spread_rail_up(s, 0, now_us);
     spread_rail_failed(s, 0, now_us);
     CU_ASSERT_EQUAL(spread_due_us(s), now_us + 1000);
-    spread_rail_renew(s, 0, false);
-    CU_ASSERT_EQUAL(spread_try(s, now_us), 0);
-    spread_rail_renew(s, 0, false); /* it is tried already */
+    spread_rail_renew(s, 0, now_us + 10);
+    CU_ASSERT_EQUAL(spread_try(s, now_us + 9), SPREAD_NONE);
+    CU_ASSERT_EQUAL(spread_try(s, now_us + 10), 0);
+    spread_rail_renew(s, 0, now_us); /* it is tried already */
     CU_ASSERT_EQUAL(spread_rail_state(s, 0), SPREAD_TRYING);
-    spread_rail_renew(s, 0, true);
-    CU_ASSERT_EQUAL(spread_rail_state(s, 0), SPREAD_AWAY);
+    spread_rail_up(s, 0, now_us);
+    spread_rail_drop(s, 0);
+    CU_ASSERT_EQUAL(spread_try(s, now_us), 0);
     spread_free(s);
 }
 
@@ -493,7 +495,7 @@ static void trouble(struct world *w, const bool *open, uint32_t n_ops)
         spread_fenced(w->s, w->fence);
         break;
     case 4:
-        spread_rail_renew(w->s, (uint32_t)(r - w->wires), false);
+        spread_rail_renew(w->s, (uint32_t)(r - w->wires), (int64_t)w->now_us);
         break;
     default:
         break;

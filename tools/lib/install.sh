@@ -24,6 +24,7 @@ libopenblas-dev   pc:openblas
 zlib1g-dev        pc:zlib
 libzmq3-dev       pc:libzmq
 liburing-dev      pc:liburing
+libibverbs-dev    pc:libibverbs
 gnuplot-nox       cmd:gnuplot
 '
 # Gateways in front of Conductor, as the examples of docs/ have them; tests start
@@ -35,6 +36,14 @@ haproxy           cmd:haproxy
 fuzz_needs='
 clang             cmd:clang
 libclang-rt-14-dev deb:libclang-rt-14-dev
+'
+
+# What tests/rdma/vm runs; the rest of the virtual machine is only unpacked.
+rdma_needs='
+qemu-system-x86   cmd:qemu-system-x86_64
+busybox-static    cmd:busybox
+cpio              cmd:cpio
+xz-utils          cmd:xz
 '
 
 # need_is_met CHECK

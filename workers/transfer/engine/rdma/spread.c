@@ -1,5 +1,4 @@
 /* The slices of one path over its rails: ops, and what becomes of slices. */
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,16 +118,11 @@ int spread_add(struct spread *s, uint64_t op_id, uint64_t grant, bool write,
     return 0;
 }
 
-/* Nothing of the op is to be cut any more. */
-static bool is_cut(const struct spread_op *op)
-{
-    return op->rc != 0 || op->next == op->n;
-}
-
 /* Ends the op if nothing of it is left anywhere. */
 static void settle(struct spread *s, struct spread_op *op)
 {
-    if (op->over || !is_cut(op) || op->slots > 0 || op->fence > s->fenced)
+    if (op->over || !spread_is_cut(op) || op->slots > 0 ||
+        op->fence > s->fenced)
         return;
     TAILQ_REMOVE(&s->others, op, link);
     op->over = true;
@@ -177,7 +171,7 @@ static void end(struct spread *s, struct spread_op *op, int rc)
 {
     if (op->rc != 0)
         return;
-    if (!op->held && !is_cut(op))
+    if (!op->held && !spread_is_cut(op))
         leave_ready(s, op);
     op->rc = rc;
     op->held = false;
@@ -271,7 +265,7 @@ static struct spread_slice *cut(struct spread *s)
         op->at = 0;
     }
     TAILQ_REMOVE(&s->ready, op, link);
-    TAILQ_INSERT_TAIL(is_cut(op) ? &s->others : &s->ready, op, link);
+    TAILQ_INSERT_TAIL(spread_is_cut(op) ? &s->others : &s->ready, op, link);
     return slice;
 }
 
@@ -376,49 +370,4 @@ bool spread_is_idle(const struct spread *s)
 bool spread_stalled(const struct spread *s, int64_t now_us)
 {
     return s->n_ops > 0 && now_us - s->progress_us >= s->config.stall_us;
-}
-
-/* The bytes of the op that slots hold. */
-static uint32_t slots_of(const struct spread *s, const struct spread_op *op)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < s->n_slots; i++)
-        n += s->slots[i].op == op;
-    return n;
-}
-
-void spread_check(const struct spread *s)
-{
-    uint32_t n_free = 0, n_again = 0, n_busy = 0, n_ops = 0;
-    const struct spread_slice *slice;
-    const struct spread_op *op;
-
-    for (slice = s->free; slice; slice = slice->next)
-        n_free++;
-    for (slice = s->again; slice; slice = slice->next) {
-        assert(slice->op && slice->rail == SPREAD_NONE);
-        n_again++;
-    }
-    for (uint32_t i = 0; i < s->n_rails; i++) {
-        assert(s->rails[i].n_slices <= s->config.credits);
-        n_busy += s->rails[i].n_slices;
-    }
-    assert(n_again == s->n_again);
-    assert(n_free + n_again + n_busy == s->n_slots);
-    TAILQ_FOREACH(op, &s->ready, link)
-    {
-        assert(!op->held && !is_cut(op) && slots_of(s, op) == op->slots);
-        n_ops++;
-    }
-    TAILQ_FOREACH(op, &s->others, link)
-    {
-        assert(op->held || is_cut(op));
-        assert(op->held || op->slots > 0 || op->fence > s->fenced);
-        assert(slots_of(s, op) == op->slots);
-        n_ops++;
-    }
-    assert(n_ops == s->n_ops && n_ops <= s->config.ops_max);
-    TAILQ_FOREACH(op, &s->ended, link)
-    assert(slots_of(s, op) == 0);
 }

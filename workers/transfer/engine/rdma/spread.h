@@ -127,10 +127,12 @@ void spread_rail_up(struct spread *s, uint32_t rail, int64_t now_us);
  * come back one by one. */
 void spread_rail_failed(struct spread *s, uint32_t rail, int64_t now_us);
 
-/* The rail may be tried at once: it was not used for long, or something has
- * changed. A no-op for one that is UP or TRYING, but for `drop`: then it is
- * AWAY, whatever it was. */
-void spread_rail_renew(struct spread *s, uint32_t rail, bool drop);
+/* The rail may be tried from at_us on: something has changed. Its failures are
+ * forgotten. A no-op for one that is UP or TRYING. */
+void spread_rail_renew(struct spread *s, uint32_t rail, int64_t at_us);
+
+/* The rail, UP, has lost its end point to another: it may be tried at once. */
+void spread_rail_drop(struct spread *s, uint32_t rail);
 
 enum spread_rail_state spread_rail_state(const struct spread *s, uint32_t rail);
 

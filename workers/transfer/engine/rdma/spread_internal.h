@@ -1,4 +1,4 @@
-/* What spread.c and spread_rails.c share. Nobody else includes this. */
+/* What the files of the spread share. Nobody else includes this. */
 #ifndef WORKERS_TRANSFER_ENGINE_RDMA_SPREAD_INTERNAL_H
 #define WORKERS_TRANSFER_ENGINE_RDMA_SPREAD_INTERNAL_H
 
@@ -32,6 +32,7 @@ struct rail {
     int64_t retry_us;  /* AWAY: due then */
     int64_t wait_us;   /* how long it was left alone the last time; 0: never */
     double bytes_per_s;
+    bool measured;
     int64_t since_us;     /* begin of the measurement; below 0: none */
     uint64_t since_bytes; /* moved in it */
 };
@@ -52,6 +53,12 @@ struct spread {
     uint64_t fenced;
     int64_t progress_us;
 };
+
+/* Nothing of the op is to be cut any more. */
+static inline bool spread_is_cut(const struct spread_op *op)
+{
+    return op->rc != 0 || op->next == op->n;
+}
 
 /* Something waits to be sent. */
 bool spread_has_unsent(const struct spread *s);

@@ -71,8 +71,8 @@ void spread_rail_begin(struct spread *s, struct spread_slice *slice,
     r->n_bytes += slice->bytes;
 }
 
-/* Half of the old rate and half of what was measured while it always had work.
- */
+/* Half of the old rate and half of what was measured while it always had work;
+ * all of it where the old one is what the card says of itself. */
 static void measure(const struct spread *s, struct rail *r, uint32_t bytes,
                     int64_t now_us)
 {
@@ -83,7 +83,8 @@ static void measure(const struct spread *s, struct rail *r, uint32_t bytes,
         now_us <= r->since_us)
         return;
     double rate = (double)r->since_bytes * 1e6 / (double)(now_us - r->since_us);
-    r->bytes_per_s = (r->bytes_per_s + rate) / 2;
+    r->bytes_per_s = r->measured ? (r->bytes_per_s + rate) / 2 : rate;
+    r->measured = true;
     measure_from(r, now_us);
 }
 
@@ -150,16 +151,20 @@ void spread_rail_failed(struct spread *s, uint32_t rail, int64_t now_us)
     r->retry_us = now_us + r->wait_us;
 }
 
-void spread_rail_renew(struct spread *s, uint32_t rail, bool drop)
+void spread_rail_renew(struct spread *s, uint32_t rail, int64_t at_us)
 {
     struct rail *r = &s->rails[rail];
 
-    if (drop)
-        r->state = SPREAD_AWAY;
     if (r->state != SPREAD_AWAY)
         return;
     r->wait_us = 0;
-    r->retry_us = INT64_MIN;
+    r->retry_us = at_us;
+}
+
+void spread_rail_drop(struct spread *s, uint32_t rail)
+{
+    s->rails[rail].state = SPREAD_AWAY;
+    spread_rail_renew(s, rail, INT64_MIN);
 }
 
 enum spread_rail_state spread_rail_state(const struct spread *s, uint32_t rail)

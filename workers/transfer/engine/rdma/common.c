@@ -1,0 +1,56 @@
+/* What all files of the module need: the log, memory, and what is marked for
+ * the next turn. */
+#include <event2/event.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "workers/transfer/engine/rdma/internal.h"
+
+void rdma_log(const struct rdma *r, int level, const char *format, ...)
+{
+    char line[300];
+    va_list args;
+
+    if (!r->config.log)
+        return;
+    va_start(args, format);
+    (void)vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    r->config.log(level, line);
+}
+
+int rdma_region_of(const struct rdma *r, const void *memory, uint64_t bytes)
+{
+    const uint8_t *first = memory;
+
+    for (uint32_t i = 0; i < r->n_regions; i++) {
+        const struct region *of = &r->regions[i];
+
+        if (first >= of->memory &&
+            bytes <= of->bytes - (uint64_t)(first - of->memory) &&
+            first < of->memory + of->bytes)
+            return (int)i;
+    }
+    return -1;
+}
+
+void rdma_turn_soon(struct rdma *r)
+{
+    event_active(r->turn, EV_TIMEOUT, 0);
+}
+
+void path_mark(struct rdma_path *p)
+{
+    if (!p->dirty)
+        TAILQ_INSERT_TAIL(&p->rdma->dirty_paths, p, dirty_link);
+    p->dirty = true;
+    rdma_turn_soon(p->rdma);
+}
+
+void offer_mark(struct rdma_offer *o)
+{
+    if (!o->dirty)
+        TAILQ_INSERT_TAIL(&o->rdma->dirty_offers, o, dirty_link);
+    o->dirty = true;
+    rdma_turn_soon(o->rdma);
+}

@@ -1,0 +1,183 @@
+/* Paths: the side that reads and writes at a peer. */
+#include <errno.h>
+#include <event2/event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/event_loop.h"
+#include "workers/transfer/engine/rdma/internal.h"
+
+void path_on_timer(int, short, void *arg)
+{
+    struct rdma_path *p = arg;
+    struct rdma *r = p->rdma;
+    struct end *e, *next;
+    int64_t now_us = clock_now_us();
+
+    for (e = TAILQ_FIRST(&p->all); e; e = next) {
+        next = TAILQ_NEXT(e, link);
+        end_tick(e, now_us);
+    }
+    if (!p->welcome && p->rc == 0 && now_us - p->opened_us >= RDMA_PATIENCE_US)
+        path_fail(p, -ETIMEDOUT, "the peer does not answer");
+    path_mark(p);
+    r->up->turn(r);
+}
+
+void path_free(struct rdma_path *p)
+{
+    struct fence *f;
+
+    channel_fini(&p->channel);
+    event_loop_drop(p->timer);
+    spread_free(p->spread);
+    while ((f = TAILQ_FIRST(&p->fences))) {
+        TAILQ_REMOVE(&p->fences, f, link);
+        free(f);
+    }
+    free(p->grants);
+    free(p->leaving);
+    free(p);
+}
+
+void path_fail_ends(struct rdma_path *p)
+{
+    struct end *e, *next;
+
+    for (e = TAILQ_FIRST(&p->all); e; e = next) {
+        next = TAILQ_NEXT(e, link);
+        end_fail(e, NULL);
+    }
+}
+
+void path_fail(struct rdma_path *p, int rc, const char *why)
+{
+    if (p->rc != 0)
+        return;
+    p->rc = rc;
+    snprintf(p->why, sizeof(p->why), "%s", why);
+    /* With its connection the peer loses what it could still be written
+     * through: what is its own it guards itself. */
+    channel_fini(&p->channel);
+    spread_fail(p->spread, rc);
+    path_fail_ends(p);
+    spread_fenced(p->spread, UINT64_MAX);
+    path_mark(p);
+}
+
+void path_reap(struct rdma_path *p)
+{
+    if (!p->closed || !TAILQ_EMPTY(&p->all))
+        return;
+    if (p->dirty)
+        TAILQ_REMOVE(&p->rdma->dirty_paths, p, dirty_link);
+    TAILQ_REMOVE(&p->rdma->paths, p, link);
+    path_free(p);
+}
+
+/* The rail of the peer to pair with. Of those that are up the nearest to its
+ * memory come first, of these the one of the same number. That one is tried
+ * again after a failure, then in turn with each of the others: cards may reach
+ * only their like. */
+static uint32_t partner(const struct rdma_path *p, uint32_t rail)
+{
+    uint32_t order[SPREAD_RAILS_MAX], n = 0, n_peer = p->peer.n_rails;
+
+    for (uint32_t c = 0; c < 256 && n < n_peer; c++)
+        for (uint32_t i = 0; i < n_peer; i++) {
+            uint32_t at = (rail + i) % n_peer;
+
+            if (p->peer.rails[at].rail_class == c && p->peer.rails[at].up)
+                order[n++] = at;
+        }
+    if (n == 0)
+        return SPREAD_NONE;
+    return p->attempts[rail] % 2 == 1 ? order[0]
+                                      : order[p->attempts[rail] / 2 % n];
+}
+
+static void pair(struct rdma_path *p, uint32_t rail)
+{
+    struct card *card = &p->rdma->cards[rail];
+    uint32_t peer_rail = partner(p, rail);
+
+    if (card->up && peer_rail != SPREAD_NONE)
+        p->ends[rail] = end_ask(p, card, peer_rail);
+    if (!p->ends[rail])
+        spread_rail_failed(p->spread, rail, clock_now_us());
+}
+
+static void flush(struct rdma_path *p, uint32_t rail,
+                  struct spread_slice **slices, uint32_t *n)
+{
+    if (*n > 0)
+        end_post(p->ends[rail], slices, *n);
+    *n = 0;
+}
+
+static void post_all(struct rdma_path *p)
+{
+    struct spread_slice *slices[SPREAD_RAILS_MAX][RDMA_POST_MAX], *slice;
+    uint32_t n[SPREAD_RAILS_MAX] = {0};
+    int64_t now_us = clock_now_us();
+
+    while ((slice = spread_next(p->spread, now_us))) {
+        uint32_t rail = slice->rail;
+
+        slices[rail][n[rail]++] = slice;
+        if (n[rail] == RDMA_POST_MAX)
+            flush(p, rail, slices[rail], &n[rail]);
+    }
+    for (uint32_t i = 0; i < p->rdma->n_cards; i++)
+        flush(p, i, slices[i], &n[i]);
+}
+
+/* The earliest time at which something is to be looked at. */
+static void set_timer(struct rdma_path *p)
+{
+    int64_t now_us = clock_now_us(), due_us = spread_due_us(p->spread);
+    bool waits = !p->welcome && p->rc == 0;
+    const struct end *e;
+
+    TAILQ_FOREACH(e, &p->all, link)
+    waits = waits || (e->state != END_UP && e->state != END_DESTROYING);
+    if (waits && due_us > now_us + 100000)
+        due_us = now_us + 100000;
+    if (p->rc != 0 && !waits)
+        due_us = INT64_MAX;
+    if (due_us == INT64_MAX)
+        event_del(p->timer);
+    else
+        event_loop_wait(p->timer, due_us > now_us ? due_us - now_us : 1);
+}
+
+void path_pump(struct rdma_path *p)
+{
+    uint32_t rail;
+
+    if (p->rc == 0 && spread_stalled(p->spread, clock_now_us()))
+        path_fail(p, -ETIMEDOUT, "nothing has moved for too long");
+    if (p->rc == 0 && p->welcome) {
+        while ((rail = spread_try(p->spread, clock_now_us())) != SPREAD_NONE)
+            pair(p, rail);
+        post_all(p);
+    }
+    set_timer(p);
+}
+
+void path_tell(struct rdma_path *p)
+{
+    uint64_t op_id;
+    int rc;
+
+    while (!p->closed && spread_ended(p->spread, &op_id, &rc))
+        p->ops->done(p->arg, op_id, rc);
+    if (!p->closed)
+        path_revoked(p);
+    if (p->closed || p->rc == 0 || p->told || !spread_is_idle(p->spread))
+        return;
+    p->told = true;
+    p->ops->closed(p->arg, p->rc, p->why);
+}

@@ -1,0 +1,335 @@
+/* The transport as a whole: cards, memory, and who connects. */
+#include "workers/transfer/engine/rdma/rdma.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/event_loop.h"
+#include "base/listener.h"
+#include "base/log.h"
+#include "workers/transfer/engine/rdma/internal.h"
+
+#define TICK_US 250000
+/* At the end: how long queue pairs may take to go. */
+#define END_MS 10000
+
+__attribute__((visibility(
+    "default"))) extern const struct rdma_module conductor_rdma_module;
+
+static void card_changed(struct card *c, bool up)
+{
+    struct rdma *r = c->rdma;
+    struct rdma_offer *o;
+    struct rdma_path *p;
+
+    if (c->up == up)
+        return;
+    c->up = up;
+    rdma_log(r, LOG_WARN, "rdma: the port of %s is %s", c->nic.name,
+             up ? "up" : "down");
+    TAILQ_FOREACH(p, &r->paths, link)
+    if (p->rc == 0)
+        path_rail_changed(p, c->index, up);
+    TAILQ_FOREACH(o, &r->offers, link)
+    offer_rail_changed(o, c->index, up);
+}
+
+static void turn(struct rdma *r)
+{
+    struct rdma_path *p;
+    struct rdma_offer *o;
+
+    while ((p = TAILQ_FIRST(&r->dirty_paths))) {
+        TAILQ_REMOVE(&r->dirty_paths, p, dirty_link);
+        p->dirty = false;
+        path_pump(p);
+        path_tell(p);
+        path_reap(p);
+    }
+    while ((o = TAILQ_FIRST(&r->dirty_offers))) {
+        TAILQ_REMOVE(&r->dirty_offers, o, dirty_link);
+        o->dirty = false;
+        offer_tell(o);
+        offer_reap(o);
+    }
+}
+
+static void on_turn(evutil_socket_t, short, void *arg)
+{
+    turn(arg);
+}
+
+static void on_tick(evutil_socket_t, short, void *arg)
+{
+    struct rdma *r = arg;
+    struct rdma_offer *o;
+    int64_t now_us = clock_now_us();
+
+    TAILQ_FOREACH(o, &r->offers, link)
+    offer_tick(o, now_us);
+    rdma_strangers_drop(r, now_us - RDMA_PATIENCE_US);
+    turn(r);
+}
+
+/* --- memory --- */
+
+static int reg(struct transport *t, void *memory, uint64_t bytes, int)
+{
+    struct rdma *r = (struct rdma *)t;
+    struct region *region = &r->regions[r->n_regions];
+    uint32_t i;
+
+    if (r->n_regions == TRANSPORT_REGIONS_MAX)
+        return -ENOSPC;
+    for (i = 0; i < r->n_cards; i++) {
+        struct card *c = &r->cards[i];
+
+        c->regions[r->n_regions] =
+            ibv_reg_mr(c->pd, memory, bytes,
+                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+                           IBV_ACCESS_REMOTE_WRITE);
+        if (!c->regions[r->n_regions])
+            goto drop;
+    }
+    region->memory = memory;
+    region->bytes = bytes;
+    topology_classes(&r->topology, topology_node_of(memory, bytes),
+                     region->classes);
+    return (int)r->n_regions++;
+drop:;
+    int rc = errno ? -errno : -ENOMEM;
+    while (i-- > 0) {
+        ibv_dereg_mr(r->cards[i].regions[r->n_regions]);
+        r->cards[i].regions[r->n_regions] = NULL;
+    }
+    return rc;
+}
+
+/* --- from the begin to the end --- */
+
+static bool ends_left(const struct rdma *r)
+{
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        if (r->ends && r->ends[i].end)
+            return true;
+    return false;
+}
+
+static void say_nothing(void *, uint64_t)
+{
+}
+
+static void withdrawn(void *)
+{
+}
+
+/* What is still open is closed, without a callback. */
+static void close_all(struct rdma *r)
+{
+    static const struct transport_offer_ops silent = {.revoked = say_nothing,
+                                                      .withdrawn = withdrawn};
+    struct rdma_path *p;
+    struct rdma_offer *o;
+
+    TAILQ_FOREACH(p, &r->paths, link)
+    if (!p->closed)
+        rdma_close(&p->base);
+    TAILQ_FOREACH(o, &r->offers, link)
+    {
+        o->ops = &silent;
+        if (!o->withdrawn)
+            rdma_withdraw(&o->base);
+    }
+}
+
+/* All paths are closed and all offers withdrawn: their queue pairs go. */
+static void drain(struct rdma *r)
+{
+    struct rdma_path *p;
+
+    for (int ms = 0; ends_left(r) && ms < END_MS; ms++) {
+        for (uint32_t i = 0; i < r->n_cards; i++) {
+            card_take(&r->cards[i]);
+            card_take_jobs(&r->cards[i]);
+        }
+        TAILQ_FOREACH(p, &r->paths, link)
+        {
+            struct end *e, *next;
+
+            for (e = TAILQ_FIRST(&p->all); e; e = next) {
+                next = TAILQ_NEXT(e, link);
+                end_tick(e, clock_now_us());
+            }
+        }
+        poll(NULL, 0, 1);
+    }
+    turn(r);
+}
+
+static void rdma_free(struct transport *t)
+{
+    struct rdma *r = (struct rdma *)t;
+
+    listener_free(r->listener);
+    rdma_strangers_drop(r, INT64_MAX);
+    close_all(r);
+    drain(r);
+    for (uint32_t i = 0; i < SPREAD_RAILS_MAX; i++)
+        card_close(&r->cards[i]);
+    event_loop_drop(r->turn);
+    event_loop_drop(r->tick);
+    sieve_free(r->sieve);
+    free(r->ends);
+    free(r);
+}
+
+static const struct transport_ops rdma_ops = {
+    .name = "rdma",
+    .free = rdma_free,
+    .reg = reg,
+    .offer = rdma_offer,
+    .grant = rdma_grant,
+    .revoke = rdma_revoke,
+    .withdraw = rdma_withdraw,
+    .open = rdma_open,
+    .read = rdma_read,
+    .write = rdma_write,
+    .cancel = rdma_cancel,
+    .moved_bytes = rdma_moved_bytes,
+    .close = rdma_close,
+};
+
+/* What the config leaves to us. */
+static int complete(struct rdma *r, char *err, size_t err_bytes)
+{
+    struct rdma_config *c = &r->config;
+
+    c->sysfs = c->sysfs ? c->sysfs : "/sys";
+    c->slice_bytes = c->slice_bytes ? c->slice_bytes : RDMA_SLICE_BYTES_DEFAULT;
+    c->credits = c->credits ? c->credits : RDMA_CREDITS_DEFAULT;
+    c->end_points = c->end_points ? c->end_points : RDMA_END_POINTS_DEFAULT;
+    c->stall_us = c->stall_us ? c->stall_us : 5000000;
+    if (c->slice_bytes < 1024 || c->slice_bytes > 1u << 30)
+        return error_say(err, err_bytes, -EINVAL,
+                         "slices of %u bytes: must be 1024 to 1073741824",
+                         c->slice_bytes);
+    if (c->credits > 1024 || c->end_points > 4096)
+        return error_say(err, err_bytes, -EINVAL,
+                         "%u credits, %u end points: must be at most 1024 and "
+                         "4096",
+                         c->credits, c->end_points);
+    r->spread = (struct spread_config){
+        .slice_bytes = c->slice_bytes,
+        .credits = c->credits,
+        .ops_max = RDMA_OPS_MAX,
+        .slices_max = RDMA_SLICES_MAX,
+        .retry_first_us = RDMA_RETRY_FIRST_US,
+        .retry_longest_us = RDMA_RETRY_LONGEST_US,
+        .stall_us = c->stall_us,
+    };
+    return 0;
+}
+
+/* Places for those that ask, those that serve, and as many that are dying. */
+static int make_ends(struct rdma *r)
+{
+    r->n_slots = 4 * r->config.end_points;
+    r->ends = calloc(r->n_slots, sizeof(*r->ends));
+    if (!r->ends)
+        return -ENOMEM;
+    r->free_slot = SIEVE_NONE;
+    for (uint32_t i = r->n_slots; i-- > 0;) {
+        r->ends[i].next = r->free_slot;
+        r->free_slot = i;
+    }
+    return sieve_new(r->config.end_points, &r->sieve);
+}
+
+static int open_cards(struct rdma *r, char *err, size_t err_bytes)
+{
+    int rc = topology_read(r->config.sysfs, r->config.devices, &r->topology);
+
+    if (rc < 0)
+        return error_say(err, err_bytes, rc, "no RDMA device%s%s",
+                         r->config.devices[0] ? " of " : "", r->config.devices);
+    for (uint32_t i = 0; i < r->topology.n_nics && rc == 0; i++) {
+        struct card *c = &r->cards[i];
+
+        c->rdma = r;
+        c->index = i;
+        c->nic = r->topology.nics[i];
+        r->n_cards = i + 1;
+        rc = card_open(c, err, err_bytes);
+    }
+    return rc;
+}
+
+static int begin(struct rdma *r, char *err, size_t err_bytes)
+{
+    char why[300];
+    int rc;
+
+    r->turn = event_new(r->config.base, -1, 0, on_turn, r);
+    r->tick = event_new(r->config.base, -1, EV_PERSIST, on_tick, r);
+    if (!r->turn || !r->tick || event_loop_wait(r->tick, TICK_US) < 0 ||
+        make_ends(r) < 0)
+        return error_say(err, err_bytes, -ENOMEM, "out of memory");
+    rc = open_cards(r, err, err_bytes);
+    if (rc < 0)
+        return rc;
+    rc = listener_new(r->config.base, r->config.listen_host,
+                      r->config.listen_port, rdma_accept, r, &r->listener, why,
+                      sizeof(why));
+    if (rc < 0)
+        return error_say(err, err_bytes, rc, "listen %s", why);
+    return 0;
+}
+
+/* What lower files call of higher ones. */
+static const struct rdma_up up = {
+    .completed = end_completed,
+    .job_over = end_job_over,
+    .end_made = offer_end_made,
+    .end_gone = offer_end_gone,
+    .card_changed = card_changed,
+    .turn = turn,
+};
+
+static int make(const struct rdma_config *config, struct transport **out,
+                char *err, size_t err_bytes)
+{
+    struct rdma *r = calloc(1, sizeof(*r));
+    int rc;
+
+    if (!r)
+        return error_say(err, err_bytes, -ENOMEM, "out of memory");
+    /* The module has its own copy of the log, for what it takes of base/. */
+    log_init("rdma", LOG_INFO);
+    r->base.ops = &rdma_ops;
+    r->up = &up;
+    r->config = *config;
+    TAILQ_INIT(&r->paths);
+    TAILQ_INIT(&r->dirty_paths);
+    TAILQ_INIT(&r->offers);
+    TAILQ_INIT(&r->dirty_offers);
+    TAILQ_INIT(&r->strangers);
+    rc = complete(r, err, err_bytes);
+    if (rc == 0)
+        rc = begin(r, err, err_bytes);
+    if (rc < 0) {
+        rdma_free(&r->base);
+        return rc;
+    }
+    *out = &r->base;
+    return 0;
+}
+
+const struct rdma_module conductor_rdma_module = {
+    .version = RDMA_MODULE_VERSION,
+    .make = make,
+};
