@@ -909,24 +909,39 @@ static double obvious_link_price(const struct rig *r)
     return own_us > 0 ? 1 + busy_us / own_us : 0;
 }
 
-/* How much later the KV of the request is gone, in whole queues of the link. */
+/* How much later the KV of the request is gone behind so many bytes. */
+static double obvious_behind_us(const struct rig *r,
+                                const struct pool_instance *i, double bytes,
+                                double done_us)
+{
+    double own_us =
+        1000.0 * (double)r->request.n_tokens * 1e6 / i->link_bytes_per_s;
+    double all_us = own_us + bytes * 1e6 / i->link_bytes_per_s;
+
+    return all_us > done_us ? all_us - (own_us > done_us ? own_us : done_us)
+                            : 0;
+}
+
+/* What that costs; the late ones cost more while others wait for room. */
 static double obvious_held_up_us(const struct rig *r,
                                  const struct pool_instance *i,
                                  const struct obvious *o)
 {
     double late =
         (double)i->push_out_bytes - 1000.0 * (double)i->prefill_tokens;
-    double bytes = (double)i->push_out_bytes - (late > 0 ? late / 2 : 0);
-    double own_us =
-        1000.0 * (double)r->request.n_tokens * 1e6 / i->link_bytes_per_s;
-    double all_us = own_us + bytes * 1e6 / i->link_bytes_per_s;
-    double done_us = (double)o->ttft_us;
+    double half = late > 0 ? late / 2 : 0, us;
 
     if (!links || coupled || r->request.max_output_tokens <= 1 ||
-        !(i->link_bytes_per_s > 0) || all_us <= done_us)
+        !(i->link_bytes_per_s > 0))
         return 0;
-    return (all_us - (own_us > done_us ? own_us : done_us)) *
-           (r->request.slo_tbt_us > 0 ? 1.0 : 0.1);
+    us = obvious_behind_us(r, i, (double)i->push_out_bytes - half,
+                           (double)o->ttft_us);
+    if (r->request.slo_tbt_us > 0)
+        return us;
+    return fmax(us * 0.1,
+                r->request.n_held > 0
+                    ? obvious_behind_us(r, i, half, (double)o->ttft_us)
+                    : 0);
 }
 
 static struct pool_place obvious_place(const struct rig *r,
@@ -1300,11 +1315,11 @@ static void random_traffic(struct rig *r)
 }
 
 /* Its blocks are where the link has much to send: another one computes all, if
- * a TBT limit makes the wait worth that. */
+ * a TBT limit makes the wait worth that, or others wait for room. */
 static void test_held_up(void)
 {
-    for (int i = 0; i < 4; i++) {
-        bool on = i & 1, limit = i & 2;
+    for (int i = 0; i < 8; i++) {
+        bool on = i & 1, limit = i & 2, full = i & 4;
         struct rig r;
 
         links = on;
@@ -1313,6 +1328,7 @@ static void test_held_up(void)
             (void)add(&r, 1e7, 0);
         r.request.max_output_tokens = 2;
         r.request.slo_tbt_us = limit * 1000000000;
+        r.request.n_held = full;
         hold(&r, 0, TIER_DEVICE, 0, 4);
         CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 9, 1, 2), 0);
         CU_ASSERT_EQUAL(
@@ -1320,7 +1336,7 @@ static void test_held_up(void)
                            r.ids[1], 9),
             0);
         schedule_decide(r.scheduler, &r.request, &r.decision);
-        CU_ASSERT_EQUAL(r.decision.prefill, r.ids[on && limit]);
+        CU_ASSERT_EQUAL(r.decision.prefill, r.ids[on && (limit || full)]);
         rig_fini(&r);
     }
     links = false;
@@ -1472,6 +1488,7 @@ static void test_obvious(void)
         random_traffic(&r);
         r.request.slo_tbt_us =
             coupled ? 0 : pick(0, 1) * INT64_C(1000000000000);
+        r.request.n_held = coupled ? 0 : pick(0, 1);
         if (!as_obvious(&r, &left_out)) {
             printf("SCHEDULE_PLAN_SEED=%llu\n", (unsigned long long)at);
             bad++;

@@ -37,18 +37,36 @@ static double greater(double a, double b)
     return a > b ? a : b;
 }
 
+/* By how much later a request's KV has left behind pushes of so long. */
+static double held_up_us(const struct pool_instance *prefill, int64_t n_tokens,
+                         int64_t kv_bytes_per_token, int64_t ttft_us,
+                         double pushes_us)
+{
+    double own_us =
+        link_us(prefill, (double)n_tokens * (double)kv_bytes_per_token);
+
+    return greater((double)ttft_us, own_us + pushes_us) -
+           greater((double)ttft_us, own_us);
+}
+
 double traffic_held_up_us(const struct pool_instance *prefill, int64_t n_tokens,
                           int64_t kv_bytes_per_token, int64_t ttft_us)
 {
-    double pushes_us, own_us;
-
     if (prefill->n_pushes_out == 0)
         return 0.0;
-    own_us = link_us(prefill, (double)n_tokens * (double)kv_bytes_per_token);
-    pushes_us = link_us(prefill, (double)prefill->push_out_bytes) -
-                traffic_late_us(prefill, kv_bytes_per_token);
-    return greater((double)ttft_us, own_us + pushes_us) -
-           greater((double)ttft_us, own_us);
+    return held_up_us(prefill, n_tokens, kv_bytes_per_token, ttft_us,
+                      link_us(prefill, (double)prefill->push_out_bytes) -
+                          traffic_late_us(prefill, kv_bytes_per_token));
+}
+
+double traffic_held_up_by_late_us(const struct pool_instance *prefill,
+                                  int64_t n_tokens, int64_t kv_bytes_per_token,
+                                  int64_t ttft_us)
+{
+    if (prefill->n_pushes_out == 0)
+        return 0.0;
+    return held_up_us(prefill, n_tokens, kv_bytes_per_token, ttft_us,
+                      traffic_late_us(prefill, kv_bytes_per_token));
 }
 
 static double bytes_of(const struct traffic_push *push)

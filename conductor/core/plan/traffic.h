@@ -53,6 +53,12 @@ double traffic_sent_us(const struct pool_instance *prefill,
 double traffic_held_up_us(const struct pool_instance *prefill, int64_t n_tokens,
                           int64_t kv_bytes_per_token, int64_t ttft_us);
 
+/* The same because of the late ones alone, which is at most that: what waits
+ * for its prefill is not on the link yet. O(1). */
+double traffic_held_up_by_late_us(const struct pool_instance *prefill,
+                                  int64_t n_tokens, int64_t kv_bytes_per_token,
+                                  int64_t ttft_us);
+
 /* By how much later a push has come to a decode instance because of all that
  * this was accepted to receive, whenever that is due; microseconds, at least 0,
  * 0 where the link's rate is not known, COST_MODEL_MAX_US at most. O(1). */

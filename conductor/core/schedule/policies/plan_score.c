@@ -68,7 +68,8 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_PUSH_PRICE] = {"push_price", 0, 1, false, 0.1,
                          "without a TBT SLO: seconds to add for each second by "
                          "which the KV of a request waits to be sent; with one "
-                         "it is 1"},
+                         "it is 1, and above 0 it is 1 for KV that is late "
+                         "while requests wait for room to decode"},
     [PLAN_SHARES] = {"shares", 0, 1, true, 1,
                      "1: once several tenants or priorities were seen, "
                      "priorities and fair shares count; 0: they do not"},
@@ -158,18 +159,26 @@ static double price_of(const struct scheduler *s,
 }
 
 /* What it costs that its second token comes later because its KV waits for the
- * link of the instance. At most that: a bound of the score needs it. */
+ * link of the instance; and, while requests wait for room to decode, that it
+ * holds some for longer. At most what it waits: a bound of the score needs it.
+ */
 static double held_up_us(const struct scheduler *s,
                          const struct schedule_request *request,
                          const struct prefill_estimate *e)
 {
+    const struct pool_instance *i = pool_at(s->pool, e->slot);
     double price = request->slo_tbt_us > 0 ? 1.0 : s->options[PLAN_PUSH_PRICE];
+    double token_us, room_us = 0.0;
 
     if (!s->sees_links || s->model.coupled || request->max_output_tokens <= 1)
         return 0.0;
-    return price * traffic_held_up_us(pool_at(s->pool, e->slot),
-                                      request->n_tokens,
-                                      s->model.kv_bytes_per_token, e->ttft_us);
+    token_us =
+        price * traffic_held_up_us(i, request->n_tokens,
+                                   s->model.kv_bytes_per_token, e->ttft_us);
+    if (request->n_held > 0 && price > 0.0 && price < 1.0)
+        room_us = traffic_held_up_by_late_us(
+            i, request->n_tokens, s->model.kv_bytes_per_token, e->ttft_us);
+    return token_us > room_us ? token_us : room_us;
 }
 
 void plan_set_score(const struct scheduler *s,
