@@ -15,6 +15,7 @@ struct pipeline *pipeline_new(const struct pipeline_config *config,
     p->config = *config;
     p->hello = *config->hello;
     p->hello.kind = PROTO_PEER_WORKER_PEER;
+    p->hello.capabilities &= PROTO_CAP_STAGES; /* nothing else is said there */
     p->ops = ops;
     p->arg = arg;
     TAILQ_INIT(&p->groups);
