@@ -28,6 +28,7 @@ struct listener {
     void *arg;
     uint16_t port;
     unsigned accepts; /* of this turn, or more */
+    bool held;
     struct log_rate failures;
 };
 
@@ -67,7 +68,8 @@ static void on_resume(evutil_socket_t, short, void *arg)
 {
     struct listener *l = arg;
 
-    evconnlistener_enable(l->listener);
+    if (!l->held)
+        evconnlistener_enable(l->listener);
 }
 
 static int lookup(const char *host, uint16_t port, struct addrinfo **list)
@@ -80,11 +82,25 @@ static int lookup(const char *host, uint16_t port, struct addrinfo **list)
     return getaddrinfo(host, service, &hints, list);
 }
 
-/* A socket that listens on `a`, or -errno. */
-static int listen_on(const struct addrinfo *a, uint16_t *port)
+/* Returns 0, or -1 with errno set. A socket of the file system has port 0. */
+static int read_port(int fd, uint16_t *port)
 {
     struct sockaddr_storage name;
     socklen_t n = sizeof(name);
+
+    *port = 0;
+    if (getsockname(fd, (struct sockaddr *)&name, &n))
+        return -1;
+    if (name.ss_family == AF_INET6)
+        *port = ntohs(((struct sockaddr_in6 *)&name)->sin6_port);
+    else if (name.ss_family == AF_INET)
+        *port = ntohs(((struct sockaddr_in *)&name)->sin_port);
+    return 0;
+}
+
+/* A socket that listens on `a`, or -errno. */
+static int listen_on(const struct addrinfo *a, uint16_t *port)
+{
     int on = 1;
     int fd =
         socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -93,15 +109,12 @@ static int listen_on(const struct addrinfo *a, uint16_t *port)
         return -errno;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, BACKLOG) ||
-        getsockname(fd, (struct sockaddr *)&name, &n)) {
+        read_port(fd, port)) {
         int rc = -errno;
 
         close(fd);
         return rc;
     }
-    *port = ntohs(name.ss_family == AF_INET6
-                      ? ((struct sockaddr_in6 *)&name)->sin6_port
-                      : ((struct sockaddr_in *)&name)->sin_port);
     return fd;
 }
 
@@ -162,6 +175,38 @@ int listener_new(struct event_base *base, const char *host, uint16_t port,
     }
     *out = l;
     return 0;
+}
+
+int listener_take(struct event_base *base, int fd, listener_accepted *accepted,
+                  void *arg, struct listener **out)
+{
+    struct listener *l = calloc(1, sizeof(*l));
+    int rc = -ENOMEM;
+
+    if (!l || read_port(fd, &l->port) || evutil_make_socket_nonblocking(fd) ||
+        evutil_make_socket_closeonexec(fd)) {
+        rc = l ? -errno : rc;
+        close(fd);
+        free(l);
+        return rc;
+    }
+    l->accepted = accepted;
+    l->arg = arg;
+    rc = watch(l, base, fd);
+    if (rc)
+        listener_free(l);
+    else
+        *out = l;
+    return rc;
+}
+
+void listener_hold(struct listener *l, bool on)
+{
+    l->held = on;
+    if (on)
+        evconnlistener_disable(l->listener);
+    else
+        evconnlistener_enable(l->listener);
 }
 
 void listener_free(struct listener *l)

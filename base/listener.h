@@ -28,6 +28,17 @@ typedef void listener_accepted(void *arg, evutil_socket_t fd);
                                void *arg, struct listener **out, char *err,
                                size_t err_bytes);
 
+/* listener_take(base, fd, accepted, arg, out): the same with a socket that
+ * listens already, which it takes in any case. Returns 0, or a negative errno.
+ */
+[[nodiscard]] int listener_take(struct event_base *base, int fd,
+                                listener_accepted *accepted, void *arg,
+                                struct listener **out);
+
+/* listener_hold(l, on): accepts nobody while it is held; who comes waits in the
+ * kernel's queue. */
+void listener_hold(struct listener *l, bool on);
+
 /* listener_free(l): closes it. NULL is a no-op. */
 void listener_free(struct listener *l);
 

@@ -17,9 +17,11 @@
 #include "base/listener.h"
 #include "base/log.h"
 #include "base/secret.h"
+#include "base/supervisor.h"
 #include "conductor/internal.h"
 
-#define CUT_US 1000000 /* for who is cut off to take the error */
+#define HOLD_US 10000000 /* for instances to come */
+#define CUT_US 1000000   /* for who is cut off to take the error */
 /* Listeners, files, strangers on the workers' port, and who looks. */
 #define RESERVED_DESCRIPTORS (128 + FRONT_ADMIN_CONNECTIONS)
 #define TICKS_PER_S 20 /* looks at whether it has drained */
@@ -48,7 +50,7 @@ static int write_ports(const struct daemon *d, const char *path)
 static void close_door(struct daemon *d)
 {
     log_info("stopping; %zu requests in flight", front_in_flight(d->front));
-    front_stop(d->front);
+    front_stop(d->front, d->handed_over);
     d->closes_us = 0;
     d->cuts_us = clock_now_us() + d->config->drain_limit_ms * 1000;
 }
@@ -87,6 +89,7 @@ static void on_stop(evutil_socket_t, short, void *arg)
         event_base_loopbreak(d->base);
         return;
     }
+    supervisor_say("STOPPING=1");
     event_loop_wait(d->drain, 1000000 / TICKS_PER_S);
     front_unready(d->front);
     if (d->config->drain_wait_ms == 0) {
@@ -153,6 +156,17 @@ static int cannot_listen(const char *option, const char *address, int rc)
     return rc;
 }
 
+/* A socket that listens already, by its name; 0: none. */
+static int handed_over(const char *name)
+{
+    int fd = supervisor_socket(name);
+
+    if (fd < 0)
+        return 0;
+    log_info("%s: clients come to a socket that was handed over", name);
+    return fd;
+}
+
 static int open_admin(struct daemon *d)
 {
     struct address listen;
@@ -162,7 +176,7 @@ static int open_admin(struct daemon *d)
         return 0;
     if (address_parse(d->config->admin_listen, &listen))
         return -EINVAL;
-    rc = front_admin(d->front, listen.host, listen.port);
+    rc = front_admin(d->front, listen.host, listen.port, handed_over("admin"));
     if (rc)
         return cannot_listen("admin_listen", d->config->admin_listen, rc);
     log_info("admin on %s, port %u", listen.host, front_admin_port(d->front));
@@ -182,6 +196,7 @@ static int open_front(struct daemon *d)
         return -EINVAL;
     o.http.host = listen.host;
     o.http.port = listen.port;
+    o.http.socket = d->handed_over = handed_over("http");
     o.http.max_connections = (size_t)d->config->max_connections;
     o.http.max_body_total_bytes = (size_t)d->config->max_body_total_bytes;
     o.http.max_body_bytes = (size_t)d->config->max_body_bytes;
@@ -196,6 +211,38 @@ static int open_front(struct daemon *d)
     if (rc)
         return cannot_listen("listen", d->config->listen, rc);
     return open_admin(d);
+}
+
+/* Clients of a socket that was handed over have waited, and go on to do so
+ * until they can be served. */
+static void on_hold(evutil_socket_t, short, void *arg)
+{
+    struct daemon *d = arg;
+    const struct service *s = models_first(d->models);
+
+    while (s && !service_ready(s))
+        s = service_next(s);
+    if (!s && clock_now_us() < d->hold_until_us)
+        return;
+    event_del(d->hold);
+    front_hold(d->front, false);
+}
+
+static int hold(struct daemon *d)
+{
+    d->hold = event_new(d->base, -1, EV_PERSIST, on_hold, d);
+    if (!d->hold)
+        return -ENOMEM;
+    d->hold_until_us = clock_now_us() + HOLD_US;
+    front_hold(d->front, true);
+    event_loop_wait(d->hold, 1000000 / TICKS_PER_S);
+    return 0;
+}
+
+/* The loop turns. */
+static void on_watchdog(evutil_socket_t, short, void *)
+{
+    supervisor_say("WATCHDOG=1");
 }
 
 static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])
@@ -220,11 +267,19 @@ static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])
         return -EINVAL;
     }
     rc = open_front(d);
+    if (rc == 0 && d->handed_over)
+        rc = hold(d);
     if (rc)
         return rc;
     d->on_term = evsignal_new(d->base, SIGTERM, on_stop, d);
     d->on_int = evsignal_new(d->base, SIGINT, on_stop, d);
     d->drain = event_new(d->base, -1, EV_PERSIST, on_drain, d);
+    if (supervisor_watchdog_us() > 0) {
+        d->watchdog = event_new(d->base, -1, EV_PERSIST, on_watchdog, NULL);
+        if (!d->watchdog)
+            return -ENOMEM;
+        event_loop_wait(d->watchdog, supervisor_watchdog_us() / 3);
+    }
     d->on_hup = evsignal_new(d->base, SIGHUP, daemon_on_hangup, d);
     if (!d->on_term || !d->on_int || !d->on_hup || !d->drain ||
         event_add(d->on_term, NULL) || event_add(d->on_int, NULL) ||
@@ -240,6 +295,8 @@ static void tear_down(struct daemon *d)
     event_loop_drop(d->on_int);
     event_loop_drop(d->on_hup);
     event_loop_drop(d->drain);
+    event_loop_drop(d->watchdog);
+    event_loop_drop(d->hold);
     front_free(d->front);
     models_free(d->models);
     secret_free(d->admin_key);
@@ -287,6 +344,7 @@ int daemon_run(struct config *config, daemon_read *read, void *read_arg,
                  "share a cache");
     (void)address_parse(config->listen, &listen);
     log_info("listening on %s, port %u", listen.host, front_port(d.front));
+    supervisor_say("READY=1");
     event_base_dispatch(d.base);
     log_info("stopped");
 out:

@@ -17,6 +17,10 @@ struct daemon {
     struct models *models;
     struct front *front;
     struct event *on_term, *on_int, *on_hup, *drain;
+    struct event *watchdog; /* NULL: nobody asks */
+    struct event *hold;     /* NULL: nobody has waited */
+    int64_t hold_until_us;
+    int handed_over;                     /* the socket of clients; 0: none */
     int64_t closes_us, cuts_us, ends_us; /* of the drain; 0: not the next */
 };
 

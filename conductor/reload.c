@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/secret.h"
+#include "base/supervisor.h"
 #include "conductor/internal.h"
 
 /* Takes what may change. Returns 0, or a negative errno with the reason. */
@@ -58,7 +59,9 @@ void daemon_on_hangup(evutil_socket_t, short, void *arg)
     struct config_changes changes;
     char err[CONFIG_ERROR_MAX];
 
+    supervisor_reloads();
     (void)!reload(arg, &changes, err);
+    supervisor_say("READY=1");
 }
 
 /* Names with blanks between them, as an array. */

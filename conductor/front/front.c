@@ -41,6 +41,8 @@ static const struct route {
     {ADMIN_INSTANCE_PATH, "DELETE", admin_remove, DOOR_ADMIN, 0, false},
 };
 
+/* How long a connection may have sent nothing, before it is closed for good. */
+#define FRESH_US 1000000
 /* All bodies together at a door for admin. */
 #define ADMIN_BODY_BYTES (64 << 20)
 
@@ -230,13 +232,15 @@ int front_new(struct event_base *base, struct models *models,
     return 0;
 }
 
-int front_admin(struct front *front, const char *host, uint16_t port)
+int front_admin(struct front *front, const char *host, uint16_t port,
+                int socket)
 {
     struct http_options options = front->options.http;
     int rc;
 
     options.host = host;
     options.port = port;
+    options.socket = socket;
     options.max_connections = FRONT_ADMIN_CONNECTIONS;
     options.max_body_total_bytes = ADMIN_BODY_BYTES;
     rc = open_door(front, &front->admin, &options, DOOR_ADMIN);
@@ -262,15 +266,21 @@ void front_take(struct front *front, int64_t keepalive_us,
     front->options.admin_key = admin_key;
 }
 
+void front_hold(struct front *front, bool on)
+{
+    http_server_hold(front->door.server, on);
+}
+
 void front_unready(struct front *front)
 {
     front->unready = true;
 }
 
-void front_stop(struct front *front)
+void front_stop(struct front *front, bool handed_over)
 {
-    front->draining = front->unready = true;
-    http_server_drain(front->door.server);
+    front->unready = true;
+    front->draining = !handed_over;
+    http_server_drain(front->door.server, handed_over ? FRESH_US : 0);
 }
 
 bool front_drained(const struct front *front)

@@ -63,10 +63,11 @@ void front_options_default(struct front_options *options);
  * Listen at host:port (port 0: any free one), too, for all but prompts: /admin,
  * /metrics, the KV-indexer API, /health and /ready, which stay reachable
  * however many clients fill the first listener. That one has /v1, /health and
- * /ready alone from then on. Once. Returns as front_new().
+ * /ready alone from then on. `socket`: as in struct http_options. Once. Returns
+ * as front_new().
  */
 [[nodiscard]] int front_admin(struct front *front, const char *host,
-                              uint16_t port);
+                              uint16_t port, int socket);
 
 /* Its port; 0: there is none. */
 uint16_t front_admin_port(const struct front *front);
@@ -79,6 +80,10 @@ void front_free(struct front *front);
 void front_take(struct front *front, int64_t keepalive_us,
                 const struct secret *admin_key);
 
+/* Clients wait at the first listener, until it is told again; or, on false,
+ * come in. */
+void front_hold(struct front *front, bool on);
+
 /* From now on /ready is 503; all else goes on. For a load balancer that looks
  * there before front_stop(). */
 void front_unready(struct front *front);
@@ -88,8 +93,10 @@ void front_unready(struct front *front);
  * others with their next answer. Requests in flight go on; a completion that
  * still comes is answered 503 "shutting_down", and /ready is 503. A listener
  * for admin goes on.
+ *   handed_over  another process serves the same socket from now on: who came
+ *                to this one is served, and not refused
  */
-void front_stop(struct front *front);
+void front_stop(struct front *front, bool handed_over);
 
 /* Whether nothing is left to do: no request is in flight, and every answer
  * was handed to the system. O(connections). */

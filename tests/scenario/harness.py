@@ -80,13 +80,14 @@ def die_with_parent():
 class Process:
     """One program with its log."""
 
-    def __init__(self, folder, name, command, env=None):
+    def __init__(self, folder, name, command, env=None, pass_fds=()):
         self.name = name
         self.log_path = os.path.join(folder, name + '.log')
         with open(self.log_path, 'ab') as log:
             self.child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                cwd=folder, env=env, preexec_fn=die_with_parent)
+                cwd=folder, env=env, preexec_fn=die_with_parent,
+                pass_fds=pass_fds)
         self.killed = False
 
     def log(self):
@@ -330,8 +331,8 @@ class Case(unittest.TestCase):
         self.processes = []
         self.failed = False  # set by the runner
 
-    def start(self, name, command):
-        process = Process(self.folder, name, command)
+    def start(self, name, command, pass_fds=()):
+        process = Process(self.folder, name, command, pass_fds=pass_fds)
         self.processes.append(process)
         return process
 

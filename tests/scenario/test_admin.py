@@ -3,12 +3,13 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 
 from test_forward import EngineCase
 from stand_in import Engine
-from harness import (CONDUCTOR, Api, Case, mostly_waits, program, wait_until)
+from harness import (CONDUCTOR, Api, Case, Cluster, mostly_waits, program, wait_until)
 
 KEY = 'k' * 64
 
@@ -218,3 +219,107 @@ class Reload(EngineCase):
                 'Authorization': f'Bearer {key}'}).status
         self.assertEqual([reload(new), reload(old), reload(old), reload(new)],
                          [401, 200, 401, 200])
+
+
+class Supervised(Case):
+    """As systemd starts it: sockets that listen already, and what it is
+    told."""
+
+    # The id of the process must be in its environment.
+    STARTER = ('import os,sys\n'
+               'fd = int(sys.argv[1])\n'
+               'os.dup2(fd, 3)\n'
+               'os.set_inheritable(3, True)\n'
+               'os.environ.update(LISTEN_PID=str(os.getpid()),'
+               ' LISTEN_FDS="1", LISTEN_FDNAMES="http")\n'
+               'os.execv(sys.argv[2], sys.argv[2:])\n')
+
+    def notified(self, **environment):
+        """A socket that hears what the next programs say."""
+        path = os.path.join(self.folder, 'notify')
+        hears = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(hears.close)
+        hears.bind(path)
+        hears.settimeout(60)
+        for name, value in {'NOTIFY_SOCKET': path, **environment}.items():
+            os.environ[name] = value
+            self.addCleanup(os.environ.pop, name)
+        return hears
+
+    def test_what_it_is_told(self):
+        hears = self.notified(WATCHDOG_USEC='600000')
+        cluster = Cluster(self)
+        cluster.start_conductor()
+        told = [hears.recv(200).decode()]
+        self.assertEqual(told[0], 'READY=1')
+        for _ in range(3):
+            self.assertEqual(hears.recv(200), b'WATCHDOG=1')
+        cluster.conductor.child.send_signal(signal.SIGHUP)
+        while told[-1] != 'READY=1' or len(told) < 2:
+            text = hears.recv(200).decode()
+            if text != 'WATCHDOG=1':
+                told.append(text)
+        self.assertRegex(told[1], r'\ARELOADING=1\nMONOTONIC_USEC=\d+\Z')
+        cluster.conductor.child.send_signal(signal.SIGTERM)
+        cluster.conductor.killed = True
+        while hears.recv(200) != b'STOPPING=1':
+            pass
+
+    def test_a_worker_says_when_it_serves(self):
+        cluster = self.cluster(prefill=0, decode=0)
+        hears = self.notified()
+        cluster.start_worker('w', 'both')
+        self.assertEqual(hears.recv(200), b'READY=1')
+
+    @mostly_waits
+    def test_exchanged_without_a_lost_request(self):
+        """Clients ask all the time, while one conductor follows another at the
+        same socket, five times."""
+        engine = Engine()
+        self.addCleanup(engine.stop)
+        door = socket.create_server(('127.0.0.1', 0), backlog=1024)
+        self.addCleanup(door.close)
+        config = self.write('c.json', json.dumps({
+            'listen': '127.0.0.1:1', 'engine_health_ms': 50, 'engines': [
+                {'name': 'e', 'url': engine.url, 'model': 'm'}]}))
+        api = Api(door.getsockname()[1])
+
+        def begin(i):
+            os.set_inheritable(door.fileno(), True)
+            return self.start(f'c{i}', [
+                sys.executable, '-c', self.STARTER, str(door.fileno()),
+                program(*CONDUCTOR), '-c', config], pass_fds=[door.fileno()])
+
+        def ready():
+            return api.request('GET', '/ready').status == 200
+        now = begin(0)
+        wait_until('it serves', ready)
+        wrong, n, stop = [], [0], threading.Event()
+
+        def client():
+            while not stop.is_set():
+                try:
+                    reply = api.request('POST', '/v1/completions', {
+                        'model': 'm', 'prompt': 'p'})
+                    if reply.status != 200:
+                        wrong.append(reply.body)
+                    n[0] += 1
+                except OSError as error:
+                    wrong.append(error)
+        threads = [threading.Thread(target=client) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for i in range(5):
+            before = n[0]
+            wait_until('requests pass', lambda b=before: n[0] > b + 20)
+            # The old one closes the door before the new one is ready: what
+            # comes meanwhile waits in the socket's queue.
+            now.child.send_signal(signal.SIGTERM)
+            now.killed = True
+            old, now = now, begin(i + 1)
+            wait_until('the old one has gone', lambda o=old: not o.alive())
+        wait_until('requests pass', lambda b=n[0]: n[0] > b + 20)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])

@@ -282,7 +282,7 @@ static void test_stop(void)
     for (int i = 0; i < 10; i++)
         front_turn();
 
-    front_stop(f.front);
+    front_stop(f.front, false);
     CU_ASSERT_FALSE(front_drained(f.front));
     CU_ASSERT(WAIT(idle, idle->closed));
     client_puts(late, "\r\n{\"prompt\":[1]}");
@@ -321,7 +321,7 @@ static void test_stop_ready(void)
     client_puts(c, "GET /ready HTTP/1.1\r\nHost:");
     for (int i = 0; i < 10; i++)
         front_turn();
-    front_stop(f.front);
+    front_stop(f.front, false);
     CU_ASSERT_TRUE(front_drained(f.front));
     client_puts(c, " x\r\n\r\n");
     CU_ASSERT(WAIT(c, c->closed));
@@ -346,7 +346,7 @@ static void test_stop_unsent(void)
     for (size_t i = 0; i < 100000; i++)
         fake_tokens(f.service.requests[0], "x");
     fake_done(f.service.requests[0]);
-    front_stop(f.front);
+    front_stop(f.front, false);
     for (int i = 0; i < 10; i++)
         front_turn();
     CU_ASSERT_EQUAL(front_in_flight(f.front), 0);

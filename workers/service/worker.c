@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/event_loop.h"
 #include "base/log.h"
+#include "base/supervisor.h"
 #include "workers/disk/tier/tier.h"
 #include "workers/memory.h"
 #include "workers/service/internal.h"
@@ -213,6 +214,7 @@ static int make_connections(struct worker *w, char *err, size_t err_bytes)
                  engine_device(w->engine));
     log_info("worker %s: listening for workers on %s:%u", o->name,
              o->listen.host, hello.peer_port);
+    supervisor_say("READY=1");
     struct conductor_link_config link = {
         .base = w->base,
         .dns = w->dns,

@@ -93,10 +93,14 @@ void http_conn_linger(struct http_conn *conn)
     http_conn_arm(conn, LINGER_US);
 }
 
-void http_conn_drain(struct http_conn *conn)
+void http_conn_drain(struct http_conn *conn, int64_t fresh_us)
 {
-    if (conn->state == HTTP_HEAD && !conn->receiving)
+    if (conn->state == HTTP_HEAD && !conn->used && fresh_us > 0) {
+        conn->expected = true;
+        http_conn_arm(conn, fresh_us);
+    } else if (conn->state == HTTP_HEAD && !conn->receiving) {
         http_conn_linger(conn);
+    }
 }
 
 void http_peer(const struct http_conn *conn, char text[HTTP_PEER_BYTES])

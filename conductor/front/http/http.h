@@ -35,6 +35,7 @@ struct http_server;
 struct http_options {
     const char *host; /* numeric address or name to listen on */
     uint16_t port;    /* 0: any free one */
+    int socket;       /* listens already, and is taken; 0: none */
     size_t max_connections;
     size_t max_head_bytes;
     size_t max_body_bytes;
@@ -84,12 +85,16 @@ typedef void http_handler(void *arg, struct http_conn *conn,
 /* Close everything; the gone callbacks of unfinished requests run. */
 void http_server_free(struct http_server *server);
 
+/* Accept nobody until it is told again: who comes waits. */
+void http_server_hold(struct http_server *server, bool on);
+
 /*
  * Accept no more connections, close those that are between two requests, and
  * the others after their next answer, which says so. Requests that are being
- * received still reach the handler. O(connections).
+ * received still reach the handler, and so does the first one of a connection
+ * on which none has come yet, for fresh_us. O(connections).
  */
-void http_server_drain(struct http_server *server);
+void http_server_drain(struct http_server *server, int64_t fresh_us);
 
 /* Whether an answer is owed or not yet wholly taken by the system, on any
  * connection. O(connections). */

@@ -29,6 +29,8 @@ struct http_conn {
     enum http_state state;
     int64_t read_us;  /* when bytes of the request were last read */
     bool receiving;   /* HTTP_HEAD: a request has begun to arrive */
+    bool used;        /* one has come, at least */
+    bool expected;    /* the first one is waited for while the server drains */
     bool close;       /* no further request on this connection */
     bool head_only;   /* the method is HEAD: no body in the answer */
     bool chunked_out; /* the stream being sent is chunked */
@@ -82,8 +84,9 @@ void http_conn_drop_body(struct http_conn *conn);
  * the client closes. */
 void http_conn_linger(struct http_conn *conn);
 
-/* The server drains: close the connection if it is between two requests. */
-void http_conn_drain(struct http_conn *conn);
+/* The server drains: close the connection if it is between two requests, or, as
+ * long as none has come on it, in fresh_us. */
+void http_conn_drain(struct http_conn *conn, int64_t fresh_us);
 
 /* An answer is whole: nothing is owed any more. */
 void http_conn_answered(struct http_conn *conn);

@@ -63,6 +63,8 @@ static void refuse_for_now(struct http_conn *conn)
 static void handle(struct http_conn *conn)
 {
     conn->state = HTTP_HANDLING;
+    conn->used = true;
+    conn->expected = false;
     conn->keep_body = false;
     http_conn_arm(conn, 0);
     conn->server->stats.requests++;

@@ -63,8 +63,11 @@ int http_server_new(struct event_base *base, const struct http_options *options,
     server->handler = handler;
     server->arg = arg;
     LIST_INIT(&server->conns);
-    rc = listener_new(base, options->host, options->port, on_accept, server,
-                      &server->listener, why, sizeof(why));
+    rc = options->socket
+             ? listener_take(base, options->socket, on_accept, server,
+                             &server->listener)
+             : listener_new(base, options->host, options->port, on_accept,
+                            server, &server->listener, why, sizeof(why));
     if (rc) {
         free(server);
         return rc;
@@ -80,7 +83,13 @@ static void stop_listening(struct http_server *server)
     server->listener = NULL;
 }
 
-void http_server_drain(struct http_server *server)
+void http_server_hold(struct http_server *server, bool on)
+{
+    if (server->listener)
+        listener_hold(server->listener, on);
+}
+
+void http_server_drain(struct http_server *server, int64_t fresh_us)
 {
     struct http_conn *conn;
 
@@ -88,7 +97,7 @@ void http_server_drain(struct http_server *server)
     server->draining = true;
     LIST_FOREACH(conn, &server->conns, link)
     {
-        http_conn_drain(conn);
+        http_conn_drain(conn, fresh_us);
     }
 }
 
@@ -98,7 +107,8 @@ bool http_server_busy(const struct http_server *server)
 
     LIST_FOREACH(conn, &server->conns, link)
     {
-        if (conn->state == HTTP_HANDLING || conn->state == HTTP_SENDING)
+        if (conn->state == HTTP_HANDLING || conn->state == HTTP_SENDING ||
+            conn->expected)
             return true;
     }
     return false;
