@@ -137,7 +137,9 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "give up on a decode worker"},
         {"transports", OPTION_TEXT, &o->transports, "LIST", 0, 0,
          "how KV is fetched from other workers, the best that both have first: "
-         "tcp, or none: in frames of the control connection"},
+         "shm (of workers of one machine), tcp, or none: in frames of the "
+         "control "
+         "connection (default shm,tcp)"},
         {"streams", OPTION_U32, &o->streams, "N", 1, TRANSFER_STREAMS_MAX,
          "tcp: data connections to each worker (default 2)"},
         {"load-mode", OPTION_CHOICE, &o->load_mode, "MODE", 0, 0,
@@ -171,7 +173,7 @@ static void set_defaults(struct worker_options *o)
         .max_queue = QUEUE_MAX,
         .fetch_timeout_ms = 5000,
         .push_timeout_ms = 60000,
-        .transports = "tcp",
+        .transports = "shm,tcp",
         .streams = TRANSFER_STREAMS_DEFAULT,
         .log_level = LOG_INFO,
     };
@@ -195,7 +197,9 @@ static int check_together(const struct worker_options *o)
                                 "one of them",
                                 o->kv_mib, o->kv_blocks);
     if (transports_check(o->transports) < 0)
-        return options_complain(usage.name, "--transports %s: tcp or none",
+        return options_complain(usage.name,
+                                "--transports %s: shm and tcp with a comma in "
+                                "between, or none",
                                 o->transports);
     if (!o->disk_path != !o->disk_mib)
         return options_complain(usage.name, "--%s needs --%s",

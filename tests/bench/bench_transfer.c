@@ -1,5 +1,6 @@
-/* How fast blocks pass from one worker to another over loopback: two processes
- * with their transfer parts and stores, whole blocks, one request at a time.
+/* How fast blocks pass from one worker to another on one machine: two processes
+ * with their transfer parts and stores, whole blocks, one request at a time,
+ * over each transport; and how fast memcpy is with the same blocks.
  * tests/bench/transfer runs it beside iperf3.
  *
  * usage: bench_transfer [MIB [RUNS]]   MIB of KV a run (1024), RUNS (5) */
@@ -28,6 +29,8 @@ static const struct {
 
 static const uint32_t block_tokens[] = {16, 64, 256, 512};
 
+static const char *const way_names[] = {"frames", "tcp", "shm"};
+
 static struct engine_kv_layout layout_of(size_t shape, uint32_t tokens)
 {
     return (struct engine_kv_layout){
@@ -43,13 +46,14 @@ static struct engine_kv_layout layout_of(size_t shape, uint32_t tokens)
 }
 
 /* The child: holds the prompt, says its port, and serves until it is killed. */
-static void hold(const struct engine_kv_layout *l, uint32_t n, int port_fd)
+static void hold(const struct engine_kv_layout *l, uint32_t n,
+                 enum site_way way, int port_fd)
 {
     struct event_base *base = event_base_new();
     struct site s;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    site_init(&s, base, l, n, SITE_TCP);
+    site_init(&s, base, l, n, way);
     site_hold(&s, n);
     uint16_t port = transfer_port(s.transfer);
     if (write(port_fd, &port, sizeof(port)) != sizeof(port))
@@ -93,8 +97,8 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void measure(size_t shape, uint32_t tokens, uint64_t bytes,
-                    uint32_t n_runs)
+static void measure(size_t shape, uint32_t tokens, enum site_way way,
+                    uint64_t bytes, uint32_t n_runs)
 {
     struct engine_kv_layout l = layout_of(shape, tokens);
     uint32_t n = (uint32_t)(bytes / l.block_bytes);
@@ -107,11 +111,11 @@ static void measure(size_t shape, uint32_t tokens, uint64_t bytes,
         exit(1);
     pid_t child = fork();
     if (child == 0)
-        hold(&l, n, ends[1]);
+        hold(&l, n, way, ends[1]);
     if (child < 0 || read(ends[0], &port, sizeof(port)) != sizeof(port))
         exit(1);
     struct event_base *base = event_base_new();
-    site_init(&s, base, &l, n + 1, SITE_TCP);
+    site_init(&s, base, &l, n + 1, way);
     double first = fetch_gb_per_s(&s, port, n, true);
     double asker_s = cpu_s(0), holder_s = cpu_s(child);
     for (uint32_t i = 0; i < n_runs; i++)
@@ -120,10 +124,11 @@ static void measure(size_t shape, uint32_t tokens, uint64_t bytes,
     asker_s = (cpu_s(0) - asker_s) / gb;
     holder_s = (cpu_s(child) - holder_s) / gb;
     qsort(runs, n_runs, sizeof(runs[0]), ascending);
-    printf("%-4s %4u tokens %6.1f MiB  first %5.2f  median %5.2f (%.2f to "
+    printf("%-4s %4u tokens %6.1f MiB %-6s  first %5.2f  median %5.2f (%.2f to "
            "%.2f) GB/s  CPU of asker %.2f, holder %.2f s/GB\n",
-           shapes[shape].name, tokens, (double)l.block_bytes / 1048576, first,
-           runs[n_runs / 2], runs[0], runs[n_runs - 1], asker_s, holder_s);
+           shapes[shape].name, tokens, (double)l.block_bytes / 1048576,
+           way_names[way], first, runs[n_runs / 2], runs[0], runs[n_runs - 1],
+           asker_s, holder_s);
     fflush(stdout);
     site_fini(&s);
     event_base_free(base);
@@ -131,6 +136,42 @@ static void measure(size_t shape, uint32_t tokens, uint64_t bytes,
     waitpid(child, NULL, 0);
     close(ends[0]);
     close(ends[1]);
+}
+
+/* What one thread copies, from block to block. */
+static void measure_memcpy(uint64_t bytes, uint32_t n_runs)
+{
+    char *from = malloc(bytes), *to = malloc(bytes);
+    double runs[RUNS_MAX];
+
+    if (!from || !to)
+        exit(1);
+    memset(from, 1, bytes);
+    memset(to, 2, bytes);
+    double s = cpu_s(0);
+    for (uint32_t i = 0; i < n_runs; i++) {
+        int64_t from_us = clock_now_us();
+
+        memcpy(to, from, bytes);
+        /* It is not left out. */
+        __asm__ volatile("" : : "r"(to) : "memory");
+        runs[i] = (double)bytes / (double)(clock_now_us() - from_us) / 1e3;
+    }
+    s = (cpu_s(0) - s) / (double)n_runs / (double)bytes * 1e9;
+    qsort(runs, n_runs, sizeof(runs[0]), ascending);
+    printf("memcpy, one thread: median %.2f (%.2f to %.2f) GB/s, CPU %.2f "
+           "s/GB\n",
+           runs[n_runs / 2], runs[0], runs[n_runs - 1], s);
+    fflush(stdout);
+    free(from);
+    free(to);
+}
+
+static void measure_ways(size_t shape, uint32_t tokens, uint64_t bytes,
+                         uint32_t n_runs)
+{
+    for (enum site_way way = SITE_FRAMES; way <= SITE_SHM; way++)
+        measure(shape, tokens, way, bytes, n_runs);
 }
 
 int main(int argc, char **argv)
@@ -143,9 +184,10 @@ int main(int argc, char **argv)
         return 2;
     }
     log_init("bench_transfer", LOG_WARN);
+    measure_memcpy(mib << 20, runs);
     for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
         for (size_t i = 0; i < sizeof(block_tokens) / sizeof(block_tokens[0]);
              i++)
-            measure(s, block_tokens[i], mib << 20, runs);
+            measure_ways(s, block_tokens[i], mib << 20, runs);
     return 0;
 }

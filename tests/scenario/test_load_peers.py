@@ -78,6 +78,26 @@ class Peers(LoadCase):
         link.close()
         peer.close()
 
+    def test_transports(self):
+        """The best transport that both have moves blocks; without a common one
+        they come in frames."""
+        a = self.worker('a', 'both')
+        tokens = [i * 7 % 251 for i in range(800)]
+        want, _ = self.run_here(a, 1, tokens, 4)
+        for i, (mine, used) in enumerate((('shm,tcp', 'shm'), ('tcp', 'tcp'),
+                                          ('none', None))):
+            t = self.worker(f't{i}', 'both', '--transports', mine)
+            t.prefill(10 + i, tokens, 4, mode=wire.LOAD,
+                      sources=[(a.address, 0, 49)])
+            done = t.prefill_done(10 + i, 60)
+            self.assertEqual(t.answer(10 + i, done['first']), want)
+            self.assertEqual(done['fetched'], 49 * 16, done)
+            said = f'worker t{i} moves KV over '
+            if used:
+                self.assertIn(said + used, self.log('a'))
+            else:
+                self.assertNotIn(said, self.log('a'))
+
     def test_more_than_there_is_room_for(self):
         """A worker that has loaded from as many addresses as it remembers gets
         a request that names the oldest of them and a new one, which does not

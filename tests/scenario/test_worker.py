@@ -705,7 +705,7 @@ class Losses(WorkerCase):
         """The kernel probes the conductor's host and those of other workers:
         nobody else would notice that one was switched off."""
         a = self.worker('a', 'both')
-        b = self.worker('b', 'both')
+        b = self.worker('b', 'both', '--transports', 'tcp')
         tokens = list(range(100))
         self.run_here(a, 1, tokens, 1)
         self.run_here(b, 2, tokens, 1, fetch=a.address, blocks=(0, 6))

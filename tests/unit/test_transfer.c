@@ -56,7 +56,7 @@ static void test_longer_than_a_frame(void)
     struct engine_kv_layout l = layout(3, (3u << 18) + 4);
 
     CU_ASSERT(l.block_bytes > FRAME_PAYLOAD_MAX_BYTES);
-    for (enum site_way way = SITE_FRAMES; way <= SITE_TCP; way++) {
+    for (enum site_way way = SITE_FRAMES; way <= SITE_SHM; way++) {
         fetch_all(&l, 2, LOAD_MODE_LOAD, way);
         fetch_all(&l, 1, LOAD_MODE_LAYERWISE, way);
     }
@@ -67,7 +67,7 @@ static void test_long_layer(void)
 {
     struct engine_kv_layout l = layout(1, (9u << 18) + 8);
 
-    for (enum site_way way = SITE_FRAMES; way <= SITE_TCP; way++)
+    for (enum site_way way = SITE_FRAMES; way <= SITE_SHM; way++)
         fetch_all(&l, 1, LOAD_MODE_LAYERWISE, way);
 }
 
@@ -76,7 +76,7 @@ static void test_small_blocks(void)
 {
     struct engine_kv_layout l = layout(4, 64);
 
-    for (enum site_way way = SITE_FRAMES; way <= SITE_TCP; way++) {
+    for (enum site_way way = SITE_FRAMES; way <= SITE_SHM; way++) {
         fetch_all(&l, 200, LOAD_MODE_LOAD, way);
         fetch_all(&l, 50, LOAD_MODE_LAYERWISE, way);
     }
@@ -139,7 +139,7 @@ static void drop(enum site_way way)
 
 static void test_dropped(void)
 {
-    for (enum site_way way = SITE_FRAMES; way <= SITE_TCP; way++)
+    for (enum site_way way = SITE_FRAMES; way <= SITE_SHM; way++)
         drop(way);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "workers/transfer/engine/shm/slab.h"
 
 #define KEY_SEED 5
 
@@ -67,12 +68,21 @@ static const struct transfer_ops transfer_ops = {.find = on_find,
 
 static void *kv_alloc(void *arg, size_t bytes)
 {
-    return engine_kv_alloc(arg, bytes);
+    struct site *s = arg;
+
+    s->slab_bytes = bytes;
+    return s->way == SITE_SHM ? shm_slab_new(bytes, &s->slab_fd)
+                              : engine_kv_alloc(s->engine, bytes);
 }
 
 static void kv_free(void *arg, void *memory)
 {
-    engine_kv_free(arg, memory);
+    struct site *s = arg;
+
+    if (s->way == SITE_SHM)
+        shm_slab_free(memory, s->slab_bytes, s->slab_fd);
+    else
+        engine_kv_free(s->engine, memory);
 }
 
 void site_init(struct site *s, struct event_base *base,
@@ -82,6 +92,7 @@ void site_init(struct site *s, struct event_base *base,
     char err[256];
     const struct engine_config engine = {.kind = "cpu",
                                          .shape = model_find("tiny")};
+    static const char *const ways[] = {"none", "tcp", "shm"};
     const struct msg_hello hello = {.magic = PROTO_MAGIC,
                                     .version_min = PROTO_VERSION,
                                     .version_max = PROTO_VERSION,
@@ -92,7 +103,8 @@ void site_init(struct site *s, struct event_base *base,
                                     .name = "rig",
                                     .block_tokens = layout->block_tokens};
 
-    *s = (struct site){.base = base, .layout = *layout};
+    *s = (struct site){
+        .base = base, .layout = *layout, .way = way, .slab_fd = -1};
     s->poke = event_new(base, -1, 0, on_poke, s);
     s->engine = engine_new(&engine, err, sizeof(err));
     must(s->engine, err);
@@ -101,7 +113,7 @@ void site_init(struct site *s, struct event_base *base,
         .block_tokens = layout->block_tokens,
         .block_bytes = layout->block_bytes,
         .event_capacity = 1024,
-        .memory = {kv_alloc, kv_free, NULL, s->engine},
+        .memory = {kv_alloc, kv_free, NULL, s},
     };
     must(kv_store_new(&store, &s->store) == 0, "no memory for blocks");
     const struct loader_config loader = {.base = base,
@@ -119,7 +131,8 @@ void site_init(struct site *s, struct event_base *base,
         .fetch_timeout_us = 5000000,
         .push_timeout_us = 5000000,
         .streams = 2,
-        .transports = way == SITE_TCP ? "tcp" : "none",
+        .transports = ways[way],
+        .slab_fd = s->slab_fd,
     };
     must(transfer_new(&transfer, &transfer_ops, s, &s->transfer, err,
                       sizeof(err)) == 0,

@@ -10,6 +10,9 @@
 struct event;
 struct event_base;
 
+/* How sites move KV. */
+enum site_way { SITE_FRAMES, SITE_TCP, SITE_SHM };
+
 /* One worker, so far as it transfers. */
 struct site {
     struct event_base *base; /* borrowed */
@@ -19,11 +22,11 @@ struct site {
     struct kv_store *store;
     struct loader *loader;
     struct transfer *transfer;
+    enum site_way way;
+    int slab_fd; /* with SITE_SHM */
+    size_t slab_bytes;
     struct request *r; /* that it loads for; NULL: none */
 };
-
-/* How sites move KV. */
-enum site_way { SITE_FRAMES, SITE_TCP };
 
 /* Make a worker of so many blocks of this layout. `base` is borrowed. */
 void site_init(struct site *s, struct event_base *base,

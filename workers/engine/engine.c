@@ -281,6 +281,11 @@ void *engine_host_alloc(size_t bytes)
     return memory;
 }
 
+bool engine_kv_anywhere(const struct engine *e)
+{
+    return !e->ops->kv_alloc;
+}
+
 void *engine_kv_alloc(struct engine *e, size_t bytes)
 {
     return e->ops->kv_alloc ? e->ops->kv_alloc(e, bytes)

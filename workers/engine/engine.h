@@ -206,6 +206,10 @@ const struct engine_kv_layout *engine_kv_layout(const struct engine *e);
                                     const struct engine_step_ops *ops,
                                     void *arg, const atomic_bool *abort);
 
+/* Whether blocks may lie in any memory, not only in what engine_kv_alloc()
+ * gives out. */
+bool engine_kv_anywhere(const struct engine *e);
+
 /* Memory for `bytes` (at least 1) of host blocks, aligned to a page; locked
  * into memory where the engine copies it to a card. Returns it owned
  * (engine_kv_free), or NULL. */

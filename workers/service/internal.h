@@ -26,6 +26,8 @@ struct worker {
     struct engine *engine;
     const struct engine_kv_layout *layout;
     struct kv_store *store;
+    int slab_fd; /* -1: its memory is the engine's */
+    size_t slab_bytes;
     struct worker_disk *disk; /* NULL: no disk tier */
     struct batch *batch;
     struct batch_thread *thread;
@@ -57,6 +59,11 @@ static inline void worker_poke(struct worker *w)
 {
     event_active(w->poke, 0, 0);
 }
+
+/* --- slab.c --- */
+
+/* For the worker's store. */
+struct kv_store_memory worker_slab_memory(struct worker *w);
 
 /* --- turn.c --- */
 

@@ -90,7 +90,7 @@ static int make_store(struct worker *w, char *err, size_t err_bytes)
         .block_tokens = w->layout->block_tokens,
         .block_bytes = w->layout->block_bytes,
         .event_capacity = EVENTS_MAX,
-        .memory = batch_thread_memory(w->engine),
+        .memory = worker_slab_memory(w),
     };
     double need_mib =
         (double)c.capacity_blocks * (double)c.block_bytes / 1048576.0;
@@ -200,6 +200,7 @@ static int make_connections(struct worker *w, char *err, size_t err_bytes)
         .push_timeout_us = (int64_t)o->push_timeout_ms * 1000,
         .transports = o->transports,
         .streams = o->streams,
+        .slab_fd = w->slab_fd,
     };
     int rc =
         transfer_new(&c, &worker_transfer_ops, w, &w->transfer, err, err_bytes);

@@ -5,6 +5,7 @@
 #include "base/frame_conn.h"
 #include "base/handshake.h"
 #include "base/strangers.h"
+#include "workers/transfer/engine/shm/shm.h"
 #include "workers/transfer/engine/tcp/tcp.h"
 #include "workers/transfer/guest.h"
 #include "workers/transfer/layer_sums.h"

@@ -43,6 +43,8 @@ struct transfer_config {
     const char *transports; /* names with commas in between, or "none": KV
                                goes in frames; for the call */
     uint32_t streams;       /* of tcp, to a peer */
+    int slab_fd;            /* a file that the store's slab is the memory of
+                               (shm_slab_new()); -1: none, no shm */
 };
 
 /* All run on the loop's thread. */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "workers/transfer/internal.h"
 
 static struct transport *new_tcp(struct transfer *t)
@@ -21,6 +22,18 @@ static struct transport *new_tcp(struct transfer *t)
     return t->tcp;
 }
 
+/* A slab that cannot be shared, and a kernel without what it takes, are no
+ * reason not to start. */
+static struct transport *new_shm(struct transfer *t)
+{
+    if (t->config.slab_fd < 0)
+        return NULL;
+    struct transport *transport = shm_transport_new(t->config.base);
+    if (!transport)
+        log_warn("KV goes over no shared memory: the kernel refuses");
+    return transport;
+}
+
 _Static_assert(TRANSFER_STREAMS_MAX <= TCP_STREAMS_MAX, "a thread for each");
 
 /* The best first. */
@@ -28,6 +41,7 @@ static const struct {
     const char *name;
     struct transport *(*create)(struct transfer *t);
 } kinds[] = {
+    {"shm", new_shm},
     {"tcp", new_tcp},
 };
 
@@ -46,7 +60,7 @@ static bool is(const char *at, size_t n, const char *name)
     return strlen(name) == n && strncmp(at, name, n) == 0;
 }
 
-static bool named(const char *list, const char *name)
+bool transports_name(const char *list, const char *name)
 {
     bool more = true;
     size_t n;
@@ -88,17 +102,19 @@ static int register_slab(const struct transfer *t, struct transport *transport)
     char *first = kv_store_data(store, 0);
     char *last = kv_store_data(store, stats.capacity_blocks - 1);
     uint64_t bytes = (uint64_t)(last - first) + t->config.layout->block_bytes;
-    return transport->ops->reg(transport, first, bytes, -1);
+    return transport->ops->reg(transport, first, bytes, t->config.slab_fd);
 }
 
 int transports_open(struct transfer *t)
 {
     for (size_t i = 0; i < N_KINDS; i++) {
-        if (!named(t->config.transports, kinds[i].name))
+        if (!transports_name(t->config.transports, kinds[i].name))
             continue;
         struct transport *transport = kinds[i].create(t);
-        if (!transport)
+        if (!transport && kinds[i].create == new_tcp)
             return -ENOMEM;
+        if (!transport)
+            continue;
         t->transports[t->n_transports++] = transport;
         int rc = register_slab(t, transport);
         if (rc < 0)

@@ -66,6 +66,7 @@ static int break_offer(struct tcp_stream *s, const char *why)
     pthread_mutex_lock(&t->lock);
     if (!s->offer->broken)
         s->offer->broken = why;
+    tcp_io_wake(t); /* nothing is answered to its other streams either */
     bell_ring(t->bell);
     pthread_mutex_unlock(&t->lock);
     return -EPROTO;

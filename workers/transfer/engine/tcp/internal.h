@@ -225,6 +225,9 @@ struct tcp_stream {
     struct tcp_part *out_part; /* it is the memory of; NULL: none */
 };
 
+/* Have every thread look at its streams. On any thread. */
+void tcp_io_wake(struct tcp *t);
+
 /* Sends the head and the bytes that are going out. 1: all was sent; 0: the
  * socket takes no more; negative errno. */
 int tcp_stream_send(struct tcp_stream *s);
@@ -282,9 +285,6 @@ extern const struct tcp_role tcp_answers; /* of an offer */
 
 /* Stop them; all streams are closed. */
 void tcp_io_stop(struct tcp *t);
-
-/* Have every thread look at its streams. On any thread. */
-void tcp_io_wake(struct tcp *t);
 
 /* Give a connected socket to a thread: of `path`, which has counted it, or
  * (NULL) of an offer that its first bytes name. Owns fd. 0, or -ENOMEM: fd is

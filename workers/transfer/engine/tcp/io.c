@@ -143,12 +143,6 @@ void tcp_io_stop(struct tcp *t)
     }
 }
 
-void tcp_io_wake(struct tcp *t)
-{
-    for (uint32_t i = 0; i < t->config.streams; i++)
-        bell_ring(t->ios[i].wake);
-}
-
 int tcp_io_add(struct tcp *t, int fd, struct tcp_path *path)
 {
     struct tcp_stream *s = calloc(1, sizeof(*s));

@@ -51,6 +51,7 @@ void tcp_path_fail(struct tcp_path *p, int rc)
         p->rc = rc;
     while ((op = TAILQ_FIRST(&p->waiting)))
         tcp_op_stop(op, rc);
+    tcp_io_wake(p->tcp); /* its other streams end, too */
     bell_ring(p->tcp->bell);
 }
 

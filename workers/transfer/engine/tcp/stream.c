@@ -91,3 +91,9 @@ int64_t tcp_stream_body(struct tcp_stream *s)
         s->body += got;
     return got;
 }
+
+void tcp_io_wake(struct tcp *t)
+{
+    for (uint32_t i = 0; i < t->config.streams; i++)
+        bell_ring(t->ios[i].wake);
+}

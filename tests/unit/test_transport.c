@@ -1,0 +1,380 @@
+/* The transport tcp between two ends on one loop: what is granted, and only
+ * that, is read and written, however its peer behaves. */
+#include <CUnit/Basic.h>
+#include <errno.h>
+#include <event2/event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/event_loop.h"
+#include "base/listener.h"
+#include "base/log.h"
+#include "tests/unit/cases.h"
+#include "workers/transfer/engine/sum.h"
+#include "workers/transfer/engine/tcp/tcp.h"
+
+#define REGION_BYTES (8u << 20)
+#define OPS_MAX 64u
+
+/* A data connection that is opening. */
+struct door {
+    struct rig *rig;
+    struct frame_conn *conn;
+    struct handshake handshake;
+};
+
+/* Two transports, a peer of one of them, and what they have said. */
+struct rig {
+    struct event_base *base;
+    struct listener *listener;
+    struct door doors[64];
+    uint32_t n_doors;
+    struct transport *holder, *asker;
+    struct transport_offer *offer;
+    struct transport_path *path;
+    uint8_t *theirs, *ours; /* memory of holder and asker */
+    uint8_t descriptor[TRANSPORT_DESCRIPTOR_MAX];
+    size_t n_descriptor;
+    int rc[OPS_MAX]; /* of ops, 1: not done */
+    uint32_t n_revoked;
+    bool broken, withdrawn, closed;
+};
+
+static const struct msg_hello hello = {.magic = PROTO_MAGIC,
+                                       .version_min = PROTO_VERSION,
+                                       .version_max = PROTO_VERSION,
+                                       .kind = PROTO_PEER_WORKER_PEER,
+                                       .role = PROTO_ROLE_BOTH,
+                                       .name = "rig"};
+
+static int on_frame(void *arg, const struct frame_header *h,
+                    const uint8_t *payload)
+{
+    struct door *d = arg;
+    struct handshake_refusal refusal;
+    struct wire_buf buf;
+
+    CU_ASSERT_EQUAL_FATAL(
+        handshake_accept(&d->handshake, d->conn, h, payload, &refusal), 1);
+    CU_ASSERT_EQUAL(d->handshake.hello.kind, PROTO_PEER_WORKER_DATA);
+    wire_buf_init(&buf, 4096);
+    msg_welcome_pack(&buf, 0,
+                     &(struct msg_welcome){PROTO_VERSION, 0, 0, 0, ""});
+    frame_conn_send(d->conn, &buf);
+    wire_buf_fini(&buf);
+    int fd = frame_conn_detach(d->conn);
+    CU_ASSERT_FATAL(fd >= 0);
+    tcp_transport_take(d->rig->holder, fd);
+    frame_conn_free(d->conn);
+    d->conn = NULL;
+    return 0;
+}
+
+static void on_conn_closed(void *arg, const char *reason)
+{
+    struct door *d = arg;
+
+    (void)reason;
+    frame_conn_free(d->conn);
+    d->conn = NULL;
+}
+
+static void on_accept(void *arg, evutil_socket_t fd)
+{
+    static const struct frame_conn_ops ops = {.frame = on_frame,
+                                              .closed = on_conn_closed};
+    static const struct frame_conn_limits limits = {1024, 4096, 65536, {0, 0}};
+    struct rig *r = arg;
+    struct door *d = &r->doors[r->n_doors++];
+
+    d->rig = r;
+    d->conn = frame_conn_new(r->base, fd, &limits, &ops, d);
+}
+
+static void on_done(void *arg, uint64_t op_id, int rc)
+{
+    struct rig *r = arg;
+
+    CU_ASSERT_EQUAL(r->rc[op_id], 1);
+    r->rc[op_id] = rc;
+}
+
+static void on_closed(void *arg, int rc, const char *why)
+{
+    struct rig *r = arg;
+
+    (void)why;
+    CU_ASSERT(rc < 0);
+    r->closed = true;
+}
+
+static void on_revoked(void *arg, uint64_t id)
+{
+    struct rig *r = arg;
+
+    (void)id;
+    r->n_revoked++;
+}
+
+static void on_broken(void *arg, const char *why)
+{
+    struct rig *r = arg;
+
+    (void)why;
+    r->broken = true;
+}
+
+static void on_withdrawn(void *arg)
+{
+    struct rig *r = arg;
+
+    r->withdrawn = true;
+}
+
+static const struct transport_path_ops path_ops = {on_done, on_closed};
+static const struct transport_offer_ops offer_ops = {on_revoked, on_broken,
+                                                     on_withdrawn};
+
+static void open_path(struct rig *r)
+{
+    const struct transport_peer peer = {"127.0.0.1", listener_port(r->listener),
+                                        r->descriptor, r->n_descriptor};
+
+    r->path = r->asker->ops->open(r->asker, &peer, &path_ops, r);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->path);
+}
+
+static void rig_init(struct rig *r)
+{
+    char err[400];
+
+    *r = (struct rig){.base = event_loop_new(1)};
+    CU_ASSERT_EQUAL_FATAL(listener_new(r->base, "127.0.0.1", 0, on_accept, r,
+                                       &r->listener, err, sizeof(err)),
+                          0);
+    const struct tcp_config config = {
+        .base = r->base, .hello = &hello, .streams = 2};
+    r->holder = tcp_transport_new(&config);
+    r->asker = tcp_transport_new(&config);
+    CU_ASSERT_FATAL(r->holder && r->asker);
+    r->theirs = malloc(REGION_BYTES);
+    r->ours = malloc(REGION_BYTES);
+    CU_ASSERT_FATAL(r->theirs && r->ours);
+    for (uint32_t i = 0; i < REGION_BYTES; i++) {
+        r->theirs[i] = (uint8_t)(i * 7 + (i >> 8));
+        r->ours[i] = 0x5a;
+    }
+    for (uint32_t i = 0; i < OPS_MAX; i++)
+        r->rc[i] = 1;
+    CU_ASSERT_EQUAL(r->holder->ops->reg(r->holder, r->theirs, REGION_BYTES, -1),
+                    0);
+    CU_ASSERT_EQUAL(r->asker->ops->reg(r->asker, r->ours, REGION_BYTES, -1), 0);
+    r->offer = r->holder->ops->offer(r->holder, &offer_ops, r, r->descriptor,
+                                     &r->n_descriptor);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->offer);
+}
+
+static void rig_fini(struct rig *r)
+{
+    r->asker->ops->free(r->asker);
+    r->holder->ops->free(r->holder);
+    for (uint32_t i = 0; i < r->n_doors; i++)
+        frame_conn_free(r->doors[i].conn);
+    listener_free(r->listener);
+    event_base_free(r->base);
+    free(r->theirs);
+    free(r->ours);
+}
+
+#define UNTIL(r, what)                                         \
+    do {                                                       \
+        int64_t end_us = clock_now_us() + 20000000;            \
+        while (!(what) && clock_now_us() < end_us)             \
+            (void)event_base_loop((r)->base, EVLOOP_NONBLOCK); \
+        CU_ASSERT(what);                                       \
+    } while (0)
+
+static void grant(struct rig *r, uint64_t id, bool write)
+{
+    const struct transport_range ranges[] = {{0, 4u << 20, 1u << 20},
+                                             {0, 0, 2u << 20}};
+
+    CU_ASSERT_EQUAL(r->offer->ops->grant(r->offer, id, write, ranges, 2), 0);
+}
+
+static int ask(struct rig *r, bool write, uint64_t op, uint64_t id,
+               uint64_t offset, uint64_t bytes)
+{
+    const struct transport_slice slice = {
+        .local = r->ours, .offset = offset, .bytes = bytes};
+
+    return (write ? r->path->ops->write : r->path->ops->read)(r->path, op, id,
+                                                              &slice, 1);
+}
+
+static void test_reads_and_writes(void)
+{
+    struct rig r;
+
+    rig_init(&r);
+    open_path(&r);
+    grant(&r, 77, true);
+    CU_ASSERT_EQUAL(r.offer->ops->grant(r.offer, 77, false, NULL, 0), -EEXIST);
+    CU_ASSERT_EQUAL(ask(&r, false, 1, 77, 1000, (2u << 20) - 1000), 0);
+    UNTIL(&r, r.rc[1] <= 0);
+    CU_ASSERT_EQUAL(r.rc[1], 0);
+    CU_ASSERT(memcmp(r.ours, r.theirs + 1000, (2u << 20) - 1000) == 0);
+    CU_ASSERT_EQUAL(r.ours[(2u << 20) - 1000], 0x5a);
+    CU_ASSERT_EQUAL(ask(&r, true, 2, 77, 4u << 20, 1u << 20), 0);
+    UNTIL(&r, r.rc[2] <= 0);
+    CU_ASSERT(memcmp(r.ours, r.theirs + (4u << 20), 1u << 20) == 0);
+    CU_ASSERT(r.path->ops->moved_bytes(r.path) >= (3u << 20) - 1000);
+    r.offer->ops->revoke(r.offer, 77);
+    UNTIL(&r, r.n_revoked == 1);
+    CU_ASSERT_EQUAL(ask(&r, false, 3, 77, 0, 100), 0);
+    UNTIL(&r, r.rc[3] <= 0);
+    CU_ASSERT_EQUAL(r.rc[3], -EACCES);
+    CU_ASSERT_EQUAL(ask(&r, true, 4, 77, 0, 3u << 19), 0);
+    UNTIL(&r, r.rc[4] <= 0);
+    CU_ASSERT_EQUAL(r.rc[4], -EACCES);
+    CU_ASSERT_FALSE(r.broken || r.closed);
+    rig_fini(&r);
+}
+
+/* What nobody granted is refused, and the connection closed. */
+static void test_odd_peers(void)
+{
+    static const struct {
+        uint64_t grant_id, offset, bytes;
+        bool write;
+    } odd[] = {
+        {78, 0, 100, false},               /* another grant */
+        {77, (2u << 20) - 50, 100, false}, /* past its end */
+        {77, (4u << 20) - 1, 100, false},  /* in front of it */
+        {77, 5u << 20, 1, false},          /* behind the last */
+        {77, UINT64_MAX - 50, 40, false},  /* far away */
+        {77, 0, 100, true},                /* it is for reading */
+    };
+
+    for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+        struct rig r;
+
+        rig_init(&r);
+        uint8_t before = r.theirs[0];
+        grant(&r, 77, false);
+        open_path(&r);
+        CU_ASSERT_EQUAL(ask(&r, odd[i].write, 1, odd[i].grant_id, odd[i].offset,
+                            odd[i].bytes),
+                        0);
+        UNTIL(&r, r.rc[1] <= 0 && r.broken && r.closed);
+        CU_ASSERT(r.rc[1] < 0);
+        CU_ASSERT_EQUAL(r.ours[0], 0x5a);
+        CU_ASSERT_EQUAL(r.theirs[0], before);
+        rig_fini(&r);
+    }
+}
+
+/* Without the token of an offer that stands, nothing is answered. */
+static void test_strangers(void)
+{
+    struct rig r;
+
+    rig_init(&r);
+    grant(&r, 77, false);
+    r.descriptor[3] ^= 1;
+    open_path(&r);
+    CU_ASSERT_EQUAL(ask(&r, false, 1, 77, 0, 100), 0);
+    UNTIL(&r, r.rc[1] <= 0 && r.closed);
+    CU_ASSERT(r.rc[1] < 0 && !r.broken);
+    r.path->ops->close(r.path);
+    r.descriptor[3] ^= 1;
+    r.offer->ops->withdraw(r.offer);
+    UNTIL(&r, r.withdrawn && r.n_revoked == 1);
+    r.closed = false;
+    open_path(&r);
+    CU_ASSERT_EQUAL(ask(&r, false, 2, 77, 0, 100), 0);
+    UNTIL(&r, r.rc[2] <= 0 && r.closed);
+    rig_fini(&r);
+}
+
+static void test_sums(void)
+{
+    struct rig r;
+    uint64_t sums[8];
+
+    rig_init(&r);
+    open_path(&r);
+    grant(&r, 77, false);
+    for (uint32_t i = 0; i < 8; i++)
+        sums[i] = sum_of(r.theirs + i * 250000ull, 250000);
+    struct transport_slice slice = {
+        .local = r.ours, .bytes = 2000000, .sums = sums, .sum_bytes = 250000};
+    CU_ASSERT_EQUAL(r.path->ops->read(r.path, 1, 77, &slice, 1), 0);
+    UNTIL(&r, r.rc[1] <= 0);
+    CU_ASSERT_EQUAL(r.rc[1], 0);
+    r.theirs[1999999] ^= 1;
+    CU_ASSERT_EQUAL(r.path->ops->read(r.path, 2, 77, &slice, 1), 0);
+    UNTIL(&r, r.rc[2] <= 0);
+    CU_ASSERT_EQUAL(r.rc[2], -EILSEQ);
+    CU_ASSERT_FALSE(r.closed);
+    rig_fini(&r);
+}
+
+/* What was cancelled or revoked is poisoned at once; nothing changes in it. */
+static void test_given_away(void)
+{
+    unsigned seed = (unsigned)getpid();
+    struct rig r;
+
+    printf("[seed %u] ", seed);
+    srand(seed);
+    rig_init(&r);
+    open_path(&r);
+    for (uint64_t i = 1; i <= cases_of(40); i++) {
+        uint64_t op = i % OPS_MAX;
+        bool write = rand() % 2;
+
+        grant(&r, i, true);
+        r.rc[op] = 1;
+        CU_ASSERT_EQUAL_FATAL(ask(&r, write, op, i, 0, 2u << 20), 0);
+        for (int n = rand() % 400; n > 0; n--)
+            (void)event_base_loop(r.base, EVLOOP_NONBLOCK);
+        uint32_t before = r.n_revoked;
+        if (rand() % 2)
+            r.path->ops->cancel(r.path, op);
+        r.offer->ops->revoke(r.offer, i);
+        UNTIL(&r, r.n_revoked > before);
+        memset(r.theirs, 0xa5, 2u << 20);
+        UNTIL(&r, r.rc[op] <= 0);
+        memset(r.ours, 0x5a, 2u << 20);
+        for (int n = 0; n < 200; n++)
+            (void)event_base_loop(r.base, EVLOOP_NONBLOCK);
+        CU_ASSERT(r.theirs[0] == 0xa5 &&
+                  memcmp(r.theirs, r.theirs + 1, (2u << 20) - 1) == 0);
+        CU_ASSERT(r.ours[0] == 0x5a &&
+                  memcmp(r.ours, r.ours + 1, (2u << 20) - 1) == 0);
+    }
+    CU_ASSERT_FALSE(r.closed || r.broken);
+    rig_fini(&r);
+}
+
+int main(void)
+{
+    log_init("test_transport", LOG_ERROR);
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("transport", NULL, NULL);
+    CU_add_test(s, "reads and writes", test_reads_and_writes);
+    CU_add_test(s, "odd peers", test_odd_peers);
+    CU_add_test(s, "strangers", test_strangers);
+    CU_add_test(s, "checksums", test_sums);
+    CU_add_test(s, "memory that was given away", test_given_away);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed > 0;
+}

@@ -1,0 +1,228 @@
+/* The socket at which the slab's file is handed out, for a token. A connection
+ * carries one packet in each direction. Its name is random and in no folder. */
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/event_loop.h"
+#include "workers/transfer/engine/shm/internal.h"
+
+#define BACKLOG 64
+
+union control {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(TRANSPORT_REGIONS_MAX * sizeof(int))];
+};
+
+static socklen_t address_of(const uint8_t *name, struct sockaddr_un *a)
+{
+    char *at = a->sun_path + 1;
+
+    memset(a, 0, sizeof(*a));
+    a->sun_family = AF_UNIX;
+    at += sprintf(at, "conductor-kv-");
+    for (uint32_t i = 0; i < SHM_NAME_BYTES; i++)
+        at += sprintf(at, "%02x", name[i]);
+    return (socklen_t)(at - (char *)a);
+}
+
+static int new_socket(void)
+{
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    return fd >= 0 ? fd : -errno;
+}
+
+static void caller_free(struct shm_caller *c)
+{
+    LIST_REMOVE(c, link);
+    c->shm->n_callers--;
+    event_loop_drop(c->event);
+    close(c->fd);
+    free(c);
+}
+
+/* Whether somebody was told that token. Takes equally long for each. */
+static bool knows(const struct shm *s, const uint8_t *token)
+{
+    const struct shm_offer *o;
+    bool known = false;
+
+    TAILQ_FOREACH(o, &s->offers, link)
+    {
+        uint8_t other = 0;
+
+        for (uint32_t i = 0; i < SHM_TOKEN_BYTES; i++)
+            other |= o->token[i] ^ token[i];
+        known |= other == 0 && !o->withdrawn;
+    }
+    return known;
+}
+
+/* A caller whose buffer has no room for one packet gets nothing. */
+static void hand_out(const struct shm *s, int fd)
+{
+    struct shm_told told = {.n = s->n_regions};
+    union control control = {0};
+    struct iovec v = {&told, sizeof(told)};
+    struct msghdr m = {.msg_iov = &v,
+                       .msg_iovlen = 1,
+                       .msg_control = control.bytes,
+                       .msg_controllen =
+                           CMSG_SPACE(s->n_regions * sizeof(int))};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    int fds[TRANSPORT_REGIONS_MAX];
+
+    for (uint32_t i = 0; i < s->n_regions; i++) {
+        fds[i] = s->regions[i].fd;
+        told.bytes[i] = s->regions[i].bytes;
+    }
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(s->n_regions * sizeof(int));
+    memcpy(CMSG_DATA(c), fds, s->n_regions * sizeof(int));
+    ssize_t n = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)n;
+}
+
+static void on_token(evutil_socket_t fd, short what, void *arg)
+{
+    struct shm_caller *c = arg;
+    uint8_t token[SHM_TOKEN_BYTES];
+
+    if ((what & EV_READ) &&
+        recv(fd, token, sizeof(token), MSG_DONTWAIT) == sizeof(token) &&
+        c->shm->n_regions > 0 && knows(c->shm, token))
+        hand_out(c->shm, fd);
+    caller_free(c);
+}
+
+static void on_caller(evutil_socket_t listen_fd, short, void *arg)
+{
+    const struct timeval patience = {.tv_sec = SHM_PATIENCE_S};
+    struct shm *s = arg;
+    int fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    struct shm_caller *c = NULL;
+
+    if (fd < 0)
+        return;
+    if (s->n_callers < SHM_CALLERS_MAX)
+        c = calloc(1, sizeof(*c));
+    if (!c) {
+        close(fd);
+        return;
+    }
+    c->shm = s;
+    c->fd = fd;
+    c->event = event_new(s->event_base, fd, EV_READ, on_token, c);
+    LIST_INSERT_HEAD(&s->callers, c, link);
+    s->n_callers++;
+    if (!c->event || event_add(c->event, &patience))
+        caller_free(c);
+}
+
+int shm_door_open(struct shm *s)
+{
+    struct sockaddr_un a;
+    socklen_t n = address_of(s->name, &a);
+
+    s->listen_fd = new_socket();
+    if (s->listen_fd < 0)
+        return s->listen_fd;
+    if (bind(s->listen_fd, (struct sockaddr *)&a, n) ||
+        listen(s->listen_fd, BACKLOG))
+        return -errno;
+    s->listening = event_new(s->event_base, s->listen_fd, EV_READ | EV_PERSIST,
+                             on_caller, s);
+    return s->listening && event_add(s->listening, NULL) == 0 ? 0 : -ENOMEM;
+}
+
+void shm_door_close(struct shm *s)
+{
+    while (!LIST_EMPTY(&s->callers))
+        caller_free(LIST_FIRST(&s->callers));
+    event_loop_drop(s->listening);
+    if (s->listen_fd >= 0)
+        close(s->listen_fd);
+}
+
+int shm_door_knock(const uint8_t *name, const uint8_t *token)
+{
+    struct sockaddr_un a;
+    socklen_t n = address_of(name, &a);
+    int fd = new_socket();
+
+    if (fd < 0)
+        return fd;
+    if (connect(fd, (struct sockaddr *)&a, n) == 0 &&
+        send(fd, token, SHM_TOKEN_BYTES, MSG_NOSIGNAL) == SHM_TOKEN_BYTES)
+        return fd;
+    int rc = -errno;
+    close(fd);
+    return rc;
+}
+
+/* Its length is as it was said to be, and stays so: reading it raises no
+ * SIGBUS. */
+static bool sound(int fd, uint64_t bytes)
+{
+    struct stat st;
+    int seals = fcntl(fd, F_GET_SEALS);
+
+    return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &st) == 0 &&
+           bytes > 0 && (uint64_t)st.st_size >= bytes;
+}
+
+static int map(const struct shm_told *told, const int *fds,
+               struct shm_region *regions)
+{
+    for (uint32_t i = 0; i < told->n; i++) {
+        void *at = MAP_FAILED;
+
+        if (sound(fds[i], told->bytes[i]))
+            at = mmap(NULL, told->bytes[i], PROT_READ, MAP_SHARED, fds[i], 0);
+        if (at == MAP_FAILED) {
+            while (i-- > 0)
+                munmap(regions[i].memory, regions[i].bytes);
+            return -EACCES;
+        }
+        regions[i] = (struct shm_region){at, told->bytes[i], -1};
+    }
+    return (int)told->n;
+}
+
+int shm_door_take(int fd, struct shm_region *regions)
+{
+    struct shm_told told;
+    union control control;
+    struct iovec v = {&told, sizeof(told)};
+    struct msghdr m = {.msg_iov = &v,
+                       .msg_iovlen = 1,
+                       .msg_control = control.bytes,
+                       .msg_controllen = sizeof(control.bytes)};
+    ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    int fds[TRANSPORT_REGIONS_MAX];
+    size_t n_fds = 0;
+
+    if (n < 0)
+        return errno == EAGAIN ? -EAGAIN : -EACCES;
+    const struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
+        n_fds = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        memcpy(fds, CMSG_DATA(c), n_fds * sizeof(int));
+    }
+    bool ok = n == sizeof(told) && told.n > 0 &&
+              told.n <= TRANSPORT_REGIONS_MAX && told.n == n_fds;
+    int rc = ok ? map(&told, fds, regions) : -EACCES;
+    for (size_t i = 0; i < n_fds; i++)
+        close(fds[i]);
+    return rc;
+}

@@ -1,0 +1,50 @@
+/* A memfd that only its owner can write. */
+#include "workers/transfer/engine/shm/slab.h"
+
+#include <fcntl.h>
+#include <linux/memfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+/* Has the kernel clear all pages now; huge ones where it has them for files. */
+static void touch(void *memory, size_t bytes)
+{
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0)
+        return;
+    for (size_t i = 0; i < bytes; i += 4096)
+        ((volatile char *)memory)[i] = 0;
+}
+
+void *shm_slab_new(size_t bytes, int *fd)
+{
+    *fd = memfd_create("conductor-kv", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (*fd < 0)
+        return NULL;
+    void *memory = MAP_FAILED;
+    if (ftruncate(*fd, (off_t)bytes) == 0)
+        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    if (memory == MAP_FAILED || fcntl(*fd, F_ADD_SEALS,
+                                      F_SEAL_SHRINK | F_SEAL_GROW |
+                                          F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)) {
+        if (memory != MAP_FAILED)
+            munmap(memory, bytes);
+        close(*fd);
+        *fd = -1;
+        return NULL;
+    }
+    touch(memory, bytes);
+    return memory;
+}
+
+void shm_slab_free(void *memory, size_t bytes, int fd)
+{
+    if (!memory)
+        return;
+    munmap(memory, bytes);
+    close(fd);
+}
