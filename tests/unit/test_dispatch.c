@@ -145,6 +145,7 @@ static void test_slo_left(void)
     CU_ASSERT_EQUAL(r.order.reason, DISPATCH_MISSES_TTFT);
     CU_ASSERT_EQUAL(r.order.predicted_ttft_us, 121001);
     CU_ASSERT_EQUAL(r.requests[0].ask.slo_ttft_us, 99999);
+    CU_ASSERT_EQUAL(r.requests[0].ask.waited_us, 1001);
     CU_ASSERT_EQUAL(place(&r, 0, NOW_US + 900000), DISPATCH_REJECT);
     CU_ASSERT_EQUAL(r.requests[0].ask.slo_ttft_us, 1);
     CU_ASSERT_EQUAL(place(&r, 0, NOW_US + 1000), DISPATCH_SEND);
@@ -636,14 +637,14 @@ static void test_wait_for_link(void)
     rig_init_linked(&r, 1000000);
     dispatch_link_freed(&r.dispatch);
     CU_ASSERT_FALSE(r.dispatch.room);
-    r.requests[0].slo_ttft_us = 1000000;
+    r.requests[0].slo_ttft_us = 4000000;
     r.requests[0].slo_tbt_us = 200000;
-    r.requests[1].slo_ttft_us = 500000;
+    r.requests[1].slo_ttft_us = 3500000;
     r.requests[1].slo_tbt_us = 200000;
     CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_WAIT);
     CU_ASSERT_EQUAL(place(&r, 1, NOW_US), DISPATCH_WAIT);
     CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
-    CU_ASSERT_EQUAL(next(&r, NOW_US + 500000), 1);
+    CU_ASSERT_EQUAL(next(&r, NOW_US + 3500000), 1);
     CU_ASSERT_EQUAL(r.order.reason, DISPATCH_LINK_BUSY);
     CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
     CU_ASSERT_EQUAL(pool_decode_started(r.pool, r.decode, 99), 0);

@@ -297,6 +297,46 @@ static void test_behind(void)
     rig_fini(&r);
 }
 
+/* What comes beside a push holds it up for its own length at most. */
+static void test_beside(void)
+{
+    struct pool_instance_config config = {.role = ROLE_BOTH,
+                                          .kv_capacity_tokens = CAPACITY,
+                                          .link_bytes_per_s = 1e6,
+                                          .block_tokens = BLOCK};
+    static const int64_t bytes[] = {4000, 1000, 300};
+    static const struct {
+        int64_t due_us;
+        int64_t late_us;
+    } cases[] = {{0, 2300}, {1000, 2300}, {3000, 300}, {3300, 0}, {9000, 0}};
+    struct traffic_push push = {
+        .n_tokens = 1000, .kv_bytes_per_token = 1, .now_us = NOW_US};
+    struct traffic_beside beside;
+    uint32_t to;
+    struct rig r;
+
+    rig_init(&r, 8, "fifo");
+    CU_ASSERT_EQUAL(pool_add(r.pool, &config, &to), 0);
+    beside = traffic_beside(pool_get(r.pool, to), &push);
+    CU_ASSERT_EQUAL(beside.longest_us, 0);
+    for (uint64_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]); i++) {
+        struct pool_push other = {r.id, bytes[i], NOW_US + 90000};
+
+        CU_ASSERT_EQUAL(pool_decode_accept(r.pool, to, i, 100, 11), 0);
+        CU_ASSERT_EQUAL(pool_book_push(r.pool, &other, to, i), 0);
+    }
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        push.due_us = NOW_US + cases[i].due_us;
+        beside = traffic_beside(pool_get(r.pool, to), &push);
+        CU_ASSERT_EQUAL(beside.longest_us, 4000);
+        CU_ASSERT_EQUAL(beside.late_us, cases[i].late_us);
+    }
+    CU_ASSERT_EQUAL(pool_decode_started(r.pool, to, 0), 0);
+    beside = traffic_beside(pool_get(r.pool, to), &push);
+    CU_ASSERT_EQUAL(beside.longest_us, 1000);
+    rig_fini(&r);
+}
+
 /* --- against a slow version -------------------------------------------- */
 
 enum { DECODES = 12, LAST_MS = 400 };
@@ -414,6 +454,7 @@ int main(void)
     CU_add_test(suite, "passed", test_passed);
     CU_add_test(suite, "late push", test_late_push);
     CU_add_test(suite, "behind pushes", test_behind);
+    CU_add_test(suite, "beside pushes", test_beside);
     CU_add_test(suite, "random", test_random);
     CU_basic_run_tests();
     return CU_get_number_of_failures() ? 1 : 0;

@@ -1382,10 +1382,12 @@ static void test_short_answers(void)
     CU_ASSERT_DOUBLE_EQUAL((double)tbt_of(102, 22), gap_us / 3, 2);
 }
 
-/* With KV on its way to where it decodes, 0.42 s of its link, a request is not
- * sent before it must be: in front of a TTFT of 10.5 ms. */
-static void waits_for_link(double wait, int64_t n_output, int64_t slo_ttft_us,
-                           int64_t slo_tbt_us, bool waits)
+/* With KV on its way to where it decodes, 0.42 s of its link, a request whose
+ * own takes 0.105 s is not sent before it must be: in front of a TTFT of 10.5
+ * ms. `retry_us` is 0 if it does not wait. */
+static void tries_link(double wait, int64_t n_output, int64_t waited_us,
+                       int64_t slo_ttft_us, int64_t slo_tbt_us,
+                       int64_t retry_us)
 {
     struct pool_instance_config config = {.role = ROLE_DECODE,
                                           .kv_capacity_tokens = 5000,
@@ -1400,6 +1402,7 @@ static void waits_for_link(double wait, int64_t n_output, int64_t slo_ttft_us,
     CU_ASSERT_EQUAL(pool_add(r.pool, &config, &r.ids[1]), 0);
     CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[1], HEALTH_READY), 0);
     r.request.max_output_tokens = n_output;
+    r.request.waited_us = waited_us;
     r.request.slo_ttft_us = slo_ttft_us;
     r.request.slo_tbt_us = slo_tbt_us;
     CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 9, 1, 2), 0);
@@ -1409,17 +1412,22 @@ static void waits_for_link(double wait, int64_t n_output, int64_t slo_ttft_us,
                     0);
     schedule_decide(r.scheduler, &r.request, &r.decision);
     CU_ASSERT_EQUAL(r.decision.behind_us, 420000);
-    CU_ASSERT_EQUAL(r.decision.verdict,
-                    waits ? SCHEDULE_LINK_BUSY : SCHEDULE_ACCEPT);
-    if (waits)
-        CU_ASSERT_EQUAL(r.decision.retry_after_us,
-                        420000 - (n_output > 21 ? 2 : 1) * slo_tbt_us);
+    CU_ASSERT_EQUAL(r.decision.verdict == SCHEDULE_LINK_BUSY, retry_us > 0);
+    if (retry_us > 0)
+        CU_ASSERT_EQUAL(r.decision.retry_after_us, retry_us);
     /* The KV has come. */
     CU_ASSERT_EQUAL(pool_decode_started(r.pool, r.ids[1], 9), 0);
     schedule_decide(r.scheduler, &r.request, &r.decision);
     CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_ACCEPT);
     rig_fini(&r);
     links = false;
+}
+
+static void waits_for_link(double wait, int64_t n_output, int64_t slo_ttft_us,
+                           int64_t slo_tbt_us, bool waits)
+{
+    tries_link(wait, n_output, 1260000, slo_ttft_us, slo_tbt_us,
+               waits ? 420000 - (n_output > 21 ? 2 : 1) * slo_tbt_us : 0);
 }
 
 static void test_waits_for_link(void)
@@ -1434,6 +1442,21 @@ static void test_waits_for_link(void)
     waits_for_link(2, 32, 1000000, 210000, false); /* it bears four limits */
     waits_for_link(2, 21, 1000000, 420000, false);
     waits_for_link(2, 21, 1000000, 400000, true); /* and two */
+}
+
+/* KV that takes over a third of the TTFT SLO, as it was at first, is not waited
+ * for: only until its own beside that is what half of the answer bears. */
+static void test_long_on_link(void)
+{
+    tries_link(2, 1000, 0, 1260000, 200000, 20000);
+    tries_link(2, 1000, 0, 1259999, 200000, 0);
+    tries_link(2, 1000, 260000, 1000000, 200000, 20000);
+    tries_link(2, 1000, 259999, 1000000, 200000, 0);
+    tries_link(2, 21, 0, 1000000, 104000, 1000); /* it bears two limits */
+    tries_link(2, 21, 0, 1000000, 105000, 0);
+    tries_link(2, 21, 0, 20999, 104000, 0); /* it must go */
+    tries_link(0, 21, 0, 1000000, 104000, 0);
+    tries_link(0.5, 1000, 0, 1000000, 200000, 0); /* it bears fifty */
 }
 
 /* A link that hardly brings anything holds up for long, not for less than no
@@ -1512,6 +1535,7 @@ int main(void)
     CU_add_test(suite, "held up", test_held_up);
     CU_add_test(suite, "short answers", test_short_answers);
     CU_add_test(suite, "waits for a link", test_waits_for_link);
+    CU_add_test(suite, "long KV on a link", test_long_on_link);
     CU_add_test(suite, "waits for a dead link", test_waits_for_dead_link);
     CU_add_test(suite, "own disk", test_own_disk);
     CU_add_test(suite, "queue", test_queue);

@@ -21,6 +21,7 @@ static void fill_ask(const struct dispatch *d, struct dispatch_request *r,
                       r->passage_us;
 
     ask->now_us = now_us;
+    ask->waited_us = now_us - r->arrived_us;
     ask->n_held = d->n_waiting;
     ask->expected_tokens =
         lengths_expected(&d->lengths, r->length_key, ask->max_output_tokens);

@@ -90,6 +90,27 @@ int64_t traffic_behind_us(const struct pool_instance *decode,
                     greater(left_us, own_us));
 }
 
+struct traffic_beside traffic_beside(const struct pool_instance *decode,
+                                     const struct traffic_push *push)
+{
+    double left_us = (double)(push->due_us - push->now_us);
+    double own_us = link_us(decode, bytes_of(push));
+    double longest_us = 0.0;
+    double shared_us = own_us;
+
+    for (size_t i = 0; i < decode->n_decodes; i++) {
+        double us = link_us(decode, (double)decode->decodes[i].push_bytes);
+
+        longest_us = greater(longest_us, us);
+        shared_us += us < own_us ? us : own_us;
+    }
+    return (struct traffic_beside){
+        .longest_us = whole_us(longest_us),
+        .late_us =
+            whole_us(greater(left_us, shared_us) - greater(left_us, own_us)),
+    };
+}
+
 /* When an instance will have received what is due before a push, and that. */
 static double received_us(const struct pool_instance *decode,
                           const struct traffic_push *push)

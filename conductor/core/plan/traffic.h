@@ -65,6 +65,18 @@ double traffic_held_up_by_late_us(const struct pool_instance *prefill,
 int64_t traffic_behind_us(const struct pool_instance *decode,
                           const struct traffic_push *push);
 
+/* What a decode instance was accepted to receive, beside a push. */
+struct traffic_beside {
+    int64_t longest_us; /* the longest one of these pushes, alone on the link */
+    int64_t late_us;    /* by how much later this one has come if all begin with
+                           it and share the link evenly: each holds it up by its
+                           own length, or by that of this one if that is less */
+};
+
+/* Saturates and counts links as traffic_behind_us(). O(decodes). */
+struct traffic_beside traffic_beside(const struct pool_instance *decode,
+                                     const struct traffic_push *push);
+
 /*
  * By how much the KV of a request comes later to where it decodes than its
  * prefill ends. There it waits for those that are due before it, which begin

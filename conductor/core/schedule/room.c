@@ -1,5 +1,6 @@
 /* What a request waits for: room where it decodes where it is prefilled, and
  * else the link of where it decodes. */
+#include "conductor/core/plan/traffic.h"
 #include "conductor/core/schedule/internal.h"
 
 /* A request waits for a link as long as it would be in time if its TTFT were so
@@ -7,17 +8,47 @@
 #define IN_TIME_TIMES 2
 /* Of what its answer bears, so much may be due to KV that was there before. */
 #define BEARS 0.5
+/* A prompt's KV is long if its link takes longer for it than the TTFT SLO,
+ * divided by this. */
+#define LONG_PARTS 3
+
+/* By how much too long KV on its way to where a request decodes holds up its
+ * own. While some of it is long, nobody can wait until little of it is left:
+ * the TTFT would be over before. Then a request may go beside it, as soon as
+ * its answer bears what that costs it. */
+static double too_late_us(const struct scheduler *s,
+                          const struct schedule_request *request,
+                          const struct schedule_decision *decision)
+{
+    double bears = (double)decision->n_slowed * BEARS;
+    double limits = bears < s->link_wait ? bears : s->link_wait;
+    double limit_us = (double)request->slo_tbt_us;
+    double late_us = (double)decision->behind_us - limits * limit_us;
+    struct traffic_beside beside;
+
+    if (limits * limit_us <= 0.0 || late_us <= 0.0)
+        return 0.0;
+    beside =
+        traffic_beside(pool_get(s->pool, decision->decode),
+                       &(struct traffic_push){
+                           .n_tokens = request->n_tokens,
+                           .kv_bytes_per_token = s->model.kv_bytes_per_token,
+                           .due_us = request->now_us + decision->chosen.ttft_us,
+                           .now_us = request->now_us,
+                       });
+    if (beside.longest_us <=
+        (request->slo_ttft_us + request->waited_us) / LONG_PARTS)
+        return late_us;
+    return (double)beside.late_us - bears * limit_us;
+}
 
 bool schedule_waits_for_link(const struct scheduler *s,
                              const struct schedule_request *request,
                              struct schedule_decision *decision)
 {
-    double bears = (double)decision->n_slowed * BEARS;
-    double limits = bears < s->link_wait ? bears : s->link_wait;
-    double most_us = limits * (double)request->slo_tbt_us;
-    double late_us = (double)decision->behind_us - most_us;
+    double late_us = too_late_us(s, request, decision);
 
-    if (most_us <= 0.0 || late_us <= 0.0 || request->slo_ttft_us <= 0 ||
+    if (late_us <= 0.0 || request->slo_ttft_us <= 0 ||
         schedule_tested_us(s, &decision->chosen) >
             request->slo_ttft_us / IN_TIME_TIMES)
         return false;

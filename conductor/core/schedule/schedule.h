@@ -45,7 +45,8 @@ struct schedule_request {
                        instance does all */
     int64_t expected_tokens; /* of these, as learnt; 0: not known */
     int64_t median_tokens;   /* likewise: as likely as not, at least so many */
-    int64_t slo_ttft_us;     /* 0: none */
+    int64_t slo_ttft_us;     /* what is left of it; 0: none */
+    int64_t waited_us;       /* it was longer by this when the request came */
     int64_t slo_tbt_us;      /* 0: none */
     uint64_t n_held;         /* others that wait for room to decode */
     int64_t due_us; /* absolute, without slo_ttft_us: its first token would be
