@@ -78,10 +78,11 @@ static void set_decodes_here(struct pool_slot *slot, uint64_t request_id,
                              bool decodes_here)
 {
     size_t i = pool_index_of(slot->running, slot->view.n_running, request_id);
-    struct pool_prefill *p = &slot->running[i];
+    struct pool_prefill *p;
 
     if (i == POOL_NOT_FOUND)
         return;
+    p = &slot->running[i];
     slot->view.running_kv_tokens -= pool_prefill_kv_tokens(slot, p);
     p->decodes_here = decodes_here;
     slot->view.running_kv_tokens += pool_prefill_kv_tokens(slot, p);
