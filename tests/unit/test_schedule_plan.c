@@ -1511,7 +1511,7 @@ static void test_obvious(void)
         random_traffic(&r);
         r.request.slo_tbt_us =
             coupled ? 0 : pick(0, 1) * INT64_C(1000000000000);
-        r.request.n_held = coupled ? 0 : pick(0, 1);
+        r.request.n_held = coupled ? 0 : (uint64_t)pick(0, 1);
         if (!as_obvious(&r, &left_out)) {
             printf("SCHEDULE_PLAN_SEED=%llu\n", (unsigned long long)at);
             bad++;
