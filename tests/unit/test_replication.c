@@ -14,6 +14,7 @@ enum {
     SLOTS = 7,
     CHAINS = 4,
     LONG = 40,
+    CAPACITY = 100 * BLOCK,
     STEPS = 300,
 };
 #define SECOND INT64_C(1000000)
@@ -36,7 +37,7 @@ struct rig {
 static uint32_t add_node(struct pool *pool, unsigned role)
 {
     const struct pool_instance_config config = {.role = role,
-                                                .kv_capacity_tokens = 1 << 20,
+                                                .kv_capacity_tokens = CAPACITY,
                                                 .link_bytes_per_s = LINK,
                                                 .block_tokens = BLOCK};
     uint32_t id = POOL_NO_INSTANCE;
@@ -268,6 +269,11 @@ static void test_cold(void)
     CU_ASSERT(!replication_next(g.r, now_us, &a));
     now_us += 60 * SECOND;
     CU_ASSERT(replication_pass(g.r, now_us));
+    CU_ASSERT(!replication_next(g.r, now_us, &a)); /* there is room */
+    store(&g, 1, 1, 0, LONG);
+    store(&g, 1, 2, 0, 27);
+    CU_ASSERT(!replication_next(g.r, now_us, &a)); /* 89 of 100 */
+    store(&g, 1, 2, 27, 28);
     CU_ASSERT(replication_next(g.r, now_us, &a));
     CU_ASSERT_EQUAL(a.kind, REPLICATION_DROP);
     CU_ASSERT_EQUAL(a.to, g.nodes[1]);
@@ -295,6 +301,8 @@ static void test_last_copy(void)
     replication_ended(g.r, a.id, 22, now_us);
     CU_ASSERT_EQUAL(
         prefix_index_removed(g.index, 0, TIER_DEVICE, g.keys[0], 22), 0);
+    store(&g, 1, 1, 0, LONG);
+    store(&g, 1, 2, 0, LONG);
     now_us += 60 * SECOND;
     CU_ASSERT(replication_pass(g.r, now_us));
     CU_ASSERT(!replication_next(g.r, now_us, &a));

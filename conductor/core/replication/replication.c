@@ -231,12 +231,31 @@ static bool is_extra(const struct replication *r, uint32_t instance,
     return false;
 }
 
+/* Whether an instance is gone, or short of memory for blocks. */
+static bool is_full(const struct replication *r, uint32_t instance)
+{
+    static const uint64_t no_keys[1];
+    const struct pool_instance *i =
+        pool_get(schedule_pool(r->dispatch->scheduler), instance);
+    const struct schedule_look look =
+        schedule_look(r->dispatch->scheduler, no_keys, 0, 1);
+    double held;
+
+    if (!i)
+        return true;
+    held = (double)prefix_index_held(look.index, i->slot) *
+           (double)look.model->block_tokens;
+
+    return held + (double)i->decode_reserved_tokens >=
+           REPLICATION_FULL * (double)i->kv_capacity_tokens;
+}
+
 static void forget_kept(struct replication *r, uint32_t k)
 {
     r->kept[k] = r->kept[--r->n_kept];
 }
 
-/* A copy that nobody asks for any more. */
+/* A copy that nobody asks for any more, where room is short. */
 static bool find_cold(struct replication *r, int64_t now_us,
                       struct replication_action *a)
 {
@@ -246,7 +265,8 @@ static bool find_cold(struct replication *r, int64_t now_us,
         const struct replication_kept kept = r->kept[k];
 
         if (now_us - kept.at_us < replication_us(r, REPLICATION_KEEP_US) ||
-            access_rate(r->asked, kept.tip, now_us) >= cold)
+            access_rate(r->asked, kept.tip, now_us) >= cold ||
+            !is_full(r, kept.instance))
             continue;
         forget_kept(r, k--);
         if (!side_of(r, kept.instance) ||

@@ -40,6 +40,7 @@
 #define REPLICATION_REFUSE_US 10000000 /* nothing goes to who failed */
 #define REPLICATION_LEAST_PER_S 0.3    /* of what is copied */
 #define REPLICATION_COLD_PER_S 0.05    /* of what is dropped */
+#define REPLICATION_FULL 0.9           /* of an instance's memory */
 #define REPLICATION_WORTH 4.0          /* seconds saved for one of a link */
 #define REPLICATION_TIPS 16u           /* that a pass looks at */
 #define REPLICATION_JOBS 64u
