@@ -137,11 +137,16 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "give up on a decode worker"},
         {"transports", OPTION_TEXT, &o->transports, "LIST", 0, 0,
          "how KV is fetched from other workers, the best that both have first: "
-         "shm (of workers of one machine), tcp, or none: in frames of the "
-         "control "
-         "connection (default shm,tcp)"},
+         "shm (of workers of one machine), rdma (over network cards), tcp, or "
+         "none: in frames of the control connection (default shm,tcp)"},
         {"streams", OPTION_U32, &o->streams, "N", 1, TRANSFER_STREAMS_MAX,
          "tcp: data connections to each worker (default 2)"},
+        {"rdma-devices", OPTION_TEXT, &o->rdma_devices, "LIST", 0, 0,
+         "rdma: names of the cards to use, as in /sys/class/infiniband "
+         "(default "
+         "all)"},
+        {"rdma-slice-kib", OPTION_U32, &o->rdma_slice_kib, "N", 1, 1048576,
+         "rdma: what a card is given at a time, in KiB (default 16)"},
         {"load-mode", OPTION_CHOICE, &o->load_mode, "MODE", 0, 0,
          "auto: as the conductor plans; or for all requests compute, load, "
          "both or layerwise",
@@ -175,6 +180,8 @@ static void set_defaults(struct worker_options *o)
         .push_timeout_ms = 60000,
         .transports = "shm,tcp",
         .streams = TRANSFER_STREAMS_DEFAULT,
+        .rdma_devices = "",
+        .rdma_slice_kib = 16,
         .log_level = LOG_INFO,
     };
     snprintf(o->name, sizeof(o->name), "worker-%d", (int)getpid());
@@ -198,7 +205,8 @@ static int check_together(const struct worker_options *o)
                                 o->kv_mib, o->kv_blocks);
     if (transports_check(o->transports) < 0)
         return options_complain(usage.name,
-                                "--transports %s: shm and tcp with a comma in "
+                                "--transports %s: shm, rdma and tcp with "
+                                "commas in "
                                 "between, or none",
                                 o->transports);
     if (!o->disk_path != !o->disk_mib)

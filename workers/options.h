@@ -30,6 +30,8 @@ struct worker_options {
     uint32_t push_timeout_ms;
     const char *transports; /* as transfer_config */
     uint32_t streams;
+    const char *rdma_devices; /* likewise */
+    uint32_t rdma_slice_kib;
     uint8_t load_mode; /* enum proto_load_mode; auto: as the conductor plans */
     double load_gbps;  /* 0: no throttle */
     const char *disk_path;  /* NULL: no disk tier */

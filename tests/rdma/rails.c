@@ -180,16 +180,16 @@ static void trouble(const char *harm, const char *heal)
     uint32_t rail = n_rails - 1;
 
     begin();
-    move(n_batches / 4, 0);
+    move(n_batches / 3 + 1, 0);
     uint32_t left = rig_log_count("leaves rail");
     rig_shell(harm, rail);
-    move(n_batches / 4, 1500000);
+    move(n_batches / 3 + 1, 1500000);
     if (rig_log_count("leaves rail") == left)
         rig_fail("the rail was not left");
     uint32_t used = rig_log_count("uses rail");
     rig_shell(heal, rail);
     int64_t back_us = move_until_used(used);
-    move(n_batches / 4, 0);
+    move(n_batches / 3 + 1, 0);
     finish();
     printf("; back after %.1f s", (double)back_us / 1e6);
     rig_end(&rig);

@@ -201,6 +201,8 @@ static int make_connections(struct worker *w, char *err, size_t err_bytes)
         .transports = o->transports,
         .streams = o->streams,
         .slab_fd = w->slab_fd,
+        .rdma_devices = o->rdma_devices,
+        .rdma_slice_bytes = o->rdma_slice_kib * 1024,
     };
     int rc =
         transfer_new(&c, &worker_transfer_ops, w, &w->transfer, err, err_bytes);

@@ -40,11 +40,13 @@ struct transfer_config {
     const struct msg_hello *hello;         /* what this worker is; copied */
     int64_t fetch_timeout_us;              /* without progress */
     int64_t push_timeout_us;               /* without progress, when computed */
-    const char *transports; /* names with commas in between, or "none": KV
-                               goes in frames; for the call */
-    uint32_t streams;       /* of tcp, to a peer */
-    int slab_fd;            /* a file that the store's slab is the memory of
-                               (shm_slab_new()); -1: none, no shm */
+    const char *transports;    /* names with commas in between, or "none": KV
+                                  goes in frames; for the call */
+    uint32_t streams;          /* of tcp, to a peer */
+    int slab_fd;               /* a file that the store's slab is the memory of
+                                  (shm_slab_new()); -1: none, no shm */
+    const char *rdma_devices;  /* names with commas in between; "": all */
+    uint32_t rdma_slice_bytes; /* 0: as the transport has it */
 };
 
 /* All run on the loop's thread. */

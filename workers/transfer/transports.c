@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "workers/transfer/engine/rdma/rdma.h"
 #include "workers/transfer/internal.h"
 
 static struct transport *new_tcp(struct transfer *t)
@@ -34,6 +35,33 @@ static struct transport *new_shm(struct transfer *t)
     return transport;
 }
 
+static void log_rdma(int level, const char *line)
+{
+    log_line((enum log_level)level, "%s", line);
+}
+
+/* A machine without a card, or without libibverbs, is no reason not to start.
+ */
+static struct transport *new_rdma(struct transfer *t)
+{
+    const struct transfer_config *c = &t->config;
+    const struct rdma_config rdma = {
+        .base = c->base,
+        .dns = c->dns,
+        .listen_host = c->listen_host,
+        .devices = c->rdma_devices,
+        .slice_bytes = c->rdma_slice_bytes,
+        .log = log_rdma,
+    };
+    struct transport *transport;
+    char why[400];
+
+    if (rdma_transport_load(&rdma, &transport, why, sizeof(why)) == 0)
+        return transport;
+    log_warn("KV does not move over RDMA: %s", why);
+    return NULL;
+}
+
 _Static_assert(TRANSFER_STREAMS_MAX <= TCP_STREAMS_MAX, "a thread for each");
 
 /* The best first. */
@@ -42,6 +70,7 @@ static const struct {
     struct transport *(*create)(struct transfer *t);
 } kinds[] = {
     {"shm", new_shm},
+    {"rdma", new_rdma},
     {"tcp", new_tcp},
 };
 
@@ -115,10 +144,19 @@ int transports_open(struct transfer *t)
             return -ENOMEM;
         if (!transport)
             continue;
-        t->transports[t->n_transports++] = transport;
         int rc = register_slab(t, transport);
-        if (rc < 0)
+        if (rc < 0 && transport == t->tcp) {
+            transport->ops->free(transport);
             return rc;
+        }
+        if (rc < 0) {
+            log_warn("KV does not move over %s: the cache cannot be "
+                     "registered: %s",
+                     kinds[i].name, strerror(-rc));
+            transport->ops->free(transport);
+            continue;
+        }
+        t->transports[t->n_transports++] = transport;
     }
     return 0;
 }

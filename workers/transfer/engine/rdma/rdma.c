@@ -209,6 +209,7 @@ static int complete(struct rdma *r, char *err, size_t err_bytes)
 {
     struct rdma_config *c = &r->config;
 
+    c->devices = c->devices ? c->devices : "";
     c->sysfs = c->sysfs ? c->sysfs : "/sys";
     c->slice_bytes = c->slice_bytes ? c->slice_bytes : RDMA_SLICE_BYTES_DEFAULT;
     c->credits = c->credits ? c->credits : RDMA_CREDITS_DEFAULT;
