@@ -223,7 +223,9 @@ static void test_reads_and_writes(void)
     rig_init(&r);
     open_path(&r);
     grant(&r, 77, true);
-    CU_ASSERT_EQUAL(r.offer->ops->grant(r.offer, 77, false, NULL, 0), -EEXIST);
+    const struct transport_range range = {0, 0, 1};
+    CU_ASSERT_EQUAL(r.offer->ops->grant(r.offer, 77, false, &range, 1),
+                    -EEXIST);
     CU_ASSERT_EQUAL(ask(&r, false, 1, 77, 1000, (2u << 20) - 1000), 0);
     UNTIL(&r, r.rc[1] <= 0);
     CU_ASSERT_EQUAL(r.rc[1], 0);

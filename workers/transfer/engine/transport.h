@@ -128,8 +128,8 @@ struct transport_ops {
     struct transport_offer *(*offer)(struct transport *t,
                                      const struct transport_offer_ops *ops,
                                      void *arg, uint8_t *descriptor, size_t *n);
-    /* The peer may read these ranges (write: also write) under `grant_id`.
-     * 0, -EEXIST, -ENOMEM. */
+    /* The peer may read these n ranges, at least one, under `grant_id` (write:
+     * also write). 0, -EEXIST, -ENOMEM. */
     int (*grant)(struct transport_offer *o, uint64_t grant_id, bool write,
                  const struct transport_range *ranges, uint32_t n);
     /* No new op under it; revoked() follows. A no-op for one that is not

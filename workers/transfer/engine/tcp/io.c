@@ -130,16 +130,19 @@ void tcp_io_stop(struct tcp *t)
     for (uint32_t i = 0; i < t->config.streams; i++) {
         struct tcp_io *io = &t->ios[i];
 
-        if (io->started) {
-            pthread_mutex_lock(&t->lock);
-            io->leaving = true;
-            pthread_mutex_unlock(&t->lock);
-            bell_ring(io->wake);
-            pthread_join(io->thread, NULL);
-        }
-        bell_free(io->wake);
-        if (io->base)
-            event_base_free(io->base);
+        if (!io->started)
+            continue;
+        pthread_mutex_lock(&t->lock);
+        io->leaving = true;
+        pthread_mutex_unlock(&t->lock);
+        bell_ring(io->wake);
+        pthread_join(io->thread, NULL);
+    }
+    /* Until the last one has ended, each may wake the others. */
+    for (uint32_t i = 0; i < t->config.streams; i++) {
+        bell_free(t->ios[i].wake);
+        if (t->ios[i].base)
+            event_base_free(t->ios[i].base);
     }
 }
 
