@@ -124,7 +124,8 @@ struct sim_request {
     uint32_t max_output; /* as its client asks */
     int64_t accepted_at_us;
     struct prefill_estimate plan;
-    struct sim_load *load;  /* what a plan loads; NULL: nothing (more) */
+    struct schedule_lent lent; /* until its prefill is done */
+    struct sim_load *load;     /* what a plan loads; NULL: nothing (more) */
     struct warm_job *warms; /* it is a piece of this job; NULL: of the source */
     struct sim_prefill prefill;
     struct sim_push push;
@@ -180,6 +181,7 @@ struct sim_node {
     bool dirty;                       /* something has come to it */
     bool in_step;
     bool computes;         /* the step under way has prefill chunks */
+    uint32_t n_lent;       /* to prefills of other nodes: it begins no own */
     int64_t decode_tokens; /* of accepted decodes, beyond their full blocks */
     struct sim_batch batch;
     struct sim_spent spent, sampled; /* in steps that ended; at a sample */
@@ -391,6 +393,20 @@ int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any);
 int64_t sim_prefill_passage_us(const struct sim *sim,
                                const struct cost_model *cost, uint32_t n_tokens,
                                int64_t cached_tokens);
+
+/* lend.c: what a request was lent computes stages of it from now on. */
+void sim_lend(struct sim *sim, struct sim_request *request,
+              const struct schedule_lent *lent);
+
+/* lend.c: its prefill is done: what it was lent is free. */
+void sim_give_back(struct sim *sim, struct sim_request *request);
+
+/* lend.c: of so many tokens that could be computed next, those of a chunk. */
+uint32_t sim_lent_chunk(const struct sim_request *request, uint32_t tokens);
+
+/* lend.c: how long the first stage of a request takes for a chunk that takes
+ * `us` alone. */
+int64_t sim_lent_us(const struct sim_request *request, int64_t us);
 
 /* prefill.c: takes in the step's tokens. */
 void sim_prefill_advance(struct sim *sim, struct sim_node *node);

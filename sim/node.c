@@ -30,7 +30,7 @@ static void begin_step(struct sim *sim, struct sim_node *node)
         sim_decode_join(sim, node);
     if ((node->role & ROLE_PREFILL) != 0)
         us = sim_prefill_form(sim, node, &node->computes);
-    if (!node->computes)
+    if (!node->computes && node->n_lent == 0)
         look_again(sim, node);
     node->in_step = node->computes || b->n > 0;
     if (!node->in_step)

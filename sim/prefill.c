@@ -137,8 +137,8 @@ static int64_t add_chunk(struct sim *sim, struct sim_node *node,
     int64_t us;
 
     left = sim_reuse_chunk_end(sim, node, r) - r->prefill.position;
-    n = left < step->budget ? left : step->budget;
-    us = chunk_us(node, r, n, &r->prefill.computed_us);
+    n = sim_lent_chunk(r, left < step->budget ? left : step->budget);
+    us = sim_lent_us(r, chunk_us(node, r, n, &r->prefill.computed_us));
     us = sim_sum_us(us, r->prefill.load_us);
     if (r->load && r->load->plan.mode != LOAD_MODE_LAYERWISE)
         sim_load_claim(sim, r->load, (r->prefill.position + n + bt - 1) / bt);
@@ -205,6 +205,8 @@ int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
     struct step step;
     int64_t us = 0;
 
+    if (node->n_lent > 0)
+        return 0;
     (void)step_begin(&step,
                      &(struct step_config){
                          .order = sim->order,
@@ -261,7 +263,7 @@ static void store_blocks(struct sim *sim, struct sim_node *node,
 
 /* What the core learns of its engine and of the link that it fetched over. */
 static void observe(struct sim *sim, const struct sim_node *node,
-                    const struct sim_request *r)
+                    struct sim_request *r)
 {
     const struct observation_prefill seen = {
         .predicted_us = r->plan.predicted_us,
@@ -275,8 +277,11 @@ static void observe(struct sim *sim, const struct sim_node *node,
                                         .holder = r->plan.fetch_from,
                                         .link_bytes = (int64_t)r->fetch.bytes,
                                         .us = r->fetch.us});
+    /* No engine took that alone. */
     (void)pool_prefill_done(sim->pool, node->id, r->record.index + 1,
-                            observation_prefill_us(&seen), sim->now_us);
+                            r->lent.n > 0 ? -1 : observation_prefill_us(&seen),
+                            sim->now_us);
+    sim_give_back(sim, r);
 }
 
 void sim_prefill_done(struct sim *sim, struct sim_request *r)
@@ -364,8 +369,9 @@ void sim_prefill_advance(struct sim *sim, struct sim_node *node)
             sim->now_us - r->prefill.started_us - r->prefill.stood_us;
         if (r->prefill.position < r->n_tokens)
             node->active[node->n_active++] = r;
-        else if (out_us > sim->now_us)
-            rc = links_delay(sim->links, SIM_FLOW_PIPE, r, sim->now_us, out_us);
+        else if (out_us > sim->now_us || r->lent.n > 0)
+            rc = links_delay(sim->links, SIM_FLOW_PIPE, r, sim->now_us,
+                             sim_sum_us(out_us, r->lent.n * step_us));
         else
             sim_prefill_done(sim, r);
         if (rc < 0)

@@ -179,7 +179,6 @@ static int add_node(struct sim *sim, uint32_t i)
     struct sim_node *node = &sim->nodes[i];
     struct pool_instance_config config;
     char name[POOL_NAME_BYTES];
-    int rc;
 
     cluster_node_name(c, i, name, sizeof(name));
     for (unsigned t = 0; t < BLOCK_TIERS; t++)
@@ -199,10 +198,11 @@ static int add_node(struct sim *sim, uint32_t i)
         .link_bytes_per_s = c->link_bytes_per_s,
         .block_tokens = c->block_tokens,
         .max_batch = node->has.decode_max_batch,
+        .most_stages = c->pipeline_stages == 1 ? c->layers : 0,
     };
     for (unsigned t = 0; t < BLOCK_TIERS; t++)
         config.tier_bytes_per_s[t] = node->has.tiers[t].read_bytes_per_s;
-    rc = pool_add(sim->pool, &config, &node->id);
+    int rc = pool_add(sim->pool, &config, &node->id);
     if (rc == 0 && node->known != &c->cost)
         rc = pool_set_cost(sim->pool, node->id, node->known);
     if (rc == 0)

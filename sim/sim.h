@@ -99,6 +99,7 @@ struct sim_summary {
     uint64_t loaded_tokens[BLOCK_TIERS]; /* by plans, from tiers of the node
                                             itself and of others */
     uint64_t max_unfinished;             /* requests in the system at once */
+    uint64_t lent;                 /* prefills that were lent other nodes */
     uint64_t max_waiting_for_room; /* of these, not accepted by any node */
     uint64_t asked_again;          /* rejected requests that came again, */
     uint64_t accepted_again;       /* and of these the ones not rejected */

@@ -87,6 +87,7 @@ struct request_attempt {
     uint32_t n_sources;
     uint8_t load_mode; /* enum proto_load_mode */
     struct prefill_estimate plan;
+    struct schedule_lent lent; /* entered in the pool, too */
     int64_t planned_us;        /* when it was decided */
     int64_t heard_us;          /* when that was, or its worker or
                                   engine last spoke of it

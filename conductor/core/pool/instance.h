@@ -165,6 +165,8 @@ struct pool_instance {
     uint32_t reuse_blocks;  /* of a cached prompt it reuses multiples of so
                                many; 0: any number */
     size_t max_batch;       /* most decodes in one step; 0: any number */
+    uint32_t most_stages;   /* of a prompt that several prefill, it one of them:
+                               its model's layers; 0: it computes no stages */
     char name[POOL_NAME_BYTES];
 };
 

@@ -62,6 +62,7 @@ struct pool_instance_config {
     uint32_t block_tokens;                /* of its KV blocks; 0: 1 */
     uint32_t max_batch;     /* decodes that it steps together; 0: any */
     uint32_t window_tokens; /* of its model, or smaller; 0: any */
+    uint32_t most_stages;   /* as in struct pool_instance */
     const struct queue_order *order; /* static: its own; NULL: the pool's */
     uint8_t pair; /* as in struct pool_instance, below POOL_PAIRS */
 };

@@ -121,6 +121,35 @@ static void book_all(struct scheduler *s,
         book_own(s, request, decision);
 }
 
+/* The prefill as the pool sees it. */
+static struct pool_prefill_request
+prefill_of(const struct scheduler *scheduler,
+           const struct schedule_request *request,
+           const struct schedule_decision *decision)
+{
+    const struct prefill_estimate *chosen = &decision->chosen;
+
+    return (struct pool_prefill_request){
+        .request_id = request->request_id,
+        .predicted_us = chosen->predicted_us + chosen->beside_us,
+        .ready_at_us = chosen->ready_us,
+        .loading_until_us = chosen->planned && decision->plan.n_pieces > 0 &&
+                                    decision->plan.mode == LOAD_MODE_BOTH
+                                ? chosen->transfer_end_us
+                                : 0,
+        .arrived_us = request->now_us,
+        .deadline_us = schedule_due_us(request, chosen),
+        .uncached_tokens = request->n_tokens - chosen->cached_tokens,
+        .cached_tokens = chosen->cached_tokens,
+        .work = schedule_work_of(scheduler, request, chosen),
+        .keys = request->keys,
+        .n_keys = !scheduler->model.simulated.expected &&
+                          !scheduler->model.assumes_stored
+                      ? request->n_keys
+                      : 0,
+    };
+}
+
 int schedule_commit(struct scheduler *scheduler,
                     const struct schedule_request *request,
                     const struct schedule_decision *decision)
@@ -140,28 +169,16 @@ int schedule_commit(struct scheduler *scheduler,
     if (error < 0)
         return error;
     /* Last, since a prefill once accepted leaves a trace: whose turn it was. */
-    error = pool_prefill_accept(
-        pool, decision->prefill,
-        &(struct pool_prefill_request){
-            .request_id = request->request_id,
-            .predicted_us = chosen->predicted_us + chosen->beside_us,
-            .ready_at_us = chosen->ready_us,
-            .loading_until_us = chosen->planned &&
-                                        decision->plan.n_pieces > 0 &&
-                                        decision->plan.mode == LOAD_MODE_BOTH
-                                    ? chosen->transfer_end_us
-                                    : 0,
-            .arrived_us = request->now_us,
-            .deadline_us = schedule_due_us(request, chosen),
-            .uncached_tokens = request->n_tokens - chosen->cached_tokens,
-            .cached_tokens = chosen->cached_tokens,
-            .work = schedule_work_of(scheduler, request, chosen),
-            .keys = request->keys,
-            .n_keys = !scheduler->model.simulated.expected &&
-                              !scheduler->model.assumes_stored
-                          ? request->n_keys
-                          : 0,
-        });
+    const struct pool_prefill_request prefill =
+        prefill_of(scheduler, request, decision);
+    error = pool_prefill_accept(pool, decision->prefill, &prefill);
+    if (error == 0) {
+        error = schedule_take_lent(pool, &decision->lent, &prefill,
+                                   request->now_us);
+        if (error < 0)
+            (void)pool_prefill_cancel(pool, decision->prefill,
+                                      request->request_id, request->now_us);
+    }
     if (error < 0) {
         if (decision->decode != POOL_NO_INSTANCE)
             (void)pool_decode_done(pool, decision->decode, request->request_id);

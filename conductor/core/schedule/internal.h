@@ -35,11 +35,16 @@ struct scheduler {
     bool predicts_decodes;              /* the policy's option lengths */
     double overhang_steps;              /* and overhang_steps */
     uint32_t bypass;                    /* and bypass */
-    bool sees_links;     /* and links: what links have accepted counts */
-    double link_wait;    /* and link_wait, if it sees them */
-    bool shares;         /* and shares */
-    bool warms;          /* and warm_on_reject */
-    double replicates;   /* and replicate */
+    bool sees_links;   /* and links: what links have accepted counts */
+    double link_wait;  /* and link_wait, if it sees them */
+    bool shares;       /* and shares */
+    bool warms;        /* and warm_on_reject */
+    double replicates; /* and replicate */
+    struct {
+        uint32_t most;     /* and lend; 0: nothing is lent */
+        int64_t from_us;   /* and lend_ms */
+        double efficiency; /* and lend_efficiency */
+    } lend;
     bool spares_decodes; /* and beside_tbt, in an aggregated pool: what a
                             prefill does to the decodes there counts */
     /* Groups of pairs, a bit each, of which instances take work now: some that
@@ -69,6 +74,19 @@ int schedule_price_init(struct scheduler *s, int64_t slower);
  * those expected. */
 void schedule_match(struct scheduler *s, const struct schedule_request *request,
                     uint32_t usable_blocks);
+
+/* Lends the chosen instance idle ones, if that makes a long prefill end
+ * sooner. */
+void schedule_lend(const struct scheduler *s,
+                   const struct schedule_request *request,
+                   struct schedule_decision *decision);
+
+/* Enters what is lent into the pool, each with the prefill `request` of the
+ * leader. Returns 0, or as pool_prefill_accept() with nothing changed. */
+[[nodiscard]] int schedule_take_lent(struct pool *pool,
+                                     const struct schedule_lent *lent,
+                                     const struct pool_prefill_request *request,
+                                     int64_t now_us);
 
 /* The lesser of two counts of blocks. */
 static inline uint32_t schedule_lesser(uint32_t a, uint32_t b)

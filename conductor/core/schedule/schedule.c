@@ -22,6 +22,19 @@ static const char *const verdict_names[SCHEDULE_VERDICTS] = {
     [SCHEDULE_TOO_LONG] = "too_long",
 };
 
+static void set_lend(struct scheduler *s)
+{
+    int64_t slower = s->model.simulated.slowdown;
+
+    s->lend.most =
+        (uint32_t)policy_option_value(s->policy, s->options, "lend", 0.0);
+    s->lend.from_us = (int64_t)(1e3 * policy_option_value(s->policy, s->options,
+                                                          "lend_ms", 0.0)) *
+                      (slower > 0 ? slower : 1);
+    s->lend.efficiency =
+        policy_option_value(s->policy, s->options, "lend_efficiency", 1.0);
+}
+
 struct scheduler *scheduler_new(const struct schedule_config *config,
                                 const struct estimate_model *model,
                                 struct pool *pool, struct prefix_index *index)
@@ -67,6 +80,7 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
         policy_option_value(s->policy, s->options, "warm_on_reject", 0.0) > 0.0;
     s->replicates =
         policy_option_value(s->policy, s->options, "replicate", 0.0);
+    set_lend(s);
     s->spares_decodes =
         s->model.coupled && s->model.step_tokens > 0 &&
         policy_option_value(s->policy, s->options, "beside_tbt", 0.0) > 0.0;
@@ -220,6 +234,7 @@ void schedule_decide(struct scheduler *scheduler,
     if (!schedule_choose_prefill(scheduler, request, decision))
         return;
     choose_in_time(scheduler, request, decision);
+    schedule_lend(scheduler, request, decision);
     decision->stored_blocks =
         schedule_lesser(scheduler->stored.blocks[decision->chosen.slot],
                         decision->chosen.local_blocks);

@@ -26,6 +26,13 @@
 #define SCHEDULE_PEERS_MAX 3
 #define SCHEDULE_SOURCES_MAX (SCHEDULE_PEERS_MAX + BLOCK_TIERS)
 
+/* Instances that one prefill may be lent, and the tokens of a chunk that goes
+ * from stage to stage. */
+#define SCHEDULE_LENT_MAX 15
+#define SCHEDULE_CHUNK_TOKENS 512
+/* Lending must shorten a prefill to this share, or less. */
+#define SCHEDULE_LEND_GAIN 0.9
+
 struct scheduler;
 
 struct schedule_config {
@@ -98,6 +105,14 @@ struct schedule_source {
     uint32_t to_block;
 };
 
+/* Idle instances that compute a share of a prompt's layers, behind the one that
+ * was chosen: see lend.c. */
+struct schedule_lent {
+    uint32_t n;
+    uint32_t members[SCHEDULE_LENT_MAX]; /* pool ids */
+    double share; /* of a chunk's time alone, that its longest stage takes */
+};
+
 /* The chosen instances, and why. Pool ids are POOL_NO_INSTANCE if none is
  * chosen. */
 struct schedule_decision {
@@ -111,6 +126,7 @@ struct schedule_decision {
     struct load_plan plan;
     struct schedule_source sources[SCHEDULE_SOURCES_MAX];
     size_t n_sources;
+    struct schedule_lent lent; /* chosen's times are the group's */
     double engine_price; /* planned: how many seconds others are assumed to wait
                             for each second of engine time */
     int64_t tbt_us;      /* of decode, 0 if none */
@@ -212,6 +228,11 @@ bool schedule_admits_late(const struct scheduler *scheduler);
 [[nodiscard]] int schedule_commit(struct scheduler *scheduler,
                                   const struct schedule_request *request,
                                   const struct schedule_decision *decision);
+
+/* What is lent for a request is free again: call it when its prefill is done,
+ * failed or cancelled. lent->n becomes 0; with 0 a no-op. */
+void schedule_give_back(struct pool *pool, struct schedule_lent *lent,
+                        uint64_t request_id, int64_t now_us);
 
 /* schedule_pool(scheduler): the pool that it was made with. */
 struct pool *schedule_pool(const struct scheduler *scheduler);

@@ -257,6 +257,9 @@ void explain_decided(struct explain *explain,
     r->standing = request->dispatch.standing;
     r->verdict = d->verdict;
     put_name(s, d->prefill, r->prefill);
+    r->n_lent = d->lent.n;
+    for (uint32_t i = 0; i < d->lent.n; i++)
+        put_name(s, d->lent.members[i], r->lent[i]);
     put_name(s, d->decode, r->decode);
     r->chosen = d->chosen;
     if (d->prefill != POOL_NO_INSTANCE)

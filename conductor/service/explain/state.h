@@ -55,6 +55,8 @@ struct explain_record {
     enum schedule_verdict verdict;
     bool warmed; /* refused, and computed in the background */
     char prefill[POOL_NAME_BYTES], decode[POOL_NAME_BYTES]; /* "": none */
+    char lent[SCHEDULE_LENT_MAX][POOL_NAME_BYTES]; /* (n_lent) to prefill */
+    uint32_t n_lent;
     struct prefill_estimate chosen;
     char cost_model[POOL_NAME_BYTES]; /* that `chosen` is by, likewise */
     uint32_t stored_blocks; /* of chosen.local_blocks, those reported */

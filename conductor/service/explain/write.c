@@ -157,11 +157,21 @@ static void put_plan(struct writer *w, const struct explain_record *r)
     PUT(w, "]}");
 }
 
+static void put_lent(struct writer *w, const struct explain_record *r)
+{
+    put_key(w, "lent");
+    PUT(w, "[");
+    for (uint32_t i = 0; i < r->n_lent; i++)
+        PUT(w, "%s\"%s\"", i ? "," : "", r->lent[i]);
+    PUT(w, "]");
+}
+
 static void put_decision(struct writer *w, const struct explain_record *r)
 {
     PUT(w, ",\"verdict\":\"%s\",\"warmed\":%s",
         schedule_verdict_name(r->verdict), r->warmed ? "true" : "false");
     put_name(w, "prefill", r->prefill);
+    put_lent(w, r);
     put_name(w, "decode", r->decode);
     put_name(w, "cost", r->cost);
     put_limit(w, "price_ms", (int64_t)r->price_us);

@@ -148,6 +148,7 @@ static void carry_out(struct service_request *request,
     request->attempt.prefill_open = true;
     request->attempt.decode_open = d->decode != POOL_NO_INSTANCE;
     request->attempt.plan = d->chosen;
+    request->attempt.lent = d->lent;
     request_plan_sources(request, d);
     request->attempt.planned_us = now_us;
     request->attempt.heard_us = now_us;

@@ -198,7 +198,8 @@ static void count_prefill(struct service_request *request,
 {
     struct service *s = request->service;
     struct metrics *x = &s->metrics;
-    int64_t comparable = comparable_us(request, m);
+    bool lent = request->attempt.lent.n > 0; /* no engine took that alone */
+    int64_t comparable = lent ? -1 : comparable_us(request, m);
 
     x->prompt_tokens += request->prompt.n_tokens;
     x->local_tokens += m->local_tokens;
@@ -213,10 +214,13 @@ static void count_prefill(struct service_request *request,
     histogram_observe(&x->prefill_s, (double)m->prefill_us / 1e6);
     if (s->predicts)
         metrics_ratio_error(&x->prefill_error_ratio,
-                            request->attempt.plan.prefill_us, comparable);
+                            request->attempt.plan.prefill_us,
+                            lent ? (int64_t)m->prefill_us : comparable);
     learn_loads(request, m);
     (void)pool_prefill_done(s->pool, request->attempt.prefill,
                             request->attempt.id, comparable, clock_now_us());
+    schedule_give_back(s->pool, &request->attempt.lent, request->attempt.id,
+                       clock_now_us());
     request->attempt.prefill_open = false;
 }
 

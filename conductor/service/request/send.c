@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "conductor/core/index/block_key.h"
 #include "conductor/service/state.h"
+#include "proto/stage.h"
 
 #define ORDER_PATIENCE_US 5000
 
@@ -103,6 +104,44 @@ static uint64_t ready_in_us(const struct service_request *request)
     return left_us > 0 ? (uint64_t)left_us : 0;
 }
 
+/* The layer in front of which stage i of n ends. */
+static uint32_t stage_end(uint32_t layers, uint32_t i, uint32_t n)
+{
+    return (uint32_t)((uint64_t)layers * (i + 1) / n);
+}
+
+/* Packs the prefill for what was lent to it. False: nothing was, or some of it
+ * is gone by now. */
+static bool pack_group(const struct service_request *request,
+                       const struct msg_prefill *prefill)
+{
+    struct service *s = request->service;
+    const struct schedule_lent *lent = &request->attempt.lent;
+    uint32_t layers = worker_of(s, request->attempt.prefill)->hello.layers;
+    struct msg_prefill_group m = {
+        .chunk_tokens = SCHEDULE_CHUNK_TOKENS,
+        .to_layer = stage_end(layers, 0, lent->n + 1),
+        .n_members = (uint8_t)lent->n,
+        .prefill = *prefill,
+    };
+
+    for (uint32_t i = 0; i < lent->n; i++) {
+        const struct worker *w = worker_of(s, lent->members[i]);
+        struct msg_member *member = &m.members[i];
+
+        if (!w)
+            return false;
+        snprintf(member->host, sizeof(member->host), "%s", w->host);
+        member->port = w->hello.peer_port;
+        member->to_layer = stage_end(layers, i + 1, lent->n + 1);
+    }
+    m.prefill.load_mode = PROTO_LOAD_COMPUTE;
+    m.prefill.n_sources = 0;
+    if (lent->n > 0)
+        msg_prefill_group_pack(&s->out, request->attempt.id, &m);
+    return lent->n > 0;
+}
+
 static void send_prefill(struct service_request *request,
                          const struct worker *p)
 {
@@ -123,7 +162,8 @@ static void send_prefill(struct service_request *request,
     }
     fill_sources(request, &m);
     wire_buf_reset(&s->out);
-    msg_prefill_pack(&s->out, request->attempt.id, &m);
+    if (!pack_group(request, &m))
+        msg_prefill_pack(&s->out, request->attempt.id, &m);
     worker_link_send(p->link, &s->out);
 }
 

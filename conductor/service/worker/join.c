@@ -187,6 +187,7 @@ uint16_t service_join(void *arg, struct worker_link *link,
         .block_tokens = m->block_tokens,
         .max_batch = m->max_batch,
         .window_tokens = m->window_tokens,
+        .most_stages = m->capabilities & PROTO_CAP_STAGES ? m->layers : 0,
     };
     if (m->disk_capacity_blocks)
         in.tier_bytes_per_s[TIER_DISK] = (double)s->config.disk_mbps * 1e6 / 8;

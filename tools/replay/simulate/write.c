@@ -99,6 +99,9 @@ json_t *replay_sim_json(const struct replay_sim_result *result, bool timing)
     if (!json || json_object_set_new(json, "sim", sim) != 0 ||
         (s->warm.jobs > 0 &&
          json_object_set_new(json, "warm", warm_json(&s->warm)) != 0) ||
+        (s->lent > 0 &&
+         json_object_set_new(json, "lent", json_integer((json_int_t)s->lent)) !=
+             0) ||
         (s->replication.passes > 0 &&
          json_object_set_new(json, "replication", replication_json(s)) != 0) ||
         json_object_set_new(json, "transfers", count_json(&s->fetches)) != 0 ||
@@ -120,6 +123,8 @@ void replay_sim_print(const struct replay_sim_result *result, FILE *file)
     if (s->asked_again > 0)
         fprintf(file, "  %-22s %10" PRIu64 "  accepted then %" PRIu64 "\n",
                 "rejected, asked again", s->asked_again, s->accepted_again);
+    if (s->lent > 0)
+        fprintf(file, "  %-22s %10" PRIu64 "\n", "lent other nodes", s->lent);
     if (s->warm.jobs > 0)
         fprintf(file,
                 "  %-22s %10" PRIu64 "  begun %" PRIu64 ", done %" PRIu64

@@ -86,6 +86,15 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
                         "the share of an idle link at which hot blocks are "
                         "copied before requests ask for them, between native "
                         "workers; 0: they are not"},
+    [PLAN_LEND] = {"lend", 0, SCHEDULE_LENT_MAX, true, 0,
+                   "idle native workers that one long prefill may be lent, "
+                   "each to compute some of the layers; 0: none"},
+    [PLAN_LEND_FROM] = {"lend_ms", 0, 1e6, false, 2000,
+                        "lend: what a prefill takes alone, at least, to be "
+                        "lent any"},
+    [PLAN_LEND_EFFICIENCY] = {"lend_efficiency", 0.01, 1, false, 0.9,
+                              "lend: the share of its time that each of a "
+                              "group computes"},
     POLICY_PRICE_OPTIONS(1),
 };
 

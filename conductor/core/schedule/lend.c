@@ -1,0 +1,162 @@
+/* Lending idle instances for one long prefill: it is cut into stages, each of
+ * which computes its share of the layers, chunk after chunk
+ * (workers/pipeline). */
+#include <errno.h>
+
+#include "conductor/core/schedule/internal.h"
+
+static bool idle(const struct pool_instance *i)
+{
+    return i->n_waiting == 0 && i->n_running == 0;
+}
+
+/* Whether the chosen one computes all at once and by itself. */
+static bool may_lead(const struct scheduler *s,
+                     const struct schedule_decision *d)
+{
+    const struct prefill_estimate *e = &d->chosen;
+    const struct pool_instance *i = pool_get(s->pool, d->prefill);
+
+    return s->lend.most > 0 && !s->model.coupled && i && idle(i) &&
+           i->most_stages > 1 && !e->queue_full && !e->too_long &&
+           e->queue_us == 0 && e->transfer_us == 0 &&
+           e->used_blocks == e->local_blocks && d->plan.n_pieces == 0 &&
+           e->prefill_us >= s->lend.from_us;
+}
+
+static bool may_be_lent(const struct schedule_request *request,
+                        const struct pool_instance *leader,
+                        const struct pool_instance *i)
+{
+    return schedule_takes_work(request, i, ROLE_PREFILL) && i != leader &&
+           idle(i) && i->n_decodes == 0 &&
+           i->most_stages == leader->most_stages && i->cost == leader->cost &&
+           !pool_too_long(i, request->n_tokens, 1);
+}
+
+/* Enters `i` among the members, of which the longest unused come first. */
+static void enter(const struct pool *pool, struct schedule_lent *lent,
+                  uint32_t most, const struct pool_instance *i)
+{
+    uint32_t at = lent->n;
+
+    while (at > 0 && pool_get(pool, lent->members[at - 1])->last_prefill >
+                         i->last_prefill)
+        at--;
+    if (at == most)
+        return;
+    if (lent->n < most)
+        lent->n++;
+    for (uint32_t k = lent->n - 1; k > at; k--)
+        lent->members[k] = lent->members[k - 1];
+    lent->members[at] = i->id;
+}
+
+static void find_members(const struct scheduler *s,
+                         const struct schedule_request *request,
+                         const struct pool_instance *leader,
+                         struct schedule_lent *lent)
+{
+    uint32_t most = schedule_lesser(s->lend.most, leader->most_stages - 1);
+
+    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
+        const struct pool_instance *i = pool_at(s->pool, slot);
+
+        if (may_be_lent(request, leader, i))
+            enter(s->pool, lent, most, i);
+    }
+}
+
+/* The share of the layers that the longest stage computes, in time. */
+static double stage_share(const struct scheduler *s,
+                          const struct pool_instance *leader, uint32_t n)
+{
+    uint32_t layers = leader->most_stages;
+
+    return (double)((layers + n - 1) / n) / (double)layers / s->lend.efficiency;
+}
+
+/* How long one chunk at the end of the prompt takes alone, corrected as the
+ * whole is. */
+static double last_chunk_us(const struct scheduler *s,
+                            const struct pool_instance *leader,
+                            const struct schedule_request *request,
+                            const struct prefill_estimate *e)
+{
+    int64_t uncached = request->n_tokens - e->cached_tokens;
+    int64_t n =
+        uncached < SCHEDULE_CHUNK_TOKENS ? uncached : SCHEDULE_CHUNK_TOKENS;
+    double us = (double)cost_model_chunk_us(estimate_cost(&s->model, leader), n,
+                                            uncached - n, e->cached_tokens);
+
+    return e->predicted_us > 0
+               ? us * (double)e->prefill_us / (double)e->predicted_us
+               : us;
+}
+
+/* The group's times take the place of the leader's own. */
+static void quicken(struct prefill_estimate *e, int64_t group_us)
+{
+    int64_t saved_us = e->prefill_us - group_us;
+
+    e->predicted_us = (int64_t)((double)e->predicted_us * (double)group_us /
+                                (double)e->prefill_us);
+    e->prefill_us = group_us;
+    e->ttft_us -= saved_us;
+    e->most_us -= saved_us;
+}
+
+void schedule_lend(const struct scheduler *s,
+                   const struct schedule_request *request,
+                   struct schedule_decision *d)
+{
+    struct prefill_estimate *e = &d->chosen;
+    struct schedule_lent lent = {0};
+
+    if (!may_lead(s, d))
+        return;
+    const struct pool_instance *leader = pool_get(s->pool, d->prefill);
+    find_members(s, request, leader, &lent);
+    if (lent.n == 0)
+        return;
+    lent.share = stage_share(s, leader, lent.n + 1);
+    double us = ((double)e->prefill_us +
+                 lent.n * last_chunk_us(s, leader, request, e)) *
+                lent.share;
+    if (us > SCHEDULE_LEND_GAIN * (double)e->prefill_us)
+        return;
+    quicken(e, (int64_t)us);
+    d->lent = lent;
+}
+
+int schedule_take_lent(struct pool *pool, const struct schedule_lent *lent,
+                       const struct pool_prefill_request *request,
+                       int64_t now_us)
+{
+    struct pool_prefill_request part = *request;
+
+    part.n_keys = 0;
+    part.work = (struct pool_work){0};
+    for (uint32_t i = 0; i < lent->n; i++) {
+        int rc = pool_prefill_accept(pool, lent->members[i], &part);
+
+        if (rc < 0) {
+            struct schedule_lent taken = *lent;
+
+            taken.n = i;
+            schedule_give_back(pool, &taken, request->request_id, now_us);
+            return rc;
+        }
+        (void)!pool_prefill_started(pool, lent->members[i], request->request_id,
+                                    now_us);
+    }
+    return 0;
+}
+
+void schedule_give_back(struct pool *pool, struct schedule_lent *lent,
+                        uint64_t request_id, int64_t now_us)
+{
+    for (uint32_t i = 0; i < lent->n; i++)
+        (void)!pool_prefill_cancel(pool, lent->members[i], request_id, now_us);
+    lent->n = 0;
+}

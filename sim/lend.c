@@ -1,0 +1,43 @@
+/* Idle nodes that compute stages of one long prompt, as core's scheduler lends
+ * them and workers/pipeline carries it out. The stages take the same time: a
+ * chunk passes through each in the share of its time that core expects, and the
+ * prompt is done when its last chunk has left the last one. A lent node begins
+ * no prefill of its own; a worker would take turns. */
+#include "sim/internal.h"
+
+static struct sim_node *node_of(struct sim *sim, uint32_t id)
+{
+    return &sim->nodes[pool_get(sim->pool, id)->slot];
+}
+
+void sim_lend(struct sim *sim, struct sim_request *r,
+              const struct schedule_lent *lent)
+{
+    r->lent = *lent;
+    sim->summary.lent += lent->n > 0;
+    for (uint32_t i = 0; i < lent->n; i++)
+        node_of(sim, lent->members[i])->n_lent++;
+}
+
+void sim_give_back(struct sim *sim, struct sim_request *r)
+{
+    for (uint32_t i = 0; i < r->lent.n; i++) {
+        struct sim_node *node = node_of(sim, r->lent.members[i]);
+
+        node->n_lent--;
+        sim_mark_node(sim, node);
+    }
+    schedule_give_back(sim->pool, &r->lent, r->record.index + 1, sim->now_us);
+}
+
+uint32_t sim_lent_chunk(const struct sim_request *r, uint32_t tokens)
+{
+    return r->lent.n > 0 && tokens > SCHEDULE_CHUNK_TOKENS
+               ? SCHEDULE_CHUNK_TOKENS
+               : tokens;
+}
+
+int64_t sim_lent_us(const struct sim_request *r, int64_t us)
+{
+    return r->lent.n > 0 ? (int64_t)((double)us * r->lent.share + 0.5) : us;
+}

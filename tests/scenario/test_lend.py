@@ -1,0 +1,81 @@
+"""A long prompt is lent idle workers, by the conductor's own decision."""
+from harness import Case, Cluster, mostly_waits, wait_until
+from test_failures import in_background
+
+LONG = [i * 7 % 250 for i in range(4000)]
+COST = {'prefill': (0, 500, 0, 0)}  # half a ms a token
+
+
+class Lend(Case):
+    def cluster_of(self, n, lend, engine='timed', **options):
+        cluster = Cluster(self, {'policy': 'plan', 'policy_options': {
+            'lend': lend, 'lend_ms': 200}}, COST)
+        cluster.start_conductor()
+        for i in range(n):
+            cluster.start_worker(f'p{i}', 'prefill', engine=engine, **options)
+        cluster.start_worker('d', 'decode', engine=engine)
+        cluster.wait_ready(n, 1)
+        return cluster
+
+    def ask(self, cluster, prompt, max_tokens=4):
+        reply = cluster.api.request('POST', '/v1/completions', {
+            'model': 'tiny', 'prompt': prompt, 'max_tokens': max_tokens})
+        self.assertEqual(reply.status, 200, reply.body)
+        explained = cluster.api.request(
+            'GET', '/admin/explain/' + reply.headers[
+                'x-conductor-request-id']).body
+        return reply.body['choices'][0]['text'], explained
+
+    def led(self, cluster):
+        return sum(w.log().count('are computed by')
+                   for w in cluster.workers.values())
+
+    @mostly_waits
+    def test_four(self):
+        """Four simulated workers: the answer of one, in a third of the time;
+        what was predicted comes true. What is short is not lent any, and who
+        computes is not lent."""
+        one = self.cluster_of(1, 0)
+        want, alone = self.ask(one, LONG)
+        self.assertEqual(alone['lent'], [])
+        for p in one.processes():
+            self.stop(p)
+        four = self.cluster_of(4, 3)
+        got, group = self.ask(four, LONG)
+        self.assertEqual(got, want)
+        self.assertEqual(sorted([group['prefill'], *group['lent']]),
+                         ['p0', 'p1', 'p2', 'p3'])
+        self.assertEqual(self.led(four), 1)
+        took = group['actual']['prefill_ms']
+        self.assertLess(took, alone['actual']['prefill_ms'] * 0.4)
+        self.assertLess(group['predicted']['prefill_ms'], 0.4 * 2000)
+        _, short = self.ask(four, LONG[100:300])
+        self.assertEqual(short['lent'], [])
+        self.assertEqual(self.led(four), 1)
+
+    def test_same_tokens(self):
+        """Four real ones agree with one."""
+        one = self.cluster_of(1, 0, 'cpu')
+        prompts = [LONG[i:i + 1500 + i] for i in range(3)]
+        want = [self.ask(one, p)[0] for p in prompts]
+        for p in one.processes():
+            self.stop(p)
+        four = self.cluster_of(4, 3, 'cpu')
+        self.assertEqual([self.ask(four, p)[0] for p in prompts], want)
+        self.assertEqual(self.led(four), 3)
+
+    @mostly_waits
+    def test_member_lost(self):
+        """The request is answered all the same, and what was lent is free."""
+        cluster = self.cluster_of(3, 2)
+        wait = in_background(lambda: self.ask(cluster, LONG))
+        wait_until('a group', lambda: self.led(cluster))
+        leader = next(n for n, w in cluster.workers.items()
+                      if 'are computed by' in w.log())
+        member = next(n for n in ('p0', 'p1', 'p2') if n != leader)
+        cluster.workers[member].kill()
+        text, _ = wait()
+        self.assertEqual(len(text), 4)
+        cluster.wait_ready(2, 1)
+        _, again = self.ask(cluster, LONG[1:])
+        self.assertEqual(len(again['lent']), 1)

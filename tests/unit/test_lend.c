@@ -1,0 +1,188 @@
+/* Lending idle instances for a long prefill: who is lent, what is predicted,
+ * and that all of it is given back. */
+#include <CUnit/Basic.h>
+#include <string.h>
+
+#include "conductor/core/schedule/schedule.h"
+
+enum { N = 5, LAYERS = 8 };
+
+/* A token takes 1 ms alone. */
+struct rig {
+    struct cost_model cost;
+    struct pool *pool;
+    struct prefix_index *index;
+    struct scheduler *scheduler;
+    struct schedule_request request;
+    struct schedule_decision d;
+    uint32_t ids[N];
+};
+
+static void rig_init(struct rig *r, double lend)
+{
+    struct pool_config pool = pool_config_default;
+    struct prefix_index_config index = {.max_instances = N,
+                                        .max_bytes = 1 << 15};
+    const struct schedule_policy *plan = schedule_policy_by_name("plan");
+    double options[POLICY_OPTIONS_MAX];
+
+    memset(r, 0, sizeof(*r));
+    policy_options_init(plan, options);
+    CU_ASSERT_EQUAL(policy_options_set(plan, options, "lend", lend), 0);
+    CU_ASSERT_EQUAL(policy_options_set(plan, options, "lend_efficiency", 0.8),
+                    0);
+    r->cost.prefill[1] = 1000;
+    r->cost.decode[1] = 100;
+    r->cost.range = (struct cost_model_range){1, 100000, 100000, 64, 1000000};
+    pool.max_instances = N;
+    r->pool = pool_new(&pool);
+    r->index = prefix_index_new(&index);
+    struct schedule_config config = {.policy = plan, .options = options};
+    struct estimate_model model = {
+        .cost = &r->cost, .block_tokens = 100, .kv_bytes_per_token = 1000};
+    r->scheduler = scheduler_new(&config, &model, r->pool, r->index);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
+    for (uint32_t i = 0; i < N; i++) {
+        struct pool_instance_config c = {
+            .name = "p",
+            .role = i == N - 1 ? ROLE_DECODE : ROLE_PREFILL,
+            .kv_capacity_tokens = 100000,
+            .most_stages = LAYERS,
+        };
+
+        CU_ASSERT_EQUAL(pool_add(r->pool, &c, &r->ids[i]), 0);
+        CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[i], HEALTH_READY), 0);
+    }
+    r->request = (struct schedule_request){.request_id = 1,
+                                           .n_tokens = 5120,
+                                           .max_output_tokens = 2,
+                                           .now_us = 1000000};
+}
+
+static void rig_fini(struct rig *r)
+{
+    scheduler_free(r->scheduler);
+    prefix_index_free(r->index);
+    pool_free(r->pool);
+}
+
+static const struct schedule_decision *decide(struct rig *r)
+{
+    schedule_decide(r->scheduler, &r->request, &r->d);
+    CU_ASSERT_EQUAL(r->d.verdict, SCHEDULE_ACCEPT);
+    return &r->d;
+}
+
+static size_t running(const struct rig *r)
+{
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < N; i++)
+        n += pool_get(r->pool, r->ids[i])->n_running;
+    return n;
+}
+
+/* 5.12 s of work in four stages of a quarter of the layers each, at 80 %: ten
+ * chunks in the first, and the last through three more. */
+static void test_four(void)
+{
+    struct rig r;
+
+    rig_init(&r, 3);
+    CU_ASSERT_EQUAL(decide(&r)->lent.n, 3);
+    CU_ASSERT_EQUAL(r.d.chosen.prefill_us, (5120000 + 3 * 512000) * 10 / 32);
+    CU_ASSERT_EQUAL(r.d.chosen.ttft_us, r.d.chosen.prefill_us);
+    CU_ASSERT_EQUAL(r.d.chosen.predicted_us, r.d.chosen.prefill_us);
+    for (uint32_t i = 0; i < 3; i++) {
+        CU_ASSERT_NOT_EQUAL(r.d.lent.members[i], r.d.prefill);
+        CU_ASSERT_NOT_EQUAL(r.d.lent.members[i], r.ids[N - 1]);
+    }
+    /* All are busy until it is done, and the next one is lent none. */
+    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.d), 0);
+    CU_ASSERT_EQUAL(running(&r), 3);
+    struct schedule_lent lent = r.d.lent;
+    r.request.request_id = 2;
+    CU_ASSERT_EQUAL(decide(&r)->lent.n, 0);
+    CU_ASSERT(r.d.chosen.queue_us > 0);
+    schedule_give_back(r.pool, &lent, 1, r.request.now_us);
+    CU_ASSERT_EQUAL(lent.n, 0);
+    CU_ASSERT_EQUAL(running(&r), 0);
+    CU_ASSERT_EQUAL(decide(&r)->lent.n, 2);
+    rig_fini(&r);
+}
+
+/* An SLO that one alone misses is met. */
+static void test_slo(void)
+{
+    struct rig r;
+
+    rig_init(&r, 3);
+    r.request.slo_ttft_us = 3000000;
+    CU_ASSERT_EQUAL(decide(&r)->lent.n, 3);
+    rig_fini(&r);
+    rig_init(&r, 0);
+    r.request.slo_ttft_us = 3000000;
+    schedule_decide(r.scheduler, &r.request, &r.d);
+    CU_ASSERT_EQUAL(r.d.verdict, SCHEDULE_REJECT_TTFT);
+    rig_fini(&r);
+}
+
+/* Who is lent nothing: short prompts, and where nobody can be lent. */
+static void test_none(void)
+{
+    struct rig r;
+
+    rig_init(&r, 0);
+    CU_ASSERT_EQUAL(decide(&r)->lent.n, 0);
+    CU_ASSERT_EQUAL(r.d.chosen.prefill_us, 5120000);
+    rig_fini(&r);
+
+    rig_init(&r, 3);
+    r.request.n_tokens = 499;
+    CU_ASSERT_EQUAL(decide(&r)->lent.n, 0);
+    r.request.n_tokens = 5120;
+    r.request.only = r.ids[0];
+    r.request.max_output_tokens = 1;
+    CU_ASSERT_EQUAL(decide(&r)->lent.n, 0);
+    r.request.only = POOL_NO_INSTANCE;
+    for (uint32_t i = 0; i < 3; i++)
+        r.request.exclude[r.request.n_exclude++] = r.ids[i];
+    CU_ASSERT_EQUAL(decide(&r)->lent.n, 0);
+    CU_ASSERT_EQUAL(r.d.prefill, r.ids[3]);
+    r.request.n_exclude = 2;
+    CU_ASSERT_EQUAL(decide(&r)->lent.n, 1);
+    rig_fini(&r);
+}
+
+/* A commit that fails leaves nothing behind. */
+static void test_stale(void)
+{
+    struct rig r;
+
+    rig_init(&r, 3);
+    (void)decide(&r);
+    CU_ASSERT_EQUAL(pool_remove(r.pool, r.d.lent.members[2], 1000000), 0);
+    CU_ASSERT(schedule_commit(r.scheduler, &r.request, &r.d) < 0);
+    for (uint32_t i = 0; i < N; i++) {
+        const struct pool_instance *p = pool_get(r.pool, r.ids[i]);
+
+        CU_ASSERT(!p || p->n_running + p->n_waiting + p->n_decodes == 0);
+    }
+    rig_fini(&r);
+}
+
+int main(void)
+{
+    if (CU_initialize_registry() != CUE_SUCCESS)
+        return 1;
+    CU_pSuite s = CU_add_suite("lend", NULL, NULL);
+    CU_add_test(s, "four stages", test_four);
+    CU_add_test(s, "an SLO", test_slo);
+    CU_add_test(s, "nothing is lent", test_none);
+    CU_add_test(s, "a member is gone", test_stale);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed != 0;
+}
