@@ -13,7 +13,7 @@ from test_worker import BLOCK, BLOCK_BYTES, WorkerCase
 RNG = random.Random(4)
 TOKENS = [RNG.randrange(256) for _ in range(20 * BLOCK + 3)]
 KEYS = wire.block_keys(TOKENS, BLOCK, 5)
-COST = {'prefill': (1000, 100, 0, 0)}
+COST = {'prefill': (1000, 1000, 0, 0)}
 
 
 class Worker(WorkerCase):
@@ -139,10 +139,13 @@ class Daemon(Case):
     def test_crowd(self):
         """One document, asked for by many: it comes to more workers, with a
         reason, and it is seen where it lies."""
-        cluster = Cluster(self, {'policy_options': {'replicate': 1}}, COST)
+        # A fetch takes longer than the queue: requests stay on one worker.
+        cluster = Cluster(self, {'policy_options': {'replicate': 1},
+                                 'link_mbps': 1}, COST)
         cluster.start_conductor()
         for i in range(3):
-            cluster.start_worker(f'w{i}', 'both', engine='timed')
+            cluster.start_worker(f'w{i}', 'both', engine='timed',
+                                 load_gbps='0.001')
         cluster.wait_ready(3, 3)
         document = [i * 7 % 250 for i in range(40 * BLOCK_TOKENS)]
         over = threading.Event()
@@ -151,7 +154,7 @@ class Daemon(Case):
             k = 0
             while not over.is_set():
                 k += 1
-                cluster.api.complete(document + [n, k % 250] * 50, 1)
+                cluster.api.complete(document + [n, k % 250] * 30, 1)
         clients = [threading.Thread(target=client, args=(n,)) for n in range(4)]
         for c in clients:
             c.start()
