@@ -1,5 +1,6 @@
 /*
- * /admin/instances: the instances, and engines that come and go.
+ * /admin/instances: engines that come and go, instances that are drained; and
+ * /admin/reload.
  *
  * Changes need the key of admin_key_file, where there is one. Without one they
  * need a connection from this machine, and no browser behind it: pages can make
@@ -63,13 +64,14 @@ static void refuse(const struct front_call *call, int rc, const char *why)
 {
     struct openai_error error;
     char param[64];
-    int status = rc == -ENOENT   ? 404
-                 : rc == -EEXIST ? 409
-                 : rc == -EPERM  ? 403
-                                 : 400;
+    int status = rc == -ENOENT                    ? 404
+                 : rc == -EEXIST || rc == -ENOSPC ? 409
+                 : rc == -EPERM                   ? 403
+                                                  : 400;
     const char *code = rc == -ENOENT    ? "unknown_instance"
                        : rc == -EEXIST  ? "instance_exists"
                        : rc == -EPERM   ? "not_permitted"
+                       : rc == -ENOSPC  ? "too_many_drained"
                        : rc == -EBADMSG ? "invalid_json"
                                         : "invalid_value";
 
@@ -100,7 +102,7 @@ static void log_change(const struct front_call *call, const char *name,
     char peer[HTTP_PEER_BYTES];
 
     http_peer(call->conn, peer);
-    log_info("engine %s: %s over /admin by %s, %s", name, how, peer,
+    log_info("instance %s: %s over /admin by %s, %s", name, how, peer,
              call->front->options.admin_key ? "with the key" : "without a key");
 }
 
@@ -137,6 +139,54 @@ void admin_remove(const struct front_call *call)
     else {
         log_change(call, name, "removed");
         reply_state(call, 202, name, "draining");
+    }
+}
+
+/* Cuts such an end off a path. Returns whether it had one. */
+static bool cut(struct http_slice *path, const char *end)
+{
+    size_t n = strlen(end);
+
+    if (path->n <= n || memcmp(path->at + path->n - n, end, n) != 0)
+        return false;
+    path->n -= n;
+    return true;
+}
+
+static void drain(const struct front_call *call, struct http_slice at, bool on)
+{
+    char name[SERVICE_NAME_BYTES] = "", err[SERVICE_ERROR_BYTES];
+    const char *state;
+    int rc;
+
+    endpoint_unescape(at.at, at.n, name, sizeof(name));
+    rc = models_drain(call->front->models, name, on, &state, err);
+    if (rc)
+        refuse(call, rc, err);
+    else {
+        log_change(call, name, on ? "drained" : "let go on");
+        reply_state(call, 200, name, state);
+    }
+}
+
+void admin_instance(const struct front_call *call)
+{
+    const size_t prefix = strlen(ADMIN_INSTANCE_PATH);
+    struct http_slice at = {call->head->path.at + prefix,
+                            call->head->path.n - prefix};
+    struct openai_error error;
+
+    if (!admin_may_change(call))
+        return;
+    if (cut(&at, "/drain"))
+        drain(call, at, true);
+    else if (cut(&at, "/undrain"))
+        drain(call, at, false);
+    else {
+        openai_error_set(&error, 404, "unknown_path", NULL,
+                         "path: \"%.*s\": must end in /drain or /undrain",
+                         at.n < 100 ? (int)at.n : 100, at.at);
+        http_reply_error(call->conn, &error);
     }
 }
 

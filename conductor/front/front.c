@@ -38,6 +38,7 @@ static const struct route {
     {"/workers", "GET", index_workers, DOOR_ADMIN, 0, false},
     {"/services", "GET", index_services, DOOR_ADMIN, 0, false},
     {"/global_view", "GET", index_view, DOOR_ADMIN, 0, false},
+    {ADMIN_INSTANCE_PATH, "POST", admin_instance, DOOR_ADMIN, 0, false},
     {ADMIN_INSTANCE_PATH, "DELETE", admin_remove, DOOR_ADMIN, 0, false},
 };
 

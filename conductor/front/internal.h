@@ -66,6 +66,7 @@ front_serve_fn schedule_serve; /* where another gateway is to send a request */
 front_serve_fn schedule_done;  /* what became of it */
 front_serve_fn admin_add;      /* an engine */
 front_serve_fn admin_reload;   /* the configuration, read again */
+front_serve_fn admin_instance; /* drains one, or lets it go again */
 
 /* gateway/: the KV-indexer API. They read JSON and msgpack. */
 front_serve_fn index_query, index_query_by_hash, index_register,

@@ -70,7 +70,9 @@ static int put_instance(struct evbuffer *out, const struct service *s,
     bad |= put_text(out, "state",
                     e && !e->upstream && !e->leaving
                         ? "observed"
-                        : health_name(in->health)) < 0;
+                        : health_name(pool_shown_health(in))) < 0;
+    if (in->held)
+        bad |= evbuffer_add_printf(out, ",\"drained\":true") < 0;
     bad |= evbuffer_add_printf(
                out, ",\"prefills\":%zu,\"decodes\":%zu,\"blocks\":%llu",
                in->n_waiting + in->n_running, in->n_decodes,
@@ -164,6 +166,70 @@ int models_add(struct models *models, const char *json, size_t n,
     return fleet_add(&models->fleet, &config, err);
 }
 
+/* Whether an operator who says `name` means an instance. */
+static bool is_meant(const struct service *s, const struct pool_instance *in,
+                     const char *name)
+{
+    const struct engine *e = s->forwards ? s->engines[in->slot] : NULL;
+
+    return strcmp(in->name, name) == 0 ||
+           (e && strcmp(e->entry->config.name, name) == 0);
+}
+
+/* Marks those that are meant. Returns the state of the last of them, or NULL:
+ * there are none. */
+static const char *mark_all(const struct models *models, const char *name)
+{
+    const char *state = NULL;
+
+    for (struct service *s = models->first; s; s = s->next)
+        for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
+            const struct pool_instance *in = pool_at(s->pool, i);
+
+            if (!in || !is_meant(s, in, name))
+                continue;
+            drains_mark(s, in->id,
+                        s->forwards ? s->engines[i]->entry->config.name : NULL);
+            service_freed(s);
+            state = health_name(pool_shown_health(in));
+        }
+    return state;
+}
+
+static bool exists(const struct models *models, const char *name)
+{
+    for (const struct service *s = models->first; s; s = s->next)
+        for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
+            const struct pool_instance *in = pool_at(s->pool, i);
+
+            if (in && is_meant(s, in, name))
+                return true;
+        }
+    return fleet_find(&models->fleet, name) ||
+           drains_has(&models->drains, name);
+}
+
+int models_drain(struct models *models, const char *name, bool on,
+                 const char **state, char err[SERVICE_ERROR_BYTES])
+{
+    int rc;
+
+    if (!exists(models, name))
+        return error_say(err, SERVICE_ERROR_BYTES, -ENOENT,
+                         "name: \"%.100s\": no instance of that name", name);
+    rc = drains_set(&models->drains, name, on);
+    if (rc)
+        return error_say(err, SERVICE_ERROR_BYTES, rc,
+                         rc == -ENOSPC
+                             ? "name: \"%.100s\": %u names are drained already"
+                             : "name: \"%.100s\": out of memory",
+                         name, DRAINS_MAX);
+    *state = mark_all(models, name);
+    if (!*state)
+        *state = fleet_find(&models->fleet, name) ? "starting" : "gone";
+    return 0;
+}
+
 int models_remove(struct models *models, const char *name,
                   char err[SERVICE_ERROR_BYTES])
 {
@@ -177,6 +243,7 @@ int models_remove(struct models *models, const char *name,
             err, SERVICE_ERROR_BYTES, -EPERM,
             "name: \"%.100s\": of the file %.200s; take it out there", name,
             models->config.engines_file);
+    (void)!drains_set(&models->drains, name, false);
     fleet_drop(e);
     return 0;
 }

@@ -5,6 +5,7 @@
 #ifndef CONDUCTOR_SERVICE_MODELS_H
 #define CONDUCTOR_SERVICE_MODELS_H
 
+#include "conductor/service/drains.h"
 #include "conductor/service/fleet/fleet.h"
 #include "conductor/service/tenant/tenants.h"
 
@@ -23,6 +24,7 @@ struct models {
         uint64_t pending_dropped, interrupted, index_evicted;
     } past;
     struct fleet fleet;
+    struct drains drains;
     size_t reply_bytes; /* of prefill legs; <= config.max_body_total_bytes */
 };
 

@@ -11,6 +11,7 @@ static const struct {
     const char *name, *help;
 } instance_gauges[] = {
     {"ready", "1 while the instance is given work."},
+    {"draining", "1 while it ends its work and is well, but gets none."},
     {"prefills_waiting", "Accepted prefills that have not begun."},
     {"prefills_running", "Prefills under way."},
     {"decodes", "Requests that decode here, or will."},
@@ -33,7 +34,8 @@ static double value_of(const struct service *s, const struct pool_instance *in,
     const struct worker *w = &s->workers[in->slot];
     double block_tokens = (double)s->config.block_tokens;
     const double values[GAUGES] = {
-        in->health == HEALTH_READY,
+        pool_takes_work(in),
+        pool_shown_health(in) == HEALTH_DRAINING,
         (double)in->n_waiting,
         (double)in->n_running,
         (double)in->n_decodes,
@@ -225,7 +227,7 @@ int models_health(const struct models *models, struct evbuffer *out)
             const struct pool_instance *in = pool_at(s->pool, i);
 
             if (in)
-                by_health[in->health]++;
+                by_health[pool_shown_health(in)]++;
         }
         prefill += instances_count(s, ROLE_PREFILL);
         decode += instances_count(s, ROLE_DECODE);

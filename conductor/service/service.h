@@ -289,4 +289,16 @@ enum tenant_refusal models_enter(struct models *models, const char *key,
 [[nodiscard]] int models_remove(struct models *models, const char *name,
                                 char err[SERVICE_ERROR_BYTES]);
 
+/*
+ * Have the instance of that name, or all engines of an entry of that name, get
+ * no more requests (on), until they may again. It holds for what has the name:
+ * also for a worker that comes back, until the daemon ends.
+ *   state  written: what it is then; static; "gone": there is none at present
+ * Returns 0, also where it was so; -ENOENT: there is none of that name;
+ * -ENOSPC: too many are drained; -ENOMEM; with a message.
+ */
+[[nodiscard]] int models_drain(struct models *models, const char *name, bool on,
+                               const char **state,
+                               char err[SERVICE_ERROR_BYTES]);
+
 #endif

@@ -118,6 +118,7 @@ void models_free(struct models *models)
     if (models->dns)
         evdns_base_free(models->dns, 1);
     tenants_free(models->tenants);
+    drains_fini(&models->drains);
     free(models);
 }
 

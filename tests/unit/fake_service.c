@@ -176,6 +176,15 @@ int models_remove(struct models *models, const char *name,
     return strcmp(name, "a/b") == 0 ? 0 : -ENOENT;
 }
 
+int models_drain(struct models *models, const char *name, bool on,
+                 const char **state, char err[SERVICE_ERROR_BYTES])
+{
+    (void)models;
+    *state = on ? "draining" : "ready";
+    snprintf(err, SERVICE_ERROR_BYTES, "no '%s'", name);
+    return strcmp(name, "a/b") == 0 ? 0 : -ENOENT;
+}
+
 void fake_schedule(struct service_request *request, const char *prefill,
                    const char *decode)
 {

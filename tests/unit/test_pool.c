@@ -112,6 +112,36 @@ static void test_health(void)
     pool_free(pool);
 }
 
+static void test_held(void)
+{
+    struct pool *pool = small_pool();
+    uint32_t id = add(pool, ROLE_BOTH);
+    const struct pool_instance *i = pool_get(pool, id);
+    const uint8_t *ready = pool_ready_roles(pool);
+
+    CU_ASSERT_EQUAL(pool_hold(pool, id, true), 0);
+    CU_ASSERT_EQUAL(pool_shown_health(i), HEALTH_STARTING);
+    CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_READY), 0);
+    CU_ASSERT_EQUAL(pool_shown_health(i), HEALTH_DRAINING);
+    CU_ASSERT_FALSE(pool_takes_work(i));
+    CU_ASSERT_EQUAL(ready[i->slot], 0);
+    CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_SUSPECT), 0);
+    CU_ASSERT_EQUAL(pool_shown_health(i), HEALTH_SUSPECT);
+    /* It is not well: letting it go gives it no work. */
+    CU_ASSERT_EQUAL(pool_hold(pool, id, false), 0);
+    CU_ASSERT_EQUAL(ready[i->slot], 0);
+    CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_READY), 0);
+    CU_ASSERT_EQUAL(ready[i->slot], ROLE_BOTH);
+    CU_ASSERT_EQUAL(pool_hold(pool, id, true), 0);
+    CU_ASSERT_EQUAL(ready[i->slot], 0);
+    CU_ASSERT_EQUAL(pool_hold(pool, id, false), 0);
+    CU_ASSERT(pool_takes_work(i));
+    CU_ASSERT_EQUAL(pool_shown_health(i), HEALTH_READY);
+    CU_ASSERT_EQUAL(pool_remove(pool, id, 0), 0);
+    CU_ASSERT_EQUAL(pool_hold(pool, id, true), -ESTALE);
+    pool_free(pool);
+}
+
 static int64_t wait_us(struct pool *pool, uint32_t id, int64_t now_us)
 {
     return pool_queue_place(pool, pool_get(pool, id), now_us, 1, 0, now_us)
@@ -848,6 +878,7 @@ int main(void)
     CU_pSuite suite = CU_add_suite("pool", NULL, NULL);
     CU_add_test(suite, "ids", test_ids);
     CU_add_test(suite, "health", test_health);
+    CU_add_test(suite, "held", test_held);
     CU_add_test(suite, "queue time", test_queue_time);
     CU_add_test(suite, "forget", test_forget);
     CU_add_test(suite, "ready", test_ready);

@@ -106,6 +106,7 @@ struct pool_instance {
     uint32_t slot;
     unsigned role; /* ROLE_* */
     enum pool_health health;
+    bool held; /* somebody drains it: no work, however well it is */
     /* In an aggregated pool: 0: what it prefills it decodes. Else it is one of
      * a group: its members with ROLE_PREFILL alone hand their prompts' KV to
      * those with ROLE_DECODE; with both roles it serves requests alone, too. */
@@ -169,6 +170,21 @@ struct pool_instance {
                                its model's layers; 0: it computes no stages */
     char name[POOL_NAME_BYTES];
 };
+
+/* Whether it is given work. */
+static inline bool pool_takes_work(const struct pool_instance *instance)
+{
+    return instance->health == HEALTH_READY && !instance->held;
+}
+
+/* Its health, as people are told: one that is well and held drains. */
+static inline enum pool_health
+pool_shown_health(const struct pool_instance *instance)
+{
+    return instance->held && instance->health == HEALTH_READY
+               ? HEALTH_DRAINING
+               : instance->health;
+}
 
 /* Whether an instance can accept no more prefills: max_waiting wait. */
 static inline bool pool_prefill_full(const struct pool_instance *instance)

@@ -50,7 +50,7 @@ struct pool {
     struct pool_config config;
     struct pool_slot *slots;                /* (max_instances) */
     const struct pool_instance **instances; /* (max_instances): NULL: free */
-    uint8_t *ready_roles; /* (max_instances): 0 unless HEALTH_READY */
+    uint8_t *ready_roles; /* (max_instances): 0 unless it takes work */
     struct pool_prefill *waiting;
     struct queue_item *queue;
     struct pool_prefill *running;

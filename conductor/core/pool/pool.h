@@ -113,7 +113,7 @@ const struct pool_instance *const *pool_instances(const struct pool *pool);
 /* One above the highest slot in use: for (s = 0; s < pool_slots(p); s++). */
 uint32_t pool_slots(const struct pool *pool);
 
-/* By slot, the roles of instances that are HEALTH_READY, 0 for others;
+/* By slot, the roles of instances for which pool_takes_work(), 0 for others;
  * borrowed. A search for one role reads a byte instead of an instance. */
 const uint8_t *pool_ready_roles(const struct pool *pool);
 
@@ -128,6 +128,14 @@ const uint8_t *pool_ready_roles(const struct pool *pool);
  */
 [[nodiscard]] int pool_set_health(struct pool *pool, uint32_t id,
                                   enum pool_health health);
+
+/*
+ * Drains an instance, or lets it go again: it gets no work meanwhile, and may
+ * still send blocks. Its health goes on changing as if nothing had happened, so
+ * that it is known when it is let go.
+ * Returns 0 or -ESTALE.
+ */
+[[nodiscard]] int pool_hold(struct pool *pool, uint32_t id, bool held);
 
 /* Stores the KV tokens that an instance reports as used.
  * Returns 0; -ESTALE; -EINVAL: negative. */

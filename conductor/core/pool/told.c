@@ -19,6 +19,13 @@ static const bool health_allowed[HEALTH_STATES][HEALTH_STATES] = {
         {[HEALTH_READY] = true, [HEALTH_DRAINING] = true, [HEALTH_GONE] = true},
 };
 
+static void note_ready(struct pool *pool, const struct pool_slot *slot)
+{
+    const struct pool_instance *i = &slot->view;
+
+    pool->ready_roles[i->slot] = (uint8_t)(pool_takes_work(i) ? i->role : 0);
+}
+
 int pool_set_health(struct pool *pool, uint32_t id, enum pool_health health)
 {
     struct pool_slot *slot = pool_slot_of(pool, id);
@@ -31,8 +38,18 @@ int pool_set_health(struct pool *pool, uint32_t id, enum pool_health health)
         !health_allowed[slot->view.health][health])
         return -EPERM;
     slot->view.health = health;
-    pool->ready_roles[slot->view.slot] =
-        (uint8_t)(health == HEALTH_READY ? slot->view.role : 0);
+    note_ready(pool, slot);
+    return 0;
+}
+
+int pool_hold(struct pool *pool, uint32_t id, bool held)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (!slot)
+        return -ESTALE;
+    slot->view.held = held;
+    note_ready(pool, slot);
     return 0;
 }
 

@@ -89,7 +89,7 @@ static inline double replication_block_bytes(const struct schedule_look *look)
 /* Whether an instance could hold copies. */
 static inline bool replication_takes(const struct pool_instance *i)
 {
-    return i && (i->role & ROLE_PREFILL) != 0 && i->health == HEALTH_READY;
+    return i && (i->role & ROLE_PREFILL) != 0 && pool_takes_work(i);
 }
 
 #endif

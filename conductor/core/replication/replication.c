@@ -224,7 +224,7 @@ static bool is_extra(const struct replication *r, uint32_t instance,
     for (uint32_t slot = 0; slot < pool_slots(look.pool); slot++) {
         const struct pool_instance *i = pool_at(look.pool, slot);
 
-        if (i && i->id != instance && i->health == HEALTH_READY &&
+        if (i && i->id != instance && pool_takes_work(i) &&
             prefix_index_tiers(look.index, slot, key) != 0)
             return true;
     }

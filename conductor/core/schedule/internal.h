@@ -130,7 +130,7 @@ static inline bool schedule_takes_work(const struct schedule_request *request,
                                        unsigned role)
 {
     return instance && (instance->role & role) != 0 &&
-           instance->health == HEALTH_READY &&
+           pool_takes_work(instance) &&
            !schedule_excluded(request, instance->id);
 }
 

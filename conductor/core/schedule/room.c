@@ -83,7 +83,7 @@ bool schedule_room_came(const struct scheduler *s,
 {
     const struct pool_instance *i = pool_get(s->pool, room->instance);
 
-    return !i || i->health != HEALTH_READY ||
+    return !i || !pool_takes_work(i) ||
            pool_decode_room_tokens(i) > room->had_tokens;
 }
 

@@ -69,7 +69,7 @@ static int64_t tokens_of(const struct schedule_look *look,
 
 static bool takes(const struct pool_instance *i, const struct warm_job *job)
 {
-    return i && (i->role & ROLE_PREFILL) != 0 && i->health == HEALTH_READY &&
+    return i && (i->role & ROLE_PREFILL) != 0 && pool_takes_work(i) &&
            !pool_too_long(i, job->n_tokens, 1);
 }
 

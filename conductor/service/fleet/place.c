@@ -64,6 +64,7 @@ static int start(struct fleet_entry *entry, const struct engine_config *config,
         return -EINVAL;
     e->entry = entry;
     e->wanted = *wanted;
+    drains_mark(s, e->id, entry->config.name);
     hide_leaving(entry->fleet, config->name);
     TAILQ_INSERT_TAIL(&entry->engines, e, of_entry);
     models_name(s);

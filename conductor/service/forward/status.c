@@ -82,7 +82,7 @@ static bool has_other(struct service *s, const struct engine *e,
 {
     const struct pool_instance *i = pool_get(s->pool, e->id);
     unsigned role = i->role & ROLE_PREFILL ? ROLE_PREFILL : i->role;
-    bool counts = i->health == HEALTH_READY && !e->leaving;
+    bool counts = pool_takes_work(i) && !e->leaving;
 
     return instances_count(s, role) >= failed + 1u + counts;
 }

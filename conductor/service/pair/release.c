@@ -40,7 +40,7 @@ static struct engine *releaser(const struct service *s,
         if (e && e->upstream &&
             pair_protocol(e->config->kv_connector) == protocol &&
             e->config->role == ENGINE_ROLE_DECODE &&
-            pool_get(s->pool, e->id)->health == HEALTH_READY &&
+            pool_takes_work(pool_get(s->pool, e->id)) &&
             (!found || found->id == last))
             found = e;
     }

@@ -186,7 +186,7 @@ static struct engine *choose(struct service *s, bool *wanted)
             continue;
         heard = heard || e->events.heard;
         if (!found && *e->config->tokenize_path &&
-            pool_get(s->pool, e->id)->health == HEALTH_READY) {
+            pool_takes_work(pool_get(s->pool, e->id))) {
             *wanted = true;
             found = now_us >= e->tokenize_after_us ? e : NULL;
         }

@@ -18,7 +18,7 @@ uint32_t instances_count(const struct service *service, unsigned role)
     for (uint32_t i = 0; i < pool_slots(service->pool); i++) {
         const struct pool_instance *in = pool_at(service->pool, i);
 
-        if (in && in->health == HEALTH_READY && (in->role & role))
+        if (in && pool_takes_work(in) && (in->role & role))
             n++;
     }
     return n;

@@ -204,6 +204,7 @@ uint16_t service_join(void *arg, struct worker_link *link,
     w->id = id;
     TAILQ_INIT(&w->unsent);
     costs_set_worker(s, id, m->name);
+    drains_mark(s, id, NULL);
     w->hello = *m;
     snprintf(w->host, sizeof(w->host), "%s", peer_host);
     worker_link_set_owner(link, w);

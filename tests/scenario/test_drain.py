@@ -1,0 +1,189 @@
+"""Instances that an operator drains, and lets go again."""
+import json
+import os
+import threading
+
+from harness import Case, mostly_waits, wait_until
+from test_instances import InstanceCase
+
+
+def change(cluster, name, how, headers=None):
+    return cluster.api.request('POST', f'/admin/instances/{name}/{how}',
+                               headers=headers)
+
+
+def states(cluster):
+    return InstanceCase.states(cluster)
+
+
+class Workers(Case):
+    def load(self, cluster, n=6):
+        """n clients ask until the returned function is called, which returns
+        what was not 200; heard[i] are the (prefill, decode) of answers."""
+        heard, wrong, stop = [], [], threading.Event()
+
+        def client(i):
+            k = 0
+            while not stop.is_set():
+                k += 1
+                reply = cluster.api.complete(f'client {i} asks {k} ' * 4)
+                if reply.status != 200:
+                    wrong.append(reply.body)
+                else:
+                    heard.append((reply.headers['x-conductor-prefill'],
+                                  reply.headers['x-conductor-decode']))
+        threads = [threading.Thread(target=client, args=(i,))
+                   for i in range(n)]
+        for thread in threads:
+            thread.start()
+
+        def end():
+            stop.set()
+            for thread in threads:
+                thread.join()
+            return wrong
+        self.addCleanup(stop.set)
+        return heard, end
+
+    @mostly_waits
+    def test_none_goes_there_under_load(self):
+        """A prefill and a decode worker in turn: once it has ended what it
+        had, nothing comes while it drains, and work comes again after it."""
+        cluster = self.cluster(prefill=2, decode=2, cost={
+            'prefill': (10000, 0, 0, 0), 'decode': (5000, 5000, 0)},
+            engine='timed', config={'policy': 'random',
+                                    'policy_options': {}})
+        heard, end = self.load(cluster)
+        for name, place in (('p1', 0), ('d1', 1)):
+            wait_until(f'{name} has work',
+                       lambda: name in [h[place] for h in heard])
+            reply = change(cluster, name, 'drain')
+            self.assertEqual((reply.status, reply.body),
+                             (200, {'name': name, 'state': 'draining'}))
+            self.assertEqual(change(cluster, name, 'drain').status, 200)
+            self.assertEqual(states(cluster)[name], 'draining')
+            self.assertEqual(cluster.api.health()['instances']['draining'], 1)
+
+            def idle():
+                i, = [i for i in cluster.api.request(
+                    'GET', '/admin/instances').body['instances']
+                    if i['name'] == name]
+                return i['prefills'] == i['decodes'] == 0
+            wait_until(f'{name} has ended its work', idle)
+            # An answer of its own may still be on its way to its client.
+            wait_until('requests pass', lambda n=len(heard):
+                       len(heard) > n + 10)
+            before = len(heard)
+            wait_until('more requests pass', lambda:
+                       len(heard) > before + 30)
+            self.assertNotIn(name, [h[place] for h in heard[before:]])
+            metrics = cluster.api.metrics()
+            label = f'{{instance="{name}"}}'
+            self.assertEqual(
+                (metrics[f'conductor_instance_ready{label}'],
+                 metrics[f'conductor_instance_draining{label}']), (0, 1))
+            reply = change(cluster, name, 'undrain')
+            self.assertEqual((reply.status, reply.body),
+                             (200, {'name': name, 'state': 'ready'}))
+            before = len(heard)
+            wait_until(f'{name} has work again', lambda:
+                       name in [h[place] for h in heard[before:]])
+        self.assertEqual(end(), [])
+
+    def test_the_only_one(self):
+        """As where none is ready; work goes on where it is let go."""
+        cluster = self.cluster()
+        self.assertEqual(change(cluster, 'd0', 'drain').status, 200)
+        self.assertEqual(cluster.api.instances(), (1, 0))
+        self.assertEqual(cluster.api.request('GET', '/ready').status, 503)
+        self.assertError(cluster.api.complete('hello'), 503, 'decode')
+        self.assertEqual(change(cluster, 'd0', 'undrain').status, 200)
+        self.assertEqual(cluster.api.complete('hello').status, 200)
+
+    def test_a_stream_goes_on(self):
+        cluster = self.cluster(cost={'decode': (5000, 5000, 0)}, engine='timed')
+        events = cluster.api.stream('/v1/completions', {
+            'prompt': 'p' * 40, 'max_tokens': 50})
+        got = [next(events)]
+        for name in 'p0', 'd0':
+            self.assertEqual(change(cluster, name, 'drain').status, 200)
+        got += events
+        self.assertEqual(got[-1], '[DONE]')
+        self.assertFalse([e for e in got[:-1] if 'error' in e])
+
+    def test_who_comes_back_is_still_drained(self):
+        cluster = self.cluster(prefill=2)
+        self.assertEqual(change(cluster, 'p1', 'drain').status, 200)
+        cluster.workers['p1'].kill()
+        wait_until('p1 is gone', lambda: 'p1' not in states(cluster))
+        cluster.start_worker('p1', 'prefill')
+        wait_until('p1 is back', lambda:
+                   states(cluster).get('p1') == 'draining')
+        self.assertEqual(
+            cluster.api.request('POST', '/admin/reload').status, 200)
+        self.assertEqual(states(cluster)['p1'], 'draining')
+        self.assertEqual(change(cluster, 'p1', 'undrain').body['state'],
+                         'ready')
+        # One that is gone can be let go, once.
+        self.assertEqual(change(cluster, 'p1', 'drain').status, 200)
+        cluster.workers['p1'].kill()
+        wait_until('p1 is gone', lambda: 'p1' not in states(cluster))
+        self.assertEqual(change(cluster, 'p1', 'undrain').body,
+                         {'name': 'p1', 'state': 'gone'})
+        self.assertError(change(cluster, 'p1', 'undrain'), 404, '"p1"')
+
+    def test_who_may_and_which(self):
+        key = 'k' * 32
+        path = self.write('admin.key', key)
+        os.chmod(path, 0o600)
+        cluster = self.cluster(config={'admin_key_file': path})
+        headers = {'Authorization': f'Bearer {key}'}
+        self.assertEqual(change(cluster, 'p0', 'drain').status, 401)
+        self.assertEqual(states(cluster)['p0'], 'ready')
+        for name, how, words in (('p9', 'drain', '"p9"'),
+                                 ('p9', 'undrain', '"p9"'),
+                                 ('p' * 70, 'drain', 'no instance'),
+                                 ('p0', 'dry', '/drain')):
+            self.assertError(change(cluster, name, how, headers), 404, words)
+        self.assertEqual(cluster.api.request(
+            'GET', '/admin/instances/p0/drain').status, 405)
+
+
+class Engines(InstanceCase):
+    def test_an_engine(self):
+        a, b = self.engine(), self.engine()
+        cluster = self.conductor(engines=[self.entry('a', a),
+                                          self.entry('b', b)])
+        self.wait_states(cluster, a='ready', b='ready')
+        self.assertEqual(change(cluster, 'a', 'drain').body,
+                         {'name': 'a', 'state': 'draining'})
+        for _ in range(6):
+            self.assertEqual(self.ask(cluster).headers[
+                'x-conductor-prefill'], 'b')
+        # Its probes go on: one that fails meanwhile is not made ready.
+        a.stop()
+        self.wait_states(cluster, a='suspect', b='ready')
+        self.assertEqual(change(cluster, 'a', 'undrain').body['state'],
+                         'suspect')
+        self.assertEqual(self.ask(cluster).headers['x-conductor-prefill'],
+                         'b')
+        self.assertEqual(change(cluster, 'b', 'drain').status, 200)
+        self.assertEqual(self.ask(cluster).status, 503)
+
+    def test_one_that_a_reload_begins_anew(self):
+        """Another URL is another engine of the name."""
+        a, b = self.engine(), self.engine()
+        cluster = self.conductor(engines=[self.entry('a', a)])
+        self.wait_states(cluster, a='ready')
+        self.assertEqual(change(cluster, 'a', 'drain').status, 200)
+        cluster.config['engines'] = [self.entry('a', b)]
+        self.write('conductor.json', json.dumps(cluster.config))
+        self.assertEqual(cluster.api.request(
+            'POST', '/admin/reload').body['taken'], ['engines'])
+        wait_until('the new one drains', lambda: [
+            i['url'] for i in cluster.api.request(
+                'GET', '/admin/instances').body['instances']
+            if i['state'] == 'draining'] == [b.url])
+        self.assertEqual(change(cluster, 'a', 'undrain').body['state'],
+                         'ready')
+        self.assertEqual(self.ask(cluster).status, 200)
