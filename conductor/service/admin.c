@@ -77,6 +77,14 @@ static int put_instance(struct evbuffer *out, const struct service *s,
                out, ",\"prefills\":%zu,\"decodes\":%zu,\"blocks\":%llu",
                in->n_waiting + in->n_running, in->n_decodes,
                (unsigned long long)prefix_index_held(s->index, in->slot)) < 0;
+    bad |= evbuffer_add_printf(
+               out, ",\"prefill_ratio\":%.3f,\"link_mb_per_s\":%.1f",
+               in->correction.ratio, in->link_bytes_per_s / 1e6) < 0;
+    if (!e)
+        bad |= evbuffer_add_printf(
+                   out, ",\"kv_used_tokens\":%lld,\"kv_capacity_tokens\":%lld",
+                   (long long)in->kv_used_tokens,
+                   (long long)in->kv_capacity_tokens) < 0;
     costs_name(s, in->slot, cost);
     bad |= put_text(out, "cost_model", cost) < 0;
     if (e && e->events.feed)

@@ -9,7 +9,6 @@
 #include <event2/bufferevent.h>
 #include <event2/http.h>
 #include <inttypes.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdbool.h>
@@ -17,10 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/event_loop.h"
 #include "tools/replay/live/answer.h"
 
@@ -243,126 +240,4 @@ void replay_request_cancel(struct replay_request *r, const char *reason)
     if (!r->over)
         replay_answer_finish(&r->answer, 0, reason, request_now_us(r));
     request_free(r);
-}
-
-/* ---- one blocking GET of a JSON page ---- */
-
-#define REASON_S 2
-
-struct get {
-    struct event_base *base;
-    int status;
-    json_t *json;
-    json_error_t why;
-};
-
-static void on_page(struct evhttp_request *request, void *arg)
-{
-    struct get *get = arg;
-
-    if (request) {
-        get->status = evhttp_request_get_response_code(request);
-        struct evbuffer *input = evhttp_request_get_input_buffer(request);
-        size_t n = evbuffer_get_length(input);
-        const unsigned char *page = evbuffer_pullup(input, -1);
-        if (get->status == 200 && page)
-            get->json = json_loadb((const char *)page, n, 0, &get->why);
-    }
-    event_base_loopbreak(get->base);
-}
-
-/* Connects to one address; 0 or a positive errno. */
-static int try_address(const struct addrinfo *a)
-{
-    const struct timeval limit = {.tv_sec = REASON_S};
-    int fd =
-        socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
-
-    if (fd < 0)
-        return errno;
-    int why = setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) ||
-                      connect(fd, a->ai_addr, a->ai_addrlen)
-                  ? errno
-                  : 0;
-    close(fd);
-    return why == EINPROGRESS ? ETIMEDOUT : why;
-}
-
-/*
- * Why a server does not answer. libevent loses the error of a connection that
- * fails, so one more is tried. Blocks for REASON_S per address at most.
- */
-static const char *find_reason(const struct replay_server *server)
-{
-    char port[8];
-
-    snprintf(port, sizeof port, "%u", (unsigned)server->port);
-    const struct addrinfo hints = {.ai_family = AF_UNSPEC,
-                                   .ai_socktype = SOCK_STREAM};
-    struct addrinfo *list = NULL;
-    int rc = getaddrinfo(server->host, port, &hints, &list);
-    if (rc != 0)
-        return gai_strerror(rc);
-    int why = ETIMEDOUT;
-    for (const struct addrinfo *a = list; a; a = a->ai_next) {
-        why = try_address(a);
-        if (why == 0)
-            break;
-    }
-    freeaddrinfo(list);
-    return why != 0 ? strerror(why)
-           : server->https
-               ? "it takes connections, but gives no HTTP answer, or shows a "
-                 "certificate that is not trusted"
-               : "it takes connections, but gives no HTTP answer";
-}
-
-/* What may help against an answer of that status; 0: there was none. */
-static const char *advice(const struct replay_server *server, int status)
-{
-    if (!server->has_options)
-        return "";
-    if (status == 401 || status == 403)
-        return *server->authorization ? " (it refuses the key of --key-file)"
-                                      : " (--key-file FILE shows it a key)";
-    return status == 0 && server->https ? " (--ca-file FILE says whom to trust)"
-                                        : "";
-}
-
-int replay_get_json(struct event_base *base, const struct replay_server *server,
-                    const char *path, int64_t timeout_us, json_t **json,
-                    char *error, size_t size)
-{
-    struct get get = {.base = base};
-    char full[sizeof server->path + 64];
-
-    snprintf(full, sizeof full, "%s%s", server->path, path);
-    struct evhttp_connection *connection = replay_server_connect(server, base);
-    if (!connection)
-        return error_say(error, size, -EIO, "out of memory");
-    struct timeval timeout = timeval_of(timeout_us);
-    evhttp_connection_set_timeout_tv(connection, &timeout);
-    struct evhttp_request *request = evhttp_request_new(on_page, &get);
-    if (request) {
-        if (replay_server_headers(server, request) == 0 &&
-            evhttp_make_request(connection, request, EVHTTP_REQ_GET, full) == 0)
-            event_base_dispatch(base);
-    }
-    evhttp_connection_free(connection);
-    if (get.json) {
-        *json = get.json;
-        return 0;
-    }
-    if (get.status == 0) {
-        snprintf(error, size, "no answer from http%s://%s:%u%s: %s%s",
-                 server->https ? "s" : "", server->host, (unsigned)server->port,
-                 full, find_reason(server), advice(server, 0));
-    } else {
-        snprintf(error, size, "http%s://%s:%u%s answered %d%s%s%s",
-                 server->https ? "s" : "", server->host, (unsigned)server->port,
-                 full, get.status, get.status == 200 ? " " : "",
-                 get.status == 200 ? get.why.text : "",
-                 advice(server, get.status));
-    }
-    return -EIO;
 }

@@ -1,6 +1,6 @@
 /*
- * HTTP to the server under test, on libevent: one streamed completion, or one
- * plain GET. Requests never wait for each other: each has a connection, one
+ * HTTP to the server under test, on libevent: streamed completions.
+ * Requests never wait for each other: each has a connection, one
  * that an earlier request is done with or a new one, as clients of the OpenAI
  * API do.
  */
@@ -9,7 +9,6 @@
 
 #include <event2/buffer.h>
 #include <event2/event.h>
-#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,15 +46,5 @@ replay_request_start(const struct replay_request_params *params,
 /* Drops the connection and frees the request; `done` does not come. Not to be
  * called from inside `done`. The record becomes a failure for `reason`. */
 void replay_request_cancel(struct replay_request *request, const char *reason);
-
-/*
- * GETs `path` behind the server's prefix, runs the loop until the answer is
- * there and parses it. Returns 0 with *json owned by the caller, or -EIO with a
- * message in `error` (`size` bytes). Blocks for at most timeout_us.
- */
-[[nodiscard]] int replay_get_json(struct event_base *base,
-                                  const struct replay_server *server,
-                                  const char *path, int64_t timeout_us,
-                                  json_t **json, char *error, size_t size);
 
 #endif

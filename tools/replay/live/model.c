@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/replay/live/exchange.h"
 #include "tools/replay/options.h"
 
 static uint32_t count_of(const json_t *object, const char *key)
@@ -36,8 +37,8 @@ int replay_model_ask(struct event_base *base,
 {
     char error[512];
     json_t *page = NULL;
-    int rc = replay_get_json(base, server, "/v1/models", 10000000, &page, error,
-                             sizeof error);
+    int rc = exchange_json(base, server, "/v1/models", 10000000, &page, error,
+                           sizeof error);
 
     if (rc != 0)
         return replay_complain(command, "%s", error);

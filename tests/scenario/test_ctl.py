@@ -1,0 +1,117 @@
+"""conductorctl: what it shows of a cluster, what it changes, and what it says
+of servers that give no good answer."""
+import json
+import os
+import socket
+
+from harness import Case, program
+from stand_in import Engine, reply
+
+CTL = 'tools', 'conductorctl'
+KEY = 'k' * 40
+
+
+class Ctl(Case):
+    def ctl(self, port, *words):
+        return self.run_program(program(*CTL), '--address',
+                                f'127.0.0.1:{port}', *words)
+
+    def good(self, cluster, *words):
+        status, out, errors = self.ctl(cluster.ports['http'], *words)
+        self.assertEqual((status, errors), (0, ''))
+        return out
+
+    def bad(self, port, words, status, *told):
+        got, out, errors = self.ctl(port, *words)
+        self.assertEqual((got, out), (status, ''))
+        for text in told:
+            self.assertIn(text, errors)
+
+    def test_what_it_shows(self):
+        cluster = self.cluster()
+        self.assertRegex(self.good(cluster, 'status'),
+                         r'\Astatus +ready\nmodel +tiny: ready\n'
+                         r'instances +1 for prefill, 1 for decode\n +2 ready')
+        rows = [line.split() for line in
+                self.good(cluster, 'instances').splitlines()]
+        self.assertEqual(rows[0][:5],
+                         ['NAME', 'MODEL', 'KIND', 'ROLE', 'STATE'])
+        self.assertEqual(sorted(row[:5] for row in rows[1:]), [
+            ['d0', 'tiny', 'native', 'decode', 'ready'],
+            ['p0', 'tiny', 'native', 'prefill', 'ready']])
+        self.assertEqual({len(row) for row in rows}, {11})
+        got = cluster.api.complete('a prompt ' * 10)
+        text = self.good(cluster, 'explain',
+                         got.body['conductor']['request_id'])
+        self.assertRegex(text, r'\nstate +completed\n')
+        self.assertRegex(text, r'\npredicted +TTFT, ms [0-9.]+; queue, ms')
+        self.assertRegex(text, r'\n\*  p0 ')
+        self.assertRegex(text, r'\n\*  d0 ')
+        lines = self.good(cluster, 'metrics', 'requests_total').splitlines()
+        self.assertIn('conductor_requests_total{outcome="completed"} 1', lines)
+        self.assertTrue(all('requests_total' in line for line in lines))
+        self.assertIn('# HELP', self.good(cluster, 'metrics'))
+
+    def test_what_it_changes(self):
+        cluster = self.cluster()
+        self.assertEqual(self.good(cluster, 'drain', 'd0'), 'd0: draining\n')
+        self.assertIn('draining', self.good(cluster, 'instances'))
+        status, out, _ = self.ctl(cluster.ports['http'], 'status')
+        self.assertEqual((status, out.splitlines()[0].split()),
+                         (1, ['status', 'not', 'ready']))
+        self.assertEqual(self.good(cluster, 'undrain', 'd0'), 'd0: ready\n')
+        self.bad(cluster.ports['http'], ('drain', 'x/../y'), 1,
+                 'name: "x/../y": no instance of that name')
+        self.write('conductor.json', json.dumps(
+            {**cluster.config, 'slo_ttft_ms': 5000, 'seed': 8}))
+        self.assertEqual(self.good(cluster, 'reload'),
+                         'taken: slo_ttft_ms\nneeds a restart: seed\n')
+        self.write('conductor.json', '{"listen": 7}')
+        self.bad(cluster.ports['http'], ('reload',), 1, 'listen', '7',
+                 'nothing has changed')
+
+    def test_keys(self):
+        path = self.write('admin.key', KEY)
+        other = self.write('other.key', KEY[1:] + 'x')
+        for name in path, other:
+            os.chmod(name, 0o600)
+        cluster = self.cluster(config={'admin_key_file': path,
+                                       'admin_listen': '127.0.0.1:0'})
+        port = cluster.ports['admin']
+        self.bad(port, ('instances',), 1, '401', '--key-file FILE')
+        self.bad(port, ('--key-file', other, 'drain', 'p0'), 1, '401',
+                 'another key')
+        self.bad(port, ('--key-file', 'none', 'drain', 'p0'), 2, 'none')
+        self.assertEqual(self.ctl(port, '-k', path, 'drain', 'p0')[:2],
+                         (0, 'p0: draining\n'))
+
+    def test_usage(self):
+        for words, told in (((), 'no such command'),
+                            (('stauts',), '"stauts"'),
+                            (('drain',), 'needs NAME'),
+                            (('status', 'x'), 'too many words'),
+                            (('explain', 'a b'), '"a b"'),
+                            (('--timeout', 'soon', 'status'), 'timeout')):
+            self.bad(9, words, 2, told)
+        status, out, _ = self.ctl(9, '--help')
+        self.assertEqual(status, 0)
+        self.assertIn('conductorctl explain', out)
+
+    def test_servers_that_are_none(self):
+        answers = [reply(200, b'{"instances": '),
+                   reply(200, b'[1]')]
+        with socket.create_server(('127.0.0.1', 0)) as unused:
+            port = unused.getsockname()[1]
+        self.bad(port, ('status',), 1, 'Connection refused')
+        server = Engine(lambda request, send: send(answers.pop(0)))
+        self.addCleanup(server.stop)
+        port = int(server.url.rsplit(':', 1)[1])
+        for _ in range(2):
+            self.bad(port, ('instances',), 1, 'no JSON object')
+        server.metrics = '\x1b[2J\n'
+        status, out, _ = self.ctl(port, 'metrics')
+        self.assertEqual((status, out), (0, '?[2J\n'))
+        silent = socket.create_server(('127.0.0.1', 0))
+        self.addCleanup(silent.close)
+        self.bad(silent.getsockname()[1], ('--timeout', '0.2', 'status'), 1,
+                 'gives no HTTP answer')

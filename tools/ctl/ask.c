@@ -1,0 +1,130 @@
+/* Questions to a conductor, and what is wrong with its answers. */
+#include <event2/http.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/options.h"
+#include "tools/ctl/ctl.h"
+#include "tools/replay/live/exchange.h"
+
+char *ctl_tame(char *text)
+{
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?';
+    return text;
+}
+
+static int fail(const struct ctl *ctl, const char *path, const char *why)
+{
+    char text[1024];
+
+    snprintf(text, sizeof text, "%s:%u%s: %s", ctl->server.host,
+             (unsigned)ctl->server.port, path, why);
+    ctl_tame(text);
+    (void)options_complain(CTL_NAME, "%s", text);
+    return 1;
+}
+
+/* Says what the server's error says, or its status. */
+static int refused(const struct ctl *ctl, const char *path,
+                   const struct exchange_answer *answer)
+{
+    json_t *json = json_loadb(answer->body, answer->n, 0, NULL);
+    const json_t *error = json_object_get(json, "error");
+    const char *message = json_string_value(json_object_get(error, "message"));
+    bool key = answer->status == 401;
+    char text[700];
+
+    snprintf(text, sizeof text, "%d: %s%s", answer->status,
+             message ? message : "no reason is given",
+             !key ? ""
+             : *ctl->server.authorization
+                 ? " (--key-file has another key)"
+                 : " (--key-file FILE shows it a key)");
+    json_decref(json);
+    return fail(ctl, path, text);
+}
+
+int ctl_ask(struct ctl *ctl, enum ctl_method method, const char *path,
+            json_t **json)
+{
+    struct exchange_answer answer;
+    json_error_t why = {.text = ""};
+    char error[768];
+    int rc = 0;
+
+    if (exchange(ctl->base, &ctl->server, method == CTL_POST, path,
+                 ctl->timeout_us, &answer, error, sizeof error)) {
+        (void)options_complain(CTL_NAME, "%s", error);
+        return 1;
+    }
+    *json = NULL;
+    if (answer.status == 200 || answer.status == 503)
+        *json = json_loadb(answer.body, answer.n, 0, &why);
+    if (answer.status != 200 && (!*json || json_object_get(*json, "error"))) {
+        json_decref(*json);
+        rc = refused(ctl, path, &answer);
+    } else if (!json_is_object(*json)) {
+        json_decref(*json);
+        snprintf(error, sizeof error, "the answer is no JSON object%s%s",
+                 *why.text ? ": " : "", why.text);
+        rc = fail(ctl, path, error);
+    }
+    free(answer.body);
+    return rc;
+}
+
+int ctl_text(struct ctl *ctl, const char *path, char **text)
+{
+    struct exchange_answer answer;
+    char error[768];
+
+    if (exchange(ctl->base, &ctl->server, false, path, ctl->timeout_us, &answer,
+                 error, sizeof error)) {
+        (void)options_complain(CTL_NAME, "%s", error);
+        return 1;
+    }
+    if (answer.status == 200) {
+        *text = answer.body;
+        return 0;
+    }
+    (void)refused(ctl, path, &answer);
+    free(answer.body);
+    return 1;
+}
+
+char *ctl_instance_path(const char *name, const char *what)
+{
+    char *escaped = evhttp_uriencode(name, -1, 0);
+    size_t n = escaped ? strlen(escaped) + strlen(what) + 32 : 0;
+    char *path = n ? malloc(n) : NULL;
+
+    if (path)
+        snprintf(path, n, "/admin/instances/%s/%s", escaped, what);
+    free(escaped);
+    return path;
+}
+
+const char *ctl_show(const json_t *object, const char *key, char *text,
+                     size_t size)
+{
+    const json_t *value = json_object_get(object, key);
+
+    if (json_is_string(value))
+        snprintf(text, size, "%s", json_string_value(value));
+    else if (json_is_integer(value))
+        snprintf(text, size, "%" JSON_INTEGER_FORMAT,
+                 json_integer_value(value));
+    else if (json_is_real(value))
+        snprintf(text, size, "%.3f", json_real_value(value));
+    else
+        snprintf(text, size, "%s", json_is_true(value) ? "yes" : "-");
+    ctl_tame(text);
+    if (!*text)
+        snprintf(text, size, "-");
+    return text;
+}

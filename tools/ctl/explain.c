@@ -1,0 +1,152 @@
+/* conductorctl explain: why a request went where it went, as text. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/options.h"
+#include "tools/ctl/ctl.h"
+#include "tools/ctl/table.h"
+
+struct column {
+    const char *title, *key;
+};
+
+static const struct column of_prefill[] = {
+    {"INSTANCE", "instance"}, {"MODE", "mode"},
+    {"TTFT-MS", "ttft_ms"},   {"QUEUE-MS", "queue_ms"},
+    {"LOAD-MS", "load_ms"},   {"PREFILL-MS", "prefill_ms"},
+    {"SCORE-MS", "score_ms"}, {"LOCAL", "local_blocks"},
+    {"USED", "used_blocks"},  {"LATE", "late"},
+    {"FULL", "queue_full"},   {"TOO-LONG", "too_long"},
+};
+
+static const struct column of_decode[] = {
+    {"INSTANCE", "instance"},       {"TBT-MS", "tbt_ms"},
+    {"LOAD-MS", "load_ms"},         {"PUSH-MS", "push_ms"},
+    {"ROOM-TOKENS", "room_tokens"}, {"NO-ROOM", "no_room"},
+    {"TOO-LONG", "too_long"},
+};
+
+static const struct column of_request[] = {
+    {"request", "request_id"},
+    {"client's id", "client_request_id"},
+    {"traceparent", "traceparent"},
+    {"tenant", "tenant"},
+    {"state", "state"},
+    {"reason", "reason"},
+    {"policy", "policy"},
+    {"verdict", "verdict"},
+    {"attempt", "attempt"},
+    {"prompt tokens", "prompt_tokens"},
+    {"max_tokens", "max_tokens"},
+    {"TTFT limit, ms", "slo_ttft_ms"},
+    {"TBT limit, ms", "slo_tbt_ms"},
+    {"prefill", "prefill"},
+    {"decode", "decode"},
+};
+
+static const struct column of_times[] = {
+    {"TTFT, ms", "total_ttft_ms"}, {"queue, ms", "queue_ms"},
+    {"load, ms", "load_ms"},       {"prefill, ms", "prefill_ms"},
+    {"TBT, ms", "tbt_ms"},
+};
+
+static const struct column of_actual[] = {
+    {"TTFT, ms", "ttft_ms"},      {"queue, ms", "queue_ms"},
+    {"load, ms", "load_ms"},      {"prefill, ms", "prefill_ms"},
+    {"here", "local_tokens"},     {"fetched", "fetched_tokens"},
+    {"from disk", "disk_tokens"}, {"computed", "computed_tokens"},
+};
+
+#define N(rows) (sizeof(rows) / sizeof((rows)[0]))
+
+static void print_members(const json_t *object)
+{
+    char text[256];
+
+    for (size_t i = 0; i < N(of_request); i++)
+        if (!json_is_null(json_object_get(object, of_request[i].key)))
+            printf("%-15s %s\n", of_request[i].title,
+                   ctl_show(object, of_request[i].key, text, sizeof text));
+}
+
+/* Times and counts on one line, those that are known. */
+static void print_line(const char *title, const json_t *object,
+                       const struct column *rows, size_t n)
+{
+    const char *comma = "";
+    char text[64];
+
+    printf("%-15s ", title);
+    for (size_t i = 0; i < n; i++)
+        if (json_is_number(json_object_get(object, rows[i].key))) {
+            printf("%s%s %s", comma, rows[i].title,
+                   ctl_show(object, rows[i].key, text, sizeof text));
+            comma = "; ";
+        }
+    printf("%s\n", *comma ? "" : "-");
+}
+
+/* The candidates; the one of that name is marked. */
+static int print_candidates(const char *title, const json_t *list,
+                            const char *chosen, const struct column *rows,
+                            size_t n)
+{
+    struct table table = {.columns = n + 1};
+    char text[128];
+    const json_t *one;
+    size_t i;
+
+    if (json_array_size(list) == 0)
+        return 0;
+    printf("\n%s (* is the chosen one)\n", title);
+    table_add(&table, "");
+    for (size_t c = 0; c < n; c++)
+        table_add(&table, rows[c].title);
+    json_array_foreach(list, i, one)
+    {
+        const char *name = json_string_value(json_object_get(one, "instance"));
+
+        table_add(&table,
+                  name && chosen && strcmp(name, chosen) == 0 ? "*" : "");
+        for (size_t c = 0; c < n; c++)
+            table_add(&table, ctl_show(one, rows[c].key, text, sizeof text));
+    }
+    return table_print(&table);
+}
+
+static int print_all(const json_t *json)
+{
+    print_members(json);
+    print_line("predicted", json_object_get(json, "predicted"), of_times,
+               N(of_times));
+    print_line("actual", json_object_get(json, "actual"), of_actual,
+               N(of_actual));
+    return print_candidates("Prefill", json_object_get(json, "candidates"),
+                            json_string_value(json_object_get(json, "prefill")),
+                            of_prefill, N(of_prefill)) |
+           print_candidates("Decode",
+                            json_object_get(json, "decode_candidates"),
+                            json_string_value(json_object_get(json, "decode")),
+                            of_decode, N(of_decode));
+}
+
+int ctl_explain(struct ctl *ctl, const char *id)
+{
+    char path[128];
+    json_t *json;
+    int rc;
+
+    for (const char *c = id; *c; c++)
+        if (*c <= ' ' || *c > '~' || strchr("?#%", *c) || c - id > 62)
+            return options_complain(CTL_NAME,
+                                    "ID: \"%.80s\": must be up to 63 "
+                                    "characters as of a request's id",
+                                    id);
+    snprintf(path, sizeof path, "/admin/explain/%s", id);
+    if (ctl_ask(ctl, CTL_GET, path, &json))
+        return 1;
+    rc = print_all(json);
+    json_decref(json);
+    return rc;
+}

@@ -1,0 +1,60 @@
+/* conductorctl instances: a line for each. */
+#include <stdio.h>
+
+#include "tools/ctl/ctl.h"
+#include "tools/ctl/table.h"
+
+static const struct {
+    const char *title, *key; /* NULL: how full its KV memory is */
+} columns[] = {
+    {"NAME", "name"},
+    {"MODEL", "model"},
+    {"KIND", "kind"},
+    {"ROLE", "role"},
+    {"STATE", "state"},
+    {"PREFILLS", "prefills"},
+    {"DECODES", "decodes"},
+    {"KV", NULL},
+    {"BLOCKS", "blocks"},
+    {"OBSERVED/PREDICTED", "prefill_ratio"},
+    {"LINK-MB/S", "link_mb_per_s"},
+};
+
+#define COLUMNS (sizeof(columns) / sizeof(columns[0]))
+
+static const char *kv_of(const json_t *instance, char *text, size_t size)
+{
+    double used =
+        json_number_value(json_object_get(instance, "kv_used_tokens"));
+    double all =
+        json_number_value(json_object_get(instance, "kv_capacity_tokens"));
+
+    if (all > 0.0)
+        snprintf(text, size, "%.0f%%", 100.0 * used / all);
+    else
+        snprintf(text, size, "-");
+    return text;
+}
+
+int ctl_instances(struct ctl *ctl)
+{
+    struct table table = {.columns = COLUMNS};
+    char text[256];
+    json_t *json;
+    const json_t *one;
+    size_t i;
+
+    if (ctl_ask(ctl, CTL_GET, "/admin/instances", &json))
+        return 1;
+    for (size_t c = 0; c < COLUMNS; c++)
+        table_add(&table, columns[c].title);
+    json_array_foreach(json_object_get(json, "instances"), i, one)
+    {
+        for (size_t c = 0; c < COLUMNS; c++)
+            table_add(&table, columns[c].key ? ctl_show(one, columns[c].key,
+                                                        text, sizeof text)
+                                             : kv_of(one, text, sizeof text));
+    }
+    json_decref(json);
+    return table_print(&table);
+}

@@ -1,0 +1,239 @@
+/* conductorctl: asks a running conductor, and changes it. */
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/address.h"
+#include "base/event_loop.h"
+#include "base/options.h"
+#include "tools/ctl/ctl.h"
+
+static const struct option_usage usage = {
+    .name = CTL_NAME,
+    .synopsis = "[OPTIONS] COMMAND",
+    .text =
+        "Asks a running conductor how it is, and changes it.\n"
+        "\n"
+        "  status          whether it is ready, its models, instances and "
+        "requests\n"
+        "  instances       a line for each: state, work, KV, how far "
+        "predictions are off\n"
+        "  drain NAME      gives an instance no more requests; it ends those "
+        "that it has\n"
+        "  undrain NAME    lets it have requests again\n"
+        "  explain ID      why a request went where it went, with all "
+        "candidates\n"
+        "  reload          has it read its configuration again, and says what "
+        "was taken\n"
+        "  metrics [TEXT]  its metrics, those with TEXT in their line",
+    .examples =
+        "  conductorctl status\n"
+        "  conductorctl --address 10.0.0.1:8081 --key-file admin.key drain p3\n"
+        "  conductorctl explain 7f1c8a54d2e90b63-12\n"
+        "  conductorctl metrics rejections\n",
+    .footnote =
+        "\nExit status: 0 done; 1 the conductor refused, did not answer, or, "
+        "for status, is\nnot ready; 2 wrong usage.\n",
+};
+
+static int show_status(struct ctl *ctl, const char *)
+{
+    json_t *health, *ready;
+    const json_t *of, *yes;
+    const char *model;
+    char a[32], b[32], c[32], d[32], name[257];
+
+    if (ctl_ask(ctl, CTL_GET, "/health", &health))
+        return 1;
+    if (ctl_ask(ctl, CTL_GET, "/ready", &ready)) {
+        json_decref(health);
+        return 1;
+    }
+    bool is_ready = json_is_true(json_object_get(ready, "ready"));
+    printf("status     %s\n", is_ready ? "ready" : "not ready");
+    json_object_foreach(json_object_get(ready, "models"), model, yes)
+    {
+        snprintf(name, sizeof name, "%s", model);
+        printf("model      %s: %sready\n", ctl_tame(name),
+               json_is_true(yes) ? "" : "not ");
+    }
+    of = json_object_get(health, "instances");
+    printf("instances  %s for prefill, %s for decode\n",
+           ctl_show(of, "prefill", a, sizeof a),
+           ctl_show(of, "decode", b, sizeof b));
+    printf("           %s ready, %s starting, %s draining, %s suspect\n",
+           ctl_show(of, "ready", a, sizeof a),
+           ctl_show(of, "starting", b, sizeof b),
+           ctl_show(of, "draining", c, sizeof c),
+           ctl_show(of, "suspect", d, sizeof d));
+    printf("requests   %s in work\n",
+           ctl_show(health, "requests_in_flight", a, sizeof a));
+    json_decref(health);
+    json_decref(ready);
+    return is_ready ? 0 : 1;
+}
+
+static int show_instances(struct ctl *ctl, const char *)
+{
+    return ctl_instances(ctl);
+}
+
+static int change(struct ctl *ctl, const char *name, const char *what)
+{
+    char *path = ctl_instance_path(name, what), text[64];
+    json_t *json;
+    int rc = path ? ctl_ask(ctl, CTL_POST, path, &json) : 1;
+
+    if (rc == 0) {
+        printf("%s: %s\n", name, ctl_show(json, "state", text, sizeof text));
+        json_decref(json);
+    }
+    free(path);
+    return rc;
+}
+
+static int drain(struct ctl *ctl, const char *name)
+{
+    return change(ctl, name, "drain");
+}
+
+static int undrain(struct ctl *ctl, const char *name)
+{
+    return change(ctl, name, "undrain");
+}
+
+static void print_list(const char *title, const json_t *list)
+{
+    char text[64];
+    const json_t *one;
+    size_t i;
+
+    printf("%s:", title);
+    json_array_foreach(list, i, one)
+    {
+        snprintf(text, sizeof text, "%s",
+                 json_is_string(one) ? json_string_value(one) : "?");
+        printf(" %s", ctl_tame(text));
+    }
+    printf("%s\n", json_array_size(list) == 0 ? " nothing" : "");
+}
+
+static int reload(struct ctl *ctl, const char *)
+{
+    json_t *json;
+
+    if (ctl_ask(ctl, CTL_POST, "/admin/reload", &json))
+        return 1;
+    print_list("taken", json_object_get(json, "taken"));
+    print_list("needs a restart", json_object_get(json, "needs_restart"));
+    json_decref(json);
+    return 0;
+}
+
+static int show_metrics(struct ctl *ctl, const char *part)
+{
+    char *text, *at, *line;
+
+    if (ctl_text(ctl, "/metrics", &text))
+        return 1;
+    at = text;
+    while ((line = strsep(&at, "\n")))
+        if (*line && (part ? *line != '#' && strstr(line, part) : true))
+            printf("%s\n", ctl_tame(line));
+    free(text);
+    return 0;
+}
+
+static const struct command {
+    const char *name;
+    int (*run)(struct ctl *ctl, const char *argument);
+    const char *needs; /* NULL: no argument */
+    bool optional;
+} commands[] = {
+    {"status", show_status, NULL, false},
+    {"instances", show_instances, NULL, false},
+    {"drain", drain, "NAME", false},
+    {"undrain", undrain, "NAME", false},
+    {"explain", ctl_explain, "ID", false},
+    {"reload", reload, NULL, false},
+    {"metrics", show_metrics, "TEXT", true},
+};
+
+/* The command of the words, or NULL, having said what is wrong. */
+static const struct command *find(const struct option_list *words)
+{
+    const char *name = words->count ? words->items[0] : "";
+    const struct command *c = NULL;
+
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            c = &commands[i];
+    if (!c)
+        (void)options_complain(CTL_NAME,
+                               "\"%s\": no such command; try %s "
+                               "--help",
+                               name, CTL_NAME);
+    else if (c->needs && !c->optional && words->count < 2)
+        (void)options_complain(CTL_NAME, "%s: needs %s", name, c->needs);
+    else if (words->count > (c->needs ? 2u : 1u))
+        (void)options_complain(CTL_NAME, "%s: \"%s\": too many words", name,
+                               words->items[words->count - 1]);
+    else
+        return c;
+    return NULL;
+}
+
+static int run(struct ctl *ctl, const struct command *command,
+               const struct option_list *words, const char *key_file)
+{
+    char error[300];
+    int rc;
+
+    if (key_file &&
+        replay_server_key(&ctl->server, key_file, error, sizeof error))
+        return options_complain(CTL_NAME, "--key-file: %s", error);
+    ctl->base = event_loop_new(1);
+    if (!ctl->base)
+        return 1;
+    rc = command->run(ctl, words->count > 1 ? words->items[1] : NULL);
+    event_base_free(ctl->base);
+    return fflush(stdout) ? 1 : rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct address address = {.host = "127.0.0.1", .port = 8080};
+    struct option_list words = {0};
+    const char *key_file = NULL;
+    double timeout_s = 30;
+    const struct option_spec specs[] = {
+        {"address", OPTION_ADDRESS, &address, "HOST:PORT", 1, 0,
+         "where the conductor listens for operators", .letter = 'a'},
+        {"key-file", OPTION_TEXT, &key_file, "FILE", 0, 0,
+         "the key of its admin_key_file", .letter = 'k'},
+        {"timeout", OPTION_NUMBER, &timeout_s, "S", 0.1, 3600,
+         "seconds to wait for an answer"},
+        {"", OPTION_LIST, &words, NULL, 0, 0, NULL},
+    };
+    struct ctl ctl = {0};
+    int status;
+
+    words.items = calloc((size_t)argc, sizeof(*words.items));
+    if (!words.items)
+        return 1;
+    if (options_start(&usage, OPTION_TABLE(specs), argc, argv, &status) == 0) {
+        const struct command *command = find(&words);
+
+        signal(SIGPIPE, SIG_IGN);
+        ctl.timeout_us = (int64_t)(timeout_s * 1e6);
+        ctl.server.has_options = true;
+        ctl.server.port = address.port;
+        snprintf(ctl.server.host, sizeof ctl.server.host, "%s", address.host);
+        status =
+            command ? run(&ctl, command, &words, key_file) : OPTIONS_EXIT_USAGE;
+    }
+    free(words.items);
+    return status;
+}

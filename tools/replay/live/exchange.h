@@ -1,0 +1,43 @@
+/*
+ * One request to a server and its whole answer, while the caller waits: what
+ * comes before a replay, and all that conductorctl asks.
+ */
+#ifndef TOOLS_REPLAY_LIVE_EXCHANGE_H
+#define TOOLS_REPLAY_LIVE_EXCHANGE_H
+
+#include <event2/event.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tools/replay/live/server.h"
+
+#define EXCHANGE_MAX_BYTES (64 << 20) /* of an answer */
+
+struct exchange_answer {
+    int status;
+    char *body; /* (n), owned, and a NUL behind it */
+    size_t n;
+};
+
+/*
+ * GETs, or POSTs with no body, `path` behind the server's prefix, and runs the
+ * loop until the answer is there. Returns 0 with *answer, whatever its status,
+ * or -EIO with a message in `error` (`size` bytes). Blocks for at most
+ * timeout_us, and a few seconds more to find out why there was no answer.
+ */
+[[nodiscard]] int exchange(struct event_base *base,
+                           const struct replay_server *server, bool post,
+                           const char *path, int64_t timeout_us,
+                           struct exchange_answer *answer, char *error,
+                           size_t size);
+
+/* exchange_json(...): as exchange() with GET; anything but a 200 with JSON is
+ * -EIO, too. *json is the caller's. */
+[[nodiscard]] int exchange_json(struct event_base *base,
+                                const struct replay_server *server,
+                                const char *path, int64_t timeout_us,
+                                json_t **json, char *error, size_t size);
+
+#endif
