@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* Keys whose digests are in corpus/tenants. */
 static const char *const keys[] = {"one", "two", "three"};
 
-static void check(struct tenants *t)
+static void check(struct tenants *t, const char *path)
 {
     struct evbuffer *out = evbuffer_new();
     char err[CONFIG_ERROR_MAX];
@@ -27,9 +27,25 @@ static void check(struct tenants *t)
         assert(r.weight > 0.0 && (r.tenant ? r.priority == 7 : !r.priority));
         assert((r.tenant == 0) ==
                (strcmp(tenants_name(t, r.tenant), "other") == 0));
+        struct tenant_terms terms = {0};
+        int64_t retry_us = 0;
+
+        switch (tenants_enter(t, keys[i], strlen(keys[i]), true, 1000 * (int)i,
+                              &terms, &retry_us)) {
+        case TENANT_UNKNOWN:
+            assert(!r.tenant);
+            break;
+        case TENANT_ENTERS:
+            assert(terms.name && *terms.name && terms.slo_ttft_us >= 0);
+            break;
+        default:
+            assert(retry_us > 0);
+        }
+        tenants_began(t, r.tenant);
+        tenants_spent(t, r.tenant, 1000, 5000);
         tenants_count(t, r.tenant, METRICS_COMPLETED);
     }
-    assert(tenants_reload(t, err) == 0);
+    assert(tenants_reload(t, path, err) == 0);
     assert(tenants_write(t, out) == 0);
     evbuffer_free(out);
 }
@@ -45,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     if (write(fd, data, size) == (ssize_t)size) {
         if (tenants_new(path, &t, err) == 0)
-            check(t);
+            check(t, path);
         else
             assert(err[0] != '\0' && !strchr(err, '\n') && !t);
         tenants_free(t);

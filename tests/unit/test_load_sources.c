@@ -314,7 +314,7 @@ static void test_throttle_lets_go(void)
             load_rig_request(&rig, prompt, PROMPT, 1,
                              (enum load_mode)(LOAD_MODE_LOAD + what / 2));
         later(&rig, 2600);
-        bool by_layer = what / 2 == LOAD_MODE_LAYERWISE - LOAD_MODE_LOAD;
+        uint32_t by_layer = what / 2 == LOAD_MODE_LAYERWISE - LOAD_MODE_LOAD;
         CU_ASSERT_EQUAL(s->n_pieces, by_layer);
         if (what % 2)
             source_lose(s);
