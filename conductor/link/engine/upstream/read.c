@@ -48,7 +48,8 @@ static size_t peek(const struct exchange *x, const char *at, const char *end,
             break;
         if (piece.n > WHOSE_BYTES_MAX - got)
             piece.n = WHOSE_BYTES_MAX - got;
-        memcpy(out + got, piece.at, piece.n);
+        if (piece.n) /* else it may be nowhere */
+            memcpy(out + got, piece.at, piece.n);
         got += piece.n;
         at += used;
     }
