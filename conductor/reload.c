@@ -9,6 +9,21 @@
 #include "base/supervisor.h"
 #include "conductor/internal.h"
 
+/* The key of admin_key_file, owned; NULL: none is needed, neither where the
+ * file has admin_listen nor where it stays until a restart. */
+static int admin_key(const struct daemon *d, const struct config *next,
+                     struct secret **key, char err[CONFIG_ERROR_MAX])
+{
+    struct config stays = *next;
+    int rc = daemon_admin_key(next, key, err);
+
+    if (rc || *key)
+        return rc;
+    memcpy(stays.admin_listen, d->config->admin_listen,
+           sizeof(stays.admin_listen));
+    return daemon_admin_key(&stays, key, err);
+}
+
 /* Takes what may change. Returns 0, or a negative errno with the reason. */
 static int take(struct daemon *d, struct config *next,
                 struct config_changes *changes, char err[CONFIG_ERROR_MAX])
@@ -17,7 +32,7 @@ static int take(struct daemon *d, struct config *next,
     int rc = models_check(next, err);
 
     if (rc == 0)
-        rc = daemon_admin_key(next, &key, err);
+        rc = admin_key(d, next, &key, err);
     if (rc)
         return rc;
     config_compare(d->config, next, changes);

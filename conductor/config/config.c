@@ -268,7 +268,7 @@ static const struct option_spec all_options[] = {
     {"admin_key_file", OPTION_STRING, AT(admin_key_file), "file", 0, 0,
      "file with the key that changes over /admin need, and with admin_listen "
      "all of /admin; without one only this machine can make them",
-     .initial = "", .size = CONFIG_STRING_MAX},
+     .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
     {"link_mbps", OPTION_COUNT, AT(link_mbps), "Mbit/s", 1, 10000000,
      "first guess of what a link between workers carries; measured later",
      .initial = "10000"},

@@ -1,4 +1,5 @@
 """A listener of its own for operators, the drain, and what a reload takes."""
+import ctypes
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import sys
 import threading
 import time
 
+from engines import enter_loopback
 from test_forward import EngineCase
 from stand_in import Engine
 from harness import (CONDUCTOR, Api, Case, Cluster, mostly_waits, program, wait_until)
@@ -219,6 +221,41 @@ class Reload(EngineCase):
                 'Authorization': f'Bearer {key}'}).status
         self.assertEqual([reload(new), reload(old), reload(old), reload(new)],
                          [401, 200, 401, 200])
+
+
+class ReloadWhereAllReach(Case):
+    """In a network of loopback alone."""
+
+    def setUp(self):
+        self.home = os.open('/proc/thread-self/ns/net', os.O_RDONLY)
+        self.addCleanup(self.leave)
+        if not enter_loopback():
+            self.skipTest('no right to make a network of loopback alone')
+        super().setUp()
+
+    def leave(self):
+        ctypes.CDLL(None).setns(self.home, 0)
+        os.close(self.home)
+
+    def test_the_key_stays(self):
+        """The listener stays until a restart, and so does its need of one."""
+        path = self.write('admin.key', KEY)
+        os.chmod(path, 0o600)
+        cluster = self.cluster(config={'admin_listen': '0.0.0.0:0',
+                                       'admin_key_file': path})
+        admin = Api(cluster.ports['admin'])
+        for dropped in ['admin_key_file'], ['admin_key_file', 'admin_listen']:
+            with open(os.path.join(self.folder, 'conductor.json'), 'w',
+                      encoding='utf-8') as f:
+                json.dump({key: value for key, value in cluster.config.items()
+                           if key not in dropped}, f)
+            reply = admin.request('POST', '/admin/reload',
+                                  headers={'Authorization': f'Bearer {KEY}'})
+            self.assertEqual(reply.status, 400, reply.body)
+            self.assertIn('admin_listen: "0.0.0.0:0": other machines reach it',
+                          reply.body['error']['message'])
+            self.assertEqual(
+                admin.request('GET', '/admin/instances').status, 401)
 
 
 class Supervised(Case):
