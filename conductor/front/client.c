@@ -32,7 +32,7 @@ static void refuse(const struct front_call *call, enum tenant_refusal why,
     endpoint_reply_error(call->conn, &error, retry_us);
 }
 
-bool client_may_ask(struct front_call *call)
+bool client_may_ask(struct front_call *call, bool counts)
 {
     struct models *models = call->front->models;
     enum tenant_refusal why;
@@ -46,9 +46,9 @@ bool client_may_ask(struct front_call *call)
         http_reply_error(call->conn, &error);
         return false;
     }
-    why =
-        models_enter(models, key.at, key.n, http_is(call->head->method, "POST"),
-                     &call->terms, &retry_us);
+    why = models_enter(models, key.at, key.n,
+                       counts && http_is(call->head->method, "POST"),
+                       &call->terms, &retry_us);
     if (why != TENANT_ENTERS)
         refuse(call, why, retry_us);
     return why == TENANT_ENTERS;

@@ -144,7 +144,9 @@ static bool may_have(const struct front_door *door, const struct route *route,
         return admin_may_change(call);
     if (route && route->doors != DOOR_PUBLIC && !begins(path, "/v1/"))
         return true;
-    return http_is(call->head->method, "OPTIONS") || client_may_ask(call);
+    /* What ends a request makes room for others. */
+    return http_is(call->head->method, "OPTIONS") ||
+           client_may_ask(call, !route || route->serve != schedule_done);
 }
 
 static void on_request(void *arg, struct http_conn *conn,

@@ -74,8 +74,9 @@ front_serve_fn index_query, index_query_by_hash, index_register,
 front_serve_fn index_workers, index_services, index_view;
 
 /* client.c: whether the client may ask, and on what terms (written to the
- * call); else it was answered. */
-bool client_may_ask(struct front_call *call);
+ * call); else it was answered. counts: the limits of its tenant do, if it is a
+ * POST. */
+bool client_may_ask(struct front_call *call, bool counts);
 
 /* The key of who asks, "" if there is none. Borrows the head. Returns 0;
  * -EINVAL with *error set: its header comes twice. */

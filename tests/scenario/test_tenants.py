@@ -423,3 +423,33 @@ class KeysOfEngines(EngineCase):
         self.assertEqual(self.post(cluster, {'prompt': 'p'}).status, 401)
         self.assertEqual(self.post(
             cluster, {'input': 'p'}, '/v1/embeddings').status, 401)
+
+    def test_tickets(self):
+        """Their end can be told at every limit; hashes name blocks of all."""
+        path = self.write('tenants.json', json.dumps({'tenants': [
+            {**entry('a', 'one'), 'max_in_flight': 1,
+             'requests_per_minute': 2}]}))
+        cluster = self.engines(None, config={
+            'tenants_file': path, 'api_keys': 'required'})
+
+        def ask():
+            return self.post(cluster, {'prompt': 'p'}, '/v1/schedule',
+                             headers=bearer('one'))
+        for _ in range(2):
+            got = ask()
+            self.assertEqual(got.status, 200)
+            reply = cluster.api.request(
+                'POST', '/v1/schedule/done', {'ticket': got.body['ticket']},
+                bearer('one'))
+            self.assertEqual(reply.status, 200, reply.body)
+        self.assertEqual(ask().status, 429)
+
+    def test_hashes_are_of_all_tenants(self):
+        path = self.write('tenants.json', json.dumps({'tenants': [
+            entry('a', 'one')]}))
+        cluster = self.engines(None, config={
+            'tenants_file': path, 'api_keys': 'required'})
+        reply = self.post(cluster, {'block_hashes': [1]}, '/v1/schedule',
+                          headers=bearer('one'))
+        self.assertEqual((reply.status, reply.body['error']['param']),
+                         (403, 'block_hashes'))

@@ -395,6 +395,10 @@ static void test_rules(void)
     check_written(body, &both,
                   "{\"cache_salt\":\"t\\\"1\",\"priority\":-5,\"prompt\":[1]}");
     check_written(body, &none, "{\"prompt\":[1]}");
+    check_written("{\"extra_key\":\"x\",\"prompt\":[1]}", &both,
+                  "{\"cache_salt\":\"t\\\"1\",\"priority\":-5,\"prompt\":[1]}");
+    check_written("{\"extra_key\":\"x\",\"prompt\":[1]}", &no_rules,
+                  "{\"extra_key\":\"x\",\"prompt\":[1]}");
     check_written(" {\"a\":1}", &(struct forward_rules){.priority = "0"},
                   "{\"priority\":0,\"a\":1}");
     /* Blocks are known by the salt that is set. */
@@ -407,6 +411,29 @@ static void test_rules(void)
         forward_body_read(kind_of(body), body, sizeof(body) - 1, &none, &b, &e),
         0);
     CU_ASSERT_STRING_EQUAL(b.salt, "");
+    forward_body_fini(&b);
+}
+
+/* SGLang's /generate knows no cache_salt. */
+static void test_rules_of_generate(void)
+{
+    static const char path[] = "/generate",
+                      body[] = "{\"extra_key\":\"b\",\"input_ids\":[1]}";
+    const struct forward_rules rules = {.cache_salt = "a"};
+    struct openai_error e;
+    struct forward_body b;
+    struct text_buf out;
+
+    CU_ASSERT_EQUAL_FATAL(
+        forward_body_read(forward_kind_of(path, sizeof(path) - 1), body,
+                          sizeof(body) - 1, &rules, &b, &e),
+        0);
+    CU_ASSERT_STRING_EQUAL(b.salt, "a");
+    text_buf_init(&out, 1024);
+    forward_body_write(&b, body, sizeof(body) - 1, &rules, &out);
+    text_buf_add(&out, "", 1);
+    CU_ASSERT_STRING_EQUAL(out.data, "{\"extra_key\":\"a\",\"input_ids\":[1]}");
+    text_buf_fini(&out);
     forward_body_fini(&b);
 }
 
@@ -601,6 +628,7 @@ int main(void)
                 test_chats_share_their_beginning);
     CU_add_test(s, "what is taken out", test_cuts);
     CU_add_test(s, "what is set", test_rules);
+    CU_add_test(s, "what is set for /generate", test_rules_of_generate);
     CU_add_test(s, "taken out at many places", test_many_cuts);
     CU_add_test(s, "salts", test_salts);
     CU_add_test(s, "salts of events", test_salts_of_events);

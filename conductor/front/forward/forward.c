@@ -116,7 +116,7 @@ static int submit(struct forward_call *c, const struct front_call *call,
     rc = r->ticket ? schedule_read_headers(c, call, &f, error)
                    : keep_body(call, r, &f);
     if (rc == 0 && body->hashes && !body->ids)
-        rc = schedule_take_hashes(service, body, params, &f, error);
+        rc = schedule_take_hashes(call, service, body, params, &f, error);
     if (rc)
         return rc;
     c->request =

@@ -62,8 +62,10 @@ extern const struct service_reply_ops schedule_reply_ops;
                                         struct openai_error *error);
 
 /* gateway/schedule.c: the prompt is known by the names that an engine has for
- * its blocks. Returns 0, or -EINVAL with *error set. */
-[[nodiscard]] int schedule_take_hashes(const struct service *service,
+ * its blocks. Returns 0; -EINVAL or, where keys are required, -EACCES with
+ * *error set. */
+[[nodiscard]] int schedule_take_hashes(const struct front_call *call,
+                                       const struct service *service,
                                        const struct forward_body *body,
                                        struct service_request_params *params,
                                        struct service_forward *f,

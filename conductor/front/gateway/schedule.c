@@ -81,7 +81,17 @@ int schedule_read_headers(struct forward_call *c, const struct front_call *call,
     return read_redirect(c, call->head, error);
 }
 
-int schedule_take_hashes(const struct service *service,
+/* They name blocks of all tenants, and cached_tokens would tell of others'. */
+static int refuse_hashes(struct openai_error *error)
+{
+    openai_error_set(error, 403, "not_permitted", "block_hashes",
+                     "block_hashes: name blocks of all tenants, and api_keys "
+                     "are required: send prompt or token_ids");
+    return -EACCES;
+}
+
+int schedule_take_hashes(const struct front_call *call,
+                         const struct service *service,
                          const struct forward_body *body,
                          struct service_request_params *params,
                          struct service_forward *f, struct openai_error *error)
@@ -90,6 +100,8 @@ int schedule_take_hashes(const struct service *service,
     uint64_t blocks = body->n_hashes * (uint64_t)info->block_tokens;
     uint64_t n = body->prompt_tokens ? body->prompt_tokens : blocks;
 
+    if (call->terms.name)
+        return refuse_hashes(error);
     if (body->block_tokens && body->block_tokens != info->block_tokens) {
         openai_error_set(error, 400, "invalid_value", "block_size",
                          "block_size: %u: must be %u, as of model \"%s\"",

@@ -28,6 +28,7 @@ struct reader {
 };
 
 static const char cache_salt_name[] = "cache_salt";
+static const char extra_key_name[] = "extra_key";
 
 /* FNV-1a: what goes in here is short, and nobody gains by a collision but a
  * worse guess of where his own blocks are. */
@@ -43,11 +44,13 @@ static void add_salt(struct reader *r, const char *key, struct forward_slice v)
     r->salt = fnv(fnv(r->salt, key, strlen(key)), v.at, v.n);
 }
 
-/* Whether a member is taken out. */
+/* Whether a member is taken out. SGLang joins both salts: "a" and "b" would
+ * be another tenant's "ab". */
 static bool is_cut(const struct reader *r, const char *key)
 {
     return strcmp(key, "kv_transfer_params") == 0 ||
-           (r->rules->cache_salt && strcmp(key, cache_salt_name) == 0) ||
+           (r->rules->cache_salt && (strcmp(key, cache_salt_name) == 0 ||
+                                     strcmp(key, extra_key_name) == 0)) ||
            (r->rules->priority && strcmp(key, "priority") == 0);
 }
 
@@ -84,8 +87,8 @@ static int end_member(struct reader *r, bool cut)
     }
     if (out->n_cuts == FORWARD_CUTS)
         return json_walk_fail(&r->walk,
-                              "kv_transfer_params, cache_salt and priority "
-                              "come more than %d times",
+                              "kv_transfer_params, cache_salt, extra_key and "
+                              "priority come more than %d times",
                               FORWARD_CUTS);
     out->cuts[out->n_cuts++] =
         (struct forward_slice){from, (size_t)(to - from)};
@@ -246,7 +249,7 @@ static void take_value(struct reader *r, const char *key,
         add_salt(r, key, v);
     if (strcmp(key, cache_salt_name) == 0)
         r->salts[0] = v;
-    else if (strcmp(key, "extra_key") == 0)
+    else if (strcmp(key, extra_key_name) == 0)
         r->salts[1] = v;
     else if (strcmp(key, "lora_path") == 0)
         r->adapter = v;

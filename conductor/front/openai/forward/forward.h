@@ -9,11 +9,12 @@
  * begin with the same bytes share the blocks of that beginning. In English, a
  * word of four bytes is about a token.
  *
- * Three members at the top level do not go on as they are:
+ * Four members at the top level do not go on as they are:
  *
  *   kv_transfer_params    never goes on: the parameters of another prompt end
  *                         a vLLM engine
  *   cache_salt, priority  where struct forward_rules sets them
+ *   extra_key             where it sets cache_salt, which SGLang joins with it
  *
  * They are cut out of the bytes, and what is set comes first:
  *
@@ -56,6 +57,7 @@ struct forward_kind {
                                none */
     bool chat;              /* that is a chat */
     bool pairs;             /* engines of a pair may share such a request */
+    bool salted_by_key;     /* it has extra_key where others have cache_salt */
 };
 
 struct forward_body {

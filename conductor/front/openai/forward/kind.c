@@ -16,25 +16,27 @@ static const char *const members[FORWARD_MEMBERS] = {
 };
 
 static const struct forward_kind kinds[] = {
-    {"/v1/chat/completions", {"messages"}, "messages", true, true},
-    {"/v1/completions", {"prompt"}, "prompt", false, true},
+    {"/v1/chat/completions", {"messages"}, "messages", true, true, false},
+    {"/v1/completions", {"prompt"}, "prompt", false, true, false},
     {FORWARD_SCHEDULE_PATH,
      {"prompt", "token_ids", "input_ids", "text"},
      "prompt", /* chats are read as such */
      false,
-     true},
+     true,
+     false},
     /* llama.cpp's */
-    {"/chat/completions", {"messages"}, "messages", true, true},
-    {"/completions", {"prompt"}, "prompt", false, true},
-    {"/completion", {"prompt"}, "prompt", false, false},
+    {"/chat/completions", {"messages"}, "messages", true, true, false},
+    {"/completions", {"prompt"}, "prompt", false, true, false},
+    {"/completion", {"prompt"}, "prompt", false, false, false},
     /* of both kinds */
-    {"/invocations", {"messages", "prompt"}, NULL, false, false},
-    {"/v1/responses", {"input"}, NULL, false, false},
-    {"/responses", {"input"}, NULL, false, false},
-    {"/v1/messages", {"messages"}, NULL, false, false}, /* Anthropic's */
-    {"/generate", {"input_ids", "text"}, "text", false, false}, /* SGLang's */
+    {"/invocations", {"messages", "prompt"}, NULL, false, false, false},
+    {"/v1/responses", {"input"}, NULL, false, false, false},
+    {"/responses", {"input"}, NULL, false, false, false},
+    {"/v1/messages", {"messages"}, NULL, false, false, false}, /* Anthropic's */
+    /* SGLang's */
+    {"/generate", {"input_ids", "text"}, "text", false, false, true},
     /* vLLM's */
-    {"/inference/v1/generate", {"token_ids"}, NULL, false, false},
+    {"/inference/v1/generate", {"token_ids"}, NULL, false, false, false},
 };
 
 const struct forward_kind *forward_kind_of(const char *path, size_t n)
