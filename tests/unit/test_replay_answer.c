@@ -3,6 +3,7 @@
 #include <CUnit/CUnit.h>
 #include <errno.h>
 #include <event2/buffer.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
