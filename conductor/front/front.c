@@ -144,8 +144,9 @@ static bool may_have(const struct front_door *door, const struct route *route,
         return admin_may_change(call);
     if (route && route->doors != DOOR_PUBLIC && !begins(path, "/v1/"))
         return true;
-    /* What ends a request makes room for others. */
-    return http_is(call->head->method, "OPTIONS") ||
+    /* A browser asks without a key whether it may send one, and without a body.
+     * What ends a request makes room for others. */
+    return (call->n == 0 && http_is(call->head->method, "OPTIONS")) ||
            client_may_ask(call, !route || route->serve != schedule_done);
 }
 

@@ -423,6 +423,11 @@ class KeysOfEngines(EngineCase):
         self.assertEqual(self.post(cluster, {'prompt': 'p'}).status, 401)
         self.assertEqual(self.post(
             cluster, {'input': 'p'}, '/v1/embeddings').status, 401)
+        n = len(self.all[0].requests)
+        # What a browser asks before it sends a key has no body.
+        self.assertEqual(cluster.api.request(
+            'OPTIONS', '/v1/completions', {'model': 'm'}).status, 401)
+        self.assertEqual(len(self.all[0].requests), n)
 
     def test_tickets(self):
         """Their end can be told at every limit; hashes name blocks of all."""
