@@ -41,6 +41,7 @@ struct rig {
     size_t n_descriptor;
     int rc[OPS_MAX]; /* of ops, 1: not done */
     uint32_t n_revoked;
+    uint32_t n_asked, n_done;
     bool broken, withdrawn, closed;
 };
 
@@ -101,6 +102,7 @@ static void on_done(void *arg, uint64_t op_id, int rc)
 
     CU_ASSERT_EQUAL(r->rc[op_id], 1);
     r->rc[op_id] = rc;
+    r->n_done++;
 }
 
 static void on_closed(void *arg, int rc, const char *why)
@@ -109,6 +111,7 @@ static void on_closed(void *arg, int rc, const char *why)
 
     (void)why;
     CU_ASSERT(rc < 0);
+    CU_ASSERT_EQUAL(r->n_done, r->n_asked);
     r->closed = true;
 }
 
@@ -212,8 +215,10 @@ static int ask(struct rig *r, bool write, uint64_t op, uint64_t id,
     const struct transport_slice slice = {
         .local = r->ours, .offset = offset, .bytes = bytes};
 
-    return (write ? r->path->ops->write : r->path->ops->read)(r->path, op, id,
-                                                              &slice, 1);
+    int rc = (write ? r->path->ops->write : r->path->ops->read)(r->path, op, id,
+                                                                &slice, 1);
+    r->n_asked += rc == 0;
+    return rc;
 }
 
 static void test_reads_and_writes(void)
@@ -315,6 +320,7 @@ static void test_sums(void)
         sums[i] = sum_of(r.theirs + i * 250000ull, 250000);
     struct transport_slice slice = {
         .local = r.ours, .bytes = 2000000, .sums = sums, .sum_bytes = 250000};
+    r.n_asked = 2;
     CU_ASSERT_EQUAL(r.path->ops->read(r.path, 1, 77, &slice, 1), 0);
     UNTIL(&r, r.rc[1] <= 0);
     CU_ASSERT_EQUAL(r.rc[1], 0);
@@ -364,6 +370,26 @@ static void test_given_away(void)
     rig_fini(&r);
 }
 
+/* However a path ends, its ops are over before it is. */
+static void test_paths_that_break(void)
+{
+    for (uint64_t i = cases_of(30); i > 0; i--) {
+        struct rig r;
+
+        rig_init(&r);
+        grant(&r, 77, false);
+        open_path(&r);
+        for (uint64_t op = 1; op <= 20; op++)
+            CU_ASSERT_EQUAL(ask(&r, false, op, 77, 0, 2u << 20), 0);
+        UNTIL(&r, r.path->ops->moved_bytes(r.path) > i * 100000);
+        r.offer->ops->withdraw(r.offer);
+        UNTIL(&r, r.closed);
+        r.path->ops->close(r.path);
+        UNTIL(&r, r.withdrawn && r.n_done == r.n_asked);
+        rig_fini(&r);
+    }
+}
+
 int main(void)
 {
     log_init("test_transport", LOG_ERROR);
@@ -374,6 +400,7 @@ int main(void)
     CU_add_test(s, "strangers", test_strangers);
     CU_add_test(s, "checksums", test_sums);
     CU_add_test(s, "memory that was given away", test_given_away);
+    CU_add_test(s, "paths that break", test_paths_that_break);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();

@@ -56,10 +56,10 @@ static bool within(const struct shm_path *p, const struct shm_op *op)
 {
     for (uint32_t i = 0; i < op->n; i++) {
         const struct transport_slice *slice = &op->slices[i];
-        const struct shm_region *region = &p->regions[slice->region];
 
-        if (slice->region >= p->n_regions || slice->bytes > region->bytes ||
-            slice->offset > region->bytes - slice->bytes)
+        if (slice->region >= p->n_regions ||
+            slice->bytes > p->regions[slice->region].bytes ||
+            slice->offset > p->regions[slice->region].bytes - slice->bytes)
             return false;
     }
     return true;
@@ -207,17 +207,22 @@ static struct shm_op *take_finished(struct shm *s)
     return op;
 }
 
+/* Ops that have finished meanwhile are told first: the bell has rung. */
 static struct shm_path *take_over(struct shm *s)
 {
-    struct shm_path *p;
+    struct shm_path *p = NULL;
 
-    TAILQ_FOREACH(p, &s->paths, link)
-    {
-        if (p->closed || (p->rc < 0 && !p->told && TAILQ_EMPTY(&p->live)))
-            break;
+    pthread_mutex_lock(&s->lock);
+    if (TAILQ_EMPTY(&s->finished)) {
+        TAILQ_FOREACH(p, &s->paths, link)
+        {
+            if (p->closed || (p->rc < 0 && !p->told && TAILQ_EMPTY(&p->live)))
+                break;
+        }
     }
     if (p)
         p->told = true;
+    pthread_mutex_unlock(&s->lock);
     return p;
 }
 

@@ -154,15 +154,18 @@ static bool news_of(const struct tcp_path *p)
     return p->n_streams == 0 && (p->closed || (p->rc < 0 && !p->told));
 }
 
+/* Ops that have finished meanwhile are told first: the bell has rung. */
 static struct tcp_path *take_over(struct tcp *t)
 {
-    struct tcp_path *p;
+    struct tcp_path *p = NULL;
 
     pthread_mutex_lock(&t->lock);
-    TAILQ_FOREACH(p, &t->paths, link)
-    {
-        if (news_of(p) && TAILQ_EMPTY(&p->live))
-            break;
+    if (TAILQ_EMPTY(&t->finished)) {
+        TAILQ_FOREACH(p, &t->paths, link)
+        {
+            if (news_of(p) && TAILQ_EMPTY(&p->live))
+                break;
+        }
     }
     if (p)
         p->told = true;
