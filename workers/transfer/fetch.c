@@ -142,22 +142,41 @@ static int fetch_read(void *, void *session, struct loader_piece *piece)
     return rc;
 }
 
+/* Asks for pieces that wait, over the peer's route or in frames. */
+static void pump(struct fetch *f)
+{
+    struct loader_piece *piece;
+
+    if (route_usable(f->peer->route))
+        move_pump(f);
+    else
+        while ((piece = move_take(f)))
+            ask_for(f, piece);
+}
+
 /* The transport never stood: another one is there now, or none. */
 void fetch_again(struct peer *p)
 {
-    struct loader_piece *piece;
     struct fetch *f;
 
     TAILQ_FOREACH(f, &p->fetches, link)
     {
         if (f->closed)
             continue;
-        if (route_usable(p->route))
-            move_pump(f);
-        else
-            while ((piece = move_take(f)))
-                ask_for(f, piece);
+        move_again(f);
+        pump(f);
     }
+}
+
+int fetch_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
+                   size_t len, int64_t now_us)
+{
+    int rc = move_on_grant(p, id, payload, len, now_us);
+    struct fetch *f = rc == 0 ? fetch_of(p, id) : NULL;
+
+    if (f)
+        pump(f);
+    return rc;
 }
 
 /* Hands back what was to come in frames. */

@@ -26,6 +26,7 @@ struct guest {
     struct transport_offer *offers[MSG_TRANSPORTS_MAX];
     uint32_t n_offers;              /* that are not withdrawn yet */
     struct transport_offer *chosen; /* NULL: none yet */
+    bool was_chosen[MSG_TRANSPORTS_MAX];
     LIST_HEAD(, lease) leases;
 };
 
@@ -134,10 +135,11 @@ int guest_on_transports(struct guest *g, const uint8_t *payload, size_t len)
     if (msg_transports_unpack(payload, len, &m) || m.n != 1)
         return -EBADMSG;
     for (uint32_t i = 0; i < t->n_transports; i++) {
-        if (!g->offers[i] ||
+        if (!g->offers[i] || g->was_chosen[i] ||
             strcmp(t->transports[i]->ops->name, m.list[0].name) != 0)
             continue;
         g->chosen = g->offers[i];
+        g->was_chosen[i] = true;
         log_info("worker %s moves KV over %s", g->in->handshake.hello.name,
                  m.list[0].name);
         return 0;

@@ -132,8 +132,7 @@ static int inbound_dispatch(struct inbound *in, const struct frame_header *h,
     case FRAME_FETCH_READ:
         return serve_on_read(in, h->request_id, payload, h->length);
     case FRAME_TRANSPORTS:
-        return in->guest ? guest_on_transports(in->guest, payload, h->length)
-                         : -EPROTO;
+        return serve_on_transports(in, payload, h->length);
     case FRAME_FETCH_WANT:
         return serve_on_want(in, h->request_id, payload, h->length);
     case FRAME_FETCH_KEEP:

@@ -164,7 +164,17 @@ struct fetch *fetch_of(const struct peer *p, uint64_t id);
 /* Ask for pieces that were not asked for. */
 void move_pump(struct fetch *f);
 
-/* Take back a piece that does not move; NULL: there is none. */
+/* FETCH_GRANT: reads what was wanted, unless it has to be wanted once more. 0
+ * or -EBADMSG. */
+int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
+                  size_t len, int64_t now_us);
+
+/* The peer's route has changed: what it says of pieces that were wanted over
+ * the last one is of no use, and they are wanted once more when it has said it.
+ */
+void move_again(struct fetch *f);
+
+/* Take back a piece that the peer was not asked for; NULL: there is none. */
 struct loader_piece *move_take(struct fetch *f);
 
 /* End it: pieces that do not move go back at once with rc, others when they
@@ -217,8 +227,8 @@ int fetch_on_data(struct peer *p, const struct frame_header *h,
                   const uint8_t *head, int64_t now_us);
 
 /* FETCH_GRANT: reads what was wanted. */
-int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
-                  size_t len, int64_t now_us);
+int fetch_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
+                   size_t len, int64_t now_us);
 
 /* FETCH_END: ends the fetch. */
 int fetch_on_end(struct peer *p, uint64_t id, const uint8_t *payload,
@@ -238,6 +248,10 @@ int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
 /* FETCH_READ: sends a part of a block. */
 int serve_on_read(struct inbound *in, uint64_t id, const uint8_t *payload,
                   size_t len);
+
+/* TRANSPORTS: grants blocks over the one that it names; -EPROTO if the peer was
+ * told of none. */
+int serve_on_transports(struct inbound *in, const uint8_t *payload, size_t len);
 
 /* FETCH_WANT: says where layers of a block lie, when their sums are made. */
 int serve_on_want(struct inbound *in, uint64_t id, const uint8_t *payload,

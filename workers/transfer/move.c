@@ -17,6 +17,7 @@ struct move {
     struct fetch *fetch;
     struct loader_piece *piece;
     enum move_state state;
+    bool elsewhere; /* the peer is asked for it over a route that is gone */
     struct route_op *op; /* while it moves */
     uint64_t *sums;      /* (n_layers), owned */
 };
@@ -172,18 +173,32 @@ int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
         return -EBADMSG;
     p->progress_us = now_us;
     f->n_wanted--;
-    begin(p, m, &g);
-    move_pump(f);
+    if (m->elsewhere)
+        m->state = MOVE_WAITS;
+    else
+        begin(p, m, &g);
+    m->elsewhere = false;
     return 0;
 }
 
-struct loader_piece *move_take(struct fetch *f)
+void move_again(struct fetch *f)
 {
     struct move *m;
 
     TAILQ_FOREACH(m, &f->moves, link)
     {
-        if (m->state == MOVE_MOVES)
+        m->elsewhere |= m->state == MOVE_WANTED;
+    }
+}
+
+/* The first piece whose state is not later than `most`, without its move. */
+static struct loader_piece *take(struct fetch *f, enum move_state most)
+{
+    struct move *m;
+
+    TAILQ_FOREACH(m, &f->moves, link)
+    {
+        if (m->state > most)
             continue;
         struct loader_piece *piece = m->piece;
         move_free(m);
@@ -192,13 +207,18 @@ struct loader_piece *move_take(struct fetch *f)
     return NULL;
 }
 
+struct loader_piece *move_take(struct fetch *f)
+{
+    return take(f, MOVE_WAITS);
+}
+
 void move_end(struct fetch *f, int rc)
 {
     struct loader_piece *piece;
     struct move *m, *next;
 
     f->closed = true;
-    while ((piece = move_take(f)))
+    while ((piece = take(f, MOVE_WANTED)))
         loader_done(piece, rc);
     for (m = TAILQ_FIRST(&f->moves); m; m = next) {
         next = TAILQ_NEXT(m, link);

@@ -64,7 +64,7 @@ static int on_frame(void *arg, const struct frame_header *h,
                    ? route_on_transports(p, payload, h->length)
                    : -EPROTO;
     case FRAME_FETCH_GRANT:
-        return move_on_grant(p, h->request_id, payload, h->length, now_us);
+        return fetch_on_grant(p, h->request_id, payload, h->length, now_us);
     case FRAME_FETCH_CHAIN:
         return fetch_on_chain(p, h->request_id, payload, h->length, now_us);
     case FRAME_FETCH_DATA:

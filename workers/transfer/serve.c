@@ -249,6 +249,33 @@ static int refuse(struct inbound *in, uint64_t id, int rc)
     return 0;
 }
 
+/* What was granted over the transport before cannot be read over this one. */
+static void grant_again(struct inbound *in, struct serve *s)
+{
+    guest_revoke(in->guest, s->grant_id);
+    s->granted = false;
+    int rc = grant(in, s);
+    if (rc < 0)
+        (void)refuse(in, s->request_id, rc);
+}
+
+int serve_on_transports(struct inbound *in, const uint8_t *payload, size_t len)
+{
+    struct serve *s;
+
+    if (!in->guest)
+        return -EPROTO;
+    int rc = guest_on_transports(in->guest, payload, len);
+    if (rc < 0)
+        return rc;
+    TAILQ_FOREACH(s, &in->serves, link)
+    {
+        if (s->granted)
+            grant_again(in, s);
+    }
+    return 0;
+}
+
 int serve_on_want(struct inbound *in, uint64_t id, const uint8_t *payload,
                   size_t len)
 {
