@@ -16,7 +16,7 @@ DISK_MIB = 16
 WORKERS = {  # name: role, options
     'p0': ('prefill', {'load_mode': 'auto'}),
     'p1': ('prefill', {'load_mode': 'both'}),
-    'b0': ('both', {'load_mode': 'layerwise'}),
+    'b0': ('both', {'load_mode': 'layerwise', 'transports': 'tcp'}),
     'd0': ('decode', {}),
     'd1': ('decode', {}),
 }
@@ -26,9 +26,10 @@ READY = 3, 3  # instances for prefill and for decode
 class Town:
     """A conductor and its workers, each of which may die and come back."""
 
-    def __init__(self, case, kv_blocks):
+    def __init__(self, case, kv_blocks, transports):
         self.case = case
         self.kv_blocks = kv_blocks
+        self.transports = {'transports': transports} if transports else {}
         self.epoch = 0  # odd while the conductor is down
         self.cluster = case.new_cluster({
             'heartbeat_ms': 100, 'worker_timeout_ms': WORKER_TIMEOUT_MS})
@@ -50,7 +51,8 @@ class Town:
         role, options = WORKERS[name]
         self.cluster.start_worker(
             name, role, kv_blocks=self.kv_blocks, log_level='warn',
-            disk_path=self.slab(name), disk_mib=DISK_MIB, **options)
+            disk_path=self.slab(name), disk_mib=DISK_MIB,
+            **options | self.transports)
 
     def kill_conductor(self):
         self.epoch += 1
