@@ -16,6 +16,7 @@
 #include "tests/unit/cases.h"
 #include "workers/transfer/engine/sum.h"
 #include "workers/transfer/engine/tcp/tcp.h"
+#include "workers/transfer/engine/tcp/wire.h"
 
 #define REGION_BYTES (8u << 20)
 #define OPS_MAX 64u
@@ -370,6 +371,31 @@ static void test_given_away(void)
     rig_fini(&r);
 }
 
+/* One that asks and does not read keeps no memory for ever. */
+static void test_who_does_not_read(void)
+{
+    const struct tcp_request request = {
+        .kind = TCP_READ, .grant_id = 77, .bytes = 2u << 20};
+    uint8_t head[TCP_REQUEST_BYTES];
+    struct rig r;
+    int fds[2];
+
+    rig_init(&r);
+    grant(&r, 77, false);
+    CU_ASSERT_EQUAL_FATAL(
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    tcp_transport_take(r.holder, fds[0]);
+    tcp_request_encode(&request, head);
+    CU_ASSERT_EQUAL(send(fds[1], r.descriptor, TCP_TOKEN_BYTES, 0),
+                    TCP_TOKEN_BYTES);
+    CU_ASSERT_EQUAL(send(fds[1], head, sizeof(head), 0), sizeof(head));
+    UNTIL(&r, recv(fds[1], head, 1, 0) == 1);
+    r.offer->ops->revoke(r.offer, 77);
+    UNTIL(&r, r.n_revoked == 1);
+    close(fds[1]);
+    rig_fini(&r);
+}
+
 /* However a path ends, its ops are over before it is. */
 static void test_paths_that_break(void)
 {
@@ -400,6 +426,7 @@ int main(void)
     CU_add_test(s, "strangers", test_strangers);
     CU_add_test(s, "checksums", test_sums);
     CU_add_test(s, "memory that was given away", test_given_away);
+    CU_add_test(s, "who does not read", test_who_does_not_read);
     CU_add_test(s, "paths that break", test_paths_that_break);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();

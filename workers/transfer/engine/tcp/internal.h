@@ -41,6 +41,8 @@
 #define TCP_ENDED_MAX 256u
 /* An accepted connection says within so long whose it is. */
 #define TCP_TOKEN_US 10000000
+/* A peer that takes nothing of what it is sent for so long is gone. */
+#define TCP_SEND_US 5000000
 
 struct event;
 struct event_base;

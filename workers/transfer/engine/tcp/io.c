@@ -33,12 +33,22 @@ static void stream_end(struct tcp_stream *s, int rc)
     stream_free(s);
 }
 
+/* What waits already goes on waiting: others' wakes are no progress. */
+static int write_on(struct tcp_stream *s)
+{
+    const struct timeval patience = {.tv_sec = TCP_SEND_US / 1000000};
+
+    return event_pending(s->writable, EV_WRITE, NULL)
+               ? 0
+               : event_add(s->writable, &patience);
+}
+
 /* Sends what may be sent, and waits for what is next. */
 static void stream_go(struct tcp_stream *s, int rc)
 {
     int out = rc < 0 ? rc : s->role->send(s);
 
-    if (out == 0 && event_add(s->writable, NULL))
+    if (out == 0 && write_on(s))
         out = -ENOMEM;
     if (out == 0 && rc == 1 && !s->resting) {
         event_del(s->readable);
@@ -62,9 +72,9 @@ static void on_readable(evutil_socket_t, short what, void *arg)
         stream_end(s, -ETIMEDOUT);
 }
 
-static void on_writable(evutil_socket_t, short, void *arg)
+static void on_writable(evutil_socket_t, short what, void *arg)
 {
-    stream_go(arg, 0);
+    stream_go(arg, what & EV_TIMEOUT ? -ETIMEDOUT : 0);
 }
 
 static void stream_begin(struct tcp_stream *s)
