@@ -283,6 +283,14 @@ static const struct option_spec all_options[] = {
     {"explain_requests", OPTION_COUNT, AT(explain_requests), "requests", 0,
      10000, "last requests that GET /admin/explain/ID tells of; 0 = none",
      .initial = "256"},
+    {"access_log", OPTION_STRING, AT(access_log), "file", 0, 0,
+     "a line of JSON for each request that has ended goes here, \"-\": to "
+     "standard output; opened again on reload; empty: nowhere",
+     .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
+    {"access_log_blocks", OPTION_COUNT, AT(access_log_blocks), "", 0, 1,
+     "1: these lines name the prompt's blocks (hash_ids), so that "
+     "conductor-replay can read them as a trace",
+     .reloads = true, .initial = "0"},
     {"log_level", OPTION_CHOICE, AT(log_level), "", 0, 0,
      "the least severe messages that are logged:", .reloads = true,
      .initial = "info", .choice = log_level_name},

@@ -81,6 +81,8 @@ struct config {
     int64_t drain_wait_ms, drain_limit_ms;
     char admin_listen[CONFIG_STRING_MAX];   /* "": `listen` has all */
     char admin_key_file[CONFIG_STRING_MAX]; /* "": none */
+    char access_log[CONFIG_STRING_MAX];     /* "": none; "-": stdout */
+    int64_t access_log_blocks;
     struct engine_list engines; /* shared by copies; see config_fini() */
     struct store_list stores;   /* likewise */
     struct worker_cost_list worker_costs; /* likewise */

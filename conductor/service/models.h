@@ -25,6 +25,7 @@ struct models {
     } past;
     struct fleet fleet;
     struct drains drains;
+    struct access_log *access;
     size_t reply_bytes; /* of prefill legs; <= config.max_body_total_bytes */
 };
 

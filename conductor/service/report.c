@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "conductor/service/access/log.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 
@@ -193,6 +194,14 @@ int models_metrics(const struct models *models, struct evbuffer *out)
                   (unsigned long long)models->fleet.lookups_failed,
                   (unsigned long long)models->fleet.readings_failed,
                   fleet_empty_names(&models->fleet));
+    n = n < 0 ? n
+              : evbuffer_add_printf(
+                    out,
+                    "# HELP conductor_access_log_lost_total Lines that the "
+                    "access log has not taken.\n"
+                    "# TYPE conductor_access_log_lost_total counter\n"
+                    "conductor_access_log_lost_total %llu\n",
+                    (unsigned long long)access_log_lost(models->access));
     for (struct service *s = models->first; s; s = s->next)
         tenants_weigh(models->tenants, &s->dispatch, clock_now_us());
     if (n < 0 || tenants_write(models->tenants, out) ||

@@ -3,9 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/event_loop.h"
+#include "conductor/service/access/log.h"
 #include "conductor/service/models.h"
 #include "conductor/service/setup.h"
 #include "predictor/cost_model_json.h"
@@ -64,14 +66,29 @@ int models_check(const struct config *config, char err[CONFIG_ERROR_MAX])
     return rc;
 }
 
+/* The file of the access log; -1: none. */
+static int open_access(const struct config *c, int *fd,
+                       char err[CONFIG_ERROR_MAX])
+{
+    *fd = *c->access_log ? access_log_open_file(c->access_log) : -1;
+    return *c->access_log && *fd < 0 ? error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                                                 "access_log: \"%.200s\": %s",
+                                                 c->access_log, strerror(-*fd))
+                                     : 0;
+}
+
 static int start_all(struct models *models, char err[CONFIG_ERROR_MAX])
 {
     const struct config *c = &models->config;
     char why[CONFIG_ERROR_MAX];
+    int fd;
 
     if (tenants_new(c->tenants_file, &models->tenants, why))
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "tenants_file: %.400s",
                          why);
+    if (access_log_new(&models->access) || open_access(c, &fd, err))
+        return -EINVAL;
+    access_log_take(models->access, fd);
     models->dns = event_loop_dns(models->base, c->name_server);
     if (!models->dns)
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
@@ -118,6 +135,7 @@ void models_free(struct models *models)
     if (models->dns)
         evdns_base_free(models->dns, 1);
     tenants_free(models->tenants);
+    access_log_free(models->access);
     drains_fini(&models->drains);
     free(models);
 }
@@ -142,7 +160,8 @@ int models_reload(struct models *models, const struct config *next,
                   char err[CONFIG_ERROR_MAX])
 {
     char why[CONFIG_ERROR_MAX];
-    int rc = fleet_check(&models->fleet, FLEET_CONFIGURATION, next->engines.at,
+    int fd = -1,
+        rc = fleet_check(&models->fleet, FLEET_CONFIGURATION, next->engines.at,
                          next->engines.n, "engines", err);
 
     if (rc == 0 && tenants_reload(models->tenants, next->tenants_file, why))
@@ -151,10 +170,16 @@ int models_reload(struct models *models, const struct config *next,
     if (rc == 0)
         rc = reload_costs(models, next, err);
     if (rc == 0)
+        rc = open_access(next, &fd, err);
+    if (rc == 0)
         rc =
             fleet_set(&models->fleet, FLEET_CONFIGURATION, &next->engines, err);
-    if (rc)
+    if (rc) {
+        if (fd >= 0)
+            close(fd);
         return rc;
+    }
+    access_log_take(models->access, fd);
     config_take(&models->config, next);
     for (struct service *s = models->first; s; s = s->next) {
         config_take(&s->config, next);

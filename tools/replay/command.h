@@ -37,6 +37,7 @@ void replay_missing(const char *name, const char *option);
  * for 1. */
 int replay_command_live(int argc, char **argv);
 int replay_command_profile(int argc, char **argv);
+int replay_command_from_log(int argc, char **argv);
 int replay_command_generate(int argc, char **argv);
 int replay_command_stats(int argc, char **argv);
 int replay_command_compare(int argc, char **argv);

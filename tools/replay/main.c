@@ -22,6 +22,8 @@ static const struct command commands[] = {
      replay_command_simulate},
     {"generate", "write a trace with the statistics of a published workload",
      replay_command_generate},
+    {"from-log", "make a trace of a conductor's access log",
+     replay_command_from_log},
     {"stats", "say what a trace asks for and what caches can do for it",
      replay_command_stats},
     {"compare", "simulate a trace under several policies, side by side",

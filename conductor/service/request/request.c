@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "conductor/service/access/access.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/gateway/ticket.h"
 #include "conductor/service/models.h"
@@ -134,6 +135,8 @@ void request_fail(struct service_request *request, int http_status,
                 http_status == 429 ? METRICS_REJECTED : METRICS_FAILED);
     explain_ended(s->explain, request,
                   http_status == 429 ? "rejected" : "failed", code);
+    access_ended(request, http_status == 429 ? "rejected" : "failed", code,
+                 http_status);
     log_debug("%s: failed, %s: %s", request->request_id, code, message);
     request->ops->failed(request->arg, &failure);
     request_free(request);
@@ -155,6 +158,7 @@ void request_end(struct service_request *request, enum metrics_outcome outcome,
         return;
     count_ended(request, outcome);
     explain_ended(s->explain, request, how, reason);
+    access_ended(request, how, reason, outcome == METRICS_COMPLETED ? 200 : 0);
     request->result.output_tokens = request->output.n_tokens;
     request->result.retries = request->dispatch.retries;
     request->ops->done(request->arg, &request->result);
@@ -203,6 +207,7 @@ void service_cancel(struct service_request *request)
     if (request_set_state(request, REQUEST_ENDED))
         count_ended(request, METRICS_CANCELLED);
     explain_ended(s->explain, request, "cancelled", NULL);
+    access_ended(request, "cancelled", NULL, 0);
     request_free(request);
     event_active(s->inbox_event, EV_TIMEOUT, 0); /* for requests that wait
                                                     behind it */

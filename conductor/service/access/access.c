@@ -1,0 +1,175 @@
+/*
+ * A line of the access log: a JSON object that is also a line of a trace
+ * (traces/trace.h): timestamp, input_length, output_length, and hash_ids by
+ * blocks of 512 tokens, where access_log_blocks asks for them. The tokens that
+ * fill no block have a name that no other request has.
+ */
+#include "conductor/service/access/access.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "conductor/front/json/text_buf.h"
+#include "conductor/service/access/log.h"
+#include "conductor/service/engine/engine.h"
+#include "conductor/service/models.h"
+
+#define TRACE_BLOCK 512u
+#define SPREAD UINT64_C(0x9e3779b97f4a7c15)
+#define SPREAD_PLACES UINT64_C(0xff51afd7ed558ccd)
+#define ID_MASK ((uint64_t)INT64_MAX)
+#define LINE_BYTES ((size_t)1 << 20)
+
+static void put_text(struct text_buf *out, const char *key, const char *text)
+{
+    text_buf_puts(out, ",\"");
+    text_buf_puts(out, key);
+    text_buf_puts(out, "\":");
+    if (text && *text)
+        text_buf_json(out, text, strlen(text));
+    else
+        text_buf_puts(out, "null");
+}
+
+static void put_count(struct text_buf *out, const char *key, int64_t n)
+{
+    char text[64];
+
+    snprintf(text, sizeof(text), ",\"%s\":%" PRId64, key, n);
+    text_buf_puts(out, text);
+}
+
+/* A time; 0 and below: it is not known. */
+static void put_ms(struct text_buf *out, const char *key, int64_t us)
+{
+    char text[64];
+
+    if (us > 0)
+        snprintf(text, sizeof(text), ",\"%s\":%.3f", key, (double)us / 1e3);
+    else
+        snprintf(text, sizeof(text), ",\"%s\":null", key);
+    text_buf_puts(out, text);
+}
+
+static void put_begin(struct text_buf *out, int64_t arrived_us)
+{
+    struct timespec now;
+    char text[96], day[32];
+    struct tm tm;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t ms = now.tv_sec * 1000 + now.tv_nsec / 1000000 -
+                 (clock_now_us() - arrived_us) / 1000;
+    time_t s = ms / 1000;
+    gmtime_r(&s, &tm);
+    strftime(day, sizeof(day), "%Y-%m-%dT%H:%M:%S", &tm);
+    snprintf(text, sizeof(text),
+             "{\"time\":\"%s.%03dZ\",\"timestamp\":%" PRId64, day,
+             (int)(ms % 1000), ms);
+    text_buf_puts(out, text);
+}
+
+static const char *name_of(const struct service *s, uint32_t id)
+{
+    const struct pool_instance *in =
+        id == POOL_NO_INSTANCE ? NULL : pool_get(s->pool, id);
+
+    return in ? in->name : NULL;
+}
+
+/* The i-th block: that of the index which ends with it, or behind it, names its
+ * tokens and all in front of them. */
+static uint64_t block_id(const struct service_request *r, uint32_t i)
+{
+    uint64_t each = (uint64_t)r->service->config.block_tokens;
+    uint64_t blocks = ((i + UINT64_C(1)) * TRACE_BLOCK + each - 1) / each;
+    uint64_t name = blocks <= r->prompt.n_keys ? r->prompt.keys[blocks - 1]
+                                               : (r->number + 1) * SPREAD;
+
+    return (name + i * SPREAD_PLACES) & ID_MASK;
+}
+
+static void put_blocks(struct text_buf *out, const struct service_request *r)
+{
+    uint32_t n = (r->prompt.n_tokens + TRACE_BLOCK - 1) / TRACE_BLOCK;
+    char text[32];
+
+    text_buf_puts(out, ",\"hash_ids\":[");
+    for (uint32_t i = 0; i < n; i++) {
+        snprintf(text, sizeof(text), "%s%" PRIu64, i ? "," : "",
+                 block_id(r, i));
+        text_buf_puts(out, text);
+    }
+    text_buf_puts(out, "]");
+}
+
+static void put_times(struct text_buf *out, const struct service_request *r)
+{
+    const struct request_output *o = &r->output;
+
+    put_ms(out, "predicted_ttft_ms", r->attempt.predicted_ttft_us);
+    put_ms(out, "ttft_ms",
+           o->n_tokens ? o->first_token_us - r->dispatch.arrived_us : 0);
+    put_ms(out, "predicted_tbt_ms", r->attempt.predicted_tbt_us);
+    put_ms(out, "tbt_ms",
+           o->n_tokens > 1
+               ? (o->last_token_us - o->first_token_us) / (o->n_tokens - 1)
+               : 0);
+}
+
+static void put_tokens(struct text_buf *out, const struct service_request *r,
+                       bool whole)
+{
+    int64_t expected = r->dispatch.ask.expected_tokens;
+
+    put_count(out, "input_length", r->prompt.n_tokens);
+    /* What a replay asks for: not what was cut off. */
+    put_count(out, "output_length",
+              whole          ? r->output.n_tokens
+              : expected > 0 ? expected
+                             : r->prompt.max_tokens);
+    put_count(out, "max_tokens", r->prompt.max_tokens);
+    put_count(out, "output_tokens", r->output.n_tokens);
+    put_count(out, "local_tokens", r->result.local_tokens);
+    put_count(out, "fetched_tokens", r->result.fetched_tokens);
+    put_count(out, "disk_tokens", r->result.disk_tokens);
+    put_count(out, "computed_tokens", r->result.computed_tokens);
+}
+
+void access_ended(const struct service_request *r, const char *how,
+                  const char *reason, int status)
+{
+    const struct models *models = r->service->models;
+    struct text_buf out;
+
+    if (!models->access || !access_log_is_open(models->access))
+        return;
+    text_buf_init(&out, LINE_BYTES);
+    put_begin(&out, r->dispatch.arrived_us);
+    put_text(&out, "id", r->request_id);
+    put_text(&out, "client_id", r->client_id);
+    put_text(&out, "traceparent", r->trace);
+    put_text(&out, "tenant_name",
+             tenants_name(models->tenants, r->dispatch.tenant));
+    put_text(&out, "model", r->service->model.name);
+    put_tokens(&out, r, strcmp(how, "completed") == 0);
+    put_times(&out, r);
+    put_text(&out, "prefill", name_of(r->service, r->attempt.prefill));
+    put_text(&out, "decode", name_of(r->service, r->attempt.decode));
+    put_count(&out, "retries", r->dispatch.retries);
+    put_text(&out, "outcome", how);
+    if (status)
+        put_count(&out, "status", status);
+    else
+        put_text(&out, "status", NULL);
+    put_text(&out, "reason", reason);
+    if (models->config.access_log_blocks)
+        put_blocks(&out, r);
+    text_buf_puts(&out, "}\n");
+    /* One that is too long has no room, either. */
+    access_log_add(models->access, out.data, out.error ? SIZE_MAX : out.len);
+    text_buf_fini(&out);
+}

@@ -1,0 +1,218 @@
+/* See log.h. The loop fills one buffer while the thread writes the other. */
+#include "conductor/service/access/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define BUFFER_BYTES (ACCESS_LOG_BYTES / 2)
+#define PATIENCE_US 1000000 /* at the end */
+
+struct access_log {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    /* All below under the lock, but for `writes`, which is the thread's. */
+    char *fills, *writes; /* (BUFFER_BYTES) owned */
+    size_t n;             /* in fills */
+    int fd;               /* of the lines in fills; -1: none */
+    int next_fd;          /* if it changes, of those */
+    size_t changes_at;    /* from here on */
+    bool changes, ends;
+    int64_t ends_us; /* the thread gives up then */
+    uint64_t lost;
+};
+
+int access_log_open_file(const char *path)
+{
+    int fd = strcmp(path, "-") == 0
+                 ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
+                 : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+
+    return fd < 0 ? -errno : fd;
+}
+
+static uint64_t count_lines(const char *text, size_t n)
+{
+    uint64_t lines = 0;
+
+    for (size_t i = 0; i < n; i++)
+        lines += text[i] == '\n';
+    return lines;
+}
+
+static bool gives_up(struct access_log *log)
+{
+    pthread_mutex_lock(&log->lock);
+    bool yes = log->ends && clock_now_us() > log->ends_us;
+    pthread_mutex_unlock(&log->lock);
+    return yes;
+}
+
+/* Writes n bytes, in pieces that a pipe takes at once. Returns what is left. */
+static size_t write_all(struct access_log *log, int fd, const char *text,
+                        size_t n)
+{
+    while (n > 0) {
+        struct pollfd p = {.fd = fd, .events = POLLOUT};
+
+        if (poll(&p, 1, 100) == 0) {
+            if (gives_up(log))
+                return n;
+            continue;
+        }
+        ssize_t done = write(fd, text, n < PIPE_BUF ? n : PIPE_BUF);
+        if (done < 0 && errno != EINTR && errno != EAGAIN)
+            return n;
+        text += done > 0 ? done : 0;
+        n -= done > 0 ? (size_t)done : 0;
+    }
+    return 0;
+}
+
+/* Writes lines, and counts those that it could not write. Without the lock. */
+static uint64_t put_lines(struct access_log *log, int fd, const char *text,
+                          size_t n)
+{
+    size_t left = fd < 0 ? n : write_all(log, fd, text, n);
+
+    return count_lines(text + n - left, left);
+}
+
+/* Writes the lines so far, and goes over to another file. With the lock. */
+static void serve(struct access_log *log)
+{
+    char *text = log->fills;
+    size_t n = log->n, first = log->changes ? log->changes_at : n;
+    int old_fd = log->fd, fd = log->changes ? log->next_fd : old_fd;
+    uint64_t lost;
+
+    log->fills = log->writes;
+    log->writes = text;
+    log->n = 0;
+    log->changes = false;
+    log->fd = fd;
+    pthread_mutex_unlock(&log->lock);
+    lost = put_lines(log, old_fd, text, first);
+    if (fd != old_fd && old_fd >= 0)
+        close(old_fd);
+    lost += put_lines(log, fd, text + first, n - first);
+    pthread_mutex_lock(&log->lock);
+    log->lost += lost;
+}
+
+static void *run(void *arg)
+{
+    struct access_log *log = arg;
+
+    pthread_mutex_lock(&log->lock);
+    while (!log->ends || log->n > 0 || log->changes)
+        if (log->n > 0 || log->changes)
+            serve(log);
+        else
+            pthread_cond_wait(&log->wake, &log->lock);
+    pthread_mutex_unlock(&log->lock);
+    return NULL;
+}
+
+static int start_thread(struct access_log *log)
+{
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&log->thread, NULL, run, log);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return -rc;
+}
+
+int access_log_new(struct access_log **out)
+{
+    struct access_log *log = calloc(1, sizeof(*log));
+    int rc = -ENOMEM;
+
+    if (!log)
+        return rc;
+    log->fd = log->next_fd = -1;
+    pthread_mutex_init(&log->lock, NULL);
+    pthread_cond_init(&log->wake, NULL);
+    log->fills = malloc(BUFFER_BYTES);
+    log->writes = malloc(BUFFER_BYTES);
+    if (log->fills && log->writes)
+        rc = start_thread(log);
+    if (rc == 0) {
+        *out = log;
+        return 0;
+    }
+    free(log->fills);
+    free(log->writes);
+    free(log);
+    return rc;
+}
+
+void access_log_take(struct access_log *log, int fd)
+{
+    pthread_mutex_lock(&log->lock);
+    if (!log->changes)
+        log->changes_at = log->n;
+    else if (log->next_fd >= 0)
+        close(log->next_fd);
+    log->next_fd = fd;
+    log->changes = true;
+    pthread_cond_signal(&log->wake);
+    pthread_mutex_unlock(&log->lock);
+}
+
+bool access_log_is_open(const struct access_log *log)
+{
+    /* Only the loop changes next_fd. */
+    return log->next_fd >= 0;
+}
+
+void access_log_add(struct access_log *log, const char *line, size_t n)
+{
+    pthread_mutex_lock(&log->lock);
+    if (n > BUFFER_BYTES - log->n)
+        log->lost++;
+    else {
+        memcpy(log->fills + log->n, line, n);
+        log->n += n;
+        pthread_cond_signal(&log->wake);
+    }
+    pthread_mutex_unlock(&log->lock);
+}
+
+uint64_t access_log_lost(struct access_log *log)
+{
+    pthread_mutex_lock(&log->lock);
+    uint64_t lost = log->lost;
+    pthread_mutex_unlock(&log->lock);
+    return lost;
+}
+
+void access_log_free(struct access_log *log)
+{
+    if (!log)
+        return;
+    pthread_mutex_lock(&log->lock);
+    log->ends = true;
+    log->ends_us = clock_now_us() + PATIENCE_US;
+    pthread_cond_signal(&log->wake);
+    pthread_mutex_unlock(&log->lock);
+    pthread_join(log->thread, NULL);
+    if (log->fd >= 0)
+        close(log->fd);
+    pthread_cond_destroy(&log->wake);
+    pthread_mutex_destroy(&log->lock);
+    free(log->fills);
+    free(log->writes);
+    free(log);
+}
