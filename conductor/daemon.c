@@ -102,8 +102,9 @@ static void on_stop(evutil_socket_t, short, void *arg)
 }
 
 /* Clients may not take the descriptors that workers and files need. */
-static int bound_connections(struct config *c)
+static int bound_connections(struct daemon *d)
 {
+    const struct config *c = d->config;
     int64_t limit = (int64_t)descriptors_raise();
     int64_t others = c->max_instances + RESERVED_DESCRIPTORS;
 
@@ -116,12 +117,13 @@ static int bound_connections(struct config *c)
                   (long long)limit, (long long)others);
         return -EMFILE;
     }
+    d->max_connections = c->max_connections;
     if (c->max_connections > limit - others) {
         log_warn("max_connections: %lld instead of %lld: no more than %lld "
                  "files may be open (ulimit -n)",
                  (long long)(limit - others), (long long)c->max_connections,
                  (long long)limit);
-        c->max_connections = limit - others;
+        d->max_connections = limit - others;
     }
     return 0;
 }
@@ -197,7 +199,7 @@ static int open_front(struct daemon *d)
     o.http.host = listen.host;
     o.http.port = listen.port;
     o.http.socket = d->handed_over = handed_over("http");
-    o.http.max_connections = (size_t)d->config->max_connections;
+    o.http.max_connections = (size_t)d->max_connections;
     o.http.max_body_total_bytes = (size_t)d->config->max_body_total_bytes;
     o.http.max_body_bytes = (size_t)d->config->max_body_bytes;
     o.keepalive_us = d->config->keepalive_ms * 1000;
@@ -251,7 +253,7 @@ static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])
 
     int rc = daemon_admin_key(d->config, &d->admin_key, err);
     if (rc == 0)
-        rc = bound_connections(d->config);
+        rc = bound_connections(d);
     if (rc)
         return rc;
     d->base = event_loop_new(1);

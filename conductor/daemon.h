@@ -16,8 +16,7 @@ typedef int daemon_read(void *arg, struct config *out,
 
 /*
  * Runs until it is told to stop.
- *   config      borrowed; what a reload takes is written to it, and
- *               max_connections may become less
+ *   config      borrowed; what a reload takes is written to it
  *   read        called with read_arg on SIGHUP and POST /admin/reload
  *   ports_path  file for the ports that were bound, as JSON; NULL: none
  *   err         what is wrong with the configuration; "": nothing is, and

@@ -20,6 +20,7 @@ struct daemon {
     struct event *watchdog; /* NULL: nobody asks */
     struct event *hold;     /* NULL: nobody has waited */
     int64_t hold_until_us;
+    int64_t max_connections;             /* that descriptors are there for */
     int handed_over;                     /* the socket of clients; 0: none */
     int64_t closes_us, cuts_us, ends_us; /* of the drain; 0: not the next */
 };

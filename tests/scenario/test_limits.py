@@ -77,12 +77,15 @@ class Descriptors(Case):
     def test_too_low_a_limit(self):
         cluster = self.cluster(config={'max_instances': 16})
         path = os.path.join(self.folder, 'conductor.json')
-        command = ['prlimit', '--nofile=160:160',
+        command = ['prlimit', '--nofile=224:224',
                    os.path.join(settings.build, 'conductor', 'conductor'),
                    '--config', path, '--set', 'worker_listen=127.0.0.1:0']
         few = self.start('few', command)
         wait_until('it says so', lambda: 'max_connections: 16 instead of '
                    '4096' in few.log() and 'serving' in few.log())
+        few.child.send_signal(signal.SIGHUP)
+        wait_until('it reads the same again', lambda: 'reload: taken: nothing; '
+                   'needs a restart: nothing' in few.log())
         status, _, errors = self.run_program(
             *command, '--set', 'max_instances=256')
         self.assertEqual(status, 1)
