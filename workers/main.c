@@ -196,6 +196,8 @@ int main(int argc, char **argv)
 
     signal(SIGHUP, SIG_IGN); /* until serve() logs it: weights take a while */
     signal(SIGPIPE, SIG_IGN);
+    /* Where files may not be long, memory that is a file is done without. */
+    signal(SIGXFSZ, SIG_IGN);
     if (worker_options_parse(argc, argv, &o, &status))
         return status;
     log_init("worker", o.log_level);

@@ -1,6 +1,7 @@
 """Transports that fail before they stand: the next one takes over, and no
 request pays for it."""
 import os
+import resource
 import socket
 import unittest
 
@@ -54,6 +55,15 @@ class Transports(LoadCase):
     def test_a_door_with_a_queue_and_no_other_way(self):
         """KV comes in frames."""
         self.fetch_through('--transports', 'shm')
+
+    def test_no_long_files(self):
+        """A limit on files is none on the memory for KV."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_FSIZE,
+                        (soft, hard))
+        a = self.worker('a', 'both')
+        self.run_here(a, 1, [1] * 100, 1)
 
 
 if __name__ == '__main__':
