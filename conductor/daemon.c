@@ -344,6 +344,10 @@ int daemon_run(struct config *config, daemon_read *read, void *read_arg,
     if (config->api_keys == CONFIG_KEYS_OPEN)
         log_info("api_keys: open: whoever reaches listen may ask, and all "
                  "share a cache");
+    if (config->api_keys == CONFIG_KEYS_REQUIRED && !d.admin_key)
+        log_warn("api_keys: required, and there is no admin_key_file: whoever "
+                 "reaches this machine's own address, as through a proxy on "
+                 "it, may look and change");
     (void)address_parse(config->listen, &listen);
     log_info("listening on %s, port %u", listen.host, front_port(d.front));
     supervisor_say("READY=1");

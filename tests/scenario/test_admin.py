@@ -10,7 +10,7 @@ import time
 
 from engines import enter_loopback
 from test_forward import EngineCase
-from stand_in import Engine
+from stand_in import Engine, chunk, event, stream_head
 from harness import (CONDUCTOR, Api, Case, Cluster, mostly_waits, program, wait_until)
 
 KEY = 'k' * 64
@@ -143,6 +143,26 @@ class Drain(Case):
                          (503, 'shutting_down'))
         wait_until('it has ended', lambda: not cluster.conductor.alive())
         self.assertIn('2 requests are cut off', cluster.conductor.log())
+
+
+class DrainOfEngines(EngineCase):
+    def test_a_stream_of_an_engine_that_is_cut_is_told(self):
+        over = threading.Event()
+        self.addCleanup(over.set)
+
+        def serve(_, send):
+            send(stream_head() + chunk(event({'choices': []})))
+            over.wait(60)
+            return 'close'
+        cluster = self.engines(serve, config={'drain_limit_ms': 300})
+        events = cluster.api.stream('/v1/completions',
+                                    {'model': 'm', 'prompt': 'p'})
+        self.assertIn('choices', next(events))
+        cluster.conductor.child.send_signal(signal.SIGTERM)
+        cluster.conductor.killed = True
+        rest = list(events)
+        self.assertEqual([rest[0]['error']['code'], *rest[1:]],
+                         ['shutting_down', '[DONE]'])
 
 
 class Reload(EngineCase):

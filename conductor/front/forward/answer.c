@@ -127,6 +127,7 @@ static void on_answer(void *arg, const struct http_head *head)
 
     keepalive_stop(&c->keepalive);
     c->answering = true;
+    c->streams = head->status == 200 && is_event_stream(head);
     if (c->keepalive.began) {
         c->as_event = head->status != 200 || !is_event_stream(head);
         return;
@@ -171,6 +172,8 @@ static void on_bytes(void *arg, const char *bytes, size_t n)
 {
     struct forward_call *c = arg;
 
+    if (n > 0)
+        c->last = bytes[n - 1];
     if (c->as_event ? write_lines(c, bytes, n)
                     : http_write(c->conn, bytes, n)) {
         http_abort(c->conn);
@@ -236,6 +239,20 @@ void forward_refuse(struct forward_call *c,
     forward_call_free(c);
 }
 
+/* The conductor ends a stream that an engine had begun: an event that is not
+ * whole ends first. */
+static void end_stream(struct forward_call *c,
+                       const struct service_failure *failure)
+{
+    struct openai_error error;
+
+    openai_error_set(&error, failure->http_status, failure->code, NULL, "%s",
+                     failure->message);
+    if (c->last && c->last != '\n')
+        (void)!http_write(c->conn, "\n\n", 2);
+    fail_stream(c, &error);
+}
+
 static void on_failed(void *arg, const struct service_failure *failure)
 {
     struct forward_call *c = arg;
@@ -245,7 +262,10 @@ static void on_failed(void *arg, const struct service_failure *failure)
         return;
     }
     c->request = NULL;
-    http_break(c->conn);
+    if (c->streams && strcmp(failure->code, "shutting_down") == 0)
+        end_stream(c, failure);
+    else
+        http_break(c->conn);
     forward_call_free(c);
 }
 

@@ -14,6 +14,8 @@ struct forward_call {
     struct service_request *request;
     bool answering;
     bool paused;
+    bool streams;  /* the answer is of events, as the engine sends them */
+    char last;     /* byte of it; 0: none has come */
     bool as_event; /* the answer becomes one event of the stream that a comment
                       has begun */
     bool in_line;  /* a line of that event has begun */
