@@ -43,10 +43,13 @@ bool load_coming(const struct load *load, uint32_t b)
     return load_units_count(&load->units, b, UNIT_ASKED) > 0;
 }
 
+/* Before it begins, all that the engine does not have may come. */
 static bool anything_coming(const struct load *load)
 {
     uint32_t last = load_last(load);
 
+    if (!load->begun)
+        return load_first_wanted(load) < load->r->prompt.n_reusable;
     for (uint32_t b = load_first_wanted(load); b < last; b++)
         if (load_coming(load, b))
             return true;
@@ -123,7 +126,7 @@ bool load_check(struct load *load)
         layer_gate_fail(&load->r->step.gate);
     /* What was cut off a load by layers may still be on its way. */
     bool whole = load->spoilt || load->mode == LOAD_MODE_LAYERWISE;
-    if (!load->begun || (whole && in_flight(load) > 0) ||
+    if ((whole && in_flight(load) > 0) ||
         (!load->spoilt && anything_coming(load)))
         return false;
     load_end(load);

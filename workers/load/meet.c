@@ -130,11 +130,12 @@ uint32_t loader_chunk(struct loader *l, struct request *r, uint32_t most)
 
     if (!load || load->mode != LOAD_MODE_BOTH || load_check(load))
         return most;
-    if (!load->begun)
-        return claim(load, most);
-    meeting_of(load, most, &m);
-    uint32_t n = claim(load, meeting_chunk(&m, step_pace_us, &l->pace));
-    if (n > 0)
+    if (load->begun) {
+        meeting_of(load, most, &m);
+        most = meeting_chunk(&m, step_pace_us, &l->pace);
+    }
+    uint32_t n = claim(load, most);
+    if (n > 0 || !load->begun)
         (void)load_check(load); /* that may have been all */
     else
         loader_wake_at(l, l->config.now_us() + LOOK_AGAIN_US +
