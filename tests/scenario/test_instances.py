@@ -353,7 +353,8 @@ class Admin(InstanceCase):
         for how in 'added', 'removed':
             self.assertRegex(
                 cluster.conductor.log(),
-                rf'engine a: {how} over /admin by 127\.0\.0\.1:\d+, with the key')
+                rf'instance a: {how} over /admin by 127\.0\.0\.1:\d+, '
+                'with the key')
         os.chmod(path, 0o644)
         cluster.config['admin_key_file'] = path
         status, _, errors = self.run_program(
