@@ -323,7 +323,7 @@ static void test_throttle_lets_go(void)
         later(&rig, 1000000);
         CU_ASSERT_EQUAL(s->n_read + s->n_pieces, 0);
         CU_ASSERT(load_rig_run(&rig, step_us));
-        CU_ASSERT_EQUAL(rig.n_done, what % 2);
+        CU_ASSERT_EQUAL(rig.n_done, (uint32_t)what % 2);
         load_rig_fini(&rig);
     }
 }
