@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "workers/transfer/engine/part.h"
 #include "workers/transfer/engine/shm/internal.h"
 
 static void finish(struct shm_op *op)
@@ -42,19 +43,6 @@ void shm_copy_drop(struct shm_op *op, int rc)
         finish(op);
 }
 
-static uint64_t part_bytes(const struct transport_slice *slice,
-                           uint64_t at_bytes)
-{
-    uint64_t left = slice->bytes - at_bytes;
-    uint64_t most = SHM_PART_BYTES;
-
-    if (slice->sums && slice->sum_bytes > most)
-        most = slice->sum_bytes;
-    else if (slice->sums)
-        most -= most % slice->sum_bytes;
-    return left < most ? left : most;
-}
-
 /* Takes the next part of the next op, which then waits for its next turn. */
 static void take(struct shm *s, struct shm_part *part)
 {
@@ -66,7 +54,7 @@ static void take(struct shm *s, struct shm_part *part)
         .op = op,
         .to = (uint8_t *)slice->local + at,
         .from = op->path->regions[slice->region].memory + slice->offset + at,
-        .bytes = part_bytes(slice, at),
+        .bytes = transport_part_bytes(slice, at, SHM_PART_BYTES),
         .sums = slice->sums ? slice->sums + at / slice->sum_bytes : NULL,
         .sum_bytes = slice->sum_bytes,
     };

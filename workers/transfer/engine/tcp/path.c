@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "workers/transfer/engine/part.h"
 #include "workers/transfer/engine/tcp/internal.h"
 
 static void stop_waiting(struct tcp_op *op)
@@ -55,20 +56,6 @@ void tcp_path_fail(struct tcp_path *p, int rc)
     bell_ring(p->tcp->bell);
 }
 
-/* How much of the slice goes into one part: whole pieces that have a sum. */
-static uint64_t part_bytes(const struct transport_slice *slice,
-                           uint64_t at_bytes)
-{
-    uint64_t left = slice->bytes - at_bytes;
-    uint64_t most = TCP_PART_BYTES;
-
-    if (slice->sums && slice->sum_bytes > most)
-        most = slice->sum_bytes;
-    else if (slice->sums)
-        most -= most % slice->sum_bytes;
-    return left < most ? left : most;
-}
-
 static void cut(const struct tcp_op *op, struct tcp_part *part)
 {
     const struct transport_slice *slice = &op->slices[op->slice];
@@ -79,7 +66,7 @@ static void cut(const struct tcp_op *op, struct tcp_part *part)
         .region = slice->region,
         .grant_id = op->grant_id,
         .offset = slice->offset + at,
-        .bytes = part_bytes(slice, at),
+        .bytes = transport_part_bytes(slice, at, TCP_PART_BYTES),
     };
     part->local = (uint8_t *)slice->local + at;
     part->sum_bytes = slice->sum_bytes;
