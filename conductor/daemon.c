@@ -251,6 +251,7 @@ static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])
 {
     char why[CONFIG_ERROR_MAX];
 
+    config_contents_read(d->config, &d->contents);
     int rc = daemon_admin_key(d->config, &d->admin_key, err);
     if (rc == 0)
         rc = bound_connections(d);

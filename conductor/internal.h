@@ -4,6 +4,7 @@
 
 #include <event2/event.h>
 
+#include "conductor/config/contents.h"
 #include "conductor/daemon.h"
 #include "conductor/front/front.h"
 #include "conductor/service/setup.h"
@@ -11,7 +12,8 @@
 struct daemon {
     struct event_base *base;
     struct config *config;
-    daemon_read *read; /* the configuration, again */
+    struct config_contents contents; /* of its files, as they were read */
+    daemon_read *read;               /* the configuration, again */
     void *read_arg;
     struct secret *admin_key; /* NULL: none */
     struct models *models;

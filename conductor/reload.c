@@ -29,13 +29,21 @@ static int take(struct daemon *d, struct config *next,
                 struct config_changes *changes, char err[CONFIG_ERROR_MAX])
 {
     struct secret *key = NULL, *old_key = d->admin_key;
-    int rc = models_check(next, err);
+    struct config_contents contents;
+    struct config will = *d->config;
+    int rc;
+
+    /* Before they are read: what changes in between is told the next time. */
+    config_take(&will, next);
+    config_contents_read(&will, &contents);
+    rc = models_check(next, err);
 
     if (rc == 0)
         rc = admin_key(d, next, &key, err);
     if (rc)
         return rc;
     config_compare(d->config, next, changes);
+    config_contents_compare(d->config, &d->contents, &will, &contents, changes);
     const struct engine_list old = d->config->engines;
     rc = models_reload(d->models, next, err);
     if (rc) {
@@ -43,6 +51,7 @@ static int take(struct daemon *d, struct config *next,
         return rc;
     }
     config_take(d->config, next);
+    d->contents = contents;
     next->engines = old; /* the caller frees them */
     d->admin_key = key;
     front_take(d->front, d->config->keepalive_ms * 1000, key);
@@ -72,10 +81,16 @@ static int reload(struct daemon *d, struct config_changes *changes,
 void daemon_on_hangup(evutil_socket_t, short, void *arg)
 {
     struct config_changes changes;
+    struct daemon *d = arg;
     char err[CONFIG_ERROR_MAX];
 
+    /* The supervisor was told that it stops: READY would take that back. */
+    if (event_pending(d->drain, EV_TIMEOUT, NULL)) {
+        log_warn("SIGHUP: it stops, and the configuration is not read again");
+        return;
+    }
     supervisor_reloads();
-    (void)!reload(arg, &changes, err);
+    (void)!reload(d, &changes, err);
     supervisor_say("READY=1");
 }
 

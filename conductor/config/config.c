@@ -288,7 +288,7 @@ static const struct option_spec all_options[] = {
      "standard output; opened again on reload; empty: nowhere",
      .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
     {"access_log_blocks", OPTION_COUNT, AT(access_log_blocks), "", 0, 1,
-     "1: these lines name the prompt's blocks (hash_ids), so that "
+     "whether these lines name the prompt's blocks (hash_ids), so that "
      "conductor-replay can read them as a trace",
      .reloads = true, .initial = "0"},
     {"log_level", OPTION_CHOICE, AT(log_level), "", 0, 0,
@@ -320,10 +320,16 @@ bool config_is_text(const struct option_spec *o)
     return o->kind < OPTION_COUNT;
 }
 
+bool config_is_switch(const struct option_spec *o)
+{
+    return o->kind == OPTION_COUNT && o->min == 0 && o->max == 1;
+}
+
 const char *config_type_name(const struct option_spec *o)
 {
     return config_is_settings(o)     ? "an object of numbers"
            : config_is_text(o)       ? "a string"
+           : config_is_switch(o)     ? "true or false"
            : o->kind == OPTION_COUNT ? "a whole number"
                                      : "a number";
 }
@@ -342,6 +348,10 @@ int config_set(struct config *c, const char *name, const char *value,
                          strcmp(name, "index_max_blocks") == 0
                              ? "index_mib replaces it: 24 MiB a million blocks"
                              : "--config-reference lists them");
+    if (config_is_switch(o))
+        value = strcmp(value, "true") == 0    ? "1"
+                : strcmp(value, "false") == 0 ? "0"
+                                              : value;
     if (option_set(o, value, why, sizeof(why)) == 0)
         return 0;
     return error_say(err, CONFIG_ERROR_MAX, -EINVAL,

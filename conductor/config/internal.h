@@ -19,8 +19,14 @@ struct option_table config_table(struct config *c,
 /* Whether the option's value is a string of the JSON, else a number. */
 bool config_is_text(const struct option_spec *o);
 
+/* Whether it is a number of 0 or 1, which may be false or true in the JSON. */
+bool config_is_switch(const struct option_spec *o);
+
 /* Whether it is policy_options, an object of the JSON. */
 bool config_is_settings(const struct option_spec *o);
+
+/* Adds a name to those of struct config_changes. */
+void config_names_add(char list[CONFIG_NAMES_MAX], const char *name);
 
 /* What its value must be, in words; static. */
 const char *config_type_name(const struct option_spec *o);

@@ -37,6 +37,8 @@ static void set_json(struct fields *f, struct config *c, const char *name,
     if (json_is_integer(value))
         snprintf(number, sizeof(number), "%lld",
                  (long long)json_integer_value(value));
+    else if (json_is_boolean(value) && o && config_is_switch(o))
+        snprintf(number, sizeof(number), "%d", json_is_true(value));
     else if (json_is_real(value) && o && o->kind == OPTION_NUMBER)
         snprintf(number, sizeof(number), "%.17g", json_real_value(value));
     const char *text = !o || config_is_text(o) ? json_string_value(value)

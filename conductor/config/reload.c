@@ -27,7 +27,7 @@ static bool equals(const struct option_spec *a, const struct option_spec *b)
                : memcmp(a->value, b->value, bytes_of(a)) == 0;
 }
 
-static void add(char list[CONFIG_NAMES_MAX], const char *name)
+void config_names_add(char list[CONFIG_NAMES_MAX], const char *name)
 {
     size_t n = strlen(list);
 
@@ -50,17 +50,17 @@ void config_compare(const struct config *old, const struct config *next,
     *out = (struct config_changes){{0}, {0}};
     for (size_t i = 0; i < table.count; i++)
         if (!equals(&a[i], &b[i]))
-            add(a[i].reloads ? out->taken : out->kept, a[i].name);
+            config_names_add(a[i].reloads ? out->taken : out->kept, a[i].name);
     if (!same_entries(old->engines.at, old->engines.n, next->engines.at,
                       next->engines.n, sizeof(*old->engines.at)))
-        add(out->taken, "engines");
+        config_names_add(out->taken, "engines");
     if (!same_entries(old->stores.at, old->stores.n, next->stores.at,
                       next->stores.n, sizeof(*old->stores.at)))
-        add(out->kept, "stores");
+        config_names_add(out->kept, "stores");
     if (!same_entries(old->worker_costs.at, old->worker_costs.n,
                       next->worker_costs.at, next->worker_costs.n,
                       sizeof(*old->worker_costs.at)))
-        add(out->kept, "worker_costs");
+        config_names_add(out->kept, "worker_costs");
 }
 
 void config_take(struct config *into, const struct config *next)

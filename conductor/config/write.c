@@ -27,6 +27,8 @@ static json_t *option_json(const struct option_spec *o)
 {
     if (config_is_settings(o))
         return settings_json(o->value);
+    if (config_is_switch(o))
+        return json_boolean(*(const int64_t *)o->value);
     switch (o->kind) {
     case OPTION_COUNT:
         return json_integer(*(const json_int_t *)o->value);
@@ -72,6 +74,8 @@ static void reference_range(FILE *out, const struct option_spec *o)
 {
     if (config_is_settings(o))
         fputs("object of numbers", out);
+    else if (config_is_switch(o))
+        fputs("true or false", out);
     else if (o->max > 0 && config_is_text(o))
         fprintf(out, "string, %.0f to %.0f bytes", o->min, o->max);
     else if (config_is_text(o))
@@ -128,7 +132,8 @@ void config_reference(FILE *out)
         fprintf(out, "| `%s` | ", o->name);
         reference_range(out, o);
         fprintf(out, " | %s | `%s` | %s%s |\n", o->metavar,
-                *o->initial             ? o->initial
+                config_is_switch(o)     ? "false"
+                : *o->initial           ? o->initial
                 : config_is_settings(o) ? "{}"
                                         : "\"\"",
                 help, o->reloads ? "; taken on reload" : "");

@@ -46,6 +46,21 @@ static int check_both(const struct config *c, const struct engine_list *file,
                      (long long)c->max_instances, n);
 }
 
+static int refuse_access(const struct config *c, int rc,
+                         char err[CONFIG_ERROR_MAX])
+{
+    return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                     "access_log: \"%.200s\": %s", c->access_log,
+                     strerror(-rc));
+}
+
+static int check_access(const struct config *c, char err[CONFIG_ERROR_MAX])
+{
+    int rc = *c->access_log ? access_log_check_file(c->access_log) : 0;
+
+    return rc ? refuse_access(c, rc, err) : 0;
+}
+
 int models_check(const struct config *config, char err[CONFIG_ERROR_MAX])
 {
     struct engine_list file = {0};
@@ -57,6 +72,8 @@ int models_check(const struct config *config, char err[CONFIG_ERROR_MAX])
         rc = error_say(err, CONFIG_ERROR_MAX, -EINVAL, "tenants_file: %.400s",
                        why);
     tenants_free(tenants);
+    if (rc == 0)
+        rc = check_access(config, err);
     if (rc == 0 && *config->engines_file &&
         fleet_file_read(config->engines_file, &file, why))
         rc = fleet_file_say(err, why);
@@ -71,10 +88,7 @@ static int open_access(const struct config *c, int *fd,
                        char err[CONFIG_ERROR_MAX])
 {
     *fd = *c->access_log ? access_log_open_file(c->access_log) : -1;
-    return *c->access_log && *fd < 0 ? error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                                                 "access_log: \"%.200s\": %s",
-                                                 c->access_log, strerror(-*fd))
-                                     : 0;
+    return *c->access_log && *fd < 0 ? refuse_access(c, *fd, err) : 0;
 }
 
 static int start_all(struct models *models, char err[CONFIG_ERROR_MAX])
@@ -140,46 +154,61 @@ void models_free(struct models *models)
     free(models);
 }
 
-/* Native workers' costs, as the file has them now. */
-static int reload_costs(struct models *models, const struct config *next,
-                        char err[CONFIG_ERROR_MAX])
+/* The native model whose costs a file has; NULL: there is none. */
+static struct service *costed(const struct models *models)
 {
     struct service *native = models_native(models);
-    struct cost_model cost;
-    int rc;
 
-    if (!native || !native->predicts || !*next->cost_model)
-        return 0;
-    rc = cost_model_load_file(next->cost_model, &cost, err, CONFIG_ERROR_MAX);
-    if (rc == 0)
-        native->cost = cost;
-    return rc;
+    return native && native->predicts && *models->config.cost_model ? native
+                                                                    : NULL;
+}
+
+/* What a reload reads before it changes anything. */
+struct reloaded {
+    struct tenants *tenants;
+    struct cost_model cost; /* if there is a costed() */
+    int access_fd;          /* -1: none */
+};
+
+/* Another name of the cost model needs a restart: the old one is read. */
+static int read_files(const struct models *models, const struct config *next,
+                      struct reloaded *out, char err[CONFIG_ERROR_MAX])
+{
+    char why[CONFIG_ERROR_MAX];
+    int rc = 0;
+
+    if (tenants_new(next->tenants_file, &out->tenants, why))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "tenants_file: %.400s",
+                         why);
+    if (costed(models))
+        rc = cost_model_load_file(models->config.cost_model, &out->cost, err,
+                                  CONFIG_ERROR_MAX);
+    return rc ? rc : open_access(next, &out->access_fd, err);
 }
 
 int models_reload(struct models *models, const struct config *next,
                   char err[CONFIG_ERROR_MAX])
 {
-    char why[CONFIG_ERROR_MAX];
-    int fd = -1,
-        rc = fleet_check(&models->fleet, FLEET_CONFIGURATION, next->engines.at,
+    struct reloaded now = {.access_fd = -1};
+    int rc = fleet_check(&models->fleet, FLEET_CONFIGURATION, next->engines.at,
                          next->engines.n, "engines", err);
 
-    if (rc == 0 && tenants_reload(models->tenants, next->tenants_file, why))
-        rc = error_say(err, CONFIG_ERROR_MAX, -EINVAL, "tenants_file: %.400s",
-                       why);
     if (rc == 0)
-        rc = reload_costs(models, next, err);
-    if (rc == 0)
-        rc = open_access(next, &fd, err);
+        rc = read_files(models, next, &now, err);
     if (rc == 0)
         rc =
             fleet_set(&models->fleet, FLEET_CONFIGURATION, &next->engines, err);
     if (rc) {
-        if (fd >= 0)
-            close(fd);
+        tenants_free(now.tenants);
+        if (now.access_fd >= 0)
+            close(now.access_fd);
         return rc;
     }
-    access_log_take(models->access, fd);
+    /* From here on nothing fails. */
+    tenants_take(models->tenants, now.tenants);
+    if (costed(models))
+        costed(models)->cost = now.cost;
+    access_log_take(models->access, now.access_fd);
     config_take(&models->config, next);
     for (struct service *s = models->first; s; s = s->next) {
         config_take(&s->config, next);

@@ -3,7 +3,7 @@ lines that nobody takes, and the log as a trace."""
 import json
 import os
 
-from harness import BLOCK_TOKENS, REPLAY, ROOT, Case, program, wait_until
+from harness import BLOCK_TOKENS, CONDUCTOR, REPLAY, ROOT, Case, program, wait_until
 
 
 class AccessLog(Case):
@@ -96,7 +96,7 @@ class AccessLog(Case):
             'conductor_access_log_lost_total'] == 3)
 
     def test_it_is_a_trace(self):
-        cluster = self.with_log(access_log_blocks=1)
+        cluster = self.with_log(access_log_blocks=True)
         base = 'b' * 1100
         for prompt in base, base + 'c' * 600, base + 'd' * 90, 'e' * 40:
             self.assertEqual(cluster.api.complete(prompt).status, 200)
@@ -127,6 +127,29 @@ class AccessLog(Case):
             os.path.join(ROOT, 'traces', 'clusters', 'paper-16.json'))
         self.assertEqual(status, 0, errors)
         self.assertIn('4', out + errors)
+
+    def test_whether_it_could_be_written(self):
+        """-t tells, and makes no file."""
+        for name, status in (('new.log', 0), ('nowhere/new.log', 2), ('.', 2)):
+            path = os.path.join(self.folder, name)
+            got, _, errors = self.run_program(
+                program(*CONDUCTOR), '-t', '-s', 'policy=random', '-s',
+                f'access_log={path}', '-s', 'access_log_blocks=true')
+            self.assertEqual(got, status, errors)
+            self.assertEqual(f'access_log: "{path}": ' in errors, status != 0)
+            self.assertFalse(os.path.isfile(path))
+        self.assertIn('access_log_blocks: 2:', self.run_program(
+            program(*CONDUCTOR), '-t', '-s', 'access_log_blocks=2')[2])
+
+    def test_a_line_that_is_not_whole(self):
+        line = ('{"timestamp":5,"input_length":1,"output_length":1,'
+                '"hash_ids":[1]}\n')
+        self.write('torn', line + line[:-9])
+        status, out, errors = self.run_program(
+            program(*REPLAY), 'from-log', '--log', 'torn')
+        self.assertEqual((status, out.count('\n')), (0, 1), errors)
+        self.assertIn('torn:2: the last line has no end', errors)
+        self.assertIn('1 requests, 1 left out', errors)
 
     def test_logs_that_are_no_trace(self):
         self.write('a', '{"timestamp":5,"input_length":1,"output_length":1}\n')

@@ -11,7 +11,8 @@ import time
 from engines import enter_loopback
 from test_forward import EngineCase
 from stand_in import Engine, chunk, event, stream_head
-from harness import (CONDUCTOR, Api, Case, Cluster, mostly_waits, program, wait_until)
+from harness import (CONDUCTOR, Api, Case, Cluster, cost_model_json,
+                     mostly_waits, program, wait_until)
 
 KEY = 'k' * 64
 
@@ -241,6 +242,26 @@ class Reload(EngineCase):
                 'Authorization': f'Bearer {key}'}).status
         self.assertEqual([reload(new), reload(old), reload(old), reload(new)],
                          [401, 200, 401, 200])
+        told = [line for line in cluster.conductor.log().splitlines()
+                if 'reload: taken: ' in line]
+        self.assertEqual([line.split('taken: ')[1].split(';')[0]
+                          for line in told], ['admin_key_file', 'nothing'])
+
+    def test_a_cost_model_of_another_name(self):
+        """It needs a restart: until then nothing is read of it."""
+        cluster = self.cluster(cost={'prefill': (1000, 0, 0, 0)})
+        reply = self.reload(cluster, slo_ttft_ms=1000, cost_model=self.write(
+            'slow.json', cost_model_json(prefill=(9000000, 0, 0, 0))))
+        self.assertEqual(reply.body, {'taken': ['slo_ttft_ms'],
+                                      'needs_restart': ['cost_model']})
+        self.assertEqual(cluster.api.complete('p').status, 200)
+        # That of the same name counts at once.
+        self.write(cluster.config['cost_model'], cost_model_json(
+            prefill=(9000000, 0, 0, 0)))
+        reply = self.reload(cluster, slo_ttft_ms=1000)
+        self.assertEqual(reply.body, {'taken': ['cost_model'],
+                                      'needs_restart': []})
+        self.assertEqual(cluster.api.complete('p').status, 429)
 
 
 class ReloadWhereAllReach(Case):
@@ -321,6 +342,25 @@ class Supervised(Case):
         cluster.conductor.killed = True
         while hears.recv(200) != b'STOPPING=1':
             pass
+
+    def test_a_hangup_while_it_stops(self):
+        """READY would take the STOPPING back."""
+        hears = self.notified()
+        cluster = Cluster(self)
+        cluster.config['drain_wait_ms'] = 3600000
+        cluster.start_conductor()
+        cluster.conductor.child.send_signal(signal.SIGTERM)
+        wait_until('it is not ready', lambda: 'not ready for' in
+                   cluster.conductor.log())
+        cluster.conductor.child.send_signal(signal.SIGHUP)
+        wait_until('it says so', lambda: 'SIGHUP: it stops' in
+                   cluster.conductor.log())
+        cluster.conductor.child.send_signal(signal.SIGTERM)
+        cluster.conductor.killed = True
+        self.assertEqual([hears.recv(200), hears.recv(200)],
+                         [b'READY=1', b'STOPPING=1'])
+        hears.setblocking(False)
+        self.assertRaises(BlockingIOError, hears.recv, 200)
 
     def test_a_worker_says_when_it_serves(self):
         cluster = self.cluster(prefill=0, decode=0)

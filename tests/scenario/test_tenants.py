@@ -257,7 +257,7 @@ class Names(Case):
             entry('team-a', 'the key of a')]}))
         cluster.conductor.child.send_signal(signal.SIGHUP)
         wait_until('it was read again', lambda:
-                   'reload: taken: nothing' in cluster.conductor.log())
+                   'reload: taken: tenants_file;' in cluster.conductor.log())
         self.assertEqual(self.told(cluster, b, priority=10 ** 12),
                          ('team-b', 2 ** 31 - 1))
         metrics = cluster.api.metrics()

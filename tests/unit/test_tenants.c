@@ -102,20 +102,21 @@ static bool tells(struct tenants *t, const char *line)
 static void test_reload(void)
 {
     char err[CONFIG_ERROR_MAX];
-    struct tenants *t = load(two);
+    struct tenants *t = load(two), *next;
     uint64_t a = find(t, "alpha", 0).tenant;
 
     tenants_count(t, a, METRICS_COMPLETED);
     tenants_sent(t, a, 100);
     tenants_count(t, 0, METRICS_REJECTED);
     write_file("{\"tenants\": [{}]}");
-    CU_ASSERT_NOT_EQUAL(tenants_reload(t, path, err), 0);
+    CU_ASSERT_NOT_EQUAL(tenants_new(path, &next, err), 0);
     CU_ASSERT_PTR_NOT_NULL(strstr(err, "tenants[0].name: missing"));
     CU_ASSERT_EQUAL(find(t, "alpha", 0).tenant, a);
     write_file("{\"tenants\": [{\"name\": \"c\", \"sha256\": [\"" BETA
                "\"]}, {\"name\": \"a\", \"weight\": 3, \"sha256\": [\"" ALPHA
                "\"]}]}");
-    CU_ASSERT_EQUAL(tenants_reload(t, path, err), 0);
+    CU_ASSERT_EQUAL_FATAL(tenants_new(path, &next, err), 0);
+    tenants_take(t, next);
     CU_ASSERT_EQUAL(find(t, "alpha", 0).tenant, a);
     CU_ASSERT(find(t, "alpha", 0).weight > 2.99);
     CU_ASSERT_STRING_EQUAL(tenants_name(t, find(t, "beta", 0).tenant), "c");

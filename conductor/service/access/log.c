@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,6 +39,29 @@ int access_log_open_file(const char *path)
                  : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
 
     return fd < 0 ? -errno : fd;
+}
+
+int access_log_check_file(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX];
+    int fd;
+
+    if (strcmp(path, "-") == 0)
+        return 0;
+    fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0) {
+        close(fd);
+        return 0;
+    }
+    /* A pipe that nobody reads yet; or a file that would be made. */
+    if (errno == ENXIO)
+        return 0;
+    if (errno != ENOENT)
+        return -errno;
+    snprintf(folder, sizeof(folder), "%.*s",
+             slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    return faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS) ? -errno : 0;
 }
 
 static uint64_t count_lines(const char *text, size_t n)

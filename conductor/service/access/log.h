@@ -19,6 +19,10 @@ struct access_log;
  * "-": standard output. Returns a descriptor or a negative errno. */
 [[nodiscard]] int access_log_open_file(const char *path);
 
+/* access_log_check_file(path): whether it could be opened so; nothing is made.
+ * Returns 0 or a negative errno. */
+[[nodiscard]] int access_log_check_file(const char *path);
+
 /* access_log_new(log): with no file, and its thread. Returns 0 or a negative
  * errno. */
 [[nodiscard]] int access_log_new(struct access_log **log);

@@ -72,20 +72,13 @@ static void add(struct tenant *into, const struct tenant *from)
     into->tokens.at_us = from->tokens.at_us;
 }
 
-int tenants_reload(struct tenants *t, const char *path,
-                   char err[CONFIG_ERROR_MAX])
+void tenants_take(struct tenants *t, struct tenants *next)
 {
-    struct tenants *next;
-    int rc = tenants_new(path, &next, err);
-
-    if (rc)
-        return rc;
     for (size_t i = 0; i <= t->n; i++)
         add(&next->all[place_of(next, t->all[i].number)], &t->all[i]);
     free(t->keys);
     *t = *next;
     free(next);
-    return 0;
 }
 
 size_t tenants_size(const struct tenants *t)

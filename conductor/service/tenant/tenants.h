@@ -29,11 +29,9 @@ struct tenants;
 /* tenants_free(t): NULL is a no-op. */
 void tenants_free(struct tenants *t);
 
-/* tenants_reload(t, path, err): reads the file at path; what was counted of a
- * name stays. Returns 0, or a negative errno with a message, and nothing has
- * changed. */
-[[nodiscard]] int tenants_reload(struct tenants *t, const char *path,
-                                 char err[CONFIG_ERROR_MAX]);
+/* tenants_take(t, next): t has the tenants of next from then on, which it
+ * takes; what was counted of a name stays. */
+void tenants_take(struct tenants *t, struct tenants *next);
 
 /* tenants_size(t): the names of the file. */
 size_t tenants_size(const struct tenants *t);

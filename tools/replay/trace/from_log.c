@@ -16,7 +16,7 @@ static const struct option_usage usage = {
     .name = "from-log",
     .synopsis = "--log FILE [--out FILE]",
     .text = "Makes a trace of a conductor's access log, written with "
-            "access_log_blocks 1: its lines\nin order of arrival, the first "
+            "access_log_blocks: its lines\nin order of arrival, the first "
             "one at 0. A request that was not answered whole asks\nfor as many "
             "tokens as were expected. Requests whose prompt or answer has no "
             "known\nlength are left out.",
@@ -60,6 +60,16 @@ static int add(struct log_requests *all, struct trace_request *request)
     return 0;
 }
 
+/* Who writes the log may be in the middle of its last line, or have died there.
+ */
+static void say_torn(const char *path, uint64_t number)
+{
+    replay_complain(usage.name,
+                    "%s:%" PRIu64 ": the last line has no end: the conductor "
+                    "is writing it, or was cut off; it is left out",
+                    path, number);
+}
+
 /* Reads the file. Returns 0, or -1, having said why not. */
 static int read_log(FILE *file, const char *path, struct log_requests *all)
 {
@@ -73,6 +83,11 @@ static int read_log(FILE *file, const char *path, struct log_requests *all)
 
     while (rc == 0 && (n = getline(&line, &size, file)) >= 0) {
         number++;
+        if (line[n - 1] != '\n') {
+            say_torn(path, number);
+            all->left_out++;
+            break;
+        }
         rc = (size_t)n > TRACE_LINE_BYTES_MAX
                  ? -EINVAL
                  : trace_scan_line(line, (size_t)n, &request, &error);
@@ -86,7 +101,7 @@ static int read_log(FILE *file, const char *path, struct log_requests *all)
         trace_error_format(&error, path, text, sizeof text);
         replay_complain(usage.name, "%s%s", text,
                         strcmp(error.field, "hash_ids") == 0
-                            ? " (the conductor's access_log_blocks was 0)"
+                            ? " (the conductor's access_log_blocks was false)"
                             : "");
     } else if (rc) {
         replay_complain(usage.name, "%s: %s", path, strerror(-rc));
