@@ -2,30 +2,32 @@
  * was copied ahead of demand. */
 #include <errno.h>
 #include <event2/buffer.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conductor/front/internal.h"
 
-/* A member of the query, escaped; NULL: it is not there. */
-static const char *find(struct http_slice query, const char *name, size_t *n)
+/* The next member of a query from *at on: its name, and its value as it stands
+ * there, empty without one. Returns whether there was one. */
+static bool next_member(const char **at, const char *end,
+                        struct http_slice *name, struct http_slice *value)
 {
-    size_t length = strlen(name);
-    const char *at = query.at, *end = query.at + query.n;
+    const char *next, *equals;
 
-    while (at < end) {
-        const char *next = memchr(at + 1, '&', (size_t)(end - at - 1));
-
-        next = next ? next : end;
-        at++; /* the ? or & */
-        if ((size_t)(next - at) > length && at[length] == '=' &&
-            memcmp(at, name, length) == 0) {
-            *n = (size_t)(next - at) - length - 1;
-            return at + length + 1;
-        }
-        at = next;
-    }
-    return NULL;
+    while (*at < end && (**at == '?' || **at == '&'))
+        (*at)++;
+    if (*at == end)
+        return false;
+    next = memchr(*at, '&', (size_t)(end - *at));
+    next = next ? next : end;
+    equals = memchr(*at, '=', (size_t)(next - *at));
+    *name = (struct http_slice){*at, (size_t)((equals ? equals : next) - *at)};
+    *value = equals
+                 ? (struct http_slice){equals + 1, (size_t)(next - equals) - 1}
+                 : (struct http_slice){next, 0};
+    *at = next;
+    return true;
 }
 
 static void refuse(const struct front_call *call, const char *name,
@@ -56,7 +58,8 @@ static uint64_t read_key(const char *text, size_t n)
     return key;
 }
 
-/* A text: each of its bytes is a token. Returns how many; *out is owned. */
+/* A text, a blank as + or %20: each of its bytes is a token. Returns how many;
+ * *out is owned. */
 static size_t read_prompt(const char *text, size_t n, uint32_t **out)
 {
     char *bytes = malloc(n + 1);
@@ -65,7 +68,9 @@ static size_t read_prompt(const char *text, size_t n, uint32_t **out)
 
     *out = tokens;
     if (bytes && tokens) {
-        endpoint_unescape(text, n, bytes, n + 1);
+        for (size_t i = 0; i < n; i++)
+            bytes[i] = text[i] == '+' ? ' ' : text[i];
+        endpoint_unescape(bytes, n, bytes, n + 1);
         while (length < n && bytes[length]) {
             tokens[length] = (unsigned char)bytes[length];
             length++;
@@ -116,39 +121,64 @@ static void reply(const struct front_call *call, uint64_t key,
     http_reply_error(call->conn, &error);
 }
 
+/* What the query asks by. Returns its place in `names` and the value, or -1
+ * after an answer that says what is wrong. */
+static int read_query(const struct front_call *call, const char *const names[3],
+                      struct http_slice *value)
+{
+    const char *at = call->head->query.at, *end = at + call->head->query.n;
+    struct http_slice name, one;
+    char cut[40];
+    int which = -1;
+
+    while (next_member(&at, end, &name, &one)) {
+        int k = 2;
+
+        while (k >= 0 && (name.n != strlen(names[k]) ||
+                          memcmp(name.at, names[k], name.n) != 0))
+            k--;
+        snprintf(cut, sizeof(cut), "%.*s", (int)(name.n < 39 ? name.n : 39),
+                 name.at);
+        if (k < 0 || which >= 0) {
+            refuse(call, cut, one.at, one.n,
+                   k < 0 ? "left out: only key, prompt and tokens are known"
+                         : "left out: one of key, prompt and tokens is taken");
+            return -1;
+        }
+        which = k;
+        *value = one;
+    }
+    if (which < 0)
+        refuse(call, "key", "", 0,
+               "there, or prompt, or tokens: /admin/blocks?key=HEX");
+    return which;
+}
+
 void view_blocks(const struct front_call *call)
 {
     static const char *const names[] = {"key", "prompt", "tokens"};
-    const char *value = NULL;
+    struct http_slice value = {NULL, 0};
+    int which = read_query(call, names, &value);
     uint32_t *tokens = NULL;
     uint64_t key = 0;
-    size_t n = 0, k = 0;
+    size_t n = 0;
 
-    while (k < 3 && !(value = find(call->head->query, names[k], &n)))
-        k++;
-    if (!value) {
-        refuse(call, "key", "", 0,
-               "there, or prompt, or tokens: /admin/blocks?key=HEX");
+    if (which < 0)
         return;
-    }
-    if (k == 0 && (key = read_key(value, n)) == 0) {
-        refuse(call, "key", value, n, "1 to 16 hexadecimal digits, not all 0");
-        return;
-    }
-    if (k == 1)
-        n = read_prompt(value, n, &tokens);
-    if (k == 2) {
-        size_t length = n;
-
-        n = read_tokens(value, n, &tokens);
-        if (n == 0) {
-            free(tokens);
-            refuse(call, "tokens", value, length,
-                   "token ids with commas between them");
-            return;
-        }
-    }
-    reply(call, key, tokens, n);
+    if (which == 0)
+        key = read_key(value.at, value.n);
+    else if (which == 1)
+        n = read_prompt(value.at, value.n, &tokens);
+    else
+        n = read_tokens(value.at, value.n, &tokens);
+    if (which == 0 && key == 0)
+        refuse(call, "key", value.at, value.n,
+               "1 to 16 hexadecimal digits, not all 0");
+    else if (which == 2 && n == 0)
+        refuse(call, "tokens", value.at, value.n,
+               "token ids with commas between them");
+    else
+        reply(call, key, tokens, n);
     free(tokens);
 }
 

@@ -194,10 +194,16 @@ class Daemon(Case):
                 ('?key=' + '1' * 17, 'key: "1111'),
                 ('?tokens=1,,2', 'tokens: "1,,2"'),
                 ('?tokens=1,2x', 'tokens: "1,2x"'),
-                ('?tokens=4294967296', 'tokens: "4294967296"')):
+                ('?tokens=4294967296', 'tokens: "4294967296"'),
+                ('?promt=a', 'promt: "a"', 'only key, prompt and tokens'),
+                ('?key=1&x', 'x: ""'), ('?keys=1', 'keys: "1"'),
+                ('?key=1&tokens=2', 'tokens: "2"', 'one of')):
             reply = cluster.api.request('GET', '/admin/blocks' + query)
             self.assertError(reply, 400, *words)
         reply = cluster.api.request('GET', '/admin/blocks?prompt=' + 'ab%20' * 99)
         self.assertEqual(reply.status, 200)
         self.assertEqual(len(reply.body['blocks']), 297 // BLOCK_TOKENS)
         self.assertEqual(reply.body['block_tokens'], BLOCK_TOKENS)
+        # A blank is a +, as a form has it.
+        self.assertEqual(cluster.api.request(
+            'GET', '/admin/blocks?prompt=' + 'ab+' * 99).body, reply.body)

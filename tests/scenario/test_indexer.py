@@ -368,6 +368,7 @@ class BadInput(IndexerCase):
                               ('invalid_msgpack', 'missing'), body)
         got = self.post('/query', b'x', {'Content-Type': 'text/plain'})
         self.assertError(got, 415, 'application/msgpack')
+        self.assertEqual(got.body['error']['code'], 'unsupported_media_type')
         self.assertError(self.cluster.api.request('GET', '/query'), 405)
         self.assertError(self.cluster.api.request('POST', '/workers', {}), 405)
 

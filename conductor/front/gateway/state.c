@@ -150,7 +150,6 @@ int index_read(const struct front_call *call, enum question_path path,
     if (!msgpack && !endpoint_is_json(call->head)) {
         endpoint_set_type(call->head, "application/json or application/msgpack",
                           &error);
-        snprintf(error.code, sizeof(error.code), "unsupported_content_type");
     } else {
         rc = question_read(path, msgpack, call->body, call->n, q, &error);
     }
