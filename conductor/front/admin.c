@@ -81,8 +81,9 @@ static void refuse(const struct front_call *call, int rc, const char *why)
     http_reply_error(call->conn, &error);
 }
 
+/* more: of the JSON object, behind the state. */
 static void reply_state(const struct front_call *call, int status,
-                        const char *name, const char *state)
+                        const char *name, const char *state, const char *more)
 {
     struct text_buf buf;
 
@@ -91,7 +92,9 @@ static void reply_state(const struct front_call *call, int status,
     text_buf_json(&buf, name, strlen(name));
     text_buf_puts(&buf, ",\"state\":\"");
     text_buf_puts(&buf, state);
-    text_buf_puts(&buf, "\"}\n");
+    text_buf_puts(&buf, "\"");
+    text_buf_puts(&buf, more);
+    text_buf_puts(&buf, "}\n");
     http_reply(call->conn, status, "application/json", buf.data, buf.len);
     text_buf_fini(&buf);
 }
@@ -119,7 +122,7 @@ void admin_add(const struct front_call *call)
         refuse(call, rc, err);
     else {
         log_change(call, name, "added");
-        reply_state(call, 201, name, "starting");
+        reply_state(call, 201, name, "starting", "");
     }
 }
 
@@ -138,7 +141,7 @@ void admin_remove(const struct front_call *call)
         refuse(call, rc, err);
     else {
         log_change(call, name, "removed");
-        reply_state(call, 202, name, "draining");
+        reply_state(call, 202, name, "draining", "");
     }
 }
 
@@ -165,7 +168,7 @@ static void drain(const struct front_call *call, struct http_slice at, bool on)
         refuse(call, rc, err);
     else {
         log_change(call, name, on ? "drained" : "let go on");
-        reply_state(call, 200, name, state);
+        reply_state(call, 200, name, state, on ? ",\"drained\":true" : "");
     }
 }
 

@@ -44,13 +44,17 @@ static int put_entry(struct evbuffer *out, const struct fleet_entry *entry,
 /* An engine whose model is not known yet. */
 static int put_scout(struct evbuffer *out, const struct scout *s)
 {
+    const struct drains *drains = &s->of->fleet->models->drains;
+    bool is_drained = drains_has(drains, s->wanted.name) ||
+                      drains_has(drains, s->of->config.name);
     char name[2 * ENGINE_NAME_MAX];
 
     metrics_escape(s->wanted.name, name);
     return (evbuffer_add_printf(out,
                                 "{\"name\":\"%s\",\"model\":null,"
-                                "\"state\":\"starting\"",
-                                name) < 0) |
+                                "\"state\":\"starting\"%s",
+                                name,
+                                is_drained ? ",\"drained\":true" : "") < 0) |
            put_entry(out, s->of, &s->wanted, 0);
 }
 

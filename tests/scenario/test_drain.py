@@ -3,7 +3,7 @@ import json
 import os
 import threading
 
-from harness import Case, mostly_waits, wait_until
+from harness import Case, mostly_waits, program, wait_until
 from test_instances import InstanceCase
 
 
@@ -59,7 +59,8 @@ class Workers(Case):
                        lambda: name in [h[place] for h in heard])
             reply = change(cluster, name, 'drain')
             self.assertEqual((reply.status, reply.body),
-                             (200, {'name': name, 'state': 'draining'}))
+                             (200, {'name': name, 'state': 'draining',
+                                    'drained': True}))
             self.assertEqual(change(cluster, name, 'drain').status, 200)
             self.assertEqual(states(cluster)[name], 'draining')
             self.assertEqual(cluster.api.health()['instances']['draining'], 1)
@@ -156,13 +157,21 @@ class Engines(InstanceCase):
                                           self.entry('b', b)])
         self.wait_states(cluster, a='ready', b='ready')
         self.assertEqual(change(cluster, 'a', 'drain').body,
-                         {'name': 'a', 'state': 'draining'})
+                         {'name': 'a', 'state': 'draining', 'drained': True})
         for _ in range(6):
             self.assertEqual(self.ask(cluster).headers[
                 'x-conductor-prefill'], 'b')
         # Its probes go on: one that fails meanwhile is not made ready.
         a.stop()
         self.wait_states(cluster, a='suspect', b='ready')
+        ctl = [program('tools', 'conductorctl'), '--address',
+               f'127.0.0.1:{cluster.ports["http"]}']
+        self.assertEqual(self.run_program(*ctl, 'drain', 'a')[:2],
+                         (0, 'a: suspect,drained\n'))
+        rows = [line.split() for line in self.run_program(
+            *ctl, 'instances')[1].splitlines()[1:]]
+        self.assertEqual({(row[0], row[4]) for row in rows},
+                         {('a', 'suspect,drained'), ('b', 'ready')})
         self.assertEqual(change(cluster, 'a', 'undrain').body['state'],
                          'suspect')
         self.assertEqual(self.ask(cluster).headers['x-conductor-prefill'],

@@ -128,3 +128,13 @@ const char *ctl_show(const json_t *object, const char *key, char *text,
         snprintf(text, size, "-");
     return text;
 }
+
+const char *ctl_state(const json_t *instance, char *text, size_t size)
+{
+    size_t n = strlen(ctl_show(instance, "state", text, size));
+
+    if (json_is_true(json_object_get(instance, "drained")) &&
+        strcmp(text, "draining") != 0)
+        snprintf(text + n, size - n, ",drained");
+    return text;
+}

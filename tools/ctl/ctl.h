@@ -37,6 +37,10 @@ char *ctl_tame(char *text);
 const char *ctl_show(const json_t *object, const char *key, char *text,
                      size_t size);
 
+/* The state of an instance as it is printed. One that is drained and not ready
+ * keeps its state: "starting,drained". */
+const char *ctl_state(const json_t *instance, char *text, size_t size);
+
 /* The commands: the exit status. */
 int ctl_instances(struct ctl *ctl);
 int ctl_explain(struct ctl *ctl, const char *id);

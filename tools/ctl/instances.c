@@ -4,24 +4,6 @@
 #include "tools/ctl/ctl.h"
 #include "tools/ctl/table.h"
 
-static const struct {
-    const char *title, *key; /* NULL: how full its KV memory is */
-} columns[] = {
-    {"NAME", "name"},
-    {"MODEL", "model"},
-    {"KIND", "kind"},
-    {"ROLE", "role"},
-    {"STATE", "state"},
-    {"PREFILLS", "prefills"},
-    {"DECODES", "decodes"},
-    {"KV", NULL},
-    {"BLOCKS", "blocks"},
-    {"OBSERVED/PREDICTED", "prefill_ratio"},
-    {"LINK-MB/S", "link_mb_per_s"},
-};
-
-#define COLUMNS (sizeof(columns) / sizeof(columns[0]))
-
 static const char *kv_of(const json_t *instance, char *text, size_t size)
 {
     double used =
@@ -35,6 +17,26 @@ static const char *kv_of(const json_t *instance, char *text, size_t size)
         snprintf(text, size, "-");
     return text;
 }
+
+static const struct {
+    const char *title, *key;
+    /* What is shown; NULL: the member `key` as it is. */
+    const char *(*show)(const json_t *instance, char *text, size_t size);
+} columns[] = {
+    {"NAME", "name"},
+    {"MODEL", "model"},
+    {"KIND", "kind"},
+    {"ROLE", "role"},
+    {"STATE", .show = ctl_state},
+    {"PREFILLS", "prefills"},
+    {"DECODES", "decodes"},
+    {"KV", .show = kv_of},
+    {"BLOCKS", "blocks"},
+    {"OBSERVED/PREDICTED", "prefill_ratio"},
+    {"LINK-MB/S", "link_mb_per_s"},
+};
+
+#define COLUMNS (sizeof(columns) / sizeof(columns[0]))
 
 int ctl_instances(struct ctl *ctl)
 {
@@ -51,9 +53,10 @@ int ctl_instances(struct ctl *ctl)
     json_array_foreach(json_object_get(json, "instances"), i, one)
     {
         for (size_t c = 0; c < COLUMNS; c++)
-            table_add(&table, columns[c].key ? ctl_show(one, columns[c].key,
-                                                        text, sizeof text)
-                                             : kv_of(one, text, sizeof text));
+            table_add(&table,
+                      columns[c].show
+                          ? columns[c].show(one, text, sizeof text)
+                          : ctl_show(one, columns[c].key, text, sizeof text));
     }
     json_decref(json);
     return table_print(&table);

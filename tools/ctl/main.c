@@ -30,7 +30,7 @@ static const struct option_usage usage = {
         "  metrics [TEXT]  its metrics, those with TEXT in their line",
     .examples =
         "  conductorctl status\n"
-        "  conductorctl --address 10.0.0.1:8081 --key-file admin.key drain p3\n"
+        "  conductorctl --address 10.0.0.1:8082 --key-file admin.key drain p3\n"
         "  conductorctl explain 7f1c8a54d2e90b63-12\n"
         "  conductorctl metrics rejections\n",
     .footnote =
@@ -87,7 +87,7 @@ static int change(struct ctl *ctl, const char *name, const char *what)
     int rc = path ? ctl_ask(ctl, CTL_POST, path, &json) : 1;
 
     if (rc == 0) {
-        printf("%s: %s\n", name, ctl_show(json, "state", text, sizeof text));
+        printf("%s: %s\n", name, ctl_state(json, text, sizeof text));
         json_decref(json);
     }
     free(path);
