@@ -1,6 +1,7 @@
 /*
  * Who may ask, where keys are required: one of tenants_file, within the limits
- * of its tenant. Without that requirement everybody may.
+ * of its tenant. Without that requirement everybody may. What is refused has a
+ * line in the access log.
  */
 #include <string.h>
 
@@ -20,19 +21,21 @@ static const struct {
 };
 
 static void refuse(const struct front_call *call, enum tenant_refusal why,
-                   int64_t retry_us)
+                   bool no_key, int64_t retry_us)
 {
     const char *name = call->front->options.tenant_header;
     struct openai_error error;
 
     openai_error_set(&error, refusals[why].status, refusals[why].code, NULL,
-                     "header %s: %s", name, refusals[why].message);
+                     "header %s: %s", name,
+                     no_key ? "missing: it must hold a key of tenants_file"
+                            : refusals[why].message);
     if (why == TENANT_UNKNOWN && strcmp(name, "authorization") == 0)
         http_add_header(call->conn, "WWW-Authenticate", "Bearer");
     endpoint_reply_error(call->conn, &error, retry_us);
 }
 
-bool client_may_ask(struct front_call *call, bool counts)
+bool client_may_ask(struct front_call *call, enum tenant_step step)
 {
     struct models *models = call->front->models;
     enum tenant_refusal why;
@@ -46,10 +49,43 @@ bool client_may_ask(struct front_call *call, bool counts)
         http_reply_error(call->conn, &error);
         return false;
     }
-    why = models_enter(models, key.at, key.n,
-                       counts && http_is(call->head->method, "POST"),
-                       &call->terms, &retry_us);
+    why = models_enter(models, key.at, key.n, step, &call->terms, &retry_us);
     if (why != TENANT_ENTERS)
-        refuse(call, why, retry_us);
+        refuse(call, why, key.n == 0, retry_us);
     return why == TENANT_ENTERS;
+}
+
+void client_refused(const struct front *front, struct http_conn *conn,
+                    const struct http_head *head,
+                    const struct openai_error *error)
+{
+    struct service_request_params names = {0};
+    struct front_call call = {
+        .front = (struct front *)front, .conn = conn, .head = head};
+    struct openai_error twice;
+    struct http_slice key = {"", 0};
+    char peer[HTTP_PEER_BYTES];
+
+    http_peer(conn, peer);
+    if (head) {
+        endpoint_names(head, &names);
+        if (endpoint_key(&call, &key, &twice))
+            key = (struct http_slice){"", 0};
+    }
+    models_refused(front->models, &(struct service_refusal){
+                                      .arrived_us = http_arrived_us(conn),
+                                      .status = error->http_status,
+                                      .code = error->code,
+                                      .client = peer,
+                                      .method = head ? head->method.at : "",
+                                      .n_method = head ? head->method.n : 0,
+                                      .path = head ? head->path.at : "",
+                                      .n_path = head ? head->path.n : 0,
+                                      .key = key.at,
+                                      .n_key = key.n,
+                                      .client_id = names.client_id,
+                                      .n_client_id = names.n_client_id,
+                                      .trace = names.trace,
+                                      .n_trace = names.n_trace,
+                                  });
 }

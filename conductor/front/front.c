@@ -128,11 +128,16 @@ static bool begins(struct http_slice path, const char *with)
     return path.n >= n && memcmp(path.at, with, n) == 0;
 }
 
+static bool has_body(const struct http_head *head)
+{
+    return head->chunked || head->content_length > 0;
+}
+
 /* Whether the client may have what it asks for; else it was answered. Prompts
  * need a key where keys are required; then, and behind a door of its own,
  * /admin shows nothing without its key, either. */
 static bool may_have(const struct front_door *door, const struct route *route,
-                     struct front_call *call)
+                     struct front_call *call, enum tenant_step step)
 {
     struct http_slice path = call->head->path;
     bool keyed = models_need_keys(door->front->models);
@@ -145,9 +150,59 @@ static bool may_have(const struct front_door *door, const struct route *route,
     if (route && route->doors != DOOR_PUBLIC && !begins(path, "/v1/"))
         return true;
     /* A browser asks without a key whether it may send one, and without a body.
-     * What ends a request makes room for others. */
-    return (call->n == 0 && http_is(call->head->method, "OPTIONS")) ||
-           client_may_ask(call, !route || route->serve != schedule_done);
+     */
+    if (!has_body(call->head) && http_is(call->head->method, "OPTIONS"))
+        return true;
+    /* What ends a request makes room for others. */
+    if (!http_is(call->head->method, "POST") ||
+        (route && route->serve == schedule_done))
+        step = TENANT_LOOKS;
+    return client_may_ask(call, step);
+}
+
+/* Whether the route's handler takes such a request; else it was answered.
+ * `allowed`: as find_route() says. */
+static bool may_serve(const struct front_call *call, const struct route *route,
+                      const char *allowed)
+{
+    const struct http_head *head = call->head;
+    struct openai_error error;
+
+    if (!route && !*allowed) {
+        openai_error_set(&error, 404, "unknown_path", NULL,
+                         "path: \"%.*s\": there is nothing",
+                         shown(head->path, 100), head->path.at);
+    } else if (!route) {
+        http_add_header(call->conn, "Allow", allowed);
+        openai_error_set(&error, 405, "method_not_allowed", NULL,
+                         "method: \"%.*s\": must be one of %s for \"%.*s\"",
+                         shown(head->method, 20), head->method.at, allowed,
+                         shown(head->path, 100), head->path.at);
+    } else if (http_is(head->method, "POST") && !route->types &&
+               !endpoint_is_json(head)) {
+        endpoint_set_type(head, "application/json, or left out", &error);
+    } else {
+        return true;
+    }
+    http_reply_error(call->conn, &error);
+    return false;
+}
+
+/* Before a body is read: who asks, for what, and whether there is that. */
+static bool on_head(void *arg, struct http_conn *conn,
+                    const struct http_head *head)
+{
+    char allowed[32];
+    const struct front_door *door = arg;
+    const struct route *route = find_route(head, door->serves, allowed);
+    struct front_call call = {.front = door->front, .conn = conn, .head = head};
+
+    echo_names(conn, head);
+    if (!may_have(door, route, &call, TENANT_BEGINS))
+        return false;
+    return may_forward(door, head, route, allowed)
+               ? forward_may_pass(&call)
+               : may_serve(&call, route, allowed);
 }
 
 static void on_request(void *arg, struct http_conn *conn,
@@ -160,31 +215,30 @@ static void on_request(void *arg, struct http_conn *conn,
         door->front, conn, head,
         body,        n,    route ? route->kind : OPENAI_COMPLETION,
         {NULL, 0, 0}};
-    struct openai_error error;
 
-    echo_names(conn, head);
-    if (!may_have(door, route, &call) ||
+    /* A reload may have come between the two, and other requests of its. */
+    if (!may_have(door, route, &call, TENANT_GOES_ON) ||
         (may_forward(door, head, route, allowed) && forward_serve(&call)))
         return;
-    if (!route && !*allowed) {
-        openai_error_set(&error, 404, "unknown_path", NULL,
-                         "path: \"%.*s\": there is nothing",
-                         shown(head->path, 100), head->path.at);
-    } else if (!route) {
-        http_add_header(conn, "Allow", allowed);
-        openai_error_set(&error, 405, "method_not_allowed", NULL,
-                         "method: \"%.*s\": must be one of %s for \"%.*s\"",
-                         shown(head->method, 20), head->method.at, allowed,
-                         shown(head->path, 100), head->path.at);
-    } else if (http_is(head->method, "POST") && !route->types &&
-               !endpoint_is_json(head)) {
-        endpoint_set_type(head, "application/json, or left out", &error);
-    } else {
+    if (may_serve(&call, route, allowed))
         route->serve(&call);
-        return;
-    }
-    http_reply_error(conn, &error);
 }
+
+/* The access log is about what is asked of models, not about operators. */
+static void on_refused(void *arg, struct http_conn *conn,
+                       const struct http_head *head,
+                       const struct openai_error *error)
+{
+    char allowed[32];
+    const struct front_door *door = arg;
+    const struct route *route =
+        head ? find_route(head, DOOR_BOTH, allowed) : NULL;
+
+    if (!route || route->doors != DOOR_ADMIN)
+        client_refused(door->front, conn, head, error);
+}
+
+static const struct http_handlers handlers = {on_head, on_request, on_refused};
 
 void front_options_default(struct front_options *options)
 {
@@ -211,7 +265,7 @@ static int open_door(struct front *front, struct front_door *door,
 {
     door->front = front;
     door->serves = serves;
-    return http_server_new(front->base, options, on_request, door,
+    return http_server_new(front->base, options, &handlers, door,
                            &door->server);
 }
 

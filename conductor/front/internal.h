@@ -74,9 +74,14 @@ front_serve_fn index_query, index_query_by_hash, index_register,
 front_serve_fn index_workers, index_services, index_view;
 
 /* client.c: whether the client may ask, and on what terms (written to the
- * call); else it was answered. counts: the limits of its tenant do, if it is a
- * POST. */
-bool client_may_ask(struct front_call *call, bool counts);
+ * call); else it was answered. */
+bool client_may_ask(struct front_call *call, enum tenant_step step);
+
+/* client.c: a client got this error instead of what it asked for; the access
+ * log says so. head NULL: it could not be read. */
+void client_refused(const struct front *front, struct http_conn *conn,
+                    const struct http_head *head,
+                    const struct openai_error *error);
 
 /* The key of who asks, "" if there is none. Borrows the head. Returns 0;
  * -EINVAL with *error set: its header comes twice. */
@@ -89,6 +94,10 @@ bool admin_may_change(const struct front_call *call);
 
 /* DELETE. */
 front_serve_fn admin_remove; /* an engine, by its name */
+
+/* forward/refuse.c: whether engines may get such a head; else it is answered.
+ */
+bool forward_may_pass(const struct front_call *call);
 
 /* What this server has no path for, and prompts: answers now or later, if the
  * request names a model whose requests are forwarded, or if there is no other

@@ -253,9 +253,9 @@ bool models_need_keys(const struct models *models)
 }
 
 enum tenant_refusal models_enter(struct models *models, const char *key,
-                                 size_t n, bool asks,
+                                 size_t n, enum tenant_step step,
                                  struct tenant_terms *terms, int64_t *retry_us)
 {
-    return tenants_enter(models->tenants, key, n, asks, clock_now_us(), terms,
+    return tenants_enter(models->tenants, key, n, step, clock_now_us(), terms,
                          retry_us);
 }

@@ -235,8 +235,22 @@ bool models_need_keys(const struct models *models);
 
 /* Whether who has the key may ask now: see tenants_enter(). */
 enum tenant_refusal models_enter(struct models *models, const char *key,
-                                 size_t n, bool asks,
+                                 size_t n, enum tenant_step step,
                                  struct tenant_terms *terms, int64_t *retry_us);
+
+/* What is told of a request that was refused before it had an id. Borrowed for
+ * the call; slices as of a head, n 0: there is none. */
+struct service_refusal {
+    int64_t arrived_us;
+    int status;
+    const char *code, *client; /* why; address and port of who asked */
+    const char *method, *path, *key, *client_id, *trace;
+    size_t n_method, n_path, n_key, n_client_id, n_trace;
+};
+
+/* The access log gets a line of it, if there is a log. */
+void models_refused(const struct models *models,
+                    const struct service_refusal *refusal);
 
 /* Append, as JSON, why the request with that id went where it went, and how it
  * ended. Returns 0; -ENOENT: it is not known, or no longer; -ENOMEM. */

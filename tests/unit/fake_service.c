@@ -282,9 +282,15 @@ bool models_need_keys(const struct models *models)
 }
 
 enum tenant_refusal models_enter(struct models *models, const char *key,
-                                 size_t n, bool asks,
+                                 size_t n, enum tenant_step step,
                                  struct tenant_terms *terms, int64_t *retry_us)
 {
-    (void)models, (void)key, (void)n, (void)asks, (void)terms, (void)retry_us;
+    (void)models, (void)key, (void)n, (void)step, (void)terms, (void)retry_us;
     return TENANT_ENTERS;
+}
+
+void models_refused(const struct models *models,
+                    const struct service_refusal *refusal)
+{
+    (void)models, (void)refusal;
 }

@@ -87,6 +87,7 @@ static int take_on(const struct front_call *call,
     if (c->stream)
         keepalive_start(&c->keepalive, c->front, c->conn,
                         completion_begin_stream, c);
+    http_recorded(call->conn);
     http_on_gone(call->conn, completion_free, c);
     return 0;
 }

@@ -165,6 +165,7 @@ static int take_on(const struct front_call *call, struct service *service,
     if (r->body.stream && r->body.kind && !r->ticket)
         keepalive_start(&c->keepalive, c->front, c->conn, forward_begin_stream,
                         c);
+    http_recorded(call->conn);
     http_on_gone(call->conn, forward_call_free, c);
     return 0;
 }
@@ -286,8 +287,6 @@ bool forward_serve(const struct front_call *call)
     struct reading r = {0};
     struct openai_error error;
 
-    if (!forward_may_pass(call))
-        return true;
     int rc = read_all(call, kind, &r, &error);
     struct service *service = find(call->front, &r.body);
 

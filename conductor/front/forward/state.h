@@ -43,9 +43,6 @@ void forward_begin_stream(void *arg);
 /* What the service calls; arg is the call. */
 extern const struct service_reply_ops forward_reply_ops;
 
-/* refuse.c: whether engines may get it; else it is answered. */
-bool forward_may_pass(const struct front_call *call);
-
 /* refuse.c: 400, 404 or 415: no model is named where several could be meant, or
  * an unknown one, or in a body that is not read.
  *   model      that the request names; "": none.

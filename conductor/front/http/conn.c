@@ -87,6 +87,7 @@ void http_conn_linger(struct http_conn *conn)
     struct evbuffer *in = bufferevent_get_input(conn->bev);
 
     conn->state = HTTP_LINGER;
+    conn->discarded = 0;
     evbuffer_drain(in, evbuffer_get_length(in));
     shutdown(bufferevent_getfd(conn->bev), SHUT_WR);
     bufferevent_enable(conn->bev, EV_READ);

@@ -60,27 +60,42 @@ struct http_stats {
     size_t body_bytes;       /* of bodies being received and handled */
 };
 
-/*
- * Called with each whole request. `head` and body[0 .. n) are borrowed until
- * it returns. It answers at once or later, with exactly one of
- * http_reply; http_stream and http_end; http_abort; unless the client goes
- * first, which http_on_gone reports.
- */
-typedef void http_handler(void *arg, struct http_conn *conn,
-                          const struct http_head *head, const char *body,
-                          size_t n);
+/* What a server asks of who knows the routes. Heads and bodies are borrowed
+ * until the call returns. */
+struct http_handlers {
+    /*
+     * A head has come, and nothing of its body was looked at. Returns whether
+     * the request may go on; false: it was answered at once, with http_reply or
+     * http_reply_error. Its body is dropped if it has come, and else the
+     * connection ends with that answer.
+     */
+    bool (*head)(void *arg, struct http_conn *conn,
+                 const struct http_head *head);
+    /*
+     * The request is whole. It answers at once or later, with exactly one of
+     * http_reply; http_stream and http_end; http_abort; unless the client goes
+     * first, which http_on_gone reports.
+     */
+    void (*request)(void *arg, struct http_conn *conn,
+                    const struct http_head *head, const char *body, size_t n);
+    /* An error was written, the server's own too, but not after
+     * http_recorded(). head NULL: it could not be read. */
+    void (*refused)(void *arg, struct http_conn *conn,
+                    const struct http_head *head,
+                    const struct openai_error *error);
+};
 
 /*
  * Listen and serve on `base` (borrowed, outlives the server).
  *   options   copied
- *   handler   called with `arg`
+ *   handlers  called with `arg`; borrowed, outlive the server
  * Returns 0 with *out owned by the caller, or a negative errno, among them
  * -EADDRINUSE, -EADDRNOTAVAIL (host), -EACCES, -ENOMEM.
  */
 [[nodiscard]] int http_server_new(struct event_base *base,
                                   const struct http_options *options,
-                                  http_handler *handler, void *arg,
-                                  struct http_server **out);
+                                  const struct http_handlers *handlers,
+                                  void *arg, struct http_server **out);
 
 /* Close everything; the gone callbacks of unfinished requests run. */
 void http_server_free(struct http_server *server);
@@ -135,6 +150,10 @@ void http_reply(struct http_conn *conn, int status, const char *type,
 
 /* Answer with an OpenAI error body. As http_reply. */
 void http_reply_error(struct http_conn *conn, const struct openai_error *error);
+
+/* Whatever becomes of the request is recorded elsewhere: the server tells
+ * `refused` nothing of it. */
+void http_recorded(struct http_conn *conn);
 
 /* Keep the body after the handler has returned, until the answer is whole or
  * the client is gone. Called by the handler. */

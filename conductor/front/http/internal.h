@@ -33,6 +33,9 @@ struct http_conn {
     bool expected;    /* the first one is waited for while the server drains */
     bool close;       /* no further request on this connection */
     bool head_only;   /* the method is HEAD: no body in the answer */
+    bool has_head;    /* `head` is that of the request being answered */
+    bool recorded;    /* see http_recorded */
+    size_t discarded; /* bytes, since HTTP_LINGER began */
     bool chunked_out; /* the stream being sent is chunked */
     char *head_bytes; /* what `head` points into */
     struct http_head head;
@@ -51,7 +54,7 @@ struct http_server {
     struct listener *listener; /* NULL: draining */
     struct http_options options;
     struct http_stats stats;
-    http_handler *handler;
+    const struct http_handlers *handlers;
     void *arg;
     uint16_t port;
     bool draining; /* each connection ends with its next answer */
@@ -87,6 +90,16 @@ void http_conn_linger(struct http_conn *conn);
 /* The server drains: close the connection if it is between two requests, or, as
  * long as none has come on it, in fresh_us. */
 void http_conn_drain(struct http_conn *conn, int64_t fresh_us);
+
+/* The request itself is wrong: answer so, and close. */
+void http_conn_refuse(struct http_conn *conn, int status, const char *code,
+                      const char *message);
+
+/* Its body is too large, for good. */
+void http_conn_refuse_body(struct http_conn *conn);
+
+/* All bodies together are too large: this one may come again later. */
+void http_conn_refuse_for_now(struct http_conn *conn);
 
 /* An answer is whole: nothing is owed any more. */
 void http_conn_answered(struct http_conn *conn);

@@ -20,44 +20,6 @@ int64_t http_arrived_us(const struct http_conn *conn)
     return conn->read_us;
 }
 
-/* The request itself is wrong: answer and close, as its end is unknown. */
-static void refuse(struct http_conn *conn, int status, const char *code,
-                   const char *message)
-{
-    struct openai_error error;
-
-    conn->head_only = false;
-    if (status == 501 || status == 505) /* else a client might try again */
-        http_add_header(conn, "x-should-retry", "false");
-    openai_error_set(&error, status, code, NULL, "%s", message);
-    conn->close = true;
-    conn->state = HTTP_HANDLING;
-    http_reply_error(conn, &error);
-}
-
-static void refuse_body(struct http_conn *conn)
-{
-    struct openai_error error;
-
-    openai_error_set(&error, 413, "body_too_large", NULL,
-                     "the body is larger than %zu bytes",
-                     conn->server->options.max_body_bytes);
-    conn->close = true;
-    conn->state = HTTP_HANDLING;
-    http_reply_error(conn, &error);
-}
-
-/* All bodies together are too large: this one may come again later. */
-static void refuse_for_now(struct http_conn *conn)
-{
-    conn->server->stats.bodies_refused++;
-    http_add_header(conn, "Retry-After", "1");
-    http_add_header(conn, "retry-after-ms", "1000");
-    refuse(conn, 503, "too_many_body_bytes",
-           "the bodies of the requests being received take all the memory "
-           "that is there for them");
-}
-
 /* The request is whole. Its body isn't needed once the handler is back, while
  * the answer may take minutes. */
 static void handle(struct http_conn *conn)
@@ -68,9 +30,9 @@ static void handle(struct http_conn *conn)
     conn->keep_body = false;
     http_conn_arm(conn, 0);
     conn->server->stats.requests++;
-    conn->server->handler(conn->server->arg, conn, &conn->head,
-                          conn->body.len ? conn->body.data : "",
-                          conn->body.len);
+    conn->server->handlers->request(conn->server->arg, conn, &conn->head,
+                                    conn->body.len ? conn->body.data : "",
+                                    conn->body.len);
     if (!conn->keep_body || conn->state != HTTP_HANDLING)
         http_conn_drop_body(conn);
 }
@@ -103,6 +65,30 @@ static int keep_head(struct http_conn *conn, size_t n)
                : -EBADMSG;
 }
 
+/* Whether the request whose head has come may go on. Else it is answered, and
+ * nothing of its body is ever read as another request: it is dropped if all of
+ * it is here, or the connection ends. */
+static bool may_go_on(struct http_conn *conn)
+{
+    const struct http_server *server = conn->server;
+    struct evbuffer *in = bufferevent_get_input(conn->bev);
+    size_t n =
+        conn->head.content_length > 0 ? (size_t)conn->head.content_length : 0;
+    bool here = !conn->head.chunked && n <= evbuffer_get_length(in);
+    bool close = conn->close;
+
+    conn->state = HTTP_HANDLING;
+    conn->close = close || !here;
+    if (server->handlers->head(server->arg, conn, &conn->head)) {
+        conn->state = HTTP_BODY;
+        conn->close = close;
+        return true;
+    }
+    if (here)
+        evbuffer_drain(in, n);
+    return false;
+}
+
 /* Returns whether there may be more to do. */
 static bool read_head(struct http_conn *conn)
 {
@@ -118,14 +104,16 @@ static bool read_head(struct http_conn *conn)
         return false;
     if (!conn->receiving) {
         conn->receiving = true;
+        conn->has_head = conn->recorded = false;
         http_conn_arm(conn, options->receive_us);
     }
     n = http_parse_head((const char *)evbuffer_pullup(in, (ev_ssize_t)look),
                         look, &conn->head, &fault);
     if (n == 0 && have > look)
-        refuse(conn, 431, "head_too_large", "the request's head is too large");
+        http_conn_refuse(conn, 431, "head_too_large",
+                         "the request's head is too large");
     else if (n < 0)
-        refuse(conn, fault.status, "invalid_http", fault.message);
+        http_conn_refuse(conn, fault.status, "invalid_http", fault.message);
     if (n <= 0)
         return false;
     if (keep_head(conn, (size_t)n)) {
@@ -133,15 +121,18 @@ static bool read_head(struct http_conn *conn)
         return false;
     }
     conn->receiving = false;
+    conn->has_head = true;
     conn->head_only = http_is(conn->head.method, "HEAD");
     conn->close = !conn->head.keep_alive;
     conn->chunked = (struct http_chunked){0};
     text_buf_clear(&conn->body);
     conn->state = HTTP_BODY;
     if (conn->head.content_length > (int64_t)options->max_body_bytes) {
-        refuse_body(conn);
+        http_conn_refuse_body(conn);
         return false;
     }
+    if (!may_go_on(conn))
+        return false;
     if (conn->head.expect_continue && evbuffer_get_length(in) == 0) {
         bufferevent_write(conn->bev, "HTTP/1.1 100 Continue\r\n\r\n", 25);
         http_conn_flush(conn);
@@ -232,11 +223,12 @@ static void read_body(struct http_conn *conn)
     int rc = conn->head.chunked ? read_chunked(conn) : read_sized(conn);
 
     if (rc == -ENOBUFS)
-        refuse_body(conn);
+        http_conn_refuse_body(conn);
     else if (rc == -EDQUOT)
-        refuse_for_now(conn);
+        http_conn_refuse_for_now(conn);
     else if (rc == -EBADMSG)
-        refuse(conn, 400, "invalid_http", "the chunked body is malformed");
+        http_conn_refuse(conn, 400, "invalid_http",
+                         "the chunked body is malformed");
     else if (rc < 0)
         http_conn_die(conn);
     else if (rc > 0)
@@ -249,7 +241,11 @@ static void on_read(struct bufferevent *bev, void *arg)
     struct evbuffer *in = bufferevent_get_input(bev);
 
     if (conn->state == HTTP_LINGER || conn->state == HTTP_DEAD) {
+        conn->discarded += evbuffer_get_length(in);
         evbuffer_drain(in, evbuffer_get_length(in));
+        if (conn->state == HTTP_LINGER &&
+            conn->discarded > conn->server->options.max_body_bytes)
+            http_conn_free(conn);
         return;
     }
     if (conn->state == HTTP_HEAD || conn->state == HTTP_BODY)
@@ -326,8 +322,8 @@ static void on_timer(evutil_socket_t, short, void *arg)
 
     if ((conn->state == HTTP_HEAD && conn->receiving) ||
         conn->state == HTTP_BODY)
-        refuse(conn, 408, "request_timeout",
-               "the request took too long to arrive");
+        http_conn_refuse(conn, 408, "request_timeout",
+                         "the request took too long to arrive");
     else if (conn->state != HTTP_HANDLING && conn->state != HTTP_SENDING)
         http_conn_free(conn);
 }

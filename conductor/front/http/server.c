@@ -46,7 +46,8 @@ static void on_accept(void *arg, evutil_socket_t fd)
 }
 
 int http_server_new(struct event_base *base, const struct http_options *options,
-                    http_handler *handler, void *arg, struct http_server **out)
+                    const struct http_handlers *handlers, void *arg,
+                    struct http_server **out)
 {
     struct http_server *server = calloc(1, sizeof(*server));
     char why[512]; /* the caller says it in its own words */
@@ -60,7 +61,7 @@ int http_server_new(struct event_base *base, const struct http_options *options,
     /* A body that can't ever fit is refused for good. */
     if (server->options.max_body_bytes > options->max_body_total_bytes)
         server->options.max_body_bytes = options->max_body_total_bytes;
-    server->handler = handler;
+    server->handlers = handlers;
     server->arg = arg;
     LIST_INIT(&server->conns);
     rc = options->socket

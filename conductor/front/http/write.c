@@ -133,6 +133,10 @@ void http_reply_error(struct http_conn *conn, const struct openai_error *error)
 {
     struct text_buf body;
 
+    if (!conn->recorded)
+        conn->server->handlers->refused(conn->server->arg, conn,
+                                        conn->has_head ? &conn->head : NULL,
+                                        error);
     text_buf_init(&body, 16384);
     openai_error_write(error, &body);
     http_reply(conn, error->http_status, "application/json", body.data,
@@ -158,6 +162,11 @@ void http_stream(struct http_conn *conn, int status, const char *type)
 void http_begin(struct http_conn *conn, int status, int64_t length)
 {
     begin(conn, status, NULL, length);
+}
+
+void http_recorded(struct http_conn *conn)
+{
+    conn->recorded = true;
 }
 
 void http_keep_body(struct http_conn *conn)

@@ -139,6 +139,45 @@ static void put_tokens(struct text_buf *out, const struct service_request *r,
     put_count(out, "computed_tokens", r->result.computed_tokens);
 }
 
+static void put_slice(struct text_buf *out, const char *key, const char *at,
+                      size_t n)
+{
+    char text[256];
+
+    snprintf(text, sizeof(text), "%.*s", n < 200 ? (int)n : 200, n ? at : "");
+    put_text(out, key, text);
+}
+
+void models_refused(const struct models *models,
+                    const struct service_refusal *refusal)
+{
+    struct dispatch_request who = {0};
+    struct text_buf out;
+
+    if (!models->access || !access_log_is_open(models->access))
+        return;
+    tenants_find(models->tenants, refusal->key, refusal->n_key, 0, &who);
+    text_buf_init(&out, LINE_BYTES);
+    put_begin(&out, refusal->arrived_us);
+    put_text(&out, "id", NULL);
+    put_slice(&out, "client_id", refusal->client_id, refusal->n_client_id);
+    put_slice(&out, "traceparent", refusal->trace, refusal->n_trace);
+    put_text(&out, "tenant_name", tenants_name(models->tenants, who.tenant));
+    put_text(&out, "client", refusal->client);
+    put_slice(&out, "method", refusal->method, refusal->n_method);
+    put_slice(&out, "path", refusal->path, refusal->n_path);
+    put_count(&out, "input_length", 0);
+    put_count(&out, "output_length", 0);
+    put_text(&out, "outcome", "refused");
+    put_count(&out, "status", refusal->status);
+    put_text(&out, "reason", refusal->code);
+    /* To those who read it as a trace it is a request without a prompt. */
+    text_buf_puts(&out, models->config.access_log_blocks ? ",\"hash_ids\":[]}\n"
+                                                         : "}\n");
+    access_log_add(models->access, out.data, out.error ? SIZE_MAX : out.len);
+    text_buf_fini(&out);
+}
+
 void access_ended(const struct service_request *r, const char *how,
                   const char *reason, int status)
 {

@@ -121,13 +121,18 @@ void tenants_find(const struct tenants *t, const char *key, size_t n,
 }
 
 /* Which limit one more request of it is over. */
-static enum tenant_refusal limit_of(const struct tenant *one, int64_t now_us,
+static enum tenant_refusal limit_of(const struct tenant *one,
+                                    enum tenant_step step, int64_t now_us,
                                     int64_t *retry_us)
 {
+    if (step == TENANT_LOOKS)
+        return TENANT_ENTERS;
     if (one->max_open && one->n_open >= one->max_open) {
         *retry_us = 1000000;
         return TENANT_IN_FLIGHT;
     }
+    if (step == TENANT_GOES_ON)
+        return TENANT_ENTERS;
     *retry_us = limit_wait_us(&one->asks, 1.0, now_us);
     if (*retry_us)
         return TENANT_ASKS;
@@ -136,10 +141,10 @@ static enum tenant_refusal limit_of(const struct tenant *one, int64_t now_us,
 }
 
 enum tenant_refusal tenants_enter(struct tenants *t, const char *key, size_t n,
-                                  bool asks, int64_t now_us,
+                                  enum tenant_step step, int64_t now_us,
                                   struct tenant_terms *terms, int64_t *retry_us)
 {
-    enum tenant_refusal why = TENANT_ENTERS;
+    enum tenant_refusal why;
     uint8_t digest[DIGEST_BYTES];
     struct tenant *one;
     size_t place;
@@ -151,13 +156,11 @@ enum tenant_refusal tenants_enter(struct tenants *t, const char *key, size_t n,
     one = &t->all[place];
     *terms =
         (struct tenant_terms){one->name, one->slo_ttft_us, one->slo_tbt_us};
-    if (!asks)
-        return TENANT_ENTERS;
-    why = limit_of(one, now_us, retry_us);
-    if (why == TENANT_ENTERS)
-        limit_take(&one->asks, 1.0, now_us);
-    else
+    why = limit_of(one, step, now_us, retry_us);
+    if (why != TENANT_ENTERS)
         one->n_limited++;
+    else if (step == TENANT_BEGINS)
+        limit_take(&one->asks, 1.0, now_us);
     return why;
 }
 

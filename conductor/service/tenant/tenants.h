@@ -38,13 +38,13 @@ size_t tenants_size(const struct tenants *t);
 
 /*
  * Whether who has the key (n bytes) may ask, where keys are required.
- *   asks      it asks for an answer to a prompt, which counts
+ *   step      which limits count
  *   terms     written, but where it is unknown
  *   retry_us  of a limit: in how long it may ask again
  * Cost: SHA-256 of the key.
  */
 enum tenant_refusal tenants_enter(struct tenants *t, const char *key, size_t n,
-                                  bool asks, int64_t now_us,
+                                  enum tenant_step step, int64_t now_us,
                                   struct tenant_terms *terms,
                                   int64_t *retry_us);
 

@@ -11,6 +11,13 @@ struct tenant_terms {
         slo_tbt_us; /* where a request asks for none; 0: none */
 };
 
+/* How far a request is. */
+enum tenant_step {
+    TENANT_LOOKS,  /* it asks for no answer to a prompt: no limit counts */
+    TENANT_BEGINS, /* its head has come: all limits count */
+    TENANT_GOES_ON /* all of it has come: only max_in_flight counts again */
+};
+
 enum tenant_refusal {
     TENANT_ENTERS,
     TENANT_UNKNOWN,  /* the key is not listed */

@@ -1,0 +1,119 @@
+"""Clients that mean harm, or hang: what they get, and what others still get."""
+import json
+import re
+import socket
+
+from harness import Case, settings, wait_until
+from test_tenants import bearer, entry
+
+HEAD = b'POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n%s\r\n'
+CHUNKED = (b'POST %s HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n'
+           b'\r\n')
+SMUGGLED = b'GET /health HTTP/1.1\r\nHost: a\r\n\r\n'
+
+
+class Attack(Case):
+    def connect(self, port, receive_bytes=None):
+        s = socket.socket()
+        self.addCleanup(s.close)
+        if receive_bytes:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        s.settimeout(20 * settings.scale)
+        s.connect(('127.0.0.1', port))
+        return s
+
+    @staticmethod
+    def statuses(s):
+        """Of all answers until the daemon closes."""
+        data = b''
+        while True:
+            try:
+                more = s.recv(65536)
+            except (ConnectionResetError, BrokenPipeError):
+                more = b''
+            if not more:
+                return [int(n) for n in
+                        re.findall(rb'HTTP/1.1 (\d+) ', data)]
+            data += more
+
+    def gauge(self, cluster, name):
+        return cluster.api.metrics()[f'conductor_http_{name}']
+
+
+class Early(Attack):
+    """Route, key and limits are looked at before the body."""
+
+    def test_slow_uploads_to_nowhere(self):
+        cluster = self.cluster(prefill=0, decode=0,
+                               config={'max_connections': 80})
+        slow = [self.connect(cluster.api.port) for _ in range(64)]
+        for s in slow:
+            s.sendall(HEAD % (b'/v1/nothing', 10 << 20, b'') + b'x' * 30000)
+        for s in slow:
+            self.assertEqual(self.statuses(s), [404])
+        self.assertEqual(self.gauge(cluster, 'body_bytes'), 0)
+        self.assertEqual(cluster.api.request('GET', '/v1/models').status, 200)
+        for s in slow:
+            s.close()
+        wait_until('they are forgotten', lambda:
+                   self.gauge(cluster, 'connections') == 1)
+
+    def test_what_follows_is_no_request(self):
+        """Of a body whose head was answered nothing is a request, whether it
+        has come, comes later, or never all of it."""
+        path = self.write('tenants.json', json.dumps(
+            {'tenants': [entry('a', 'one')]}))
+        cluster = self.cluster(prefill=0, decode=0, config={
+            'tenants_file': path, 'api_keys': 'required'})
+        long = SMUGGLED * 20
+        last = b'GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n'
+        for route, status in ((b'/v1/completions', 401), (b'/health', 401),
+                              (b'/nothing', 401)):
+            # All of it is here: the connection goes on behind it.
+            s = self.connect(cluster.api.port)
+            s.sendall(HEAD % (route, len(long), b'') + long + last)
+            self.assertEqual(self.statuses(s), [status, 200])
+            for head, body in (
+                    (HEAD % (route, 1 << 20, b''), long),
+                    (HEAD % (route, 1 << 20, b'Expect: 100-continue\r\n'), b''),
+                    (CHUNKED % route, b'%x\r\n%s\r\n0\r\n\r\n' % (
+                        len(long), long))):
+                s = self.connect(cluster.api.port)
+                s.sendall(head + body)
+                s.sendall(b'' if head.endswith(b'chunked\r\n\r\n') else
+                          SMUGGLED)
+                self.assertEqual(self.statuses(s), [status], (head, body))
+
+    def test_limits_are_looked_at_first(self):
+        path = self.write('tenants.json', json.dumps({'tenants': [
+            {**entry('a', 'one'), 'requests_per_minute': 2}]}))
+        log = self.write('access.log', '')
+        cluster = self.cluster(prefill=0, decode=0, config={
+            'tenants_file': path, 'api_keys': 'required', 'access_log': log})
+        head = HEAD % (b'/v1/completions', 1000,
+                       b'Authorization: Bearer one\r\n')
+        for _ in range(2):  # a head counts, whatever becomes of it
+            s = self.connect(cluster.api.port)
+            s.sendall(head)
+            s.shutdown(socket.SHUT_WR)
+            self.assertEqual(self.statuses(s), [])
+        s = self.connect(cluster.api.port)
+        s.sendall(head)
+        self.assertEqual(self.statuses(s), [429])
+        self.assertError(cluster.api.request('POST', '/v1/completions', {
+            'prompt': 'x'}), 401, 'header authorization: missing')
+        self.assertError(cluster.api.request('POST', '/v1/completions', {
+            'prompt': 'x'}, bearer('no')), 401, 'there is no such key')
+
+        def lines():
+            with open(log, encoding='utf-8') as f:
+                return [json.loads(line) for line in f]
+        wait_until('all are in the log', lambda: len(lines()) == 3)
+        self.assertEqual(
+            [[line[k] for k in ('tenant_name', 'path', 'status', 'outcome',
+                                'reason')] for line in lines()],
+            [[name, '/v1/completions', status, 'refused', reason]
+             for name, status, reason in (
+                 ('a', 429, 'rate_limit_requests'),
+                 ('other', 401, 'invalid_api_key'),
+                 ('other', 401, 'invalid_api_key'))])
