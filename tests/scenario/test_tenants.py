@@ -429,6 +429,37 @@ class KeysOfEngines(EngineCase):
             'OPTIONS', '/v1/completions', {'model': 'm'}).status, 401)
         self.assertEqual(len(self.all[0].requests), n)
 
+    def test_paths_without_a_salt(self):
+        """What engines cannot tell apart by tenants does not reach them; nor
+        do parameters of somebody else's transfers, wherever they stand."""
+        path = self.write('tenants.json', json.dumps({'tenants': [
+            entry('a', 'one')]}))
+        cluster = self.engines(None, config={
+            'tenants_file': path, 'api_keys': 'required'})
+        for path in '/v1/messages', '/v1/batches', '/infill', '/%763/x', \
+                '/v1/mess%61ges':
+            reply = self.post(cluster, {'messages': []}, path, bearer('one'))
+            self.assertEqual(
+                (reply.status, reply.body['error']['code']),
+                (404, 'unknown_path') if path == '/%763/x' else
+                (403, 'path_shares_cache'))
+        for extra in {'vllm_xargs': {'kv_transfer_params': 1}}, \
+                {'sampling_params': {'extra_args': {
+                    'kv_transfer_params': {'remote_host': 'x'}}}}:
+            reply = self.post(cluster, {'token_ids': [1], 'prompt': [1],
+                                        **extra},
+                              '/inference/v1/generate', bearer('one'))
+            self.assertError(reply, 400, 'kv_transfer_params')
+        self.assertEqual([r for r in self.all[0].requests
+                          if r.method == 'POST'], [])
+        for path in '/v1/embeddings', '/inference/v1/generate', \
+                '/v1/respo%6eses':
+            reply = self.post(cluster, {'input': 'p', 'token_ids': [1]},
+                              path, bearer('one'))
+            self.assertEqual(reply.status, 200)
+            self.assertEqual(json.loads(self.all[0].requests[-1].body)[
+                'cache_salt'], 'a')
+
     def test_tickets(self):
         """Their end can be told at every limit; hashes name blocks of all."""
         path = self.write('tenants.json', json.dumps({'tenants': [

@@ -66,6 +66,31 @@ static void set_not_for_engines(const struct front_call *call,
                          n, path.at);
 }
 
+/* Whether prompts of others may be cached beside this one's, as somebody asks
+ * for a salt that the path does not take. */
+static bool shares(const struct front_call *call)
+{
+    const struct http_head *head = call->head;
+    const char *salt = call->front->options.cache_salt_header;
+
+    return http_is(head->method, "POST") &&
+           ((call->terms.name && *call->terms.name) ||
+            (salt && *salt && http_find(head, salt))) &&
+           !forward_path_salted(head->path.at, head->path.n);
+}
+
+static void refuse_shared(const struct front_call *call)
+{
+    struct http_slice path = call->head->path;
+    struct openai_error error;
+
+    openai_error_set(&error, 403, "path_shares_cache", "path",
+                     "path: \"%.*s\": engines do not tell tenants' prompts "
+                     "apart there: ask at /v1/chat/completions",
+                     path.n < 100 ? (int)path.n : 100, path.at);
+    http_reply_error(call->conn, &error);
+}
+
 bool forward_may_pass(const struct front_call *call)
 {
     struct http_slice path = call->head->path, method = call->head->method;
@@ -73,8 +98,12 @@ bool forward_may_pass(const struct front_call *call)
         forward_path_of(method.at, method.n, path.at, path.n);
     struct openai_error error;
 
-    if (why == FORWARD_PATH_OPEN)
+    if (why == FORWARD_PATH_OPEN && !shares(call))
         return true;
+    if (why == FORWARD_PATH_OPEN) {
+        refuse_shared(call);
+        return false;
+    }
     set_not_for_engines(call, why, &error);
     if (why == FORWARD_PATH_CLOSED || why == FORWARD_PATH_ODD)
         call->front->paths_refused++;

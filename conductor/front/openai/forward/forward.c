@@ -13,7 +13,6 @@
 #define MAX_DEPTH 256
 #define MAX_MEMBERS 1024
 #define WORD_BYTES sizeof(uint32_t)
-#define FNV_BEGIN 0xcbf29ce484222325u
 
 struct reader {
     struct json_walk walk; /* first, so that the walk's pointer is ours */
@@ -30,18 +29,9 @@ struct reader {
 static const char cache_salt_name[] = "cache_salt";
 static const char extra_key_name[] = "extra_key";
 
-/* FNV-1a: what goes in here is short, and nobody gains by a collision but a
- * worse guess of where his own blocks are. */
-static uint64_t fnv(uint64_t h, const char *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)bytes[i]) * 0x100000001b3u;
-    return h;
-}
-
 static void add_salt(struct reader *r, const char *key, struct forward_slice v)
 {
-    r->salt = fnv(fnv(r->salt, key, strlen(key)), v.at, v.n);
+    r->salt = value_hash(value_hash(r->salt, key, strlen(key)), v.at, v.n);
 }
 
 /* Whether a member is taken out. SGLang joins both salts: "a" and "b" would
@@ -255,13 +245,25 @@ static void take_value(struct reader *r, const char *key,
         r->adapter = v;
 }
 
+/* vLLM looks for kv_transfer_params in here, too. */
+static int read_extra(struct json_walk *w, const char *key)
+{
+    if (strcmp(key, "kv_transfer_params") != 0)
+        return json_walk_skip(w);
+    w->param = "kv_transfer_params";
+    return json_walk_fail(w, "kv_transfer_params: %.*s: must be left out",
+                          json_walk_shown(w), w->p);
+}
+
 /* SGLang's /generate and vLLM's put the limit in here. */
 static int read_sampling(struct json_walk *w, const char *key)
 {
     struct reader *r = (struct reader *)(void *)w;
     struct forward_slice v = {.at = w->p};
-    int rc = json_walk_skip(w);
 
+    if (strcmp(key, "extra_args") == 0 && json_walk_peek(w) == '{')
+        return json_walk_object(w, read_extra);
+    int rc = json_walk_skip(w);
     v.n = value_trimmed(v.at, w->p);
     if (rc == 0 && value_names(key, limits))
         r->out->max_tokens = value_number(v);
@@ -280,6 +282,8 @@ static int read_value(struct json_walk *w, const char *key)
         return rc < 0 ? rc : 0;
     if (hashes)
         return read_hashes(r, hashes);
+    if (strcmp(key, "vllm_xargs") == 0 && json_walk_peek(w) == '{')
+        return json_walk_object(w, read_extra);
     if (strcmp(key, "sampling_params") == 0 && json_walk_peek(w) == '{')
         return json_walk_object(w, read_sampling);
     rc = json_walk_skip(w);
@@ -356,7 +360,7 @@ int forward_body_read(const struct forward_kind *kind, const char *body,
         .out = out,
         .rules = rules,
         .asks = kind && strcmp(kind->path, FORWARD_SCHEDULE_PATH) == 0,
-        .salt = FNV_BEGIN,
+        .salt = VALUE_HASH_BEGIN,
         .salts = {{"", 0}, {"", 0}},
         .adapter = {"", 0},
     };

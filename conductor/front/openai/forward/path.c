@@ -42,6 +42,36 @@ static const char *const beside[] = {"/apply-template",
                                      "/v2/rerank",
                                      NULL};
 
+/* What takes cache_salt at vLLM, SGLang or both (/generate: extra_key), and
+ * what computes nothing from a prompt. Not /v1/messages: vLLM drops the member
+ * there. */
+static const char *const salted[] = {"/apply-template",
+                                     "/chat/completions",
+                                     "/classify",
+                                     "/completions",
+                                     "/detokenize",
+                                     "/embeddings",
+                                     "/generate",
+                                     "/inference/v1/generate",
+                                     "/parse_function_call",
+                                     "/pooling",
+                                     "/rerank",
+                                     "/responses",
+                                     "/score",
+                                     "/separate_reasoning",
+                                     "/tokenize",
+                                     "/v1/chat/completions",
+                                     "/v1/classify",
+                                     "/v1/completions",
+                                     "/v1/detokenize",
+                                     "/v1/embeddings",
+                                     "/v1/messages/count_tokens",
+                                     "/v1/rerank",
+                                     "/v1/responses",
+                                     "/v1/score",
+                                     "/v1/tokenize",
+                                     NULL};
+
 static const char *const methods[] = {"GET",   "HEAD",   "POST",    "PUT",
                                       "PATCH", "DELETE", "OPTIONS", NULL};
 
@@ -139,6 +169,15 @@ size_t forward_path_read(const char *path, size_t n,
         return 0;
     memcpy(text, flat.text, flat.n);
     return flat.n;
+}
+
+bool forward_path_salted(const char *path, size_t n)
+{
+    char text[FORWARD_PATH_BYTES];
+    size_t n_id, length = forward_path_read(path, n, text);
+
+    return forward_path_kept(path, n, &n_id) ||
+           is_one(salted, text, length, false);
 }
 
 enum forward_path forward_path_of(const char *method, size_t n_method,

@@ -38,6 +38,11 @@ enum forward_path forward_path_of(const char *method, size_t n_method,
 size_t forward_path_read(const char *path, size_t n,
                          char text[FORWARD_PATH_BYTES]);
 
+/* Whether what engines cache of such a POST is told apart by the salt that is
+ * set in it, or nothing is cached. Of other paths tenants would find each
+ * other's prompts. */
+bool forward_path_salted(const char *path, size_t n);
+
 /* What such a path takes, as Allow has it; static. */
 const char *forward_path_methods(const char *path, size_t n);
 

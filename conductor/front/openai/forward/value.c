@@ -141,3 +141,10 @@ const char *value_must_be(const char *key, struct forward_slice v,
                ? "a whole number from 1 to 4294967294"
                : NULL;
 }
+
+uint64_t value_hash(uint64_t h, const char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (unsigned char)bytes[i]) * 0x100000001b3u;
+    return h;
+}

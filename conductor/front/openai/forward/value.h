@@ -44,4 +44,10 @@ size_t value_trimmed(const char *at, const char *end);
  *   prompt  it is the prompt. */
 bool value_makes_whole(const char *key, struct forward_slice v, bool prompt);
 
+/* value_hash(h, bytes, n): FNV-1a of what `h` is of, VALUE_HASH_BEGIN at first,
+ * and of these. What goes in is short, and nobody gains by a collision but a
+ * worse guess of where his own blocks are. */
+#define VALUE_HASH_BEGIN 0xcbf29ce484222325u
+uint64_t value_hash(uint64_t h, const char *bytes, size_t n);
+
 #endif
