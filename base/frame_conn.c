@@ -383,6 +383,11 @@ int frame_conn_full(const struct frame_conn *c)
            c->limits.output_watermark_bytes;
 }
 
+bool frame_conn_sent(const struct frame_conn *c)
+{
+    return evbuffer_get_length(bufferevent_get_output(c->bev)) == 0;
+}
+
 const char *frame_conn_peer(const struct frame_conn *c)
 {
     return c->peer;

@@ -15,6 +15,7 @@
 #define BASE_FRAME_CONN_H
 
 #include <event2/event.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -122,6 +123,9 @@ void frame_conn_drop_body(struct frame_conn *c);
 /* frame_conn_full(c): true when the output is over the watermark; wait for
  * `writable` before producing more. */
 int frame_conn_full(const struct frame_conn *c);
+
+/* frame_conn_sent(c): whether the kernel has all that was sent. */
+bool frame_conn_sent(const struct frame_conn *c);
 
 /* frame_conn_refuse(c, code, text): sends ERROR{code, text}, stops reading and
  * closes when it is written (or after 2 s); `closed` gets text as reason. */

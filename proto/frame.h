@@ -39,6 +39,7 @@ enum frame_type {
     FRAME_COPY = 14,
     FRAME_PREFILL_GROUP = 15,
     FRAME_DROP = 16,
+    FRAME_LEAVE = 17,
 
     /* Worker to conductor. */
     FRAME_DECODE_READY = 20,
@@ -52,6 +53,7 @@ enum frame_type {
     FRAME_BLOCKS_CLEARED = 28,
     FRAME_INVENTORY_MARK = 29,
     FRAME_COPIED = 30,
+    FRAME_LEAVING = 31,
 
     /* Worker to worker. */
     FRAME_FETCH = 40,

@@ -39,8 +39,10 @@ enum proto_capability {
     PROTO_CAP_TRANSPORTS = 1u << 3, /* TRANSPORTS, and moves KV over them */
     PROTO_CAP_STAGES = 1u << 8,     /* takes PREFILL_GROUP and STAGE_BEGIN */
     PROTO_CAP_COPY = 1u << 9,       /* takes COPY and DROP */
+    PROTO_CAP_LEAVE = 1u << 10,     /* takes LEAVE, or LEAVING */
     PROTO_CAP_ALL = PROTO_CAP_FETCH_TCP | PROTO_CAP_PUSH_TCP |
-                    PROTO_CAP_INVENTORY | PROTO_CAP_TRANSPORTS | PROTO_CAP_COPY,
+                    PROTO_CAP_INVENTORY | PROTO_CAP_TRANSPORTS |
+                    PROTO_CAP_COPY | PROTO_CAP_LEAVE,
 };
 
 enum proto_peer_kind {

@@ -30,7 +30,7 @@
 static void on_signal(evutil_socket_t number, short, void *arg)
 {
     log_info("signal %d: leaving", (int)number);
-    event_base_loopbreak(arg);
+    worker_leave(*(struct worker **)arg);
 }
 
 /* There is nothing to reload, and a lost terminal is no reason to end. */
@@ -53,8 +53,8 @@ static int serve(const struct worker_options *o, const struct secret *secret,
 
     if (!base)
         goto done;
-    term = evsignal_new(base, SIGTERM, on_signal, base);
-    intr = evsignal_new(base, SIGINT, on_signal, base);
+    term = evsignal_new(base, SIGTERM, on_signal, &w);
+    intr = evsignal_new(base, SIGINT, on_signal, &w);
     hup = evsignal_new(base, SIGHUP, on_hangup, NULL);
     if (!term || !intr || !hup || event_add(term, NULL) ||
         event_add(intr, NULL) || event_add(hup, NULL))

@@ -135,6 +135,9 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "compute what a peer does not send"},
         {"push-timeout-ms", OPTION_U32, &o->push_timeout_ms, "N", 1, 3600000,
          "give up on a decode worker"},
+        {"drain-ms", OPTION_U32, &o->drain_ms, "N", 0, 86400000,
+         "how long a worker that is told to end (SIGTERM) may go on with the "
+         "requests that it has"},
         {"transports", OPTION_TEXT, &o->transports, "LIST", 0, 0,
          "how KV is fetched from other workers, the best that both have first: "
          "shm (of workers of one machine), rdma (over network cards), tcp, or "
@@ -178,6 +181,7 @@ static void set_defaults(struct worker_options *o)
         .max_queue = QUEUE_MAX,
         .fetch_timeout_ms = 5000,
         .push_timeout_ms = 60000,
+        .drain_ms = 30000,
         .transports = "shm,tcp",
         .streams = TRANSFER_STREAMS_DEFAULT,
         .rdma_devices = "",

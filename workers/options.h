@@ -28,6 +28,7 @@ struct worker_options {
     uint32_t max_queue;
     uint32_t fetch_timeout_ms;
     uint32_t push_timeout_ms;
+    uint32_t drain_ms;
     const char *transports; /* as transfer_config */
     uint32_t streams;
     const char *rdma_devices; /* likewise */

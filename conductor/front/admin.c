@@ -12,10 +12,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/listener.h"
 #include "base/log.h"
 #include "base/secret.h"
 #include "conductor/front/internal.h"
+
+/* A day: the longest that a drain may take. */
+#define LIMIT_MAX_MS 86400000
 
 /* "Bearer KEY" */
 static bool has_key(const struct front_call *call, const struct secret *key)
@@ -156,14 +160,42 @@ static bool cut(struct http_slice *path, const char *end)
     return true;
 }
 
+/* Reads "?limit_ms=N"; nothing: 0. Returns 0 or -EINVAL, with a message. */
+static int read_limit(struct http_slice query, int64_t *limit_us,
+                      char err[SERVICE_ERROR_BYTES])
+{
+    static const char name[] = "?limit_ms=";
+    const size_t n = sizeof(name) - 1;
+    int64_t ms = 0;
+    bool ok = query.n > n && query.n <= n + 8 && memcmp(query.at, name, n) == 0;
+
+    *limit_us = 0;
+    if (query.n == 0)
+        return 0;
+    for (size_t i = n; ok && i < query.n; i++) {
+        ok = query.at[i] >= '0' && query.at[i] <= '9';
+        ms = 10 * ms + (query.at[i] - '0');
+    }
+    if (!ok || ms < 1 || ms > LIMIT_MAX_MS)
+        return error_say(err, SERVICE_ERROR_BYTES, -EINVAL,
+                         "query: \"%.*s\": may be ?limit_ms=N, with N from 1 "
+                         "to %d",
+                         query.n < 100 ? (int)query.n : 100, query.at,
+                         LIMIT_MAX_MS);
+    *limit_us = 1000 * ms;
+    return 0;
+}
+
 static void drain(const struct front_call *call, struct http_slice at, bool on)
 {
     char name[SERVICE_NAME_BYTES] = "", err[SERVICE_ERROR_BYTES];
     const char *state;
-    int rc;
+    int64_t limit_us = 0;
+    int rc = on ? read_limit(call->head->query, &limit_us, err) : 0;
 
     endpoint_unescape(at.at, at.n, name, sizeof(name));
-    rc = models_drain(call->front->models, name, on, &state, err);
+    if (rc == 0)
+        rc = models_drain(call->front->models, name, on, limit_us, &state, err);
     if (rc)
         refuse(call, rc, err);
     else {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/json_fields.h"
 #include "conductor/service/engine/costs.h"
@@ -222,14 +223,19 @@ static bool exists(const struct models *models, const char *name)
 }
 
 int models_drain(struct models *models, const char *name, bool on,
-                 const char **state, char err[SERVICE_ERROR_BYTES])
+                 int64_t limit_us, const char **state,
+                 char err[SERVICE_ERROR_BYTES])
 {
-    int rc;
+    int rc = 0;
 
     if (!exists(models, name))
         return error_say(err, SERVICE_ERROR_BYTES, -ENOENT,
                          "name: \"%.100s\": no instance of that name", name);
-    rc = drains_set(&models->drains, name, on);
+    if (on)
+        rc = drains_set(&models->drains, name,
+                        limit_us ? clock_now_us() + limit_us : 0);
+    else
+        drains_drop(&models->drains, name);
     if (rc)
         return error_say(err, SERVICE_ERROR_BYTES, rc,
                          rc == -ENOSPC
@@ -255,7 +261,7 @@ int models_remove(struct models *models, const char *name,
             err, SERVICE_ERROR_BYTES, -EPERM,
             "name: \"%.100s\": of the file %.200s; take it out there", name,
             models->config.engines_file);
-    (void)!drains_set(&models->drains, name, false);
+    drains_drop(&models->drains, name);
     fleet_drop(e);
     return 0;
 }

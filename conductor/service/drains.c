@@ -8,55 +8,84 @@
 
 #include "conductor/service/models.h"
 
-/* Where the name is; n: nowhere. */
-static size_t find(const struct drains *drains, const char *name)
+/* The drain of that name, or NULL. */
+static struct drain *find(const struct drains *drains, const char *name)
 {
-    size_t i = 0;
-
-    while (i < drains->n && strcmp(drains->names[i], name) != 0)
-        i++;
-    return i;
+    for (size_t i = 0; i < drains->n; i++)
+        if (strcmp(drains->all[i].name, name) == 0)
+            return &drains->all[i];
+    return NULL;
 }
 
 bool drains_has(const struct drains *drains, const char *name)
 {
-    return find(drains, name) < drains->n;
+    return find(drains, name);
 }
 
-int drains_set(struct drains *drains, const char *name, bool on)
+int drains_set(struct drains *drains, const char *name, int64_t until_us)
 {
-    size_t at = find(drains, name);
-    drains_name *names;
+    struct drain *one = find(drains, name), *all;
 
-    if (on == (at < drains->n))
-        return 0;
-    if (!on) {
-        memmove(drains->names[at], drains->names[--drains->n], sizeof(*names));
-        return 0;
+    if (!one) {
+        if (drains->n == DRAINS_MAX)
+            return -ENOSPC;
+        all = realloc(drains->all, (drains->n + 1) * sizeof(*all));
+        if (!all)
+            return -ENOMEM;
+        drains->all = all;
+        one = &all[drains->n++];
+        snprintf(one->name, sizeof(one->name), "%s", name);
     }
-    if (drains->n == DRAINS_MAX)
-        return -ENOSPC;
-    names = realloc(drains->names, (drains->n + 1) * sizeof(*names));
-    if (!names)
-        return -ENOMEM;
-    drains->names = names;
-    snprintf(names[drains->n++], sizeof(*names), "%s", name);
+    one->until_us = until_us;
     return 0;
+}
+
+void drains_drop(struct drains *drains, const char *name)
+{
+    struct drain *one = find(drains, name);
+
+    if (one)
+        *one = drains->all[--drains->n];
 }
 
 void drains_fini(struct drains *drains)
 {
-    free(drains->names);
+    free(drains->all);
     *drains = (struct drains){0};
+}
+
+/* Of an instance, or of its entry (NULL: it has none); NULL: neither is
+ * drained. */
+static struct drain *of(const struct service *s, uint32_t id, const char *entry)
+{
+    const struct drains *drains = &s->models->drains;
+    struct drain *one = find(drains, pool_get(s->pool, id)->name);
+
+    return one || !entry ? one : find(drains, entry);
 }
 
 void drains_mark(struct service *s, uint32_t id, const char *entry)
 {
-    const struct drains *drains = &s->models->drains;
+    const struct worker *w = s->forwards ? NULL : worker_of(s, id);
+    bool was = pool_get(s->pool, id)->held;
+    bool held = (w && w->leaves) || of(s, id, entry);
 
-    if (drains->n == 0 && !pool_get(s->pool, id)->held)
-        return;
-    (void)!pool_hold(s->pool, id,
-                     drains_has(drains, pool_get(s->pool, id)->name) ||
-                         (entry && drains_has(drains, entry)));
+    if (pool_hold(s->pool, id, held) == 0 && held && !was)
+        request_move_waiting(s, id);
+}
+
+void drains_tick(struct service *s, int64_t now_us)
+{
+    for (uint32_t i = 0; s->models->drains.n > 0 && i < pool_slots(s->pool);
+         i++) {
+        const struct pool_instance *in = pool_at(s->pool, i);
+        const struct drain *one =
+            in && in->held
+                ? of(s, in->id,
+                     s->forwards ? s->engines[i]->entry->config.name : NULL)
+                : NULL;
+
+        if (one && one->until_us && now_us >= one->until_us)
+            request_end_work(s, in->id);
+    }
 }

@@ -16,17 +16,24 @@
 /* Names at a time: those of instances that are gone stay until let go. */
 #define DRAINS_MAX 4096u
 
-typedef char drains_name[SERVICE_NAME_BYTES];
+struct drain {
+    char name[SERVICE_NAME_BYTES];
+    int64_t until_us; /* when the requests that they have end; 0: never */
+};
 
 /* All 0: none. */
 struct drains {
-    drains_name *names; /* (n) owned */
+    struct drain *all; /* (n) owned */
     size_t n;
 };
 
-/* Adds a name, or takes it out; nothing changes where that was so. Returns 0;
- * -ENOSPC; -ENOMEM. O(n). */
-[[nodiscard]] int drains_set(struct drains *drains, const char *name, bool on);
+/* Adds a name, or changes until when its requests may go on (0: for ever).
+ * Returns 0; -ENOSPC; -ENOMEM. O(n). */
+[[nodiscard]] int drains_set(struct drains *drains, const char *name,
+                             int64_t until_us);
+
+/* Takes a name out, if it is there. O(n). */
+void drains_drop(struct drains *drains, const char *name);
 
 /* O(n). */
 bool drains_has(const struct drains *drains, const char *name);
@@ -35,7 +42,12 @@ bool drains_has(const struct drains *drains, const char *name);
 void drains_fini(struct drains *drains);
 
 /* Holds an instance of a service, or lets it go, as its name says, or that of
- * its entry; NULL: it has none. */
+ * its entry; NULL: it has none. One that is held from now on loses what has not
+ * begun there. */
 void drains_mark(struct service *s, uint32_t id, const char *entry);
+
+/* Ends the requests of instances that were drained until now. Some times a
+ * second. O(instances n). */
+void drains_tick(struct service *s, int64_t now_us);
 
 #endif

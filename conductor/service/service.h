@@ -135,8 +135,7 @@ struct service_failure {
  * too.
  */
 struct service_reply_ops {
-    /* A choice was made. Comes once, and again after each retry; never
-     * after the first token. */
+    /* A choice was made. Comes once, and again after each retry. */
     void (*scheduled)(void *arg, const struct service_decision *decision);
     /* The next output token. */
     void (*token)(void *arg, uint32_t token);
@@ -145,6 +144,10 @@ struct service_reply_ops {
     void (*answer)(void *arg, const struct http_head *head);
     /* Forwarded: the next n bytes of its body. Borrowed. */
     void (*bytes)(void *arg, const char *bytes, size_t n);
+    /* The instances failed: returns whether the tokens that were handed over
+     * are taken back, as no client has seen one of them. Then they come anew,
+     * from another choice. NULL: they never are. */
+    bool (*take_back)(void *arg);
     /* All tokens were handed over; ends the request. */
     void (*done)(void *arg, const struct service_result *result);
     /* The request ends with an error. */
@@ -307,12 +310,13 @@ void models_refused(const struct models *models,
  * Have the instance of that name, or all engines of an entry of that name, get
  * no more requests (on), until they may again. It holds for what has the name:
  * also for a worker that comes back, until the daemon ends.
- *   state  written: what it is then; static; "gone": there is none at present
+ *   limit_us  how long the requests that it has may go on; 0: as they like
+ *   state     written: what it is then; static; "gone": there is none now
  * Returns 0, also where it was so; -ENOENT: there is none of that name;
  * -ENOSPC: too many are drained; -ENOMEM; with a message.
  */
 [[nodiscard]] int models_drain(struct models *models, const char *name, bool on,
-                               const char **state,
+                               int64_t limit_us, const char **state,
                                char err[SERVICE_ERROR_BYTES]);
 
 #endif

@@ -66,7 +66,8 @@ struct request_prompt {
 /* What the front has of the answer, and what came too early. */
 struct request_output {
     int64_t first_token_us, last_token_us;
-    uint32_t n_tokens; /* handed to the front */
+    uint32_t n_tokens; /* handed to the front, and not taken back */
+    bool timed;        /* its first token was, even if that was taken back */
     /* Tokens 1.. of the decode worker that came before the prefill worker's
      * token 0: the two connections have no common order. */
     uint32_t *early; /* (n_early), room for max_tokens; NULL until needed */
@@ -146,6 +147,7 @@ struct worker {
     uint64_t kv_pinned_blocks; /* as last reported */
     uint64_t disk_used_blocks; /* likewise */
     uint32_t keys_taken;       /* of the frame that comes again */
+    bool leaves;               /* it said LEAVING */
     bool waits;                /* in service->blocks.line */
     TAILQ_ENTRY(worker) line;
     struct {
@@ -337,6 +339,18 @@ struct service_request *request_find(struct service *service,
  */
 void request_instance_lost(struct service_request *request, uint32_t id,
                            const char *why);
+
+/* request_place_again(request): its attempt, of which no token was handed over,
+ * is over; another choice is made. */
+void request_place_again(struct service_request *request);
+
+/* request_move_waiting(service, id): an instance is drained: what has not begun
+ * there is placed anew, if others could take it. O(requests). */
+void request_move_waiting(struct service *service, uint32_t id);
+
+/* request_end_work(service, id): what a drained instance still has is taken
+ * from it, as if it were lost. O(requests). */
+void request_end_work(struct service *service, uint32_t id);
 
 /* request_frame(service, id, h, payload): a frame about a request from instance
  * id. Returns 0, -EBADMSG, or -EPROTO for a type that is out of place. */

@@ -3,7 +3,8 @@ import json
 import os
 import threading
 
-from harness import Case, mostly_waits, program, wait_until
+from harness import Case, mostly_waits, program, total, wait_until
+from test_failures import in_background
 from test_instances import InstanceCase
 
 
@@ -148,6 +149,116 @@ class Workers(Case):
             self.assertError(change(cluster, name, how, headers), 404, words)
         self.assertEqual(cluster.api.request(
             'GET', '/admin/instances/p0/drain').status, 405)
+
+
+SLOW = {'prefill': (600000, 0, 0, 0), 'decode': (40000, 0, 0)}
+
+
+class Work(Case):
+    """What becomes of the requests of a worker that is drained, or told to
+    end."""
+
+    def ask(self, cluster, n, tokens=4):
+        return [in_background(lambda i=i: cluster.api.complete(
+            f'{i} is another prompt', tokens)) for i in range(n)]
+
+    def served_by(self, answers, which):
+        """Who did; all answers are right."""
+        names = []
+        for answer in answers:
+            reply = answer()
+            self.assertEqual(reply.status, 200, reply.body)
+            names.append(reply.headers['x-conductor-' + which])
+        return names
+
+    def number(self, cluster, name, field):
+        one, = [i for i in cluster.api.request(
+            'GET', '/admin/instances').body['instances'] if i['name'] == name]
+        return one[field]
+
+    @mostly_waits
+    def test_what_waits_goes_elsewhere(self):
+        """A prefill worker in front of a queue is drained: what runs there
+        ends, the rest is served by one that comes after."""
+        cluster = self.cluster(engine='timed', cost=SLOW,
+                               config={'policy': 'random'})
+        answers = self.ask(cluster, 6)
+        wait_until('they wait', lambda: self.number(
+            cluster, 'p0', 'prefills') > 4)
+        cluster.start_worker('p1', 'prefill', engine='timed')
+        cluster.wait_ready(2, 1)
+        self.assertEqual(change(cluster, 'p0', 'drain').status, 200)
+        names = self.served_by(answers, 'prefill')
+        self.assertGreater(names.count('p1'), 3, names)
+        self.assertEqual(cluster.api.metrics()['conductor_retries_total'], 0)
+
+    @mostly_waits
+    def test_a_worker_that_is_told_to_end(self):
+        """It ends what runs, gives away what waits, and gets nothing more; the
+        same with a decode worker."""
+        for name, which in ('p0', 'prefill'), ('d0', 'decode'):
+            cluster = self.cluster(prefill=1, decode=1, engine='timed',
+                                   cost=SLOW, config={'policy': 'random'})
+            answers = self.ask(cluster, 5, tokens=30)
+            wait_until('it works', lambda c=cluster, n=name, w=which:
+                       self.number(c, n, w + 's') > 3)
+            stream = cluster.api.stream('/v1/completions', {
+                'prompt': 'a stream', 'max_tokens': 30})
+            cluster.start_worker(name[0] + '1', which, engine='timed')
+            cluster.wait_ready(*((2, 1) if name == 'p0' else (1, 2)))
+            worker = cluster.workers[name]
+            worker.child.terminate()
+            worker.killed = True  # wait_ready() need not mind
+            wait_until('it gets no more work', lambda c=cluster:
+                       c.api.instances() == (1, 1))
+            names = self.served_by(answers + self.ask(cluster, 2), which)
+            self.assertEqual(names[-2:], [name[0] + '1'] * 2)
+            events = list(stream)
+            self.assertEqual(events[-1], '[DONE]')
+            self.assertFalse([e for e in events[:-1] if 'error' in e])
+            self.assertEqual(worker.wait(), 0)
+            self.assertEqual(
+                cluster.api.metrics()['conductor_retries_total'], 0)
+            self.assertRegex(cluster.conductor.log(),
+                             f'worker {name} .* left\n')
+
+    @mostly_waits
+    def test_its_limit(self):
+        """A decode that goes on for too long is done elsewhere, if nobody has
+        seen a token of it; a stream ends with an error."""
+        cluster = self.cluster(engine='timed', cost=SLOW)
+        whole = self.ask(cluster, 1, tokens=60)[0]
+        stream = cluster.api.stream('/v1/completions', {
+            'prompt': 'a stream', 'max_tokens': 2000})
+        next(stream)
+        wait_until('both decode', lambda: self.number(
+            cluster, 'd0', 'decodes') == 2)
+        wait_until('tokens come', lambda: total(
+            cluster.api.metrics(), 'conductor_output_tokens_total') > 6)
+        cluster.start_worker('d1', 'decode', engine='timed')
+        cluster.wait_ready(1, 2)
+        self.assertError(change(cluster, 'd0', 'drain?limit_ms=x'), 400,
+                         'limit_ms')
+        self.assertError(change(cluster, 'd0', 'drain?limit_ms=0'), 400,
+                         'limit_ms')
+        self.assertEqual(
+            change(cluster, 'd0', 'drain?limit_ms=200').status, 200)
+        self.assertIn('drained', list(stream)[-2]['error']['message'])
+        self.assertEqual(whole().headers['x-conductor-decode'], 'd1')
+        self.assertEqual(self.number(cluster, 'd0', 'decodes'), 0)
+
+    @mostly_waits
+    def test_its_own_limit(self):
+        cluster = self.cluster(prefill=1, decode=0, engine='timed', cost=SLOW)
+        cluster.start_worker('d0', 'decode', engine='timed', drain_ms=300)
+        cluster.wait_ready(1, 1)
+        stream = cluster.api.stream('/v1/completions', {
+            'prompt': 'a stream', 'max_tokens': 2000})
+        next(stream)
+        cluster.workers['d0'].child.terminate()
+        self.assertEqual(cluster.workers['d0'].wait(), 0)
+        self.assertIn('error', list(stream)[-2])
+        self.assertIn('--drain-ms', cluster.workers['d0'].log())
 
 
 class Engines(InstanceCase):

@@ -177,9 +177,11 @@ int models_remove(struct models *models, const char *name,
 }
 
 int models_drain(struct models *models, const char *name, bool on,
-                 const char **state, char err[SERVICE_ERROR_BYTES])
+                 int64_t limit_us, const char **state,
+                 char err[SERVICE_ERROR_BYTES])
 {
     (void)models;
+    (void)limit_us;
     *state = on ? "draining" : "ready";
     snprintf(err, SERVICE_ERROR_BYTES, "no '%s'", name);
     return strcmp(name, "a/b") == 0 ? 0 : -ENOENT;

@@ -11,15 +11,17 @@ static void test_in_and_out(void)
     struct drains d = {0};
 
     CU_ASSERT_FALSE(drains_has(&d, "a"));
-    CU_ASSERT_EQUAL(drains_set(&d, "a", false), 0);
-    CU_ASSERT_EQUAL(drains_set(&d, "a", true), 0);
-    CU_ASSERT_EQUAL(drains_set(&d, "b", true), 0);
-    CU_ASSERT_EQUAL(drains_set(&d, "a", true), 0);
+    drains_drop(&d, "a");
+    CU_ASSERT_EQUAL(drains_set(&d, "a", 5), 0);
+    CU_ASSERT_EQUAL(d.all[0].until_us, 5);
+    CU_ASSERT_EQUAL(drains_set(&d, "b", 0), 0);
+    CU_ASSERT_EQUAL(drains_set(&d, "a", 0), 0);
     CU_ASSERT_EQUAL(d.n, 2);
-    CU_ASSERT_EQUAL(drains_set(&d, "a", false), 0);
+    CU_ASSERT_EQUAL(d.all[0].until_us, 0);
+    drains_drop(&d, "a");
     CU_ASSERT_FALSE(drains_has(&d, "a"));
     CU_ASSERT(drains_has(&d, "b"));
-    CU_ASSERT_EQUAL(drains_set(&d, "b", false), 0);
+    drains_drop(&d, "b");
     CU_ASSERT_EQUAL(d.n, 0);
     drains_fini(&d);
 }
@@ -31,12 +33,12 @@ static void test_bound(void)
 
     for (unsigned i = 0; i < DRAINS_MAX; i++) {
         snprintf(name, sizeof(name), "n%u", i);
-        CU_ASSERT_EQUAL(drains_set(&d, name, true), 0);
+        CU_ASSERT_EQUAL(drains_set(&d, name, 0), 0);
     }
-    CU_ASSERT_EQUAL(drains_set(&d, "one more", true), -ENOSPC);
-    CU_ASSERT_EQUAL(drains_set(&d, "n7", true), 0);
-    CU_ASSERT_EQUAL(drains_set(&d, "n7", false), 0);
-    CU_ASSERT_EQUAL(drains_set(&d, "one more", true), 0);
+    CU_ASSERT_EQUAL(drains_set(&d, "one more", 0), -ENOSPC);
+    CU_ASSERT_EQUAL(drains_set(&d, "n7", 0), 0);
+    drains_drop(&d, "n7");
+    CU_ASSERT_EQUAL(drains_set(&d, "one more", 0), 0);
     CU_ASSERT(drains_has(&d, "one more"));
     CU_ASSERT_FALSE(drains_has(&d, "n7"));
     CU_ASSERT(drains_has(&d, "n4095"));

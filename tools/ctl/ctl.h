@@ -14,6 +14,7 @@ struct ctl {
     struct event_base *base;
     struct replay_server server;
     int64_t timeout_us;
+    double limit_s; /* of a drain; 0: none */
 };
 
 enum ctl_method { CTL_GET, CTL_POST };

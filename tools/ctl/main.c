@@ -21,7 +21,8 @@ static const struct option_usage usage = {
         "  instances       a line for each: state, work, KV, how far "
         "predictions are off\n"
         "  drain NAME      gives an instance no more requests; it ends those "
-        "that it has\n"
+        "that it has,\n"
+        "                  or gives them up --limit seconds later\n"
         "  undrain NAME    lets it have requests again\n"
         "  explain ID      why a request went where it went, with all "
         "candidates\n"
@@ -96,7 +97,11 @@ static int change(struct ctl *ctl, const char *name, const char *what)
 
 static int drain(struct ctl *ctl, const char *name)
 {
-    return change(ctl, name, "drain");
+    char what[64] = "drain";
+
+    if (ctl->limit_s > 0)
+        snprintf(what, sizeof what, "drain?limit_ms=%.0f", ctl->limit_s * 1000);
+    return change(ctl, name, what);
 }
 
 static int undrain(struct ctl *ctl, const char *name)
@@ -208,16 +213,19 @@ int main(int argc, char **argv)
     struct option_list words = {0};
     const char *key_file = NULL;
     double timeout_s = 30;
+    struct ctl ctl = {0};
     const struct option_spec specs[] = {
         {"address", OPTION_ADDRESS, &address, "HOST:PORT", 1, 0,
          "where the conductor listens for operators", .letter = 'a'},
         {"key-file", OPTION_TEXT, &key_file, "FILE", 0, 0,
          "the key of its admin_key_file", .letter = 'k'},
+        {"limit", OPTION_NUMBER, &ctl.limit_s, "S", 0.001, 86400,
+         "drain: seconds that the requests of the instance may still take "
+         "(default no limit)"},
         {"timeout", OPTION_NUMBER, &timeout_s, "S", 0.1, 3600,
          "seconds to wait for an answer"},
         {"", OPTION_LIST, &words, NULL, 0, 0, NULL},
     };
-    struct ctl ctl = {0};
     int status;
 
     words.items = calloc((size_t)argc, sizeof(*words.items));

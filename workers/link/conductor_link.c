@@ -241,6 +241,11 @@ void conductor_link_free(struct conductor_link *l)
     free(l);
 }
 
+bool conductor_link_sent(const struct conductor_link *l)
+{
+    return !l->conn || frame_conn_sent(l->conn);
+}
+
 void conductor_link_send(struct conductor_link *l, struct wire_buf *buf)
 {
     if (l->up && (buf->len > 0 || buf->failed))

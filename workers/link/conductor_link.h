@@ -50,6 +50,9 @@ conductor_link_new(const struct conductor_link_config *config,
 /* Close and free, without a callback. NULL is a no-op. */
 void conductor_link_free(struct conductor_link *l);
 
+/* Whether the kernel has all that was sent. */
+bool conductor_link_sent(const struct conductor_link *l);
+
 /* Send the frames in `buf` and empty it; while the link is down they are
  * dropped, since the next conductor knows nothing of them. */
 void conductor_link_send(struct conductor_link *l, struct wire_buf *buf);

@@ -51,6 +51,11 @@ struct worker {
     struct event *tick;
     struct event *copy_next; /* the next blocks of a copy are due */
     struct event *inventory; /* pending: one that was asked for is under way */
+    struct {
+        bool taken;              /* the conductor takes LEAVING */
+        int64_t until_us;        /* 0: it does not leave */
+        int64_t answer_until_us; /* so long LEAVE is awaited; 0: it came */
+    } leave;
     int exit_status;
 };
 
@@ -94,6 +99,14 @@ int worker_stage_frame(void *arg, struct frame_conn *conn, struct stage **stage,
 /* A frame from the conductor; see conductor_link_ops.frame. */
 int worker_on_frame(void *worker, const struct frame_header *h,
                     const uint8_t *payload);
+
+/* --- leave.c --- */
+
+/* LEAVE came. */
+void worker_leave_answered(struct worker *w);
+
+/* Leave the loop, if it is time to. */
+void worker_leave_look(struct worker *w);
 
 /* --- drop.c --- */
 

@@ -214,6 +214,13 @@ int worker_on_frame(void *worker, const struct frame_header *h,
             return -EBADMSG;
         worker_begin_inventory(w);
         return 0;
+    case FRAME_LEAVE:
+        if (h->length != 0)
+            return -EBADMSG;
+        if (!w->leave.until_us)
+            return -EPROTO;
+        worker_leave_answered(w);
+        return 0;
     case FRAME_COPY:
         return worker_on_copy(w, h->request_id, payload, h->length);
     case FRAME_DROP:

@@ -33,6 +33,7 @@ static void on_tick(evutil_socket_t, short, void *arg)
     transfer_tick(w->transfer, now_us);
     pipeline_tick(w->pipeline, now_us);
     worker_disk_poke(w);
+    worker_leave_look(w);
 }
 
 static void on_inventory(evutil_socket_t, short, void *arg)
@@ -46,6 +47,7 @@ static const char *on_link_up(void *arg, const struct msg_welcome *welcome)
 {
     struct worker *w = arg;
 
+    w->leave.taken = welcome->capabilities & PROTO_CAP_LEAVE;
     if (batch_set_order(w->batch, welcome->queue_order) < 0)
         return "the conductor's queue_order is none that this worker knows";
     log_info("worker %s: serves its queue %s, as the conductor says",
@@ -62,6 +64,9 @@ static void on_link_down(void *arg)
              w->requests.n);
     event_del(w->inventory);
     worker_drop_all(w);
+    w->leave.taken = false;
+    if (w->leave.until_us)
+        event_base_loopbreak(w->base);
 }
 
 static void on_refused(void *arg, const char *why)

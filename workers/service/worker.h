@@ -21,6 +21,10 @@ worker_new(struct event_base *base, const struct worker_options *options,
            const struct secret *secret, struct engine *engine,
            const struct cost_model *cost, char *err, size_t err_bytes);
 
+/* Have it leave the loop of its base: when its requests have ended, or after
+ * --drain-ms. If it is called again: at once. */
+void worker_leave(struct worker *w);
+
 /* Drop all requests, close everything, free. NULL is a no-op. */
 void worker_free(struct worker *w);
 

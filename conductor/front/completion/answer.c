@@ -159,6 +159,17 @@ static void on_token(void *arg, uint32_t token)
     (void)send_out(c);
 }
 
+static bool on_take_back(void *arg)
+{
+    struct slot *slot = arg;
+
+    if (slot->begun)
+        return false;
+    text_buf_clear(&slot->text);
+    slot->outcome.output_tokens = 0;
+    return true;
+}
+
 /* Outcomes in order, with their strings filled in; NULL: no memory. */
 static struct openai_outcome *outcomes(const struct completion *c)
 {
@@ -251,6 +262,7 @@ static void on_failed(void *arg, const struct service_failure *failure)
 const struct service_reply_ops completion_ops = {
     .scheduled = on_scheduled,
     .token = on_token,
+    .take_back = on_take_back,
     .done = on_done,
     .failed = on_failed,
 };

@@ -22,9 +22,11 @@ static bool request_token(struct service_request *request, uint32_t token)
         request->output.first_token_us = now_us;
         explain_first_token(s->explain, request,
                             now_us - request->dispatch.arrived_us);
-        histogram_observe(&s->metrics.ttft_s,
-                          (double)(now_us - request->dispatch.arrived_us) /
-                              1e6);
+        if (!request->output.timed)
+            histogram_observe(&s->metrics.ttft_s,
+                              (double)(now_us - request->dispatch.arrived_us) /
+                                  1e6);
+        request->output.timed = true;
         if (s->predicts && !request->dispatch.retries)
             metrics_ratio_error(&s->metrics.ttft_error_ratio,
                                 request->attempt.predicted_ttft_us,

@@ -165,6 +165,24 @@ void request_end(struct service_request *request, enum metrics_outcome outcome,
     request_free(request);
 }
 
+void request_place_again(struct service_request *request)
+{
+    struct service *s = request->service;
+
+    request_abort(request);
+    if (!request_set_state(request, REQUEST_RECEIVED))
+        return;
+    TAILQ_INSERT_TAIL(&s->inbox, request, entry);
+    event_active(s->inbox_event, EV_TIMEOUT, 0);
+}
+
+/* Whether the client has no token, or none any more. */
+static bool take_back(struct service_request *request)
+{
+    return request->output.n_tokens == 0 ||
+           (request->ops->take_back && request->ops->take_back(request->arg));
+}
+
 void request_instance_lost(struct service_request *request, uint32_t id,
                            const char *why)
 {
@@ -173,7 +191,7 @@ void request_instance_lost(struct service_request *request, uint32_t id,
 
     request_abort(request);
     if (!dispatch_failed(&s->dispatch, &request->dispatch, id,
-                         request->output.n_tokens > 0)) {
+                         !take_back(request))) {
         if (request->output.n_tokens)
             snprintf(text, sizeof(text), "%s after %u of %u tokens", why,
                      request->output.n_tokens, request->prompt.max_tokens);
@@ -187,12 +205,11 @@ void request_instance_lost(struct service_request *request, uint32_t id,
         return;
     }
     snprintf(request->last_failure, sizeof(request->last_failure), "%s", why);
+    request->output.n_tokens = 0;
+    request->output.first_token_us = request->output.last_token_us = 0;
     s->metrics.retries++;
     log_info("%s: %s; another choice is made", request->request_id, why);
-    if (request_set_state(request, REQUEST_RECEIVED)) {
-        TAILQ_INSERT_TAIL(&s->inbox, request, entry);
-        event_active(s->inbox_event, EV_TIMEOUT, 0);
-    }
+    request_place_again(request);
 }
 
 void service_cancel(struct service_request *request)

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "conductor/service/drains.h"
 #include "conductor/service/engine/engine.h"
 
 /* No disk is faster; a worker that says so lies. */
@@ -13,21 +14,23 @@
 /* What the loss of a worker means for a request that it works for. A prefill
  * worker has no part in a decode that is under way. While the KV is on its way,
  * only the decode worker knows whether all of it came: it goes on, or says that
- * its peer failed. */
-static void request_worker_left(struct service_request *request, uint32_t id,
-                                const char *why)
+ * its peer failed; a worker that left by itself has sent it. Returns whether
+ * the request may have lost something. */
+static bool request_worker_left(struct service_request *request, uint32_t id,
+                                const char *why, bool leaves)
 {
     bool decodes = request->attempt.decode == id ||
                    request->attempt.decode == POOL_NO_INSTANCE;
 
     if (!decodes && request->state == REQUEST_DECODING)
-        return;
+        return false;
     if (decodes || request->state != REQUEST_TRANSFERRING) {
         request_instance_lost(request, POOL_NO_INSTANCE, why);
-        return;
+        return true;
     }
     request->attempt.orphaned_us = clock_now_us();
     request->service->has_orphans = true;
+    return !leaves;
 }
 
 /* A decode worker would not notice a peer that vanished silently, or before its
@@ -122,10 +125,9 @@ static bool on_left(void *arg, struct worker_link *link, const char *reason)
         struct service_request *request = s->table.by_slot[i];
 
         if (request && request->attempt.id &&
-            (request->attempt.prefill == id || request->attempt.decode == id)) {
+            (request->attempt.prefill == id || request->attempt.decode == id) &&
+            request_worker_left(request, id, why, w->leaves))
             lost = true;
-            request_worker_left(request, id, why);
-        }
     }
     (void)pool_remove(s->pool, id, clock_now_us());
     prefix_index_cleared(s->index, slot);
@@ -163,6 +165,24 @@ static int on_status(struct service *s, uint32_t id, const uint8_t *p,
     return rc ? -EPROTO : 0;
 }
 
+/* The worker ends what it has. It is no name that is drained: under that name
+ * another one may join at once. */
+static int on_leaving(struct service *s, struct worker *w, size_t len)
+{
+    if (len > 0)
+        return -EBADMSG;
+    if (!(w->hello.capabilities & PROTO_CAP_LEAVE) || w->leaves)
+        return -EPROTO;
+    w->leaves = true;
+    log_info("worker %s leaves, and gets no more work", w->hello.name);
+    drains_mark(s, w->id, NULL);
+    service_freed(s);
+    wire_buf_reset(&s->out);
+    msg_empty_pack(&s->out, FRAME_LEAVE, 0);
+    worker_link_send(w->link, &s->out);
+    return 0;
+}
+
 static int on_frame(void *arg, struct worker_link *link,
                     const struct frame_header *h, const uint8_t *payload)
 {
@@ -178,6 +198,8 @@ static int on_frame(void *arg, struct worker_link *link,
     switch (h->type) {
     case FRAME_STATUS:
         return on_status(s, w->id, payload, h->length);
+    case FRAME_LEAVING:
+        return on_leaving(s, w, h->length);
     case FRAME_BLOCKS_STORED:
     case FRAME_BLOCKS_REMOVED:
     case FRAME_BLOCKS_CLEARED:
@@ -212,6 +234,7 @@ void instances_tick(struct service *service)
 
     fail_orphans(service, now_us);
     fail_stalled(service, now_us);
+    drains_tick(service, now_us);
     for (uint32_t i = 0; i < pool_slots(service->pool); i++) {
         struct worker *w = &service->workers[i];
         const struct pool_instance *in = pool_at(service->pool, i);

@@ -1,0 +1,65 @@
+/* Requests that leave an instance which is drained. */
+#include <stdio.h>
+
+#include "base/log.h"
+#include "conductor/service/state.h"
+
+static bool is_at(const struct service_request *request, uint32_t id)
+{
+    return request && request->attempt.id &&
+           (request->attempt.prefill == id || request->attempt.decode == id);
+}
+
+/* Whether others can do all that the instance was to do for it. */
+static bool has_others(const struct service *s,
+                       const struct service_request *request, uint32_t id)
+{
+    return (request->attempt.prefill != id ||
+            instances_count(s, ROLE_PREFILL) > 0) &&
+           (request->attempt.decode != id ||
+            instances_count(s, ROLE_DECODE) > 0);
+}
+
+/* What an engine of others has begun is not known. */
+void request_move_waiting(struct service *s, uint32_t id)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < s->table.size; i++) {
+        struct service_request *request = s->table.by_slot[i];
+
+        if (!is_at(request, id) || request->forward ||
+            request->state != REQUEST_SCHEDULED || !has_others(s, request, id))
+            continue;
+        request_place_again(request);
+        n++;
+    }
+    if (n > 0)
+        log_info("instance %s is drained: %u requests that had not begun there "
+                 "are placed anew",
+                 pool_get(s->pool, id)->name, n);
+}
+
+void request_end_work(struct service *s, uint32_t id)
+{
+    char why[MSG_TEXT_MAX];
+    uint32_t n = 0;
+
+    snprintf(why, sizeof(why),
+             "instance %s is drained, and the time that its requests had is "
+             "over",
+             pool_get(s->pool, id)->name);
+    for (uint32_t i = 0; i < s->table.size; i++) {
+        struct service_request *request = s->table.by_slot[i];
+
+        /* A prefill instance has no part in a decode that is under way. */
+        if (!is_at(request, id) ||
+            (request->attempt.decode != id && !request->forward &&
+             request->state == REQUEST_DECODING))
+            continue;
+        request_instance_lost(request, id, why);
+        n++;
+    }
+    if (n > 0)
+        log_warn("%s: %u requests", why, n);
+}
