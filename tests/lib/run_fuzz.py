@@ -28,7 +28,7 @@ def run_target(build, program, seconds):
     seeds = os.path.join(ROOT, 'tests', 'fuzz', 'corpus', name)
     if os.path.isdir(seeds):
         command.append(seeds)
-    command += [f'-max_total_time={seconds}', '-timeout=10',
+    command += [f'-max_total_time={seconds}', '-timeout=60',
                 '-rss_limit_mb=2048', '-print_final_stats=1',
                 f'-artifact_prefix={build}/{name}-']
     log = os.path.join(build, name + '.log')
