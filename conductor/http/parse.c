@@ -272,6 +272,27 @@ long http_parse_head(const char *bytes, size_t n, struct http_head *out,
     return p - bytes;
 }
 
+static void move(struct http_slice *s, const char *from, size_t n,
+                 const char *to)
+{
+    uintptr_t offset = (uintptr_t)s->at - (uintptr_t)from;
+
+    if (s->at && offset <= n) /* else it is constant */
+        s->at = to + offset;
+}
+
+void http_head_move(struct http_head *head, const char *from, size_t n,
+                    const char *to)
+{
+    move(&head->method, from, n, to);
+    move(&head->path, from, n, to);
+    move(&head->query, from, n, to);
+    for (size_t i = 0; i < head->n_headers; i++) {
+        move(&head->headers[i].name, from, n, to);
+        move(&head->headers[i].value, from, n, to);
+    }
+}
+
 /* HTTP/1.x SP three digits, and SP phrase or nothing */
 static long parse_status_line(struct http_slice line, struct http_head *out,
                               struct http_fault *fault)

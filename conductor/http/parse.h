@@ -67,6 +67,10 @@ struct http_fault {
                                      struct http_head *out,
                                      struct http_fault *fault);
 
+/* The bytes [from .. from + n) that `head` was parsed of are at `to` now. */
+void http_head_move(struct http_head *head, const char *from, size_t n,
+                    const char *to);
+
 /* The value of a header by its lower-case name; NULL if it isn't there. */
 const struct http_slice *http_find(const struct http_head *head,
                                    const char *name);

@@ -9,7 +9,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "base/socket.h"
 #include "conductor/front/http/internal.h"
@@ -24,11 +23,6 @@ void http_conn_arm(struct http_conn *conn, int64_t us)
         evtimer_add(conn->timer, &tv);
     else
         evtimer_del(conn->timer);
-}
-
-void http_conn_flush(struct http_conn *conn)
-{
-    event_active(conn->flush, EV_WRITE, 1);
 }
 
 /* Tell the handler's side, once, that the client is gone. */
@@ -56,8 +50,7 @@ void http_conn_free(struct http_conn *conn)
     LIST_REMOVE(conn, link);
     conn->server->stats.connections--;
     event_free(conn->timer);
-    event_free(conn->flush);
-    bufferevent_free(conn->bev);
+    stream_free(conn->stream);
     http_conn_drop_body(conn);
     text_buf_fini(&conn->extra);
     free(conn->head_bytes);
@@ -68,7 +61,7 @@ void http_conn_die(struct http_conn *conn)
 {
     conn->state = HTTP_DEAD;
     conn->gone = conn->taken = NULL;
-    bufferevent_disable(conn->bev, EV_READ | EV_WRITE);
+    stream_pause(conn->stream, true);
     event_active(conn->timer, EV_TIMEOUT, 1);
 }
 
@@ -77,20 +70,20 @@ void http_conn_answered(struct http_conn *conn)
     conn->state = HTTP_SENDING;
     conn->gone = conn->taken = NULL;
     http_conn_drop_body(conn);
-    http_conn_flush(conn);
+    stream_flush(conn->stream);
 }
 
 /* Closing at once would have the kernel answer bytes still coming with a reset,
  * which may destroy the answer before the client has read it. */
 void http_conn_linger(struct http_conn *conn)
 {
-    struct evbuffer *in = bufferevent_get_input(conn->bev);
+    size_t n;
 
     conn->state = HTTP_LINGER;
     conn->discarded = 0;
-    evbuffer_drain(in, evbuffer_get_length(in));
-    shutdown(bufferevent_getfd(conn->bev), SHUT_WR);
-    bufferevent_enable(conn->bev, EV_READ);
+    (void)stream_input(conn->stream, &n);
+    stream_use(conn->stream, n);
+    stream_shut(conn->stream);
     http_conn_arm(conn, LINGER_US);
 }
 
@@ -108,7 +101,7 @@ void http_peer(const struct http_conn *conn, char text[HTTP_PEER_BYTES])
 {
     char host[64] = "", port[16];
 
-    (void)!socket_peer(bufferevent_getfd(conn->bev), host, sizeof(host), port,
+    (void)!socket_peer(stream_fd(conn->stream), host, sizeof(host), port,
                        sizeof(port));
     snprintf(text, HTTP_PEER_BYTES, strchr(host, ':') ? "[%s]:%s" : "%s:%s",
              *host ? host : "?", port);
@@ -118,7 +111,7 @@ bool http_is_local(const struct http_conn *conn)
 {
     char host[64], port[16];
 
-    return socket_peer(bufferevent_getfd(conn->bev), host, sizeof(host), port,
+    return socket_peer(stream_fd(conn->stream), host, sizeof(host), port,
                        sizeof(port)) == 0 &&
            (strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0);
 }

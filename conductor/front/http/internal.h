@@ -2,12 +2,11 @@
 #ifndef CONDUCTOR_FRONT_HTTP_INTERNAL_H
 #define CONDUCTOR_FRONT_HTTP_INTERNAL_H
 
-#include <event2/buffer.h>
-#include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <sys/queue.h>
 #include <time.h>
 
+#include "base/stream/stream.h"
 #include "conductor/front/http/http.h"
 #include "conductor/front/json/text_buf.h"
 
@@ -23,12 +22,12 @@ enum http_state {
 struct http_conn {
     LIST_ENTRY(http_conn) link;
     struct http_server *server;
-    struct bufferevent *bev;
+    struct stream *stream;
     struct event *timer; /* of the state, see http_conn_arm */
-    struct event *flush; /* see http_conn_flush */
     enum http_state state;
     int64_t read_us;  /* when bytes of the request were last read */
     bool receiving;   /* HTTP_HEAD: a request has begun to arrive */
+    bool begins;      /* it has in this call of the loop */
     bool used;        /* one has come, at least */
     bool expected;    /* the first one is waited for while the server drains */
     bool close;       /* no further request on this connection */
@@ -37,6 +36,7 @@ struct http_conn {
     bool recorded;    /* see http_recorded */
     size_t discarded; /* bytes, since HTTP_LINGER began */
     bool chunked_out; /* the stream being sent is chunked */
+    bool broken;      /* there was no memory for its head */
     char *head_bytes; /* what `head` points into */
     struct http_head head;
     struct http_chunked chunked;
@@ -51,6 +51,7 @@ struct http_conn {
 
 struct http_server {
     struct event_base *base;
+    struct stream_loop *streams;
     struct listener *listener; /* NULL: draining */
     struct http_options options;
     struct http_stats stats;
@@ -72,10 +73,6 @@ void http_conn_free(struct http_conn *conn);
 
 /* Free a connection at the next turn of the loop. */
 void http_conn_die(struct http_conn *conn);
-
-/* Send what was written when the loop has run all that is due now, so that
- * several writes leave in one call. Also where nothing is left to send. */
-void http_conn_flush(struct http_conn *conn);
 
 /* (Re)start the state's timer; 0 stops it. */
 void http_conn_arm(struct http_conn *conn, int64_t us);

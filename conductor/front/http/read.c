@@ -2,10 +2,9 @@
  * with the next when the answer has left. */
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/socket.h>
+#include <string.h>
 
 #include "base/clock.h"
-#include "base/event_loop.h"
 #include "conductor/front/http/internal.h"
 
 /* An engine's whole head, and our own headers. */
@@ -52,17 +51,17 @@ static int reserve_body(struct http_conn *conn, size_t n)
 /* Keep the head's bytes while its request lasts, and point into them. */
 static int keep_head(struct http_conn *conn, size_t n)
 {
-    struct evbuffer *in = bufferevent_get_input(conn->bev);
-    struct http_fault fault;
+    size_t have;
+    const char *in = stream_input(conn->stream, &have);
 
     free(conn->head_bytes);
     conn->head_bytes = malloc(n);
     if (!conn->head_bytes)
         return -ENOMEM;
-    evbuffer_remove(in, conn->head_bytes, n);
-    return http_parse_head(conn->head_bytes, n, &conn->head, &fault) > 0
-               ? 0
-               : -EBADMSG;
+    memcpy(conn->head_bytes, in, n);
+    http_head_move(&conn->head, in, n, conn->head_bytes);
+    stream_use(conn->stream, n);
+    return 0;
 }
 
 /* Whether the request whose head has come may go on. Else it is answered, and
@@ -71,12 +70,13 @@ static int keep_head(struct http_conn *conn, size_t n)
 static bool may_go_on(struct http_conn *conn)
 {
     const struct http_server *server = conn->server;
-    struct evbuffer *in = bufferevent_get_input(conn->bev);
     size_t n =
         conn->head.content_length > 0 ? (size_t)conn->head.content_length : 0;
-    bool here = !conn->head.chunked && n <= evbuffer_get_length(in);
-    bool close = conn->close;
+    size_t have;
+    bool here, close = conn->close;
 
+    (void)stream_input(conn->stream, &have);
+    here = !conn->head.chunked && n <= have;
     conn->state = HTTP_HANDLING;
     conn->close = close || !here;
     if (server->handlers->head(server->arg, conn, &conn->head)) {
@@ -85,7 +85,7 @@ static bool may_go_on(struct http_conn *conn)
         return true;
     }
     if (here)
-        evbuffer_drain(in, n);
+        stream_use(conn->stream, n);
     return false;
 }
 
@@ -93,8 +93,8 @@ static bool may_go_on(struct http_conn *conn)
 static bool read_head(struct http_conn *conn)
 {
     const struct http_options *options = &conn->server->options;
-    struct evbuffer *in = bufferevent_get_input(conn->bev);
-    size_t have = evbuffer_get_length(in);
+    size_t have;
+    const char *in = stream_input(conn->stream, &have);
     size_t look =
         have < options->max_head_bytes ? have : options->max_head_bytes;
     struct http_fault fault;
@@ -103,12 +103,10 @@ static bool read_head(struct http_conn *conn)
     if (have == 0)
         return false;
     if (!conn->receiving) {
-        conn->receiving = true;
+        conn->begins = conn->receiving = true;
         conn->has_head = conn->recorded = false;
-        http_conn_arm(conn, options->receive_us);
     }
-    n = http_parse_head((const char *)evbuffer_pullup(in, (ev_ssize_t)look),
-                        look, &conn->head, &fault);
+    n = http_parse_head(in, look, &conn->head, &fault);
     if (n == 0 && have > look)
         http_conn_refuse(conn, 431, "head_too_large",
                          "the request's head is too large");
@@ -133,9 +131,10 @@ static bool read_head(struct http_conn *conn)
     }
     if (!may_go_on(conn))
         return false;
-    if (conn->head.expect_continue && evbuffer_get_length(in) == 0) {
-        bufferevent_write(conn->bev, "HTTP/1.1 100 Continue\r\n\r\n", 25);
-        http_conn_flush(conn);
+    if (conn->head.expect_continue && have == (size_t)n &&
+        stream_write(conn->stream, "HTTP/1.1 100 Continue\r\n\r\n", 25)) {
+        http_conn_die(conn);
+        return false;
     }
     return true;
 }
@@ -146,25 +145,22 @@ static void add_to_body(struct http_conn *conn, size_t n)
     conn->server->stats.body_bytes += n;
 }
 
-/* Reads on from the socket into the body, at most `want` bytes: a bufferevent
- * reads 4 KB in a turn of the loop. No more room is made than for as much as
- * has come. What it leaves, an end or an error too, the bufferevent meets.
- * Returns 0 or -ENOMEM. */
+/* Reads on from the socket into the body, at most `want` bytes. No more room is
+ * made than for as much as has come. Returns 0 or -ENOMEM. */
 static int read_large(struct http_conn *conn, size_t want)
 {
     for (unsigned i = 0; i < READS_PER_TURN; i++) {
         size_t most = conn->body.len < want ? conn->body.len : want;
         int rc = most < LARGE_BODY_BYTES ? -EDQUOT : reserve_body(conn, most);
-        ssize_t n;
+        size_t n;
 
         if (rc)
             return rc == -EDQUOT ? 0 : rc;
-        n = recv(bufferevent_getfd(conn->bev), conn->body.data + conn->body.len,
-                 most, MSG_DONTWAIT);
-        if (n <= 0)
+        n = stream_read(conn->stream, conn->body.data + conn->body.len, most);
+        if (n == 0)
             return 0;
-        add_to_body(conn, (size_t)n);
-        want -= (size_t)n;
+        add_to_body(conn, n);
+        want -= n;
     }
     return 0;
 }
@@ -173,18 +169,19 @@ static int read_large(struct http_conn *conn, size_t want)
  * reserve_body. */
 static int read_sized(struct http_conn *conn)
 {
-    struct evbuffer *in = bufferevent_get_input(conn->bev);
     size_t length =
         conn->head.content_length > 0 ? (size_t)conn->head.content_length : 0;
-    size_t want = length - conn->body.len, have = evbuffer_get_length(in);
+    size_t want = length - conn->body.len, have;
+    const char *in = stream_input(conn->stream, &have);
     size_t take = have < want ? have : want;
     int rc = take ? reserve_body(conn, take) : 0;
 
     if (rc)
         return rc;
     if (take) {
-        evbuffer_remove(in, conn->body.data + conn->body.len, take);
+        memcpy(conn->body.data + conn->body.len, in, take);
         add_to_body(conn, take);
+        stream_use(conn->stream, take);
     }
     rc = read_large(conn, want - take);
     return rc ? rc : conn->body.len == length;
@@ -193,15 +190,14 @@ static int read_sized(struct http_conn *conn)
 /* The same for a chunked body; also -EBADMSG. */
 static int read_chunked(struct http_conn *conn)
 {
-    struct evbuffer *in = bufferevent_get_input(conn->bev);
-    struct evbuffer_iovec run;
+    size_t have;
+    const char *in;
 
-    while (evbuffer_peek(in, -1, NULL, &run, 1) > 0 && run.iov_len > 0) {
+    while ((in = stream_input(conn->stream, &have)) && have > 0) {
         struct http_piece piece;
         size_t used;
         bool done;
-        int rc = http_chunked_next(&conn->chunked, run.iov_base, run.iov_len,
-                                   &used, &piece);
+        int rc = http_chunked_next(&conn->chunked, in, have, &used, &piece);
 
         if (rc < 0)
             return rc;
@@ -211,7 +207,7 @@ static int read_chunked(struct http_conn *conn)
             return rc;
         text_buf_add(&conn->body, piece.at, piece.n);
         conn->server->stats.body_bytes += piece.n;
-        evbuffer_drain(in, used);
+        stream_use(conn->stream, used);
         if (done)
             return 1;
     }
@@ -235,14 +231,15 @@ static void read_body(struct http_conn *conn)
         handle(conn);
 }
 
-static void on_read(struct bufferevent *bev, void *arg)
+static void on_read(void *arg)
 {
     struct http_conn *conn = arg;
-    struct evbuffer *in = bufferevent_get_input(bev);
+    size_t n;
 
     if (conn->state == HTTP_LINGER || conn->state == HTTP_DEAD) {
-        conn->discarded += evbuffer_get_length(in);
-        evbuffer_drain(in, evbuffer_get_length(in));
+        (void)stream_input(conn->stream, &n);
+        stream_use(conn->stream, n);
+        conn->discarded += n;
         if (conn->state == HTTP_LINGER &&
             conn->discarded > conn->server->options.max_body_bytes)
             http_conn_free(conn);
@@ -250,26 +247,23 @@ static void on_read(struct bufferevent *bev, void *arg)
     }
     if (conn->state == HTTP_HEAD || conn->state == HTTP_BODY)
         conn->read_us = clock_now_us();
-    if (conn->state == HTTP_HEAD && !read_head(conn))
-        return;
-    if (conn->state == HTTP_BODY)
+    if (conn->state == HTTP_HEAD && read_head(conn))
         read_body(conn);
+    else if (conn->state == HTTP_BODY)
+        read_body(conn);
+    /* Most requests come whole: no clock is set for them. */
+    if (conn->begins && (conn->state == HTTP_HEAD || conn->state == HTTP_BODY))
+        http_conn_arm(conn, conn->server->options.receive_us);
+    conn->begins = false;
 }
 
-/* What was sent ahead is read now, or at the next turn of the loop, as libevent
- * runs only some callbacks that were put off in a turn: else one client, whose
- * requests are answered at once, keeps all others waiting. */
-static void read_ahead(struct http_conn *conn)
+/* All that was written is sent. What was sent ahead is read at the next turn of
+ * the loop: else one client, whose requests are answered at once, keeps all
+ * others waiting. */
+static void on_sent(void *arg)
 {
-    if (evbuffer_get_length(bufferevent_get_input(conn->bev)) > 0)
-        bufferevent_trigger(conn->bev, EV_READ,
-                            BEV_TRIG_IGNORE_WATERMARKS |
-                                BEV_TRIG_DEFER_CALLBACKS);
-}
+    struct http_conn *conn = arg;
 
-/* All that was written is sent. */
-static void sent(struct http_conn *conn)
-{
     if (conn->state == HTTP_HANDLING && conn->taken)
         conn->taken(conn->taken_arg);
     if (conn->state != HTTP_SENDING)
@@ -280,41 +274,27 @@ static void sent(struct http_conn *conn)
     }
     conn->state = HTTP_HEAD;
     http_conn_arm(conn, conn->server->options.idle_us);
-    read_ahead(conn);
+    stream_again(conn->stream);
 }
 
-static void on_write(struct bufferevent *bev, void *arg)
-{
-    if (evbuffer_get_length(bufferevent_get_output(bev)) > 0)
-        return;
-    bufferevent_disable(bev, EV_WRITE);
-    sent(arg);
-}
-
-static void on_flush(evutil_socket_t, short, void *arg)
+static void on_ended(void *arg, int error)
 {
     struct http_conn *conn = arg;
 
-    if (conn->state != HTTP_DEAD &&
-        !(bufferevent_get_enabled(conn->bev) & EV_WRITE) &&
-        event_loop_send(conn->bev))
-        sent(conn);
-}
-
-static void on_event(struct bufferevent *bev, short what, void *arg)
-{
-    struct http_conn *conn = arg;
-
-    if ((what & BEV_EVENT_EOF) && conn->state == HTTP_SENDING) {
-        /* The answer is whole: it may well be waited for. */
-        conn->close = true;
-        bufferevent_disable(bev, EV_READ);
+    if (error == 0 && conn->state == HTTP_SENDING) {
+        conn->close = true; /* the answer is whole: it may well be waited for */
         return;
     }
-    if ((what & BEV_EVENT_TIMEOUT) && (what & BEV_EVENT_WRITING))
+    if (error == -ETIMEDOUT)
         conn->server->stats.slow++;
     http_conn_free(conn);
 }
+
+static const struct stream_ops stream_ops = {
+    .readable = on_read,
+    .sent = on_sent,
+    .ended = on_ended,
+};
 
 static void on_timer(evutil_socket_t, short, void *arg)
 {
@@ -331,41 +311,31 @@ static void on_timer(evutil_socket_t, short, void *arg)
 int http_conn_open(struct http_server *server, evutil_socket_t fd)
 {
     const struct http_options *options = &server->options;
-    struct timeval write = {options->write_us / 1000000,
-                            options->write_us % 1000000};
+    /* What a client sends ahead of its turn stops at max_input. */
+    struct stream_options stream = {
+        .max_input = options->max_head_bytes + READ_AHEAD_BYTES,
+        .write_us = options->write_us,
+    };
     struct http_conn *conn = calloc(1, sizeof(*conn));
 
     if (conn)
-        conn->bev =
-            bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
-    if (conn && conn->bev)
         conn->timer = evtimer_new(server->base, on_timer, conn);
-    if (conn && conn->timer)
-        conn->flush = event_new(server->base, -1, 0, on_flush, conn);
-    if (!conn || !conn->flush)
-        goto fail;
+    if (!conn || !conn->timer) {
+        evutil_closesocket(fd);
+        free(conn);
+        return -ENOMEM;
+    }
+    conn->stream = stream_new(server->streams, fd, &stream, &stream_ops, conn);
+    if (!conn->stream) {
+        event_free(conn->timer);
+        free(conn);
+        return -ENOMEM;
+    }
     conn->server = server;
     text_buf_init(&conn->body, options->max_body_bytes);
     text_buf_init(&conn->extra, MAX_EXTRA_BYTES);
     LIST_INSERT_HEAD(&server->conns, conn, link);
     server->stats.connections++;
-    bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);
-    /* What a client sends ahead of its turn stops here. */
-    bufferevent_setwatermark(conn->bev, EV_READ, 0,
-                             options->max_head_bytes + READ_AHEAD_BYTES);
-    bufferevent_set_max_single_read(conn->bev, READ_AHEAD_BYTES);
-    bufferevent_set_timeouts(conn->bev, NULL, &write);
-    bufferevent_disable(conn->bev, EV_WRITE);
-    bufferevent_enable(conn->bev, EV_READ);
     http_conn_arm(conn, options->idle_us);
     return 0;
-fail:
-    if (conn && conn->timer)
-        event_free(conn->timer);
-    if (conn && conn->bev)
-        bufferevent_free(conn->bev);
-    else
-        evutil_closesocket(fd);
-    free(conn);
-    return -ENOMEM;
 }

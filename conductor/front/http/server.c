@@ -56,6 +56,7 @@ int http_server_new(struct event_base *base, const struct http_options *options,
     if (!server)
         return -ENOMEM;
     server->base = base;
+    server->streams = stream_loop_new(base);
     server->options = *options;
     server->options.host = NULL; /* borrowed; not needed any more */
     /* A body that can't ever fit is refused for good. */
@@ -69,8 +70,10 @@ int http_server_new(struct event_base *base, const struct http_options *options,
                              &server->listener)
              : listener_new(base, options->host, options->port, on_accept,
                             server, &server->listener, why, sizeof(why));
+    if (rc == 0 && !server->streams)
+        rc = -ENOMEM;
     if (rc) {
-        free(server);
+        http_server_free(server);
         return rc;
     }
     server->port = listener_port(server->listener);
@@ -122,6 +125,7 @@ void http_server_free(struct http_server *server)
     stop_listening(server);
     while (!LIST_EMPTY(&server->conns))
         http_conn_free(LIST_FIRST(&server->conns));
+    stream_loop_free(server->streams);
     free(server);
 }
 

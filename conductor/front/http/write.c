@@ -7,6 +7,7 @@
 #include "conductor/front/http/internal.h"
 
 #define CHUNK_FRAME_BYTES 24 /* at most: the size, and two line ends */
+#define HEAD_BYTES 320       /* at most, without the values that callers give */
 
 static const char *phrase(int status)
 {
@@ -93,36 +94,56 @@ static const char *date(struct http_server *server)
     return server->date;
 }
 
-static void write_head(struct http_conn *conn, int status, const char *type,
-                       int64_t length)
+static char *put_number(char *to, uint64_t n)
 {
-    struct evbuffer *out = bufferevent_get_output(conn->bev);
+    uint64_t unit = 1;
+
+    while (n / unit >= 10)
+        unit *= 10;
+    for (; unit; unit /= 10)
+        *to++ = (char)('0' + n / unit % 10);
+    return to;
+}
+
+/* Returns 0 or -ENOMEM. */
+static int write_head(struct http_conn *conn, int status, const char *type,
+                      int64_t length)
+{
+    size_t most = conn->extra.len + (type ? strlen(type) : 0) + HEAD_BYTES;
+    char *head = stream_room(conn->stream, most), *at = head;
 
     conn->close = conn->close || conn->server->draining;
-    evbuffer_add_printf(out, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status,
-                        phrase(status), date(conn->server));
-    if (type)
-        evbuffer_add_printf(out, "Content-Type: %s\r\n", type);
-    if (length >= 0 && status != 204 && status != 304)
-        evbuffer_add_printf(out, "Content-Length: %lld\r\n", (long long)length);
-    else if (conn->chunked_out)
-        evbuffer_add_printf(out, "Transfer-Encoding: chunked\r\n");
-    if (conn->close)
-        evbuffer_add_printf(out, "Connection: close\r\n");
-    else if (conn->head.http10)
-        evbuffer_add_printf(out, "Connection: keep-alive\r\n");
-    evbuffer_add(out, conn->extra.data, conn->extra.len);
-    evbuffer_add(out, "\r\n", 2);
-    text_buf_clear(&conn->extra);
-    http_conn_flush(conn);
     conn->server->stats.by_class[status / 100 % 6]++;
+    if (!head)
+        return -ENOMEM;
+    at = stpcpy(put_number(stpcpy(at, "HTTP/1.1 "), (uint64_t)status), " ");
+    at = stpcpy(stpcpy(at, phrase(status)), "\r\nDate: ");
+    at = stpcpy(stpcpy(at, date(conn->server)), "\r\n");
+    if (type)
+        at = stpcpy(stpcpy(stpcpy(at, "Content-Type: "), type), "\r\n");
+    if (length >= 0 && status != 204 && status != 304)
+        at =
+            stpcpy(put_number(stpcpy(at, "Content-Length: "), (uint64_t)length),
+                   "\r\n");
+    else if (conn->chunked_out)
+        at = stpcpy(at, "Transfer-Encoding: chunked\r\n");
+    if (conn->close)
+        at = stpcpy(at, "Connection: close\r\n");
+    else if (conn->head.http10)
+        at = stpcpy(at, "Connection: keep-alive\r\n");
+    if (conn->extra.len)
+        at = mempcpy(at, conn->extra.data, conn->extra.len);
+    at = stpcpy(at, "\r\n");
+    text_buf_clear(&conn->extra);
+    stream_wrote(conn->stream, (size_t)(at - head));
+    return 0;
 }
 
 void http_reply(struct http_conn *conn, int status, const char *type,
                 const void *body, size_t n)
 {
-    write_head(conn, status, type, (int64_t)n);
-    if (!conn->head_only && bufferevent_write(conn->bev, body, n)) {
+    if (write_head(conn, status, type, (int64_t)n) ||
+        (!conn->head_only && stream_write(conn->stream, body, n))) {
         http_conn_die(conn);
         return;
     }
@@ -151,7 +172,7 @@ static void begin(struct http_conn *conn, int status, const char *type,
     /* Without chunks only the end of the connection ends the body. */
     if (length < 0 && !conn->chunked_out && !conn->head_only)
         conn->close = true;
-    write_head(conn, status, type, length);
+    conn->broken = write_head(conn, status, type, length) != 0;
 }
 
 void http_stream(struct http_conn *conn, int status, const char *type)
@@ -187,7 +208,7 @@ void http_replace_body(struct http_conn *conn, struct text_buf *body)
 
 size_t http_unsent(const struct http_conn *conn)
 {
-    return evbuffer_get_length(bufferevent_get_output(conn->bev));
+    return stream_unsent(conn->stream);
 }
 
 void http_on_taken(struct http_conn *conn, void (*taken)(void *arg), void *arg)
@@ -213,44 +234,38 @@ static char *put_hex(char *to, size_t n)
     return to;
 }
 
-/* One piece of room for all of it: each addition would be told to the
- * bufferevent. */
-static int write_chunk(struct evbuffer *out, const void *bytes, size_t n)
+static int write_chunk(struct stream *out, const void *bytes, size_t n)
 {
-    struct evbuffer_iovec room;
-    char *to;
+    char *begin = stream_room(out, n + CHUNK_FRAME_BYTES), *to;
 
-    if (evbuffer_reserve_space(out, (ev_ssize_t)n + CHUNK_FRAME_BYTES, &room,
-                               1) < 1)
+    if (!begin)
         return -ENOMEM;
-    to = put_hex(room.iov_base, n);
+    to = mempcpy(put_hex(begin, n), "\r\n", 2);
+    to = mempcpy(to, bytes, n);
     to = mempcpy(to, "\r\n", 2);
-    memcpy(to, bytes, n);
-    memcpy(to + n, "\r\n", 2);
-    room.iov_len = (size_t)(to - (char *)room.iov_base) + n + 2;
-    return evbuffer_commit_space(out, &room, 1) ? -ENOMEM : 0;
+    stream_wrote(out, (size_t)(to - begin));
+    return 0;
 }
 
 int http_write(struct http_conn *conn, const void *bytes, size_t n)
 {
-    struct evbuffer *out = bufferevent_get_output(conn->bev);
-
     if (n == 0)
         return 0;
-    if (evbuffer_get_length(out) + n > conn->server->options.max_output_bytes) {
+    if (conn->broken)
+        return -ENOMEM;
+    if (stream_unsent(conn->stream) + n >
+        conn->server->options.max_output_bytes) {
         conn->server->stats.slow++;
         return -ENOBUFS;
     }
-    http_conn_flush(conn);
-    if (!conn->chunked_out)
-        return evbuffer_add(out, bytes, n) ? -ENOMEM : 0;
-    return write_chunk(out, bytes, n);
+    return conn->chunked_out ? write_chunk(conn->stream, bytes, n)
+                             : stream_write(conn->stream, bytes, n);
 }
 
 void http_end(struct http_conn *conn)
 {
-    if (conn->chunked_out &&
-        evbuffer_add(bufferevent_get_output(conn->bev), "0\r\n\r\n", 5)) {
+    if (conn->broken ||
+        (conn->chunked_out && stream_write(conn->stream, "0\r\n\r\n", 5))) {
         http_conn_die(conn);
         return;
     }

@@ -1,0 +1,178 @@
+/* A stream's input. What has come is first in the memory that all streams
+ * share, and only what its owner does not use at once gets memory of its own.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/stream/internal.h"
+
+const char *stream_input(const struct stream *s, size_t *n)
+{
+    *n = s->run ? s->n_run : byte_queue_length(&s->in);
+    return s->run ? s->run : *n ? s->in.data + s->in.begin : "";
+}
+
+void stream_use(struct stream *s, size_t n)
+{
+    if (s->run) {
+        s->run += n;
+        s->n_run -= n;
+    } else if (n) {
+        byte_queue_take(&s->in, n);
+        if (!s->depth)
+            stream_watch(s);
+    }
+}
+
+/* Not by event_active(): libevent would run it in this turn, again and again,
+ * and one that sends fast would keep the loop from all else. */
+void stream_again(struct stream *s)
+{
+    static const struct timeval at_once = {0, 0};
+    struct stream_queue *queue = &s->loop->again;
+    size_t n;
+
+    (void)stream_input(s, &n);
+    if (s->again || s->failed || (n == 0 && !stream_tls_pending(s)))
+        return;
+    s->again = &queue->lists[queue->filled];
+    if (TAILQ_EMPTY(s->again))
+        event_add(&queue->event, &at_once);
+    TAILQ_INSERT_TAIL(s->again, s, to_read);
+}
+
+static ssize_t receive(struct stream *s, void *to, size_t n)
+{
+    ssize_t got;
+
+    if (s->ssl)
+        return stream_tls_read(s, to, n);
+    do
+        got = recv(s->fd, to, n, MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    return got < 0 ? -errno : got;
+}
+
+size_t stream_read(struct stream *s, void *to, size_t n)
+{
+    ssize_t got = s->ended || n == 0 ? 0 : receive(s, to, n);
+
+    return got > 0 ? (size_t)got : 0;
+}
+
+void stream_watch(struct stream *s)
+{
+    bool reads = (!s->paused || s->opening) && !s->ended && !s->freed &&
+                 byte_queue_length(&s->in) < s->max_input;
+
+    if (reads == s->reads)
+        return;
+    s->reads = reads;
+    if (!reads)
+        event_del(&s->reading);
+    else if (event_add(&s->reading, NULL))
+        s->reads = false;
+    else
+        stream_again(s); /* what TLS holds, no event of the socket tells */
+}
+
+void stream_pause(struct stream *s, bool pause)
+{
+    s->paused = pause;
+    stream_watch(s);
+    if (!pause)
+        stream_again(s);
+}
+
+/* The next bytes, as receive(). */
+static ssize_t fill(struct stream *s)
+{
+    size_t have = byte_queue_length(&s->in), room = s->max_input - have;
+    ssize_t n = s->opening ? stream_tls_open(s) : 0;
+
+    if (n < 0)
+        return n;
+    if (s->paused)
+        return -EAGAIN;
+    if (room > STREAM_SCRATCH_BYTES)
+        room = STREAM_SCRATCH_BYTES;
+    n = receive(s, s->loop->scratch, room);
+    if (n <= 0)
+        return n;
+    if (have == 0) {
+        s->run = s->loop->scratch;
+        s->n_run = (size_t)n;
+        return n;
+    }
+    char *to = byte_queue_room(&s->in, (size_t)n);
+    if (!to)
+        return -ENOMEM;
+    memcpy(to, s->loop->scratch, (size_t)n);
+    byte_queue_add(&s->in, (size_t)n);
+    return n;
+}
+
+/* What the owner left stays for later. */
+static int keep_rest(struct stream *s)
+{
+    char *to = s->n_run ? byte_queue_room(&s->in, s->n_run) : NULL;
+
+    if (to) {
+        memcpy(to, s->run, s->n_run);
+        byte_queue_add(&s->in, s->n_run);
+    }
+    int rc = s->n_run && !to ? -ENOMEM : 0;
+    s->run = NULL;
+    s->n_run = 0;
+    return rc;
+}
+
+/* The owner gets what has come. False: the stream is gone, or over. */
+static bool hand_over(struct stream *s)
+{
+    s->depth++;
+    s->ops->readable(s->arg);
+    if (!stream_leave(s))
+        return false;
+    int rc = keep_rest(s);
+    if (rc)
+        stream_end(s, rc);
+    return rc == 0;
+}
+
+static void go_on(struct stream *s, bool again)
+{
+    ssize_t n = s->reads ? fill(s) : -EAGAIN;
+
+    if ((n > 0 || (again && !s->paused && byte_queue_length(&s->in))) &&
+        !hand_over(s))
+        return;
+    if (n == 0 || (n < 0 && n != -EAGAIN)) {
+        stream_end(s, (int)n);
+        return;
+    }
+    stream_watch(s);
+    /* Of a record that is not whole there is nothing to read, and n <= 0. */
+    if (n > 0 && s->reads && stream_tls_pending(s))
+        stream_again(s);
+}
+
+void stream_on_readable(evutil_socket_t, short, void *arg)
+{
+    go_on(arg, false);
+}
+
+void stream_on_again(evutil_socket_t, short, void *arg)
+{
+    struct stream_queue *queue = arg;
+    struct stream_list *list = &queue->lists[queue->filled];
+    struct stream *s;
+
+    queue->filled ^= 1;
+    while ((s = TAILQ_FIRST(list))) {
+        TAILQ_REMOVE(list, s, to_read);
+        s->again = NULL;
+        go_on(s, true);
+    }
+}

@@ -1,0 +1,143 @@
+/* A stream's life. */
+#include "base/stream/stream.h"
+
+#include <openssl/ssl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/stream/internal.h"
+
+static void queue_init(struct stream_queue *queue, struct event_base *base,
+                       event_callback_fn on_event)
+{
+    queue->filled = 0;
+    TAILQ_INIT(&queue->lists[0]);
+    TAILQ_INIT(&queue->lists[1]);
+    event_assign(&queue->event, base, -1, 0, on_event, queue);
+}
+
+struct stream_loop *stream_loop_new(struct event_base *base)
+{
+    struct stream_loop *loop = malloc(sizeof(*loop));
+
+    if (!loop)
+        return NULL;
+    loop->base = base;
+    queue_init(&loop->send, base, stream_on_send);
+    queue_init(&loop->again, base, stream_on_again);
+    return loop;
+}
+
+void stream_loop_free(struct stream_loop *loop)
+{
+    if (!loop)
+        return;
+    event_del(&loop->send.event);
+    event_del(&loop->again.event);
+    free(loop);
+}
+
+struct stream *stream_new(struct stream_loop *loop, int fd,
+                          const struct stream_options *options,
+                          const struct stream_ops *ops, void *arg)
+{
+    struct stream *s = calloc(1, sizeof(*s));
+
+    if (!s || (options->ssl && SSL_set_fd(options->ssl, fd) != 1)) {
+        SSL_free(options->ssl);
+        close(fd);
+        free(s);
+        return NULL;
+    }
+    s->loop = loop;
+    s->fd = fd;
+    s->ops = ops;
+    s->arg = arg;
+    s->ssl = options->ssl;
+    s->opening = s->ssl;
+    s->max_input = options->max_input;
+    s->write_us = options->write_us;
+    event_assign(&s->reading, loop->base, fd, EV_READ | EV_PERSIST,
+                 stream_on_readable, s);
+    event_assign(&s->writing, loop->base, fd, EV_WRITE | EV_PERSIST,
+                 stream_on_writable, s);
+    stream_watch(s);
+    if (s->ssl && !SSL_is_server(s->ssl)) /* it says the first word */
+        event_active(&s->reading, EV_READ, 1);
+    if (s->reads)
+        return s;
+    stream_free(s);
+    return NULL;
+}
+
+static void destroy(struct stream *s)
+{
+    SSL_free(s->ssl);
+    close(s->fd);
+    byte_queue_fini(&s->in);
+    byte_queue_fini(&s->out);
+    free(s);
+}
+
+/* It does nothing more. */
+static void stop(struct stream *s)
+{
+    event_del(&s->reading);
+    event_del(&s->writing);
+    s->reads = s->full = false;
+    if (s->sends)
+        TAILQ_REMOVE(s->sends, s, to_send);
+    if (s->again)
+        TAILQ_REMOVE(s->again, s, to_read);
+    s->sends = s->again = NULL;
+}
+
+void stream_free(struct stream *s)
+{
+    if (!s)
+        return;
+    s->freed = s->ended = s->failed = true;
+    stop(s);
+    if (!s->depth)
+        destroy(s);
+}
+
+bool stream_leave(struct stream *s)
+{
+    s->depth--;
+    if (!s->freed)
+        return true;
+    if (!s->depth)
+        destroy(s);
+    return false;
+}
+
+void stream_end(struct stream *s, int error)
+{
+    if (s->failed)
+        return;
+    s->ended = true;
+    s->failed = error != 0;
+    if (s->failed)
+        stop(s);
+    else
+        stream_watch(s);
+    s->depth++;
+    s->ops->ended(s->arg, error);
+    (void)stream_leave(s);
+}
+
+int stream_fd(const struct stream *s)
+{
+    return s->fd;
+}
+
+bool stream_is_open(const struct stream *s)
+{
+    return !s->opening;
+}
+
+unsigned long stream_tls_fault(const struct stream *s)
+{
+    return s->fault;
+}

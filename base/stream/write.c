@@ -1,0 +1,185 @@
+/* A stream's output: what a turn of the loop wrote leaves at its end, in one
+ * call. */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "base/stream/internal.h"
+
+int stream_write(struct stream *s, const void *bytes, size_t n)
+{
+    char *to = stream_room(s, n);
+
+    if (!to)
+        return -ENOMEM;
+    if (n)
+        memcpy(to, bytes, n);
+    stream_wrote(s, n);
+    return 0;
+}
+
+char *stream_room(struct stream *s, size_t n)
+{
+    return byte_queue_room(&s->out, n);
+}
+
+void stream_wrote(struct stream *s, size_t n)
+{
+    byte_queue_add(&s->out, n);
+    stream_flush(s);
+}
+
+void stream_lend(struct stream *s, const void *bytes, size_t n)
+{
+    s->lent = bytes;
+    s->n_lent = n;
+    stream_flush(s);
+}
+
+void stream_flush(struct stream *s)
+{
+    struct stream_queue *queue = &s->loop->send;
+
+    if (s->sends || s->failed)
+        return;
+    s->sends = &queue->lists[queue->filled];
+    if (TAILQ_EMPTY(s->sends))
+        event_active(&queue->event, EV_WRITE, 1);
+    TAILQ_INSERT_TAIL(s->sends, s, to_send);
+}
+
+size_t stream_unsent(const struct stream *s)
+{
+    return byte_queue_length(&s->out) + s->n_lent;
+}
+
+static ssize_t send_plain(struct stream *s)
+{
+    struct iovec parts[] = {
+        {s->out.data + s->out.begin, byte_queue_length(&s->out)},
+        {(void *)(uintptr_t)s->lent, s->n_lent}};
+    size_t first = parts[0].iov_len ? 0 : 1;
+    struct msghdr message = {.msg_iov = parts + first,
+                             .msg_iovlen = s->n_lent ? 2 - first : 1};
+    ssize_t n;
+
+    do
+        n = message.msg_iovlen == 1
+                ? send(s->fd, parts[first].iov_base, parts[first].iov_len,
+                       MSG_DONTWAIT | MSG_NOSIGNAL)
+                : sendmsg(s->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (n < 0 && errno == EINTR);
+    return n < 0 ? -errno : n;
+}
+
+static ssize_t send_tls(struct stream *s)
+{
+    size_t own = byte_queue_length(&s->out);
+
+    if (s->opening)
+        return -EAGAIN;
+    return own ? stream_tls_write(s, s->out.data + s->out.begin, own)
+               : stream_tls_write(s, s->lent, s->n_lent);
+}
+
+static void took(struct stream *s, size_t n)
+{
+    size_t own = byte_queue_length(&s->out);
+
+    own = own < n ? own : n;
+    if (own)
+        byte_queue_take(&s->out, own);
+    n -= own;
+    s->lent += n;
+    s->n_lent -= n;
+}
+
+/* Returns 0: nothing is left; -EAGAIN; or another negative errno. */
+static int send_all(struct stream *s)
+{
+    while (stream_unsent(s)) {
+        ssize_t n = s->ssl ? send_tls(s) : send_plain(s);
+
+        if (n < 0)
+            return (int)n;
+        took(s, (size_t)n);
+    }
+    return 0;
+}
+
+void stream_await_room(struct stream *s)
+{
+    struct timeval wait = {s->write_us / 1000000, s->write_us % 1000000};
+
+    if (s->full || s->failed)
+        return;
+    s->full = event_add(&s->writing, s->write_us ? &wait : NULL) == 0;
+}
+
+static void has_room(struct stream *s)
+{
+    if (s->full)
+        event_del(&s->writing);
+    s->full = false;
+}
+
+void stream_push(struct stream *s)
+{
+    if (!s->full && !s->failed)
+        (void)send_all(s);
+    stream_flush(s);
+}
+
+void stream_send(struct stream *s)
+{
+    int rc = send_all(s);
+
+    if (rc == -EAGAIN) {
+        if (!s->opening)
+            stream_await_room(s);
+        return;
+    }
+    has_room(s);
+    if (rc) {
+        stream_end(s, rc);
+        return;
+    }
+    s->depth++;
+    s->ops->sent(s->arg);
+    (void)stream_leave(s);
+}
+
+void stream_on_writable(evutil_socket_t, short what, void *arg)
+{
+    struct stream *s = arg;
+    int rc = 0;
+
+    if (what & EV_TIMEOUT) {
+        stream_end(s, -ETIMEDOUT);
+        return;
+    }
+    if (s->opening) {
+        has_room(s);
+        rc = stream_tls_open(s);
+    }
+    if (rc == 0)
+        stream_send(s);
+    else if (rc != -EAGAIN)
+        stream_end(s, rc);
+}
+
+void stream_on_send(evutil_socket_t, short, void *arg)
+{
+    struct stream_queue *queue = arg;
+    struct stream_list *list = &queue->lists[queue->filled];
+    struct stream *s;
+
+    queue->filled ^= 1;
+    while ((s = TAILQ_FIRST(list))) {
+        TAILQ_REMOVE(list, s, to_send);
+        s->sends = NULL;
+        if (!s->full)
+            stream_send(s);
+    }
+}
