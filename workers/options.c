@@ -80,8 +80,9 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "what conductor and workers prove to each other to know; needed "
          "beyond "
          "127.0.0.1"},
-        {"name", OPTION_STRING, o->name, "NAME", 0, 0, "unique among workers",
-         .size = sizeof(o->name), .check = check_name},
+        {"name", OPTION_STRING, o->name, "NAME", 0, 0,
+         "unique among workers (default worker-PID)", .size = sizeof(o->name),
+         .check = check_name},
         {"role", OPTION_CHOICE, &o->role, "ROLE", PROTO_ROLE_PREFILL, 0,
          "prefill, decode or both", .choice = role_name},
         {"engine", OPTION_TEXT, &o->engine, "ENGINE", 0, 0,

@@ -26,12 +26,19 @@ libzmq3-dev       pc:libzmq
 liburing-dev      pc:liburing
 libibverbs-dev    pc:libibverbs
 gnuplot-nox       cmd:gnuplot
+help2man          cmd:help2man
 '
 # Gateways in front of Conductor, as the examples of docs/ have them; tests start
 # them by themselves.
 scenario_needs='
 nginx             cmd:nginx
 haproxy           cmd:haproxy
+'
+# What packaging/deb/build needs beside them.
+deb_needs='
+dpkg-dev          cmd:dpkg-buildpackage
+debhelper         cmd:dh
+lintian           cmd:lintian
 '
 fuzz_needs='
 clang             cmd:clang

@@ -1,0 +1,226 @@
+"""What an installed Conductor has beside its programs: pages and completions
+name every option, units are right, each file is in a package, and the
+configurations of packages, container and Kubernetes are ones that it takes."""
+import fnmatch
+import glob
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+
+from harness import CONDUCTOR, ROOT, Case, program, settings
+
+PACKAGING = os.path.join(ROOT, 'packaging')
+BUILT = os.path.join(settings.build, 'packaging')
+PROGRAMS = {'conductor': (CONDUCTOR, 8),
+            'conductor-worker': (('workers', 'conductor-worker'), 8),
+            'conductorctl': (('tools', 'conductorctl'), 1),
+            'conductor-replay': (('tools', 'conductor-replay'), 1),
+            'conductor-fit': (('tools', 'conductor-fit'), 1)}
+
+
+def read(*path):
+    with open(os.path.join(*path), encoding='utf-8') as f:
+        return f.read()
+
+
+class Described(Case):
+    """Pages and completions, against --help."""
+
+    def helps(self, name):
+        """--help of the program, and of each of its commands."""
+        path = program(*PROGRAMS[name][0])
+        status, text, _ = self.run_program(path, '--help')
+        self.assertEqual(status, 0)
+        yield text
+        if 'COMMAND [OPTIONS]' in text.split('\n', 1)[0]:
+            commands = re.findall(r'^  ([a-z][a-z-]*)  ', text, re.M)
+            self.assertGreater(len(commands), 10)
+            for command in commands:
+                yield self.run_program(path, command, '--help')[1]
+
+    def options(self, name):
+        found = set()
+        for text in self.helps(name):
+            found.update(re.findall(r'^  (?:-., |    )?(--[a-z0-9-]+)', text,
+                                    re.M))
+        return found
+
+    def test_pages(self):
+        if not shutil.which('help2man'):
+            self.skipTest('no help2man')
+        for name, (_, section) in PROGRAMS.items():
+            page = os.path.join(BUILT, f'{name}.{section}')
+            text = read(page).replace('\\-', '-').replace('\\', '')
+            for title in 'NAME', 'SYNOPSIS', 'DESCRIPTION', 'SEE ALSO':
+                self.assertRegex(text, f'(?m)^[.]SH "?{title}')
+            for option in self.options(name) or {'--version'}:
+                self.assertIn(option, text, name)
+            for tool in (['mandoc', '-Tlint', '-W', 'warning'],
+                         ['man', '-l', '--warnings', '-Tutf8']):
+                if tool[0] == 'man' and not shutil.which('groff'):
+                    continue
+                if shutil.which(tool[0]):
+                    done = subprocess.run([*tool, page], capture_output=True,
+                                          text=True, check=False)
+                    said = done.stderr + (done.stdout if tool[0] == 'mandoc'
+                                          else '')
+                    self.assertEqual((done.returncode, said), (0, ''), name)
+
+    def complete(self, name, *words):
+        """What bash offers for the last of the words."""
+        script = ('_init_completion() { cur=${COMP_WORDS[COMP_CWORD]}; '
+                  'prev=${COMP_WORDS[COMP_CWORD-1]}; words=("${COMP_WORDS[@]}"); '
+                  'cword=$COMP_CWORD; }\n'
+                  '_filedir() { COMPREPLY=(FILES); }\n'
+                  'compopt() { :; }\n'
+                  'source "$1"; shift\n'
+                  'COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))\n'
+                  'cur= prev= words= cword=\n'
+                  '"$(complete -p "$1" | sed "s/.*-F //; s/ .*//")"\n'
+                  'printf "%s\\n" "${COMPREPLY[@]}"\n')
+        done = subprocess.run(
+            ['bash', '-c', script, 'bash', os.path.join(BUILT, name), name,
+             *words], capture_output=True, text=True, check=True)
+        self.assertEqual(done.stderr, '')
+        return done.stdout.split()
+
+    def test_completions(self):
+        for name in PROGRAMS:
+            options = self.options(name)
+            bash, zsh = read(BUILT, name), read(BUILT, '_' + name)
+            for option in options:
+                self.assertRegex(bash, f'[ \']{option}[ \']', name)
+                self.assertRegex(zsh, f'{option}[=[]', name)
+        self.assertEqual(self.complete('conductorctl', 'dr'), ['drain'])
+        self.assertEqual(self.complete('conductor', '--set', 'drain_'),
+                         ['drain_wait_ms=', 'drain_limit_ms='])
+        self.assertEqual(self.complete('conductor', '-c', ''), ['FILES'])
+        self.assertEqual(self.complete('conductor-worker', '--role', ''),
+                         ['prefill', 'decode', 'both'])
+        self.assertEqual(self.complete('conductor-replay', 'live', '--slo-'),
+                         ['--slo-ttft', '--slo-tbt'])
+        self.assertIn('simulate', self.complete('conductor-replay', ''))
+        self.assertEqual(self.complete('conductor-replay', 'stats', '--trace',
+                                       'x'), ['FILES'])
+
+
+class Units(Case):
+    def test_verify(self):
+        if not shutil.which('systemd-analyze'):
+            self.skipTest('no systemd-analyze')
+        units = []
+        for path in glob.glob(os.path.join(PACKAGING, 'systemd', '*.*')):
+            name = os.path.basename(path)
+            if not name.endswith(('.service', '.socket')):
+                continue
+            text = read(path)
+            for where in re.findall(r'@bindir@/([a-z-]+)', text):
+                text = text.replace(f'@bindir@/{where}',
+                                    program(*PROGRAMS[where][0]))
+            units.append(self.write(name.replace('@', '@p0'), text))
+        self.assertEqual(len(units), 3)
+        done = subprocess.run(
+            ['systemd-analyze', 'verify', '--man=no', *units],
+            capture_output=True, text=True, check=False)
+        said = [line for line in done.stderr.splitlines()
+                if self.folder in line or 'conductor' in line]
+        self.assertEqual((done.returncode, said), (0, []), done.stderr)
+
+
+class Packages(Case):
+    DEBIAN = os.path.join(PACKAGING, 'deb', 'debian')
+
+    def test_each_installed_file_is_in_one(self):
+        """As the rules move them: no file is left out, none is missing."""
+        done = subprocess.run(
+            ['meson', 'introspect', '--installed', settings.build],
+            capture_output=True, text=True, check=False)
+        if done.returncode:
+            self.skipTest('meson does not tell what is installed')
+        wanted = {}
+        for path in glob.glob(os.path.join(self.DEBIAN, '*.install')):
+            for line in read(path).splitlines():
+                if line.startswith('packaging/'):
+                    self.assertTrue(os.path.exists(os.path.join(
+                        ROOT, line.split()[0])), line)
+                else:
+                    wanted[line] = 0
+        installed = json.loads(done.stdout).values()
+        prefix = os.path.commonpath(
+            [p for p in installed if p.startswith('/')])
+        for path in installed:
+            inside = os.path.relpath(path, prefix)
+            for old, new in (('lib/systemd', '/lib/systemd'),
+                             ('share/zsh/site-functions',
+                              'share/zsh/vendor-completions')):
+                inside = inside.replace(old, new)
+            inside = ('usr/' + inside).replace('usr//', '')
+            found = [w for w in wanted if fnmatch.fnmatch(inside, w) or
+                     inside.startswith(w + '/')]
+            self.assertEqual(len(found), 1, f'{inside}: {found}')
+            wanted[found[0]] += 1
+        may_miss = {'usr/lib/*/conductor/conductor-rdma.so'}
+        if not shutil.which('help2man'):
+            may_miss |= {w for w in wanted if '/man/' in w}
+        self.assertEqual({w for w, n in wanted.items() if not n} - may_miss,
+                         set())
+
+    def test_version(self):
+        version = self.run_program(program(*CONDUCTOR), '--version')[1].split()
+        self.assertRegex(read(self.DEBIAN, 'changelog'),
+                         rf'\Aconductor \({re.escape(version[1])}-\d+\) ')
+
+
+class Configurations(Case):
+    """What is shipped is what conductor -t takes."""
+
+    def takes(self, text, **change):
+        path = self.write('shipped.json',
+                          json.dumps({**json.loads(text), **change}))
+        status, _, errors = self.run_program(program(*CONDUCTOR), '-t', '-c',
+                                             path)
+        self.assertEqual(status, 0, errors)
+
+    def test_package_and_container(self):
+        self.takes(read(PACKAGING, 'conductor.json'))
+        self.takes(read(PACKAGING, 'container', 'conductor.json'))
+
+    def test_kubernetes(self):
+        if not importlib.util.find_spec('yaml'):
+            self.skipTest('no python3-yaml')
+        import yaml
+        objects = list(yaml.safe_load_all(read(PACKAGING, 'kubernetes',
+                                               'conductor.yaml')))
+        by_kind = {}
+        for o in objects:
+            by_kind.setdefault(o['kind'], {})[o['metadata']['name']] = o
+        text = by_kind['ConfigMap']['conductor']['data']['conductor.json']
+        key = self.write('admin.key', 'k' * 32)
+        os.chmod(key, 0o600)
+        self.takes(text, admin_key_file=key)
+        config = json.loads(text)
+        pod = by_kind['Deployment']['conductor']['spec']['template']['spec']
+        self.assertGreater(
+            pod['terminationGracePeriodSeconds'] * 1000,
+            config['drain_wait_ms'] + config['drain_limit_ms'])
+        # The address of each engine is a Service of no address of its own.
+        for engine in config['engines']:
+            host = re.match(r'http://([a-z0-9-]+)', engine['url']).group(1)
+            self.assertTrue(engine['dns'])
+            self.assertEqual(by_kind['Service'][host]['spec']['clusterIP'],
+                             'None')
+        ports = {p['name']: p['containerPort']
+                 for p in pod['containers'][0]['ports']}
+        self.assertEqual(ports, {
+            'http': int(config['listen'].split(':')[1]),
+            'admin': int(config['admin_listen'].split(':')[1])})
+        # The key that is to be replaced keeps it from starting.
+        secret = by_kind['Secret']['conductor']['stringData']['admin.key']
+        self.assertLess(len(secret), 16)
+        if importlib.util.find_spec('kubernetes_validate'):
+            import kubernetes_validate
+            for o in objects:
+                kubernetes_validate.validate(o, '1.29', strict=True)
