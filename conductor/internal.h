@@ -15,7 +15,8 @@ struct daemon {
     struct config_contents contents; /* of its files, as they were read */
     daemon_read *read;               /* the configuration, again */
     void *read_arg;
-    struct secret *admin_key; /* NULL: none */
+    struct secret *admin_key;       /* NULL: none */
+    struct ssl_ctx_st *certificate; /* NULL: none */
     struct models *models;
     struct front *front;
     struct event *on_term, *on_int, *on_hup, *drain;
@@ -31,6 +32,14 @@ struct daemon {
  * where none is needed. Returns 0, or -EINVAL with the reason. */
 [[nodiscard]] int daemon_admin_key(const struct config *c, struct secret **key,
                                    char err[CONFIG_ERROR_MAX]);
+
+/* daemon_certificate(c, out, err): what tls_certificate and tls_key have, owned
+ * (SSL_CTX_free); NULL: there are none. Returns 0, or -EINVAL with the reason.
+ */
+struct ssl_ctx_st;
+[[nodiscard]] int daemon_certificate(const struct config *c,
+                                     struct ssl_ctx_st **out,
+                                     char err[CONFIG_ERROR_MAX]);
 
 /* SIGHUP; arg: the daemon. */
 void daemon_on_hangup(evutil_socket_t, short, void *arg);

@@ -1,6 +1,7 @@
 /* The configuration, read again while the daemon runs: a bad one changes
  * nothing. */
 #include <errno.h>
+#include <openssl/ssl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,6 +30,7 @@ static int take(struct daemon *d, struct config *next,
                 struct config_changes *changes, char err[CONFIG_ERROR_MAX])
 {
     struct secret *key = NULL, *old_key = d->admin_key;
+    struct ssl_ctx_st *certificate = NULL;
     struct config_contents contents;
     struct config will = *d->config;
     int rc;
@@ -39,15 +41,20 @@ static int take(struct daemon *d, struct config *next,
     rc = models_check(next, err);
 
     if (rc == 0)
+        rc = daemon_certificate(next, &certificate, err);
+    if (rc == 0)
         rc = admin_key(d, next, &key, err);
-    if (rc)
+    if (rc) {
+        SSL_CTX_free(certificate);
         return rc;
+    }
     config_compare(d->config, next, changes);
     config_contents_compare(d->config, &d->contents, &will, &contents, changes);
     const struct engine_list old = d->config->engines;
     rc = models_reload(d->models, next, err);
     if (rc) {
         secret_free(key);
+        SSL_CTX_free(certificate);
         return rc;
     }
     config_take(d->config, next);
@@ -56,6 +63,9 @@ static int take(struct daemon *d, struct config *next,
     d->admin_key = key;
     front_take(d->front, d->config->keepalive_ms * 1000, key);
     secret_free(old_key);
+    front_tls(d->front, certificate, d->config->admin_tls);
+    SSL_CTX_free(d->certificate);
+    d->certificate = certificate;
     log_init("conductor", d->config->log_level);
     return 0;
 }

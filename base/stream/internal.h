@@ -50,7 +50,8 @@ struct stream {
     bool reads;     /* `reading` is pending */
     bool full;      /* `writing` is pending: the socket takes no more */
     struct ssl_st *ssl;
-    bool opening; /* TLS's handshake is not over */
+    bool opening;    /* TLS's handshake is not over */
+    bool wants_room; /* TLS has something to write, in the first place */
     unsigned long fault;
 };
 
@@ -68,17 +69,32 @@ ssize_t stream_tls_write(struct stream *s, const void *from, size_t n);
 /* Goes on with the handshake. Returns 0: it is over; or as above. */
 int stream_tls_open(struct stream *s);
 
+/* The same, and the owner is told when it is over. -ECANCELED: the stream is
+ * gone. */
+int stream_open(struct stream *s);
+
 /* Whether TLS holds bytes that no event of the socket will tell. */
 bool stream_tls_pending(const struct stream *s);
 
-/* Waits until the socket takes more. */
+/* Whether HTTP came where a handshake was expected. */
+bool stream_tls_met_http(const struct stream *s);
+
+/* Tells the other side the end. */
+void stream_tls_shut(struct stream *s);
+
+/* Waits until the socket takes more; it does. */
 void stream_await_room(struct stream *s);
+void stream_has_room(struct stream *s);
 
 /* Reads, or not, as its state wants it. */
 void stream_watch(struct stream *s);
 
 /* Nothing more can be read, or nothing at all be done: the owner is told. */
 void stream_end(struct stream *s, int error);
+
+/* It does nothing more; it is no more. */
+void stream_stop(struct stream *s);
+void stream_destroy(struct stream *s);
 
 /* Brackets a call of the owner: false: the stream is gone. */
 bool stream_leave(struct stream *s);

@@ -7,12 +7,6 @@
 
 #include "base/stream/internal.h"
 
-const char *stream_input(const struct stream *s, size_t *n)
-{
-    *n = s->run ? s->n_run : byte_queue_length(&s->in);
-    return s->run ? s->run : *n ? s->in.data + s->in.begin : "";
-}
-
 void stream_use(struct stream *s, size_t n)
 {
     if (s->run) {
@@ -25,29 +19,16 @@ void stream_use(struct stream *s, size_t n)
     }
 }
 
-/* Not by event_active(): libevent would run it in this turn, again and again,
- * and one that sends fast would keep the loop from all else. */
-void stream_again(struct stream *s)
-{
-    static const struct timeval at_once = {0, 0};
-    struct stream_queue *queue = &s->loop->again;
-    size_t n;
-
-    (void)stream_input(s, &n);
-    if (s->again || s->failed || (n == 0 && !stream_tls_pending(s)))
-        return;
-    s->again = &queue->lists[queue->filled];
-    if (TAILQ_EMPTY(s->again))
-        event_add(&queue->event, &at_once);
-    TAILQ_INSERT_TAIL(s->again, s, to_read);
-}
-
 static ssize_t receive(struct stream *s, void *to, size_t n)
 {
     ssize_t got;
 
-    if (s->ssl)
-        return stream_tls_read(s, to, n);
+    if (s->ssl) {
+        got = stream_tls_read(s, to, n);
+        if (s->wants_room)
+            stream_await_room(s);
+        return got;
+    }
     do
         got = recv(s->fd, to, n, MSG_DONTWAIT);
     while (got < 0 && errno == EINTR);
@@ -59,22 +40,6 @@ size_t stream_read(struct stream *s, void *to, size_t n)
     ssize_t got = s->ended || n == 0 ? 0 : receive(s, to, n);
 
     return got > 0 ? (size_t)got : 0;
-}
-
-void stream_watch(struct stream *s)
-{
-    bool reads = (!s->paused || s->opening) && !s->ended && !s->freed &&
-                 byte_queue_length(&s->in) < s->max_input;
-
-    if (reads == s->reads)
-        return;
-    s->reads = reads;
-    if (!reads)
-        event_del(&s->reading);
-    else if (event_add(&s->reading, NULL))
-        s->reads = false;
-    else
-        stream_again(s); /* what TLS holds, no event of the socket tells */
 }
 
 void stream_pause(struct stream *s, bool pause)
@@ -89,7 +54,7 @@ void stream_pause(struct stream *s, bool pause)
 static ssize_t fill(struct stream *s)
 {
     size_t have = byte_queue_length(&s->in), room = s->max_input - have;
-    ssize_t n = s->opening ? stream_tls_open(s) : 0;
+    ssize_t n = s->opening ? stream_open(s) : 0;
 
     if (n < 0)
         return n;
@@ -145,6 +110,8 @@ static void go_on(struct stream *s, bool again)
 {
     ssize_t n = s->reads ? fill(s) : -EAGAIN;
 
+    if (n == -ECANCELED)
+        return;
     if ((n > 0 || (again && !s->paused && byte_queue_length(&s->in))) &&
         !hand_over(s))
         return;

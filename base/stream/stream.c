@@ -3,6 +3,7 @@
 
 #include <openssl/ssl.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/stream/internal.h"
@@ -70,61 +71,14 @@ struct stream *stream_new(struct stream_loop *loop, int fd,
     return NULL;
 }
 
-static void destroy(struct stream *s)
-{
-    SSL_free(s->ssl);
-    close(s->fd);
-    byte_queue_fini(&s->in);
-    byte_queue_fini(&s->out);
-    free(s);
-}
-
-/* It does nothing more. */
-static void stop(struct stream *s)
-{
-    event_del(&s->reading);
-    event_del(&s->writing);
-    s->reads = s->full = false;
-    if (s->sends)
-        TAILQ_REMOVE(s->sends, s, to_send);
-    if (s->again)
-        TAILQ_REMOVE(s->again, s, to_read);
-    s->sends = s->again = NULL;
-}
-
 void stream_free(struct stream *s)
 {
     if (!s)
         return;
     s->freed = s->ended = s->failed = true;
-    stop(s);
+    stream_stop(s);
     if (!s->depth)
-        destroy(s);
-}
-
-bool stream_leave(struct stream *s)
-{
-    s->depth--;
-    if (!s->freed)
-        return true;
-    if (!s->depth)
-        destroy(s);
-    return false;
-}
-
-void stream_end(struct stream *s, int error)
-{
-    if (s->failed)
-        return;
-    s->ended = true;
-    s->failed = error != 0;
-    if (s->failed)
-        stop(s);
-    else
-        stream_watch(s);
-    s->depth++;
-    s->ops->ended(s->arg, error);
-    (void)stream_leave(s);
+        stream_destroy(s);
 }
 
 int stream_fd(const struct stream *s)
@@ -140,4 +94,22 @@ bool stream_is_open(const struct stream *s)
 unsigned long stream_tls_fault(const struct stream *s)
 {
     return s->fault;
+}
+
+bool stream_is_plain_http(struct stream *s)
+{
+    if (!stream_tls_met_http(s))
+        return false;
+    SSL_free(s->ssl);
+    s->ssl = NULL;
+    s->opening = s->ended = s->failed = false;
+    stream_watch(s);
+    return true;
+}
+
+void stream_shut(struct stream *s)
+{
+    if (s->ssl && !s->opening && !s->failed)
+        stream_tls_shut(s);
+    shutdown(s->fd, SHUT_WR);
 }

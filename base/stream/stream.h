@@ -25,6 +25,8 @@ struct stream_loop;
 
 /* What a stream tells its owner; each may free the stream. */
 struct stream_ops {
+    /* TLS is open. May be NULL. */
+    void (*opened)(void *arg);
     /* Bytes have come: see stream_input(). What is left there comes once more
      * when there is more. */
     void (*readable)(void *arg);

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
-#include <sys/socket.h>
 
 #include "base/stream/internal.h"
 
@@ -16,7 +15,7 @@ static int why(struct stream *s, int rc)
     case SSL_ERROR_WANT_READ:
         return -EAGAIN;
     case SSL_ERROR_WANT_WRITE:
-        stream_await_room(s);
+        s->wants_room = true;
         return -EAGAIN;
     case SSL_ERROR_ZERO_RETURN:
         return 0;
@@ -61,8 +60,6 @@ int stream_tls_open(struct stream *s)
         return rc ? rc : -ECONNRESET;
     }
     s->opening = false;
-    if (stream_unsent(s))
-        stream_flush(s);
     return 0;
 }
 
@@ -71,23 +68,14 @@ bool stream_tls_pending(const struct stream *s)
     return s->ssl && !s->opening && SSL_has_pending(s->ssl);
 }
 
-bool stream_is_plain_http(struct stream *s)
+bool stream_tls_met_http(const struct stream *s)
 {
-    if (!s->opening || ERR_GET_REASON(s->fault) != SSL_R_HTTP_REQUEST)
-        return false;
-    SSL_free(s->ssl);
-    s->ssl = NULL;
-    s->opening = s->ended = s->failed = false;
-    stream_watch(s);
-    return true;
+    return s->opening && ERR_GET_REASON(s->fault) == SSL_R_HTTP_REQUEST;
 }
 
-void stream_shut(struct stream *s)
+void stream_tls_shut(struct stream *s)
 {
-    if (s->ssl && !s->opening && !s->failed) {
-        ERR_clear_error();
-        (void)SSL_shutdown(s->ssl);
-        ERR_clear_error();
-    }
-    shutdown(s->fd, SHUT_WR);
+    ERR_clear_error();
+    (void)SSL_shutdown(s->ssl);
+    ERR_clear_error();
 }

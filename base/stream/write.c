@@ -37,23 +37,6 @@ void stream_lend(struct stream *s, const void *bytes, size_t n)
     stream_flush(s);
 }
 
-void stream_flush(struct stream *s)
-{
-    struct stream_queue *queue = &s->loop->send;
-
-    if (s->sends || s->failed)
-        return;
-    s->sends = &queue->lists[queue->filled];
-    if (TAILQ_EMPTY(s->sends))
-        event_active(&queue->event, EV_WRITE, 1);
-    TAILQ_INSERT_TAIL(s->sends, s, to_send);
-}
-
-size_t stream_unsent(const struct stream *s)
-{
-    return byte_queue_length(&s->out) + s->n_lent;
-}
-
 static ssize_t send_plain(struct stream *s)
 {
     struct iovec parts[] = {
@@ -108,22 +91,6 @@ static int send_all(struct stream *s)
     return 0;
 }
 
-void stream_await_room(struct stream *s)
-{
-    struct timeval wait = {s->write_us / 1000000, s->write_us % 1000000};
-
-    if (s->full || s->failed)
-        return;
-    s->full = event_add(&s->writing, s->write_us ? &wait : NULL) == 0;
-}
-
-static void has_room(struct stream *s)
-{
-    if (s->full)
-        event_del(&s->writing);
-    s->full = false;
-}
-
 void stream_push(struct stream *s)
 {
     if (!s->full && !s->failed)
@@ -140,7 +107,7 @@ void stream_send(struct stream *s)
             stream_await_room(s);
         return;
     }
-    has_room(s);
+    stream_has_room(s);
     if (rc) {
         stream_end(s, rc);
         return;
@@ -160,9 +127,11 @@ void stream_on_writable(evutil_socket_t, short what, void *arg)
         return;
     }
     if (s->opening) {
-        has_room(s);
-        rc = stream_tls_open(s);
+        stream_has_room(s);
+        rc = stream_open(s);
     }
+    if (rc == -ECANCELED)
+        return;
     if (rc == 0)
         stream_send(s);
     else if (rc != -EAGAIN)

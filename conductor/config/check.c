@@ -126,6 +126,22 @@ static int check_order(const struct config *c, char err[CONFIG_ERROR_MAX])
     return 0;
 }
 
+/* A certificate and its key; where they are shown. */
+static int check_tls(const struct config *c, char err[CONFIG_ERROR_MAX])
+{
+    if (!*c->tls_certificate != !*c->tls_key)
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "%s: \"%.200s\": needs %s, too",
+                         *c->tls_key ? "tls_key" : "tls_certificate",
+                         *c->tls_key ? c->tls_key : c->tls_certificate,
+                         *c->tls_key ? "tls_certificate" : "tls_key");
+    if (c->admin_tls && (!*c->tls_certificate || !*c->admin_listen))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "admin_tls: \"on\": needs admin_listen, and "
+                         "tls_certificate with tls_key");
+    return 0;
+}
+
 int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
 {
     if (c->api_keys == CONFIG_KEYS_REQUIRED &&
@@ -156,7 +172,7 @@ int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                          "worker_costs: of native workers, and worker_listen "
                          "is empty: engines say their cost_model themselves");
-    if (check_listeners(c, err) || check_model(c, err) ||
+    if (check_tls(c, err) || check_listeners(c, err) || check_model(c, err) ||
         check_cost_model(c, err) || check_order(c, err))
         return -EINVAL;
     return check_policy(c, err);

@@ -69,6 +69,13 @@ static const char *keys_name(size_t i)
     return i < 2 ? names[i] : NULL;
 }
 
+static const char *switch_name(size_t i)
+{
+    static const char *const names[] = {"off", "on"};
+
+    return i < 2 ? names[i] : NULL;
+}
+
 /* Where a value is in struct config; config_table() adds the struct. */
 #define AT(member) ((void *)offsetof(struct config, member))
 
@@ -269,6 +276,17 @@ static const struct option_spec all_options[] = {
      "file with the key that changes over /admin need, and with admin_listen "
      "all of /admin; without one only this machine can make them",
      .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
+    {"tls_certificate", OPTION_STRING, AT(tls_certificate), "file", 0, 0,
+     "PEM with the certificate of `listen` and, behind it, those that vouch "
+     "for it: clients must come with https then. On reload it is read again, "
+     "and shown to new connections; empty: http",
+     .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
+    {"tls_key", OPTION_STRING, AT(tls_key), "file", 0, 0,
+     "PEM with the private key of tls_certificate, without a passphrase",
+     .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
+    {"admin_tls", OPTION_CHOICE, AT(admin_tls), "", 0, 0,
+     "whether admin_listen shows tls_certificate, too; one of:",
+     .reloads = true, .initial = "off", .choice = switch_name},
     {"link_mbps", OPTION_COUNT, AT(link_mbps), "Mbit/s", 1, 10000000,
      "first guess of what a link between workers carries; measured later",
      .initial = "10000"},

@@ -79,9 +79,12 @@ struct config {
     char engines_file[CONFIG_STRING_MAX]; /* "": none is watched */
     char name_server[CONFIG_STRING_MAX];  /* "": the machine's */
     int64_t drain_wait_ms, drain_limit_ms;
-    char admin_listen[CONFIG_STRING_MAX];   /* "": `listen` has all */
-    char admin_key_file[CONFIG_STRING_MAX]; /* "": none */
-    char access_log[CONFIG_STRING_MAX];     /* "": none; "-": stdout */
+    char admin_listen[CONFIG_STRING_MAX];    /* "": `listen` has all */
+    char admin_key_file[CONFIG_STRING_MAX];  /* "": none */
+    char tls_certificate[CONFIG_STRING_MAX]; /* "": no TLS */
+    char tls_key[CONFIG_STRING_MAX];
+    uint8_t admin_tls;                  /* 1: admin_listen speaks it, too */
+    char access_log[CONFIG_STRING_MAX]; /* "": none; "-": stdout */
     int64_t access_log_blocks;
     struct engine_list engines; /* shared by copies; see config_fini() */
     struct store_list stores;   /* likewise */

@@ -18,6 +18,8 @@ static const struct {
     {"cost_model", offsetof(struct config, cost_model)},
     {"tenants_file", offsetof(struct config, tenants_file)},
     {"admin_key_file", offsetof(struct config, admin_key_file)},
+    {"tls_certificate", offsetof(struct config, tls_certificate)},
+    {"tls_key", offsetof(struct config, tls_key)},
 };
 
 static const char *path_of(const struct config *c, size_t i)

@@ -324,6 +324,13 @@ void front_take(struct front *front, int64_t keepalive_us,
     front->options.admin_key = admin_key;
 }
 
+void front_tls(struct front *front, struct ssl_ctx_st *certificate, bool admin)
+{
+    http_server_tls(front->door.server, certificate);
+    if (front->admin.server)
+        http_server_tls(front->admin.server, admin ? certificate : NULL);
+}
+
 void front_hold(struct front *front, bool on)
 {
     http_server_hold(front->door.server, on);

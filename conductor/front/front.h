@@ -80,6 +80,11 @@ void front_free(struct front *front);
 void front_take(struct front *front, int64_t keepalive_us,
                 const struct secret *admin_key);
 
+/* What new connections are shown: those of the first listener, and, with
+ * `admin`, those of the other. NULL: no TLS. The front is another owner. */
+struct ssl_ctx_st;
+void front_tls(struct front *front, struct ssl_ctx_st *certificate, bool admin);
+
 /* Clients wait at the first listener, until it is told again; or, on false,
  * come in. */
 void front_hold(struct front *front, bool on);

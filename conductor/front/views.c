@@ -178,6 +178,9 @@ static int write_metrics(const struct front *front, struct evbuffer *out)
         {"body_bytes", "gauge", "Bodies being received.", s->body_bytes},
         {"bodies_refused_total", "counter",
          "Bodies refused as all together were too large.", s->bodies_refused},
+        {"tls_total", "counter", "Connections whose TLS opened.", s->tls},
+        {"tls_failed_total", "counter",
+         "Connections that ended before their TLS was open.", s->tls_failed},
         {"paths_refused_total", "counter",
          "Requests for paths that no engine may get.", front->paths_refused},
     };

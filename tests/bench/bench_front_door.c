@@ -264,6 +264,7 @@ static size_t use(struct end *e)
     if (!e->headed) {
         long rc = e->is_client ? http_parse_answer(e->in, n, &head, &fault)
                                : http_parse_head(e->in, n, &head, &fault);
+
         if (rc < 0)
             die(fault.message);
         if (rc == 0)

@@ -156,15 +156,19 @@ Reply = collections.namedtuple('Reply', 'status headers body')
 class Api:
     """The daemon's HTTP door."""
 
-    def __init__(self, port):
+    def __init__(self, port, tls=None):
         self.port = port
+        self.tls = tls  # an ssl.SSLContext, or None: http
 
     def open(self, method, path, body=None, headers=None, limit_s=60):
         """Sends a request; returns (connection, response) to read from."""
         if body is not None and not isinstance(body, (bytes, str)):
             body = json.dumps(body)
-        connection = http.client.HTTPConnection(
-            '127.0.0.1', self.port, timeout=limit_s * settings.scale)
+        limit_s *= settings.scale
+        connection = http.client.HTTPSConnection(
+            '127.0.0.1', self.port, timeout=limit_s, context=self.tls
+        ) if self.tls else http.client.HTTPConnection(
+            '127.0.0.1', self.port, timeout=limit_s)
         connection.request(method, path, body, {
             **({'Content-Type': 'application/json'} if body else {}),
             **(headers or {})})
@@ -266,6 +270,7 @@ class Cluster:
                        'cost_model': self.cost_model, **(config or {})}
         self.workers = {}
         self.ports = {}
+        self.tls = None  # of its clients: an ssl.SSLContext
         self.conductor = None
 
     def start_conductor(self):
@@ -293,7 +298,7 @@ class Cluster:
 
     @property
     def api(self):
-        return Api(self.ports['http'])
+        return Api(self.ports['http'], self.tls)
 
     def start_worker(self, name, role, path=WORKER, **options):
         """Options of conductor-worker, with _ for -."""

@@ -108,7 +108,8 @@ static void on_ended(void *arg, int error)
     (void)side_frees(side);
 }
 
-static const struct stream_ops ops = {on_readable, on_sent, on_ended};
+static const struct stream_ops ops = {
+    .readable = on_readable, .sent = on_sent, .ended = on_ended};
 
 static SSL *new_ssl(SSL_CTX *context, bool accepts)
 {

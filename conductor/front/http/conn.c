@@ -44,9 +44,25 @@ void http_conn_drop_body(struct http_conn *conn)
     text_buf_fini(&conn->body);
 }
 
+void http_opening_end(struct http_conn *conn, bool open)
+{
+    struct http_server *server = conn->server;
+
+    if (!conn->opening)
+        return;
+    TAILQ_REMOVE(&server->opening, conn, opening_link);
+    conn->opening = false;
+    server->n_opening--;
+    if (open)
+        server->stats.tls++;
+    else
+        server->stats.tls_failed++;
+}
+
 void http_conn_free(struct http_conn *conn)
 {
     tell_gone(conn);
+    http_opening_end(conn, false);
     LIST_REMOVE(conn, link);
     conn->server->stats.connections--;
     event_free(conn->timer);

@@ -56,6 +56,8 @@ struct http_stats {
     uint64_t slow;     /* streams cut off over max_output_bytes or write_us */
     uint64_t by_class[6];    /* answers by status / 100 */
     uint64_t bodies_refused; /* over max_body_total_bytes */
+    uint64_t tls;            /* connections whose TLS opened */
+    uint64_t tls_failed;     /* or never did */
     size_t connections;      /* open now */
     size_t body_bytes;       /* of bodies being received and handled */
 };
@@ -99,6 +101,12 @@ struct http_handlers {
 
 /* Close everything; the gone callbacks of unfinished requests run. */
 void http_server_free(struct http_server *server);
+
+/* What new connections are shown from now on: a certificate, of which the
+ * server is another owner; NULL: they speak no TLS. */
+struct ssl_ctx_st;
+void http_server_tls(struct http_server *server,
+                     struct ssl_ctx_st *certificate);
 
 /* Accept nobody until it is told again: who comes waits. */
 void http_server_hold(struct http_server *server, bool on);

@@ -24,6 +24,8 @@ struct http_conn {
     struct http_server *server;
     struct stream *stream;
     struct event *timer; /* of the state, see http_conn_arm */
+    TAILQ_ENTRY(http_conn) opening_link;
+    bool opening; /* TLS is not open */
     enum http_state state;
     int64_t read_us;  /* when bytes of the request were last read */
     bool receiving;   /* HTTP_HEAD: a request has begun to arrive */
@@ -52,7 +54,10 @@ struct http_conn {
 struct http_server {
     struct event_base *base;
     struct stream_loop *streams;
-    struct listener *listener; /* NULL: draining */
+    struct listener *listener;       /* NULL: draining */
+    struct ssl_ctx_st *certificate;  /* of new connections; NULL: no TLS */
+    TAILQ_HEAD(, http_conn) opening; /* the oldest first */
+    size_t n_opening;
     struct http_options options;
     struct http_stats stats;
     const struct http_handlers *handlers;
@@ -97,6 +102,15 @@ void http_conn_refuse_body(struct http_conn *conn);
 
 /* All bodies together are too large: this one may come again later. */
 void http_conn_refuse_for_now(struct http_conn *conn);
+
+/* What a new connection speaks: *ssl owned, NULL: no TLS. Returns 0; -1: out of
+ * memory. */
+[[nodiscard]] int http_opening_new(const struct http_server *server,
+                                   struct ssl_st **ssl);
+
+/* A connection opens TLS; it has, or never will. */
+void http_opening_begin(struct http_conn *conn);
+void http_opening_end(struct http_conn *conn, bool open);
 
 /* An answer is whole: nothing is owed any more. */
 void http_conn_answered(struct http_conn *conn);

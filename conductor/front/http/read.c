@@ -277,10 +277,26 @@ static void on_sent(void *arg)
     stream_again(conn->stream);
 }
 
+static void on_opened(void *arg)
+{
+    struct http_conn *conn = arg;
+
+    http_opening_end(conn, true);
+    if (conn->state == HTTP_HEAD)
+        http_conn_arm(conn, conn->server->options.idle_us);
+}
+
 static void on_ended(void *arg, int error)
 {
     struct http_conn *conn = arg;
 
+    if (error == -EPROTO && stream_is_plain_http(conn->stream)) {
+        http_opening_end(conn, false);
+        http_conn_refuse(conn, 400, "https_expected",
+                         "this port speaks TLS: the URL must begin with "
+                         "https://");
+        return;
+    }
     if (error == 0 && conn->state == HTTP_SENDING) {
         conn->close = true; /* the answer is whole: it may well be waited for */
         return;
@@ -291,6 +307,7 @@ static void on_ended(void *arg, int error)
 }
 
 static const struct stream_ops stream_ops = {
+    .opened = on_opened,
     .readable = on_read,
     .sent = on_sent,
     .ended = on_ended,
@@ -320,7 +337,9 @@ int http_conn_open(struct http_server *server, evutil_socket_t fd)
 
     if (conn)
         conn->timer = evtimer_new(server->base, on_timer, conn);
-    if (!conn || !conn->timer) {
+    if (!conn || !conn->timer || http_opening_new(server, &stream.ssl)) {
+        if (conn && conn->timer)
+            event_free(conn->timer);
         evutil_closesocket(fd);
         free(conn);
         return -ENOMEM;
@@ -337,5 +356,7 @@ int http_conn_open(struct http_server *server, evutil_socket_t fd)
     LIST_INSERT_HEAD(&server->conns, conn, link);
     server->stats.connections++;
     http_conn_arm(conn, options->idle_us);
+    if (stream.ssl)
+        http_opening_begin(conn);
     return 0;
 }

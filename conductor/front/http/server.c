@@ -24,6 +24,10 @@ static void turn_away(struct http_server *server, evutil_socket_t fd)
         "\"code\":\"too_many_connections\"}}";
 
     server->stats.refused++;
+    if (server->certificate) { /* nobody would understand it */
+        evutil_closesocket(fd);
+        return;
+    }
     /* A new socket's buffer has room; if not, closing says enough. */
     (void)!send(fd, reply, sizeof(reply) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     shutdown(fd, SHUT_WR);
@@ -65,6 +69,7 @@ int http_server_new(struct event_base *base, const struct http_options *options,
     server->handlers = handlers;
     server->arg = arg;
     LIST_INIT(&server->conns);
+    TAILQ_INIT(&server->opening);
     rc = options->socket
              ? listener_take(base, options->socket, on_accept, server,
                              &server->listener)
@@ -126,6 +131,7 @@ void http_server_free(struct http_server *server)
     while (!LIST_EMPTY(&server->conns))
         http_conn_free(LIST_FIRST(&server->conns));
     stream_loop_free(server->streams);
+    http_server_tls(server, NULL);
     free(server);
 }
 

@@ -1,0 +1,25 @@
+/*
+ * Who a server says that it is: a certificate with those of its authorities,
+ * and the key of it. TLS from version 1.2 on, HTTP/1.1 where a client asks what
+ * is spoken.
+ */
+#ifndef BASE_CERTIFICATE_H
+#define BASE_CERTIFICATE_H
+
+#include <stddef.h>
+
+struct ssl_ctx_st;
+
+/* Files in PEM, and the names of the options that have them. */
+struct certificate_files {
+    const char *certificate, *certificate_option;
+    const char *key, *key_option;
+};
+
+/* certificate_load(files, err, size): reads them, and checks that they belong
+ * together. Returns what SSL_new() takes, owned (SSL_CTX_free; connections that
+ * were made of it keep it), or NULL with "option: \"file\": why" in err. */
+[[nodiscard]] struct ssl_ctx_st *
+certificate_load(const struct certificate_files *files, char *err, size_t size);
+
+#endif

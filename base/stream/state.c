@@ -1,0 +1,142 @@
+/* What a stream is doing: what it waits for, what it is due, and its end. */
+#include <errno.h>
+#include <openssl/ssl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/stream/internal.h"
+
+const char *stream_input(const struct stream *s, size_t *n)
+{
+    *n = s->run ? s->n_run : byte_queue_length(&s->in);
+    return s->run ? s->run : *n ? s->in.data + s->in.begin : "";
+}
+
+/* Not by event_active(): libevent would run it in this turn, again and again,
+ * and one that sends fast would keep the loop from all else. */
+void stream_again(struct stream *s)
+{
+    static const struct timeval at_once = {0, 0};
+    struct stream_queue *queue = &s->loop->again;
+    size_t n;
+
+    (void)stream_input(s, &n);
+    if (s->again || s->failed || (n == 0 && !stream_tls_pending(s)))
+        return;
+    s->again = &queue->lists[queue->filled];
+    if (TAILQ_EMPTY(s->again))
+        event_add(&queue->event, &at_once);
+    TAILQ_INSERT_TAIL(s->again, s, to_read);
+}
+
+void stream_watch(struct stream *s)
+{
+    bool reads = (!s->paused || s->opening) && !s->ended && !s->freed &&
+                 byte_queue_length(&s->in) < s->max_input;
+
+    if (reads == s->reads)
+        return;
+    s->reads = reads;
+    if (!reads)
+        event_del(&s->reading);
+    else if (event_add(&s->reading, NULL))
+        s->reads = false;
+    else
+        stream_again(s); /* what TLS holds, no event of the socket tells */
+}
+
+void stream_flush(struct stream *s)
+{
+    struct stream_queue *queue = &s->loop->send;
+
+    if (s->sends || s->failed)
+        return;
+    s->sends = &queue->lists[queue->filled];
+    if (TAILQ_EMPTY(s->sends))
+        event_active(&queue->event, EV_WRITE, 1);
+    TAILQ_INSERT_TAIL(s->sends, s, to_send);
+}
+
+size_t stream_unsent(const struct stream *s)
+{
+    return byte_queue_length(&s->out) + s->n_lent;
+}
+
+void stream_await_room(struct stream *s)
+{
+    struct timeval wait = {s->write_us / 1000000, s->write_us % 1000000};
+
+    if (s->full || s->failed)
+        return;
+    s->wants_room = false;
+    s->full = event_add(&s->writing, s->write_us ? &wait : NULL) == 0;
+}
+
+void stream_has_room(struct stream *s)
+{
+    if (s->full)
+        event_del(&s->writing);
+    s->full = false;
+}
+
+/* It does nothing more. */
+void stream_stop(struct stream *s)
+{
+    event_del(&s->reading);
+    event_del(&s->writing);
+    s->reads = s->full = false;
+    if (s->sends)
+        TAILQ_REMOVE(s->sends, s, to_send);
+    if (s->again)
+        TAILQ_REMOVE(s->again, s, to_read);
+    s->sends = s->again = NULL;
+}
+
+void stream_destroy(struct stream *s)
+{
+    SSL_free(s->ssl);
+    close(s->fd);
+    byte_queue_fini(&s->in);
+    byte_queue_fini(&s->out);
+    free(s);
+}
+
+bool stream_leave(struct stream *s)
+{
+    s->depth--;
+    if (!s->freed)
+        return true;
+    if (!s->depth)
+        stream_destroy(s);
+    return false;
+}
+
+void stream_end(struct stream *s, int error)
+{
+    if (s->failed)
+        return;
+    s->ended = true;
+    s->failed = error != 0;
+    if (s->failed)
+        stream_stop(s);
+    else
+        stream_watch(s);
+    s->depth++;
+    s->ops->ended(s->arg, error);
+    (void)stream_leave(s);
+}
+
+int stream_open(struct stream *s)
+{
+    int rc = stream_tls_open(s);
+
+    if (s->wants_room)
+        stream_await_room(s);
+    if (rc == 0 && stream_unsent(s))
+        stream_flush(s);
+    if (rc || !s->ops->opened)
+        return rc;
+    s->depth++;
+    s->ops->opened(s->arg);
+    return stream_leave(s) ? 0 : -ECANCELED;
+}

@@ -1,0 +1,42 @@
+/* Connections whose TLS is not open: few, and not for long. Who comes when all
+ * places are taken has that of the oldest. */
+#include <openssl/ssl.h>
+
+#include "conductor/front/http/internal.h"
+
+#define OPENING_US 10000000
+#define OPENING_MIN 16u
+
+/* Of the connections that there may be, so many are left to others. */
+#define OPENING_SHARE 4u
+
+void http_server_tls(struct http_server *server, struct ssl_ctx_st *certificate)
+{
+    if (certificate)
+        SSL_CTX_up_ref(certificate);
+    SSL_CTX_free(server->certificate);
+    server->certificate = certificate;
+}
+
+int http_opening_new(const struct http_server *server, struct ssl_st **ssl)
+{
+    *ssl = server->certificate ? SSL_new(server->certificate) : NULL;
+    if (server->certificate && !*ssl)
+        return -1;
+    if (*ssl)
+        SSL_set_accept_state(*ssl);
+    return 0;
+}
+
+void http_opening_begin(struct http_conn *conn)
+{
+    struct http_server *server = conn->server;
+    size_t most = server->options.max_connections / OPENING_SHARE;
+
+    TAILQ_INSERT_TAIL(&server->opening, conn, opening_link);
+    conn->opening = true;
+    server->n_opening++;
+    http_conn_arm(conn, OPENING_US);
+    if (server->n_opening > (most > OPENING_MIN ? most : OPENING_MIN))
+        http_conn_free(TAILQ_FIRST(&server->opening));
+}

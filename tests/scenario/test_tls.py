@@ -1,0 +1,264 @@
+"""Clients that come with TLS: what they are shown, the reload of it under load,
+and strangers who do not speak it, or never finish."""
+import json
+import os
+import shutil
+import socket
+import ssl
+import threading
+
+from certificates import Certificates
+from harness import (CONDUCTOR, Api, Cluster, mostly_waits, program,
+                     wait_until)
+from stand_in import Engine
+from test_forward import EngineCase
+
+HOST = '127.0.0.1'
+
+
+class TlsCase(Certificates, EngineCase):
+    def certify(self, ca='ca'):
+        """A certificate in tls.pem and tls.key, of an authority; returns the
+        context of a client that trusts that one alone."""
+        pem = self.authority(ca)
+        self.certificate(HOST, ca=ca)
+        for kind in 'pem', 'key':
+            shutil.copy(os.path.join(self.folder, f'{HOST}.{kind}'),
+                        os.path.join(self.folder, f'tls.{kind}'))
+        return ssl.create_default_context(cafile=pem)
+
+    def door(self, tls, serve=None, **config):
+        """A conductor with TLS for its clients, and http for operators."""
+        self.all = [Engine(serve)]
+        self.more = []
+        cluster = Cluster(self)
+        cluster.tls = tls
+        cluster.config = {
+            'listen': f'{HOST}:0', 'admin_listen': f'{HOST}:0',
+            'engine_health_ms': 50, 'tls_certificate': 'tls.pem',
+            'tls_key': 'tls.key',
+            'engines': [{'name': 'e', 'url': self.all[0].url, 'model': 'm'}],
+            **config}
+        cluster.start_conductor()
+        self.admin = Api(cluster.ports['admin'])
+        wait_until('the engine is ready',
+                   lambda: self.admin.instances()[0] == 1)
+        return cluster
+
+    def metric(self, name):
+        return self.admin.metrics()[f'conductor_http_{name}']
+
+
+class TlsClients(TlsCase):
+    def test_answers_streams_and_large_bodies(self):
+        cluster = self.door(self.certify())
+        self.assertEqual(self.post(cluster, {'prompt': 'x'}).status, 200)
+        events = list(cluster.api.stream('/v1/completions', {
+            'model': 'm', 'prompt': 'x'}))
+        self.assertEqual(events[-1], '[DONE]')
+        large = self.post(cluster, {'prompt': 'word ' * 400000})
+        self.assertEqual(large.status, 200, large.body)
+
+    def test_curl(self):
+        self.certify()
+        other = self.authority('other')
+        cluster = self.door(None)
+        url = f'https://{HOST}:{cluster.ports["http"]}/health'
+        run = 'curl', '-sS', '--max-time', '20'
+        status, out, errors = self.run_program(
+            *run, '--cacert', 'ca.pem', url, '-w', ' %{http_version}')
+        self.assertEqual(status, 0, errors)
+        self.assertIn('"status": "ready"', out)
+        self.assertTrue(out.endswith(' 1.1'), out)
+        status, _, errors = self.run_program(*run, '--cacert', other, url)
+        self.assertEqual(status, 60, errors)
+        status, _, errors = self.run_program(
+            *run, '--cacert', 'ca.pem', '--tls-max', '1.1', url)
+        self.assertEqual(status, 35, errors)
+
+    def test_admin_alone_and_too(self):
+        tls = self.certify()
+        cluster = self.door(tls, admin_tls='off')
+        self.assertEqual(self.admin.request('GET', '/health').status, 200)
+        self.end(cluster)
+        cluster = Cluster(self)
+        cluster.config = {'listen': f'{HOST}:0', 'admin_listen': f'{HOST}:0',
+                          'tls_certificate': 'tls.pem', 'tls_key': 'tls.key',
+                          'admin_tls': 'on', 'engines': []}
+        cluster.start_conductor()
+        admin = Api(cluster.ports['admin'], tls)
+        self.assertEqual(admin.request('GET', '/health').status, 200)
+        self.assertEqual(Api(cluster.ports['admin']).request(
+            'GET', '/health').status, 400)
+
+    def test_a_chain_of_certificates(self):
+        """What vouches for the server's own stands behind it in its file."""
+        self.authority()
+        self.write('san', 'basicConstraints=critical,CA:TRUE\n')
+        self.openssl('req', '-newkey', 'ec', '-pkeyopt',
+                     'ec_paramgen_curve:P-256', '-nodes', '-subj', '/CN=mid',
+                     '-keyout', 'mid.key', '-out', 'mid.csr')
+        self.openssl('x509', '-req', '-in', 'mid.csr', '-CA', 'ca.pem',
+                     '-CAkey', 'ca.key', '-CAcreateserial', '-days', '7',
+                     '-extfile', 'san', '-out', 'mid.pem')
+        self.certificate(HOST, ca='mid')
+        chain = ''
+        for name in f'{HOST}.pem', 'mid.pem':
+            with open(os.path.join(self.folder, name), encoding='ascii') as f:
+                chain += f.read()
+        self.write('tls.pem', chain)
+        shutil.copy(os.path.join(self.folder, f'{HOST}.key'),
+                    os.path.join(self.folder, 'tls.key'))
+        cluster = self.door(ssl.create_default_context(
+            cafile=os.path.join(self.folder, 'ca.pem')))
+        self.assertEqual(self.post(cluster, {'prompt': 'x'}).status, 200)
+
+
+class TlsStrangers(TlsCase):
+    def connect(self, cluster):
+        s = socket.create_connection((HOST, cluster.ports['http']))
+        self.addCleanup(s.close)
+        return s
+
+    def test_http_where_tls_is_spoken(self):
+        cluster = self.door(self.certify())
+        got = Api(cluster.ports['http']).request('GET', '/health')
+        self.assertError(got, 400, 'https://')
+        self.assertEqual(got.headers['connection'], 'close')
+        self.assertEqual(self.metric('tls_failed_total'), 1)
+
+    def test_neither(self):
+        cluster = self.door(self.certify())
+        s = self.connect(cluster)
+        s.sendall(b'\x00' * 200)
+        s.settimeout(20)
+        while s.recv(1000):  # at most an alert
+            pass
+        self.assertEqual(cluster.api.request('GET', '/health').status, 200)
+
+    def test_no_more_than_their_places(self):
+        """A quarter of max_connections; the oldest makes room."""
+        cluster = self.door(self.certify(), max_connections=80)
+        silent = [self.connect(cluster) for _ in range(60)]
+        wait_until('40 have made room',
+                   lambda: self.metric('tls_failed_total') == 40)
+        self.assertEqual(self.metric('connections'), 20)
+        for s in silent[:40]:
+            s.settimeout(20)
+            self.assertEqual(s.recv(1), b'')
+        self.assertEqual(cluster.api.request('GET', '/health').status, 200)
+
+    @mostly_waits
+    def test_not_for_long(self):
+        cluster = self.door(self.certify())
+        s = self.connect(cluster)
+        s.sendall(b'\x16\x03\x01')
+        s.settimeout(60)
+        self.assertEqual(s.recv(1), b'')
+        self.assertEqual(self.metric('tls_failed_total'), 1)
+
+
+class TlsReloads(TlsCase):
+    def reload(self):
+        return self.admin.request('POST', '/admin/reload')
+
+    def test_new_connections_see_the_new_one(self):
+        old = self.certify()
+        cluster = self.door(old)
+        kept, response = cluster.api.open('GET', '/health')
+        self.assertEqual(response.read() and response.status, 200)
+        new = self.certify('new')
+        self.assertEqual(self.reload().body['taken'],
+                         ['tls_certificate', 'tls_key'])
+        kept.request('GET', '/health')
+        self.assertEqual(kept.getresponse().status, 200)
+        kept.close()
+        with self.assertRaises(ssl.SSLCertVerificationError):
+            cluster.api.request('GET', '/health')
+        cluster.tls = new
+        self.assertEqual(cluster.api.request('GET', '/health').status, 200)
+
+    def test_a_bad_file_changes_nothing(self):
+        cluster = self.door(self.certify())
+        self.openssl('genpkey', '-algorithm', 'ec', '-pkeyopt',
+                     'ec_paramgen_curve:P-256', '-out', 'tls.key')
+        got = self.reload()
+        self.assertError(got, 400, 'tls_key', 'tls.key',
+                         'not the key of the certificate')
+        self.write('tls.pem', 'nothing')
+        self.assertError(self.reload(), 400, 'tls_certificate', 'tls.pem',
+                         'no certificate in it')
+        self.assertEqual(cluster.api.request('GET', '/health').status, 200)
+
+    def test_under_load(self):
+        """Each of ten reloads, while four clients ask without a pause."""
+        cluster = self.door(self.certify())
+        self.certificate(HOST)
+        pairs = ['tls.pem', 'tls.key'], [f'{HOST}.pem', f'{HOST}.key']
+        stop, failed = threading.Event(), []
+
+        def ask():
+            while not stop.is_set():
+                got = self.post(cluster, {'prompt': 'x'})
+                if got.status != 200:
+                    failed.append(got.body)
+        clients = [threading.Thread(target=ask) for _ in range(4)]
+        for c in clients:
+            c.start()
+        for i in range(10):
+            cluster.config['tls_certificate'], cluster.config['tls_key'] = \
+                pairs[(i + 1) % 2]
+            with open(os.path.join(self.folder, 'conductor.json'), 'w',
+                      encoding='utf-8') as f:
+                json.dump(cluster.config, f)
+            self.assertEqual(self.reload().body['taken'],
+                             ['tls_certificate', 'tls_key'])
+        stop.set()
+        for c in clients:
+            c.join()
+        self.assertEqual(failed, [])
+
+    def test_on_and_off(self):
+        tls = self.certify()
+        cluster = self.door(None, tls_certificate='', tls_key='')
+        path = os.path.join(self.folder, 'conductor.json')
+        for context in tls, None:
+            cluster.config['tls_certificate'] = 'tls.pem' if context else ''
+            cluster.config['tls_key'] = 'tls.key' if context else ''
+            with open(path, 'w', encoding='utf-8') as f:
+                json.dump(cluster.config, f)
+            self.assertEqual(self.reload().body['taken'],
+                             ['tls_certificate', 'tls_key'])
+            cluster.tls = context
+            self.assertEqual(cluster.api.request('GET', '/health').status, 200)
+
+
+class TlsOptions(TlsCase):
+    def refused(self, *words, **config):
+        path = self.write('c.json', json.dumps({'engines': [], **config}))
+        for more in ['-t'], []:
+            status, _, errors = self.run_program(
+                program(*CONDUCTOR), '-c', path, '-s', f'listen={HOST}:0',
+                *more)
+            self.assertNotEqual(status, 0)
+            for word in words:
+                self.assertIn(word, errors)
+
+    def test_what_cannot_be(self):
+        self.certify()
+        self.openssl('genpkey', '-algorithm', 'ec', '-pkeyopt',
+                     'ec_paramgen_curve:P-256', '-aes256', '-pass',
+                     'pass:word', '-out', 'locked.key')
+        tls = {'tls_certificate': 'tls.pem', 'tls_key': 'tls.key'}
+        self.refused('tls_certificate', 'tls.pem', 'needs tls_key',
+                     tls_certificate='tls.pem')
+        self.refused('tls_key', 'needs tls_certificate', tls_key='tls.key')
+        self.refused('tls_certificate', 'none.pem', 'No such file',
+                     tls_key='tls.key', tls_certificate='none.pem')
+        self.refused('tls_certificate', 'tls.key', 'no certificate in it',
+                     tls_key='tls.key', tls_certificate='tls.key')
+        self.refused('tls_key', 'ca.key', 'not the key of the certificate',
+                     **{**tls, 'tls_key': 'ca.key'})
+        self.refused('tls_key', 'locked.key', 'without a passphrase',
+                     **{**tls, 'tls_key': 'locked.key'})
+        self.refused('admin_tls', 'needs admin_listen', admin_tls='on', **tls)
