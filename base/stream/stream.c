@@ -91,6 +91,11 @@ bool stream_is_open(const struct stream *s)
     return !s->opening;
 }
 
+struct ssl_st *stream_ssl(const struct stream *s)
+{
+    return s->ssl;
+}
+
 unsigned long stream_tls_fault(const struct stream *s)
 {
     return s->fault;

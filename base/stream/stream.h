@@ -71,6 +71,9 @@ void stream_free(struct stream *s);
 
 int stream_fd(const struct stream *s);
 
+/* Its TLS, borrowed; NULL: it has none. */
+struct ssl_st *stream_ssl(const struct stream *s);
+
 /* Whether TLS is open, or not spoken at all. */
 bool stream_is_open(const struct stream *s);
 

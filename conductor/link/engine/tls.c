@@ -126,8 +126,7 @@ static bool expect(SSL *ssl, const char *host)
            SSL_set_tlsext_host_name(ssl, host) == 1;
 }
 
-struct bufferevent *tls_connection(struct tls *tls, struct event_base *base,
-                                   const char *host, int options)
+SSL *tls_ssl(struct tls *tls, const char *host)
 {
     SSL *ssl = SSL_new(tls->context);
 
@@ -135,15 +134,24 @@ struct bufferevent *tls_connection(struct tls *tls, struct event_base *base,
         SSL_free(ssl);
         return NULL;
     }
+    SSL_set_connect_state(ssl);
+    return ssl;
+}
+
+struct bufferevent *tls_connection(struct tls *tls, struct event_base *base,
+                                   const char *host, int options)
+{
+    SSL *ssl = tls_ssl(tls, host);
+
+    if (!ssl)
+        return NULL;
     /* Frees ssl if it fails, since the options say that it owns it. */
     return bufferevent_openssl_socket_new(base, -1, ssl,
                                           BUFFEREVENT_SSL_CONNECTING, options);
 }
 
-bool tls_explain(struct bufferevent *bev, char *text, size_t size)
+bool tls_explain(const SSL *ssl, unsigned long error, char *text, size_t size)
 {
-    SSL *ssl = bufferevent_openssl_get_ssl(bev);
-    unsigned long error = bufferevent_get_openssl_error(bev);
     long verdict = ssl ? SSL_get_verify_result(ssl) : X509_V_OK;
     const char *reason = ERR_reason_error_string(error);
 

@@ -35,8 +35,14 @@ void tls_free(struct tls *tls);
                                                  struct event_base *base,
                                                  const char *host, int options);
 
-/* Why a connection of tls_connection() failed, after BEV_EVENT_ERROR. Returns
- * whether TLS has to do with it; else text is untouched. */
-bool tls_explain(struct bufferevent *bev, char *text, size_t size);
+/* The same for a stream (base/stream/): what it speaks, owned; NULL: out of
+ * memory. */
+struct ssl_st;
+[[nodiscard]] struct ssl_st *tls_ssl(struct tls *tls, const char *host);
+
+/* Why it failed, with OpenSSL's number for it, or 0. Returns whether TLS has to
+ * do with it; else text is untouched. */
+bool tls_explain(const struct ssl_st *ssl, unsigned long error, char *text,
+                 size_t size);
 
 #endif

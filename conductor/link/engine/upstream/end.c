@@ -1,16 +1,27 @@
 /* The end of exchanges, and of connections: kept for the next one, or closed.
  */
-#include <event2/event.h>
+#include <event2/bufferevent.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
+#include "base/event_loop.h"
 #include "conductor/link/engine/upstream/internal.h"
+
+void upstream_close(struct exchange *x)
+{
+    event_del(&x->patience);
+    if (x->connecting)
+        bufferevent_free(x->connecting);
+    stream_free(x->stream);
+    x->connecting = NULL;
+    x->stream = NULL;
+}
 
 static void drop(struct exchange *x, struct exchange_list *list, size_t *n)
 {
     TAILQ_REMOVE(list, x, entry);
     --*n;
-    if (x->bev)
-        bufferevent_free(x->bev);
+    upstream_close(x);
     free(x);
 }
 
@@ -28,12 +39,11 @@ void upstream_drop_kept(struct exchange *x)
 static void release(struct exchange *x)
 {
     struct upstream *u = x->upstream;
-    struct timeval idle = {u->options.idle_us / 1000000,
-                           u->options.idle_us % 1000000};
+    size_t n;
 
-    if (!x->keep || u->options.max_idle == 0 ||
-        evbuffer_get_length(bufferevent_get_output(x->bev)) > 0 ||
-        evbuffer_get_length(bufferevent_get_input(x->bev)) > 0) {
+    (void)stream_input(x->stream, &n);
+    if (!x->keep || u->options.max_idle == 0 || n > 0 ||
+        stream_unsent(x->stream) > 0) {
         upstream_drop(x);
         return;
     }
@@ -44,10 +54,27 @@ static void release(struct exchange *x)
     TAILQ_INSERT_HEAD(&u->idle, x, entry);
     u->n_idle++;
     x->ops = NULL;
-    if (!u->tls)
-        bufferevent_disable(x->bev, EV_WRITE); /* as upstream_send() has it */
-    bufferevent_set_timeouts(x->bev, &idle, NULL);
-    bufferevent_enable(x->bev, EV_READ);
+    x->idle_since_us = clock_now_us();
+    if (u->n_idle == 1)
+        event_loop_wait(u->old, u->options.idle_us);
+    stream_pause(x->stream, false);
+}
+
+/* The oldest are behind. */
+void upstream_on_old(evutil_socket_t, short, void *arg)
+{
+    struct upstream *u = arg;
+    int64_t now_us = clock_now_us(), left_us;
+    struct exchange *x;
+
+    while ((x = TAILQ_LAST(&u->idle, exchange_list))) {
+        left_us = x->idle_since_us + u->options.idle_us - now_us;
+        if (left_us > 0) {
+            event_loop_wait(u->old, left_us);
+            return;
+        }
+        upstream_drop_kept(x);
+    }
 }
 
 void upstream_fail(struct exchange *x, enum upstream_fault fault,

@@ -2,10 +2,11 @@
 #ifndef CONDUCTOR_LINK_ENGINE_UPSTREAM_INTERNAL_H
 #define CONDUCTOR_LINK_ENGINE_UPSTREAM_INTERNAL_H
 
-#include <event2/buffer.h>
-#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <event2/event_struct.h>
 #include <sys/queue.h>
 
+#include "base/stream/stream.h"
 #include "conductor/link/engine/upstream/upstream.h"
 #include "conductor/link/engine/upstream/whose.h"
 
@@ -20,7 +21,10 @@ enum exchange_part {
 struct exchange {
     TAILQ_ENTRY(exchange) entry;
     struct upstream *upstream;
-    struct bufferevent *bev;
+    struct bufferevent *connecting; /* NULL: the socket is connected */
+    struct stream *stream;          /* NULL: it is not */
+    struct event patience;          /* pending until it is open */
+    int64_t idle_since_us;          /* of a kept connection */
     struct upstream_request request;
     const struct upstream_ops *ops; /* NULL: cancelled inside a callback, or a
                                        kept connection */
@@ -45,13 +49,18 @@ struct upstream {
     struct engine_url url;
     struct tls *tls; /* NULL: http */
     struct upstream_options options;
+    struct stream_loop *streams;
+    struct event *old; /* looks for kept connections that are not used */
     struct exchange_list busy, idle; /* idle: the last used first */
     size_t n_busy, n_idle;
     bool anonymous; /* its last good answer did not name its request */
 };
 
 /* Of the callbacks of a connection; arg is the exchange. */
-void upstream_on_read(struct bufferevent *bev, void *arg);
+void upstream_on_read(void *arg);
+
+/* Closes its connection, if it has one. */
+void upstream_close(struct exchange *x);
 
 /* Opens a connection for an exchange that is in the busy list, and writes its
  * request. Returns 0 or -ENOMEM. */
@@ -69,6 +78,9 @@ void upstream_on_read(struct bufferevent *bev, void *arg);
 void upstream_end(struct exchange *x);
 void upstream_fail(struct exchange *x, enum upstream_fault fault,
                    const char *why);
+
+/* Closes kept connections that were not used for long; arg is the upstream. */
+void upstream_on_old(evutil_socket_t fd, short what, void *arg);
 
 /* Close a connection: with an exchange, without a callback; a kept one. */
 void upstream_drop(struct exchange *x);

@@ -1,12 +1,13 @@
 /* The connections of exchanges: opening them, the request, what breaks off. */
 #include <errno.h>
+#include <event2/bufferevent.h>
 #include <event2/dns.h>
-#include <event2/event.h>
 #include <event2/util.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/event_loop.h"
 #include "base/socket.h"
 #include "conductor/link/engine/tls.h"
 #include "conductor/link/engine/upstream/internal.h"
@@ -15,36 +16,30 @@
 
 int upstream_write(struct exchange *x)
 {
-    struct evbuffer *out = bufferevent_get_output(x->bev);
     const struct upstream_request *r = &x->request;
     const struct engine_url *url = &x->upstream->url;
-
-    struct evbuffer_iovec room;
     size_t most = strlen(r->method) + strlen(url->prefix) + strlen(r->path) +
                   strlen(url->authority) + strlen(r->headers) + 96;
-    char *at;
+    char *begin = stream_room(x->stream, most), *at;
 
-    if (evbuffer_reserve_space(out, (ev_ssize_t)most, &room, 1) < 1)
+    if (!begin)
         return -ENOMEM;
-    at = stpcpy(stpcpy(room.iov_base, r->method), " ");
+    at = stpcpy(stpcpy(begin, r->method), " ");
     at = stpcpy(stpcpy(stpcpy(at, url->prefix), r->path), " HTTP/1.1\r\n");
     at = stpcpy(stpcpy(stpcpy(at, "Host: "), url->authority), "\r\n");
     at = stpcpy(at, r->headers);
     if (x->use && x->upstream->anonymous)
         at = stpcpy(at, "Connection: close\r\n");
     at += sprintf(at, "Content-Length: %zu\r\n\r\n", r->n);
-    room.iov_len = (size_t)(at - (char *)room.iov_base);
-    if (evbuffer_commit_space(out, &room, 1))
-        return -ENOMEM;
-    if (r->n && evbuffer_add_reference(out, r->body, r->n, NULL, NULL))
-        return -ENOMEM;
+    stream_wrote(x->stream, (size_t)(at - begin));
+    if (r->n)
+        stream_lend(x->stream, r->body, r->n);
     return 0;
 }
 
 bool upstream_send_again(struct exchange *x)
 {
-    bufferevent_free(x->bev);
-    x->bev = NULL;
+    upstream_close(x);
     x->reused = x->open = x->any = false;
     x->part = PART_HEAD;
     return upstream_open(x) == 0;
@@ -53,12 +48,13 @@ bool upstream_send_again(struct exchange *x)
 /* There is no connection, or none any more. A failed look-up leaves no error in
  * errno, and TLS one of its own: then somebody listens, and may well have his
  * cache. */
-static void fail_connect(struct exchange *x)
+static void fail_connect(struct exchange *x, int error, int lookup)
 {
-    int error = errno, lookup = bufferevent_socket_get_dns_error(x->bev);
     char text[160];
 
-    if (x->upstream->tls && tls_explain(x->bev, text, sizeof(text))) {
+    if (x->stream && x->upstream->tls &&
+        tls_explain(stream_ssl(x->stream), stream_tls_fault(x->stream), text,
+                    sizeof(text))) {
         upstream_fail(x, UPSTREAM_BROKEN, text);
         return;
     }
@@ -68,21 +64,24 @@ static void fail_connect(struct exchange *x)
     upstream_fail(x, x->open ? UPSTREAM_RESET : UPSTREAM_UNREACHABLE, text);
 }
 
-static void on_event(struct bufferevent *bev, short what, void *arg)
+static void on_opened(void *arg)
 {
     struct exchange *x = arg;
 
-    if (what & BEV_EVENT_CONNECTED) {
-        x->open = true;
-        socket_tune(bufferevent_getfd(bev));
-        bufferevent_set_timeouts(bev, NULL, NULL);
-        return;
-    }
+    x->open = true;
+    event_del(&x->patience);
+}
+
+/* The connection breaks off, or the engine closed it (error 0). */
+static void on_ended(void *arg, int error)
+{
+    struct exchange *x = arg;
+
     if (!x->ops) {
         upstream_drop_kept(x);
         return;
     }
-    if ((what & BEV_EVENT_EOF) && x->part == PART_TO_END) {
+    if (error == 0 && x->part == PART_TO_END) {
         upstream_end(x);
         return;
     }
@@ -93,37 +92,96 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     }
     if (x->any)
         upstream_fail(x, UPSTREAM_BROKEN, "the connection broke off");
-    else if (what & BEV_EVENT_TIMEOUT)
-        upstream_fail(x, UPSTREAM_TIMEOUT, "no connection in time");
-    else if (what & BEV_EVENT_EOF)
+    else if (error == 0)
         upstream_fail(x, UPSTREAM_BROKEN,
                       "it closed the connection without an answer");
     else
-        fail_connect(x);
+        fail_connect(x, -error, 0);
+}
+
+/* The whole request has left. */
+static void on_sent(void *)
+{
+}
+
+static const struct stream_ops stream_ops = {
+    .opened = on_opened,
+    .readable = upstream_on_read,
+    .sent = on_sent,
+    .ended = on_ended,
+};
+
+/* The socket is connected: what is spoken on it, and the request. Returns 0 or
+ * -ENOMEM. */
+static int speak(struct exchange *x, int fd)
+{
+    const struct upstream *u = x->upstream;
+    struct stream_options options = {
+        .ssl = u->tls ? tls_ssl(u->tls, u->url.name) : NULL,
+        .max_input = u->options.max_head_bytes + READ_BYTES,
+    };
+
+    socket_tune(fd);
+    if (u->tls && !options.ssl) {
+        evutil_closesocket(fd);
+        return -ENOMEM;
+    }
+    x->stream = stream_new(u->streams, fd, &options, &stream_ops, x);
+    if (!x->stream)
+        return -ENOMEM;
+    if (!u->tls)
+        on_opened(x);
+    return upstream_write(x);
+}
+
+static void on_connect(struct bufferevent *bev, short what, void *arg)
+{
+    struct exchange *x = arg;
+    int error = errno, lookup = bufferevent_socket_get_dns_error(bev);
+    int fd = bufferevent_getfd(bev);
+
+    if (!(what & BEV_EVENT_CONNECTED)) {
+        fail_connect(x, error, lookup);
+        return;
+    }
+    bufferevent_setfd(bev, -1); /* the socket is the stream's */
+    bufferevent_free(bev);
+    x->connecting = NULL;
+    if (speak(x, fd))
+        upstream_fail(x, UPSTREAM_BROKEN, "out of memory");
+}
+
+static bool is_connected(const struct exchange *x)
+{
+    struct sockaddr_storage peer;
+    socklen_t n = sizeof(peer);
+
+    return getpeername(bufferevent_getfd(x->connecting),
+                       (struct sockaddr *)&peer, &n) == 0;
 }
 
 const char *upstream_late(const struct exchange *x)
 {
-    struct sockaddr_storage peer;
-    socklen_t n = sizeof(peer);
-    int fd = bufferevent_getfd(x->bev);
-
     if (x->open)
         return "it does not answer";
-    if (fd < 0)
+    if (!x->stream && bufferevent_getfd(x->connecting) < 0)
         return "its host is not looked up in time";
-    if (getpeername(fd, (struct sockaddr *)&peer, &n))
+    if (!x->stream && !is_connected(x))
         return "no connection in time";
     return x->upstream->tls ? "TLS: no handshake in time; does it speak https?"
                             : "it does not answer";
 }
 
-static struct bufferevent *new_connection(const struct upstream *u)
+/* Of the connection, TLS and all. One that came in the same turn of a loop that
+ * was late is in time: libevent tells of it behind this. */
+static void on_patience(evutil_socket_t, short, void *arg)
 {
-    const int options = BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS;
+    struct exchange *x = arg;
 
-    return u->tls ? tls_connection(u->tls, u->base, u->url.name, options)
-                  : bufferevent_socket_new(u->base, -1, options);
+    if (x->connecting && is_connected(x))
+        event_loop_wait(&x->patience, 0);
+    else
+        upstream_fail(x, UPSTREAM_TIMEOUT, upstream_late(x));
 }
 
 int upstream_open(struct exchange *x)
@@ -132,16 +190,15 @@ int upstream_open(struct exchange *x)
     struct timeval connect = {u->options.connect_us / 1000000,
                               u->options.connect_us % 1000000};
 
-    x->bev = new_connection(u);
-    if (!x->bev)
+    event_assign(&x->patience, u->base, -1, 0, on_patience, x);
+    x->connecting = bufferevent_socket_new(
+        u->base, -1, BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
+    if (!x->connecting)
         return -ENOMEM;
-    bufferevent_setcb(x->bev, upstream_on_read, NULL, on_event, x);
-    /* No watermark: it costs three calls an event of a stream, and only a head
-     * stays in the buffer, which upstream_on_read() bounds. */
-    bufferevent_set_max_single_read(x->bev, READ_BYTES);
-    bufferevent_set_timeouts(x->bev, NULL, &connect);
-    if (upstream_write(x) || bufferevent_enable(x->bev, EV_READ | EV_WRITE) ||
-        bufferevent_socket_connect_hostname(x->bev, u->dns, AF_UNSPEC,
+    bufferevent_setcb(x->connecting, NULL, NULL, on_connect, x);
+    bufferevent_disable(x->connecting, EV_READ);
+    if (event_add(&x->patience, &connect) ||
+        bufferevent_socket_connect_hostname(x->connecting, u->dns, AF_UNSPEC,
                                             u->url.at.host, u->url.at.port))
         return -ENOMEM;
     return 0;

@@ -114,20 +114,19 @@ static void frame_body(struct exchange *x, const struct http_head *head)
  * is gone. */
 static int read_head(struct exchange *x)
 {
-    struct evbuffer *in = bufferevent_get_input(x->bev);
     size_t most = x->upstream->options.max_head_bytes;
 
     for (;;) {
-        size_t have = evbuffer_get_length(in), look = have < most ? have : most;
+        size_t have;
+        const char *run = stream_input(x->stream, &have);
+        size_t look = have < most ? have : most;
         struct http_fault fault;
         struct http_head head;
         enum whose found;
-        const char *run;
         long n;
 
         if (have == 0)
             return 0;
-        run = (const char *)evbuffer_pullup(in, (ev_ssize_t)look);
         n = http_parse_answer(run, look, &head, &fault);
         if (n < 0 || (n == 0 && have >= most)) {
             upstream_fail(x, UPSTREAM_INVALID,
@@ -155,14 +154,14 @@ static int read_head(struct exchange *x)
             x->ops->answer(x->arg, &head);
             if (was_cancelled(x))
                 return -1;
-            evbuffer_drain(in, (size_t)n);
+            stream_use(x->stream, (size_t)n);
             return 1;
         }
         if (head.status == 101) {
             upstream_fail(x, UPSTREAM_INVALID, "the engine switches protocols");
             return -1;
         }
-        evbuffer_drain(in, (size_t)n);
+        stream_use(x->stream, (size_t)n);
     }
 }
 
@@ -194,31 +193,32 @@ static size_t read_piece(struct exchange *x, const char *run, size_t n)
 /* Reads what has come of the body. False: the exchange is gone. */
 static bool read_body(struct exchange *x)
 {
-    struct evbuffer *in = bufferevent_get_input(x->bev);
-    struct evbuffer_iovec run;
+    const char *run;
+    size_t n;
 
-    while (x->part != PART_DONE && evbuffer_peek(in, -1, NULL, &run, 1) > 0 &&
-           run.iov_len > 0) {
-        size_t used = read_piece(x, run.iov_base, run.iov_len);
+    while (x->part != PART_DONE && (run = stream_input(x->stream, &n)) &&
+           n > 0) {
+        size_t used = read_piece(x, run, n);
 
         if (used == 0)
             return false;
-        evbuffer_drain(in, used);
+        stream_use(x->stream, used);
     }
     return true;
 }
 
-void upstream_on_read(struct bufferevent *bev, void *arg)
+void upstream_on_read(void *arg)
 {
     struct exchange *x = arg;
+    size_t n;
     int rc = 1;
 
     if (!x->ops) { /* kept: what comes belongs to no request */
         upstream_drop_kept(x);
         return;
     }
-    if (evbuffer_get_length(bufferevent_get_input(bev)) > 0)
-        x->any = true;
+    (void)stream_input(x->stream, &n);
+    x->any = x->any || n > 0;
     if (x->part == PART_HEAD)
         rc = read_head(x);
     if (rc < 0 || (rc > 0 && !read_body(x)))
@@ -226,5 +226,5 @@ void upstream_on_read(struct bufferevent *bev, void *arg)
     if (x->part == PART_DONE)
         upstream_end(x);
     else
-        socket_acknowledge(bufferevent_getfd(bev));
+        socket_acknowledge(stream_fd(x->stream));
 }

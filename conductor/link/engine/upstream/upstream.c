@@ -8,7 +8,6 @@
  */
 #include "conductor/link/engine/upstream/upstream.h"
 
-#include <event2/event.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -22,10 +21,11 @@
 static bool is_silent(const struct exchange *x)
 {
     char byte;
+    size_t n;
 
-    return evbuffer_get_length(bufferevent_get_input(x->bev)) == 0 &&
-           (x->upstream->tls || recv(bufferevent_getfd(x->bev), &byte, 1,
-                                     MSG_PEEK | MSG_DONTWAIT) < 0);
+    (void)stream_input(x->stream, &n);
+    return n == 0 && (x->upstream->tls || recv(stream_fd(x->stream), &byte, 1,
+                                               MSG_PEEK | MSG_DONTWAIT) < 0);
 }
 
 /* Which connections a request may share: with those that have no id, 0; with
@@ -73,7 +73,6 @@ static struct exchange *take(struct upstream *u, uint64_t use,
     u->n_idle--;
     x->reused = true;
     x->any = false;
-    bufferevent_set_timeouts(x->bev, NULL, NULL);
     return x;
 }
 
@@ -100,8 +99,8 @@ struct exchange *upstream_send(struct upstream *upstream,
         upstream_drop(x);
         return NULL;
     }
-    if (x->reused && !upstream->tls)
-        (void)event_loop_send(x->bev);
+    if (x->reused)
+        stream_push(x->stream);
     return x;
 }
 
@@ -116,19 +115,13 @@ void upstream_cancel(struct exchange *exchange)
 
 bool upstream_unsent(const struct exchange *exchange)
 {
-    return !exchange->open ||
-           evbuffer_get_length(bufferevent_get_output(exchange->bev)) > 0;
+    return !exchange->open || stream_unsent(exchange->stream) > 0;
 }
 
 void upstream_pause(struct exchange *exchange, bool pause)
 {
-    if (pause) {
-        bufferevent_disable(exchange->bev, EV_READ);
-        return;
-    }
-    bufferevent_enable(exchange->bev, EV_READ);
-    bufferevent_trigger(exchange->bev, EV_READ,
-                        BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
+    if (exchange->stream)
+        stream_pause(exchange->stream, pause);
 }
 
 struct upstream *upstream_new(struct event_base *base, struct evdns_base *dns,
@@ -139,6 +132,14 @@ struct upstream *upstream_new(struct event_base *base, struct evdns_base *dns,
 
     if (!u)
         return NULL;
+    u->streams = stream_loop_new(base);
+    u->old = evtimer_new(base, upstream_on_old, u);
+    if (!u->streams || !u->old) {
+        stream_loop_free(u->streams);
+        event_loop_drop(u->old);
+        free(u);
+        return NULL;
+    }
     u->base = base;
     u->dns = dns;
     u->url = *url;
@@ -158,6 +159,8 @@ void upstream_free(struct upstream *upstream)
     while (!TAILQ_EMPTY(&upstream->busy))
         upstream_drop(TAILQ_FIRST(&upstream->busy));
     tls_free(upstream->tls);
+    event_loop_drop(upstream->old);
+    stream_loop_free(upstream->streams);
     free(upstream);
 }
 
