@@ -36,6 +36,7 @@ haproxy           cmd:haproxy
 '
 # What packaging/deb/build needs beside them.
 deb_needs='
+git               cmd:git
 dpkg-dev          cmd:dpkg-buildpackage
 debhelper         cmd:dh
 lintian           cmd:lintian
