@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/event_loop.h"
-#include "base/frame_output.h"
 #include "base/socket.h"
 
 #define IO_CHUNK_BYTES (1u << 20)
@@ -20,7 +19,6 @@ struct frame_conn {
     struct bufferevent *bev; /* connects and writes */
     struct event *readable;  /* NULL until the socket is connected */
     struct frame_reader reader;
-    struct frame_output output;
     struct event *deferred; /* fires to end the connection */
     const struct frame_conn_ops *ops;
     void *arg;
@@ -44,7 +42,6 @@ static void conn_destroy(struct frame_conn *c)
 {
     event_loop_drop(c->readable);
     frame_reader_fini(&c->reader);
-    frame_output_fini(&c->output);
     if (c->bev)
         bufferevent_free(c->bev);
     event_loop_drop(c->deferred);
@@ -146,9 +143,8 @@ static bool take_next(struct frame_conn *c)
     if (rc <= FRAME_READ_MORE)
         return false;
     c->in_callback++;
-    if (rc == FRAME_READ_HEAD)
-        frame_reader_place(&c->reader, c->ops->body(c->arg, &h, payload));
-    else if ((rc = c->ops->frame(c->arg, &h, payload)) < 0 && !c->freed)
+    rc = c->ops->frame(c->arg, &h, payload);
+    if (rc < 0 && !c->freed)
         refuse_frame(c, &h, rc);
     else if (rc > 0 && !c->freed)
         rest(c);
@@ -186,11 +182,6 @@ static int start_reading(struct frame_conn *c)
         event_new(bufferevent_get_base(c->bev), bufferevent_getfd(c->bev),
                   EV_READ | EV_PERSIST, on_readable, c);
     return c->readable && event_add(c->readable, NULL) == 0 ? 0 : -ENOMEM;
-}
-
-void frame_conn_drop_body(struct frame_conn *c)
-{
-    frame_reader_place(&c->reader, NULL);
 }
 
 static void on_write(struct bufferevent *bev, void *arg)
@@ -242,15 +233,14 @@ static struct frame_conn *conn_alloc(struct event_base *base,
         c->bev = bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
         c->deferred = event_new(base, -1, 0, on_deferred, c);
     }
-    if (!c || !c->bev || !c->deferred ||
-        frame_output_init(&c->output, bufferevent_get_output(c->bev))) {
+    if (!c || !c->bev || !c->deferred) {
         if ((!c || !c->bev) && fd >= 0)
             evutil_closesocket(fd);
         if (c)
             conn_destroy(c);
         return NULL;
     }
-    frame_reader_init(&c->reader, &limits->split);
+    frame_reader_init(&c->reader);
     bufferevent_setcb(c->bev, NULL, on_write, on_event, c);
     bufferevent_set_max_single_write(c->bev, IO_CHUNK_BYTES);
     bufferevent_setwatermark(c->bev, EV_WRITE,
@@ -321,43 +311,19 @@ void frame_conn_take(struct frame_conn *c, uint32_t payload_bytes)
     c->limits.payload_bytes = payload_bytes;
 }
 
-/* Whether the output takes n more bytes; if not, it has failed. */
-static bool output_takes(struct frame_conn *c, size_t n)
-{
-    if (c->ending || c->flushing)
-        return false;
-    struct evbuffer *out = bufferevent_get_output(c->bev);
-    if (evbuffer_get_length(out) + n <= c->limits.output_limit_bytes)
-        return true;
-    frame_conn_fail(c, "output limit reached: the other side reads too slowly");
-    return false;
-}
-
-void frame_conn_send_bytes(struct frame_conn *c, const void *data, size_t n)
-{
-    if (output_takes(c, n) && frame_output_add(&c->output, data, n))
-        frame_conn_fail(c, "out of memory for output");
-}
-
-void frame_conn_lend(struct frame_conn *c, const void *data, size_t n,
-                     struct frame_loan *loan)
-{
-    if (!output_takes(c, n)) {
-        loan->over(loan);
-        return;
-    }
-    if (frame_output_lend(&c->output, data, n, loan)) {
-        frame_conn_fail(c, "out of memory for output");
-        loan->over(loan);
-    }
-}
-
 void frame_conn_send(struct frame_conn *c, const struct wire_buf *buf)
 {
+    struct evbuffer *out = bufferevent_get_output(c->bev);
+
+    if (c->ending || c->flushing)
+        return;
     if (buf->failed)
         frame_conn_fail(c, "a message could not be encoded");
-    else
-        frame_conn_send_bytes(c, buf->data, buf->len);
+    else if (evbuffer_get_length(out) + buf->len > c->limits.output_limit_bytes)
+        frame_conn_fail(
+            c, "output limit reached: the other side reads too slowly");
+    else if (evbuffer_add(out, buf->data, buf->len))
+        frame_conn_fail(c, "out of memory for output");
 }
 
 int frame_conn_detach(struct frame_conn *c)

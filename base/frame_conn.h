@@ -33,15 +33,9 @@ struct frame_conn;
 #define FRAME_AGAIN 1
 
 struct frame_conn_ops {
-    /* The head of a frame that limits.split cuts in two: returns memory for its
-     * body (h->length - split.head_bytes), valid until frame() is called or
-     * frame_conn_drop_body(); NULL: the body is discarded. `frame` follows when
-     * the whole body has come. May be NULL if no frame is split. */
-    void *(*body)(void *arg, const struct frame_header *h, const uint8_t *head);
-    /* A whole frame. payload (h->length bytes; the head of one that is split)
-     * is gone when this returns. Returns 0 or FRAME_AGAIN; or -EBADMSG:
-     * malformed, or another negative errno: out of place. The other side is
-     * then refused for it. */
+    /* A whole frame. payload (h->length bytes) is gone when this returns.
+     * Returns 0 or FRAME_AGAIN; or -EBADMSG: malformed, or another negative
+     * errno: out of place. The other side is then refused for it. */
     int (*frame)(void *arg, const struct frame_header *h,
                  const uint8_t *payload);
     /* The output fell to half of the watermark or below. May be NULL. */
@@ -56,14 +50,6 @@ struct frame_conn_limits {
     size_t output_watermark_bytes; /* frame_conn_full() from here on */
     size_t output_limit_bytes;     /* more waiting output than this fails the
                                       connection: the peer does not read */
-    struct frame_split split;      /* frames whose body goes its own way */
-};
-
-/* Memory that is sent without a copy. */
-struct frame_loan {
-    /* The memory is no longer read: it was sent, or the connection is over.
-     * Called once, perhaps from within frame_conn_lend(). */
-    void (*over)(struct frame_loan *loan);
 };
 
 /* frame_conn_new(base, fd, limits, ops, arg): wraps a connected socket; takes
@@ -98,20 +84,6 @@ void frame_conn_resume(struct frame_conn *c);
  * order. Dropped when the connection is failing. A buf that failed fails the
  * connection (its reason says so). */
 void frame_conn_send(struct frame_conn *c, const struct wire_buf *buf);
-
-/* frame_conn_send_bytes(c, data, n): copies raw bytes behind a header that
- * announced them (see msg_kv_layer_pack). */
-void frame_conn_send_bytes(struct frame_conn *c, const void *data, size_t n);
-
-/* frame_conn_lend(c, data, n, loan): as frame_conn_send_bytes() without a copy:
- * data stays as it is until loan->over() is called. */
-void frame_conn_lend(struct frame_conn *c, const void *data, size_t n,
-                     struct frame_loan *loan);
-
-/* frame_conn_drop_body(c): the memory that body() named is taken back; the rest
- * of that body is discarded, and frame() is still called after it. A no-op if
- * no body is under way. */
-void frame_conn_drop_body(struct frame_conn *c);
 
 /* frame_conn_detach(c): sends what waits and gives out the socket, for someone
  * who goes on without frames; the caller then frees c. What came behind the

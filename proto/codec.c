@@ -118,16 +118,9 @@ void codec_array(struct codec *c, size_t elem_bytes, const uint8_t **p,
             c->failed = true;
         *p = *n && !c->failed ? next(c, *n * elem_bytes) : NULL;
         *n = *p ? *n : 0;
-    } else if (*p) {
-        put_array(c, elem_bytes, *p, *n);
     } else {
-        c->later_bytes += *n * elem_bytes;
+        put_array(c, elem_bytes, *p, *n);
     }
-}
-
-void codec_later(struct codec *c, uint32_t n)
-{
-    c->later_bytes += n;
 }
 
 void codec_require(struct codec *c, bool ok)

@@ -21,8 +21,7 @@ struct codec {
     struct wire_buf *out; /* NULL: this codec reads */
     const uint8_t *in;    /* what is left to read, borrowed */
     size_t in_bytes;
-    bool failed;        /* reading went past the end, or a value is refused */
-    size_t later_bytes; /* of the frame, which the caller sends */
+    bool failed; /* reading went past the end, or a value is refused */
 };
 
 /* codec_writer(out): appends to out, which is borrowed. */
@@ -49,14 +48,9 @@ void codec_str(struct codec *c, char *s, size_t cap);
 
 /* codec_array(c, elem_bytes, p, n): a u32 count and *n elements of 1, 4 or 8
  * bytes. Written, *p is native and aligned; read, *p is a view of the payload,
- * little-endian and not aligned. NULL with *n > 0: the count is written, the
- * caller sends the elements behind the frame. */
+ * little-endian and not aligned. */
 void codec_array(struct codec *c, size_t elem_bytes, const uint8_t **p,
                  uint32_t *n);
-
-/* codec_later(c, n): the message ends with n bytes that the caller sends and
- * receives, behind the bytes that are written or read here. */
-void codec_later(struct codec *c, uint32_t n);
 
 /* codec_require(c, ok): refuses the message that was read unless ok. */
 void codec_require(struct codec *c, bool ok);

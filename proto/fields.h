@@ -18,7 +18,7 @@
         size_t at = frame_begin(buf, type, request_id);                \
                                                                        \
         name##_fields(&c, &copy);                                      \
-        frame_end(buf, at, c.later_bytes);                             \
+        frame_end(buf, at);                                            \
     }                                                                  \
     int name##_unpack(const void *payload, size_t len, struct name *m) \
     {                                                                  \

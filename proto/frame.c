@@ -36,10 +36,8 @@ const char *frame_type_name(uint16_t type)
         [FRAME_COPIED] = "COPIED",
         [FRAME_LEAVING] = "LEAVING",
         [FRAME_FETCH] = "FETCH",
-        [FRAME_FETCH_DATA] = "FETCH_DATA",
         [FRAME_FETCH_END] = "FETCH_END",
         [FRAME_FETCH_CHAIN] = "FETCH_CHAIN",
-        [FRAME_FETCH_READ] = "FETCH_READ",
         [FRAME_FETCH_KEEP] = "FETCH_KEEP",
         [FRAME_TRANSPORTS] = "TRANSPORTS",
         [FRAME_FETCH_WANT] = "FETCH_WANT",
@@ -49,6 +47,7 @@ const char *frame_type_name(uint16_t type)
         [FRAME_KV_REFUSE] = "KV_REFUSE",
         [FRAME_KV_LAYER] = "KV_LAYER",
         [FRAME_KV_END] = "KV_END",
+        [FRAME_KV_TAKEN] = "KV_TAKEN",
         [FRAME_STAGE_BEGIN] = "STAGE_BEGIN",
         [FRAME_STAGE_READY] = "STAGE_READY",
         [FRAME_STAGE_REFUSE] = "STAGE_REFUSE",
@@ -102,11 +101,11 @@ size_t frame_begin(struct wire_buf *buf, uint16_t type, uint64_t request_id)
     return begin;
 }
 
-void frame_end(struct wire_buf *buf, size_t begin, size_t later_bytes)
+void frame_end(struct wire_buf *buf, size_t begin)
 {
     if (buf->failed)
         return;
-    size_t length = buf->len - begin - FRAME_HEADER_BYTES + later_bytes;
+    size_t length = buf->len - begin - FRAME_HEADER_BYTES;
     if (length > FRAME_PAYLOAD_MAX_BYTES) {
         buf->failed = true;
         return;

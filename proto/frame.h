@@ -57,10 +57,8 @@ enum frame_type {
 
     /* Worker to worker. */
     FRAME_FETCH = 40,
-    FRAME_FETCH_DATA = 41,
     FRAME_FETCH_END = 42,
     FRAME_FETCH_CHAIN = 43,
-    FRAME_FETCH_READ = 44,
     FRAME_FETCH_KEEP = 45,
     FRAME_TRANSPORTS = 46,
     FRAME_FETCH_WANT = 47,
@@ -70,6 +68,7 @@ enum frame_type {
     FRAME_KV_REFUSE = 52,
     FRAME_KV_LAYER = 53,
     FRAME_KV_END = 54,
+    FRAME_KV_TAKEN = 55,
     FRAME_STAGE_BEGIN = 60,
     FRAME_STAGE_READY = 61,
     FRAME_STAGE_REFUSE = 62,
@@ -107,9 +106,8 @@ void frame_fault(const struct frame_header *h, int rc, char *text, size_t size);
  */
 size_t frame_begin(struct wire_buf *buf, uint16_t type, uint64_t request_id);
 
-/* frame_end(buf, begin, later_bytes): writes the length of the frame that
- * frame_begin() opened at `begin`; later_bytes of it the caller sends behind.
- * A payload over the hard limit sets buf->failed. */
-void frame_end(struct wire_buf *buf, size_t begin, size_t later_bytes);
+/* frame_end(buf, begin): writes the length of the frame that frame_begin()
+ * opened at `begin`. A payload over the hard limit sets buf->failed. */
+void frame_end(struct wire_buf *buf, size_t begin);
 
 #endif

@@ -46,7 +46,7 @@ uint16_t proto_version_common(const struct msg_hello *m)
 
 void msg_empty_pack(struct wire_buf *buf, uint16_t type, uint64_t request_id)
 {
-    frame_end(buf, frame_begin(buf, type, request_id), 0);
+    frame_end(buf, frame_begin(buf, type, request_id));
 }
 
 /*
@@ -130,7 +130,7 @@ void msg_error_like_pack(struct wire_buf *buf, uint16_t type,
 
     snprintf(m.text, sizeof(m.text), "%s", text);
     msg_error_fields(&c, &m);
-    frame_end(buf, at, 0);
+    frame_end(buf, at);
 }
 
 static void msg_status_fields(struct codec *c, struct msg_status *m)
@@ -256,7 +256,7 @@ void msg_tokens_pack(struct wire_buf *buf, const struct msg_token *entries,
         msg_token_fields(&c, &(struct msg_token){entries[i].request_id,
                                                  entries[i].index,
                                                  entries[i].token});
-    frame_end(buf, at, 0);
+    frame_end(buf, at);
 }
 
 int msg_tokens_unpack(const void *payload, size_t len, struct msg_tokens *m)
@@ -322,25 +322,6 @@ static void msg_fetch_chain_fields(struct codec *c, struct msg_fetch_chain *m)
 }
 MESSAGE(msg_fetch_chain, FRAME_FETCH_CHAIN)
 
-static void msg_fetch_read_fields(struct codec *c, struct msg_fetch_read *m)
-{
-    codec_u32(c, &m->block);
-    codec_u64(c, &m->from_byte);
-    codec_u32(c, &m->n_bytes);
-    codec_require(c, m->n_bytes > 0 && m->n_bytes <= PROTO_FETCH_BYTES_MAX);
-}
-MESSAGE(msg_fetch_read, FRAME_FETCH_READ)
-
-static void msg_fetch_data_fields(struct codec *c, struct msg_fetch_data *m)
-{
-    codec_u32(c, &m->block);
-    codec_u64(c, &m->from_byte);
-    codec_u64(c, &m->checksum);
-    codec_u32(c, &m->n_bytes);
-    codec_later(c, m->n_bytes);
-}
-MESSAGE(msg_fetch_data, FRAME_FETCH_DATA)
-
 static void msg_transports_fields(struct codec *c, struct msg_transports *m)
 {
     codec_u8(c, &m->n);
@@ -394,9 +375,19 @@ static void msg_kv_layer_fields(struct codec *c, struct msg_kv_layer *m)
     codec_u32(c, &m->layer);
     codec_u32(c, &m->from_token);
     codec_u32(c, &m->n_tokens);
-    codec_array(c, 1, &m->data, &m->n_data);
+    codec_u32(c, &m->choice);
+    codec_u64(c, &m->grant_id);
+    codec_u32(c, &m->region);
+    codec_array(c, 8, &m->offsets, &m->n_blocks);
+    codec_array(c, 8, &m->sums, &m->n_sums);
 }
 MESSAGE(msg_kv_layer, FRAME_KV_LAYER)
+
+static void msg_kv_taken_fields(struct codec *c, struct msg_kv_taken *m)
+{
+    codec_u64(c, &m->grant_id);
+}
+MESSAGE(msg_kv_taken, FRAME_KV_TAKEN)
 
 static void msg_kv_end_fields(struct codec *c, struct msg_kv_end *m)
 {

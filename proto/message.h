@@ -34,15 +34,15 @@
 /* What a side can do; only what both sides name may be used. */
 enum proto_capability {
     PROTO_CAP_FETCH_TCP = 1u << 0,  /* serves FETCH */
-    PROTO_CAP_PUSH_TCP = 1u << 1,   /* takes KV_BEGIN and KV_LAYER */
     PROTO_CAP_INVENTORY = 1u << 2,  /* takes INVENTORY */
     PROTO_CAP_TRANSPORTS = 1u << 3, /* TRANSPORTS, and moves KV over them */
-    PROTO_CAP_STAGES = 1u << 8,     /* takes PREFILL_GROUP and STAGE_BEGIN */
-    PROTO_CAP_COPY = 1u << 9,       /* takes COPY and DROP */
-    PROTO_CAP_LEAVE = 1u << 10,     /* takes LEAVE, or LEAVING */
-    PROTO_CAP_ALL = PROTO_CAP_FETCH_TCP | PROTO_CAP_PUSH_TCP |
-                    PROTO_CAP_INVENTORY | PROTO_CAP_TRANSPORTS |
-                    PROTO_CAP_COPY | PROTO_CAP_LEAVE,
+    PROTO_CAP_PUSH = 1u << 4, /* takes KV_BEGIN, and reads what KV_LAYER says */
+    PROTO_CAP_STAGES = 1u << 8, /* takes PREFILL_GROUP and STAGE_BEGIN */
+    PROTO_CAP_COPY = 1u << 9,   /* takes COPY and DROP */
+    PROTO_CAP_LEAVE = 1u << 10, /* takes LEAVE, or LEAVING */
+    PROTO_CAP_ALL = PROTO_CAP_FETCH_TCP | PROTO_CAP_INVENTORY |
+                    PROTO_CAP_TRANSPORTS | PROTO_CAP_PUSH | PROTO_CAP_COPY |
+                    PROTO_CAP_LEAVE,
 };
 
 enum proto_peer_kind {
@@ -285,29 +285,6 @@ struct msg_fetch_chain {
     const uint8_t *tokens; /* (n_tokens) u32 */
 };
 
-/* Most bytes that one FETCH_READ may ask for. */
-#define PROTO_FETCH_BYTES_MAX (4u << 20)
-
-/* Asks for bytes [from_byte, from_byte + n_bytes) of one block of an open
- * fetch, in the engine's block layout. */
-struct msg_fetch_read {
-    uint32_t block; /* of the chain */
-    uint64_t from_byte;
-    uint32_t n_bytes;
-};
-
-/* The head of a FETCH_DATA. The n_bytes themselves are neither packed nor
- * unpacked: they go from memory to memory. */
-struct msg_fetch_data {
-    uint32_t block;
-    uint64_t from_byte;
-    uint64_t checksum; /* XXH3-64 of the bytes, seed 0 */
-    uint32_t n_bytes;
-};
-
-/* Of a packed msg_fetch_data, without its bytes. */
-#define MSG_FETCH_DATA_BYTES 24u
-
 /* How KV may be moved: what the side that accepted offers, or what the side
  * that connected has chosen. */
 #define MSG_TRANSPORTS_MAX 4
@@ -353,12 +330,25 @@ struct msg_kv_begin {
     uint64_t prompt_digest; /* of the prompt that was computed */
 };
 
-/* K rows, then V rows, of tokens [from, from + n) in one layer. */
+/* Where the rows of tokens [from, from + n) in one layer lie: they are to be
+ * read. */
 struct msg_kv_layer {
     uint32_t layer;
     uint32_t from_token, n_tokens;
-    uint32_t n_data;
-    const uint8_t *data; /* 2 * n_tokens * kv_row_bytes */
+    uint32_t choice; /* the number of the TRANSPORTS that it was granted for */
+    uint64_t grant_id;
+    uint32_t region;
+    uint32_t n_blocks;
+    const uint8_t *offsets; /* (n_blocks) u64: where the blocks begin */
+    uint32_t n_sums;
+    const uint8_t *sums; /* (n_sums) u64: XXH3-64, seed 0, of a whole block's
+                            layer, or of part of its K rows and then of its V
+                            rows */
+};
+
+/* Nothing of it is read any more, or will be. */
+struct msg_kv_taken {
+    uint64_t grant_id;
 };
 
 struct msg_kv_end {
@@ -390,14 +380,13 @@ MSG_DECLARE(msg_blocks_removed);
 MSG_DECLARE(msg_inventory_mark);
 MSG_DECLARE(msg_fetch);
 MSG_DECLARE(msg_fetch_chain);
-MSG_DECLARE(msg_fetch_read);
-MSG_DECLARE(msg_fetch_data);
 MSG_DECLARE(msg_transports);
 MSG_DECLARE(msg_fetch_want);
 MSG_DECLARE(msg_fetch_grant);
 MSG_DECLARE(msg_fetch_end);
 MSG_DECLARE(msg_kv_begin);
 MSG_DECLARE(msg_kv_layer);
+MSG_DECLARE(msg_kv_taken);
 MSG_DECLARE(msg_kv_end);
 
 /* proto_version_common(m): the newest version that both sides speak, or 0. */

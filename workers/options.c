@@ -140,9 +140,9 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "how long a worker that is told to end (SIGTERM) may go on with the "
          "requests that it has"},
         {"transports", OPTION_TEXT, &o->transports, "LIST", 0, 0,
-         "how KV is fetched from other workers, the best that both have first: "
-         "shm (of workers of one machine), rdma (over network cards), tcp, or "
-         "none: in frames of the control connection (default shm,tcp)"},
+         "how KV moves between workers, the best that both have first: shm (of "
+         "workers of one machine), rdma (over network cards), tcp, which is "
+         "there in any case, where no other stands (default shm,tcp)"},
         {"streams", OPTION_U32, &o->streams, "N", 1, TRANSFER_STREAMS_MAX,
          "tcp: data connections to each worker (default 2)"},
         {"rdma-devices", OPTION_TEXT, &o->rdma_devices, "LIST", 0, 0,
@@ -211,8 +211,7 @@ static int check_together(const struct worker_options *o)
     if (transports_check(o->transports) < 0)
         return options_complain(usage.name,
                                 "--transports %s: shm, rdma and tcp with "
-                                "commas in "
-                                "between, or none",
+                                "commas in between",
                                 o->transports);
     if (!o->disk_path != !o->disk_mib)
         return options_complain(usage.name, "--%s needs --%s",

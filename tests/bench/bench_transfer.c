@@ -29,7 +29,7 @@ static const struct {
 
 static const uint32_t block_tokens[] = {16, 64, 256, 512};
 
-static const char *const way_names[] = {"frames", "tcp", "shm"};
+static const char *const way_names[] = {"tcp", "shm"};
 
 static struct engine_kv_layout layout_of(size_t shape, uint32_t tokens)
 {
@@ -170,7 +170,7 @@ static void measure_memcpy(uint64_t bytes, uint32_t n_runs)
 static void measure_ways(size_t shape, uint32_t tokens, uint64_t bytes,
                          uint32_t n_runs)
 {
-    for (enum site_way way = SITE_FRAMES; way <= SITE_SHM; way++)
+    for (enum site_way way = SITE_TCP; way < SITE_WAYS; way++)
         measure(shape, tokens, way, bytes, n_runs);
 }
 

@@ -78,7 +78,6 @@ static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
 {
     struct msg_fetch fetch;
     struct msg_fetch_chain chain;
-    struct msg_fetch_data fetched;
     struct msg_kv_layer layer;
     struct msg_tokens tokens;
     struct msg_prefill prefill;
@@ -96,10 +95,9 @@ static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
         return sum_views(fetch.keys, fetch.n, 8);
     if (type == FRAME_FETCH_CHAIN && !msg_fetch_chain_unpack(p, len, &chain))
         return sum_views(chain.tokens, chain.n_tokens, 4);
-    if (type == FRAME_FETCH_DATA && !msg_fetch_data_unpack(p, len, &fetched))
-        return fetched.checksum;
     if (type == FRAME_KV_LAYER && !msg_kv_layer_unpack(p, len, &layer))
-        return sum_views(layer.data, layer.n_data, 1);
+        return sum_views(layer.offsets, layer.n_blocks, 8) +
+               sum_views(layer.sums, layer.n_sums, 8);
     if (type == FRAME_TOKENS && !msg_tokens_unpack(p, len, &tokens))
         return tokens.n ? msg_tokens_at(&tokens, tokens.n - 1).token : 0;
     if (type == FRAME_PREFILL && !msg_prefill_unpack(p, len, &prefill))

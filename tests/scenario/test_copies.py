@@ -8,7 +8,7 @@ import time
 import wire
 from harness import BLOCK_TOKENS, Case, Cluster, wait_until
 from test_load_peers import Trickle
-from test_worker import BLOCK, BLOCK_BYTES, WorkerCase
+from test_worker import BLOCK, BLOCK_BYTES, LAYERS, WorkerCase
 
 RNG = random.Random(4)
 TOKENS = [RNG.randrange(256) for _ in range(20 * BLOCK + 3)]
@@ -64,7 +64,7 @@ class Worker(WorkerCase):
             lie = TOKENS[:right * BLOCK] + [9] * (20 - right) * BLOCK
             with self.part(right):
                 link = self.worker('b', 'both')
-                peer = Trickle(lie, 0)
+                peer = Trickle(lie, 0, BLOCK_BYTES // LAYERS)
                 link.copy(2, peer.address, KEYS)
                 self.assertEqual(link.copied(2), right)
                 self.assertEqual(link.held(), set(KEYS[:right]))

@@ -2,7 +2,6 @@
 silence."""
 import json
 import os
-import random
 import re
 import signal
 import socket
@@ -367,8 +366,8 @@ class RestartedConductor(Case):
         cluster.wait_ready(1, 1)
         in_flight = 4096  # the default of max_in_flight, and slot 0
         straggler = wire.connect(('127.0.0.1', port))
-        straggler.send(wire.hello(fingerprint=fingerprint,
-                                  block_tokens=BLOCK_TOKENS))
+        straggler.send(wire.pusher(fingerprint=fingerprint,
+                                   block_tokens=BLOCK_TOKENS))
         straggler.wait(wire.WELCOME)
         p0 = cluster.workers['p0'].child.pid
         os.kill(p0, signal.SIGSTOP)
@@ -394,10 +393,7 @@ class RestartedConductor(Case):
         link.until('a grant or a refusal', lambda frames: any(
             k in (wire.KV_GRANT, wire.KV_REFUSE) for k, _, _ in frames))
         for layer in range(4):
-            data = bytes(random.Random(layer).choice((0, 60))
-                         for _ in range(512 * n_tokens))
-            link.send(wire.frame(wire.KV_LAYER, rid, struct.pack(
-                '<IIII', layer, 0, n_tokens, len(data)) + data))
+            link.send(wire.kv_layer(rid, layer, 0, n_tokens, BLOCK_TOKENS))
         link.send(wire.frame(wire.KV_END, rid, struct.pack('<I', 70)))
         link.send(wire.frame(wire.FETCH, 1, struct.pack('<IQ', 1, 5)))
         link.wait(wire.FETCH_CHAIN, 1)  # it has read all that came before

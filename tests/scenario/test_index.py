@@ -9,7 +9,7 @@ import threading
 from harness import BLOCK_TOKENS, Case, Peer, wait_until
 
 STORED, REMOVED, CLEARED, MARK, INVENTORY = 26, 27, 28, 29, 13
-ALL_CAPABILITIES = 7
+ALL_CAPABILITIES = 1 | 4 | 16
 
 
 class Holder(Peer):
@@ -225,7 +225,7 @@ class SmallIndex(Case):
 
     def test_one_that_cannot_is_not_asked(self):
         cluster = self.conductor()
-        old = self.join(Holder, cluster, 'old', capabilities=3)
+        old = self.join(Holder, cluster, 'old', capabilities=17)
         crowd = self.crowd(cluster)
         teller = self.join(Teller, cluster, 'teller')
         for peer in old, teller:

@@ -102,5 +102,5 @@ class Serves(WorkerCase):
         self.run_here(w, 1, HELD, 1)
         peer, n = self.fetch(w, 1, HELD + [8] * (1 << 16))
         self.assertEqual(n, len(HELD))
-        peer.send(wire.fetch_read(1, 0, 0, 1))
-        peer.wait(wire.FETCH_DATA, 1)
+        peer.send(wire.frame(wire.FETCH, 2, struct.pack('<IQ', 1, 5)))
+        peer.wait(wire.FETCH_CHAIN, 2)

@@ -53,7 +53,7 @@ class Transports(LoadCase):
         self.fetch_through()
 
     def test_a_door_with_a_queue_and_no_other_way(self):
-        """KV comes in frames."""
+        """TCP is there in any case."""
         self.fetch_through('--transports', 'shm')
 
     def test_no_long_files(self):

@@ -16,6 +16,7 @@ from harness import mostly_waits, settings, wait_until
 
 BLOCK = 16
 BLOCK_BYTES = 2048 * BLOCK  # of tiny in float32
+LAYERS = 4
 
 
 def program():
@@ -308,8 +309,8 @@ class Refusals(WorkerCase):
 
     def test_garbage_closes_only_its_connection(self):
         link = self.worker('w', 'both')
-        good = wire.hello(fingerprint=link.hello['fingerprint'],
-                          block_tokens=BLOCK)
+        good = wire.pusher(fingerprint=link.hello['fingerprint'],
+                           block_tokens=BLOCK)
         begin = wire.frame(wire.KV_BEGIN, 1, struct.pack('<IIQ', 40, 3, 0))
         cases = {
             'noise': b'GET / HTTP/1.1\r\nHost: x\r\n\r\n' * 4,
@@ -327,19 +328,17 @@ class Refusals(WorkerCase):
                     '<IQ', 1, 5)),
             'no keys': good + wire.frame(wire.FETCH, 1, b'\0' * 8),
             'not held': good + wire.frame(wire.FETCH, 1, struct.pack(
-                '<IQ', 1, 5)) + wire.fetch_read(1, 0, 0, 4),
-            'read of nothing': good + wire.fetch_read(1, 0, 0, 0),
-            'read too long': good + wire.fetch_read(1, 0, 0, (4 << 20) + 1),
+                '<IQ', 1, 5)) + wire.fetch_want(1, 0, 0, 1),
+            'nothing wanted': good + wire.fetch_want(1, 0, 0, 0),
             'type': good + wire.frame(99),
             'grant': good + wire.frame(wire.KV_GRANT, 1),
-            'layer': good + begin + wire.frame(wire.KV_LAYER, 1, struct.pack(
-                '<IIII', 99, 0, 1, 512) + bytes(512)),
-            'range': good + begin + wire.frame(wire.KV_LAYER, 1, struct.pack(
-                '<IIII', 0, 0, 41, 41 * 512) + bytes(41 * 512)),
-            'hole': good + begin + wire.frame(wire.KV_LAYER, 1, struct.pack(
-                '<IIII', 0, 1, 1, 512) + bytes(512)),
-            'size': good + begin + wire.frame(wire.KV_LAYER, 1, struct.pack(
-                '<IIII', 0, 0, 1, 8) + bytes(8)),
+            'offered twice': good + wire.transports(1),
+            'layer': good + begin + wire.kv_layer(1, 99, 0, 1),
+            'range': good + begin + wire.kv_layer(1, 0, 0, 41),
+            'hole': good + begin + wire.kv_layer(1, 0, 1, 1),
+            'no tokens': good + begin + wire.kv_layer(1, 0, 0, 0, sums=[]),
+            'blocks': good + begin + wire.kv_layer(1, 0, 0, 20, blocks=[0]),
+            'sums': good + begin + wire.kv_layer(1, 0, 0, 20, sums=[0, 0]),
             'end': good + begin + wire.frame(wire.KV_END, 1,
                                              struct.pack('<I', 1)),
         }
@@ -377,8 +376,8 @@ class Refusals(WorkerCase):
         link.decode(1, 40, 3, digest=7)
         link.wait(wire.DECODE_READY, 1)
         peer = wire.connect(link.address)
-        peer.send(wire.hello(fingerprint=link.hello['fingerprint'],
-                             block_tokens=BLOCK))
+        peer.send(wire.pusher(fingerprint=link.hello['fingerprint'],
+                              block_tokens=BLOCK))
         peer.send(wire.frame(wire.KV_BEGIN, 1, struct.pack('<IIQ', 40, 3, 8)))
         code, text = wire.parse_reason(peer.wait(wire.KV_REFUSE, 1))
         self.assertEqual(code, 4)
@@ -568,8 +567,8 @@ class Losses(WorkerCase):
         for rid in (5, 6):
             b.decode(rid, 2000, 10)
             b.wait(wire.DECODE_READY, rid)
-        good = wire.hello(fingerprint=a.hello['fingerprint'],
-                          block_tokens=BLOCK)
+        good = wire.pusher(fingerprint=a.hello['fingerprint'],
+                           block_tokens=BLOCK)
         peer = wire.connect(b.address)
         begin = struct.pack('<IIQ', 2000, 10, 0)
         peer.send(good + wire.frame(wire.KV_BEGIN, 5, begin))
@@ -579,8 +578,7 @@ class Losses(WorkerCase):
         b.cancel(5)
         self.idle(b)
         # KV of a cancelled request may still be on its way
-        peer.send(wire.frame(wire.KV_LAYER, 5, struct.pack(
-            '<IIII', 0, 0, 1, 512) + bytes(512)))
+        peer.send(wire.kv_layer(5, 0, 0, 1))
         peer.send(wire.frame(wire.KV_END, 5, struct.pack('<I', 1)))
         b.decode(7, 2000, 10)
         b.wait(wire.DECODE_READY, 7)
@@ -639,24 +637,21 @@ class Losses(WorkerCase):
         """Fetches from a source that sends one block of zeroes. Returns how
         many tokens of it were used, after comparing the answer with `want`,
         if that is not None."""
-        liar = wire.Conductor()
+        liar = wire.Holder()
         worker.prefill(rid, tokens, 5, key_seed=rid, blocks=(0, 6),
-                       fetch=('127.0.0.1', liar.port))
-        link = wire.Link(liar.listener.accept()[0])
-        link.wait(wire.HELLO)
-        link.send(wire.frame(wire.WELCOME, 0,
-                             struct.pack('<HQII', wire.VERSION, 3, 0, 0) +
-                             wire.text('')))
+                       fetch=liar.address)
+        link = liar.wait()
         ask = link.wait(wire.FETCH, rid)
         self.assertEqual(struct.unpack_from('<I', ask), (6,))
-        lie = {'words': tokens[:BLOCK], 'block': 0, 'at': 0, 'checksum': None,
-               'bytes': BLOCK_BYTES, **lies}
+        zeroes = wire.xxh3(bytes(BLOCK_BYTES // LAYERS))
+        lie = {'words': tokens[:BLOCK], 'block': 0, 'layer': 0,
+               'sums': [zeroes] * LAYERS, **lies}
         link.send(wire.frame(wire.FETCH_CHAIN, rid, struct.pack(
             f'<{len(lie["words"]) + 1}I', len(lie['words']), *lie['words'])))
         if lie['words'] == tokens[:BLOCK]:
-            link.wait(wire.FETCH_READ, rid)
-            link.send(wire.fetch_data(rid, lie['block'], lie['at'],
-                                      bytes(lie['bytes']), lie['checksum']))
+            link.wait(wire.FETCH_WANT, rid)
+            link.send(wire.fetch_grant(rid, lie['block'], lie['layer'],
+                                       lie['sums']))
         done = worker.prefill_done(rid)
         answer = worker.answer(rid, done['first'])
         if want is not None:
@@ -670,7 +665,7 @@ class Losses(WorkerCase):
         a = self.worker('a', 'both')
         tokens = list(range(100))
         want, _ = self.run_here(a, 1, tokens, 5, key_seed=1)
-        lies = [('checksum', {'checksum': 1}, 'did not come'),
+        lies = [('checksum', {'sums': [1] * LAYERS}, 'did not come'),
                 ('tokens', {'words': [9] + tokens[1:BLOCK]}, 'other tokens')]
         for rid, (name, lie, said) in enumerate(lies, 10):
             with self.subTest(name):
@@ -680,10 +675,10 @@ class Losses(WorkerCase):
                 ('fewer tokens', {'words': tokens[:8]}),
                 ('more tokens', {'words': tokens[:7 * BLOCK]}),
                 ('another block', {'block': 1}),
-                ('another place', {'at': 8192}),
-                ('fewer bytes', {'bytes': BLOCK_BYTES - 1}),
-                ('more bytes', {'bytes': BLOCK_BYTES + 1}),
-                ('no bytes', {'bytes': 0})], 20):
+                ('another layer', {'layer': 1}),
+                ('fewer sums', {'sums': [1] * (LAYERS - 1)}),
+                ('more sums', {'sums': [1] * (LAYERS + 1)}),
+                ('no sums', {'sums': []})], 20):
             with self.subTest(name):
                 self.assertEqual(self.lie(a, rid, tokens, want, **lie), 0)
                 self.assertRegex(self.log('a'), 'malformed')

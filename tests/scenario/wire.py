@@ -14,8 +14,9 @@ from harness import settings
 (DECODE_READY, PREFILL_STARTED, PREFILL_DONE, TOKENS, DONE, FAILED,
  BLOCKS_STORED, BLOCKS_REMOVED, BLOCKS_CLEARED, INVENTORY_MARK,
  COPIED) = range(20, 31)
-(FETCH, FETCH_DATA, FETCH_END, FETCH_CHAIN, FETCH_READ) = range(40, 45)
-(KV_BEGIN, KV_GRANT, KV_REFUSE, KV_LAYER, KV_END) = range(50, 55)
+FETCH, FETCH_END, FETCH_CHAIN = 40, 42, 43
+(TRANSPORTS, FETCH_WANT, FETCH_GRANT) = range(46, 49)
+(KV_BEGIN, KV_GRANT, KV_REFUSE, KV_LAYER, KV_END, KV_TAKEN) = range(50, 56)
 (STAGE_BEGIN, STAGE_READY, STAGE_REFUSE, STAGE_ROWS, STAGE_KV,
  STAGE_DONE) = range(60, 66)
 
@@ -66,25 +67,44 @@ def frame(kind, request_id=0, payload=b''):
     return struct.pack('<IHHQ', len(payload), kind, 0, request_id) + payload
 
 
-def fetch_read(rid, block, at, n):
-    return frame(FETCH_READ, rid, struct.pack('<IQI', block, at, n))
+def fetch_want(rid, block, layer, n):
+    return frame(FETCH_WANT, rid, struct.pack('<III', block, layer, n))
 
 
-def fetch_data(rid, block, at, data, checksum=None):
-    if checksum is None:
-        checksum = xxh3(data)
-    return frame(FETCH_DATA, rid, struct.pack('<IQQI', block, at, checksum,
-                                              len(data)) + data)
+def fetch_grant(rid, block, layer, sums):
+    return frame(FETCH_GRANT, rid, struct.pack(
+        f'<IIQIQI{len(sums)}Q', block, layer, 1, 0, 0, len(sums), *sums))
+
+
+def transports(rid, token=bytes(16)):
+    """That only tcp is there."""
+    return frame(TRANSPORTS, rid, b'\1' + text('tcp') +
+                 struct.pack('<I', len(token)) + token)
+
+
+def kv_layer(rid, layer, start, n, block_tokens=16, blocks=None, sums=None):
+    """As a prefill worker tells of rows of zeroes, one token in each."""
+    first, last = start // block_tokens, (start + n - 1) // block_tokens
+    if blocks is None:
+        blocks = [0] * (last - first + 1)
+    if sums is None:
+        whole = sum(start <= b * block_tokens and
+                    (b + 1) * block_tokens <= start + n
+                    for b in range(first, last + 1))
+        sums = [0] * (2 * (last - first + 1) - whole)
+    return frame(KV_LAYER, rid, struct.pack(
+        f'<IIIIQII{len(blocks)}QI{len(sums)}Q', layer, start, n, 1, 1, 0,
+        len(blocks), *blocks, len(sums), *sums))
 
 
 def hello(kind=3, version=VERSION, fingerprint=0, block_tokens=256,
-          nonce=bytes(32), capabilities=3):
+          nonce=bytes(32), capabilities=25, port=0):
     return frame(HELLO, 0, struct.pack('<IHHBBQ', MAGIC, version, version, kind,
                                        3, capabilities) + text('python') + text('cpu') +
                  text('tiny') + struct.pack('<QIIIQQQII', fingerprint,
                                             block_tokens, 32768, 512, 1, 1, 0,
                                             1, 2) +
-                 text('') + struct.pack('<H', 0) + nonce)
+                 text('') + struct.pack('<H', port) + nonce)
 
 
 def welcome(heartbeat_ms=200, queue_order='uncached_first', capabilities=3):
@@ -367,10 +387,75 @@ def connect(address):
     return Link(socket.create_connection(address, timeout=10))
 
 
+class Silent:
+    """A port at which nobody answers."""
+
+    def __init__(self):
+        self.listener = socket.create_server(('127.0.0.1', 0))
+        self.port = self.listener.getsockname()[1]
+
+
+SILENT = Silent()
+
+
+def pusher(**hello_fields):
+    """What a prefill worker says first whose KV nobody gets."""
+    return hello(port=SILENT.port, **hello_fields) + transports(1)
+
+
+class Holder:
+    """A worker of which others fetch blocks of zeroes, over tcp."""
+
+    def __init__(self):
+        self.listener = socket.create_server(('127.0.0.1', 0))
+        self.link = None  # of the first one that fetches
+        self.linked = threading.Event()
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    @property
+    def address(self):
+        return self.listener.getsockname()
+
+    def accept(self):
+        try:
+            while True:
+                sock, _ = self.listener.accept()
+                threading.Thread(target=self.serve, args=(sock,),
+                                 daemon=True).start()
+        except OSError:
+            pass  # closed
+
+    def serve(self, sock):
+        n, _, _, _ = struct.unpack('<IHHQ', exactly(sock, 16))
+        kind = exactly(sock, n)[8]
+        sock.sendall(frame(WELCOME, 0, struct.pack('<HQII', VERSION, 9, 0, 0) +
+                           text('')))
+        if kind == 3:
+            self.link = Link(sock)
+            self.link.send(transports(0))
+            self.linked.set()
+            return
+        try:
+            exactly(sock, 16)  # the token
+            while True:
+                n, = struct.unpack('<24xQ8x', exactly(sock, 40))
+                sock.sendall(bytes(8) + bytes(n))
+        except (Closed, OSError):
+            sock.close()
+
+    def wait(self):
+        """Its link, when somebody fetches."""
+        self.linked.wait(20 * settings.scale)
+        return self.link
+
+    def close(self):
+        self.listener.close()
+
+
 class Gate:
     """A peer in front of another one: hands on what both say, but after so many
-    blocks that it sends keeps the others until open(). It says for the asker
-    that it knows no transports, so that blocks come in frames."""
+    pieces whose place it tells keeps the others until open(). They come out of
+    shared memory."""
 
     def __init__(self, behind, blocks=0):
         self.behind = behind
@@ -410,10 +495,8 @@ class Gate:
                 head = exactly(source, 16)
                 n, kind, _, _ = struct.unpack('<IHHQ', head)
                 data = exactly(source, n)
-                if gated and kind == FETCH_DATA:
+                if gated and kind == FETCH_GRANT:
                     self.wait_for_turn()
-                if kind == HELLO:
-                    data = data[:10] + struct.pack('<Q', 3) + data[18:]
                 sink.sendall(head + data)
         except (Closed, OSError):
             for sock in source, sink:

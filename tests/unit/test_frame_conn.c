@@ -201,7 +201,7 @@ static void test_rest(void)
         size_t at = frame_begin(&buf, FRAME_TOKENS, 0);
 
         memset(wire_buf_extend(&buf, 1), letter, 1);
-        frame_end(&buf, at, 0);
+        frame_end(&buf, at);
     }
     CU_ASSERT_EQUAL(write(fd[1], buf.data, buf.len), (ssize_t)buf.len);
     while (!strchr(came, 'd')) {

@@ -1,5 +1,4 @@
-/* Frames out of bytes that come in any portions: none is lost, and of those
- * that are cut in two every body lands in its place, or nowhere. */
+/* Frames out of bytes that come in any portions: none is lost. */
 #include <CUnit/Basic.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,11 +11,7 @@
 #include "tests/unit/cases.h"
 
 #define LIMIT (3u << 20)
-#define SPLIT 41u
-#define HEAD 24u
 
-static const struct frame_split split = {.type = SPLIT, .head_bytes = HEAD};
-static uint8_t place[LIMIT];
 static int ends[2]; /* a pipe: read from 0 */
 
 static uint32_t random_below(uint32_t n)
@@ -29,11 +24,11 @@ static uint8_t byte_of(uint64_t id, uint32_t i)
     return (uint8_t)(id * 131 + i * 7 + (i >> 8));
 }
 
-/* Frame number id, a split one now and then. */
+/* Frame number id. */
 static struct frame_header header_of(uint64_t id)
 {
     uint32_t kinds = (uint32_t)(id * 2654435761u >> 16);
-    struct frame_header h = {.request_id = id, .type = kinds % 3 ? SPLIT : 50};
+    struct frame_header h = {.request_id = id, .type = kinds % 3 ? 41 : 50};
     static const uint32_t most[] = {1, 40, 3000, 100000, LIMIT};
 
     h.length = (kinds >> 4) % most[(kinds >> 2) % 5];
@@ -48,20 +43,20 @@ static void put_frame(struct wire_buf *b, uint64_t id)
     uint8_t *payload = wire_buf_extend(b, h.length);
     for (uint32_t i = 0; payload && i < h.length; i++)
         payload[i] = byte_of(id, i);
-    frame_end(b, at, 0);
+    frame_end(b, at);
 }
 
-/* Whether these are bytes [from, from + n) of frame id. */
-static bool same(const uint8_t *p, uint64_t id, uint32_t from, uint32_t n)
+/* Whether these are the n bytes of frame id. */
+static bool same(const uint8_t *p, uint64_t id, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (p[i] != byte_of(id, from + i))
+        if (p[i] != byte_of(id, i))
             return false;
     return true;
 }
 
-/* Takes all that is there. `wanted`: the body under way has its place. */
-static void take_all(struct frame_reader *r, uint64_t *next, bool *wanted)
+/* Takes all that is there. */
+static void take_all(struct frame_reader *r, uint64_t *next)
 {
     struct frame_header h;
     const uint8_t *p;
@@ -73,14 +68,7 @@ static void take_all(struct frame_reader *r, uint64_t *next, bool *wanted)
         CU_ASSERT_EQUAL_FATAL(h.request_id, *next);
         CU_ASSERT_EQUAL(h.type, want.type);
         CU_ASSERT_EQUAL_FATAL(h.length, want.length);
-        if (rc == FRAME_READ_HEAD) {
-            *wanted = random_below(4) > 0;
-            frame_reader_place(r, *wanted ? place : NULL);
-            continue;
-        }
-        CU_ASSERT(same(p, *next, 0, rc == FRAME_READ_SPLIT ? HEAD : h.length));
-        if (rc == FRAME_READ_SPLIT && *wanted)
-            CU_ASSERT(same(place, *next, HEAD, h.length - HEAD));
+        CU_ASSERT(same(p, *next, h.length));
         ++*next;
     }
 }
@@ -90,10 +78,9 @@ static void run(uint64_t n_frames)
     struct frame_reader r;
     struct wire_buf b;
     uint64_t next = 0;
-    bool wanted = false;
     size_t at = 0;
 
-    frame_reader_init(&r, &split);
+    frame_reader_init(&r);
     wire_buf_init(&b, SIZE_MAX / 2);
     for (uint64_t id = 0; id < n_frames; id++)
         put_frame(&b, id);
@@ -106,11 +93,7 @@ static void run(uint64_t n_frames)
         CU_ASSERT_FATAL(n > 0);
         at += (size_t)n;
         while (frame_reader_fill(&r, ends[0]) > 0)
-            take_all(&r, &next, &wanted);
-        if (random_below(20) == 0 && r.in_body) {
-            frame_reader_place(&r, NULL);
-            wanted = false;
-        }
+            take_all(&r, &next);
     }
     CU_ASSERT_EQUAL(next, n_frames);
     CU_ASSERT(r.cap <= 2 * LIMIT);
@@ -131,18 +114,18 @@ static void test_any_portions(void)
 static void test_bad_headers(void)
 {
     static const uint8_t reserved[16] = {0, 0, 0, 0, 1, 0, 1};
-    static const uint8_t too_long[16] = {1, 0, 0x30, 0, SPLIT};
+    static const uint8_t too_long[16] = {1, 0, 0x30, 0, 41};
     struct frame_reader r;
     struct frame_header h;
     const uint8_t *p;
 
-    frame_reader_init(&r, &split);
+    frame_reader_init(&r);
     CU_ASSERT_EQUAL(frame_reader_fill(&r, ends[0]), -EAGAIN);
     CU_ASSERT_EQUAL(write(ends[1], reserved, 16), 16);
     CU_ASSERT_EQUAL(frame_reader_fill(&r, ends[0]), 16);
     CU_ASSERT_EQUAL(frame_reader_next(&r, LIMIT, &h, &p), -EPROTO);
     frame_reader_fini(&r);
-    frame_reader_init(&r, &split);
+    frame_reader_init(&r);
     CU_ASSERT_EQUAL(write(ends[1], too_long, 16), 16);
     CU_ASSERT_EQUAL(frame_reader_fill(&r, ends[0]), 16);
     CU_ASSERT_EQUAL(frame_reader_next(&r, LIMIT, &h, &p), -EMSGSIZE);

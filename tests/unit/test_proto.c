@@ -34,14 +34,13 @@ static int decode_any(uint16_t type, const void *p, size_t len)
         struct msg_inventory_mark mark;
         struct msg_fetch fetch;
         struct msg_fetch_chain fetch_chain;
-        struct msg_fetch_read fetch_read;
-        struct msg_fetch_data fetch_data;
         struct msg_fetch_end fetch_end;
         struct msg_transports transports;
         struct msg_fetch_want fetch_want;
         struct msg_fetch_grant fetch_grant;
         struct msg_kv_begin kv_begin;
         struct msg_kv_layer kv_layer;
+        struct msg_kv_taken kv_taken;
         struct msg_kv_end kv_end;
         struct msg_prefill_group group;
         struct msg_stage_begin stage_begin;
@@ -93,10 +92,6 @@ static int decode_any(uint16_t type, const void *p, size_t len)
         return msg_fetch_unpack(p, len, &m.fetch);
     case FRAME_FETCH_CHAIN:
         return msg_fetch_chain_unpack(p, len, &m.fetch_chain);
-    case FRAME_FETCH_READ:
-        return msg_fetch_read_unpack(p, len, &m.fetch_read);
-    case FRAME_FETCH_DATA:
-        return msg_fetch_data_unpack(p, len, &m.fetch_data);
     case FRAME_TRANSPORTS:
         return msg_transports_unpack(p, len, &m.transports);
     case FRAME_FETCH_WANT:
@@ -109,6 +104,8 @@ static int decode_any(uint16_t type, const void *p, size_t len)
         return msg_kv_begin_unpack(p, len, &m.kv_begin);
     case FRAME_KV_LAYER:
         return msg_kv_layer_unpack(p, len, &m.kv_layer);
+    case FRAME_KV_TAKEN:
+        return msg_kv_taken_unpack(p, len, &m.kv_taken);
     case FRAME_KV_END:
         return msg_kv_end_unpack(p, len, &m.kv_end);
     case FRAME_PREFILL_GROUP:
@@ -259,13 +256,15 @@ static void encode_all(struct wire_buf *b)
     msg_inventory_mark_pack(b, 0, &(struct msg_inventory_mark){1});
     msg_fetch_pack(b, 17, &(struct msg_fetch){3, u8(keys)});
     msg_fetch_chain_pack(b, 17, &(struct msg_fetch_chain){4, u8(tokens)});
-    msg_fetch_read_pack(b, 17, &(struct msg_fetch_read){2, 1ull << 33, 4});
-    msg_fetch_data_pack(b, 17, &(struct msg_fetch_data){2, 0, 9, 0});
     encode_transports(b);
     msg_fetch_end_pack(b, 17, &(struct msg_fetch_end){PROTO_E_BUSY});
     msg_kv_begin_pack(b, 18, &(struct msg_kv_begin){100, 5, 7});
     msg_error_like_pack(b, FRAME_KV_REFUSE, 18, PROTO_E_CAPACITY, "full");
-    msg_kv_layer_pack(b, 18, &(struct msg_kv_layer){1, 2, 3, 4, u8("abcd")});
+    msg_kv_layer_pack(b, 18,
+                      &(struct msg_kv_layer){1, 2, 3, 4, 5, 6, 1,
+                                             u8("abcdefgh"), 2,
+                                             u8("0123456789abcdef")});
+    msg_kv_taken_pack(b, 18, &(struct msg_kv_taken){5});
     msg_kv_end_pack(b, 18, &(struct msg_kv_end){66});
     encode_stages(b);
 }
@@ -287,7 +286,7 @@ static void each_frame(frame_visit visit)
         visit(&h, b.data + at + FRAME_HEADER_BYTES);
         at += FRAME_HEADER_BYTES + h.length;
     }
-    CU_ASSERT_EQUAL(n, 37);
+    CU_ASSERT_EQUAL(n, 36);
     wire_buf_fini(&b);
 }
 
@@ -413,25 +412,6 @@ static void test_round_trip(void)
     CU_ASSERT_EQUAL(done2.load_us, 9);
     CU_ASSERT_EQUAL(done2.disk_bytes, 10);
 
-    struct msg_fetch_data fd = {1, 1ull << 33, UINT64_MAX - 7, 5}, fo;
-    wire_buf_reset(&b);
-    msg_fetch_data_pack(&b, 77, &fd);
-    CU_ASSERT_EQUAL(b.len, FRAME_HEADER_BYTES + MSG_FETCH_DATA_BYTES);
-    CU_ASSERT_EQUAL(wire_u32_at(b.data, 0), MSG_FETCH_DATA_BYTES + 5);
-    CU_ASSERT_EQUAL(msg_fetch_data_unpack(b.data + FRAME_HEADER_BYTES,
-                                          b.len - FRAME_HEADER_BYTES, &fo),
-                    0);
-    CU_ASSERT_EQUAL(fo.from_byte, 1ull << 33);
-    CU_ASSERT_EQUAL(fo.checksum, UINT64_MAX - 7);
-    CU_ASSERT_EQUAL(fo.n_bytes, 5);
-
-    struct msg_fetch_read fr = {1, 2, PROTO_FETCH_BYTES_MAX + 1}, fq;
-    wire_buf_reset(&b);
-    msg_fetch_read_pack(&b, 77, &fr);
-    CU_ASSERT_EQUAL(msg_fetch_read_unpack(b.data + FRAME_HEADER_BYTES,
-                                          b.len - FRAME_HEADER_BYTES, &fq),
-                    -EBADMSG);
-
     struct msg_decode de;
     wire_buf_reset(&b);
     msg_decode_pack(&b, 7, &(struct msg_decode){100, 5, UINT64_MAX - 9});
@@ -541,24 +521,6 @@ static void test_limits(void)
     CU_ASSERT_EQUAL(m.n, 0);
 }
 
-/* A header that announces bytes which the caller sends himself. */
-static void test_kv_layer_split(void)
-{
-    struct wire_buf whole, split;
-
-    wire_buf_init(&whole, 4096);
-    wire_buf_init(&split, 4096);
-    struct msg_kv_layer m = {1, 2, 3, 4, u8("abcd")};
-    msg_kv_layer_pack(&whole, 9, &m);
-    m.data = NULL;
-    msg_kv_layer_pack(&split, 9, &m);
-    append(&split, "abcd");
-    CU_ASSERT_EQUAL_FATAL(whole.len, split.len);
-    CU_ASSERT_EQUAL(memcmp(whole.data, split.data, whole.len), 0);
-    wire_buf_fini(&whole);
-    wire_buf_fini(&split);
-}
-
 int main(void)
 {
     CU_initialize_registry();
@@ -572,7 +534,6 @@ int main(void)
     CU_add_test(s, "a newer HELLO is read as far as known", test_newer_version);
     CU_add_test(s, "header limits", test_header);
     CU_add_test(s, "buffers are bounded", test_limits);
-    CU_add_test(s, "a layer's data may follow its header", test_kv_layer_split);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
     CU_cleanup_registry();

@@ -56,7 +56,7 @@ static void test_longer_than_a_frame(void)
     struct engine_kv_layout l = layout(3, (3u << 18) + 4);
 
     CU_ASSERT(l.block_bytes > FRAME_PAYLOAD_MAX_BYTES);
-    for (enum site_way way = SITE_FRAMES; way <= SITE_SHM; way++) {
+    for (enum site_way way = SITE_TCP; way < SITE_WAYS; way++) {
         fetch_all(&l, 2, LOAD_MODE_LOAD, way);
         fetch_all(&l, 1, LOAD_MODE_LAYERWISE, way);
     }
@@ -67,7 +67,7 @@ static void test_long_layer(void)
 {
     struct engine_kv_layout l = layout(1, (9u << 18) + 8);
 
-    for (enum site_way way = SITE_FRAMES; way <= SITE_SHM; way++)
+    for (enum site_way way = SITE_TCP; way < SITE_WAYS; way++)
         fetch_all(&l, 1, LOAD_MODE_LAYERWISE, way);
 }
 
@@ -76,7 +76,7 @@ static void test_small_blocks(void)
 {
     struct engine_kv_layout l = layout(4, 64);
 
-    for (enum site_way way = SITE_FRAMES; way <= SITE_SHM; way++) {
+    for (enum site_way way = SITE_TCP; way < SITE_WAYS; way++) {
         fetch_all(&l, 200, LOAD_MODE_LOAD, way);
         fetch_all(&l, 50, LOAD_MODE_LAYERWISE, way);
     }
@@ -139,8 +139,171 @@ static void drop(enum site_way way)
 
 static void test_dropped(void)
 {
-    for (enum site_way way = SITE_FRAMES; way <= SITE_SHM; way++)
+    for (enum site_way way = SITE_TCP; way < SITE_WAYS; way++)
         drop(way);
+}
+
+/* Two workers, of which `from` pushes to `to`. */
+struct pair {
+    struct event_base *base;
+    struct site from, to;
+};
+
+static void pair_init(struct pair *p, const struct engine_kv_layout *l,
+                      uint32_t n_blocks, enum site_way way)
+{
+    p->base = event_base_new();
+    site_init(&p->from, p->base, l, n_blocks, way);
+    site_init(&p->to, p->base, l, n_blocks, way);
+}
+
+static void pair_fini(struct pair *p)
+{
+    site_push_drop(&p->from);
+    site_push_drop(&p->to);
+    site_fini(&p->from);
+    site_fini(&p->to);
+    event_base_free(p->base);
+}
+
+static void push_begin(struct pair *p, uint32_t n_tokens)
+{
+    site_announce(&p->to, n_tokens);
+    site_push(&p->from, transfer_port(p->to.transfer), n_tokens);
+}
+
+static void turn(struct pair *p)
+{
+    (void)event_base_loop(p->base, EVLOOP_ONCE);
+}
+
+/* As a step loop does: a prefix, then chunks, layer by layer. */
+static void compute_some(struct pair *p, uint32_t n_tokens)
+{
+    struct request *r = p->from.pushed;
+    uint32_t left = n_tokens - r->position;
+
+    if (left == 0) {
+        site_push_end(&p->from);
+        return;
+    }
+    r->step.n_tokens = left < 100 ? left : 100;
+    if (++p->from.layers_done > p->from.layout.layers) {
+        r->position += r->step.n_tokens;
+        r->step.n_tokens = p->from.layers_done = 0;
+    }
+    site_push_poke(&p->from);
+}
+
+static void push_all(const struct engine_kv_layout *l, uint32_t n_tokens,
+                     enum site_way way)
+{
+    struct pair p;
+
+    pair_init(&p, l, n_tokens / BT + 2, way);
+    push_begin(&p, n_tokens);
+    p.from.pushed->position = n_tokens / 3;
+    while (!p.to.receive_over) {
+        if (!p.from.push_over)
+            compute_some(&p, n_tokens);
+        turn(&p);
+    }
+    CU_ASSERT(p.from.push_over);
+    CU_ASSERT_STRING_EQUAL(p.from.why, "");
+    CU_ASSERT_STRING_EQUAL(p.to.why, "");
+    CU_ASSERT_EQUAL(p.to.received->position, n_tokens);
+    CU_ASSERT(site_push_same(&p.from, &p.to));
+    pair_fini(&p);
+}
+
+/* Rows that end inside a block, blocks in many pieces, and rows of which one is
+ * longer than a piece should be. */
+static void test_push(void)
+{
+    struct engine_kv_layout small = layout(4, 64), large = layout(2, 3u << 20),
+                            middle = layout(3, 3000);
+
+    for (enum site_way way = SITE_TCP; way < SITE_WAYS; way++) {
+        push_all(&small, 1, way);
+        push_all(&small, 3 * BT, way);
+        push_all(&small, 4000, way);
+        push_all(&middle, 1333, way);
+        push_all(&large, 19, way);
+    }
+}
+
+/* Pushes two blocks, of which one changes `us` after its piece was begun.
+ * Returns whether it came. */
+static bool push_damaged(enum site_way way, useconds_t us)
+{
+    struct engine_kv_layout l = layout(2, 64);
+    struct pair p;
+
+    pair_init(&p, &l, 4, way);
+    push_begin(&p, 2 * BT);
+    p.from.pushed->position = 2 * BT;
+    while (p.from.pushed->push.n_pieces == 0)
+        turn(&p);
+    usleep(us);
+    *(uint8_t *)p.from.pushed->blocks.data[1] ^= 1;
+    site_push_end(&p.from);
+    while (!p.to.receive_over)
+        turn(&p);
+    bool came = p.to.why[0] == '\0';
+    CU_ASSERT(!came || site_push_same(&p.from, &p.to));
+    CU_ASSERT(came ||
+              strcmp(p.to.why, "its KV does not have its checksums") == 0);
+    pair_fini(&p);
+    return came;
+}
+
+/* Memory that changes when it was summed is never used. */
+static void test_push_damaged(void)
+{
+    for (enum site_way way = SITE_TCP; way < SITE_WAYS; way++) {
+        useconds_t us = 1000;
+
+        /* It is summed by another thread. */
+        while (push_damaged(way, us))
+            us *= 2;
+    }
+}
+
+/* Either side drops the request at any moment, or both do; nothing gets into
+ * memory that was given back, and the next one comes whole. */
+static void push_dropped(enum site_way way)
+{
+    struct engine_kv_layout l = layout(3, 3000);
+    unsigned seed = (unsigned)getpid();
+    struct pair p;
+
+    printf("[seed %u] ", seed);
+    srand(seed);
+    pair_init(&p, &l, 24, way);
+    for (uint32_t i = 0; i < cases_of(40); i++) {
+        uint32_t n_tokens = 1 + (uint32_t)rand() % (23 * BT);
+
+        push_begin(&p, n_tokens);
+        for (int n = rand() % 60; n > 0 && !p.from.push_over; n--) {
+            compute_some(&p, n_tokens);
+            turn(&p);
+        }
+        site_push_drop(i % 2 ? &p.to : &p.from);
+        for (int n = rand() % 20; n > 0; n--)
+            (void)event_base_loop(p.base, EVLOOP_NONBLOCK);
+        site_push_drop(&p.to);
+        site_push_drop(&p.from);
+        check_left_alone(&p.to, 24);
+        check_left_alone(&p.from, 24);
+    }
+    pair_fini(&p);
+    push_all(&l, 333, way);
+}
+
+static void test_push_dropped(void)
+{
+    for (enum site_way way = SITE_TCP; way < SITE_WAYS; way++)
+        push_dropped(way);
 }
 
 int main(void)
@@ -152,6 +315,9 @@ int main(void)
     CU_add_test(s, "a layer longer than a frame", test_long_layer);
     CU_add_test(s, "many small blocks", test_small_blocks);
     CU_add_test(s, "dropped at any moment", test_dropped);
+    CU_add_test(s, "a push, layer by layer", test_push);
+    CU_add_test(s, "a push of what changes", test_push_damaged);
+    CU_add_test(s, "a push dropped at any moment", test_push_dropped);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();

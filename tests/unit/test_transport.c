@@ -89,7 +89,7 @@ static void on_accept(void *arg, evutil_socket_t fd)
 {
     static const struct frame_conn_ops ops = {.frame = on_frame,
                                               .closed = on_conn_closed};
-    static const struct frame_conn_limits limits = {1024, 4096, 65536, {0, 0}};
+    static const struct frame_conn_limits limits = {1024, 4096, 65536};
     struct rig *r = arg;
     struct door *d = &r->doors[r->n_doors++];
 

@@ -58,13 +58,62 @@ static const struct loader_ops loader_ops = {.poke = poke,
 
 static struct request *on_find(void *arg, uint64_t id)
 {
-    (void)arg;
-    (void)id;
-    return NULL;
+    struct site *s = arg;
+
+    if (s->pushed && s->pushed->id == id)
+        return s->pushed;
+    return s->received && s->received->id == id ? s->received : NULL;
 }
 
-static const struct transfer_ops transfer_ops = {.find = on_find,
-                                                 .released = poke};
+static uint32_t on_layers_done(void *arg, const struct request *r)
+{
+    const struct site *s = arg;
+
+    (void)r;
+    return s->layers_done;
+}
+
+static void on_push_ended(void *arg, struct request *r, const char *why)
+{
+    struct site *s = arg;
+
+    (void)r;
+    s->push_over = true;
+    snprintf(s->why, sizeof(s->why), "%s", why ? why : "");
+}
+
+static void on_receive_begin(void *arg, struct request *r)
+{
+    struct site *s = arg;
+
+    must(take(s, r) == 0, "no room for what comes");
+    must(transfer_grant(s->transfer, r) == 0, "not granted");
+}
+
+static void on_received(void *arg, struct request *r)
+{
+    struct site *s = arg;
+
+    (void)r;
+    s->receive_over = true;
+}
+
+static void on_receive_failed(void *arg, struct request *r, const char *why)
+{
+    on_received(arg, r);
+    snprintf(((struct site *)arg)->why, sizeof(((struct site *)arg)->why), "%s",
+             why);
+}
+
+static const struct transfer_ops transfer_ops = {
+    .push_ended = on_push_ended,
+    .layers_done = on_layers_done,
+    .find = on_find,
+    .receive_begin = on_receive_begin,
+    .received = on_received,
+    .receive_failed = on_receive_failed,
+    .released = poke,
+};
 
 static void *kv_alloc(void *arg, size_t bytes)
 {
@@ -92,14 +141,13 @@ void site_init(struct site *s, struct event_base *base,
     char err[256];
     const struct engine_config engine = {.kind = "cpu",
                                          .shape = model_find("tiny")};
-    static const char *const ways[] = {"none", "tcp", "shm"};
+    static const char *const ways[] = {"tcp", "shm"};
     const struct msg_hello hello = {.magic = PROTO_MAGIC,
                                     .version_min = PROTO_VERSION,
                                     .version_max = PROTO_VERSION,
                                     .kind = PROTO_PEER_WORKER,
                                     .role = PROTO_ROLE_BOTH,
-                                    .capabilities = PROTO_CAP_FETCH_TCP |
-                                                    PROTO_CAP_TRANSPORTS,
+                                    .capabilities = PROTO_CAP_ALL,
                                     .name = "rig",
                                     .block_tokens = layout->block_tokens};
 
@@ -148,9 +196,9 @@ void site_fini(struct site *s)
     event_free(s->poke);
 }
 
-static struct request *new_request(const struct site *s, uint32_t n_blocks)
+/* A prompt of n tokens. */
+static struct request *new_prompt(const struct site *s, uint32_t n)
 {
-    uint32_t n = n_blocks * s->layout.block_tokens + 1;
     uint32_t *tokens = calloc(n, sizeof(*tokens));
 
     must(tokens, "no memory");
@@ -166,6 +214,11 @@ static struct request *new_request(const struct site *s, uint32_t n_blocks)
     must(r, "no memory");
     free(tokens);
     return r;
+}
+
+static struct request *new_request(const struct site *s, uint32_t n_blocks)
+{
+    return new_prompt(s, n_blocks * s->layout.block_tokens + 1);
 }
 
 /* Word i of block b of the prompt. */
@@ -245,4 +298,94 @@ void site_drop(struct site *s)
     request_release(s->r, s->store);
     request_free(s->r);
     s->r = NULL;
+}
+
+void site_announce(struct site *s, uint32_t n_tokens)
+{
+    struct request *like = new_prompt(s, n_tokens);
+    const struct request_spec spec = {.id = like->id,
+                                      .prompt_digest = like->prompt.digest,
+                                      .n_tokens = n_tokens,
+                                      .max_tokens = 1,
+                                      .block_tokens = s->layout.block_tokens,
+                                      .decodes_here = true};
+
+    s->received = request_new(&spec);
+    must(s->received, "no memory");
+    s->receive_over = false;
+    s->why[0] = '\0';
+    request_free(like);
+}
+
+void site_push(struct site *s, uint16_t port, uint32_t n_tokens)
+{
+    struct request *r = new_prompt(s, n_tokens);
+
+    must(take(s, r) == 0, "no room");
+    for (uint32_t b = 0; b < r->blocks.n; b++) {
+        uint64_t *words = r->blocks.data[b];
+
+        for (uint64_t i = 0; i < s->layout.block_bytes / 8; i++)
+            words[i] = word_of(b, i);
+    }
+    snprintf(r->push.host, sizeof(r->push.host), "127.0.0.1");
+    r->push.port = port;
+    s->pushed = r;
+    s->push_over = false;
+    s->why[0] = '\0';
+    s->layers_done = 0;
+    must(transfer_push(s->transfer, r, clock_now_us()) == 0, "no push");
+}
+
+void site_push_poke(struct site *s)
+{
+    transfer_push_poke(s->transfer);
+}
+
+void site_push_end(struct site *s)
+{
+    s->pushed->n_output = 1;
+    s->pushed->last_token = 1;
+    site_push_poke(s);
+}
+
+static void drop(struct site *s, struct request **r)
+{
+    if (!*r)
+        return;
+    transfer_forget(*r);
+    request_release(*r, s->store);
+    request_free(*r);
+    *r = NULL;
+}
+
+void site_push_drop(struct site *s)
+{
+    drop(s, &s->pushed);
+    drop(s, &s->received);
+}
+
+static bool same_row(const struct site *s, const struct request *a,
+                     const struct request *b, uint32_t layer, uint32_t token)
+{
+    const struct engine_kv_layout *l = &s->layout;
+    uint32_t i = token / l->block_tokens, slot = token % l->block_tokens;
+
+    for (int which = ENGINE_K; which <= ENGINE_V; which++)
+        if (memcmp(engine_kv_row(l, a->blocks.data[i], layer,
+                                 (enum engine_which)which, slot),
+                   engine_kv_row(l, b->blocks.data[i], layer,
+                                 (enum engine_which)which, slot),
+                   l->kv_row_bytes))
+            return false;
+    return true;
+}
+
+bool site_push_same(const struct site *s, const struct site *to)
+{
+    for (uint32_t layer = 0; layer < s->layout.layers; layer++)
+        for (uint32_t t = 0; t < to->received->prompt.n_tokens; t++)
+            if (!same_row(s, s->pushed, to->received, layer, t))
+                return false;
+    return true;
 }

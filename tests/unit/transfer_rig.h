@@ -1,6 +1,6 @@
 /* Two workers' transfer parts over loopback, without engines and step loops:
- * one holds a prompt, the other fetches it. For the tests of transfers and for
- * their benchmark. */
+ * one holds a prompt, the other fetches it, or one pushes it to the other. For
+ * the tests of transfers and for their benchmark. */
 #ifndef TESTS_UNIT_TRANSFER_RIG_H
 #define TESTS_UNIT_TRANSFER_RIG_H
 
@@ -11,7 +11,7 @@ struct event;
 struct event_base;
 
 /* How sites move KV. */
-enum site_way { SITE_FRAMES, SITE_TCP, SITE_SHM };
+enum site_way { SITE_TCP, SITE_SHM, SITE_WAYS };
 
 /* One worker, so far as it transfers. */
 struct site {
@@ -26,6 +26,12 @@ struct site {
     int slab_fd; /* with SITE_SHM */
     size_t slab_bytes;
     struct request *r; /* that it loads for; NULL: none */
+    struct request *pushed;
+    uint32_t layers_done; /* of the step under way of what it pushes */
+    bool push_over;
+    struct request *received;
+    bool receive_over;
+    char why[64]; /* the push or the receipt failed; "": it did not */
 };
 
 /* Make a worker of so many blocks of this layout. `base` is borrowed. */
@@ -52,5 +58,25 @@ uint32_t site_came(const struct site *s, bool compare);
 
 /* Drop the request, as a CANCEL does, and give back its blocks. */
 void site_drop(struct site *s);
+
+/* Be told that the KV of a prompt of n_tokens comes. */
+void site_announce(struct site *s, uint32_t n_tokens);
+
+/* Begin to push that prompt to the worker on this port; all of its KV is in
+ * the blocks, and counts as computed up to s->pushed->position, or in
+ * s->layers_done layers of step.n_tokens behind it. */
+void site_push(struct site *s, uint16_t port, uint32_t n_tokens);
+
+/* Let what is computed go. */
+void site_push_poke(struct site *s);
+
+/* The first token is computed, too. */
+void site_push_end(struct site *s);
+
+/* Drop what is pushed and received here, as a CANCEL does. */
+void site_push_drop(struct site *s);
+
+/* Whether what came to `to` is what was pushed by `s`. */
+bool site_push_same(const struct site *s, const struct site *to);
 
 #endif

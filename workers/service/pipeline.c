@@ -1,7 +1,6 @@
 /* Groups that this worker leads, and stages that it computes for others. */
 #include <errno.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "workers/service/internal.h"
 
@@ -10,7 +9,7 @@ static void on_progress(void *arg, struct request *r, uint32_t position)
     struct worker *w = arg;
 
     batch_group_progress(w->batch, r, position);
-    transfer_push_poke(w->transfer, clock_now_us());
+    transfer_push_poke(w->transfer);
 }
 
 static void on_prefilled(void *arg, struct request *r, uint32_t first_token)

@@ -33,8 +33,10 @@
 
 struct peer;
 struct inbound;
-struct load;  /* workers/load/loader.h */
-struct group; /* workers/pipeline/pipeline.h */
+struct push_piece;    /* workers/transfer/push_pieces.c */
+struct receive_piece; /* workers/transfer/receive.c */
+struct load;          /* workers/load/loader.h */
+struct group;         /* workers/pipeline/pipeline.h */
 
 enum request_state {
     REQUEST_WAITING,   /* prefill: in the queue, perhaps still loading */
@@ -141,6 +143,10 @@ struct request_push {
     uint32_t layer;       /* being sent */
     uint32_t sent_tokens; /* of the range, in this layer */
     int64_t since_us;     /* when it was offered, then when it was computed */
+    TAILQ_HEAD(, push_piece)
+    pieces; /* that were begun and not taken; in use
+               with a peer */
+    uint32_t n_pieces;
 };
 
 /* KV that arrives from a prefill worker; transfer/receive.c. */
@@ -148,6 +154,10 @@ struct request_receive {
     struct inbound *from; /* NULL: no KV_BEGIN yet, or all is here */
     TAILQ_ENTRY(request) link;
     uint32_t *next_token; /* (layers), owned */
+    TAILQ_HEAD(, receive_piece)
+    pieces; /* that were told of and not read; in
+               use with a sender */
+    uint32_t n_pieces;
 };
 
 struct request {

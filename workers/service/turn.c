@@ -70,7 +70,7 @@ void worker_go_on(struct worker *w)
     worker_grant(w);
     worker_load_poke(w);
     next_step(w);
-    transfer_push_poke(w->transfer, clock_now_us());
+    transfer_push_poke(w->transfer);
     worker_copy_poke(w);
     worker_send_events(w);
 }
@@ -119,7 +119,7 @@ static void on_step_progress(void *arg)
 {
     struct worker *w = arg;
 
-    transfer_push_poke(w->transfer, clock_now_us());
+    transfer_push_poke(w->transfer);
 }
 
 const struct batch_thread_ops worker_thread_ops = {

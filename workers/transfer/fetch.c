@@ -4,11 +4,7 @@
  * blocks that it holds of it. All are compared with the prompt, so that the
  * peer's chain is this prompt from its first token on, and not another one
  * whose keys collide; and its store keeps for every block which one it was
- * computed behind. Then blocks and layers come over a transport (move.c). From
- * a peer with which there is none they come in frames, in the order in which
- * they are asked for, in parts of bounded length, each with a checksum,
- * straight into the block's memory. A wrong part spoils its piece; the piece's
- * other parts still come. */
+ * computed behind. Then blocks and layers come over a transport (move.c). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,11 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "conductor/core/index/block_key.h"
-#include "workers/transfer/engine/sum.h"
 #include "workers/transfer/internal.h"
-
-/* A part is verified right after it came: while it is in the cache. */
-#define PART_BYTES (512u << 10)
 
 /* Where a source sends its questions. */
 struct fetch_source {
@@ -67,7 +59,6 @@ static void *fetch_open(void *arg, struct load_run *run,
     f->n_keys = to_block;
     f->learner = r->prompt.learns ? r : NULL;
     f->since_us = clock_now_us();
-    TAILQ_INIT(&f->pieces);
     TAILQ_INIT(&f->moves);
     TAILQ_INSERT_TAIL(&p->fetches, f, link);
     if (p->welcome)
@@ -75,96 +66,36 @@ static void *fetch_open(void *arg, struct load_run *run,
     return f;
 }
 
-/* Bytes of the piece behind the first done_bytes that go into one frame. */
-static uint32_t part_bytes(const struct loader_piece *piece,
-                           uint64_t done_bytes)
-{
-    uint64_t left = piece->bytes - done_bytes;
-
-    return left < PART_BYTES ? (uint32_t)left : PART_BYTES;
-}
-
-/* Where the piece begins in its block. */
-static uint64_t piece_byte(const struct fetch *f,
-                           const struct loader_piece *piece)
-{
-    const struct engine_kv_layout *layout = f->peer->transfer->config.layout;
-
-    return layout->block_bytes / layout->layers * piece->from_layer;
-}
-
-/* Asks for the next parts of the pieces, as many as the peer accepts. */
-static void ask(struct fetch *f)
-{
-    struct transfer *t = f->peer->transfer;
-
-    while (f->asking && f->n_reads < TRANSFER_READS_MAX) {
-        struct loader_piece *piece = f->asking;
-        struct msg_fetch_read m = {
-            .block = piece->block,
-            .from_byte = piece_byte(f, piece) + f->asked_bytes,
-            .n_bytes = part_bytes(piece, f->asked_bytes),
-        };
-
-        msg_fetch_read_pack(&t->buf, f->id, &m);
-        transfer_send(t, f->peer->conn);
-        f->n_reads++;
-        f->asked_bytes += m.n_bytes;
-        if (f->asked_bytes < piece->bytes)
-            continue;
-        f->asking = TAILQ_NEXT(piece, link);
-        f->asked_bytes = 0;
-    }
-}
-
-/* In frames. */
-static void ask_for(struct fetch *f, struct loader_piece *piece)
-{
-    TAILQ_INSERT_TAIL(&f->pieces, piece, link);
-    if (!f->asking)
-        f->asking = piece;
-    ask(f);
-}
-
 static int fetch_read(void *, void *session, struct loader_piece *piece)
 {
     struct fetch *f = session;
 
-    if (TAILQ_EMPTY(&f->pieces) && TAILQ_EMPTY(&f->moves))
+    if (!route_usable(f->peer->route))
+        return -ENOTCONN;
+    if (TAILQ_EMPTY(&f->moves))
         f->since_us = clock_now_us();
-    if (!route_usable(f->peer->route)) {
-        ask_for(f, piece);
-        return 0;
-    }
     int rc = move_add(f, piece);
     if (rc == 0)
         move_pump(f);
     return rc;
 }
 
-/* Asks for pieces that wait, over the peer's route or in frames. */
-static void pump(struct fetch *f)
-{
-    struct loader_piece *piece;
-
-    if (route_usable(f->peer->route))
-        move_pump(f);
-    else
-        while ((piece = move_take(f)))
-            ask_for(f, piece);
-}
-
 /* The transport never stood: another one is there now, or none. */
-void fetch_again(struct peer *p)
+void fetch_again(void *peer)
 {
-    struct fetch *f;
+    struct peer *p = peer;
+    struct fetch *f, *next;
 
-    TAILQ_FOREACH(f, &p->fetches, link)
-    {
+    for (f = TAILQ_FIRST(&p->fetches); f; f = next) {
+        next = TAILQ_NEXT(f, link);
         if (f->closed)
             continue;
-        move_again(f);
-        pump(f);
+        if (route_usable(p->route)) {
+            move_again(f);
+            move_pump(f);
+        } else {
+            fetch_fail(f, "no transport to it stands");
+        }
     }
 }
 
@@ -175,37 +106,20 @@ int fetch_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
     struct fetch *f = rc == 0 ? fetch_of(p, id) : NULL;
 
     if (f)
-        pump(f);
+        move_pump(f);
     return rc;
-}
-
-/* Hands back what was to come in frames. */
-static void drop_pieces(struct fetch *f, int rc)
-{
-    struct loader_piece *piece;
-
-    if (f->peer->body_of == f) {
-        frame_conn_drop_body(f->peer->conn);
-        f->peer->body_of = NULL;
-    }
-    while ((piece = TAILQ_FIRST(&f->pieces))) {
-        TAILQ_REMOVE(&f->pieces, piece, link);
-        loader_done(piece, rc);
-    }
 }
 
 static void fetch_close(void *, void *session)
 {
     struct fetch *f = session;
 
-    drop_pieces(f, -ECANCELED);
     move_end(f, -ECANCELED);
 }
 
 void fetch_fail(struct fetch *f, const char *why)
 {
     loader_run_failed(f->run, why);
-    drop_pieces(f, -ECONNRESET);
     move_end(f, -ECONNRESET);
 }
 
@@ -213,10 +127,8 @@ void fetch_lose(struct fetch *f, const char *why)
 {
     bool closed = f->closed;
 
-    if (!closed) {
+    if (!closed)
         loader_run_failed(f->run, why);
-        drop_pieces(f, -ECONNRESET);
-    }
     TAILQ_REMOVE(&f->peer->fetches, f, link);
     f->peer = NULL;
     if (!closed)
@@ -305,65 +217,6 @@ int fetch_on_chain(struct peer *p, uint64_t id, const uint8_t *payload,
                  "%u",
                  (unsigned long long)id, p->host, p->port, n);
     loader_opened(f->run, n);
-    return 0;
-}
-
-/* The piece that FETCH_DATA `h` brings the next part of; NULL: none. */
-static struct loader_piece *expected(const struct fetch *f,
-                                     const struct frame_header *h,
-                                     const struct msg_fetch_data *m)
-{
-    struct loader_piece *piece = TAILQ_FIRST(&f->pieces);
-
-    if (f->n_reads == 0 || h->length != MSG_FETCH_DATA_BYTES + m->n_bytes ||
-        m->block != piece->block ||
-        m->from_byte != piece_byte(f, piece) + f->got_bytes ||
-        m->n_bytes != part_bytes(piece, f->got_bytes))
-        return NULL;
-    return piece;
-}
-
-void *fetch_place(struct peer *p, const struct frame_header *h,
-                  const uint8_t *head)
-{
-    struct fetch *f = fetch_of(p, h->request_id);
-    struct msg_fetch_data m;
-
-    if (!f || msg_fetch_data_unpack(head, MSG_FETCH_DATA_BYTES, &m))
-        return NULL;
-    const struct loader_piece *piece = expected(f, h, &m);
-    if (!piece)
-        return NULL;
-    p->body_of = f;
-    return (uint8_t *)piece->data + f->got_bytes;
-}
-
-int fetch_on_data(struct peer *p, const struct frame_header *h,
-                  const uint8_t *head, int64_t now_us)
-{
-    struct fetch *f = fetch_of(p, h->request_id);
-    struct msg_fetch_data m;
-
-    p->body_of = NULL;
-    if (h->length < MSG_FETCH_DATA_BYTES ||
-        msg_fetch_data_unpack(head, MSG_FETCH_DATA_BYTES, &m))
-        return -EBADMSG;
-    if (!f || !f->chain)
-        return 0; /* it is over here, or this is about one before it */
-    struct loader_piece *piece = expected(f, h, &m);
-    if (!piece)
-        return -EBADMSG;
-    p->progress_us = now_us;
-    if (sum_of((uint8_t *)piece->data + f->got_bytes, m.n_bytes) != m.checksum)
-        piece->rc = -EILSEQ;
-    f->n_reads--;
-    f->got_bytes += m.n_bytes;
-    ask(f);
-    if (f->got_bytes < piece->bytes)
-        return 0;
-    f->got_bytes = 0;
-    TAILQ_REMOVE(&f->pieces, piece, link);
-    loader_done(piece, piece->rc);
     return 0;
 }
 

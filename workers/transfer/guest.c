@@ -1,4 +1,4 @@
-/* What a peer may read and write here. */
+/* What a peer may read here. */
 #include "workers/transfer/guest.h"
 
 #include <errno.h>
@@ -22,10 +22,12 @@ struct lease {
 struct guest {
     LIST_ENTRY(guest) link;
     struct transfer *transfer;
-    struct inbound *in; /* NULL: its connection is gone */
+    struct frame_conn *conn; /* NULL: it is gone */
+    const char *name;        /* for the log */
     struct transport_offer *offers[MSG_TRANSPORTS_MAX];
     uint32_t n_offers;              /* that are not withdrawn yet */
     struct transport_offer *chosen; /* NULL: none yet */
+    uint32_t choice;                /* so many were chosen */
     bool was_chosen[MSG_TRANSPORTS_MAX];
     LIST_HEAD(, lease) leases;
 };
@@ -60,8 +62,8 @@ static void on_broken(void *arg, const char *why)
 {
     struct guest *g = arg;
 
-    if (g->in)
-        frame_conn_fail(g->in->conn, why);
+    if (g->conn)
+        frame_conn_fail(g->conn, why);
 }
 
 static void on_withdrawn(void *arg)
@@ -80,7 +82,8 @@ static const struct transport_offer_ops offer_ops = {
     .withdrawn = on_withdrawn,
 };
 
-struct guest *guest_new(struct transfer *t, struct inbound *in)
+struct guest *guest_new(struct transfer *t, struct frame_conn *conn,
+                        const char *name, uint64_t id)
 {
     uint8_t descriptors[MSG_TRANSPORTS_MAX][TRANSPORT_DESCRIPTOR_MAX];
     struct guest *g = calloc(1, sizeof(*g));
@@ -89,7 +92,8 @@ struct guest *guest_new(struct transfer *t, struct inbound *in)
     if (!g)
         return NULL;
     g->transfer = t;
-    g->in = in;
+    g->conn = conn;
+    g->name = name;
     LIST_INIT(&g->leases);
     LIST_INSERT_HEAD(&t->guests, g, link);
     for (uint32_t i = 0; i < t->n_transports; i++) {
@@ -106,8 +110,8 @@ struct guest *guest_new(struct transfer *t, struct inbound *in)
         told->n = (uint32_t)n;
         told->descriptor = descriptors[m.n++];
     }
-    msg_transports_pack(&t->buf, 0, &m);
-    transfer_send(t, in->conn);
+    msg_transports_pack(&t->buf, id, &m);
+    transfer_send(t, conn);
     return g;
 }
 
@@ -115,7 +119,7 @@ void guest_shut(struct guest *g)
 {
     if (!g)
         return;
-    g->in = NULL;
+    g->conn = NULL;
     g->chosen = NULL;
     if (g->n_offers == 0) {
         LIST_REMOVE(g, link);
@@ -140,11 +144,16 @@ int guest_on_transports(struct guest *g, const uint8_t *payload, size_t len)
             continue;
         g->chosen = g->offers[i];
         g->was_chosen[i] = true;
-        log_info("worker %s moves KV over %s", g->in->handshake.hello.name,
-                 m.list[0].name);
+        g->choice++;
+        log_info("worker %s moves KV over %s", g->name, m.list[0].name);
         return 0;
     }
     return -EBADMSG;
+}
+
+uint32_t guest_choice(const struct guest *g)
+{
+    return g->choice;
 }
 
 /* Where block `id` lies in the region, which is the whole slab. */
@@ -159,8 +168,7 @@ static struct transport_range range_of(const struct transfer *t, uint32_t id)
     };
 }
 
-int guest_grant(struct guest *g, const uint32_t *ids, uint32_t n, bool write,
-                uint64_t *id)
+int guest_grant(struct guest *g, const uint32_t *ids, uint32_t n, uint64_t *id)
 {
     struct transfer *t = g->transfer;
     struct transport_range *ranges = calloc(n, sizeof(*ranges));
@@ -171,7 +179,7 @@ int guest_grant(struct guest *g, const uint32_t *ids, uint32_t n, bool write,
         ranges[i] = range_of(t, ids[i]);
     if (rc == 0) {
         *l = (struct lease){.offer = g->chosen, .id = entropy_u64(), .n = n};
-        rc = g->chosen->ops->grant(g->chosen, l->id, write, ranges, n);
+        rc = g->chosen->ops->grant(g->chosen, l->id, false, ranges, n);
     }
     free(ranges);
     if (rc < 0) {

@@ -30,6 +30,8 @@ void inbound_free(struct transfer *t, struct inbound *in)
 {
     serve_drop_all(in);
     guest_shut(in->guest);
+    receive_shut(in, NULL);
+    route_shut(in->route);
     if (in->stage)
         t->ops->stage_closed(in->stage);
     TAILQ_REMOVE(&t->inbounds, in, link);
@@ -76,7 +78,7 @@ static void inbound_join(struct inbound *in)
     if (m->kind == PROTO_PEER_WORKER_DATA)
         hand_over(in);
     else if (m->capabilities & PROTO_CAP_TRANSPORTS)
-        in->guest = guest_new(t, in);
+        in->guest = guest_new(t, in->conn, m->name, TRANSFER_ACCEPTED);
 }
 
 static void inbound_opening(struct inbound *in, const struct frame_header *h,
@@ -100,7 +102,7 @@ static uint64_t capability_of(uint16_t type)
     case FRAME_FETCH:
         return PROTO_CAP_FETCH_TCP;
     case FRAME_KV_BEGIN:
-        return PROTO_CAP_PUSH_TCP;
+        return PROTO_CAP_PUSH;
     case FRAME_STAGE_BEGIN:
         return PROTO_CAP_STAGES;
     case FRAME_TRANSPORTS:
@@ -129,10 +131,10 @@ static int inbound_dispatch(struct inbound *in, const struct frame_header *h,
     switch (h->type) {
     case FRAME_FETCH:
         return serve_on_fetch(in, h->request_id, payload, h->length);
-    case FRAME_FETCH_READ:
-        return serve_on_read(in, h->request_id, payload, h->length);
     case FRAME_TRANSPORTS:
-        return serve_on_transports(in, payload, h->length);
+        return h->request_id == TRANSFER_CONNECTED
+                   ? receive_on_transports(in, payload, h->length)
+                   : serve_on_transports(in, payload, h->length);
     case FRAME_FETCH_WANT:
         return serve_on_want(in, h->request_id, payload, h->length);
     case FRAME_FETCH_KEEP:
@@ -180,20 +182,14 @@ static void on_inbound_writable(void *arg)
 static void on_inbound_closed(void *arg, const char *reason)
 {
     struct inbound *in = arg;
-    struct transfer *t = in->transfer;
-    struct request *r;
 
     if (!in->welcome)
         log_stranger(in, "ended", reason);
     else
         log_info("connection from worker %s (%s) ended: %s",
                  in->handshake.hello.name, frame_conn_peer(in->conn), reason);
-    while ((r = TAILQ_FIRST(&in->receives))) {
-        TAILQ_REMOVE(&in->receives, r, receive.link);
-        r->receive.from = NULL;
-        t->ops->receive_failed(t->arg, r, reason);
-    }
-    inbound_free(t, in);
+    receive_shut(in, reason);
+    inbound_free(in->transfer, in);
 }
 
 static const struct frame_conn_ops inbound_ops = {
@@ -242,6 +238,7 @@ void inbound_accept(void *arg, evutil_socket_t fd)
     in->heard_us = clock_now_us();
     TAILQ_INIT(&in->serves);
     TAILQ_INIT(&in->receives);
+    TAILQ_INIT(&in->pieces);
     limits.payload_bytes = HANDSHAKE_PAYLOAD_BYTES;
     in->conn = frame_conn_new(t->config.base, fd, &limits, &inbound_ops, in);
     if (!in->conn) {

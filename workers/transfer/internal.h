@@ -7,6 +7,7 @@
 #include "base/strangers.h"
 #include "workers/transfer/engine/shm/shm.h"
 #include "workers/transfer/engine/tcp/tcp.h"
+#include "workers/transfer/errands.h"
 #include "workers/transfer/guest.h"
 #include "workers/transfer/layer_sums.h"
 #include "workers/transfer/route.h"
@@ -18,15 +19,22 @@ struct listener;
 #define TRANSFER_CONNS_MAX 256u
 /* Output of one connection that is buffered before it must drain. */
 #define TRANSFER_WATERMARK_BYTES (1u << 20)
-/* Data of one KV_LAYER frame. */
-#define TRANSFER_PIECE_BYTES (1u << 20)
-/* KV of at least so many bytes is sent from its block's memory; less is copied.
- */
-#define TRANSFER_COPY_BYTES (16u << 10)
+/* KV that one KV_LAYER tells of, unless the rows of one token are more, */
+#define TRANSFER_PIECE_BYTES (2u << 20)
+/* and the blocks that it may lie in. */
+#define TRANSFER_PIECE_BLOCKS 64u
+/* KV_LAYERs of a request without KV_TAKEN. */
+#define TRANSFER_PIECES_MAX 16u
+/* How often one is read until its checksums fit. */
+#define TRANSFER_TRIES 3u
+/* The request id of TRANSPORTS about the memory of the side that accepted, and
+ * of the one that connected. */
+#define TRANSFER_ACCEPTED 0u
+#define TRANSFER_CONNECTED 1u
 /* FETCHes that one connection may have open. */
 #define TRANSFER_SERVES_MAX 64u
-/* FETCH_READs of one of them that wait for their answers. */
-#define TRANSFER_READS_MAX 64u
+/* FETCH_WANTs of one of them that wait for their answers. */
+#define TRANSFER_WANTS_MAX 64u
 /* A peer with an open FETCH says something at least so often, */
 #define TRANSFER_KEEP_US 1000000
 /* and a peer that is silent for so long loses the blocks that it pins. */
@@ -47,8 +55,8 @@ struct peer {
     struct route *route;   /* NULL: TRANSPORTS has not come */
     uint64_t moved_bytes;  /* over it, when last looked */
     TAILQ_HEAD(, fetch) fetches;
-    struct fetch *body_of; /* whose piece the body under way is of; or NULL */
     struct request_list pushes;
+    struct guest *guest; /* which reads what is pushed; NULL: nothing was */
 };
 
 /* Reading from a peer for one request. */
@@ -64,15 +72,10 @@ struct fetch {
     const uint32_t *tokens;        /* of the prompt */
     const struct request *learner; /* whose tokens are to be learned; or NULL */
     uint32_t n_keys;
-    bool chain;                      /* it was said what the peer holds */
-    int64_t since_us;                /* begin of the wait for the next answer */
-    struct loader_piece_list pieces; /* in the order of their answers */
-    uint64_t got_bytes;              /* of the first of them */
-    struct loader_piece *asking; /* it was not asked for to its end; or NULL */
-    uint64_t asked_bytes;        /* of that one */
-    uint32_t n_reads;            /* FETCH_READs without an answer */
-    TAILQ_HEAD(, move) moves;    /* pieces that come over a transport */
-    uint32_t n_wanted;           /* FETCH_WANTs without an answer */
+    bool chain;               /* it was said what the peer holds */
+    int64_t since_us;         /* begin of the wait for the next answer */
+    TAILQ_HEAD(, move) moves; /* pieces that are to come */
+    uint32_t n_wanted;        /* FETCH_WANTs without an answer */
 };
 
 /* One FETCH that is being answered. */
@@ -82,10 +85,7 @@ struct serve {
     bool chain_sent;
     uint32_t n;
     uint32_t *ids;                                   /* (n), owned, pinned */
-    struct msg_fetch_read reads[TRANSFER_READS_MAX]; /* a ring */
-    uint32_t first_read;
-    uint32_t n_reads;
-    struct msg_fetch_want wants[TRANSFER_READS_MAX]; /* a ring */
+    struct msg_fetch_want wants[TRANSFER_WANTS_MAX]; /* a ring */
     uint32_t first_want;
     uint32_t n_wants;
     bool granted; /* under grant_id */
@@ -105,7 +105,9 @@ struct inbound {
     TAILQ_HEAD(, serve) serves;
     uint32_t n_serves;
     struct request_list receives;
-    struct stage *stage; /* of a pipeline; NULL: none */
+    struct route *route; /* to what it pushes; NULL: no TRANSPORTS came */
+    TAILQ_HEAD(, receive_piece) pieces; /* of what it pushes */
+    struct stage *stage;                /* of a pipeline; NULL: none */
 };
 
 struct transfer {
@@ -125,11 +127,12 @@ struct transfer {
     struct transport *transports[MSG_TRANSPORTS_MAX]; /* the best first */
     uint32_t n_transports;
     struct transport *tcp; /* of these; NULL: not used */
+    struct errands *errands;
     struct layer_sums *sums;
     LIST_HEAD(, guest) guests;
     LIST_HEAD(, route) routes;
-    /* Another transport of a peer was chosen, or there is none. */
-    void (*again)(struct peer *p);
+    /* A peer of fetches has another transport, or none; its argument is it. */
+    void (*again)(void *peer);
 };
 
 /* --- transports.c --- */
@@ -145,13 +148,30 @@ void transports_close(struct transfer *t);
 /* Send what is in t->buf to `conn` and empty it. */
 void transfer_send(struct transfer *t, struct frame_conn *conn);
 
-/* Send `n` bytes of block `id`, on which the caller has a pin, as a part of a
- * frame. They must not change while somebody has a pin on the block. */
-void transfer_send_kv(struct transfer *t, struct frame_conn *conn, uint32_t id,
-                      const void *data, size_t n);
-
 /* The worker's request of that id, or NULL. */
 struct request *transfer_find(const struct transfer *t, uint64_t id);
+
+/* --- rows.c --- */
+
+/* Part of the rows of a range of tokens in one layer. */
+struct row_slice {
+    uint32_t block;  /* counted from that of the first token */
+    uint64_t offset; /* in it */
+    uint64_t bytes;
+};
+
+/* How many blocks the tokens [from, from + n), n > 0, lie in. */
+uint32_t rows_blocks(const struct engine_kv_layout *l, uint32_t from,
+                     uint32_t n);
+
+/* The rows of these tokens in `layer`: of each block that is whole one slice,
+ * of part of a block its K rows and then its V rows. Writes at most
+ * 2 x rows_blocks() to `out`; returns how many. */
+uint32_t rows_cut(const struct engine_kv_layout *l, uint32_t layer,
+                  uint32_t from, uint32_t n, struct row_slice *out);
+
+/* Where a block begins in the region, which is the whole slab. */
+uint64_t rows_offset(const struct transfer *t, const void *block);
 
 /* --- move.c --- */
 
@@ -174,12 +194,33 @@ int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
  */
 void move_again(struct fetch *f);
 
-/* Take back a piece that the peer was not asked for; NULL: there is none. */
-struct loader_piece *move_take(struct fetch *f);
-
 /* End it: pieces that do not move go back at once with rc, others when they
  * stop, and f with the last of them. */
 void move_end(struct fetch *f, int rc);
+
+/* --- push_pieces.c --- */
+
+/* Begin a piece of the next n tokens in the layer that r->push is at. False:
+ * no memory. */
+[[nodiscard]] bool push_piece_begin(struct transfer *t, struct request *r,
+                                    uint32_t n);
+
+/* Tell the peer of all pieces that are summed, in order. Ends the push if it
+ * cannot. */
+void push_pieces_tell(struct request *r);
+
+/* The peer has read what it was granted under that id. False: there is no such
+ * piece (any more). */
+[[nodiscard]] bool push_piece_taken(struct request *r, uint64_t grant_id);
+
+/* What the peer was told of is of no use to it: it is to be told of anew. */
+void push_pieces_again(struct request *r);
+
+/* Pushes nothing more of `r`, without a callback. */
+void push_drop(struct request *r);
+
+/* End the push of `r`. Calls push_ended. */
+void push_end(struct transfer *t, struct request *r, const char *why);
 
 /* --- peer.c --- */
 
@@ -218,14 +259,6 @@ void inbound_free(struct transfer *t, struct inbound *in);
 int fetch_on_chain(struct peer *p, uint64_t id, const uint8_t *payload,
                    size_t len, int64_t now_us);
 
-/* The head of FETCH_DATA: where its bytes belong, or NULL. */
-void *fetch_place(struct peer *p, const struct frame_header *h,
-                  const uint8_t *head);
-
-/* FETCH_DATA, whose bytes are in their place: verifies them. */
-int fetch_on_data(struct peer *p, const struct frame_header *h,
-                  const uint8_t *head, int64_t now_us);
-
 /* FETCH_GRANT: reads what was wanted. */
 int fetch_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
                    size_t len, int64_t now_us);
@@ -245,10 +278,6 @@ int push_on_refuse(struct peer *p, uint64_t id, const uint8_t *payload,
 int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
                    size_t len);
 
-/* FETCH_READ: sends a part of a block. */
-int serve_on_read(struct inbound *in, uint64_t id, const uint8_t *payload,
-                  size_t len);
-
 /* TRANSPORTS: grants blocks over the one that it names; -EPROTO if the peer was
  * told of none. */
 int serve_on_transports(struct inbound *in, const uint8_t *payload, size_t len);
@@ -262,13 +291,32 @@ int serve_on_want(struct inbound *in, uint64_t id, const uint8_t *payload,
 int receive_on_begin(struct inbound *in, uint64_t id, const uint8_t *payload,
                      size_t len);
 
-/* KV_LAYER: copies the rows into the request's blocks. */
+/* KV_LAYER: reads the rows into the request's blocks. */
 int receive_on_layer(struct inbound *in, uint64_t id, const uint8_t *payload,
                      size_t len);
 
 /* KV_END: hands the request over to decode. */
 int receive_on_end(struct inbound *in, uint64_t id, const uint8_t *payload,
                    size_t len);
+
+/* TRANSPORTS: chooses one for what the peer pushes. */
+int receive_on_transports(struct inbound *in, const uint8_t *payload,
+                          size_t len);
+
+/* Receives nothing more of `r`: what is being read into its blocks keeps them
+ * pinned until it has stopped. */
+void receive_drop(struct request *r);
+
+/* The connection is gone: ends what it brings. `reason` NULL: there is nothing
+ * that somebody waits for. */
+void receive_shut(struct inbound *in, const char *reason);
+
+/* KV_TAKEN: the piece may go. */
+int push_on_taken(struct peer *p, uint64_t id, const uint8_t *payload,
+                  size_t len, int64_t now_us);
+
+/* TRANSPORTS: what was told is granted anew over the one that it names. */
+int push_on_transports(struct peer *p, const uint8_t *payload, size_t len);
 
 /* Send the FETCH of `f`; the peer has said WELCOME. */
 void fetch_send(struct peer *p, struct fetch *f);
@@ -285,14 +333,12 @@ void fetch_fail(struct fetch *f, const char *why);
 /* The same, open or closed: its peer is gone. */
 void fetch_lose(struct fetch *f, const char *why);
 
-/* The route of `p` has changed: ask once more for what was to come over it. */
-void fetch_again(struct peer *p);
-
-/* End the push of `r`. Calls push_ended. */
-void push_end(struct transfer *t, struct request *r, const char *why);
+/* The route of `peer` has changed: ask once more for what was to come over it.
+ */
+void fetch_again(void *peer);
 
 /* Send what is ready of the pushes on `p`. */
-void push_pump(struct peer *p, int64_t now_us);
+void push_pump(struct peer *p);
 
 /* Answer the open FETCHes while the output takes it. */
 void serve_pump(struct inbound *in);

@@ -81,7 +81,7 @@ void move_pump(struct fetch *f)
 
     TAILQ_FOREACH(m, &f->moves, link)
     {
-        if (f->n_wanted == TRANSFER_READS_MAX)
+        if (f->n_wanted == TRANSFER_WANTS_MAX)
             return;
         if (m->state != MOVE_WAITS)
             continue;
@@ -191,14 +191,14 @@ void move_again(struct fetch *f)
     }
 }
 
-/* The first piece whose state is not later than `most`, without its move. */
-static struct loader_piece *take(struct fetch *f, enum move_state most)
+/* A piece that does not move, without its move; NULL: there is none. */
+static struct loader_piece *take(struct fetch *f)
 {
     struct move *m;
 
     TAILQ_FOREACH(m, &f->moves, link)
     {
-        if (m->state > most)
+        if (m->state == MOVE_MOVES)
             continue;
         struct loader_piece *piece = m->piece;
         move_free(m);
@@ -207,18 +207,13 @@ static struct loader_piece *take(struct fetch *f, enum move_state most)
     return NULL;
 }
 
-struct loader_piece *move_take(struct fetch *f)
-{
-    return take(f, MOVE_WAITS);
-}
-
 void move_end(struct fetch *f, int rc)
 {
     struct loader_piece *piece;
     struct move *m, *next;
 
     f->closed = true;
-    while ((piece = take(f, MOVE_WANTED)))
+    while ((piece = take(f)))
         loader_done(piece, rc);
     for (m = TAILQ_FIRST(&f->moves); m; m = next) {
         next = TAILQ_NEXT(m, link);

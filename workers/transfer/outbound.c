@@ -7,16 +7,20 @@
 #include "base/log.h"
 #include "workers/transfer/internal.h"
 
+static bool can(const struct peer *p, enum proto_capability way)
+{
+    return (p->capabilities & way) && (p->capabilities & PROTO_CAP_TRANSPORTS);
+}
+
 /* A peer that cannot do what is asked of it is as good as gone. */
 static void on_welcome(struct peer *p)
 {
     struct request *r;
     struct fetch *f;
 
-    while (!(p->capabilities & PROTO_CAP_FETCH_TCP) &&
-           !TAILQ_EMPTY(&p->fetches))
+    while (!can(p, PROTO_CAP_FETCH_TCP) && !TAILQ_EMPTY(&p->fetches))
         fetch_fail(TAILQ_FIRST(&p->fetches), "the peer serves no FETCH");
-    while (!(p->capabilities & PROTO_CAP_PUSH_TCP) && !TAILQ_EMPTY(&p->pushes))
+    while (!can(p, PROTO_CAP_PUSH) && !TAILQ_EMPTY(&p->pushes))
         push_end(p->transfer, TAILQ_FIRST(&p->pushes), "the peer takes no KV");
     TAILQ_FOREACH(f, &p->fetches, link)
     {
@@ -47,6 +51,26 @@ static int on_opening(struct peer *p, const struct frame_header *h,
     return 0;
 }
 
+/* About its memory, or about this worker's. */
+static int on_transports(struct peer *p, const struct frame_header *h,
+                         const uint8_t *payload)
+{
+    const struct route_to to = {
+        .conn = p->conn,
+        .id = TRANSFER_ACCEPTED,
+        .host = p->host,
+        .port = p->port,
+        .again = p->transfer->again,
+        .arg = p,
+    };
+
+    if (!(p->capabilities & PROTO_CAP_TRANSPORTS))
+        return -EPROTO;
+    if (h->request_id == TRANSFER_CONNECTED)
+        return push_on_transports(p, payload, h->length);
+    return route_on_transports(p->transfer, &p->route, &to, payload, h->length);
+}
+
 static int on_frame(void *arg, const struct frame_header *h,
                     const uint8_t *payload)
 {
@@ -60,15 +84,11 @@ static int on_frame(void *arg, const struct frame_header *h,
         return on_opening(p, h, payload);
     switch (h->type) {
     case FRAME_TRANSPORTS:
-        return p->capabilities & PROTO_CAP_TRANSPORTS
-                   ? route_on_transports(p, payload, h->length)
-                   : -EPROTO;
+        return on_transports(p, h, payload);
     case FRAME_FETCH_GRANT:
         return fetch_on_grant(p, h->request_id, payload, h->length, now_us);
     case FRAME_FETCH_CHAIN:
         return fetch_on_chain(p, h->request_id, payload, h->length, now_us);
-    case FRAME_FETCH_DATA:
-        return fetch_on_data(p, h, payload, now_us);
     case FRAME_FETCH_END:
         return fetch_on_end(p, h->request_id, payload, h->length);
     case FRAME_KV_GRANT:
@@ -77,22 +97,16 @@ static int on_frame(void *arg, const struct frame_header *h,
         return push_on_grant(p, h->request_id, now_us);
     case FRAME_KV_REFUSE:
         return push_on_refuse(p, h->request_id, payload, h->length);
+    case FRAME_KV_TAKEN:
+        return push_on_taken(p, h->request_id, payload, h->length, now_us);
     default:
         return -EPROTO;
     }
 }
 
-static void *on_body(void *arg, const struct frame_header *h,
-                     const uint8_t *head)
-{
-    struct peer *p = arg;
-
-    return p->welcome ? fetch_place(p, h, head) : NULL;
-}
-
 static void on_writable(void *arg)
 {
-    push_pump(arg, clock_now_us());
+    push_pump(arg);
 }
 
 static void on_closed(void *arg, const char *reason)
@@ -108,12 +122,12 @@ static void on_closed(void *arg, const char *reason)
     while (!TAILQ_EMPTY(&p->pushes))
         push_end(t, TAILQ_FIRST(&p->pushes), reason);
     route_shut(p->route);
+    guest_shut(p->guest);
     frame_conn_free(p->conn);
     free(p);
 }
 
 const struct frame_conn_ops outbound_ops = {
-    .body = on_body,
     .frame = on_frame,
     .writable = on_writable,
     .closed = on_closed,
@@ -135,8 +149,7 @@ static bool stalled(const struct peer *p, int64_t now_us)
 
     TAILQ_FOREACH(f, &p->fetches, link)
     {
-        if ((!f->chain || !TAILQ_EMPTY(&f->pieces) ||
-             !TAILQ_EMPTY(&f->moves)) &&
+        if ((!f->chain || !TAILQ_EMPTY(&f->moves)) &&
             now_us - later(f->since_us, p->progress_us) >= c->fetch_timeout_us)
             return true;
     }

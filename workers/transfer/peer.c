@@ -11,11 +11,14 @@ void peer_free(struct transfer *t, struct peer *p)
 {
     struct fetch *f;
 
+    while (!TAILQ_EMPTY(&p->pushes))
+        push_drop(TAILQ_FIRST(&p->pushes));
     while ((f = TAILQ_FIRST(&p->fetches))) {
         TAILQ_REMOVE(&p->fetches, f, link);
         f->peer = NULL; /* its last move frees it */
     }
     route_shut(p->route);
+    guest_shut(p->guest);
     TAILQ_REMOVE(&t->peers, p, link);
     t->n_peers--;
     frame_conn_free(p->conn);
@@ -61,8 +64,6 @@ struct peer *transfer_peer(struct transfer *t, const char *host, uint16_t port)
     TAILQ_INIT(&p->fetches);
     TAILQ_INIT(&p->pushes);
     struct frame_conn_limits limits = t->limits;
-    limits.split = (struct frame_split){.type = FRAME_FETCH_DATA,
-                                        .head_bytes = MSG_FETCH_DATA_BYTES};
     limits.payload_bytes = HANDSHAKE_PAYLOAD_BYTES;
     p->conn = frame_conn_connect(t->config.base, t->config.dns, host, port,
                                  &limits, t->peer_ops, p);

@@ -3,7 +3,9 @@
  *
  * KV goes in ranges of tokens, in order: first what was reused, then whatever
  * has been computed meanwhile, or the chunk under way as far as its layers are
- * written. Within a range it goes layer by layer. */
+ * written. Within a range it goes layer by layer, in pieces: each is summed,
+ * granted to the decode worker and told of (KV_LAYER), which reads it and says
+ * so (KV_TAKEN). Its blocks are pinned until then. */
 #include <errno.h>
 
 #include "workers/transfer/internal.h"
@@ -27,6 +29,8 @@ void push_send_begin(struct peer *p, struct request *r)
                              .max_tokens = r->max_tokens,
                              .prompt_digest = r->prompt.digest};
 
+    if (!p->guest)
+        p->guest = guest_new(p->transfer, p->conn, p->host, TRANSFER_CONNECTED);
     msg_kv_begin_pack(&p->transfer->buf, r->id, &m);
     transfer_send(p->transfer, p->conn);
 }
@@ -39,28 +43,10 @@ int transfer_push(struct transfer *t, struct request *r, int64_t now_us)
         return -ENOBUFS;
     r->push.peer = p;
     r->push.since_us = now_us;
+    TAILQ_INIT(&r->push.pieces);
     TAILQ_INSERT_TAIL(&p->pushes, r, push.link);
     if (p->welcome)
         push_send_begin(p, r);
-    return 0;
-}
-
-void push_end(struct transfer *t, struct request *r, const char *why)
-{
-    TAILQ_REMOVE(&r->push.peer->pushes, r, push.link);
-    r->push.peer = NULL;
-    t->ops->push_ended(t->arg, r, why);
-}
-
-int push_on_grant(struct peer *p, uint64_t id, int64_t now_us)
-{
-    struct request *r = push_of(p, id);
-
-    if (!r)
-        return 0; /* cancelled here while the grant was on its way */
-    r->push.granted = true;
-    p->progress_us = now_us;
-    push_pump(p, now_us);
     return 0;
 }
 
@@ -94,51 +80,22 @@ static bool next_range(const struct transfer *t, struct request *r)
     return true;
 }
 
-/* The K or V rows of tokens [from, from + n) in one layer, block by block. */
-static void send_rows(struct peer *p, struct request *r,
-                      enum engine_which which, uint32_t from, uint32_t n)
+/* How many of the n tokens from `from` on go into one piece: up to the end of a
+ * block, if that is not too few. */
+static uint32_t piece_tokens(const struct engine_kv_layout *l, uint32_t from,
+                             uint32_t n)
 {
-    const struct engine_kv_layout *layout = p->transfer->config.layout;
-
-    while (n > 0) {
-        uint32_t slot = from % layout->block_tokens;
-        uint32_t room = layout->block_tokens - slot;
-        uint32_t k = n < room ? n : room;
-
-        uint32_t b = from / layout->block_tokens;
-
-        transfer_send_kv(p->transfer, p->conn, r->blocks.ids[b],
-                         engine_kv_row(layout, r->blocks.data[b], r->push.layer,
-                                       which, slot),
-                         (size_t)k * layout->kv_row_bytes);
-        from += k;
-        n -= k;
-    }
-}
-
-/* One frame of the range's current layer. */
-static void send_piece(struct peer *p, struct request *r)
-{
-    struct request_push *push = &r->push;
-    struct transfer *t = p->transfer;
-    uint32_t row_bytes = t->config.layout->kv_row_bytes;
-    uint32_t most = TRANSFER_PIECE_BYTES / 2 / row_bytes;
-    uint32_t from = push->from_token + push->sent_tokens;
-    uint32_t n = push->end_token - from;
+    uint32_t most = TRANSFER_PIECE_BYTES / 2 / l->kv_row_bytes;
+    uint32_t slot = from % l->block_tokens;
 
     if (most == 0)
         most = 1;
-    if (n > most)
-        n = most;
-    struct msg_kv_layer m = {.layer = push->layer,
-                             .from_token = from,
-                             .n_tokens = n,
-                             .n_data = 2 * n * row_bytes};
-    msg_kv_layer_pack(&t->buf, r->id, &m);
-    transfer_send(t, p->conn);
-    send_rows(p, r, ENGINE_K, from, n);
-    send_rows(p, r, ENGINE_V, from, n);
-    push->sent_tokens += n;
+    if (most > TRANSFER_PIECE_BLOCKS * l->block_tokens - slot)
+        most = TRANSFER_PIECE_BLOCKS * l->block_tokens - slot;
+    if (n <= most)
+        return n;
+    uint32_t beyond = (from + most) % l->block_tokens;
+    return beyond < most ? most - beyond : most;
 }
 
 /* Moves on to the next layer or range where the current one was sent. */
@@ -159,50 +116,113 @@ static bool piece_ready(const struct transfer *t, const struct request *r)
             r->push.layer < t->ops->layers_done(t->arg, r));
 }
 
-/* Returns true if all was sent. */
-static bool pump_one(struct peer *p, struct request *r, int64_t now_us)
+/* Begins the next piece. False: none may go now. */
+static bool send_next(struct transfer *t, struct request *r)
 {
     struct request_push *push = &r->push;
-    struct transfer *t = p->transfer;
 
-    if (!push->granted)
+    if (!push->granted || frame_conn_full(push->peer->conn) ||
+        push->n_pieces == TRANSFER_PIECES_MAX ||
+        (push->from_token >= push->end_token && !next_range(t, r)) ||
+        !piece_ready(t, r))
         return false;
-    while (!frame_conn_full(p->conn)) {
-        if (push->from_token >= push->end_token && !next_range(t, r))
-            break;
-        if (!piece_ready(t, r))
-            break;
-        send_piece(p, r);
-        step_on(t, push);
-        p->progress_us = now_us;
-    }
-    if (push->from_token < r->prompt.n_tokens || r->n_output == 0)
+    uint32_t from = push->from_token + push->sent_tokens;
+    uint32_t n = piece_tokens(t->config.layout, from, push->end_token - from);
+    if (!push_piece_begin(t, r, n))
         return false;
-    struct msg_kv_end m = {.first_token = r->last_token};
-    msg_kv_end_pack(&t->buf, r->id, &m);
-    transfer_send(t, p->conn);
+    push->sent_tokens += n;
+    step_on(t, push);
     return true;
 }
 
-void push_pump(struct peer *p, int64_t now_us)
+/* Whether the peer has read all there will be. */
+static bool all_taken(const struct request *r)
+{
+    return r->n_output > 0 && r->push.n_pieces == 0 &&
+           r->push.from_token == r->prompt.n_tokens;
+}
+
+/* Sends what may go of `r`, and its end. */
+static void pump_one(struct peer *p, struct request *r)
+{
+    struct transfer *t = p->transfer;
+
+    while (send_next(t, r))
+        ;
+    if (!all_taken(r)) {
+        push_pieces_tell(r);
+        return;
+    }
+    struct msg_kv_end m = {.first_token = r->last_token};
+    msg_kv_end_pack(&t->buf, r->id, &m);
+    transfer_send(t, p->conn);
+    push_end(t, r, NULL);
+}
+
+void push_pump(struct peer *p)
 {
     struct request *r = TAILQ_FIRST(&p->pushes);
 
     while (r) {
         struct request *next = TAILQ_NEXT(r, push.link);
 
-        if (pump_one(p, r, now_us))
-            push_end(p->transfer, r, NULL);
+        pump_one(p, r);
         r = next;
     }
 }
 
-void transfer_push_poke(struct transfer *t, int64_t now_us)
+void transfer_push_poke(struct transfer *t)
 {
     struct peer *p;
 
     TAILQ_FOREACH(p, &t->peers, link)
     {
-        push_pump(p, now_us);
+        push_pump(p);
     }
+}
+
+int push_on_grant(struct peer *p, uint64_t id, int64_t now_us)
+{
+    struct request *r = push_of(p, id);
+
+    if (!r)
+        return 0; /* cancelled here while the grant was on its way */
+    if (!p->guest || guest_choice(p->guest) == 0)
+        return -EBADMSG;
+    r->push.granted = true;
+    p->progress_us = now_us;
+    pump_one(p, r);
+    return 0;
+}
+
+int push_on_taken(struct peer *p, uint64_t id, const uint8_t *payload,
+                  size_t len, int64_t now_us)
+{
+    struct request *r = push_of(p, id);
+    struct msg_kv_taken m;
+
+    if (msg_kv_taken_unpack(payload, len, &m))
+        return -EBADMSG;
+    if (!r || !push_piece_taken(r, m.grant_id))
+        return 0; /* it is over here, or was told of anew meanwhile */
+    p->progress_us = now_us;
+    pump_one(p, r);
+    return 0;
+}
+
+int push_on_transports(struct peer *p, const uint8_t *payload, size_t len)
+{
+    struct request *r;
+
+    if (!p->guest)
+        return -EPROTO;
+    int rc = guest_on_transports(p->guest, payload, len);
+    if (rc < 0)
+        return rc;
+    TAILQ_FOREACH(r, &p->pushes, push.link)
+    {
+        push_pieces_again(r);
+    }
+    push_pump(p);
+    return 0;
 }

@@ -1,13 +1,34 @@
-/* Receiving the KV of a request that is decoded here. Every layer's rows must
- * arrive in order and without a hole; that is checked, and so are all bounds,
- * before a byte is copied. An id alone proves nothing: a prefill worker that
- * still acts for an earlier conductor may use an id that is in use again. So
- * the prompt's digest must be the one that DECODE announced. */
+/* Receiving the KV of a request that is decoded here: the prefill worker tells
+ * of pieces of it, which are read from its memory and verified. Every layer's
+ * rows must be told of in order and without a hole; that is checked, and so are
+ * all bounds, before a byte is read. An id alone proves nothing: a prefill
+ * worker that still acts for an earlier conductor may use an id that is in use
+ * again. So the prompt's digest must be the one that DECODE announced. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "workers/transfer/internal.h"
+
+/* Rows of some tokens in one layer. */
+struct receive_piece {
+    TAILQ_ENTRY(receive_piece) link; /* of r's */
+    TAILQ_ENTRY(receive_piece) all;  /* of in's */
+    struct transfer *transfer;
+    struct inbound *in; /* NULL: the connection is gone */
+    struct request *r;  /* NULL: it is over here; this waits for the op */
+    uint64_t request_id;
+    struct route_op *op; /* NULL: it waits to be told of anew */
+    uint32_t layer;
+    uint32_t from_token, n_tokens;
+    uint32_t tries;
+    uint64_t grant_id;
+    uint32_t n_blocks;
+    uint32_t ids[TRANSFER_PIECE_BLOCKS]; /* (n_blocks), pinned */
+    uint32_t n_slices;
+    struct transport_slice slices[2 * TRANSFER_PIECE_BLOCKS];
+    uint64_t sums[2 * TRANSFER_PIECE_BLOCKS]; /* (n_slices) */
+};
 
 static int refuse(struct inbound *in, uint64_t id, const char *why)
 {
@@ -36,7 +57,10 @@ int receive_on_begin(struct inbound *in, uint64_t id, const uint8_t *payload,
         calloc(t->config.layout->layers, sizeof(*r->receive.next_token));
     if (!r->receive.next_token)
         return refuse(in, id, "out of memory");
+    if (!route_usable(in->route))
+        return refuse(in, id, "there is no transport that both have");
     r->receive.from = in;
+    TAILQ_INIT(&r->receive.pieces);
     TAILQ_INSERT_TAIL(&in->receives, r, receive.link);
     request_set_state(r, REQUEST_KV_WAIT);
     t->ops->receive_begin(t->arg, r);
@@ -53,6 +77,100 @@ int transfer_grant(struct transfer *t, struct request *r)
     return 0;
 }
 
+static void piece_free(struct receive_piece *piece)
+{
+    struct kv_store *store = piece->transfer->config.store;
+
+    while (piece->n_blocks > 0)
+        kv_store_release(store, piece->ids[--piece->n_blocks]);
+    free(piece);
+}
+
+/* Nothing under the grant is read here any more. */
+static void send_taken(struct inbound *in, uint64_t id, uint64_t grant_id)
+{
+    const struct msg_kv_taken m = {.grant_id = grant_id};
+
+    msg_kv_taken_pack(&in->transfer->buf, id, &m);
+    transfer_send(in->transfer, in->conn);
+}
+
+static void unlink_piece(struct receive_piece *piece)
+{
+    if (!piece->r)
+        return;
+    TAILQ_REMOVE(&piece->r->receive.pieces, piece, link);
+    piece->r->receive.n_pieces--;
+    piece->r = NULL;
+}
+
+static void piece_over(struct receive_piece *piece)
+{
+    struct transfer *t = piece->transfer;
+
+    unlink_piece(piece);
+    if (piece->in) {
+        TAILQ_REMOVE(&piece->in->pieces, piece, all);
+        send_taken(piece->in, piece->request_id, piece->grant_id);
+    }
+    piece_free(piece);
+    t->ops->released(t->arg);
+}
+
+void receive_drop(struct request *r)
+{
+    struct receive_piece *piece;
+
+    if (!r->receive.from)
+        return;
+    while ((piece = TAILQ_FIRST(&r->receive.pieces))) {
+        unlink_piece(piece);
+        if (piece->op)
+            route_cancel(piece->op); /* then it is over */
+        else
+            piece_over(piece);
+    }
+    TAILQ_REMOVE(&r->receive.from->receives, r, receive.link);
+    r->receive.from = NULL;
+}
+
+static void fail(struct request *r, const char *why)
+{
+    struct transfer *t = r->receive.from->transfer;
+
+    receive_drop(r);
+    t->ops->receive_failed(t->arg, r, why);
+}
+
+static void on_read(void *arg, int rc);
+
+static void read_piece(struct receive_piece *piece)
+{
+    piece->op = route_read(piece->in->route, piece->grant_id, piece->slices,
+                           piece->n_slices, on_read, piece);
+}
+
+static void on_read(void *arg, int rc)
+{
+    struct receive_piece *piece = arg;
+    struct request *r = piece->r;
+
+    piece->op = NULL;
+    if (!r || rc == 0) {
+        piece_over(piece);
+    } else if (rc == -EILSEQ && ++piece->tries < TRANSFER_TRIES) {
+        log_warn("request %llu: layer %u of tokens %u to %u came with other "
+                 "checksums, and is read once more",
+                 (unsigned long long)r->id, piece->layer, piece->from_token,
+                 piece->from_token + piece->n_tokens);
+        read_piece(piece);
+    } else if (rc == -EILSEQ) {
+        fail(r, "its KV does not have its checksums");
+    }
+    /* Else it is told of anew over another transport, or its sender has given
+     * it up, or its connection ends. */
+}
+
 /* The request that `in` may send KV for now, or NULL: it was cancelled here
  * while its KV was on its way. */
 static struct request *receive_of(const struct inbound *in, uint64_t id)
@@ -62,53 +180,165 @@ static struct request *receive_of(const struct inbound *in, uint64_t id)
     return r && r->receive.from == in ? r : NULL;
 }
 
-static void copy_rows(const struct transfer *t, struct request *r,
-                      const struct msg_kv_layer *m, enum engine_which which)
+/* The piece that waits to be told of anew; NULL: none of these tokens does. */
+static struct receive_piece *waiting(const struct request *r,
+                                     const struct msg_kv_layer *m)
 {
-    const struct engine_kv_layout *layout = t->config.layout;
-    const uint8_t *src = m->data;
-    uint32_t from = m->from_token;
-    uint32_t n = m->n_tokens;
+    struct receive_piece *piece;
 
-    if (which == ENGINE_V)
-        src += (size_t)n * layout->kv_row_bytes;
-    while (n > 0) {
-        uint32_t slot = from % layout->block_tokens;
-        uint32_t room = layout->block_tokens - slot;
-        uint32_t k = n < room ? n : room;
-        size_t bytes = (size_t)k * layout->kv_row_bytes;
-
-        memcpy(engine_kv_row(layout,
-                             r->blocks.data[from / layout->block_tokens],
-                             m->layer, which, slot),
-               src, bytes);
-        src += bytes;
-        from += k;
-        n -= k;
+    TAILQ_FOREACH(piece, &r->receive.pieces, link)
+    {
+        if (!piece->op && piece->layer == m->layer &&
+            piece->from_token == m->from_token &&
+            piece->n_tokens == m->n_tokens)
+            return piece;
     }
+    return NULL;
+}
+
+/* Whether these rows may come now. */
+static bool in_order(const struct transfer *t, const struct request *r,
+                     const struct msg_kv_layer *m)
+{
+    return m->layer < t->config.layout->layers &&
+           m->from_token == r->receive.next_token[m->layer] &&
+           m->n_tokens > 0 &&
+           m->n_tokens <= r->prompt.n_tokens - m->from_token &&
+           r->receive.n_pieces < TRANSFER_PIECES_MAX &&
+           rows_blocks(t->config.layout, m->from_token, m->n_tokens) <=
+               TRANSFER_PIECE_BLOCKS;
+}
+
+static struct receive_piece *piece_new(struct inbound *in, struct request *r,
+                                       const struct msg_kv_layer *m)
+{
+    struct transfer *t = in->transfer;
+    const struct engine_kv_layout *l = t->config.layout;
+    struct receive_piece *piece = calloc(1, sizeof(*piece));
+
+    if (!piece)
+        return NULL;
+    piece->transfer = t;
+    piece->in = in;
+    piece->r = r;
+    piece->request_id = r->id;
+    piece->layer = m->layer;
+    piece->from_token = m->from_token;
+    piece->n_tokens = m->n_tokens;
+    piece->n_blocks = rows_blocks(l, m->from_token, m->n_tokens);
+    for (uint32_t i = 0; i < piece->n_blocks; i++) {
+        piece->ids[i] = r->blocks.ids[m->from_token / l->block_tokens + i];
+        kv_store_pin(t->config.store, piece->ids[i]);
+    }
+    TAILQ_INSERT_TAIL(&in->pieces, piece, all);
+    TAILQ_INSERT_TAIL(&r->receive.pieces, piece, link);
+    r->receive.n_pieces++;
+    r->receive.next_token[m->layer] += m->n_tokens;
+    return piece;
+}
+
+/* Where its slices lie there and here. 0, or -EBADMSG: `m` tells of others. */
+static int place(struct receive_piece *piece, const struct msg_kv_layer *m)
+{
+    const struct transfer *t = piece->transfer;
+    struct row_slice rows[2 * TRANSFER_PIECE_BLOCKS];
+
+    piece->grant_id = m->grant_id;
+    piece->n_slices =
+        rows_cut(t->config.layout, m->layer, m->from_token, m->n_tokens, rows);
+    if (m->n_blocks != piece->n_blocks || m->n_sums != piece->n_slices)
+        return -EBADMSG;
+    for (uint32_t i = 0; i < piece->n_slices; i++) {
+        char *block = kv_store_data(t->config.store, piece->ids[rows[i].block]);
+
+        piece->sums[i] = wire_u64_at(m->sums, i);
+        piece->slices[i] = (struct transport_slice){
+            .local = block + rows[i].offset,
+            .region = m->region,
+            .offset = wire_u64_at(m->offsets, rows[i].block) + rows[i].offset,
+            .bytes = rows[i].bytes,
+            .sums = &piece->sums[i],
+            .sum_bytes = rows[i].bytes,
+        };
+    }
+    return 0;
 }
 
 int receive_on_layer(struct inbound *in, uint64_t id, const uint8_t *payload,
                      size_t len)
 {
-    const struct transfer *t = in->transfer;
-    const struct engine_kv_layout *layout = t->config.layout;
     struct request *r = receive_of(in, id);
     struct msg_kv_layer m;
 
     if (msg_kv_layer_unpack(payload, len, &m))
         return -EBADMSG;
-    if (!r)
+    if (!r) {
+        send_taken(in, id, m.grant_id);
         return 0;
-    if (r->state != REQUEST_RECEIVING || m.layer >= layout->layers ||
-        m.from_token != r->receive.next_token[m.layer] || m.n_tokens == 0 ||
-        m.n_tokens > r->prompt.n_tokens - m.from_token ||
-        m.n_data != 2 * (uint64_t)m.n_tokens * layout->kv_row_bytes)
+    }
+    if (r->state != REQUEST_RECEIVING)
         return -EBADMSG;
-    copy_rows(t, r, &m, ENGINE_K);
-    copy_rows(t, r, &m, ENGINE_V);
-    r->receive.next_token[m.layer] += m.n_tokens;
+    if (m.choice != route_choice(in->route))
+        return 0; /* it is told of anew */
+    struct receive_piece *piece = waiting(r, &m);
+    if (!piece && !in_order(in->transfer, r, &m))
+        return -EBADMSG;
+    if (!piece && !(piece = piece_new(in, r, &m)))
+        return -ENOMEM;
+    if (place(piece, &m) < 0)
+        return -EBADMSG;
+    read_piece(piece);
     return 0;
+}
+
+/* The transport never stood: what was told of comes over another one, or not at
+ * all. */
+static void on_again(void *arg)
+{
+    struct inbound *in = arg;
+    struct request *r, *next;
+
+    if (route_usable(in->route))
+        return;
+    for (r = TAILQ_FIRST(&in->receives); r; r = next) {
+        next = TAILQ_NEXT(r, receive.link);
+        fail(r, "no transport to the prefill worker stands");
+    }
+}
+
+int receive_on_transports(struct inbound *in, const uint8_t *payload,
+                          size_t len)
+{
+    const struct msg_hello *hello = &in->handshake.hello;
+    char host[MSG_HOST_MAX];
+    const struct route_to to = {
+        .conn = in->conn,
+        .id = TRANSFER_CONNECTED,
+        .host = hello->peer_host[0] ? hello->peer_host : host,
+        .port = hello->peer_port,
+        .again = on_again,
+        .arg = in,
+    };
+
+    if (frame_conn_peer_host(in->conn, host, sizeof(host)))
+        return -ENOTCONN;
+    return route_on_transports(in->transfer, &in->route, &to, payload, len);
+}
+
+void receive_shut(struct inbound *in, const char *reason)
+{
+    struct receive_piece *piece;
+    struct request *r;
+
+    while ((piece = TAILQ_FIRST(&in->pieces))) {
+        TAILQ_REMOVE(&in->pieces, piece, all);
+        piece->in = NULL;
+    }
+    while ((r = TAILQ_FIRST(&in->receives)))
+        if (reason)
+            fail(r, reason);
+        else
+            receive_drop(r);
 }
 
 int receive_on_end(struct inbound *in, uint64_t id, const uint8_t *payload,
@@ -124,6 +354,8 @@ int receive_on_end(struct inbound *in, uint64_t id, const uint8_t *payload,
     if (!r)
         return 0;
     if (r->state != REQUEST_RECEIVING)
+        return -EBADMSG;
+    if (r->receive.n_pieces > 0)
         return -EBADMSG;
     for (uint32_t i = 0; i < t->config.layout->layers; i++)
         if (r->receive.next_token[i] != r->prompt.n_tokens)

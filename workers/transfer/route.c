@@ -1,4 +1,4 @@
-/* Choosing a transport, and reading and writing over it. */
+/* Choosing a transport, and reading over it. */
 #include "workers/transfer/route.h"
 
 #include <errno.h>
@@ -7,14 +7,20 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "workers/transfer/engine/sum.h"
 #include "workers/transfer/internal.h"
 
 struct route_op {
+    struct errand errand; /* while its bytes are summed */
     TAILQ_ENTRY(route_op) link;
     struct route *route;
     uint64_t id;
     route_done *done;
     void *arg;
+    bool summing;
+    int rc;
+    uint32_t n;                      /* 0: the transport verifies */
+    struct transport_slice slices[]; /* (n) */
 };
 
 /* What the peer has told of one transport. */
@@ -27,10 +33,13 @@ struct told {
 struct route {
     LIST_ENTRY(route) link;
     struct transfer *transfer;
-    struct peer *peer;                    /* NULL: it is gone */
+    struct route_to to;
+    char host[MSG_HOST_MAX];
+    bool shut;                            /* the connection is gone */
     struct told told[MSG_TRANSPORTS_MAX]; /* as this side prefers them */
     uint32_t n_told;
     uint32_t next;               /* of told, to be tried */
+    uint32_t choice;             /* so many were chosen */
     struct transport_path *path; /* NULL: none */
     bool stood;                  /* something was moved over it */
     TAILQ_HEAD(, route_op) ops;
@@ -45,7 +54,7 @@ static void route_free(struct route *r)
 
 static void end_if_idle(struct route *r)
 {
-    if (r->peer || !TAILQ_EMPTY(&r->ops))
+    if (!r->shut || !TAILQ_EMPTY(&r->ops))
         return;
     if (r->path)
         r->path->ops->close(r->path);
@@ -56,6 +65,48 @@ static void end_if_idle(struct route *r)
 static bool lost(int rc)
 {
     return rc < 0 && rc != -ECANCELED && rc != -EILSEQ && rc != -EACCES;
+}
+
+static void over(struct route_op *op, int rc)
+{
+    struct route *r = op->route;
+
+    TAILQ_REMOVE(&r->ops, op, link);
+    op->done(op->arg, rc);
+    free(op);
+    end_if_idle(r);
+}
+
+static struct route_op *op_of(struct errand *e)
+{
+    return (struct route_op *)(void *)e; /* its first member */
+}
+
+static bool sums_fit(const struct transport_slice *slice)
+{
+    const char *at = slice->local;
+    uint64_t n = slice->sums ? slice->bytes / slice->sum_bytes : 0;
+
+    for (uint64_t i = 0; i < n; i++)
+        if (sum_of(at + i * slice->sum_bytes, slice->sum_bytes) !=
+            slice->sums[i])
+            return false;
+    return true;
+}
+
+static void verify(struct errand *e)
+{
+    struct route_op *op = op_of(e);
+
+    op->rc = 0;
+    for (uint32_t i = 0; op->rc == 0 && i < op->n; i++)
+        if (!sums_fit(&op->slices[i]))
+            op->rc = -EILSEQ;
+}
+
+static void on_verified(struct errand *e)
+{
+    over(op_of(e), op_of(e)->rc);
 }
 
 static void on_done(void *arg, uint64_t op_id, int rc)
@@ -71,10 +122,13 @@ static void on_done(void *arg, uint64_t op_id, int rc)
     if (!op)
         return;
     r->stood |= rc == 0;
-    TAILQ_REMOVE(&r->ops, op, link);
-    op->done(op->arg, lost(rc) && !r->stood ? -ENOTCONN : rc);
-    free(op);
-    end_if_idle(r);
+    if (rc < 0 || op->n == 0) {
+        over(op, lost(rc) && !r->stood ? -ENOTCONN : rc);
+        return;
+    }
+    op->summing = true;
+    op->rc = -ECANCELED;
+    errands_add(r->transfer->errands, &op->errand, true);
 }
 
 static void open_next(struct route *r);
@@ -86,19 +140,19 @@ static void on_closed(void *arg, int, const char *why)
 
     r->path->ops->close(r->path);
     r->path = NULL;
-    if (!r->peer) {
+    if (r->shut) {
         end_if_idle(r);
         return;
     }
     snprintf(text, sizeof(text), "its %s data connection ended: %s",
              r->told[r->next - 1].transport->ops->name, why);
     if (r->stood) {
-        frame_conn_fail(r->peer->conn, text);
+        frame_conn_fail(r->to.conn, text);
         return;
     }
-    log_info("worker %s:%u: %s", r->peer->host, r->peer->port, text);
+    log_info("worker %s:%u: %s", r->host, r->to.port, text);
     open_next(r);
-    r->transfer->again(r->peer);
+    r->to.again(r->to.arg);
 }
 
 static const struct transport_path_ops path_ops = {.done = on_done,
@@ -109,9 +163,10 @@ static void tell(struct route *r, const char *name)
 {
     struct msg_transports m = {.n = 1};
 
+    r->choice++;
     snprintf(m.list[0].name, sizeof(m.list[0].name), "%s", name);
-    msg_transports_pack(&r->transfer->buf, 0, &m);
-    transfer_send(r->transfer, r->peer->conn);
+    msg_transports_pack(&r->transfer->buf, r->to.id, &m);
+    transfer_send(r->transfer, r->to.conn);
 }
 
 static void open_next(struct route *r)
@@ -119,8 +174,8 @@ static void open_next(struct route *r)
     while (!r->path && r->next < r->n_told) {
         const struct told *told = &r->told[r->next++];
         const struct transport_peer peer = {
-            .host = r->peer->host,
-            .port = r->peer->port,
+            .host = r->host,
+            .port = r->to.port,
             .descriptor = told->descriptor,
             .n_descriptor = told->n,
         };
@@ -147,23 +202,26 @@ static void take(struct route *r, struct transport *transport,
     }
 }
 
-int route_on_transports(struct peer *p, const uint8_t *payload, size_t len)
+int route_on_transports(struct transfer *t, struct route **route,
+                        const struct route_to *to, const uint8_t *payload,
+                        size_t len)
 {
-    struct transfer *t = p->transfer;
     struct msg_transports m;
 
-    if (msg_transports_unpack(payload, len, &m) || p->route)
+    if (msg_transports_unpack(payload, len, &m) || *route)
         return -EBADMSG;
     struct route *r = calloc(1, sizeof(*r));
     if (!r)
         return -ENOMEM;
     r->transfer = t;
-    r->peer = p;
+    r->to = *to;
+    snprintf(r->host, sizeof(r->host), "%s", to->host);
+    r->to.host = r->host;
     TAILQ_INIT(&r->ops);
     LIST_INSERT_HEAD(&t->routes, r, link);
     for (uint32_t i = 0; i < t->n_transports; i++)
         take(r, t->transports[i], &m);
-    p->route = r;
+    *route = r;
     open_next(r);
     return 0;
 }
@@ -173,54 +231,40 @@ bool route_usable(const struct route *r)
     return r && r->path;
 }
 
-static struct route_op *new_op(struct route *r, route_done *done, void *arg)
+uint32_t route_choice(const struct route *r)
 {
-    struct route_op *op = route_usable(r) ? calloc(1, sizeof(*op)) : NULL;
-
-    if (!op)
-        return NULL;
-    op->route = r;
-    op->id = ++r->last_id;
-    op->done = done;
-    op->arg = arg;
-    TAILQ_INSERT_TAIL(&r->ops, op, link);
-    return op;
-}
-
-static struct route_op *check(struct route_op *op, int rc)
-{
-    if (rc == 0)
-        return op;
-    TAILQ_REMOVE(&op->route->ops, op, link);
-    free(op);
-    return NULL;
+    return r->choice;
 }
 
 struct route_op *route_read(struct route *r, uint64_t grant_id,
                             const struct transport_slice *slices, uint32_t n,
                             route_done *done, void *arg)
 {
-    struct route_op *op = new_op(r, done, arg);
-
+    if (!route_usable(r))
+        return NULL;
+    uint32_t kept = r->path->ops->verifies ? 0 : n;
+    struct route_op *op = calloc(1, sizeof(*op) + kept * sizeof(*slices));
     if (!op)
         return NULL;
-    return check(op, r->path->ops->read(r->path, op->id, grant_id, slices, n));
-}
-
-struct route_op *route_write(struct route *r, uint64_t grant_id,
-                             const struct transport_slice *slices, uint32_t n,
-                             route_done *done, void *arg)
-{
-    struct route_op *op = new_op(r, done, arg);
-
-    if (!op)
-        return NULL;
-    return check(op, r->path->ops->write(r->path, op->id, grant_id, slices, n));
+    op->errand = (struct errand){.run = verify, .done = on_verified};
+    op->route = r;
+    op->id = ++r->last_id;
+    op->done = done;
+    op->arg = arg;
+    op->n = kept;
+    memcpy(op->slices, slices, kept * sizeof(*slices));
+    TAILQ_INSERT_TAIL(&r->ops, op, link);
+    if (r->path->ops->read(r->path, op->id, grant_id, slices, n) == 0)
+        return op;
+    TAILQ_REMOVE(&r->ops, op, link);
+    free(op);
+    return NULL;
 }
 
 void route_cancel(struct route_op *op)
 {
-    op->route->path->ops->cancel(op->route->path, op->id);
+    if (!op->summing && op->route->path)
+        op->route->path->ops->cancel(op->route->path, op->id);
 }
 
 uint64_t route_moved_bytes(const struct route *r)
@@ -234,7 +278,7 @@ void route_shut(struct route *r)
 
     if (!r)
         return;
-    r->peer = NULL;
+    r->shut = true;
     TAILQ_FOREACH(op, &r->ops, link)
     {
         route_cancel(op);
@@ -248,11 +292,9 @@ void route_free_all(struct transfer *t)
     struct route *r;
 
     while ((r = LIST_FIRST(&t->routes))) {
-        while ((op = TAILQ_FIRST(&r->ops))) {
-            TAILQ_REMOVE(&r->ops, op, link);
-            op->done(op->arg, -ECANCELED);
-            free(op);
-        }
+        r->shut = false; /* it goes here */
+        while ((op = TAILQ_FIRST(&r->ops)))
+            over(op, -ECANCELED);
         route_free(r);
     }
 }

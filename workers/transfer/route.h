@@ -1,6 +1,6 @@
 /* The way to the memory of a peer, over the first transport of those that both
  * have that stands. It lives until its ops are over, which may be later than
- * the peer's connection. */
+ * the connection on which it was chosen. */
 #ifndef WORKERS_TRANSFER_ROUTE_H
 #define WORKERS_TRANSFER_ROUTE_H
 
@@ -10,34 +10,47 @@
 
 #include "workers/transfer/engine/transport.h"
 
-struct peer;
+struct frame_conn;
 struct route;
 struct route_op;
 struct transfer;
 
-/* An op has ended; see transport_path_ops.done. -ENOTCONN: the transport never
- * stood, and route_again() follows. */
+/* Whose memory it leads to. */
+struct route_to {
+    struct frame_conn *conn; /* says which transport was chosen; borrowed until
+                                route_shut() */
+    uint64_t id;             /* of TRANSPORTS about it */
+    const char *host;        /* of the peer; for the call */
+    uint16_t port;
+    /* Another transport was chosen, or there is none (any more). */
+    void (*again)(void *arg);
+    void *arg;
+};
+
+/* An op has ended; see transport_path_ops.done. -EILSEQ: it was read, and its
+ * sums are others; -ENOTCONN: the transport never stood, and again() follows.
+ */
 typedef void route_done(void *arg, int rc);
 
-/* TRANSPORTS: choose one that both have, and open it. 0, also if there is none;
- * -EBADMSG, -ENOMEM. */
-int route_on_transports(struct peer *p, const uint8_t *payload, size_t len);
+/* TRANSPORTS: choose one that both have, and open it. 0 with *route, also if
+ * there is none; -EBADMSG, -ENOMEM. */
+[[nodiscard]] int route_on_transports(struct transfer *t, struct route **route,
+                                      const struct route_to *to,
+                                      const uint8_t *payload, size_t len);
 
-/* Whether KV can be asked for over a transport; if not, it comes in frames. */
+/* Whether KV can be moved over it. NULL: no. */
 bool route_usable(const struct route *r);
 
-/* Read slices (n, borrowed) under a grant. Returns the op, gone with done(); or
- * NULL: not usable, or no memory. */
+/* How many transports were chosen so far: the number of TRANSPORTS that were
+ * sent about it. */
+uint32_t route_choice(const struct route *r);
+
+/* Read slices (n, borrowed) under a grant; their sums must live until done().
+ * Returns the op, gone with done(); or NULL: not usable, or no memory. */
 [[nodiscard]] struct route_op *route_read(struct route *r, uint64_t grant_id,
                                           const struct transport_slice *slices,
                                           uint32_t n, route_done *done,
                                           void *arg);
-
-/* The same, to the peer. */
-[[nodiscard]] struct route_op *route_write(struct route *r, uint64_t grant_id,
-                                           const struct transport_slice *slices,
-                                           uint32_t n, route_done *done,
-                                           void *arg);
 
 /* End it soon; done() follows. */
 void route_cancel(struct route_op *op);

@@ -1,12 +1,11 @@
-/* Answering peers' FETCHes: the tokens of the held run of a chain, and then the
- * parts of blocks that are asked for, as the connection's output takes them.
+/* Answering peers' FETCHes: the tokens of the held run of a chain, and then
+ * where the layers lie that are asked for, as the connection's output takes it.
  * The run is pinned until the fetch ends, and that is a lease: a peer that says
  * nothing for TRANSFER_LEASE_US loses its connection. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "workers/transfer/engine/sum.h"
 #include "workers/transfer/internal.h"
 
 static void free_serve(struct inbound *in, struct serve *s)
@@ -53,24 +52,6 @@ static void send_chain(struct inbound *in, const struct serve *s)
     free(tokens);
 }
 
-static void send_data(struct inbound *in, const struct serve *s,
-                      const struct msg_fetch_read *read)
-{
-    struct transfer *t = in->transfer;
-    uint32_t id = s->ids[read->block];
-    const uint8_t *block = kv_store_data(t->config.store, id);
-    struct msg_fetch_data m = {
-        .block = read->block,
-        .from_byte = read->from_byte,
-        .checksum = sum_of(block + read->from_byte, read->n_bytes),
-        .n_bytes = read->n_bytes,
-    };
-
-    msg_fetch_data_pack(&t->buf, s->request_id, &m);
-    transfer_send(t, in->conn);
-    transfer_send_kv(t, in->conn, id, block + m.from_byte, m.n_bytes);
-}
-
 /* Says where the layers are that were wanted first, if their sums are made. */
 static bool send_grant(struct inbound *in, struct serve *s)
 {
@@ -78,7 +59,6 @@ static bool send_grant(struct inbound *in, struct serve *s)
     const struct msg_fetch_want *want = &s->wants[s->first_want];
     uint32_t id = s->ids[want->block];
     const uint64_t *sums = layer_sums_want(t->sums, id);
-    const char *first = kv_store_data(t->config.store, 0);
     const char *layer =
         engine_kv_row(t->config.layout, kv_store_data(t->config.store, id),
                       want->from_layer, ENGINE_K, 0);
@@ -89,13 +69,13 @@ static bool send_grant(struct inbound *in, struct serve *s)
         .block = want->block,
         .from_layer = want->from_layer,
         .grant_id = s->grant_id,
-        .offset = (uint64_t)(layer - first),
+        .offset = rows_offset(t, layer),
         .n_layers = want->n_layers,
         .sums = (const uint8_t *)(sums + want->from_layer),
     };
     msg_fetch_grant_pack(&t->buf, s->request_id, &m);
     transfer_send(t, in->conn);
-    s->first_want = (s->first_want + 1) % TRANSFER_READS_MAX;
+    s->first_want = (s->first_want + 1) % TRANSFER_WANTS_MAX;
     s->n_wants--;
     return true;
 }
@@ -108,14 +88,7 @@ static bool send_next(struct inbound *in, struct serve *s)
         s->chain_sent = true;
         return true;
     }
-    if (s->n_wants > 0 && send_grant(in, s))
-        return true;
-    if (s->n_reads == 0)
-        return false;
-    send_data(in, s, &s->reads[s->first_read]);
-    s->first_read = (s->first_read + 1) % TRANSFER_READS_MAX;
-    s->n_reads--;
-    return true;
+    return s->n_wants > 0 && send_grant(in, s);
 }
 
 /* One thing of each in turn. */
@@ -207,32 +180,12 @@ int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
     return 0;
 }
 
-int serve_on_read(struct inbound *in, uint64_t id, const uint8_t *payload,
-                  size_t len)
-{
-    uint64_t block_bytes = in->transfer->config.layout->block_bytes;
-    struct serve *s = serve_of(in, id);
-    struct msg_fetch_read m;
-
-    if (msg_fetch_read_unpack(payload, len, &m))
-        return -EBADMSG;
-    if (!s)
-        return 0; /* its FETCH_END is on the way */
-    if (m.block >= s->n || m.from_byte >= block_bytes ||
-        m.n_bytes > block_bytes - m.from_byte ||
-        s->n_reads == TRANSFER_READS_MAX)
-        return -EBADMSG;
-    s->reads[(s->first_read + s->n_reads++) % TRANSFER_READS_MAX] = m;
-    serve_pump(in);
-    return 0;
-}
-
 /* Lets the peer read the blocks of `s`. */
 static int grant(struct inbound *in, struct serve *s)
 {
     if (!in->guest)
         return -EPROTO;
-    int rc = guest_grant(in->guest, s->ids, s->n, false, &s->grant_id);
+    int rc = guest_grant(in->guest, s->ids, s->n, &s->grant_id);
     s->granted = rc == 0;
     return rc;
 }
@@ -288,7 +241,7 @@ int serve_on_want(struct inbound *in, uint64_t id, const uint8_t *payload,
     if (!s)
         return 0; /* its FETCH_END is on the way */
     if (m.block >= s->n || m.from_layer >= layers ||
-        m.n_layers > layers - m.from_layer || s->n_wants == TRANSFER_READS_MAX)
+        m.n_layers > layers - m.from_layer || s->n_wants == TRANSFER_WANTS_MAX)
         return -EBADMSG;
     if (!s->granted) {
         int rc = grant(in, s);
@@ -296,7 +249,7 @@ int serve_on_want(struct inbound *in, uint64_t id, const uint8_t *payload,
         if (rc < 0)
             return refuse(in, id, rc);
     }
-    s->wants[(s->first_want + s->n_wants++) % TRANSFER_READS_MAX] = m;
+    s->wants[(s->first_want + s->n_wants++) % TRANSFER_WANTS_MAX] = m;
     (void)layer_sums_want(in->transfer->sums, s->ids[m.block]);
     serve_pump(in);
     return 0;

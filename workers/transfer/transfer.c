@@ -9,11 +9,14 @@
 #include "base/listener.h"
 #include "workers/transfer/internal.h"
 
-/* The longest frames carry a piece of KV, or the tokens of a chain. */
+/* Of a stage of a pipeline, or of keys. */
+#define FRAME_BYTES (4u << 20)
+
+/* The longest frames carry these, or the tokens of a chain. */
 static void set_limits(struct transfer *t)
 {
     const struct engine_kv_layout *layout = t->config.layout;
-    uint32_t longest = PROTO_FETCH_BYTES_MAX;
+    uint32_t longest = FRAME_BYTES;
 
     if (longest < 4 * layout->window_tokens)
         longest = 4 * layout->window_tokens;
@@ -60,9 +63,10 @@ int transfer_new(const struct transfer_config *config,
     LIST_INIT(&t->routes);
     t->again = fetch_again;
     set_limits(t);
+    t->errands = errands_new(config->base);
     t->sums =
-        layer_sums_new(config->base, config->store, config->layout, on_sums, t);
-    if (!t->sums || transports_open(t) < 0) {
+        layer_sums_new(t->errands, config->store, config->layout, on_sums, t);
+    if (!t->errands || !t->sums || transports_open(t) < 0) {
         transfer_free(t);
         return error_say(err, err_bytes, -ENOMEM,
                          "no memory or threads for transports");
@@ -76,6 +80,7 @@ int transfer_new(const struct transfer_config *config,
         transfer_free(t);
         return rc;
     }
+    t->hello.peer_port = listener_port(t->listener);
     *out = t;
     return 0;
 }
@@ -90,6 +95,7 @@ void transfer_free(struct transfer *t)
         inbound_free(t, TAILQ_FIRST(&t->inbounds));
     listener_free(t->listener);
     transports_close(t);
+    errands_free(t->errands);
     route_free_all(t);
     guest_free_all(t);
     layer_sums_free(t->sums);
@@ -119,14 +125,8 @@ void transfer_tick(struct transfer *t, int64_t now_us)
 
 void transfer_forget(struct request *r)
 {
-    if (r->push.peer) {
-        TAILQ_REMOVE(&r->push.peer->pushes, r, push.link);
-        r->push.peer = NULL;
-    }
-    if (r->receive.from) {
-        TAILQ_REMOVE(&r->receive.from->receives, r, receive.link);
-        r->receive.from = NULL;
-    }
+    push_drop(r);
+    receive_drop(r);
 }
 
 void transfer_held(struct transfer *t, uint64_t key)

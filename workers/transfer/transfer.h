@@ -40,8 +40,8 @@ struct transfer_config {
     const struct msg_hello *hello;         /* what this worker is; copied */
     int64_t fetch_timeout_us;              /* without progress */
     int64_t push_timeout_us;               /* without progress, when computed */
-    const char *transports;    /* names with commas in between, or "none": KV
-                                  goes in frames; for the call */
+    const char *transports;    /* names with commas in between; tcp is there in
+                                  any case; for the call */
     uint32_t streams;          /* of tcp, to a peer */
     int slab_fd;               /* a file that the store's slab is the memory of
                                   (shm_slab_new()); -1: none, no shm */
@@ -111,9 +111,9 @@ transfer_source(struct transfer *t, const char *host, uint16_t port);
 [[nodiscard]] int transfer_push(struct transfer *t, struct request *r,
                                 int64_t now_us);
 
-/* Send all KV of pushes that is computed and fits the output. Call it when a
- * step made progress or ended. */
-void transfer_push_poke(struct transfer *t, int64_t now_us);
+/* Send what is computed of the KV of pushes. Call it when a step made progress
+ * or ended. */
+void transfer_push_poke(struct transfer *t);
 
 /* True if `r` has KV to push. */
 bool transfer_pushes(const struct request *r);

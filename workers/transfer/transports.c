@@ -107,8 +107,6 @@ int transports_check(const char *list)
     bool more = true;
     size_t n;
 
-    if (strcmp(list, "none") == 0)
-        return 0;
     for (; more; list += n + 1) {
         bool known = false;
 
@@ -137,10 +135,12 @@ static int register_slab(const struct transfer *t, struct transport *transport)
 int transports_open(struct transfer *t)
 {
     for (size_t i = 0; i < N_KINDS; i++) {
-        if (!transports_name(t->config.transports, kinds[i].name))
+        bool last = kinds[i].create == new_tcp; /* where no other stands */
+
+        if (!last && !transports_name(t->config.transports, kinds[i].name))
             continue;
         struct transport *transport = kinds[i].create(t);
-        if (!transport && kinds[i].create == new_tcp)
+        if (!transport && last)
             return -ENOMEM;
         if (!transport)
             continue;

@@ -52,8 +52,7 @@ static int check_hello(const struct service *s, const struct msg_hello *m,
             text, MSG_TEXT_MAX, PROTO_E_INVALID,
             "name: must be 1 to %d printable characters without blanks",
             MSG_NAME_MAX - 1);
-    if ((m->role & PROTO_ROLE_DECODE) &&
-        !(m->capabilities & PROTO_CAP_PUSH_TCP))
+    if ((m->role & PROTO_ROLE_DECODE) && !(m->capabilities & PROTO_CAP_PUSH))
         return error_say(
             text, MSG_TEXT_MAX, PROTO_E_INCOMPATIBLE,
             "capabilities: a worker that decodes must take KV_BEGIN");
