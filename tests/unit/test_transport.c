@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,7 +15,9 @@
 #include "base/listener.h"
 #include "base/log.h"
 #include "tests/unit/cases.h"
+#include "workers/transfer/engine/shm/internal.h"
 #include "workers/transfer/engine/sum.h"
+#include "workers/transfer/engine/tcp/internal.h"
 #include "workers/transfer/engine/tcp/tcp.h"
 #include "workers/transfer/engine/tcp/wire.h"
 
@@ -416,6 +419,77 @@ static void test_paths_that_break(void)
     }
 }
 
+static uint32_t unbound(struct transport *transport)
+{
+    struct tcp *t = (struct tcp *)(void *)transport;
+
+    pthread_mutex_lock(&t->lock);
+    uint32_t n = t->n_unbound;
+    pthread_mutex_unlock(&t->lock);
+    return n;
+}
+
+/* Connections that do not say whose they are do not take all there is. */
+static void test_unbound(void)
+{
+    struct event_base *base = event_base_new();
+    const struct tcp_config config = {
+        .base = base, .hello = &hello, .streams = 2};
+    struct transport *t = tcp_transport_new(&config);
+    int ends[TCP_UNBOUND_MAX + 2][2];
+    char byte;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    for (uint32_t i = 0; i < TCP_UNBOUND_MAX + 2; i++) {
+        CU_ASSERT_EQUAL_FATAL(
+            socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends[i]), 0);
+        tcp_transport_take(t, ends[i][1]);
+    }
+    CU_ASSERT_EQUAL(recv(ends[TCP_UNBOUND_MAX - 1][0], &byte, 1, 0), -1);
+    CU_ASSERT_EQUAL(recv(ends[TCP_UNBOUND_MAX][0], &byte, 1, 0), 0);
+    close(ends[0][0]);
+    close(ends[TCP_UNBOUND_MAX][0]);
+    /* One has left: there is room for another. */
+    while (unbound(t) == TCP_UNBOUND_MAX)
+        usleep(1000);
+    CU_ASSERT_EQUAL_FATAL(
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends[0]), 0);
+    tcp_transport_take(t, ends[0][1]);
+    CU_ASSERT_EQUAL(recv(ends[0][0], &byte, 1, 0), -1);
+    t->ops->free(t);
+    for (uint32_t i = 0; i < TCP_UNBOUND_MAX + 2; i++)
+        if (i != TCP_UNBOUND_MAX)
+            close(ends[i][0]);
+    event_base_free(base);
+}
+
+/* A process without descriptors does not spin at its door. */
+static void test_door_without_descriptors(void)
+{
+    struct event_base *base = event_base_new();
+    struct transport *t = shm_transport_new(base);
+    struct shm *s = (struct shm *)(void *)t;
+    static const uint8_t token[SHM_TOKEN_BYTES];
+    struct rlimit old;
+    char byte;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    int fd = shm_door_knock(s->name, token);
+    CU_ASSERT_FATAL(fd >= 0);
+    getrlimit(RLIMIT_NOFILE, &old);
+    const struct rlimit none = {(rlim_t)fd + 1, old.rlim_max};
+    CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &none), 0);
+    event_base_loop(base, EVLOOP_NONBLOCK);
+    CU_ASSERT_FALSE(event_pending(s->listening, EV_READ, NULL));
+    CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &old), 0);
+    /* The caller is let in later; nobody was told that token. */
+    while (recv(fd, &byte, 1, MSG_DONTWAIT) < 0)
+        event_base_loop(base, EVLOOP_ONCE);
+    close(fd);
+    t->ops->free(t);
+    event_base_free(base);
+}
+
 int main(void)
 {
     log_init("test_transport", LOG_ERROR);
@@ -428,6 +502,8 @@ int main(void)
     CU_add_test(s, "memory that was given away", test_given_away);
     CU_add_test(s, "who does not read", test_who_does_not_read);
     CU_add_test(s, "paths that break", test_paths_that_break);
+    CU_add_test(s, "who does not say whose it is", test_unbound);
+    CU_add_test(s, "a door without descriptors", test_door_without_descriptors);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();

@@ -111,7 +111,10 @@ struct transport_ops {
      * not, the engine does it when they are done. */
     bool verifies;
 
-    /* Free it and what it registered. Nothing may be open or offered. */
+    /* Free it and what it registered. What is still open or offered goes with
+     * it, without a callback: when this returns nobody touches the memory of
+     * its ops and grants any more, and the caller forgets their paths and
+     * offers. */
     void (*free)(struct transport *t);
 
     /* Peers may read and write [memory, memory + bytes) where they are granted

@@ -105,6 +105,21 @@ static void on_token(evutil_socket_t fd, short what, void *arg)
     caller_free(c);
 }
 
+static void on_resume(evutil_socket_t, short, void *arg)
+{
+    const struct shm *s = arg;
+
+    (void)event_add(s->listening, NULL);
+}
+
+/* No descriptors left, most likely. The socket stays readable: without a pause
+ * the loop would do nothing else. */
+static void pause_listening(const struct shm *s)
+{
+    event_del(s->listening);
+    event_loop_wait(s->resume, SHM_PAUSE_US);
+}
+
 static void on_caller(evutil_socket_t listen_fd, short, void *arg)
 {
     const struct timeval patience = {.tv_sec = SHM_PATIENCE_S};
@@ -112,8 +127,11 @@ static void on_caller(evutil_socket_t listen_fd, short, void *arg)
     int fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     struct shm_caller *c = NULL;
 
-    if (fd < 0)
+    if (fd < 0) {
+        if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+            pause_listening(s);
         return;
+    }
     if (s->n_callers < SHM_CALLERS_MAX)
         c = calloc(1, sizeof(*c));
     if (!c) {
@@ -142,7 +160,10 @@ int shm_door_open(struct shm *s)
         return -errno;
     s->listening = event_new(s->event_base, s->listen_fd, EV_READ | EV_PERSIST,
                              on_caller, s);
-    return s->listening && event_add(s->listening, NULL) == 0 ? 0 : -ENOMEM;
+    s->resume = event_new(s->event_base, -1, 0, on_resume, s);
+    return s->listening && s->resume && event_add(s->listening, NULL) == 0
+               ? 0
+               : -ENOMEM;
 }
 
 void shm_door_close(struct shm *s)
@@ -150,6 +171,7 @@ void shm_door_close(struct shm *s)
     while (!LIST_EMPTY(&s->callers))
         caller_free(LIST_FIRST(&s->callers));
     event_loop_drop(s->listening);
+    event_loop_drop(s->resume);
     if (s->listen_fd >= 0)
         close(s->listen_fd);
 }

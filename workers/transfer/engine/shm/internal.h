@@ -33,6 +33,8 @@
 /* Processes that have connected and said nothing yet, at most, and how long. */
 #define SHM_CALLERS_MAX 64u
 #define SHM_PATIENCE_S 10
+/* Nobody is let in for so long after the process ran out of descriptors. */
+#define SHM_PAUSE_US 100000
 
 struct event;
 struct event_base;
@@ -137,6 +139,7 @@ struct shm {
     uint8_t name[SHM_NAME_BYTES]; /* of the socket */
     int listen_fd;
     struct event *listening;
+    struct event *resume; /* listening, after a pause */
     LIST_HEAD(, shm_caller) callers;
     uint32_t n_callers;
     TAILQ_HEAD(, shm_path) paths;

@@ -1,8 +1,10 @@
 /* A memfd that only its owner can write. */
 #include "workers/transfer/engine/shm/slab.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/memfd.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,14 +12,18 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-/* Has the kernel clear all pages now; huge ones where it has them for files. */
-static void touch(void *memory, size_t bytes)
+/* Has the kernel clear all pages now; huge ones where it has them for files.
+ * False: there are too few, and touching the others would be the end. */
+static bool touch(void *memory, size_t bytes)
 {
     (void)madvise(memory, bytes, MADV_HUGEPAGE);
     if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0)
-        return;
-    for (size_t i = 0; i < bytes; i += 4096)
+        return true;
+    if (errno != EINVAL)
+        return false;
+    for (size_t i = 0; i < bytes; i += 4096) /* a kernel before 5.14 */
         ((volatile char *)memory)[i] = 0;
+    return true;
 }
 
 void *shm_slab_new(size_t bytes, int *fd)
@@ -28,16 +34,17 @@ void *shm_slab_new(size_t bytes, int *fd)
     void *memory = MAP_FAILED;
     if (ftruncate(*fd, (off_t)bytes) == 0)
         memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
-    if (memory == MAP_FAILED || fcntl(*fd, F_ADD_SEALS,
-                                      F_SEAL_SHRINK | F_SEAL_GROW |
-                                          F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)) {
+    if (memory == MAP_FAILED ||
+        fcntl(*fd, F_ADD_SEALS,
+              F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE |
+                  F_SEAL_SEAL) ||
+        !touch(memory, bytes)) {
         if (memory != MAP_FAILED)
             munmap(memory, bytes);
         close(*fd);
         *fd = -1;
         return NULL;
     }
-    touch(memory, bytes);
     return memory;
 }
 

@@ -55,6 +55,8 @@ static int on_token(struct tcp_stream *s)
 
     pthread_mutex_lock(&t->lock);
     s->offer = tcp_offer_bind(t, s->head);
+    if (s->offer)
+        t->n_unbound--;
     pthread_mutex_unlock(&t->lock);
     return s->offer ? 1 : -EACCES;
 }
@@ -188,9 +190,12 @@ static void answer_end(struct tcp_stream *s, int)
 {
     struct tcp *t = s->io->tcp;
 
-    if (!s->offer)
-        return;
     pthread_mutex_lock(&t->lock);
+    if (!s->offer) {
+        t->n_unbound--;
+        pthread_mutex_unlock(&t->lock);
+        return;
+    }
     for (; s->n_answers > 0; s->n_answers--) {
         struct tcp_grant *grant = s->answers[s->first_answer].grant;
 

@@ -38,7 +38,9 @@
 /* Requests that a stream's holder keeps: more are not read. */
 #define TCP_ANSWERS_MAX 32u
 /* Grants that ended, of an offer: an op on one of them may be on its way. */
-#define TCP_ENDED_MAX 256u
+#define TCP_ENDED_MAX 4096u
+/* Accepted connections that have not said whose they are. */
+#define TCP_UNBOUND_MAX 64u
 /* An accepted connection says within so long whose it is. */
 #define TCP_TOKEN_US 10000000
 /* A peer that takes nothing of what it is sent for so long is gone. */
@@ -164,6 +166,7 @@ struct tcp {
     struct tcp_region regions[TRANSPORT_REGIONS_MAX];
     uint32_t n_regions;
     pthread_mutex_t lock; /* of all below, and of what paths and offers hold */
+    uint32_t n_unbound;   /* accepted, without an offer */
     TAILQ_HEAD(, tcp_path) paths;
     TAILQ_HEAD(, tcp_offer) offers;
     struct tcp_ops finished;

@@ -270,8 +270,20 @@ struct transport *tcp_transport_new(const struct tcp_config *config)
 
 void tcp_transport_take(struct transport *transport, int fd)
 {
-    /* Without memory it is closed, and the peer's path ends. */
-    int rc = tcp_io_add(tcp_of(transport), fd, NULL);
+    struct tcp *t = tcp_of(transport);
 
-    (void)rc;
+    pthread_mutex_lock(&t->lock);
+    bool room = t->n_unbound < TCP_UNBOUND_MAX;
+    t->n_unbound += room;
+    pthread_mutex_unlock(&t->lock);
+    if (!room) {
+        close(fd);
+        return;
+    }
+    /* Without memory it is closed, and the peer's path ends. */
+    if (tcp_io_add(t, fd, NULL) == 0)
+        return;
+    pthread_mutex_lock(&t->lock);
+    t->n_unbound--;
+    pthread_mutex_unlock(&t->lock);
 }

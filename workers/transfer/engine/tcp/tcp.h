@@ -33,8 +33,9 @@ struct tcp_config {
 [[nodiscard]] struct transport *
 tcp_transport_new(const struct tcp_config *config);
 
-/* Take a socket on which a peer that has proven the secret said WELCOME to,
- * after HELLO of kind 4. Owns fd. */
+/* Take the socket of a peer that has proven the secret and was said WELCOME to,
+ * after HELLO of kind 4. It is closed if 64 others have not said whose they
+ * are. Owns fd. */
 void tcp_transport_take(struct transport *t, int fd);
 
 #endif
