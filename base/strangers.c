@@ -1,8 +1,7 @@
 /* See strangers.h. */
 #include "base/strangers.h"
 
-#include <arpa/inet.h>
-#include <string.h>
+#include "base/host_key.h"
 
 void strangers_init(struct strangers *s)
 {
@@ -10,26 +9,14 @@ void strangers_init(struct strangers *s)
     TAILQ_INIT(&s->list);
 }
 
-/* FNV-1a of its address, of IPv6 without what a host chooses itself: one has a
- * /64 of addresses. Hosts whose addresses collide share their places. */
+/* Hosts whose addresses collide share their places. */
 static uint64_t host_of(const struct frame_conn *conn)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
     char host[MSG_HOST_MAX] = "";
-    const unsigned char *bytes = (const unsigned char *)host;
-    struct in6_addr v6;
 
     if (frame_conn_peer_host(conn, host, sizeof(host)))
-        host[0] = '\0';              /* it is gone already */
-    host[strcspn(host, "%")] = '\0'; /* a link-local one's interface */
-    size_t n = strlen(host);
-    if (inet_pton(AF_INET6, host, &v6) == 1) {
-        bytes = v6.s6_addr;
-        n = 8;
-    }
-    for (size_t i = 0; i < n; i++)
-        hash = (hash ^ bytes[i]) * 0x100000001b3u;
-    return hash;
+        host[0] = '\0'; /* it is gone already */
+    return host_key(host);
 }
 
 void strangers_add(struct strangers *s, struct stranger *x,

@@ -25,7 +25,7 @@
 #define HOLD_US 10000000 /* for instances to come */
 #define CUT_US 1000000   /* for who is cut off to take the error */
 /* Listeners, files, strangers on the workers' port, and who looks. */
-#define RESERVED_DESCRIPTORS (128 + FRONT_ADMIN_CONNECTIONS)
+#define RESERVED_DESCRIPTORS (128 + FRONT_RESERVE + FRONT_ADMIN_CONNECTIONS)
 #define TICKS_PER_S 20 /* looks at whether it has drained */
 
 static int write_ports(const struct daemon *d, const char *path)

@@ -147,13 +147,15 @@ static const struct option_spec all_options[] = {
     {"max_body_total_bytes", OPTION_COUNT, AT(max_body_total_bytes), "bytes",
      1 << 20, 1e12,
      "request bodies being received, all together; what does not fit is "
-     "answered 503. As many bytes again for the replies of pairs' prefill "
+     "answered 503, and one client has at most four times as much as is free. "
+     "As many bytes again for the replies of pairs' prefill "
      "legs, "
      "all together",
      .initial = "1073741824"},
     {"max_connections", OPTION_COUNT, AT(max_connections), "", 1, 100000,
      "open client connections; fewer if the limit of open files leaves no "
-     "more",
+     "more. One client has at most four times as many as are free; idle ones "
+     "of who has the most are closed for others",
      .initial = "4096"},
     {"max_in_flight", OPTION_COUNT, AT(max_in_flight), "requests", 1, 1000000,
      "requests between arrival and last token; more are answered 429",

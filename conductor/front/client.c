@@ -35,6 +35,15 @@ static void refuse(const struct front_call *call, enum tenant_refusal why,
     endpoint_reply_error(call->conn, &error, retry_us);
 }
 
+static void refuse_crowded(const struct front_call *call)
+{
+    struct openai_error error;
+
+    openai_error_set(&error, 503, "too_many_connections", NULL,
+                     "its tenant has too many connections in use");
+    endpoint_reply_error(call->conn, &error, 0);
+}
+
 bool client_may_ask(struct front_call *call, enum tenant_step step)
 {
     struct models *models = call->front->models;
@@ -52,7 +61,11 @@ bool client_may_ask(struct front_call *call, enum tenant_step step)
     why = models_enter(models, key.at, key.n, step, &call->terms, &retry_us);
     if (why != TENANT_ENTERS)
         refuse(call, why, key.n == 0, retry_us);
-    return why == TENANT_ENTERS;
+    else if (!http_set_client(call->conn, call->terms.number))
+        refuse_crowded(call);
+    else
+        return true;
+    return false;
 }
 
 void client_refused(const struct front *front, struct http_conn *conn,

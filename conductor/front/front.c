@@ -212,9 +212,9 @@ static void on_request(void *arg, struct http_conn *conn,
     const struct front_door *door = arg;
     const struct route *route = find_route(head, door->serves, allowed);
     struct front_call call = {
-        door->front, conn, head,
-        body,        n,    route ? route->kind : OPENAI_COMPLETION,
-        {NULL, 0, 0}};
+        door->front,    conn, head,
+        body,           n,    route ? route->kind : OPENAI_COMPLETION,
+        {0, NULL, 0, 0}};
 
     /* A reload may have come between the two, and other requests of its. */
     if (!may_have(door, route, &call, TENANT_GOES_ON) ||
@@ -222,6 +222,15 @@ static void on_request(void *arg, struct http_conn *conn,
         return;
     if (may_serve(&call, route, allowed))
         route->serve(&call);
+}
+
+static bool on_urgent(void *arg, const struct http_head *head)
+{
+    char allowed[32];
+    const struct front_door *door = arg;
+    const struct route *route = find_route(head, door->serves, allowed);
+
+    return route && route->doors != DOOR_PUBLIC && !begins(head->path, "/v1/");
 }
 
 /* The access log is about what is asked of models, not about operators. */
@@ -238,7 +247,8 @@ static void on_refused(void *arg, struct http_conn *conn,
         client_refused(door->front, conn, head, error);
 }
 
-static const struct http_handlers handlers = {on_head, on_request, on_refused};
+static const struct http_handlers handlers = {on_head, on_request, on_urgent,
+                                              on_refused};
 
 void front_options_default(struct front_options *options)
 {
@@ -246,6 +256,7 @@ void front_options_default(struct front_options *options)
         .http = {.host = "127.0.0.1",
                  .port = 8080,
                  .max_connections = 1024,
+                 .reserve = FRONT_RESERVE,
                  .max_head_bytes = 16384,
                  .max_body_bytes = 16 << 20,
                  .max_body_total_bytes = 1 << 30,
@@ -300,6 +311,7 @@ int front_admin(struct front *front, const char *host, uint16_t port,
     options.port = port;
     options.socket = socket;
     options.max_connections = FRONT_ADMIN_CONNECTIONS;
+    options.reserve = 0;
     options.max_body_total_bytes = ADMIN_BODY_BYTES;
     rc = open_door(front, &front->admin, &options, DOOR_ADMIN);
     if (rc == 0)

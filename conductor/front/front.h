@@ -39,6 +39,10 @@ struct front_options {
     void *reload_arg;
 };
 
+/* Connections beyond max_connections that only /health, /ready and what
+ * operators ask can have. */
+#define FRONT_RESERVE 16
+
 /* 127.0.0.1:8080, 1,024 connections, bodies of 16 MiB and 1 GiB together,
  * heads of 16 KiB, 1 MiB unsent per client, 64 prompts a batch, 2,048 texts a
  * chat, 64 KiB beside the prompt; 75 s idle, 60 s to receive, 30 s to write. */

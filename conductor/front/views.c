@@ -171,6 +171,8 @@ static int write_metrics(const struct front *front, struct evbuffer *out)
          front->in_flight},
         {"connections_total", "counter", "Connections accepted.", s->accepted},
         {"refused_total", "counter", "Connections over the limit.", s->refused},
+        {"evicted_total", "counter", "Idle connections closed for others.",
+         s->evicted},
         {"gone_total", "counter", "Clients that left before their answer.",
          s->gone},
         {"slow_total", "counter", "Clients cut off for reading too slowly.",

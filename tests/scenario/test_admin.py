@@ -66,8 +66,8 @@ class Door(Case):
         idle = [socket.create_connection(('127.0.0.1', cluster.ports['http']))
                 for _ in range(200)]
         self.addCleanup(lambda: [s.close() for s in idle])
-        wait_until('it turns clients away', lambda: admin.metrics()[
-            'conductor_http_refused_total'] >= 190)
+        wait_until('it closes those of before', lambda: admin.metrics()[
+            'conductor_http_evicted_total'] >= 170)
         for _ in range(20):
             self.assertEqual(admin.health()['status'], 'ready')
             self.assertEqual(admin.request('GET', '/ready').status, 200)

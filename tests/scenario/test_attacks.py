@@ -2,8 +2,11 @@
 import json
 import re
 import socket
+import threading
 
 from harness import Case, settings, wait_until
+from stand_in import chunk, event, stream_head
+from test_forward import EngineCase
 from test_tenants import bearer, entry
 
 HEAD = b'POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n%s\r\n'
@@ -13,6 +16,13 @@ SMUGGLED = b'GET /health HTTP/1.1\r\nHost: a\r\n\r\n'
 
 
 class Attack(Case):
+    def connect_from(self, host, port):
+        """Another client: all of 127.0.0.0/8 is this machine."""
+        s = socket.create_connection(('127.0.0.1', port),
+                                     20 * settings.scale, (host, 0))
+        self.addCleanup(s.close)
+        return s
+
     def connect(self, port, receive_bytes=None):
         s = socket.socket()
         self.addCleanup(s.close)
@@ -117,3 +127,88 @@ class Early(Attack):
                  ('a', 429, 'rate_limit_requests'),
                  ('other', 401, 'invalid_api_key'),
                  ('other', 401, 'invalid_api_key'))])
+
+
+class Connections(Attack):
+    """Idle ones are closed for others; busy ones of one client leave room."""
+
+    def crowd(self, limit, n):
+        """A probe and a request, while n idle clients are there."""
+        cluster = self.cluster(prefill=0, decode=0,
+                               config={'max_connections': limit})
+        crowd = []
+        for i in range(n):
+            crowd.append(self.connect(cluster.api.port))
+            if i % 3 == 0:  # some have begun to say something
+                crowd[-1].sendall(b'GET /health HT')
+        for _ in range(3):
+            self.assertEqual(cluster.api.request('GET', '/health').status, 200)
+            self.assertEqual(cluster.api.request(
+                'GET', '/v1/models').status, 200)
+        self.assertLessEqual(self.gauge(cluster, 'connections'), limit + 16)
+        self.assertGreaterEqual(self.gauge(cluster, 'evicted_total'),
+                                n - limit)
+        self.assertEqual(crowd[0].recv(1), b'')  # the oldest went first
+        crowd[-1].setblocking(False)
+        self.assertRaises(BlockingIOError, crowd[-1].recv, 1)
+
+    def test_1100_idle_clients_at_a_limit_of_1024(self):
+        self.crowd(1024, 1100)
+
+    def test_4096_idle_clients(self):
+        self.crowd(4096, 4200)
+
+
+class Bodies(Attack):
+    def test_one_client_leaves_memory_to_others(self):
+        """Bodies that never end take four fifths of what there is."""
+        mib = 1 << 20
+        cluster = self.cluster(prefill=0, decode=0, config={
+            'max_body_bytes': 1 * mib, 'max_body_total_bytes': 10 * mib})
+        for _ in range(20):
+            s = self.connect(cluster.api.port)
+            try:
+                s.sendall(HEAD % (b'/v1/completions', mib, b'') +
+                          b' ' * (mib - 10))
+            except (ConnectionResetError, BrokenPipeError):
+                pass  # refused before all of it was sent
+        wait_until('some are refused', lambda: self.gauge(
+            cluster, 'bodies_refused_total') > 0)
+        self.assertIn(self.gauge(cluster, 'body_bytes') // mib, (7, 8))
+        s = self.connect_from('127.0.0.2', cluster.api.port)
+        body = b' ' * (mib - 10)
+        s.sendall(HEAD % (b'/v1/completions', len(body), b'') + body)
+        self.assertIn(b'no_ready_instance', s.recv(4096))
+
+
+class Busy(EngineCase):
+    def test_busy_ones_of_one_client(self):
+        """They have four fifths of the connections, and others what is left:
+        here another tenant, though the address is the same."""
+        path = self.write('tenants.json', json.dumps({'tenants': [
+            entry('a', 'one'), entry('b', 'two')]}))
+        go_on = threading.Event()
+        self.addCleanup(go_on.set)
+
+        def serve(_, send):
+            send(stream_head() + chunk(event('{}')))
+            go_on.wait(60 * settings.scale)
+            return 'close'
+        cluster = self.engines(serve, config={
+            'max_connections': 20, 'tenants_file': path,
+            'api_keys': 'required'})
+
+        def busy(key):
+            s = socket.create_connection(('127.0.0.1', cluster.api.port),
+                                         20 * settings.scale)
+            self.addCleanup(s.close)
+            body = b'{"model": "m", "prompt": "x", "stream": true}'
+            s.sendall(HEAD % (b'/v1/completions', len(body), b'Authorization: '
+                              b'Bearer ' + key + b'\r\n') + body)
+            return int(re.match(rb'HTTP/1.1 (\d+)', s.recv(100)).group(1))
+        self.assertEqual([busy(b'one') for _ in range(20)],
+                         [200] * 16 + [503] * 4)
+        self.assertEqual([busy(b'two') for _ in range(3)], [200] * 3)
+        for _ in range(20):
+            self.assertEqual(cluster.api.request('GET', '/ready').status, 200)
+        go_on.set()

@@ -470,7 +470,7 @@ class Bodies(EngineCase):
             for data in (body.encode(), b' \n' + body.encode(),
                          body.encode('utf-16'), body.encode('utf-8-sig'),
                          body.encode() + b'\r\n--B\r\n\r\n\r\n--B--'):
-                for path in ('/v1/new', '/v1/completion%73'):
+                for path in ('/v1/embeddings', '/v1/completion%73'):
                     self.assertError(cluster.api.request(
                         'POST', path, data,
                         {'Content-Type': kind, 'X-Tenant': 'a'}), 415,

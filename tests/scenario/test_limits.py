@@ -77,7 +77,7 @@ class Descriptors(Case):
     def test_too_low_a_limit(self):
         cluster = self.cluster(config={'max_instances': 16})
         path = os.path.join(self.folder, 'conductor.json')
-        command = ['prlimit', '--nofile=224:224',
+        command = ['prlimit', '--nofile=240:240',
                    os.path.join(settings.build, 'conductor', 'conductor'),
                    '--config', path, '--set', 'worker_listen=127.0.0.1:0']
         few = self.start('few', command)

@@ -423,6 +423,8 @@ static void test_stalled_reader(void)
     front_close();
 }
 
+/* One that has been idle longest goes for the next; where all are busy, only
+ * what is urgent is answered. */
 static void test_connection_limit(void)
 {
     struct front_options options = front_usual();
@@ -432,17 +434,40 @@ static void test_connection_limit(void)
     front_open(&options);
     for (size_t i = 0; i < 4; i++)
         c[i] = client_new();
-    CU_ASSERT(WAIT(c[3], c[3]->closed));
-    CU_ASSERT_EQUAL(client_status(c[3]), 503);
-    CU_ASSERT(client_whole(c[3]));
-    CU_ASSERT_PTR_NOT_NULL(strstr(c[3]->text, "too_many_connections\"}}"));
-    client_free(c[0]);
-    client_free(c[3]);
-    front_turn();
-    front_turn();
-    expect_raw("GET /ready HTTP/1.1\r\nHost: x\r\n\r\n", 200, "true");
-    client_free(c[1]);
-    client_free(c[2]);
+    CU_ASSERT(WAIT(c[0], c[0]->closed));
+    CU_ASSERT_EQUAL(c[0]->n, 0);
+    for (size_t i = 1; i < 3; i++)
+        client_post(c[i], "/v1/completions", "", "{\"prompt\":[1]}");
+    CU_ASSERT(WAIT(c[1], f.service.n_requests == 2));
+    client_post(c[3], "/v1/completions", "", "{\"prompt\":[1]}");
+    CU_ASSERT(WAIT(c[3], f.service.n_requests == 3));
+    expect_raw("POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+               "Content-Length: 0\r\n\r\n",
+               503, "too_many_connections");
+    for (size_t i = 0; i < 40; i++)
+        expect_raw("GET /ready HTTP/1.1\r\nHost: x\r\n\r\n", 200, "true");
+    for (size_t i = 0; i < 4; i++)
+        client_free(c[i]);
+    front_close();
+}
+
+/* All connections of a client are busy: it has four fifths of what there is. */
+static void test_share_of_connections(void)
+{
+    struct front_options options = front_usual();
+    struct client *c[10];
+
+    options.http.max_connections = 10;
+    front_open(&options);
+    for (size_t i = 0; i < 10; i++) {
+        c[i] = client_new();
+        client_post(c[i], "/v1/completions", "", "{\"prompt\":[1]}");
+        CU_ASSERT(WAIT(c[i], i < 8 ? f.service.n_requests == i + 1
+                                   : client_status(c[i]) == 503));
+    }
+    CU_ASSERT_EQUAL(f.service.n_requests, 8);
+    for (size_t i = 0; i < 10; i++)
+        client_free(c[i]);
     front_close();
 }
 
@@ -556,6 +581,7 @@ int main(void)
     CU_add_test(suite, "slow reader", test_slow_reader);
     CU_add_test(suite, "stalled reader", test_stalled_reader);
     CU_add_test(suite, "connection limit", test_connection_limit);
+    CU_add_test(suite, "share of connections", test_share_of_connections);
     CU_add_test(suite, "idle client", test_idle);
     CU_add_test(suite, "slow sender", test_slow_sender);
     CU_add_test(suite, "arrival", test_arrival);

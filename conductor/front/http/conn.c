@@ -6,6 +6,7 @@
  *   gone != NULL            =>   state == HTTP_HANDLING
  *   sum of body.len over the connections == server->stats.body_bytes
  *                                        <= options.max_body_total_bytes
+ *   likewise of a client's connections and its body_bytes
  */
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +41,7 @@ static void tell_gone(struct http_conn *conn)
 
 void http_conn_drop_body(struct http_conn *conn)
 {
-    conn->server->stats.body_bytes -= conn->body.len;
+    http_conn_count_body(conn, 0);
     text_buf_fini(&conn->body);
 }
 
@@ -68,6 +69,7 @@ void http_conn_free(struct http_conn *conn)
     event_free(conn->timer);
     stream_free(conn->stream);
     http_conn_drop_body(conn);
+    http_conn_join(conn, NULL);
     text_buf_fini(&conn->extra);
     free(conn->head_bytes);
     free(conn);
@@ -75,7 +77,7 @@ void http_conn_free(struct http_conn *conn)
 
 void http_conn_die(struct http_conn *conn)
 {
-    conn->state = HTTP_DEAD;
+    http_conn_set_state(conn, HTTP_DEAD);
     conn->gone = conn->taken = NULL;
     stream_pause(conn->stream, true);
     event_active(conn->timer, EV_TIMEOUT, 1);
@@ -83,7 +85,7 @@ void http_conn_die(struct http_conn *conn)
 
 void http_conn_answered(struct http_conn *conn)
 {
-    conn->state = HTTP_SENDING;
+    http_conn_set_state(conn, HTTP_SENDING);
     conn->gone = conn->taken = NULL;
     http_conn_drop_body(conn);
     stream_flush(conn->stream);
@@ -95,7 +97,7 @@ void http_conn_linger(struct http_conn *conn)
 {
     size_t n;
 
-    conn->state = HTTP_LINGER;
+    http_conn_set_state(conn, HTTP_LINGER);
     conn->discarded = 0;
     (void)stream_input(conn->stream, &n);
     stream_use(conn->stream, n);

@@ -37,6 +37,7 @@ struct http_options {
     uint16_t port;    /* 0: any free one */
     int socket;       /* listens already, and is taken; 0: none */
     size_t max_connections;
+    size_t reserve; /* connections beyond, for what is urgent; may be 0 */
     size_t max_head_bytes;
     size_t max_body_bytes;
     size_t max_body_total_bytes; /* of all connections together; bounds
@@ -51,6 +52,7 @@ struct http_options {
 struct http_stats {
     uint64_t accepted;
     uint64_t refused;  /* over max_connections */
+    uint64_t evicted;  /* idle ones, closed for others */
     uint64_t requests; /* handed to the handler */
     uint64_t gone;     /* clients that left while being worked for */
     uint64_t slow;     /* streams cut off over max_output_bytes or write_us */
@@ -80,6 +82,8 @@ struct http_handlers {
      */
     void (*request)(void *arg, struct http_conn *conn,
                     const struct http_head *head, const char *body, size_t n);
+    /* Whether such a request is answered on a connection of the reserve. */
+    bool (*urgent)(void *arg, const struct http_head *head);
     /* An error was written, the server's own too, but not after
      * http_recorded(). head NULL: it could not be read. */
     void (*refused)(void *arg, struct http_conn *conn,
@@ -133,6 +137,11 @@ const struct http_stats *http_server_stats(const struct http_server *server);
  * where it is gone. */
 bool http_is_local(const struct http_conn *conn);
 void http_peer(const struct http_conn *conn, char text[HTTP_PEER_BYTES]);
+
+/* Whose the connection is from now on, in place of its address; all of its
+ * client's connections and bodies count together. Called by a handler. false:
+ * the client has too many. */
+[[nodiscard]] bool http_set_client(struct http_conn *conn, uint64_t key);
 
 /* When the last bytes of its request were read; of a request that was sent
  * ahead of its turn, when this came. As clock_now_us(). */

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/stream/stream.h"
+#include "conductor/front/http/clients.h"
 #include "conductor/front/http/http.h"
 #include "conductor/front/json/text_buf.h"
 
@@ -25,7 +26,10 @@ struct http_conn {
     struct stream *stream;
     struct event *timer; /* of the state, see http_conn_arm */
     TAILQ_ENTRY(http_conn) opening_link;
-    bool opening; /* TLS is not open */
+    bool opening;                  /* TLS is not open */
+    struct http_client *client;    /* whose it is */
+    TAILQ_ENTRY(http_conn) idlers; /* of the client's */
+    bool idle;                     /* it may be closed for another one */
     enum http_state state;
     int64_t read_us;  /* when bytes of the request were last read */
     bool receiving;   /* HTTP_HEAD: a request has begun to arrive */
@@ -43,6 +47,7 @@ struct http_conn {
     struct http_head head;
     struct http_chunked chunked;
     struct text_buf body;
+    size_t counted; /* bytes of it, in stats.body_bytes and the client's */
     struct text_buf extra; /* headers of the answer to come */
     bool keep_body;        /* while the handler owes an answer */
     void (*gone)(void *arg);
@@ -65,13 +70,34 @@ struct http_server {
     uint16_t port;
     bool draining; /* each connection ends with its next answer */
     LIST_HEAD(, http_conn) conns;
-    time_t date_s; /* that `date` says; 0: nothing yet */
+    struct http_clients clients;
+    struct http_client reserve; /* has those over max_connections */
+    time_t date_s;              /* that `date` says; 0: nothing yet */
     char date[64];
 };
 
-/* Begin to serve a socket, taking it. Returns 0 or -ENOMEM (fd is closed). */
+/* Begin to serve a socket of the client, taking it. Returns 0 or -ENOMEM (fd is
+ * closed). */
 [[nodiscard]] int http_conn_open(struct http_server *server,
+                                 struct http_client *client,
                                  evutil_socket_t fd);
+
+/* What it is doing from now on. Between two requests, while a head comes, and
+ * while it lingers, it is idle. */
+void http_conn_set_state(struct http_conn *conn, enum http_state state);
+
+/* It is of that client from now on, with its body. */
+void http_conn_join(struct http_conn *conn, struct http_client *client);
+
+/* Its body has n bytes from now on. */
+void http_conn_count_body(struct http_conn *conn, size_t n);
+
+/* room.c: Make room for one more connection of the client, closing an idle one
+ * of the greediest if need be. Whether there is. O(1). */
+bool http_room(struct http_server *server, struct http_client *client);
+
+/* room.c: The same among those over max_connections. */
+bool http_room_in_reserve(struct http_server *server);
 
 /* Free a connection now; never from inside a handler or its callees. */
 void http_conn_free(struct http_conn *conn);
@@ -111,6 +137,9 @@ void http_conn_refuse_for_now(struct http_conn *conn);
 /* A connection opens TLS; it has, or never will. */
 void http_opening_begin(struct http_conn *conn);
 void http_opening_end(struct http_conn *conn, bool open);
+
+/* Too many connections: this one, of the reserve, is not for that. */
+void http_conn_refuse_crowded(struct http_conn *conn);
 
 /* An answer is whole: nothing is owed any more. */
 void http_conn_answered(struct http_conn *conn);

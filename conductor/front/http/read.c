@@ -13,6 +13,16 @@
 /* From here on a body is read by read_large(). */
 #define LARGE_BODY_BYTES 2048
 #define READS_PER_TURN 16
+/* A connection of the reserve is for one short question. */
+#define RESERVE_US 5000000
+
+/* How long it may take of what it is given. */
+static int64_t patience(const struct http_conn *conn, int64_t us)
+{
+    return conn->client == &conn->server->reserve && us > RESERVE_US
+               ? RESERVE_US
+               : us;
+}
 
 int64_t http_arrived_us(const struct http_conn *conn)
 {
@@ -23,7 +33,7 @@ int64_t http_arrived_us(const struct http_conn *conn)
  * the answer may take minutes. */
 static void handle(struct http_conn *conn)
 {
-    conn->state = HTTP_HANDLING;
+    http_conn_set_state(conn, HTTP_HANDLING);
     conn->used = true;
     conn->expected = false;
     conn->keep_body = false;
@@ -42,8 +52,14 @@ static int reserve_body(struct http_conn *conn, size_t n)
 {
     const struct http_server *server = conn->server;
 
-    /* A body that was replaced may be a little over. */
-    if (server->stats.body_bytes + n > server->options.max_body_total_bytes)
+    size_t taken = server->stats.body_bytes,
+           all = server->options.max_body_total_bytes;
+
+    /* A body that was replaced may be a little over. One body is a client's
+     * due, whatever the others leave. */
+    if (taken > all || n > all - taken ||
+        (conn->client->body_bytes + n > server->options.max_body_bytes &&
+         !http_share_allows(conn->client->body_bytes, n, taken, all)))
         return -EDQUOT;
     return text_buf_reserve(&conn->body, n);
 }
@@ -77,10 +93,10 @@ static bool may_go_on(struct http_conn *conn)
 
     (void)stream_input(conn->stream, &have);
     here = !conn->head.chunked && n <= have;
-    conn->state = HTTP_HANDLING;
+    http_conn_set_state(conn, HTTP_HANDLING);
     conn->close = close || !here;
     if (server->handlers->head(server->arg, conn, &conn->head)) {
-        conn->state = HTTP_BODY;
+        http_conn_set_state(conn, HTTP_BODY);
         conn->close = close;
         return true;
     }
@@ -124,10 +140,17 @@ static bool read_head(struct http_conn *conn)
     conn->close = !conn->head.keep_alive;
     conn->chunked = (struct http_chunked){0};
     text_buf_clear(&conn->body);
-    conn->state = HTTP_BODY;
+    http_conn_set_state(conn, HTTP_BODY);
     if (conn->head.content_length > (int64_t)options->max_body_bytes) {
         http_conn_refuse_body(conn);
         return false;
+    }
+    if (conn->client == &conn->server->reserve) {
+        conn->close = true;
+        if (!conn->server->handlers->urgent(conn->server->arg, &conn->head)) {
+            http_conn_refuse_crowded(conn);
+            return false;
+        }
     }
     if (!may_go_on(conn))
         return false;
@@ -142,7 +165,7 @@ static bool read_head(struct http_conn *conn)
 static void add_to_body(struct http_conn *conn, size_t n)
 {
     conn->body.len += n;
-    conn->server->stats.body_bytes += n;
+    http_conn_count_body(conn, conn->body.len);
 }
 
 /* Reads on from the socket into the body, at most `want` bytes. No more room is
@@ -206,7 +229,7 @@ static int read_chunked(struct http_conn *conn)
         if (rc)
             return rc;
         text_buf_add(&conn->body, piece.at, piece.n);
-        conn->server->stats.body_bytes += piece.n;
+        http_conn_count_body(conn, conn->body.len);
         stream_use(conn->stream, used);
         if (done)
             return 1;
@@ -253,7 +276,7 @@ static void on_read(void *arg)
         read_body(conn);
     /* Most requests come whole: no clock is set for them. */
     if (conn->begins && (conn->state == HTTP_HEAD || conn->state == HTTP_BODY))
-        http_conn_arm(conn, conn->server->options.receive_us);
+        http_conn_arm(conn, patience(conn, conn->server->options.receive_us));
     conn->begins = false;
 }
 
@@ -272,7 +295,7 @@ static void on_sent(void *arg)
         http_conn_linger(conn);
         return;
     }
-    conn->state = HTTP_HEAD;
+    http_conn_set_state(conn, HTTP_HEAD);
     http_conn_arm(conn, conn->server->options.idle_us);
     stream_again(conn->stream);
 }
@@ -325,7 +348,8 @@ static void on_timer(evutil_socket_t, short, void *arg)
         http_conn_free(conn);
 }
 
-int http_conn_open(struct http_server *server, evutil_socket_t fd)
+int http_conn_open(struct http_server *server, struct http_client *client,
+                   evutil_socket_t fd)
 {
     const struct http_options *options = &server->options;
     /* What a client sends ahead of its turn stops at max_input. */
@@ -355,7 +379,9 @@ int http_conn_open(struct http_server *server, evutil_socket_t fd)
     text_buf_init(&conn->extra, MAX_EXTRA_BYTES);
     LIST_INSERT_HEAD(&server->conns, conn, link);
     server->stats.connections++;
-    http_conn_arm(conn, options->idle_us);
+    http_conn_join(conn, client);
+    http_conn_set_state(conn, HTTP_HEAD);
+    http_conn_arm(conn, patience(conn, options->idle_us));
     if (stream.ssl)
         http_opening_begin(conn);
     return 0;

@@ -12,7 +12,7 @@ void http_conn_refuse(struct http_conn *conn, int status, const char *code,
         http_add_header(conn, "x-should-retry", "false");
     openai_error_set(&error, status, code, NULL, "%s", message);
     conn->close = true;
-    conn->state = HTTP_HANDLING;
+    http_conn_set_state(conn, HTTP_HANDLING);
     http_reply_error(conn, &error);
 }
 
@@ -24,7 +24,7 @@ void http_conn_refuse_body(struct http_conn *conn)
                      "the body is larger than %zu bytes",
                      conn->server->options.max_body_bytes);
     conn->close = true;
-    conn->state = HTTP_HANDLING;
+    http_conn_set_state(conn, HTTP_HANDLING);
     http_reply_error(conn, &error);
 }
 
@@ -37,4 +37,12 @@ void http_conn_refuse_for_now(struct http_conn *conn)
         conn, 503, "too_many_body_bytes",
         "the bodies of the requests being received take all the memory "
         "that is there for them");
+}
+
+void http_conn_refuse_crowded(struct http_conn *conn)
+{
+    conn->server->stats.refused++;
+    http_add_header(conn, "Retry-After", "1");
+    http_add_header(conn, "retry-after-ms", "1000");
+    http_conn_refuse(conn, 503, "too_many_connections", "too many connections");
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
+#include "base/host_key.h"
 #include "base/listener.h"
 #include "conductor/front/http/internal.h"
 
@@ -34,19 +35,40 @@ static void turn_away(struct http_server *server, evutil_socket_t fd)
     evutil_closesocket(fd);
 }
 
+/* Where a new connection of the client counts, which is held; NULL: there is no
+ * room. */
+static struct http_client *admit(struct http_server *server,
+                                 struct http_client *client)
+{
+    if (http_room(server, client))
+        return client;
+    return http_room_in_reserve(server) ? &server->reserve : NULL;
+}
+
 static void on_accept(void *arg, evutil_socket_t fd)
 {
     struct http_server *server = arg;
+    struct http_client *client =
+        http_clients_get(&server->clients, host_key_of(fd));
+    struct http_client *whose;
     int on = 1;
 
     server->stats.accepted++;
-    if (server->stats.connections >= server->options.max_connections) {
+    if (!client) {
         turn_away(server, fd);
         return;
     }
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    if (http_conn_open(server, fd))
-        server->stats.refused++;
+    client->held = true;
+    whose = admit(server, client);
+    if (whose) {
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+        if (http_conn_open(server, whose, fd))
+            server->stats.refused++;
+    } else {
+        turn_away(server, fd);
+    }
+    client->held = false;
+    http_clients_drop(&server->clients, client);
 }
 
 int http_server_new(struct event_base *base, const struct http_options *options,
@@ -70,6 +92,7 @@ int http_server_new(struct event_base *base, const struct http_options *options,
     server->arg = arg;
     LIST_INIT(&server->conns);
     TAILQ_INIT(&server->opening);
+    http_client_init(&server->reserve, 0);
     rc = options->socket
              ? listener_take(base, options->socket, on_accept, server,
                              &server->listener)

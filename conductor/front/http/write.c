@@ -201,7 +201,7 @@ void http_replace_body(struct http_conn *conn, struct text_buf *body)
     conn->body.data = body->data;
     conn->body.len = body->len;
     conn->body.cap = body->cap;
-    conn->server->stats.body_bytes += body->len;
+    http_conn_count_body(conn, body->len);
     text_buf_init(body, body->max);
     conn->keep_body = true;
 }

@@ -154,8 +154,8 @@ enum tenant_refusal tenants_enter(struct tenants *t, const char *key, size_t n,
     if (place == 0)
         return TENANT_UNKNOWN;
     one = &t->all[place];
-    *terms =
-        (struct tenant_terms){one->name, one->slo_ttft_us, one->slo_tbt_us};
+    *terms = (struct tenant_terms){one->number, one->name, one->slo_ttft_us,
+                                   one->slo_tbt_us};
     why = limit_of(one, step, now_us, retry_us);
     if (why != TENANT_ENTERS)
         one->n_limited++;

@@ -1,0 +1,108 @@
+/* A client's share of a turn of the loop: when it has had that, its other
+ * connections are read in the turns that follow, and those of others between.
+ */
+#include "conductor/front/http/internal.h"
+
+/* Of one client, in a turn; what is begun is done. */
+#define WORK_BYTES ((size_t)1 << 20)
+/* A request costs so much, and its body's bytes, up to so many, so many times
+ * what a byte read does: what is beside its prompt is slow to parse. */
+#define REQUEST_BYTES 4096u
+#define SLOW_BYTES ((size_t)65536)
+#define SLOW_FACTOR 16u
+/* As many of its connections may go on in a turn. */
+#define RESUMED_MOST 16u
+
+/* The time that the loop holds through a turn. */
+static int64_t turn_of(const struct http_server *server)
+{
+    struct timeval now;
+
+    (void)!event_base_gettimeofday_cached(server->base, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_usec;
+}
+
+static void begin_turn(struct http_server *server, struct http_client *client)
+{
+    int64_t turn = turn_of(server);
+
+    if (client->turn == turn)
+        return;
+    client->turn = turn;
+    client->work = 0;
+    client->n_resumed = 0;
+}
+
+void http_turn_work(struct http_conn *conn, size_t n)
+{
+    begin_turn(conn->server, conn->client);
+    conn->client->work += n;
+}
+
+void http_turn_request(struct http_conn *conn)
+{
+    size_t n = conn->body.len < SLOW_BYTES ? conn->body.len : SLOW_BYTES;
+
+    http_turn_work(conn, REQUEST_BYTES + SLOW_FACTOR * n);
+}
+
+bool http_turn_is_over(struct http_conn *conn)
+{
+    begin_turn(conn->server, conn->client);
+    return conn->client->work >= WORK_BYTES;
+}
+
+void http_turn_put_off(struct http_conn *conn)
+{
+    static const struct timeval soon = {0, 0};
+    struct http_server *server = conn->server;
+
+    if (conn->put_off)
+        return;
+    conn->put_off = true;
+    server->stats.put_off++;
+    TAILQ_INSERT_TAIL(&server->put_off, conn, put_off_link);
+    stream_pause(conn->stream, true);
+    /* What is activated would run in this turn; a timer does not. */
+    evtimer_add(server->next_turn, &soon);
+}
+
+void http_turn_forget(struct http_conn *conn)
+{
+    if (conn->put_off)
+        TAILQ_REMOVE(&conn->server->put_off, conn, put_off_link);
+    conn->put_off = false;
+}
+
+/* Those that were put off first go on first. O(connections put off). */
+static void on_next_turn(evutil_socket_t, short, void *arg)
+{
+    static const struct timeval soon = {0, 0};
+    struct http_server *server = arg;
+    struct http_conn *conn, *next;
+
+    for (conn = TAILQ_FIRST(&server->put_off); conn; conn = next) {
+        next = TAILQ_NEXT(conn, put_off_link);
+        begin_turn(server, conn->client);
+        if (conn->client->n_resumed >= RESUMED_MOST)
+            continue;
+        conn->client->n_resumed++;
+        http_turn_forget(conn);
+        stream_pause(conn->stream, false);
+    }
+    if (!TAILQ_EMPTY(&server->put_off))
+        evtimer_add(server->next_turn, &soon);
+}
+
+int http_turns_init(struct http_server *server)
+{
+    TAILQ_INIT(&server->put_off);
+    server->next_turn = evtimer_new(server->base, on_next_turn, server);
+    return server->next_turn ? 0 : -1;
+}
+
+void http_turns_fini(struct http_server *server)
+{
+    if (server->next_turn)
+        event_free(server->next_turn);
+}
