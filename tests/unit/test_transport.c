@@ -46,6 +46,7 @@ struct rig {
     int rc[OPS_MAX]; /* of ops, 1: not done */
     uint32_t n_revoked;
     uint32_t n_asked, n_done;
+    uint32_t done_as[OPS_MAX]; /* the how manyth of n_done */
     bool broken, withdrawn, closed;
 };
 
@@ -106,7 +107,7 @@ static void on_done(void *arg, uint64_t op_id, int rc)
 
     CU_ASSERT_EQUAL(r->rc[op_id], 1);
     r->rc[op_id] = rc;
-    r->n_done++;
+    r->done_as[op_id] = ++r->n_done;
 }
 
 static void on_closed(void *arg, int rc, const char *why)
@@ -254,6 +255,34 @@ static void test_reads_and_writes(void)
     CU_ASSERT_EQUAL(r.rc[4], -EACCES);
     CU_ASSERT_FALSE(r.broken || r.closed);
     rig_fini(&r);
+}
+
+/* A short op does not wait for the end of long ones that were there before. */
+static void test_turns(void)
+{
+    const size_t bytes = 2u << 20;
+    struct transport_slice slices[32];
+    uint8_t *memory = malloc(32 * bytes);
+    struct rig r;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(memory);
+    rig_init(&r);
+    open_path(&r);
+    grant(&r, 77, false);
+    for (uint32_t i = 0; i < 32; i++)
+        slices[i] = (struct transport_slice){.local = memory + i * bytes,
+                                             .bytes = bytes};
+    for (uint64_t op = 1; op <= 2; op++)
+        CU_ASSERT_EQUAL(
+            r.path->ops->read(r.path, op, 77, slices + 16 * (op - 1), 16), 0);
+    r.n_asked = 2;
+    CU_ASSERT_EQUAL(ask(&r, false, 3, 77, 0, 100), 0);
+    UNTIL(&r, r.n_done == 3);
+    CU_ASSERT_EQUAL(r.done_as[3], 1);
+    for (uint64_t op = 1; op <= 3; op++)
+        CU_ASSERT_EQUAL(r.rc[op], 0);
+    rig_fini(&r);
+    free(memory);
 }
 
 /* What nobody granted is refused, and the connection closed. */
@@ -496,6 +525,7 @@ int main(void)
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("transport", NULL, NULL);
     CU_add_test(s, "reads and writes", test_reads_and_writes);
+    CU_add_test(s, "a short op among long ones", test_turns);
     CU_add_test(s, "odd peers", test_odd_peers);
     CU_add_test(s, "strangers", test_strangers);
     CU_add_test(s, "checksums", test_sums);
