@@ -1,6 +1,7 @@
 /* How fast blocks pass from one worker to another on one machine: two processes
  * with their transfer parts and stores, whole blocks, one request at a time,
- * over each transport; and how fast memcpy is with the same blocks.
+ * fetched and pushed over each transport; and how fast memcpy is with the same
+ * blocks.
  * tests/bench/transfer runs it beside iperf3.
  *
  * usage: bench_transfer [MIB [RUNS]]   MIB of KV a run (1024), RUNS (5) */
@@ -62,6 +63,31 @@ static void hold(const struct engine_kv_layout *l, uint32_t n,
     _exit(1);
 }
 
+/* The child: takes what is pushed, again and again, until it is killed. */
+static void receive(const struct engine_kv_layout *l, uint32_t n,
+                    enum site_way way, int port_fd)
+{
+    struct event_base *base = event_base_new();
+    struct site s;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    site_init(&s, base, l, n, way);
+    site_announce(&s, n * l->block_tokens);
+    uint16_t port = transfer_port(s.transfer);
+    if (write(port_fd, &port, sizeof(port)) != sizeof(port))
+        _exit(1);
+    for (;;) {
+        if (s.receive_over && s.why[0])
+            _exit(1);
+        if (s.receive_over) {
+            site_push_drop(&s);
+            site_announce(&s, n * l->block_tokens);
+        }
+        if (event_base_loop(base, EVLOOP_ONCE) < 0)
+            _exit(1);
+    }
+}
+
 static double fetch_gb_per_s(struct site *s, uint16_t port, uint32_t n,
                              bool compare)
 {
@@ -97,12 +123,101 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+struct outcome {
+    double first, runs[RUNS_MAX]; /* GB/s */
+    double taker_s, giver_s;      /* CPU of the two sides, for a GB */
+};
+
+static void print(size_t shape, uint32_t tokens, enum site_way way,
+                  const char *what, struct outcome *o, uint32_t n)
+{
+    qsort(o->runs, n, sizeof(o->runs[0]), ascending);
+    printf("%-4s %4u tokens %6.1f MiB %-4s %-6s  first %5.2f  median %5.2f "
+           "(%.2f to %.2f) GB/s  CPU of taker %.2f, giver %.2f s/GB\n",
+           shapes[shape].name, tokens,
+           (double)layout_of(shape, tokens).block_bytes / 1048576,
+           way_names[way], what, o->first, o->runs[n / 2], o->runs[0],
+           o->runs[n - 1], o->taker_s, o->giver_s);
+    fflush(stdout);
+}
+
+/* One push, all of whose KV is computed, and the CPU time that it took. 0: the
+ * child was not ready for it. */
+static double try_push(struct site *s, uint16_t port, uint32_t n, pid_t child,
+                       struct outcome *o)
+{
+    double gb = (double)n * (double)s->layout.block_bytes / 1e9;
+
+    site_push(s, port, n * s->layout.block_tokens);
+    double taker_s = cpu_s(child), giver_s = cpu_s(0);
+    int64_t from_us = clock_now_us();
+    s->pushed->position = n * s->layout.block_tokens;
+    site_push_end(s);
+    while (!s->push_over && event_base_loop(s->base, EVLOOP_ONCE) == 0)
+        ;
+    int64_t us = clock_now_us() - from_us;
+    bool came = s->why[0] == '\0';
+    site_push_drop(s);
+    if (!came)
+        return 0;
+    o->taker_s += (cpu_s(child) - taker_s) / gb;
+    o->giver_s += (cpu_s(0) - giver_s) / gb;
+    return gb / (double)us * 1e6;
+}
+
+static double push_gb_per_s(struct site *s, uint16_t port, uint32_t n,
+                            pid_t child, struct outcome *o)
+{
+    for (int i = 0; i < 100; i++) {
+        double gb_per_s = try_push(s, port, n, child, o);
+
+        if (gb_per_s > 0)
+            return gb_per_s;
+    }
+    fprintf(stderr, "bench_transfer: the other side takes nothing\n");
+    exit(1);
+}
+
+static void measure_push(size_t shape, uint32_t tokens, enum site_way way,
+                         uint64_t bytes, uint32_t n_runs)
+{
+    struct engine_kv_layout l = layout_of(shape, tokens);
+    uint32_t n = (uint32_t)(bytes / l.block_bytes);
+    struct outcome o = {0};
+    int ends[2];
+    uint16_t port;
+    struct site s;
+
+    if (pipe(ends))
+        exit(1);
+    pid_t child = fork();
+    if (child == 0)
+        receive(&l, n, way, ends[1]);
+    if (child < 0 || read(ends[0], &port, sizeof(port)) != sizeof(port))
+        exit(1);
+    struct event_base *base = event_base_new();
+    site_init(&s, base, &l, n, way);
+    o.first = push_gb_per_s(&s, port, n, child, &o);
+    o.taker_s = o.giver_s = 0;
+    for (uint32_t i = 0; i < n_runs; i++)
+        o.runs[i] = push_gb_per_s(&s, port, n, child, &o);
+    o.taker_s /= n_runs;
+    o.giver_s /= n_runs;
+    print(shape, tokens, way, "push", &o, n_runs);
+    site_fini(&s);
+    event_base_free(base);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void measure(size_t shape, uint32_t tokens, enum site_way way,
                     uint64_t bytes, uint32_t n_runs)
 {
     struct engine_kv_layout l = layout_of(shape, tokens);
     uint32_t n = (uint32_t)(bytes / l.block_bytes);
-    double runs[RUNS_MAX];
+    struct outcome o;
     int ends[2];
     uint16_t port;
     struct site s;
@@ -116,20 +231,14 @@ static void measure(size_t shape, uint32_t tokens, enum site_way way,
         exit(1);
     struct event_base *base = event_base_new();
     site_init(&s, base, &l, n + 1, way);
-    double first = fetch_gb_per_s(&s, port, n, true);
-    double asker_s = cpu_s(0), holder_s = cpu_s(child);
+    o.first = fetch_gb_per_s(&s, port, n, true);
+    double taker_s = cpu_s(0), giver_s = cpu_s(child);
     for (uint32_t i = 0; i < n_runs; i++)
-        runs[i] = fetch_gb_per_s(&s, port, n, false);
+        o.runs[i] = fetch_gb_per_s(&s, port, n, false);
     double gb = (double)n_runs * (double)n * (double)l.block_bytes / 1e9;
-    asker_s = (cpu_s(0) - asker_s) / gb;
-    holder_s = (cpu_s(child) - holder_s) / gb;
-    qsort(runs, n_runs, sizeof(runs[0]), ascending);
-    printf("%-4s %4u tokens %6.1f MiB %-6s  first %5.2f  median %5.2f (%.2f to "
-           "%.2f) GB/s  CPU of asker %.2f, holder %.2f s/GB\n",
-           shapes[shape].name, tokens, (double)l.block_bytes / 1048576,
-           way_names[way], first, runs[n_runs / 2], runs[0], runs[n_runs - 1],
-           asker_s, holder_s);
-    fflush(stdout);
+    o.taker_s = (cpu_s(0) - taker_s) / gb;
+    o.giver_s = (cpu_s(child) - giver_s) / gb;
+    print(shape, tokens, way, "fetch", &o, n_runs);
     site_fini(&s);
     event_base_free(base);
     kill(child, SIGKILL);
@@ -170,8 +279,10 @@ static void measure_memcpy(uint64_t bytes, uint32_t n_runs)
 static void measure_ways(size_t shape, uint32_t tokens, uint64_t bytes,
                          uint32_t n_runs)
 {
-    for (enum site_way way = SITE_TCP; way < SITE_WAYS; way++)
+    for (enum site_way way = SITE_TCP; way < SITE_WAYS; way++) {
         measure(shape, tokens, way, bytes, n_runs);
+        measure_push(shape, tokens, way, bytes, n_runs);
+    }
 }
 
 int main(int argc, char **argv)
