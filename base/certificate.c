@@ -129,3 +129,11 @@ SSL_CTX *certificate_load(const struct certificate_files *files, char *err,
     SSL_CTX_free(context);
     return error_null(err, size, "%s: \"%.200s\": %s", option, path, why);
 }
+
+int certificate_show(SSL_CTX *certificate, SSL **ssl)
+{
+    *ssl = certificate ? SSL_new(certificate) : NULL;
+    if (*ssl)
+        SSL_set_accept_state(*ssl);
+    return certificate && !*ssl ? -1 : 0;
+}

@@ -22,4 +22,11 @@ struct certificate_files {
 [[nodiscard]] struct ssl_ctx_st *
 certificate_load(const struct certificate_files *files, char *err, size_t size);
 
+/* certificate_show(certificate, ssl): what a connection that was accepted
+ * speaks, owned: *ssl, or NULL without a certificate. Returns 0; -1: out of
+ * memory. */
+struct ssl_st;
+[[nodiscard]] int certificate_show(struct ssl_ctx_st *certificate,
+                                   struct ssl_st **ssl);
+
 #endif

@@ -4,20 +4,24 @@
 #include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
+#include <event2/bufferevent_ssl.h>
 #include <fcntl.h>
+#include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/event_loop.h"
 #include "base/socket.h"
+#include "base/tls.h"
 
 #define IO_CHUNK_BYTES (1u << 20)
 #define PATIENCE_US 2000000
 
 struct frame_conn {
-    struct bufferevent *bev; /* connects and writes */
-    struct event *readable;  /* NULL until the socket is connected */
+    struct bufferevent *bev; /* connects and writes; reads within TLS */
+    struct event *readable;  /* NULL until the socket is connected, or TLS */
+    bool tls;
     struct frame_reader reader;
     struct event *deferred; /* fires to end the connection */
     const struct frame_conn_ops *ops;
@@ -36,6 +40,8 @@ static void stop_reading(struct frame_conn *c)
 {
     if (c->readable)
         event_del(c->readable);
+    if (c->tls)
+        bufferevent_disable(c->bev, EV_READ);
 }
 
 static void conn_destroy(struct frame_conn *c)
@@ -164,12 +170,55 @@ static void on_readable(evutil_socket_t fd, short, void *arg)
         ;
 }
 
+/* As frame_reader_fill(), of what TLS has taken apart. */
+static ssize_t fill_tls(struct frame_conn *c)
+{
+    struct evbuffer *in = bufferevent_get_input(c->bev);
+    size_t room;
+    char *to;
+
+    if (evbuffer_get_length(in) == 0)
+        return -EAGAIN;
+    to = frame_reader_room(&c->reader, &room);
+    if (!to)
+        return -ENOMEM;
+    int n = evbuffer_remove(in, to, room);
+    frame_reader_came(&c->reader, (size_t)n);
+    return n;
+}
+
+static void on_tls_read(struct bufferevent *, void *arg)
+{
+    struct frame_conn *c = arg;
+    ssize_t n = 0;
+
+    c->in_callback++;
+    while (!c->ending && !c->flushing && !c->resting && n >= 0) {
+        n = fill_tls(c);
+        if (n == -ENOMEM)
+            frame_conn_fail(c, "out of memory");
+        while (n > 0 && take_next(c))
+            ;
+    }
+    (void)conn_leave(c);
+}
+
+/* Reads on; what has come within TLS is told in the next turn of the loop. */
+static int read_on(struct frame_conn *c)
+{
+    if (!c->tls)
+        return event_add(c->readable, NULL);
+    bufferevent_trigger(c->bev, EV_READ,
+                        BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
+    return bufferevent_enable(c->bev, EV_READ);
+}
+
 void frame_conn_resume(struct frame_conn *c)
 {
     if (!c->resting || c->ending || c->flushing)
         return;
     c->resting = false;
-    if (event_add(c->readable, NULL))
+    if (read_on(c))
         frame_conn_fail(c, "out of memory");
     else
         while (take_next(c))
@@ -178,6 +227,8 @@ void frame_conn_resume(struct frame_conn *c)
 
 static int start_reading(struct frame_conn *c)
 {
+    if (c->tls)
+        return bufferevent_enable(c->bev, EV_READ) ? -ENOMEM : 0;
     c->readable =
         event_new(bufferevent_get_base(c->bev), bufferevent_getfd(c->bev),
                   EV_READ | EV_PERSIST, on_readable, c);
@@ -201,6 +252,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 {
     struct frame_conn *c = arg;
     int lookup = bufferevent_socket_get_dns_error(bev);
+    int error = evutil_socket_geterror(bufferevent_getfd(bev));
     char text[MSG_TEXT_MAX];
 
     if (what & BEV_EVENT_CONNECTED) {
@@ -213,9 +265,33 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     snprintf(text, sizeof(text), "%s%s",
              lookup ? "cannot look up the host: " : "",
              lookup ? evutil_gai_strerror(lookup)
-                    : evutil_socket_error_to_string(
-                          evutil_socket_geterror(bufferevent_getfd(bev))));
+                    : evutil_socket_error_to_string(error));
+    if (c->tls && !(what & BEV_EVENT_EOF) && !lookup)
+        (void)tls_explain(bufferevent_openssl_get_ssl(bev),
+                          bufferevent_get_openssl_error(bev), text,
+                          sizeof(text));
     frame_conn_fail(c, what & BEV_EVENT_EOF ? FRAME_CONN_ENDED : text);
+}
+
+/* What the connection speaks. Takes ssl. */
+static struct bufferevent *new_bev(struct event_base *base, evutil_socket_t fd,
+                                   SSL *ssl)
+{
+    struct bufferevent *bev;
+
+    if (!ssl)
+        return bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
+    SSL_set_read_ahead(ssl, 0); /* the bufferevent would not see what waits */
+    bev = bufferevent_openssl_socket_new(base, fd, ssl,
+                                         SSL_is_server(ssl)
+                                             ? BUFFEREVENT_SSL_ACCEPTING
+                                             : BUFFEREVENT_SSL_CONNECTING,
+                                         BEV_OPT_CLOSE_ON_FREE);
+    if (bev) { /* a frame that is cut off is seen as such */
+        bufferevent_openssl_set_allow_dirty_shutdown(bev, 1);
+        bufferevent_setwatermark(bev, EV_READ, 0, IO_CHUNK_BYTES);
+    }
+    return bev;
 }
 
 static struct frame_conn *conn_alloc(struct event_base *base,
@@ -230,9 +306,13 @@ static struct frame_conn *conn_alloc(struct event_base *base,
         c->ops = ops;
         c->arg = arg;
         c->limits = *limits;
-        c->bev = bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
+        c->tls = limits->ssl;
+        c->limits.ssl = NULL;
+        c->bev = new_bev(base, fd, limits->ssl);
         c->deferred = event_new(base, -1, 0, on_deferred, c);
     }
+    if (!c)
+        SSL_free(limits->ssl);
     if (!c || !c->bev || !c->deferred) {
         if ((!c || !c->bev) && fd >= 0)
             evutil_closesocket(fd);
@@ -241,7 +321,8 @@ static struct frame_conn *conn_alloc(struct event_base *base,
         return NULL;
     }
     frame_reader_init(&c->reader);
-    bufferevent_setcb(c->bev, NULL, on_write, on_event, c);
+    bufferevent_setcb(c->bev, c->tls ? on_tls_read : NULL, on_write, on_event,
+                      c);
     bufferevent_set_max_single_write(c->bev, IO_CHUNK_BYTES);
     bufferevent_setwatermark(c->bev, EV_WRITE,
                              limits->output_watermark_bytes / 2, 0);
@@ -331,6 +412,8 @@ int frame_conn_detach(struct frame_conn *c)
     struct evbuffer *out = bufferevent_get_output(c->bev);
     int fd = bufferevent_getfd(c->bev);
 
+    if (c->tls)
+        return -ENOTSUP;
     if (c->ending || c->flushing)
         return -ENOTCONN;
     bufferevent_disable(c->bev, EV_WRITE);

@@ -50,6 +50,8 @@ struct frame_conn_limits {
     size_t output_watermark_bytes; /* frame_conn_full() from here on */
     size_t output_limit_bytes;     /* more waiting output than this fails the
                                       connection: the peer does not read */
+    struct ssl_st *ssl; /* what is spoken on the connection, taken in any case:
+                           TLS that accepts or connects; NULL: none */
 };
 
 /* frame_conn_new(base, fd, limits, ops, arg): wraps a connected socket; takes
@@ -89,7 +91,7 @@ void frame_conn_send(struct frame_conn *c, const struct wire_buf *buf);
  * who goes on without frames; the caller then frees c. What came behind the
  * last frame that was handed out is lost: the other side must wait for an
  * answer. Returns the socket, owned; or a negative errno: -EAGAIN: it does not
- * take what waits. */
+ * take what waits; -ENOTSUP: TLS is spoken on it. */
 [[nodiscard]] int frame_conn_detach(struct frame_conn *c);
 
 /* frame_conn_full(c): true when the output is over the watermark; wait for

@@ -51,14 +51,30 @@ static int make_room(struct frame_reader *r)
     return 0;
 }
 
-ssize_t frame_reader_fill(struct frame_reader *r, int fd)
+char *frame_reader_room(struct frame_reader *r, size_t *n)
 {
     if (make_room(r) < 0)
+        return NULL;
+    *n = r->cap - r->to;
+    return (char *)r->bytes + r->to;
+}
+
+void frame_reader_came(struct frame_reader *r, size_t n)
+{
+    r->to += n;
+}
+
+ssize_t frame_reader_fill(struct frame_reader *r, int fd)
+{
+    size_t room;
+    char *to = frame_reader_room(r, &room);
+
+    if (!to)
         return -ENOMEM;
-    ssize_t n = read(fd, r->bytes + r->to, r->cap - r->to);
+    ssize_t n = read(fd, to, room);
     if (n < 0)
         return -errno;
-    r->to += (size_t)n;
+    frame_reader_came(r, (size_t)n);
     return n;
 }
 

@@ -32,6 +32,12 @@ void frame_reader_fini(struct frame_reader *r);
  * frame_reader_next() has must have been taken. */
 [[nodiscard]] ssize_t frame_reader_fill(struct frame_reader *r, int fd);
 
+/* The same in two steps, for bytes that come otherwise. frame_reader_room(r,
+ * n): memory for *n more; NULL: out of memory. frame_reader_came(r, n): n bytes
+ * were put there. */
+char *frame_reader_room(struct frame_reader *r, size_t *n);
+void frame_reader_came(struct frame_reader *r, size_t n);
+
 /* frame_reader_next(r, payload_limit_bytes, h, payload): what came next, an
  * enum frame_read; *h and *payload are set but for FRAME_READ_MORE, and valid
  * until the next call. -EMSGSIZE or -EPROTO for a bad header, as

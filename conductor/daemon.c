@@ -6,13 +6,11 @@
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
-#include <openssl/ssl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/address.h"
-#include "base/certificate.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/event_loop.h"
@@ -150,17 +148,6 @@ int daemon_admin_key(const struct config *c, struct secret **key,
                      c->admin_listen);
 }
 
-int daemon_certificate(const struct config *c, struct ssl_ctx_st **out,
-                       char err[CONFIG_ERROR_MAX])
-{
-    const struct certificate_files files = {
-        c->tls_certificate, "tls_certificate", c->tls_key, "tls_key"};
-
-    *out = *c->tls_certificate ? certificate_load(&files, err, CONFIG_ERROR_MAX)
-                               : NULL;
-    return *out || !*c->tls_certificate ? 0 : -EINVAL;
-}
-
 /* Logs why an option's address cannot be listened at. Returns rc. */
 static int cannot_listen(const char *option, const char *address, int rc)
 {
@@ -225,10 +212,7 @@ static int open_front(struct daemon *d)
     int rc = front_new(d->base, d->models, &o, &d->front);
     if (rc)
         return cannot_listen("listen", d->config->listen, rc);
-    rc = open_admin(d);
-    if (rc == 0)
-        front_tls(d->front, d->certificate, d->config->admin_tls);
-    return rc;
+    return open_admin(d);
 }
 
 /* Clients of a socket that was handed over have waited, and go on to do so
@@ -270,7 +254,7 @@ static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])
     config_contents_read(d->config, &d->contents);
     int rc = daemon_admin_key(d->config, &d->admin_key, err);
     if (rc == 0)
-        rc = daemon_certificate(d->config, &d->certificate, err);
+        rc = daemon_certificates_load(d->config, &d->certificates, err);
     if (rc == 0)
         rc = bound_connections(d);
     if (rc)
@@ -288,6 +272,8 @@ static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])
         return -EINVAL;
     }
     rc = open_front(d);
+    if (rc == 0)
+        daemon_certificates_show(d);
     if (rc == 0 && d->handed_over)
         rc = hold(d);
     if (rc)
@@ -321,7 +307,7 @@ static void tear_down(struct daemon *d)
     front_free(d->front);
     models_free(d->models);
     secret_free(d->admin_key);
-    SSL_CTX_free(d->certificate);
+    daemon_certificates_free(&d->certificates);
     /* Callbacks that were put off still hold the connections to engines. */
     if (d->base) {
         event_base_loop(d->base, EVLOOP_NONBLOCK);
@@ -370,7 +356,7 @@ int daemon_run(struct config *config, daemon_read *read, void *read_arg,
                  "it, may look and change");
     (void)address_parse(config->listen, &listen);
     log_info("listening on %s, port %u%s", listen.host, front_port(d.front),
-             d.certificate ? ", with TLS" : "");
+             d.certificates.clients ? ", with TLS" : "");
     supervisor_say("READY=1");
     event_base_dispatch(d.base);
     log_info("stopped");
@@ -382,13 +368,15 @@ out:
 int daemon_check(const struct config *config, char err[CONFIG_ERROR_MAX])
 {
     struct secret *key;
-    struct ssl_ctx_st *certificate = NULL;
+    struct daemon_certificates certificates;
     int rc = daemon_admin_key(config, &key, err);
 
     if (rc)
         return rc;
     secret_free(key);
-    rc = daemon_certificate(config, &certificate, err);
-    SSL_CTX_free(certificate);
-    return rc ? rc : models_check(config, err);
+    rc = daemon_certificates_load(config, &certificates, err);
+    if (rc)
+        return rc;
+    daemon_certificates_free(&certificates);
+    return models_check(config, err);
 }

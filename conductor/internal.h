@@ -9,14 +9,21 @@
 #include "conductor/front/front.h"
 #include "conductor/service/setup.h"
 
+struct ssl_ctx_st;
+
+/* What is shown; NULL: no TLS. */
+struct daemon_certificates {
+    struct ssl_ctx_st *clients, *workers;
+};
+
 struct daemon {
     struct event_base *base;
     struct config *config;
     struct config_contents contents; /* of its files, as they were read */
     daemon_read *read;               /* the configuration, again */
     void *read_arg;
-    struct secret *admin_key;       /* NULL: none */
-    struct ssl_ctx_st *certificate; /* NULL: none */
+    struct secret *admin_key; /* NULL: none */
+    struct daemon_certificates certificates;
     struct models *models;
     struct front *front;
     struct event *on_term, *on_int, *on_hup, *drain;
@@ -33,13 +40,15 @@ struct daemon {
 [[nodiscard]] int daemon_admin_key(const struct config *c, struct secret **key,
                                    char err[CONFIG_ERROR_MAX]);
 
-/* daemon_certificate(c, out, err): what tls_certificate and tls_key have, owned
- * (SSL_CTX_free); NULL: there are none. Returns 0, or -EINVAL with the reason.
- */
-struct ssl_ctx_st;
-[[nodiscard]] int daemon_certificate(const struct config *c,
-                                     struct ssl_ctx_st **out,
-                                     char err[CONFIG_ERROR_MAX]);
+/* daemon_certificates_load(c, out, err): reads what the options name. Returns 0
+ * with *out owned, or -EINVAL with the reason. */
+[[nodiscard]] int daemon_certificates_load(const struct config *c,
+                                           struct daemon_certificates *out,
+                                           char err[CONFIG_ERROR_MAX]);
+void daemon_certificates_free(struct daemon_certificates *all);
+
+/* daemon_certificates_show(d): new connections are shown those that it has. */
+void daemon_certificates_show(struct daemon *d);
 
 /* SIGHUP; arg: the daemon. */
 void daemon_on_hangup(evutil_socket_t, short, void *arg);

@@ -1,7 +1,6 @@
 /* The configuration, read again while the daemon runs: a bad one changes
  * nothing. */
 #include <errno.h>
-#include <openssl/ssl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +29,7 @@ static int take(struct daemon *d, struct config *next,
                 struct config_changes *changes, char err[CONFIG_ERROR_MAX])
 {
     struct secret *key = NULL, *old_key = d->admin_key;
-    struct ssl_ctx_st *certificate = NULL;
+    struct daemon_certificates certificates = {NULL, NULL};
     struct config_contents contents;
     struct config will = *d->config;
     int rc;
@@ -41,11 +40,11 @@ static int take(struct daemon *d, struct config *next,
     rc = models_check(next, err);
 
     if (rc == 0)
-        rc = daemon_certificate(next, &certificate, err);
+        rc = daemon_certificates_load(next, &certificates, err);
     if (rc == 0)
         rc = admin_key(d, next, &key, err);
     if (rc) {
-        SSL_CTX_free(certificate);
+        daemon_certificates_free(&certificates);
         return rc;
     }
     config_compare(d->config, next, changes);
@@ -54,7 +53,7 @@ static int take(struct daemon *d, struct config *next,
     rc = models_reload(d->models, next, err);
     if (rc) {
         secret_free(key);
-        SSL_CTX_free(certificate);
+        daemon_certificates_free(&certificates);
         return rc;
     }
     config_take(d->config, next);
@@ -63,9 +62,9 @@ static int take(struct daemon *d, struct config *next,
     d->admin_key = key;
     front_take(d->front, d->config->keepalive_ms * 1000, key);
     secret_free(old_key);
-    front_tls(d->front, certificate, d->config->admin_tls);
-    SSL_CTX_free(d->certificate);
-    d->certificate = certificate;
+    daemon_certificates_free(&d->certificates);
+    d->certificates = certificates;
+    daemon_certificates_show(d);
     log_init("conductor", d->config->log_level);
     return 0;
 }

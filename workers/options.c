@@ -80,6 +80,10 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "what conductor and workers prove to each other to know; needed "
          "beyond "
          "127.0.0.1"},
+        {"tls-ca", OPTION_TEXT, &o->tls_ca, "FILE", 0, 0,
+         "PEM with the authorities that vouch for the conductor: it is reached "
+         "with TLS then, and its worker_tls_certificate must name the host of "
+         "--conductor"},
         {"name", OPTION_STRING, o->name, "NAME", 0, 0,
          "unique among workers (default worker-PID)", .size = sizeof(o->name),
          .check = check_name},

@@ -12,6 +12,7 @@ struct worker_options {
     struct address conductor;
     struct address listen;   /* port 0: any */
     const char *secret_file; /* NULL: none */
+    const char *tls_ca;      /* NULL: the conductor is reached without TLS */
     char name[MSG_NAME_MAX];
     uint8_t role; /* enum proto_role */
     const char *engine;

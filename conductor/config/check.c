@@ -126,15 +126,33 @@ static int check_order(const struct config *c, char err[CONFIG_ERROR_MAX])
     return 0;
 }
 
-/* A certificate and its key; where they are shown. */
+/* One needs the other. */
+static int check_pair(const char *a, const char *option_a, const char *b,
+                      const char *option_b, char err[CONFIG_ERROR_MAX])
+{
+    if (!*a == !*b)
+        return 0;
+    return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                     "%s: \"%.200s\": needs %s, too", *a ? option_a : option_b,
+                     *a ? a : b, *a ? option_b : option_a);
+}
+
+/* Certificates and their keys; where they are shown. */
 static int check_tls(const struct config *c, char err[CONFIG_ERROR_MAX])
 {
-    if (!*c->tls_certificate != !*c->tls_key)
+    int rc = check_pair(c->tls_certificate, "tls_certificate", c->tls_key,
+                        "tls_key", err);
+
+    if (rc == 0)
+        rc = check_pair(c->worker_tls_certificate, "worker_tls_certificate",
+                        c->worker_tls_key, "worker_tls_key", err);
+    if (rc)
+        return rc;
+    if (*c->worker_tls_certificate && !*c->worker_listen)
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                         "%s: \"%.200s\": needs %s, too",
-                         *c->tls_key ? "tls_key" : "tls_certificate",
-                         *c->tls_key ? c->tls_key : c->tls_certificate,
-                         *c->tls_key ? "tls_certificate" : "tls_key");
+                         "worker_tls_certificate: \"%.200s\": of native "
+                         "workers, and worker_listen is empty",
+                         c->worker_tls_certificate);
     if (c->admin_tls && (!*c->tls_certificate || !*c->admin_listen))
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                          "admin_tls: \"on\": needs admin_listen, and "

@@ -83,6 +83,8 @@ struct config {
     char admin_key_file[CONFIG_STRING_MAX];  /* "": none */
     char tls_certificate[CONFIG_STRING_MAX]; /* "": no TLS */
     char tls_key[CONFIG_STRING_MAX];
+    char worker_tls_certificate[CONFIG_STRING_MAX]; /* "": no TLS */
+    char worker_tls_key[CONFIG_STRING_MAX];
     uint8_t admin_tls;                  /* 1: admin_listen speaks it, too */
     char access_log[CONFIG_STRING_MAX]; /* "": none; "-": stdout */
     int64_t access_log_blocks;

@@ -20,6 +20,8 @@ static const struct {
     {"admin_key_file", offsetof(struct config, admin_key_file)},
     {"tls_certificate", offsetof(struct config, tls_certificate)},
     {"tls_key", offsetof(struct config, tls_key)},
+    {"worker_tls_certificate", offsetof(struct config, worker_tls_certificate)},
+    {"worker_tls_key", offsetof(struct config, worker_tls_key)},
 };
 
 static const char *path_of(const struct config *c, size_t i)

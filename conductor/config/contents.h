@@ -5,7 +5,7 @@
 #include "conductor/config/config.h"
 #include "proto/message.h"
 
-#define CONFIG_CONTENTS 5u
+#define CONFIG_CONTENTS 7u
 
 /* SHA-256 of each; all 0: there is no such file, or it cannot be read. */
 struct config_contents {

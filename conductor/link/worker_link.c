@@ -2,10 +2,12 @@
 #include "conductor/link/worker_link.h"
 
 #include <errno.h>
+#include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/certificate.h"
 #include "base/clock.h"
 #include "base/event_loop.h"
 #include "base/frame_conn.h"
@@ -37,6 +39,7 @@ struct worker_links {
     const struct worker_link_ops *ops;
     void *arg;
     struct worker_links_config config;
+    SSL_CTX *certificate; /* NULL: no TLS */
     TAILQ_HEAD(, worker_link) links;
     struct strangers strangers; /* of them, not joined yet */
 };
@@ -170,14 +173,15 @@ static void make_room(struct worker_links *l)
 static void on_accept(void *arg, evutil_socket_t fd)
 {
     struct worker_links *l = arg;
-    static const struct frame_conn_limits limits = {
+    struct frame_conn_limits limits = {
         .payload_bytes = HANDSHAKE_PAYLOAD_BYTES,
         .output_watermark_bytes = OUTPUT_LIMIT_BYTES,
         .output_limit_bytes = OUTPUT_LIMIT_BYTES,
     };
     make_room(l);
     struct worker_link *link = calloc(1, sizeof(*link));
-    if (!link) {
+    if (!link || certificate_show(l->certificate, &limits.ssl)) {
+        free(link);
         evutil_closesocket(fd);
         return;
     }
@@ -249,10 +253,19 @@ fail:
     return NULL;
 }
 
+void worker_links_tls(struct worker_links *l, SSL_CTX *certificate)
+{
+    if (certificate)
+        SSL_CTX_up_ref(certificate);
+    SSL_CTX_free(l->certificate);
+    l->certificate = certificate;
+}
+
 void worker_links_free(struct worker_links *l)
 {
     if (!l)
         return;
+    SSL_CTX_free(l->certificate);
     while (!TAILQ_EMPTY(&l->links))
         link_free(TAILQ_FIRST(&l->links));
     event_loop_drop(l->tick);

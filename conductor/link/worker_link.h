@@ -51,6 +51,11 @@ struct worker_links *worker_links_new(struct event_base *base,
                                       const struct worker_link_ops *ops,
                                       void *arg, char err[MSG_TEXT_MAX]);
 
+/* worker_links_tls(l, certificate): who connects from now on is shown it, and
+ * must come with TLS; l is another owner. NULL: without. */
+struct ssl_ctx_st;
+void worker_links_tls(struct worker_links *l, struct ssl_ctx_st *certificate);
+
 /* worker_links_free(l): closes everything without callbacks. */
 void worker_links_free(struct worker_links *l);
 

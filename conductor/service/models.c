@@ -215,6 +215,14 @@ bool models_reap(struct models *models, int64_t until_us)
     return true;
 }
 
+void models_tls(struct models *models, struct ssl_ctx_st *certificate)
+{
+    struct service *s = models_native(models);
+
+    if (s)
+        worker_links_tls(s->links, certificate);
+}
+
 uint16_t models_worker_port(const struct models *models)
 {
     const struct service *s = models_native(models);

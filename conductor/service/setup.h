@@ -47,6 +47,11 @@ size_t models_cut(struct models *models);
                                 const struct config *next,
                                 char err[CONFIG_ERROR_MAX]);
 
+/* models_tls(m, certificate): workers that connect from now on are shown it; m
+ * is another owner. NULL: they come without TLS. */
+struct ssl_ctx_st;
+void models_tls(struct models *models, struct ssl_ctx_st *certificate);
+
 /* models_worker_port(m): where workers register; 0: nowhere. */
 uint16_t models_worker_port(const struct models *models);
 

@@ -8,7 +8,7 @@ import ssl
 import threading
 
 from certificates import Certificates
-from harness import (CONDUCTOR, Api, Cluster, mostly_waits, program,
+from harness import (CONDUCTOR, WORKER, Api, Cluster, mostly_waits, program,
                      wait_until)
 from stand_in import Engine
 from test_forward import EngineCase
@@ -233,6 +233,70 @@ class TlsReloads(TlsCase):
             self.assertEqual(cluster.api.request('GET', '/health').status, 200)
 
 
+class TlsWorkers(TlsCase):
+    """Links of native workers to their conductor."""
+
+    def links(self):
+        ca = self.certify()
+        self.assertTrue(ca)
+        self.secret = self.write('secret', 's' * 32)
+        os.chmod(self.secret, 0o600)
+        self.all = []
+        self.more = []
+        cluster = Cluster(self, {
+            'worker_tls_certificate': 'tls.pem', 'worker_tls_key': 'tls.key',
+            'secret_file': 'secret'})
+        cluster.start_conductor()
+        return cluster
+
+    def refused(self, cluster, *words, **options):
+        worker = cluster.start_worker('x', 'prefill', **{
+            'secret_file': self.secret, **options})
+        wait_until('it says why', lambda: all(
+            word in worker.log() for word in words))
+        self.assertEqual(cluster.api.instances(), (0, 0))
+        worker.kill()
+        worker.wait()
+
+    def test_they_work(self):
+        cluster = self.links()
+        for name, role in ('p0', 'prefill'), ('d0', 'decode'):
+            cluster.start_worker(name, role, secret_file=self.secret,
+                                 tls_ca=os.path.join(self.folder, 'ca.pem'))
+        cluster.wait_ready(1, 1)
+        answer = cluster.api.complete('A prompt of several blocks. ' * 40)
+        self.assertEqual(answer.status, 200, answer.body)
+        for worker in cluster.workers.values():
+            self.assertNotIn('warn', worker.log())
+
+    def test_who_is_not_trusted(self):
+        cluster = self.links()
+        ca = os.path.join(self.folder, 'ca.pem')
+        other = self.authority('other')
+        self.refused(cluster, 'TLS: its certificate: ', 'issuer', tls_ca=other)
+        self.refused(cluster, 'reset by peer')  # without TLS
+        self.assertIn('TLS: wrong version number', cluster.conductor.log())
+        another = self.write('another', 'o' * 32)
+        os.chmod(another, 0o600)
+        self.refused(cluster, 'refuses', secret_file=another, tls_ca=ca)
+        self.certificate('x')  # which is not where the conductor is
+        cluster.config['worker_tls_certificate'] = 'x.pem'
+        cluster.config['worker_tls_key'] = 'x.key'
+        with open(os.path.join(self.folder, 'conductor.json'), 'w',
+                  encoding='utf-8') as f:
+            json.dump(cluster.config, f)
+        self.assertEqual(
+            cluster.api.request('POST', '/admin/reload').body['taken'],
+            ['worker_tls_certificate', 'worker_tls_key'])
+        self.refused(cluster, 'TLS: its certificate: ', 'mismatch', tls_ca=ca)
+
+    def test_a_file_that_is_not_there(self):
+        status, _, errors = self.run_program(
+            program(*WORKER), '--conductor', f'{HOST}:9', '--tls-ca', 'none.pem')
+        self.assertNotEqual(status, 0)
+        self.assertIn('--tls-ca none.pem: No such file', errors)
+
+
 class TlsOptions(TlsCase):
     def refused(self, *words, **config):
         path = self.write('c.json', json.dumps({'engines': [], **config}))
@@ -261,4 +325,9 @@ class TlsOptions(TlsCase):
                      **{**tls, 'tls_key': 'ca.key'})
         self.refused('tls_key', 'locked.key', 'without a passphrase',
                      **{**tls, 'tls_key': 'locked.key'})
+        self.refused('worker_tls_certificate', 'needs worker_tls_key',
+                     worker_tls_certificate='tls.pem')
+        self.refused('worker_tls_certificate', 'worker_listen is empty',
+                     worker_tls_certificate='tls.pem',
+                     worker_tls_key='tls.key')
         self.refused('admin_tls', 'needs admin_listen', admin_tls='on', **tls)

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/event_loop.h"
-#include "conductor/link/engine/tls.h"
+#include "base/tls.h"
 
 #define POINTS_MAX 20000 /* more allocations than one try has */
 

@@ -93,7 +93,10 @@ static void on_accept(void *arg, evutil_socket_t fd)
 {
     static const struct frame_conn_ops ops = {.frame = on_frame,
                                               .closed = on_conn_closed};
-    static const struct frame_conn_limits limits = {1024, 4096, 65536};
+    static const struct frame_conn_limits limits = {
+        .payload_bytes = 1024,
+        .output_watermark_bytes = 4096,
+        .output_limit_bytes = 65536};
     struct rig *r = arg;
     struct door *d = &r->doors[r->n_doors++];
 

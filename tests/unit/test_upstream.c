@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/event_loop.h"
-#include "conductor/link/engine/tls.h"
+#include "base/tls.h"
 #include "conductor/link/engine/upstream/upstream.h"
 #include "conductor/link/engine/upstream/whose.h"
 

@@ -11,6 +11,7 @@
 #include "base/frame_conn.h"
 #include "base/handshake.h"
 #include "base/log.h"
+#include "base/tls.h"
 
 #define RETRY_FIRST_MS 100
 #define RETRY_MOST_MS 5000
@@ -170,8 +171,12 @@ static void connect_now(struct conductor_link *l)
     };
 
     log_info("conductor %s:%u: connecting", l->config.host, l->config.port);
-    l->conn = frame_conn_connect(l->config.base, l->config.dns, l->config.host,
-                                 l->config.port, &limits, &conn_ops, l);
+    if (l->config.tls)
+        limits.ssl = tls_ssl(l->config.tls, l->config.host);
+    if (!l->config.tls || limits.ssl)
+        l->conn =
+            frame_conn_connect(l->config.base, l->config.dns, l->config.host,
+                               l->config.port, &limits, &conn_ops, l);
     if (!l->conn) {
         retry_later(l, "out of memory");
         return;

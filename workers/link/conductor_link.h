@@ -13,6 +13,7 @@
 struct event_base;
 struct evdns_base;
 struct secret;
+struct tls;
 struct conductor_link;
 
 struct conductor_link_ops {
@@ -36,6 +37,7 @@ struct conductor_link_config {
     struct event_base *base;     /* borrowed */
     struct evdns_base *dns;      /* borrowed */
     const struct secret *secret; /* borrowed; NULL: none */
+    struct tls *tls;             /* whom it trusts; borrowed; NULL: no TLS */
     const char *host;            /* borrowed */
     uint16_t port;
     const struct msg_hello *hello;

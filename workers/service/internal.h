@@ -23,6 +23,7 @@ struct worker {
     struct event_base *base;
     struct evdns_base *dns;
     const struct secret *secret; /* NULL: none */
+    struct tls *tls; /* whom it trusts; NULL: the conductor has no TLS */
     struct engine *engine;
     const struct engine_kv_layout *layout;
     struct kv_store *store;

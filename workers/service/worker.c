@@ -8,9 +8,11 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/event_loop.h"
 #include "base/log.h"
 #include "base/supervisor.h"
+#include "base/tls.h"
 #include "workers/disk/tier/tier.h"
 #include "workers/memory.h"
 #include "workers/service/internal.h"
@@ -227,6 +229,7 @@ static int make_connections(struct worker *w, char *err, size_t err_bytes)
         .base = w->base,
         .dns = w->dns,
         .secret = w->secret,
+        .tls = w->tls,
         .host = o->conductor.host,
         .port = o->conductor.port,
         .hello = &hello,
@@ -245,6 +248,19 @@ static int make_timers(struct worker *w)
         event_loop_wait(w->tick, TICK_US))
         return -ENOMEM;
     return 0;
+}
+
+/* Whom it trusts to be the conductor. */
+static int trust(struct worker *w, char *err, size_t err_bytes)
+{
+    char why[400];
+
+    if (!w->options->tls_ca)
+        return 0;
+    w->tls = tls_new(w->options->tls_ca, false, why, sizeof(why));
+    return w->tls ? 0
+                  : error_say(err, err_bytes, -EINVAL, "--tls-ca %.200s: %s",
+                              w->options->tls_ca, why);
 }
 
 struct worker *worker_new(struct event_base *base,
@@ -268,7 +284,8 @@ struct worker *worker_new(struct event_base *base,
     TAILQ_INIT(&w->kv_waits);
     TAILQ_INIT(&w->copies);
     wire_buf_init(&w->out, OUT_BYTES);
-    if (!w->dns || worker_disk_open(w, err, err_bytes) < 0 ||
+    if (trust(w, err, err_bytes) < 0 || !w->dns ||
+        worker_disk_open(w, err, err_bytes) < 0 ||
         make_store(w, err, err_bytes) < 0 || make_timers(w) < 0 ||
         worker_disk_start(w) < 0 || make_batch(w) < 0 ||
         make_loader(w, cost) < 0 || make_connections(w, err, err_bytes) < 0) {
@@ -291,6 +308,7 @@ void worker_free(struct worker *w)
     if (w->transfer)
         worker_drop_all(w);
     conductor_link_free(w->link);
+    tls_free(w->tls);
     transfer_free(w->transfer);
     pipeline_free(w->pipeline);
     worker_disk_close(w); /* hands back what was being read */

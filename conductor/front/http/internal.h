@@ -129,11 +129,6 @@ void http_conn_refuse_body(struct http_conn *conn);
 /* All bodies together are too large: this one may come again later. */
 void http_conn_refuse_for_now(struct http_conn *conn);
 
-/* What a new connection speaks: *ssl owned, NULL: no TLS. Returns 0; -1: out of
- * memory. */
-[[nodiscard]] int http_opening_new(const struct http_server *server,
-                                   struct ssl_st **ssl);
-
 /* A connection opens TLS; it has, or never will. */
 void http_opening_begin(struct http_conn *conn);
 void http_opening_end(struct http_conn *conn, bool open);

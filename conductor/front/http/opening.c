@@ -18,16 +18,6 @@ void http_server_tls(struct http_server *server, struct ssl_ctx_st *certificate)
     server->certificate = certificate;
 }
 
-int http_opening_new(const struct http_server *server, struct ssl_st **ssl)
-{
-    *ssl = server->certificate ? SSL_new(server->certificate) : NULL;
-    if (server->certificate && !*ssl)
-        return -1;
-    if (*ssl)
-        SSL_set_accept_state(*ssl);
-    return 0;
-}
-
 void http_opening_begin(struct http_conn *conn)
 {
     struct http_server *server = conn->server;

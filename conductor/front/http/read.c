@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/certificate.h"
 #include "base/clock.h"
 #include "conductor/front/http/internal.h"
 
@@ -361,7 +362,8 @@ int http_conn_open(struct http_server *server, struct http_client *client,
 
     if (conn)
         conn->timer = evtimer_new(server->base, on_timer, conn);
-    if (!conn || !conn->timer || http_opening_new(server, &stream.ssl)) {
+    if (!conn || !conn->timer ||
+        certificate_show(server->certificate, &stream.ssl)) {
         if (conn && conn->timer)
             event_free(conn->timer);
         evutil_closesocket(fd);

@@ -15,10 +15,10 @@
 #define CONDUCTOR_SERVICE_FLEET_FLEET_H
 
 #include "base/log.h"
+#include "base/tls.h"
 #include "conductor/front/json/text_buf.h"
 #include "conductor/link/engine/model_list.h"
 #include "conductor/link/engine/resolve.h"
-#include "conductor/link/engine/tls.h"
 #include "conductor/service/engine/engine.h"
 
 struct fleet_entry;

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "conductor/link/engine/tls.h"
+#include "base/tls.h"
 
 static void cut_slashes(char *path)
 {

@@ -9,7 +9,7 @@
 
 #include "base/event_loop.h"
 #include "base/socket.h"
-#include "conductor/link/engine/tls.h"
+#include "base/tls.h"
 #include "conductor/link/engine/upstream/internal.h"
 
 #define READ_BYTES 65536

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 
 #include "base/event_loop.h"
-#include "conductor/link/engine/tls.h"
+#include "base/tls.h"
 #include "conductor/link/engine/upstream/internal.h"
 
 /* Whether nothing has come on a kept connection: an answer, or an end, that was

@@ -1,9 +1,10 @@
 /*
- * TLS to engines: from version 1.2 on. The engine's certificate must lead to a
- * known authority and hold the name of its URL's host, unless that was waived.
+ * Whom a client trusts: TLS from version 1.2 on. The other side's certificate
+ * must lead to a known authority and hold the name of the host that was asked
+ * for, unless that was waived. What a server shows is in base/certificate.h.
  */
-#ifndef CONDUCTOR_LINK_ENGINE_TLS_H
-#define CONDUCTOR_LINK_ENGINE_TLS_H
+#ifndef BASE_TLS_H
+#define BASE_TLS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,8 +36,8 @@ void tls_free(struct tls *tls);
                                                  struct event_base *base,
                                                  const char *host, int options);
 
-/* The same for a stream (base/stream/): what it speaks, owned; NULL: out of
- * memory. */
+/* The same as what a connection speaks, owned; NULL: out of memory.
+ *   host  NULL: whoever has a certificate of the authorities */
 struct ssl_st;
 [[nodiscard]] struct ssl_st *tls_ssl(struct tls *tls, const char *host);
 

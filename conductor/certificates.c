@@ -1,0 +1,46 @@
+/* What clients and workers are shown. */
+#include <errno.h>
+#include <openssl/ssl.h>
+
+#include "base/certificate.h"
+#include "conductor/internal.h"
+
+static int load(const struct certificate_files *files, SSL_CTX **out,
+                char err[CONFIG_ERROR_MAX])
+{
+    *out = *files->certificate ? certificate_load(files, err, CONFIG_ERROR_MAX)
+                               : NULL;
+    return *out || !*files->certificate ? 0 : -EINVAL;
+}
+
+int daemon_certificates_load(const struct config *c,
+                             struct daemon_certificates *out,
+                             char err[CONFIG_ERROR_MAX])
+{
+    const struct certificate_files clients = {
+        c->tls_certificate, "tls_certificate", c->tls_key, "tls_key"};
+    const struct certificate_files workers = {
+        c->worker_tls_certificate, "worker_tls_certificate", c->worker_tls_key,
+        "worker_tls_key"};
+    int rc = load(&clients, &out->clients, err);
+
+    out->workers = NULL;
+    if (rc == 0)
+        rc = load(&workers, &out->workers, err);
+    if (rc)
+        daemon_certificates_free(out);
+    return rc;
+}
+
+void daemon_certificates_free(struct daemon_certificates *all)
+{
+    SSL_CTX_free(all->clients);
+    SSL_CTX_free(all->workers);
+    *all = (struct daemon_certificates){NULL, NULL};
+}
+
+void daemon_certificates_show(struct daemon *d)
+{
+    front_tls(d->front, d->certificates.clients, d->config->admin_tls);
+    models_tls(d->models, d->certificates.workers);
+}
