@@ -60,6 +60,28 @@ static void fuzz_request(enum openai_kind kind, const char *body, size_t n)
     openai_request_fini(&request);
 }
 
+/* A head that is kept elsewhere says the same. */
+static void check_moved(const struct http_head *head, const char *bytes,
+                        size_t n)
+{
+    struct http_head moved = *head;
+    char *copy = malloc(n);
+
+    if (!copy)
+        return;
+    memcpy(copy, bytes, n);
+    http_head_move(&moved, bytes, n, copy);
+    for (size_t i = 0; i < head->n_headers; i++) {
+        struct http_slice was = head->headers[i].value,
+                          is = moved.headers[i].value;
+
+        if (is.at < copy || is.at + is.n > copy + n || is.n != was.n ||
+            memcmp(is.at, was.at, is.n) != 0)
+            abort();
+    }
+    free(copy);
+}
+
 static void fuzz_http(const char *bytes, size_t n)
 {
     struct http_chunked decoder = {0};
@@ -73,6 +95,8 @@ static void fuzz_http(const char *bytes, size_t n)
         abort();
     if (head_bytes > 0 && (size_t)head_bytes > n)
         abort();
+    if (head_bytes > 0)
+        check_moved(&head, bytes, (size_t)head_bytes);
     bytes += head_bytes > 0 ? head_bytes : 0;
     n -= head_bytes > 0 ? (size_t)head_bytes : 0;
     while (n && http_chunked_next(&decoder, bytes, n, &used, &piece) == 0) {

@@ -33,6 +33,29 @@ static void test_head(void)
         CU_ASSERT_EQUAL(http_parse_head(bytes, n, &head, &fault), 0);
 }
 
+/* Its bytes are somewhere else: those of before may go. */
+static void test_moved(void)
+{
+    char bytes[] = "POST /v1/x?a=b HTTP/1.1\r\nHost: h\r\nX-Empty:\r\n\r\n";
+    char copy[sizeof(bytes)];
+    struct http_head head;
+    struct http_fault fault;
+
+    CU_ASSERT_EQUAL(parse(bytes, &head, &fault), (long)strlen(bytes));
+    memcpy(copy, bytes, sizeof(bytes));
+    http_head_move(&head, bytes, strlen(bytes), copy);
+    memset(bytes, '?', sizeof(bytes));
+    CU_ASSERT(http_is(head.method, "POST"));
+    CU_ASSERT(http_is(head.path, "/v1/x"));
+    CU_ASSERT(http_is(head.query, "?a=b"));
+    CU_ASSERT(http_is(*http_find(&head, "host"), "h"));
+    CU_ASSERT_EQUAL(http_find(&head, "x-empty")->n, 0);
+    CU_ASSERT_EQUAL(
+        parse("GET http://h HTTP/1.1\r\nHost: h\r\n\r\n", &head, &fault), 34);
+    http_head_move(&head, bytes, 1, copy); /* what is constant stays */
+    CU_ASSERT(http_is(head.path, "/"));
+}
+
 static void test_keep_alive(void)
 {
     static const char *const closing[] = {
@@ -302,6 +325,7 @@ int main(void)
         return 1;
     suite = CU_add_suite("http_parse", NULL, NULL);
     CU_add_test(suite, "head", test_head);
+    CU_add_test(suite, "moved", test_moved);
     CU_add_test(suite, "keep-alive", test_keep_alive);
     CU_add_test(suite, "targets", test_targets);
     CU_add_test(suite, "refused", test_refused);
