@@ -76,6 +76,14 @@ bool event_loop_send(struct bufferevent *bev)
     return false;
 }
 
+int64_t event_loop_away_us(int64_t *last_us, int64_t now_us, int64_t every_us)
+{
+    int64_t late_us = *last_us ? now_us - *last_us - every_us : 0;
+
+    *last_us = now_us;
+    return late_us > every_us ? late_us : 0;
+}
+
 void event_loop_drop(struct event *e)
 {
     if (e)

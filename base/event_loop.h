@@ -26,6 +26,13 @@ struct evdns_base *event_loop_dns(struct event_base *base, const char *server);
  * many if it is EV_PERSIST. Returns 0, or -1: out of memory. */
 int event_loop_wait(struct event *e, int64_t us);
 
+/* event_loop_away_us(last_us, now_us, every_us): call it in each turn of a
+ * timer that fires every so many us; *last_us is 0 at first. Returns for how
+ * long this process, stopped or without a processor, did not run: for so long
+ * nobody can have been heard, and what they sent is still to be read. 0: it
+ * ran, or was late by less than every_us. */
+int64_t event_loop_away_us(int64_t *last_us, int64_t now_us, int64_t every_us);
+
 /* event_loop_send(bev): sends what a plain socket's bufferevent with EV_WRITE
  * disabled holds, without asking the kernel first whether the socket takes
  * more: that would be four system calls for one. Returns true: nothing is left.

@@ -36,6 +36,7 @@ struct worker_links {
     struct event_base *base;
     struct listener *listener;
     struct event *tick;
+    int64_t tick_us; /* when that was last */
     const struct worker_link_ops *ops;
     void *arg;
     struct worker_links_config config;
@@ -199,15 +200,25 @@ static void on_accept(void *arg, evutil_socket_t fd)
     strangers_add(&l->strangers, &link->stranger, link->conn);
 }
 
+static int64_t tick_us(const struct worker_links *l)
+{
+    return l->config.timeout_ms / 4 * 1000;
+}
+
 static void on_tick(evutil_socket_t, short, void *arg)
 {
     struct worker_links *l = arg;
     int64_t now_us = clock_now_us();
+    int64_t away_us = event_loop_away_us(&l->tick_us, now_us, tick_us(l));
     struct worker_link *k;
 
     TAILQ_FOREACH(k, &l->links, link)
     {
         char text[MSG_TEXT_MAX];
+
+        k->last_frame_us += away_us;
+        if (k->last_frame_us > now_us)
+            k->last_frame_us = now_us;
         int64_t silent_ms = (now_us - k->last_frame_us) / 1000;
         int64_t most_ms = l->config.timeout_ms;
 
@@ -244,8 +255,7 @@ struct worker_links *worker_links_new(struct event_base *base,
         goto fail;
     }
     l->tick = event_new(base, -1, EV_PERSIST, on_tick, l);
-    int64_t tick_ms = config->timeout_ms / 4;
-    if (!l->tick || event_loop_wait(l->tick, tick_ms * 1000))
+    if (!l->tick || event_loop_wait(l->tick, tick_us(l)))
         goto fail;
     return l;
 fail:

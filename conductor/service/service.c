@@ -37,7 +37,7 @@ static void on_tick(evutil_socket_t, short, void *arg)
 {
     struct service *s = arg;
 
-    instances_tick(s);
+    instances_tick(s, event_loop_away_us(&s->tick_us, clock_now_us(), TICK_US));
     index_tick(s);
     forward_tick(s);
     tickets_tick(s);

@@ -198,6 +198,7 @@ struct service {
     struct worker_links *links;
     struct event *inbox_event; /* active while the inbox may hold requests */
     struct event *tick;
+    int64_t tick_us;     /* when that was last */
     struct event *sweep; /* the index has slices of work */
     struct metrics metrics;
     struct explain *explain;
@@ -439,10 +440,11 @@ void blocks_fini(struct service *s);
 /* blocks_left(s, worker): it is gone. */
 void blocks_left(struct service *s, struct worker *worker);
 
-/* instances_tick(service): suspects silent instances, and clears those that
- * were heard from; fails orphans whose decode worker says nothing, and requests
- * of which nobody has spoken for too long. */
-void instances_tick(struct service *service);
+/* instances_tick(service, away_us): suspects silent instances, and clears those
+ * that were heard from; fails orphans whose decode worker says nothing, and
+ * requests of which nobody has spoken for too long. away_us: so long this
+ * process did not run, and heard nobody. */
+void instances_tick(struct service *service, int64_t away_us);
 
 /* index_tick(service): a few times a second: begins to sweep what cleared
  * workers left in the index, and asks a worker for its inventory. */

@@ -30,12 +30,12 @@ def random_prompts(rng, count):
     return [tokens for tokens, _ in prompts]
 
 
-def cold_answers(case, prompts, clients):
+def cold_answers(case, prompts, clients, n_tokens=OUTPUT_TOKENS, **cluster):
     """The answer to each prompt from a lone worker that reuses nothing."""
-    oracle = case.cluster(prefill=0, decode=0, both=1)
+    oracle = case.cluster(prefill=0, decode=0, both=1, **cluster)
 
     def ask(i):
-        reply = oracle.api.complete(prompts[i], OUTPUT_TOKENS, temperature=0,
+        reply = oracle.api.complete(prompts[i], n_tokens, temperature=0,
                                     cache_salt=f'cold {i}')
         case.assertEqual(reply.status, 200, reply.body)
         usage = reply.body['usage']

@@ -25,6 +25,17 @@ class Chaos(unittest.TestCase):
         self.assertIn('0 wrong', done.stdout)
         self.assertIn('workers killed', done.stdout)
 
+    def test_soak(self):
+        """A short one: each request is answered once."""
+        done = subprocess.run(
+            [os.path.join(ROOT, 'tests', 'chaos', 'soak'), '--build',
+             settings.build, '--scale', str(settings.scale), '--minutes',
+             '0.3', '--rate', '40', '--prompts', '60', '--pause', '0.5'],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            check=False, timeout=300 * settings.scale)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn('workers told to end', done.stdout)
+
     def test_spoiled_reference(self):
         """Wrong references are found."""
         done = chaos('--answers', '200', '--spoil', '20', '--clients', '4')

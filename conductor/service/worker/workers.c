@@ -11,6 +11,8 @@
 /* No disk is faster; a worker that says so lies. */
 #define DISK_RATE_MAX_BYTES_PER_S (UINT64_C(1) << 44)
 
+#define AWAY_WORTH_A_WORD_US 1000000
+
 /* What the loss of a worker means for a request that it works for. A prefill
  * worker has no part in a decode that is under way. While the KV is on its way,
  * only the decode worker knows whether all of it came: it goes on, or says that
@@ -227,11 +229,32 @@ const struct worker_link_ops service_link_ops = {
     .refused = on_refused,
 };
 
-void instances_tick(struct service *service)
+/* Nobody is to blame for the time in which this process did not run. */
+static void forgive(struct service *s, int64_t away_us)
+{
+    for (uint32_t i = 0; i < s->table.size; i++) {
+        struct service_request *request = s->table.by_slot[i];
+
+        if (!request)
+            continue;
+        request->attempt.heard_us += away_us;
+        if (request->attempt.orphaned_us)
+            request->attempt.orphaned_us += away_us;
+    }
+}
+
+void instances_tick(struct service *service, int64_t away_us)
 {
     int64_t now_us = clock_now_us();
     int64_t late_us = service->config.worker_timeout_ms * 1000 / 2;
 
+    if (away_us > 0) {
+        if (away_us >= AWAY_WORTH_A_WORD_US)
+            log_warn("model %s: this process did not run for %lld ms",
+                     service->model.name, (long long)(away_us / 1000));
+        forgive(service, away_us);
+        return;
+    }
     fail_orphans(service, now_us);
     fail_stalled(service, now_us);
     drains_tick(service, now_us);
