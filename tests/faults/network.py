@@ -119,21 +119,6 @@ def peers_silent(s):
     s.more()
 
 
-@fault(PART, 'blocks that are fetched are spoilt on their way')
-def blocks_spoilt(s):
-    """p1 fetches all that it can, what x0 serves is spoilt."""
-    _, peers = behind_proxies(s, others={'prefill': 0, 'decode': 1})
-    for question in s.references:
-        s.assertEqual(s.ask(s.rng, False, question).outcome, 'right')
-    s.town.start_worker('p1', 'prefill', transports='tcp', load_mode='load',
-                        kv_blocks=80)
-    s.town.wait_ready(2, 1)
-    with s.hits('x0'), bad(peers, 'corrupt'):
-        s.load()
-        s.until('blocks were spoilt', lambda: peers.spoiled > 10)
-        s.more()
-
-
 @fault(PART, 'a decode worker cannot be reached by its peers', refused=True)
 def decode_unreachable(s):
     _, peers = behind_proxies(s, 'decode', {'prefill': 2, 'decode': 1})

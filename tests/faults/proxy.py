@@ -16,13 +16,11 @@ class Proxy:
     cut      connections are reset, and new ones too
     silent   nothing comes through, and nobody is told
     slow     so many bytes a second
-    corrupt  a bit in each piece of at least 1,000 bytes is another one
     What a worker says of its own port in HELLO becomes that of `peers`."""
 
     def __init__(self, to, peers=None):
         self.to, self.peers = to, peers
         self.mode, self.bytes_per_s = 'pass', 0
-        self.spoiled = 0
         self.changed = threading.Condition()
         self.sockets = set()
         self.listener = socket.create_server(('127.0.0.1', 0))
@@ -99,10 +97,6 @@ class Proxy:
             mode, rate = self.mode, self.bytes_per_s
         if mode == 'slow':
             time.sleep(len(data) / rate)
-        if mode == 'corrupt' and len(data) >= 1000:
-            at = len(data) // 2
-            data = data[:at] + bytes([data[at] ^ 4]) + data[at + 1:]
-            self.spoiled += 1
         return data
 
     def renamed(self, source):

@@ -72,11 +72,18 @@ class Scene(Case):
 
     # --- the cluster
 
-    def native(self, prefill=2, decode=2, both=0, config=None, **worker):
-        """Workers p0.., d0.., b0..; what is silent is soon lost."""
+    def native(self, prefill=2, decode=2, both=0, config=None, fetches=False,
+               **worker):
+        """Workers p0.., d0.., b0..; what is silent is soon lost. fetches:
+        computing is believed to be slow, so that blocks are fetched."""
         self.town = self.cluster(prefill, decode, both, {
-            **SOON, 'policy': 'random', **(config or {})}, **worker)
+            **SOON, 'policy': 'plan' if fetches else 'random',
+            **(config or {})}, cost={'prefill': (200, 3000, 0, 0)}
+            if fetches else None, **worker)
         return self.town
+
+    def fetched(self):
+        return self.metric('fetched_blocks_total')
 
     def of_engines(self, *serves, config=None, entries=None, **fields):
         """Stand-ins e0.. of engines, each with what serves; None: usual."""

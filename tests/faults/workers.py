@@ -125,7 +125,7 @@ def killed_as_it_pushes(s):
 
 def fetching(s):
     """p1 loads slowly what p0 has."""
-    s.native(prefill=0, decode=1)
+    s.native(prefill=0, decode=1, fetches=True)
     for name, more in (('p0', {}), ('p1', {'load_gbps': 0.01,
                                            'load_mode': 'load'})):
         s.town.start_worker(name, 'prefill', **more)
@@ -134,8 +134,7 @@ def fetching(s):
             for question in s.references:
                 s.assertEqual(s.ask(s.rng, False, question).outcome, 'right')
     s.load()
-    s.until('p1 fetches', lambda: s.metric('prefills_waiting', 'p1') +
-            s.metric('prefills_running', 'p1') > 0)
+    s.until('p1 fetches', lambda: s.fetched() > 0)
 
 
 @fault(PART, 'the source is killed while blocks are fetched from it')
