@@ -38,8 +38,8 @@ BEFORE_RULES = {
     ('reference-16', 4, 0): (15.671405, 0, 0.277523),
     ('reference-16', 12, 4): (3.321741, 35, 0.358658),
 }
-RULES = ('order', 'await', 'lengths', 'bypass', 'links', 'shares', 'beside_tbt',
-         'price')
+RULES = ('order', 'await', 'lengths', 'bypass', 'links', 'by_use', 'shares',
+         'beside_tbt', 'price')
 
 
 def replay(*args):

@@ -105,15 +105,17 @@ static void rig_init(struct rig *r, const char *policy, unsigned load_modes,
                                            .now_us = 1000000};
 }
 
-/* The same scheduler with an option. */
-static struct scheduler *with_option(const struct rig *r, const char *name,
-                                     double value)
+/* The same scheduler with two options. */
+static struct scheduler *with_options(const struct rig *r, const char *name,
+                                      double value, const char *other,
+                                      double other_value)
 {
     const struct schedule_policy *by = schedule_policy_by_name("plan");
     double options[POLICY_OPTIONS_MAX];
 
     policy_options_init(by, options);
     CU_ASSERT_EQUAL(policy_options_set(by, options, name, value), 0);
+    CU_ASSERT_EQUAL(policy_options_set(by, options, other, other_value), 0);
     return scheduler_new(
         &(struct schedule_config){.policy = by, .options = options}, &r->model,
         r->pool, r->index);
@@ -245,6 +247,25 @@ static void test_load_all(void)
     rig_fini(&r);
 }
 
+/* The slot that is chosen, with an option at 0; NULL: none. */
+static uint32_t chosen_with(struct rig *r, const char *option)
+{
+    const struct schedule_policy *plan = schedule_policy_by_name("plan");
+    double options[POLICY_OPTIONS_MAX];
+    uint32_t slot;
+
+    policy_options_init(plan, options);
+    if (option)
+        CU_ASSERT_EQUAL(policy_options_set(plan, options, option, 0), 0);
+    scheduler_free(r->scheduler);
+    r->scheduler = scheduler_new(
+        &(struct schedule_config){.policy = plan, .options = options},
+        &r->model, r->pool, r->index);
+    schedule_decide(r->scheduler, &r->request, &r->decision);
+    slot = pool_get(r->pool, r->decision.prefill)->slot;
+    return slot;
+}
+
 /* The instance with more cached blocks gets the request although it ends later,
  * while other requests would wait for what another instance computes. */
 static void test_price(void)
@@ -257,11 +278,16 @@ static void test_price(void)
     hold(&r, 3, TIER_HOST, 0, 6);
     wait_there(&r, 3, 7, 7000);
     decide(&r);
-    /* 4.5 ms behind 7, or 10.5 ms at once: 1 + 1/16 s a second. */
-    CU_ASSERT_EQUAL(r.decision.engine_price, 1.0625);
+    /* 4.5 ms behind 7, or 10.5 ms at once: 1/4 + 1/16 s a second, as one of
+     * four has something to do. */
+    CU_ASSERT_EQUAL(r.decision.engine_price, 0.3125);
     CU_ASSERT_EQUAL(r.decision.prefill, r.ids[3]);
     CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 11500);
+    CU_ASSERT_EQUAL(r.decision.chosen.score_us, 11500 + 1406);
+    CU_ASSERT_EQUAL(chosen_with(&r, "by_use"), 3);
+    CU_ASSERT_EQUAL(r.decision.engine_price, 1.0625);
     CU_ASSERT_EQUAL(r.decision.chosen.score_us, 11500 + 4781);
+    (void)chosen_with(&r, NULL);
     /* Not if that misses the SLO. */
     r.request.slo_ttft_us = 11000;
     decide(&r);
@@ -286,24 +312,6 @@ static void test_price(void)
 /* In an aggregated pool a prefill stays away from decodes and prefills that it
  * would hold up, and from where it would wait for room. Each price can be
  * turned off. */
-static uint32_t chosen_with(struct rig *r, const char *option)
-{
-    const struct schedule_policy *plan = schedule_policy_by_name("plan");
-    double options[POLICY_OPTIONS_MAX];
-    uint32_t slot;
-
-    policy_options_init(plan, options);
-    if (option)
-        CU_ASSERT_EQUAL(policy_options_set(plan, options, option, 0), 0);
-    scheduler_free(r->scheduler);
-    r->scheduler = scheduler_new(
-        &(struct schedule_config){.policy = plan, .options = options},
-        &r->model, r->pool, r->index);
-    schedule_decide(r->scheduler, &r->request, &r->decision);
-    slot = pool_get(r->pool, r->decision.prefill)->slot;
-    return slot;
-}
-
 static void test_prices_beside(void)
 {
     struct rig r;
@@ -906,7 +914,11 @@ static double obvious_link_price(const struct rig *r)
         own_us +=
             (double)r->request.n_tokens * 1000 * 1e6 / i->link_bytes_per_s;
     }
-    return own_us > 0 ? 1 + busy_us / own_us : 0;
+    if (own_us <= 0)
+        return 0;
+    if (coupled || r->request.slo_tbt_us > 0)
+        return 1 + busy_us / own_us;
+    return fmin(1, busy_us / own_us) + busy_us / own_us;
 }
 
 /* How much later the KV of the request is gone behind so many bytes. */
@@ -1107,7 +1119,7 @@ static struct obvious obvious_of(const struct rig *r,
  * conductor/core/schedule/plan.c. */
 static double obvious_price(const struct rig *r)
 {
-    double waiting = 0, running = 0;
+    double waiting = 0, running = 0, busy = 0;
     size_t n = 0;
 
     for (uint32_t slot = 0; slot < pool_slots(r->pool); slot++) {
@@ -1118,8 +1130,11 @@ static double obvious_price(const struct rig *r)
         n++;
         waiting += (double)i->n_waiting;
         running += (double)i->n_running;
+        busy += i->n_waiting + i->n_running > 0;
     }
-    return waiting + running > 0 ? 1 + waiting / (double)n / 4 : 0;
+    if (waiting + running <= 0)
+        return 0;
+    return (coupled ? 1 : busy / (double)n) + waiting / (double)n / 4;
 }
 
 static bool obvious_tie(const struct obvious *a, const struct obvious *b)
@@ -1314,6 +1329,49 @@ static void random_traffic(struct rig *r)
     }
 }
 
+/* What a second of a link costs, as the score shows it: for 4 blocks from a
+ * peer, 40 ms of its link, which is busy for as long as the prompt takes it,
+ * half of all links; nothing if they are idle. */
+static int64_t fetch_costs_us(bool busy, int64_t slo_tbt_us, const char *off)
+{
+    int64_t us;
+    struct rig r;
+
+    links = true;
+    rig_init(&r, "plan", WHOLE_BLOCKS, false);
+    links = false;
+    r.cost.prefill[1] = 1000; /* a block takes 100 ms */
+    r.request.slo_tbt_us = slo_tbt_us;
+    for (int k = 0; k < 2; k++)
+        (void)add(&r, 1e7, 0);
+    hold(&r, 1, TIER_DEVICE, 0, 4);
+    wait_there(&r, 1, 7, 5000000);
+    if (busy)
+        CU_ASSERT_EQUAL(
+            pool_book(r.pool,
+                      &(struct pool_booking){r.ids[1], POOL_INGRESS,
+                                             r.request.now_us + 105000},
+                      POOL_NO_INSTANCE, 0, 0),
+            0);
+    CU_ASSERT_EQUAL(chosen_with(&r, off), 0);
+    CU_ASSERT_EQUAL(r.decision.chosen.link_us, 40000);
+    us = r.decision.chosen.score_us - r.decision.chosen.ttft_us -
+         (int64_t)(r.decision.engine_price *
+                   (double)r.decision.chosen.prefill_us);
+    rig_fini(&r);
+    return us;
+}
+
+static void test_link_price(void)
+{
+    CU_ASSERT_EQUAL(fetch_costs_us(false, 0, NULL), 0);
+    CU_ASSERT_EQUAL(fetch_costs_us(false, 0, "by_use"), 40000);
+    CU_ASSERT_EQUAL(fetch_costs_us(true, 0, NULL), 40000);
+    CU_ASSERT_EQUAL(fetch_costs_us(true, 0, "by_use"), 60000);
+    CU_ASSERT_EQUAL(fetch_costs_us(false, 1000000, NULL), 40000);
+    CU_ASSERT_EQUAL(fetch_costs_us(true, 1000000, NULL), 60000);
+}
+
 /* Its blocks are where the link has much to send: another one computes all, if
  * a TBT limit makes the wait worth that, or others wait for room. */
 static void test_held_up(void)
@@ -1382,34 +1440,43 @@ static void test_short_answers(void)
     CU_ASSERT_DOUBLE_EQUAL((double)tbt_of(102, 22), gap_us / 3, 2);
 }
 
-/* With KV on its way to where it decodes, 0.42 s of its link, a request whose
- * own takes 0.105 s is not sent before it must be: in front of a TTFT of 10.5
- * ms. `retry_us` is 0 if it does not wait. */
-static void tries_link(double wait, int64_t n_output, int64_t waited_us,
-                       int64_t slo_ttft_us, int64_t slo_tbt_us,
-                       int64_t retry_us)
+/* A request that is prefilled in 10.5 ms, whose KV takes 0.105 s of the link of
+ * where it decodes, with KV on its way there that takes 0.42 s. */
+static void rig_init_behind(struct rig *r, double wait, bool last,
+                            int64_t n_output, int64_t slo_ttft_us,
+                            int64_t slo_tbt_us)
 {
     struct pool_instance_config config = {.role = ROLE_DECODE,
                                           .kv_capacity_tokens = 5000,
                                           .link_bytes_per_s = 1e7};
-    struct rig r;
 
     links = true;
-    rig_init(&r, "plan", 0, false);
-    scheduler_free(r.scheduler);
-    r.scheduler = with_option(&r, "link_wait", wait);
-    (void)add(&r, 1e7, 0);
-    CU_ASSERT_EQUAL(pool_add(r.pool, &config, &r.ids[1]), 0);
-    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[1], HEALTH_READY), 0);
-    r.request.max_output_tokens = n_output;
-    r.request.waited_us = waited_us;
-    r.request.slo_ttft_us = slo_ttft_us;
-    r.request.slo_tbt_us = slo_tbt_us;
-    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 9, 1, 2), 0);
-    CU_ASSERT_EQUAL(pool_book_push(r.pool,
-                                   &(struct pool_push){r.ids[0], 4200000, 0},
-                                   r.ids[1], 9),
+    rig_init(r, "plan", 0, false);
+    links = false;
+    scheduler_free(r->scheduler);
+    r->scheduler = with_options(r, "link_wait", wait, "link_last", last);
+    (void)add(r, 1e7, 0);
+    CU_ASSERT_EQUAL(pool_add(r->pool, &config, &r->ids[1]), 0);
+    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[1], HEALTH_READY), 0);
+    r->request.max_output_tokens = n_output;
+    r->request.slo_ttft_us = slo_ttft_us;
+    r->request.slo_tbt_us = slo_tbt_us;
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->ids[1], 9, 1, 2), 0);
+    CU_ASSERT_EQUAL(pool_book_push(r->pool,
+                                   &(struct pool_push){r->ids[0], 4200000, 0},
+                                   r->ids[1], 9),
                     0);
+}
+
+/* It is not sent before it must be. `retry_us` is 0 if it does not wait. */
+static void tries_link(double wait, int64_t n_output, int64_t waited_us,
+                       int64_t slo_ttft_us, int64_t slo_tbt_us,
+                       int64_t retry_us)
+{
+    struct rig r;
+
+    rig_init_behind(&r, wait, false, n_output, slo_ttft_us, slo_tbt_us);
+    r.request.waited_us = waited_us;
     schedule_decide(r.scheduler, &r.request, &r.decision);
     CU_ASSERT_EQUAL(r.decision.behind_us, 420000);
     CU_ASSERT_EQUAL(r.decision.verdict == SCHEDULE_LINK_BUSY, retry_us > 0);
@@ -1420,7 +1487,39 @@ static void tries_link(double wait, int64_t n_output, int64_t waited_us,
     schedule_decide(r.scheduler, &r.request, &r.decision);
     CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_ACCEPT);
     rig_fini(&r);
-    links = false;
+}
+
+/* One that cannot wait until half of its TTFT is left, and would be refused. */
+static enum schedule_verdict tries_last(double wait, bool last,
+                                        int64_t n_output, int64_t slo_ttft_us,
+                                        int64_t slo_tbt_us)
+{
+    enum schedule_verdict verdict;
+    struct rig r;
+
+    rig_init_behind(&r, wait, last, n_output, slo_ttft_us, slo_tbt_us);
+    schedule_decide(r.scheduler, &r.request, &r.decision);
+    verdict = r.decision.verdict;
+    if (verdict == SCHEDULE_LINK_BUSY)
+        CU_ASSERT_EQUAL(r.decision.retry_after_us, slo_ttft_us);
+    rig_fini(&r);
+    return verdict;
+}
+
+static void test_waits_instead(void)
+{
+    CU_ASSERT_EQUAL(tries_last(2, true, 21, 20999, 104000), SCHEDULE_LINK_BUSY);
+    CU_ASSERT_EQUAL(tries_last(2, false, 21, 20999, 104000),
+                    SCHEDULE_REJECT_TBT);
+    CU_ASSERT_EQUAL(tries_last(0, true, 21, 20999, 104000),
+                    SCHEDULE_REJECT_TBT);
+    /* As long as it is in time. */
+    CU_ASSERT_EQUAL(tries_last(2, true, 21, 10500, 104000), SCHEDULE_LINK_BUSY);
+    CU_ASSERT_EQUAL(tries_last(2, true, 21, 10499, 104000),
+                    SCHEDULE_REJECT_TTFT);
+    /* Its own KV is late for one interval by 94.5 ms, whatever goes. */
+    CU_ASSERT_EQUAL(tries_last(2, true, 2, 20999, 94500), SCHEDULE_LINK_BUSY);
+    CU_ASSERT_EQUAL(tries_last(2, true, 2, 20999, 94499), SCHEDULE_REJECT_TBT);
 }
 
 static void waits_for_link(double wait, int64_t n_output, int64_t slo_ttft_us,
@@ -1533,9 +1632,11 @@ int main(void)
     CU_pSuite suite = CU_add_suite("schedule_plan", NULL, NULL);
     CU_add_test(suite, "sessions", test_sessions);
     CU_add_test(suite, "held up", test_held_up);
+    CU_add_test(suite, "price of links", test_link_price);
     CU_add_test(suite, "short answers", test_short_answers);
     CU_add_test(suite, "waits for a link", test_waits_for_link);
     CU_add_test(suite, "long KV on a link", test_long_on_link);
+    CU_add_test(suite, "waits instead of a no", test_waits_instead);
     CU_add_test(suite, "waits for a dead link", test_waits_for_dead_link);
     CU_add_test(suite, "own disk", test_own_disk);
     CU_add_test(suite, "queue", test_queue);

@@ -37,6 +37,7 @@ struct scheduler {
     uint32_t bypass;                    /* and bypass */
     bool sees_links;   /* and links: what links have accepted counts */
     double link_wait;  /* and link_wait, if it sees them */
+    bool link_last;    /* and link_last, if they wait for links */
     bool shares;       /* and shares */
     bool warms;        /* and warm_on_reject */
     double replicates; /* and replicate */
@@ -320,6 +321,13 @@ bool schedule_choose_decode(struct scheduler *s,
 bool schedule_waits_for_link(const struct scheduler *s,
                              const struct schedule_request *request,
                              struct schedule_decision *decision);
+
+/* Lets a request wait that is refused for its TBT alone, because of KV of
+ * others on its way to where it decodes: then it writes the verdict and
+ * retry_after_us. With the option link_last. */
+void schedule_wait_instead(const struct scheduler *s,
+                           const struct schedule_request *request,
+                           struct schedule_decision *decision);
 
 /* The work of a candidate's prefill for decodes beside it; zeros where that
  * does not count. */

@@ -42,6 +42,15 @@ static double too_late_us(const struct scheduler *s,
     return (double)beside.late_us - bears * limit_us;
 }
 
+static void set_link_busy(const struct schedule_request *request,
+                          struct schedule_decision *decision, double late_us)
+{
+    decision->verdict = SCHEDULE_LINK_BUSY;
+    decision->retry_after_us = late_us < (double)request->slo_ttft_us
+                                   ? (int64_t)late_us
+                                   : request->slo_ttft_us;
+}
+
 bool schedule_waits_for_link(const struct scheduler *s,
                              const struct schedule_request *request,
                              struct schedule_decision *decision)
@@ -52,11 +61,33 @@ bool schedule_waits_for_link(const struct scheduler *s,
         schedule_tested_us(s, &decision->chosen) >
             request->slo_ttft_us / IN_TIME_TIMES)
         return false;
-    decision->verdict = SCHEDULE_LINK_BUSY;
-    decision->retry_after_us = late_us < (double)request->slo_ttft_us
-                                   ? (int64_t)late_us
-                                   : request->slo_ttft_us;
+    set_link_busy(request, decision, late_us);
     return true;
+}
+
+/* Whether it misses the TBT SLO for the time that its own KV takes. */
+static bool late_alone(const struct scheduler *s,
+                       const struct schedule_request *request,
+                       const struct schedule_decision *decision)
+{
+    const struct pool_instance *i = pool_get(s->pool, decision->decode);
+    double bytes =
+        (double)request->n_tokens * (double)s->model.kv_bytes_per_token;
+
+    return i->link_bytes_per_s > 0.0 &&
+           bytes * 1e6 / i->link_bytes_per_s -
+                   (double)decision->chosen.ttft_us >
+               (double)decision->n_slowed * (double)request->slo_tbt_us;
+}
+
+void schedule_wait_instead(const struct scheduler *s,
+                           const struct schedule_request *request,
+                           struct schedule_decision *decision)
+{
+    if (s->link_last && decision->verdict == SCHEDULE_REJECT_TBT &&
+        decision->behind_us > 0 && request->slo_ttft_us > 0 &&
+        !late_alone(s, request, decision))
+        set_link_busy(request, decision, (double)decision->behind_us);
 }
 
 struct schedule_room schedule_room(const struct scheduler *s,

@@ -75,6 +75,9 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
     if (s->sees_links)
         s->link_wait =
             policy_option_value(s->policy, s->options, "link_wait", 0.0);
+    s->link_last =
+        s->link_wait > 0.0 && !model->coupled &&
+        policy_option_value(s->policy, s->options, "link_last", 0.0) > 0.0;
     s->shares = policy_option_value(s->policy, s->options, "shares", 0.0) > 0.0;
     s->warms =
         policy_option_value(s->policy, s->options, "warm_on_reject", 0.0) > 0.0;
@@ -239,8 +242,10 @@ void schedule_decide(struct scheduler *scheduler,
         schedule_lesser(scheduler->stored.blocks[decision->chosen.slot],
                         decision->chosen.local_blocks);
     if (schedule_choose_decode(scheduler, request, decision) &&
-        !schedule_waits_for_link(scheduler, request, decision))
+        !schedule_waits_for_link(scheduler, request, decision)) {
         admit(scheduler, request, decision);
+        schedule_wait_instead(scheduler, request, decision);
+    }
 }
 
 const char *schedule_verdict_name(enum schedule_verdict verdict)

@@ -261,7 +261,8 @@ static size_t estimate(struct scheduler *s,
     const uint8_t *ready = pool_ready_roles(s->pool);
     uint32_t n_slots = pool_slots(s->pool), sent;
     struct prefill_estimate *first = NULL;
-    size_t n = 0, n_waiting = 0, n_running = 0;
+    struct plan_queues queues = {.n_instances = 0};
+    size_t n = 0;
     bool unequal = pool_costs_differ(s->pool);
     double speed = 0.0;
 
@@ -277,15 +278,16 @@ static size_t estimate(struct scheduler *s,
         estimate_at_least(s, request, i, local, local > sent ? local : sent,
                           &memo, e);
         n++;
-        n_waiting += i->n_waiting;
-        n_running += i->n_running;
+        queues.n_busy += i->n_waiting + i->n_running > 0;
+        queues.n_waiting += i->n_waiting;
+        queues.n_running += i->n_running;
         speed += schedule_speed_of(s, i);
         unequal = unequal || correction_factor(&i->correction) != 1.0;
     }
     schedule_spare(s, request, n);
     state->mean_speed = unequal && n > 0 ? speed / (double)n : 0.0;
-    state->engine_price =
-        plan_engine_price(s, n, n_waiting, n_running, request->n_held);
+    queues.n_instances = n;
+    state->engine_price = plan_engine_price(s, &queues, request->n_held);
     state->link_price = plan_link_price(s, request);
     for (size_t c = 0; c < n; c++) {
         struct prefill_estimate *e = &s->candidates[c];

@@ -62,6 +62,10 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
                         "decodes would hold up its own by more than so many "
                         "TBT limits, or half of what its answer bears; 0: it "
                         "does not"},
+    [PLAN_LINK_LAST] = {"link_last", 0, 1, true, 1,
+                        "link_wait: 1: a request that would be refused for its "
+                        "TBT because of KV of others on its way waits as long "
+                        "as its TTFT allows; 0: it is refused at once"},
     [PLAN_LINK_PRICE] = {"link_price", 0, 1e6, false, 1,
                          "seconds to add for each second of a link, and as "
                          "many for each transfer that waits for one"},
@@ -70,6 +74,11 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
                          "which the KV of a request waits to be sent; with one "
                          "it is 1, and above 0 it is 1 for KV that is late "
                          "while requests wait for room to decode"},
+    [PLAN_BY_USE] =
+        {"by_use", 0, 1, true, 1,
+         "where prefills have instances of their own: 1: prices are for what "
+         "is in use: engine time by the share of these that prefill, and, "
+         "without a TBT SLO, links by what they are busy with; 0: in full"},
     [PLAN_SHARES] = {"shares", 0, 1, true, 1,
                      "1: once several tenants or priorities were seen, "
                      "priorities and fair shares count; 0: they do not"},
@@ -98,16 +107,19 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     POLICY_PRICE_OPTIONS(1),
 };
 
-double plan_engine_price(const struct scheduler *s, size_t n_instances,
-                         size_t n_waiting, size_t n_running, uint64_t n_held)
+double plan_engine_price(const struct scheduler *s,
+                         const struct plan_queues *queues, uint64_t n_held)
 {
-    double others = s->options[PLAN_QUEUE_PRICE] * (double)n_waiting;
+    double n = (double)queues->n_instances, used = 1.0;
+    double others = s->options[PLAN_QUEUE_PRICE] * (double)queues->n_waiting;
 
-    if (n_waiting + n_running == 0)
+    if (queues->n_waiting + queues->n_running == 0)
         return 0.0;
     if (s->model.coupled)
         others += s->options[PLAN_HELD_PRICE] * (double)n_held;
-    return s->options[PLAN_WAIT_PRICE] + others / (double)n_instances;
+    else if (s->options[PLAN_BY_USE] > 0.0)
+        used = (double)queues->n_busy / n;
+    return s->options[PLAN_WAIT_PRICE] * used + others / n;
 }
 
 static double left_us(int64_t until_us, int64_t now_us)
@@ -124,6 +136,7 @@ double plan_link_price(const struct scheduler *s,
     double bytes =
         (double)request->n_tokens * (double)s->model.kv_bytes_per_token;
     double busy_us = 0.0, own_us = 0.0, rate = 0.0, each_us = 0.0;
+    double busy, idle = 1.0;
 
     if (!s->sees_links)
         return 0.0;
@@ -142,8 +155,13 @@ double plan_link_price(const struct scheduler *s,
                    traffic_late_us(i, s->model.kv_bytes_per_token);
         own_us += each_us;
     }
-    return own_us > 0.0 ? s->options[PLAN_LINK_PRICE] * (1.0 + busy_us / own_us)
-                        : 0.0;
+    if (own_us <= 0.0)
+        return 0.0;
+    busy = busy_us / own_us;
+    if (s->options[PLAN_BY_USE] > 0.0 && !s->model.coupled &&
+        request->slo_tbt_us <= 0 && busy < 1.0)
+        idle = busy;
+    return s->options[PLAN_LINK_PRICE] * (idle + busy);
 }
 
 /* Seconds to add for each second of the engine's time. What others could have

@@ -26,8 +26,10 @@ enum {
     PLAN_BYPASS,
     PLAN_LINKS,
     PLAN_LINK_WAIT,
+    PLAN_LINK_LAST,
     PLAN_LINK_PRICE,
     PLAN_PUSH_PRICE,
+    PLAN_BY_USE,
     PLAN_SHARES,
     PLAN_BESIDE_TBT,
     PLAN_WARM,
@@ -49,22 +51,35 @@ struct plan_state {
     double mean_speed;   /* of the candidates; 0: all have the same one */
 };
 
+/* What the candidates have to do, together. */
+struct plan_queues {
+    size_t n_instances;
+    size_t n_busy; /* instances with a prefill that waits or runs */
+    size_t n_waiting, n_running; /* prefills */
+};
+
 /*
  * How many seconds others wait for each second of an engine's time. Requests
  * that come before the queue is empty wait for everything that is computed
- * before them. Their number is not known: take one if a prefill is under way
- * where this one could go, and more if more wait now. That a quarter of the
- * mean queue is a good measure was found by simulation (decision 013), not
- * derived. Likewise what each counts that waits for room in an aggregated pool:
- * while they do, more come than leave (decision 017).
+ * before them. Their number is not known: where prefills have instances of
+ * their own take the share of these that are busy (option by_use), else one if
+ * any prefill is under way where this one could go, and more if more wait now.
+ * That a quarter of the mean queue is a good measure was found by simulation
+ * (decision 013), not derived. Likewise what each counts that waits for room in
+ * an aggregated pool: while they do, more come than leave (decision 017).
+ *   n_held  those that wait for room.
  */
-double plan_engine_price(const struct scheduler *s, size_t n_instances,
-                         size_t n_waiting, size_t n_running, uint64_t n_held);
+double plan_engine_price(const struct scheduler *s,
+                         const struct plan_queues *queues, uint64_t n_held);
 
-/* Likewise for each second that a link sends for a request: one, and one for
- * each prompt's KV that an instance's link is busy with, on average. Fetches
- * that it sends or receives count, and pushes that are late; those that leave
- * while their prefill goes on hold up nobody. 0 without the option links. */
+/*
+ * Likewise for each second that a link sends for a request: b + 1, b being the
+ * number of prompts' KV that an instance's link is busy with, on average. For a
+ * request without a TBT SLO b + min(1, b) (option by_use): idle links are no
+ * loss to anybody. With one its own KV leaves by the same links, soon. Fetches
+ * that links send or receive count in b, and pushes that are late; those that
+ * leave while their prefill goes on hold up nobody. 0 without the option links.
+ */
 double plan_link_price(const struct scheduler *s,
                        const struct schedule_request *request);
 
