@@ -1,6 +1,7 @@
 /* Logging to standard error, one line an event. */
 #include "base/log.h"
 
+#include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/time.h>
@@ -11,13 +12,30 @@
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
+static const char *const format_names[] = {"text", "json"};
+
+#define TEXT_BYTES 1000
+#define TIME_BYTES 32
+#define LINE_BYTES (2 * TEXT_BYTES + 200) /* every byte of a text escaped */
+
 static const char *log_program = "?";
-static enum log_level log_threshold = LOG_INFO;
+static _Atomic enum log_level log_threshold = LOG_INFO;
+static _Atomic enum log_format log_format = LOG_TEXT;
 
 void log_init(const char *program, enum log_level level)
 {
     log_program = program;
     log_threshold = level;
+}
+
+void log_set_format(enum log_format format)
+{
+    log_format = format;
+}
+
+const char *log_format_name(size_t i)
+{
+    return i <= LOG_JSON ? format_names[i] : NULL;
 }
 
 const char *log_level_name(size_t i)
@@ -30,11 +48,57 @@ int log_enabled(enum log_level level)
     return level <= log_threshold;
 }
 
+static void put_time(char out[TIME_BYTES])
+{
+    struct timeval tv;
+    struct tm tm;
+    char s[TIME_BYTES - 8];
+
+    gettimeofday(&tv, NULL);
+    gmtime_r(&tv.tv_sec, &tm);
+    strftime(s, sizeof(s), "%Y-%m-%dT%H:%M:%S", &tm);
+    snprintf(out, TIME_BYTES, "%s.%03dZ", s, (int)(tv.tv_usec / 1000));
+}
+
+/* Returns the line's length; 0: the text is no UTF-8, or out of memory. */
+static size_t json_line(enum log_level level, const char *time,
+                        const char *text, char out[LINE_BYTES])
+{
+    json_t *line =
+        json_pack("{s:s, s:s, s:s, s:s}", "time", time, "level",
+                  level_names[level], "program", log_program, "message", text);
+    size_t n = line ? json_dumpb(line, out, LINE_BYTES - 1, JSON_COMPACT) : 0;
+
+    json_decref(line);
+    if (n == 0 || n >= LINE_BYTES)
+        return 0;
+    out[n] = '\n';
+    return n + 1;
+}
+
+static size_t make_line(enum log_level level, char *text, char out[LINE_BYTES])
+{
+    char time[TIME_BYTES];
+    size_t n = 0;
+
+    put_time(time);
+    if (log_format == LOG_JSON) {
+        n = json_line(level, time, text, out);
+        for (char *p = text; n == 0 && *p; p++)
+            if (*p & 0x80)
+                *p = '?';
+        n = n ? n : json_line(level, time, text, out);
+    }
+    return n ? n
+             : (size_t)snprintf(out, LINE_BYTES, "%s %-5s %s: %s\n", time,
+                                level_names[level], log_program, text);
+}
+
 void log_line(enum log_level level, const char *format, ...)
 {
     if (!log_enabled(level))
         return;
-    char text[1000];
+    char text[TEXT_BYTES], line[LINE_BYTES];
     va_list ap;
     va_start(ap, format);
     vsnprintf(text, sizeof(text), format, ap);
@@ -42,18 +106,8 @@ void log_line(enum log_level level, const char *format, ...)
     for (char *p = text; *p; p++)
         if ((unsigned char)*p < 32 || *p == 127)
             *p = '?';
-    struct timeval tv;
-    struct tm tm;
-    gettimeofday(&tv, NULL);
-    gmtime_r(&tv.tv_sec, &tm);
-    char line[1200];
-    int n = snprintf(line, sizeof(line),
-                     "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ %-5s %s: %s\n",
-                     tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour,
-                     tm.tm_min, tm.tm_sec, (int)(tv.tv_usec / 1000),
-                     level_names[level], log_program, text);
     /* One write, so that lines of several threads don't mix. */
-    ssize_t written = write(STDERR_FILENO, line, (size_t)n);
+    ssize_t written = write(STDERR_FILENO, line, make_line(level, text, line));
     (void)written;
 }
 

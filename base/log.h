@@ -1,10 +1,10 @@
 /*
  * Logging: one line for each event, to standard error, with UTC time, level,
- * program and text. An error is logged once, where it was first seen, with the
- * identity of the object it concerns.
+ * program and text; as text, or as an object of JSON. An error is logged once,
+ * where it was first seen, with the identity of the object it concerns.
  *
- * The level and the program's name are the only process-wide state of this
- * project: they are set once, before any thread starts.
+ * Level, format and the program's name are the only process-wide state of this
+ * project: they are set before any thread starts, and by a reload.
  */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
@@ -15,8 +15,17 @@
 
 enum log_level { LOG_ERROR = 0, LOG_WARN = 1, LOG_INFO = 2, LOG_DEBUG = 3 };
 
+enum log_format { LOG_TEXT = 0, LOG_JSON = 1 };
+
 /* log_init(program, level): program must live as long as the process. */
 void log_init(const char *program, enum log_level level);
+
+/* log_set_format(format): of the lines from now on; text until it is called.
+ * Callable from any thread. */
+void log_set_format(enum log_format format);
+
+/* log_format_name(i): "text" or "json", as enum log_format; NULL for others. */
+const char *log_format_name(size_t i);
 
 /* log_level_name(i): "error", "warn", "info" or "debug", as enum log_level;
  * NULL for others. */
@@ -26,8 +35,9 @@ const char *log_level_name(size_t i);
 int log_enabled(enum log_level level);
 
 /* log_line(level, format, ...): writes one line; control characters in the
- * text are replaced, so that no input can forge a line. Lines longer than
- * 1,000 bytes are cut. Callable from any thread. */
+ * text are replaced, so that no input can forge a line. Texts longer than
+ * 1,000 bytes are cut. As JSON, a text that is no UTF-8 has its bytes above
+ * ASCII replaced, too. Callable from any thread. */
 __attribute__((format(printf, 2, 3))) void log_line(enum log_level level,
                                                     const char *format, ...);
 

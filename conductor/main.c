@@ -147,6 +147,7 @@ static int read_config(const struct command_line *cl, struct config *c)
     if (config_check(c, err))
         return fail_config(cl, err);
     log_init("conductor", c->log_level);
+    log_set_format(c->log_format);
     return 0;
 }
 

@@ -66,6 +66,7 @@ static int take(struct daemon *d, struct config *next,
     d->certificates = certificates;
     daemon_certificates_show(d);
     log_init("conductor", d->config->log_level);
+    log_set_format(d->config->log_format);
     return 0;
 }
 

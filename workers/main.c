@@ -201,6 +201,7 @@ int main(int argc, char **argv)
     if (worker_options_parse(argc, argv, &o, &status))
         return status;
     log_init("worker", o.log_level);
+    log_set_format(o.log_format);
     const struct model_shape *shape = model_find(o.model);
     if (o.layers > shape->layers)
         return usage("--layers %u: model %s has %u layers", o.layers,

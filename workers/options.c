@@ -165,6 +165,8 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "time the engine over a grid, and exit"},
         {"log-level", OPTION_CHOICE, &o->log_level, "LEVEL", 0, 0,
          "error, warn, info or debug", .choice = log_level_name},
+        {"log-format", OPTION_CHOICE, &o->log_format, "FORMAT", 0, 0,
+         "text or json", .choice = log_format_name},
     };
 
     return options_start(&usage, OPTION_TABLE(specs), argc, argv, status);
@@ -192,6 +194,7 @@ static void set_defaults(struct worker_options *o)
         .rdma_devices = "",
         .rdma_slice_kib = 16,
         .log_level = LOG_INFO,
+        .log_format = LOG_TEXT,
     };
     snprintf(o->name, sizeof(o->name), "worker-%d", (int)getpid());
 }

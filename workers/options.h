@@ -43,6 +43,7 @@ struct worker_options {
     double prefill_error_sigma, decode_error_sigma; /* of timed */
     const char *profile;                            /* NULL: serve */
     uint8_t log_level;                              /* enum log_level */
+    uint8_t log_format;                             /* enum log_format */
 };
 
 /* Fills `o` from argv. Returns 0 to go on, or -1 with the status to exit with

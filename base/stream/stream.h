@@ -125,6 +125,9 @@ void stream_push(struct stream *s);
 /* Bytes written, or lent, that the system has not taken. */
 size_t stream_unsent(const struct stream *s);
 
+/* stream_loop_unsent(loop): the same of all its streams, but what is lent. */
+size_t stream_loop_unsent(const struct stream_loop *loop);
+
 /* Sends nothing more, and says so to the other side. All is sent. */
 void stream_shut(struct stream *s);
 

@@ -27,6 +27,7 @@ char *stream_room(struct stream *s, size_t n)
 void stream_wrote(struct stream *s, size_t n)
 {
     byte_queue_add(&s->out, n);
+    s->loop->unsent += n;
     stream_flush(s);
 }
 
@@ -35,6 +36,11 @@ void stream_lend(struct stream *s, const void *bytes, size_t n)
     s->lent = bytes;
     s->n_lent = n;
     stream_flush(s);
+}
+
+size_t stream_loop_unsent(const struct stream_loop *loop)
+{
+    return loop->unsent;
 }
 
 static ssize_t send_plain(struct stream *s)
@@ -73,6 +79,7 @@ static void took(struct stream *s, size_t n)
     own = own < n ? own : n;
     if (own)
         byte_queue_take(&s->out, own);
+    s->loop->unsent -= own;
     n -= own;
     s->lent += n;
     s->n_lent -= n;

@@ -322,6 +322,10 @@ static const struct option_spec all_options[] = {
     {"log_level", OPTION_CHOICE, AT(log_level), "", 0, 0,
      "the least severe messages that are logged:", .reloads = true,
      .initial = "info", .choice = log_level_name},
+    {"log_format", OPTION_CHOICE, AT(log_format), "", 0, 0,
+     "what a line of the log is: text, or an object of JSON with time, level, "
+     "program and message:",
+     .reloads = true, .initial = "text", .choice = log_format_name},
 };
 
 struct option_table config_table(struct config *c,

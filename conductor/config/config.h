@@ -61,9 +61,10 @@ struct config {
     int64_t step_tokens;
     int64_t correction_ms;
     int64_t explain_requests;
-    uint8_t log_level; /* enum log_level */
-    uint8_t pool;      /* enum config_pool */
-    uint8_t api_keys;  /* enum config_keys */
+    uint8_t log_level;  /* enum log_level */
+    uint8_t log_format; /* enum log_format */
+    uint8_t pool;       /* enum config_pool */
+    uint8_t api_keys;   /* enum config_keys */
     int64_t engine_health_ms;
     int64_t max_tickets, ticket_timeout_ms;
     int64_t engine_timeout_ms;

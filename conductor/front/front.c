@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/event_loop.h"
 #include "conductor/front/internal.h"
 
 static const struct route {
@@ -292,8 +293,11 @@ int front_new(struct event_base *base, struct models *models,
     front->native = models_native(models);
     front->options = *options;
     front->base = base;
-    rc = open_door(front, &front->door, &options->http, DOOR_BOTH);
+    rc = metrics_init_scrapes(front);
+    if (rc == 0)
+        rc = open_door(front, &front->door, &options->http, DOOR_BOTH);
     if (rc) {
+        event_loop_drop(front->scrapes.turn);
         free(front);
         return rc;
     }
@@ -326,6 +330,7 @@ void front_free(struct front *front)
     /* The gone callbacks of the connections end every completion. */
     http_server_free(front->admin.server);
     http_server_free(front->door.server);
+    event_loop_drop(front->scrapes.turn);
     free(front);
 }
 

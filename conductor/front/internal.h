@@ -2,6 +2,8 @@
 #ifndef CONDUCTOR_FRONT_INTERNAL_H
 #define CONDUCTOR_FRONT_INTERNAL_H
 
+#include <sys/queue.h>
+
 #include "conductor/front/front.h"
 #include "conductor/front/openai/forward/forward.h"
 
@@ -14,12 +16,19 @@ struct front_door {
 
 enum front_doors { DOOR_PUBLIC = 1, DOOR_ADMIN = 2, DOOR_BOTH = 3 };
 
+/* Those who read /metrics. */
+struct scrapes {
+    TAILQ_HEAD(, scrape) list; /* the next one first */
+    struct event *turn;        /* pending while there is one */
+};
+
 struct front {
     struct models *models;
     struct service *native; /* the one that does not forward; NULL: none */
     struct front_door door, admin;
     struct front_options options;
     struct event_base *base;
+    struct scrapes scrapes;
     size_t in_flight;
     uint64_t paths_refused; /* that no engine may get */
     bool unready;           /* front_unready was called */
@@ -45,12 +54,16 @@ typedef void front_serve_fn(const struct front_call *call);
 #define VIEW_EXPLAIN_PATH "/admin/explain/"
 #define VIEW_MODEL_PATH "/v1/models/"
 #define ADMIN_INSTANCE_PATH "/admin/instances/"
-front_serve_fn view_models, view_health, view_ready, view_metrics;
+front_serve_fn view_models, view_health, view_ready;
+front_serve_fn view_metrics;   /* metrics.c */
 front_serve_fn view_instances; /* all of them */
 front_serve_fn view_explain;   /* a request, by its id */
 front_serve_fn view_blocks;    /* where blocks lie, by key or prompt */
 front_serve_fn view_copies;    /* what was copied ahead of demand */
 front_serve_fn view_model;     /* a model, by its name */
+
+/* metrics.c: before view_metrics() is called. Returns 0 or -ENOMEM. */
+[[nodiscard]] int metrics_init_scrapes(struct front *front);
 
 struct evbuffer;
 

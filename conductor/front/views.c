@@ -1,8 +1,7 @@
-/* What can be looked at: the model, health, readiness, metrics, and why a
- * request went where it went. */
+/* What can be looked at: the model, health, readiness, and why a request went
+ * where it went. */
 #include <errno.h>
 #include <event2/buffer.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -159,55 +158,6 @@ void view_reply(struct http_conn *conn, const char *type, struct evbuffer *buf,
         evbuffer_free(buf);
 }
 
-static int write_metrics(const struct front *front, struct evbuffer *out)
-{
-    const struct http_stats *s = http_server_stats(front->door.server);
-    const struct {
-        const char *name, *type, *help;
-        uint64_t value;
-    } all[] = {
-        {"connections", "gauge", "Client connections open.", s->connections},
-        {"in_flight", "gauge", "Completion requests in work.",
-         front->in_flight},
-        {"connections_total", "counter", "Connections accepted.", s->accepted},
-        {"refused_total", "counter", "Connections over the limit.", s->refused},
-        {"evicted_total", "counter", "Idle connections closed for others.",
-         s->evicted},
-        {"gone_total", "counter", "Clients that left before their answer.",
-         s->gone},
-        {"slow_total", "counter", "Clients cut off for reading too slowly.",
-         s->slow},
-        {"body_bytes", "gauge", "Bodies being received.", s->body_bytes},
-        {"bodies_refused_total", "counter",
-         "Bodies refused as all together were too large.", s->bodies_refused},
-        {"tls_total", "counter", "Connections whose TLS opened.", s->tls},
-        {"tls_failed_total", "counter",
-         "Connections that ended before their TLS was open.", s->tls_failed},
-        {"paths_refused_total", "counter",
-         "Requests for paths that no engine may get.", front->paths_refused},
-    };
-    int rc = models_metrics(front->models, out);
-
-    for (size_t i = 0; rc == 0 && i < sizeof(all) / sizeof(all[0]); i++)
-        evbuffer_add_printf(out,
-                            "# HELP conductor_http_%s %s\n"
-                            "# TYPE conductor_http_%s %s\n"
-                            "conductor_http_%s %" PRIu64 "\n",
-                            all[i].name, all[i].help, all[i].name, all[i].type,
-                            all[i].name, all[i].value);
-    if (rc == 0)
-        evbuffer_add_printf(
-            out, "# HELP conductor_http_responses_total Answers by class of "
-                 "status.\n"
-                 "# TYPE conductor_http_responses_total counter\n");
-    for (int i = 2; rc == 0 && i <= 5; i++)
-        evbuffer_add_printf(out,
-                            "conductor_http_responses_total{class=\"%dxx\"} "
-                            "%" PRIu64 "\n",
-                            i, s->by_class[i]);
-    return rc;
-}
-
 void view_health(const struct front_call *call)
 {
     struct evbuffer *buf = evbuffer_new();
@@ -222,14 +172,6 @@ void view_instances(const struct front_call *call)
 
     view_reply(call->conn, "application/json", buf,
                buf ? models_instances(call->front->models, buf) : -ENOMEM);
-}
-
-void view_metrics(const struct front_call *call)
-{
-    struct evbuffer *buf = evbuffer_new();
-
-    view_reply(call->conn, "text/plain; version=0.0.4; charset=utf-8", buf,
-               buf ? write_metrics(call->front, buf) : -ENOMEM);
 }
 
 /* Why a request went where it went: the path ends in its id. */

@@ -6,6 +6,7 @@
 #include <event2/buffer.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 static const double time_bounds_s[] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05,
@@ -13,8 +14,22 @@ static const double time_bounds_s[] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05,
                                        10,    20,    30,    60,   120};
 static const double error_bounds[] = {0.01, 0.02, 0.05, 0.1, 0.2,
                                       0.3,  0.5,  1,    2,   5};
+static const double ratio_bounds[] = {0.1, 0.2,  0.35, 0.5,  0.7, 0.8,
+                                      0.9, 0.95, 1,    1.05, 1.1, 1.25,
+                                      1.5, 2,    3,    5,    10};
+static const double transfer_bounds_s[] = {
+    1e-4, 2e-4, 5e-4, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05,
+    0.1,  0.2,  0.5,  1,     2,     5,     10,   30};
+static const double lag_bounds_s[] = {
+    1e-4, 2e-4, 5e-4, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5};
 static const double decision_bounds_s[] = {1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5,
                                            1e-4, 2e-4, 5e-4, 1e-3, 1e-2};
+
+/* By which an error's code is counted. */
+static const char *const failures[METRICS_FAILURES] = {
+    "no_prefill_instance", "no_decode_instance", "prompt_exceeds_kv_capacity",
+    "worker_failed",       "engine_status",      "gateway_failed",
+    "shutting_down",       "internal_error",     "other"};
 
 #define BOUNDS(a) a, sizeof(a) / sizeof((a)[0])
 #define AT(field) offsetof(struct metrics, field)
@@ -43,6 +58,25 @@ static const struct counter_def {
      AT(rejected_no_room)},
     {"conductor_rejections_total", "{reason=\"link\"}", NULL,
      AT(rejected_link)},
+    {"conductor_rejections_total", "{reason=\"tickets\"}", NULL,
+     AT(rejected_tickets)},
+    {"conductor_failures_total", "{reason=\"no_prefill_instance\"}",
+     "Requests that failed, by the code of their error.", AT(failures[0])},
+    {"conductor_failures_total", "{reason=\"no_decode_instance\"}", NULL,
+     AT(failures[1])},
+    {"conductor_failures_total", "{reason=\"prompt_exceeds_kv_capacity\"}",
+     NULL, AT(failures[2])},
+    {"conductor_failures_total", "{reason=\"worker_failed\"}", NULL,
+     AT(failures[3])},
+    {"conductor_failures_total", "{reason=\"engine_status\"}", NULL,
+     AT(failures[4])},
+    {"conductor_failures_total", "{reason=\"gateway_failed\"}", NULL,
+     AT(failures[5])},
+    {"conductor_failures_total", "{reason=\"shutting_down\"}", NULL,
+     AT(failures[6])},
+    {"conductor_failures_total", "{reason=\"internal_error\"}", NULL,
+     AT(failures[7])},
+    {"conductor_failures_total", "{reason=\"other\"}", NULL, AT(failures[8])},
     {"conductor_retries_total", "", "Requests scheduled again after a failure.",
      AT(retries)},
     {"conductor_prompt_tokens_total", "",
@@ -61,6 +95,9 @@ static const struct counter_def {
      AT(fetched_bytes)},
     {"conductor_disk_bytes_total", "",
      "Bytes that workers read from their own disks.", AT(disk_bytes)},
+    {"conductor_pushed_tokens_total", "",
+     "Prompt tokens whose KV went to another worker that decodes.",
+     AT(pushed_tokens)},
     {"conductor_prefills_total", "{load=\"compute\"}",
      "Finished prefills by how the worker loaded blocks.", AT(load_modes[0])},
     {"conductor_prefills_total", "{load=\"load\"}", NULL, AT(load_modes[1])},
@@ -151,40 +188,64 @@ static const struct histogram_def {
     size_t offset;
     const double *bounds;
     unsigned n_bounds;
+    const char *label; /* NULL: none; then help NULL: as the one before */
 } histograms[] = {
     {"conductor_time_to_first_token_seconds",
      "Arrival of the request to its first token.", AT(ttft_s),
-     BOUNDS(time_bounds_s)},
+     BOUNDS(time_bounds_s), NULL},
     {"conductor_inter_token_latency_seconds", "Between tokens of a request.",
-     AT(tbt_s), BOUNDS(time_bounds_s)},
+     AT(tbt_s), BOUNDS(time_bounds_s), NULL},
     {"conductor_queue_seconds",
      "Waiting on the prefill instance for its turn, not for a load alone.",
-     AT(queue_s), BOUNDS(time_bounds_s)},
+     AT(queue_s), BOUNDS(time_bounds_s), NULL},
     {"conductor_prefill_seconds", "Prefill, from its start to the first token.",
-     AT(prefill_s), BOUNDS(time_bounds_s)},
+     AT(prefill_s), BOUNDS(time_bounds_s), NULL},
     {"conductor_ttft_prediction_error_ratio",
      "Absolute error of the predicted TTFT over the observed one.",
-     AT(ttft_error_ratio), BOUNDS(error_bounds)},
+     AT(ttft_error_ratio), BOUNDS(error_bounds), NULL},
     {"conductor_prefill_prediction_error_ratio",
      "Absolute error of the predicted prefill time over the observed one.",
-     AT(prefill_error_ratio), BOUNDS(error_bounds)},
+     AT(prefill_error_ratio), BOUNDS(error_bounds), NULL},
     {"conductor_queue_prediction_error_seconds",
      "Absolute error of the predicted queue time.", AT(queue_error_s),
-     BOUNDS(time_bounds_s)},
+     BOUNDS(time_bounds_s), NULL},
     {"conductor_transfer_prediction_error_ratio",
      "Absolute error of the predicted load time over the observed one.",
-     AT(transfer_error_ratio), BOUNDS(error_bounds)},
+     AT(transfer_error_ratio), BOUNDS(error_bounds), NULL},
     {"conductor_tbt_prediction_error_ratio",
      "Absolute error of the predicted TBT over a request's mean one.",
-     AT(tbt_error_ratio), BOUNDS(error_bounds)},
+     AT(tbt_error_ratio), BOUNDS(error_bounds), NULL},
+    {"conductor_ttft_predicted_over_measured_ratio",
+     "Predicted TTFT over the observed one: below 1, it took longer.",
+     AT(ttft_ratio), BOUNDS(ratio_bounds), NULL},
+    {"conductor_tbt_predicted_over_measured_ratio",
+     "Predicted TBT over a request's mean one: below 1, it took longer.",
+     AT(tbt_ratio), BOUNDS(ratio_bounds), NULL},
+    {"conductor_transfer_seconds",
+     "KV on its way: peer and disk (both: at once) from the request for the "
+     "first block to the last one; push from the end of the prefill to the "
+     "decode worker's first token.",
+     AT(transfer_s[METRICS_PEER]), BOUNDS(transfer_bounds_s), "path=\"peer\""},
+    {"conductor_transfer_seconds", NULL, AT(transfer_s[METRICS_DISK]),
+     BOUNDS(transfer_bounds_s), "path=\"disk\""},
+    {"conductor_transfer_seconds", NULL, AT(transfer_s[METRICS_BOTH]),
+     BOUNDS(transfer_bounds_s), "path=\"both\""},
+    {"conductor_transfer_seconds", NULL, AT(transfer_s[METRICS_PUSH]),
+     BOUNDS(transfer_bounds_s), "path=\"push\""},
     {"conductor_decision_seconds", "Match, estimate and choice of one request.",
-     AT(decision_s), BOUNDS(decision_bounds_s)},
+     AT(decision_s), BOUNDS(decision_bounds_s), NULL},
+    {"conductor_loop_lag_seconds",
+     "How late a timer of the event loop is, asked ten times a second: what "
+     "everything else waits, too.",
+     AT(loop_lag_s), BOUNDS(lag_bounds_s), NULL},
 };
 
 #define N_COUNTERS (sizeof(counters) / sizeof(counters[0]))
 #define N_HISTOGRAMS (sizeof(histograms) / sizeof(histograms[0]))
 
-static_assert(sizeof(time_bounds_s) / sizeof(double) <= HISTOGRAM_BUCKETS_MAX,
+#define HOLDS(a) (sizeof(a) / sizeof(double) <= HISTOGRAM_BUCKETS_MAX)
+static_assert(HOLDS(time_bounds_s) && HOLDS(ratio_bounds) &&
+                  HOLDS(transfer_bounds_s) && HOLDS(lag_bounds_s),
               "a histogram holds its bounds");
 
 static void *field_at(const struct metrics *m, size_t offset)
@@ -248,24 +309,49 @@ void metrics_ratio_error(struct histogram *h, int64_t predicted,
                                  (double)observed);
 }
 
+void metrics_predicted(struct histogram *error, struct histogram *ratio,
+                       int64_t predicted, int64_t observed)
+{
+    metrics_ratio_error(error, predicted, observed);
+    if (observed > 0)
+        histogram_observe(ratio, (double)predicted / (double)observed);
+}
+
+void metrics_count_failure(struct metrics *m, const char *code)
+{
+    size_t i = 0;
+
+    while (i < METRICS_FAILURES - 1 && strcmp(code, failures[i]) != 0)
+        i++;
+    m->failures[i]++;
+}
+
 static int write_histogram(const struct histogram_def *d,
                            const struct histogram *h, struct evbuffer *out)
 {
+    const char *label = d->label ? d->label : "", *comma = d->label ? "," : "";
+    char own[64] = "";
     uint64_t cumulated = 0;
-    int bad = evbuffer_add_printf(out, "# HELP %s %s\n# TYPE %s histogram\n",
-                                  d->name, d->help, d->name) < 0;
+    int bad = 0;
 
+    if (d->label)
+        snprintf(own, sizeof(own), "{%s}", d->label);
+    if (d->help)
+        bad |= evbuffer_add_printf(out, "# HELP %s %s\n# TYPE %s histogram\n",
+                                   d->name, d->help, d->name) < 0;
     for (unsigned i = 0; i < h->n_bounds; i++) {
         cumulated += h->counts[i];
-        bad |= evbuffer_add_printf(out, "%s_bucket{le=\"%g\"} %llu\n", d->name,
-                                   h->bounds[i],
+        bad |= evbuffer_add_printf(out, "%s_bucket{%s%sle=\"%g\"} %llu\n",
+                                   d->name, label, comma, h->bounds[i],
                                    (unsigned long long)cumulated) < 0;
     }
     cumulated += h->counts[h->n_bounds];
     bad |= evbuffer_add_printf(
-               out, "%s_bucket{le=\"+Inf\"} %llu\n%s_sum %.9g\n%s_count %llu\n",
-               d->name, (unsigned long long)cumulated, d->name, h->sum, d->name,
-               (unsigned long long)cumulated) < 0;
+               out,
+               "%s_bucket{%s%sle=\"+Inf\"} %llu\n"
+               "%s_sum%s %.9g\n%s_count%s %llu\n",
+               d->name, label, comma, (unsigned long long)cumulated, d->name,
+               own, h->sum, d->name, own, (unsigned long long)cumulated) < 0;
     return bad ? -ENOMEM : 0;
 }
 

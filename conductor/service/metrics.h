@@ -33,14 +33,28 @@ enum metrics_outcome {
 
 #define METRICS_LOAD_MODES 4
 
+/* Why a request failed: what its error calls it, and all others. */
+#define METRICS_FAILURES 9
+
+/* On which way KV came to where it was needed. */
+enum metrics_path {
+    METRICS_PEER, /* from other workers, for a prefill */
+    METRICS_DISK, /* from the worker's own disk, for a prefill */
+    METRICS_BOTH, /* from both at once */
+    METRICS_PUSH, /* from the prefill to the decode worker */
+    METRICS_PATHS,
+};
+
 struct metrics {
     uint64_t requests[METRICS_OUTCOMES];
     uint64_t rejected_ttft, rejected_tbt, rejected_price, rejected_share,
-        rejected_no_room, rejected_link;
+        rejected_no_room, rejected_link, rejected_tickets;
+    uint64_t failures[METRICS_FAILURES]; /* see metrics_count_failure() */
     uint64_t retries;
     uint64_t prompt_tokens; /* of requests whose prefill finished */
     uint64_t local_tokens, fetched_tokens, disk_tokens, computed_tokens;
     uint64_t fetched_blocks, fetched_bytes, disk_bytes;
+    uint64_t pushed_tokens; /* of prompts, to another worker that decodes */
     uint64_t load_modes[METRICS_LOAD_MODES]; /* by enum load_mode */
     uint64_t output_tokens;
     uint64_t block_events_stored, block_events_removed;
@@ -61,7 +75,10 @@ struct metrics {
     struct histogram queue_error_s;       /* |predicted - observed| */
     struct histogram transfer_error_ratio;
     struct histogram tbt_error_ratio;
+    struct histogram ttft_ratio, tbt_ratio; /* predicted / observed */
+    struct histogram transfer_s[METRICS_PATHS];
     struct histogram decision_s; /* match, estimate and choice */
+    struct histogram loop_lag_s; /* how late timers of the loop are */
 };
 
 /* metrics_init(m): all at zero, with the buckets set. */
@@ -74,6 +91,15 @@ void histogram_observe(struct histogram *h, double value);
  * error of a prediction; an observation of 0 or less says nothing. */
 void metrics_ratio_error(struct histogram *h, int64_t predicted,
                          int64_t observed);
+
+/* metrics_predicted(error, ratio, predicted, observed): the same in *error, and
+ * predicted / observed in *ratio. */
+void metrics_predicted(struct histogram *error, struct histogram *ratio,
+                       int64_t predicted, int64_t observed);
+
+/* metrics_count_failure(m, code): a request failed, with that code in its
+ * error. A code that is not in the table counts as "other". */
+void metrics_count_failure(struct metrics *m, const char *code);
 
 /* metrics_escape(from, to): a label's value as it stands between its quotes, at
  * most twice as long. Line ends would need it, too, and no name has them. */

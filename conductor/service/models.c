@@ -185,6 +185,7 @@ bool models_forward(const struct models *models)
 /* It is gone, and what it counted stays counted. */
 static void bury(struct models *models, struct service *s)
 {
+    models->past.n++;
     metrics_add(&models->past.metrics, &s->metrics);
     models->past.pending_dropped += pool_pending_dropped(s->pool);
     models->past.interrupted += pool_interrupted(s->pool);

@@ -19,7 +19,11 @@ struct models {
     struct service *first;
     uint32_t next_number; /* of a service */
     struct tenants *tenants;
-    struct { /* of services that are gone */
+    double start_s;     /* Unix time */
+    struct event *lag;  /* report/lag.c */
+    int64_t lag_due_us; /* when it should be called */
+    struct {            /* of services that are gone */
+        uint64_t n;     /* of them */
         struct metrics metrics;
         uint64_t pending_dropped, interrupted, index_evicted;
     } past;

@@ -227,11 +227,18 @@ bool service_ready(const struct service *service);
 const char *service_lacks(const struct service *service);
 
 /*
- * Append the metrics of all models in Prometheus's text format to `out`
- * (borrowed). Returns 0 or -ENOMEM. O(instances).
+ * The metrics of all models in Prometheus's text format, piece by piece.
+ *   _new   begins; borrows the models. Returns it owned, or NULL: no memory.
+ *   _next  appends the next piece to `out` (borrowed): about 250 us of work.
+ *          Returns 1: there are more; 0: this was the last; -ENOMEM.
+ *   _free  at any time, also before the last piece. NULL is a no-op.
  */
-[[nodiscard]] int models_metrics(const struct models *models,
-                                 struct evbuffer *out);
+struct models_report;
+[[nodiscard]] struct models_report *
+models_report_new(const struct models *models);
+[[nodiscard]] int models_report_next(struct models_report *report,
+                                     struct evbuffer *out);
+void models_report_free(struct models_report *report);
 
 /* Whether only keys of tenants_file may ask (api_keys). */
 bool models_need_keys(const struct models *models);

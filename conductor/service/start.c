@@ -3,12 +3,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/event_loop.h"
 #include "conductor/service/access/log.h"
 #include "conductor/service/models.h"
+#include "conductor/service/report/report.h"
 #include "conductor/service/setup.h"
 #include "predictor/cost_model_json.h"
 
@@ -103,6 +105,8 @@ static int start_all(struct models *models, char err[CONFIG_ERROR_MAX])
     if (access_log_new(&models->access) || open_access(c, &fd, err))
         return -EINVAL;
     access_log_take(models->access, fd);
+    if (report_lag_start(models))
+        return error_say(err, CONFIG_ERROR_MAX, -ENOMEM, "out of memory");
     models->dns = event_loop_dns(models->base, c->name_server);
     if (!models->dns)
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
@@ -125,6 +129,7 @@ struct models *models_new(struct event_base *base, const struct config *config,
     models->base = base;
     models->config = *config;
     TAILQ_INIT(&models->fleet.entries);
+    models->start_s = (double)time(NULL);
     metrics_init(&models->past.metrics);
     if (start_all(models, err) == 0)
         return models;
@@ -140,6 +145,7 @@ void models_free(struct models *models)
     for (struct service *s = models->first; s; s = s->next)
         service_drop_requests(s);
     fleet_stop(models);
+    report_lag_stop(models);
     while (models->first) {
         struct service *next = models->first->next;
 

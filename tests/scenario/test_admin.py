@@ -192,6 +192,17 @@ class Reload(EngineCase):
             'taken': ['slo_ttft_ms', 'max_retries'], 'needs_restart': []})
         self.assertEqual(cluster.api.complete('q' * 40).status, 200)
 
+    def test_the_logs_format(self):
+        cluster = self.cluster(config={'log_format': 'json'})
+        wait_until('it serves', lambda: 'listening' in cluster.conductor.log())
+        for line in cluster.conductor.log().splitlines():
+            self.assertEqual(list(json.loads(line)),
+                             ['time', 'level', 'program', 'message'])
+        self.assertEqual(self.reload(cluster, log_format='text').body['taken'],
+                         ['log_format'])
+        self.assertRegex(cluster.conductor.log().splitlines()[-1],
+                         r'^\S+Z info  conductor: reload: taken: log_format')
+
     def test_a_bad_file_changes_nothing(self):
         cluster = self.cluster()
         for config, named in (({'slo_ttft_ms': -1}, 'slo_ttft_ms'),

@@ -109,10 +109,26 @@ const char *service_lacks(const struct service *service)
     return service->lacks ? service->lacks : "";
 }
 
-int models_metrics(const struct models *models, struct evbuffer *out)
+struct models_report {
+    int pieces;
+};
+
+struct models_report *models_report_new(const struct models *models)
 {
     (void)models;
-    return evbuffer_add_printf(out, "fake_calls 1\n") < 0 ? -ENOMEM : 0;
+    return calloc(1, sizeof(struct models_report));
+}
+
+int models_report_next(struct models_report *report, struct evbuffer *out)
+{
+    if (evbuffer_add_printf(out, "fake_calls %d\n", ++report->pieces) < 0)
+        return -ENOMEM;
+    return report->pieces < 3;
+}
+
+void models_report_free(struct models_report *report)
+{
+    free(report);
 }
 
 int models_explain(const struct models *models, const char *id,

@@ -124,6 +124,8 @@ bool client_whole(const struct client *c)
     const char *body = strstr(c->text, "\r\n\r\n");
     const char *length = strcasestr(c->text, "Content-Length: ");
 
+    if (body && strcasestr(c->text, "Transfer-Encoding: chunked\r\n"))
+        return c->closed || strstr(body, "\r\n0\r\n\r\n");
     return c->closed || (body && length &&
                          c->n >= (size_t)(body + 4 - c->text) +
                                      strtoul(length + 16, NULL, 10));

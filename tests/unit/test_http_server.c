@@ -25,9 +25,10 @@ static void test_routes(void)
                "{\"ready\":true,\"models\":{\"tiny\":true}}");
     expect_raw("GET http://any.host:80/ready HTTP/1.1\r\nHost: x\r\n\r\n", 200,
                "{\"ready\":true,\"models\":{\"tiny\":true}}");
-    expect_raw("GET /metrics HTTP/1.0\r\n\r\n", 200, "fake_calls 1\n");
+    expect_raw("GET /metrics HTTP/1.0\r\n\r\n", 200,
+               "fake_calls 1\nfake_calls 2\nfake_calls 3\n# HELP");
     expect_raw("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 200,
-               "conductor_http_responses_total{class=\"2xx\"} 5\n");
+               "conductor_http_responses_total{class=\"2xx\"} 6\n");
     expect_raw("GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", 404, "unknown_path");
     expect_raw("GET /v1/completions HTTP/1.1\r\nHost: x\r\n\r\n", 405,
                "Allow: POST\r\n");

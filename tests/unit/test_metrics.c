@@ -77,6 +77,58 @@ static void test_ratio_error(void)
     CU_ASSERT_EQUAL(m.ttft_error_ratio.counts[3], 1); /* le 0.1 */
 }
 
+static void test_predicted(void)
+{
+    struct metrics m;
+
+    metrics_init(&m);
+    metrics_predicted(&m.ttft_error_ratio, &m.ttft_ratio, 90, 100);
+    metrics_predicted(&m.ttft_error_ratio, &m.ttft_ratio, 200, 100);
+    metrics_predicted(&m.ttft_error_ratio, &m.ttft_ratio, 90, 0);
+    CU_ASSERT_DOUBLE_EQUAL(m.ttft_error_ratio.sum, 1.1, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(m.ttft_ratio.sum, 2.9, 1e-12);
+    CU_ASSERT_EQUAL(m.ttft_ratio.counts[6], 1);  /* le 0.9 */
+    CU_ASSERT_EQUAL(m.ttft_ratio.counts[13], 1); /* le 2 */
+}
+
+static void test_failures(void)
+{
+    struct metrics m;
+
+    metrics_init(&m);
+    metrics_count_failure(&m, "worker_failed");
+    metrics_count_failure(&m, "what_is_that");
+    metrics_count_failure(&m, "other");
+    char *t = written(&m);
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(t, "\nconductor_failures_total{reason=\"worker_failed\"} 1\n"));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(t, "\nconductor_failures_total{reason=\"other\"} 2\n"));
+    free(t);
+}
+
+/* Histograms of one name are one family. */
+static void test_labels(void)
+{
+    struct metrics m;
+
+    metrics_init(&m);
+    histogram_observe(&m.transfer_s[METRICS_DISK], 0.25);
+    char *t = written(&m);
+    const char *type = "# TYPE conductor_transfer_seconds histogram\n";
+    char *first = strstr(t, type);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(first);
+    CU_ASSERT_PTR_NULL(strstr(first + 1, type));
+    CU_ASSERT_PTR_NOT_NULL(strstr(
+        t,
+        "\nconductor_transfer_seconds_bucket{path=\"disk\",le=\"0.5\"} 1\n"));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(t, "\nconductor_transfer_seconds_sum{path=\"disk\"} 0.25\n"));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(t, "\nconductor_transfer_seconds_count{path=\"peer\"} 0\n"));
+    free(t);
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -84,6 +136,9 @@ int main(void)
     CU_add_test(s, "buckets cumulate", test_histogram);
     CU_add_test(s, "counters", test_counters);
     CU_add_test(s, "relative errors", test_ratio_error);
+    CU_add_test(s, "predicted over observed", test_predicted);
+    CU_add_test(s, "why requests fail", test_failures);
+    CU_add_test(s, "labels of histograms", test_labels);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
     CU_cleanup_registry();

@@ -28,11 +28,12 @@ libibverbs-dev    pc:libibverbs
 gnuplot-nox       cmd:gnuplot
 help2man          cmd:help2man
 '
-# Gateways in front of Conductor, as the examples of docs/ have them; tests start
-# them by themselves.
+# Gateways in front of Conductor, as the examples of docs/ have them, and what
+# reads its metrics; tests start them by themselves.
 scenario_needs='
 nginx             cmd:nginx
 haproxy           cmd:haproxy
+prometheus        cmd:promtool
 '
 # What packaging/deb/build needs beside them.
 deb_needs='
@@ -112,7 +113,7 @@ install_missing() {
   fi
   # Nor are they to start with the machine.
   local package
-  for package in nginx haproxy; do
+  for package in nginx haproxy prometheus; do
     [[ " ${packages[*]} " != *" $package "* ]] ||
       "${sudo[@]}" systemctl disable "$package" >>"$log" 2>&1 || true
   done

@@ -167,3 +167,8 @@ const struct http_stats *http_server_stats(const struct http_server *server)
 {
     return &server->stats;
 }
+
+size_t http_server_unsent(const struct http_server *server)
+{
+    return stream_loop_unsent(server->streams);
+}

@@ -222,6 +222,14 @@ uint64_t access_log_lost(struct access_log *log)
     return lost;
 }
 
+size_t access_log_waiting(struct access_log *log)
+{
+    pthread_mutex_lock(&log->lock);
+    size_t n = log->n;
+    pthread_mutex_unlock(&log->lock);
+    return n;
+}
+
 void access_log_free(struct access_log *log)
 {
     if (!log)

@@ -41,6 +41,9 @@ void access_log_add(struct access_log *log, const char *line, size_t n);
 /* Lines that were lost: no room, or they could not be written. */
 uint64_t access_log_lost(struct access_log *log);
 
+/* Bytes of lines that are not written yet, but those that the thread has. */
+size_t access_log_waiting(struct access_log *log);
+
 /* access_log_free(log): writes what is left, as far as that makes progress
  * within a second. NULL is a no-op. */
 void access_log_free(struct access_log *log);

@@ -295,10 +295,13 @@ void engine_answered(struct engine *e);
  * had no room in their maps: nothing is known of them. */
 uint64_t engines_unkept(const struct service *s);
 
-/* Appends what is counted of the engines of all services. Returns 0 or -ENOMEM.
- */
-[[nodiscard]] int engines_write_metrics(const struct service *all,
-                                        struct evbuffer *out);
+/* What is counted of engines: how many metrics there are; the head of the i-th,
+ * if it does not share that of the one before; its line of the engine in a
+ * slot, if there is one. They return 0, or not 0: out of memory. */
+size_t engine_metrics(void);
+[[nodiscard]] int engine_metric_begin(size_t i, struct evbuffer *out);
+[[nodiscard]] int engine_metric_line(const struct service *s, uint32_t slot,
+                                     size_t i, struct evbuffer *out);
 
 /* store.c: subscribes to the KV events of the store of the service's model, if
  * there is one: 0, or -EINVAL with a message; has an engine read it; appends

@@ -1,5 +1,4 @@
 /* What is counted of each engine, for Prometheus. */
-#include <errno.h>
 #include <event2/buffer.h>
 
 #include "base/clock.h"
@@ -141,41 +140,32 @@ uint64_t engines_unkept(const struct service *s)
     return n;
 }
 
-static int write_line(const struct service *all, size_t i, struct evbuffer *out)
+size_t engine_metrics(void)
 {
-    char label[2 * POOL_NAME_BYTES];
-    int bad = 0;
-
-    for (const struct service *s = all; s; s = s->next)
-        for (uint32_t k = 0; s->forwards && k < pool_slots(s->pool); k++) {
-            const struct engine *e = s->engines[k];
-
-            if (!e || e->replaced)
-                continue;
-            metrics_escape(e->config->name, label);
-            bad |= evbuffer_add_printf(
-                       out, "conductor_engine_%s{instance=\"%s\"%s%s} %.17g\n",
-                       lines[i].name, label, *lines[i].label ? "," : "",
-                       lines[i].label, value_of(e, i)) < 0;
-        }
-    return bad;
+    return LINES;
 }
 
-int engines_write_metrics(const struct service *all, struct evbuffer *out)
+int engine_metric_begin(size_t i, struct evbuffer *out)
 {
-    const struct service *some = all;
-    int bad = 0;
+    return lines[i].help &&
+           evbuffer_add_printf(out,
+                               "# HELP conductor_engine_%s %s\n"
+                               "# TYPE conductor_engine_%s %s\n",
+                               lines[i].name, lines[i].help, lines[i].name,
+                               lines[i].type) < 0;
+}
 
-    while (some && !some->n_engines)
-        some = some->next;
-    for (size_t i = 0; some && i < LINES; i++) {
-        if (lines[i].help)
-            bad |= evbuffer_add_printf(out,
-                                       "# HELP conductor_engine_%s %s\n"
-                                       "# TYPE conductor_engine_%s %s\n",
-                                       lines[i].name, lines[i].help,
-                                       lines[i].name, lines[i].type) < 0;
-        bad |= write_line(all, i, out);
-    }
-    return bad ? -ENOMEM : 0;
+int engine_metric_line(const struct service *s, uint32_t slot, size_t i,
+                       struct evbuffer *out)
+{
+    const struct engine *e = s->forwards ? s->engines[slot] : NULL;
+    char label[2 * POOL_NAME_BYTES];
+
+    if (!e || e->replaced)
+        return 0;
+    metrics_escape(e->config->name, label);
+    return evbuffer_add_printf(
+               out, "conductor_engine_%s{instance=\"%s\"%s%s} %.17g\n",
+               lines[i].name, label, *lines[i].label ? "," : "", lines[i].label,
+               value_of(e, i)) < 0;
 }

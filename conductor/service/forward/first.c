@@ -51,8 +51,9 @@ void forward_first_token(struct service_request *request, int64_t now_us)
         explain_first_token(s->explain, request, ttft_us);
         histogram_observe(&s->metrics.ttft_s, (double)ttft_us / 1e6);
         if (s->predicts && !request->dispatch.retries)
-            metrics_ratio_error(&s->metrics.ttft_error_ratio,
-                                request->attempt.predicted_ttft_us, ttft_us);
+            metrics_predicted(&s->metrics.ttft_error_ratio,
+                              &s->metrics.ttft_ratio,
+                              request->attempt.predicted_ttft_us, ttft_us);
     }
     forward_prefill_over(
         request, f->what.stream && f->turn_us ? now_us - f->turn_us : -1,

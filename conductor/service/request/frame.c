@@ -28,9 +28,10 @@ static bool request_token(struct service_request *request, uint32_t token)
                                   1e6);
         request->output.timed = true;
         if (s->predicts && !request->dispatch.retries)
-            metrics_ratio_error(&s->metrics.ttft_error_ratio,
-                                request->attempt.predicted_ttft_us,
-                                now_us - request->dispatch.arrived_us);
+            metrics_predicted(&s->metrics.ttft_error_ratio,
+                              &s->metrics.ttft_ratio,
+                              request->attempt.predicted_ttft_us,
+                              now_us - request->dispatch.arrived_us);
     } else {
         histogram_observe(&s->metrics.tbt_s,
                           (double)(now_us - request->output.last_token_us) /
@@ -50,12 +51,26 @@ static void request_done(struct service_request *request)
     request_end(request, METRICS_COMPLETED, "completed", NULL);
 }
 
+/* The KV is where it decodes. */
+static void count_push(struct service_request *request)
+{
+    struct metrics *m = &request->service->metrics;
+
+    if (request->attempt.decode == request->attempt.prefill)
+        return;
+    m->pushed_tokens += request->prompt.n_tokens;
+    histogram_observe(
+        &m->transfer_s[METRICS_PUSH],
+        (double)(clock_now_us() - request->output.first_token_us) / 1e6);
+}
+
 /* Hands over a token of the decode worker. False: the request is gone. */
 static bool request_decoded(struct service_request *request, uint32_t token)
 {
     struct service *s = request->service;
 
     if (request->state == REQUEST_TRANSFERRING) {
+        count_push(request);
         (void)pool_decode_started(s->pool, request->attempt.decode,
                                   request->attempt.id);
         service_link_freed(s);
@@ -176,6 +191,17 @@ static uint32_t only_peer(const struct service_request *request)
     return peer;
 }
 
+/* Those that do not say when the load began count none. */
+static void count_load(struct metrics *x, const struct msg_prefill_done *m)
+{
+    enum metrics_path path = m->fetch_bytes && m->disk_bytes ? METRICS_BOTH
+                             : m->disk_bytes                 ? METRICS_DISK
+                                                             : METRICS_PEER;
+
+    if (m->load_us && (m->fetch_bytes || m->disk_bytes))
+        histogram_observe(&x->transfer_s[path], (double)m->load_us / 1e6);
+}
+
 /* Rates of disks come with STATUS, smoothed by the worker that reads. */
 static void learn_loads(struct service_request *request,
                         const struct msg_prefill_done *m)
@@ -218,6 +244,7 @@ static void count_prefill(struct service_request *request,
         metrics_ratio_error(&x->prefill_error_ratio,
                             request->attempt.plan.prefill_us,
                             lent ? (int64_t)m->prefill_us : comparable);
+    count_load(x, m);
     learn_loads(request, m);
     (void)pool_prefill_done(s->pool, request->attempt.prefill,
                             request->attempt.id, comparable, clock_now_us());

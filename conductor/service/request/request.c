@@ -133,6 +133,8 @@ void request_fail(struct service_request *request, int http_status,
         return;
     count_ended(request,
                 http_status == 429 ? METRICS_REJECTED : METRICS_FAILED);
+    if (http_status != 429)
+        metrics_count_failure(&s->metrics, code);
     explain_ended(s->explain, request,
                   http_status == 429 ? "rejected" : "failed", code);
     access_ended(request, http_status == 429 ? "rejected" : "failed", code,
@@ -148,8 +150,9 @@ void request_end(struct service_request *request, enum metrics_outcome outcome,
     struct service *s = request->service;
 
     if (s->predicts && request->output.n_tokens > 1)
-        metrics_ratio_error(
-            &s->metrics.tbt_error_ratio, request->attempt.predicted_tbt_us,
+        metrics_predicted(
+            &s->metrics.tbt_error_ratio, &s->metrics.tbt_ratio,
+            request->attempt.predicted_tbt_us,
             (request->output.last_token_us - request->output.first_token_us) /
                 (request->output.n_tokens - 1));
     request_close_pool(request);
@@ -157,6 +160,8 @@ void request_end(struct service_request *request, enum metrics_outcome outcome,
     if (!request_set_state(request, REQUEST_ENDED))
         return;
     count_ended(request, outcome);
+    if (outcome == METRICS_FAILED)
+        metrics_count_failure(&s->metrics, reason);
     explain_ended(s->explain, request, how, reason);
     access_ended(request, how, reason, outcome == METRICS_COMPLETED ? 200 : 0);
     request->result.output_tokens = request->output.n_tokens;

@@ -161,6 +161,7 @@ struct service_request *service_submit(struct service *service,
     if (p->forward && p->forward->ticket &&
         !tickets_enter(s, request->dispatch.tenant)) {
         request->forward->what.ticket = false;
+        s->metrics.rejected_tickets++;
         s->metrics.requests[METRICS_REJECTED]++;
         request_free(request);
         errno = EDQUOT;

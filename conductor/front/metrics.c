@@ -1,0 +1,188 @@
+/*
+ * /metrics: the service writes it in pieces, one in a turn of the loop, however
+ * many ask; a client that does not take them waits for itself. So the memory
+ * of a scrape is bounded by UNSENT_BYTES and a piece.
+ */
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/event.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/queue.h>
+
+#include "conductor/front/internal.h"
+
+#define UNSENT_BYTES ((size_t)256 << 10)
+
+struct scrape {
+    TAILQ_ENTRY(scrape) entry;
+    struct front *front;
+    struct http_conn *conn;
+    struct models_report *report;
+    bool waits; /* for its client; in no list then */
+};
+
+static int put(struct evbuffer *out, const char *name, const char *type,
+               const char *help, uint64_t value)
+{
+    return evbuffer_add_printf(out,
+                               "# HELP conductor_http_%s %s\n"
+                               "# TYPE conductor_http_%s %s\n"
+                               "conductor_http_%s %" PRIu64 "\n",
+                               name, help, name, type, name, value) < 0;
+}
+
+/* What is counted at the door of clients. */
+static int write_door(const struct front *front, struct evbuffer *out)
+{
+    const struct http_stats *s = http_server_stats(front->door.server);
+    const struct {
+        const char *name, *type, *help;
+        uint64_t value;
+    } all[] = {
+        {"connections", "gauge", "Client connections open.", s->connections},
+        {"in_flight", "gauge", "Completion requests in work.",
+         front->in_flight},
+        {"connections_total", "counter", "Connections accepted.", s->accepted},
+        {"refused_total", "counter", "Connections over the limit.", s->refused},
+        {"evicted_total", "counter", "Idle connections closed for others.",
+         s->evicted},
+        {"gone_total", "counter", "Clients that left before their answer.",
+         s->gone},
+        {"slow_total", "counter", "Clients cut off for reading too slowly.",
+         s->slow},
+        {"body_bytes", "gauge", "Bodies being received.", s->body_bytes},
+        {"unsent_bytes", "gauge", "Answers that clients have not taken yet.",
+         http_server_unsent(front->door.server)},
+        {"bodies_refused_total", "counter",
+         "Bodies refused as all together were too large.", s->bodies_refused},
+        {"tls_total", "counter", "Connections whose TLS opened.", s->tls},
+        {"tls_failed_total", "counter",
+         "Connections that ended before their TLS was open.", s->tls_failed},
+        {"paths_refused_total", "counter",
+         "Requests for paths that no engine may get.", front->paths_refused},
+    };
+    int bad = 0;
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        bad |= put(out, all[i].name, all[i].type, all[i].help, all[i].value);
+    bad |= evbuffer_add_printf(
+               out, "# HELP conductor_http_responses_total Answers by class of "
+                    "status.\n"
+                    "# TYPE conductor_http_responses_total counter\n") < 0;
+    for (int i = 2; i <= 5; i++)
+        bad |= evbuffer_add_printf(out,
+                                   "conductor_http_responses_total{class=\""
+                                   "%dxx\"} %" PRIu64 "\n",
+                                   i, s->by_class[i]) < 0;
+    return bad ? -ENOMEM : 0;
+}
+
+static void free_scrape(struct scrape *s)
+{
+    if (!s->waits)
+        TAILQ_REMOVE(&s->front->scrapes.list, s, entry);
+    models_report_free(s->report);
+    free(s);
+}
+
+static void line_up(struct scrape *s)
+{
+    struct scrapes *all = &s->front->scrapes;
+
+    s->waits = false;
+    TAILQ_INSERT_TAIL(&all->list, s, entry);
+    if (!event_pending(all->turn, EV_TIMEOUT, NULL))
+        event_add(all->turn, &(struct timeval){0, 0});
+}
+
+/* Its next piece, of which at least one byte is written. Returns 1: there are
+ * more; 0; or a negative errno. */
+static int send_piece(struct scrape *s)
+{
+    struct evbuffer *out = evbuffer_new();
+    int more = out ? models_report_next(s->report, out) : -ENOMEM;
+
+    if (more == 0 && write_door(s->front, out))
+        more = -ENOMEM;
+    if (more >= 0 &&
+        http_write(s->conn, evbuffer_pullup(out, -1), evbuffer_get_length(out)))
+        more = -ENOMEM;
+    if (out)
+        evbuffer_free(out);
+    return more;
+}
+
+static void on_turn(evutil_socket_t, short, void *arg)
+{
+    struct front *front = arg;
+    struct scrape *s = TAILQ_FIRST(&front->scrapes.list);
+    struct http_conn *conn;
+
+    if (!s)
+        return;
+    int more = send_piece(s);
+    conn = s->conn;
+    if (more > 0) {
+        TAILQ_REMOVE(&front->scrapes.list, s, entry);
+        if (http_unsent(conn) < UNSENT_BYTES)
+            line_up(s);
+        else
+            s->waits = true;
+    } else {
+        free_scrape(s);
+        if (more < 0)
+            http_abort(conn);
+        else
+            http_end(conn);
+    }
+    if (!TAILQ_EMPTY(&front->scrapes.list))
+        event_add(front->scrapes.turn, &(struct timeval){0, 0});
+}
+
+static void on_taken(void *arg)
+{
+    struct scrape *s = arg;
+
+    if (s->waits)
+        line_up(s);
+}
+
+static void on_gone(void *arg)
+{
+    free_scrape(arg);
+}
+
+int metrics_init_scrapes(struct front *front)
+{
+    TAILQ_INIT(&front->scrapes.list);
+    front->scrapes.turn = event_new(front->base, -1, 0, on_turn, front);
+    return front->scrapes.turn ? 0 : -ENOMEM;
+}
+
+void view_metrics(const struct front_call *call)
+{
+    struct scrape *s = calloc(1, sizeof(*s));
+    struct openai_error error;
+
+    if (s)
+        s->report = models_report_new(call->front->models);
+    if (!s || !s->report) {
+        free(s);
+        endpoint_set_no_memory(&error);
+        http_reply_error(call->conn, &error);
+        return;
+    }
+    s->front = call->front;
+    s->conn = call->conn;
+    http_stream(call->conn, 200, "text/plain; version=0.0.4; charset=utf-8");
+    if (http_is(call->head->method, "HEAD")) {
+        s->waits = true;
+        free_scrape(s);
+        http_end(call->conn);
+        return;
+    }
+    http_on_gone(call->conn, on_gone, s);
+    http_on_taken(call->conn, on_taken, s);
+    line_up(s);
+}

@@ -1,0 +1,93 @@
+/* The gauges of each instance. */
+#include <event2/buffer.h>
+
+#include "conductor/service/engine/engine.h"
+#include "conductor/service/report/internal.h"
+
+static const struct {
+    const char *name, *help;
+} instance_gauges[] = {
+    {"ready", "1 while the instance is given work."},
+    {"draining", "1 while it ends its work and is well, but gets none."},
+    {"prefills_waiting", "Accepted prefills that have not begun."},
+    {"prefills_running", "Prefills under way."},
+    {"estimated_wait_seconds",
+     "Until a prefill that came now would begin, if all that waits went "
+     "first; -1: nothing predicts."},
+    {"decodes", "Requests that decode here, or will."},
+    {"kv_used_tokens", "KV in use, cached blocks included."},
+    {"kv_pinned_tokens", "KV in use by requests; the rest can be evicted."},
+    {"kv_capacity_tokens", "KV room."},
+    {"prefill_correction_ratio", "Observed over predicted prefill time."},
+    {"link_bytes_per_second", "Smoothed rate of sending blocks."},
+    {"disk_used_tokens", "KV on the instance's disk."},
+    {"disk_bytes_per_second", "Rate of reading from its disk; 0: it has none."},
+    {"blocks", "Blocks that the index knows to be here."},
+};
+
+#define GAUGES (sizeof(instance_gauges) / sizeof(instance_gauges[0]))
+
+static double wait_s(const struct service *s, const struct pool_instance *in,
+                     int64_t now_us)
+{
+    return s->predicts ? (double)pool_queue_place(s->pool, in, 0, 0, 0, now_us)
+                                 .most_us /
+                             1e6
+                       : -1.0;
+}
+
+/* The gauge's value, in the order of the table. */
+static double value_of(const struct service *s, const struct pool_instance *in,
+                       size_t gauge, int64_t now_us)
+{
+    const struct worker *w = &s->workers[in->slot];
+    double block_tokens = (double)s->config.block_tokens;
+    const double values[GAUGES] = {
+        pool_takes_work(in),
+        pool_shown_health(in) == HEALTH_DRAINING,
+        (double)in->n_waiting,
+        (double)in->n_running,
+        gauge == 4 ? wait_s(s, in, now_us) : 0.0, /* the others are cheap */
+        (double)in->n_decodes,
+        (double)in->kv_used_tokens,
+        (double)w->kv_pinned_blocks * block_tokens,
+        (double)in->kv_capacity_tokens,
+        in->correction.ratio,
+        in->link_bytes_per_s,
+        (double)w->disk_used_blocks * block_tokens,
+        in->tier_bytes_per_s[TIER_DISK],
+        (double)prefix_index_held(s->index, in->slot),
+    };
+
+    return values[gauge];
+}
+
+size_t report_gauges(void)
+{
+    return GAUGES;
+}
+
+int report_gauge_begin(size_t gauge, struct evbuffer *out)
+{
+    const char *name = instance_gauges[gauge].name;
+
+    return evbuffer_add_printf(out,
+                               "# HELP conductor_instance_%s %s\n"
+                               "# TYPE conductor_instance_%s gauge\n",
+                               name, instance_gauges[gauge].help, name) < 0;
+}
+
+int report_gauge_line(const struct service *s, uint32_t slot, size_t gauge,
+                      int64_t now_us, struct evbuffer *out)
+{
+    const struct pool_instance *in = pool_at(s->pool, slot);
+    char label[2 * POOL_NAME_BYTES];
+
+    if (!in || (s->forwards && s->engines[slot]->replaced))
+        return 0;
+    metrics_escape(in->name, label);
+    return evbuffer_add_printf(out,
+                               "conductor_instance_%s{instance=\"%s\"} %.9g\n",
+                               instance_gauges[gauge].name, label,
+                               value_of(s, in, gauge, now_us)) < 0;
+}

@@ -1,0 +1,33 @@
+/* How late the event loop is: a timer that says how late it was called. */
+#include <errno.h>
+
+#include "base/clock.h"
+#include "base/event_loop.h"
+#include "conductor/service/report/internal.h"
+
+#define EACH_US 100000
+
+static void on_timer(evutil_socket_t, short, void *arg)
+{
+    struct models *models = arg;
+    int64_t now_us = clock_now_us();
+
+    /* Of no service: it belongs to those of the past. */
+    histogram_observe(&models->past.metrics.loop_lag_s,
+                      (double)(now_us - models->lag_due_us) / 1e6);
+    models->lag_due_us = now_us + EACH_US;
+    event_loop_wait(models->lag, EACH_US);
+}
+
+int report_lag_start(struct models *models)
+{
+    models->lag = event_new(models->base, -1, 0, on_timer, models);
+    models->lag_due_us = clock_now_us() + EACH_US;
+    return models->lag && event_loop_wait(models->lag, EACH_US) == 0 ? 0
+                                                                     : -ENOMEM;
+}
+
+void report_lag_stop(struct models *models)
+{
+    event_loop_drop(models->lag);
+}

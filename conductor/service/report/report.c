@@ -1,0 +1,201 @@
+/*
+ * The sections of /metrics, one after the other, each resumed where the last
+ * piece ended. Between two pieces anything may come and go: services are found
+ * by their numbers, which only rise, and instances by their slots.
+ */
+#include "conductor/service/report/report.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "conductor/service/engine/engine.h"
+#include "conductor/service/report/internal.h"
+
+#define PIECE_US 250
+#define CLOCK_SLOTS 32 /* that are looked at before the clock is */
+
+struct models_report {
+    const struct models *models;
+    size_t section;
+    bool bad; /* out of memory */
+
+    /* Of the section. */
+    size_t family;   /* of a section with a line for each instance */
+    bool begun;      /* the family's head is written */
+    uint32_t number; /* of the service that is next, or a later one */
+    uint32_t slot;   /* of its instance that is next */
+    uint64_t buried; /* models->past.n when the sums began */
+    struct report_sums sums;
+};
+
+static const struct service *service_from(const struct models *models,
+                                          uint32_t number)
+{
+    const struct service *s = models->first;
+
+    while (s && s->number < number)
+        s = s->next;
+    return s;
+}
+
+/* What is summed up of a service that goes is among those of the past from then
+ * on: it must not count twice, nor be missed. */
+static bool totals(struct models_report *r, struct evbuffer *out,
+                   int64_t until_us)
+{
+    const struct models *models = r->models;
+    const struct service *s;
+
+    if (!r->begun || r->buried != models->past.n) {
+        report_sums_begin(models, &r->sums);
+        r->buried = models->past.n;
+        r->number = 0;
+        r->begun = true;
+    }
+    for (s = service_from(models, r->number); s; s = s->next) {
+        if (clock_now_us() >= until_us)
+            return false;
+        report_sums_add(&r->sums, s);
+        r->number = s->number + 1;
+    }
+    r->bad |= report_sums_write(models, &r->sums, out);
+    return true;
+}
+
+static bool tenants(struct models_report *r, struct evbuffer *out, int64_t)
+{
+    int64_t now_us = clock_now_us();
+
+    for (struct service *s = r->models->first; s; s = s->next)
+        tenants_weigh(r->models->tenants, &s->dispatch, now_us);
+    r->bad |= tenants_write(r->models->tenants, out);
+    return true;
+}
+
+/* A section of metrics that have a line for each instance. */
+struct families {
+    size_t (*count)(void);
+    int (*begin)(size_t family, struct evbuffer *out);
+    int (*line)(const struct service *s, uint32_t slot, size_t family,
+                int64_t now_us, struct evbuffer *out);
+};
+
+/* The rest of a family. False: it is not through at until_us. */
+static bool lines(struct models_report *r, const struct families *f,
+                  struct evbuffer *out, int64_t until_us)
+{
+    const struct service *s = service_from(r->models, r->number);
+    int64_t now_us = clock_now_us();
+
+    for (; s; s = s->next, r->slot = 0) {
+        if (s->number != r->number)
+            r->slot = 0;
+        for (; r->slot < pool_slots(s->pool); r->slot++) {
+            r->number = s->number;
+            if (r->slot % CLOCK_SLOTS == 0) {
+                now_us = clock_now_us();
+                if (now_us >= until_us)
+                    return false;
+            }
+            r->bad |= f->line(s, r->slot, r->family, now_us, out);
+        }
+        r->number = s->number + 1;
+    }
+    return true;
+}
+
+static bool families(struct models_report *r, const struct families *f,
+                     struct evbuffer *out, int64_t until_us)
+{
+    for (; r->family < f->count(); r->family++) {
+        if (!r->begun)
+            r->bad |= f->begin(r->family, out);
+        r->begun = true;
+        if (!lines(r, f, out, until_us))
+            return false;
+        r->begun = false;
+        r->number = r->slot = 0;
+    }
+    return true;
+}
+
+static bool instances(struct models_report *r, struct evbuffer *out,
+                      int64_t until_us)
+{
+    static const struct families f = {report_gauges, report_gauge_begin,
+                                      report_gauge_line};
+
+    return families(r, &f, out, until_us);
+}
+
+static int engine_line(const struct service *s, uint32_t slot, size_t family,
+                       int64_t, struct evbuffer *out)
+{
+    return engine_metric_line(s, slot, family, out);
+}
+
+static bool engines(struct models_report *r, struct evbuffer *out,
+                    int64_t until_us)
+{
+    static const struct families f = {engine_metrics, engine_metric_begin,
+                                      engine_line};
+    const struct service *s = r->models->first;
+
+    while (s && !s->n_engines)
+        s = s->next;
+    return !s || families(r, &f, out, until_us);
+}
+
+static bool stores(struct models_report *r, struct evbuffer *out, int64_t)
+{
+    r->bad |= stores_write_metrics(r->models->first, out);
+    return true;
+}
+
+static bool process(struct models_report *r, struct evbuffer *out, int64_t)
+{
+    r->bad |= report_process(r->models->start_s, out);
+    return true;
+}
+
+/* Each writes until it is through, or until_us: false. */
+static bool (*const sections[])(struct models_report *r, struct evbuffer *out,
+                                int64_t until_us) = {
+    totals, tenants, instances, engines, stores, process};
+
+#define SECTIONS (sizeof(sections) / sizeof(sections[0]))
+
+struct models_report *models_report_new(const struct models *models)
+{
+    struct models_report *r = calloc(1, sizeof(*r));
+
+    if (r)
+        r->models = models;
+    return r;
+}
+
+int models_report_next(struct models_report *r, struct evbuffer *out)
+{
+    int64_t until_us = clock_now_us() + PIECE_US;
+
+    while (r->section < SECTIONS) {
+        if (!sections[r->section](r, out, until_us))
+            return r->bad ? -ENOMEM : 1;
+        r->section++;
+        r->family = 0;
+        r->begun = false;
+        r->number = r->slot = 0;
+        if (clock_now_us() >= until_us)
+            break;
+    }
+    if (r->bad)
+        return -ENOMEM;
+    return r->section < SECTIONS;
+}
+
+void models_report_free(struct models_report *r)
+{
+    free(r);
+}

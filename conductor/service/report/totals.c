@@ -1,0 +1,114 @@
+/* What is counted of all models together. */
+#include <event2/buffer.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "conductor/service/access/log.h"
+#include "conductor/service/engine/engine.h"
+#include "conductor/service/report/internal.h"
+
+void report_sums_begin(const struct models *models, struct report_sums *sums)
+{
+    memset(sums, 0, sizeof(*sums));
+    sums->metrics = models->past.metrics;
+    sums->pending_dropped = models->past.pending_dropped;
+    sums->interrupted = models->past.interrupted;
+    sums->evicted = models->past.index_evicted;
+}
+
+void report_sums_add(struct report_sums *sums, const struct service *s)
+{
+    struct prefix_index_stats x = prefix_index_stats(s->index);
+
+    metrics_add(&sums->metrics, &s->metrics);
+    sums->in_flight += s->table.size - s->table.n_free;
+    sums->warm_jobs += s->warm.n_jobs;
+    if (s->dispatch.overhead_us > sums->overhead_us)
+        sums->overhead_us = s->dispatch.overhead_us;
+    sums->pending_dropped += pool_pending_dropped(s->pool);
+    sums->interrupted += pool_interrupted(s->pool);
+    sums->keys += x.keys;
+    sums->holders += x.holders;
+    sums->bytes += x.bytes;
+    sums->bytes_max += x.bytes_max;
+    sums->evicted += x.evicted;
+    sums->unindexed += x.unindexed + engines_unkept(s);
+}
+
+static int put(struct evbuffer *out, const char *name, const char *type,
+               const char *help, double value)
+{
+    return evbuffer_add_printf(out,
+                               "# HELP conductor_%s %s\n"
+                               "# TYPE conductor_%s %s\n"
+                               "conductor_%s %.15g\n",
+                               name, help, name, type, name, value) < 0;
+}
+
+static int put_index(const struct report_sums *x, struct evbuffer *out)
+{
+    return put(out, "index_blocks", "gauge", "Distinct blocks in the index.",
+               (double)x->keys) |
+           put(out, "index_holders", "gauge", "Blocks times their holders.",
+               (double)x->holders) |
+           put(out, "index_bytes", "gauge", "Memory of the index in use.",
+               (double)x->bytes) |
+           put(out, "index_max_bytes", "gauge", "Its bound.",
+               (double)x->bytes_max) |
+           put(out, "index_evicted_blocks_total", "counter",
+               "Blocks of workers that left the index to make room.",
+               (double)x->evicted) |
+           put(out, "index_unindexed_blocks", "gauge",
+               "Blocks that workers hold and the index had no room for, at "
+               "most.",
+               (double)x->unindexed);
+}
+
+static int put_discovery(const struct models *models, struct evbuffer *out)
+{
+    return evbuffer_add_printf(
+               out,
+               "# HELP conductor_discovery_failures_total Look-ups of "
+               "engines' hosts, and readings of engines_file, that failed.\n"
+               "# TYPE conductor_discovery_failures_total counter\n"
+               "conductor_discovery_failures_total{source=\"dns\"} %" PRIu64
+               "\n"
+               "conductor_discovery_failures_total{source=\"file\"} %" PRIu64
+               "\n",
+               models->fleet.lookups_failed,
+               models->fleet.readings_failed) < 0 ||
+           put(out, "discovery_empty_names", "gauge",
+               "Engines' hosts that are looked up and have no address.",
+               (double)fleet_empty_names(&models->fleet));
+}
+
+int report_sums_write(const struct models *models, const struct report_sums *x,
+                      struct evbuffer *out)
+{
+    return metrics_write(&x->metrics, out) |
+           put(out, "requests_in_flight", "gauge", "Requests not ended yet.",
+               (double)x->in_flight) |
+           put(out, "warm_jobs", "gauge",
+               "Refused prompts that are kept to be computed in the "
+               "background.",
+               (double)x->warm_jobs) |
+           put(out, "overhead_seconds", "gauge",
+               "Time to first token outside queue and prefill, median of the "
+               "last 15; the longest of all models.",
+               (double)x->overhead_us / 1e6) |
+           put(out, "pending_dropped_total", "counter",
+               "Prefills whose blocks no match could count on before they were "
+               "stored, for lack of memory.",
+               (double)x->pending_dropped) |
+           put(out, "prefills_interrupted_total", "counter",
+               "How often a prefill went on that a shorter one had "
+               "interrupted.",
+               (double)x->interrupted) |
+           put_index(x, out) | put_discovery(models, out) |
+           put(out, "access_log_lost_total", "counter",
+               "Lines that the access log has not taken.",
+               (double)access_log_lost(models->access)) |
+           put(out, "access_log_bytes", "gauge",
+               "Lines of the access log that are not written yet.",
+               (double)access_log_waiting(models->access));
+}

@@ -1,0 +1,127 @@
+/* Lines of the log, as they come out of a pipe. */
+#include <CUnit/Basic.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#define LINE_MAX_BYTES 4096
+
+/* What one line says; NUL-terminated. */
+static void logged(const char *text, char out[LINE_MAX_BYTES])
+{
+    int ends[2], before = dup(STDERR_FILENO);
+
+    CU_ASSERT_EQUAL_FATAL(pipe(ends), 0);
+    CU_ASSERT_TRUE_FATAL(dup2(ends[1], STDERR_FILENO) >= 0);
+    log_warn("%s", text);
+    CU_ASSERT_TRUE_FATAL(dup2(before, STDERR_FILENO) >= 0);
+    ssize_t n = read(ends[0], out, LINE_MAX_BYTES - 1);
+    CU_ASSERT_TRUE_FATAL(n > 0);
+    out[n] = '\0';
+    close(ends[0]);
+    close(ends[1]);
+    close(before);
+}
+
+/* The message of a line of JSON, which must be one. Owned. */
+static char *message_of(const char *line)
+{
+    json_t *object = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+    const char *time, *level, *program, *message;
+    char *copy;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(object);
+    CU_ASSERT_EQUAL_FATAL(json_unpack(object, "{s:s, s:s, s:s, s:s !}", "time",
+                                      &time, "level", &level, "program",
+                                      &program, "message", &message),
+                          0);
+    CU_ASSERT_EQUAL(strlen(time), strlen("2026-11-23T08:00:00.000Z"));
+    CU_ASSERT_STRING_EQUAL(level, "warn");
+    CU_ASSERT_STRING_EQUAL(program, "a\"b");
+    CU_ASSERT_PTR_EQUAL(strchr(line, '\n'), line + strlen(line) - 1);
+    copy = strdup(message);
+    json_decref(object);
+    return copy;
+}
+
+static void check_json(const char *text, const char *expected)
+{
+    char line[LINE_MAX_BYTES];
+
+    logged(text, line);
+    char *message = message_of(line);
+    CU_ASSERT_STRING_EQUAL(message, expected);
+    free(message);
+}
+
+static void test_text(void)
+{
+    char line[LINE_MAX_BYTES];
+
+    log_set_format(LOG_TEXT);
+    logged("a \"b\"\n{", line);
+    CU_ASSERT_PTR_NOT_NULL(strstr(line, "Z warn  a\"b: a \"b\"?{\n"));
+}
+
+static void test_json(void)
+{
+    log_set_format(LOG_JSON);
+    check_json("", "");
+    check_json("say \"x\\y\"", "say \"x\\y\"");
+    check_json("one\n{\"level\":\"error\"}", "one?{\"level\":\"error\"}");
+    check_json("\xc3\xa9\xe2\x82\xac", "\xc3\xa9\xe2\x82\xac");
+    check_json("\xc3\xa9 \xff", "?? ?"); /* no UTF-8 */
+}
+
+/* A text that is cut within a character, and one whose every byte is escaped.
+ */
+static void test_long(void)
+{
+    char text[3000], line[LINE_MAX_BYTES];
+
+    log_set_format(LOG_JSON);
+    memset(text, '"', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    logged(text, line);
+    char *message = message_of(line);
+    CU_ASSERT_EQUAL(strlen(message), 999);
+    free(message);
+    memset(text, 'x', 998);
+    memcpy(text + 998, "\xc3\xa9", 3);
+    logged(text, line);
+    message = message_of(line);
+    CU_ASSERT_EQUAL(strlen(message), 999);
+    free(message);
+}
+
+static void test_names(void)
+{
+    CU_ASSERT_STRING_EQUAL(log_format_name(LOG_TEXT), "text");
+    CU_ASSERT_STRING_EQUAL(log_format_name(LOG_JSON), "json");
+    CU_ASSERT_PTR_NULL(log_format_name(2));
+}
+
+int main(void)
+{
+    static CU_TestInfo tests[] = {
+        {"text", test_text},   {"json", test_json}, {"long", test_long},
+        {"names", test_names}, CU_TEST_INFO_NULL,
+    };
+    static CU_SuiteInfo suites[] = {
+        {"log", NULL, NULL, NULL, NULL, tests},
+        CU_SUITE_INFO_NULL,
+    };
+
+    log_init("a\"b", LOG_INFO);
+    if (CU_initialize_registry() != CUE_SUCCESS ||
+        CU_register_suites(suites) != CUE_SUCCESS)
+        return EXIT_FAILURE;
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
