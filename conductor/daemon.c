@@ -64,6 +64,14 @@ static void cut_off(struct daemon *d)
     d->ends_us = clock_now_us() + CUT_US;
 }
 
+/* Who receives spans has a moment to take the last ones. */
+static bool has_told(struct daemon *d, int64_t now_us)
+{
+    if (!d->told_us)
+        d->told_us = now_us + CUT_US;
+    return models_flush(d->models) || now_us >= d->told_us;
+}
+
 /* Not ready, then closed, then cut off: each at its time. */
 static void on_drain(evutil_socket_t, short, void *arg)
 {
@@ -75,7 +83,8 @@ static void on_drain(evutil_socket_t, short, void *arg)
             close_door(d);
         return;
     }
-    if (front_drained(d->front) || (d->ends_us && now_us >= d->ends_us))
+    if ((front_drained(d->front) && has_told(d, now_us)) ||
+        (d->ends_us && now_us >= d->ends_us))
         event_base_loopbreak(d->base);
     else if (d->cuts_us && now_us >= d->cuts_us)
         cut_off(d);

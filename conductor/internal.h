@@ -33,6 +33,7 @@ struct daemon {
     int64_t max_connections;             /* that descriptors are there for */
     int handed_over;                     /* the socket of clients; 0: none */
     int64_t closes_us, cuts_us, ends_us; /* of the drain; 0: not the next */
+    int64_t told_us; /* until when spans are sent then; 0: not yet */
 };
 
 /* daemon_admin_key(c, key, err): the key of admin_key_file, owned, or NULL

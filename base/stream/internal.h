@@ -22,7 +22,7 @@ struct stream_queue {
 
 struct stream_loop {
     struct event_base *base;
-    size_t unsent; /* in `out` of all streams */
+    size_t unsent;             /* in `out` of all streams */
     struct stream_queue send;  /* at the end of the turn */
     struct stream_queue again; /* in the next turn: others come in between */
     char scratch[STREAM_SCRATCH_BYTES];

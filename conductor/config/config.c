@@ -319,6 +319,15 @@ static const struct option_spec all_options[] = {
      "whether these lines name the prompt's blocks (hash_ids), so that "
      "conductor-replay can read them as a trace",
      .reloads = true, .initial = "0"},
+    {"otlp_endpoint", OPTION_STRING, AT(otlp_endpoint), "URL", 0, 0,
+     "spans of requests go there, as OpenTelemetry's protocol has them over "
+     "HTTP in JSON: http://HOST:PORT/v1/traces; empty: nowhere",
+     .reloads = true, .initial = "", .check = option_check_otlp,
+     .size = CONFIG_STRING_MAX},
+    {"otlp_sample_ratio", OPTION_NUMBER, AT(otlp_sample_ratio), "ratio", 0, 1,
+     "the share of requests that are told of there, of those whose client has "
+     "not decided it (traceparent)",
+     .reloads = true, .initial = "1"},
     {"log_level", OPTION_CHOICE, AT(log_level), "", 0, 0,
      "the least severe messages that are logged:", .reloads = true,
      .initial = "info", .choice = log_level_name},

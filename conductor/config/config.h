@@ -89,6 +89,8 @@ struct config {
     uint8_t admin_tls;                  /* 1: admin_listen speaks it, too */
     char access_log[CONFIG_STRING_MAX]; /* "": none; "-": stdout */
     int64_t access_log_blocks;
+    char otlp_endpoint[CONFIG_STRING_MAX]; /* "": none */
+    double otlp_sample_ratio;
     struct engine_list engines; /* shared by copies; see config_fini() */
     struct store_list stores;   /* likewise */
     struct worker_cost_list worker_costs; /* likewise */

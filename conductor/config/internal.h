@@ -49,6 +49,7 @@ const char *config_type_name(const struct option_spec *o);
 const char *option_check_address(const char *text);
 const char *option_check_optional(const char *text);
 const char *option_check_header(const char *text);
+const char *option_check_otlp(const char *text);
 const char *option_check_tenant_header(const char *text);
 
 /* Refuses what is wrong with one entry of "engines", and takes its URL apart.

@@ -4,6 +4,7 @@
 
 #include "base/address.h"
 #include "conductor/config/internal.h"
+#include "conductor/link/engine/url.h"
 
 const char *option_check_optional(const char *text)
 {
@@ -59,6 +60,16 @@ const char *option_check_header(const char *text)
               *c == '-' || *c == '_'))
             return "the name of a header in lower case, or empty";
     return NULL;
+}
+
+const char *option_check_otlp(const char *text)
+{
+    struct engine_url url;
+
+    return !*text || (!engine_url_parse(text, &url) && !url.tls)
+               ? NULL
+               : "http://HOST:PORT/v1/traces of a receiver of OTLP, or empty; "
+                 "one that speaks https is reached through a collector";
 }
 
 /* As option_check_header(), or the one that has keys anyway. */

@@ -264,6 +264,23 @@ static void read_session(const struct http_head *head,
     params->n_session_id = id->n;
 }
 
+/* In the words of OpenTelemetry's conventions for generative AI. */
+static const char *operation_of(struct http_slice path)
+{
+    static const char *const all[][2] = {
+        {"/v1/chat/completions", "chat"},
+        {"/v1/completions", "text_completion"},
+        {"/v1/embeddings", "embeddings"},
+        {"/v1/messages", "chat"},
+        {"/v1/responses", "generate_content"},
+    };
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (http_is(path, all[i][0]))
+            return all[i][1];
+    return NULL;
+}
+
 void endpoint_names(const struct http_head *head,
                     struct service_request_params *params)
 {
@@ -271,6 +288,7 @@ void endpoint_names(const struct http_head *head,
     const struct http_slice *trace = http_find(head, "traceparent");
 
     read_session(head, params);
+    params->operation = operation_of(head->path);
     if (id) {
         params->client_id = id->at;
         params->n_client_id = id->n;

@@ -30,6 +30,7 @@ struct models {
     struct fleet fleet;
     struct drains drains;
     struct access_log *access;
+    struct exporter *exporter; /* of spans */
     size_t reply_bytes; /* of prefill legs; <= config.max_body_total_bytes */
 };
 

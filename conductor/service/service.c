@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/address.h"
+#include "base/clock.h"
 #include "base/entropy.h"
 #include "base/error.h"
 #include "base/event_loop.h"

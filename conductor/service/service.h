@@ -84,7 +84,9 @@ struct service_request_params {
     size_t n_client_id;
     const char *trace; /* (n_trace): its traceparent; n 0: none */
     size_t n_trace;
-    const char *tenant; /* (n_tenant): the key of who asks; n 0: none */
+    const char *operation; /* what it asks for, in the words of OpenTelemetry's
+                              conventions; static; NULL: none of them fits */
+    const char *tenant;    /* (n_tenant): the key of who asks; n 0: none */
     size_t n_tenant;
     int32_t priority;    /* the lowest of its tenant's comes first */
     const char *adapter; /* LoRA, at most 255 bytes; NULL: none */

@@ -38,6 +38,10 @@ void models_free(struct models *models);
  * error and their end. Returns how many there were. */
 size_t models_cut(struct models *models);
 
+/* models_flush(m): sends what is to be told of requests to others without
+ * waiting for more. Returns whether all of it was. */
+bool models_flush(struct models *models);
+
 /* models_reload(m, next, err): takes what a running daemon takes of a
  * configuration that models_check() has accepted: its options, its engines, and
  * what its tenants_file and cost_model hold now. The list of engines of next is

@@ -8,10 +8,12 @@
 
 #include "base/error.h"
 #include "base/event_loop.h"
+#include "base/log.h"
 #include "conductor/service/access/log.h"
 #include "conductor/service/models.h"
 #include "conductor/service/report/report.h"
 #include "conductor/service/setup.h"
+#include "conductor/service/spans/exporter.h"
 #include "predictor/cost_model_json.h"
 
 /* Whether the engines of the configuration and of its file clash. */
@@ -111,6 +113,9 @@ static int start_all(struct models *models, char err[CONFIG_ERROR_MAX])
     if (!models->dns)
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                          "name_server: %.200s: not an address", c->name_server);
+    models->exporter = exporter_new(models->base, models->dns);
+    if (!models->exporter || exporter_take(models->exporter, c->otlp_endpoint))
+        return error_say(err, CONFIG_ERROR_MAX, -ENOMEM, "out of memory");
     if (*c->worker_listen && !models_append(models, c, false, err))
         return -EINVAL;
     return fleet_start(models, err);
@@ -137,6 +142,11 @@ struct models *models_new(struct event_base *base, const struct config *config,
     return NULL;
 }
 
+bool models_flush(struct models *models)
+{
+    return exporter_flush(models->exporter);
+}
+
 void models_free(struct models *models)
 {
     if (!models)
@@ -152,6 +162,7 @@ void models_free(struct models *models)
         service_free_one(models->first);
         models->first = next;
     }
+    exporter_free(models->exporter);
     if (models->dns)
         evdns_base_free(models->dns, 1);
     tenants_free(models->tenants);
@@ -216,6 +227,8 @@ int models_reload(struct models *models, const struct config *next,
         costed(models)->cost = now.cost;
     access_log_take(models->access, now.access_fd);
     config_take(&models->config, next);
+    if (exporter_take(models->exporter, next->otlp_endpoint))
+        log_error("otlp_endpoint: out of memory: spans go nowhere");
     for (struct service *s = models->first; s; s = s->next) {
         config_take(&s->config, next);
         s->dispatch.max_retries = (uint32_t)s->config.max_retries;

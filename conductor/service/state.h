@@ -32,6 +32,7 @@
 #include "conductor/service/request/token_cache.h"
 #include "conductor/service/service.h"
 #include "conductor/service/sessions.h"
+#include "conductor/service/spans/spans.h"
 #include "conductor/service/worker/copies.h"
 #include "predictor/cost_model.h"
 #include "predictor/learned.h"
@@ -109,10 +110,11 @@ struct service_request {
     enum request_state state;
     uint32_t slot;
     char request_id[32];
-    uint64_t number;                  /* of the request, in its id too */
-    uint64_t session;                 /* 0: none */
-    char session_id[64];              /* printable, cut; "": none */
-    char client_id[64], trace[64];    /* likewise */
+    uint64_t number;               /* of the request, in its id too */
+    uint64_t session;              /* 0: none */
+    char session_id[64];           /* printable, cut; "": none */
+    char client_id[64], trace[64]; /* likewise */
+    struct request_spans spans;
     struct dispatch_request dispatch; /* the core's part of it */
     struct request_prompt prompt;
     struct request_attempt attempt;
@@ -329,6 +331,12 @@ void request_warm_fini(struct service *service);
  * a prefill of so many tokens can be. */
 bool prefill_done_ok(const struct service *service, uint32_t n_tokens,
                      const struct msg_prefill_done *done);
+
+/* request_loaded(request, done): its prefill ended, for which KV may have been
+ * loaded. request_pushed(request): its KV is where it decodes. */
+void request_loaded(struct service_request *request,
+                    const struct msg_prefill_done *done);
+void request_pushed(struct service_request *request);
 
 /* request_find(service, attempt_id): the request of a running attempt, or NULL.
  */

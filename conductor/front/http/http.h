@@ -133,7 +133,8 @@ uint16_t http_server_port(const struct http_server *server);
 /* Counts; borrowed, lives as long as the server. */
 const struct http_stats *http_server_stats(const struct http_server *server);
 
-/* Bytes of answers that clients have not taken yet, but for bodies that are lent.
+/* Bytes of answers that clients have not taken yet, but for bodies that are
+ * lent.
  */
 size_t http_server_unsent(const struct http_server *server);
 

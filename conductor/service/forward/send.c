@@ -9,15 +9,15 @@
 
 #define RANK_HEADER "X-data-parallel-rank: "
 
-/* Takes the lines of a client that name a rank out of its headers. */
-static void drop_rank(char *headers)
+/* Takes the lines of a client that begin so out of its headers. */
+static void drop_lines(char *headers, const char *name)
 {
     char *to = headers, *end;
 
     for (char *at = headers; *at; at = end) {
         end = strchr(at, '\n');
         end = end ? end + 1 : at + strlen(at);
-        if (strncasecmp(at, RANK_HEADER, sizeof(RANK_HEADER) - 2) == 0)
+        if (strncasecmp(at, name, strlen(name)) == 0)
             continue;
         memmove(to, at, (size_t)(end - at));
         to += end - at;
@@ -29,7 +29,8 @@ char *forward_headers(const struct engine *e, const char *headers,
                       const char *key, const char *id)
 {
     const char *own = e->authorization[0] ? e->authorization : key;
-    size_t n = strlen(headers) + strlen(own) + (id ? strlen(id) : 0) + 80;
+    size_t n = strlen(headers) + strlen(own) + (id ? strlen(id) : 0) +
+               TRACEPARENT_BYTES + 100;
     int64_t rank = e->config->dp_rank;
     char *text = malloc(n), *at;
 
@@ -40,18 +41,37 @@ char *forward_headers(const struct engine *e, const char *headers,
         stpcpy(stpcpy(stpcpy(at, "x-request-id: "), id), "\r\n");
     if (rank < 0)
         return text;
-    drop_rank(text);
+    drop_lines(text, "x-data-parallel-rank:");
     size_t used = strlen(text);
     snprintf(text + used, n - used, RANK_HEADER "%lld\r\n", (long long)rank);
     return text;
 }
 
+/* Its spans stand below the attempt's: forward_headers() has left room. */
+static void set_trace(const struct service_request *request, char *headers)
+{
+    char own[TRACEPARENT_BYTES];
+
+    spans_traceparent(request, own);
+    if (!*own)
+        return;
+    drop_lines(headers, "traceparent:");
+    if (spans_is_new(request))
+        drop_lines(headers, "tracestate:");
+    stpcpy(stpcpy(stpcpy(headers + strlen(headers), "traceparent: "), own),
+           "\r\n");
+}
+
 char *forward_compose(const struct service_request *request)
 {
     const struct forward *f = request->forward;
+    char *headers =
+        forward_headers(f->engine, f->what.headers, f->what.authorization,
+                        f->what.named ? NULL : request->request_id);
 
-    return forward_headers(f->engine, f->what.headers, f->what.authorization,
-                           f->what.named ? NULL : request->request_id);
+    if (headers)
+        set_trace(request, headers);
+    return headers;
 }
 
 int forward_ask(struct service_request *request, const char *body, size_t n)

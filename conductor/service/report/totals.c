@@ -6,6 +6,7 @@
 #include "conductor/service/access/log.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/report/internal.h"
+#include "conductor/service/spans/exporter.h"
 
 void report_sums_begin(const struct models *models, struct report_sums *sums)
 {
@@ -43,6 +44,25 @@ static int put(struct evbuffer *out, const char *name, const char *type,
                                "# TYPE conductor_%s %s\n"
                                "conductor_%s %.15g\n",
                                name, help, name, type, name, value) < 0;
+}
+
+static int put_spans(const struct models *models, struct evbuffer *out)
+{
+    struct exporter_counts n = exporter_counts(models->exporter);
+
+    return evbuffer_add_printf(
+               out,
+               "# HELP conductor_otlp_spans_total Spans by what became of "
+               "them: the receiver took them, refused them, or there was no "
+               "room for them.\n"
+               "# TYPE conductor_otlp_spans_total counter\n"
+               "conductor_otlp_spans_total{result=\"sent\"} %" PRIu64 "\n"
+               "conductor_otlp_spans_total{result=\"rejected\"} %" PRIu64 "\n"
+               "conductor_otlp_spans_total{result=\"dropped\"} %" PRIu64 "\n",
+               n.sent, n.rejected, n.dropped) < 0 ||
+           put(out, "otlp_queue_bytes", "gauge",
+               "Spans that are not sent yet, with the batch under way.",
+               (double)exporter_waiting(models->exporter));
 }
 
 static int put_index(const struct report_sums *x, struct evbuffer *out)
@@ -105,6 +125,7 @@ int report_sums_write(const struct models *models, const struct report_sums *x,
                "interrupted.",
                (double)x->interrupted) |
            put_index(x, out) | put_discovery(models, out) |
+           put_spans(models, out) |
            put(out, "access_log_lost_total", "counter",
                "Lines that the access log has not taken.",
                (double)access_log_lost(models->access)) |

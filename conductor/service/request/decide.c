@@ -158,6 +158,7 @@ static void carry_out(struct service_request *request,
                  request->prompt.n_tokens - (uint64_t)d->chosen.cached_tokens);
     if (d->chosen.extrapolated)
         note_extrapolation(request);
+    spans_decided(request);
     if (!request_set_state(request, REQUEST_SCHEDULED))
         return;
     const struct pool_instance *p = pool_get(s->pool, request->attempt.prefill);

@@ -51,26 +51,13 @@ static void request_done(struct service_request *request)
     request_end(request, METRICS_COMPLETED, "completed", NULL);
 }
 
-/* The KV is where it decodes. */
-static void count_push(struct service_request *request)
-{
-    struct metrics *m = &request->service->metrics;
-
-    if (request->attempt.decode == request->attempt.prefill)
-        return;
-    m->pushed_tokens += request->prompt.n_tokens;
-    histogram_observe(
-        &m->transfer_s[METRICS_PUSH],
-        (double)(clock_now_us() - request->output.first_token_us) / 1e6);
-}
-
 /* Hands over a token of the decode worker. False: the request is gone. */
 static bool request_decoded(struct service_request *request, uint32_t token)
 {
     struct service *s = request->service;
 
     if (request->state == REQUEST_TRANSFERRING) {
-        count_push(request);
+        request_pushed(request);
         (void)pool_decode_started(s->pool, request->attempt.decode,
                                   request->attempt.id);
         service_link_freed(s);
@@ -128,6 +115,7 @@ static int on_prefill_started(struct service_request *request, uint32_t id,
         request->attempt.is_unsent || m.queue_us > REPORTED_MAX_US)
         return -EPROTO;
     int64_t now_us = clock_now_us();
+    request->spans.prefill_us = now_us;
     (void)pool_prefill_started(s->pool, id, request->attempt.id, now_us);
     (void)pool_decode_comes(s->pool, request->attempt.decode,
                             request->attempt.id, now_us);
@@ -173,54 +161,6 @@ static void learn_overhead(struct service *s, int64_t planned_us,
             &s->overheads, s->dispatch.overhead_us, passed_us - told_us);
 }
 
-/* The only instance that a request fetches from; none if there are several,
- * because their shares of the observed time are not known. */
-static uint32_t only_peer(const struct service_request *request)
-{
-    uint32_t peer = POOL_NO_INSTANCE;
-
-    for (uint32_t i = 0; i < request->attempt.n_sources; i++) {
-        uint32_t from = request->attempt.sources[i].instance;
-
-        if (from == request->attempt.prefill || from == peer)
-            continue;
-        if (peer != POOL_NO_INSTANCE)
-            return POOL_NO_INSTANCE;
-        peer = from;
-    }
-    return peer;
-}
-
-/* Those that do not say when the load began count none. */
-static void count_load(struct metrics *x, const struct msg_prefill_done *m)
-{
-    enum metrics_path path = m->fetch_bytes && m->disk_bytes ? METRICS_BOTH
-                             : m->disk_bytes                 ? METRICS_DISK
-                                                             : METRICS_PEER;
-
-    if (m->load_us && (m->fetch_bytes || m->disk_bytes))
-        histogram_observe(&x->transfer_s[path], (double)m->load_us / 1e6);
-}
-
-/* Rates of disks come with STATUS, smoothed by the worker that reads. */
-static void learn_loads(struct service_request *request,
-                        const struct msg_prefill_done *m)
-{
-    struct service *s = request->service;
-    uint64_t us = m->load_us ? m->load_us : m->fetch_us;
-
-    if (m->fetch_bytes || m->disk_bytes)
-        metrics_ratio_error(&s->metrics.transfer_error_ratio,
-                            request->attempt.plan.transfer_us, (int64_t)us);
-    /* Not by fetch_us: that begins when the prefill arrives, and includes the
-     * wait for room and for other loads. */
-    observation_load(s->pool, &(struct observation_load){
-                                  .holder = only_peer(request),
-                                  .link_bytes = (int64_t)m->fetch_bytes,
-                                  .tier_bytes = (int64_t)m->disk_bytes,
-                                  .us = (int64_t)m->load_us});
-}
-
 static void count_prefill(struct service_request *request,
                           const struct msg_prefill_done *m)
 {
@@ -244,8 +184,7 @@ static void count_prefill(struct service_request *request,
         metrics_ratio_error(&x->prefill_error_ratio,
                             request->attempt.plan.prefill_us,
                             lent ? (int64_t)m->prefill_us : comparable);
-    count_load(x, m);
-    learn_loads(request, m);
+    request_loaded(request, m);
     (void)pool_prefill_done(s->pool, request->attempt.prefill,
                             request->attempt.id, comparable, clock_now_us());
     schedule_give_back(s->pool, &request->attempt.lent, request->attempt.id,

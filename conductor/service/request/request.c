@@ -137,6 +137,8 @@ void request_fail(struct service_request *request, int http_status,
         metrics_count_failure(&s->metrics, code);
     explain_ended(s->explain, request,
                   http_status == 429 ? "rejected" : "failed", code);
+    spans_ended(request, http_status == 429 ? "rejected" : "failed", code,
+                http_status);
     access_ended(request, http_status == 429 ? "rejected" : "failed", code,
                  http_status);
     log_debug("%s: failed, %s: %s", request->request_id, code, message);
@@ -163,6 +165,7 @@ void request_end(struct service_request *request, enum metrics_outcome outcome,
     if (outcome == METRICS_FAILED)
         metrics_count_failure(&s->metrics, reason);
     explain_ended(s->explain, request, how, reason);
+    spans_ended(request, how, reason, outcome == METRICS_COMPLETED ? 200 : 0);
     access_ended(request, how, reason, outcome == METRICS_COMPLETED ? 200 : 0);
     request->result.output_tokens = request->output.n_tokens;
     request->result.retries = request->dispatch.retries;
@@ -174,6 +177,7 @@ void request_place_again(struct service_request *request)
 {
     struct service *s = request->service;
 
+    spans_again(request);
     request_abort(request);
     if (!request_set_state(request, REQUEST_RECEIVED))
         return;
@@ -194,6 +198,7 @@ void request_instance_lost(struct service_request *request, uint32_t id,
     struct service *s = request->service;
     char text[MSG_TEXT_MAX + 64];
 
+    spans_failed(request, why);
     request_abort(request);
     if (!dispatch_failed(&s->dispatch, &request->dispatch, id,
                          !take_back(request))) {
@@ -229,6 +234,7 @@ void service_cancel(struct service_request *request)
     if (request_set_state(request, REQUEST_ENDED))
         count_ended(request, METRICS_CANCELLED);
     explain_ended(s->explain, request, "cancelled", NULL);
+    spans_ended(request, "cancelled", NULL, 0);
     access_ended(request, "cancelled", NULL, 0);
     request_free(request);
     event_active(s->inbox_event, EV_TIMEOUT, 0); /* for requests that wait

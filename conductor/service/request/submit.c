@@ -177,6 +177,7 @@ struct service_request *service_submit(struct service *service,
     snprintf(request->request_id, sizeof(request->request_id), "%016llx-%llx",
              (unsigned long long)entropy_u64(),
              (unsigned long long)request->number);
+    spans_begin(request, p);
     if (request->client_id[0] || request->trace[0])
         log_debug("%s: x-request-id '%s', traceparent '%s'",
                   request->request_id, request->client_id, request->trace);

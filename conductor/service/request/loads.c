@@ -1,0 +1,89 @@
+/* What is counted, learned and noted of KV on its way. */
+#include "base/clock.h"
+#include "conductor/core/observation/observation.h"
+#include "conductor/service/state.h"
+
+/* The KV is where it decodes. */
+void request_pushed(struct service_request *request)
+{
+    struct metrics *m = &request->service->metrics;
+
+    if (request->attempt.decode == request->attempt.prefill)
+        return;
+    request->spans.decode_us = clock_now_us();
+    m->pushed_tokens += request->prompt.n_tokens;
+    histogram_observe(
+        &m->transfer_s[METRICS_PUSH],
+        (double)(clock_now_us() - request->output.first_token_us) / 1e6);
+}
+
+/* The only instance that a request fetches from; none if there are several,
+ * because their shares of the observed time are not known. */
+static uint32_t only_peer(const struct service_request *request)
+{
+    uint32_t peer = POOL_NO_INSTANCE;
+
+    for (uint32_t i = 0; i < request->attempt.n_sources; i++) {
+        uint32_t from = request->attempt.sources[i].instance;
+
+        if (from == request->attempt.prefill || from == peer)
+            continue;
+        if (peer != POOL_NO_INSTANCE)
+            return POOL_NO_INSTANCE;
+        peer = from;
+    }
+    return peer;
+}
+
+/* Those that do not say when the load began count none. */
+static void count_load(struct metrics *x, const struct msg_prefill_done *m)
+{
+    enum metrics_path path = m->fetch_bytes && m->disk_bytes ? METRICS_BOTH
+                             : m->disk_bytes                 ? METRICS_DISK
+                                                             : METRICS_PEER;
+
+    if (m->load_us && (m->fetch_bytes || m->disk_bytes))
+        histogram_observe(&x->transfer_s[path], (double)m->load_us / 1e6);
+}
+
+/* A fetch is told from the prefill's arrival on; other loads begin with it. */
+static void note_load(struct service_request *request,
+                      const struct msg_prefill_done *m)
+{
+    struct request_spans *x = &request->spans;
+    int64_t us = (int64_t)m->load_us;
+
+    if (!us)
+        return;
+    x->load_us = us;
+    x->loaded_us = m->fetch_us >= m->load_us
+                       ? request->attempt.planned_us + (int64_t)m->fetch_us
+                       : x->prefill_us + us;
+}
+
+/* Rates of disks come with STATUS, smoothed by the worker that reads. */
+static void learn_loads(struct service_request *request,
+                        const struct msg_prefill_done *m)
+{
+    struct service *s = request->service;
+    uint64_t us = m->load_us ? m->load_us : m->fetch_us;
+
+    if (m->fetch_bytes || m->disk_bytes)
+        metrics_ratio_error(&s->metrics.transfer_error_ratio,
+                            request->attempt.plan.transfer_us, (int64_t)us);
+    /* Not by fetch_us: that begins when the prefill arrives, and includes the
+     * wait for room and for other loads. */
+    observation_load(s->pool, &(struct observation_load){
+                                  .holder = only_peer(request),
+                                  .link_bytes = (int64_t)m->fetch_bytes,
+                                  .tier_bytes = (int64_t)m->disk_bytes,
+                                  .us = (int64_t)m->load_us});
+}
+
+void request_loaded(struct service_request *request,
+                    const struct msg_prefill_done *m)
+{
+    count_load(&request->service->metrics, m);
+    note_load(request, m);
+    learn_loads(request, m);
+}
