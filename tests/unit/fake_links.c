@@ -50,6 +50,12 @@ void worker_links_free(struct worker_links *l)
     (void)l;
 }
 
+void worker_links_tls(struct worker_links *l, struct ssl_ctx_st *certificate)
+{
+    (void)l;
+    (void)certificate;
+}
+
 uint16_t worker_links_port(const struct worker_links *l)
 {
     (void)l;
