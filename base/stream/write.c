@@ -121,7 +121,8 @@ void stream_send(struct stream *s)
     }
     s->depth++;
     s->ops->sent(s->arg);
-    (void)stream_leave(s);
+    if (stream_leave(s))
+        stream_watch(s); /* what was used has made room */
 }
 
 void stream_on_writable(evutil_socket_t, short what, void *arg)

@@ -26,6 +26,7 @@ struct side {
     int error;
     bool frees;     /* in the next callback */
     bool untouched; /* it uses nothing of what comes */
+    bool empties;   /* but all when it has sent something */
     bool right;     /* what came is what was written */
 };
 
@@ -93,10 +94,14 @@ static void on_readable(void *arg)
 static void on_sent(void *arg)
 {
     struct side *side = arg;
+    size_t n;
 
     side->sent++;
     CU_ASSERT_EQUAL(stream_unsent(side->stream), 0);
-    (void)side_frees(side);
+    if (side_frees(side) || !side->empties)
+        return;
+    (void)stream_input(side->stream, &n);
+    use(side, n);
 }
 
 static void on_ended(void *arg, int error)
@@ -237,8 +242,8 @@ static void test_tls(void)
     converse(true);
 }
 
-/* Input that nobody uses ends at its bound, and is there when it is read. */
-static void check_bound(bool tls)
+/* More comes than a side takes that uses nothing. */
+static void fill_input(bool tls)
 {
     open_both(tls);
     t.a.untouched = true;
@@ -247,6 +252,12 @@ static void check_bound(bool tls)
         to[i] = byte_at(i);
     stream_wrote(t.b.stream, 4 * INPUT_BYTES);
     WAIT(t.a.most == INPUT_BYTES);
+}
+
+/* Input that nobody uses ends at its bound, and is there when it is read. */
+static void check_bound(bool tls)
+{
+    fill_input(tls);
     turn();
     CU_ASSERT_EQUAL(t.a.most, INPUT_BYTES);
     t.a.untouched = false;
@@ -259,6 +270,28 @@ static void test_bound(void)
 {
     check_bound(false);
     check_bound(true);
+}
+
+/* Whoever makes room in `sent` gets what comes then. */
+static void test_used_in_sent(void)
+{
+    for (int tls = 0; tls < 2; tls++) {
+        fill_input(tls);
+        t.a.untouched = false;
+        t.a.empties = true;
+        stream_flush(t.a.stream);
+        WAIT(t.a.sent > 0);
+        t.a.empties = false;
+        WAIT(t.a.taken > 3 * INPUT_BYTES);
+        CU_ASSERT(t.a.right);
+        close_both();
+    }
+}
+
+/* The loop's memory need not be zero. */
+static void test_unsent_at_first(void)
+{
+    CU_ASSERT_EQUAL(stream_loop_unsent(t.loop), 0);
 }
 
 /* What it left may be all that has come. */
@@ -411,9 +444,11 @@ int main(void)
 {
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("stream", set_up, clean_up);
+    CU_add_test(s, "unsent at first", test_unsent_at_first);
     CU_add_test(s, "plain", test_plain);
     CU_add_test(s, "TLS", test_tls);
     CU_add_test(s, "bound of the input", test_bound);
+    CU_add_test(s, "used when something was sent", test_used_in_sent);
     CU_add_test(s, "ends", test_ends);
     CU_add_test(s, "freed in a callback", test_frees);
     CU_add_test(s, "stalled", test_stalled);
