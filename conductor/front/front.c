@@ -6,6 +6,7 @@
 
 #include "base/event_loop.h"
 #include "conductor/front/internal.h"
+#include "conductor/front/watch/watch.h"
 
 static const struct route {
     const char *path; /* the whole, or up to its last '/' */
@@ -30,6 +31,12 @@ static const struct route {
     {"/admin/instances", "GET", view_instances, DOOR_ADMIN, 0, false},
     {"/admin/instances", "POST", admin_add, DOOR_ADMIN, 0, false},
     {"/admin/reload", "POST", admin_reload, DOOR_ADMIN, 0, false},
+    {"/", "GET", watch_page, DOOR_ALONE, 0, false},
+    {"/admin", "GET", watch_page, DOOR_ADMIN, 0, false},
+    {"/admin/events", "GET", watch_events, DOOR_ADMIN, 0, false},
+    {"/admin/overview", "GET", view_overview, DOOR_ADMIN, 0, false},
+    {"/admin/history", "GET", view_history, DOOR_ADMIN, 0, false},
+    {"/admin/decisions", "GET", view_decisions, DOOR_ADMIN, 0, false},
     {"/admin/blocks", "GET", view_blocks, DOOR_ADMIN, 0, false},
     {"/admin/copies", "GET", view_copies, DOOR_ADMIN, 0, false},
     {"/query", "POST", index_query, DOOR_ADMIN, 0, true},
@@ -53,7 +60,7 @@ static const struct route {
 static bool leads(const struct route *route, struct http_slice path)
 {
     size_t n = strlen(route->path);
-    bool open = route->path[n - 1] == '/';
+    bool open = n > 1 && route->path[n - 1] == '/';
 
     /* What engines get keeps its form. */
     if (!open && path.n == n + 1 && path.at[n] == '/' &&
@@ -71,6 +78,8 @@ static const struct route *find_route(const struct http_head *head,
     struct http_slice method = head->method;
 
     *allowed = '\0';
+    if (door == DOOR_ADMIN)
+        door |= DOOR_ALONE;
     if (http_is(method, "HEAD"))
         method = (struct http_slice){"GET", 3};
     for (size_t i = 0; i < ROUTES; i++) {
@@ -143,6 +152,8 @@ static bool may_have(const struct front_door *door, const struct route *route,
     struct http_slice path = call->head->path;
     bool keyed = models_need_keys(door->front->models);
 
+    if (route && route->serve == watch_page)
+        return true; /* whose events need it */
     if (door->serves == DOOR_ADMIN)
         return !door->front->options.admin_key || !begins(path, "/admin/") ||
                admin_may_change(call);
@@ -268,6 +279,7 @@ void front_options_default(struct front_options *options)
         .limits = {.max_prompts = 64,
                    .max_messages = 2048,
                    .max_rest_bytes = 64 << 10},
+        .events_us = 1000000,
     };
 }
 
@@ -331,6 +343,7 @@ void front_free(struct front *front)
     http_server_free(front->admin.server);
     http_server_free(front->door.server);
     event_loop_drop(front->scrapes.turn);
+    watch_free(front->watch);
     free(front);
 }
 
@@ -362,6 +375,8 @@ void front_stop(struct front *front, bool handed_over)
 {
     front->unready = true;
     front->draining = !handed_over;
+    if (!front->admin.server)
+        watch_stop(front->watch);
     http_server_drain(front->door.server, handed_over ? FRESH_US : 0);
 }
 

@@ -5,7 +5,8 @@
  *   POST /v1/schedule  /v1/schedule/done
  *   POST /query  /query_by_hash  /register  /unregister
  *   GET  /workers  /services  /global_view
- *   GET  /health  /ready  /metrics  /admin/instances
+ *   GET  /health  /ready  /metrics  /admin/instances  /admin/overview
+ *   GET  /admin  /admin/events  /admin/history  /admin/decisions
  *   POST /admin/reload
  *   POST /admin/instances           DELETE /admin/instances/NAME
  */
@@ -24,6 +25,7 @@ struct secret;
 struct front_options {
     struct http_options http;
     struct openai_limits limits;
+    int64_t events_us;    /* between events of /admin/events */
     int64_t keepalive_us; /* between comments in a stream that waits; 0: none */
     /* Headers whose values are set in the bodies of engines' requests, and
      * count for native models, too. In lower case, borrowed; "" or NULL: none.
@@ -45,7 +47,8 @@ struct front_options {
 
 /* 127.0.0.1:8080, 1,024 connections, bodies of 16 MiB and 1 GiB together,
  * heads of 16 KiB, 1 MiB unsent per client, 64 prompts a batch, 2,048 texts a
- * chat, 64 KiB beside the prompt; 75 s idle, 60 s to receive, 30 s to write. */
+ * chat, 64 KiB beside the prompt; 75 s idle, 60 s to receive, 30 s to write;
+ * events each second. */
 void front_options_default(struct front_options *options);
 
 /*

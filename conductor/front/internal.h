@@ -14,7 +14,12 @@ struct front_door {
     unsigned serves;            /* which routes: enum front_doors */
 };
 
-enum front_doors { DOOR_PUBLIC = 1, DOOR_ADMIN = 2, DOOR_BOTH = 3 };
+enum front_doors {
+    DOOR_PUBLIC = 1,
+    DOOR_ADMIN = 2,
+    DOOR_BOTH = 3,
+    DOOR_ALONE = 4, /* that for admin, where it is one of its own */
+};
 
 /* Those who read /metrics. */
 struct scrapes {
@@ -31,6 +36,7 @@ struct front {
     struct scrapes scrapes;
     size_t in_flight;
     uint64_t paths_refused; /* that no engine may get */
+    struct watch *watch;    /* owned; NULL: nobody has watched yet */
     bool unready;           /* front_unready was called */
     bool draining;          /* front_stop was called */
 };
@@ -61,6 +67,9 @@ front_serve_fn view_explain;   /* a request, by its id */
 front_serve_fn view_blocks;    /* where blocks lie, by key or prompt */
 front_serve_fn view_copies;    /* what was copied ahead of demand */
 front_serve_fn view_model;     /* a model, by its name */
+front_serve_fn view_overview;  /* counts, pools, the last minute */
+front_serve_fn view_history;   /* the last hour */
+front_serve_fn view_decisions; /* the last ones */
 
 /* metrics.c: before view_metrics() is called. Returns 0 or -ENOMEM. */
 [[nodiscard]] int metrics_init_scrapes(struct front *front);

@@ -8,6 +8,8 @@
 #include "conductor/front/internal.h"
 #include "conductor/front/openai/reply.h"
 
+#define DECISIONS_MAX 16
+
 static void reply_no_memory(struct http_conn *conn)
 {
     struct openai_error error;
@@ -171,7 +173,37 @@ void view_instances(const struct front_call *call)
     struct evbuffer *buf = evbuffer_new();
 
     view_reply(call->conn, "application/json", buf,
-               buf ? models_instances(call->front->models, buf) : -ENOMEM);
+               buf ? models_instances(call->front->models, SIZE_MAX, buf)
+                   : -ENOMEM);
+}
+
+void view_overview(const struct front_call *call)
+{
+    struct evbuffer *buf = evbuffer_new();
+
+    view_reply(call->conn, "application/json", buf,
+               buf ? models_overview(call->front->models, buf) : -ENOMEM);
+}
+
+void view_history(const struct front_call *call)
+{
+    struct evbuffer *buf = evbuffer_new();
+
+    view_reply(call->conn, "application/json", buf,
+               buf ? models_history(call->front->models, buf) : -ENOMEM);
+}
+
+/* They say what clients asked for, which nobody finds out who has no id. */
+void view_decisions(const struct front_call *call)
+{
+    struct evbuffer *buf;
+
+    if (!admin_may_change(call))
+        return;
+    buf = evbuffer_new();
+    view_reply(call->conn, "application/json", buf,
+               buf ? models_decisions(call->front->models, DECISIONS_MAX, buf)
+                   : -ENOMEM);
 }
 
 /* Why a request went where it went: the path ends in its id. */

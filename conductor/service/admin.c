@@ -79,8 +79,10 @@ static int put_instance(struct evbuffer *out, const struct service *s,
     if (in->held)
         bad |= evbuffer_add_printf(out, ",\"drained\":true") < 0;
     bad |= evbuffer_add_printf(
-               out, ",\"prefills\":%zu,\"decodes\":%zu,\"blocks\":%llu",
-               in->n_waiting + in->n_running, in->n_decodes,
+               out,
+               ",\"prefills\":%zu,\"prefills_waiting\":%zu,\"decodes\":%zu,"
+               "\"blocks\":%llu",
+               in->n_waiting + in->n_running, in->n_waiting, in->n_decodes,
                (unsigned long long)prefix_index_held(s->index, in->slot)) < 0;
     bad |= evbuffer_add_printf(
                out, ",\"prefill_ratio\":%.3f,\"link_mb_per_s\":%.1f",
@@ -101,33 +103,35 @@ static int put_instance(struct evbuffer *out, const struct service *s,
     return bad | (evbuffer_add_printf(out, ",\"kind\":\"native\"}") < 0);
 }
 
-int models_instances(const struct models *models, struct evbuffer *out)
+int models_instances(const struct models *models, size_t most,
+                     struct evbuffer *out)
 {
     const struct fleet_entry *entry;
     const struct scout *scout;
-    const char *comma = "";
     int bad = evbuffer_add_printf(out, "{\"instances\":[") < 0;
+    size_t n = 0;
 
     for (const struct service *s = models->first; s; s = s->next)
         for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
             const struct pool_instance *in = pool_at(s->pool, i);
 
-            if (!in)
+            if (!in || n++ >= most)
                 continue;
-            bad |= evbuffer_add_printf(out, "%s", comma) < 0;
+            bad |= evbuffer_add_printf(out, n > 1 ? "," : "") < 0;
             bad |= put_instance(out, s, in);
-            comma = ",";
         }
     TAILQ_FOREACH(entry, &models->fleet.entries, entry)
     {
         TAILQ_FOREACH(scout, &entry->scouts, of_entry)
         {
-            bad |= evbuffer_add_printf(out, "%s", comma) < 0;
+            if (n++ >= most)
+                continue;
+            bad |= evbuffer_add_printf(out, n > 1 ? "," : "") < 0;
             bad |= put_scout(out, scout);
-            comma = ",";
         }
     }
-    bad |= evbuffer_add_printf(out, "]}\n") < 0;
+    bad |= evbuffer_add_printf(out, "],\"left_out\":%zu}\n",
+                               n > most ? n - most : 0) < 0;
     return bad ? -ENOMEM : 0;
 }
 

@@ -31,6 +31,8 @@ struct models {
     struct drains drains;
     struct access_log *access;
     struct exporter *exporter; /* of spans */
+    struct history *history;   /* NULL: nothing is kept */
+    uint64_t decided;          /* decisions, counted for explain/ */
     size_t reply_bytes; /* of prefill legs; <= config.max_body_total_bytes */
 };
 

@@ -292,9 +292,27 @@ void models_refused(const struct models *models,
 [[nodiscard]] int models_health(const struct models *models,
                                 struct evbuffer *out);
 
-/* Append the instances of all models as JSON to `out`. Returns 0 or -ENOMEM.
- * O(instances). */
-[[nodiscard]] int models_instances(const struct models *models,
+/* Append at most so many instances of all models as JSON to `out`, and how many
+ * are left out. Returns 0 or -ENOMEM. O(instances). */
+[[nodiscard]] int models_instances(const struct models *models, size_t most,
+                                   struct evbuffer *out);
+
+/* Append all models together as JSON: counts since the start, the pools and
+ * the last minute. Returns 0 or -ENOMEM. O(instances). */
+[[nodiscard]] int models_overview(const struct models *models,
+                                  struct evbuffer *out);
+
+/* Append the last hour as JSON (history/history.h). Returns 0 or -ENOMEM. */
+[[nodiscard]] int models_history(const struct models *models,
+                                 struct evbuffer *out);
+
+/* How many decisions there were. One that is made again counts again. */
+uint64_t models_decided(const struct models *models);
+
+/* Append the last n decisions (16 of a model at most) as JSON, the newest
+ * first, each as models_explain() has it. Returns 0 or -ENOMEM.
+ * O(n * models). */
+[[nodiscard]] int models_decisions(const struct models *models, unsigned n,
                                    struct evbuffer *out);
 
 /*

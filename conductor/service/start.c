@@ -10,6 +10,7 @@
 #include "base/event_loop.h"
 #include "base/log.h"
 #include "conductor/service/access/log.h"
+#include "conductor/service/history/history.h"
 #include "conductor/service/models.h"
 #include "conductor/service/report/report.h"
 #include "conductor/service/setup.h"
@@ -133,10 +134,13 @@ struct models *models_new(struct event_base *base, const struct config *config,
         return error_null(err, CONFIG_ERROR_MAX, "out of memory");
     models->base = base;
     models->config = *config;
+    models->history = history_new();
     TAILQ_INIT(&models->fleet.entries);
     models->start_s = (double)time(NULL);
     metrics_init(&models->past.metrics);
-    if (start_all(models, err) == 0)
+    if (!models->history)
+        error_say(err, CONFIG_ERROR_MAX, -ENOMEM, "out of memory");
+    else if (start_all(models, err) == 0)
         return models;
     models_free(models);
     return NULL;
@@ -167,6 +171,7 @@ void models_free(struct models *models)
         evdns_base_free(models->dns, 1);
     tenants_free(models->tenants);
     access_log_free(models->access);
+    history_free(models->history);
     drains_fini(&models->drains);
     free(models);
 }

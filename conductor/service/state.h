@@ -387,6 +387,11 @@ bool request_set_state(struct service_request *request,
  * pool. */
 void request_close_pool(struct service_request *request);
 
+/* request_first_token(request, ttft_us, now_us): what is remembered of it has
+ * its time to first token. */
+void request_first_token(struct service_request *request, int64_t ttft_us,
+                         int64_t now_us);
+
 /* request_end(request, outcome, how, reason): it has its whole answer; how and
  * reason as explain_ended() has them. It is freed. */
 void request_end(struct service_request *request, enum metrics_outcome outcome,

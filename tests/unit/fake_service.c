@@ -167,10 +167,40 @@ int models_health(const struct models *models, struct evbuffer *out)
     return evbuffer_add_printf(out, "{\"status\":\"ok\"}") < 0 ? -ENOMEM : 0;
 }
 
-int models_instances(const struct models *models, struct evbuffer *out)
+int models_instances(const struct models *models, size_t most,
+                     struct evbuffer *out)
+{
+    (void)most;
+    for (size_t i = 0; i < models->more_bytes; i++)
+        if (evbuffer_add(out, " ", 1))
+            return -ENOMEM;
+    return evbuffer_add_printf(out, "{\"instances\":[]}\n") < 0 ? -ENOMEM : 0;
+}
+
+int models_overview(const struct models *models, struct evbuffer *out)
 {
     (void)models;
-    return evbuffer_add_printf(out, "{\"instances\":[]}") < 0 ? -ENOMEM : 0;
+    return evbuffer_add_printf(out, "{\"requests\":{}}\n") < 0 ? -ENOMEM : 0;
+}
+
+int models_history(const struct models *models, struct evbuffer *out)
+{
+    (void)models;
+    return evbuffer_add_printf(out, "{\"step_s\":10}\n") < 0 ? -ENOMEM : 0;
+}
+
+uint64_t models_decided(const struct models *models)
+{
+    return models->decided;
+}
+
+int models_decisions(const struct models *models, unsigned n,
+                     struct evbuffer *out)
+{
+    return evbuffer_add_printf(out, "{\"decisions\":[%u,%d]}\n", n,
+                               (int)models->decided) < 0
+               ? -ENOMEM
+               : 0;
 }
 
 int models_add(struct models *models, const char *json, size_t n,

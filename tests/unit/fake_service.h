@@ -29,6 +29,8 @@ struct service {
 /* The one model. */
 struct models {
     struct service *service;
+    uint64_t decided;
+    size_t more_bytes; /* in the list of instances */
 };
 
 /* Forget and free all requests. */

@@ -18,20 +18,24 @@ char *ctl_tame(char *text)
     return text;
 }
 
-static int fail(const struct ctl *ctl, const char *path, const char *why)
-{
-    char text[1024];
+/* What is wrong, as it is said. Returns 1. */
+struct trouble {
+    char *text; /* (size) */
+    size_t size;
+};
 
-    snprintf(text, sizeof text, "%s:%u%s: %s", ctl->server.host,
+static int fail(const struct ctl *ctl, const char *path, const char *why,
+                struct trouble to)
+{
+    snprintf(to.text, to.size, "%s:%u%s: %s", ctl->server.host,
              (unsigned)ctl->server.port, path, why);
-    ctl_tame(text);
-    (void)options_complain(CTL_NAME, "%s", text);
+    ctl_tame(to.text);
     return 1;
 }
 
-/* Says what the server's error says, or its status. */
+/* What the server's error says, or its status. */
 static int refused(const struct ctl *ctl, const char *path,
-                   const struct exchange_answer *answer)
+                   const struct exchange_answer *answer, struct trouble to)
 {
     json_t *json = json_loadb(answer->body, answer->n, 0, NULL);
     const json_t *error = json_object_get(json, "error");
@@ -46,20 +50,21 @@ static int refused(const struct ctl *ctl, const char *path,
                  ? " (--key-file has another key)"
                  : " (--key-file FILE shows it a key)");
     json_decref(json);
-    return fail(ctl, path, text);
+    return fail(ctl, path, text, to);
 }
 
-int ctl_ask(struct ctl *ctl, enum ctl_method method, const char *path,
-            json_t **json)
+int ctl_try(struct ctl *ctl, enum ctl_method method, const char *path,
+            json_t **json, char *error, size_t size)
 {
+    const struct trouble to = {error, size};
     struct exchange_answer answer;
     json_error_t why = {.text = ""};
-    char error[768];
+    char text[256];
     int rc = 0;
 
     if (exchange(ctl->base, &ctl->server, method == CTL_POST, path,
-                 ctl->timeout_us, &answer, error, sizeof error)) {
-        (void)options_complain(CTL_NAME, "%s", error);
+                 ctl->timeout_us, &answer, error, size)) {
+        ctl_tame(error);
         return 1;
     }
     *json = NULL;
@@ -67,21 +72,32 @@ int ctl_ask(struct ctl *ctl, enum ctl_method method, const char *path,
         *json = json_loadb(answer.body, answer.n, 0, &why);
     if (answer.status != 200 && (!*json || json_object_get(*json, "error"))) {
         json_decref(*json);
-        rc = refused(ctl, path, &answer);
+        rc = refused(ctl, path, &answer, to);
     } else if (!json_is_object(*json)) {
         json_decref(*json);
-        snprintf(error, sizeof error, "the answer is no JSON object%s%s",
+        snprintf(text, sizeof text, "the answer is no JSON object%s%s",
                  *why.text ? ": " : "", why.text);
-        rc = fail(ctl, path, error);
+        rc = fail(ctl, path, text, to);
     }
     free(answer.body);
+    return rc;
+}
+
+int ctl_ask(struct ctl *ctl, enum ctl_method method, const char *path,
+            json_t **json)
+{
+    char error[1024];
+    int rc = ctl_try(ctl, method, path, json, error, sizeof error);
+
+    if (rc)
+        (void)options_complain(CTL_NAME, "%s", error);
     return rc;
 }
 
 int ctl_text(struct ctl *ctl, const char *path, char **text)
 {
     struct exchange_answer answer;
-    char error[768];
+    char error[1024];
 
     if (exchange(ctl->base, &ctl->server, false, path, ctl->timeout_us, &answer,
                  error, sizeof error)) {
@@ -92,7 +108,8 @@ int ctl_text(struct ctl *ctl, const char *path, char **text)
         *text = answer.body;
         return 0;
     }
-    (void)refused(ctl, path, &answer);
+    (void)refused(ctl, path, &answer, (struct trouble){error, sizeof error});
+    (void)options_complain(CTL_NAME, "%s", error);
     free(answer.body);
     return 1;
 }

@@ -4,6 +4,7 @@
 
 #include <event2/event.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "tools/replay/live/server.h"
@@ -15,6 +16,7 @@ struct ctl {
     struct replay_server server;
     int64_t timeout_us;
     double limit_s; /* of a drain; 0: none */
+    bool once;      /* top: prints one frame, and no screen */
 };
 
 enum ctl_method { CTL_GET, CTL_POST };
@@ -24,7 +26,13 @@ enum ctl_method { CTL_GET, CTL_POST };
 [[nodiscard]] int ctl_ask(struct ctl *ctl, enum ctl_method method,
                           const char *path, json_t **json);
 
-/* Likewise for text, which the caller frees. */
+/* Likewise, but what is wrong is in `error` (`size` bytes), without control
+ * characters, and is not said. */
+[[nodiscard]] int ctl_try(struct ctl *ctl, enum ctl_method method,
+                          const char *path, json_t **json, char *error,
+                          size_t size);
+
+/* As ctl_ask() for text, which the caller frees. */
 [[nodiscard]] int ctl_text(struct ctl *ctl, const char *path, char **text);
 
 /* The path of an instance, or of what is done to it: owned; NULL: no memory. */
@@ -45,5 +53,6 @@ const char *ctl_state(const json_t *instance, char *text, size_t size);
 /* The commands: the exit status. */
 int ctl_instances(struct ctl *ctl);
 int ctl_explain(struct ctl *ctl, const char *id);
+int ctl_top(struct ctl *ctl);
 
 #endif

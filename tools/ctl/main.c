@@ -28,6 +28,8 @@ static const struct option_usage usage = {
         "candidates\n"
         "  reload          has it read its configuration again, and says what "
         "was taken\n"
+        "  top             a live view of all that: pools, instances, hits, "
+        "TTFT; q ends it\n"
         "  metrics [TEXT]  its metrics, those with TEXT in their line",
     .examples =
         "  conductorctl status\n"
@@ -79,6 +81,11 @@ static int show_status(struct ctl *ctl, const char *)
 static int show_instances(struct ctl *ctl, const char *)
 {
     return ctl_instances(ctl);
+}
+
+static int show_top(struct ctl *ctl, const char *)
+{
+    return ctl_top(ctl);
 }
 
 static int change(struct ctl *ctl, const char *name, const char *what)
@@ -163,6 +170,7 @@ static const struct command {
     {"undrain", undrain, "NAME", false},
     {"explain", ctl_explain, "ID", false},
     {"reload", reload, NULL, false},
+    {"top", show_top, NULL, false},
     {"metrics", show_metrics, "TEXT", true},
 };
 
@@ -222,6 +230,8 @@ int main(int argc, char **argv)
         {"limit", OPTION_NUMBER, &ctl.limit_s, "S", 0.001, 86400,
          "drain: seconds that the requests of the instance may still take "
          "(default no limit)"},
+        {"once", OPTION_FLAG, &ctl.once, NULL, 0, 0,
+         "top: prints once what it would show, and ends"},
         {"timeout", OPTION_NUMBER, &timeout_s, "S", 0.1, 3600,
          "seconds to wait for an answer"},
         {"", OPTION_LIST, &words, NULL, 0, 0, NULL},

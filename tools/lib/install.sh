@@ -20,6 +20,7 @@ libjansson-dev    pc:jansson
 libgsl-dev        pc:gsl
 libcunit1-dev     pc:cunit
 libxxhash-dev     pc:libxxhash
+libncurses-dev    pc:ncursesw
 libopenblas-dev   pc:openblas
 zlib1g-dev        pc:zlib
 libzmq3-dev       pc:libzmq
@@ -34,6 +35,7 @@ scenario_needs='
 nginx             cmd:nginx
 haproxy           cmd:haproxy
 prometheus        cmd:promtool
+tmux              cmd:tmux
 '
 # What packaging/deb/build needs beside them.
 deb_needs='

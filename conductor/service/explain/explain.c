@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/text.h"
 #include "conductor/service/engine/costs.h"
@@ -13,6 +14,10 @@
 struct explain {
     uint32_t n;
     struct explain_record *records; /* (n), by number % n */
+    /* The numbers of the requests that were decided last: at i % EXPLAIN_RECENT
+     * that of this service's i-th decision. */
+    uint64_t recent[EXPLAIN_RECENT];
+    uint64_t n_decided;
 };
 
 struct explain *explain_new(uint32_t n_requests)
@@ -77,6 +82,42 @@ const struct explain_record *explain_find(const struct explain *explain,
             last = r;
     }
     return last;
+}
+
+uint64_t explain_decided_before(const struct explain *explain, uint64_t before)
+{
+    uint64_t n = explain->n_decided, newest = 0;
+
+    for (uint64_t i = n > EXPLAIN_RECENT ? n - EXPLAIN_RECENT : 0;
+         explain->n && i < n; i++) {
+        const struct explain_record *r =
+            &explain->records[explain->recent[i % EXPLAIN_RECENT] % explain->n];
+
+        if (r->decided < before && r->decided > newest)
+            newest = r->decided;
+    }
+    return newest;
+}
+
+const struct explain_record *explain_find_decided(const struct explain *explain,
+                                                  uint64_t decided)
+{
+    for (unsigned i = 0; explain->n && i < EXPLAIN_RECENT; i++) {
+        const struct explain_record *r =
+            &explain->records[explain->recent[i] % explain->n];
+
+        if (decided && r->decided == decided)
+            return r;
+    }
+    return NULL;
+}
+
+static int64_t epoch_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 static void put_name(const struct service *s, uint32_t id,
@@ -238,6 +279,9 @@ void explain_decided(struct explain *explain,
     memset(r, 0, offsetof(struct explain_record, candidates));
     text_copy(r->request_id, sizeof(r->request_id), request->request_id);
     r->number = request->number;
+    r->decided = ++s->models->decided;
+    r->decided_ms = epoch_ms();
+    explain->recent[explain->n_decided++ % EXPLAIN_RECENT] = request->number;
     memcpy(r->session, request->session_id, sizeof(r->session));
     memcpy(r->client_id, request->client_id, sizeof(r->client_id));
     memcpy(r->trace, request->trace, sizeof(r->trace));

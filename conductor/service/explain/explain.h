@@ -52,6 +52,19 @@ void explain_ended(struct explain *explain,
                    const struct service_request *request, const char *how,
                    const char *reason);
 
+/* The decisions that are found by when they were made: the last of each
+ * request, and of these the last 16. */
+#define EXPLAIN_RECENT 16u
+
+/* explain_decided_before(explain, before): of these decisions, all models have
+ * counted from 1 on (models->decided), the last one below `before`; 0: none. */
+uint64_t explain_decided_before(const struct explain *explain, uint64_t before);
+
+/* explain_write_decided(explain, decided, out): as explain_write(), without a
+ * line end, of the decision of that count. */
+[[nodiscard]] int explain_write_decided(const struct explain *explain,
+                                        uint64_t decided, struct evbuffer *out);
+
 /* explain_write(explain, id, out): appends the record of the request with that
  * id as JSON. Returns 0; -ENOENT: there is none; -ENOMEM. */
 [[nodiscard]] int explain_write(const struct explain *explain, const char *id,

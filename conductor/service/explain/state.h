@@ -39,6 +39,8 @@ struct explain_record {
     char trace[64];      /* its traceparent, or "" */
     char session[64];    /* likewise */
     uint64_t number;
+    uint64_t decided;   /* which decision of all it is, from 1 on */
+    int64_t decided_ms; /* since 1970 */
     const char *policy;
     const char *state;
     char reason[EXPLAIN_REASON_BYTES];
@@ -88,5 +90,9 @@ struct explain_record {
  * O(1), or O(records). */
 const struct explain_record *explain_find(const struct explain *explain,
                                           const char *id);
+
+/* The record of the decision of that count, or NULL. O(1). */
+const struct explain_record *explain_find_decided(const struct explain *explain,
+                                                  uint64_t decided);
 
 #endif

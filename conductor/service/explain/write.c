@@ -216,14 +216,10 @@ static void put_actual(struct writer *w, const struct explain_record *r)
     PUT(w, "}");
 }
 
-int explain_write(const struct explain *explain, const char *id,
-                  struct evbuffer *out)
+static int write_record(const struct explain_record *r, struct evbuffer *out)
 {
-    const struct explain_record *r = explain_find(explain, id);
-    struct writer w = {.out = out, .predicts = r && r->predicts};
+    struct writer w = {.out = out, .predicts = r->predicts};
 
-    if (!r)
-        return -ENOENT;
     PUT(&w,
         "{\"request_id\":\"%s\",\"policy\":\"%s\",\"state\":\"%s\","
         "\"attempt\":%u,\"prompt_tokens\":%u,\"known_by\":\"%s\","
@@ -231,6 +227,7 @@ int explain_write(const struct explain *explain, const char *id,
         r->request_id, r->policy, r->state, r->attempt, r->prompt_tokens,
         r->of_bytes ? "bytes" : "tokens", r->max_tokens, r->expected_tokens,
         r->block_tokens);
+    PUT(&w, ",\"decided_ms\":%" PRId64, r->decided_ms);
     put_name(&w, "client_request_id", r->client_id);
     put_name(&w, "traceparent", r->trace);
     put_name(&w, "session", r->session);
@@ -257,6 +254,24 @@ int explain_write(const struct explain *explain, const char *id,
         PUT(&w, "%s", i ? "," : "");
         put_decode(&w, &r->decodes[i]);
     }
-    PUT(&w, "],\"decode_candidates_left_out\":%u}\n", r->n_decodes_left_out);
+    PUT(&w, "],\"decode_candidates_left_out\":%u}", r->n_decodes_left_out);
     return w.failed ? -ENOMEM : 0;
+}
+
+int explain_write(const struct explain *explain, const char *id,
+                  struct evbuffer *out)
+{
+    const struct explain_record *r = explain_find(explain, id);
+
+    if (!r)
+        return -ENOENT;
+    return write_record(r, out) || evbuffer_add(out, "\n", 1) ? -ENOMEM : 0;
+}
+
+int explain_write_decided(const struct explain *explain, uint64_t decided,
+                          struct evbuffer *out)
+{
+    const struct explain_record *r = explain_find_decided(explain, decided);
+
+    return r ? write_record(r, out) : -ENOENT;
 }

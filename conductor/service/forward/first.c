@@ -48,7 +48,7 @@ void forward_first_token(struct service_request *request, int64_t now_us)
     request->output.first_token_us = now_us;
     if (f->what.stream) {
         pass_unseen(request, now_us);
-        explain_first_token(s->explain, request, ttft_us);
+        request_first_token(request, ttft_us, now_us);
         histogram_observe(&s->metrics.ttft_s, (double)ttft_us / 1e6);
         if (s->predicts && !request->dispatch.retries)
             metrics_predicted(&s->metrics.ttft_error_ratio,

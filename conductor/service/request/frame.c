@@ -20,8 +20,8 @@ static bool request_token(struct service_request *request, uint32_t token)
 
     if (request->output.n_tokens == 0) {
         request->output.first_token_us = now_us;
-        explain_first_token(s->explain, request,
-                            now_us - request->dispatch.arrived_us);
+        request_first_token(request, now_us - request->dispatch.arrived_us,
+                            now_us);
         if (!request->output.timed)
             histogram_observe(&s->metrics.ttft_s,
                               (double)(now_us - request->dispatch.arrived_us) /

@@ -7,6 +7,7 @@
 #include "conductor/service/access/access.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/gateway/ticket.h"
+#include "conductor/service/history/history.h"
 #include "conductor/service/models.h"
 #include "conductor/service/pair/pair.h"
 
@@ -103,12 +104,56 @@ static void request_abort(struct service_request *request)
     request->output.early_done = false;
 }
 
+void request_first_token(struct service_request *request, int64_t ttft_us,
+                         int64_t now_us)
+{
+    struct service *s = request->service;
+
+    explain_first_token(s->explain, request, ttft_us);
+    history_first_token(s->models->history, request->attempt.predicted_ttft_us,
+                        ttft_us, now_us);
+}
+
+/* Whether what it has of its answer came within its SLOs. */
+static bool in_time(const struct service_request *request)
+{
+    const struct request_output *o = &request->output;
+    const struct dispatch_request *d = &request->dispatch;
+
+    if (d->slo_ttft_us && o->first_token_us - d->arrived_us > d->slo_ttft_us)
+        return false;
+    return !d->slo_tbt_us || o->n_tokens < 2 ||
+           (o->last_token_us - o->first_token_us) / (o->n_tokens - 1) <=
+               d->slo_tbt_us;
+}
+
+static void remember_end(const struct service_request *request,
+                         enum metrics_outcome outcome)
+{
+    const struct service_result *r = &request->result;
+    bool completed = outcome == METRICS_COMPLETED;
+
+    if (outcome == METRICS_CANCELLED)
+        return;
+    history_ended(request->service->models->history,
+                  outcome == METRICS_REJECTED ? HISTORY_REJECTED
+                  : !completed                ? HISTORY_FAILED
+                  : in_time(request)          ? HISTORY_IN_TIME
+                                              : HISTORY_LATE,
+                  completed ? request->prompt.n_tokens : 0,
+                  completed ? (uint64_t)r->local_tokens + r->fetched_tokens +
+                                  r->disk_tokens
+                            : 0,
+                  clock_now_us());
+}
+
 static void count_ended(const struct service_request *request,
                         enum metrics_outcome outcome)
 {
     struct service *s = request->service;
 
     s->metrics.requests[outcome]++;
+    remember_end(request, outcome);
     tenants_count(s->models->tenants, request->dispatch.tenant, outcome);
     if (outcome != METRICS_REJECTED)
         tenants_spent(s->models->tenants, request->dispatch.tenant,

@@ -1,0 +1,235 @@
+/* Streams of events. See watch.h. */
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/event.h>
+#include <stdlib.h>
+#include <sys/queue.h>
+
+#include "conductor/front/watch/watch.h"
+
+#define HISTORY_EVERY 10
+#define INSTANCES_SHOWN 256
+#define DECISIONS_SHOWN 8
+
+enum event_kind { OVERVIEW, INSTANCES, DECISIONS, HISTORY, EVENT_KINDS };
+
+#define ALL_EVENTS ((1u << EVENT_KINDS) - 1)
+
+struct viewer {
+    TAILQ_ENTRY(viewer) entry;
+    struct watch *watch;
+    struct http_conn *conn;
+    unsigned due;     /* events that it has not got: bits 1 << kind */
+    unsigned stalled; /* intervals since it took everything */
+};
+
+TAILQ_HEAD(viewer_list, viewer);
+
+struct watch {
+    struct front *front;
+    struct event *timer; /* pending while somebody watches */
+    struct viewer_list viewers;
+    unsigned n, interval;
+    uint64_t decided; /* when decisions became due the last time */
+    struct evbuffer *events[EVENT_KINDS]; /* as they are now; NULL: not made */
+};
+
+static int write_kind(const struct models *models, enum event_kind kind,
+                      struct evbuffer *out)
+{
+    switch (kind) {
+    case OVERVIEW:
+        return models_overview(models, out);
+    case INSTANCES:
+        return models_instances(models, INSTANCES_SHOWN, out);
+    case DECISIONS:
+        return models_decisions(models, DECISIONS_SHOWN, out);
+    default:
+        return models_history(models, out);
+    }
+}
+
+/* The event, made once for all viewers; NULL: out of memory. */
+static struct evbuffer *event_now(struct watch *w, enum event_kind kind)
+{
+    static const char *const names[EVENT_KINDS] = {
+        [OVERVIEW] = "overview",
+        [INSTANCES] = "instances",
+        [DECISIONS] = "decisions",
+        [HISTORY] = "history",
+    };
+    struct evbuffer *out = w->events[kind];
+
+    if (out)
+        return out;
+    out = evbuffer_new();
+    if (out &&
+        (evbuffer_add_printf(out, "event: %s\ndata: ", names[kind]) < 0 ||
+         write_kind(w->front->models, kind, out) ||
+         evbuffer_add(out, "\n", 1))) {
+        evbuffer_free(out);
+        out = NULL;
+    }
+    return w->events[kind] = out;
+}
+
+static void forget_events(struct watch *w)
+{
+    for (int kind = 0; kind < EVENT_KINDS; kind++) {
+        if (w->events[kind])
+            evbuffer_free(w->events[kind]);
+        w->events[kind] = NULL;
+    }
+}
+
+static void viewer_free(void *arg)
+{
+    struct viewer *v = arg;
+
+    TAILQ_REMOVE(&v->watch->viewers, v, entry);
+    v->watch->n--;
+    free(v);
+}
+
+static void viewer_close(struct viewer *v)
+{
+    http_abort(v->conn);
+    viewer_free(v);
+}
+
+/* Sends what is due, if all of before was taken. The viewer may be gone. */
+static void serve(struct viewer *v)
+{
+    if (http_unsent(v->conn) > 0) {
+        if (++v->stalled > WATCH_STALLED)
+            viewer_close(v);
+        return;
+    }
+    v->stalled = 0;
+    for (unsigned kind = 0; kind < EVENT_KINDS; kind++) {
+        struct evbuffer *event =
+            v->due & 1u << kind ? event_now(v->watch, kind) : NULL;
+
+        if (!event)
+            continue;
+        if (http_write(v->conn, evbuffer_pullup(event, -1),
+                       evbuffer_get_length(event))) {
+            viewer_close(v);
+            return;
+        }
+        v->due &= ~(1u << kind);
+    }
+}
+
+static unsigned due_now(struct watch *w)
+{
+    uint64_t decided = models_decided(w->front->models);
+    unsigned due = 1u << OVERVIEW | 1u << INSTANCES;
+
+    if (decided != w->decided)
+        due |= 1u << DECISIONS;
+    if (++w->interval % HISTORY_EVERY == 0)
+        due |= 1u << HISTORY;
+    w->decided = decided;
+    return due;
+}
+
+static void on_time(evutil_socket_t fd, short what, void *arg)
+{
+    struct watch *w = arg;
+    unsigned due = due_now(w);
+    struct viewer *v, *next;
+
+    (void)fd;
+    (void)what;
+    for (v = TAILQ_FIRST(&w->viewers); v; v = next) {
+        next = TAILQ_NEXT(v, entry);
+        v->due |= due;
+        serve(v);
+    }
+    forget_events(w);
+    if (w->n == 0)
+        event_del(w->timer);
+}
+
+static struct watch *watch_new(struct front *front)
+{
+    struct watch *w = calloc(1, sizeof(*w));
+
+    if (!w)
+        return NULL;
+    w->front = front;
+    TAILQ_INIT(&w->viewers);
+    w->timer = event_new(front->base, -1, EV_PERSIST, on_time, w);
+    if (w->timer)
+        return w;
+    free(w);
+    return NULL;
+}
+
+static void begin(struct watch *w, struct viewer *v, struct http_conn *conn)
+{
+    int64_t us = w->front->options.events_us;
+    const struct timeval every = {us / 1000000, us % 1000000};
+
+    *v = (struct viewer){.watch = w, .conn = conn, .due = ALL_EVENTS};
+    TAILQ_INSERT_TAIL(&w->viewers, v, entry);
+    if (w->n++ == 0)
+        event_add(w->timer, &every);
+    http_add_header(conn, "Cache-Control", "no-store");
+    http_stream(conn, 200, "text/event-stream");
+    http_on_gone(conn, viewer_free, v);
+    serve(v);
+    forget_events(w);
+}
+
+void watch_events(const struct front_call *call)
+{
+    struct front *front = call->front;
+    struct openai_error error;
+    struct viewer *v;
+
+    /* It has what clients asked: who could not ask for one may not, either. */
+    if (!admin_may_change(call))
+        return;
+    if (http_is(call->head->method, "HEAD")) {
+        http_stream(call->conn, 200, "text/event-stream");
+        http_end(call->conn);
+        return;
+    }
+    if (!front->watch)
+        front->watch = watch_new(front);
+    if (front->watch && front->watch->n >= WATCH_VIEWERS_MAX) {
+        openai_error_set(&error, 503, "too_many_viewers", NULL,
+                         "%d viewers watch already; close a page, or ask "
+                         "/admin/overview",
+                         WATCH_VIEWERS_MAX);
+        http_reply_error(call->conn, &error);
+        return;
+    }
+    v = front->watch ? malloc(sizeof(*v)) : NULL;
+    if (v) {
+        begin(front->watch, v, call->conn);
+        return;
+    }
+    endpoint_set_no_memory(&error);
+    http_reply_error(call->conn, &error);
+}
+
+void watch_stop(struct watch *watch)
+{
+    struct viewer *v;
+
+    while (watch && (v = TAILQ_FIRST(&watch->viewers))) {
+        http_end(v->conn);
+        viewer_free(v);
+    }
+}
+
+void watch_free(struct watch *watch)
+{
+    if (!watch)
+        return;
+    event_free(watch->timer);
+    free(watch);
+}

@@ -1,0 +1,67 @@
+/*
+ * The last hour in points of 10 s: what ended, how much of it in time, and the
+ * times to first token, predicted and real. A ring: the newest point takes the
+ * place of the oldest, so that it never grows (HISTORY_POINTS points of about
+ * 1 KiB).
+ */
+#ifndef CONDUCTOR_SERVICE_HISTORY_HISTORY_H
+#define CONDUCTOR_SERVICE_HISTORY_HISTORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define HISTORY_POINTS 360
+#define HISTORY_POINT_US INT64_C(10000000)
+
+struct evbuffer;
+struct history;
+
+/* How a request ended, as far as the hour shows it. */
+enum history_end {
+    HISTORY_IN_TIME, /* completed, within its SLOs */
+    HISTORY_LATE,    /* completed, and not within them */
+    HISTORY_REJECTED,
+    HISTORY_FAILED,
+    HISTORY_ENDS,
+};
+
+/* history_new(): without points. Owned; NULL: out of memory. */
+[[nodiscard]] struct history *history_new(void);
+
+/* history_free(history): NULL is a no-op. */
+void history_free(struct history *history);
+
+/* history_first_token(history, predicted_us, ttft_us, now_us): a request has
+ * its first token. predicted_us: 0: nothing predicted it. now_us never falls.
+ * O(1); NULL is a no-op. */
+void history_first_token(struct history *history, int64_t predicted_us,
+                         int64_t ttft_us, int64_t now_us);
+
+/* history_ended(history, end, prompt_tokens, reused_tokens, now_us): a request
+ * has ended; of its prompt so many tokens were not computed. As above. */
+void history_ended(struct history *history, enum history_end end,
+                   uint64_t prompt_tokens, uint64_t reused_tokens,
+                   int64_t now_us);
+
+/*
+ * history_write(history, n, now_us, out): appends the members of a JSON object,
+ * without its braces, for the n points until now, the oldest first:
+ *   "step_s": 10, "in_time": [..], "late": [..], "rejected": [..],
+ *   "failed": [..], "ttft_p50_ms": [..], "ttft_p90_ms": [..],
+ *   "predicted_p50_ms": [..]
+ * The last point is under way. null: no request had a first token then.
+ * Returns 0 or -ENOMEM. O(n).
+ */
+[[nodiscard]] int history_write(const struct history *history, unsigned n,
+                                int64_t now_us, struct evbuffer *out);
+
+/*
+ * history_write_last(history, n, now_us, out): likewise of the n points
+ * together:
+ *   "seconds": .., "in_time": 3, .., "prompt_tokens": .., "reused_tokens": ..,
+ *   "ttft_p50_ms": .., "ttft_p90_ms": .., "predicted_p50_ms": ..
+ */
+[[nodiscard]] int history_write_last(const struct history *history, unsigned n,
+                                     int64_t now_us, struct evbuffer *out);
+
+#endif

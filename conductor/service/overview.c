@@ -1,0 +1,187 @@
+/* All models together, as one who watches them sees them: counts since the
+ * start, the pools, the last minute and the last hour. */
+#include <errno.h>
+#include <event2/buffer.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "conductor/service/history/history.h"
+#include "conductor/service/models.h"
+
+#define MINUTE_POINTS 6u
+#define MODELS_SHOWN 32u
+
+/* What the instances of a role have to do. */
+struct role_sums {
+    unsigned instances, ready;
+    size_t waiting, running, decodes;
+    int64_t kv_used, kv_capacity;
+};
+
+static void sum_role(const struct models *models, unsigned role,
+                     struct role_sums *sums)
+{
+    for (const struct service *s = models->first; s; s = s->next)
+        for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
+            const struct pool_instance *in = pool_at(s->pool, i);
+
+            if (!in || (in->role & role) == 0)
+                continue;
+            sums->instances++;
+            sums->ready += pool_takes_work(in);
+            sums->waiting += in->n_waiting;
+            sums->running += in->n_running;
+            sums->decodes += in->n_decodes;
+            sums->kv_used += in->kv_used_tokens;
+            sums->kv_capacity += in->kv_capacity_tokens;
+        }
+}
+
+static int put_pools(const struct models *models, struct evbuffer *out)
+{
+    struct role_sums p = {0}, d = {0};
+
+    sum_role(models, ROLE_PREFILL, &p);
+    sum_role(models, ROLE_DECODE, &d);
+    return evbuffer_add_printf(
+               out,
+               ",\"pools\":{\"prefill\":{\"instances\":%u,\"ready\":%u,"
+               "\"waiting\":%zu,\"running\":%zu,\"kv_used_tokens\":%lld,"
+               "\"kv_capacity_tokens\":%lld},\"decode\":{\"instances\":%u,"
+               "\"ready\":%u,\"decodes\":%zu,\"kv_used_tokens\":%lld,"
+               "\"kv_capacity_tokens\":%lld}}",
+               p.instances, p.ready, p.waiting, p.running, (long long)p.kv_used,
+               (long long)p.kv_capacity, d.instances, d.ready, d.decodes,
+               (long long)d.kv_used, (long long)d.kv_capacity) < 0;
+}
+
+static int put_models(const struct models *models, struct evbuffer *out)
+{
+    char name[2 * ENGINE_MODEL_MAX];
+    unsigned n = 0;
+    int bad = evbuffer_add_printf(out, "\"models\":[") < 0;
+
+    for (const struct service *s = models->first; s; s = s->next, n++) {
+        if (n >= MODELS_SHOWN)
+            continue;
+        metrics_escape(s->model.name, name);
+        bad |= evbuffer_add_printf(
+                   out, "%s{\"name\":\"%s\",\"policy\":\"%s\",\"ready\":%s}",
+                   n ? "," : "", name, s->model.policy,
+                   service_ready(s) ? "true" : "false") < 0;
+    }
+    return bad |
+           (evbuffer_add_printf(out, "],\"models_left_out\":%u",
+                                n > MODELS_SHOWN ? n - MODELS_SHOWN : 0) < 0);
+}
+
+static int put_counts(const struct models *models, struct evbuffer *out)
+{
+    struct metrics m = models->past.metrics;
+    uint32_t in_flight = 0;
+
+    for (const struct service *s = models->first; s; s = s->next) {
+        metrics_add(&m, &s->metrics);
+        in_flight += s->table.size - s->table.n_free;
+    }
+    const struct {
+        const char *name;
+        uint64_t value;
+    } all[] = {
+        {"requests\":{\"in_flight", in_flight},
+        {"completed", m.requests[METRICS_COMPLETED]},
+        {"rejected", m.requests[METRICS_REJECTED]},
+        {"failed", m.requests[METRICS_FAILED]},
+        {"cancelled", m.requests[METRICS_CANCELLED]},
+        {"retries", m.retries},
+        {"rejections\":{\"slo_ttft", m.rejected_ttft},
+        {"slo_tbt", m.rejected_tbt},
+        {"price", m.rejected_price},
+        {"share", m.rejected_share},
+        {"no_room", m.rejected_no_room},
+        {"link", m.rejected_link},
+        {"tokens\":{\"prompt", m.prompt_tokens},
+        {"local", m.local_tokens},
+        {"fetched", m.fetched_tokens},
+        {"disk", m.disk_tokens},
+        {"computed", m.computed_tokens},
+        {"output", m.output_tokens},
+        {"transfers\":{\"fetched_blocks", m.fetched_blocks},
+        {"fetched_bytes", m.fetched_bytes},
+        {"disk_bytes", m.disk_bytes},
+    };
+    int bad = 0;
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        /* The first of an object names it, too. */
+        bool opens = strchr(all[i].name, '{');
+
+        bad |= evbuffer_add_printf(out, "%s\"%s\":%llu",
+                                   opens && i ? "}," : ",", all[i].name,
+                                   (unsigned long long)all[i].value) < 0;
+    }
+    return bad | (evbuffer_add_printf(out, "}") < 0);
+}
+
+int models_overview(const struct models *models, struct evbuffer *out)
+{
+    int bad = evbuffer_add_printf(out, "{") < 0;
+
+    bad |= put_models(models, out);
+    bad |= put_counts(models, out);
+    bad |= put_pools(models, out);
+    bad |= evbuffer_add_printf(out, ",\"last_minute\":{") < 0;
+    bad |= history_write_last(models->history, MINUTE_POINTS, clock_now_us(),
+                              out) != 0;
+    bad |= evbuffer_add_printf(out, "}}\n") < 0;
+    return bad ? -ENOMEM : 0;
+}
+
+int models_history(const struct models *models, struct evbuffer *out)
+{
+    int bad = evbuffer_add_printf(out, "{") < 0;
+
+    bad |= history_write(models->history, HISTORY_POINTS, clock_now_us(), out);
+    bad |= evbuffer_add_printf(out, "}\n") < 0;
+    return bad ? -ENOMEM : 0;
+}
+
+uint64_t models_decided(const struct models *models)
+{
+    return models->decided;
+}
+
+/* The newest decision before `before` that is remembered, or 0. */
+static uint64_t decided_before(const struct models *models, uint64_t before,
+                               const struct service **of)
+{
+    uint64_t newest = 0;
+
+    for (const struct service *s = models->first; s; s = s->next) {
+        uint64_t at = explain_decided_before(s->explain, before);
+
+        if (at > newest) {
+            newest = at;
+            *of = s;
+        }
+    }
+    return newest;
+}
+
+int models_decisions(const struct models *models, unsigned n,
+                     struct evbuffer *out)
+{
+    int bad = evbuffer_add_printf(out, "{\"decisions\":[") < 0;
+    const struct service *of = NULL;
+    uint64_t at = UINT64_MAX;
+
+    for (unsigned i = 0; i < n; i++) {
+        at = decided_before(models, at, &of);
+        if (!at)
+            break;
+        bad |= evbuffer_add_printf(out, i ? "," : "") < 0;
+        bad |= explain_write_decided(of->explain, at, out) != 0;
+    }
+    bad |= evbuffer_add_printf(out, "]}\n") < 0;
+    return bad ? -ENOMEM : 0;
+}

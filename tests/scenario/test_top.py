@@ -1,0 +1,118 @@
+"""conductorctl top in a terminal: tmux is the terminal, and says what it
+shows."""
+import os
+import shutil
+import subprocess
+import unittest
+
+from harness import Case, program, wait_until
+
+CTL = 'tools', 'conductorctl'
+TMUX = shutil.which('tmux')
+
+
+class Terminal:
+    """A terminal of its own with one program in it."""
+
+    def __init__(self, case, columns, lines, *command):
+        self.socket = os.path.join(case.folder, 'tmux')
+        self.tmux('-f', '/dev/null', 'new-session', '-d', '-x', str(columns),
+                  '-y', str(lines), ' '.join(command))
+        case.addCleanup(self.tmux, 'kill-server', check=False)
+        self.tmux('set-option', '-g', 'status', 'off')
+        self.resize(columns, lines)
+
+    def tmux(self, *words, check=True):
+        done = subprocess.run([TMUX, '-S', self.socket, *words], text=True,
+                              capture_output=True, check=False)
+        if check and done.returncode:
+            raise AssertionError(f'tmux {words}: {done.stderr}')
+        return done.stdout if done.returncode == 0 else None
+
+    def resize(self, columns, lines):
+        self.tmux('resize-window', '-x', str(columns), '-y', str(lines))
+
+    def keys(self, *keys):
+        self.tmux('send-keys', *keys)
+
+    def screen(self):
+        return self.tmux('capture-pane', '-p', check=False)
+
+    def wait_for(self, *texts):
+        def shown():
+            screen = self.screen() or ''
+            return all(text in screen for text in texts) and screen
+        try:
+            return wait_until(f'the terminal shows {texts}', shown)
+        except AssertionError:
+            print(self.screen())
+            raise
+
+
+@unittest.skipUnless(TMUX, 'no tmux')
+class Top(Case):
+    def top(self, port, columns=80, lines=24):
+        return Terminal(self, columns, lines, program(*CTL), '--address',
+                        f'127.0.0.1:{port}', 'top')
+
+    def test_what_it_shows(self):
+        cluster = self.cluster(prefill=2, decode=2, engine='timed',
+                               kv_blocks=200)
+        port = cluster.ports['http']
+        terminal = self.top(port)
+        screen = terminal.wait_for('tiny ready', '2 of 2 ready', 'p0', 'd1',
+                                   'instances  1 to 4 of 4')
+        self.assertEqual(len(screen.splitlines()), 24)
+        self.assertNotIn('up and down', screen)
+        for _ in range(2):
+            self.assertEqual(cluster.api.complete('p' * 64).status, 200)
+        screen = terminal.wait_for('since the start 37.5 %: here 48, ')
+        self.assertRegex(screen, r'TTFT +p50 [0-9.]+ ms')
+        self.assertRegex(screen, r'predicted p50 [0-9.]+ ms')
+        self.assertRegex(screen, r'p0 +prefill +ready +0 +0 +0 \[[# ]{8}\] +\d+% [0-9.]+\n')
+        terminal.resize(80, 12)
+        terminal.wait_for('instances  1 to 2 of 4; up and down')
+        terminal.keys('Down')
+        terminal.wait_for('instances  2 to 3 of 4')
+        terminal.keys('End')
+        terminal.wait_for('instances  3 to 4 of 4')
+        terminal.keys('Home')
+        terminal.wait_for('instances  1 to 2 of 4')
+        terminal.keys('q')
+        wait_until('it has ended', lambda: terminal.screen() is None)
+
+    def test_a_conductor_that_goes_and_comes(self):
+        cluster = self.cluster(engine='timed', kv_blocks=200)
+        port = cluster.ports['http']
+        terminal = self.top(port)
+        terminal.wait_for('tiny ready')
+        cluster.conductor.kill()
+        terminal.wait_for('AWAY: no answer', 'p0')
+        cluster.config.update(listen=f'127.0.0.1:{port}')
+        cluster.start_conductor()
+        wait_until('it is back', lambda: 'AWAY' not in terminal.screen())
+        terminal.keys('q')
+        wait_until('it has ended', lambda: terminal.screen() is None)
+
+
+class TopAsText(Case):
+    def ctl(self, port, *words):
+        return self.run_program(program(*CTL), '--address',
+                                f'127.0.0.1:{port}', *words)
+
+    def test_once_and_without_a_terminal(self):
+        cluster = self.cluster(engine='timed', kv_blocks=200)
+        port = cluster.ports['http']
+        status, out, errors = self.ctl(port, '--once', 'top')
+        self.assertEqual((status, errors), (0, ''))
+        lines = out.splitlines()
+        self.assertEqual([line.split()[0] for line in lines], [
+            'conductor', 'requests', 'TTFT', 'hits', 'rejected', 'transfers',
+            'prefill', 'decode', 'instances', 'INSTANCE', 'p0', 'd0'])
+        status, out, errors = self.ctl(port, 'top')
+        self.assertEqual((status, out), (1, ''))
+        self.assertIn('needs a terminal; use conductorctl status', errors)
+        cluster.conductor.kill()
+        status, out, errors = self.ctl(port, '--once', 'top')
+        self.assertEqual((status, out), (1, ''))
+        self.assertIn('Connection refused', errors)

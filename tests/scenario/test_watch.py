@@ -1,0 +1,161 @@
+"""The status page and its events: what they show, to whom, and how they end."""
+import json
+import os
+import unittest
+
+import browser
+from harness import Api, Case, wait_until
+
+KEY = 'k' * 40
+
+
+def events(response, names):
+    """The next event of each name."""
+    got = {}
+    name = None
+    for line in response:
+        if line.startswith(b'event: '):
+            name = line[7:].strip().decode()
+        elif line.startswith(b'data: '):
+            got[name] = json.loads(line[6:])
+            if set(names) <= set(got):
+                return got
+    raise AssertionError(f'the stream ended with {set(got)}')
+
+
+class Watched(Case):
+    def watched(self, prefill=2, **config):
+        path = self.write('admin.key', KEY)
+        os.chmod(path, 0o600)
+        cluster = self.cluster(
+            prefill=prefill, engine='timed', kv_blocks=200,
+            config={'admin_listen': '127.0.0.1:0', 'admin_key_file': path,
+                    **config})
+        return cluster, Api(cluster.ports['admin'])
+
+
+class Views(Watched):
+    def test_what_they_say(self):
+        cluster, admin = self.watched()
+        named = {'Authorization': f'Bearer {KEY}'}
+        for path in 'events', 'overview', 'history', 'decisions':
+            self.assertEqual(
+                admin.request('GET', '/admin/' + path).status, 401)
+            self.assertEqual(
+                cluster.api.request('GET', '/admin/' + path).status, 404)
+        for path in '/', '/admin', '/admin/':
+            reply = admin.request('GET', path)
+            self.assertEqual(reply.status, 200)
+            self.assertIn("script-src 'sha256-",
+                          reply.headers['Content-Security-Policy'])
+            self.assertEqual(cluster.api.request('GET', path).status, 404)
+        for _ in range(2):
+            self.assertEqual(cluster.api.complete('p' * 64).status, 200)
+        self.assertEqual(cluster.api.request(
+            'POST', '/v1/completions', {'prompt': 'q' * 64},
+            {'x-slo-ttft-ms': '0.001'}).status, 429)
+        connection, response = admin.open('GET', '/admin/events',
+                                          headers=named)
+        got = events(response, ('overview', 'instances', 'decisions',
+                                'history'))
+        connection.close()
+        for view in 'instances', 'history':
+            whole = admin.request('GET', '/admin/' + view, headers=named).body
+            self.assertEqual(set(whole), set(got[view]))
+        overview = got['overview']
+        self.assertEqual(overview['requests'], {
+            'in_flight': 0, 'completed': 2, 'rejected': 1, 'failed': 0,
+            'cancelled': 0, 'retries': 0})
+        self.assertEqual(overview['rejections']['slo_ttft'], 1)
+        self.assertEqual(overview['tokens'] | {'output': 8}, {
+            'prompt': 128, 'local': 48, 'fetched': 0, 'disk': 0,
+            'computed': 80, 'output': 8})
+        self.assertEqual(overview['pools']['prefill']['ready'], 2)
+        minute = overview['last_minute']
+        self.assertEqual((minute['in_time'], minute['rejected'],
+                          minute['reused_tokens']), (2, 1, 48))
+        self.assertGreater(minute['ttft_p50_ms'], 0)
+        self.assertGreater(minute['predicted_p50_ms'], 0)
+        history = got['history']
+        self.assertEqual(len(history['in_time']), 360)
+        self.assertEqual(sum(history['in_time']), 2)
+        self.assertEqual(sum(history['rejected']), 1)
+        decisions = got['decisions']['decisions']
+        self.assertEqual([d['state'] for d in decisions],
+                         ['rejected', 'completed', 'completed'])
+        self.assertEqual([len(d['candidates']) for d in decisions], [2] * 3)
+        one = admin.request('GET', '/admin/explain/' +
+                            decisions[1]['request_id'], headers=named).body
+        self.assertEqual(one, decisions[1])
+
+    def test_a_viewer_does_not_keep_it_from_its_end(self):
+        cluster = self.cluster(engine='timed', kv_blocks=200)
+        connection, response = cluster.api.open('GET', '/admin/events')
+        events(response, ('overview',))
+        cluster.conductor.child.terminate()
+        self.assertEqual(cluster.conductor.wait(), 0)
+        response.read()
+        connection.close()
+
+
+@unittest.skipUnless(browser.AVAILABLE, browser.MISSING)
+class Page(Watched):
+    """In Chromium. CONDUCTOR_PICTURES: a folder for pictures of it."""
+
+    def picture(self, window, name):
+        folder = os.environ.get('CONDUCTOR_PICTURES')
+        if folder:
+            window.picture(os.path.join(folder, name))
+
+    def look(self, width, height, name):
+        cluster, _ = self.watched(slo_ttft_ms=1000)
+        evil = '<img>p2'
+        cluster.start_worker(evil, 'prefill', engine='timed', kv_blocks=200)
+        cluster.wait_ready(3, 1)
+        for i in range(8):
+            self.assertEqual(
+                cluster.api.complete('p' * (64 + 32 * i)).status, 200)
+        window = browser.Browser(self, width, height)
+        window.open(f'http://127.0.0.1:{cluster.ports["admin"]}/')
+        window.wait_for('The key of admin_key_file')
+        self.enter(window, 'wrong')
+        window.wait_for('That is not the key.')
+        self.enter(window, KEY)
+        window.wait_for('ready: tiny', 'p0', 'd0', evil, 'TTFT p50',
+                        'in time (goodput)', 'cached since the start')
+        self.assertEqual(window.text('#refused'), '')
+        window.run('document.querySelector("details").open = true')
+        window.wait_for('chosen')
+        self.assertEqual(window.run('return document.title'), 'Conductor')
+        self.assertEqual(window.run(
+            'return document.querySelectorAll("img").length'), 0)
+        self.assertNotIn(KEY, window.run('return location.href'))
+        self.assertEqual(window.run('return innerWidth'), width)
+        self.assertLessEqual(window.run(
+            'return document.documentElement.scrollWidth'), width)
+        paths = window.run('return [...document.querySelectorAll("svg path")]'
+                           '.map(p => p.getAttribute("d"))')
+        self.assertEqual(len(paths), 7)
+        self.assertRegex(paths[0], r'^M[0-9.]+ [0-9.]+')
+        self.assertEqual([c for c in window.complaints() if '401' not in c],
+                         [])
+        self.picture(window, name)
+        return cluster, window
+
+    def enter(self, window, key):
+        window.run(f'document.querySelector("#key").value = {json.dumps(key)};'
+                   'document.querySelector("#ask button").click()')
+
+    def test_on_a_desktop(self):
+        cluster, window = self.look(1200, 1400, 'desktop.png')
+        # A page that is loaded again has the key still.
+        window.ask('POST', '/refresh')
+        window.wait_for('ready: tiny')
+        cluster.conductor.kill()
+        window.wait_for('trying again')
+        cluster.config.update(admin_listen=f'127.0.0.1:{cluster.ports["admin"]}')
+        cluster.start_conductor()
+        wait_until('it is back', lambda: 'trying again' not in window.text())
+
+    def test_on_a_phone(self):
+        self.look(375, 1600, 'phone.png')

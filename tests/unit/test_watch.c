@@ -1,0 +1,147 @@
+/* The status page and the streams of events: what comes when, how many may
+ * watch, and what becomes of those that take nothing. */
+#include <CUnit/Basic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "conductor/front/watch/watch.h"
+#include "front_client.h"
+
+#define ASK "GET /admin/events HTTP/1.1\r\nHost: x\r\n\r\n"
+
+static struct front_options soon(void)
+{
+    struct front_options options = front_usual();
+
+    options.events_us = 10000;
+    return options;
+}
+
+static unsigned count(const struct client *c, const char *part)
+{
+    unsigned n = 0;
+
+    for (const char *at = c->text; (at = strstr(at, part)); at++)
+        n++;
+    return n;
+}
+
+static void test_page(void)
+{
+    struct front_options options = front_usual();
+
+    front_open(&options);
+    expect_raw("GET /admin HTTP/1.1\r\nHost: x\r\n\r\n", 200,
+               "Content-Security-Policy: default-src 'none';");
+    expect_raw("GET /admin/ HTTP/1.1\r\nHost: x\r\n\r\n", 200, "<!doctype");
+    /* It is the engines' where there is one door for all. */
+    expect_raw("GET / HTTP/1.1\r\nHost: x\r\n\r\n", 404, "unknown_path");
+    expect_raw("POST /admin HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+               405, "Allow: GET, HEAD");
+    expect_raw("HEAD /admin/events HTTP/1.1\r\nHost: x\r\nConnection: close"
+               "\r\n\r\n",
+               200, "text/event-stream");
+    expect_raw("GET /admin/events HTTP/1.1\r\nHost: x\r\nOrigin: null\r\n\r\n",
+               403, "admin_forbidden");
+    expect_raw("GET /admin/decisions HTTP/1.1\r\nHost: x\r\nOrigin: null"
+               "\r\n\r\n",
+               403, "admin_forbidden");
+    front_close();
+}
+
+static void test_events(void)
+{
+    struct front_options options = soon();
+    struct client *c;
+
+    front_open(&options);
+    c = client_new();
+    client_puts(c, ASK);
+    CU_ASSERT(WAIT(c, count(c, "event: history\ndata: {\"step_s\":10}\n\n")));
+    CU_ASSERT_EQUAL(count(c, "event: overview\ndata: {"), 1);
+    CU_ASSERT_EQUAL(count(c, "event: decisions\n"), 1);
+    CU_ASSERT(WAIT(c, count(c, "event: history\n") == 3));
+    CU_ASSERT(count(c, "event: overview\n") >= 20);
+    CU_ASSERT_EQUAL(count(c, "event: overview\n"),
+                    count(c, "event: instances\n"));
+    /* At the first interval it is not known that there was none before. */
+    CU_ASSERT(count(c, "event: decisions\n") <= 2);
+    f.models.decided = 5;
+    CU_ASSERT(WAIT(c, count(c, "data: {\"decisions\":[8,5]}\n\n") == 1));
+    client_free(c);
+    front_close();
+}
+
+static void test_how_many(void)
+{
+    struct front_options options = soon();
+    struct client *all[WATCH_VIEWERS_MAX];
+
+    front_open(&options);
+    for (int i = 0; i < WATCH_VIEWERS_MAX; i++) {
+        all[i] = client_new();
+        client_puts(all[i], ASK);
+        CU_ASSERT(WAIT(all[i], count(all[i], "event: history")));
+    }
+    expect_raw(ASK, 503, "too_many_viewers");
+    client_free(all[0]);
+    all[0] = client_new();
+    for (int i = 0; i < 20; i++)
+        front_turn();
+    client_puts(all[0], ASK);
+    CU_ASSERT(WAIT(all[0], count(all[0], "event: history")));
+    front_stop(f.front, false);
+    for (int i = 0; i < WATCH_VIEWERS_MAX; i++) {
+        CU_ASSERT(WAIT(all[i], all[i]->closed));
+        CU_ASSERT(count(all[i], "\r\n0\r\n\r\n"));
+        client_free(all[i]);
+    }
+    CU_ASSERT(WAIT((struct client *)NULL, front_drained(f.front)));
+    front_close();
+}
+
+static size_t connections(void)
+{
+    return http_server_stats(f.front->door.server)->connections;
+}
+
+/* It takes nothing, while events of 900 KB come: one of them waits for it, and
+ * it is closed; others go on. */
+static void test_stalled(void)
+{
+    struct front_options options = soon();
+    struct client *stalled, *other;
+    const int small = 4096;
+
+    front_open(&options);
+    f.models.more_bytes = 900000;
+    stalled = client_new();
+    setsockopt(stalled->fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    client_puts(stalled, ASK);
+    CU_ASSERT(WAIT((struct client *)NULL, connections() == 1));
+    CU_ASSERT(WAIT((struct client *)NULL, connections() == 0));
+    client_free(stalled);
+    f.models.more_bytes = 0;
+    other = client_new();
+    client_puts(other, ASK);
+    CU_ASSERT(WAIT(other, count(other, "event: history") == 2));
+    client_free(other);
+    front_close();
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite suite = CU_add_suite("watch", NULL, NULL);
+    CU_add_test(suite, "page", test_page);
+    CU_add_test(suite, "events", test_events);
+    CU_add_test(suite, "how many", test_how_many);
+    CU_add_test(suite, "stalled", test_stalled);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+}
