@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import urllib.request
 
 from harness import die_with_parent, wait_until
@@ -16,16 +17,16 @@ AVAILABLE = bool(DRIVER and CHROMIUM)
 
 
 class Browser:
-    """One window. Its folder is the case's."""
+    """One window."""
 
     def __init__(self, case, width, height):
-        log_path = os.path.join(case.folder, 'chromedriver.log')
-        home = os.path.join(case.folder, 'home')
-        os.makedirs(home, exist_ok=True)
+        # Not in the case's folder: that goes before the browser does.
+        self.home = home = tempfile.mkdtemp(prefix='conductor-browser-')
+        log_path = os.path.join(home, 'chromedriver.log')
         with open(log_path, 'wb') as log:
             self.driver = subprocess.Popen(
                 [DRIVER, '--port=0'], stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log, preexec_fn=die_with_parent, cwd=case.folder,
+                stderr=log, preexec_fn=die_with_parent, cwd=home,
                 env={**os.environ, 'HOME': home})
         case.addCleanup(self.end)
         self.session = None
@@ -63,6 +64,11 @@ class Browser:
             self.ask('DELETE', '')
         self.driver.terminate()
         self.driver.wait()
+
+        def removed():
+            shutil.rmtree(self.home, ignore_errors=True)
+            return not os.path.exists(self.home)
+        wait_until('the browser leaves its folder', removed)
 
     def open(self, address):
         self.ask('POST', '/url', {'url': address})
