@@ -316,6 +316,7 @@ static void on_ended(void *arg, int error)
 
     if (error == -EPROTO && stream_is_plain_http(conn->stream)) {
         http_opening_end(conn, false);
+        conn->read_us = clock_now_us(); /* nothing was read as a request */
         http_conn_refuse(conn, 400, "https_expected",
                          "this port speaks TLS: the URL must begin with "
                          "https://");
