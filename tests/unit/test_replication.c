@@ -128,6 +128,12 @@ static void busy(struct rig *g, int node)
                     0);
 }
 
+/* A rate, less the chance in what is counted of it: 5 s / ln 2 of requests. */
+static double surely(double per_s)
+{
+    return per_s * (1.0 - 1.0 / sqrt(per_s * 5.0 / 0.69314718));
+}
+
 static void test_off(void)
 {
     struct rig g;
@@ -169,7 +175,7 @@ static void test_pieces(void)
     CU_ASSERT_EQUAL(a.key, g.keys[0][9]);
     CU_ASSERT_EQUAL(memcmp(a.keys, g.keys[0], 10 * sizeof(uint64_t)), 0);
     CU_ASSERT_DOUBLE_EQUAL(a.bytes_per_s, 0.04 * LINK, 1);
-    CU_ASSERT_DOUBLE_EQUAL(a.reason.per_s, 10, 1);
+    CU_ASSERT_DOUBLE_EQUAL(a.reason.per_s, surely(10), 1);
     CU_ASSERT_EQUAL(a.reason.holders, 1);
     CU_ASSERT_DOUBLE_EQUAL(a.reason.busy_ratio, 1.0, 0.05);
     CU_ASSERT_EQUAL(a.reason.miss_us, 22000); /* a fetch, not computing */
@@ -284,6 +290,25 @@ static void test_cold(void)
     rig_fini(&g);
 }
 
+/* Three prompts that meet, of which the only holder is busy, are chance; ten
+ * are none. */
+static void test_chance(void)
+{
+    struct rig g;
+
+    for (int n = 3; n <= 10; n += 7) {
+        rig_init(&g, 3, 1);
+        store(&g, 0, 0, 0, 20);
+        busy(&g, 0);
+        /* It has been busy for long. */
+        ask(&g, 1, 1, 1, 0, 20 * SECOND);
+        ask(&g, 0, 20, n, 20 * SECOND, 21 * SECOND);
+        CU_ASSERT(replication_pass(g.r, 21 * SECOND));
+        CU_ASSERT_EQUAL(replication_counts(g.r)->wanted > 0, n == 10);
+        rig_fini(&g);
+    }
+}
+
 /* The last copy stays. */
 static void test_last_copy(void)
 {
@@ -348,7 +373,7 @@ static void test_how_many(void)
         int holders = 1 + (int)random_below(&random, (uint32_t)nodes - 1);
         int n_busy = (int)random_below(&random, (uint32_t)holders + 1);
         uint32_t blocks = 1 + random_below(&random, LONG);
-        double per_s = 1 + random_below(&random, 40);
+        double per_s = 2 + random_below(&random, 40);
         struct replication_action a;
         uint32_t want;
 
@@ -362,12 +387,14 @@ static void test_how_many(void)
         CU_ASSERT(replication_pass(g.r, 100 * SECOND));
         want = (uint32_t)replication_counts(g.r)->wanted;
         /* What is known of the rate is a little off at this moment. */
-        if (want != obvious(nodes, holders, n_busy, per_s, blocks) &&
-            want != obvious(nodes, holders, n_busy, per_s * 1.08, blocks) &&
-            want != obvious(nodes, holders, n_busy, per_s * 0.96, blocks)) {
+        if (want != obvious(nodes, holders, n_busy, surely(per_s), blocks) &&
+            want !=
+                obvious(nodes, holders, n_busy, surely(per_s * 1.08), blocks) &&
+            want !=
+                obvious(nodes, holders, n_busy, surely(per_s * 0.96), blocks)) {
             printf("seed %llu, case %u: %u wanted, not %u\n",
                    (unsigned long long)seed, i, want,
-                   obvious(nodes, holders, n_busy, per_s, blocks));
+                   obvious(nodes, holders, n_busy, surely(per_s), blocks));
             CU_FAIL("not what is obvious");
         }
         if (want > 0) {
@@ -510,6 +537,7 @@ int main(void)
     CU_add_test(suite, "leaves alone", test_leaves_alone);
     CU_add_test(suite, "cold", test_cold);
     CU_add_test(suite, "last copy", test_last_copy);
+    CU_add_test(suite, "chance", test_chance);
     CU_add_test(suite, "how many", test_how_many);
     CU_add_test(suite, "random", test_random);
     CU_basic_run_tests();

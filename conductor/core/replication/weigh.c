@@ -24,6 +24,8 @@
 
 #include "conductor/core/replication/internal.h"
 
+#define LN2 0.69314718055994530942
+
 /* What a tip is worth, and where. */
 struct weighing {
     const struct access_tip *tip;
@@ -239,14 +241,27 @@ static uint32_t worth(const struct replication *r, const struct weighing *w,
     return best;
 }
 
-void replication_weigh(struct replication *r, const struct access_tip *tip,
+/* A rate less its standard error: of n requests, as many as are counted, the
+ * square root of n is chance. Two prompts that meet are no crowd. */
+static double surely_per_s(const struct replication *r, double per_s)
+{
+    double n =
+        per_s * (double)replication_us(r, REPLICATION_HALF_US) / 1e6 / LN2;
+
+    return n > 1.0 ? per_s * (1.0 - 1.0 / sqrt(n)) : 0.0;
+}
+
+void replication_weigh(struct replication *r, const struct access_tip *found,
                        int64_t now_us)
 {
-    struct weighing w = {.tip = tip, .now_us = now_us};
+    struct access_tip tip = *found;
+    struct weighing w = {.tip = &tip, .now_us = now_us};
     struct replication_reason reason = {0};
     uint32_t n;
 
-    if (!replication_look(r, tip, &w.look))
+    tip.per_s = surely_per_s(r, found->per_s);
+    if (tip.per_s < REPLICATION_LEAST_PER_S / (double)r->slowdown ||
+        !replication_look(r, &tip, &w.look))
         return;
     find_holders(r, &w);
     if (w.holders == 0 || w.egress_us == INT64_MAX)
@@ -256,7 +271,7 @@ void replication_weigh(struct replication *r, const struct access_tip *tip,
     r->counts.wanted += n;
     for (uint32_t k = 0; k < n; k++)
         add_job(r, &(struct replication_job){
-                       .tip = *tip,
+                       .tip = tip,
                        .to = pool_at(w.look.pool, r->order[k])->id,
                        .us_per_byte = (double)reason.saved_us /
                                       ((double)reason.copy_bytes + 1.0),
