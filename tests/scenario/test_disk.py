@@ -3,6 +3,7 @@ import os
 import random
 import shutil
 import signal
+import struct
 import time
 
 import wire
@@ -77,6 +78,36 @@ class Keeping(DiskCase):
         self.assertGreater(len(w.held(wire.ON_DISK)), slots - 12)
         self.assertLessEqual(len(w.held(wire.ON_DISK)), slots)
         self.leave(w)
+
+    def test_down_a_tier(self):
+        """Where the disk keeps up, what leaves memory is there before: evicted
+        blocks, and cold ones that the worker is told to drop; and it is read
+        again from there."""
+        w = self.disk_worker('w', 'both', '--kv-blocks', '30')
+        for rid in range(1, 12):
+            w.prefill(rid, prompt(rid))
+            w.prefill_done(rid)
+            self.written(w, rid * (200 // BLOCK))
+            self.assertLessEqual(self.left(w), w.held(wire.ON_DISK))
+        n = 200 // BLOCK
+        keys = wire.block_keys(prompt(11), BLOCK, 5)
+        self.idle(w)
+        w.drop(keys[n - 1], n)
+        w.until('they have left memory',
+                lambda _: not w.held() & set(keys[:n]))
+        self.assertLessEqual(set(keys[:n]), w.held(wire.ON_DISK))
+        w.prefill(20, prompt(11))
+        self.assertEqual(w.prefill_done(20)['disk'], n * BLOCK)
+        self.leave(w)
+
+    @staticmethod
+    def left(link):
+        """Keys that were in memory, and are not any more."""
+        with link.changed:
+            stored = [p for kind, _, p in link.frames
+                      if kind == wire.BLOCKS_STORED and p[0] == wire.HOST]
+        return {key for p in stored for key in struct.unpack_from(
+            f'<{(len(p) - 13) // 8}Q', p, 13)} - link.held()
 
     def test_restart(self):
         """Found again, after SIGTERM and after SIGKILL, and by a conductor
