@@ -23,6 +23,7 @@ const char *frame_type_name(uint16_t type)
         [FRAME_PREFILL_GROUP] = "PREFILL_GROUP",
         [FRAME_DROP] = "DROP",
         [FRAME_LEAVE] = "LEAVE",
+        [FRAME_ROLE] = "ROLE",
         [FRAME_DECODE_READY] = "DECODE_READY",
         [FRAME_PREFILL_STARTED] = "PREFILL_STARTED",
         [FRAME_PREFILL_DONE] = "PREFILL_DONE",

@@ -40,6 +40,7 @@ enum frame_type {
     FRAME_PREFILL_GROUP = 15,
     FRAME_DROP = 16,
     FRAME_LEAVE = 17,
+    FRAME_ROLE = 18,
 
     /* Worker to conductor. */
     FRAME_DECODE_READY = 20,

@@ -40,9 +40,10 @@ enum proto_capability {
     PROTO_CAP_STAGES = 1u << 8, /* takes PREFILL_GROUP and STAGE_BEGIN */
     PROTO_CAP_COPY = 1u << 9,   /* takes COPY and DROP */
     PROTO_CAP_LEAVE = 1u << 10, /* takes LEAVE, or LEAVING */
+    PROTO_CAP_ROLE = 1u << 11,  /* takes ROLE */
     PROTO_CAP_ALL = PROTO_CAP_FETCH_TCP | PROTO_CAP_INVENTORY |
                     PROTO_CAP_TRANSPORTS | PROTO_CAP_PUSH | PROTO_CAP_COPY |
-                    PROTO_CAP_LEAVE,
+                    PROTO_CAP_LEAVE | PROTO_CAP_ROLE,
 };
 
 enum proto_peer_kind {
@@ -212,6 +213,11 @@ struct msg_drop {
     uint32_t n;
 };
 
+/* The worker's role from now on; requests that it has go on. */
+struct msg_role {
+    uint8_t role; /* enum proto_role */
+};
+
 struct msg_prefill_started {
     uint64_t queue_us; /* from PREFILL's arrival until now, without the time in
                           which it waited only for its load */
@@ -372,6 +378,7 @@ MSG_DECLARE(msg_decode);
 MSG_DECLARE(msg_copy);
 MSG_DECLARE(msg_copied);
 MSG_DECLARE(msg_drop);
+MSG_DECLARE(msg_role);
 MSG_DECLARE(msg_prefill_started);
 MSG_DECLARE(msg_prefill_done);
 MSG_DECLARE(msg_done);

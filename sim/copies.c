@@ -138,10 +138,20 @@ static void add_capacity(const struct sim *sim, const struct sim_node *node,
                        sim->cluster.block_tokens;
 }
 
+uint32_t sim_copies_nodes(const struct sim *sim)
+{
+    const struct cluster *c = &sim->cluster;
+
+    return policy_option_value(sim->policy, sim->policy_options, "switch_roles",
+                               0.0) > 0.0
+               ? sim->n_nodes
+               : c->prefill_nodes + c->coupled_nodes;
+}
+
 int sim_copies_init(struct sim *sim)
 {
     const struct cluster *c = &sim->cluster;
-    uint32_t n = c->prefill_nodes + c->coupled_nodes;
+    uint32_t n = sim_copies_nodes(sim);
     bool pooled = sim->shared;
     uint64_t capacity[BLOCK_TIERS] = {0};
 

@@ -4,6 +4,9 @@
 
 #include "sim/internal.h"
 
+/* Nodes that keep blocks, the first so many: those that prefill, or may. */
+uint32_t sim_copies_nodes(const struct sim *sim);
+
 /* Makes the caches, told to the indexes. Returns 0 or -ENOMEM. */
 [[nodiscard]] int sim_copies_init(struct sim *sim);
 

@@ -156,6 +156,7 @@ static enum dispatch_action place(struct sim *sim, struct sim_request *r)
 
     tell(sim);
     dispatch_place(&sim->dispatch, &r->dispatch, sim->now_us, &order);
+    sim_switch_asked(sim, r, &order);
     follow(sim, r, &order);
     return order.action;
 }

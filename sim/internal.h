@@ -28,6 +28,7 @@
 #include "conductor/core/index/prefix_index.h"
 #include "conductor/core/pool/pool.h"
 #include "conductor/core/replication/replication.h"
+#include "conductor/core/roles/roles.h"
 #include "conductor/core/schedule/schedule.h"
 #include "conductor/core/warm/warm.h"
 #include "predictor/learned.h"
@@ -61,6 +62,7 @@ enum sim_flow {
     SIM_FLOW_DUE,      /* a prefill by layer can begin, as planned */
     SIM_FLOW_PASS,     /* what is copied ahead of demand is looked at */
     SIM_FLOW_COPY,     /* a piece of that has come */
+    SIM_FLOW_ROLES,    /* roles are looked at */
 };
 
 /* A request's prefill. */
@@ -231,6 +233,8 @@ struct sim {
     struct dispatch dispatch;
     struct warm warm;
     struct replication *replication; /* NULL: nothing is copied ahead */
+    struct roles *roles;             /* NULL: nodes keep theirs */
+    bool looks_at_roles;             /* that is among the events */
     struct sim_copy_list copying;    /* pieces on the way */
     bool passes;                     /* the next pass is among the events */
     bool replicates;  /* something has changed for what is copied */
@@ -259,6 +263,9 @@ struct sim {
 
 /* setup.c: frees all parts, and requests that have not ended. */
 void sim_fini(struct sim *sim);
+
+/* switch.c: tokens of KV that a node has room for in a role. */
+int64_t sim_node_kv_tokens(const struct sim_node *node, unsigned role);
 
 /* The key of a block id: never 0, which is no key, but for one id in 2^64. */
 static inline uint64_t sim_key_of(uint64_t id)
@@ -349,6 +356,20 @@ void sim_replicate_copied(struct sim *sim, const struct links_end *end);
 
 /* replicate.c: frees it all. */
 void sim_replicate_fini(struct sim *sim);
+
+/* switch.c: makes what nodes need that may take another role. Returns 0 or
+ * -ENOMEM. */
+[[nodiscard]] int sim_switch_init(struct sim *sim);
+
+/* switch.c: a request was placed, for the first time or again. */
+void sim_switch_asked(struct sim *sim, const struct sim_request *request,
+                      const struct dispatch_order *order);
+
+/* switch.c: roles are looked at. */
+void sim_switch_pass(struct sim *sim);
+
+/* switch.c: nodes that are empty take the roles that they are to have. */
+void sim_switch_next(struct sim *sim);
 
 /* hand_over.c: a fetch has ended. */
 void sim_fetch_ended(struct sim *sim, const struct links_end *end);

@@ -35,6 +35,8 @@ void sim_push_begin(struct sim *sim, struct sim_request *r)
     struct sim_node *node = &sim->nodes[r->record.decode_node];
     int64_t load_us;
 
+    if (sim->cluster.coupled_nodes == 0)
+        return; /* native workers push all of it */
     r->push.there_tokens =
         sim_copies_match(sim, node, r, 0, &load_us) * sim->cluster.block_tokens;
 }

@@ -21,6 +21,7 @@ static void sample(struct sim *sim, struct sim_node *node, int64_t at_us)
     struct sim_sample s = {
         .at_us = sim_real_us(at_us),
         .node = node->index,
+        .role = node->role,
         .busy_us = sim_real_us(spent.busy_us - node->sampled.busy_us),
         .prefill_us = sim_real_us(spent.prefill_us - node->sampled.prefill_us),
         .waiting = node->queue.n,

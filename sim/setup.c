@@ -86,7 +86,7 @@ static int make_index(const struct sim *sim, struct prefix_index **index)
     const struct cluster *c = &sim->cluster;
     uint64_t blocks = 1024;
 
-    for (uint32_t i = 0; i < c->prefill_nodes + c->coupled_nodes; i++)
+    for (uint32_t i = 0; i < sim_copies_nodes(sim); i++)
         for (unsigned t = 0; t < BLOCK_TIERS; t++)
             blocks += (uint64_t)sim->nodes[i].has.tiers[t].capacity_tokens /
                       c->block_tokens;
@@ -129,16 +129,6 @@ static int make_pool(struct sim *sim)
     config.seed = sim->config.seed;
     sim->pool = pool_new(&config);
     return sim->pool ? 0 : -ENOMEM;
-}
-
-/* The memory of a node that prefills only. */
-static int64_t all_tiers_tokens(const struct cluster_node *c)
-{
-    int64_t tokens = 0;
-
-    for (unsigned t = 0; t < BLOCK_TIERS; t++)
-        tokens += c->tiers[t].capacity_tokens;
-    return tokens;
 }
 
 static bool same_cost(const struct cost_model *a, const struct cost_model *b)
@@ -192,9 +182,8 @@ static int add_node(struct sim *sim, uint32_t i)
         .name = name,
         .role = node->role,
         .pair = cluster_pair_prefills(c, i) || cluster_pair_decodes(c, i),
-        .kv_capacity_tokens = node->role == ROLE_PREFILL
-                                  ? all_tiers_tokens(&node->has)
-                                  : node->has.decode_kv_tokens,
+        .kv_capacity_tokens = sim_node_kv_tokens(node, node->role),
+        .switches = true,
         .link_bytes_per_s = c->link_bytes_per_s,
         .block_tokens = c->block_tokens,
         .max_batch = node->has.decode_max_batch,
@@ -299,6 +288,8 @@ static int make_parts(struct sim *sim)
     if (rc == 0)
         rc = make_replication(sim);
     if (rc == 0)
+        rc = sim_switch_init(sim);
+    if (rc == 0)
         rc = heap_reserve(&sim->heap, sim->n_nodes);
     if (rc < 0)
         return rc;
@@ -326,6 +317,7 @@ void sim_fini(struct sim *sim)
 
     sim_warm_fini(sim);
     sim_replicate_fini(sim);
+    roles_free(sim->roles);
     sim_copies_fini(sim);
     sim_load_fini(sim);
     for (uint32_t i = 0; sim->nodes && i < sim->n_nodes; i++)

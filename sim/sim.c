@@ -46,6 +46,9 @@ static void end_flow(struct sim *sim, uint32_t id)
     case SIM_FLOW_COPY:
         sim_replicate_copied(sim, &end);
         break;
+    case SIM_FLOW_ROLES:
+        sim_switch_pass(sim);
+        break;
     }
 }
 
@@ -120,6 +123,7 @@ static void run_event(struct sim *sim, const struct heap_entry *event)
     next = heap_first(&sim->heap);
     if (next && next->at <= sim->now_us)
         return;
+    sim_switch_next(sim);
     retry_waiting(sim);
     warm(sim);
     sim_replicate_next(sim);
@@ -204,6 +208,8 @@ int sim_run(const struct sim_config *config, const struct sim_io *io,
     sim.summary.warm = sim.warm.counts;
     if (sim.replication)
         sim.summary.replication = *replication_counts(sim.replication);
+    if (sim.roles)
+        sim.summary.roles = *roles_counts(sim.roles);
     sim.summary.simulated_us = sim_real_us(sim.now_us);
     if (sim.rc == 0)
         *summary = sim.summary;

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "conductor/core/replication/replication.h"
+#include "conductor/core/roles/roles.h"
 #include "conductor/core/schedule/policy.h"
 #include "conductor/core/warm/warm.h"
 #include "sim/cluster/cluster.h"
@@ -106,12 +107,14 @@ struct sim_summary {
     struct warm_counts warm;       /* refused prompts in the background */
     struct sim_count copies;       /* pieces of hot blocks, ahead of demand */
     struct replication_counts replication;
+    struct roles_counts roles;
 };
 
 /* What a node did in an interval, and what it has at its end. */
 struct sim_sample {
     int64_t at_us; /* its end, counted from the first arrival */
     uint32_t node;
+    unsigned role;            /* ROLE_* */
     int64_t busy_us;          /* in steps */
     int64_t prefill_us;       /* of these in steps with prefill chunks */
     uint32_t waiting;         /* accepted prefills that have not begun */
@@ -119,6 +122,15 @@ struct sim_sample {
     uint32_t decodes;         /* in its batch */
     uint32_t decodes_waiting; /* for a place in it; their KV is here */
     int64_t decode_kv_tokens; /* of the batch */
+};
+
+/* A node begins to switch its role, or has switched it. */
+struct sim_switch {
+    int64_t at_us; /* counted from the first arrival */
+    uint32_t node;
+    unsigned to; /* ROLE_* */
+    bool taken;
+    struct roles_reason reason;
 };
 
 /* Where requests come from and records go to. */
@@ -136,6 +148,8 @@ struct sim_io {
     /* Takes a sample of every node, in their order, at the end of each interval
      * that ends before the run does. May be NULL. */
     void (*sample)(void *arg, const struct sim_sample *sample);
+    /* Takes in that a node switches its role. May be NULL. */
+    void (*switches)(void *arg, const struct sim_switch *s);
     void *arg;
 };
 

@@ -68,14 +68,15 @@ static void refuse(const struct front_call *call, int rc, const char *why)
 {
     struct openai_error error;
     char param[64];
-    int status = rc == -ENOENT                    ? 404
-                 : rc == -EEXIST || rc == -ENOSPC ? 409
-                 : rc == -EPERM                   ? 403
-                                                  : 400;
+    int status = rc == -ENOENT                                    ? 404
+                 : rc == -EEXIST || rc == -ENOSPC || rc == -EBUSY ? 409
+                 : rc == -EPERM                                   ? 403
+                                                                  : 400;
     const char *code = rc == -ENOENT    ? "unknown_instance"
                        : rc == -EEXIST  ? "instance_exists"
                        : rc == -EPERM   ? "not_permitted"
                        : rc == -ENOSPC  ? "too_many_drained"
+                       : rc == -EBUSY   ? "last_of_role"
                        : rc == -EBADMSG ? "invalid_json"
                                         : "invalid_value";
 
@@ -204,6 +205,24 @@ static void drain(const struct front_call *call, struct http_slice at, bool on)
     }
 }
 
+static void switch_role(const struct front_call *call, struct http_slice at,
+                        const char *role)
+{
+    char name[SERVICE_NAME_BYTES] = "", err[SERVICE_ERROR_BYTES];
+    const char *state;
+    int rc;
+
+    endpoint_unescape(at.at, at.n, name, sizeof(name));
+    rc = models_switch(call->front->models, name, role, &state, err);
+    if (rc)
+        refuse(call, rc, err);
+    else {
+        log_change(call, name,
+                   *role == 'p' ? "told to prefill" : "told to decode");
+        reply_state(call, 200, name, state, "");
+    }
+}
+
 void admin_instance(const struct front_call *call)
 {
     const size_t prefix = strlen(ADMIN_INSTANCE_PATH);
@@ -217,9 +236,14 @@ void admin_instance(const struct front_call *call)
         drain(call, at, true);
     else if (cut(&at, "/undrain"))
         drain(call, at, false);
+    else if (cut(&at, "/role/prefill"))
+        switch_role(call, at, "prefill");
+    else if (cut(&at, "/role/decode"))
+        switch_role(call, at, "decode");
     else {
         openai_error_set(&error, 404, "unknown_path", NULL,
-                         "path: \"%.*s\": must end in /drain or /undrain",
+                         "path: \"%.*s\": must end in /drain, /undrain, "
+                         "/role/prefill or /role/decode",
                          at.n < 100 ? (int)at.n : 100, at.at);
         http_reply_error(call->conn, &error);
     }

@@ -76,6 +76,9 @@ static int put_instance(struct evbuffer *out, const struct service *s,
                     e && !e->upstream && !e->leaving
                         ? "observed"
                         : health_name(pool_shown_health(in))) < 0;
+    if (in->next_role != 0)
+        bad |= put_text(out, "next_role",
+                        proto_role_name((uint8_t)in->next_role)) < 0;
     if (in->held)
         bad |= evbuffer_add_printf(out, ",\"drained\":true") < 0;
     bad |= evbuffer_add_printf(
@@ -249,6 +252,53 @@ int models_drain(struct models *models, const char *name, bool on,
     *state = mark_all(models, name);
     if (!*state)
         *state = fleet_find(&models->fleet, name) ? "starting" : "gone";
+    return 0;
+}
+
+static int say_why(const struct service *s, const struct pool_instance *in,
+                   const char *role, int rc, char err[SERVICE_ERROR_BYTES])
+{
+    const char *lost = strcmp(role, "prefill") == 0 ? "decode" : "prefill";
+
+    if (rc == -EBUSY)
+        return error_say(err, SERVICE_ERROR_BYTES, rc,
+                         "name: \"%.100s\": no other worker that takes work "
+                         "has the role %s: give it to another one first",
+                         in->name, lost);
+    if (s->config.pool == CONFIG_POOL_AGGREGATED)
+        return error_say(err, SERVICE_ERROR_BYTES, rc,
+                         "name: \"%.100s\": in an aggregated pool all workers "
+                         "have the role both",
+                         in->name);
+    return error_say(err, SERVICE_ERROR_BYTES, rc,
+                     "name: \"%.100s\": this worker does not know the frame "
+                     "ROLE: restart it with --role %s",
+                     in->name, role);
+}
+
+int models_switch(struct models *models, const char *name, const char *role,
+                  const char **state, char err[SERVICE_ERROR_BYTES])
+{
+    struct service *s = models_native(models);
+    const struct pool_instance *in = NULL;
+    int rc;
+
+    for (uint32_t i = 0; s && !in && i < pool_slots(s->pool); i++)
+        if (pool_at(s->pool, i) && strcmp(pool_at(s->pool, i)->name, name) == 0)
+            in = pool_at(s->pool, i);
+    if (!in && exists(models, name))
+        return error_say(err, SERVICE_ERROR_BYTES, -EINVAL,
+                         "name: \"%.100s\": only a native worker that is "
+                         "registered can switch its role",
+                         name);
+    if (!in)
+        return error_say(err, SERVICE_ERROR_BYTES, -ENOENT,
+                         "name: \"%.100s\": no instance of that name", name);
+    rc = switch_command(
+        s, in->id, strcmp(role, "prefill") == 0 ? ROLE_PREFILL : ROLE_DECODE);
+    if (rc)
+        return say_why(s, in, role, rc, err);
+    *state = health_name(pool_shown_health(in));
     return 0;
 }
 

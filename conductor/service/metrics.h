@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "conductor/core/replication/replication.h"
+#include "conductor/core/roles/roles.h"
 #include "conductor/core/warm/warm.h"
 
 struct evbuffer;
@@ -67,6 +68,7 @@ struct metrics {
     uint64_t tickets, tickets_refused, tickets_expired;
     struct warm_counts warm; /* refused prompts in the background */
     struct replication_counts replication; /* copies ahead of demand */
+    struct roles_counts roles;             /* switched */
     uint64_t workers_refused, workers_lost, bad_frames;
     struct histogram ttft_s, tbt_s, queue_s, prefill_s;
     struct histogram ttft_error_ratio;    /* |predicted - observed| / observed,

@@ -46,6 +46,7 @@ static void on_tick(evutil_socket_t, short, void *arg)
     request_retry_waiting(s);
     request_warm_tick(s);
     copies_tick(s);
+    switch_tick(s);
 }
 
 /* Attempt ids are next_attempt * max_requests + slot. They begin at a random
@@ -104,6 +105,7 @@ static int service_alloc(struct service *s)
     s->pool = pool_new(&pool);
     s->index = prefix_index_new(&index);
     s->copies = s->pool ? copies_new(s) : NULL;
+    s->roles = roles_new(&s->dispatch, (uint32_t)c->max_instances, 0);
     s->explain = explain_new((uint32_t)c->explain_requests);
     s->workers = calloc((size_t)c->max_instances, sizeof(*s->workers));
     s->table.by_slot = calloc(s->table.size, sizeof(struct service_request *));
@@ -111,9 +113,9 @@ static int service_alloc(struct service *s)
     s->inbox_event = event_new(s->base, -1, 0, on_inbox, s);
     s->tick = event_new(s->base, -1, EV_PERSIST, on_tick, s);
     s->sweep = event_new(s->base, -1, 0, index_on_sweep, s);
-    if (!s->explain || !s->pool || !s->copies || !s->index || !s->workers ||
-        !s->table.by_slot || !s->table.free_slots || !s->inbox_event ||
-        !s->tick || !s->sweep || blocks_init(s))
+    if (!s->explain || !s->pool || !s->copies || !s->roles || !s->index ||
+        !s->workers || !s->table.by_slot || !s->table.free_slots ||
+        !s->inbox_event || !s->tick || !s->sweep || blocks_init(s))
         return -ENOMEM;
     for (uint32_t i = 0; i < s->table.size; i++)
         s->table.free_slots[s->table.n_free++] = s->table.size - 1 - i;
@@ -331,6 +333,7 @@ void service_free_one(struct service *s)
     service_drop_requests(s);
     request_warm_fini(s);
     copies_free(s->copies);
+    roles_free(s->roles);
     pairs_end(s);
     token_cache_free(s->tokens);
     free(s->sessions);

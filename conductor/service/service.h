@@ -346,4 +346,17 @@ uint64_t models_decided(const struct models *models);
                                int64_t limit_us, const char **state,
                                char err[SERVICE_ERROR_BYTES]);
 
+/*
+ * Have the native worker of that name prefill, or decode: it gets no more work,
+ * ends what it has, and takes the role. The one that it has calls off a switch.
+ *   role   "prefill" or "decode"
+ *   state  written: what it is then; static
+ * Returns 0, also where it was so; -ENOENT: there is no instance of that name;
+ * -EINVAL: it cannot take the role; -EBUSY: it is the only one of its own; with
+ * a message.
+ */
+[[nodiscard]] int models_switch(struct models *models, const char *name,
+                                const char *role, const char **state,
+                                char err[SERVICE_ERROR_BYTES]);
+
 #endif

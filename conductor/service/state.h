@@ -24,6 +24,7 @@
 #include "conductor/core/index/prefix_index.h"
 #include "conductor/core/observation/observation.h"
 #include "conductor/core/pool/pool.h"
+#include "conductor/core/roles/roles.h"
 #include "conductor/core/schedule/schedule.h"
 #include "conductor/core/warm/warm.h"
 #include "conductor/link/worker_link.h"
@@ -34,6 +35,8 @@
 #include "conductor/service/sessions.h"
 #include "conductor/service/spans/spans.h"
 #include "conductor/service/worker/copies.h"
+#include "conductor/service/worker/notes.h"
+#include "conductor/service/worker/switch.h"
 #include "predictor/cost_model.h"
 #include "predictor/learned.h"
 
@@ -253,6 +256,8 @@ struct service {
     struct dispatch dispatch;
     struct warm warm;
     struct copies *copies;
+    struct notes copy_notes;
+    struct roles *roles;
     struct observation_overheads overheads;
     struct request_list inbox;
     struct tickets tickets;

@@ -84,6 +84,7 @@ static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
     struct msg_copy copy;
     struct msg_copied copied;
     struct msg_drop drop;
+    struct msg_role role;
 
     if (type == FRAME_COPY && !msg_copy_unpack(p, len, &copy))
         return sum_views(copy.keys, copy.n, 8) + strlen(copy.host);
@@ -91,6 +92,8 @@ static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
         return copied.blocks;
     if (type == FRAME_DROP && !msg_drop_unpack(p, len, &drop))
         return drop.key + drop.n;
+    if (type == FRAME_ROLE && !msg_role_unpack(p, len, &role))
+        return role.role;
     if (type == FRAME_FETCH && !msg_fetch_unpack(p, len, &fetch))
         return sum_views(fetch.keys, fetch.n, 8);
     if (type == FRAME_FETCH_CHAIN && !msg_fetch_chain_unpack(p, len, &chain))

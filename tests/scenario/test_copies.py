@@ -4,9 +4,11 @@ import random
 import struct
 import threading
 import time
+import urllib.parse
 
 import wire
 from harness import BLOCK_TOKENS, Case, Cluster, wait_until
+from test_drain import change
 from test_load_peers import Trickle
 from test_worker import BLOCK, BLOCK_BYTES, LAYERS, WorkerCase
 
@@ -143,8 +145,8 @@ class Daemon(Case):
         cluster = Cluster(self, {'policy_options': {'replicate': 1},
                                  'link_mbps': 1}, COST)
         cluster.start_conductor()
-        for i in range(3):
-            cluster.start_worker(f'w{i}', 'both', engine='timed',
+        for i in range(3):  # names that need the most room in JSON
+            cluster.start_worker(str(i) + '"' * 62, 'both', engine='timed',
                                  load_gbps='0.001')
         cluster.wait_ready(3, 3)
         document = [i * 7 % 250 for i in range(40 * BLOCK_TOKENS)]
@@ -166,6 +168,23 @@ class Daemon(Case):
             for c in clients:
                 c.join()
         metrics = cluster.api.metrics()
+        # Who has a copy uses it, and is told why it is there.
+        while True:
+            reply = cluster.api.complete(document + [9] * 40, 1)
+            told = cluster.api.request(
+                'GET', '/admin/explain/' +
+                reply.body['conductor']['request_id']).body
+            if told['copied']:
+                break
+            holders = [c['to'] for c in cluster.api.request(
+                'GET', '/admin/copies').body['copies'] if c['blocks']]
+            self.assertNotIn(told['prefill'], holders)
+            change(cluster, urllib.parse.quote(told['prefill']), 'drain')
+        copied = told['copied']
+        self.assertNotEqual(copied['from'], told['prefill'])
+        self.assertEqual(copied['first_block'], 0)
+        self.assertLessEqual(copied['end_block'], 40)
+        self.assertGreater(copied['reason']['per_s'], 0.3)
         self.assertGreater(metrics['conductor_replication_passes_total'], 0)
         self.assertGreater(metrics['conductor_replication_wanted_total'], 0)
         copies = cluster.api.request('GET', '/admin/copies').body['copies']

@@ -10,7 +10,7 @@ from harness import settings
 
 (HELLO, WELCOME, ERROR, STATUS, CHALLENGE, PROOF) = range(1, 7)
 (PREFILL, DECODE, CANCEL, INVENTORY, COPY, PREFILL_GROUP,
- DROP) = range(10, 17)
+ DROP, LEAVE, ROLE) = range(10, 19)
 (DECODE_READY, PREFILL_STARTED, PREFILL_DONE, TOKENS, DONE, FAILED,
  BLOCKS_STORED, BLOCKS_REMOVED, BLOCKS_CLEARED, INVENTORY_MARK,
  COPIED) = range(20, 31)
@@ -292,6 +292,9 @@ class WorkerLink(Link):
 
     def drop(self, key, n):
         self.send(frame(DROP, 0, struct.pack('<QI', key, n)))
+
+    def switch_role(self, role):
+        self.send(frame(ROLE, 0, struct.pack('<B', role)))
 
     def prefill_done(self, rid, limit_s=20):
         names = ('first', 'local', 'fetched', 'computed', 'disk', 'queue_us',

@@ -233,6 +233,15 @@ int models_drain(struct models *models, const char *name, bool on,
     return strcmp(name, "a/b") == 0 ? 0 : -ENOENT;
 }
 
+int models_switch(struct models *models, const char *name, const char *role,
+                  const char **state, char err[SERVICE_ERROR_BYTES])
+{
+    (void)models;
+    *state = "ready";
+    snprintf(err, SERVICE_ERROR_BYTES, "no '%s' to %s", name, role);
+    return strcmp(name, "a/b") == 0 ? 0 : -ENOENT;
+}
+
 void fake_schedule(struct service_request *request, const char *prefill,
                    const char *decode)
 {

@@ -87,7 +87,7 @@ static void run(const char *policy, double rho, double load, double slo_s,
                                 .slo_ttft_us = (int64_t)(slo_s * 1e6),
                                 .ask_again = true,
                                 .seed = seed};
-    struct sim_io io = {next, take, NULL, NULL, &source};
+    struct sim_io io = {.next = next, .record = take, .arg = &source};
     struct sim_summary summary;
     char err[SIM_ERROR_BYTES] = "";
 

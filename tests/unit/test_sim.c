@@ -124,7 +124,8 @@ static void ask(struct rig *r, int64_t arrival_us, uint32_t input_tokens,
 
 static int run_it(struct rig *r, char *err)
 {
-    struct sim_io io = {next, take, take_copies, NULL, r};
+    struct sim_io io = {
+        .next = next, .record = take, .copies = take_copies, .arg = r};
 
     r->n_given = r->n_records = 0;
     r->n_copies = 0;
@@ -816,7 +817,7 @@ static void test_too_long_times(void)
 static void test_source_fails(void)
 {
     struct rig *r = rig_new();
-    struct sim_io io = {fail_next, take, NULL, NULL, r};
+    struct sim_io io = {.next = fail_next, .record = take, .arg = r};
     char err[SIM_ERROR_BYTES];
 
     for (int i = 0; i < 5; i++)

@@ -98,7 +98,7 @@ static struct rig *rig_new(void)
 
 static void run(struct rig *r)
 {
-    struct sim_io io = {next, take, NULL, NULL, r};
+    struct sim_io io = {.next = next, .record = take, .arg = r};
     struct sim_summary summary;
     char err[SIM_ERROR_BYTES] = "";
     int rc;
@@ -330,7 +330,7 @@ static void test_groups(void)
     /* The decode node's own memory bounds what it takes. */
     r->input_tokens = 1091;
     r->config.slo_ttft_us = 0;
-    struct sim_io io = {next, take, NULL, NULL, r};
+    struct sim_io io = {.next = next, .record = take, .arg = r};
     struct sim_summary summary;
     char err[SIM_ERROR_BYTES];
     r->n_given = 0;

@@ -24,6 +24,9 @@ static const struct option_usage usage = {
         "that it has,\n"
         "                  or gives them up --limit seconds later\n"
         "  undrain NAME    lets it have requests again\n"
+        "  role NAME prefill|decode\n"
+        "                  has a native worker switch its role, once it has "
+        "ended its work\n"
         "  explain ID      why a request went where it went, with all "
         "candidates\n"
         "  reload          has it read its configuration again, and says what "
@@ -41,7 +44,7 @@ static const struct option_usage usage = {
         "for status, is\nnot ready; 2 wrong usage.\n",
 };
 
-static int show_status(struct ctl *ctl, const char *)
+static int show_status(struct ctl *ctl, const struct option_list *)
 {
     json_t *health, *ready;
     const json_t *of, *yes;
@@ -78,12 +81,12 @@ static int show_status(struct ctl *ctl, const char *)
     return is_ready ? 0 : 1;
 }
 
-static int show_instances(struct ctl *ctl, const char *)
+static int show_instances(struct ctl *ctl, const struct option_list *)
 {
     return ctl_instances(ctl);
 }
 
-static int show_top(struct ctl *ctl, const char *)
+static int show_top(struct ctl *ctl, const struct option_list *)
 {
     return ctl_top(ctl);
 }
@@ -102,18 +105,37 @@ static int change(struct ctl *ctl, const char *name, const char *what)
     return rc;
 }
 
-static int drain(struct ctl *ctl, const char *name)
+static int drain(struct ctl *ctl, const struct option_list *words)
 {
     char what[64] = "drain";
 
     if (ctl->limit_s > 0)
         snprintf(what, sizeof what, "drain?limit_ms=%.0f", ctl->limit_s * 1000);
-    return change(ctl, name, what);
+    return change(ctl, words->items[1], what);
 }
 
-static int undrain(struct ctl *ctl, const char *name)
+static int undrain(struct ctl *ctl, const struct option_list *words)
 {
-    return change(ctl, name, "undrain");
+    return change(ctl, words->items[1], "undrain");
+}
+
+static int switch_role(struct ctl *ctl, const struct option_list *words)
+{
+    const char *role = words->items[2];
+
+    if (strcmp(role, "prefill") != 0 && strcmp(role, "decode") != 0) {
+        (void)options_complain(
+            CTL_NAME, "role: \"%.80s\": must be prefill or decode", role);
+        return OPTIONS_EXIT_USAGE;
+    }
+    return change(ctl, words->items[1],
+                  strcmp(role, "prefill") == 0 ? "role/prefill"
+                                               : "role/decode");
+}
+
+static int explain(struct ctl *ctl, const struct option_list *words)
+{
+    return ctl_explain(ctl, words->items[1]);
 }
 
 static void print_list(const char *title, const json_t *list)
@@ -132,7 +154,7 @@ static void print_list(const char *title, const json_t *list)
     printf("%s\n", json_array_size(list) == 0 ? " nothing" : "");
 }
 
-static int reload(struct ctl *ctl, const char *)
+static int reload(struct ctl *ctl, const struct option_list *)
 {
     json_t *json;
 
@@ -144,8 +166,9 @@ static int reload(struct ctl *ctl, const char *)
     return 0;
 }
 
-static int show_metrics(struct ctl *ctl, const char *part)
+static int show_metrics(struct ctl *ctl, const struct option_list *words)
 {
+    const char *part = words->count > 1 ? words->items[1] : NULL;
     char *text, *at, *line;
 
     if (ctl_text(ctl, "/metrics", &text))
@@ -160,18 +183,19 @@ static int show_metrics(struct ctl *ctl, const char *part)
 
 static const struct command {
     const char *name;
-    int (*run)(struct ctl *ctl, const char *argument);
-    const char *needs; /* NULL: no argument */
-    bool optional;
+    int (*run)(struct ctl *ctl, const struct option_list *words);
+    size_t least, most; /* words behind it */
+    const char *needs;  /* these, for people */
 } commands[] = {
-    {"status", show_status, NULL, false},
-    {"instances", show_instances, NULL, false},
-    {"drain", drain, "NAME", false},
-    {"undrain", undrain, "NAME", false},
-    {"explain", ctl_explain, "ID", false},
-    {"reload", reload, NULL, false},
-    {"top", show_top, NULL, false},
-    {"metrics", show_metrics, "TEXT", true},
+    {"status", show_status, 0, 0, ""},
+    {"instances", show_instances, 0, 0, ""},
+    {"drain", drain, 1, 1, "NAME"},
+    {"undrain", undrain, 1, 1, "NAME"},
+    {"role", switch_role, 2, 2, "NAME and prefill or decode"},
+    {"explain", explain, 1, 1, "ID"},
+    {"reload", reload, 0, 0, ""},
+    {"top", show_top, 0, 0, ""},
+    {"metrics", show_metrics, 0, 1, "TEXT"},
 };
 
 /* The command of the words, or NULL, having said what is wrong. */
@@ -188,9 +212,9 @@ static const struct command *find(const struct option_list *words)
                                "\"%s\": no such command; try %s "
                                "--help",
                                name, CTL_NAME);
-    else if (c->needs && !c->optional && words->count < 2)
+    else if (words->count < 1 + c->least)
         (void)options_complain(CTL_NAME, "%s: needs %s", name, c->needs);
-    else if (words->count > (c->needs ? 2u : 1u))
+    else if (words->count > 1 + c->most)
         (void)options_complain(CTL_NAME, "%s: \"%s\": too many words", name,
                                words->items[words->count - 1]);
     else
@@ -210,7 +234,7 @@ static int run(struct ctl *ctl, const struct command *command,
     ctl->base = event_loop_new(1);
     if (!ctl->base)
         return 1;
-    rc = command->run(ctl, words->count > 1 ? words->items[1] : NULL);
+    rc = command->run(ctl, words);
     event_base_free(ctl->base);
     return fflush(stdout) ? 1 : rc;
 }

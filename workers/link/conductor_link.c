@@ -251,6 +251,11 @@ bool conductor_link_sent(const struct conductor_link *l)
     return !l->conn || frame_conn_sent(l->conn);
 }
 
+void conductor_link_set_role(struct conductor_link *l, uint8_t role)
+{
+    l->hello.role = role;
+}
+
 void conductor_link_send(struct conductor_link *l, struct wire_buf *buf)
 {
     if (l->up && (buf->len > 0 || buf->failed))

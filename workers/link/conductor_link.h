@@ -55,6 +55,9 @@ void conductor_link_free(struct conductor_link *l);
 /* Whether the kernel has all that was sent. */
 bool conductor_link_sent(const struct conductor_link *l);
 
+/* The next HELLO says this role (enum proto_role). */
+void conductor_link_set_role(struct conductor_link *l, uint8_t role);
+
 /* Send the frames in `buf` and empty it; while the link is down they are
  * dropped, since the next conductor knows nothing of them. */
 void conductor_link_send(struct conductor_link *l, struct wire_buf *buf);

@@ -40,6 +40,7 @@ struct worker {
     struct pipeline *pipeline;
     bool staged_last; /* the last thing computed was a stage's */
     struct conductor_link *link;
+    uint8_t role; /* enum proto_role: the option, until ROLE says another */
     struct request_table requests;
     struct request_list kv_waits; /* KV_BEGIN came, no room yet; FIFO */
     uint32_t n_arriving;

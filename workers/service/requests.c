@@ -52,10 +52,10 @@ static int check_prefill(const struct worker *w, uint64_t id,
                          const struct msg_prefill *m, bool decodes,
                          char text[MSG_TEXT_MAX])
 {
-    if (!(w->options->role & PROTO_ROLE_PREFILL))
+    if (!(w->role & PROTO_ROLE_PREFILL))
         return error_say(text, MSG_TEXT_MAX, PROTO_E_INVALID,
                          "PREFILL, but the role is decode");
-    if (decodes && !(w->options->role & PROTO_ROLE_DECODE))
+    if (decodes && !(w->role & PROTO_ROLE_DECODE))
         return error_say(text, MSG_TEXT_MAX, PROTO_E_INVALID,
                          "no decode worker is named, and the role is prefill");
     int code = check_request(w, id, m->n_tokens, m->max_tokens, decodes, text);
@@ -162,7 +162,7 @@ static int on_decode(struct worker *w, uint64_t id, const uint8_t *payload,
 
     if (msg_decode_unpack(payload, len, &m))
         return -EBADMSG;
-    if (!(w->options->role & PROTO_ROLE_DECODE))
+    if (!(w->role & PROTO_ROLE_DECODE))
         return turn_away(w, id, PROTO_E_INVALID,
                          "DECODE, but the role is prefill");
     int code = check_request(w, id, m.n_tokens, m.max_tokens, true, text);
@@ -182,6 +182,19 @@ static int on_decode(struct worker *w, uint64_t id, const uint8_t *payload,
     w->n_arriving++;
     msg_empty_pack(&w->out, FRAME_DECODE_READY, id);
     worker_send(w);
+    return 0;
+}
+
+static int on_role(struct worker *w, const uint8_t *payload, size_t len)
+{
+    struct msg_role m;
+
+    if (msg_role_unpack(payload, len, &m))
+        return -EBADMSG;
+    log_info("the role is %s from now on; it was %s", proto_role_name(m.role),
+             proto_role_name(w->role));
+    w->role = m.role;
+    conductor_link_set_role(w->link, m.role);
     return 0;
 }
 
@@ -225,6 +238,8 @@ int worker_on_frame(void *worker, const struct frame_header *h,
         return worker_on_copy(w, h->request_id, payload, h->length);
     case FRAME_DROP:
         return worker_on_drop(w, payload, h->length);
+    case FRAME_ROLE:
+        return on_role(w, payload, h->length);
     default:
         return -EPROTO;
     }

@@ -165,7 +165,7 @@ static void fill_hello(const struct worker *w, struct msg_hello *m)
         .version_min = PROTO_VERSION,
         .version_max = PROTO_VERSION,
         .kind = PROTO_PEER_WORKER,
-        .role = o->role,
+        .role = w->role,
         .capabilities =
             PROTO_CAP_ALL |
             (w->layout->activation_bytes > 0 ? PROTO_CAP_STAGES : 0u),
@@ -275,6 +275,7 @@ struct worker *worker_new(struct event_base *base,
     if (!w)
         return NULL;
     w->options = options;
+    w->role = options->role;
     w->base = base;
     w->dns = event_loop_dns(base, "");
     w->secret = secret;

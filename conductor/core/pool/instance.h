@@ -105,6 +105,8 @@ struct pool_instance {
     uint32_t id;
     uint32_t slot;
     unsigned role; /* ROLE_* */
+    /* It ends the work that it has, gets none, and takes this one; 0: none. */
+    unsigned next_role;
     enum pool_health health;
     bool held; /* somebody drains it: no work, however well it is */
     /* In an aggregated pool: 0: what it prefills it decodes. Else it is one of
@@ -166,6 +168,7 @@ struct pool_instance {
     uint32_t reuse_blocks;  /* of a cached prompt it reuses multiples of so
                                many; 0: any number */
     size_t max_batch;       /* most decodes in one step; 0: any number */
+    bool switches;          /* it can take another role */
     uint32_t most_stages;   /* of a prompt that several prefill, it one of them:
                                its model's layers; 0: it computes no stages */
     char name[POOL_NAME_BYTES];
@@ -174,16 +177,27 @@ struct pool_instance {
 /* Whether it is given work. */
 static inline bool pool_takes_work(const struct pool_instance *instance)
 {
-    return instance->health == HEALTH_READY && !instance->held;
+    return instance->health == HEALTH_READY && !instance->held &&
+           instance->next_role == 0;
 }
 
-/* Its health, as people are told: one that is well and held drains. */
+/* Its health, as people are told: one that is well and held, or about to take
+ * another role, drains. */
 static inline enum pool_health
 pool_shown_health(const struct pool_instance *instance)
 {
-    return instance->held && instance->health == HEALTH_READY
+    return instance->health == HEALTH_READY && !pool_takes_work(instance)
                ? HEALTH_DRAINING
                : instance->health;
+}
+
+/* Whether it has ended all work that it was given, and no KV is on its way from
+ * it or to it. */
+static inline bool pool_is_empty(const struct pool_instance *instance)
+{
+    return instance->n_waiting + instance->n_running + instance->n_decodes +
+               instance->n_pushes_out + instance->n_pushes_in ==
+           0;
 }
 
 /* Whether an instance can accept no more prefills: max_waiting wait. */

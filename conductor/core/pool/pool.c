@@ -181,6 +181,7 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
         .health = HEALTH_STARTING,
         .pair = config->pair,
         .most_stages = config->most_stages,
+        .switches = config->switches,
         .kv_capacity_tokens = config->kv_capacity_tokens,
         .kv_whole_tokens = config->kv_capacity_tokens -
                            config->kv_capacity_tokens % (int64_t)block_tokens,

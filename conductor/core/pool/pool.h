@@ -63,6 +63,7 @@ struct pool_instance_config {
     uint32_t max_batch;     /* decodes that it steps together; 0: any */
     uint32_t window_tokens; /* of its model, or smaller; 0: any */
     uint32_t most_stages;   /* as in struct pool_instance */
+    bool switches;          /* likewise */
     const struct queue_order *order; /* static: its own; NULL: the pool's */
     uint8_t pair; /* as in struct pool_instance, below POOL_PAIRS */
 };
@@ -136,6 +137,23 @@ const uint8_t *pool_ready_roles(const struct pool *pool);
  * Returns 0 or -ESTALE.
  */
 [[nodiscard]] int pool_hold(struct pool *pool, uint32_t id, bool held);
+
+/*
+ * An instance is to take another role: it gets no work until it has it, by
+ * pool_take_role(). Its present one: it keeps that, whatever it was to take.
+ * Returns 0; -ESTALE; -EINVAL: no such role, or it can take none.
+ */
+[[nodiscard]] int pool_switch(struct pool *pool, uint32_t id, unsigned role);
+
+/*
+ * An instance that was to take another role and is empty (pool_is_empty())
+ * takes it.
+ *   kv_capacity_tokens  that it has then, above 0.
+ * Returns 0; -ESTALE; -EINVAL: it is to take none, or the capacity; -EBUSY: it
+ * has work.
+ */
+[[nodiscard]] int pool_take_role(struct pool *pool, uint32_t id,
+                                 int64_t kv_capacity_tokens);
 
 /* Stores the KV tokens that an instance reports as used.
  * Returns 0; -ESTALE; -EINVAL: negative. */

@@ -53,6 +53,41 @@ int pool_hold(struct pool *pool, uint32_t id, bool held)
     return 0;
 }
 
+int pool_switch(struct pool *pool, uint32_t id, unsigned role)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (!slot)
+        return -ESTALE;
+    if ((role & ROLE_BOTH) == 0 || (role & ~ROLE_BOTH) != 0 ||
+        !slot->view.switches)
+        return -EINVAL;
+    slot->view.next_role = role == slot->view.role ? 0 : role;
+    note_ready(pool, slot);
+    return 0;
+}
+
+int pool_take_role(struct pool *pool, uint32_t id, int64_t kv_capacity_tokens)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+    struct pool_instance *i;
+
+    if (!slot)
+        return -ESTALE;
+    i = &slot->view;
+    if (i->next_role == 0 || kv_capacity_tokens <= 0)
+        return -EINVAL;
+    if (!pool_is_empty(i))
+        return -EBUSY;
+    i->role = i->next_role;
+    i->next_role = 0;
+    i->kv_capacity_tokens = kv_capacity_tokens;
+    i->kv_whole_tokens =
+        kv_capacity_tokens - kv_capacity_tokens % i->block_tokens;
+    note_ready(pool, slot);
+    return 0;
+}
+
 int pool_set_kv_used(struct pool *pool, uint32_t id, int64_t used_tokens)
 {
     struct pool_slot *slot = pool_slot_of(pool, id);

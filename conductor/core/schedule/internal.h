@@ -41,6 +41,7 @@ struct scheduler {
     bool shares;       /* and shares */
     bool warms;        /* and warm_on_reject */
     double replicates; /* and replicate */
+    double switch_us;  /* and switch_roles */
     struct {
         uint32_t most;     /* and lend; 0: nothing is lent */
         int64_t from_us;   /* and lend_ms */

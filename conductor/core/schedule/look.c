@@ -12,6 +12,16 @@ bool schedule_warms(const struct scheduler *scheduler)
     return scheduler->warms;
 }
 
+const struct estimate_model *schedule_model(const struct scheduler *scheduler)
+{
+    return &scheduler->model;
+}
+
+double schedule_switch_us(const struct scheduler *scheduler)
+{
+    return scheduler->switch_us;
+}
+
 double schedule_replicates(const struct scheduler *scheduler)
 {
     return scheduler->replicates;

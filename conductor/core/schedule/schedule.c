@@ -83,6 +83,10 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
         policy_option_value(s->policy, s->options, "warm_on_reject", 0.0) > 0.0;
     s->replicates =
         policy_option_value(s->policy, s->options, "replicate", 0.0);
+    s->switch_us =
+        policy_option_value(s->policy, s->options, "switch_roles", 0.0) * 1e6 *
+        (model->simulated.slowdown > 0 ? (double)model->simulated.slowdown
+                                       : 1.0);
     set_lend(s);
     s->spares_decodes =
         s->model.coupled && s->model.step_tokens > 0 &&

@@ -245,6 +245,14 @@ bool schedule_warms(const struct scheduler *scheduler);
  * policy's option replicate; 0 without it. */
 double schedule_replicates(const struct scheduler *scheduler);
 
+/* For how long another ratio of prefill and decode instances must have been the
+ * better one before instances switch: the policy's option switch_roles, as
+ * time passes; 0: they do not. */
+double schedule_switch_us(const struct scheduler *scheduler);
+
+/* schedule_model(scheduler): that it was made with. Borrowed. */
+const struct estimate_model *schedule_model(const struct scheduler *scheduler);
+
 /* What instances hold of a prompt. Borrowed until the next decision or look. */
 struct schedule_look {
     const struct pool *pool;

@@ -306,6 +306,11 @@ void explain_decided(struct explain *explain,
         put_name(s, d->lent.members[i], r->lent[i]);
     put_name(s, d->decode, r->decode);
     r->chosen = d->chosen;
+    notes_why(&s->copy_notes, d->prefill, request->prompt.keys,
+              d->chosen.local_blocks < request->prompt.n_keys
+                  ? d->chosen.local_blocks
+                  : request->prompt.n_keys,
+              clock_now_us(), &r->copied);
     if (d->prefill != POOL_NO_INSTANCE)
         costs_name(s, d->chosen.slot, r->cost_model);
     /* What is predicted was not told. */

@@ -6,6 +6,7 @@
 
 #include "conductor/core/pool/pool.h"
 #include "conductor/service/explain/explain.h"
+#include "conductor/service/worker/notes.h"
 
 #define EXPLAIN_CANDIDATES_MAX 16
 #define EXPLAIN_REASON_BYTES 48
@@ -59,6 +60,7 @@ struct explain_record {
     char prefill[POOL_NAME_BYTES], decode[POOL_NAME_BYTES]; /* "": none */
     char lent[SCHEDULE_LENT_MAX][POOL_NAME_BYTES]; /* (n_lent) to prefill */
     uint32_t n_lent;
+    struct note_why copied; /* what of chosen.local_blocks was */
     struct prefill_estimate chosen;
     char cost_model[POOL_NAME_BYTES]; /* that `chosen` is by, likewise */
     uint32_t stored_blocks; /* of chosen.local_blocks, those reported */

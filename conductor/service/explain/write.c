@@ -166,12 +166,31 @@ static void put_lent(struct writer *w, const struct explain_record *r)
     PUT(w, "]");
 }
 
+/* Why the blocks that it reuses were copied there ahead of it, if they were. */
+static void put_copied(struct writer *w, const struct note_why *why)
+{
+    put_key(w, "copied");
+    if (!why->from[0]) {
+        PUT(w, "null");
+        return;
+    }
+    PUT(w, "{");
+    w->first = true;
+    put_name(w, "from", why->from);
+    PUT(w, ",\"first_block\":%u,\"end_block\":%u,\"age_s\":%.3f,\"reason\":",
+        why->first_block, why->end_block, (double)why->age_us / 1e6);
+    w->failed = w->failed || note_write_reason(&why->reason, w->out);
+    PUT(w, "}");
+    w->first = false;
+}
+
 static void put_decision(struct writer *w, const struct explain_record *r)
 {
     PUT(w, ",\"verdict\":\"%s\",\"warmed\":%s",
         schedule_verdict_name(r->verdict), r->warmed ? "true" : "false");
     put_name(w, "prefill", r->prefill);
     put_lent(w, r);
+    put_copied(w, &r->copied);
     put_name(w, "decode", r->decode);
     put_name(w, "cost", r->cost);
     put_limit(w, "price_ms", (int64_t)r->price_us);

@@ -252,6 +252,7 @@ void request_take_inbox(struct service *service)
             service->table.next_attempt++ * service->table.size + request->slot;
         copies_asked(request, now_us);
         dispatch_place(&service->dispatch, &request->dispatch, now_us, &order);
+        roles_placed(service->roles, &request->dispatch, &order);
         count_decision(service, n_before, now_us);
         follow(request, &order, now_us);
     }

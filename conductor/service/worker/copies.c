@@ -18,20 +18,9 @@
 #include "conductor/service/models.h"
 
 #define PATIENCE_US 15000000
-#define NOTES 64u
-
-/* An order, for people. */
-struct note {
-    struct replication_action action; /* its keys are not kept */
-    char from[POOL_NAME_BYTES], to[POOL_NAME_BYTES];
-    int64_t at_us;
-    int64_t blocks; /* that came; -1: it is under way */
-};
 
 struct copies {
     struct replication *core;
-    struct note notes[NOTES]; /* a ring */
-    uint64_t n_notes;         /* ever */
 };
 
 struct copies *copies_new(struct service *service)
@@ -68,16 +57,11 @@ void copies_asked(const struct service_request *request, int64_t now_us)
 
 static uint64_t take_note(struct service *s, const struct replication_action *a)
 {
-    struct copies *c = s->copies;
     const struct pool_instance *from = pool_get(s->pool, a->from);
     const struct pool_instance *to = pool_get(s->pool, a->to);
-    struct note *note = &c->notes[c->n_notes % NOTES];
 
-    *note = (struct note){.action = *a, .at_us = clock_now_us(), .blocks = -1};
-    note->action.keys = NULL;
-    metrics_escape(from ? from->name : "", note->from);
-    metrics_escape(to ? to->name : "", note->to);
-    return c->n_notes++;
+    return notes_take(&s->copy_notes, a, from ? from->name : "",
+                      to ? to->name : "", clock_now_us());
 }
 
 static bool send_copy(struct service *s, const struct replication_action *a)
@@ -140,8 +124,7 @@ static void ended(struct service *s, struct worker *w, uint32_t blocks)
     struct copies *c = s->copies;
     const struct worker_copy copy = w->copy;
 
-    if (c->n_notes - copy.note <= NOTES)
-        c->notes[copy.note % NOTES].blocks = blocks;
+    notes_ended(&s->copy_notes, copy.note, blocks);
     w->copy = (struct worker_copy){.attempt_id = 0};
     replication_ended(c->core, copy.id, blocks, clock_now_us());
 }
@@ -202,51 +185,14 @@ void copies_tick(struct service *service)
     go_on(service);
 }
 
-static int write_note(const struct service *s, const struct note *n,
-                      int64_t now_us, const char *comma, struct evbuffer *out)
-{
-    const struct replication_action *a = &n->action;
-    const struct replication_reason *r = &a->reason;
-    bool drop = a->kind == REPLICATION_DROP;
-    int bad = evbuffer_add_printf(
-                  out,
-                  "%s{\"model\":\"%s\",\"order\":\"%s\",\"age_s\":%.3f,"
-                  "\"to\":\"%s\",\"first_block\":%u,\"end_block\":%u,"
-                  "\"key\":\"%016llx\",\"reason\":{\"per_s\":%.6g",
-                  comma, s->model.name, drop ? "drop" : "copy",
-                  (double)(now_us - n->at_us) / 1e6, n->to, a->first_block,
-                  a->end_block, (unsigned long long)a->key, r->per_s) < 0;
-
-    if (drop)
-        return bad | (evbuffer_add_printf(out, "}}") < 0);
-    bad |= evbuffer_add_printf(
-               out,
-               ",\"busy_ratio\":%.6g,\"after_ratio\":%.6g,\"holders\":%u,"
-               "\"wanted\":%u,\"miss_ms\":%.3f,\"saved_ms\":%.3f,"
-               "\"copy_bytes\":%lld},\"from\":\"%s\",\"bytes_per_s\":%.0f,",
-               r->busy_ratio, r->after_ratio, r->holders, r->wanted,
-               (double)r->miss_us / 1e3, (double)r->saved_us / 1e3,
-               (long long)r->copy_bytes, n->from, a->bytes_per_s) < 0;
-    if (n->blocks < 0)
-        return bad | (evbuffer_add_printf(out, "\"blocks\":null}") < 0);
-    return bad | (evbuffer_add_printf(out, "\"blocks\":%lld}",
-                                      (long long)n->blocks) < 0);
-}
-
 int models_copies(const struct models *models, struct evbuffer *out)
 {
     int bad = evbuffer_add_printf(out, "{\"copies\":[") < 0;
     const char *comma = "";
 
-    for (const struct service *s = models->first; s; s = s->next) {
-        const struct copies *c = s->copies;
-
-        for (uint64_t k = 0; k < NOTES && k < c->n_notes; k++) {
-            bad |= write_note(s, &c->notes[(c->n_notes - 1 - k) % NOTES],
-                              clock_now_us(), comma, out);
-            comma = ",";
-        }
-    }
+    for (const struct service *s = models->first; s; s = s->next)
+        bad |= notes_write(&s->copy_notes, s->model.name, clock_now_us(),
+                           &comma, out);
     bad |= evbuffer_add_printf(out, "]}\n") < 0;
     return bad ? -ENOMEM : 0;
 }

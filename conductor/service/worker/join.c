@@ -8,6 +8,9 @@
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/models.h"
 
+/* What a worker needs that may have any role. */
+#define CAPS_SWITCH (PROTO_CAP_ROLE | PROTO_CAP_PUSH)
+
 /* A name goes into logs, headers and metrics: printable, without blanks, as
  * conductor-worker's --name demands. */
 static bool name_ok(const char *name)
@@ -187,6 +190,7 @@ uint16_t service_join(void *arg, struct worker_link *link,
         .max_batch = m->max_batch,
         .window_tokens = m->window_tokens,
         .most_stages = m->capabilities & PROTO_CAP_STAGES ? m->layers : 0,
+        .switches = (m->capabilities & CAPS_SWITCH) == CAPS_SWITCH,
     };
     if (m->disk_capacity_blocks)
         in.tier_bytes_per_s[TIER_DISK] = (double)s->config.disk_mbps * 1e6 / 8;

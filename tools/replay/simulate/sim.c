@@ -153,6 +153,20 @@ static void take_sample(void *arg, const struct sim_sample *s)
             s->decodes, s->decodes_waiting, s->decode_kv_tokens);
 }
 
+/* sim_io.switches */
+static void take_switch(void *arg, const struct sim_switch *s)
+{
+    struct run *run = arg;
+    struct replay_switches *kept = &run->result->switches;
+
+    if (!s->taken || kept->n == REPLAY_SWITCHES_MAX)
+        return;
+    if (array_reserve(kept->at, kept->capacity, kept->n + 1) != 0)
+        keep_error(run, -ENOMEM);
+    else
+        kept->at[kept->n++] = *s;
+}
+
 /* Leaves every second count out. */
 static void thin_copies(struct replay_copies *c, size_t width)
 {
@@ -223,6 +237,7 @@ static int simulate(struct run *run)
                               .record = take_record,
                               .copies = take_copies,
                               .sample = take_sample,
+                              .switches = take_switch,
                               .arg = run};
     char why[SIM_ERROR_BYTES] = "";
 
@@ -332,4 +347,6 @@ void replay_sim_result_fini(struct replay_sim_result *result)
     free(result->copies.at_us);
     free(result->copies.copies);
     result->copies = (struct replay_copies){0};
+    free(result->switches.at);
+    result->switches = (struct replay_switches){0};
 }

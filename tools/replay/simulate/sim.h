@@ -46,11 +46,22 @@ struct replay_copies {
     int64_t interval_us; /* of virtual time between two */
 };
 
+/* Nodes that switched their roles. */
+#define REPLAY_SWITCHES_MAX 1024
+
+struct replay_switches {
+    struct sim_switch *at; /* (n) */
+    size_t n;              /* at most REPLAY_SWITCHES_MAX: later ones are not
+                              kept */
+    size_t capacity;
+};
+
 struct replay_sim_result {
     struct replay_report report; /* borrows the policy's name */
     struct replay_facts facts;
     struct sim_summary summary;
     struct replay_copies copies;
+    struct replay_switches switches;
     uint64_t skipped;        /* bad lines */
     char first_skipped[512]; /* the message of the first; "": none */
     double wall_s;           /* of the simulation, without the first pass */

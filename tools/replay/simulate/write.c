@@ -71,6 +71,22 @@ static json_t *replication_json(const struct sim_summary *s)
         "failed", (json_int_t)r->failed, "dropped", (json_int_t)r->dropped);
 }
 
+/* Nodes that switched their roles. */
+static json_t *switches_json(const struct replay_switches *switches)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < switches->n; i++) {
+        const struct sim_switch *s = &switches->at[i];
+
+        json_array_append_new(
+            list, json_pack("{s:f, s:I, s:s}", "at_s", (double)s->at_us / 1e6,
+                            "node", (json_int_t)s->node, "to",
+                            s->to == ROLE_PREFILL ? "prefill" : "decode"));
+    }
+    return list;
+}
+
 json_t *replay_sim_json(const struct replay_sim_result *result, bool timing)
 {
     const struct sim_summary *s = &result->summary;
@@ -104,6 +120,9 @@ json_t *replay_sim_json(const struct replay_sim_result *result, bool timing)
              0) ||
         (s->replication.passes > 0 &&
          json_object_set_new(json, "replication", replication_json(s)) != 0) ||
+        (s->roles.passes > 0 &&
+         json_object_set_new(json, "role_switches",
+                             switches_json(&result->switches)) != 0) ||
         json_object_set_new(json, "transfers", count_json(&s->fetches)) != 0 ||
         json_object_set_new(json, "loaded_tokens",
                             loaded_json(s->loaded_tokens)) != 0 ||
@@ -135,6 +154,12 @@ void replay_sim_print(const struct replay_sim_result *result, FILE *file)
         fprintf(file, "  %-22s %10" PRIu64 "  (%.3g GB), %" PRIu64 " to drop\n",
                 "copies ahead, pieces", s->replication.pieces,
                 (double)s->copies.bytes / 1e9, s->replication.dropped);
+    if (s->roles.passes > 0)
+        fprintf(file,
+                "  %-22s %10" PRIu64 "  to prefill %" PRIu64
+                ", to decode %" PRIu64 "\n",
+                "roles switched", s->roles.taken, s->roles.begun[0][0],
+                s->roles.begun[0][1]);
     fprintf(file,
             "  %-22s %10" PRIu64 "  (%.3g GB)\n  %-22s %10" PRIu64
             "  (%.3g GB)\n  %-22s %10" PRIu64 "  at once\n  %-22s %10" PRIu64

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "conductor/core/schedule/admission.h"
 #include "tools/replay/ticker.h"
@@ -60,6 +61,25 @@ static int keep_prediction(struct replay_case *c, double ttft_s,
                             : 0;
 }
 
+/* Enters a request into its interval. ttft_s: below 0: no answer. */
+static int keep_interval(struct replay_case *c, double arrived_s, double ttft_s,
+                         bool effective)
+{
+    double at = arrived_s / c->interval_s;
+    size_t k =
+        at < REPLAY_INTERVALS_MAX ? (size_t)at : REPLAY_INTERVALS_MAX - 1;
+
+    if (array_reserve(c->intervals, c->intervals_room, k + 1) != 0)
+        return -ENOMEM;
+    while (c->n_intervals <= k)
+        c->intervals[c->n_intervals++] = (struct replay_interval){0};
+    c->intervals[k].requests++;
+    c->intervals[k].effective += effective;
+    c->intervals[k].answered += ttft_s >= 0;
+    c->intervals[k].ttft_s += ttft_s >= 0 ? ttft_s : 0;
+    return 0;
+}
+
 static int observe(void *arg, const struct replay_record *r)
 {
     struct replay_case *c = arg;
@@ -68,6 +88,8 @@ static int observe(void *arg, const struct replay_record *r)
         answered ? replay_seconds(r->first_token_us - r->intended_us) : -1.0;
     double tbt_s =
         answered && r->tbt_us >= 0 ? replay_seconds(r->tbt_us) : -1.0;
+    bool missed =
+        !answered || ttft_s > c->effective_ttft_s || tbt_s > c->effective_tbt_s;
     int rc = 0;
 
     c->judged++;
@@ -76,8 +98,9 @@ static int observe(void *arg, const struct replay_record *r)
         c->prefill_s += replay_seconds(r->prefill_us);
         rc = keep_prediction(c, ttft_s, replay_seconds(r->predicted_ttft_us));
     }
-    if (!answered || ttft_s > c->effective_ttft_s ||
-        tbt_s > c->effective_tbt_s) {
+    if (rc == 0 && c->interval_s > 0)
+        rc = keep_interval(c, replay_seconds(r->intended_us), ttft_s, !missed);
+    if (missed) {
         c->misses++;
         if (c->gives_up && c->misses > c->misses_max)
             return -ECANCELED;
@@ -182,8 +205,12 @@ int replay_study_run(const struct replay_study *study,
 
 void replay_cases_fini(struct replay_case *cases, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         replay_sim_result_fini(&cases[i].result);
+        free(cases[i].intervals);
+        cases[i].intervals = NULL;
+        cases[i].n_intervals = cases[i].intervals_room = 0;
+    }
 }
 
 double replay_case_goodput(const struct replay_case *c)

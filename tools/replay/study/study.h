@@ -25,6 +25,17 @@ struct replay_study {
     bool quiet;       /* no progress */
 };
 
+/* The requests that came in an interval of a trace. */
+struct replay_interval {
+    uint64_t requests;
+    uint64_t effective; /* of these */
+    uint64_t answered;
+    double ttft_s; /* the sum of these */
+};
+
+/* Intervals of a case at most; later requests count in the last one. */
+#define REPLAY_INTERVALS_MAX 100000u
+
 /* One simulation: the upper part is the caller's, the rest is filled. */
 struct replay_case {
     struct cluster cluster;
@@ -43,6 +54,7 @@ struct replay_case {
     uint64_t seed;
     bool gives_up; /* beyond misses_max requests that are not effective */
     uint64_t misses_max;
+    double interval_s; /* of `intervals`; 0: none are kept */
 
     bool failed;  /* it has no result, and the error is its own */
     bool gave_up; /* then there is no result */
@@ -55,6 +67,9 @@ struct replay_case {
                                       that were answered */
     uint64_t judged; /* requests that ended, also of a case given up */
     uint64_t misses;
+    struct replay_interval *intervals; /* (n_intervals), in order of time */
+    size_t n_intervals;
+    size_t intervals_room;
     struct replay_distribution errors_s; /* behind error_s */
 };
 

@@ -95,6 +95,11 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
                         "the share of an idle link at which hot blocks are "
                         "copied before requests ask for them, between native "
                         "workers; 0: they are not"},
+    [PLAN_SWITCH_ROLES] =
+        {"switch_roles", 0, 86400, false, 0,
+         "seconds for which another ratio of instances that prefill and that "
+         "decode must have been better before native workers switch their "
+         "roles; 0: they do not"},
     [PLAN_LEND] = {"lend", 0, SCHEDULE_LENT_MAX, true, 0,
                    "idle native workers that one long prefill may be lent, "
                    "each to compute some of the layers; 0: none"},

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "tools/replay/command.h"
 #include "tools/replay/simulate/policies.h"
+#include "tools/replay/study/size/over_time.h"
 #include "tools/replay/trace/stream.h"
 #include "traces/stats.h"
 
@@ -32,7 +33,9 @@ static const struct option_usage usage = {
         "--slo-ttft 10 --slo-tbt 0.1 --plot frontier.svg\n"
         "  conductor-replay size --trace t.jsonl --cluster-template c.json "
         "--slo-ttft 30 \\\n      --slo-tbt 0.2 --target 0.99 --speed 4 "
-        "--policy local_cache\n",
+        "--policy local_cache\n"
+        "  conductor-replay size --trace t.jsonl --cluster-template c.json "
+        "--slo-ttft 10 \\\n      --slo-tbt 0.1 --interval 300\n",
 };
 
 struct settings {
@@ -41,7 +44,7 @@ struct settings {
     struct cluster_changes changes;
     struct replay_policies policies;
     const char *cluster, *csv, *plot;
-    double target;
+    double target, interval_s;
     uint64_t max_prefill, max_decode;
 };
 
@@ -79,6 +82,10 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "look no further (default 64)"},
         {"max-decode", OPTION_COUNT, &s->max_decode, "N", 1, 4096,
          "look no further (default 64)"},
+        {"interval", OPTION_NUMBER, &s->interval_s, "S", 1, 1e6,
+         "instead: with as many nodes as the template has, which split serves "
+         "best\n                           in each so many seconds; --csv has "
+         "all, no --plot"},
         {"seed", OPTION_COUNT, &s->base.seed, "S", 0, 9e15,
          "of random choices (default 1)"},
         {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
@@ -312,6 +319,53 @@ static int run(struct sizing *z)
     return rc != 0 ? 1 : 0;
 }
 
+/* Every split of the template's nodes. */
+static int simulate_splits(struct sizing *z, struct over_time *o)
+{
+    uint32_t nodes =
+        z->result.template.prefill_nodes + z->result.template.decode_nodes;
+
+    o->interval_s = z->s->interval_s;
+    o->cases = calloc(nodes, sizeof o->cases[0]);
+    if (!o->cases)
+        return error_say(z->error, sizeof z->error, -ENOMEM, "out of memory");
+    for (uint32_t p = 1; p < nodes; p++) {
+        struct search_size size = {p, nodes - p};
+        int rc = make_case(z, size, &o->cases[o->n]);
+
+        if (rc != 0)
+            return rc;
+        o->cases[o->n++].interval_s = o->interval_s;
+    }
+    return replay_study_run(&z->s->study, o->cases, o->n, z->error);
+}
+
+static int run_over_time(struct sizing *z)
+{
+    const struct cluster *c = &z->result.template;
+    const struct settings *s = z->s;
+    struct over_time o = {0};
+    int rc;
+
+    if (c->decode_nodes == 0 || c->prefill_nodes + c->decode_nodes < 3) {
+        replay_complain(usage.name,
+                        "--interval: needs a cluster of at least 3 nodes, some "
+                        "to prefill and some to decode; %s has %" PRIu32
+                        " and %" PRIu32,
+                        c->name, c->prefill_nodes, c->decode_nodes);
+        return 1;
+    }
+    rc = simulate_splits(z, &o);
+    if (rc != 0) {
+        replay_complain(usage.name, "%s", z->error);
+    } else {
+        over_time_print(&o, stdout);
+        rc = REPLAY_OUTPUT(usage.name, s->csv, over_time_csv(&o, s->csv));
+    }
+    over_time_fini(&o);
+    return rc != 0 ? 1 : 0;
+}
+
 int replay_command_size(int argc, char **argv)
 {
     struct settings s = {.study = {.what = "sizes"},
@@ -340,5 +394,5 @@ int replay_command_size(int argc, char **argv)
         replay_missing(usage.name, "--slo-tbt S");
         return REPLAY_EXIT_USAGE;
     }
-    return run(&z);
+    return s.interval_s > 0 ? run_over_time(&z) : run(&z);
 }

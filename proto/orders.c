@@ -1,0 +1,37 @@
+/* What the conductor orders workers beside requests: copies, and roles. */
+#include "proto/fields.h"
+#include "proto/message.h"
+
+static void msg_copy_fields(struct codec *c, struct msg_copy *m)
+{
+    codec_u64(c, &m->key_seed);
+    codec_str(c, m->host, sizeof(m->host));
+    codec_u16(c, &m->port);
+    codec_u64(c, &m->bytes_per_s);
+    codec_u32(c, &m->from_block);
+    codec_array(c, 8, &m->keys, &m->n);
+    codec_require(c, *m->host && m->bytes_per_s > 0 && m->from_block < m->n);
+}
+MESSAGE(msg_copy, FRAME_COPY)
+
+static void msg_copied_fields(struct codec *c, struct msg_copied *m)
+{
+    codec_u32(c, &m->blocks);
+}
+MESSAGE(msg_copied, FRAME_COPIED)
+
+static void msg_drop_fields(struct codec *c, struct msg_drop *m)
+{
+    codec_u64(c, &m->key);
+    codec_u32(c, &m->n);
+    codec_require(c, m->n > 0);
+}
+MESSAGE(msg_drop, FRAME_DROP)
+
+static void msg_role_fields(struct codec *c, struct msg_role *m)
+{
+    codec_u8(c, &m->role);
+    codec_require(c,
+                  m->role >= PROTO_ROLE_PREFILL && m->role <= PROTO_ROLE_BOTH);
+}
+MESSAGE(msg_role, FRAME_ROLE)

@@ -1,0 +1,419 @@
+/* Who switches its role, when, and how a switch goes. */
+#include <CUnit/Basic.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "conductor/core/roles/roles.h"
+#include "tests/unit/cases.h"
+#include "traces/random.h"
+
+enum { BLOCK = 256, SLOTS = 12, CAPACITY = 100 * BLOCK, LASTING_S = 10 };
+#define SECOND INT64_C(1000000)
+
+struct rig {
+    struct cost_model cost;
+    struct pool *pool;
+    struct prefix_index *index;
+    struct scheduler *scheduler;
+    struct dispatch dispatch;
+    struct roles *r;
+    uint32_t nodes[SLOTS];
+    int64_t now_us;
+    uint64_t next_request;
+};
+
+static uint32_t add_node(struct rig *g, unsigned role, bool switches)
+{
+    const struct pool_instance_config config = {.role = role,
+                                                .kv_capacity_tokens = CAPACITY,
+                                                .link_bytes_per_s = 1e9,
+                                                .block_tokens = BLOCK,
+                                                .switches = switches};
+    uint32_t id = POOL_NO_INSTANCE;
+
+    CU_ASSERT_EQUAL(pool_add(g->pool, &config, &id), 0);
+    CU_ASSERT_EQUAL(pool_set_health(g->pool, id, HEALTH_READY), 0);
+    return id;
+}
+
+static void rig_init(struct rig *g, uint32_t prefills, uint32_t decodes,
+                     double lasting_s)
+{
+    struct pool_config pool = pool_config_default;
+    struct prefix_index_config index = {.max_instances = SLOTS,
+                                        .max_bytes = 1 << 20};
+    const struct schedule_policy *plan = schedule_policy_by_name("plan");
+    double options[POLICY_OPTIONS_MAX];
+
+    memset(g, 0, sizeof(*g));
+    g->cost.prefill[1] = 1000;
+    g->cost.decode[0] = 10000; /* 10 ms a step, and 1 ms for each request */
+    g->cost.decode[1] = 1000;
+    g->cost.range = (struct cost_model_range){1, 100000, 100000, 64, 1000000};
+    pool.max_instances = SLOTS;
+    g->pool = pool_new(&pool);
+    g->index = prefix_index_new(&index);
+    policy_options_init(plan, options);
+    CU_ASSERT_EQUAL(
+        policy_options_set(plan, options, "switch_roles", lasting_s), 0);
+    g->scheduler = scheduler_new(
+        &(struct schedule_config){.policy = plan, .options = options},
+        &(struct estimate_model){.cost = &g->cost,
+                                 .block_tokens = BLOCK,
+                                 .kv_bytes_per_token = 1000},
+        g->pool, g->index);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(g->scheduler);
+    dispatch_init(&g->dispatch);
+    g->dispatch.scheduler = g->scheduler;
+    g->r = roles_new(&g->dispatch, SLOTS, 0);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(g->r);
+    for (uint32_t i = 0; i < prefills + decodes; i++)
+        g->nodes[i] =
+            add_node(g, i < prefills ? ROLE_PREFILL : ROLE_DECODE, true);
+}
+
+static void rig_fini(struct rig *g)
+{
+    roles_free(g->r);
+    scheduler_free(g->scheduler);
+    prefix_index_free(g->index);
+    pool_free(g->pool);
+}
+
+/* A request that takes so long to prefill, and has so many tokens. */
+static void place(struct rig *g, int64_t prefill_us, int64_t prompt,
+                  int64_t output)
+{
+    const struct dispatch_request request = {
+        .ask = {.n_tokens = prompt,
+                .max_output_tokens = output,
+                .expected_tokens = output}};
+    const struct dispatch_order order = {
+        .action = DISPATCH_SEND,
+        .decided = true,
+        .decision.chosen = {.instance = g->nodes[0], .prefill_us = prefill_us}};
+
+    roles_placed(g->r, &request, &order);
+}
+
+/* Seconds in which every tenth one request comes; orders are carried out but
+ * for the capacity, which stays. Returns how many took another role. */
+static uint32_t run(struct rig *g, int64_t seconds, int64_t prefill_us,
+                    int64_t prompt, int64_t output)
+{
+    int64_t end_us = g->now_us + seconds * SECOND;
+    struct roles_action a;
+    uint32_t taken = 0;
+
+    for (; g->now_us < end_us; g->now_us += SECOND / 10) {
+        place(g, prefill_us, prompt, output);
+        (void)roles_pass(g->r, g->now_us);
+        while (roles_next(g->r, &a)) {
+            CU_ASSERT(a.from != a.to);
+            if (a.taken)
+                CU_ASSERT_EQUAL(pool_take_role(g->pool, a.instance, CAPACITY),
+                                0);
+            taken += a.taken;
+        }
+        CU_ASSERT(roles_check(g->r));
+    }
+    return taken;
+}
+
+static uint32_t count(const struct rig *g, unsigned role)
+{
+    uint32_t n = 0;
+
+    for (uint32_t slot = 0; slot < pool_slots(g->pool); slot++)
+        n += pool_at(g->pool, slot) && pool_at(g->pool, slot)->role == role;
+    return n;
+}
+
+/* 101 tokens behind 412: 100 steps of which each one takes 1 ms and a share of
+ * 10 ms, which is the larger one of 513 of 25,600 tokens, a place of 64, and 1
+ * of the 10 ms that a step within 20 ms leaves to requests. */
+static void test_decode_us(void)
+{
+    const struct cost_model cost = {.decode = {10000, 1000, 0}};
+    const struct cost_model long_kv = {.decode = {10000, 0, 2}};
+
+    CU_ASSERT_DOUBLE_EQUAL(roles_decode_us(&cost, 412, 101, 25600, 0, 0),
+                           100 * (513.0 / 25600 * 10000 + 1000), 1e-6);
+    CU_ASSERT_DOUBLE_EQUAL(roles_decode_us(&cost, 412, 101, 25600, 20, 0),
+                           100 * (0.05 * 10000 + 1000), 1e-6);
+    CU_ASSERT_DOUBLE_EQUAL(roles_decode_us(&cost, 412, 101, 25600, 20, 20000),
+                           100 * (0.1 * 10000 + 1000), 1e-6);
+    /* No step keeps such a TBT: one alone takes an instance. */
+    CU_ASSERT_DOUBLE_EQUAL(roles_decode_us(&cost, 412, 101, 25600, 20, 9000),
+                           100 * 11000.0, 1e-6);
+    CU_ASSERT_DOUBLE_EQUAL(roles_decode_us(&long_kv, 449, 101, 55000, 0, 0),
+                           100 * (0.01 * 10000 + 2 * 499.5), 1e-6);
+    CU_ASSERT_EQUAL(roles_decode_us(&cost, 412, 1, 25600, 0, 0), 0.0);
+}
+
+/* 10 requests a second of 0.29 s: 2.9 of 2 engines are needed to prefill, and
+ * nearly none of 4 to decode. After 10 s of fading means and 10 s more two
+ * switch, one after the other, and no more: 2.9 of 4 is 0.73, of 5 it is 0.58,
+ * a gain that would be enough to go on, so a third one does. */
+static void test_lasting(void)
+{
+    struct rig g;
+
+    rig_init(&g, 2, 4, LASTING_S);
+    CU_ASSERT(roles_on(g.r));
+    CU_ASSERT_EQUAL(run(&g, 10, 290000, 100, 2), 0);
+    CU_ASSERT(run(&g, 8, 290000, 100, 2) > 0);
+    run(&g, 10, 290000, 100, 2);
+    CU_ASSERT_EQUAL(count(&g, ROLE_PREFILL), 5);
+    CU_ASSERT_EQUAL(roles_counts(g.r)->begun[0][0], 3);
+    CU_ASSERT_EQUAL(roles_counts(g.r)->taken, 3);
+    CU_ASSERT_DOUBLE_EQUAL(roles_seen(g.r).prefill_needed, 2.9, 0.01);
+    /* One stays, whatever is asked for. */
+    run(&g, 100, 5000000, 100, 2);
+    CU_ASSERT_EQUAL(count(&g, ROLE_DECODE), 1);
+    rig_fini(&g);
+}
+
+/* A change that does not last, and a load that nobody suffers from. */
+static void test_stays(void)
+{
+    struct rig g;
+
+    rig_init(&g, 2, 4, LASTING_S);
+    for (int k = 0; k < 10; k++) {
+        run(&g, 5, 290000, 100, 2);
+        run(&g, 20, 1000, 100, 2);
+    }
+    run(&g, 100, 110000, 100, 2); /* 0.55 of each */
+    CU_ASSERT_EQUAL(roles_counts(g.r)->begun[0][0], 0);
+    CU_ASSERT_EQUAL(count(&g, ROLE_PREFILL), 2);
+    rig_fini(&g);
+}
+
+/* Decodes that take most: the other way. Four decodes of 101 tokens at once
+ * take a step of 14 ms, 0.35 s of an engine each. */
+static void test_to_decode(void)
+{
+    struct rig g;
+
+    rig_init(&g, 4, 2, LASTING_S);
+    run(&g, 40, 50000, 6299, 101);
+    CU_ASSERT_DOUBLE_EQUAL(roles_seen(g.r).decode_needed, 3.5, 0.02);
+    CU_ASSERT_EQUAL(count(&g, ROLE_DECODE), 5);
+    CU_ASSERT_EQUAL(roles_counts(g.r)->begun[0][1], 3);
+    rig_fini(&g);
+}
+
+/* Refused requests count as well, by what their tokens take otherwise. */
+static void test_refused(void)
+{
+    struct rig g;
+    struct dispatch_order order = {.action = DISPATCH_REJECT, .decided = true};
+    struct dispatch_request request = {
+        .ask = {.n_tokens = 200, .max_output_tokens = 1}};
+
+    rig_init(&g, 2, 2, LASTING_S);
+    roles_placed(g.r, &request, &order); /* nothing is known yet */
+    run(&g, 30, 100000, 100, 2);
+    CU_ASSERT_DOUBLE_EQUAL(roles_seen(g.r).prefill_needed, 1.0, 0.01);
+    /* Beside ten a second one that is twice as long is refused. */
+    for (int k = 0; k < 30; k++) {
+        roles_placed(g.r, &request, &order);
+        run(&g, 1, 100000, 100, 2);
+    }
+    CU_ASSERT_DOUBLE_EQUAL(roles_seen(g.r).prefill_needed, 1.2, 0.02);
+    rig_fini(&g);
+}
+
+/* One that has work ends it first; the one with the least is taken. */
+static void test_ends_its_work(void)
+{
+    struct rig g;
+    struct roles_action a;
+    const struct pool_instance *i;
+
+    rig_init(&g, 1, 3, LASTING_S);
+    for (uint64_t n = 1; n <= 3; n++)
+        CU_ASSERT_EQUAL(
+            pool_decode_accept(g.pool, g.nodes[n], n, 100, n == 2 ? 10 : 20),
+            0);
+    CU_ASSERT_EQUAL(run(&g, 30, 290000, 100, 2), 0);
+    i = pool_get(g.pool, g.nodes[2]);
+    CU_ASSERT_EQUAL(i->next_role, ROLE_PREFILL);
+    CU_ASSERT(!pool_takes_work(i));
+    CU_ASSERT_EQUAL(pool_shown_health(i), HEALTH_DRAINING);
+    CU_ASSERT_EQUAL(pool_ready_roles(g.pool)[i->slot], 0);
+    CU_ASSERT_EQUAL(pool_take_role(g.pool, i->id, CAPACITY), -EBUSY);
+    CU_ASSERT_EQUAL(pool_decode_done(g.pool, g.nodes[2], 2), 0);
+    CU_ASSERT(roles_next(g.r, &a));
+    CU_ASSERT(a.taken && a.instance == i->id && a.to == ROLE_PREFILL);
+    CU_ASSERT(!a.reason.command && a.reason.prefills == 1 &&
+              a.reason.best_prefills == 3);
+    CU_ASSERT_EQUAL(pool_take_role(g.pool, i->id, 10 * BLOCK + 1), 0);
+    CU_ASSERT_EQUAL(i->role, ROLE_PREFILL);
+    CU_ASSERT_EQUAL(i->kv_whole_tokens, 10 * BLOCK);
+    CU_ASSERT_EQUAL(pool_ready_roles(g.pool)[i->slot], ROLE_PREFILL);
+    CU_ASSERT(!roles_next(g.r, &a));
+    rig_fini(&g);
+}
+
+static void test_command(void)
+{
+    struct rig g;
+    struct roles_action a;
+
+    rig_init(&g, 2, 1, 0);
+    CU_ASSERT(!roles_on(g.r));
+    CU_ASSERT(!roles_pass(g.r, 10 * SECOND));
+    CU_ASSERT_EQUAL(roles_command(g.r, 12345, ROLE_DECODE), -ESTALE);
+    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[0], 0), -EINVAL);
+    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[0], 4), -EINVAL);
+    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[2], ROLE_PREFILL), -EBUSY);
+    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[2], ROLE_DECODE), 0);
+    CU_ASSERT(!roles_next(g.r, &a));
+    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[0], ROLE_DECODE), 0);
+    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[0], ROLE_DECODE), 0);
+    CU_ASSERT_EQUAL(roles_counts(g.r)->begun[1][1], 1);
+    /* The other one is the last that takes work. */
+    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[1], ROLE_DECODE), -EBUSY);
+    CU_ASSERT(roles_next(g.r, &a));
+    CU_ASSERT(!a.taken && a.reason.command && a.from == ROLE_PREFILL);
+    /* Called off. */
+    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[0], ROLE_PREFILL), 0);
+    CU_ASSERT(pool_takes_work(pool_get(g.pool, g.nodes[0])));
+    CU_ASSERT(!roles_next(g.r, &a));
+    /* Lost on the way; its slot is another one's. */
+    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[0], ROLE_DECODE), 0);
+    CU_ASSERT_EQUAL(pool_remove(g.pool, g.nodes[0], 0), 0);
+    g.nodes[0] = add_node(&g, ROLE_PREFILL, false);
+    CU_ASSERT(!roles_next(g.r, &a));
+    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[0], ROLE_DECODE), -EINVAL);
+    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[1], ROLE_DECODE), 0);
+    CU_ASSERT(roles_next(g.r, &a) && !a.taken);
+    CU_ASSERT(roles_next(g.r, &a) && a.taken);
+    CU_ASSERT_EQUAL(pool_take_role(g.pool, a.instance, CAPACITY), 0);
+    CU_ASSERT_EQUAL(count(&g, ROLE_DECODE), 2);
+    roles_free(NULL);
+    rig_fini(&g);
+}
+
+static void step(struct rig *g, struct random_state *random)
+{
+    struct roles_action a;
+    uint32_t n = (uint32_t)random_below(random, SLOTS);
+    static const unsigned roles[] = {ROLE_PREFILL, ROLE_DECODE, ROLE_BOTH};
+
+    place(g, (int64_t)random_below(random, 4000000),
+          (int64_t)random_below(random, 10000) + 1,
+          (int64_t)random_below(random, 200) + 1);
+    switch (random_below(random, 12)) {
+    case 0:
+        if (pool_get(g->pool, g->nodes[n]))
+            (void)pool_remove(g->pool, g->nodes[n], g->now_us);
+        else
+            g->nodes[n] = add_node(g, roles[random_below(random, 3)],
+                                   random_below(random, 4) > 0);
+        break;
+    case 1:
+        (void)!roles_command(g->r, g->nodes[n], roles[random_below(random, 3)]);
+        break;
+    case 2:
+        (void)!pool_hold(g->pool, g->nodes[n], random_below(random, 2) > 0);
+        break;
+    case 3:
+        (void)!pool_decode_accept(g->pool, g->nodes[n], ++g->next_request, 10,
+                                  10);
+        break;
+    case 4:
+        if (g->next_request > 0)
+            (void)pool_decode_done(
+                g->pool, g->nodes[n],
+                random_below(random, (uint32_t)g->next_request) + 1);
+        break;
+    default:
+        break;
+    }
+    (void)roles_pass(g->r, g->now_us);
+    while (random_below(random, 8) > 0 && roles_next(g->r, &a))
+        if (a.taken)
+            CU_ASSERT_EQUAL(pool_take_role(g->pool, a.instance, CAPACITY), 0);
+    CU_ASSERT(roles_check(g->r));
+}
+
+/* Instances come and go, are held, and told to switch, at any time. */
+static void test_random(void)
+{
+    uint32_t n = cases_of(100);
+
+    for (uint64_t seed = 1; seed <= n && CU_get_number_of_failures() == 0;
+         seed++) {
+        struct random_state random;
+        struct rig g;
+
+        random_init(&random, seed);
+        rig_init(&g, (uint32_t)random_below(&random, 5) + 1,
+                 (uint32_t)random_below(&random, 5) + 1, 3);
+        for (int k = 0; k < 500; k++) {
+            step(&g, &random);
+            g.now_us += (int64_t)random_below(&random, SECOND);
+        }
+        rig_fini(&g);
+        if (CU_get_number_of_failures() > 0)
+            printf("seed %llu\n", (unsigned long long)seed);
+    }
+}
+
+/* Requests of one kind, at random times and of random lengths: once a ratio is
+ * found nobody switches back. */
+static void test_no_flapping(void)
+{
+    uint32_t n = cases_of(100);
+
+    for (uint64_t seed = 1; seed <= n && CU_get_number_of_failures() == 0;
+         seed++) {
+        struct random_state random;
+        struct rig g;
+        const struct roles_counts *c;
+        uint32_t us, output;
+
+        random_init(&random, seed);
+        us = random_below(&random, 600000) + 10000;
+        output = random_below(&random, 150) + 1;
+        rig_init(&g, (uint32_t)random_below(&random, 6) + 1,
+                 (uint32_t)random_below(&random, 6) + 1, 30);
+        for (int k = 0; k < 600; k++) {
+            uint32_t times = random_below(&random, 10);
+
+            for (uint32_t t = 0; t < times; t++)
+                place(&g, (int64_t)random_below(&random, us) * 2,
+                      (int64_t)random_below(&random, 4000) + 1,
+                      (int64_t)random_below(&random, output) * 2 + 1);
+            run(&g, 1, 1, 1, 1);
+        }
+        c = roles_counts(g.r);
+        CU_ASSERT(c->begun[0][0] == 0 || c->begun[0][1] == 0);
+        rig_fini(&g);
+        if (CU_get_number_of_failures() > 0)
+            printf("seed %llu\n", (unsigned long long)seed);
+    }
+}
+
+int main(void)
+{
+    CU_pSuite suite;
+
+    CU_initialize_registry();
+    suite = CU_add_suite("roles", NULL, NULL);
+    CU_add_test(suite, "decode_us", test_decode_us);
+    CU_add_test(suite, "lasting", test_lasting);
+    CU_add_test(suite, "stays", test_stays);
+    CU_add_test(suite, "to decode", test_to_decode);
+    CU_add_test(suite, "refused", test_refused);
+    CU_add_test(suite, "ends its work", test_ends_its_work);
+    CU_add_test(suite, "command", test_command);
+    CU_add_test(suite, "random", test_random);
+    CU_add_test(suite, "no flapping", test_no_flapping);
+    CU_basic_run_tests();
+    return CU_get_number_of_failures() ? 1 : 0;
+}
