@@ -1,5 +1,5 @@
 /* What the files of this folder share. Nobody else includes this. The table of
- * the options is in config.c. */
+ * the options is in table.c. */
 #ifndef CONDUCTOR_CONFIG_INTERNAL_H
 #define CONDUCTOR_CONFIG_INTERNAL_H
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/engine/engine.h"
