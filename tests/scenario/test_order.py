@@ -16,7 +16,7 @@ class PlayedWorker(wire.Link):
     def __init__(self, port, name, role, disk_blocks=0, window=32768):
         super().__init__(socket.create_connection(('127.0.0.1', port), 10))
         self.send(wire.frame(wire.HELLO, 0, struct.pack(
-            '<IHHBBQ', wire.MAGIC, wire.VERSION, wire.VERSION, 2, wire.ROLES[role], 3) +
+            '<IHHBBQ', wire.MAGIC, wire.VERSION, wire.VERSION, 2, wire.ROLES[role], 19) +
             wire.text(name) + wire.text('played') + wire.text('tiny') +
             struct.pack('<QIIIQQQII', 99, BLOCK_TOKENS, window, 512, 1000, 64,
                         disk_blocks, 64, 2) + wire.text('127.0.0.1') + struct.pack('<H', 9) + bytes(32)))
@@ -190,7 +190,7 @@ class Orphans(Case):
             thread.join(0.1)
             if replies:
                 break
-        self.assertEqual([r.status for r in replies], [502])
+        self.assertEqual([r.status for r in replies], [503])
         self.assertIn('prefill worker', replies[0].body['error']['message'])
         d.wait(wire.CANCEL, rid)
         self.assertEqual(cluster.api.instances(), (0, 1))

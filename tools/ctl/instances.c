@@ -23,17 +23,17 @@ static const struct {
     /* What is shown; NULL: the member `key` as it is. */
     const char *(*show)(const json_t *instance, char *text, size_t size);
 } columns[] = {
-    {"NAME", "name"},
-    {"MODEL", "model"},
-    {"KIND", "kind"},
-    {"ROLE", "role"},
+    {"NAME", "name", NULL},
+    {"MODEL", "model", NULL},
+    {"KIND", "kind", NULL},
+    {"ROLE", "role", NULL},
     {"STATE", .show = ctl_state},
-    {"PREFILLS", "prefills"},
-    {"DECODES", "decodes"},
+    {"PREFILLS", "prefills", NULL},
+    {"DECODES", "decodes", NULL},
     {"KV", .show = kv_of},
-    {"BLOCKS", "blocks"},
-    {"OBSERVED/PREDICTED", "prefill_ratio"},
-    {"LINK-MB/S", "link_mb_per_s"},
+    {"BLOCKS", "blocks", NULL},
+    {"OBSERVED/PREDICTED", "prefill_ratio", NULL},
+    {"LINK-MB/S", "link_mb_per_s", NULL},
 };
 
 #define COLUMNS (sizeof(columns) / sizeof(columns[0]))

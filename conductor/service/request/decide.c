@@ -152,6 +152,7 @@ static void carry_out(struct service_request *request,
     request_plan_sources(request, d);
     request->attempt.planned_us = now_us;
     request->attempt.heard_us = now_us;
+    request->attempt.orphaned_us = 0;
     request->attempt.predicted_ttft_us = order->predicted_ttft_us;
     request->attempt.predicted_tbt_us = s->predicts ? d->tbt_us : 0;
     tenants_sent(s->models->tenants, request->dispatch.tenant,
