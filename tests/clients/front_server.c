@@ -48,7 +48,7 @@ int main(void)
                                                     .policy = "plan",
                                                     .created_s = 1750000000},
                                           .ready = true}};
-    struct models models = {&program.service};
+    struct models models = {.service = &program.service};
     const struct timeval tick_every = {0, 2000};
     struct front_options options;
     struct event *tick, *input;

@@ -151,6 +151,16 @@ class AccessLog(Case):
         self.assertIn('torn:2: the last line has no end', errors)
         self.assertIn('1 requests, 1 left out', errors)
 
+    def test_refused_without_a_prompt(self):
+        line = ('{"timestamp":5,"input_length":%d,"output_length":%d,'
+                '"hash_ids":%s}\n')
+        self.write('some', line % (1, 1, '[1]') + line % (0, 0, '[]')
+                   + line % (1, 1, '[2]'))
+        status, out, errors = self.run_program(
+            program(*REPLAY), 'from-log', '--log', 'some')
+        self.assertEqual((status, out.count('\n')), (0, 2), errors)
+        self.assertIn('2 requests, 1 left out', errors)
+
     def test_logs_that_are_no_trace(self):
         self.write('a', '{"timestamp":5,"input_length":1,"output_length":1}\n')
         self.write('b', '{"timestamp":5,\n')

@@ -1,5 +1,4 @@
 """What the OpenAI API answers when all is well."""
-import os
 
 from harness import (BLOCK_TOKENS, Case, Cluster, cached_tokens,
                      cost_model_json, mostly_waits, total, wait_until)

@@ -95,7 +95,7 @@ static void test_how_many(void)
     front_stop(f.front, false);
     for (int i = 0; i < WATCH_VIEWERS_MAX; i++) {
         CU_ASSERT(WAIT(all[i], all[i]->closed));
-        CU_ASSERT(count(all[i], "\r\n0\r\n\r\n"));
+        CU_ASSERT(count(all[i], "\r\n0\r\n\r\n") > 0);
         client_free(all[i]);
     }
     CU_ASSERT(WAIT((struct client *)NULL, front_drained(f.front)));

@@ -70,6 +70,15 @@ static void say_torn(const char *path, uint64_t number)
                     path, number);
 }
 
+/* Of what was refused before its prompt was read: a trace has no such line. */
+static bool no_prompt(const struct trace_request *request,
+                      const struct trace_error *error)
+{
+    return request->input_tokens == 0 &&
+           strcmp(error->field, "input_length") == 0 &&
+           strcmp(error->value, "0") == 0;
+}
+
 /* Reads the file. Returns 0, or -1, having said why not. */
 static int read_log(FILE *file, const char *path, struct log_requests *all)
 {
@@ -91,7 +100,7 @@ static int read_log(FILE *file, const char *path, struct log_requests *all)
         rc = (size_t)n > TRACE_LINE_BYTES_MAX
                  ? -EINVAL
                  : trace_scan_line(line, (size_t)n, &request, &error);
-        if (rc == 0)
+        if (rc == 0 || (rc == -EINVAL && no_prompt(&request, &error)))
             rc = add(all, &request);
     }
     if (rc == 0 && ferror(file))
