@@ -211,6 +211,7 @@ static int open_front(struct daemon *d)
     o.http.max_connections = (size_t)d->max_connections;
     o.http.max_body_total_bytes = (size_t)d->config->max_body_total_bytes;
     o.http.max_body_bytes = (size_t)d->config->max_body_bytes;
+    o.http.max_output_total_bytes = (size_t)d->config->max_output_total_bytes;
     o.keepalive_us = d->config->keepalive_ms * 1000;
     o.cache_salt_header = d->config->cache_salt_header;
     o.priority_header = d->config->priority_header;

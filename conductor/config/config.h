@@ -47,6 +47,7 @@ struct config {
     int64_t slo_tbt_ms;
     int64_t max_body_bytes;
     int64_t max_body_total_bytes;
+    int64_t max_output_total_bytes;
     int64_t max_connections;
     int64_t max_in_flight;
     int64_t max_instances;

@@ -224,9 +224,13 @@ static void on_request(void *arg, struct http_conn *conn,
     const struct front_door *door = arg;
     const struct route *route = find_route(head, door->serves, allowed);
     struct front_call call = {
-        door->front,    conn, head,
-        body,           n,    route ? route->kind : OPENAI_COMPLETION,
-        {0, NULL, 0, 0}};
+        .front = door->front,
+        .conn = conn,
+        .head = head,
+        .body = body,
+        .n = n,
+        .kind = route ? route->kind : OPENAI_COMPLETION,
+    };
 
     /* A reload may have come between the two, and other requests of its. */
     if (!may_have(door, route, &call, TENANT_GOES_ON) ||
@@ -273,6 +277,7 @@ void front_options_default(struct front_options *options)
                  .max_body_bytes = 16 << 20,
                  .max_body_total_bytes = 1 << 30,
                  .max_output_bytes = 1 << 20,
+                 .max_output_total_bytes = 256 << 20,
                  .idle_us = 75000000,
                  .receive_us = 60000000,
                  .write_us = 30000000},

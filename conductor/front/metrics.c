@@ -54,6 +54,13 @@ static int write_door(const struct front *front, struct evbuffer *out)
         {"body_bytes", "gauge", "Bodies being received.", s->body_bytes},
         {"unsent_bytes", "gauge", "Answers that clients have not taken yet.",
          http_server_unsent(front->door.server)},
+        {"output_bytes", "gauge",
+         "Of streams, written and not taken by clients, at most.",
+         s->output_bytes},
+        {"put_off_total", "counter",
+         "Times that a connection waited for the loop's next turn, as its "
+         "client had had its share of one.",
+         s->put_off},
         {"bodies_refused_total", "counter",
          "Bodies refused as all together were too large.", s->bodies_refused},
         {"tls_total", "counter", "Connections whose TLS opened.", s->tls},

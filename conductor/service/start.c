@@ -66,6 +66,23 @@ static int check_access(const struct config *c, char err[CONFIG_ERROR_MAX])
     return rc ? refuse_access(c, rc, err) : 0;
 }
 
+/* Returns 0 with *out owned, or a negative errno with a message. */
+static int read_tenants(const struct config *c, struct tenants **out,
+                        char err[CONFIG_ERROR_MAX])
+{
+    char why[CONFIG_ERROR_MAX];
+
+    if (tenants_new(c->tenants_file, out, why))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "tenants_file: %.400s",
+                         why);
+    /* All keys may have been taken away on purpose. */
+    if (c->api_keys == CONFIG_KEYS_REQUIRED && tenants_size(*out) == 0)
+        log_warn("tenants_file: %s: has no tenants, and api_keys is required: "
+                 "nobody may ask",
+                 c->tenants_file);
+    return 0;
+}
+
 int models_check(const struct config *config, char err[CONFIG_ERROR_MAX])
 {
     struct engine_list file = {0};
@@ -73,9 +90,8 @@ int models_check(const struct config *config, char err[CONFIG_ERROR_MAX])
     struct tenants *tenants = NULL;
     int rc = service_check_config(config, err);
 
-    if (rc == 0 && tenants_new(config->tenants_file, &tenants, why))
-        rc = error_say(err, CONFIG_ERROR_MAX, -EINVAL, "tenants_file: %.400s",
-                       why);
+    if (rc == 0)
+        rc = read_tenants(config, &tenants, err);
     tenants_free(tenants);
     if (rc == 0)
         rc = check_access(config, err);
@@ -99,12 +115,10 @@ static int open_access(const struct config *c, int *fd,
 static int start_all(struct models *models, char err[CONFIG_ERROR_MAX])
 {
     const struct config *c = &models->config;
-    char why[CONFIG_ERROR_MAX];
     int fd;
 
-    if (tenants_new(c->tenants_file, &models->tenants, why))
-        return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "tenants_file: %.400s",
-                         why);
+    if (read_tenants(c, &models->tenants, err))
+        return -EINVAL;
     if (access_log_new(&models->access) || open_access(c, &fd, err))
         return -EINVAL;
     access_log_take(models->access, fd);
@@ -196,13 +210,9 @@ struct reloaded {
 static int read_files(const struct models *models, const struct config *next,
                       struct reloaded *out, char err[CONFIG_ERROR_MAX])
 {
-    char why[CONFIG_ERROR_MAX];
-    int rc = 0;
+    int rc = read_tenants(next, &out->tenants, err);
 
-    if (tenants_new(next->tenants_file, &out->tenants, why))
-        return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "tenants_file: %.400s",
-                         why);
-    if (costed(models))
+    if (rc == 0 && costed(models))
         rc = cost_model_load_file(models->config.cost_model, &out->cost, err,
                                   CONFIG_ERROR_MAX);
     return rc ? rc : open_access(next, &out->access_fd, err);

@@ -1,6 +1,8 @@
 """Clients that mean harm, or hang: what they get, and what others still get."""
 import json
+import os
 import re
+import resource
 import socket
 import threading
 
@@ -211,4 +213,98 @@ class Busy(EngineCase):
         self.assertEqual([busy(b'two') for _ in range(3)], [200] * 3)
         for _ in range(20):
             self.assertEqual(cluster.api.request('GET', '/ready').status, 200)
+        go_on.set()
+
+
+class Work(Attack):
+    """Bodies that are slow to read: a client has its share of each turn."""
+    def bodies(self, bytes_each):
+        """Deeply nested, of many keys, and an n that is refused."""
+        nested = '[' * 20 + ']' * 20
+        return [('{"prompt": "x", "model": "tiny", %s}' % more).encode()
+                for more in (
+                    '"metadata": {"a": [%s]}' % ','.join(
+                        [nested] * (bytes_each // 41)),
+                    '"metadata": {%s}' % ','.join(
+                        f'"{i:06d}": 1' for i in range(bytes_each // 12)),
+                    '"n": [%s]' % ','.join(['[[[1]]]'] * (bytes_each // 8)))]
+
+    def test_large_ones_are_not_read_to_their_end(self):
+        cluster = self.cluster(prefill=0, decode=0, both=1)
+        for body in self.bodies(1 << 20):
+            got = cluster.api.request('POST', '/v1/completions', body)
+            self.assertError(got, 400, '65536 bytes beside the prompt')
+        for prompt in '"' + 'x' * 1200000, '[' + '1,' * 600000:
+            # What is behind the bound is no JSON, and nobody finds out.
+            got = cluster.api.request('POST', '/v1/completions',
+                                      ('{"prompt": ' + prompt).encode())
+            self.assertError(got, 400, 'prompt: longer than 1048576 bytes')
+
+    def test_a_client_has_its_share_of_a_turn(self):
+        cluster = self.cluster(prefill=0, decode=0)
+        sockets = []
+        for body in self.bodies(60000) * 10:
+            s = self.connect(cluster.api.port)
+            s.sendall(HEAD % (b'/v1/completions', len(body), b'') + body)
+            sockets.append(s)
+        other = self.connect_from('127.0.0.2', cluster.api.port)
+        other.sendall(b'GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n')
+        self.assertIn(b' 200 ', other.recv(100))
+        for s in sockets:
+            self.assertIn(b' 503 ', s.recv(100))  # there is no worker
+        # Thirty of them are worth thirty turns.
+        self.assertGreater(self.gauge(cluster, 'put_off_total'), 3)
+
+
+class Stalled(EngineCase):
+    """Readers that take nothing of their streams. For the 4,000 of
+    docs/operating.md: ATTACK_READERS=4000 tools/test --scenario --filter
+    Stalled"""
+    FIGURE = 8 << 20
+
+    def test_what_they_do_not_take_is_bounded(self):
+        n = int(os.environ.get('ATTACK_READERS', '300'))
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, files)
+        go_on = threading.Event()
+        self.addCleanup(go_on.set)
+
+        def serve(request, send):
+            if b'stall' not in request.body:
+                return self.all[0].complete(request, send)
+            send(stream_head())
+            for _ in range(16):
+                send(chunk(event('x' * 16384)))
+            go_on.wait(600 * settings.scale)
+            return 'close'
+        cluster = self.engines(serve, config={
+            'max_connections': 2 * n, 'max_in_flight': 2 * n,
+            'max_output_total_bytes': self.FIGURE})
+        before = cluster.conductor.rss_mib()
+        body = b'{"model": "m", "prompt": "stall", "stream": true}'
+        for _ in range(n):
+            s = socket.socket()
+            self.addCleanup(s.close)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.connect(('127.0.0.1', cluster.api.port))
+            s.sendall(HEAD % (b'/v1/completions', len(body), b'') + body)
+        most = 0
+
+        def held():
+            nonlocal most
+            metrics = cluster.api.metrics()
+            most = max(most, metrics['conductor_http_output_bytes'])
+            return most > self.FIGURE / 3
+        wait_until('they hold it', held)
+        for _ in range(20):
+            held()
+            self.assertEqual(self.post(cluster, {'prompt': 'x'}).status, 200)
+        self.assertLessEqual(most, self.FIGURE)
+        grown = cluster.conductor.rss_mib() - before
+        print(f'      {n} readers: at most {most} bytes unsent, '
+              f'{grown} MiB more in memory')
+        # Buffers are at most twice as large as what they hold; and what each
+        # connection and request takes.
+        self.assertLessEqual(grown, 2 * (self.FIGURE >> 20) + n * 128 // 1024)
         go_on.set()

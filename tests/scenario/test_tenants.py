@@ -372,7 +372,8 @@ class Keys(Case):
             'conductor_tenant_limited_total{tenant="a"}'], 1)
 
     def test_in_flight(self):
-        cluster = self.keyed(('a', {'max_in_flight': 1}), ('b', {}))
+        cluster = self.keyed(('a', {'max_in_flight': 1}), ('b', {}),
+                             ('c', {'max_in_flight': 2}))
         connection, response = cluster.api.open(
             'POST', '/v1/completions',
             {'model': 'tiny', 'prompt': 'p', 'max_tokens': 4000,
@@ -382,6 +383,10 @@ class Keys(Case):
         self.assertEqual((reply.status, reply.body['error']['code']),
                          (429, 'rate_limit_in_flight'))
         self.assertEqual(self.ask(cluster, 'b').status, 200)
+        # Each prompt of a batch is one.
+        self.assertError(self.ask(cluster, 'c', ['x', 'y', 'z']), 429,
+                         'prompt: 3 prompts: its tenant may have 2 more')
+        self.assertEqual(self.ask(cluster, 'c', ['x', 'y']).status, 200)
         response.close()
         connection.close()
         wait_until('the first one is over',

@@ -14,7 +14,7 @@
 #include "conductor/front/json/text_buf.h"
 #include "conductor/front/json/utf8.h"
 
-static const struct json_scan_limits limits = {64, 1 << 20, 32};
+static const struct json_scan_limits limits = {64, 1 << 20, 32, 0};
 
 /* Scan a copy without slack, so that a read beyond the end shows. */
 static int scan(const char *body, enum json_scan_kind kind,
@@ -205,7 +205,7 @@ static void test_message_errors(void)
 
 static void test_bounds(void)
 {
-    const struct json_scan_limits tight = {2, 40, 32};
+    const struct json_scan_limits tight = {2, 40, 32, 0};
     const char *three = "{\"prompt\":[[1],[2],[3]]}";
     const char *large =
         "{\"prompt\":[1],\"a\":\"0123456789012345678901234567890\"}";
@@ -219,6 +219,35 @@ static void test_bounds(void)
         json_scan(large, strlen(large), JSON_SCAN_PROMPT, &tight, &s), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(s.error, "more than 40 bytes"));
     json_scan_fini(&s);
+}
+
+/* A prompt that is longer than it may be is not read to its end: that there is
+ * none is not found out. */
+static void test_long_prompts(void)
+{
+    const struct json_scan_limits tight = {2, 400, 32, 100};
+    static const char *const heads[] = {"{\"prompt\":\"", "{\"prompt\":[",
+                                        "{\"prompt\":[\"", "{\"prompt\":[[",
+                                        "{\"messages\":[{\"content\":\""};
+    static const char *const pieces[] = {"a", "1,", "\\u00e9", "12345, ", "a"};
+    struct json_scan s;
+    char text[1000];
+
+    for (size_t i = 0; i < 5; i++)
+        for (size_t n = 0; n < 300; n++) {
+            size_t at = (size_t)sprintf(text, "%s", heads[i]);
+
+            for (size_t k = 0; k < n && at < sizeof(text) - 10; k++)
+                at += (size_t)sprintf(text + at, "%s", pieces[i]);
+            CU_ASSERT_EQUAL(
+                json_scan(text, at,
+                          i == 4 ? JSON_SCAN_MESSAGES : JSON_SCAN_PROMPT,
+                          &tight, &s),
+                -EINVAL);
+            if (at > strlen(heads[i]) + 101)
+                CU_ASSERT_PTR_NOT_NULL(strstr(s.error, "longer than 100"));
+            json_scan_fini(&s);
+        }
 }
 
 /* Random documents, sound and broken, against jansson. */
@@ -530,6 +559,7 @@ int main(void)
     CU_add_test(suite, "errors in messages", test_message_errors);
     CU_add_test(suite, "bounds", test_bounds);
     CU_add_test(suite, "same as jansson", test_against_jansson);
+    CU_add_test(suite, "long prompts", test_long_prompts);
     CU_add_test(suite, "utf8", test_utf8);
     CU_add_test(suite, "strings that are skipped", test_skip);
     CU_basic_set_mode(CU_BRM_VERBOSE);

@@ -8,8 +8,8 @@
  *   a comment was sent while it waited: the head is out, and what is no stream
  * of events becomes one event
  *
- * What the client does not take is bounded: above PAUSE_BYTES the engine is
- * held back, until the client has taken all of it.
+ * What the client does not take is bounded: where http_is_full() the engine
+ * is held back, until the client has taken all of it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +19,6 @@
 #include "base/text.h"
 #include "conductor/front/forward/state.h"
 #include "conductor/front/openai/reply.h"
-
-#define PAUSE_BYTES 262144
 
 void forward_call_free(void *arg)
 {
@@ -180,7 +178,7 @@ static void on_bytes(void *arg, const char *bytes, size_t n)
         forward_call_free(c);
         return;
     }
-    if (!c->paused && http_unsent(c->conn) > PAUSE_BYTES) {
+    if (!c->paused && http_is_full(c->conn)) {
         c->paused = true;
         service_pause(c->request, true);
     }

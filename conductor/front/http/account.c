@@ -11,6 +11,7 @@ void http_conn_join(struct http_conn *conn, struct http_client *client)
             TAILQ_REMOVE(&before->idle, conn, idlers);
         before->n_conns--;
         before->body_bytes -= conn->counted;
+        before->output_bytes -= conn->unsent;
         if (before != &server->reserve) {
             server->clients.n_conns--;
             http_clients_file(&server->clients, before);
@@ -24,6 +25,7 @@ void http_conn_join(struct http_conn *conn, struct http_client *client)
         TAILQ_INSERT_TAIL(&client->idle, conn, idlers);
     client->n_conns++;
     client->body_bytes += conn->counted;
+    client->output_bytes += conn->unsent;
     if (client != &server->reserve) {
         server->clients.n_conns++;
         http_clients_file(&server->clients, client);
@@ -52,4 +54,11 @@ void http_conn_count_body(struct http_conn *conn, size_t n)
     conn->server->stats.body_bytes += n - conn->counted;
     conn->client->body_bytes += n - conn->counted;
     conn->counted = n;
+}
+
+void http_conn_count_output(struct http_conn *conn, size_t n)
+{
+    conn->server->stats.output_bytes += n - conn->unsent;
+    conn->client->output_bytes += n - conn->unsent;
+    conn->unsent = n;
 }

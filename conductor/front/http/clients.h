@@ -26,6 +26,9 @@ struct http_client {
     uint64_t key;
     size_t n_conns;
     size_t body_bytes, output_bytes; /* of all of them */
+    int64_t turn;                    /* of the loop that these are of: turn.c */
+    size_t work;
+    unsigned n_resumed;
     bool filed;
     bool held;                    /* kept without connections, too */
     TAILQ_HEAD(, http_conn) idle; /* may be closed; longest so first */

@@ -43,9 +43,10 @@ struct http_options {
     size_t max_body_total_bytes; /* of all connections together; bounds
                                   * max_body_bytes, too */
     size_t max_output_bytes;     /* not yet taken by a client, per connection */
-    int64_t idle_us;             /* between requests */
-    int64_t receive_us;          /* for one whole request to arrive */
-    int64_t write_us;            /* without the client taking a byte */
+    size_t max_output_total_bytes; /* of streams, of all connections together */
+    int64_t idle_us;               /* between requests */
+    int64_t receive_us;            /* for one whole request to arrive */
+    int64_t write_us;              /* without the client taking a byte */
 };
 
 /* Counts since the start. */
@@ -62,6 +63,8 @@ struct http_stats {
     uint64_t tls_failed;     /* or never did */
     size_t connections;      /* open now */
     size_t body_bytes;       /* of bodies being received and handled */
+    size_t output_bytes;     /* of streams, not taken, at most */
+    uint64_t put_off;        /* connections, to the next turn of the loop */
 };
 
 /* What a server asks of who knows the routes. Heads and bodies are borrowed
@@ -193,6 +196,10 @@ void http_begin(struct http_conn *conn, int status, int64_t length);
 /* Bytes written that the client has not taken yet. */
 size_t http_unsent(const struct http_conn *conn);
 
+/* Whether who writes a stream should wait until the client has taken what was
+ * written: it is much, or others have much, too. */
+bool http_is_full(const struct http_conn *conn);
+
 /* Have `taken(arg)` called whenever the client has taken all that was written,
  * until the answer is whole. */
 void http_on_taken(struct http_conn *conn, void (*taken)(void *arg), void *arg);
@@ -206,7 +213,8 @@ void http_stream(struct http_conn *conn, int status, const char *type);
 
 /*
  * Send n bytes of a stream, borrowed. Returns 0, -ENOMEM, or -ENOBUFS when the
- * client has not taken more than max_output_bytes; then http_abort it.
+ * client has not taken more than max_output_bytes, or its share of
+ * max_output_total_bytes; then http_abort it.
  */
 [[nodiscard]] int http_write(struct http_conn *conn, const void *bytes,
                              size_t n);

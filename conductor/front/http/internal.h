@@ -30,6 +30,8 @@ struct http_conn {
     struct http_client *client;    /* whose it is */
     TAILQ_ENTRY(http_conn) idlers; /* of the client's */
     bool idle;                     /* it may be closed for another one */
+    TAILQ_ENTRY(http_conn) put_off_link;
+    bool put_off; /* nothing is read: see turn.c */
     enum http_state state;
     int64_t read_us;  /* when bytes of the request were last read */
     bool receiving;   /* HTTP_HEAD: a request has begun to arrive */
@@ -48,6 +50,7 @@ struct http_conn {
     struct http_chunked chunked;
     struct text_buf body;
     size_t counted; /* bytes of it, in stats.body_bytes and the client's */
+    size_t unsent;  /* likewise, in output_bytes */
     struct text_buf extra; /* headers of the answer to come */
     bool keep_body;        /* while the handler owes an answer */
     void (*gone)(void *arg);
@@ -71,6 +74,8 @@ struct http_server {
     bool draining; /* each connection ends with its next answer */
     LIST_HEAD(, http_conn) conns;
     struct http_clients clients;
+    struct event *next_turn; /* see turn.c */
+    TAILQ_HEAD(, http_conn) put_off;
     struct http_client reserve; /* has those over max_connections */
     time_t date_s;              /* that `date` says; 0: nothing yet */
     char date[64];
@@ -91,6 +96,9 @@ void http_conn_join(struct http_conn *conn, struct http_client *client);
 
 /* Its body has n bytes from now on. */
 void http_conn_count_body(struct http_conn *conn, size_t n);
+
+/* It has so many bytes that are not taken, as far as is known. */
+void http_conn_count_output(struct http_conn *conn, size_t n);
 
 /* room.c: Make room for one more connection of the client, closing an idle one
  * of the greediest if need be. Whether there is. O(1). */
@@ -138,5 +146,20 @@ void http_conn_refuse_crowded(struct http_conn *conn);
 
 /* An answer is whole: nothing is owed any more. */
 void http_conn_answered(struct http_conn *conn);
+
+/* turn.c: n bytes were read; a whole request is handled now. */
+void http_turn_work(struct http_conn *conn, size_t n);
+void http_turn_request(struct http_conn *conn);
+
+/* turn.c: Whether its client has had its share of this turn of the loop. */
+bool http_turn_is_over(struct http_conn *conn);
+
+/* turn.c: Read nothing of it before the next turn; or it is gone. */
+void http_turn_put_off(struct http_conn *conn);
+void http_turn_forget(struct http_conn *conn);
+
+/* turn.c: Returns 0, or -1: out of memory. */
+[[nodiscard]] int http_turns_init(struct http_server *server);
+void http_turns_fini(struct http_server *server);
 
 #endif

@@ -40,6 +40,7 @@ static void handle(struct http_conn *conn)
     conn->keep_body = false;
     http_conn_arm(conn, 0);
     conn->server->stats.requests++;
+    http_turn_request(conn);
     conn->server->handlers->request(conn->server->arg, conn, &conn->head,
                                     conn->body.len ? conn->body.data : "",
                                     conn->body.len);
@@ -167,13 +168,14 @@ static void add_to_body(struct http_conn *conn, size_t n)
 {
     conn->body.len += n;
     http_conn_count_body(conn, conn->body.len);
+    http_turn_work(conn, n);
 }
 
 /* Reads on from the socket into the body, at most `want` bytes. No more room is
  * made than for as much as has come. Returns 0 or -ENOMEM. */
 static int read_large(struct http_conn *conn, size_t want)
 {
-    for (unsigned i = 0; i < READS_PER_TURN; i++) {
+    for (unsigned i = 0; i < READS_PER_TURN && !http_turn_is_over(conn); i++) {
         size_t most = conn->body.len < want ? conn->body.len : want;
         int rc = most < LARGE_BODY_BYTES ? -EDQUOT : reserve_body(conn, most);
         size_t n;
@@ -231,6 +233,7 @@ static int read_chunked(struct http_conn *conn)
             return rc;
         text_buf_add(&conn->body, piece.at, piece.n);
         http_conn_count_body(conn, conn->body.len);
+        http_turn_work(conn, piece.n);
         stream_use(conn->stream, used);
         if (done)
             return 1;
@@ -269,8 +272,13 @@ static void on_read(void *arg)
             http_conn_free(conn);
         return;
     }
-    if (conn->state == HTTP_HEAD || conn->state == HTTP_BODY)
+    if (conn->state == HTTP_HEAD || conn->state == HTTP_BODY) {
+        if (http_turn_is_over(conn)) {
+            http_turn_put_off(conn);
+            return;
+        }
         conn->read_us = clock_now_us();
+    }
     if (conn->state == HTTP_HEAD && read_head(conn))
         read_body(conn);
     else if (conn->state == HTTP_BODY)
@@ -288,6 +296,7 @@ static void on_sent(void *arg)
 {
     struct http_conn *conn = arg;
 
+    http_conn_count_output(conn, stream_unsent(conn->stream));
     if (conn->state == HTTP_HANDLING && conn->taken)
         conn->taken(conn->taken_arg);
     if (conn->state != HTTP_SENDING)

@@ -98,7 +98,7 @@ int http_server_new(struct event_base *base, const struct http_options *options,
                              &server->listener)
              : listener_new(base, options->host, options->port, on_accept,
                             server, &server->listener, why, sizeof(why));
-    if (rc == 0 && !server->streams)
+    if (rc == 0 && (http_turns_init(server) || !server->streams))
         rc = -ENOMEM;
     if (rc) {
         http_server_free(server);
@@ -154,6 +154,7 @@ void http_server_free(struct http_server *server)
     while (!LIST_EMPTY(&server->conns))
         http_conn_free(LIST_FIRST(&server->conns));
     stream_loop_free(server->streams);
+    http_turns_fini(server);
     http_server_tls(server, NULL);
     free(server);
 }

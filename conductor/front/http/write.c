@@ -6,6 +6,7 @@
 
 #include "conductor/front/http/internal.h"
 
+#define FULL_BYTES 262144    /* whoever writes more waits, if he can */
 #define CHUNK_FRAME_BYTES 24 /* at most: the size, and two line ends */
 #define HEAD_BYTES 320       /* at most, without the values that callers give */
 
@@ -247,19 +248,47 @@ static int write_chunk(struct stream *out, const void *bytes, size_t n)
     return 0;
 }
 
+/* Whether n bytes more fit. Who has taken all so far may have the last of the
+ * room, whatever its client's others leave. */
+static bool may_hold(const struct http_conn *conn, size_t n)
+{
+    size_t held = conn->server->stats.output_bytes,
+           all = conn->server->options.max_output_total_bytes;
+
+    return conn->unsent
+               ? http_share_allows(conn->client->output_bytes, n, held, all)
+               : held < all && n + CHUNK_FRAME_BYTES <= all - held;
+}
+
+bool http_is_full(const struct http_conn *conn)
+{
+    const struct http_server *server = conn->server;
+
+    return conn->unsent > FULL_BYTES ||
+           (conn->unsent &&
+            !http_share_allows(conn->client->output_bytes, 0,
+                               server->stats.output_bytes,
+                               server->options.max_output_total_bytes / 2));
+}
+
 int http_write(struct http_conn *conn, const void *bytes, size_t n)
 {
+    int rc;
+
     if (n == 0)
         return 0;
     if (conn->broken)
         return -ENOMEM;
-    if (stream_unsent(conn->stream) + n >
-        conn->server->options.max_output_bytes) {
+    http_conn_count_output(conn, stream_unsent(conn->stream));
+    if (conn->unsent + n > conn->server->options.max_output_bytes ||
+        !may_hold(conn, n)) {
         conn->server->stats.slow++;
         return -ENOBUFS;
     }
-    return conn->chunked_out ? write_chunk(conn->stream, bytes, n)
-                             : stream_write(conn->stream, bytes, n);
+    rc = conn->chunked_out ? write_chunk(conn->stream, bytes, n)
+                           : stream_write(conn->stream, bytes, n);
+    http_conn_count_output(conn, stream_unsent(conn->stream));
+    return rc;
 }
 
 void http_end(struct http_conn *conn)

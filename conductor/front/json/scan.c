@@ -93,6 +93,24 @@ static int reserve_bytes(struct json_walk *w)
     return out->bytes ? 0 : -ENOMEM;
 }
 
+/* Where the value at p must end: what is far longer than a window is not read
+ * to its end. */
+static const char *must_end(const struct json_walk *w, size_t taken)
+{
+    size_t most = of((struct json_walk *)w)->limits->max_span_bytes;
+    size_t left = most > taken ? most - taken : 0;
+
+    return most && left < (size_t)(w->end - w->p) ? w->p + left : w->end;
+}
+
+static int fail_long(struct json_walk *w)
+{
+    return json_walk_fail(w,
+                          "%s: longer than %zu bytes: must fit into the "
+                          "model's window",
+                          w->param, of(w)->limits->max_span_bytes);
+}
+
 /* A string, from its opening quote, becomes a span of bytes. */
 static int take_text(struct json_walk *w, const char *)
 {
@@ -109,9 +127,14 @@ static int take_text(struct json_walk *w, const char *)
     if (rc)
         return rc;
     w->p++;
-    if (json_text_read(&w->p, w->end, out->bytes + out->n_bytes, &n, &why))
-        return json_walk_fail(w, "%s: %s, at byte %zu of the body", w->param,
-                              why, (size_t)(w->p - w->body));
+    const char *end =
+        must_end(w, of(w)->kind == JSON_SCAN_MESSAGES ? out->n_bytes : 0);
+
+    if (json_text_read(&w->p, end, out->bytes + out->n_bytes, &n, &why))
+        return end < w->end && (w->p >= end || end - w->p < 16)
+                   ? fail_long(w)
+                   : json_walk_fail(w, "%s: %s, at byte %zu of the body",
+                                    w->param, why, (size_t)(w->p - w->body));
     rc = add_span(w, out->n_bytes, n);
     out->n_bytes += n;
     return rc;
@@ -135,11 +158,15 @@ static int take_ids(struct json_walk *w, const char *)
     if (rc)
         return rc;
     w->p++;
-    if (json_ids_read(&w->p, w->end, out->ids + out->n_ids, &n, &why) == 0) {
+    const char *end = must_end(w, 0);
+
+    if (json_ids_read(&w->p, end, out->ids + out->n_ids, &n, &why) == 0) {
         rc = add_span(w, out->n_ids, n);
         out->n_ids += n;
         return rc;
     }
+    if (end < w->end && w->p >= end)
+        return fail_long(w);
     if (out->form == JSON_FORM_ID_ARRAYS)
         snprintf(outer, sizeof(outer), "[%zu]", index);
     return json_walk_fail(w, "%s%s[%zu]: %.*s: %s", w->param, outer, n,

@@ -12,18 +12,25 @@
 #include "conductor/front/openai/params.h"
 
 #define MAX_DEPTH 32
+/* A prompt is read as far as its tokens may need: an id has at most ten digits,
+ * and what is between two of them; and so far in any case. */
+#define BYTES_PER_TOKEN 32
+#define LEAST_SPAN_BYTES ((size_t)1 << 20)
 #define DEFAULT_MAX_TOKENS 16
 #define DEFAULT_CHAT_MAX_TOKENS 256
 
 static int scan_body(enum openai_kind kind, const char *body, size_t n,
+                     const struct openai_model *model,
                      const struct openai_limits *limits, struct json_scan *scan,
                      struct openai_error *error)
 {
+    size_t window = (size_t)model->window_tokens * BYTES_PER_TOKEN;
     const struct json_scan_limits scan_limits = {
         .max_spans =
             kind == OPENAI_CHAT ? limits->max_messages : limits->max_prompts,
         .max_rest_bytes = limits->max_rest_bytes,
         .max_depth = MAX_DEPTH,
+        .max_span_bytes = window > LEAST_SPAN_BYTES ? window : LEAST_SPAN_BYTES,
     };
     int rc = json_scan(
         body, n, kind == OPENAI_CHAT ? JSON_SCAN_MESSAGES : JSON_SCAN_PROMPT,
@@ -269,7 +276,7 @@ int openai_request_parse(enum openai_kind kind, const char *body, size_t n,
     int rc;
 
     *out = (struct openai_request){.kind = kind};
-    rc = scan_body(kind, body, n, limits, &scan, error);
+    rc = scan_body(kind, body, n, model, limits, &scan, error);
     if (rc == 0)
         rc = parse_rest(&scan, &rest, error);
     if (rc == 0)

@@ -154,8 +154,14 @@ enum tenant_refusal tenants_enter(struct tenants *t, const char *key, size_t n,
     if (place == 0)
         return TENANT_UNKNOWN;
     one = &t->all[place];
-    *terms = (struct tenant_terms){one->number, one->name, one->slo_ttft_us,
-                                   one->slo_tbt_us};
+    *terms = (struct tenant_terms){.number = one->number,
+                                   .room = !one->max_open ? UINT32_MAX
+                                           : one->n_open < one->max_open
+                                               ? one->max_open - one->n_open
+                                               : 0,
+                                   .name = one->name,
+                                   .slo_ttft_us = one->slo_ttft_us,
+                                   .slo_tbt_us = one->slo_tbt_us};
     why = limit_of(one, step, now_us, retry_us);
     if (why != TENANT_ENTERS)
         one->n_limited++;

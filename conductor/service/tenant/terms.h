@@ -7,6 +7,7 @@
 /* What a listed key may count on. */
 struct tenant_terms {
     uint64_t number;  /* as the core knows the tenant */
+    uint32_t room;    /* requests that may begin beside those in work */
     const char *name; /* of the tenant, until the next reload; "": no key */
     int64_t slo_ttft_us,
         slo_tbt_us; /* where a request asks for none; 0: none */
