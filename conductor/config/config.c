@@ -11,23 +11,6 @@
 #include "conductor/config/internal.h"
 #include "conductor/policy_text.h"
 
-int config_settings(const char *text, struct policy_settings *settings,
-                    char *error, size_t size)
-{
-    int rc = 0;
-
-    settings->n = 0;
-    while (rc == 0 && *text) {
-        size_t n = strcspn(text, ",");
-        char one[CONFIG_STRING_MAX];
-
-        snprintf(one, sizeof(one), "%.*s", (int)n, text);
-        rc = policy_settings_add(settings, one, error, size);
-        text += n + (text[n] == ',');
-    }
-    return rc;
-}
-
 int config_policy_option(struct config *c, const char *text,
                          char err[CONFIG_ERROR_MAX])
 {

@@ -4,6 +4,7 @@
 
 #include "base/address.h"
 #include "conductor/config/internal.h"
+#include "conductor/policy_text.h"
 #include "conductor/link/engine/url.h"
 
 const char *option_check_optional(const char *text)
@@ -77,4 +78,21 @@ const char *option_check_tenant_header(const char *text)
 {
     return strcmp(text, "authorization") == 0 ? NULL
                                               : option_check_header(text);
+}
+
+int config_settings(const char *text, struct policy_settings *settings,
+                    char *error, size_t size)
+{
+    int rc = 0;
+
+    settings->n = 0;
+    while (rc == 0 && *text) {
+        size_t n = strcspn(text, ",");
+        char one[CONFIG_STRING_MAX];
+
+        snprintf(one, sizeof(one), "%.*s", (int)n, text);
+        rc = policy_settings_add(settings, one, error, size);
+        text += n + (text[n] == ',');
+    }
+    return rc;
 }

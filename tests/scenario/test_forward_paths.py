@@ -10,7 +10,7 @@ from test_forward import EngineCase
 # What changes an engine, or shows it. No client gets there.
 OF_ENGINES = ('/sleep', '/wake_up', '/reset_prefix_cache', '/collective_rpc',
               '/update_weights', '/flush_cache', '/load_lora_adapter',
-              '/admin', '/admin/x', '/load', '/version', '/server_info',
+              '/admin/x', '/load', '/version', '/server_info',
               '/v1', '/v1/', '/%761/sleep', '//v1/files')
 CLOSED = ('/v1/load_lora_adapter', '/v1/unload_lora_adapter', '/v1/loads',
           '/v1/load%5Flora_adapter', '/v1/LOADS/')
