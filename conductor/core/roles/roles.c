@@ -92,14 +92,16 @@ static void look(struct roles *r, int64_t now_us)
     double passes = tau_us / ((double)ROLES_PASS_US * (double)r->slowdown);
     struct roles_demand *d = &r->demand;
     struct roles_seen *seen = &r->seen;
+    double of_prefill, of_decode;
 
     roles_demand_pass(d, tau_us, now_us);
     count(pool_of(r), seen);
     seen->known = d->weight >= 0.5;
     seen->prefill_needed = roles_needed(d, &d->prefill);
     seen->decode_needed = roles_needed(d, &d->decode);
-    seen->error = hypot(roles_error(d, &d->prefill, passes),
-                        roles_error(d, &d->decode, passes));
+    of_prefill = roles_error(d, &d->prefill, passes);
+    of_decode = roles_error(d, &d->decode, passes);
+    seen->error = sqrt(of_prefill * of_prefill + of_decode * of_decode);
     seen->best_prefills = seen->prefills;
     if (seen->prefills == 0 || seen->decodes == 0)
         return;
