@@ -14,8 +14,9 @@ die() {
 }
 
 # with_lock COMMAND...: runs the command while no other script of this clone
-# installs or builds. The command must not leave a process behind: it would
-# inherit the lock. Ctrl-C ends it with 130 and without a word of failure.
+# installs or builds; with $lock set, none that sets the same. The command must
+# not leave a process behind: it would inherit the lock. Ctrl-C ends it with 130
+# and without a word of failure.
 with_lock() {
   mkdir -p "$root/run"
   (
@@ -25,7 +26,7 @@ with_lock() {
       flock 9
     }
     "$@"
-  ) 9>"$root/run/.lock"
+  ) 9>"$root/run/${lock:-.lock}"
 }
 
 # read_options WORD...: reads a command line into variables: --kv-mib into kv_mib.
