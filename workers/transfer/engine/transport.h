@@ -12,7 +12,9 @@
  *   revoke(id) <------------ control -------  the asker has no op left
  *   revoked(id): the memory may be used for something else
  *
- * The same with write(), where the bytes go the other way.
+ * The same with write(), where the bytes go the other way. Only rdma has it:
+ * pushes are read (docs/decisions/091-pushes-are-read.md), and tests/rdma
+ * measures it.
  *
  * Who owns what:
  *   - Memory stays registered from reg() until the transport is freed.
@@ -132,7 +134,7 @@ struct transport_ops {
                                      const struct transport_offer_ops *ops,
                                      void *arg, uint8_t *descriptor, size_t *n);
     /* The peer may read these n ranges, at least one, under `grant_id` (write:
-     * also write). 0, -EEXIST, -ENOMEM. */
+     * also write). 0, -EEXIST, -ENOMEM; -ENOTSUP: nobody writes over it. */
     int (*grant)(struct transport_offer *o, uint64_t grant_id, bool write,
                  const struct transport_range *ranges, uint32_t n);
     /* No new op under it; revoked() follows. A no-op for one that is not
@@ -153,7 +155,7 @@ struct transport_ops {
                                    void *arg);
     /* Read from the peer, or write to it, n slices under its grant. op_id is
      * not in use on that path. 0: done() follows; or negative: it does not.
-     * Ops may end in any order. */
+     * Ops may end in any order. write NULL: it only reads. */
     int (*read)(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
                 const struct transport_slice *slices, uint32_t n);
     int (*write)(struct transport_path *p, uint64_t op_id, uint64_t grant_id,

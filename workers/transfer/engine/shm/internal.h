@@ -193,8 +193,6 @@ struct transport_path *shm_open_path(struct transport *t,
                                      void *arg);
 int shm_read(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
              const struct transport_slice *slices, uint32_t n);
-int shm_write(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
-              const struct transport_slice *slices, uint32_t n);
 void shm_cancel(struct transport_path *p, uint64_t op_id);
 uint64_t shm_moved_bytes(const struct transport_path *p);
 void shm_close(struct transport_path *p);

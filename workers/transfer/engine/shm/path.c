@@ -159,12 +159,6 @@ int shm_read(struct transport_path *path, uint64_t op_id, uint64_t,
     return 0;
 }
 
-int shm_write(struct transport_path *, uint64_t, uint64_t,
-              const struct transport_slice *, uint32_t)
-{
-    return -ENOTSUP;
-}
-
 void shm_cancel(struct transport_path *path, uint64_t op_id)
 {
     struct shm_path *p = path_of(path);

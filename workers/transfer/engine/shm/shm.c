@@ -208,7 +208,6 @@ static const struct transport_ops shm_ops = {
     .withdraw = shm_withdraw,
     .open = shm_open_path,
     .read = shm_read,
-    .write = shm_write,
     .cancel = shm_cancel,
     .moved_bytes = shm_moved_bytes,
     .close = shm_close,

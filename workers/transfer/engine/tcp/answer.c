@@ -1,11 +1,7 @@
-/* A stream that answers: what a grant covers is sent from its memory, or
- * received into it. */
+/* A stream that answers: what a grant covers is sent from its memory. */
 #include <errno.h>
 
 #include "workers/transfer/engine/tcp/internal.h"
-
-/* So much is read before other streams have their turn. */
-#define TURN_BYTES (2u << 20)
 
 static void queue_answer(struct tcp_stream *s, const struct tcp_answer *a)
 {
@@ -14,16 +10,10 @@ static void queue_answer(struct tcp_stream *s, const struct tcp_answer *a)
     s->answers[at] = *a;
 }
 
-/* With the lock: neither waits for a grant that has ended. The answer that is
- * on its way out has promised its bytes. */
+/* With the lock: no answer waits for a grant that has ended. The one that is on
+ * its way out has promised its bytes. */
 static void drop_ended(struct tcp_stream *s)
 {
-    if (s->into && s->into->ended) {
-        tcp_grant_unuse(s->into);
-        s->into = NULL;
-        s->body = NULL;
-        s->body_status = TCP_REVOKED;
-    }
     for (uint32_t i = s->answering; i < s->n_answers; i++) {
         uint32_t at = (s->first_answer + i) % TCP_ANSWERS_MAX;
         struct tcp_answer *a = &s->answers[at];
@@ -74,25 +64,6 @@ static int break_offer(struct tcp_stream *s, const char *why)
     return -EPROTO;
 }
 
-static void begin(struct tcp_stream *s, const struct tcp_request *r,
-                  uint8_t *memory, struct tcp_grant *grant)
-{
-    if (r->kind == TCP_READ) {
-        queue_answer(s, &(struct tcp_answer){
-                            .status = memory ? TCP_DONE : TCP_REVOKED,
-                            .grant = grant,
-                            .data = memory,
-                            .bytes = memory ? r->bytes : 0,
-                        });
-        return;
-    }
-    s->in_body = true;
-    s->into = grant;
-    s->body = memory;
-    s->body_left = r->bytes;
-    s->body_status = memory ? TCP_DONE : TCP_REVOKED;
-}
-
 static int on_request(struct tcp_stream *s)
 {
     struct tcp *t = s->io->tcp;
@@ -103,15 +74,20 @@ static int on_request(struct tcp_stream *s)
     if (tcp_request_decode(s->head, &r))
         return break_offer(s, "a malformed request on a data connection");
     pthread_mutex_lock(&t->lock);
-    uint8_t *memory = tcp_offer_use(s->offer, &r, &grant, &rc);
+    const uint8_t *memory = tcp_offer_use(s->offer, &r, &grant, &rc);
     pthread_mutex_unlock(&t->lock);
     if (rc == -EPERM)
         return break_offer(s, "it asked for memory that it was not granted");
-    begin(s, &r, memory, grant);
+    queue_answer(s, &(struct tcp_answer){
+                        .status = memory ? TCP_DONE : TCP_REVOKED,
+                        .grant = grant,
+                        .data = memory,
+                        .bytes = memory ? r.bytes : 0,
+                    });
     return 1;
 }
 
-static int64_t on_head(struct tcp_stream *s)
+static int on_head(struct tcp_stream *s)
 {
     int rc = tcp_stream_head(s, s->offer ? TCP_REQUEST_BYTES : TCP_TOKEN_BYTES);
 
@@ -120,34 +96,13 @@ static int64_t on_head(struct tcp_stream *s)
     return s->offer ? on_request(s) : on_token(s);
 }
 
-static int64_t on_body(struct tcp_stream *s)
-{
-    struct tcp *t = s->io->tcp;
-    int64_t got = tcp_stream_body(s);
-
-    if (got <= 0 || s->body_left > 0)
-        return got;
-    s->in_body = false;
-    pthread_mutex_lock(&t->lock);
-    if (s->into)
-        tcp_grant_unuse(s->into);
-    s->into = NULL;
-    pthread_mutex_unlock(&t->lock);
-    queue_answer(s, &(struct tcp_answer){.status = s->body_status});
-    return got;
-}
-
 static int answer_read(struct tcp_stream *s)
 {
-    for (int64_t left = TURN_BYTES; left > 0;) {
-        if (s->n_answers == TCP_ANSWERS_MAX)
-            return 1;
-        int64_t n = s->in_body ? on_body(s) : on_head(s);
-        if (n <= 0)
-            return (int)n;
-        left -= n;
-    }
-    return 0;
+    int rc = 1;
+
+    while (rc > 0 && s->n_answers < TCP_ANSWERS_MAX)
+        rc = on_head(s);
+    return rc;
 }
 
 /* The first answer was sent. */
@@ -203,8 +158,6 @@ static void answer_end(struct tcp_stream *s, int)
             tcp_grant_unuse(grant);
         s->first_answer = (s->first_answer + 1) % TCP_ANSWERS_MAX;
     }
-    if (s->into)
-        tcp_grant_unuse(s->into);
     s->offer->n_streams--;
     bell_ring(t->bell);
     pthread_mutex_unlock(&t->lock);

@@ -15,15 +15,14 @@ static void let_go(struct tcp_part *part, int rc)
     part->op = NULL;
 }
 
-/* With the lock: the memory of ops that ended is given back. A part that is on
- * its way out still reads it. */
+/* With the lock: the memory of ops that ended is given back. */
 static void drop_ended(struct tcp_stream *s)
 {
     struct tcp_part *part;
 
     TAILQ_FOREACH(part, &s->flying, link)
     {
-        if (!part->op || part->op->rc == 0 || part == s->out_part)
+        if (!part->op || part->op->rc == 0)
             continue;
         let_go(part, part->op->rc);
         if (part == TAILQ_FIRST(&s->flying))
@@ -68,10 +67,6 @@ static int on_answer(struct tcp_stream *s)
         return -EBADMSG;
     if (status == TCP_REVOKED) {
         part_over(s, -EACCES);
-    } else if (part->request.kind == TCP_WRITE) {
-        atomic_fetch_add_explicit(&s->path->moved_bytes, part->request.bytes,
-                                  memory_order_relaxed);
-        part_over(s, 0);
     } else {
         s->in_body = true;
         s->body = part->op ? part->local : NULL;
@@ -141,23 +136,15 @@ static bool next_request(struct tcp_stream *s)
     tcp_request_encode(&part->request, s->out_head);
     s->out_head_at = 0;
     s->out_head_n = TCP_REQUEST_BYTES;
-    s->out = part->local;
-    s->out_left = part->request.kind == TCP_WRITE ? part->request.bytes : 0;
     return true;
 }
 
 static int ask_send(struct tcp_stream *s)
 {
-    struct tcp *t = s->io->tcp;
     int rc;
 
     while ((rc = tcp_stream_send(s)) > 0) {
-        if (s->out_part) {
-            s->out_part = NULL;
-            pthread_mutex_lock(&t->lock);
-            drop_ended(s);
-            pthread_mutex_unlock(&t->lock);
-        }
+        s->out_part = NULL;
         if (!next_request(s))
             return 1;
     }

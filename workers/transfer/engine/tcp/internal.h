@@ -59,9 +59,7 @@ struct tcp_op {
     struct tcp_path *path;
     uint64_t id;
     uint64_t grant_id;
-    bool write;
     bool waits; /* some of it was not asked for */
-    bool cancelled;
     int rc;
     uint32_t flying; /* parts */
     uint32_t slice;  /* what is asked for next */
@@ -109,7 +107,6 @@ struct tcp_grant {
     LIST_ENTRY(tcp_grant) link; /* in offer.grants or tcp.revoked */
     struct tcp_offer *offer;
     uint64_t id;
-    bool write;
     bool ended;
     uint32_t uses; /* streams that move its bytes, or will */
     uint32_t n;
@@ -213,9 +210,7 @@ struct tcp_stream {
         uint64_t bytes;         /* to send behind the status */
     } answers[TCP_ANSWERS_MAX]; /* a ring */
     uint32_t first_answer, n_answers;
-    bool answering;         /* the first is on its way out */
-    struct tcp_grant *into; /* of the write under way; NULL: thrown away */
-    int body_status;        /* of its answer */
+    bool answering; /* the first is on its way out */
     /* What is coming in: */
     uint8_t head[TCP_REQUEST_BYTES];
     uint32_t head_got;
@@ -227,7 +222,7 @@ struct tcp_stream {
     uint32_t out_head_at, out_head_n;
     const uint8_t *out;
     uint64_t out_left;
-    struct tcp_part *out_part; /* it is the memory of; NULL: none */
+    struct tcp_part *out_part; /* what is asked for with it; NULL: nothing */
 };
 
 /* Have every thread look at its streams. On any thread. */
@@ -314,8 +309,6 @@ struct transport_path *tcp_open(struct transport *t,
                                 void *arg);
 int tcp_read(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
              const struct transport_slice *slices, uint32_t n);
-int tcp_write(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
-              const struct transport_slice *slices, uint32_t n);
 void tcp_cancel(struct transport_path *p, uint64_t op_id);
 uint64_t tcp_moved_bytes(const struct transport_path *p);
 void tcp_close(struct transport_path *p);

@@ -1,4 +1,4 @@
-/* What peers may read and write here. */
+/* What peers may read here. */
 #include <errno.h>
 
 #include "workers/transfer/engine/tcp/internal.h"
@@ -83,7 +83,7 @@ uint8_t *tcp_offer_use(struct tcp_offer *o, const struct tcp_request *r,
     struct tcp_grant *g = tcp_offer_grant(o, r->grant_id);
 
     *rc = !g && has_ended(o, r->grant_id) ? -ECANCELED : -EPERM;
-    if (!g || (r->kind == TCP_WRITE && !g->write) || !covers(range_of(g, r), r))
+    if (!g || !covers(range_of(g, r), r))
         return NULL;
     g->uses++;
     *grant = g;

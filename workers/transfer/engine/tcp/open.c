@@ -60,9 +60,10 @@ struct transport_path *tcp_open(struct transport *transport,
     return &p->base;
 }
 
-static int add_op(struct tcp_path *p, uint64_t op_id, uint64_t grant_id,
-                  bool write, const struct transport_slice *slices, uint32_t n)
+int tcp_read(struct transport_path *path, uint64_t op_id, uint64_t grant_id,
+             const struct transport_slice *slices, uint32_t n)
 {
+    struct tcp_path *p = path_of(path);
     struct tcp *t = p->tcp;
     struct tcp_op *op = malloc(sizeof(*op) + n * sizeof(*slices));
 
@@ -70,12 +71,8 @@ static int add_op(struct tcp_path *p, uint64_t op_id, uint64_t grant_id,
         free(op);
         return n == 0 ? -EINVAL : -ENOMEM;
     }
-    *op = (struct tcp_op){.path = p,
-                          .id = op_id,
-                          .grant_id = grant_id,
-                          .write = write,
-                          .waits = true,
-                          .n = n};
+    *op = (struct tcp_op){
+        .path = p, .id = op_id, .grant_id = grant_id, .waits = true, .n = n};
     memcpy(op->slices, slices, n * sizeof(*slices));
     pthread_mutex_lock(&t->lock);
     int rc = p->rc;
@@ -89,18 +86,6 @@ static int add_op(struct tcp_path *p, uint64_t op_id, uint64_t grant_id,
     else
         tcp_io_wake(t);
     return rc;
-}
-
-int tcp_read(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
-             const struct transport_slice *slices, uint32_t n)
-{
-    return add_op(path_of(p), op_id, grant_id, false, slices, n);
-}
-
-int tcp_write(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
-              const struct transport_slice *slices, uint32_t n)
-{
-    return add_op(path_of(p), op_id, grant_id, true, slices, n);
 }
 
 void tcp_cancel(struct transport_path *path, uint64_t op_id)

@@ -62,7 +62,7 @@ static void cut(const struct tcp_op *op, struct tcp_part *part)
     uint64_t at = op->at_bytes;
 
     part->request = (struct tcp_request){
-        .kind = op->write ? TCP_WRITE : TCP_READ,
+        .kind = TCP_READ,
         .region = slice->region,
         .grant_id = op->grant_id,
         .offset = slice->offset + at,

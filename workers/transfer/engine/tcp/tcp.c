@@ -84,8 +84,10 @@ static int tcp_grant(struct transport_offer *offer, uint64_t grant_id,
                      uint32_t n)
 {
     struct tcp_offer *o = offer_of(offer);
-    struct tcp_grant *g = malloc(sizeof(*g) + n * sizeof(*ranges));
 
+    if (write)
+        return -ENOTSUP;
+    struct tcp_grant *g = malloc(sizeof(*g) + n * sizeof(*ranges));
     for (uint32_t i = 0; g && i < n; i++) {
         if (!registered(o->tcp, &ranges[i])) {
             free(g);
@@ -94,7 +96,7 @@ static int tcp_grant(struct transport_offer *offer, uint64_t grant_id,
     }
     if (!g)
         return -ENOMEM;
-    *g = (struct tcp_grant){.offer = o, .id = grant_id, .write = write, .n = n};
+    *g = (struct tcp_grant){.offer = o, .id = grant_id, .n = n};
     memcpy(g->ranges, ranges, n * sizeof(*ranges));
     qsort(g->ranges, n, sizeof(*ranges), in_order);
     pthread_mutex_lock(&o->tcp->lock);
@@ -239,7 +241,6 @@ static const struct transport_ops tcp_ops = {
     .withdraw = tcp_withdraw,
     .open = tcp_open,
     .read = tcp_read,
-    .write = tcp_write,
     .cancel = tcp_cancel,
     .moved_bytes = tcp_moved_bytes,
     .close = tcp_close,

@@ -39,7 +39,7 @@ int tcp_request_decode(const uint8_t in[TCP_REQUEST_BYTES],
         .offset = wire_u64_at(in, 2),
         .bytes = wire_u64_at(in, 3),
     };
-    if ((r->kind != TCP_READ && r->kind != TCP_WRITE) || r->bytes == 0 ||
+    if (r->kind != TCP_READ || r->bytes == 0 ||
         r->offset > UINT64_MAX - r->bytes || wire_u64_at(in, 4) != 0)
         return -EBADMSG;
     return 0;

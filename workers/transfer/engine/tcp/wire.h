@@ -10,8 +10,7 @@
 #define TCP_ANSWER_BYTES 8u
 
 enum tcp_kind {
-    TCP_READ = 1,  /* the answer has the bytes */
-    TCP_WRITE = 2, /* the bytes follow the request */
+    TCP_READ = 1, /* the answer has the bytes */
 };
 
 enum tcp_status {
