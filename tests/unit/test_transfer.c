@@ -1,15 +1,18 @@
 /* Blocks between two workers over loopback: in parts, where a block or a layer
  * of it is longer than a frame, and never into memory that was given back. */
 #include <CUnit/Basic.h>
+#include <errno.h>
 #include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "tests/unit/cases.h"
 #include "tests/unit/transfer_rig.h"
+#include "workers/transfer/internal.h"
 
 #define BT 16u
 
@@ -306,6 +309,50 @@ static void test_push_dropped(void)
         push_dropped(way);
 }
 
+/* A transport whose peer can be reached, but not read. */
+static int read_refused(struct transport_path *, uint64_t, uint64_t,
+                        const struct transport_slice *, uint32_t)
+{
+    return -EINVAL;
+}
+
+/* Have all that `s` opens be of that kind. `ops` lives as long as `s`. */
+static void refuse_reads(struct site *s, struct transport_ops *ops)
+{
+    struct transport *t = s->transfer->transports[0];
+
+    *ops = *t->ops;
+    ops->read = read_refused;
+    t->ops = ops;
+}
+
+/* Whoever waits for what cannot be read waits no longer. */
+static void test_no_op(void)
+{
+    struct engine_kv_layout l = layout(2, 64);
+    int64_t end_us = clock_now_us() + 20000000;
+    struct transport_ops ops;
+    struct pair p;
+
+    pair_init(&p, &l, 5, SITE_TCP);
+    refuse_reads(&p.to, &ops);
+    push_begin(&p, 2 * BT);
+    p.from.pushed->position = 2 * BT;
+    while (!p.to.receive_over && clock_now_us() < end_us)
+        (void)event_base_loop(p.base, EVLOOP_NONBLOCK);
+    CU_ASSERT_STRING_EQUAL(p.to.why, "its KV cannot be read");
+    site_push_drop(&p.to);
+    site_push_drop(&p.from);
+    site_hold(&p.from, 2);
+    site_begin(&p.to, transfer_port(p.from.transfer), 2, LOAD_MODE_LOAD);
+    while (!site_done(&p.to) && clock_now_us() < end_us)
+        (void)event_base_loop(p.base, EVLOOP_NONBLOCK);
+    CU_ASSERT(site_done(&p.to));
+    CU_ASSERT_EQUAL(site_came(&p.to, false), 0);
+    site_drop(&p.to);
+    pair_fini(&p);
+}
+
 int main(void)
 {
     log_init("test_transfer", LOG_WARN);
@@ -318,6 +365,7 @@ int main(void)
     CU_add_test(s, "a push, layer by layer", test_push);
     CU_add_test(s, "a push of what changes", test_push_damaged);
     CU_add_test(s, "a push dropped at any moment", test_push_dropped);
+    CU_add_test(s, "reads that cannot be", test_no_op);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();

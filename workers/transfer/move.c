@@ -153,9 +153,9 @@ static void begin(struct peer *p, struct move *m,
     for (uint32_t i = 0; i < g->n_layers; i++)
         m->sums[i] = wire_u64_at(g->sums, i);
     m->state = MOVE_MOVES;
-    m->op = route_read(p->route, g->grant_id, &slice, 1, on_moved, m);
-    if (!m->op)
-        m->state = MOVE_WAITS;
+    int rc = route_read(p->route, g->grant_id, &slice, 1, on_moved, m, &m->op);
+    if (rc < 0)
+        on_moved(m, rc);
 }
 
 int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
@@ -173,11 +173,11 @@ int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
         return -EBADMSG;
     p->progress_us = now_us;
     f->n_wanted--;
-    if (m->elsewhere)
-        m->state = MOVE_WAITS;
-    else
+    m->state = MOVE_WAITS;
+    if (!m->elsewhere)
         begin(p, m, &g);
-    m->elsewhere = false;
+    else
+        m->elsewhere = false;
     return 0;
 }
 

@@ -146,8 +146,11 @@ static void on_read(void *arg, int rc);
 
 static void read_piece(struct receive_piece *piece)
 {
-    piece->op = route_read(piece->in->route, piece->grant_id, piece->slices,
-                           piece->n_slices, on_read, piece);
+    int rc = route_read(piece->in->route, piece->grant_id, piece->slices,
+                        piece->n_slices, on_read, piece, &piece->op);
+
+    if (rc < 0 && rc != -ENOTCONN)
+        fail(piece->r, "its KV cannot be read");
 }
 
 static void on_read(void *arg, int rc)

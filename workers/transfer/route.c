@@ -236,16 +236,16 @@ uint32_t route_choice(const struct route *r)
     return r->choice;
 }
 
-struct route_op *route_read(struct route *r, uint64_t grant_id,
-                            const struct transport_slice *slices, uint32_t n,
-                            route_done *done, void *arg)
+int route_read(struct route *r, uint64_t grant_id,
+               const struct transport_slice *slices, uint32_t n,
+               route_done *done, void *arg, struct route_op **out)
 {
     if (!route_usable(r))
-        return NULL;
+        return -ENOTCONN;
     uint32_t kept = r->path->ops->verifies ? 0 : n;
     struct route_op *op = calloc(1, sizeof(*op) + kept * sizeof(*slices));
     if (!op)
-        return NULL;
+        return -ENOMEM;
     op->errand = (struct errand){.run = verify, .done = on_verified};
     op->route = r;
     op->id = ++r->last_id;
@@ -254,11 +254,14 @@ struct route_op *route_read(struct route *r, uint64_t grant_id,
     op->n = kept;
     memcpy(op->slices, slices, kept * sizeof(*slices));
     TAILQ_INSERT_TAIL(&r->ops, op, link);
-    if (r->path->ops->read(r->path, op->id, grant_id, slices, n) == 0)
-        return op;
-    TAILQ_REMOVE(&r->ops, op, link);
-    free(op);
-    return NULL;
+    int rc = r->path->ops->read(r->path, op->id, grant_id, slices, n);
+    if (rc < 0) {
+        TAILQ_REMOVE(&r->ops, op, link);
+        free(op);
+        return rc;
+    }
+    *out = op;
+    return 0;
 }
 
 void route_cancel(struct route_op *op)

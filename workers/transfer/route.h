@@ -46,11 +46,12 @@ bool route_usable(const struct route *r);
 uint32_t route_choice(const struct route *r);
 
 /* Read slices (n, borrowed) under a grant; their sums must live until done().
- * Returns the op, gone with done(); or NULL: not usable, or no memory. */
-[[nodiscard]] struct route_op *route_read(struct route *r, uint64_t grant_id,
-                                          const struct transport_slice *slices,
-                                          uint32_t n, route_done *done,
-                                          void *arg);
+ * 0 with *op, gone with done(). Else there is no op, and done() does not come:
+ * -ENOTCONN: the transport has ended, and again() or the end of the connection
+ * follows; or why these slices cannot be read (-EINVAL, -ENOMEM, ...). */
+[[nodiscard]] int route_read(struct route *r, uint64_t grant_id,
+                             const struct transport_slice *slices, uint32_t n,
+                             route_done *done, void *arg, struct route_op **op);
 
 /* End it soon; done() follows. */
 void route_cancel(struct route_op *op);

@@ -154,7 +154,8 @@ struct transport_ops {
                                    const struct transport_path_ops *ops,
                                    void *arg);
     /* Read from the peer, or write to it, n slices under its grant. op_id is
-     * not in use on that path. 0: done() follows; or negative: it does not.
+     * not in use on that path. 0: done() follows; -ENOTCONN: closed() does; or
+     * why these slices cannot be moved, and nothing follows.
      * Ops may end in any order. write NULL: it only reads. */
     int (*read)(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
                 const struct transport_slice *slices, uint32_t n);

@@ -95,7 +95,7 @@ static int add(struct transport_path *path, uint64_t op_id, uint64_t grant_id,
     int may = path_may(p, grant_id), rc;
 
     if (p->rc != 0)
-        return p->rc;
+        return -ENOTCONN;
     if (may < 0)
         return may;
     rc = check_slices(p, slices, n);

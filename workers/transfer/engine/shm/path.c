@@ -144,7 +144,7 @@ int shm_read(struct transport_path *path, uint64_t op_id, uint64_t,
         n > 0 && p->rc == 0 ? malloc(sizeof(*op) + n * sizeof(*slices)) : NULL;
 
     if (!op)
-        return p->rc < 0 ? p->rc : (n == 0 ? -EINVAL : -ENOMEM);
+        return p->rc < 0 ? -ENOTCONN : (n == 0 ? -EINVAL : -ENOMEM);
     *op = (struct shm_op){.path = p, .id = op_id, .n = n};
     memcpy(op->slices, slices, n * sizeof(*slices));
     pthread_mutex_lock(&p->shm->lock);

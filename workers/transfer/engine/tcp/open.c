@@ -75,7 +75,7 @@ int tcp_read(struct transport_path *path, uint64_t op_id, uint64_t grant_id,
         .path = p, .id = op_id, .grant_id = grant_id, .waits = true, .n = n};
     memcpy(op->slices, slices, n * sizeof(*slices));
     pthread_mutex_lock(&t->lock);
-    int rc = p->rc;
+    int rc = p->rc < 0 ? -ENOTCONN : 0;
     if (rc == 0) {
         TAILQ_INSERT_TAIL(&p->live, op, link);
         TAILQ_INSERT_TAIL(&p->waiting, op, turn);
