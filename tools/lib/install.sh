@@ -18,6 +18,7 @@ openssl           cmd:openssl
 libssl-dev        pc:libcrypto
 libjansson-dev    pc:jansson
 libgsl-dev        pc:gsl
+libhiredis-dev    pc:hiredis
 libcunit1-dev     pc:cunit
 libxxhash-dev     pc:libxxhash
 libncurses-dev    pc:ncursesw
@@ -29,13 +30,14 @@ libibverbs-dev    pc:libibverbs
 gnuplot-nox       cmd:gnuplot
 help2man          cmd:help2man
 '
-# Gateways in front of Conductor, as the examples of docs/ have them, and what
-# reads its metrics; tests start them by themselves.
+# Gateways in front of Conductor, as the examples of docs/ have them, what reads
+# its metrics, and what several of it share; tests start them by themselves.
 scenario_needs='
 nginx             cmd:nginx
 haproxy           cmd:haproxy
 prometheus        cmd:promtool
 tmux              cmd:tmux
+redis-server      cmd:redis-server
 '
 # What packaging/deb/build needs beside them.
 deb_needs='
@@ -115,7 +117,7 @@ install_missing() {
   fi
   # Nor are they to start with the machine.
   local package
-  for package in nginx haproxy prometheus; do
+  for package in nginx haproxy prometheus redis-server; do
     [[ " ${packages[*]} " != *" $package "* ]] ||
       "${sudo[@]}" systemctl disable "$package" >>"$log" 2>&1 || true
   done

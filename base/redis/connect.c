@@ -1,0 +1,180 @@
+/*
+ * See internal.h: from an address to a primary that takes commands. hiredis
+ * looks names up while the program waits, so it is only ever given numbers.
+ */
+#include <event2/util.h>
+#include <hiredis/adapters/libevent.h>
+#include <hiredis/hiredis.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/redis/internal.h"
+#include "base/socket.h"
+#include "base/text.h"
+
+static const redisReply *element(const redisReply *reply, size_t i)
+{
+    return reply->type == REDIS_REPLY_ARRAY && i < reply->elements &&
+                   reply->element[i]->type == REDIS_REPLY_STRING
+               ? reply->element[i]
+               : NULL;
+}
+
+/* AUTH and SELECT. */
+static void on_entry(void *arg, const struct redisReply *reply)
+{
+    if (reply && reply->type == REDIS_REPLY_ERROR)
+        redis_leave(arg, reply->str);
+}
+
+/* ROLE, the last of the greeting. Who may not ask it takes what comes. */
+static void on_role(void *arg, const struct redisReply *reply)
+{
+    struct redis *r = arg;
+    const redisReply *role = reply ? element(reply, 0) : NULL;
+
+    if (!reply || event_pending(r->leave, EV_TIMEOUT, NULL))
+        return;
+    if (role && strcmp(role->str, "master") != 0)
+        redis_leave(r, "it is a replica");
+    else if (reply->type == REDIS_REPLY_ERROR &&
+             strncmp(reply->str, "NOPERM", 6) != 0)
+        redis_leave(r, reply->str);
+    else
+        redis_come_up(r);
+}
+
+/* A Sentinel's answer: HOST and PORT of the primary, or nil. */
+static void on_primary(void *arg, const struct redisReply *reply)
+{
+    struct redis *r = arg;
+    const redisReply *host = reply ? element(reply, 0) : NULL;
+    const redisReply *port = reply ? element(reply, 1) : NULL;
+
+    if (!reply)
+        return;
+    if (!host || !port || host->len >= sizeof(r->to.host)) {
+        redis_leave(r, reply->type == REDIS_REPLY_ERROR
+                           ? reply->str
+                           : "this Sentinel knows no such primary");
+        return;
+    }
+    text_copy(r->to.host, sizeof(r->to.host), host->str);
+    r->to.port = (uint16_t)strtoul(port->str, NULL, 10);
+    r->directed = true;
+    redis_leave(r, "asked");
+}
+
+static void greet_with(struct redis *r,
+                       void (*fn)(void *, const struct redisReply *), int argc,
+                       const char *const argv[])
+{
+    if (redis_send(r, (struct redis_done){fn, r}, argc, argv, NULL))
+        redis_leave(r, "out of memory");
+}
+
+static void greet(struct redis *r)
+{
+    const struct redis_url *url = &r->url;
+    char database[16];
+
+    r->step = GREETING;
+    if (*url->user)
+        greet_with(r, on_entry, 3,
+                   (const char *[]){"AUTH", url->user, url->password});
+    else if (*url->password)
+        greet_with(r, on_entry, 2, (const char *[]){"AUTH", url->password});
+    if (r->asks) {
+        greet_with(r, on_primary, 3,
+                   (const char *[]){"SENTINEL", "get-master-addr-by-name",
+                                    url->primary});
+        return;
+    }
+    if (url->database) {
+        snprintf(database, sizeof(database), "%u", url->database);
+        greet_with(r, on_entry, 2, (const char *[]){"SELECT", database});
+    }
+    greet_with(r, on_role, 1, (const char *[]){"ROLE"});
+}
+
+static void on_connect(const redisAsyncContext *ac, int status)
+{
+    struct redis *r = ac->data;
+
+    if (!r)
+        return;
+    if (status == REDIS_OK) {
+        greet(r);
+        return;
+    }
+    r->ac = NULL; /* hiredis frees it */
+    redis_leave(r, ac->errstr);
+}
+
+static void on_disconnect(const redisAsyncContext *ac, int)
+{
+    struct redis *r = ac->data;
+
+    if (!r || r->ac != ac)
+        return;
+    r->ac = NULL; /* hiredis frees it */
+    redis_leave(r, *ac->errstr ? ac->errstr : "closed");
+}
+
+static void connect_to(struct redis *r, const char *numbers)
+{
+    redisAsyncContext *ac = redisAsyncConnect(numbers, r->to.port);
+
+    r->step = CONNECTING;
+    if (!ac || ac->err || redisLibeventAttach(ac, r->base)) {
+        redis_leave(r, ac && ac->err ? ac->errstr : "out of memory");
+        if (ac)
+            redisAsyncFree(ac);
+        return;
+    }
+    socket_tune(ac->c.fd);
+    ac->data = r;
+    r->ac = ac;
+    redisAsyncSetDisconnectCallback(ac, on_disconnect);
+    redisAsyncSetConnectCallback(ac, on_connect);
+}
+
+static void on_resolved(int rc, struct evutil_addrinfo *found, void *arg)
+{
+    struct redis *r = arg;
+    char numbers[NI_MAXHOST];
+    bool was_cancelled = rc == EVUTIL_EAI_CANCEL;
+
+    if (!was_cancelled)
+        r->look_up = NULL;
+    if (!was_cancelled && !rc)
+        rc = getnameinfo(found->ai_addr, (socklen_t)found->ai_addrlen, numbers,
+                         sizeof(numbers), NULL, 0, NI_NUMERICHOST);
+    if (found)
+        evutil_freeaddrinfo(found);
+    if (was_cancelled)
+        return;
+    if (rc)
+        redis_leave(r, evutil_gai_strerror(rc));
+    else
+        connect_to(r, numbers);
+}
+
+void redis_connect(struct redis *r)
+{
+    const struct evutil_addrinfo hints = {.ai_family = AF_UNSPEC,
+                                          .ai_socktype = SOCK_STREAM};
+    struct evdns_getaddrinfo_request *look_up;
+
+    r->asks = *r->url.primary && !r->directed;
+    if (!r->directed)
+        r->to = r->url.at[r->turn++ % r->url.n];
+    r->directed = false;
+    r->step = RESOLVING;
+    redis_deadline(r, r->options.timeout_us);
+    look_up =
+        evdns_getaddrinfo(r->dns, r->to.host, NULL, &hints, on_resolved, r);
+    if (look_up && r->step == RESOLVING)
+        r->look_up = look_up;
+}

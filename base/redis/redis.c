@@ -1,0 +1,118 @@
+/* See redis.h. */
+#include "base/redis/redis.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/redis/internal.h"
+#include "base/text.h"
+
+#define LATE_US 100000 /* later than that, this process did not run */
+
+static void on_leave(evutil_socket_t, short, void *arg)
+{
+    redis_drop(arg);
+}
+
+void redis_again(struct redis *r, const char *why)
+{
+    redis_leave(r, why);
+}
+
+int redis_command(struct redis *r, struct redis_done done, int argc,
+                  const char *const argv[], const size_t lens[])
+{
+    size_t bytes = redis_size_of(argc, argv, lens);
+    int rc = -ENOTCONN;
+
+    if (redis_is_up(r)) {
+        rc = r->counts.in_flight >= r->options.max_flight ||
+                     bytes > r->options.max_bytes - r->counts.bytes_in_flight
+                 ? -ENOBUFS
+                 : redis_send(r, done, argc, argv, lens);
+    }
+    r->counts.refused += rc != 0;
+    return rc;
+}
+
+/* The deadline of the oldest answer, or of a step. A process that did not run
+ * for a while reads first what came meanwhile. */
+static void on_timer(evutil_socket_t, short, void *arg)
+{
+    struct redis *r = arg;
+    int64_t now_us = clock_now_us();
+
+    if (r->step == RESTING) {
+        redis_connect(r);
+        return;
+    }
+    if (r->step == UP && !r->oldest)
+        return;
+    if (now_us > r->due_us + LATE_US) {
+        redis_deadline(r, LATE_US);
+        return;
+    }
+    int64_t left_us =
+        r->step == UP ? r->oldest->sent_us + r->options.timeout_us - now_us : 0;
+    if (left_us > 0)
+        redis_deadline(r, left_us);
+    else
+        redis_leave(r, r->step == UP ? "no answer in time"
+                                     : "no connection in time");
+}
+
+struct redis *redis_new(struct event_base *base, struct evdns_base *dns,
+                        const struct redis_url *url,
+                        const struct redis_options *options,
+                        struct redis_watch watch)
+{
+    struct redis *r = calloc(1, sizeof(*r));
+
+    if (!r)
+        return NULL;
+    r->base = base;
+    r->dns = dns;
+    r->url = *url;
+    r->options = *options;
+    r->watch = watch;
+    r->newest = &r->oldest;
+    r->pause_us = REDIS_FIRST_PAUSE_US;
+    text_copy(r->what, sizeof(r->what), options->what);
+    text_copy(r->why, sizeof(r->why), "not connected yet");
+    r->timer = event_new(base, -1, 0, on_timer, r);
+    r->leave = event_new(base, -1, 0, on_leave, r);
+    if (!r->timer || !r->leave || event_loop_wait(r->timer, 0)) {
+        redis_free(r);
+        return NULL;
+    }
+    return r;
+}
+
+bool redis_is_up(const struct redis *r)
+{
+    return r->step == UP && r->ac && !event_pending(r->leave, EV_TIMEOUT, NULL);
+}
+
+struct redis_counts redis_counts(const struct redis *r)
+{
+    return r->counts;
+}
+
+const char *redis_why(const struct redis *r)
+{
+    return redis_is_up(r) ? "" : r->why;
+}
+
+void redis_free(struct redis *r)
+{
+    if (!r)
+        return;
+    r->freeing = true;
+    if (r->timer && r->leave)
+        redis_drop(r);
+    event_loop_drop(r->timer);
+    event_loop_drop(r->leave);
+    free(r);
+}

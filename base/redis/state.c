@@ -1,0 +1,94 @@
+/* See internal.h: what it is doing, losses and further tries. */
+#include "base/clock.h"
+#include "base/entropy.h"
+#include "base/log.h"
+#include "base/redis/internal.h"
+#include "base/text.h"
+
+#define LONGEST_PAUSE_US 2000000
+#define DIRECTED_PAUSE_US 10000 /* to an address that a server has named */
+
+void redis_deadline(struct redis *r, int64_t us)
+{
+    r->due_us = clock_now_us() + us;
+    if (event_loop_wait(r->timer, us))
+        log_error("%s: out of memory", r->what);
+}
+
+static void tell(struct redis *r, bool up)
+{
+    if (r->told_up == up || r->freeing)
+        return;
+    r->told_up = up;
+    if (up)
+        log_info("%s: redis %s:%u is there", r->what, r->to.host, r->to.port);
+    else
+        log_warn("%s: redis %s:%u is lost: %s", r->what, r->to.host, r->to.port,
+                 r->why);
+    if (r->watch.fn)
+        r->watch.fn(r->watch.arg, up);
+}
+
+/* Another try is due; the first of several failures is logged. */
+static void rest(struct redis *r)
+{
+    bool was_up = r->told_up;
+
+    if (r->step == RESTING)
+        return;
+    r->step = RESTING;
+    r->counts.losses += was_up;
+    if (!was_up && !r->complained && !r->directed) {
+        log_warn("%s: redis %s:%u cannot be used: %s", r->what, r->to.host,
+                 r->to.port, r->why);
+        r->complained = true;
+    }
+    redis_deadline(r, r->directed
+                          ? DIRECTED_PAUSE_US
+                          : r->pause_us / 2 + (int64_t)(entropy_u64() %
+                                                        (uint64_t)r->pause_us));
+    r->pause_us *= 2;
+    if (r->pause_us > LONGEST_PAUSE_US)
+        r->pause_us = LONGEST_PAUSE_US;
+    tell(r, false);
+}
+
+/* Ends what is under way; what was in flight ends with NULL. */
+void redis_drop(struct redis *r)
+{
+    redisAsyncContext *ac = r->ac;
+
+    if (r->look_up) {
+        struct evdns_getaddrinfo_request *look_up = r->look_up;
+
+        r->look_up = NULL;
+        evdns_getaddrinfo_cancel(look_up);
+    }
+    r->ac = NULL;
+    if (ac)
+        redisAsyncFree(ac);
+    rest(r);
+}
+
+void redis_leave(struct redis *r, const char *why)
+{
+    if (r->step == RESTING || event_pending(r->leave, EV_TIMEOUT, NULL))
+        return;
+    text_copy(r->why, sizeof(r->why), why);
+    event_active(r->leave, EV_TIMEOUT, 0);
+}
+
+/* The server is a primary. */
+void redis_come_up(struct redis *r)
+{
+    r->step = UP;
+    r->directed = false;
+    r->complained = false;
+    r->pause_us = REDIS_FIRST_PAUSE_US;
+    r->why[0] = '\0';
+    r->counts.connects++;
+    event_del(r->timer);
+    if (r->oldest) /* of the greeting: there is none */
+        redis_deadline(r, r->options.timeout_us);
+    tell(r, true);
+}

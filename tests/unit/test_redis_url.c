@@ -1,0 +1,108 @@
+/* Where a Redis is, as text: what is taken, and that no message tells the
+ * password. */
+#include <CUnit/Basic.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/redis/url.h"
+
+static char err[256];
+
+static struct redis_url taken(const char *text)
+{
+    struct redis_url url;
+
+    memset(&url, 0xff, sizeof(url));
+    CU_ASSERT_EQUAL_FATAL(redis_url_parse(text, &url, err, sizeof(err)), 0);
+    return url;
+}
+
+static void refused(const char *text, const char *with)
+{
+    struct redis_url url, before;
+
+    memset(&url, 0x5a, sizeof(url));
+    before = url;
+    CU_ASSERT_EQUAL(redis_url_parse(text, &url, err, sizeof(err)), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(err, with));
+    CU_ASSERT_PTR_NULL(strstr(err, "geheim"));
+    CU_ASSERT_EQUAL(memcmp(&url, &before, sizeof(url)), 0);
+}
+
+static void test_taken(void)
+{
+    struct redis_url u = taken("redis://a.example");
+
+    CU_ASSERT_EQUAL(u.n, 1);
+    CU_ASSERT_STRING_EQUAL(u.at[0].host, "a.example");
+    CU_ASSERT_EQUAL(u.at[0].port, 6379);
+    CU_ASSERT_EQUAL(u.database, 0);
+    CU_ASSERT_STRING_EQUAL(u.password, "");
+
+    u = taken("redis://me:ge%40h%2F@[::1]:7000,b:1,[::2],c/12");
+    CU_ASSERT_EQUAL(u.n, 4);
+    CU_ASSERT_STRING_EQUAL(u.user, "me");
+    CU_ASSERT_STRING_EQUAL(u.password, "ge@h/");
+    CU_ASSERT_STRING_EQUAL(u.at[0].host, "::1");
+    CU_ASSERT_EQUAL(u.at[0].port, 7000);
+    CU_ASSERT_EQUAL(u.at[1].port, 1);
+    CU_ASSERT_STRING_EQUAL(u.at[2].host, "::2");
+    CU_ASSERT_EQUAL(u.at[2].port, 6379);
+    CU_ASSERT_STRING_EQUAL(u.at[3].host, "c");
+    CU_ASSERT_EQUAL(u.database, 12);
+
+    u = taken("redis+sentinel://:p@a,b:26380/mymaster/3");
+    CU_ASSERT_STRING_EQUAL(u.primary, "mymaster");
+    CU_ASSERT_STRING_EQUAL(u.user, "");
+    CU_ASSERT_STRING_EQUAL(u.password, "p");
+    CU_ASSERT_EQUAL(u.at[0].port, 26379);
+    CU_ASSERT_EQUAL(u.at[1].port, 26380);
+    CU_ASSERT_EQUAL(u.database, 3);
+    CU_ASSERT_STRING_EQUAL(taken("redis+sentinel://a/m").primary, "m");
+}
+
+static void test_refused(void)
+{
+    refused("memory", "redis://");
+    refused("http://a", "redis://");
+    refused("rediss://:geheim@a", "stunnel");
+    refused("redis://", "address 1");
+    refused("redis://a,", "address 2");
+    refused("redis://a:b", "address 1");
+    refused("redis://a:70000", "address 1");
+    refused("redis://:geheim", "address 1");
+    refused("redis://geheim@a", "PASSWORD");
+    refused("redis://:geheim%0g@a", "%XX");
+    refused("redis://:geheim%00@a", "%XX");
+    refused("redis://:geheim@a/x", "number");
+    refused("redis://:geheim@a/65536", "number");
+    refused("redis://a,b,c,d,e,f,g,h,i", "at most 8");
+    refused("redis+sentinel://a", "/NAME");
+    refused("redis+sentinel://a//1", "/NAME");
+    refused("redis+sentinel://a/m/x", "number");
+}
+
+static void test_shown(void)
+{
+    char out[64];
+
+    redis_url_shown("redis://me:geheim@a:1/2", out, sizeof(out));
+    CU_ASSERT_STRING_EQUAL(out, "redis://***@a:1/2");
+    redis_url_shown("redis://a:1/2", out, sizeof(out));
+    CU_ASSERT_STRING_EQUAL(out, "redis://a:1/2");
+    redis_url_shown("memory", out, sizeof(out));
+    CU_ASSERT_STRING_EQUAL(out, "memory");
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("redis_url", NULL, NULL);
+    CU_add_test(s, "taken", test_taken);
+    CU_add_test(s, "refused", test_refused);
+    CU_add_test(s, "shown without the password", test_shown);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}
