@@ -5,6 +5,7 @@ limits bound a hang; no case judges how long anything took.
 """
 import collections
 import ctypes
+import functools
 import http.client
 import json
 import os
@@ -64,6 +65,17 @@ def mostly_waits(case):
     that others run beside it."""
     case.mostly_waits = True
     return case
+
+
+def computes_long(case):
+    """Decorates a case that computes for long and judges its figures alone:
+    it is left out of sanitized builds, where shorter ones run the same code."""
+    @functools.wraps(case)
+    def wrapper(self):
+        if sanitized():
+            self.skipTest('computes long; others run this code sanitized')
+        case(self)
+    return wrapper
 
 
 def waits_long(test):

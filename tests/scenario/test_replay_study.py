@@ -9,6 +9,7 @@ import unittest
 from random import Random
 import xml.etree.ElementTree
 
+from harness import computes_long
 from test_replay import ROOT, SAMPLE, program, replay
 
 CLUSTERS = os.path.join(ROOT, 'traces', 'clusters')
@@ -220,6 +221,7 @@ class Study(unittest.TestCase):
                     best = key, prefill, decode
         return best and best[1:]
 
+    @computes_long
     def test_size_is_what_trying_all_finds(self):
         trace = self.trace(250)
         for target, ttft, tbt in ((0.95, 10, 0.05), (0.8, 5, 0.1),
@@ -324,6 +326,7 @@ class Study(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(' coupled nodes, ', done.stdout)
 
+    @computes_long
     def test_figures(self):
         self.trace(150)
         os.mkdir(self.path('in'))
