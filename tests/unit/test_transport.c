@@ -3,11 +3,18 @@
 #include <CUnit/Basic.h>
 #include <errno.h>
 #include <event2/event.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -16,6 +23,7 @@
 #include "base/log.h"
 #include "tests/unit/cases.h"
 #include "workers/transfer/engine/shm/internal.h"
+#include "workers/transfer/engine/shm/slab.h"
 #include "workers/transfer/engine/sum.h"
 #include "workers/transfer/engine/tcp/internal.h"
 #include "workers/transfer/engine/tcp/tcp.h"
@@ -513,6 +521,77 @@ static void test_door_without_descriptors(void)
     event_base_free(base);
 }
 
+/* Have the kernel answer MADV_POPULATE_WRITE so from now on. False: it takes
+ * no such orders. */
+static bool answer_populate(uint32_t error)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_madvise, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                 offsetof(struct seccomp_data, args[2])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_POPULATE_WRITE, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof(code) / sizeof(code[0]), code};
+
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+enum slab_outcome { SLAB_NONE, SLAB_TOUCHED, SLAB_ODD, SLAB_UNTESTED };
+
+static enum slab_outcome slab_outcome(uint32_t error)
+{
+    const size_t bytes = 64 * 4096;
+    unsigned char there[64];
+    int fd;
+
+    if (!answer_populate(error))
+        return SLAB_UNTESTED;
+    int before = dup(0);
+    close(before);
+    void *memory = shm_slab_new(bytes, &fd);
+    if (!memory) {
+        int after = dup(0);
+
+        return fd == -1 && after == before ? SLAB_NONE : SLAB_ODD;
+    }
+    if (mincore(memory, bytes, there))
+        return SLAB_ODD;
+    for (size_t i = 0; i < sizeof(there); i++)
+        if (!(there[i] & 1))
+            return SLAB_ODD;
+    shm_slab_free(memory, bytes, fd);
+    return SLAB_TOUCHED;
+}
+
+/* What a kernel says that has no pages left, or does not know the question. */
+static void test_slab_without_pages(void)
+{
+    static const struct {
+        uint32_t error;
+        enum slab_outcome want;
+    } cases[] = {
+        {ENOMEM, SLAB_NONE}, {EFAULT, SLAB_NONE}, {EINVAL, SLAB_TOUCHED}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        pid_t pid = fork(); /* the answer stays for good */
+        int status;
+
+        CU_ASSERT_FATAL(pid >= 0);
+        if (pid == 0)
+            _exit(slab_outcome(cases[i].error));
+        CU_ASSERT_EQUAL_FATAL(waitpid(pid, &status, 0), pid);
+        CU_ASSERT_FATAL(WIFEXITED(status));
+        if (WEXITSTATUS(status) == SLAB_UNTESTED)
+            printf("[skipped: no seccomp here] ");
+        else
+            CU_ASSERT_EQUAL(WEXITSTATUS(status), cases[i].want);
+    }
+}
+
 int main(void)
 {
     log_init("test_transport", LOG_ERROR);
@@ -528,6 +607,7 @@ int main(void)
     CU_add_test(s, "paths that break", test_paths_that_break);
     CU_add_test(s, "who does not say whose it is", test_unbound);
     CU_add_test(s, "a door without descriptors", test_door_without_descriptors);
+    CU_add_test(s, "a slab without pages", test_slab_without_pages);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();
