@@ -8,7 +8,7 @@
 #include "tests/unit/cases.h"
 #include "traces/random.h"
 
-enum { BLOCK = 256, SLOTS = 12, CAPACITY = 100 * BLOCK, LASTING_S = 10 };
+enum { BLOCK = 256, SLOTS = 20, CAPACITY = 100 * BLOCK, LASTING_S = 10 };
 #define SECOND INT64_C(1000000)
 
 struct rig {
@@ -37,8 +37,8 @@ static uint32_t add_node(struct rig *g, unsigned role, bool switches)
     return id;
 }
 
-static void rig_init(struct rig *g, uint32_t prefills, uint32_t decodes,
-                     double lasting_s)
+static void rig_init_as(struct rig *g, uint32_t prefills, uint32_t decodes,
+                        double lasting_s, bool coupled)
 {
     struct pool_config pool = pool_config_default;
     struct prefix_index_config index = {.max_instances = SLOTS,
@@ -61,7 +61,8 @@ static void rig_init(struct rig *g, uint32_t prefills, uint32_t decodes,
         &(struct schedule_config){.policy = plan, .options = options},
         &(struct estimate_model){.cost = &g->cost,
                                  .block_tokens = BLOCK,
-                                 .kv_bytes_per_token = 1000},
+                                 .kv_bytes_per_token = 1000,
+                                 .coupled = coupled},
         g->pool, g->index);
     CU_ASSERT_PTR_NOT_NULL_FATAL(g->scheduler);
     dispatch_init(&g->dispatch);
@@ -71,6 +72,12 @@ static void rig_init(struct rig *g, uint32_t prefills, uint32_t decodes,
     for (uint32_t i = 0; i < prefills + decodes; i++)
         g->nodes[i] =
             add_node(g, i < prefills ? ROLE_PREFILL : ROLE_DECODE, true);
+}
+
+static void rig_init(struct rig *g, uint32_t prefills, uint32_t decodes,
+                     double lasting_s)
+{
+    rig_init_as(g, prefills, decodes, lasting_s, false);
 }
 
 static void rig_fini(struct rig *g)
@@ -298,6 +305,143 @@ static void test_command(void)
     rig_fini(&g);
 }
 
+/* Nothing where one engine does both, or where nothing is predicted. */
+static void test_off(void)
+{
+    struct rig g;
+
+    rig_init(&g, 2, 2, LASTING_S);
+    g.dispatch.unpredicted = true;
+    CU_ASSERT(!roles_on(g.r));
+    rig_fini(&g);
+    rig_init_as(&g, 2, 2, LASTING_S, true);
+    CU_ASSERT(!roles_on(g.r));
+    CU_ASSERT_EQUAL(run(&g, 30, 290000, 100, 2), 0);
+    CU_ASSERT_EQUAL(roles_counts(g.r)->passes, 0);
+    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[0], ROLE_DECODE), -EINVAL);
+    rig_fini(&g);
+}
+
+/* What is seen: instances that are ready, requests the first time, and nothing
+ * before it is known for long enough. */
+static void test_seen(void)
+{
+    const struct dispatch_order order = {
+        .action = DISPATCH_SEND,
+        .decided = true,
+        .decision.chosen = {.prefill_us = 1000000}};
+    const struct dispatch_request again = {
+        .ask = {.n_tokens = 100, .max_output_tokens = 2}, .retries = 1};
+    struct rig g;
+
+    rig_init(&g, 3, 3, LASTING_S);
+    CU_ASSERT_EQUAL(pool_hold(g.pool, g.nodes[0], true), 0);
+    CU_ASSERT_EQUAL(pool_set_health(g.pool, g.nodes[3], HEALTH_SUSPECT), 0);
+    for (int k = 0; k < 2; k++) {
+        roles_placed(g.r, &again, &order);
+        run(&g, 1, 50000, 100, 2);
+    }
+    CU_ASSERT(!roles_seen(g.r).known);
+    run(&g, 4, 50000, 100, 2);
+    CU_ASSERT(roles_seen(g.r).known);
+    CU_ASSERT_EQUAL(roles_seen(g.r).prefills, 2);
+    CU_ASSERT_EQUAL(roles_seen(g.r).decodes, 2);
+    CU_ASSERT_DOUBLE_EQUAL(roles_seen(g.r).prefill_needed, 0.5, 0.01);
+    rig_fini(&g);
+}
+
+/* A prefill waits there. */
+static void queue(struct rig *g, uint32_t instance)
+{
+    const struct pool_prefill_request request = {.request_id =
+                                                     ++g->next_request,
+                                                 .predicted_us = 1000,
+                                                 .uncached_tokens = 100};
+
+    CU_ASSERT_EQUAL(pool_prefill_accept(g->pool, instance, &request), 0);
+}
+
+/* Of those that prefill the one with the least before it, of those that decode
+ * the one with the least KV, and nobody that cannot. */
+static void test_who_switches(void)
+{
+    static const uint32_t queues[] = {2, 1, 3};
+    struct rig g;
+
+    rig_init(&g, 3, 1, LASTING_S);
+    for (uint32_t i = 0; i < 3; i++)
+        for (uint32_t k = 0; k < queues[i]; k++)
+            queue(&g, g.nodes[i]);
+    run(&g, 30, 1000, 6299, 101);
+    CU_ASSERT_EQUAL(pool_get(g.pool, g.nodes[1])->next_role, ROLE_DECODE);
+    rig_fini(&g);
+    rig_init(&g, 1, 0, LASTING_S);
+    for (uint32_t i = 1; i < 4; i++) {
+        g.nodes[i] = add_node(&g, ROLE_DECODE, i != 1);
+        CU_ASSERT_EQUAL(
+            pool_set_kv_used(g.pool, g.nodes[i], i == 2 ? 300 : 100 * (i > 1)),
+            0);
+    }
+    while (g.now_us < 30 * SECOND && run(&g, 1, 290000, 100, 2) == 0)
+        ;
+    CU_ASSERT_EQUAL(pool_get(g.pool, g.nodes[3])->role, ROLE_PREFILL);
+    rig_fini(&g);
+}
+
+/* A need that comes in bursts is known less well than its mean says. */
+static void test_bursts(void)
+{
+    struct rig g;
+
+    for (int bursts = 0; bursts < 2; bursts++) {
+        rig_init(&g, 2, 2, LASTING_S);
+        for (int k = 0; k < 30; k++) {
+            run(&g, bursts ? 3 : 1, 1, 1, 1);
+            for (int n = bursts ? 30 : 10; n > 0; n--)
+                place(&g, 160000, 100, 2);
+        }
+        CU_ASSERT_EQUAL(roles_counts(g.r)->begun[0][0] > 0, !bursts);
+        rig_fini(&g);
+    }
+}
+
+/* Too many of one role for a while, then of the other: neither lasts. */
+static void test_turns_round(void)
+{
+    struct rig g;
+
+    rig_init(&g, 3, 3, LASTING_S);
+    run(&g, 12, 290000, 100, 2);
+    CU_ASSERT(roles_seen(g.r).best_prefills > 3);
+    run(&g, 6, 1000, 20000, 200);
+    CU_ASSERT(roles_seen(g.r).best_prefills < 3);
+    CU_ASSERT_EQUAL(roles_counts(g.r)->begun[0][0], 0);
+    CU_ASSERT_EQUAL(roles_counts(g.r)->begun[0][1], 0);
+    rig_fini(&g);
+}
+
+/* The only one that decodes stays while another is only on its way to it; and
+ * one that takes a second role loses none. */
+static void test_last_one(void)
+{
+    struct rig g;
+
+    rig_init(&g, 12, 4, LASTING_S);
+    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[0], ROLE_BOTH), 0);
+    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[0], ROLE_PREFILL), 0);
+    queue(&g, g.nodes[0]);
+    while (g.now_us < 60 * SECOND && roles_counts(g.r)->taken < 2)
+        run(&g, 1, 5000000, 100, 2);
+    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[0], ROLE_DECODE), 0);
+    run(&g, 60, 5000000, 100, 2);
+    CU_ASSERT_EQUAL(pool_get(g.pool, g.nodes[0])->next_role, ROLE_DECODE);
+    CU_ASSERT_EQUAL(count(&g, ROLE_DECODE), 1);
+    rig_fini(&g);
+    rig_init(&g, 2, 1, LASTING_S);
+    CU_ASSERT_EQUAL(roles_command(g.r, g.nodes[2], ROLE_BOTH), 0);
+    rig_fini(&g);
+}
+
 static void step(struct rig *g, struct random_state *random)
 {
     struct roles_action a;
@@ -412,6 +556,12 @@ int main(void)
     CU_add_test(suite, "refused", test_refused);
     CU_add_test(suite, "ends its work", test_ends_its_work);
     CU_add_test(suite, "command", test_command);
+    CU_add_test(suite, "off", test_off);
+    CU_add_test(suite, "seen", test_seen);
+    CU_add_test(suite, "who switches", test_who_switches);
+    CU_add_test(suite, "bursts", test_bursts);
+    CU_add_test(suite, "turns round", test_turns_round);
+    CU_add_test(suite, "the last one", test_last_one);
     CU_add_test(suite, "random", test_random);
     CU_add_test(suite, "no flapping", test_no_flapping);
     CU_basic_run_tests();
