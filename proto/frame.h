@@ -41,6 +41,7 @@ enum frame_type {
     FRAME_DROP = 16,
     FRAME_LEAVE = 17,
     FRAME_ROLE = 18,
+    FRAME_CONDUCTORS = 19,
 
     /* Worker to conductor. */
     FRAME_DECODE_READY = 20,

@@ -37,13 +37,14 @@ enum proto_capability {
     PROTO_CAP_INVENTORY = 1u << 2,  /* takes INVENTORY */
     PROTO_CAP_TRANSPORTS = 1u << 3, /* TRANSPORTS, and moves KV over them */
     PROTO_CAP_PUSH = 1u << 4, /* takes KV_BEGIN, and reads what KV_LAYER says */
-    PROTO_CAP_STAGES = 1u << 8, /* takes PREFILL_GROUP and STAGE_BEGIN */
-    PROTO_CAP_COPY = 1u << 9,   /* takes COPY and DROP */
-    PROTO_CAP_LEAVE = 1u << 10, /* takes LEAVE, or LEAVING */
-    PROTO_CAP_ROLE = 1u << 11,  /* takes ROLE */
+    PROTO_CAP_STAGES = 1u << 8,      /* takes PREFILL_GROUP and STAGE_BEGIN */
+    PROTO_CAP_COPY = 1u << 9,        /* takes COPY and DROP */
+    PROTO_CAP_LEAVE = 1u << 10,      /* takes LEAVE, or LEAVING */
+    PROTO_CAP_ROLE = 1u << 11,       /* takes ROLE */
+    PROTO_CAP_CONDUCTORS = 1u << 12, /* takes CONDUCTORS */
     PROTO_CAP_ALL = PROTO_CAP_FETCH_TCP | PROTO_CAP_INVENTORY |
                     PROTO_CAP_TRANSPORTS | PROTO_CAP_PUSH | PROTO_CAP_COPY |
-                    PROTO_CAP_LEAVE | PROTO_CAP_ROLE,
+                    PROTO_CAP_LEAVE | PROTO_CAP_ROLE | PROTO_CAP_CONDUCTORS,
 };
 
 enum proto_peer_kind {
@@ -187,6 +188,19 @@ struct msg_decode {
     uint32_t n_tokens; /* prompt tokens whose KV will arrive */
     uint32_t max_tokens;
     uint64_t prompt_digest; /* block_key_prompt_digest() */
+};
+
+#define MSG_CONDUCTORS_MAX 64 /* that one worker has */
+
+/* Where conductors take workers: that of the sender first. */
+struct msg_conductor {
+    char host[MSG_HOST_MAX];
+    uint16_t port;
+};
+
+struct msg_conductors {
+    uint8_t n; /* at least 1 */
+    struct msg_conductor at[MSG_CONDUCTORS_MAX];
 };
 
 /* Blocks [from_block, n) of a chain are to be fetched from another worker,
@@ -379,6 +393,7 @@ MSG_DECLARE(msg_copy);
 MSG_DECLARE(msg_copied);
 MSG_DECLARE(msg_drop);
 MSG_DECLARE(msg_role);
+MSG_DECLARE(msg_conductors);
 MSG_DECLARE(msg_prefill_started);
 MSG_DECLARE(msg_prefill_done);
 MSG_DECLARE(msg_done);

@@ -1,4 +1,5 @@
-/* What the conductor orders workers beside requests: copies, and roles. */
+/* What the conductor orders workers beside requests: copies, roles, and which
+ * conductors there are. */
 #include "proto/fields.h"
 #include "proto/message.h"
 
@@ -35,3 +36,15 @@ static void msg_role_fields(struct codec *c, struct msg_role *m)
                   m->role >= PROTO_ROLE_PREFILL && m->role <= PROTO_ROLE_BOTH);
 }
 MESSAGE(msg_role, FRAME_ROLE)
+
+static void msg_conductors_fields(struct codec *c, struct msg_conductors *m)
+{
+    codec_u8(c, &m->n);
+    codec_require(c, m->n > 0 && m->n <= MSG_CONDUCTORS_MAX);
+    for (uint8_t i = 0; i < m->n && i < MSG_CONDUCTORS_MAX; i++) {
+        codec_str(c, m->at[i].host, sizeof(m->at[i].host));
+        codec_u16(c, &m->at[i].port);
+        codec_require(c, *m->at[i].host && m->at[i].port > 0);
+    }
+}
+MESSAGE(msg_conductors, FRAME_CONDUCTORS)

@@ -15,7 +15,7 @@
 
 static const struct option_usage usage = {
     .name = "conductor-worker",
-    .synopsis = "--conductor HOST:PORT [OPTIONS]",
+    .synopsis = "--conductor HOST:PORT[,...] [OPTIONS]",
     .text = "One engine process: computes, keeps, fetches and sends KV blocks "
             "as a conductor\nsays.",
     .examples = "  conductor-worker --conductor 127.0.0.1:8081 --role prefill "
@@ -69,11 +69,38 @@ static const char *check_name(const char *name)
                : NULL;
 }
 
+/* HOST:PORT and commas. Returns 0, or the exit status. */
+static int take_conductors(struct worker_options *o, const char *list)
+{
+    char text[ADDRESS_HOST_MAX + 8];
+
+    for (const char *at = list;; at++) {
+        size_t n = strcspn(at, ",");
+        struct address *a = &o->conductors[o->n_conductors];
+
+        snprintf(text, sizeof(text), "%.*s", (int)(n < 300 ? n : 300), at);
+        if (o->n_conductors == MSG_CONDUCTORS_MAX)
+            return options_complain(usage.name, "--conductor: more than %d",
+                                    MSG_CONDUCTORS_MAX);
+        if (address_parse(text, a) || a->port == 0)
+            return options_complain(usage.name,
+                                    "--conductor %s: must be HOST:PORT, or "
+                                    "several with commas in between",
+                                    text);
+        o->n_conductors++;
+        at += n;
+        if (!*at)
+            return 0;
+    }
+}
+
 static int parse(int argc, char **argv, struct worker_options *o, int *status)
 {
+    const char *conductors = NULL;
     const struct option_spec specs[] = {
-        {"conductor", OPTION_ADDRESS, &o->conductor, "HOST:PORT", 1, 0,
-         "the conductor's worker_listen, not its port for clients"},
+        {"conductor", OPTION_TEXT, &conductors, "HOST:PORT[,...]", 0, 0,
+         "the conductor's worker_listen, not its port for clients; of several "
+         "conductors all, or one, which names the others"},
         {"listen", OPTION_ADDRESS, &o->listen, "HOST:PORT", 0, 0,
          "for other workers; port 0: any"},
         {"secret-file", OPTION_TEXT, &o->secret_file, "FILE", 0, 0,
@@ -169,7 +196,10 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "text or json", .choice = log_format_name},
     };
 
-    return options_start(&usage, OPTION_TABLE(specs), argc, argv, status);
+    if (options_start(&usage, OPTION_TABLE(specs), argc, argv, status))
+        return -1;
+    *status = conductors ? take_conductors(o, conductors) : 0;
+    return *status ? -1 : 0;
 }
 
 static void set_defaults(struct worker_options *o)
@@ -224,7 +254,7 @@ static int check_together(const struct worker_options *o)
         return options_complain(usage.name, "--%s needs --%s",
                                 o->disk_path ? "disk-path FILE" : "disk-mib N",
                                 o->disk_path ? "disk-mib N" : "disk-path FILE");
-    if (o->profile || o->conductor.port)
+    if (o->profile || o->n_conductors)
         return 0;
     options_missing(usage.name, "--conductor HOST:PORT");
     return OPTIONS_EXIT_USAGE;

@@ -9,7 +9,8 @@
 
 /* Plain data, all checked by worker_options_parse. Strings point into argv. */
 struct worker_options {
-    struct address conductor;
+    struct address conductors[MSG_CONDUCTORS_MAX]; /* (n_conductors) */
+    uint32_t n_conductors;
     struct address listen;   /* port 0: any */
     const char *secret_file; /* NULL: none */
     const char *tls_ca;      /* NULL: the conductor is reached without TLS */

@@ -273,8 +273,9 @@ def cached_tokens(metrics, source):
 class Cluster:
     """One conductor and its workers."""
 
-    def __init__(self, case, config=None, cost=None):
+    def __init__(self, case, config=None, cost=None, name='conductor'):
         self.case = case
+        self.name = name  # of the conductor's process and files
         self.cost_model = case.write('cost.json', cost_model_json(
             **(cost or {})))
         self.config = {'listen': '127.0.0.1:0', 'worker_listen': '127.0.0.1:0',
@@ -287,13 +288,14 @@ class Cluster:
 
     def start_conductor(self):
         folder = self.case.folder
-        ports = os.path.join(folder, 'ports.json')
-        config = os.path.join(folder, 'conductor.json')
+        ports = os.path.join(folder, 'ports.json' if self.name == 'conductor'
+                             else f'{self.name}-ports.json')
+        config = os.path.join(folder, f'{self.name}.json')
         with open(config, 'w', encoding='utf-8') as f:
             json.dump(self.config, f)
         if os.path.exists(ports):
             os.remove(ports)
-        self.conductor = self.case.start('conductor', [
+        self.conductor = self.case.start(self.name, [
             program(*CONDUCTOR), '--config', config, '--ports-file', ports])
 
         def bound():

@@ -48,8 +48,9 @@ static int on_welcome(struct conductor_link *l, const struct msg_welcome *m)
         beat_ms = HEARTBEAT_MIN_MS;
     if (beat_ms > HEARTBEAT_MAX_MS)
         beat_ms = HEARTBEAT_MAX_MS;
-    log_info("conductor %s:%u: registered as %s, instance %u", l->config.host,
-             l->config.port, l->hello.name, m->instance_id);
+    log_info("conductor %s:%u: registered as %s, instance %u",
+             l->config.at.host, l->config.at.port, l->hello.name,
+             m->instance_id);
     event_del(l->retry);
     event_loop_wait(l->heartbeat, 1000 * beat_ms);
     l->retry_ms = RETRY_FIRST_MS;
@@ -135,8 +136,8 @@ static int on_frame(void *arg, const struct frame_header *h,
 
 static void retry_later(struct conductor_link *l, const char *reason)
 {
-    log_warn("conductor %s:%u: %s; trying again in %lld ms", l->config.host,
-             l->config.port, reason, (long long)l->retry_ms);
+    log_warn("conductor %s:%u: %s; trying again in %lld ms", l->config.at.host,
+             l->config.at.port, reason, (long long)l->retry_ms);
     event_loop_wait(l->retry, 1000 * l->retry_ms);
     l->retry_ms *= 2;
     if (l->retry_ms > RETRY_MOST_MS)
@@ -170,13 +171,14 @@ static void connect_now(struct conductor_link *l)
         .output_limit_bytes = 64u << 20,
     };
 
-    log_info("conductor %s:%u: connecting", l->config.host, l->config.port);
+    log_info("conductor %s:%u: connecting", l->config.at.host,
+             l->config.at.port);
     if (l->config.tls)
-        limits.ssl = tls_ssl(l->config.tls, l->config.host);
+        limits.ssl = tls_ssl(l->config.tls, l->config.at.host);
     if (!l->config.tls || limits.ssl)
         l->conn =
-            frame_conn_connect(l->config.base, l->config.dns, l->config.host,
-                               l->config.port, &limits, &conn_ops, l);
+            frame_conn_connect(l->config.base, l->config.dns, l->config.at.host,
+                               l->config.at.port, &limits, &conn_ops, l);
     if (!l->conn) {
         retry_later(l, "out of memory");
         return;
@@ -199,7 +201,7 @@ static void on_retry(evutil_socket_t, short, void *arg)
         l->overdue = true;
         log_warn("conductor %s:%u: no answer to HELLO yet; is this its "
                  "worker_listen, not its port for clients?",
-                 l->config.host, l->config.port);
+                 l->config.at.host, l->config.at.port);
         event_loop_wait(l->retry,
                         1000 * (WELCOME_PATIENCE_MS - WELCOME_USUAL_MS));
     }
@@ -256,9 +258,8 @@ void conductor_link_set_role(struct conductor_link *l, uint8_t role)
     l->hello.role = role;
 }
 
-void conductor_link_send(struct conductor_link *l, struct wire_buf *buf)
+void conductor_link_send(struct conductor_link *l, const struct wire_buf *buf)
 {
     if (l->up && (buf->len > 0 || buf->failed))
         frame_conn_send(l->conn, buf);
-    wire_buf_reset(buf);
 }

@@ -1,13 +1,14 @@
-/* The worker's connection to its conductor: connects, says HELLO, waits for
- * WELCOME, and begins again with growing pauses when the connection is lost.
- * A refusal is the end, but for a name in use: a worker that was never taken
- * waits 15 s for the name, one that was waits for ever.
+/* A connection of the worker to one of its conductors: connects, says HELLO,
+ * waits for WELCOME, and begins again with growing pauses when the connection
+ * is lost. A refusal is the end, but for a name in use: a worker that was never
+ * taken waits 15 s for the name, one that was waits for ever.
  */
 #ifndef WORKERS_LINK_CONDUCTOR_LINK_H
 #define WORKERS_LINK_CONDUCTOR_LINK_H
 
 #include <stdbool.h>
 
+#include "base/address.h"
 #include "proto/message.h"
 
 struct event_base;
@@ -38,8 +39,7 @@ struct conductor_link_config {
     struct evdns_base *dns;      /* borrowed */
     const struct secret *secret; /* borrowed; NULL: none */
     struct tls *tls;             /* whom it trusts; borrowed; NULL: no TLS */
-    const char *host;            /* borrowed */
-    uint16_t port;
+    struct address at;
     const struct msg_hello *hello;
 };
 
@@ -58,8 +58,8 @@ bool conductor_link_sent(const struct conductor_link *l);
 /* The next HELLO says this role (enum proto_role). */
 void conductor_link_set_role(struct conductor_link *l, uint8_t role);
 
-/* Send the frames in `buf` and empty it; while the link is down they are
- * dropped, since the next conductor knows nothing of them. */
-void conductor_link_send(struct conductor_link *l, struct wire_buf *buf);
+/* Send the frames in `buf`, which stays as it is; while the link is down they
+ * are dropped, since the next conductor knows nothing of them. */
+void conductor_link_send(struct conductor_link *l, const struct wire_buf *buf);
 
 #endif

@@ -25,6 +25,7 @@
 struct copy {
     TAILQ_ENTRY(copy) link;
     uint64_t id;
+    struct conductor *conductor; /* that ordered it */
     uint64_t key_seed;
     char host[MSG_HOST_MAX];
     uint16_t port;
@@ -64,7 +65,7 @@ static void copy_over(struct worker *w, struct copy *c)
 
     worker_send_events(w);
     msg_copied_pack(&w->out, c->id, &m);
-    worker_send(w);
+    worker_send(w, c->conductor);
     copy_free(w, c);
 }
 
@@ -92,6 +93,7 @@ static struct request *piece_new(const struct worker *w, const struct copy *c,
 
     if (tokens)
         r = request_new(&(struct request_spec){.id = c->id,
+                                               .conductor = c->conductor,
                                                .key_seed = c->key_seed,
                                                .tokens = tokens,
                                                .n_tokens = end * bt,
@@ -243,9 +245,10 @@ void worker_copy_poke(struct worker *w)
     }
 }
 
-int worker_on_copy(struct worker *w, uint64_t id, const uint8_t *payload,
+int worker_on_copy(struct conductor *from, uint64_t id, const uint8_t *payload,
                    size_t len)
 {
+    struct worker *w = from->worker;
     struct msg_copy m;
     struct copy *c;
 
@@ -258,10 +261,11 @@ int worker_on_copy(struct worker *w, uint64_t id, const uint8_t *payload,
         c->keys = malloc(m.n * sizeof(*c->keys));
     if (!c || !c->keys) {
         free(c);
-        worker_send_failed(w, id, PROTO_E_BUSY, "too many copies");
+        worker_send_failed(w, from, id, PROTO_E_BUSY, "too many copies");
         return 0;
     }
     c->id = id;
+    c->conductor = from;
     c->key_seed = m.key_seed;
     memcpy(c->host, m.host, sizeof(c->host));
     c->port = m.port;
@@ -288,12 +292,12 @@ int worker_on_drop(struct worker *w, const uint8_t *payload, size_t len)
     return 0;
 }
 
-void worker_cancel_copy(struct worker *w, uint64_t id)
+void worker_cancel_copy(struct conductor *from, uint64_t id)
 {
-    struct copy *c = copy_find(w, id);
+    struct copy *c = copy_find(from->worker, id);
 
-    if (c)
-        copy_free(w, c);
+    if (c && c->conductor == from)
+        copy_free(from->worker, c);
 }
 
 bool worker_copy_gives_up(struct worker *w, const struct request *r)
@@ -308,8 +312,13 @@ bool worker_copy_gives_up(struct worker *w, const struct request *r)
     return true;
 }
 
-void worker_drop_copies(struct worker *w)
+void worker_drop_copies(struct worker *w, const struct conductor *of)
 {
-    while (!TAILQ_EMPTY(&w->copies))
-        copy_free(w, TAILQ_FIRST(&w->copies));
+    struct copy *c, *next;
+
+    for (c = TAILQ_FIRST(&w->copies); c; c = next) {
+        next = TAILQ_NEXT(c, link);
+        if (!of || c->conductor == of)
+            copy_free(w, c);
+    }
 }

@@ -1,4 +1,4 @@
-/* The end of a request: every part forgets it, and the conductor hears of a
+/* The end of a request: every part forgets it, and its conductor hears of a
  * failure. */
 #include "base/log.h"
 #include "workers/service/internal.h"
@@ -30,12 +30,17 @@ void worker_drop(struct worker *w, struct request *r)
         worker_free_request(w, r);
 }
 
-void worker_drop_all(struct worker *w)
+void worker_drop_all(struct worker *w, const struct conductor *of)
 {
-    worker_drop_copies(w);
+    struct request *r, *next;
+
+    worker_drop_copies(w, of);
     for (uint32_t i = 0; i < REQUEST_BUCKETS; i++)
-        while (!LIST_EMPTY(&w->requests.buckets[i]))
-            worker_drop(w, LIST_FIRST(&w->requests.buckets[i]));
+        for (r = LIST_FIRST(&w->requests.buckets[i]); r; r = next) {
+            next = LIST_NEXT(r, by_id);
+            if (!of || r->conductor == of)
+                worker_drop(w, r);
+        }
 }
 
 void worker_fail(struct worker *w, struct request *r, uint16_t code,
@@ -44,6 +49,6 @@ void worker_fail(struct worker *w, struct request *r, uint16_t code,
     log_warn("request %llu failed while %s: %s", (unsigned long long)r->id,
              request_state_name(r->state), why);
     worker_send_tokens(w);
-    worker_send_failed(w, r->id, code, why);
+    worker_send_failed(w, r->conductor, r->id, code, why);
     worker_drop(w, r);
 }

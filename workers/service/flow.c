@@ -11,7 +11,7 @@ static void on_started(void *arg, struct request *r)
     struct msg_prefill_started m = {.queue_us = (uint64_t)request_queue_us(r)};
 
     msg_prefill_started_pack(&w->out, r->id, &m);
-    worker_send(w);
+    worker_send(w, r->conductor);
     if (r->group)
         pipeline_begin(r, r->turn.started_us);
     if (r->push.host[0] &&
@@ -44,7 +44,7 @@ static void send_prefill_done(struct worker *w, const struct request *r,
     };
 
     msg_prefill_done_pack(&w->out, r->id, &m);
-    worker_send(w);
+    worker_send(w, r->conductor);
 }
 
 static void send_done(struct worker *w, const struct request *r)
@@ -53,7 +53,7 @@ static void send_done(struct worker *w, const struct request *r)
 
     worker_send_tokens(w); /* DONE comes last */
     msg_done_pack(&w->out, r->id, &m);
-    worker_send(w);
+    worker_send(w, r->conductor);
 }
 
 static void on_prefilled(void *arg, struct request *r)
@@ -77,6 +77,7 @@ static void on_token(void *arg, struct request *r)
 {
     struct worker *w = arg;
 
+    w->token_of[w->n_tokens] = r->conductor;
     w->tokens[w->n_tokens++] = (struct msg_token){
         .request_id = r->id, .index = r->n_output - 1, .token = r->last_token};
 }

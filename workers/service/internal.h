@@ -18,6 +18,22 @@
 #include "workers/step/thread.h"
 #include "workers/transfer/transfer.h"
 
+/* A conductor that gives this worker work; conductors.c. */
+struct conductor {
+    TAILQ_ENTRY(conductor) entry;
+    struct worker *worker;
+    struct conductor_link *link;
+    struct address at;    /* where it is reached, */
+    struct address alias; /* and where it says that it is */
+    bool listed;          /* by --conductor: never let go of */
+    bool up;              /* it knows what the store holds, and hears more */
+    bool refuses;         /* for good: it is let go of */
+    bool asked;           /* for the inventory, which is under way */
+    bool leave_taken;     /* it takes LEAVING */
+    bool leave_due;       /* and has not answered it */
+    int64_t named_us;     /* when another one named it last; 0: none did */
+};
+
 struct worker {
     const struct worker_options *options;
     struct event_base *base;
@@ -39,24 +55,29 @@ struct worker {
     struct transfer *transfer;
     struct pipeline *pipeline;
     bool staged_last; /* the last thing computed was a stage's */
-    struct conductor_link *link;
+    TAILQ_HEAD(, conductor) conductors;
+    const struct conductor_link_ops *link_ops; /* of their connections */
+    uint32_t n_conductors;
+    struct msg_hello hello;         /* that the next one is told */
+    char queue_order[MSG_NAME_MAX]; /* as they say; one for all */
     uint8_t role; /* enum proto_role: the option, until ROLE says another */
     struct request_table requests;
     struct request_list kv_waits; /* KV_BEGIN came, no room yet; FIFO */
     uint32_t n_arriving;
     TAILQ_HEAD(, copy) copies; /* the oldest first; copy.c */
     uint32_t n_copies;
-    struct msg_token *tokens; /* (max_batch) of the step that ended */
+    struct msg_token *tokens;    /* (max_batch) of the step that ended, */
+    struct conductor **token_of; /* (max_batch) whose they are, */
+    struct msg_token *one_s;     /* (max_batch) and those of one of them */
     uint32_t n_tokens;
-    struct wire_buf out; /* scratch: frames for the conductor */
+    struct wire_buf out; /* scratch: frames for a conductor */
     struct event *poke;  /* look what can go on */
     struct event *tick;
     struct event *copy_next; /* the next blocks of a copy are due */
     struct event *inventory; /* pending: one that was asked for is under way */
     struct {
-        bool taken;              /* the conductor takes LEAVING */
         int64_t until_us;        /* 0: it does not leave */
-        int64_t answer_until_us; /* so long LEAVE is awaited; 0: it came */
+        int64_t answer_until_us; /* so long LEAVE is awaited */
     } leave;
     int exit_status;
 };
@@ -98,14 +119,17 @@ int worker_stage_frame(void *arg, struct frame_conn *conn, struct stage **stage,
 
 /* --- requests.c --- */
 
-/* A frame from the conductor; see conductor_link_ops.frame. */
-int worker_on_frame(void *worker, const struct frame_header *h,
+/* A frame from a conductor; see conductor_link_ops.frame. */
+int worker_on_frame(void *conductor, const struct frame_header *h,
                     const uint8_t *payload);
 
 /* --- leave.c --- */
 
-/* LEAVE came. */
-void worker_leave_answered(struct worker *w);
+/* LEAVE came from it. */
+void worker_leave_answered(struct conductor *c);
+
+/* If the worker leaves, tell this conductor, which has just come up. */
+void worker_leave_tell(struct worker *w, struct conductor *c);
 
 /* Leave the loop, if it is time to. */
 void worker_leave_look(struct worker *w);
@@ -124,8 +148,8 @@ void worker_drop(struct worker *w, struct request *r);
  */
 void worker_free_request(struct worker *w, struct request *r);
 
-/* Drop every request. */
-void worker_drop_all(struct worker *w);
+/* Drop every request of a conductor, without a word; NULL: of all. */
+void worker_drop_all(struct worker *w, const struct conductor *of);
 
 /* --- load.c --- */
 
@@ -139,14 +163,14 @@ void worker_load_poke(struct worker *w);
 /* --- copy.c --- */
 
 /* A COPY: begins it, or refuses it. Returns 0 or -EBADMSG. */
-int worker_on_copy(struct worker *w, uint64_t id, const uint8_t *payload,
+int worker_on_copy(struct conductor *from, uint64_t id, const uint8_t *payload,
                    size_t len);
 
 /* A DROP. Returns 0 or -EBADMSG. */
 int worker_on_drop(struct worker *w, const uint8_t *payload, size_t len);
 
-/* End the copy of that id, if there is one, without a word. */
-void worker_cancel_copy(struct worker *w, uint64_t id);
+/* End the copy of that id of a conductor, if there is one, without a word. */
+void worker_cancel_copy(struct conductor *from, uint64_t id);
 
 /* Let copies go on. */
 void worker_copy_poke(struct worker *w);
@@ -154,8 +178,8 @@ void worker_copy_poke(struct worker *w);
 /* The loader gives up the load of `r`. Returns whether it was a copy's. */
 bool worker_copy_gives_up(struct worker *w, const struct request *r);
 
-/* End all copies. */
-void worker_drop_copies(struct worker *w);
+/* End all copies of a conductor; NULL: all. */
+void worker_drop_copies(struct worker *w, const struct conductor *of);
 
 /* --- disk.c --- */
 
@@ -194,31 +218,60 @@ extern const struct batch_ops worker_batch_ops;
 extern const struct transfer_ops worker_transfer_ops;
 extern const struct loader_ops worker_loader_ops;
 
+/* --- links.c --- */
+
+/* What the connections to the conductors say. */
+extern const struct conductor_link_ops worker_link_ops;
+
+/* --- conductors.c --- */
+
+/* Begin to connect to those of the options. 0, or -1: out of memory. */
+[[nodiscard]] int worker_conductors_start(struct worker *w,
+                                          const struct msg_hello *hello);
+
+/* CONDUCTORS came. Returns 0 or -EBADMSG. */
+int worker_take_conductors(struct conductor *from, const uint8_t *payload,
+                           size_t len);
+
+/* Let go of those that are not to be looked for any more. */
+void worker_conductors_tick(struct worker *w, int64_t now_us);
+
+/* Whether one of them is up. */
+bool worker_has_conductor(const struct worker *w);
+
+/* The worker has that role from now on. */
+void worker_set_role(struct worker *w, uint8_t role);
+
+/* Drop their requests, close, and free them. */
+void worker_conductors_free(struct worker *w);
+
 /* --- report.c --- */
 
-/* Send w->out to the conductor and empty it. */
-void worker_send(struct worker *w);
+/* Send w->out to a conductor and empty it; NULL: nobody asked for it. */
+void worker_send(struct worker *w, struct conductor *to);
 
 /* Send FAILED for a request id. */
-void worker_send_failed(struct worker *w, uint64_t id, uint16_t code,
-                        const char *why);
+void worker_send_failed(struct worker *w, struct conductor *to, uint64_t id,
+                        uint16_t code, const char *why);
 
-/* Send the collected tokens as one frame. */
+/* Send the collected tokens, to each conductor its own as one frame. */
 void worker_send_tokens(struct worker *w);
 
-/* Send what the store and the disk tier gained and lost since the last call. */
+/* Send what the store and the disk tier gained and lost since the last call, to
+ * all who are up. */
 void worker_send_events(struct worker *w);
 
-/* Send all that the store and the disk tier hold. */
-void worker_send_inventory(struct worker *w);
+/* Send all that the store and the disk tier hold to a conductor that is not up
+ * yet, behind worker_send_events(); NULL: to all who are. */
+void worker_send_inventory(struct worker *w, struct conductor *to);
 
-/* Begin to send it once more, in slices, because the conductor asked. */
-void worker_begin_inventory(struct worker *w);
+/* Begin to send it once more, in slices, because a conductor asked. */
+void worker_begin_inventory(struct conductor *to);
 
-/* Send its next slice. */
+/* Send its next slice to who asked. */
 void worker_go_on_inventory(struct worker *w);
 
 /* Send STATUS. */
-void worker_send_status(void *worker);
+void worker_send_status(struct worker *w, struct conductor *to);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * Leaving: a worker that is told to end says LEAVING, ends what it has, and
- * leaves when the conductor's LEAVE has come, behind which no work comes, and
- * it has nothing left; or when its time is over. It leaves at once where nobody
- * would know: without a conductor, or with one that does not take LEAVING.
+ * leaves when the LEAVE of each conductor has come, behind which no work comes,
+ * and it has nothing left; or when its time is over. It leaves at once where
+ * nobody would know: without a conductor, or with none that takes LEAVING.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -17,11 +17,26 @@ static void end(struct worker *w)
     event_base_loopbreak(w->base);
 }
 
+void worker_leave_tell(struct worker *w, struct conductor *c)
+{
+    if (!w->leave.until_us || !c->leave_taken)
+        return;
+    c->leave_due = true;
+    msg_empty_pack(&w->out, FRAME_LEAVING, 0);
+    worker_send(w, c);
+}
+
 void worker_leave(struct worker *w)
 {
     int64_t now_us = clock_now_us(), limit_us = w->options->drain_ms * 1000ll;
+    struct conductor *c;
+    bool taken = false;
 
-    if (w->leave.until_us || !w->leave.taken || limit_us == 0) {
+    TAILQ_FOREACH(c, &w->conductors, entry)
+    {
+        taken |= c->up && c->leave_taken;
+    }
+    if (w->leave.until_us || !taken || limit_us == 0) {
         end(w);
         return;
     }
@@ -31,14 +46,31 @@ void worker_leave(struct worker *w)
              w->options->name, w->requests.n, w->options->drain_ms);
     w->leave.until_us = now_us + limit_us;
     w->leave.answer_until_us = now_us + LEAVE_PATIENCE_US;
-    msg_empty_pack(&w->out, FRAME_LEAVING, 0);
-    worker_send(w);
+    TAILQ_FOREACH(c, &w->conductors, entry)
+    {
+        if (c->up)
+            worker_leave_tell(w, c);
+    }
 }
 
-void worker_leave_answered(struct worker *w)
+void worker_leave_answered(struct conductor *c)
 {
-    w->leave.answer_until_us = 0;
-    worker_leave_look(w);
+    c->leave_due = false;
+    worker_leave_look(c->worker);
+}
+
+/* Whether no work comes any more, and all that was sent is with the kernel. */
+static bool all_know(const struct worker *w, int64_t now_us)
+{
+    const struct conductor *c;
+
+    TAILQ_FOREACH(c, &w->conductors, entry)
+    {
+        if ((c->leave_due && now_us < w->leave.answer_until_us) ||
+            !conductor_link_sent(c->link))
+            return false;
+    }
+    return true;
 }
 
 void worker_leave_look(struct worker *w)
@@ -51,8 +83,7 @@ void worker_leave_look(struct worker *w)
         log_warn("worker %s: leaves with %u requests, after the %u ms of "
                  "--drain-ms",
                  w->options->name, w->requests.n, w->options->drain_ms);
-    if (now_us >= w->leave.until_us ||
-        (w->requests.n == 0 && now_us >= w->leave.answer_until_us &&
-         conductor_link_sent(w->link)))
+    if (now_us >= w->leave.until_us || !worker_has_conductor(w) ||
+        (w->requests.n == 0 && all_know(w, now_us)))
         end(w);
 }

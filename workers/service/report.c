@@ -1,4 +1,5 @@
-/* What a worker tells its conductor: tokens, block events, STATUS. */
+/* What a worker tells its conductors: to each the tokens of its requests and
+ * STATUS, to all what happens to blocks. */
 #include "base/event_loop.h"
 #include "workers/disk/tier/tier.h"
 #include "workers/service/internal.h"
@@ -10,36 +11,70 @@
 #define SLICE_BLOCKS 4096u
 #define SLICE_PAUSE_US 1000
 
-void worker_send(struct worker *w)
+void worker_send(struct worker *w, struct conductor *to)
 {
-    conductor_link_send(w->link, &w->out);
+    if (to)
+        conductor_link_send(to->link, &w->out);
+    wire_buf_reset(&w->out);
 }
 
-void worker_send_failed(struct worker *w, uint64_t id, uint16_t code,
-                        const char *why)
+void worker_send_failed(struct worker *w, struct conductor *to, uint64_t id,
+                        uint16_t code, const char *why)
 {
     msg_error_like_pack(&w->out, FRAME_FAILED, id, code, why);
-    worker_send(w);
+    worker_send(w, to);
+}
+
+/* Those of one conductor, in their order. */
+static void send_tokens_of(struct worker *w, struct conductor *c)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < w->n_tokens; i++)
+        if (w->token_of[i] == c)
+            w->one_s[n++] = w->tokens[i];
+    if (n == 0)
+        return;
+    msg_tokens_pack(&w->out, w->one_s, n);
+    worker_send(w, c);
 }
 
 void worker_send_tokens(struct worker *w)
 {
+    struct conductor *c;
+
     if (w->n_tokens == 0)
         return;
-    msg_tokens_pack(&w->out, w->tokens, w->n_tokens);
-    worker_send(w);
+    TAILQ_FOREACH(c, &w->conductors, entry)
+    {
+        send_tokens_of(w, c);
+    }
     w->n_tokens = 0;
 }
 
 /* Keys that will go out in one frame: a chain of stored blocks, or removed
  * ones. */
 struct run {
-    uint8_t tier; /* enum proto_tier */
+    struct conductor *to; /* NULL: all who are up, or */
+    bool to_askers;       /* all who asked for the inventory */
+    uint8_t tier;         /* enum proto_tier */
     enum kv_event_kind kind;
     uint64_t parent;
     uint32_t n;
     uint64_t keys[REPORT_KEYS_MAX];
 };
+
+static void send_to(struct worker *w, const struct run *run)
+{
+    struct conductor *c;
+
+    TAILQ_FOREACH(c, &w->conductors, entry)
+    {
+        if (run->to ? c == run->to : run->to_askers ? c->asked : c->up)
+            conductor_link_send(c->link, &w->out);
+    }
+    wire_buf_reset(&w->out);
+}
 
 static void run_send(struct worker *w, struct run *run)
 {
@@ -59,7 +94,7 @@ static void run_send(struct worker *w, struct run *run)
 
         msg_blocks_removed_pack(&w->out, 0, &m);
     }
-    worker_send(w);
+    send_to(w, run);
     run->n = 0;
 }
 
@@ -86,9 +121,9 @@ static void run_add(struct worker *w, struct run *run, const struct kv_event *e)
 }
 
 static void send_inventory_of(struct worker *w, struct kv_store *store,
-                              uint8_t tier)
+                              uint8_t tier, struct conductor *to)
 {
-    struct run run = {.tier = tier};
+    struct run run = {.to = to, .tier = tier};
     struct kv_event e;
     uint32_t cursor = KV_BLOCK_NONE;
 
@@ -107,17 +142,17 @@ static struct kv_store *disk_index(const struct worker *w)
     return tier ? disk_tier_index(tier) : NULL;
 }
 
-void worker_send_inventory(struct worker *w)
+void worker_send_inventory(struct worker *w, struct conductor *to)
 {
-    send_inventory_of(w, w->store, PROTO_TIER_HOST);
+    send_inventory_of(w, w->store, PROTO_TIER_HOST, to);
     if (disk_index(w))
-        send_inventory_of(w, disk_index(w), PROTO_TIER_DISK);
+        send_inventory_of(w, disk_index(w), PROTO_TIER_DISK, to);
 }
 
-static void send_mark(struct worker *w, bool ends)
+static void send_mark(struct worker *w, struct conductor *to, bool ends)
 {
     msg_inventory_mark_pack(&w->out, 0, &(struct msg_inventory_mark){ends});
-    worker_send(w);
+    worker_send(w, to);
 }
 
 /* Sends what is `next` of a store, `most` blocks. Returns whether there may be
@@ -126,7 +161,7 @@ static bool send_next(struct worker *w, struct kv_store *store, uint8_t tier,
                       bool (*next)(struct kv_store *, struct kv_event *),
                       uint32_t most)
 {
-    struct run run = {.tier = tier};
+    struct run run = {.to_askers = next == kv_store_walk_next, .tier = tier};
     struct kv_event e;
     uint32_t n = 0;
 
@@ -141,24 +176,37 @@ static bool send_slice(struct worker *w, struct kv_store *store, uint8_t tier)
     return send_next(w, store, tier, kv_store_walk_next, SLICE_BLOCKS);
 }
 
-void worker_begin_inventory(struct worker *w)
+/* Who asks while another one's is under way has it begin again for both: what
+ * comes twice does no harm. */
+void worker_begin_inventory(struct conductor *to)
 {
+    struct worker *w = to->worker;
+
     kv_store_walk(w->store);
     if (disk_index(w))
         kv_store_walk(disk_index(w));
     worker_send_events(w);
-    send_mark(w, false);
+    to->asked = true;
+    send_mark(w, to, false);
     worker_go_on_inventory(w);
 }
 
 void worker_go_on_inventory(struct worker *w)
 {
+    struct conductor *c;
+
     worker_send_events(w);
     if (send_slice(w, w->store, PROTO_TIER_HOST) ||
-        (disk_index(w) && send_slice(w, disk_index(w), PROTO_TIER_DISK)))
+        (disk_index(w) && send_slice(w, disk_index(w), PROTO_TIER_DISK))) {
         event_loop_wait(w->inventory, SLICE_PAUSE_US);
-    else
-        send_mark(w, true);
+        return;
+    }
+    TAILQ_FOREACH(c, &w->conductors, entry)
+    {
+        if (c->asked)
+            send_mark(w, c, true);
+        c->asked = false;
+    }
 }
 
 void worker_send_events(struct worker *w)
@@ -176,13 +224,12 @@ void worker_send_events(struct worker *w)
         return;
     }
     msg_empty_pack(&w->out, FRAME_BLOCKS_CLEARED, 0);
-    worker_send(w);
-    worker_send_inventory(w);
+    send_to(w, &(struct run){0});
+    worker_send_inventory(w, NULL);
 }
 
-void worker_send_status(void *worker)
+void worker_send_status(struct worker *w, struct conductor *to)
 {
-    struct worker *w = worker;
     struct kv_store_stats stats;
     struct batch_counts counts;
 
@@ -204,5 +251,5 @@ void worker_send_status(void *worker)
         m.disk_bytes_per_s = worker_disk_bytes_per_s(w);
     }
     msg_status_pack(&w->out, 0, &m);
-    worker_send(w);
+    worker_send(w, to);
 }

@@ -84,6 +84,7 @@ struct request *request_new(const struct request_spec *spec)
     if (!r)
         return NULL;
     r->id = spec->id;
+    r->conductor = spec->conductor;
     r->state = spec->tokens ? REQUEST_WAITING : REQUEST_ANNOUNCED;
     r->prompt.n_tokens = spec->n_tokens;
     r->max_tokens = spec->max_tokens;

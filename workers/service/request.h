@@ -31,6 +31,7 @@
 #include "workers/step/layer_gate.h"
 #include "workers/store/kv_store.h"
 
+struct conductor;
 struct peer;
 struct inbound;
 struct push_piece;    /* workers/transfer/push_pieces.c */
@@ -162,6 +163,7 @@ struct request_receive {
 
 struct request {
     uint64_t id;
+    struct conductor *conductor; /* whose it is */
     enum request_state state;
     LIST_ENTRY(request) by_id;
     TAILQ_ENTRY(request) link; /* the list of its state, if it has one */
@@ -200,6 +202,7 @@ struct request_table {
  * is only decoded here. */
 struct request_spec {
     uint64_t id;
+    struct conductor *conductor;
     uint64_t key_seed;
     uint64_t prompt_digest; /* without tokens; else it is computed */
     const uint8_t *tokens;

@@ -1,4 +1,4 @@
-/* The conductor's frames: checked, they begin requests and cancel them. */
+/* The conductors' frames: checked, they begin requests and cancel them. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -8,10 +8,11 @@
 #include "workers/service/internal.h"
 
 /* A request that is turned away at the door. */
-static int turn_away(struct worker *w, uint64_t id, int code, const char *why)
+static int turn_away(struct conductor *from, uint64_t id, int code,
+                     const char *why)
 {
     log_warn("request %llu refused: %s", (unsigned long long)id, why);
-    worker_send_failed(w, id, (uint16_t)code, why);
+    worker_send_failed(from->worker, from, id, (uint16_t)code, why);
     return 0;
 }
 
@@ -75,37 +76,40 @@ static int check_prefill(const struct worker *w, uint64_t id,
 }
 
 /* Makes the request that a frame asks for, or turns it away (NULL). */
-static struct request *make_request(struct worker *w, struct request_spec spec)
+static struct request *make_request(struct conductor *from,
+                                    struct request_spec spec)
 {
-    spec.block_tokens = w->layout->block_tokens;
+    spec.conductor = from;
+    spec.block_tokens = from->worker->layout->block_tokens;
     struct request *r = request_new(&spec);
 
     if (r)
         r->turn.arrival_us = clock_now_us();
     else
-        turn_away(w, spec.id, PROTO_E_BUSY, "out of memory");
+        turn_away(from, spec.id, PROTO_E_BUSY, "out of memory");
     return r;
 }
 
 /* Begins the prefill `m`. Returns it, or NULL: it was turned away. */
-static struct request *begin_prefill(struct worker *w, uint64_t id,
+static struct request *begin_prefill(struct conductor *from, uint64_t id,
                                      const struct msg_prefill *m)
 {
+    struct worker *w = from->worker;
     char text[MSG_TEXT_MAX];
     bool decodes = !m->decode_host[0] && m->max_tokens > 1;
     int code = check_prefill(w, id, m, decodes, text);
 
     if (code) {
-        turn_away(w, id, code, text);
+        turn_away(from, id, code, text);
         return NULL;
     }
     struct request *r =
-        make_request(w, (struct request_spec){.id = id,
-                                              .key_seed = m->key_seed,
-                                              .tokens = m->tokens,
-                                              .n_tokens = m->n_tokens,
-                                              .max_tokens = m->max_tokens,
-                                              .decodes_here = decodes});
+        make_request(from, (struct request_spec){.id = id,
+                                                 .key_seed = m->key_seed,
+                                                 .tokens = m->tokens,
+                                                 .n_tokens = m->n_tokens,
+                                                 .max_tokens = m->max_tokens,
+                                                 .decodes_here = decodes});
     if (!r)
         return NULL;
     r->turn.cost_us = (int64_t)m->cost_us;
@@ -116,7 +120,7 @@ static struct request *begin_prefill(struct worker *w, uint64_t id,
         request_free(r);
         snprintf(text, sizeof(text), "the queue is full: %u prefills wait",
                  w->options->max_queue);
-        turn_away(w, id, PROTO_E_BUSY, text);
+        turn_away(from, id, PROTO_E_BUSY, text);
         return NULL;
     }
     if (m->max_tokens > 1) {
@@ -128,60 +132,62 @@ static struct request *begin_prefill(struct worker *w, uint64_t id,
     return r;
 }
 
-static int on_prefill(struct worker *w, uint64_t id, const uint8_t *payload,
-                      size_t len)
+static int on_prefill(struct conductor *from, uint64_t id,
+                      const uint8_t *payload, size_t len)
 {
     struct msg_prefill m;
 
     if (msg_prefill_unpack(payload, len, &m))
         return -EBADMSG;
-    struct request *r = begin_prefill(w, id, &m);
+    struct request *r = begin_prefill(from, id, &m);
     if (r)
-        worker_begin_load(w, r, &m);
+        worker_begin_load(from->worker, r, &m);
     return 0;
 }
 
-static int on_prefill_group(struct worker *w, uint64_t id,
+static int on_prefill_group(struct conductor *from, uint64_t id,
                             const uint8_t *payload, size_t len)
 {
     struct msg_prefill_group m;
 
     if (msg_prefill_group_unpack(payload, len, &m))
         return -EBADMSG;
-    struct request *r = begin_prefill(w, id, &m.prefill);
+    struct request *r = begin_prefill(from, id, &m.prefill);
     if (r)
-        worker_lead(w, r, &m);
+        worker_lead(from->worker, r, &m);
     return 0;
 }
 
-static int on_decode(struct worker *w, uint64_t id, const uint8_t *payload,
-                     size_t len)
+static int on_decode(struct conductor *from, uint64_t id,
+                     const uint8_t *payload, size_t len)
 {
+    struct worker *w = from->worker;
     struct msg_decode m;
     char text[MSG_TEXT_MAX];
 
     if (msg_decode_unpack(payload, len, &m))
         return -EBADMSG;
     if (!(w->role & PROTO_ROLE_DECODE))
-        return turn_away(w, id, PROTO_E_INVALID,
+        return turn_away(from, id, PROTO_E_INVALID,
                          "DECODE, but the role is prefill");
     int code = check_request(w, id, m.n_tokens, m.max_tokens, true, text);
     if (code)
-        return turn_away(w, id, code, text);
+        return turn_away(from, id, code, text);
     if (w->n_arriving >= w->options->max_queue)
-        return turn_away(w, id, PROTO_E_BUSY, "too many decodes are announced");
-    struct request *r =
-        make_request(w, (struct request_spec){.id = id,
-                                              .n_tokens = m.n_tokens,
-                                              .max_tokens = m.max_tokens,
-                                              .prompt_digest = m.prompt_digest,
-                                              .decodes_here = true});
+        return turn_away(from, id, PROTO_E_BUSY,
+                         "too many decodes are announced");
+    struct request *r = make_request(
+        from, (struct request_spec){.id = id,
+                                    .n_tokens = m.n_tokens,
+                                    .max_tokens = m.max_tokens,
+                                    .prompt_digest = m.prompt_digest,
+                                    .decodes_here = true});
     if (!r)
         return 0;
     request_insert(&w->requests, r);
     w->n_arriving++;
     msg_empty_pack(&w->out, FRAME_DECODE_READY, id);
-    worker_send(w);
+    worker_send(w, from);
     return 0;
 }
 
@@ -193,30 +199,30 @@ static int on_role(struct worker *w, const uint8_t *payload, size_t len)
         return -EBADMSG;
     log_info("the role is %s from now on; it was %s", proto_role_name(m.role),
              proto_role_name(w->role));
-    w->role = m.role;
-    conductor_link_set_role(w->link, m.role);
+    worker_set_role(w, m.role);
     return 0;
 }
 
-int worker_on_frame(void *worker, const struct frame_header *h,
+int worker_on_frame(void *conductor, const struct frame_header *h,
                     const uint8_t *payload)
 {
-    struct worker *w = worker;
+    struct conductor *from = conductor;
+    struct worker *w = from->worker;
     struct request *r;
 
     switch (h->type) {
     case FRAME_PREFILL:
-        return on_prefill(w, h->request_id, payload, h->length);
+        return on_prefill(from, h->request_id, payload, h->length);
     case FRAME_PREFILL_GROUP:
-        return on_prefill_group(w, h->request_id, payload, h->length);
+        return on_prefill_group(from, h->request_id, payload, h->length);
     case FRAME_DECODE:
-        return on_decode(w, h->request_id, payload, h->length);
+        return on_decode(from, h->request_id, payload, h->length);
     case FRAME_CANCEL:
         if (h->length != 0)
             return -EBADMSG;
-        worker_cancel_copy(w, h->request_id);
+        worker_cancel_copy(from, h->request_id);
         r = request_find(&w->requests, h->request_id);
-        if (r) {
+        if (r && r->conductor == from) {
             log_debug("request %llu cancelled while %s",
                       (unsigned long long)r->id, request_state_name(r->state));
             worker_drop(w, r);
@@ -225,21 +231,23 @@ int worker_on_frame(void *worker, const struct frame_header *h,
     case FRAME_INVENTORY:
         if (h->length != 0)
             return -EBADMSG;
-        worker_begin_inventory(w);
+        worker_begin_inventory(from);
         return 0;
     case FRAME_LEAVE:
         if (h->length != 0)
             return -EBADMSG;
         if (!w->leave.until_us)
             return -EPROTO;
-        worker_leave_answered(w);
+        worker_leave_answered(from);
         return 0;
     case FRAME_COPY:
-        return worker_on_copy(w, h->request_id, payload, h->length);
+        return worker_on_copy(from, h->request_id, payload, h->length);
     case FRAME_DROP:
         return worker_on_drop(w, payload, h->length);
     case FRAME_ROLE:
         return on_role(w, payload, h->length);
+    case FRAME_CONDUCTORS:
+        return worker_take_conductors(from, payload, h->length);
     default:
         return -EPROTO;
     }

@@ -35,6 +35,7 @@ static void on_tick(evutil_socket_t, short, void *arg)
     transfer_tick(w->transfer, now_us);
     pipeline_tick(w->pipeline, now_us);
     worker_disk_poke(w);
+    worker_conductors_tick(w, now_us);
     worker_leave_look(w);
 }
 
@@ -42,51 +43,6 @@ static void on_inventory(evutil_socket_t, short, void *arg)
 {
     worker_go_on_inventory(arg);
 }
-
-/* --- the conductor ----------------------------------------------------- */
-
-static const char *on_link_up(void *arg, const struct msg_welcome *welcome)
-{
-    struct worker *w = arg;
-
-    w->leave.taken = welcome->capabilities & PROTO_CAP_LEAVE;
-    if (batch_set_order(w->batch, welcome->queue_order) < 0)
-        return "the conductor's queue_order is none that this worker knows";
-    log_info("worker %s: serves its queue %s, as the conductor says",
-             w->options->name, welcome->queue_order);
-    worker_send_inventory(w);
-    return NULL;
-}
-
-static void on_link_down(void *arg)
-{
-    struct worker *w = arg;
-
-    log_warn("the conductor is lost: %u requests are dropped, the cache stays",
-             w->requests.n);
-    event_del(w->inventory);
-    worker_drop_all(w);
-    w->leave.taken = false;
-    if (w->leave.until_us)
-        event_base_loopbreak(w->base);
-}
-
-static void on_refused(void *arg, const char *why)
-{
-    struct worker *w = arg;
-
-    log_error("%s", why);
-    w->exit_status = 1;
-    event_base_loopbreak(w->base);
-}
-
-static const struct conductor_link_ops link_ops = {
-    .up = on_link_up,
-    .frame = worker_on_frame,
-    .heartbeat = worker_send_status,
-    .down = on_link_down,
-    .refused = on_refused,
-};
 
 /* --- making and freeing ------------------------------------------------ */
 
@@ -128,7 +84,9 @@ static int make_batch(struct worker *w)
 
     w->batch = batch_new(&c, &worker_batch_ops, w);
     w->tokens = calloc(o->max_batch, sizeof(*w->tokens));
-    if (!w->batch || !w->tokens)
+    w->one_s = calloc(o->max_batch, sizeof(*w->one_s));
+    w->token_of = calloc(o->max_batch, sizeof(*w->token_of));
+    if (!w->batch || !w->tokens || !w->one_s || !w->token_of)
         return -ENOMEM;
     w->thread = batch_thread_new(w->base, w->engine, batch_max_segments(&c),
                                  &worker_thread_ops, w);
@@ -225,17 +183,7 @@ static int make_connections(struct worker *w, char *err, size_t err_bytes)
     log_info("worker %s: listening for workers on %s:%u", o->name,
              o->listen.host, hello.peer_port);
     supervisor_say("READY=1");
-    struct conductor_link_config link = {
-        .base = w->base,
-        .dns = w->dns,
-        .secret = w->secret,
-        .tls = w->tls,
-        .host = o->conductor.host,
-        .port = o->conductor.port,
-        .hello = &hello,
-    };
-    w->link = conductor_link_new(&link, &link_ops, w);
-    return w->link ? 0 : -ENOMEM;
+    return worker_conductors_start(w, &hello) ? -ENOMEM : 0;
 }
 
 static int make_timers(struct worker *w)
@@ -276,6 +224,7 @@ struct worker *worker_new(struct event_base *base,
         return NULL;
     w->options = options;
     w->role = options->role;
+    w->link_ops = &worker_link_ops;
     w->base = base;
     w->dns = event_loop_dns(base, "");
     w->secret = secret;
@@ -284,6 +233,7 @@ struct worker *worker_new(struct event_base *base,
     request_table_init(&w->requests);
     TAILQ_INIT(&w->kv_waits);
     TAILQ_INIT(&w->copies);
+    TAILQ_INIT(&w->conductors);
     wire_buf_init(&w->out, OUT_BYTES);
     if (trust(w, err, err_bytes) < 0 || !w->dns ||
         worker_disk_open(w, err, err_bytes) < 0 ||
@@ -307,8 +257,8 @@ void worker_free(struct worker *w)
     if (w->pipeline && pipeline_in_turn(w->pipeline))
         pipeline_turned(w->pipeline, -ECANCELED);
     if (w->transfer)
-        worker_drop_all(w);
-    conductor_link_free(w->link);
+        worker_drop_all(w, NULL);
+    worker_conductors_free(w);
     tls_free(w->tls);
     transfer_free(w->transfer);
     pipeline_free(w->pipeline);
@@ -324,6 +274,8 @@ void worker_free(struct worker *w)
     event_loop_drop(w->copy_next);
     wire_buf_fini(&w->out);
     free(w->tokens);
+    free(w->one_s);
+    free(w->token_of);
     free(w);
 }
 

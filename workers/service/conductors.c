@@ -1,0 +1,180 @@
+/*
+ * The conductors that give this worker its work: those of --conductor, and
+ * those that these name (CONDUCTORS). Each has its connection, is told all that
+ * the store holds, and hears of its own requests alone. Losing one costs its
+ * requests; the cache and the requests of others stay.
+ *
+ * A conductor may be known by two addresses, the one of the command line and
+ * the one that it says itself: `alias` is the latter.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "base/listener.h"
+#include "base/log.h"
+#include "workers/service/internal.h"
+
+/* One that nobody names any more, and that cannot be reached, is let go of. */
+#define FORGET_US 30000000
+
+static bool same(const struct address *a, const struct address *b)
+{
+    return a->port == b->port && strcasecmp(a->host, b->host) == 0;
+}
+
+static void conductor_free(struct conductor *c)
+{
+    struct worker *w = c->worker;
+
+    worker_drop_all(w, c);
+    conductor_link_free(c->link);
+    TAILQ_REMOVE(&w->conductors, c, entry);
+    w->n_conductors--;
+    free(c);
+}
+
+bool worker_has_conductor(const struct worker *w)
+{
+    const struct conductor *c;
+
+    TAILQ_FOREACH(c, &w->conductors, entry)
+    {
+        if (c->up)
+            return true;
+    }
+    return false;
+}
+
+/* Returns it, or NULL: out of memory. */
+static struct conductor *add(struct worker *w, const struct address *at,
+                             const struct msg_hello *hello)
+{
+    struct conductor *c = calloc(1, sizeof(*c));
+    struct conductor_link_config link = {
+        .base = w->base,
+        .dns = w->dns,
+        .secret = w->secret,
+        .tls = w->tls,
+        .at = *at,
+        .hello = hello,
+    };
+
+    if (!c)
+        return NULL;
+    c->worker = w;
+    c->at = c->alias = *at;
+    TAILQ_INSERT_TAIL(&w->conductors, c, entry);
+    w->n_conductors++;
+    c->link = conductor_link_new(&link, w->link_ops, c);
+    if (c->link)
+        return c;
+    conductor_free(c);
+    return NULL;
+}
+
+int worker_conductors_start(struct worker *w, const struct msg_hello *hello)
+{
+    w->hello = *hello;
+    for (uint32_t i = 0; i < w->options->n_conductors; i++) {
+        struct conductor *c = add(w, &w->options->conductors[i], hello);
+
+        if (!c)
+            return -1;
+        c->listed = true;
+    }
+    return 0;
+}
+
+static struct conductor *find(const struct worker *w, const struct address *at)
+{
+    struct conductor *c;
+
+    TAILQ_FOREACH(c, &w->conductors, entry)
+    {
+        if (same(&c->at, at) || same(&c->alias, at))
+            return c;
+    }
+    return NULL;
+}
+
+/* `c` says that it is at `at`. Another connection to there is one too many. */
+static void take_alias(struct worker *w, struct conductor *c,
+                       const struct address *at)
+{
+    struct conductor *other, *next;
+
+    c->alias = *at;
+    for (other = TAILQ_FIRST(&w->conductors); other; other = next) {
+        next = TAILQ_NEXT(other, entry);
+        if (other != c && !other->listed && same(&other->at, at))
+            conductor_free(other);
+    }
+}
+
+/* Where there is no secret, only this machine is trusted. */
+static bool may_trust(const struct worker *w, const struct address *at)
+{
+    return w->secret || host_is_loopback(at->host);
+}
+
+int worker_take_conductors(struct conductor *from, const uint8_t *payload,
+                           size_t len)
+{
+    struct worker *w = from->worker;
+    struct msg_conductors m;
+    struct address at;
+
+    if (msg_conductors_unpack(payload, len, &m))
+        return -EBADMSG;
+    for (uint8_t i = 0; i < m.n; i++) {
+        snprintf(at.host, sizeof(at.host), "%s", m.at[i].host);
+        at.port = m.at[i].port;
+        if (i == 0) {
+            take_alias(w, from, &at);
+            continue;
+        }
+        struct conductor *c = find(w, &at);
+
+        if (!c && w->n_conductors < MSG_CONDUCTORS_MAX && may_trust(w, &at))
+            c = add(w, &at, &w->hello);
+        if (c)
+            c->named_us = clock_now_us();
+    }
+    return 0;
+}
+
+void worker_conductors_tick(struct worker *w, int64_t now_us)
+{
+    struct conductor *c, *next;
+
+    for (c = TAILQ_FIRST(&w->conductors); c; c = next) {
+        next = TAILQ_NEXT(c, entry);
+        if (!c->refuses &&
+            (c->listed || c->up || now_us - c->named_us < FORGET_US))
+            continue;
+        log_info("conductor %s:%u: no longer looked for", c->at.host,
+                 c->at.port);
+        conductor_free(c);
+    }
+}
+
+void worker_conductors_free(struct worker *w)
+{
+    while (!TAILQ_EMPTY(&w->conductors))
+        conductor_free(TAILQ_FIRST(&w->conductors));
+}
+
+void worker_set_role(struct worker *w, uint8_t role)
+{
+    struct conductor *c;
+
+    w->role = w->hello.role = role;
+    TAILQ_FOREACH(c, &w->conductors, entry)
+    {
+        conductor_link_set_role(c->link, role);
+    }
+}
