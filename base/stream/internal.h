@@ -22,7 +22,7 @@ struct stream_queue {
 
 struct stream_loop {
     struct event_base *base;
-    size_t unsent;             /* in `out` of all streams */
+    size_t held;               /* of all streams */
     struct stream_queue send;  /* at the end of the turn */
     struct stream_queue again; /* in the next turn: others come in between */
     char scratch[STREAM_SCRATCH_BYTES];
@@ -39,6 +39,7 @@ struct stream {
     size_t max_input;
     int64_t write_us;
     struct byte_queue in, out;
+    size_t held;      /* memory of `out`, while it has bytes */
     const char *run;  /* input in the scratch memory; NULL: it is in `in` */
     size_t n_run;     /* of it */
     const char *lent; /* (n_lent), behind out */

@@ -1,38 +1,57 @@
 /* See queue.h. */
 #include "base/stream/queue.h"
 
+#include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LEAST_BYTES 1024
 
-char *byte_queue_room(struct byte_queue *q, size_t n)
+/* Moves the bytes to memory of that size. Returns 0 or -ENOMEM. */
+static int move(struct byte_queue *q, size_t cap)
+{
+    size_t have = byte_queue_length(q);
+    char *data = malloc(cap);
+
+    if (!data)
+        return -ENOMEM;
+    if (have)
+        memcpy(data, q->data + q->begin, have);
+    free(q->data);
+    *q = (struct byte_queue){.data = data, .end = have, .cap = cap};
+    return 0;
+}
+
+size_t byte_queue_memory(const struct byte_queue *q, size_t n)
 {
     size_t have = byte_queue_length(q), cap = q->cap ? q->cap : LEAST_BYTES;
-    char *data;
+
+    if (q->data && q->cap - q->end >= n)
+        return cap;
+    if (n > SIZE_MAX / 4 - have)
+        return SIZE_MAX;
+    /* As much was taken as is moved, or the memory grows. */
+    if (q->cap - have >= n && q->begin >= have)
+        return cap;
+    while (cap - have < n || (q->data && cap == q->cap))
+        cap *= 2;
+    return cap;
+}
+
+char *byte_queue_room(struct byte_queue *q, size_t n)
+{
+    size_t have = byte_queue_length(q), cap = byte_queue_memory(q, n);
 
     if (q->data && q->cap - q->end >= n)
         return q->data + q->end;
-    if (n > SIZE_MAX / 4 - have)
-        return NULL;
-    /* As much was taken as is moved, or the memory grows. */
-    if (q->cap - have >= n && q->begin >= have) {
+    if (cap == q->cap) {
         memmove(q->data, q->data + q->begin, have);
-    } else {
-        while (cap - have < n || (q->data && cap == q->cap))
-            cap *= 2;
-        data = malloc(cap);
-        if (!data)
-            return NULL;
-        if (have)
-            memcpy(data, q->data + q->begin, have);
-        free(q->data);
-        q->data = data;
-        q->cap = cap;
+        q->begin = 0;
+        q->end = have;
+    } else if (cap == SIZE_MAX || move(q, cap)) {
+        return NULL;
     }
-    q->begin = 0;
-    q->end = have;
     return q->data + have;
 }
 
@@ -49,6 +68,12 @@ void byte_queue_take(struct byte_queue *q, size_t n)
     q->begin = q->end = 0;
     if (q->cap > BYTE_QUEUE_KEEPS)
         byte_queue_fini(q);
+}
+
+void byte_queue_trim(struct byte_queue *q)
+{
+    if (q->cap > BYTE_QUEUE_KEEPS && byte_queue_length(q) <= q->cap / 8)
+        (void)move(q, q->cap / 4);
 }
 
 void byte_queue_fini(struct byte_queue *q)

@@ -24,6 +24,10 @@ static inline size_t byte_queue_length(const struct byte_queue *q)
  * of memory. byte_queue_add() makes bytes of it. Amortised O(1) a byte. */
 char *byte_queue_room(struct byte_queue *q, size_t n);
 
+/* byte_queue_memory(q, n): how much memory it has once there is room for n
+ * more. */
+size_t byte_queue_memory(const struct byte_queue *q, size_t n);
+
 /* byte_queue_add(q, n): n bytes of the room were written. */
 void byte_queue_add(struct byte_queue *q, size_t n);
 
@@ -31,6 +35,11 @@ void byte_queue_add(struct byte_queue *q, size_t n);
  * empty queue keeps BYTE_QUEUE_KEEPS bytes of memory at most. */
 #define BYTE_QUEUE_KEEPS 4096
 void byte_queue_take(struct byte_queue *q, size_t n);
+
+/* byte_queue_trim(q): after a take, gives memory back that is more than eight
+ * times its bytes, and moves these, if there is memory to move them to.
+ * Amortised O(1) a byte. */
+void byte_queue_trim(struct byte_queue *q);
 
 /* byte_queue_fini(q): frees its memory; it is empty then. */
 void byte_queue_fini(struct byte_queue *q);

@@ -97,7 +97,7 @@ void stream_destroy(struct stream *s)
     SSL_free(s->ssl);
     close(s->fd);
     byte_queue_fini(&s->in);
-    s->loop->unsent -= byte_queue_length(&s->out);
+    s->loop->held -= s->held;
     byte_queue_fini(&s->out);
     free(s);
 }

@@ -24,7 +24,7 @@ struct stream_loop *stream_loop_new(struct event_base *base)
     if (!loop)
         return NULL;
     loop->base = base;
-    loop->unsent = 0;
+    loop->held = 0;
     queue_init(&loop->send, base, stream_on_send);
     queue_init(&loop->again, base, stream_on_again);
     return loop;

@@ -8,7 +8,7 @@
  *   - callbacks come from the loop, never from inside a call of the owner;
  *   - after `ended` with an error, and after stream_free(), none comes;
  *   - memory: what is read and not used is at most max_input; what is written
- *     and not taken, the owner bounds by stream_unsent().
+ *     and not taken, the owner bounds by stream_unsent() and stream_held().
  */
 #ifndef BASE_STREAM_STREAM_H
 #define BASE_STREAM_STREAM_H
@@ -125,8 +125,13 @@ void stream_push(struct stream *s);
 /* Bytes written, or lent, that the system has not taken. */
 size_t stream_unsent(const struct stream *s);
 
-/* stream_loop_unsent(loop): the same of all its streams, but what is lent. */
-size_t stream_loop_unsent(const struct stream_loop *loop);
+/* The memory that they take, but for what is lent; and once n more are
+ * written. */
+size_t stream_held(const struct stream *s);
+size_t stream_would_hold(const struct stream *s, size_t n);
+
+/* stream_loop_held(loop): the memory of all its streams, like stream_held(). */
+size_t stream_loop_held(const struct stream_loop *loop);
 
 /* Sends nothing more, and says so to the other side. All is sent. */
 void stream_shut(struct stream *s);

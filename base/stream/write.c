@@ -19,6 +19,15 @@ int stream_write(struct stream *s, const void *bytes, size_t n)
     return 0;
 }
 
+/* Its output is another one. */
+static void recount(struct stream *s)
+{
+    size_t held = byte_queue_length(&s->out) ? s->out.cap : 0;
+
+    s->loop->held += held - s->held;
+    s->held = held;
+}
+
 char *stream_room(struct stream *s, size_t n)
 {
     return byte_queue_room(&s->out, n);
@@ -27,7 +36,7 @@ char *stream_room(struct stream *s, size_t n)
 void stream_wrote(struct stream *s, size_t n)
 {
     byte_queue_add(&s->out, n);
-    s->loop->unsent += n;
+    recount(s);
     stream_flush(s);
 }
 
@@ -38,9 +47,19 @@ void stream_lend(struct stream *s, const void *bytes, size_t n)
     stream_flush(s);
 }
 
-size_t stream_loop_unsent(const struct stream_loop *loop)
+size_t stream_held(const struct stream *s)
 {
-    return loop->unsent;
+    return s->held;
+}
+
+size_t stream_would_hold(const struct stream *s, size_t n)
+{
+    return byte_queue_memory(&s->out, n);
+}
+
+size_t stream_loop_held(const struct stream_loop *loop)
+{
+    return loop->held;
 }
 
 static ssize_t send_plain(struct stream *s)
@@ -79,7 +98,8 @@ static void took(struct stream *s, size_t n)
     own = own < n ? own : n;
     if (own)
         byte_queue_take(&s->out, own);
-    s->loop->unsent -= own;
+    byte_queue_trim(&s->out); /* who takes almost all holds little */
+    recount(s);
     n -= own;
     s->lent += n;
     s->n_lent -= n;

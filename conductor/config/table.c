@@ -120,9 +120,11 @@ static const struct option_spec all_options[] = {
      .initial = "1073741824"},
     {"max_output_total_bytes", OPTION_COUNT, AT(max_output_total_bytes),
      "bytes", 1 << 16, 1e12,
-     "streams that clients have not taken, all together: from half of it on "
-     "engines are held back, and one client has at most four times as much as "
-     "is free; a stream over that is broken off",
+     "memory of what clients have not taken of their answers, all together: "
+     "from half of it on engines are held back, and one client has at most "
+     "four "
+     "times as much as is free; a stream over that is broken off, and a long "
+     "answer becomes a 503",
      .initial = "268435456"},
     {"max_connections", OPTION_COUNT, AT(max_connections), "", 1, 100000,
      "open client connections; fewer if the limit of open files leaves no "

@@ -1,4 +1,4 @@
-/* Routes, and the front's life. */
+/* What is checked of a request, and the front's life. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,95 +6,13 @@
 
 #include "base/event_loop.h"
 #include "conductor/front/internal.h"
+#include "conductor/front/routes.h"
 #include "conductor/front/watch/watch.h"
-
-static const struct route {
-    const char *path; /* the whole, or up to its last '/' */
-    const char *method;
-    front_serve_fn *serve;
-    enum front_doors doors; /* that have it, where there are two */
-    enum openai_kind kind;
-    bool types; /* it looks at the Content-Type itself */
-} routes[] = {
-    {VIEW_EXPLAIN_PATH, "GET", view_explain, DOOR_ADMIN, 0, false},
-    {"/v1/completions", "POST", completion_serve, DOOR_PUBLIC,
-     OPENAI_COMPLETION, false},
-    {"/v1/chat/completions", "POST", completion_serve, DOOR_PUBLIC, OPENAI_CHAT,
-     false},
-    {FORWARD_SCHEDULE_PATH, "POST", schedule_serve, DOOR_PUBLIC, 0, false},
-    {SCHEDULE_DONE_PATH, "POST", schedule_done, DOOR_PUBLIC, 0, false},
-    {"/v1/models", "GET", view_models, DOOR_BOTH, 0, false},
-    {VIEW_MODEL_PATH, "GET", view_model, DOOR_BOTH, 0, false},
-    {"/health", "GET", view_health, DOOR_BOTH, 0, false},
-    {"/ready", "GET", view_ready, DOOR_BOTH, 0, false},
-    {"/metrics", "GET", view_metrics, DOOR_ADMIN, 0, false},
-    {"/admin/instances", "GET", view_instances, DOOR_ADMIN, 0, false},
-    {"/admin/instances", "POST", admin_add, DOOR_ADMIN, 0, false},
-    {"/admin/reload", "POST", admin_reload, DOOR_ADMIN, 0, false},
-    {"/", "GET", watch_page, DOOR_ALONE, 0, false},
-    {"/admin", "GET", watch_page, DOOR_ADMIN, 0, false},
-    {"/admin/events", "GET", watch_events, DOOR_ADMIN, 0, false},
-    {"/admin/overview", "GET", view_overview, DOOR_ADMIN, 0, false},
-    {"/admin/history", "GET", view_history, DOOR_ADMIN, 0, false},
-    {"/admin/decisions", "GET", view_decisions, DOOR_ADMIN, 0, false},
-    {"/admin/blocks", "GET", view_blocks, DOOR_ADMIN, 0, false},
-    {"/admin/copies", "GET", view_copies, DOOR_ADMIN, 0, false},
-    {"/query", "POST", index_query, DOOR_ADMIN, 0, true},
-    {"/query_by_hash", "POST", index_query_by_hash, DOOR_ADMIN, 0, true},
-    {"/register", "POST", index_register, DOOR_ADMIN, 0, true},
-    {"/unregister", "POST", index_unregister, DOOR_ADMIN, 0, true},
-    {"/workers", "GET", index_workers, DOOR_ADMIN, 0, false},
-    {"/services", "GET", index_services, DOOR_ADMIN, 0, false},
-    {"/global_view", "GET", index_view, DOOR_ADMIN, 0, false},
-    {ADMIN_INSTANCE_PATH, "POST", admin_instance, DOOR_ADMIN, 0, false},
-    {ADMIN_INSTANCE_PATH, "DELETE", admin_remove, DOOR_ADMIN, 0, false},
-};
 
 /* How long a connection may have sent nothing, before it is closed for good. */
 #define FRESH_US 1000000
 /* All bodies together at a door for admin. */
 #define ADMIN_BODY_BYTES (64 << 20)
-
-#define ROUTES (sizeof(routes) / sizeof(routes[0]))
-
-static bool leads(const struct route *route, struct http_slice path)
-{
-    size_t n = strlen(route->path);
-    bool open = n > 1 && route->path[n - 1] == '/';
-
-    /* What engines get keeps its form. */
-    if (!open && path.n == n + 1 && path.at[n] == '/' &&
-        route->serve != completion_serve)
-        path.n = n;
-    return http_is(path, route->path) ||
-           (open && path.n > n && memcmp(path.at, route->path, n) == 0);
-}
-
-/* The path's route for the method at a door. NULL: none, and `allowed` is what
- * its routes take, or "" where there are none. GET takes HEAD, too. */
-static const struct route *find_route(const struct http_head *head,
-                                      unsigned door, char allowed[32])
-{
-    struct http_slice method = head->method;
-
-    *allowed = '\0';
-    if (door == DOOR_ADMIN)
-        door |= DOOR_ALONE;
-    if (http_is(method, "HEAD"))
-        method = (struct http_slice){"GET", 3};
-    for (size_t i = 0; i < ROUTES; i++) {
-        const struct route *route = &routes[i];
-
-        if ((route->doors & door) == 0 || !leads(route, head->path))
-            continue;
-        if (http_is(method, route->method))
-            return route;
-        snprintf(allowed + strlen(allowed), 32 - strlen(allowed), "%s%s%s",
-                 *allowed ? ", " : "", route->method,
-                 strcmp(route->method, "GET") == 0 ? ", HEAD" : "");
-    }
-    return NULL;
-}
 
 /* Whether engines may get such a request: this server has no such path, or
  * answers it for native models alone. A browser asks with OPTIONS whether it
@@ -173,7 +91,7 @@ static bool may_have(const struct front_door *door, const struct route *route,
 }
 
 /* Whether the route's handler takes such a request; else it was answered.
- * `allowed`: as find_route() says. */
+ * `allowed`: as routes_find() says. */
 static bool may_serve(const struct front_call *call, const struct route *route,
                       const char *allowed)
 {
@@ -206,7 +124,7 @@ static bool on_head(void *arg, struct http_conn *conn,
 {
     char allowed[32];
     const struct front_door *door = arg;
-    const struct route *route = find_route(head, door->serves, allowed);
+    const struct route *route = routes_find(head, door->serves, allowed);
     struct front_call call = {.front = door->front, .conn = conn, .head = head};
 
     echo_names(conn, head);
@@ -222,7 +140,7 @@ static void on_request(void *arg, struct http_conn *conn,
 {
     char allowed[32];
     const struct front_door *door = arg;
-    const struct route *route = find_route(head, door->serves, allowed);
+    const struct route *route = routes_find(head, door->serves, allowed);
     struct front_call call = {
         .front = door->front,
         .conn = conn,
@@ -244,7 +162,7 @@ static bool on_urgent(void *arg, const struct http_head *head)
 {
     char allowed[32];
     const struct front_door *door = arg;
-    const struct route *route = find_route(head, door->serves, allowed);
+    const struct route *route = routes_find(head, door->serves, allowed);
 
     return route && route->doors != DOOR_PUBLIC && !begins(head->path, "/v1/");
 }
@@ -257,7 +175,7 @@ static void on_refused(void *arg, struct http_conn *conn,
     char allowed[32];
     const struct front_door *door = arg;
     const struct route *route =
-        head ? find_route(head, DOOR_BOTH, allowed) : NULL;
+        head ? routes_find(head, DOOR_BOTH, allowed) : NULL;
 
     if (!route || route->doors != DOOR_ADMIN)
         client_refused(door->front, conn, head, error);
@@ -283,7 +201,8 @@ void front_options_default(struct front_options *options)
                  .write_us = 30000000},
         .limits = {.max_prompts = 64,
                    .max_messages = 2048,
-                   .max_rest_bytes = 64 << 10},
+                   .max_rest_bytes = 64 << 10,
+                   .max_rest_values = 8192},
         .events_us = 1000000,
     };
 }

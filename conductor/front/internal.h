@@ -25,6 +25,7 @@ enum front_doors {
 struct scrapes {
     TAILQ_HEAD(, scrape) list; /* the next one first */
     struct event *turn;        /* pending while there is one */
+    size_t n;                  /* those that wait for their client, too */
 };
 
 struct front {

@@ -1,7 +1,8 @@
 /*
  * /metrics: the service writes it in pieces, one in a turn of the loop, however
  * many ask; a client that does not take them waits for itself. So the memory
- * of a scrape is bounded by UNSENT_BYTES and a piece.
+ * of a scrape is bounded by UNSENT_BYTES and a piece, and that of all by
+ * SCRAPES_MAX: what clients do not take of their answers refuses none.
  */
 #include <errno.h>
 #include <event2/buffer.h>
@@ -13,6 +14,7 @@
 #include "conductor/front/internal.h"
 
 #define UNSENT_BYTES ((size_t)256 << 10)
+#define SCRAPES_MAX 16
 
 struct scrape {
     TAILQ_ENTRY(scrape) entry;
@@ -52,11 +54,9 @@ static int write_door(const struct front *front, struct evbuffer *out)
         {"slow_total", "counter", "Clients cut off for reading too slowly.",
          s->slow},
         {"body_bytes", "gauge", "Bodies being received.", s->body_bytes},
-        {"unsent_bytes", "gauge", "Answers that clients have not taken yet.",
-         http_server_unsent(front->door.server)},
-        {"output_bytes", "gauge",
-         "Of streams, written and not taken by clients, at most.",
-         s->output_bytes},
+        {"unsent_bytes", "gauge",
+         "Memory of what clients have not taken of their answers.",
+         http_server_held(front->door.server)},
         {"put_off_total", "counter",
          "Times that a connection waited for the loop's next turn, as its "
          "client had had its share of one.",
@@ -90,6 +90,7 @@ static void free_scrape(struct scrape *s)
     if (!s->waits)
         TAILQ_REMOVE(&s->front->scrapes.list, s, entry);
     models_report_free(s->report);
+    s->front->scrapes.n--;
     free(s);
 }
 
@@ -169,9 +170,17 @@ int metrics_init_scrapes(struct front *front)
 
 void view_metrics(const struct front_call *call)
 {
-    struct scrape *s = calloc(1, sizeof(*s));
     struct openai_error error;
+    struct scrape *s;
 
+    if (call->front->scrapes.n >= SCRAPES_MAX) {
+        openai_error_set(&error, 503, "too_many_scrapes", NULL,
+                         "%d clients are being sent /metrics already",
+                         SCRAPES_MAX);
+        endpoint_reply_error(call->conn, &error, 0);
+        return;
+    }
+    s = calloc(1, sizeof(*s));
     if (s)
         s->report = models_report_new(call->front->models);
     if (!s || !s->report) {
@@ -182,6 +191,8 @@ void view_metrics(const struct front_call *call)
     }
     s->front = call->front;
     s->conn = call->conn;
+    s->front->scrapes.n++;
+    http_operators(call->conn);
     http_stream(call->conn, 200, "text/plain; version=0.0.4; charset=utf-8");
     if (http_is(call->head->method, "HEAD")) {
         s->waits = true;

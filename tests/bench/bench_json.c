@@ -15,9 +15,9 @@
 #include "conductor/front/json/utf8.h"
 #include "conductor/front/openai/request.h"
 
-static const struct json_scan_limits scan_limits = {8192, 1 << 20, 32, 0};
+static const struct json_scan_limits scan_limits = {8192, 1 << 20, 32, 0, 8192};
 static const struct openai_model model = {"tiny", UINT32_MAX, UINT32_MAX};
-static const struct openai_limits limits = {64, 8192, 1 << 20};
+static const struct openai_limits limits = {64, 8192, 1 << 20, 8192};
 
 static double now_s(void)
 {

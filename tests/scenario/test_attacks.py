@@ -181,6 +181,52 @@ class Bodies(Attack):
         self.assertIn(b'no_ready_instance', s.recv(4096))
 
 
+class Readers(Attack):
+    """Streams whose clients take nothing: one figure bounds their memory."""
+    figure = 4 << 20
+
+    def stall(self, port, host, tokens):
+        """The system takes little for it: its window is small."""
+        s = socket.socket()
+        self.addCleanup(s.close)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.bind((host, 0))
+        s.connect(('127.0.0.1', port))
+        body = (b'{"prompt": "x", "stream": true, "max_tokens": %d}' % tokens)
+        s.sendall(HEAD % (b'/v1/completions', len(body), b'') + body)
+        return s
+
+    def test_300_stalled_readers(self):
+        cluster = self.cluster(
+            prefill=0, decode=0, both=1, engine='timed', kv_mib=1024,
+            cost={'prefill': (20, 0, 0, 0), 'decode': (500, 0, 0)},
+            config={'max_output_total_bytes': self.figure})
+        unsent = lambda: self.gauge(cluster, 'unsent_bytes')
+        before = cluster.conductor.rss_mib()
+        # Each is sent some 200 KB: fifteen times the figure in all.
+        sockets = [self.stall(cluster.api.port, f'127.0.0.{2 + i % 5}', 1000)
+                   for i in range(300)]
+        most = 0
+
+        def ended():
+            nonlocal most
+            most = max(most, unsent())
+            return self.gauge(cluster, 'in_flight') == 0
+        # Another client reads its stream to the end meanwhile.
+        words = list(cluster.api.stream('/v1/completions', {
+            'prompt': 'y', 'max_tokens': 300}))
+        self.assertEqual((len(words), words[-1]), (302, '[DONE]'))
+        wait_until('all streams are written, or broken off', ended)
+        self.assertGreater(most, self.figure // 2)
+        # What is above it are the pieces of /metrics that tell it.
+        self.assertLess(most, self.figure + (320 << 10))
+        self.assertGreater(self.gauge(cluster, 'slow_total'), 100)
+        self.assertLess(cluster.conductor.rss_mib() - before, 4 + 12)
+        for s in sockets:
+            s.close()
+        wait_until('all of it is free', lambda: unsent() < 64 << 10)
+
+
 class Busy(EngineCase):
     def test_busy_ones_of_one_client(self):
         """They have four fifths of the connections, and others what is left:
@@ -231,7 +277,14 @@ class Work(Attack):
         cluster = self.cluster(prefill=0, decode=0, both=1)
         for body in self.bodies(1 << 20):
             got = cluster.api.request('POST', '/v1/completions', body)
-            self.assertError(got, 400, '65536 bytes beside the prompt')
+            self.assertRegex(got.body['error']['message'], (
+                r'^(metadata|n): the body holds more than (65536 bytes|8192 '
+                r'values) beside the prompt$'))
+            self.assertEqual(got.status, 400)
+        for n, status in (8191, 200), (8192, 400):
+            got = cluster.api.request('POST', '/v1/completions', {
+                'prompt': 'x', 'max_tokens': 1, 'metadata': {'a': [1] * n}})
+            self.assertEqual(got.status, status, got.body)
         for prompt in '"' + 'x' * 1200000, '[' + '1,' * 600000:
             # What is behind the bound is no JSON, and nobody finds out.
             got = cluster.api.request('POST', '/v1/completions',
@@ -241,7 +294,7 @@ class Work(Attack):
     def test_a_client_has_its_share_of_a_turn(self):
         cluster = self.cluster(prefill=0, decode=0)
         sockets = []
-        for body in self.bodies(60000) * 10:
+        for body in self.bodies(15000) * 30:
             s = self.connect(cluster.api.port)
             s.sendall(HEAD % (b'/v1/completions', len(body), b'') + body)
             sockets.append(s)

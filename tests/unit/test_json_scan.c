@@ -14,7 +14,7 @@
 #include "conductor/front/json/text_buf.h"
 #include "conductor/front/json/utf8.h"
 
-static const struct json_scan_limits limits = {64, 1 << 20, 32, 0};
+static const struct json_scan_limits limits = {64, 1 << 20, 32, 0, 0};
 
 /* Scan a copy without slack, so that a read beyond the end shows. */
 static int scan(const char *body, enum json_scan_kind kind,
@@ -205,7 +205,7 @@ static void test_message_errors(void)
 
 static void test_bounds(void)
 {
-    const struct json_scan_limits tight = {2, 40, 32, 0};
+    const struct json_scan_limits tight = {2, 40, 32, 0, 0};
     const char *three = "{\"prompt\":[[1],[2],[3]]}";
     const char *large =
         "{\"prompt\":[1],\"a\":\"0123456789012345678901234567890\"}";
@@ -225,7 +225,7 @@ static void test_bounds(void)
  * none is not found out. */
 static void test_long_prompts(void)
 {
-    const struct json_scan_limits tight = {2, 400, 32, 100};
+    const struct json_scan_limits tight = {2, 400, 32, 100, 0};
     static const char *const heads[] = {"{\"prompt\":\"", "{\"prompt\":[",
                                         "{\"prompt\":[\"", "{\"prompt\":[[",
                                         "{\"messages\":[{\"content\":\""};

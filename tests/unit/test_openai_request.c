@@ -8,7 +8,7 @@
 #include "conductor/front/openai/request.h"
 
 static const struct openai_model model = {"tiny", 512, 100};
-static const struct openai_limits limits = {4, 16, 4096};
+static const struct openai_limits limits = {4, 16, 4096, 0};
 
 static int parse(enum openai_kind kind, const char *body,
                  struct openai_request *out, struct openai_error *error)

@@ -289,9 +289,9 @@ static void test_used_in_sent(void)
 }
 
 /* The loop's memory need not be zero. */
-static void test_unsent_at_first(void)
+static void test_held_at_first(void)
 {
-    CU_ASSERT_EQUAL(stream_loop_unsent(t.loop), 0);
+    CU_ASSERT_EQUAL(stream_loop_held(t.loop), 0);
 }
 
 /* What it left may be all that has come. */
@@ -444,7 +444,7 @@ int main(void)
 {
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("stream", set_up, clean_up);
-    CU_add_test(s, "unsent at first", test_unsent_at_first);
+    CU_add_test(s, "held at first", test_held_at_first);
     CU_add_test(s, "plain", test_plain);
     CU_add_test(s, "TLS", test_tls);
     CU_add_test(s, "bound of the input", test_bound);

@@ -11,7 +11,7 @@ void http_conn_join(struct http_conn *conn, struct http_client *client)
             TAILQ_REMOVE(&before->idle, conn, idlers);
         before->n_conns--;
         before->body_bytes -= conn->counted;
-        before->output_bytes -= conn->unsent;
+        before->held_bytes -= conn->held;
         if (before != &server->reserve) {
             server->clients.n_conns--;
             http_clients_file(&server->clients, before);
@@ -25,7 +25,7 @@ void http_conn_join(struct http_conn *conn, struct http_client *client)
         TAILQ_INSERT_TAIL(&client->idle, conn, idlers);
     client->n_conns++;
     client->body_bytes += conn->counted;
-    client->output_bytes += conn->unsent;
+    client->held_bytes += conn->held;
     if (client != &server->reserve) {
         server->clients.n_conns++;
         http_clients_file(&server->clients, client);
@@ -56,9 +56,10 @@ void http_conn_count_body(struct http_conn *conn, size_t n)
     conn->counted = n;
 }
 
-void http_conn_count_output(struct http_conn *conn, size_t n)
+void http_conn_count_held(struct http_conn *conn)
 {
-    conn->server->stats.output_bytes += n - conn->unsent;
-    conn->client->output_bytes += n - conn->unsent;
-    conn->unsent = n;
+    size_t held = stream_held(conn->stream);
+
+    conn->client->held_bytes += held - conn->held;
+    conn->held = held;
 }

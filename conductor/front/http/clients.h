@@ -25,8 +25,8 @@ struct http_client {
     LIST_ENTRY(http_client) link;
     uint64_t key;
     size_t n_conns;
-    size_t body_bytes, output_bytes; /* of all of them */
-    int64_t turn;                    /* of the loop that these are of: turn.c */
+    size_t body_bytes, held_bytes; /* of all of them */
+    int64_t turn;                  /* of the loop that these are of: turn.c */
     size_t work;
     unsigned n_resumed;
     bool filed;

@@ -67,11 +67,10 @@ void http_conn_free(struct http_conn *conn)
     LIST_REMOVE(conn, link);
     conn->server->stats.connections--;
     event_free(conn->timer);
-    stream_free(conn->stream);
     http_conn_drop_body(conn);
-    http_conn_count_output(conn, 0);
     http_turn_forget(conn);
     http_conn_join(conn, NULL);
+    stream_free(conn->stream);
     text_buf_fini(&conn->extra);
     free(conn->head_bytes);
     free(conn);

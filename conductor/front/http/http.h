@@ -43,7 +43,8 @@ struct http_options {
     size_t max_body_total_bytes; /* of all connections together; bounds
                                   * max_body_bytes, too */
     size_t max_output_bytes;     /* not yet taken by a client, per connection */
-    size_t max_output_total_bytes; /* of streams, of all connections together */
+    size_t max_output_total_bytes; /* memory of what is not taken, of all
+                                    * connections together */
     int64_t idle_us;               /* between requests */
     int64_t receive_us;            /* for one whole request to arrive */
     int64_t write_us;              /* without the client taking a byte */
@@ -56,14 +57,13 @@ struct http_stats {
     uint64_t evicted;  /* idle ones, closed for others */
     uint64_t requests; /* handed to the handler */
     uint64_t gone;     /* clients that left while being worked for */
-    uint64_t slow;     /* streams cut off over max_output_bytes or write_us */
+    uint64_t slow;     /* answers cut off or refused, as not enough is taken */
     uint64_t by_class[6];    /* answers by status / 100 */
     uint64_t bodies_refused; /* over max_body_total_bytes */
     uint64_t tls;            /* connections whose TLS opened */
     uint64_t tls_failed;     /* or never did */
     size_t connections;      /* open now */
     size_t body_bytes;       /* of bodies being received and handled */
-    size_t output_bytes;     /* of streams, not taken, at most */
     uint64_t put_off;        /* connections, to the next turn of the loop */
 };
 
@@ -136,10 +136,9 @@ uint16_t http_server_port(const struct http_server *server);
 /* Counts; borrowed, lives as long as the server. */
 const struct http_stats *http_server_stats(const struct http_server *server);
 
-/* Bytes of answers that clients have not taken yet, but for bodies that are
- * lent.
- */
-size_t http_server_unsent(const struct http_server *server);
+/* The memory of what clients have not taken of their answers, which
+ * max_output_total_bytes bounds. */
+size_t http_server_held(const struct http_server *server);
 
 /* Whether the client is on this machine; its address and port as text, "?"
  * where it is gone. */
@@ -169,12 +168,17 @@ void http_add_header(struct http_conn *conn, const char *name,
 void http_pass_header(struct http_conn *conn, const struct http_header *header);
 
 /* Answer as a whole. `body` is borrowed. The connection is no longer the
- * caller's. */
+ * caller's. Where max_output_total_bytes are held, a body of more than 4 KiB
+ * becomes a 503. */
 void http_reply(struct http_conn *conn, int status, const char *type,
                 const void *body, size_t n);
 
 /* Answer with an OpenAI error body. As http_reply. */
 void http_reply_error(struct http_conn *conn, const struct openai_error *error);
+
+/* Few have such answers, and who writes them waits for the client: they count,
+ * and are not refused for what all clients hold. Until the answer is whole. */
+void http_operators(struct http_conn *conn);
 
 /* Whatever becomes of the request is recorded elsewhere: the server tells
  * `refused` nothing of it. */

@@ -50,7 +50,8 @@ struct http_conn {
     struct http_chunked chunked;
     struct text_buf body;
     size_t counted; /* bytes of it, in stats.body_bytes and the client's */
-    size_t unsent;  /* likewise, in output_bytes */
+    size_t held;    /* of its answers, in the client's held_bytes */
+    bool operators; /* as http_operators */
     struct text_buf extra; /* headers of the answer to come */
     bool keep_body;        /* while the handler owes an answer */
     void (*gone)(void *arg);
@@ -94,11 +95,16 @@ void http_conn_set_state(struct http_conn *conn, enum http_state state);
 /* It is of that client from now on, with its body. */
 void http_conn_join(struct http_conn *conn, struct http_client *client);
 
+/* Reads the body's next bytes. Returns 1: it is whole; 0; -ENOBUFS: over
+ * max_body_bytes; -EDQUOT: over max_body_total_bytes; -EBADMSG: no chunks;
+ * -ENOMEM. */
+[[nodiscard]] int http_body_read(struct http_conn *conn);
+
 /* Its body has n bytes from now on. */
 void http_conn_count_body(struct http_conn *conn, size_t n);
 
-/* It has so many bytes that are not taken, as far as is known. */
-void http_conn_count_output(struct http_conn *conn, size_t n);
+/* The memory of what is not taken of its answers may be another one. */
+void http_conn_count_held(struct http_conn *conn);
 
 /* room.c: Make room for one more connection of the client, closing an idle one
  * of the greediest if need be. Whether there is. O(1). */
@@ -148,7 +154,7 @@ void http_conn_refuse_crowded(struct http_conn *conn);
 void http_conn_answered(struct http_conn *conn);
 
 /* turn.c: n bytes were read; a whole request is handled now. */
-void http_turn_work(struct http_conn *conn, size_t n);
+void http_turn_read(struct http_conn *conn, size_t n);
 void http_turn_request(struct http_conn *conn);
 
 /* turn.c: Whether its client has had its share of this turn of the loop. */

@@ -9,6 +9,10 @@
 #include "base/listener.h"
 #include "conductor/front/http/internal.h"
 
+/* What waits in the kernel of one answer: more of it, of many clients that take
+ * nothing, would be memory that nobody bounds (2.5 MiB each on loopback). */
+#define KERNEL_BYTES 32768
+
 /* Too many connections: say so in one packet, without an object for it. */
 static void turn_away(struct http_server *server, evutil_socket_t fd)
 {
@@ -51,7 +55,7 @@ static void on_accept(void *arg, evutil_socket_t fd)
     struct http_client *client =
         http_clients_get(&server->clients, host_key_of(fd));
     struct http_client *whose;
-    int on = 1;
+    int on = 1, kernel = KERNEL_BYTES;
 
     server->stats.accepted++;
     if (!client) {
@@ -62,6 +66,7 @@ static void on_accept(void *arg, evutil_socket_t fd)
     whose = admit(server, client);
     if (whose) {
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+        setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kernel, sizeof(kernel));
         if (http_conn_open(server, whose, fd))
             server->stats.refused++;
     } else {
@@ -169,7 +174,7 @@ const struct http_stats *http_server_stats(const struct http_server *server)
     return &server->stats;
 }
 
-size_t http_server_unsent(const struct http_server *server)
+size_t http_server_held(const struct http_server *server)
 {
-    return stream_loop_unsent(server->streams);
+    return stream_loop_held(server->streams);
 }

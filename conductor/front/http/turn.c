@@ -5,6 +5,8 @@
 
 /* Of one client, in a turn; what is begun is done. */
 #define WORK_BYTES ((size_t)1 << 20)
+/* What is read is work, too: a copy, and memory that is new. */
+#define READ_FACTOR 4u
 /* A request costs so much, and its body's bytes, up to so many, so many times
  * what a byte read does: what is beside its prompt is slow to parse. */
 #define REQUEST_BYTES 4096u
@@ -33,17 +35,22 @@ static void begin_turn(struct http_server *server, struct http_client *client)
     client->n_resumed = 0;
 }
 
-void http_turn_work(struct http_conn *conn, size_t n)
+static void add_work(struct http_conn *conn, size_t n)
 {
     begin_turn(conn->server, conn->client);
     conn->client->work += n;
+}
+
+void http_turn_read(struct http_conn *conn, size_t n)
+{
+    add_work(conn, READ_FACTOR * n);
 }
 
 void http_turn_request(struct http_conn *conn)
 {
     size_t n = conn->body.len < SLOW_BYTES ? conn->body.len : SLOW_BYTES;
 
-    http_turn_work(conn, REQUEST_BYTES + SLOW_FACTOR * n);
+    add_work(conn, REQUEST_BYTES + SLOW_FACTOR * n);
 }
 
 bool http_turn_is_over(struct http_conn *conn)

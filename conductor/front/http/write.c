@@ -8,6 +8,7 @@
 
 #define FULL_BYTES 262144    /* whoever writes more waits, if he can */
 #define CHUNK_FRAME_BYTES 24 /* at most: the size, and two line ends */
+#define SHORT_BYTES 4096     /* a little of a stream; a short answer */
 #define HEAD_BYTES 320       /* at most, without the values that callers give */
 
 static const char *phrase(int status)
@@ -140,14 +141,59 @@ static int write_head(struct http_conn *conn, int status, const char *type,
     return 0;
 }
 
+/* What is left for all that is more than a little: a little is kept for each
+ * connection, so that one who reads is not broken off when others stall. */
+static size_t for_more(const struct http_server *server)
+{
+    size_t all = server->options.max_output_total_bytes,
+           kept = server->stats.connections * SHORT_BYTES;
+
+    return all - (kept < all / 2 ? kept : all / 2);
+}
+
+/* Whether there is memory for n bytes more. Who has taken all so far may have
+ * the last of the room, whatever its client's others leave. */
+static bool may_hold(const struct http_conn *conn, size_t n)
+{
+    const struct http_server *server = conn->server;
+    size_t mine = conn->held, others = stream_loop_held(server->streams) - mine,
+           will = stream_would_hold(conn->stream, n + CHUNK_FRAME_BYTES),
+           all = will > SHORT_BYTES ? for_more(server)
+                                    : server->options.max_output_total_bytes;
+
+    if (conn->operators)
+        return true;
+    return mine && will > SHORT_BYTES
+               ? http_share_allows(conn->client->held_bytes - mine, will,
+                                   others, all)
+               : others < all && will <= all - others;
+}
+
+/* Many clients that do not take their answers: those to come are short. */
+static void refuse_long(struct http_conn *conn)
+{
+    struct openai_error error;
+
+    conn->server->stats.slow++;
+    openai_error_set(&error, 503, "too_many_unsent_bytes", NULL,
+                     "clients have not taken too much of their answers: there "
+                     "is no memory for this one now");
+    http_reply_error(conn, &error);
+}
+
 void http_reply(struct http_conn *conn, int status, const char *type,
                 const void *body, size_t n)
 {
+    if (n > SHORT_BYTES && !may_hold(conn, n)) {
+        refuse_long(conn);
+        return;
+    }
     if (write_head(conn, status, type, (int64_t)n) ||
         (!conn->head_only && stream_write(conn->stream, body, n))) {
         http_conn_die(conn);
         return;
     }
+    http_conn_count_held(conn);
     http_conn_answered(conn);
 }
 
@@ -184,6 +230,11 @@ void http_stream(struct http_conn *conn, int status, const char *type)
 void http_begin(struct http_conn *conn, int status, int64_t length)
 {
     begin(conn, status, NULL, length);
+}
+
+void http_operators(struct http_conn *conn)
+{
+    conn->operators = true;
 }
 
 void http_recorded(struct http_conn *conn)
@@ -248,27 +299,14 @@ static int write_chunk(struct stream *out, const void *bytes, size_t n)
     return 0;
 }
 
-/* Whether n bytes more fit. Who has taken all so far may have the last of the
- * room, whatever its client's others leave. */
-static bool may_hold(const struct http_conn *conn, size_t n)
-{
-    size_t held = conn->server->stats.output_bytes,
-           all = conn->server->options.max_output_total_bytes;
-
-    return conn->unsent
-               ? http_share_allows(conn->client->output_bytes, n, held, all)
-               : held < all && n + CHUNK_FRAME_BYTES <= all - held;
-}
-
 bool http_is_full(const struct http_conn *conn)
 {
     const struct http_server *server = conn->server;
 
-    return conn->unsent > FULL_BYTES ||
-           (conn->unsent &&
-            !http_share_allows(conn->client->output_bytes, 0,
-                               server->stats.output_bytes,
-                               server->options.max_output_total_bytes / 2));
+    return http_unsent(conn) > FULL_BYTES ||
+           (conn->held && !http_share_allows(conn->client->held_bytes, 0,
+                                             stream_loop_held(server->streams),
+                                             for_more(server) / 2));
 }
 
 int http_write(struct http_conn *conn, const void *bytes, size_t n)
@@ -279,15 +317,15 @@ int http_write(struct http_conn *conn, const void *bytes, size_t n)
         return 0;
     if (conn->broken)
         return -ENOMEM;
-    http_conn_count_output(conn, stream_unsent(conn->stream));
-    if (conn->unsent + n > conn->server->options.max_output_bytes ||
+    http_conn_count_held(conn);
+    if (http_unsent(conn) + n > conn->server->options.max_output_bytes ||
         !may_hold(conn, n)) {
         conn->server->stats.slow++;
         return -ENOBUFS;
     }
     rc = conn->chunked_out ? write_chunk(conn->stream, bytes, n)
                            : stream_write(conn->stream, bytes, n);
-    http_conn_count_output(conn, stream_unsent(conn->stream));
+    http_conn_count_held(conn);
     return rc;
 }
 

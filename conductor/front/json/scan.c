@@ -282,11 +282,17 @@ static int skip_member(struct json_walk *w, const char *key)
     const char *from = w->p;
     struct json_scan *out = of(w)->out;
     int rc = json_walk_skip(w);
+    bool many = w->max_skipped && w->skipped > w->max_skipped;
 
-    if ((size_t)(w->p - from) > of(w)->limits->max_rest_bytes / 2 &&
+    if ((many || (size_t)(w->p - from) > of(w)->limits->max_rest_bytes / 2) &&
         strlen(key) < sizeof(out->large))
         snprintf(out->large, sizeof(out->large), "%s", key);
-    return rc;
+    if (!many)
+        return rc;
+    w->param = *out->large ? out->large : NULL;
+    return json_walk_fail(
+        w, "%s%sthe body holds more than %zu values beside the prompt",
+        out->large, *out->large ? ": " : "", w->max_skipped);
 }
 
 static int on_member(struct json_walk *w, const char *key)
@@ -312,7 +318,8 @@ int json_scan(const char *body, size_t n, enum json_scan_kind kind,
     struct cutter c = {.walk = {.p = body,
                                 .body = body,
                                 .end = body + n,
-                                .max_depth = limits->max_depth},
+                                .max_depth = limits->max_depth,
+                                .max_skipped = limits->max_rest_values},
                        .copied = body,
                        .kind = kind,
                        .limits = limits,

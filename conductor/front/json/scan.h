@@ -45,11 +45,12 @@ struct json_span {
 };
 
 struct json_scan_limits {
-    size_t max_spans;      /* prompts in a batch, or texts in a chat */
-    size_t max_rest_bytes; /* everything but the prompt */
-    size_t max_depth;      /* brackets inside brackets */
-    size_t max_span_bytes; /* of one prompt, or of all texts of a chat, as
-                              they stand; 0: any */
+    size_t max_spans;       /* prompts in a batch, or texts in a chat */
+    size_t max_rest_bytes;  /* everything but the prompt */
+    size_t max_depth;       /* brackets inside brackets */
+    size_t max_span_bytes;  /* of one prompt, or of all texts of a chat, as
+                               they stand; 0: any */
+    size_t max_rest_values; /* beside the prompt, on all levels; 0: any */
 };
 
 struct json_scan {

@@ -76,6 +76,12 @@ int json_walk_skip(struct json_walk *w)
             w->p = after;
             continue;
         }
+        if (w->max_skipped && (c == ',' || c == '{' || c == '[') &&
+            ++w->skipped > w->max_skipped)
+            return json_walk_fail(w,
+                                  "the body holds more than %zu values that "
+                                  "are not the prompt",
+                                  w->max_skipped);
         if ((c == '{' || c == '[') && ++depth > w->max_depth)
             return json_walk_fail(
                 w, "the body is nested deeper than %zu levels", w->max_depth);

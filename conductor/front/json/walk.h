@@ -20,6 +20,8 @@ struct json_walk {
     size_t max_depth;
     size_t max_members; /* of all objects that are read; 0: no bound */
     size_t members;
+    size_t max_skipped; /* values in what is skipped; 0: no bound */
+    size_t skipped;
     const char *name;  /* where the last name began, at its quote */
     const char *param; /* static: what the walk is inside of, or NULL */
     size_t error_at;   /* of the failure: offset in the body */
@@ -45,7 +47,8 @@ int json_walk_fail_syntax(struct json_walk *w, const char *expected);
 /* Go to the next byte that isn't white space; it, or NUL at the end. */
 char json_walk_peek(struct json_walk *w);
 
-/* Skip the value at p. Returns 0 or -EINVAL. O(bytes). */
+/* Skip the value at p. Returns 0 or -EINVAL, also when max_skipped are passed.
+ * O(bytes). */
 [[nodiscard]] int json_walk_skip(struct json_walk *w);
 
 /* Reads the whole number at p as its 64 bits; one below 0 as two's complement.

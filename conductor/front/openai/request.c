@@ -29,6 +29,7 @@ static int scan_body(enum openai_kind kind, const char *body, size_t n,
         .max_spans =
             kind == OPENAI_CHAT ? limits->max_messages : limits->max_prompts,
         .max_rest_bytes = limits->max_rest_bytes,
+        .max_rest_values = limits->max_rest_values,
         .max_depth = MAX_DEPTH,
         .max_span_bytes = window > LEAST_SPAN_BYTES ? window : LEAST_SPAN_BYTES,
     };

@@ -34,9 +34,10 @@ struct openai_model {
 };
 
 struct openai_limits {
-    size_t max_prompts;    /* in a batch */
-    size_t max_messages;   /* texts in a chat */
-    size_t max_rest_bytes; /* the body without its prompt */
+    size_t max_prompts;     /* in a batch */
+    size_t max_messages;    /* texts in a chat */
+    size_t max_rest_bytes;  /* the body without its prompt */
+    size_t max_rest_values; /* beside the prompt, on all levels; 0: any */
 };
 
 /* Prompt i is tokens[offsets[i] .. offsets[i + 1]), 0 <= i < n_prompts, and

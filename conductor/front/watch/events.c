@@ -177,6 +177,7 @@ static void begin(struct watch *w, struct viewer *v, struct http_conn *conn)
     if (w->n++ == 0)
         event_add(w->timer, &every);
     http_add_header(conn, "Cache-Control", "no-store");
+    http_operators(conn);
     http_stream(conn, 200, "text/event-stream");
     http_on_gone(conn, viewer_free, v);
     serve(v);
