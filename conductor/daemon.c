@@ -216,6 +216,7 @@ static int open_front(struct daemon *d)
     o.cache_salt_header = d->config->cache_salt_header;
     o.priority_header = d->config->priority_header;
     o.tenant_header = d->config->tenant_header;
+    o.cors_origins = d->config->cors_origins;
     /* A batch that could never be in flight as a whole is refused as such. */
     if (o.limits.max_prompts > (size_t)d->config->max_in_flight)
         o.limits.max_prompts = (size_t)d->config->max_in_flight;

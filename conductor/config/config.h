@@ -75,6 +75,7 @@ struct config {
     char cache_salt_header[CONFIG_STRING_MAX];
     char priority_header[CONFIG_STRING_MAX];
     char tenant_header[CONFIG_STRING_MAX];
+    char cors_origins[CONFIG_STRING_MAX];
     char tenants_file[CONFIG_STRING_MAX]; /* "": every key is a tenant */
     int64_t engine_dns_ms;
     int64_t engine_drain_ms;

@@ -73,6 +73,38 @@ const char *option_check_otlp(const char *text)
                  "one that speaks https is reached through a collector";
 }
 
+/* SCHEME://HOST[:PORT], as browsers write it: no path, no capitals. */
+static bool is_origin(const char *at, size_t n)
+{
+    const char *host = memmem(at, n, "://", 3);
+    size_t left = host ? n - (size_t)(host + 3 - at) : 0;
+
+    if (!host || host == at || left == 0)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (at[i] <= ' ' || at[i] >= 0x7f || (at[i] >= 'A' && at[i] <= 'Z'))
+            return false;
+    return !memchr(host + 3, '/', left) && !memchr(at, '*', n);
+}
+
+const char *option_check_origins(const char *text)
+{
+    static const char must[] =
+        "origins as browsers write them, https://HOST[:PORT] in lower case and "
+        "without a path, separated by commas; or *";
+
+    if (strcmp(text, "*") == 0)
+        return NULL;
+    for (text += strspn(text, ", "); *text; text += strspn(text, ", ")) {
+        size_t n = strcspn(text, ", ");
+
+        if (!is_origin(text, n))
+            return must;
+        text += n;
+    }
+    return NULL;
+}
+
 /* As option_check_header(), or the one that has keys anyway. */
 const char *option_check_tenant_header(const char *text)
 {

@@ -202,6 +202,13 @@ static const struct option_spec all_options[] = {
      "[as below](#tenants). All others are one tenant "
      "then; empty: each is one, of weight 1",
      .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
+    {"cors_origins", OPTION_STRING, AT(cors_origins), "origins", 0, 0,
+     "pages of these origins (https://HOST[:PORT], separated by commas; * = of "
+     "all) may ask models from a browser: the conductor answers what the "
+     "browser asks first (OPTIONS), and what engines say of it does not pass; "
+     "never for /admin; empty: no page, unless an engine lets it",
+     .reloads = true, .initial = "", .check = option_check_origins,
+     .size = CONFIG_STRING_MAX},
     {"max_tickets", OPTION_COUNT, AT(max_tickets), "tickets", 1, 1000000,
      "requests of each model that other gateways were told where to send "
      "(`/v1/schedule`) and that have not ended; no tenant has more than four "

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/event_loop.h"
+#include "conductor/front/cors.h"
 #include "conductor/front/internal.h"
 #include "conductor/front/routes.h"
 #include "conductor/front/watch/watch.h"
@@ -128,6 +129,9 @@ static bool on_head(void *arg, struct http_conn *conn,
     struct front_call call = {.front = door->front, .conn = conn, .head = head};
 
     echo_names(conn, head);
+    if ((door->serves & DOOR_PUBLIC) && routes_public(head->path) &&
+        cors_answer(&call))
+        return false;
     if (!may_have(door, route, &call, TENANT_BEGINS))
         return false;
     return may_forward(door, head, route, allowed)

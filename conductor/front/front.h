@@ -32,6 +32,8 @@ struct front_options {
      */
     const char *cache_salt_header, *priority_header;
     const char *tenant_header;      /* likewise; its value says who asks */
+    const char *cors_origins;       /* whose pages may ask; "" or NULL: none.
+                                       Borrowed as long as the front lives */
     const struct secret *admin_key; /* what changes need; NULL: none. Borrowed
                                        as long as the front lives */
     /* POST /admin/reload: appends what came of it, as JSON. Returns 0, or a

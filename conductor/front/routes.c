@@ -79,3 +79,17 @@ const struct route *routes_find(const struct http_head *head, unsigned door,
     }
     return NULL;
 }
+
+bool routes_public(struct http_slice path)
+{
+    bool known = false;
+
+    for (size_t i = 0; i < ROUTES; i++) {
+        if (!leads(&routes[i], path))
+            continue;
+        if (routes[i].doors & DOOR_PUBLIC)
+            return true;
+        known = true;
+    }
+    return !known;
+}

@@ -19,4 +19,8 @@ struct route {
 const struct route *routes_find(const struct http_head *head, unsigned door,
                                 char allowed[32]);
 
+/* routes_public(path): whether clients may have the path: it is none that only
+ * operators have. */
+bool routes_public(struct http_slice path);
+
 #endif

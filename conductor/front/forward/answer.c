@@ -17,6 +17,7 @@
 #include <strings.h>
 
 #include "base/text.h"
+#include "conductor/front/cors.h"
 #include "conductor/front/forward/state.h"
 #include "conductor/front/openai/reply.h"
 
@@ -136,6 +137,7 @@ static void on_answer(void *arg, const struct http_head *head)
     for (size_t i = 0; i < head->n_headers; i++)
         if (forward_passes(head, head->headers[i].name) &&
             !is_own(head->headers[i].name) &&
+            !cors_decides(c->front, head->headers[i].name) &&
             !is_echoed(c, head->headers[i].name))
             http_pass_header(c->conn, &head->headers[i]);
     forward_add_headers(c);

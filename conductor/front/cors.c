@@ -1,0 +1,97 @@
+/*
+ * A browser lets a page read an answer of another origin only if the answer
+ * says so, and asks first with OPTIONS whether it may send a key or JSON. Both
+ * follow from the list of origins alone: who may ask is what keys are for.
+ */
+#include "conductor/front/cors.h"
+
+#include <string.h>
+#include <strings.h>
+
+/* What a page may read beside the body. */
+#define EXPOSED                                            \
+    "retry-after, retry-after-ms, x-conductor-decode, "    \
+    "x-conductor-predicted-ttft-ms, x-conductor-prefill, " \
+    "x-conductor-request-id, x-request-id"
+/* How long, in seconds, a browser need not ask again. */
+#define MAX_AGE "600"
+
+static bool is_on(const struct front *front)
+{
+    return front->options.cors_origins && *front->options.cors_origins;
+}
+
+static bool is_listed(const char *list, struct http_slice origin)
+{
+    for (list += strspn(list, ", "); *list; list += strspn(list, ", ")) {
+        size_t n = strcspn(list, ", ");
+
+        if (n == origin.n && memcmp(list, origin.at, n) == 0)
+            return true;
+        list += n;
+    }
+    return false;
+}
+
+static void add(struct http_conn *conn, const char *name,
+                struct http_slice value)
+{
+    http_pass_header(conn, &(struct http_header){{name, strlen(name)}, value});
+}
+
+/* The browser asks: may the page send such a request? */
+static void answer_preflight(const struct front_call *call,
+                             struct http_slice method, bool may)
+{
+    const struct http_slice *headers =
+        http_find(call->head, "access-control-request-headers");
+    struct openai_error error;
+
+    if (!may) {
+        openai_error_set(&error, 403, "origin_not_allowed", NULL,
+                         "header origin: pages of this origin may not ask: "
+                         "cors_origins does not list it");
+        http_reply_error(call->conn, &error);
+        return;
+    }
+    add(call->conn, "Access-Control-Allow-Methods", method);
+    if (headers)
+        add(call->conn, "Access-Control-Allow-Headers", *headers);
+    http_add_header(call->conn, "Access-Control-Max-Age", MAX_AGE);
+    http_reply(call->conn, 204, NULL, "", 0);
+}
+
+bool cors_answer(const struct front_call *call)
+{
+    const char *list = call->front->options.cors_origins;
+    const struct http_slice *origin = http_find(call->head, "origin"), *method;
+    bool all, may;
+
+    if (!is_on(call->front))
+        return false;
+    all = strcmp(list, "*") == 0;
+    if (!all) /* for caches in between, whoever asks */
+        http_add_header(call->conn, "Vary", "Origin");
+    if (!origin)
+        return false;
+    may = all || is_listed(list, *origin);
+    if (may) {
+        add(call->conn, "Access-Control-Allow-Origin",
+            all ? (struct http_slice){"*", 1} : *origin);
+        http_add_header(call->conn, "Access-Control-Expose-Headers", EXPOSED);
+    }
+    method = http_is(call->head->method, "OPTIONS")
+                 ? http_find(call->head, "access-control-request-method")
+                 : NULL;
+    if (method)
+        answer_preflight(call, *method, may);
+    return method;
+}
+
+bool cors_decides(const struct front *front, struct http_slice name)
+{
+    static const char prefix[] = "access-control-";
+    size_t n = sizeof(prefix) - 1;
+
+    return is_on(front) && name.n >= n && strncasecmp(name.at, prefix, n) == 0;
+}
