@@ -56,6 +56,7 @@ enum frame_type {
     FRAME_INVENTORY_MARK = 29,
     FRAME_COPIED = 30,
     FRAME_LEAVING = 31,
+    FRAME_PATHS = 32,
 
     /* Worker to worker. */
     FRAME_FETCH = 40,

@@ -42,9 +42,11 @@ enum proto_capability {
     PROTO_CAP_LEAVE = 1u << 10,      /* takes LEAVE, or LEAVING */
     PROTO_CAP_ROLE = 1u << 11,       /* takes ROLE */
     PROTO_CAP_CONDUCTORS = 1u << 12, /* takes CONDUCTORS */
+    PROTO_CAP_PATHS = 1u << 13,      /* says, or takes, PATHS */
     PROTO_CAP_ALL = PROTO_CAP_FETCH_TCP | PROTO_CAP_INVENTORY |
                     PROTO_CAP_TRANSPORTS | PROTO_CAP_PUSH | PROTO_CAP_COPY |
-                    PROTO_CAP_LEAVE | PROTO_CAP_ROLE | PROTO_CAP_CONDUCTORS,
+                    PROTO_CAP_LEAVE | PROTO_CAP_ROLE | PROTO_CAP_CONDUCTORS |
+                    PROTO_CAP_PATHS,
 };
 
 enum proto_peer_kind {
@@ -158,6 +160,22 @@ struct msg_status {
     uint64_t kv_pinned_blocks;
     uint64_t disk_used_blocks;
     uint64_t disk_bytes_per_s; /* as observed when reading; 0: not yet */
+};
+
+#define MSG_PATHS_MAX 16
+
+/* How fast blocks came from one other worker of late. */
+struct msg_path {
+    char host[MSG_HOST_MAX];
+    uint16_t port;
+    char transport[MSG_NAME_MAX];
+    uint64_t bytes_per_s; /* at least 1 */
+};
+
+/* All that a worker knows of; what it does not name any more is not known. */
+struct msg_paths {
+    uint8_t n;
+    struct msg_path list[MSG_PATHS_MAX]; /* (n) */
 };
 
 /* Blocks [from_block, to_block) of the prompt can be loaded there. */
@@ -400,6 +418,7 @@ MSG_DECLARE(msg_done);
 MSG_DECLARE(msg_blocks_stored);
 MSG_DECLARE(msg_blocks_removed);
 MSG_DECLARE(msg_inventory_mark);
+MSG_DECLARE(msg_paths);
 MSG_DECLARE(msg_fetch);
 MSG_DECLARE(msg_fetch_chain);
 MSG_DECLARE(msg_transports);

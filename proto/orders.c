@@ -1,5 +1,5 @@
-/* What the conductor orders workers beside requests: copies, roles, and which
- * conductors there are. */
+/* What conductor and workers say to each other beside requests: copies, roles,
+ * which conductors there are, how fast others send. */
 #include "proto/fields.h"
 #include "proto/message.h"
 
@@ -48,3 +48,19 @@ static void msg_conductors_fields(struct codec *c, struct msg_conductors *m)
     }
 }
 MESSAGE(msg_conductors, FRAME_CONDUCTORS)
+
+static void msg_paths_fields(struct codec *c, struct msg_paths *m)
+{
+    codec_u8(c, &m->n);
+    codec_require(c, m->n <= MSG_PATHS_MAX);
+    for (uint8_t i = 0; i < m->n && i < MSG_PATHS_MAX; i++) {
+        struct msg_path *path = &m->list[i];
+
+        codec_str(c, path->host, sizeof(path->host));
+        codec_u16(c, &path->port);
+        codec_str(c, path->transport, sizeof(path->transport));
+        codec_u64(c, &path->bytes_per_s);
+        codec_require(c, path->bytes_per_s > 0);
+    }
+}
+MESSAGE(msg_paths, FRAME_PATHS)

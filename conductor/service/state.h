@@ -165,6 +165,7 @@ struct worker {
         unsent; /* prefills decided and not sent, oldest first */
     struct worker_warm warm;
     struct worker_copy copy;
+    const char *path_names[POOL_PATHS_MAX]; /* transports of its paths */
 };
 
 /* The requests that have not ended, and the numbers of the next ones. */

@@ -83,12 +83,15 @@ static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
     struct msg_prefill prefill;
     struct msg_copy copy;
     struct msg_copied copied;
+    struct msg_paths paths;
     struct msg_drop drop;
     struct msg_role role;
     struct msg_conductors conductors;
 
     if (type == FRAME_COPY && !msg_copy_unpack(p, len, &copy))
         return sum_views(copy.keys, copy.n, 8) + strlen(copy.host);
+    if (type == FRAME_PATHS && !msg_paths_unpack(p, len, &paths))
+        return paths.n ? paths.list[paths.n - 1].port : 0;
     if (type == FRAME_COPIED && !msg_copied_unpack(p, len, &copied))
         return copied.blocks;
     if (type == FRAME_DROP && !msg_drop_unpack(p, len, &drop))

@@ -10,6 +10,7 @@ import wire
 from harness import cost_model_json, mostly_waits, wait_until
 from test_load import LoadCase
 
+CAP_PATHS = 1 << 13
 LAYERS = 80  # of llama3-70b
 LAYER_BYTES = 2 * 8 * 16  # of a block of the timed engine
 
@@ -77,13 +78,22 @@ class Peers(LoadCase):
         tokens = [i * 7 % 251 for i in range(800)]
         want, _ = self.run_here(a, 1, tokens, 4)
         for i, (mine, used) in enumerate((('shm,tcp', 'shm'), ('tcp', 'tcp'))):
-            t = self.worker(f't{i}', 'both', '--transports', mine)
+            t = self.worker(f't{i}', 'both', '--transports', mine,
+                            '--load-gbps', '0.1',
+                            reply=wire.welcome(capabilities=CAP_PATHS))
             t.prefill(10 + i, tokens, 4, mode=wire.LOAD,
                       sources=[(a.address, 0, 49)])
             done = t.prefill_done(10 + i, 60)
             self.assertEqual(t.answer(10 + i, done['first']), want)
             self.assertEqual(done['fetched'], 49 * 16, done)
             self.assertIn(f'worker t{i} moves KV over {used}', self.log('a'))
+            # It tells how fast.
+            p = t.wait(wire.PATHS)
+            named = b'\1' + wire.text(a.address[0]) + struct.pack(
+                '<H', a.address[1]) + wire.text(used)
+            self.assertEqual(p[:-8], named)
+            self.assertGreater(struct.unpack('<Q', p[-8:])[0], 10 ** 5)
+        self.assertNotIn(wire.PATHS, [k for k, _, _ in a.frames])
 
     def test_more_than_there_is_room_for(self):
         """A worker that has loaded from as many addresses as it remembers gets

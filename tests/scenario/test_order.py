@@ -13,13 +13,16 @@ import wire
 class PlayedWorker(wire.Link):
     """A worker's side of its link to a real conductor."""
 
-    def __init__(self, port, name, role, disk_blocks=0, window=32768):
+    def __init__(self, port, name, role, disk_blocks=0, window=32768,
+                 capabilities=19, peer_port=9):
         super().__init__(socket.create_connection(('127.0.0.1', port), 10))
         self.send(wire.frame(wire.HELLO, 0, struct.pack(
-            '<IHHBBQ', wire.MAGIC, wire.VERSION, wire.VERSION, 2, wire.ROLES[role], 19) +
+            '<IHHBBQ', wire.MAGIC, wire.VERSION, wire.VERSION, 2, wire.ROLES[role],
+            capabilities) +
             wire.text(name) + wire.text('played') + wire.text('tiny') +
             struct.pack('<QIIIQQQII', 99, BLOCK_TOKENS, window, 512, 1000, 64,
-                        disk_blocks, 64, 2) + wire.text('127.0.0.1') + struct.pack('<H', 9) + bytes(32)))
+                        disk_blocks, 64, 2) + wire.text('127.0.0.1') +
+            struct.pack('<H', peer_port) + bytes(32)))
         welcome = self.wait(wire.WELCOME)
         self.queue_order = wire.text_at(welcome, 18)
         self.status()
@@ -27,6 +30,12 @@ class PlayedWorker(wire.Link):
     def status(self, used=0, pinned=0, disk=0, rate=0):
         self.send(wire.frame(wire.STATUS, 0, struct.pack(
             '<IIIQQQQ', 0, 0, 0, used, pinned, disk, rate)))
+
+    def paths(self, *paths):
+        """Each (host, port, transport, bytes a second)."""
+        self.send(wire.frame(wire.PATHS, 0, bytes([len(paths)]) + b''.join(
+            wire.text(host) + struct.pack('<H', port) + wire.text(transport) +
+            struct.pack('<Q', rate) for host, port, transport, rate in paths)))
 
     def hold(self, keys, tier):
         """Reports a prompt's first blocks as stored."""

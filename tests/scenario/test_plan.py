@@ -9,6 +9,7 @@ from harness import BLOCK_TOKENS, Case, Cluster, wait_until
 from test_order import PlayedCase, PlayedWorker
 import wire
 
+CAP_PATHS = 1 << 13
 BYTES_PER_TOKEN = 64
 BLOCK_BYTES = BLOCK_TOKENS * BYTES_PER_TOKEN
 PROMPT = 'p' * (10 * BLOCK_TOKENS + 5)
@@ -229,6 +230,45 @@ class Plan(PlayedCase):
                          ('rejected', 'slo_ttft_exceeded', 'reject_slo_ttft'))
         self.assertEqual(why['slo_ttft_ms'], 1)
         self.assertEqual(why['actual'], {'ttft_ms': None})
+
+    def test_measured_paths(self):
+        """What a worker says of others is said of it, and of what stands
+        there; what cannot be closes its connection."""
+        self.begin_cluster()
+        port = self.cluster_.ports['worker']
+        workers = {name: PlayedWorker(port, name, 'prefill', peer_port=at,
+                                      capabilities=CAP_PATHS | 19)
+                   for name, at in (('q', 11), ('r', 12))}
+        q, r = workers['q'], workers['r']
+        host = '127.0.0.1'
+
+        def rates():
+            return {k: v for k, v in self.cluster_.api.metrics().items()
+                    if k.startswith('conductor_instance_path_bytes')}
+
+        def line(to, peer, transport):
+            return (f'conductor_instance_path_bytes_per_second{{instance="{to}",'
+                    f'from="{peer}",transport="{transport}"}}')
+        q.paths((host, 9, 'tcp', 7 * 10 ** 8), (host, 12, 'x"y', 5),
+                (host, 13, 'tcp', 6), ('10.9.9.9', 9, 'tcp', 6),
+                (host, 11, 'tcp', 6))
+        r.paths((host, 9, 'shm', 6 * 10 ** 9))
+        wait_until('rates are known', lambda: rates() == {
+            line('q', 'p', 'tcp'): 7 * 10 ** 8, line('q', 'r', 'other'): 5,
+            line('r', 'p', 'shm'): 6 * 10 ** 9})
+        q.paths()
+        r.close()
+        wait_until('they are not', lambda: rates() == {})
+        for bad in ([(host, 9, 'tcp', 0)], [(host, 9, 'tcp', 1 << 45)],
+                    [(host, 9, 'tcp', 1)] * 17):
+            s = PlayedWorker(port, 's', 'prefill', capabilities=CAP_PATHS | 19)
+            s.paths(*bad)
+            s.wait_closed()
+        old = PlayedWorker(port, 's', 'prefill')
+        old.paths((host, 9, 'tcp', 1))
+        old.wait_closed()
+        q.close()
+        self.finish()
 
     def test_late_ones_stand_behind(self):
         """q, busy, has it on its disk: the best one, were it not too late."""

@@ -24,6 +24,7 @@ static int decode_any(uint16_t type, const void *p, size_t len)
         struct msg_decode decode;
         struct msg_copy copy;
         struct msg_copied copied;
+        struct msg_paths paths;
         struct msg_drop drop;
         struct msg_role role;
         struct msg_conductors conductors;
@@ -74,6 +75,8 @@ static int decode_any(uint16_t type, const void *p, size_t len)
         return msg_copy_unpack(p, len, &m.copy);
     case FRAME_COPIED:
         return msg_copied_unpack(p, len, &m.copied);
+    case FRAME_PATHS:
+        return msg_paths_unpack(p, len, &m.paths);
     case FRAME_DROP:
         return msg_drop_unpack(p, len, &m.drop);
     case FRAME_ROLE:
@@ -249,6 +252,12 @@ static void encode_all(struct wire_buf *b)
                                      .n = 3,
                                      .keys = u8(keys)});
     msg_copied_pack(b, 13, &(struct msg_copied){2});
+    msg_paths_pack(b, 0,
+                   &(struct msg_paths){
+                       .n = 2,
+                       .list = {{"10.0.0.1", 7001, "tcp", 1000000000},
+                                {"b", 7002, "shm", 5000000000}},
+                   });
     msg_drop_pack(b, 0, &(struct msg_drop){5, 6});
     msg_role_pack(b, 0, &(struct msg_role){2});
     msg_conductors_pack(b, 0,
@@ -295,7 +304,7 @@ static void each_frame(frame_visit visit)
         visit(&h, b.data + at + FRAME_HEADER_BYTES);
         at += FRAME_HEADER_BYTES + h.length;
     }
-    CU_ASSERT_EQUAL(n, 38);
+    CU_ASSERT_EQUAL(n, 39);
     wire_buf_fini(&b);
 }
 

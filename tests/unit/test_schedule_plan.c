@@ -534,6 +534,44 @@ static void test_other_policies(void)
     rig_fini(&r);
 }
 
+/* An instance goes by what it has measured itself, and nobody else does. */
+static void test_paths(void)
+{
+    static const struct pool_path bad[] = {{1, 0}, {1, NAN}, {1, INFINITY}};
+    struct pool_path paths[POOL_PATHS_MAX + 1];
+    struct rig r;
+
+    rig_init(&r, "plan",
+             LOAD_MODE_BIT(LOAD_MODE_COMPUTE) | LOAD_MODE_BIT(LOAD_MODE_BOTH),
+             false);
+    for (int k = 0; k < 3; k++)
+        add(&r, 1e8, 0); /* 1 ms a block, as long as to compute one */
+    hold(&r, 0, TIER_HOST, 0, 9);
+    wait_there(&r, 0, 7, 90000);
+    decide(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
+    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 5000 + 1500);
+    paths[0] = (struct pool_path){r.ids[0], 1e9};
+    CU_ASSERT_EQUAL(pool_set_paths(r.pool, r.ids[2], paths, 1), 0);
+    decide(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[2]);
+    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 1000 + 1500);
+    paths[0].bytes_per_s = 1e7; /* slower than the link: 1 comes first again */
+    CU_ASSERT_EQUAL(pool_set_paths(r.pool, r.ids[2], paths, 1), 0);
+    decide(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
+    CU_ASSERT_EQUAL(pool_set_paths(r.pool, r.ids[2], NULL, 0), 0);
+    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[2])->n_paths, 0);
+    for (size_t k = 0; k < sizeof(bad) / sizeof(bad[0]); k++)
+        CU_ASSERT_EQUAL(pool_set_paths(r.pool, r.ids[2], &bad[k], 1), -EINVAL);
+    for (uint32_t k = 0; k <= POOL_PATHS_MAX; k++)
+        paths[k] = (struct pool_path){r.ids[0], 1e9};
+    CU_ASSERT_EQUAL(pool_set_paths(r.pool, r.ids[2], paths, POOL_PATHS_MAX + 1),
+                    -EINVAL);
+    CU_ASSERT_EQUAL(pool_set_paths(r.pool, 99, paths, 1), -ESTALE);
+    rig_fini(&r);
+}
+
 static void test_rates(void)
 {
     struct rig r;
@@ -705,7 +743,30 @@ struct sender {
     bool deepest;
     double worth;
     struct load_source load;
+    bool reads; /* from slow tiers */
 };
+
+/* The same, as `i` has measured it. */
+static struct load_source as_measured(const struct rig *r,
+                                      const struct pool_instance *i,
+                                      const struct sender *sender)
+{
+    struct load_source load = sender->load;
+
+    for (uint32_t k = 0; k < i->n_paths; k++) {
+        double told = i->paths[k].bytes_per_s;
+
+        if (i->paths[k].from != load.id)
+            continue;
+        if (!sender->reads)
+            load.bytes_per_s *=
+                told / pool_at(r->pool, sender->slot)->link_bytes_per_s;
+        else if (told < load.bytes_per_s)
+            load.bytes_per_s = told;
+        break;
+    }
+    return load;
+}
 
 /* What a fetch takes beside the pushes of its sender. */
 static double beside_pushes(const struct pool_instance *i, double us,
@@ -792,7 +853,8 @@ static size_t find_senders(const struct rig *r, uint32_t usable,
              .to_block = blocks,
              .bytes_per_s = blocks * bytes * 1e6 / us,
              .free_at_us = free_us > now_us || n_own == 0 ? free_us : now_us,
-             .by_layer = true}};
+             .by_layer = true},
+            n_own > 0};
         int64_t best_busy_us =
             pool_at(r->pool, all[deepest].slot)->egress_free_us - now_us;
         if (n == 0 || blocks > all[deepest].load.to_block ||
@@ -1071,7 +1133,7 @@ static struct obvious obvious_of(const struct rig *r,
         if (senders[s].slot != i->slot && senders[s].load.to_block > resident) {
             struct load_source *load = &sources[n];
 
-            *load = senders[s].load;
+            *load = as_measured(r, i, &senders[s]);
             if (links && load->bytes_per_s > link_left)
                 load->bytes_per_s = link_left;
             if (links && load->free_at_us < i->ingress_free_us)
@@ -1167,6 +1229,22 @@ static void random_cost(struct cost_model *cost)
     cost->prefill[3] = 2 * cost->prefill[2];
 }
 
+/* What some have measured of others, and of some that are gone. */
+static void random_paths(struct rig *r)
+{
+    struct pool_path paths[3];
+
+    for (uint32_t slot = 0; slot < pool_slots(r->pool); slot++) {
+        uint32_t n = pick(0, 2) ? 0 : (uint32_t)pick(1, 3);
+
+        for (uint32_t k = 0; k < n; k++)
+            paths[k] = (struct pool_path){
+                pick(0, 9) ? r->ids[pick(0, pool_slots(r->pool) - 1)] : 77,
+                (double)pick(1, 400) * 1e6};
+        CU_ASSERT_EQUAL(pool_set_paths(r->pool, r->ids[slot], paths, n), 0);
+    }
+}
+
 static void random_rig(struct rig *r)
 {
     bool unequal = pick(0, 1);
@@ -1248,6 +1326,7 @@ static void random_rig(struct rig *r)
         r->request.exclude[0] = r->ids[pick(0, pool_slots(r->pool) - 1)];
         r->request.n_exclude = 1;
     }
+    random_paths(r);
 }
 
 /* Compares a decision with the obvious one. */
@@ -1649,6 +1728,7 @@ int main(void)
     CU_add_test(suite, "disks of others", test_disks_of_others);
     CU_add_test(suite, "other policies", test_other_policies);
     CU_add_test(suite, "rates", test_rates);
+    CU_add_test(suite, "measured paths", test_paths);
     CU_add_test(suite, "unequal instances", test_unequal);
     CU_add_test(suite, "price of unequal instances", test_unequal_price);
     CU_add_test(suite, "the obvious way", test_obvious);

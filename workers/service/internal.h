@@ -23,15 +23,17 @@ struct conductor {
     TAILQ_ENTRY(conductor) entry;
     struct worker *worker;
     struct conductor_link *link;
-    struct address at;    /* where it is reached, */
-    struct address alias; /* and where it says that it is */
-    bool listed;          /* by --conductor: never let go of */
-    bool up;              /* it knows what the store holds, and hears more */
-    bool refuses;         /* for good: it is let go of */
-    bool asked;           /* for the inventory, which is under way */
-    bool leave_taken;     /* it takes LEAVING */
-    bool leave_due;       /* and has not answered it */
-    int64_t named_us;     /* when another one named it last; 0: none did */
+    struct address at;      /* where it is reached, */
+    struct address alias;   /* and where it says that it is */
+    bool listed;            /* by --conductor: never let go of */
+    bool up;                /* it knows what the store holds, and hears more */
+    bool refuses;           /* for good: it is let go of */
+    bool asked;             /* for the inventory, which is under way */
+    bool leave_taken;       /* it takes LEAVING */
+    bool leave_due;         /* and has not answered it */
+    int64_t named_us;       /* when another one named it last; 0: none did */
+    bool takes_paths;       /* it takes PATHS, */
+    struct msg_paths paths; /* and was told these */
 };
 
 struct worker {

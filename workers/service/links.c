@@ -21,6 +21,8 @@ static const char *on_link_up(void *arg, const struct msg_welcome *welcome)
     snprintf(w->queue_order, sizeof(w->queue_order), "%s",
              welcome->queue_order);
     c->leave_taken = welcome->capabilities & PROTO_CAP_LEAVE;
+    c->takes_paths = welcome->capabilities & PROTO_CAP_PATHS;
+    c->paths.n = 0;
     worker_send_events(w); /* others hear what is new; this one hears all */
     worker_send_inventory(w, c);
     c->up = true;

@@ -1,5 +1,7 @@
 /* What a worker tells its conductors: to each the tokens of its requests and
- * STATUS, to all what happens to blocks. */
+ * STATUS and PATHS, to all what happens to blocks. */
+#include <string.h>
+
 #include "base/event_loop.h"
 #include "workers/disk/tier/tier.h"
 #include "workers/service/internal.h"
@@ -10,6 +12,8 @@
  * which the worker does its work. */
 #define SLICE_BLOCKS 4096u
 #define SLICE_PAUSE_US 1000
+/* A rate that differs by one in so many is told. */
+#define PATH_NEWS 8u
 
 void worker_send(struct worker *w, struct conductor *to)
 {
@@ -228,6 +232,37 @@ void worker_send_events(struct worker *w)
     worker_send_inventory(w, NULL);
 }
 
+/* Whether the conductor would do well to know. */
+static bool is_news(const struct msg_paths *told, const struct msg_paths *m)
+{
+    if (m->n != told->n)
+        return true;
+    for (uint8_t i = 0; i < m->n; i++) {
+        const struct msg_path *a = &told->list[i], *b = &m->list[i];
+
+        if (a->port != b->port || strcmp(a->host, b->host) != 0 ||
+            strcmp(a->transport, b->transport) != 0 ||
+            a->bytes_per_s > b->bytes_per_s + b->bytes_per_s / PATH_NEWS ||
+            b->bytes_per_s > a->bytes_per_s + a->bytes_per_s / PATH_NEWS)
+            return true;
+    }
+    return false;
+}
+
+static void send_paths(struct worker *w, struct conductor *to)
+{
+    struct msg_paths m;
+
+    if (!to->takes_paths)
+        return;
+    transfer_paths(w->transfer, &m);
+    if (!is_news(&to->paths, &m))
+        return;
+    to->paths = m;
+    msg_paths_pack(&w->out, 0, &m);
+    worker_send(w, to);
+}
+
 void worker_send_status(struct worker *w, struct conductor *to)
 {
     struct kv_store_stats stats;
@@ -252,4 +287,5 @@ void worker_send_status(struct worker *w, struct conductor *to)
     }
     msg_status_pack(&w->out, 0, &m);
     worker_send(w, to);
+    send_paths(w, to);
 }

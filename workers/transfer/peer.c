@@ -47,6 +47,39 @@ static bool make_room(struct transfer *t)
     return false;
 }
 
+/* What the loader has measured of it; 0: nothing. */
+static uint64_t measured_bytes_per_s(const struct peer *p)
+{
+    char name[MSG_HOST_MAX + 8];
+
+    snprintf(name, sizeof(name), "%s:%u", p->host, p->port);
+    const struct loader_source *s =
+        loader_find_source(p->transfer->config.loader, name);
+    return s ? (uint64_t)loader_source_bytes_per_s(s) : 0;
+}
+
+void transfer_paths(const struct transfer *t, struct msg_paths *m)
+{
+    const struct peer *p;
+
+    m->n = 0;
+    TAILQ_FOREACH(p, &t->peers, link)
+    {
+        const char *transport = route_transport(p->route);
+        uint64_t bytes_per_s = transport ? measured_bytes_per_s(p) : 0;
+
+        if (bytes_per_s == 0)
+            continue;
+        struct msg_path *path = &m->list[m->n++];
+        path->port = p->port;
+        path->bytes_per_s = bytes_per_s;
+        snprintf(path->host, sizeof(path->host), "%s", p->host);
+        snprintf(path->transport, sizeof(path->transport), "%s", transport);
+        if (m->n == MSG_PATHS_MAX)
+            return;
+    }
+}
+
 struct peer *transfer_peer(struct transfer *t, const char *host, uint16_t port)
 {
     struct peer *p;

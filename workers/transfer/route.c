@@ -231,6 +231,11 @@ bool route_usable(const struct route *r)
     return r && r->path;
 }
 
+const char *route_transport(const struct route *r)
+{
+    return route_usable(r) ? r->path->ops->name : NULL;
+}
+
 uint32_t route_choice(const struct route *r)
 {
     return r->choice;

@@ -41,6 +41,9 @@ typedef void route_done(void *arg, int rc);
 /* Whether KV can be moved over it. NULL: no. */
 bool route_usable(const struct route *r);
 
+/* The name of the transport; NULL: none stands. */
+const char *route_transport(const struct route *r);
+
 /* How many transports were chosen so far: the number of TRANSPORTS that were
  * sent about it. */
 uint32_t route_choice(const struct route *r);

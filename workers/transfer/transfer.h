@@ -105,6 +105,9 @@ void transfer_held(struct transfer *t, uint64_t key);
 [[nodiscard]] struct loader_source *
 transfer_source(struct transfer *t, const char *host, uint16_t port);
 
+/* Fills *m with how fast blocks came from peers of late, and over what. */
+void transfer_paths(const struct transfer *t, struct msg_paths *m);
+
 /* Offer the KV of `r`, whose prefill starts, to the decode worker at
  * r->push.host:port. 0: push_ended comes later; or a negative errno: it does
  * not. */

@@ -128,7 +128,9 @@ struct pool_instance {
      * (0: at no cost), and when all accepted reads will have ended. */
     double tier_bytes_per_s[BLOCK_TIERS];
     int64_t tier_free_us[BLOCK_TIERS];
-    double link_bytes_per_s; /* smoothed egress rate; 0: cannot send */
+    double link_bytes_per_s;       /* smoothed egress rate; 0: cannot send */
+    const struct pool_path *paths; /* (n_paths): what it has measured itself */
+    uint32_t n_paths;
     int64_t egress_free_us;  /* when its accepted sends will be over */
     int64_t ingress_free_us; /* likewise what it fetches */
     /* KV of accepted requests that it will push to decode instances, or that
@@ -173,6 +175,24 @@ struct pool_instance {
                                its model's layers; 0: it computes no stages */
     char name[POOL_NAME_BYTES];
 };
+
+/* How fast blocks came to an instance from one other. */
+struct pool_path {
+    uint32_t from; /* pool id */
+    double bytes_per_s;
+};
+
+#define POOL_PATHS_MAX 16u
+
+/* That rate as `to` measured it; 0: it did not. O(POOL_PATHS_MAX). */
+static inline double pool_path_bytes_per_s(const struct pool_instance *to,
+                                           uint32_t from)
+{
+    for (uint32_t i = 0; i < to->n_paths; i++)
+        if (to->paths[i].from == from)
+            return to->paths[i].bytes_per_s;
+    return 0.0;
+}
 
 /* Whether it is given work. */
 static inline bool pool_takes_work(const struct pool_instance *instance)

@@ -38,6 +38,7 @@ struct pool_slot {
     struct queue_item *queue;     /* (max_waiting) */
     struct pool_prefill *running; /* (max_running) */
     struct pool_decode *decodes;  /* (max_decodes) */
+    struct pool_path *paths;      /* (POOL_PATHS_MAX) */
     /* The last pick of queue_pick_until(), of the same items. */
     int picked;
     int64_t picked_from_us, picked_until_us; /* equal: none */
@@ -55,6 +56,7 @@ struct pool {
     struct queue_item *queue;
     struct pool_prefill *running;
     struct pool_decode *decodes;
+    struct pool_path *paths;
     struct pending *pending;
     struct arena keys; /* of accepted prefills, one unit a key */
     struct bookings bookings;

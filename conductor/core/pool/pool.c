@@ -70,11 +70,13 @@ static int reserve(struct pool *pool)
     pool->queue = calloc(n * c->max_waiting, sizeof(*pool->queue));
     pool->running = calloc(n * c->max_running, sizeof(*pool->running));
     pool->decodes = calloc(n * c->max_decodes, sizeof(*pool->decodes));
+    pool->paths = calloc(n * POOL_PATHS_MAX, sizeof(*pool->paths));
     pool->pending =
         pending_new(c->max_instances, c->max_pending_blocks, c->grows, c->seed);
     if (!pool->slots || !pool->instances || !pool->ready_roles ||
         !pool->waiting || !pool->queue || !pool->running || !pool->decodes ||
-        !pool->pending || bookings_init(&pool->bookings, c->max_bookings) < 0)
+        !pool->paths || !pool->pending ||
+        bookings_init(&pool->bookings, c->max_bookings) < 0)
         return -ENOMEM;
     /* Arrays of keys are rounded up to powers of two. */
     return arena_init(&pool->keys, 2 * (uint64_t)c->max_pending_blocks);
@@ -104,6 +106,7 @@ struct pool *pool_new(const struct pool_config *config)
         slot->queue = pool->queue + (size_t)s * config->max_waiting;
         slot->running = pool->running + (size_t)s * config->max_running;
         slot->decodes = pool->decodes + (size_t)s * config->max_decodes;
+        slot->paths = pool->paths + (size_t)s * POOL_PATHS_MAX;
     }
     return pool;
 }
@@ -120,6 +123,7 @@ void pool_free(struct pool *pool)
     arena_fini(&pool->keys);
     bookings_fini(&pool->bookings);
     pending_free(pool->pending);
+    free(pool->paths);
     free(pool->decodes);
     free(pool->running);
     free(pool->queue);
@@ -202,6 +206,7 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
         .load = {.latest_ready_us = INT64_MIN},
         .running = slot->running,
         .decodes = slot->decodes,
+        .paths = slot->paths,
     };
     for (unsigned channel = 0; channel < POOL_CHANNELS; channel++)
         TAILQ_INIT(&slot->channels[channel]);

@@ -192,6 +192,16 @@ int pool_set_others(struct pool *pool, uint32_t id, int64_t decodes,
 int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
                        int64_t elapsed_us);
 
+/*
+ * How fast blocks come to an instance from others, as it measured that itself:
+ * estimates of what it loads from them go by this, and nobody else's do. What
+ * it does not name any more is not known any more.
+ *   paths  (n), n at most POOL_PATHS_MAX, copied; rates above 0.
+ * Returns 0, -ESTALE, or -EINVAL.
+ */
+[[nodiscard]] int pool_set_paths(struct pool *pool, uint32_t id,
+                                 const struct pool_path *paths, uint32_t n);
+
 /* Stores a tier's rate, which the instance has smoothed itself.
  *   bytes_per_s  above 0 and finite, else the call changes nothing.
  * Returns 0, -ESTALE or -EINVAL: no such tier. */

@@ -1,6 +1,7 @@
 /* What instances say of themselves, or are set to: health, KV, rates. */
 #include <errno.h>
 #include <math.h>
+#include <string.h>
 
 #include "conductor/core/pool/internal.h"
 
@@ -146,6 +147,24 @@ int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
         *rate += pool->config.link_smoothing * (seen - *rate);
     else
         *rate = seen;
+    return 0;
+}
+
+int pool_set_paths(struct pool *pool, uint32_t id,
+                   const struct pool_path *paths, uint32_t n)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (!slot)
+        return -ESTALE;
+    if (n > POOL_PATHS_MAX)
+        return -EINVAL;
+    for (uint32_t i = 0; i < n; i++)
+        if (!isfinite(paths[i].bytes_per_s) || !(paths[i].bytes_per_s > 0.0))
+            return -EINVAL;
+    if (n > 0)
+        memcpy(slot->paths, paths, n * sizeof(*paths));
+    slot->view.n_paths = n;
     return 0;
 }
 

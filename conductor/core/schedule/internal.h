@@ -266,6 +266,11 @@ struct schedule_site {
     size_t n_own; /* the first of them are its own */
 };
 
+/* How fast a peer sends to `i`: as `i` has measured it, or else as the peer's
+ * link does. */
+double schedule_path_rate(const struct scheduler *s,
+                          const struct pool_instance *i, uint32_t from);
+
 /* Looks it up, its own tiers first, then others out of `peers`. */
 void schedule_find_site(const struct scheduler *s,
                         const struct schedule_request *request,

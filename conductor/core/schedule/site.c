@@ -9,9 +9,38 @@ static void site_add(struct schedule_site *site,
     site->loads[site->n++] = *load;
 }
 
+double schedule_path_rate(const struct scheduler *s,
+                          const struct pool_instance *i, uint32_t from)
+{
+    double told = pool_path_bytes_per_s(i, from);
+    const struct pool_instance *sender =
+        told > 0.0 ? NULL : pool_get(s->pool, from);
+
+    return sender ? sender->link_bytes_per_s : told;
+}
+
+/* What a peer can send to this instance: as fast as that has measured it. The
+ * pushes and slow tiers of the peer slow it down all the same. */
+static struct load_source load_of(const struct scheduler *s,
+                                  const struct pool_instance *i,
+                                  const struct schedule_peer *peer)
+{
+    const struct pool_instance *sender =
+        pool_get(s->pool, peer->source.instance);
+    double told = pool_path_bytes_per_s(i, peer->source.instance);
+    struct load_source load = peer->load;
+
+    if (told > 0.0 && peer->source.tier == TIER_DEVICE)
+        load.bytes_per_s *= told / sender->link_bytes_per_s;
+    else if (told > 0.0 && told < load.bytes_per_s)
+        load.bytes_per_s = told;
+    return load;
+}
+
 /* All that comes from peers comes over the instance's own link: the best ones
  * that fill it. */
-static void add_peers_within(const struct pool_instance *i,
+static void add_peers_within(const struct scheduler *s,
+                             const struct pool_instance *i,
                              const struct schedule_peers *peers,
                              struct schedule_site *site)
 {
@@ -20,7 +49,7 @@ static void add_peers_within(const struct pool_instance *i,
     for (size_t k = 0;
          k < peers->n && site->n < site->n_own + SCHEDULE_PEERS_MAX; k++) {
         const struct schedule_peer *peer = &peers->at[k];
-        struct load_source load = peer->load;
+        struct load_source load = load_of(s, i, peer);
 
         if (peer->source.instance == i->id ||
             peer->source.to_block <= site->resident)
@@ -72,15 +101,17 @@ void schedule_find_site(const struct scheduler *s,
     n_own = site->n;
     site->n_own = n_own;
     if (s->sees_links) {
-        add_peers_within(i, peers, site);
+        add_peers_within(s, i, peers, site);
         return;
     }
     for (size_t k = 0; k < peers->n && site->n < n_own + SCHEDULE_PEERS_MAX;
          k++) {
         const struct schedule_peer *peer = &peers->at[k];
 
+        struct load_source load = load_of(s, i, peer);
+
         if (peer->source.instance != i->id &&
             peer->source.to_block > site->resident)
-            site_add(site, &peer->source, &peer->load);
+            site_add(site, &peer->source, &load);
     }
 }

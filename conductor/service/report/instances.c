@@ -23,9 +23,14 @@ static const struct {
     {"disk_used_tokens", "KV on the instance's disk."},
     {"disk_bytes_per_second", "Rate of reading from its disk; 0: it has none."},
     {"blocks", "Blocks that the index knows to be here."},
+    {"path_bytes_per_second",
+     "Rate at which blocks came from another instance, as this one measured "
+     "it."},
 };
 
+/* The last one has a line for each path, or none. */
 #define GAUGES (sizeof(instance_gauges) / sizeof(instance_gauges[0]))
+#define PATHS (GAUGES - 1)
 
 static double wait_s(const struct service *s, const struct pool_instance *in,
                      int64_t now_us)
@@ -42,7 +47,7 @@ static double value_of(const struct service *s, const struct pool_instance *in,
 {
     const struct worker *w = &s->workers[in->slot];
     double block_tokens = (double)s->config.block_tokens;
-    const double values[GAUGES] = {
+    const double values[PATHS] = {
         pool_takes_work(in),
         pool_shown_health(in) == HEALTH_DRAINING,
         (double)in->n_waiting,
@@ -77,6 +82,28 @@ int report_gauge_begin(size_t gauge, struct evbuffer *out)
                                name, instance_gauges[gauge].help, name) < 0;
 }
 
+static int write_paths(const struct service *s, const struct pool_instance *in,
+                       const char *label, struct evbuffer *out)
+{
+    for (uint32_t i = 0; i < in->n_paths; i++) {
+        const struct pool_path *path = &in->paths[i];
+        const struct pool_instance *from = pool_get(s->pool, path->from);
+        char other[2 * POOL_NAME_BYTES];
+
+        if (!from)
+            continue;
+        metrics_escape(from->name, other);
+        if (evbuffer_add_printf(out,
+                                "conductor_instance_%s{instance=\"%s\","
+                                "from=\"%s\",transport=\"%s\"} %.9g\n",
+                                instance_gauges[PATHS].name, label, other,
+                                s->workers[in->slot].path_names[i],
+                                path->bytes_per_s) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 int report_gauge_line(const struct service *s, uint32_t slot, size_t gauge,
                       int64_t now_us, struct evbuffer *out)
 {
@@ -86,6 +113,8 @@ int report_gauge_line(const struct service *s, uint32_t slot, size_t gauge,
     if (!in || (s->forwards && s->engines[slot]->replaced))
         return 0;
     metrics_escape(in->name, label);
+    if (gauge == PATHS)
+        return write_paths(s, in, label, out) < 0;
     return evbuffer_add_printf(out,
                                "conductor_instance_%s{instance=\"%s\"} %.9g\n",
                                instance_gauges[gauge].name, label,

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "conductor/service/drains.h"
 #include "conductor/service/engine/engine.h"
+#include "conductor/service/worker/paths.h"
 
 /* No disk is faster; a worker that says so lies. */
 #define DISK_RATE_MAX_BYTES_PER_S (UINT64_C(1) << 44)
@@ -200,6 +201,8 @@ static int on_frame(void *arg, struct worker_link *link,
     switch (h->type) {
     case FRAME_STATUS:
         return on_status(s, w->id, payload, h->length);
+    case FRAME_PATHS:
+        return paths_frame(s, w, payload, h->length);
     case FRAME_LEAVING:
         return on_leaving(s, w, h->length);
     case FRAME_BLOCKS_STORED:

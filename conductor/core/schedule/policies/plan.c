@@ -121,6 +121,24 @@ static bool reads_alike(const struct scheduler *s,
     return true;
 }
 
+/* Whether peers send to an instance at least as fast as to another one. */
+static bool is_sent_alike(const struct scheduler *s,
+                          const struct pool_instance *i,
+                          const struct pool_instance *other)
+{
+    const struct schedule_peers *peers = &state_of(s)->peers;
+
+    if (i->n_paths == 0 && other->n_paths == 0)
+        return true;
+    for (size_t k = 0; k < peers->n; k++) {
+        uint32_t from = peers->at[k].source.instance;
+
+        if (schedule_path_rate(s, i, from) < schedule_path_rate(s, other, from))
+            return false;
+    }
+    return true;
+}
+
 /* Raises a candidate's bound to the ends of those that dominate it. A peer has
  * one peer less, so another one instead, which these may not have had. */
 static void raise_bound(const struct search *f, struct prefill_estimate *e)
@@ -145,6 +163,7 @@ static void raise_bound(const struct search *f, struct prefill_estimate *e)
             (!s->sees_links ||
              (other->ingress_free_us <= i->ingress_free_us &&
               other->link_bytes_per_s >= i->link_bytes_per_s)) &&
+            is_sent_alike(s, other->instance, i) &&
             (reads ? reads_alike(s, other->instance, i)
                    : other->resident >= e->local_blocks))
             e->ttft_us = other->end_us + e->beside.step_us + e->push_us;

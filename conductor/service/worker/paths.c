@@ -1,0 +1,57 @@
+/* How fast blocks come to a worker from others, as it says. What it says
+ * changes only estimates of what it loads itself. */
+#include "conductor/service/worker/paths.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The worker that others reach there; POOL_NO_INSTANCE: none. */
+static uint32_t worker_at(const struct service *s, const struct msg_path *path)
+{
+    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
+        const struct worker *w = &s->workers[slot];
+
+        if (w->link && w->hello.peer_port == path->port &&
+            strcmp(w->host, path->host) == 0)
+            return w->id;
+    }
+    return POOL_NO_INSTANCE;
+}
+
+/* Names are labels of metrics: there are as many as there are transports. */
+static const char *known_name(const char *transport)
+{
+    static const char *const names[] = {"shm", "rdma", "tcp"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(names[i], transport) == 0)
+            return names[i];
+    return "other";
+}
+
+int paths_frame(struct service *s, struct worker *w, const uint8_t *payload,
+                size_t len)
+{
+    struct pool_path paths[POOL_PATHS_MAX];
+    struct msg_paths m;
+    uint32_t n = 0;
+
+    _Static_assert(MSG_PATHS_MAX <= POOL_PATHS_MAX, "a place for each");
+    if (msg_paths_unpack(payload, len, &m))
+        return -EBADMSG;
+    if (!(w->hello.capabilities & PROTO_CAP_PATHS))
+        return -EPROTO;
+    for (uint8_t i = 0; i < m.n; i++) {
+        const struct msg_path *path = &m.list[i];
+        uint32_t from = worker_at(s, path);
+
+        if (path->bytes_per_s > LINK_RATE_MAX_BYTES_PER_S)
+            return -EPROTO;
+        if (from == POOL_NO_INSTANCE || from == w->id)
+            continue; /* it has left, or is another conductor's */
+        paths[n] = (struct pool_path){from, (double)path->bytes_per_s};
+        w->path_names[n++] = known_name(path->transport);
+    }
+    return pool_set_paths(s->pool, w->id, paths, n) ? -EPROTO : 0;
+}
