@@ -176,7 +176,8 @@ int endpoint_rules(const struct front_call *call,
     bool priority = o->priority_header && *o->priority_header;
     int rc = 0;
 
-    *rules = (struct forward_rules){0};
+    *rules = (struct forward_rules){.window_tokens =
+                                        models_widest(call->front->models)};
     if (salt || call->terms.name) {
         rules->cache_salt = text;
         rc = read_salt(call, salt ? o->cache_salt_header : NULL, text, error);

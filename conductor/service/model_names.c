@@ -74,6 +74,9 @@ static void name(struct service *s)
 
     memcpy(before, s->names, sizeof(before));
 
+    uint32_t widest = 0;
+    bool told = true;
+
     s->model.window_tokens = 0;
     for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
         const struct engine *e = s->engines[i];
@@ -82,11 +85,15 @@ static void name(struct service *s)
             continue;
         s->model.window_tokens =
             least(s->model.window_tokens, e->list.window_tokens);
+        told = told && e->list.window_tokens;
+        if (e->list.window_tokens > widest)
+            widest = e->list.window_tokens;
         if (!like)
             models_name_like(s, like = &e->own);
         else if (engine_names_differ(like, &e->own))
             keep_known(s, &e->own);
     }
+    s->model.widest_tokens = told ? widest : 0;
     if (like)
         tell_changes(s, before, n_before);
 }

@@ -182,6 +182,19 @@ bool models_forward(const struct models *models)
     return !native || native->next;
 }
 
+uint32_t models_widest(const struct models *models)
+{
+    uint32_t widest = 0;
+
+    for (const struct service *s = models->first; s; s = s->next) {
+        if (s->model.widest_tokens == 0)
+            return 0;
+        if (s->model.widest_tokens > widest)
+            widest = s->model.widest_tokens;
+    }
+    return widest;
+}
+
 /* It is gone, and what it counted stays counted. */
 static void bury(struct models *models, struct service *s)
 {

@@ -169,6 +169,8 @@ struct service_model_info {
     const char *name;
     uint32_t vocab;                   /* ids are < vocab */
     uint32_t window_tokens;           /* prompt and output together */
+    uint32_t widest_tokens;           /* the widest of its instances; 0: one has
+                                         not told it */
     uint32_t block_tokens;            /* tokens in one KV block */
     const char *policy;               /* how prefill instances are chosen */
     int64_t created_s;                /* Unix time, for /v1/models */
@@ -215,6 +217,9 @@ struct service *models_native(const struct models *models);
 
 /* Whether the requests of some model are, or could be, forwarded to engines. */
 bool models_forward(const struct models *models);
+
+/* The widest window of all models; 0: one of them is not known. O(models). */
+uint32_t models_widest(const struct models *models);
 
 /* The served model; borrowed, lives as long as the service. */
 const struct service_model_info *service_model(const struct service *service);

@@ -91,6 +91,12 @@ bool models_forward(const struct models *models)
     return false;
 }
 
+uint32_t models_widest(const struct models *models)
+{
+    (void)models;
+    return 0;
+}
+
 void service_pause(struct service_request *request, bool pause)
 {
     (void)request;

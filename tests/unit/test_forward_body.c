@@ -383,7 +383,7 @@ static void test_cuts(void)
 
 static void test_rules(void)
 {
-    const struct forward_rules both = {"t\"1", "-5"}, none = {"", ""};
+    const struct forward_rules both = {"t\"1", "-5", 0}, none = {"", "", 0};
     static const char body[] = "{\"cache_salt\":\"mine\",\"prompt\":[1], "
                                "\"pri\\u006frity\" : 9}";
     struct openai_error e;
@@ -619,6 +619,51 @@ static void test_members(void)
     CU_ASSERT_EQUAL(read_members(1000, text, sizeof(text)), -EINVAL);
 }
 
+/* A prompt that is far over all windows is not read to its end, which is no
+ * JSON here. */
+static void test_long_prompts(void)
+{
+    static const struct {
+        const char *head, *unit;
+        int rc;
+    } cases[] = {{"{\"prompt\":\"", "xxxxxxxx", -EINVAL},
+                 {"{\"prompt\":[", "1234567,", -EINVAL},
+                 {"{\"prompt\":[[", "1234567,", -EINVAL},
+                 {"{\"model\":\"m\",\"prompt\":\"", "xxxxxxxx", -EINVAL},
+                 {"{\"suffix\":\"x\",\"prompt\":[\"", "xxxxxxxx", 0},
+                 {"{\"messages\":\"", "xxxxxxxx", -EINVAL}};
+    static const char ends[][8] = {"\"}", "1]}", "1]]}", "\"}", "\"]}", "\"}"};
+    const size_t units = (40000 * 32 / 8) + 10;
+    struct forward_rules rules = {.window_tokens = 40000};
+    struct openai_error e;
+    struct forward_body b;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char *text = malloc(units * 8 + 100);
+        size_t n = strlen(cases[i].head);
+
+        CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+        memcpy(text, cases[i].head, n);
+        for (size_t k = 0; k < units; k++, n += 8)
+            memcpy(text + n, cases[i].unit, 8);
+        strcpy(text + n, ends[i]);
+        n += strlen(ends[i]);
+        rules.window_tokens = 40000;
+        CU_ASSERT_EQUAL(
+            forward_body_read(kind_of(text), text, n, &rules, &b, &e),
+            cases[i].rc);
+        if (cases[i].rc)
+            CU_ASSERT_PTR_NOT_NULL(
+                strstr(e.message, ": longer than 1280000 bytes: must fit"));
+        forward_body_fini(&b);
+        rules.window_tokens = i % 2 ? 0 : 50000;
+        CU_ASSERT_EQUAL(
+            forward_body_read(kind_of(text), text, n, &rules, &b, &e), 0);
+        forward_body_fini(&b);
+        free(text);
+    }
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -642,6 +687,7 @@ int main(void)
     CU_add_test(s, "hashes of blocks", test_hashes);
     CU_add_test(s, "questions where to send a request", test_schedules);
     CU_add_test(s, "many members", test_members);
+    CU_add_test(s, "long prompts", test_long_prompts);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
     CU_cleanup_registry();

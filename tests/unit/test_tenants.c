@@ -129,6 +129,58 @@ static void test_reload(void)
     tenants_free(t);
 }
 
+static void take(struct tenants *t, const char *text)
+{
+    char err[CONFIG_ERROR_MAX];
+    struct tenants *next;
+
+    write_file(text);
+    CU_ASSERT_EQUAL_FATAL(tenants_new(path, &next, err), 0);
+    tenants_take(t, next);
+}
+
+static uint32_t room_of(struct tenants *t, const char *key)
+{
+    struct tenant_terms terms = {0};
+    int64_t retry_us;
+
+    CU_ASSERT_EQUAL(
+        tenants_enter(t, key, strlen(key), TENANT_LOOKS, 0, &terms, &retry_us),
+        TENANT_ENTERS);
+    return terms.room;
+}
+
+/* A tenant whose requests are in work leaves the file and comes again, or comes
+ * first when they are: they count once, as long as they last. */
+static void test_in_work_through_reloads(void)
+{
+    static const char alone[] =
+        "{\"tenants\": [{\"name\": \"a\", \"max_in_flight\": 5, "
+        "\"sha256\": [\"" ALPHA "\"]}]}";
+    static const char others[] =
+        "{\"tenants\": [{\"name\": \"b\", \"max_in_flight\": 5, "
+        "\"sha256\": [\"" BETA "\"]}]}";
+    struct tenants *t = load(alone);
+    uint64_t a = find(t, "alpha", 0).tenant;
+
+    for (int i = 0; i < 3; i++)
+        tenants_began(t, a);
+    CU_ASSERT_EQUAL(room_of(t, "alpha"), 2);
+    take(t, others);
+    tenants_count(t, a, METRICS_COMPLETED);
+    CU_ASSERT_EQUAL(room_of(t, "beta"), 5);
+    take(t, others);
+    take(t, alone);
+    CU_ASSERT_EQUAL(room_of(t, "alpha"), 3);
+    take(t, alone);
+    tenants_began(t, a);
+    CU_ASSERT_EQUAL(room_of(t, "alpha"), 2);
+    for (int i = 0; i < 3; i++)
+        tenants_count(t, a, METRICS_COMPLETED);
+    CU_ASSERT_EQUAL(room_of(t, "alpha"), 5);
+    tenants_free(t);
+}
+
 static void test_gauges(void)
 {
     struct tenants *t = load(two);
@@ -203,6 +255,7 @@ int main(void)
     CU_add_test(s, "every key is a tenant", test_no_file);
     CU_add_test(s, "names and weights", test_file);
     CU_add_test(s, "a file that is read again", test_reload);
+    CU_add_test(s, "in work through reloads", test_in_work_through_reloads);
     CU_add_test(s, "gauges", test_gauges);
     CU_add_test(s, "files that cannot be used", test_bad_files);
     CU_basic_run_tests();

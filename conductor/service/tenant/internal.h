@@ -19,7 +19,7 @@ struct tenant {
     int64_t slo_ttft_us,
         slo_tbt_us;            /* where a request asks for none; 0: none */
     struct limit asks, tokens; /* a minute */
-    uint32_t n_open, max_open; /* in work; most of them, 0: any */
+    uint32_t max_open;         /* most requests in work, 0: any */
     uint64_t n_limited;        /* refused by a limit */
     uint64_t requests[METRICS_OUTCOMES], tokens_sent;
     /* As of tenants_weigh(). */
@@ -32,10 +32,19 @@ struct tenant_key {
     uint32_t tenant; /* its place in `all` */
 };
 
+/* Requests in work of a tenant that has some, whether the file lists it or not.
+ */
+struct tenant_open {
+    uint64_t number;
+    uint32_t n;
+};
+
 struct tenants {
     char path[CONFIG_STRING_MAX];     /* "": every key is a tenant */
     struct tenant all[NAMES_MAX + 1]; /* (n + 1), the first one is the others */
     size_t n;
+    void *open; /* struct tenant_open by number, of tsearch(): reloads leave it
+                   as it is */
     struct tenant_key *keys; /* (n_keys) */
     size_t n_keys;
 };

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <openssl/crypto.h>
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,9 +46,33 @@ int tenants_new(const char *path, struct tenants **out,
 
 void tenants_free(struct tenants *t)
 {
-    if (t)
-        free(t->keys);
+    if (!t)
+        return;
+    tdestroy(t->open, free);
+    free(t->keys);
     free(t);
+}
+
+static int compare_open(const void *a, const void *b)
+{
+    const struct tenant_open *x = a, *y = b;
+
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+static struct tenant_open *find_open(const struct tenants *t, uint64_t number)
+{
+    struct tenant_open **found =
+        tfind(&(struct tenant_open){.number = number}, &t->open, compare_open);
+
+    return found ? *found : NULL;
+}
+
+static uint32_t n_open(const struct tenants *t, uint64_t number)
+{
+    const struct tenant_open *open = find_open(t, number);
+
+    return open ? open->n : 0;
 }
 
 /* Its place in `all`. */
@@ -64,7 +89,6 @@ static void add(struct tenant *into, const struct tenant *from)
     for (size_t i = 0; i < METRICS_OUTCOMES; i++)
         into->requests[i] += from->requests[i];
     into->tokens_sent += from->tokens_sent;
-    into->n_open += from->n_open;
     into->n_limited += from->n_limited;
     into->asks.taken += from->asks.taken;
     into->asks.at_us = from->asks.at_us;
@@ -76,6 +100,7 @@ void tenants_take(struct tenants *t, struct tenants *next)
 {
     for (size_t i = 0; i <= t->n; i++)
         add(&next->all[place_of(next, t->all[i].number)], &t->all[i]);
+    next->open = t->open;
     free(t->keys);
     *t = *next;
     free(next);
@@ -121,13 +146,13 @@ void tenants_find(const struct tenants *t, const char *key, size_t n,
 }
 
 /* Which limit one more request of it is over. */
-static enum tenant_refusal limit_of(const struct tenant *one,
+static enum tenant_refusal limit_of(const struct tenant *one, uint32_t open,
                                     enum tenant_step step, int64_t now_us,
                                     int64_t *retry_us)
 {
     if (step == TENANT_LOOKS)
         return TENANT_ENTERS;
-    if (one->max_open && one->n_open >= one->max_open) {
+    if (one->max_open && open >= one->max_open) {
         *retry_us = 1000000;
         return TENANT_IN_FLIGHT;
     }
@@ -148,21 +173,23 @@ enum tenant_refusal tenants_enter(struct tenants *t, const char *key, size_t n,
     uint8_t digest[DIGEST_BYTES];
     struct tenant *one;
     size_t place;
+    uint32_t open;
 
     place =
         n && secret_digest(key, n, digest) == 0 ? place_of_key(t, digest) : 0;
     if (place == 0)
         return TENANT_UNKNOWN;
     one = &t->all[place];
+    open = n_open(t, one->number);
     *terms = (struct tenant_terms){.number = one->number,
                                    .room = !one->max_open ? UINT32_MAX
-                                           : one->n_open < one->max_open
-                                               ? one->max_open - one->n_open
+                                           : open < one->max_open
+                                               ? one->max_open - open
                                                : 0,
                                    .name = one->name,
                                    .slo_ttft_us = one->slo_ttft_us,
                                    .slo_tbt_us = one->slo_tbt_us};
-    why = limit_of(one, step, now_us, retry_us);
+    why = limit_of(one, open, step, now_us, retry_us);
     if (why != TENANT_ENTERS)
         one->n_limited++;
     else if (step == TENANT_BEGINS)
@@ -172,7 +199,17 @@ enum tenant_refusal tenants_enter(struct tenants *t, const char *key, size_t n,
 
 void tenants_began(struct tenants *t, uint64_t tenant)
 {
-    t->all[place_of(t, tenant)].n_open++;
+    struct tenant_open *open = tenant ? find_open(t, tenant) : NULL;
+
+    if (tenant && !open && (open = calloc(1, sizeof(*open)))) {
+        open->number = tenant;
+        if (!tsearch(open, &t->open, compare_open)) {
+            free(open);
+            open = NULL;
+        }
+    }
+    if (open)
+        open->n++;
 }
 
 void tenants_spent(struct tenants *t, uint64_t tenant, uint64_t tokens,
@@ -189,11 +226,13 @@ const char *tenants_name(const struct tenants *t, uint64_t tenant)
 void tenants_count(struct tenants *t, uint64_t tenant,
                    enum metrics_outcome outcome)
 {
-    struct tenant *one = &t->all[place_of(t, tenant)];
+    struct tenant_open *open = find_open(t, tenant);
 
-    one->requests[outcome]++;
-    one->n_open -= one->n_open > 0; /* those of a name that left the file
-                                       are the others' */
+    t->all[place_of(t, tenant)].requests[outcome]++;
+    if (open && --open->n == 0) {
+        tdelete(open, &t->open, compare_open);
+        free(open);
+    }
 }
 
 void tenants_sent(struct tenants *t, uint64_t tenant, uint64_t tokens)

@@ -30,7 +30,8 @@ struct tenants;
 void tenants_free(struct tenants *t);
 
 /* tenants_take(t, next): t has the tenants of next from then on, which it
- * takes; what was counted of a name stays. */
+ * takes; what was counted of a name stays, and requests in work are those of
+ * their key's tenant, should it leave and come again. */
 void tenants_take(struct tenants *t, struct tenants *next);
 
 /* tenants_size(t): the names of the file. */
@@ -49,7 +50,7 @@ enum tenant_refusal tenants_enter(struct tenants *t, const char *key, size_t n,
                                   int64_t *retry_us);
 
 /* tenants_began(t, tenant): a request of it is in work until tenants_count().
- */
+ * Without memory it counts with nobody. O(log tenants with requests). */
 void tenants_began(struct tenants *t, uint64_t tenant);
 
 /* tenants_spent(t, tenant, tokens, now_us): prompt and answer of a request of

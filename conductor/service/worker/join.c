@@ -163,7 +163,7 @@ void service_set_window(struct service *s)
         if (s->workers[i].link && s->workers[i].hello.window_tokens > window)
             window = s->workers[i].hello.window_tokens;
     if (window > 0)
-        s->model.window_tokens = window;
+        s->model.window_tokens = s->model.widest_tokens = window;
 }
 
 uint16_t service_join(void *arg, struct worker_link *link,

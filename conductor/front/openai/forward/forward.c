@@ -3,28 +3,13 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "conductor/front/json/ids.h"
-#include "conductor/front/json/walk.h"
+#include "conductor/front/openai/forward/reader.h"
 #include "conductor/front/openai/forward/value.h"
 
 #define MAX_DEPTH 256
 #define MAX_MEMBERS 1024
-#define WORD_BYTES sizeof(uint32_t)
-
-struct reader {
-    struct json_walk walk; /* first, so that the walk's pointer is ours */
-    struct forward_body *out;
-    const struct forward_rules *rules;
-    bool asks;          /* where to send a request */
-    const char *before; /* where the value before ends */
-    struct forward_slice prompt;
-    uint64_t salt; /* so far */
-    /* Values, as they stand: cache_salt, and what SGLang joins it with. */
-    struct forward_slice salts[2], adapter;
-};
 
 static const char cache_salt_name[] = "cache_salt";
 static const char extra_key_name[] = "extra_key";
@@ -97,104 +82,10 @@ static int read_model(struct reader *r, struct forward_slice v)
         json_walk_shown(&r->walk), v.at, FORWARD_MODEL_BYTES - 1);
 }
 
-/* The ids of a prompt that is one array of them, or an array that holds one
- * such array: of several, the first. Leaves p behind what was read, or where it
- * was. 1: it was; 0: it is something else; -ENOMEM. */
-static int read_ids(struct reader *r)
-{
-    const char *at = r->walk.p + 1, *end = r->walk.end, *why;
-    struct forward_body *out = r->out;
-
-    while (at < end && strchr(" \t\r\n", *at))
-        at++;
-    bool nested = at < end && *at == '[';
-    at += nested;
-    while (at < end && strchr(" \t\r\n", *at))
-        at++;
-    if (at == end || *at < '0' || *at > '9')
-        return 0;
-    out->words = malloc(((size_t)(end - at) / 2 + 2) * sizeof(*out->words));
-    if (!out->words)
-        return -ENOMEM;
-    if (json_ids_read(&at, end, out->words, &out->n_words, &why)) {
-        free(out->words);
-        out->words = NULL;
-        out->n_words = 0;
-        return 0;
-    }
-    out->ids = true;
-    if (!nested) /* else the walk goes over all of them */
-        r->walk.p = at;
-    return 1;
-}
-
 /* The members that bound an answer's length. */
 static const char *const limits[] = {"max_tokens", "max_completion_tokens",
                                      "max_output_tokens", "max_new_tokens",
                                      NULL};
-
-static int read_hash(struct json_walk *w, const char *key)
-{
-    struct reader *r = (struct reader *)(void *)w;
-
-    (void)key;
-    return json_walk_bits(w, &r->out->hashes[r->out->n_hashes++])
-               ? 0
-               : json_walk_fail(w,
-                                "%s: %.*s: must be a whole number of 64 bits",
-                                w->param, json_walk_shown(w), w->p);
-}
-
-/* The names of blocks; NULL: p is at another member. */
-static const char *hashes_name(const struct reader *r, const char *key)
-{
-    static const char *const names[] = {"block_hashes", "seq_hashes",
-                                        "block_hash"};
-
-    for (size_t i = 0; r->asks && i < 3; i++)
-        if (strcmp(key, names[i]) == 0)
-            return names[i];
-    return NULL;
-}
-
-static int read_hashes(struct reader *r, const char *name)
-{
-    struct json_walk *w = &r->walk;
-    int rc;
-
-    w->param = name;
-    if (r->out->hashes)
-        return json_walk_fail(w, "%s: comes twice", name);
-    if (json_walk_peek(w) != '[')
-        return json_walk_fail(w, "%s: %.*s: must be an array of whole numbers",
-                              name, json_walk_shown(w), w->p);
-    r->out->hashes =
-        malloc(((size_t)(w->end - w->p) / 2 + 2) * sizeof(*r->out->hashes));
-    if (!r->out->hashes)
-        return -ENOMEM;
-    rc = json_walk_array(w, read_hash);
-    if (rc == 0)
-        w->param = NULL;
-    return rc;
-}
-
-/* Whether the value at p may be the prompt: the first one, but in a question
- * where to send a request, of which members may come from a gateway, ids go
- * before a text, and null is nothing. */
-static bool is_prompt(const struct reader *r, const char *key)
-{
-    const struct json_walk *w = &r->walk;
-    char first = w->p < w->end ? *w->p : '\0';
-
-    if (!r->out->kind || r->out->ids ||
-        !value_names(key, r->out->kind->prompts))
-        return false;
-    if (!r->asks)
-        return r->prompt.n == 0;
-    if (strcmp(key, "text") == 0 && first == '{') /* of /v1/responses */
-        return false;
-    return first == '[' || (r->prompt.n == 0 && first != 'n');
-}
 
 /* p is behind the value v of a question where to send a request. */
 static int check_value(struct reader *r, const char *key,
@@ -274,19 +165,20 @@ static int read_value(struct json_walk *w, const char *key)
 {
     struct reader *r = (struct reader *)(void *)w;
     struct forward_slice v = {.at = w->p};
-    bool prompt = is_prompt(r, key);
-    const char *hashes = hashes_name(r, key);
-    int rc = prompt && w->p < w->end && *w->p == '[' ? read_ids(r) : 0;
+    bool prompt = prompt_is(r, key);
+    const char *hashes = prompt_hashes_name(r, key);
+    int rc =
+        prompt && w->p < w->end && *w->p == '[' ? prompt_read_ids(r, key) : 0;
 
     if (rc < 0 || (rc > 0 && w->p > v.at))
         return rc < 0 ? rc : 0;
     if (hashes)
-        return read_hashes(r, hashes);
+        return prompt_read_hashes(r, hashes);
     if (strcmp(key, "vllm_xargs") == 0 && json_walk_peek(w) == '{')
         return json_walk_object(w, read_extra);
     if (strcmp(key, "sampling_params") == 0 && json_walk_peek(w) == '{')
         return json_walk_object(w, read_sampling);
-    rc = json_walk_skip(w);
+    rc = prompt ? prompt_skip(r, key) : json_walk_skip(w);
     if (rc)
         return rc;
     v.n = value_trimmed(v.at, w->p);
@@ -304,19 +196,6 @@ static int read_member(struct json_walk *w, const char *key)
     begin_member(r);
     int rc = cut ? json_walk_skip(w) : read_value(w, key);
     return rc ? rc : end_member(r, cut);
-}
-
-/* What is no array of ids is known by its bytes. */
-static int take_bytes(struct forward_body *out, struct forward_slice v)
-{
-    if (v.n == 0 || out->ids)
-        return 0;
-    out->words = malloc(v.n + WORD_BYTES);
-    if (!out->words)
-        return -ENOMEM;
-    out->n_words = v.n / WORD_BYTES;
-    memcpy(out->words, v.at, out->n_words * WORD_BYTES);
-    return 0;
 }
 
 /* What blocks of token ids depend on besides. Returns 0 or -ENOMEM. */
@@ -374,7 +253,7 @@ int forward_body_read(const struct forward_kind *kind, const char *body,
     if (rc == 0 && (json_walk_peek(&r.walk) || r.walk.p < r.walk.end))
         rc = json_walk_fail_syntax(&r.walk, "its end");
     if (rc == 0)
-        rc = take_bytes(out, r.prompt);
+        rc = prompt_take_bytes(out, r.prompt);
     if (rc == 0 && rules->cache_salt)
         add_salt(&r, cache_salt_name,
                  (struct forward_slice){rules->cache_salt,

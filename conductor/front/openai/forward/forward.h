@@ -47,6 +47,7 @@ struct forward_slice {
 struct forward_rules {
     const char *cache_salt; /* printable ASCII */
     const char *priority;   /* a whole number */
+    uint32_t window_tokens; /* the widest of those that may be meant; 0: any */
 };
 
 /* What a path's bodies hold. */
