@@ -38,6 +38,7 @@ const char *frame_type_name(uint16_t type)
         [FRAME_COPIED] = "COPIED",
         [FRAME_LEAVING] = "LEAVING",
         [FRAME_PATHS] = "PATHS",
+        [FRAME_SHARED] = "SHARED",
         [FRAME_FETCH] = "FETCH",
         [FRAME_FETCH_END] = "FETCH_END",
         [FRAME_FETCH_CHAIN] = "FETCH_CHAIN",

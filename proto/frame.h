@@ -57,6 +57,7 @@ enum frame_type {
     FRAME_COPIED = 30,
     FRAME_LEAVING = 31,
     FRAME_PATHS = 32,
+    FRAME_SHARED = 33,
 
     /* Worker to worker. */
     FRAME_FETCH = 40,

@@ -145,6 +145,17 @@ static void msg_status_fields(struct codec *c, struct msg_status *m)
 }
 MESSAGE(msg_status, FRAME_STATUS)
 
+static void msg_shared_fields(struct codec *c, struct msg_shared *m)
+{
+    codec_u64(c, &m->id);
+    codec_u64(c, &m->bytes_per_s);
+    codec_u64(c, &m->put_blocks);
+    codec_u64(c, &m->missed_blocks);
+    codec_u64(c, &m->failed_puts);
+    codec_u64(c, &m->went_away);
+}
+MESSAGE(msg_shared, FRAME_SHARED)
+
 static void msg_source_fields(struct codec *c, struct msg_source *m)
 {
     codec_u8(c, &m->kind);
@@ -154,7 +165,9 @@ static void msg_source_fields(struct codec *c, struct msg_source *m)
     codec_u32(c, &m->to_block);
     codec_require(c, m->from_block <= m->to_block &&
                          ((m->kind == PROTO_SOURCE_PEER && *m->host) ||
-                          (m->kind == PROTO_SOURCE_DISK && !*m->host)));
+                          ((m->kind == PROTO_SOURCE_DISK ||
+                            m->kind == PROTO_SOURCE_SHARED) &&
+                           !*m->host)));
 }
 
 void msg_prefill_fields(struct codec *c, struct msg_prefill *m)
@@ -209,6 +222,8 @@ static void msg_prefill_done_fields(struct codec *c, struct msg_prefill_done *m)
     codec_u8(c, &m->load_mode);
     codec_require(c, m->load_mode > PROTO_LOAD_AUTO &&
                          m->load_mode < PROTO_LOAD_COUNT);
+    codec_u32(c, &m->shared_tokens);
+    codec_u64(c, &m->shared_bytes);
 }
 MESSAGE(msg_prefill_done, FRAME_PREFILL_DONE)
 

@@ -66,7 +66,8 @@ enum proto_tier {
     PROTO_TIER_DEVICE = 0,
     PROTO_TIER_HOST = 1,
     PROTO_TIER_DISK = 2,
-    PROTO_TIER_COUNT = 3,
+    PROTO_TIER_SHARED = 3, /* a store that all workers read */
+    PROTO_TIER_COUNT = 4,
 };
 
 /* What a prefill does about the blocks that its sources name. */
@@ -80,8 +81,9 @@ enum proto_load_mode {
 };
 
 enum proto_source_kind {
-    PROTO_SOURCE_PEER = 1, /* another worker */
-    PROTO_SOURCE_DISK = 2, /* the worker's own disk */
+    PROTO_SOURCE_PEER = 1,   /* another worker */
+    PROTO_SOURCE_DISK = 2,   /* the worker's own disk */
+    PROTO_SOURCE_SHARED = 3, /* the shared store that it reads */
 };
 
 /* Why something failed, in ERROR, FAILED, FETCH_END and KV_REFUSE. */
@@ -178,10 +180,20 @@ struct msg_paths {
     struct msg_path list[MSG_PATHS_MAX]; /* (n) */
 };
 
+/* What a worker says of the store that it shares with others. */
+struct msg_shared {
+    uint64_t id;            /* of what the store has now; 0: it is away */
+    uint64_t bytes_per_s;   /* as disk_bytes_per_s */
+    uint64_t put_blocks;    /* since it began */
+    uint64_t missed_blocks; /* looked for, and not there or damaged */
+    uint64_t failed_puts;
+    uint64_t went_away; /* how often */
+};
+
 /* Blocks [from_block, to_block) of the prompt can be loaded there. */
 struct msg_source {
     uint8_t kind;            /* enum proto_source_kind */
-    char host[MSG_HOST_MAX]; /* of a peer; "" for the disk */
+    char host[MSG_HOST_MAX]; /* of a peer; "" for the others */
     uint16_t port;
     uint32_t from_block, to_block;
 };
@@ -269,6 +281,8 @@ struct msg_prefill_done {
                             one came, over all sources; 0: nothing was loaded */
     uint64_t disk_bytes; /* read from this worker's own disk */
     uint8_t load_mode;   /* enum proto_load_mode that was used; not auto */
+    uint32_t shared_tokens; /* reused from the shared store */
+    uint64_t shared_bytes;  /* read from there */
 };
 
 /* Tokens of many requests in one frame: index counts from 0, the token of
@@ -405,6 +419,7 @@ MSG_DECLARE(msg_proof);
 MSG_DECLARE(msg_welcome);
 MSG_DECLARE(msg_error);
 MSG_DECLARE(msg_status);
+MSG_DECLARE(msg_shared);
 MSG_DECLARE(msg_prefill);
 MSG_DECLARE(msg_decode);
 MSG_DECLARE(msg_copy);

@@ -57,6 +57,14 @@ static const char *load_mode_name(size_t i)
     return i < PROTO_LOAD_COUNT ? names[i] : NULL;
 }
 
+static const char *puts_name(size_t i)
+{
+    static const char *const names[] = {
+        [WORKER_PUTS_EVICTED] = "evicted", [WORKER_PUTS_ALL] = "all"};
+
+    return i < sizeof(names) / sizeof(*names) ? names[i] : NULL;
+}
+
 static const char *check_name(const char *name)
 {
     size_t n = strlen(name);
@@ -150,6 +158,27 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "again after a restart"},
         {"disk-mib", OPTION_U32, &o->disk_mib, "N", 1, 1 << 28,
          "its size in MiB, allocated at once"},
+        {"shared-store", OPTION_TEXT, &o->shared_store, "URL", 0, 0,
+         "keep KV blocks in a Redis or Valkey as well, which all workers of "
+         "the model read: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]"},
+        {"shared-store-mib", OPTION_U32, &o->shared_store_mib, "N", 1, 1 << 28,
+         "the most that all workers together keep there, in MiB; the same for "
+         "all of them"},
+        {"shared-store-put", OPTION_CHOICE, &o->shared_store_put, "WHICH", 0, 0,
+         "which blocks go there: all, as soon as they are held; or evicted: "
+         "those that fill memory from a quarter on, before they leave it "
+         "(default evicted)",
+         .choice = puts_name},
+        {"shared-store-ttl", OPTION_U32, &o->shared_store_ttl, "SECONDS", 1,
+         31536000, "a block that is not used for so long leaves it"},
+        {"shared-store-timeout-ms", OPTION_U32, &o->shared_store_timeout_ms,
+         "N", 10, 60000,
+         "it is away when nothing moved for so long; what it has is computed "
+         "then"},
+        {"shared-store-password-file", OPTION_TEXT,
+         &o->shared_store_password_file, "FILE", 0, 0,
+         "its password, instead of one in the URL, which others on the "
+         "machine can read"},
         {"block-tokens", OPTION_U32, &o->block_tokens, "N",
          ENGINE_MIN_BLOCK_TOKENS, ENGINE_MAX_BLOCK_TOKENS,
          "tokens of a block, a multiple of 16",
@@ -219,6 +248,8 @@ static void set_defaults(struct worker_options *o)
         .fetch_timeout_ms = 5000,
         .push_timeout_ms = 60000,
         .drain_ms = 30000,
+        .shared_store_ttl = 86400,
+        .shared_store_timeout_ms = 1000,
         .transports = "shm,tcp",
         .streams = TRANSFER_STREAMS_DEFAULT,
         .rdma_devices = "",
@@ -254,6 +285,14 @@ static int check_together(const struct worker_options *o)
         return options_complain(usage.name, "--%s needs --%s",
                                 o->disk_path ? "disk-path FILE" : "disk-mib N",
                                 o->disk_path ? "disk-mib N" : "disk-path FILE");
+    if (!o->shared_store != !o->shared_store_mib)
+        return options_complain(
+            usage.name, "--%s needs --%s",
+            o->shared_store ? "shared-store URL" : "shared-store-mib N",
+            o->shared_store ? "shared-store-mib N" : "shared-store URL");
+    if (o->shared_store_password_file && !o->shared_store)
+        return options_complain(usage.name, "--shared-store-password-file "
+                                            "needs --shared-store URL");
     if (o->profile || o->n_conductors)
         return 0;
     options_missing(usage.name, "--conductor HOST:PORT");

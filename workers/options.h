@@ -7,6 +7,9 @@
 #include "base/address.h"
 #include "proto/message.h"
 
+/* Which blocks go to the shared store. */
+enum worker_puts { WORKER_PUTS_EVICTED, WORKER_PUTS_ALL };
+
 /* Plain data, all checked by worker_options_parse. Strings point into argv. */
 struct worker_options {
     struct address conductors[MSG_CONDUCTORS_MAX]; /* (n_conductors) */
@@ -37,10 +40,16 @@ struct worker_options {
     uint32_t rdma_slice_kib;
     uint8_t load_mode; /* enum proto_load_mode; auto: as the conductor plans */
     double load_gbps;  /* 0: no throttle */
-    const char *disk_path;  /* NULL: no disk tier */
-    uint32_t disk_mib;      /* 0 without disk_path */
-    const char *cost_model; /* NULL: none */
-    double engine_speed;    /* of timed: times as fast as the cost model */
+    const char *disk_path;                  /* NULL: no disk tier */
+    uint32_t disk_mib;                      /* 0 without disk_path */
+    const char *shared_store;               /* a URL; NULL: none */
+    const char *shared_store_password_file; /* NULL: as the URL says */
+    uint32_t shared_store_mib;              /* 0 without shared_store */
+    uint32_t shared_store_ttl;              /* seconds */
+    uint32_t shared_store_timeout_ms;
+    uint8_t shared_store_put; /* enum worker_puts */
+    const char *cost_model;   /* NULL: none */
+    double engine_speed;      /* of timed: times as fast as the cost model */
     double prefill_error_sigma, decode_error_sigma; /* of timed */
     const char *profile;                            /* NULL: serve */
     uint8_t log_level;                              /* enum log_level */

@@ -54,8 +54,8 @@ class PlayedWorker(wire.Link):
                   fetch_bytes=0):
         self.send(wire.frame(wire.PREFILL_STARTED, rid, struct.pack('<Q', 1)))
         self.send(wire.frame(wire.PREFILL_DONE, rid, struct.pack(
-            '<IIIIIQQQQQQB', first, 0, fetched, n_tokens, disk, 1, fetch_us,
-            fetch_bytes, prefill_us, load_us, disk_bytes, load_mode)))
+            '<IIIIIQQQQQQBIQ', first, 0, fetched, n_tokens, disk, 1, fetch_us,
+            fetch_bytes, prefill_us, load_us, disk_bytes, load_mode, 0, 0)))
 
     def decoded(self, rid, tokens):
         self.send(wire.frame(wire.TOKENS, 0, struct.pack('<I', len(tokens)) +
@@ -342,7 +342,7 @@ class Order(PlayedCase):
                 self.p.send(wire.frame(wire.PREFILL_STARTED, rid,
                                        struct.pack('<Q', 1)))
                 self.p.send(wire.frame(wire.PREFILL_DONE, rid, struct.pack(
-                    '<IIIIIQQQQQQB', *{**good, field: value}.values())))
+                    '<IIIIIQQQQQQBIQ', *{**good, field: value}.values(), 0, 0)))
                 self.p.wait_closed()
                 self.finish()
                 self.assertEqual(self.replies[field].status, 502)
@@ -356,8 +356,9 @@ class Order(PlayedCase):
         self.p.send(wire.frame(wire.PREFILL_STARTED, rid,
                                struct.pack('<Q', 1)))
         self.p.send(wire.frame(wire.PREFILL_DONE, rid, struct.pack(
-            '<IIIIIQQQQQQB', 511, 0, 0, 5, 0, *[10**12, 10**12, 1 << 50,
-                                             10**12, 10**12, 1 << 50, 4])))
+            '<IIIIIQQQQQQBIQ', 511, 0, 0, 5, 0, *[10**12, 10**12, 1 << 50,
+                                               10**12, 10**12, 1 << 50, 4],
+            0, 1 << 50)))
         self.p.done(rid, 1)
         self.finish()
         self.assertEqual(self.replies['a'].status, 200, self.replies)

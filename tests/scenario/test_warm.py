@@ -116,7 +116,7 @@ class Warm(Case):
         """They end the connection, as those about requests do."""
         for kind, payload in (
                 (wire.DONE, struct.pack('<I', 1)),
-                (wire.PREFILL_DONE, bytes(73)),
+                (wire.PREFILL_DONE, bytes(85)),
                 (wire.PREFILL_STARTED, b'')):
             cluster, link, _ = self.refused()
             rid = self.prefill(link, 1, PROMPT[:512])

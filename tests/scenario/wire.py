@@ -13,7 +13,7 @@ from harness import settings
  DROP, LEAVE, ROLE) = range(10, 19)
 (DECODE_READY, PREFILL_STARTED, PREFILL_DONE, TOKENS, DONE, FAILED,
  BLOCKS_STORED, BLOCKS_REMOVED, BLOCKS_CLEARED, INVENTORY_MARK,
- COPIED, LEAVING, PATHS) = range(20, 33)
+ COPIED, LEAVING, PATHS, SHARED_STORE) = range(20, 34)
 FETCH, FETCH_END, FETCH_CHAIN = 40, 42, 43
 (TRANSPORTS, FETCH_WANT, FETCH_GRANT) = range(46, 49)
 (KV_BEGIN, KV_GRANT, KV_REFUSE, KV_LAYER, KV_END, KV_TAKEN) = range(50, 56)
@@ -22,8 +22,8 @@ FETCH, FETCH_END, FETCH_CHAIN = 40, 42, 43
 
 MAGIC, VERSION = 0x52444E43, 3
 (AUTO, COMPUTE, LOAD, BOTH, LAYERWISE) = range(5)  # load modes
-(PEER, DISK) = (1, 2)  # kinds of sources
-HOST, ON_DISK = 1, 2  # tiers
+(PEER, DISK, SHARED) = (1, 2, 3)  # kinds of sources
+HOST, ON_DISK, IN_STORE = 1, 2, 3  # tiers
 
 ROLES = {'prefill': 1, 'decode': 2, 'both': 3}
 
@@ -244,15 +244,18 @@ class WorkerLink(Link):
     def prefill(self, rid, tokens, max_tokens=1, decode=None, fetch=None,
                 blocks=(0, 0), key_seed=5, mode=AUTO, sources=(), cost_us=0,
                 group=b''):
-        """sources: (address, or None for the own disk; from block, to block);
+        """sources: (address, None for the own disk, or SHARED; from block, to
+        block);
         fetch and blocks are the short way to one."""
         host, port = decode or ('', 0)
         if fetch:
             sources = [(fetch, *blocks)]
         named = b''.join(
-            struct.pack('<B', PEER if address else DISK) +
-            text(address[0] if address else '') +
-            struct.pack('<HII', address[1] if address else 0, first, end)
+            struct.pack('<B', SHARED if address == SHARED else
+                        PEER if address else DISK) +
+            text(address[0] if address not in (None, SHARED) else '') +
+            struct.pack('<HII', address[1] if address not in (None, SHARED)
+                        else 0, first, end)
             for address, first, end in sources)
         self.send(frame(PREFILL_GROUP if group else PREFILL, rid, group +
                         struct.pack('<QIQQQ', key_seed, max_tokens, cost_us, 0,
@@ -299,9 +302,9 @@ class WorkerLink(Link):
     def prefill_done(self, rid, limit_s=20):
         names = ('first', 'local', 'fetched', 'computed', 'disk', 'queue_us',
                  'fetch_us', 'fetch_bytes', 'prefill_us', 'load_us',
-                 'disk_bytes', 'load_mode')
+                 'disk_bytes', 'load_mode', 'shared', 'shared_bytes')
         return dict(zip(names, struct.unpack(
-            '<IIIIIQQQQQQB', self.ended(rid, PREFILL_DONE, limit_s))))
+            '<IIIIIQQQQQQBIQ', self.ended(rid, PREFILL_DONE, limit_s))))
 
     def ended(self, rid, kind, limit_s=20):
         """The frame `kind` of rid; FAILED of rid is an error."""
@@ -352,6 +355,34 @@ class WorkerLink(Link):
                 elif kind == BLOCKS_CLEARED:
                     keys = set()
         return keys
+
+    def in_store(self):
+        """Keys that the worker has said are in the shared store. It may say
+        so twice, and of what is not there that it is gone."""
+        keys = set()
+        with self.changed:
+            for kind, _, p in self.frames:
+                if kind == BLOCKS_STORED and p[0] == IN_STORE:
+                    keys |= set(struct.unpack_from(
+                        f'<{(len(p) - 13) // 8}Q', p, 13))
+                elif kind == BLOCKS_REMOVED and p[0] == IN_STORE:
+                    keys -= set(struct.unpack_from(
+                        f'<{(len(p) - 5) // 8}Q', p, 5))
+        return keys
+
+    def shared(self, good, limit_s=20):
+        """Waits for a SHARED, from now on, that is good(fields)."""
+        names = ('id', 'rate', 'put', 'missed', 'failed', 'away')
+        start = len(self.frames)
+
+        def found(frames):
+            for kind, _, p in frames[start:]:
+                if kind == SHARED_STORE:
+                    fields = dict(zip(names, struct.unpack('<QQQQQQ', p)))
+                    if good(fields):
+                        return fields
+            return None
+        return self.until('a good SHARED', found, limit_s)
 
     def status(self, good, limit_s=20):
         """Waits for a STATUS, from now on, that is good(fields)."""

@@ -20,6 +20,7 @@ static int decode_any(uint16_t type, const void *p, size_t len)
         struct msg_welcome welcome;
         struct msg_error error;
         struct msg_status status;
+        struct msg_shared shared;
         struct msg_prefill prefill;
         struct msg_decode decode;
         struct msg_copy copy;
@@ -67,6 +68,8 @@ static int decode_any(uint16_t type, const void *p, size_t len)
         return msg_error_unpack(p, len, &m.error);
     case FRAME_STATUS:
         return msg_status_unpack(p, len, &m.status);
+    case FRAME_SHARED:
+        return msg_shared_unpack(p, len, &m.shared);
     case FRAME_PREFILL:
         return msg_prefill_unpack(p, len, &m.prefill);
     case FRAME_DECODE:
@@ -227,6 +230,7 @@ static void encode_all(struct wire_buf *b)
     msg_error_pack(b, 0, &(struct msg_error){PROTO_E_BUSY, "no"});
     msg_error_like_pack(b, FRAME_FAILED, 11, PROTO_E_PEER, "gone");
     msg_status_pack(b, 0, &(struct msg_status){1, 2, 3, 4, 5, 6, 7});
+    msg_shared_pack(b, 0, &(struct msg_shared){1, 2, 3, 4, 5, 6});
     msg_prefill_pack(
         b, 12,
         &(struct msg_prefill){.key_seed = 42,
@@ -239,7 +243,7 @@ static void encode_all(struct wire_buf *b)
                               .load_mode = PROTO_LOAD_BOTH,
                               .n_sources = 2,
                               .sources = {{PROTO_SOURCE_PEER, "::2", 4, 0, 3},
-                                          {PROTO_SOURCE_DISK, "", 0, 2, 5}},
+                                          {PROTO_SOURCE_SHARED, "", 0, 2, 5}},
                               .n_tokens = 4,
                               .tokens = u8(tokens)});
     msg_decode_pack(b, 13, &(struct msg_decode){100, 5, 7});
@@ -263,9 +267,9 @@ static void encode_all(struct wire_buf *b)
     msg_conductors_pack(b, 0,
                         &(struct msg_conductors){2, {{"a", 1}, {"::1", 2}}});
     msg_prefill_started_pack(b, 14, &(struct msg_prefill_started){1});
-    msg_prefill_done_pack(
-        b, 15,
-        &(struct msg_prefill_done){65, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 3});
+    msg_prefill_done_pack(b, 15,
+                          &(struct msg_prefill_done){65, 1, 2, 3, 4, 5, 6, 7, 8,
+                                                     9, 10, 3, 11, 12});
     msg_tokens_pack(b, (struct msg_token[]){{1, 2, 3}, {4, 5, 6}}, 2);
     msg_done_pack(b, 16, &(struct msg_done){9});
     msg_blocks_stored_pack(b, 0,
@@ -304,7 +308,7 @@ static void each_frame(frame_visit visit)
         visit(&h, b.data + at + FRAME_HEADER_BYTES);
         at += FRAME_HEADER_BYTES + h.length;
     }
-    CU_ASSERT_EQUAL(n, 39);
+    CU_ASSERT_EQUAL(n, 40);
     wire_buf_fini(&b);
 }
 
@@ -346,7 +350,7 @@ static void test_sources(void)
     bad[0].load_mode = PROTO_LOAD_COUNT;
     bad[1].n_sources = MSG_SOURCES_MAX + 1;
     bad[2].sources[3].kind = 0;
-    bad[3].sources[3].kind = 3;
+    bad[3].sources[3].kind = 4;
     bad[4].sources[0].host[0] = '\0';
     bad[5].sources[2].host[0] = 'x';
     bad[6].sources[1].from_block = 3;
@@ -418,7 +422,8 @@ static void test_round_trip(void)
                     0);
     CU_ASSERT_EQUAL(memcmp(&in, &out, sizeof(in)), 0);
 
-    struct msg_prefill_done done = {65, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 4},
+    struct msg_prefill_done done = {65, 1, 2, 3,  4, 5,  6,
+                                    7,  8, 9, 10, 4, 11, 12},
                             done2;
     wire_buf_reset(&b);
     msg_prefill_done_pack(&b, 77, &done);
@@ -429,6 +434,8 @@ static void test_round_trip(void)
     CU_ASSERT_EQUAL(done2.prefill_us, 8);
     CU_ASSERT_EQUAL(done2.load_us, 9);
     CU_ASSERT_EQUAL(done2.disk_bytes, 10);
+    CU_ASSERT_EQUAL(done2.shared_tokens, 11);
+    CU_ASSERT_EQUAL(done2.shared_bytes, 12);
 
     struct msg_decode de;
     wire_buf_reset(&b);

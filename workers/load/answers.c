@@ -11,6 +11,8 @@ static void count_bytes(struct request *r, enum block_origin origin,
 {
     if (origin == BLOCK_FROM_DISK)
         r->load.disk_bytes += bytes;
+    else if (origin == BLOCK_FROM_SHARED)
+        r->load.shared_bytes += bytes;
     else
         r->load.fetch_bytes += bytes;
 }

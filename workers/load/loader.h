@@ -30,7 +30,7 @@
 #include "workers/engine/engine.h"
 #include "workers/service/request.h"
 
-#define LOAD_SOURCES_MAX 5 /* of one load: peers and the own disk */
+#define LOAD_SOURCES_MAX 6 /* of one load: peers, own disk, shared store */
 #define LOADER_SOURCES_MAX 64
 
 struct cost_model;

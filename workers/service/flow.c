@@ -23,14 +23,14 @@ static void send_prefill_done(struct worker *w, const struct request *r,
                               int64_t now_us)
 {
     uint32_t bt = w->layout->block_tokens;
+    uint32_t loaded = r->load.n_fetched + r->load.n_disk + r->load.n_shared;
     struct msg_prefill_done m = {
         .first_token = r->last_token,
         .local_tokens = r->load.n_local * bt,
         .fetched_tokens = r->load.n_fetched * bt,
         .disk_tokens = r->load.n_disk * bt,
-        .computed_tokens =
-            r->prompt.n_tokens -
-            (r->load.n_local + r->load.n_fetched + r->load.n_disk) * bt,
+        .shared_tokens = r->load.n_shared * bt,
+        .computed_tokens = r->prompt.n_tokens - (r->load.n_local + loaded) * bt,
         .queue_us = (uint64_t)request_queue_us(r),
         .fetch_us = (uint64_t)r->load.fetch_us,
         .fetch_bytes = r->load.fetch_bytes,
@@ -38,9 +38,9 @@ static void send_prefill_done(struct worker *w, const struct request *r,
             (uint64_t)(now_us - r->turn.started_us - r->turn.stood_us),
         .load_us = (uint64_t)r->load.us,
         .disk_bytes = r->load.disk_bytes,
-        .load_mode = r->load.n_fetched + r->load.n_disk > 0
-                         ? (uint8_t)(PROTO_LOAD_COMPUTE + r->load.mode)
-                         : PROTO_LOAD_COMPUTE,
+        .shared_bytes = r->load.shared_bytes,
+        .load_mode = loaded > 0 ? (uint8_t)(PROTO_LOAD_COMPUTE + r->load.mode)
+                                : PROTO_LOAD_COMPUTE,
     };
 
     msg_prefill_done_pack(&w->out, r->id, &m);

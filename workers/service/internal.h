@@ -18,6 +18,8 @@
 #include "workers/step/thread.h"
 #include "workers/transfer/transfer.h"
 
+struct worker_shared;
+
 /* A conductor that gives this worker work; conductors.c. */
 struct conductor {
     TAILQ_ENTRY(conductor) entry;
@@ -47,7 +49,8 @@ struct worker {
     struct kv_store *store;
     int slab_fd; /* -1: its memory is the engine's */
     size_t slab_bytes;
-    struct worker_disk *disk; /* NULL: no disk tier */
+    struct worker_disk *disk;     /* NULL: no disk tier */
+    struct worker_shared *shared; /* NULL: no shared store */
     struct batch *batch;
     struct batch_thread *thread;
     struct engine_segment *step; /* under way; borrowed from the batch */
@@ -210,6 +213,33 @@ struct disk_tier *worker_disk_tier(const struct worker *w);
  * yet, or no tier. */
 uint64_t worker_disk_bytes_per_s(const struct worker *w);
 
+/* --- shared.c --- */
+
+/* Begin to use the shared store, if the options name one. 0, or a negative
+ * errno with a message that names the option in err[err_bytes]. */
+[[nodiscard]] int worker_shared_open(struct worker *w, char *err,
+                                     size_t err_bytes);
+
+/* Stop: waits for what is under way, --shared-store-timeout-ms at most. Without
+ * a shared store a no-op, as all below. */
+void worker_shared_close(struct worker *w);
+
+/* Tell a conductor (NULL: all) whether the store is there, and begin to tell
+ * all what it has. */
+void worker_shared_tell(struct worker *w, struct conductor *to);
+
+/* Put what is due. */
+void worker_shared_poke(struct worker *w);
+
+/* The same, and look whether the store is there; some times a second. */
+void worker_shared_tick(struct worker *w);
+
+/* The tier, or NULL. */
+struct shared_tier *worker_shared_tier(const struct worker *w);
+
+/* Send SHARED; NULL: to all. */
+void worker_shared_say(struct worker *w, struct conductor *to);
+
 /* --- flow.c --- */
 
 /* Grant KV_BEGINs, oldest first, while there is room. */
@@ -251,6 +281,9 @@ void worker_conductors_free(struct worker *w);
 
 /* Send w->out to a conductor and empty it; NULL: nobody asked for it. */
 void worker_send(struct worker *w, struct conductor *to);
+
+/* The same to all who are up. */
+void worker_send_all(struct worker *w);
 
 /* Send FAILED for a request id. */
 void worker_send_failed(struct worker *w, struct conductor *to, uint64_t id,

@@ -26,6 +26,7 @@ static const char *on_link_up(void *arg, const struct msg_welcome *welcome)
     worker_send_events(w); /* others hear what is new; this one hears all */
     worker_send_inventory(w, c);
     c->up = true;
+    worker_shared_tell(w, c);
     worker_leave_tell(w, c);
     return NULL;
 }
@@ -79,6 +80,7 @@ static void on_heartbeat(void *arg)
     struct conductor *c = arg;
 
     worker_send_status(c->worker, c);
+    worker_shared_say(c->worker, c);
 }
 
 const struct conductor_link_ops worker_link_ops = {

@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "workers/disk/source.h"
 #include "workers/service/internal.h"
+#include "workers/shared/source.h"
 
 /* The mode that applies: that of the command line, else that of the plan.
  * Without a plan, all named blocks are loaded before the rest is computed. */
@@ -57,31 +58,56 @@ static void add_peer(struct worker *w, const struct request *r,
                  (unsigned long long)r->id, from->host, from->port);
 }
 
-/* The plan's part for the own disk. NULL: it names none. */
-static const struct msg_source *disk_of(const struct msg_prefill *m)
+/* The plan's part for the own disk, or for the shared store. NULL: none. */
+static const struct msg_source *part_of(const struct msg_prefill *m,
+                                        enum proto_source_kind kind)
 {
     for (uint8_t i = 0; i < m->n_sources; i++)
-        if (m->sources[i].kind == PROTO_SOURCE_DISK)
+        if (m->sources[i].kind == kind)
             return &m->sources[i];
     return NULL;
 }
 
-/* A conductor that plans nothing, or is overruled, need not name the disk. */
+/* Whether what the plan does not name is not to be loaded. A conductor that
+ * plans nothing, or is overruled, need not name the worker's own tiers. */
+static bool is_planned(const struct worker *w, const struct msg_prefill *m)
+{
+    return m->load_mode != PROTO_LOAD_AUTO &&
+           w->options->load_mode == PROTO_LOAD_AUTO;
+}
+
 static void add_disk(struct worker *w, const struct request *r,
                      struct load_request *plan, const struct msg_prefill *m)
 {
-    const struct msg_source *from = disk_of(m);
+    const struct msg_source *from = part_of(m, PROTO_SOURCE_DISK);
     struct disk_tier *tier = worker_disk_tier(w);
-    bool named = m->load_mode != PROTO_LOAD_AUTO &&
-                 w->options->load_mode == PROTO_LOAD_AUTO;
 
-    if (!tier || (named && !from))
+    if (!tier || (is_planned(w, m) && !from))
         return;
     uint32_t n = disk_source_blocks(tier, r, r->prompt.n_reusable);
     if (n == 0 || n <= kv_store_match(w->store, r->prompt.keys,
                                       r->prompt.tokens, n, NULL))
         return; /* memory has it */
     struct loader_source *s = disk_source(w->loader, tier);
+    if (!s)
+        return;
+    add_source(plan, s, from ? from->from_block : 0, from ? from->to_block : n);
+}
+
+/* Without a plan the store is asked about what nobody else here has. */
+static void add_shared(struct worker *w, const struct request *r,
+                       struct load_request *plan, const struct msg_prefill *m)
+{
+    const struct msg_source *from = part_of(m, PROTO_SOURCE_SHARED);
+    struct shared_tier *tier = worker_shared_tier(w);
+    uint32_t n = r->prompt.n_reusable;
+
+    if (!tier || !shared_tier_is_up(tier) || (is_planned(w, m) && !from))
+        return;
+    if (n <=
+        kv_store_match(w->store, r->prompt.keys, r->prompt.tokens, n, NULL))
+        return; /* memory has it */
+    struct loader_source *s = shared_source(w->loader, tier);
     if (!s)
         return;
     add_source(plan, s, from ? from->from_block : 0, from ? from->to_block : n);
@@ -99,6 +125,7 @@ void worker_begin_load(struct worker *w, struct request *r,
             m->sources[i].to_block > m->sources[i].from_block)
             add_peer(w, r, &plan, &m->sources[i]);
     add_disk(w, r, &plan, m);
+    add_shared(w, r, &plan, m);
     if (plan.n_sources > 0 && loader_add(w->loader, r, &plan) < 0)
         log_warn("request %llu: out of memory; computing instead of loading",
                  (unsigned long long)r->id);

@@ -80,6 +80,11 @@ static void send_to(struct worker *w, const struct run *run)
     wire_buf_reset(&w->out);
 }
 
+void worker_send_all(struct worker *w)
+{
+    send_to(w, &(struct run){0});
+}
+
 static void run_send(struct worker *w, struct run *run)
 {
     if (run->n == 0)
@@ -228,7 +233,7 @@ void worker_send_events(struct worker *w)
         return;
     }
     msg_empty_pack(&w->out, FRAME_BLOCKS_CLEARED, 0);
-    send_to(w, &(struct run){0});
+    worker_send_all(w);
     worker_send_inventory(w, NULL);
 }
 

@@ -250,6 +250,7 @@ void request_advance(struct request *r, struct kv_store *store,
         for (; i < r->prompt.n_reusable && r->load.origin[i]; i++) {
             r->load.n_fetched += r->load.origin[i] == BLOCK_FETCHED;
             r->load.n_disk += r->load.origin[i] == BLOCK_FROM_DISK;
+            r->load.n_shared += r->load.origin[i] == BLOCK_FROM_SHARED;
         }
         r->position = r->cached_tokens = i * block_tokens;
     }
@@ -279,7 +280,8 @@ void request_release(struct request *r, struct kv_store *store)
     r->blocks.tip = KV_BLOCK_NONE;
     r->position = 0;
     r->cached_tokens = 0;
-    r->load.n_local = r->load.n_fetched = r->load.n_disk = 0;
+    r->load.n_local = r->load.n_fetched = 0;
+    r->load.n_disk = r->load.n_shared = 0;
     if (r->load.origin)
         memset(r->load.origin, 0, r->prompt.n_full + 1);
 }

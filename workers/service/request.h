@@ -17,8 +17,8 @@
  *     block at n_chained - 1 (or its twin), NONE if n_chained = 0
  *   the KV of tokens [0, position) is complete in the blocks
  *   load.origin[i] of a block behind position says that its KV is complete too
- *   load.n_local + n_fetched + n_disk = blocks in front of position that were
- *     not computed
+ *   load.n_local + n_fetched + n_disk + n_shared = blocks in front of position
+ * that were not computed
  */
 #ifndef WORKERS_SERVICE_REQUEST_H
 #define WORKERS_SERVICE_REQUEST_H
@@ -58,6 +58,7 @@ enum block_origin {
     BLOCK_COMPUTED = 0, /* here, or it is not there yet */
     BLOCK_FETCHED,      /* from another worker */
     BLOCK_FROM_DISK,
+    BLOCK_FROM_SHARED, /* from the shared store */
 };
 
 /* The prompt. Tokens and keys are NULL if the request is only decoded here. */
@@ -124,8 +125,10 @@ struct request_load {
     uint32_t n_local; /* blocks that were in the store */
     uint32_t n_fetched;
     uint32_t n_disk;
+    uint32_t n_shared;
     uint64_t fetch_bytes; /* loaded from others, used or not */
     uint64_t disk_bytes;
+    uint64_t shared_bytes;
     int64_t us;       /* from the first block asked for to the last that came */
     int64_t fetch_us; /* from arrival to the end of a load from others */
 };

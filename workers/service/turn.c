@@ -72,6 +72,7 @@ void worker_go_on(struct worker *w)
     next_step(w);
     transfer_push_poke(w->transfer);
     worker_copy_poke(w);
+    worker_shared_poke(w);
     worker_send_events(w);
 }
 

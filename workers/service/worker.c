@@ -36,6 +36,7 @@ static void on_tick(evutil_socket_t, short, void *arg)
     pipeline_tick(w->pipeline, now_us);
     worker_disk_poke(w);
     worker_conductors_tick(w, now_us);
+    worker_shared_tick(w);
     worker_leave_look(w);
 }
 
@@ -239,7 +240,8 @@ struct worker *worker_new(struct event_base *base,
         worker_disk_open(w, err, err_bytes) < 0 ||
         make_store(w, err, err_bytes) < 0 || make_timers(w) < 0 ||
         worker_disk_start(w) < 0 || make_batch(w) < 0 ||
-        make_loader(w, cost) < 0 || make_connections(w, err, err_bytes) < 0) {
+        make_loader(w, cost) < 0 || worker_shared_open(w, err, err_bytes) < 0 ||
+        make_connections(w, err, err_bytes) < 0) {
         worker_free(w);
         return NULL;
     }
@@ -263,6 +265,7 @@ void worker_free(struct worker *w)
     transfer_free(w->transfer);
     pipeline_free(w->pipeline);
     worker_disk_close(w); /* hands back what was being read */
+    worker_shared_close(w);
     if (w->dns)
         evdns_base_free(w->dns, 0);
     loader_free(w->loader);

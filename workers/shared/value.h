@@ -5,7 +5,7 @@
  * other models, weights, layouts, sizes or forms never meet:
  *
  *      b:KEY   a hash: field h is the head, field 0, 1 .. the layers' bytes
- *      index   a sorted set: KEY:PARENT by the time of its last use, seconds
+ *      index   a sorted set: KEY:PARENT by the time of its last use, in us
  *      id      which contents these are: a store that was emptied has another
  *
  * The head, little-endian:

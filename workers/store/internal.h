@@ -25,7 +25,7 @@ enum kv_state { KV_FREE, KV_PRIVATE, KV_HELD };
 
 struct kv_block {
     uint64_t key;
-    uint64_t last_used;      /* tick of the last release; unique */
+    uint64_t last_used;      /* tick of the last release */
     uint64_t number;         /* of the allocation; unique */
     uint32_t parent;         /* KV_BLOCK_NONE: first block of a prompt */
     uint32_t children;       /* held blocks that name this one as parent */

@@ -302,7 +302,7 @@ enum kv_commit kv_store_commit(struct kv_store *store, uint32_t id,
     return KV_COMMITTED;
 }
 
-void kv_store_release(struct kv_store *store, uint32_t id)
+void kv_store_put_back(struct kv_store *store, uint32_t id)
 {
     struct kv_block *b = &store->blocks[id];
 
@@ -311,11 +311,16 @@ void kv_store_release(struct kv_store *store, uint32_t id)
     if (b->state == KV_PRIVATE) {
         store->n_private--;
         kv_make_free(store, id);
-        return;
-    }
-    b->last_used = ++store->tick;
-    if (!kv_is_stuck(b))
+    } else if (!kv_is_stuck(b)) {
         stuck_ends(store, id);
+    }
+}
+
+void kv_store_release(struct kv_store *store, uint32_t id)
+{
+    if (store->blocks[id].state == KV_HELD)
+        store->blocks[id].last_used = ++store->tick;
+    kv_store_put_back(store, id);
 }
 
 void *kv_store_data(const struct kv_store *store, uint32_t id)

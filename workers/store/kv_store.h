@@ -137,6 +137,10 @@ enum kv_commit kv_store_commit(struct kv_store *store, uint32_t id,
  * any order. O(log n). */
 void kv_store_release(struct kv_store *store, uint32_t id);
 
+/* The same of a pin that was no use of the block: its place among those to be
+ * evicted stays. */
+void kv_store_put_back(struct kv_store *store, uint32_t id);
+
 /* Stop holding block `id` and all blocks behind it, pinned or not: its contents
  * turned out to be useless. Pinned blocks become private to the owners of the
  * pins. Records removed events. O(held blocks): for rare cases. */

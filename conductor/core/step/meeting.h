@@ -34,7 +34,7 @@ uint32_t meeting_planned_block(uint32_t position, uint32_t block_tokens,
                                uint32_t split_block, uint32_t loaded_block,
                                bool over);
 
-#define MEETING_TAILS_MAX 5
+#define MEETING_TAILS_MAX 6
 
 /* Blocks that one source has under way, and that no other source will bring. */
 struct meeting_tail {

@@ -1,0 +1,162 @@
+/* See line.h. */
+#include "workers/shared/line.h"
+
+#include <errno.h>
+#include <hiredis/hiredis.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WHY_MAX 200
+
+struct shared_line {
+    const struct redis_url *url;
+    struct timeval timeout;
+    redisContext *context; /* NULL: closed */
+    unsigned next;         /* address to begin with */
+    char why[WHY_MAX];
+};
+
+struct shared_line *shared_line_new(const struct redis_url *url,
+                                    int64_t timeout_us)
+{
+    struct shared_line *l = calloc(1, sizeof(*l));
+
+    if (!l)
+        return NULL;
+    l->url = url;
+    l->timeout.tv_sec = timeout_us / 1000000;
+    l->timeout.tv_usec = timeout_us % 1000000;
+    return l;
+}
+
+void shared_line_free(struct shared_line *l)
+{
+    if (!l)
+        return;
+    if (l->context)
+        redisFree(l->context);
+    free(l);
+}
+
+bool shared_line_is_open(const struct shared_line *l)
+{
+    return l->context;
+}
+
+const char *shared_line_why(const struct shared_line *l)
+{
+    return l->why;
+}
+
+void shared_line_close(struct shared_line *l, const char *why)
+{
+    if (!l->context)
+        return;
+    redisFree(l->context);
+    l->context = NULL;
+    snprintf(l->why, sizeof(l->why), "%s", why);
+}
+
+/* hiredis calls a time-out EAGAIN. */
+static void fail(struct shared_line *l)
+{
+    const redisContext *c = l->context;
+    char why[WHY_MAX];
+
+    if (c->err == REDIS_ERR_IO && errno == EAGAIN)
+        snprintf(why, sizeof(why), "nothing came for %lld ms",
+                 (long long)l->timeout.tv_sec * 1000 +
+                     l->timeout.tv_usec / 1000);
+    else
+        snprintf(why, sizeof(why), "%s", c->errstr);
+    shared_line_close(l, why);
+}
+
+/* A command that must succeed. */
+static int demand(struct shared_line *l, int argc, const char **argv)
+{
+    shared_line_add(l, argc, argv, NULL);
+    redisReply *reply = shared_line_get(l);
+
+    if (reply && reply->type == REDIS_REPLY_ERROR)
+        shared_line_close(l, reply->str);
+    shared_reply_free(reply);
+    return l->context ? 0 : -ENOTCONN;
+}
+
+static int log_in(struct shared_line *l)
+{
+    const struct redis_url *u = l->url;
+    const char *auth[] = {"AUTH", *u->user ? u->user : u->password,
+                          u->password};
+    char database[16];
+    const char *select[] = {"SELECT", database};
+
+    if (*u->password && demand(l, *u->user ? 3 : 2, auth) < 0)
+        return -ENOTCONN;
+    snprintf(database, sizeof(database), "%u", u->database);
+    return u->database ? demand(l, 2, select) : 0;
+}
+
+static int open_one(struct shared_line *l, const struct address *at)
+{
+    l->context = redisConnectWithTimeout(at->host, at->port, l->timeout);
+    if (!l->context)
+        return -ENOTCONN;
+    if (l->context->err) {
+        shared_line_close(l, l->context->errstr);
+        return -ENOTCONN;
+    }
+    (void)redisSetTimeout(l->context, l->timeout);
+    (void)redisEnableKeepAlive(l->context);
+    return log_in(l);
+}
+
+int shared_line_open(struct shared_line *l)
+{
+    if (l->context)
+        return 0;
+    snprintf(l->why, sizeof(l->why), "out of memory");
+    for (unsigned i = 0; i < l->url->n; i++) {
+        if (open_one(l, &l->url->at[l->next]) == 0)
+            return 0;
+        l->next = (l->next + 1) % l->url->n;
+    }
+    return -ENOTCONN;
+}
+
+void shared_line_add(struct shared_line *l, int argc, const char **argv,
+                     const size_t *lens)
+{
+    if (l->context &&
+        redisAppendCommandArgv(l->context, argc, argv, lens) != REDIS_OK)
+        fail(l);
+}
+
+void shared_line_send(struct shared_line *l)
+{
+    int done = 0;
+
+    while (l->context && !done)
+        if (redisBufferWrite(l->context, &done) != REDIS_OK)
+            fail(l);
+}
+
+struct redisReply *shared_line_get(struct shared_line *l)
+{
+    void *reply = NULL;
+
+    if (!l->context)
+        return NULL;
+    if (redisGetReply(l->context, &reply) == REDIS_OK)
+        return reply;
+    fail(l);
+    return NULL;
+}
+
+void shared_reply_free(struct redisReply *reply)
+{
+    if (reply)
+        freeReplyObject(reply);
+}
