@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "tests/unit/cases.h"
 #include "tests/unit/transfer_rig.h"
+#include "workers/transfer/engine/sum.h"
 #include "workers/transfer/internal.h"
 
 #define BT 16u
@@ -309,21 +310,24 @@ static void test_push_dropped(void)
         push_dropped(way);
 }
 
+/* Have reads of `s` be by `read`, of its transport; `ops` lives as long as `s`.
+ */
+static void read_by(struct site *s, struct transport_ops *ops,
+                    int (*read)(struct transport_path *, uint64_t, uint64_t,
+                                const struct transport_slice *, uint32_t))
+{
+    struct transport *t = s->transfer->transports[0];
+
+    *ops = *t->ops;
+    ops->read = read;
+    t->ops = ops;
+}
+
 /* A transport whose peer can be reached, but not read. */
 static int read_refused(struct transport_path *, uint64_t, uint64_t,
                         const struct transport_slice *, uint32_t)
 {
     return -EINVAL;
-}
-
-/* Have all that `s` opens be of that kind. `ops` lives as long as `s`. */
-static void refuse_reads(struct site *s, struct transport_ops *ops)
-{
-    struct transport *t = s->transfer->transports[0];
-
-    *ops = *t->ops;
-    ops->read = read_refused;
-    t->ops = ops;
 }
 
 /* Whoever waits for what cannot be read waits no longer. */
@@ -335,7 +339,7 @@ static void test_no_op(void)
     struct pair p;
 
     pair_init(&p, &l, 5, SITE_TCP);
-    refuse_reads(&p.to, &ops);
+    read_by(&p.to, &ops, read_refused);
     push_begin(&p, 2 * BT);
     p.from.pushed->position = 2 * BT;
     while (!p.to.receive_over && clock_now_us() < end_us)
@@ -353,9 +357,212 @@ static void test_no_op(void)
     pair_fini(&p);
 }
 
+/* One whose reads never end. */
+static int read_forever(struct transport_path *, uint64_t, uint64_t,
+                        const struct transport_slice *, uint32_t)
+{
+    return 0;
+}
+
+/* As a sender tells of n tokens of a layer. */
+static int tell(struct site *to, uint32_t layer, uint32_t n, uint32_t choice)
+{
+    static const uint64_t zeroes[2];
+    struct wire_buf buf;
+    const struct msg_kv_layer m = {.layer = layer,
+                                   .n_tokens = n,
+                                   .choice = choice,
+                                   .grant_id = 1 + layer,
+                                   .n_blocks = 1,
+                                   .offsets = (const uint8_t *)zeroes,
+                                   .n_sums = n < BT ? 2 : 1,
+                                   .sums = (const uint8_t *)zeroes};
+
+    wire_buf_init(&buf, 4096);
+    msg_kv_layer_pack(&buf, 1, &m);
+    int rc = receive_on_layer(to->received->receive.from, 1,
+                              buf.data + FRAME_HEADER_BYTES,
+                              buf.len - FRAME_HEADER_BYTES);
+    wire_buf_fini(&buf);
+    return rc;
+}
+
+/* A push of a prompt of one block that has told of nothing yet. */
+static void begin_untold(struct pair *p, const struct engine_kv_layout *l,
+                         struct transport_ops *ops)
+{
+    pair_init(p, l, 3, SITE_TCP);
+    read_by(&p->to, ops, read_forever);
+    push_begin(p, BT);
+    while (p->to.received->state != REQUEST_RECEIVING)
+        turn(p);
+}
+
+/* A sender that tells of more than may be on its way, of another transport's
+ * grants, or of an end before all was read. */
+static void test_odd_senders(void)
+{
+    struct engine_kv_layout many = layout(TRANSFER_PIECES_MAX + 1, 64),
+                            one = layout(1, 64);
+    const uint32_t first_token = 1;
+    struct transport_ops ops;
+    struct pair p;
+
+    begin_untold(&p, &many, &ops);
+    uint32_t choice = route_choice(p.to.received->receive.from->route);
+    CU_ASSERT_EQUAL(tell(&p.to, 0, BT, choice + 1), 0);
+    CU_ASSERT_EQUAL(p.to.received->receive.n_pieces, 0);
+    for (uint32_t i = 0; i < TRANSFER_PIECES_MAX; i++)
+        CU_ASSERT_EQUAL(tell(&p.to, i, BT, choice), 0);
+    CU_ASSERT_EQUAL(tell(&p.to, TRANSFER_PIECES_MAX, BT, choice), -EBADMSG);
+    CU_ASSERT_EQUAL(p.to.received->receive.n_pieces, TRANSFER_PIECES_MAX);
+    pair_fini(&p);
+
+    begin_untold(&p, &one, &ops);
+    struct inbound *in = p.to.received->receive.from;
+    CU_ASSERT_EQUAL(tell(&p.to, 0, BT, choice), 0);
+    CU_ASSERT_EQUAL(receive_on_end(in, 1, (const uint8_t *)&first_token, 4),
+                    -EBADMSG);
+    CU_ASSERT_FALSE(p.to.receive_over);
+    CU_ASSERT_EQUAL(tell(&p.to, 0, 1, choice), -EBADMSG); /* twice */
+    pair_fini(&p);
+}
+
+/* A sender that begins the same request twice is refused, and what came first
+ * goes on. */
+static void test_begun_twice(void)
+{
+    struct engine_kv_layout one = layout(1, 64);
+    struct transport_ops ops;
+    struct wire_buf buf;
+    struct pair p;
+
+    begin_untold(&p, &one, &ops);
+    struct request *r = p.to.received;
+    const struct msg_kv_begin m = {.n_tokens = r->prompt.n_tokens,
+                                   .max_tokens = r->max_tokens,
+                                   .prompt_digest = r->prompt.digest};
+    CU_ASSERT_EQUAL(tell(&p.to, 0, 1, 1), 0);
+    wire_buf_init(&buf, 4096);
+    msg_kv_begin_pack(&buf, 1, &m);
+    CU_ASSERT_EQUAL(receive_on_begin(r->receive.from, 1,
+                                     buf.data + FRAME_HEADER_BYTES,
+                                     buf.len - FRAME_HEADER_BYTES),
+                    0);
+    wire_buf_fini(&buf);
+    CU_ASSERT_EQUAL(r->state, REQUEST_RECEIVING);
+    CU_ASSERT_EQUAL(r->receive.n_pieces, 1);
+    while (!p.from.push_over)
+        turn(&p);
+    CU_ASSERT_STRING_EQUAL(p.from.why, "no such request is announced here");
+    pair_fini(&p);
+}
+
+static int (*true_read)(struct transport_path *, uint64_t, uint64_t,
+                        const struct transport_slice *, uint32_t);
+static uint32_t n_spoilt;
+
+/* Of the first reads the checksums seem to be others. */
+static int read_spoilt(struct transport_path *path, uint64_t op, uint64_t grant,
+                       const struct transport_slice *slices, uint32_t n)
+{
+    static uint64_t other[2 * TRANSFER_PIECE_BLOCKS];
+    struct transport_slice copy[2 * TRANSFER_PIECE_BLOCKS];
+
+    if (n_spoilt == 0)
+        return true_read(path, op, grant, slices, n);
+    n_spoilt--;
+    for (uint32_t i = 0; i < n; i++) {
+        copy[i] = slices[i];
+        copy[i].sums = &other[i];
+    }
+    return true_read(path, op, grant, copy, n);
+}
+
+/* What came damaged is read again, so many times. */
+static void test_read_again(void)
+{
+    struct engine_kv_layout one = layout(1, 64);
+
+    for (uint32_t n = TRANSFER_TRIES - 1; n <= TRANSFER_TRIES; n++) {
+        struct transport_ops ops;
+        struct pair p;
+
+        pair_init(&p, &one, 3, SITE_TCP);
+        true_read = p.to.transfer->transports[0]->ops->read;
+        read_by(&p.to, &ops, read_spoilt);
+        n_spoilt = n;
+        push_begin(&p, BT);
+        p.from.pushed->position = BT;
+        site_push_end(&p.from);
+        while (!p.to.receive_over)
+            turn(&p);
+        CU_ASSERT_EQUAL(p.to.why[0] == '\0', n < TRANSFER_TRIES);
+        pair_fini(&p);
+    }
+}
+
+/* Checksums that are known of whole blocks are those of their layers, and of no
+ * part of them. */
+static void test_known_sums(void)
+{
+    struct engine_kv_layout l = layout(3, 64);
+    struct pair p;
+
+    pair_init(&p, &l, 5, SITE_TCP);
+    push_begin(&p, 2 * BT + 5);
+    const struct request *r = p.from.pushed;
+    for (uint32_t b = 0; b < r->blocks.n; b++)
+        for (uint32_t layer = 0; layer < l.layers; layer++) {
+            uint64_t bytes = l.block_bytes / l.layers;
+            const char *data = r->blocks.data[b];
+
+            layer_sums_know(p.from.transfer->sums, r->blocks.ids[b], layer,
+                            sum_of(data + layer * bytes, bytes));
+        }
+    p.from.pushed->position = 2 * BT + 5;
+    site_push_end(&p.from);
+    while (!p.to.receive_over)
+        turn(&p);
+    CU_ASSERT_STRING_EQUAL(p.to.why, "");
+    CU_ASSERT(site_push_same(&p.from, &p.to));
+    pair_fini(&p);
+}
+
+/* Nothing leaves before it is computed. */
+static void test_push_in_time(void)
+{
+    struct engine_kv_layout l = layout(3, 64);
+    uint64_t bytes = l.block_bytes / l.layers;
+    struct pair p;
+
+    pair_init(&p, &l, 3, SITE_TCP);
+    push_begin(&p, 2 * BT);
+    struct request *r = p.from.pushed;
+    for (uint32_t b = 0; b < 2; b++)
+        memset(r->blocks.data[b], 0, l.block_bytes);
+    r->step.n_tokens = 2 * BT;
+    for (uint32_t layer = 0; layer < l.layers; layer++) {
+        for (int n = 0; n < 20; n++)
+            (void)event_base_loop(p.base, EVLOOP_NONBLOCK);
+        for (uint32_t b = 0; b < 2; b++)
+            memset((char *)r->blocks.data[b] + layer * bytes, 1 + (int)layer,
+                   bytes);
+        p.from.layers_done = layer + 1;
+        site_push_poke(&p.from);
+    }
+    r->position = 2 * BT;
+    r->step.n_tokens = p.from.layers_done = 0;
+    site_push_end(&p.from);
+    while (!p.to.receive_over)
+        turn(&p);
+    CU_ASSERT(site_push_same(&p.from, &p.to));
+    pair_fini(&p);
+}
+
 int main(void)
 {
-    log_init("test_transfer", LOG_WARN);
+    log_init("test_transfer", LOG_ERROR);
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("transfer", NULL, NULL);
     CU_add_test(s, "blocks longer than a frame", test_longer_than_a_frame);
@@ -366,6 +573,11 @@ int main(void)
     CU_add_test(s, "a push of what changes", test_push_damaged);
     CU_add_test(s, "a push dropped at any moment", test_push_dropped);
     CU_add_test(s, "reads that cannot be", test_no_op);
+    CU_add_test(s, "odd senders", test_odd_senders);
+    CU_add_test(s, "a push that begins twice", test_begun_twice);
+    CU_add_test(s, "read again", test_read_again);
+    CU_add_test(s, "known checksums", test_known_sums);
+    CU_add_test(s, "a push in time", test_push_in_time);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();
