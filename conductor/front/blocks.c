@@ -1,12 +1,15 @@
-/* /admin/blocks and /admin/copies: where blocks of native workers lie, and what
- * was copied ahead of demand. */
+/* /admin/blocks, /admin/replicas and /admin/copies: where blocks of native
+ * workers lie, how many are to have them, and what was copied. */
 #include <errno.h>
 #include <event2/buffer.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "conductor/front/internal.h"
+
+#define REPLICAS_MAX 1024u
 
 /* The next member of a query from *at on: its name, and its value as it stands
  * there, empty without one. Returns whether there was one. */
@@ -62,7 +65,7 @@ static uint64_t read_key(const char *text, size_t n)
  * *out is owned. */
 static size_t read_prompt(const char *text, size_t n, uint32_t **out)
 {
-    char *bytes = malloc(n + 1);
+    char *bytes = calloc(n + 1, 1);
     uint32_t *tokens = malloc((n + 1) * sizeof(*tokens));
     size_t length = 0;
 
@@ -124,7 +127,7 @@ static void reply(const struct front_call *call, uint64_t key,
 /* What the query asks by. Returns its place in `names` and the value, or -1
  * after an answer that says what is wrong. */
 static int read_query(const struct front_call *call, const char *const names[3],
-                      struct http_slice *value)
+                      struct http_slice *value, struct http_slice *copies)
 {
     const char *at = call->head->query.at, *end = at + call->head->query.n;
     struct http_slice name, one;
@@ -134,6 +137,10 @@ static int read_query(const struct front_call *call, const char *const names[3],
     while (next_member(&at, end, &name, &one)) {
         int k = 2;
 
+        if (copies && name.n == 6 && memcmp(name.at, "copies", 6) == 0) {
+            *copies = one;
+            continue;
+        }
         while (k >= 0 && (name.n != strlen(names[k]) ||
                           memcmp(name.at, names[k], name.n) != 0))
             k--;
@@ -158,7 +165,7 @@ void view_blocks(const struct front_call *call)
 {
     static const char *const names[] = {"key", "prompt", "tokens"};
     struct http_slice value = {NULL, 0};
-    int which = read_query(call, names, &value);
+    int which = read_query(call, names, &value, NULL);
     uint32_t *tokens = NULL;
     uint64_t key = 0;
     size_t n = 0;
@@ -179,6 +186,65 @@ void view_blocks(const struct front_call *call)
                "token ids with commas between them");
     else
         reply(call, key, tokens, n);
+    free(tokens);
+}
+
+static void reply_replicas(const struct front_call *call,
+                           const uint32_t *tokens, size_t n, uint32_t copies)
+{
+    struct evbuffer *buf = evbuffer_new();
+    struct openai_error error;
+    char peer[HTTP_PEER_BYTES];
+    int rc = buf ? models_replicas(call->front->models, tokens, n, copies, buf)
+                 : -ENOMEM;
+
+    if (rc != -ENOENT) {
+        http_peer(call->conn, peer);
+        log_info("%u copies of a prompt of %zu tokens: told over /admin by %s",
+                 copies, n, peer);
+        view_reply(call->conn, "application/json", buf, rc);
+        return;
+    }
+    evbuffer_free(buf);
+    openai_error_set(&error, 404, "no_blocks", NULL,
+                     "no native worker has a block of this prompt");
+    http_reply_error(call->conn, &error);
+}
+
+/* 1 to REPLICAS_MAX; 0: no such number. */
+static uint32_t read_copies(struct http_slice text)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < text.n; i++) {
+        if (text.at[i] < '0' || text.at[i] > '9' || n > REPLICAS_MAX)
+            return 0;
+        n = n * 10 + (uint32_t)(text.at[i] - '0');
+    }
+    return n <= REPLICAS_MAX ? n : 0;
+}
+
+void change_replicas(const struct front_call *call)
+{
+    /* A key alone does not say what stands before it. */
+    static const char *const names[] = {"prompt", "prompt", "tokens"};
+    struct http_slice value = {NULL, 0}, copies = {"", 0};
+
+    if (!admin_may_change(call))
+        return;
+    int which = read_query(call, names, &value, &copies);
+    if (which < 0)
+        return;
+    uint32_t *tokens = NULL, n_copies = read_copies(copies);
+    size_t n = which == 2 ? read_tokens(value.at, value.n, &tokens)
+                          : read_prompt(value.at, value.n, &tokens);
+    if (n_copies == 0)
+        refuse(call, "copies", copies.at, copies.n, "1 to 1024");
+    else if (n == 0)
+        refuse(call, names[which], value.at, value.n,
+               which == 2 ? "token ids with commas between them" : "a text");
+    else
+        reply_replicas(call, tokens, n, n_copies);
     free(tokens);
 }
 

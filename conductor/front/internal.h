@@ -62,15 +62,16 @@ typedef void front_serve_fn(const struct front_call *call);
 #define VIEW_MODEL_PATH "/v1/models/"
 #define ADMIN_INSTANCE_PATH "/admin/instances/"
 front_serve_fn view_models, view_health, view_ready;
-front_serve_fn view_metrics;   /* metrics.c */
-front_serve_fn view_instances; /* all of them */
-front_serve_fn view_explain;   /* a request, by its id */
-front_serve_fn view_blocks;    /* where blocks lie, by key or prompt */
-front_serve_fn view_copies;    /* what was copied ahead of demand */
-front_serve_fn view_model;     /* a model, by its name */
-front_serve_fn view_overview;  /* counts, pools, the last minute */
-front_serve_fn view_history;   /* the last hour */
-front_serve_fn view_decisions; /* the last ones */
+front_serve_fn view_metrics;    /* metrics.c */
+front_serve_fn view_instances;  /* all of them */
+front_serve_fn view_explain;    /* a request, by its id */
+front_serve_fn view_blocks;     /* where blocks lie, by key or prompt */
+front_serve_fn change_replicas; /* how many hold a prompt */
+front_serve_fn view_copies;     /* what was copied ahead of demand */
+front_serve_fn view_model;      /* a model, by its name */
+front_serve_fn view_overview;   /* counts, pools, the last minute */
+front_serve_fn view_history;    /* the last hour */
+front_serve_fn view_decisions;  /* the last ones */
 
 /* metrics.c: before view_metrics() is called. Returns 0 or -ENOMEM. */
 [[nodiscard]] int metrics_init_scrapes(struct front *front);

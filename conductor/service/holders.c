@@ -5,6 +5,7 @@
 
 #include "conductor/core/index/block_key.h"
 #include "conductor/service/models.h"
+#include "conductor/service/worker/copies.h"
 
 static int write_tiers(unsigned tiers, struct evbuffer *out)
 {
@@ -69,4 +70,42 @@ int models_blocks(const struct models *models, uint64_t key,
     bad |= evbuffer_add_printf(out, "]}\n") < 0;
     free(keys);
     return bad ? -ENOMEM : 0;
+}
+
+/* Leading blocks that somebody has. */
+static uint32_t n_held(const struct service *s, const uint64_t *keys, size_t n)
+{
+    uint32_t held = 0;
+
+    while (held < n) {
+        unsigned tiers = 0;
+
+        for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++)
+            if (pool_at(s->pool, slot))
+                tiers |= prefix_index_tiers(s->index, slot, keys[held]);
+        if (tiers == 0)
+            break;
+        held++;
+    }
+    return held;
+}
+
+int models_replicas(struct models *models, const uint32_t *tokens, size_t n,
+                    uint32_t copies, struct evbuffer *out)
+{
+    struct service *s = models_native(models);
+    uint32_t bt = s ? (uint32_t)s->config.block_tokens : 1;
+    uint64_t *keys = malloc((n / bt + 1) * sizeof(*keys));
+    int rc = keys ? -ENOENT : -ENOMEM;
+
+    if (s && keys && s->dispatch.scheduler) {
+        uint64_t seed = block_key_seed(s->config.model, "", "");
+
+        (void)block_keys_compute(tokens, n, bt, seed, keys);
+        uint32_t held = n_held(s, keys, n / bt);
+        if (held > 0)
+            rc = copies_change(s, keys, held, seed, copies, out) ? -ENOMEM : 0;
+    }
+    free(keys);
+    return rc;
 }

@@ -280,6 +280,17 @@ void models_refused(const struct models *models,
                                 struct evbuffer *out);
 
 /*
+ * Have `copies` native workers, at least 1, hold the blocks of a prompt: as
+ * many leading ones as any of them has. Appends, as JSON, who holds them now,
+ * and what was ordered: copies end later, as /admin/copies shows. tokens  (n),
+ * borrowed. Returns 0; -ENOENT: there is no service of native workers, or none
+ * of its workers has a block of it; -ENOMEM.
+ */
+[[nodiscard]] int models_replicas(struct models *models, const uint32_t *tokens,
+                                  size_t n, uint32_t copies,
+                                  struct evbuffer *out);
+
+/*
  * Append, as JSON, which instances hold blocks of native workers, and in which
  * tiers: the one under `key`, or, with key 0, those of a prompt.
  *   tokens  (n), borrowed.

@@ -203,6 +203,56 @@ class Daemon(Case):
         self.assertEqual(one, blocks[39:])
         self.assertEqual(one[0]['held'][0]['tiers'], ['host'])
 
+    def test_replicas(self):
+        """As many workers hold a prompt as somebody says, and what can then
+        be reused there is what the first one has computed."""
+        cluster = self.cluster(prefill=3, decode=1)
+        document = 'What is kept here is kept by one. ' * 4
+        n = len(document) // BLOCK_TOKENS
+        prompt = urllib.parse.quote(document)
+
+        def ask(copies, what='prompt', value=prompt):
+            return cluster.api.request(
+                'POST', f'/admin/replicas?copies={copies}&{what}={value}')
+
+        def holders():
+            blocks = cluster.api.request(
+                'GET', f'/admin/blocks?prompt={prompt}').body['blocks']
+            return [h['instance'] for h in blocks[-1]['held']]
+        self.assertError(ask(2), 404, 'no native worker', 'prompt')
+        first = cluster.api.complete(document, 8)
+        reply = ask(3)
+        self.assertEqual(reply.status, 200)
+        self.assertEqual((reply.body['blocks'], reply.body['holders'],
+                          len(reply.body['orders'])), (n, 1, 2))
+        for order in reply.body['orders']:
+            self.assertEqual((order['order'], order['blocks']), ('copy', n))
+            self.assertEqual([order['from']], holders()[:1])
+        wait_until('three have it', lambda: len(holders()) == 3)
+        copies = cluster.api.request('GET', '/admin/copies').body['copies']
+        self.assertEqual([c['reason'] for c in copies],
+                         [{'told': True, 'holders': 1}] * 2)
+        change(cluster, first.body['conductor']['prefill'], 'drain')
+        again = cluster.api.complete(document, 8)
+        self.assertEqual(again.body['choices'][0]['text'],
+                         first.body['choices'][0]['text'])
+        self.assertEqual(again.body['conductor']['local_tokens'],
+                         n * BLOCK_TOKENS)
+        change(cluster, first.body['conductor']['prefill'], 'undrain')
+        reply = ask(1, 'tokens', ','.join(str(ord(c)) for c in document))
+        self.assertEqual([o['order'] for o in reply.body['orders']],
+                         ['drop'] * 2)
+        wait_until('one has it', lambda: len(holders()) == 1)
+        for words in ((0, 'prompt', 'a'), 'copies: "0"'), (
+                ('1025', 'prompt', 'a'), 'copies: "1025"'), (
+                ('x', 'prompt', 'a'), 'copies: "x"'), (
+                (1, 'key', 'a'), 'key: "a"'), (
+                (1, 'tokens', '1,'), 'tokens: "1,"'), (
+                (1, 'prompt', ''), 'prompt: ""'):
+            self.assertError(ask(*words[0]), 400, words[1])
+        self.assertError(cluster.api.request(
+            'POST', '/admin/replicas?copies=1'), 400, 'prompt')
+
     def test_bad_questions(self):
         cluster = Cluster(self)
         cluster.start_conductor()

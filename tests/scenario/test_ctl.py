@@ -41,6 +41,8 @@ class Ctl(Case):
             ['p0', 'tiny', 'native', 'prefill', 'ready']])
         self.assertEqual({len(row) for row in rows}, {11})
         got = cluster.api.complete('a prompt ' * 10)
+        self.assertEqual(self.good(cluster, 'replicas', '1', 'a prompt ' * 10),
+                         '5 blocks: 1 hold them\n')
         text = self.good(cluster, 'explain',
                          got.body['conductor']['request_id'])
         self.assertRegex(text, r'\nstate +completed\n')
@@ -89,6 +91,7 @@ class Ctl(Case):
         for words, told in (((), 'no such command'),
                             (('stauts',), '"stauts"'),
                             (('drain',), 'needs NAME'),
+                            (('replicas', '2'), 'needs N and PROMPT'),
                             (('status', 'x'), 'too many words'),
                             (('explain', 'a b'), '"a b"'),
                             (('--timeout', 'soon', 'status'), 'timeout')):

@@ -152,6 +152,19 @@ int models_copies(const struct models *models, struct evbuffer *out)
     return evbuffer_add_printf(out, "{\"copies\":[]}") < 0 ? -ENOMEM : 0;
 }
 
+int models_replicas(struct models *models, const uint32_t *tokens, size_t n,
+                    uint32_t copies, struct evbuffer *out)
+{
+    (void)models;
+    if (copies == 404)
+        return -ENOENT;
+    return evbuffer_add_printf(out,
+                               "{\"tokens\":%zu,\"last\":%u,\"copies\":%u}", n,
+                               tokens[n - 1], copies) < 0
+               ? -ENOMEM
+               : 0;
+}
+
 int models_blocks(const struct models *models, uint64_t key,
                   const uint32_t *tokens, size_t n, struct evbuffer *out)
 {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "conductor/core/replication/replication.h"
+#include "conductor/core/replication/replicas.h"
 #include "tests/unit/cases.h"
 #include "traces/random.h"
 
@@ -526,12 +526,63 @@ static void test_random(void)
     }
 }
 
+/* By command: copies to who has most of it, then to who has most room, from
+ * senders by turns; and away from who is fullest. */
+static void test_by_command(void)
+{
+    struct replicas r;
+    struct rig g;
+
+    rig_init(&g, 5, 0); /* not ahead of demand */
+    replicas_change(g.scheduler, g.keys[0], LONG, 9, 2, &r);
+    CU_ASSERT_EQUAL(r.holders, 0);
+    CU_ASSERT_EQUAL(r.n, 0); /* nobody can send it */
+    store(&g, 0, 0, 0, LONG);
+    store(&g, 1, 0, 0, LONG);
+    store(&g, 2, 1, 0, LONG); /* others' blocks: less room */
+    store(&g, 3, 0, 0, 7);
+    replicas_change(g.scheduler, g.keys[0], LONG, 9, 2, &r);
+    CU_ASSERT_EQUAL(r.holders, 2);
+    CU_ASSERT_EQUAL(r.n, 0);
+    replicas_change(g.scheduler, g.keys[0], LONG, 9, 4, &r);
+    CU_ASSERT_EQUAL(r.n, 2);
+    const struct replication_action *a = r.orders;
+    CU_ASSERT(a[0].kind == REPLICATION_COPY && a[0].to == g.nodes[3] &&
+              a[0].from == g.nodes[0] && a[0].first_block == 7 &&
+              a[0].end_block == LONG && a[0].tag == 9 && a[0].id == 0 &&
+              a[0].reason.told && a[0].keys == g.keys[0]);
+    CU_ASSERT(a[1].to == g.nodes[4] && a[1].from == g.nodes[1] &&
+              a[1].first_block == 0);
+    CU_ASSERT_DOUBLE_EQUAL(a[1].bytes_per_s, LINK, 1);
+    /* One more has less room; a sixth there is not. */
+    replicas_change(g.scheduler, g.keys[0], LONG, 9, 100, &r);
+    CU_ASSERT_EQUAL(r.n, 3);
+    CU_ASSERT_EQUAL(a[2].to, g.nodes[2]);
+    /* One that gets no work holds for nobody, and sends all the same. */
+    CU_ASSERT_EQUAL(pool_hold(g.pool, g.nodes[1], true), 0);
+    replicas_change(g.scheduler, g.keys[0], LONG, 9, 2, &r);
+    CU_ASSERT_EQUAL(r.holders, 1);
+    CU_ASSERT(r.n == 1 && a[0].to == g.nodes[3]);
+    CU_ASSERT_EQUAL(pool_hold(g.pool, g.nodes[1], false), 0);
+    store(&g, 1, 1, 0, LONG);
+    replicas_change(g.scheduler, g.keys[0], LONG, 9, 1, &r);
+    CU_ASSERT_EQUAL(r.n, 1);
+    CU_ASSERT(a[0].kind == REPLICATION_DROP && a[0].to == g.nodes[1] &&
+              a[0].key == g.keys[0][LONG - 1] && a[0].end_block == LONG);
+    store(&g, 3, 0, 7, LONG);
+    replicas_change(g.scheduler, g.keys[0], LONG, 9, 1, &r);
+    CU_ASSERT(r.holders == 3 && r.n == 2);
+    CU_ASSERT(a[0].to == g.nodes[1] && a[1].to == g.nodes[0]);
+    rig_fini(&g);
+}
+
 int main(void)
 {
     CU_pSuite suite;
 
     CU_initialize_registry();
     suite = CU_add_suite("replication", NULL, NULL);
+    CU_add_test(suite, "by command", test_by_command);
     CU_add_test(suite, "off", test_off);
     CU_add_test(suite, "pieces", test_pieces);
     CU_add_test(suite, "leaves alone", test_leaves_alone);

@@ -126,6 +126,22 @@ char *ctl_instance_path(const char *name, const char *what)
     return path;
 }
 
+char *ctl_replicas_path(const char *copies, const char *prompt)
+{
+    char *n_copies = evhttp_uriencode(copies, -1, 0);
+    char *escaped = evhttp_uriencode(prompt, -1, 0);
+    size_t n =
+        n_copies && escaped ? strlen(n_copies) + strlen(escaped) + 64 : 0;
+    char *path = n ? malloc(n) : NULL;
+
+    if (path)
+        snprintf(path, n, "/admin/replicas?copies=%s&prompt=%s", n_copies,
+                 escaped);
+    free(n_copies);
+    free(escaped);
+    return path;
+}
+
 const char *ctl_show(const json_t *object, const char *key, char *text,
                      size_t size)
 {

@@ -38,6 +38,9 @@ enum ctl_method { CTL_GET, CTL_POST };
 /* The path of an instance, or of what is done to it: owned; NULL: no memory. */
 [[nodiscard]] char *ctl_instance_path(const char *name, const char *what);
 
+/* The path that has so many workers hold a prompt: owned; NULL: no memory. */
+[[nodiscard]] char *ctl_replicas_path(const char *copies, const char *prompt);
+
 /* Bytes that a terminal would act upon become '?'. Returns the text. */
 char *ctl_tame(char *text);
 

@@ -27,6 +27,9 @@ static const struct option_usage usage = {
         "  role NAME prefill|decode\n"
         "                  has a native worker switch its role, once it has "
         "ended its work\n"
+        "  replicas N PROMPT\n"
+        "                  has N native workers hold the blocks of a prompt "
+        "that one of them has\n"
         "  explain ID      why a request went where it went, with all "
         "candidates\n"
         "  reload          has it read its configuration again, and says what "
@@ -133,6 +136,33 @@ static int switch_role(struct ctl *ctl, const struct option_list *words)
                                                : "role/decode");
 }
 
+static int replicas(struct ctl *ctl, const struct option_list *words)
+{
+    char *path = ctl_replicas_path(words->items[1], words->items[2]);
+    char a[32], b[32], c[128], d[128];
+    const json_t *orders, *one;
+    json_t *json;
+    size_t i;
+    int rc = path ? ctl_ask(ctl, CTL_POST, path, &json) : 1;
+
+    free(path);
+    if (rc)
+        return rc;
+    orders = json_object_get(json, "orders");
+    printf("%s blocks: %s hold them\n", ctl_show(json, "blocks", a, sizeof a),
+           ctl_show(json, "holders", b, sizeof b));
+    json_array_foreach(orders, i, one)
+    {
+        printf("%s: %s blocks, to %s from %s\n",
+               ctl_show(one, "order", a, sizeof a),
+               ctl_show(one, "blocks", b, sizeof b),
+               ctl_show(one, "to", c, sizeof c),
+               ctl_show(one, "from", d, sizeof d));
+    }
+    json_decref(json);
+    return 0;
+}
+
 static int explain(struct ctl *ctl, const struct option_list *words)
 {
     return ctl_explain(ctl, words->items[1]);
@@ -192,6 +222,7 @@ static const struct command {
     {"drain", drain, 1, 1, "NAME"},
     {"undrain", undrain, 1, 1, "NAME"},
     {"role", switch_role, 2, 2, "NAME and prefill or decode"},
+    {"replicas", replicas, 2, 2, "N and PROMPT"},
     {"explain", explain, 1, 1, "ID"},
     {"reload", reload, 0, 0, ""},
     {"top", show_top, 0, 0, ""},

@@ -67,10 +67,10 @@ void replication_weigh(struct replication *r, const struct access_tip *tip,
 bool replication_look(struct replication *r, const struct access_tip *tip,
                       struct schedule_look *look);
 
-/* weigh.c: leading blocks of r->keys that an instance can send: those that it
- * has, 0 if one of them lies in a slow tier. */
-uint32_t replication_sendable(const struct replication *r,
-                              const struct schedule_look *look,
+/* weigh.c: leading blocks of keys (n), which *look is about, that an instance
+ * can send: those that it has, 0 if one of them lies in a slow tier. */
+uint32_t replication_sendable(const struct schedule_look *look,
+                              const uint64_t *keys,
                               const struct pool_instance *i, uint32_t n);
 
 /* A period, in the time that is told. */

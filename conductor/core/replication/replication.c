@@ -144,7 +144,7 @@ static const struct pool_instance *find_sender(const struct replication *r,
         if (!i || look->stored[slot] <= has || r->sides[slot].id != i->id ||
             r->sides[slot].sends || !link_is_idle(i, now_us))
             continue;
-        n = replication_sendable(r, look, i, n_blocks);
+        n = replication_sendable(look, r->keys, i, n_blocks);
         if (n > *sends || (best && n == *sends && n > has &&
                            i->push_out_bytes < best->push_out_bytes)) {
             *sends = n;

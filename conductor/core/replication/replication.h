@@ -55,6 +55,7 @@ enum replication_kind {
 
 /* Why. */
 struct replication_reason {
+    bool told;          /* an operator said so; the rest but holders is 0 */
     double per_s;       /* prompts that begin so, a second */
     double busy_ratio;  /* of which so many find all holders busy, */
     double after_ratio; /* and with all copies that are wanted so many */

@@ -52,8 +52,8 @@ bool replication_look(struct replication *r, const struct access_tip *tip,
     return true;
 }
 
-uint32_t replication_sendable(const struct replication *r,
-                              const struct schedule_look *look,
+uint32_t replication_sendable(const struct schedule_look *look,
+                              const uint64_t *keys,
                               const struct pool_instance *i, uint32_t n)
 {
     uint32_t blocks = look->stored[i->slot];
@@ -61,7 +61,7 @@ uint32_t replication_sendable(const struct replication *r,
     blocks = blocks < n ? blocks : n;
     if (i->link_bytes_per_s <= 0.0 ||
         (i->health != HEALTH_READY && i->health != HEALTH_DRAINING) ||
-        schedule_looked_slow(look, i, r->keys, blocks))
+        schedule_looked_slow(look, i, keys, blocks))
         return 0;
     return blocks;
 }
@@ -113,7 +113,7 @@ static void find_holders(struct replication *r, struct weighing *w)
         w->busy += r->sides[slot].busy_ratio;
         us = i->egress_free_us > w->now_us ? i->egress_free_us - w->now_us : 0;
         if (us < w->egress_us &&
-            replication_sendable(r, &w->look, i, w->tip->n_blocks) > 0)
+            replication_sendable(&w->look, r->keys, i, w->tip->n_blocks) > 0)
             w->egress_us = us;
     }
     /* Its own requests are part of what its holders do. */

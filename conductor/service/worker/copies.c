@@ -15,9 +15,12 @@
 #include "base/clock.h"
 #include "base/entropy.h"
 #include "base/log.h"
+#include "conductor/core/replication/replicas.h"
 #include "conductor/service/models.h"
 
 #define PATIENCE_US 15000000
+/* What a copy may take beside that. */
+#define COPY_MAX_US INT64_C(600000000)
 
 struct copies {
     struct replication *core;
@@ -64,6 +67,18 @@ static uint64_t take_note(struct service *s, const struct replication_action *a)
                       to ? to->name : "", clock_now_us());
 }
 
+/* What it takes at the rate that it has. */
+static int64_t least_us(const struct worker *to,
+                        const struct replication_action *a)
+{
+    double bytes = (double)(a->end_block - a->first_block) *
+                   (double)to->hello.block_tokens *
+                   (double)to->hello.kv_bytes_per_token;
+    double us = bytes * 1e6 / (a->bytes_per_s + 1.0);
+
+    return us < (double)COPY_MAX_US ? (int64_t)us : COPY_MAX_US;
+}
+
 static bool send_copy(struct service *s, const struct replication_action *a)
 {
     struct worker *to = worker_of(s, a->to);
@@ -83,7 +98,8 @@ static bool send_copy(struct service *s, const struct replication_action *a)
                                     .id = a->id,
                                     .blocks = a->end_block - a->first_block,
                                     .note = take_note(s, a),
-                                    .begun_us = clock_now_us()};
+                                    .begun_us = clock_now_us(),
+                                    .takes_us = least_us(to, a)};
     snprintf(m.host, sizeof(m.host), "%s", from->host);
     m.port = from->hello.peer_port;
     wire_buf_reset(&s->out);
@@ -168,13 +184,13 @@ void copies_tick(struct service *service)
 {
     int64_t now_us = clock_now_us();
 
-    if (service->forwards || !replication_on(service->copies->core))
+    if (service->forwards)
         return;
     for (uint32_t i = 0; i < pool_slots(service->pool); i++) {
         struct worker *w = &service->workers[i];
 
         if (!w->link || w->copy.attempt_id == 0 ||
-            now_us - w->copy.begun_us < PATIENCE_US)
+            now_us - w->copy.begun_us - w->copy.takes_us < PATIENCE_US)
             continue;
         log_warn("worker %s: a copy of %u blocks takes too long", w->hello.name,
                  w->copy.blocks);
@@ -183,6 +199,51 @@ void copies_tick(struct service *service)
     }
     (void)replication_pass(service->copies->core, now_us);
     go_on(service);
+}
+
+/* What was ordered, and was not carried out. */
+static int write_order(const struct service *s,
+                       const struct replication_action *a, const char *comma,
+                       struct evbuffer *out)
+{
+    const struct pool_instance *from = pool_get(s->pool, a->from);
+    const struct pool_instance *to = pool_get(s->pool, a->to);
+    bool drop = a->kind == REPLICATION_DROP;
+    char sender[2 * POOL_NAME_BYTES] = "", name[2 * POOL_NAME_BYTES];
+
+    metrics_escape(to->name, name);
+    if (from)
+        metrics_escape(from->name, sender);
+    return evbuffer_add_printf(
+               out, "%s{\"order\":\"%s\",%s%s%s\"to\":\"%s\",\"blocks\":%u}",
+               comma, drop ? "drop" : "copy", drop ? "" : "\"from\":\"", sender,
+               drop ? "" : "\",", name, a->end_block - a->first_block) < 0;
+}
+
+int copies_change(struct service *s, const uint64_t *keys, uint32_t n_keys,
+                  uint64_t key_seed, uint32_t copies, struct evbuffer *out)
+{
+    const char *comma = "";
+    struct replicas r;
+    int bad;
+
+    replicas_change(s->dispatch.scheduler, keys, n_keys, key_seed, copies, &r);
+    bad =
+        evbuffer_add_printf(out,
+                            "{\"block_tokens\":%d,\"blocks\":%u,"
+                            "\"holders\":%u,\"orders\":[",
+                            (int)s->config.block_tokens, n_keys, r.holders) < 0;
+    for (uint32_t i = 0; i < r.n; i++) {
+        const struct replication_action *a = &r.orders[i];
+
+        if (a->kind == REPLICATION_COPY && !send_copy(s, a))
+            continue; /* it has another one under way, or takes none */
+        if (a->kind == REPLICATION_DROP)
+            send_drop(s, a);
+        bad |= write_order(s, a, comma, out);
+        comma = ",";
+    }
+    return bad | (evbuffer_add_printf(out, "]}\n") < 0);
 }
 
 int models_copies(const struct models *models, struct evbuffer *out)

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 struct frame_header;
+struct evbuffer;
 struct service;
 struct service_request;
 struct worker;
@@ -18,6 +19,7 @@ struct worker_copy {
     uint32_t blocks;     /* that were asked for */
     uint64_t note;       /* its number among the notes */
     int64_t begun_us;
+    int64_t takes_us; /* from then on, at the rate that it was told */
 };
 
 struct copies;
@@ -42,5 +44,14 @@ void copies_left(struct service *service, const struct worker *worker);
 
 /* Gives up pieces of which nobody speaks; passes; begins what can begin. */
 void copies_tick(struct service *service);
+
+/*
+ * Have `copies` instances hold these blocks (n_keys, at least 1, borrowed), of
+ * a prompt whose keys have that seed: orders copies, or drops. Appends, as
+ * JSON, who holds them now and what was ordered. Returns whether that failed.
+ */
+int copies_change(struct service *service, const uint64_t *keys,
+                  uint32_t n_keys, uint64_t key_seed, uint32_t copies,
+                  struct evbuffer *out);
 
 #endif

@@ -68,6 +68,9 @@ void notes_why(const struct notes *notes, uint32_t instance,
 
 int note_write_reason(const struct replication_reason *r, struct evbuffer *out)
 {
+    if (r->told)
+        return evbuffer_add_printf(out, "{\"told\":true,\"holders\":%u}",
+                                   r->holders) < 0;
     return evbuffer_add_printf(
                out,
                "{\"per_s\":%.6g,\"busy_ratio\":%.6g,\"after_ratio\":%.6g,"

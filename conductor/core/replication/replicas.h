@@ -1,0 +1,34 @@
+/*
+ * How many instances hold the beginning of a prompt, changed by command: the
+ * store API's change_replica (Mooncake, section on the store). What is copied
+ * so is as any other held block from then on: it may be evicted.
+ */
+#ifndef CONDUCTOR_CORE_REPLICATION_REPLICAS_H
+#define CONDUCTOR_CORE_REPLICATION_REPLICAS_H
+
+#include "conductor/core/replication/replication.h"
+
+#define REPLICAS_ORDERS_MAX 16u
+
+struct replicas {
+    uint32_t holders; /* instances that take work and have all blocks */
+    uint32_t n;
+    struct replication_action orders[REPLICAS_ORDERS_MAX]; /* (n), id 0 */
+};
+
+/*
+ * The orders by which as many instances hold a prompt's first blocks. Copies go
+ * to instances that prefill, first to those that have most of it, then to those
+ * with most room; they come from the holder that sends the fewest of them.
+ * What is too many leaves those that are fullest; copies of blocks that a slow
+ * tier alone has are not made.
+ *   keys    (n_keys), at least 1, borrowed; the orders point to it.
+ *   tag     as of replication_asked().
+ *   copies  at least 1.
+ *   out     written.
+ * Cost: a match, and O(instances^2) for each order at most.
+ */
+void replicas_change(struct scheduler *s, const uint64_t *keys, uint32_t n_keys,
+                     uint64_t tag, uint32_t copies, struct replicas *out);
+
+#endif
