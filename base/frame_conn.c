@@ -6,35 +6,19 @@
 #include <event2/bufferevent.h>
 #include <event2/bufferevent_ssl.h>
 #include <fcntl.h>
+#include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/event_loop.h"
+#include "base/frame_conn_internal.h"
 #include "base/socket.h"
 #include "base/tls.h"
 
-#define IO_CHUNK_BYTES (1u << 20)
 #define PATIENCE_US 2000000
-
-struct frame_conn {
-    struct bufferevent *bev; /* connects and writes; reads within TLS */
-    struct event *readable;  /* NULL until the socket is connected, or TLS */
-    bool tls;
-    struct frame_reader reader;
-    struct event *deferred; /* fires to end the connection */
-    const struct frame_conn_ops *ops;
-    void *arg;
-    struct frame_conn_limits limits;
-    char peer[MSG_HOST_MAX + 8];
-    char reason[MSG_TEXT_MAX];
-    int in_callback; /* depth of calls into the owner */
-    bool ending;     /* `deferred` is pending: no more frames */
-    bool flushing;   /* closes when the output is written */
-    bool freed;      /* frame_conn_free() inside a callback */
-    bool resting;    /* until frame_conn_resume() */
-};
 
 static void stop_reading(struct frame_conn *c)
 {
@@ -44,10 +28,20 @@ static void stop_reading(struct frame_conn *c)
         bufferevent_disable(c->bev, EV_READ);
 }
 
-static void conn_destroy(struct frame_conn *c)
+/* The other side is told that this is the end, and no connection that broke. */
+static void end_tls(struct frame_conn *c)
+{
+    ERR_clear_error();
+    (void)SSL_shutdown(bufferevent_openssl_get_ssl(c->bev));
+    ERR_clear_error();
+}
+
+void frame_conn_destroy(struct frame_conn *c)
 {
     event_loop_drop(c->readable);
     frame_reader_fini(&c->reader);
+    if (c->tls && c->bev && c->opened && frame_conn_sent(c))
+        end_tls(c);
     if (c->bev)
         bufferevent_free(c->bev);
     event_loop_drop(c->deferred);
@@ -59,13 +53,13 @@ static bool conn_leave(struct frame_conn *c)
 {
     c->in_callback--;
     if (c->freed && c->in_callback == 0) {
-        conn_destroy(c);
+        frame_conn_destroy(c);
         return false;
     }
     return !c->freed;
 }
 
-static void on_deferred(evutil_socket_t, short, void *arg)
+void frame_conn_on_deferred(evutil_socket_t, short, void *arg)
 {
     struct frame_conn *c = arg;
 
@@ -187,7 +181,7 @@ static ssize_t fill_tls(struct frame_conn *c)
     return n;
 }
 
-static void on_tls_read(struct bufferevent *, void *arg)
+void frame_conn_on_tls_read(struct bufferevent *, void *arg)
 {
     struct frame_conn *c = arg;
     ssize_t n = 0;
@@ -225,7 +219,7 @@ void frame_conn_resume(struct frame_conn *c)
             ;
 }
 
-static int start_reading(struct frame_conn *c)
+int frame_conn_start(struct frame_conn *c)
 {
     if (c->tls)
         return bufferevent_enable(c->bev, EV_READ) ? -ENOMEM : 0;
@@ -235,7 +229,7 @@ static int start_reading(struct frame_conn *c)
     return c->readable && event_add(c->readable, NULL) == 0 ? 0 : -ENOMEM;
 }
 
-static void on_write(struct bufferevent *bev, void *arg)
+void frame_conn_on_write(struct bufferevent *bev, void *arg)
 {
     struct frame_conn *c = arg;
 
@@ -248,7 +242,38 @@ static void on_write(struct bufferevent *bev, void *arg)
     (void)conn_leave(c);
 }
 
-static void on_event(struct bufferevent *bev, short what, void *arg)
+/* Frames came where TLS was expected: who sent them is told so in a frame. */
+static void refuse_plain(struct frame_conn *c)
+{
+    int fd = bufferevent_getfd(c->bev);
+    struct wire_buf buf;
+    char rest[4096];
+
+    wire_buf_init(&buf, 4096);
+    msg_error_like_pack(&buf, FRAME_ERROR, 0, PROTO_E_REFUSED,
+                        "this port speaks TLS: --tls-ca FILE says whose "
+                        "certificate to trust");
+    if (!buf.failed)
+        (void)!send(fd, buf.data, buf.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    /* Closing with input unread would take it back. */
+    while (recv(fd, rest, sizeof(rest), MSG_DONTWAIT) == (ssize_t)sizeof(rest))
+        ;
+    wire_buf_fini(&buf);
+}
+
+/* Why TLS failed, if it did. */
+static void explain_tls(struct frame_conn *c, char text[MSG_TEXT_MAX])
+{
+    const SSL *ssl = bufferevent_openssl_get_ssl(c->bev);
+    unsigned long fault = bufferevent_get_openssl_error(c->bev);
+
+    (void)tls_explain(ssl, fault, text, MSG_TEXT_MAX);
+    if (!c->opened && SSL_is_server(ssl) &&
+        ERR_GET_REASON(fault) == SSL_R_WRONG_VERSION_NUMBER)
+        refuse_plain(c);
+}
+
+void frame_conn_on_event(struct bufferevent *bev, short what, void *arg)
 {
     struct frame_conn *c = arg;
     int lookup = bufferevent_socket_get_dns_error(bev);
@@ -256,8 +281,9 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     char text[MSG_TEXT_MAX];
 
     if (what & BEV_EVENT_CONNECTED) {
+        c->opened = true;
         socket_tune(bufferevent_getfd(c->bev));
-        if (start_reading(c) < 0)
+        if (frame_conn_start(c) < 0)
             frame_conn_fail(c, "out of memory");
         return;
     }
@@ -267,110 +293,8 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
              lookup ? evutil_gai_strerror(lookup)
                     : evutil_socket_error_to_string(error));
     if (c->tls && !(what & BEV_EVENT_EOF) && !lookup)
-        (void)tls_explain(bufferevent_openssl_get_ssl(bev),
-                          bufferevent_get_openssl_error(bev), text,
-                          sizeof(text));
+        explain_tls(c, text);
     frame_conn_fail(c, what & BEV_EVENT_EOF ? FRAME_CONN_ENDED : text);
-}
-
-/* What the connection speaks. Takes ssl. */
-static struct bufferevent *new_bev(struct event_base *base, evutil_socket_t fd,
-                                   SSL *ssl)
-{
-    struct bufferevent *bev;
-
-    if (!ssl)
-        return bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
-    SSL_set_read_ahead(ssl, 0); /* the bufferevent would not see what waits */
-    bev = bufferevent_openssl_socket_new(base, fd, ssl,
-                                         SSL_is_server(ssl)
-                                             ? BUFFEREVENT_SSL_ACCEPTING
-                                             : BUFFEREVENT_SSL_CONNECTING,
-                                         BEV_OPT_CLOSE_ON_FREE);
-    if (bev) { /* a frame that is cut off is seen as such */
-        bufferevent_openssl_set_allow_dirty_shutdown(bev, 1);
-        bufferevent_setwatermark(bev, EV_READ, 0, IO_CHUNK_BYTES);
-    }
-    return bev;
-}
-
-static struct frame_conn *conn_alloc(struct event_base *base,
-                                     evutil_socket_t fd,
-                                     const struct frame_conn_limits *limits,
-                                     const struct frame_conn_ops *ops,
-                                     void *arg)
-{
-    struct frame_conn *c = calloc(1, sizeof(*c));
-
-    if (c) {
-        c->ops = ops;
-        c->arg = arg;
-        c->limits = *limits;
-        c->tls = limits->ssl;
-        c->limits.ssl = NULL;
-        c->bev = new_bev(base, fd, limits->ssl);
-        c->deferred = event_new(base, -1, 0, on_deferred, c);
-    }
-    if (!c)
-        SSL_free(limits->ssl);
-    if (!c || !c->bev || !c->deferred) {
-        if ((!c || !c->bev) && fd >= 0)
-            evutil_closesocket(fd);
-        if (c)
-            conn_destroy(c);
-        return NULL;
-    }
-    frame_reader_init(&c->reader);
-    bufferevent_setcb(c->bev, c->tls ? on_tls_read : NULL, on_write, on_event,
-                      c);
-    bufferevent_set_max_single_write(c->bev, IO_CHUNK_BYTES);
-    bufferevent_setwatermark(c->bev, EV_WRITE,
-                             limits->output_watermark_bytes / 2, 0);
-    bufferevent_enable(c->bev, EV_WRITE);
-    return c;
-}
-
-int frame_conn_peer_host(const struct frame_conn *c, char *out, size_t cap)
-{
-    char port[8];
-
-    return socket_peer(bufferevent_getfd(c->bev), out, cap, port, sizeof(port));
-}
-
-struct frame_conn *frame_conn_new(struct event_base *base, evutil_socket_t fd,
-                                  const struct frame_conn_limits *limits,
-                                  const struct frame_conn_ops *ops, void *arg)
-{
-    evutil_make_socket_nonblocking(fd);
-    socket_tune(fd);
-    struct frame_conn *c = conn_alloc(base, fd, limits, ops, arg);
-    if (!c || start_reading(c) < 0) {
-        if (c)
-            conn_destroy(c);
-        return NULL;
-    }
-    char host[MSG_HOST_MAX], port[8];
-    if (socket_peer(fd, host, sizeof(host), port, sizeof(port)) < 0)
-        snprintf(host, sizeof(host), "?");
-    snprintf(c->peer, sizeof(c->peer), "%s:%s", host, port);
-    return c;
-}
-
-struct frame_conn *frame_conn_connect(struct event_base *base,
-                                      struct evdns_base *dns, const char *host,
-                                      uint16_t port,
-                                      const struct frame_conn_limits *limits,
-                                      const struct frame_conn_ops *ops,
-                                      void *arg)
-{
-    struct frame_conn *c = conn_alloc(base, -1, limits, ops, arg);
-
-    if (!c)
-        return NULL;
-    snprintf(c->peer, sizeof(c->peer), "%s:%u", host, port);
-    if (bufferevent_socket_connect_hostname(c->bev, dns, AF_UNSPEC, host, port))
-        frame_conn_fail(c, "cannot connect or resolve the host");
-    return c;
 }
 
 void frame_conn_free(struct frame_conn *c)
@@ -384,7 +308,7 @@ void frame_conn_free(struct frame_conn *c)
         event_del(c->deferred);
         return;
     }
-    conn_destroy(c);
+    frame_conn_destroy(c);
 }
 
 void frame_conn_take(struct frame_conn *c, uint32_t payload_bytes)

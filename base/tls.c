@@ -59,6 +59,7 @@ static const char *set_up(const struct tls *tls)
 
     SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE |
                             SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION);
     SSL_CTX_set_verify(c, tls->insecure ? SSL_VERIFY_NONE : SSL_VERIFY_PEER,
                        NULL);
     if (SSL_CTX_set_min_proto_version(c, TLS1_2_VERSION) != 1)
@@ -160,6 +161,9 @@ bool tls_explain(const SSL *ssl, unsigned long error, char *text, size_t size)
     if (verdict != X509_V_OK && SSL_get_verify_mode(ssl) != SSL_VERIFY_NONE)
         snprintf(text, size, "TLS: its certificate: %s",
                  X509_verify_cert_error_string(verdict));
+    else if (ERR_GET_REASON(error) == SSL_R_WRONG_VERSION_NUMBER ||
+             ERR_GET_REASON(error) == SSL_R_HTTP_REQUEST)
+        snprintf(text, size, "TLS: the other side does not speak it");
     else
         snprintf(text, size, "TLS: %s", reason ? reason : "it failed");
     return true;

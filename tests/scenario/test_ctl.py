@@ -53,6 +53,8 @@ class Ctl(Case):
         self.assertIn('conductor_requests_total{outcome="completed"} 1', lines)
         self.assertTrue(all('requests_total' in line for line in lines))
         self.assertIn('# HELP', self.good(cluster, 'metrics'))
+        self.bad(cluster.ports['http'], ('metrics', 'no such'), 1,
+                 'metrics: "no such": in no line')
 
     def test_what_it_changes(self):
         cluster = self.cluster()
@@ -94,6 +96,9 @@ class Ctl(Case):
                             (('replicas', '2'), 'needs N and PROMPT'),
                             (('status', 'x'), 'too many words'),
                             (('explain', 'a b'), '"a b"'),
+                            (('--ca-file', 'x', 'status'), 'https://'),
+                            (('-a', 'x', 'status'), '--address: "x": must be'),
+                            (('-a', 'h:0', 'status'), '"h:0": must be'),
                             (('--timeout', 'soon', 'status'), 'timeout')):
             self.bad(9, words, 2, told)
         status, out, _ = self.ctl(9, '--help')

@@ -2,6 +2,7 @@
 and strangers who do not speak it, or never finish."""
 import json
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -90,6 +91,28 @@ class TlsClients(TlsCase):
         self.assertEqual(admin.request('GET', '/health').status, 200)
         self.assertEqual(Api(cluster.ports['admin']).request(
             'GET', '/health').status, 400)
+        # The status page, and what it follows.
+        page = admin.request('GET', '/')
+        self.assertEqual(page.status, 200)
+        self.assertIn(b'/admin/events', page.body)
+        connection, events = admin.open('GET', '/admin/events')
+        self.assertEqual([events.readline() for _ in range(2)][0],
+                         b'event: overview\n')
+        connection.close()
+        # conductorctl, which must be told whom to trust.
+        ctl = [program('tools', 'conductorctl'), '--address',
+               f'https://{HOST}:{cluster.ports["admin"]}']
+        status, out, errors = self.run_program(
+            *ctl, '--ca-file', 'ca.pem', 'status')
+        self.assertEqual((status, errors), (1, ''))  # it has no engine
+        self.assertIn('status     not ready', out)
+        status, _, errors = self.run_program(*ctl, 'status')
+        self.assertEqual(status, 1)
+        self.assertIn('--ca-file FILE says whom to trust', errors)
+        status, _, errors = self.run_program(
+            *ctl, '--ca-file', 'none.pem', 'status')
+        self.assertEqual(status, 2)
+        self.assertIn('--ca-file: none.pem: No such file', errors)
 
     def test_a_chain_of_certificates(self):
         """What vouches for the server's own stands behind it in its file."""
@@ -268,14 +291,21 @@ class TlsWorkers(TlsCase):
         self.assertEqual(answer.status, 200, answer.body)
         for worker in cluster.workers.values():
             self.assertNotIn('warn', worker.log())
+            self.stop(worker)
+        # Who leaves says so within TLS: it is no connection that broke.
+        for name in cluster.workers:
+            wait_until(f'{name} has left', lambda n=name: re.search(
+                rf'worker {n} \(\S+\) left\n', cluster.conductor.log()))
+        self.assertNotIn('unexpected eof', cluster.conductor.log())
 
     def test_who_is_not_trusted(self):
         cluster = self.links()
         ca = os.path.join(self.folder, 'ca.pem')
         other = self.authority('other')
         self.refused(cluster, 'TLS: its certificate: ', 'issuer', tls_ca=other)
-        self.refused(cluster, 'reset by peer')  # without TLS
-        self.assertIn('TLS: wrong version number', cluster.conductor.log())
+        self.refused(cluster, 'this port speaks TLS: --tls-ca FILE says')
+        self.assertIn('TLS: the other side does not speak it',
+                      cluster.conductor.log())
         another = self.write('another', 'o' * 32)
         os.chmod(another, 0o600)
         self.refused(cluster, 'refuses', secret_file=another, tls_ca=ca)

@@ -4,9 +4,11 @@
  * it has not made. */
 #include <CUnit/Basic.h>
 #include <event2/bufferevent.h>
+#include <event2/bufferevent_ssl.h>
 #include <event2/event.h>
 #include <openssl/crypto.h>
 #include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,6 +74,9 @@ static bool try_at(struct event_base *base, const char *host, long point,
     *reached = before_failure < 0 && point >= 0;
     before_failure = -1;
     CU_ASSERT_EQUAL(!*err, !!tls);
+    if (bev) /* nobody has it do handshakes again and again */
+        CU_ASSERT_TRUE(SSL_get_options(bufferevent_openssl_get_ssl(bev)) &
+                       SSL_OP_NO_RENEGOTIATION);
     bool made = bev;
     if (bev)
         bufferevent_free(bev);

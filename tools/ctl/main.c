@@ -44,7 +44,8 @@ static const struct option_usage usage = {
         "  conductorctl metrics rejections\n",
     .footnote =
         "\nExit status: 0 done; 1 the conductor refused, did not answer, or, "
-        "for status, is\nnot ready; 2 wrong usage.\n",
+        "for status, is\nnot ready, or, for metrics, none has TEXT; 2 wrong "
+        "usage.\n",
 };
 
 static int show_status(struct ctl *ctl, const struct option_list *)
@@ -200,15 +201,23 @@ static int show_metrics(struct ctl *ctl, const struct option_list *words)
 {
     const char *part = words->count > 1 ? words->items[1] : NULL;
     char *text, *at, *line;
+    bool found = false;
 
     if (ctl_text(ctl, "/metrics", &text))
         return 1;
     at = text;
     while ((line = strsep(&at, "\n")))
-        if (*line && (part ? *line != '#' && strstr(line, part) : true))
+        if (*line && (part ? *line != '#' && strstr(line, part) : true)) {
             printf("%s\n", ctl_tame(line));
+            found = true;
+        }
     free(text);
-    return 0;
+    if (!found)
+        (void)options_complain(CTL_NAME,
+                               "metrics: \"%s\": in no line; without a text "
+                               "all are shown",
+                               part ? part : "");
+    return found ? 0 : 1;
 }
 
 static const struct command {
@@ -254,7 +263,8 @@ static const struct command *find(const struct option_list *words)
 }
 
 static int run(struct ctl *ctl, const struct command *command,
-               const struct option_list *words, const char *key_file)
+               const struct option_list *words, const char *key_file,
+               const char *ca_file)
 {
     char error[300];
     int rc;
@@ -262,24 +272,51 @@ static int run(struct ctl *ctl, const struct command *command,
     if (key_file &&
         replay_server_key(&ctl->server, key_file, error, sizeof error))
         return options_complain(CTL_NAME, "--key-file: %s", error);
+    if (ca_file && !ctl->server.https) {
+        (void)options_complain(CTL_NAME, "--ca-file: only with https://");
+        return OPTIONS_EXIT_USAGE;
+    }
+    if (replay_server_trust(&ctl->server, ca_file ? ca_file : "", false, error,
+                            sizeof error))
+        return options_complain(CTL_NAME, "--ca-file: %s", error);
     ctl->base = event_loop_new(1);
     if (!ctl->base)
         return 1;
     rc = command->run(ctl, words);
     event_base_free(ctl->base);
+    replay_server_fini(&ctl->server);
     return fflush(stdout) ? 1 : rc;
+}
+
+/* HOST:PORT, or a URL. Returns whether it is one. */
+static bool read_address(const char *text, struct replay_server *server)
+{
+    struct address address;
+
+    if (strstr(text, "://"))
+        return replay_server_parse(text, server) == 0;
+    if (address_parse(text, &address) || address.port == 0)
+        return false;
+    *server = (struct replay_server){.port = address.port};
+    snprintf(server->host, sizeof server->host, "%s", address.host);
+    return true;
 }
 
 int main(int argc, char **argv)
 {
-    struct address address = {.host = "127.0.0.1", .port = 8080};
+    const char *address = "127.0.0.1:8080", *ca_file = NULL;
     struct option_list words = {0};
     const char *key_file = NULL;
     double timeout_s = 30;
     struct ctl ctl = {0};
     const struct option_spec specs[] = {
-        {"address", OPTION_ADDRESS, &address, "HOST:PORT", 1, 0,
-         "where the conductor listens for operators", .letter = 'a'},
+        {"address", OPTION_TEXT, &address, "HOST:PORT", 0, 0,
+         "where the conductor listens for operators; https://HOST:PORT with "
+         "admin_tls",
+         .letter = 'a'},
+        {"ca-file", OPTION_TEXT, &ca_file, "FILE", 0, 0,
+         "of https: certificates of authorities to trust (default: those of "
+         "the machine)"},
         {"key-file", OPTION_TEXT, &key_file, "FILE", 0, 0,
          "the key of its admin_key_file", .letter = 'k'},
         {"limit", OPTION_NUMBER, &ctl.limit_s, "S", 0.001, 86400,
@@ -301,11 +338,16 @@ int main(int argc, char **argv)
 
         signal(SIGPIPE, SIG_IGN);
         ctl.timeout_us = (int64_t)(timeout_s * 1e6);
-        ctl.server.has_options = true;
-        ctl.server.port = address.port;
-        snprintf(ctl.server.host, sizeof ctl.server.host, "%s", address.host);
-        status =
-            command ? run(&ctl, command, &words, key_file) : OPTIONS_EXIT_USAGE;
+        status = OPTIONS_EXIT_USAGE;
+        if (!read_address(address, &ctl.server))
+            (void)options_complain(CTL_NAME,
+                                   "--address: \"%s\": must be HOST:PORT, or "
+                                   "https://HOST:PORT",
+                                   address);
+        else if (command) {
+            ctl.server.has_options = true;
+            status = run(&ctl, command, &words, key_file, ca_file);
+        }
     }
     free(words.items);
     return status;
