@@ -60,9 +60,10 @@ static void test_events(void)
     c = client_new();
     client_puts(c, ASK);
     CU_ASSERT(WAIT(c, count(c, "event: history\ndata: {\"step_s\":10}\n\n")));
-    CU_ASSERT_EQUAL(count(c, "event: overview\ndata: {"), 1);
-    CU_ASSERT_EQUAL(count(c, "event: decisions\n"), 1);
-    CU_ASSERT(WAIT(c, count(c, "event: history\n") == 3));
+    /* More of them may have come in the same turn. */
+    CU_ASSERT(count(c, "event: overview\ndata: {") >= 1);
+    CU_ASSERT(count(c, "event: decisions\n") >= 1);
+    CU_ASSERT(WAIT(c, count(c, "event: history\n") >= 3));
     CU_ASSERT(count(c, "event: overview\n") >= 20);
     CU_ASSERT_EQUAL(count(c, "event: overview\n"),
                     count(c, "event: instances\n"));
