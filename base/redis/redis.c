@@ -2,8 +2,10 @@
 #include "base/redis/redis.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/clock.h"
 #include "base/redis/internal.h"
@@ -103,6 +105,19 @@ struct redis_counts redis_counts(const struct redis *r)
 const char *redis_why(const struct redis *r)
 {
     return redis_is_up(r) ? "" : r->why;
+}
+
+int redis_local_host(const struct redis *r, char *host, size_t bytes)
+{
+    struct sockaddr_storage ss;
+    socklen_t n = sizeof(ss);
+
+    if (!redis_is_up(r) ||
+        getsockname(r->ac->c.fd, (struct sockaddr *)&ss, &n) ||
+        getnameinfo((struct sockaddr *)&ss, n, host, (socklen_t)bytes, NULL, 0,
+                    NI_NUMERICHOST))
+        return -ENOTCONN;
+    return 0;
 }
 
 void redis_free(struct redis *r)

@@ -88,6 +88,11 @@ struct redis_counts redis_counts(const struct redis *r);
  * loop's next turn. */
 const char *redis_why(const struct redis *r);
 
+/* redis_local_host(r, host, bytes): the address from which it is connected, as
+ * numbers. Returns 0 or -ENOTCONN. */
+[[nodiscard]] int redis_local_host(const struct redis *r, char *host,
+                                   size_t bytes);
+
 /* redis_again(r): leaves this connection and makes another one, for who has
  * seen that it is of no use. Callable from a callback. */
 void redis_again(struct redis *r, const char *why);

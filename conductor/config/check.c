@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/redis/url.h"
 #include "conductor/config/internal.h"
 #include "conductor/core/step/queue.h"
 #include "conductor/policy_text.h"
@@ -160,6 +161,25 @@ static int check_tls(const struct config *c, char err[CONFIG_ERROR_MAX])
     return 0;
 }
 
+/* What other conductors are told, and where. The value is not shown: it may
+ * hold a password. */
+static int check_state(const struct config *c, char err[CONFIG_ERROR_MAX])
+{
+    struct redis_url url;
+    char why[CONFIG_ERROR_MAX - 16];
+
+    if (strcmp(c->state, "memory") != 0 &&
+        redis_url_parse(c->state, &url, why, sizeof(why)))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "state: must be memory, or a URL of Redis: %s", why);
+    if (*c->worker_address && !*c->worker_listen)
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "worker_address: \"%.200s\": where workers reach "
+                         "worker_listen, and that is empty",
+                         c->worker_address);
+    return 0;
+}
+
 int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
 {
     if (c->api_keys == CONFIG_KEYS_REQUIRED &&
@@ -191,7 +211,7 @@ int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
                          "worker_costs: of native workers, and worker_listen "
                          "is empty: engines say their cost_model themselves");
     if (check_tls(c, err) || check_listeners(c, err) || check_model(c, err) ||
-        check_cost_model(c, err) || check_order(c, err))
+        check_cost_model(c, err) || check_order(c, err) || check_state(c, err))
         return -EINVAL;
     return check_policy(c, err);
 }

@@ -23,6 +23,8 @@ enum config_pool {
     CONFIG_POOL_AGGREGATED, /* where it was prefilled */
 };
 
+#define CONFIG_URL_MAX 1024 /* bytes of the longest URL, with its NUL */
+
 /* Which keys may ask. */
 enum config_keys {
     CONFIG_KEYS_OPEN,     /* any, and none */
@@ -93,6 +95,9 @@ struct config {
     int64_t access_log_blocks;
     char otlp_endpoint[CONFIG_STRING_MAX]; /* "": none */
     double otlp_sample_ratio;
+    char state[CONFIG_URL_MAX];             /* "memory", or a Redis */
+    char worker_address[CONFIG_STRING_MAX]; /* "": found by itself */
+    int64_t state_lease_ms;
     struct engine_list engines; /* shared by copies; see config_fini() */
     struct store_list stores;   /* likewise */
     struct worker_cost_list worker_costs; /* likewise */

@@ -6,7 +6,7 @@
 #include "base/options.h"
 #include "conductor/config/config.h"
 
-#define CONFIG_OPTIONS_MAX 64
+#define CONFIG_OPTIONS_MAX 80
 
 struct fields;
 struct fields_object;

@@ -309,6 +309,21 @@ static const struct option_spec all_options[] = {
      "the share of requests that are told of there, of those whose client has "
      "not decided it (traceparent)",
      .reloads = true, .initial = "1"},
+    {"state", OPTION_STRING, AT(state), "", 0, 0,
+     "where several conductors in front of the same instances tell each other "
+     "what they do: memory: nowhere, there is one; "
+     "redis://[:PASSWORD@]HOST:PORT[,HOST:PORT...][/DATABASE], or "
+     "redis+sentinel://HOST:PORT[,...]/NAME",
+     .initial = "memory", .size = CONFIG_URL_MAX},
+    {"worker_address", OPTION_STRING, AT(worker_address), "host:port", 0, 0,
+     "where workers reach worker_listen, as other conductors tell them; empty: "
+     "its host, or, if that is every address, the one from which Redis is "
+     "reached",
+     .initial = "", .check = option_check_optional, .size = CONFIG_STRING_MAX},
+    {"state_lease_ms", OPTION_COUNT, AT(state_lease_ms), "ms", 300, 60000,
+     "how long a conductor that says nothing counts as there: then what it had "
+     "booked is free for the others, and another one leads",
+     .initial = "3000"},
     {"log_level", OPTION_CHOICE, AT(log_level), "", 0, 0,
      "the least severe messages that are logged:", .reloads = true,
      .initial = "info", .choice = log_level_name},

@@ -31,6 +31,7 @@ struct models {
     struct drains drains;
     struct access_log *access;
     struct exporter *exporter; /* of spans */
+    struct cluster *cluster;   /* other conductors; NULL: there is one */
     struct history *history;   /* NULL: nothing is kept */
     uint64_t decided;          /* decisions, counted for explain/ */
     size_t reply_bytes; /* of prefill legs; <= config.max_body_total_bytes */
@@ -58,6 +59,14 @@ void models_note(const struct models *models, const struct fleet_entry *entry);
                                             const struct config *config,
                                             bool engines,
                                             char err[CONFIG_ERROR_MAX]);
+
+/* peers.c: connects to the Redis of the configuration, if it names one. Returns
+ * 0, or -ENOMEM with a message. */
+[[nodiscard]] int peers_start(struct models *models,
+                              char err[CONFIG_ERROR_MAX]);
+
+/* peers.c: workers are taken from now on, where there are any. */
+void peers_listen(struct models *models, uint16_t port);
 
 /* model_names.c: the names of a model are those that all its engines have, its
  * window the least that they told: they will be looked at in one of the loop's

@@ -40,6 +40,7 @@ static void on_tick(evutil_socket_t, short, void *arg)
 
     instances_tick(s, event_loop_away_us(&s->tick_us, clock_now_us(), TICK_US));
     index_tick(s);
+    peers_tick(s);
     forward_tick(s);
     tickets_tick(s);
     dispatch_freed(&s->dispatch); /* time alone may have made room */
@@ -299,7 +300,7 @@ struct service *service_new_one(struct models *models,
     if (engines)
         s->store = store_of_model(&config->stores, config->model);
     service_lists_init(s);
-    if (service_alloc(s))
+    if (service_alloc(s) || peers_join(s))
         goto fail;
     if (engines) {
         if (engines_prepare(s, err))
@@ -348,6 +349,7 @@ void service_free_one(struct service *s)
     explain_free(s->explain);
     scheduler_free(s->scheduler);
     prefix_index_free(s->index);
+    cluster_leave(s->peers);
     pool_free(s->pool);
     costs_fini(s);
     wire_buf_fini(&s->out);

@@ -131,8 +131,11 @@ static int start_all(struct models *models, char err[CONFIG_ERROR_MAX])
     models->exporter = exporter_new(models->base, models->dns);
     if (!models->exporter || exporter_take(models->exporter, c->otlp_endpoint))
         return error_say(err, CONFIG_ERROR_MAX, -ENOMEM, "out of memory");
+    if (peers_start(models, err))
+        return -EINVAL;
     if (*c->worker_listen && !models_append(models, c, false, err))
         return -EINVAL;
+    peers_listen(models, models_worker_port(models));
     return fleet_start(models, err);
 }
 
@@ -181,6 +184,7 @@ void models_free(struct models *models)
         models->first = next;
     }
     exporter_free(models->exporter);
+    cluster_free(models->cluster);
     if (models->dns)
         evdns_base_free(models->dns, 1);
     tenants_free(models->tenants);

@@ -19,6 +19,7 @@
 #include <sys/queue.h>
 
 #include "base/log.h"
+#include "conductor/cluster/cluster.h"
 #include "conductor/config/config.h"
 #include "conductor/core/dispatch/dispatch.h"
 #include "conductor/core/index/prefix_index.h"
@@ -153,6 +154,7 @@ struct worker {
     uint64_t disk_used_blocks; /* likewise */
     uint32_t keys_taken;       /* of the frame that comes again */
     bool leaves;               /* it said LEAVING */
+    bool greet;                /* it is to be told which conductors there are */
     bool waits;                /* in service->blocks.line */
     TAILQ_ENTRY(worker) line;
     struct {
@@ -198,6 +200,7 @@ struct service {
     bool predicts; /* false: there is no cost model, and `cost` counts tokens
                       and requests instead of time */
     struct pool *pool;
+    struct cluster_pool *peers; /* other conductors; NULL: none */
     struct prefix_index *index;
     struct scheduler *scheduler;
     struct secret *secret; /* NULL: workers need none */
@@ -398,6 +401,10 @@ void request_close_pool(struct service_request *request);
 void request_first_token(struct service_request *request, int64_t ttft_us,
                          int64_t now_us);
 
+/* request_answered(request, tokens): its answer ended by itself, with so many:
+ * what comes is expected to be as long. */
+void request_answered(struct service_request *request, int64_t tokens);
+
 /* request_end(request, outcome, how, reason): it has its whole answer; how and
  * reason as explain_ended() has them. It is freed. */
 void request_end(struct service_request *request, enum metrics_outcome outcome,
@@ -440,6 +447,13 @@ bool service_has_worker(const struct service *s, const char *name);
 uint16_t service_join(void *arg, struct worker_link *link,
                       const struct msg_hello *m, const char *peer_host,
                       struct msg_welcome *welcome, char text[MSG_TEXT_MAX]);
+
+/* peers.c: the other conductors of these instances. Joins them, if there are
+ * any. Returns 0 or -ENOMEM. */
+[[nodiscard]] int peers_join(struct service *s);
+
+/* peers_tick(s): workers that came are told which conductors there are. */
+void peers_tick(struct service *s);
 
 /* service_link_ops: what the worker links request; arg is the service. */
 extern const struct worker_link_ops service_link_ops;

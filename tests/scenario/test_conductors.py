@@ -1,5 +1,9 @@
 """Several conductors in front of the same workers."""
+import signal
+import unittest
+
 from harness import Case, Cluster, total, wait_until
+from redis_server import MISSING, REDIS, RedisServer
 from test_failures import in_background
 
 PROMPT = list(range(1, 161))
@@ -106,3 +110,186 @@ class Listed(Conductors):
         wait_until('they know', lambda: all(
             'no longer looked for' in w.log() for w in a.workers.values()))
         self.assertEqual(a.api.complete(PROMPT).status, 200)
+
+
+@unittest.skipUnless(REDIS, MISSING)
+class Shared(Conductors):
+    """Conductors that tell each other over Redis what they do."""
+    LEASE_MS = 600
+
+    def begin(self, n=2, cost=SLOW, redis=None, config=None, workers=(
+            ('p0', 'prefill'), ('d0', 'decode')), **options):
+        self.redis = redis or RedisServer(self)
+        clusters = self.start_all(n, {
+            'state': self.redis.url(), 'state_lease_ms': self.LEASE_MS,
+            **(config or {})}, cost)
+        for c in clusters:
+            wait_until(f'{c.name} knows all', lambda c=c: total(
+                c.api.metrics(), 'conductor_state_conductors') == n)
+        # Each worker is told of one, and finds the others.
+        for i, (name, role) in enumerate(workers):
+            clusters[i % n].start_worker(name, role, engine='timed',
+                                         **options)
+        prefill = sum(role != 'decode' for _, role in workers)
+        decode = sum(role != 'prefill' for _, role in workers)
+        self.wait_all(prefill, decode)
+        return clusters
+
+    def metric(self, cluster, name):
+        return total(cluster.api.metrics(), f'conductor_{name}')
+
+    def booked(self, cluster):
+        """What a conductor believes that its instances have."""
+        values = cluster.api.metrics()
+        return {key: value for key, value in values.items() if key.startswith((
+            'conductor_instance_prefills', 'conductor_instance_decodes'))}
+
+    def wait_foreign(self, cluster, n):
+        wait_until(f'{cluster.name} knows of {n} of others', lambda:
+                   self.metric(cluster, 'state_foreign_requests') == n)
+
+    def test_each_knows_the_others_load(self):
+        a, b = self.begin()
+        answers = [in_background(lambda: a.api.complete(PROMPT, 80))
+                   for _ in range(3)]
+        self.wait_foreign(b, 3)
+        wait_until('a has begun all', lambda: total(
+            a.api.metrics(), 'conductor_instance_decodes') == 3)
+        wait_until('both believe the same', lambda:
+                   self.booked(a) == self.booked(b))
+        for answer in answers:
+            self.assertEqual(answer().status, 200)
+        self.wait_foreign(b, 0)
+        wait_until('nothing is left', lambda:
+                   set(self.booked(b).values()) <= {0})
+
+    def test_killed_bookings_leave(self):
+        """kill -9: in flight there ends, others lose nothing, and its
+        bookings are gone with its lease."""
+        a, b, c = self.begin(3)
+        mine = in_background(lambda: a.api.complete(PROMPT, 60))
+        others = [in_background(lambda x=x: x.api.complete(PROMPT, 60))
+                  for x in (b, c)]
+        for x in b, c:
+            self.wait_foreign(x, 2)
+        a.conductor.kill()
+        with self.assertRaises(OSError):
+            mine()
+        for x in b, c:
+            wait_until('the lease is over', lambda x=x: self.metric(
+                x, 'state_conductors') == 2)
+            wait_until('its bookings left', lambda x=x: self.metric(
+                x, 'state_foreign_requests') <= 1)
+        self.assertEqual(b.api.complete(PROMPT).status, 200)  # it tries again
+        for answer in others:
+            reply = answer()
+            self.assertEqual(reply.status, 200, reply.body)
+            self.assertEqual(reply.body['usage']['completion_tokens'], 60)
+        for x in b, c:
+            self.assertEqual(self.metric(x, 'retries_total'), 0)
+            self.wait_foreign(x, 0)
+
+    def test_late_one_is_told_all(self):
+        a, b = self.begin()
+        answer = in_background(lambda: a.api.complete(PROMPT, 150))
+        self.wait_foreign(b, 1)
+        b.conductor.kill()
+        self.restart(b)
+        self.wait_foreign(b, 1)
+        self.assertEqual(answer().status, 200)
+        self.wait_foreign(b, 0)
+
+    def outage(self, begin, end):
+        """Decisions go on while Redis is away; then all is known again."""
+        a, b = self.begin()
+        self.assertEqual(a.api.complete(PROMPT).status, 200)
+        begin()
+        for c in a, b:
+            wait_until('it notices', lambda c=c: self.metric(
+                c, 'state_up') == 0)
+            self.assertEqual(c.api.complete(PROMPT).status, 200)
+        answer = in_background(lambda: a.api.complete(PROMPT, 200))
+        wait_until('it decodes', lambda: total(
+            a.api.metrics(), 'conductor_instance_decodes') == 1)
+        wait_until('nobody leads', lambda: not any(
+            self.metric(c, 'state_leader') for c in (a, b)))
+        end()
+        self.wait_foreign(b, 1)
+        for c in a, b:
+            self.assertIn('is lost', c.conductor.log())
+            wait_until('both are there', lambda c=c: self.metric(
+                c, 'state_conductors') == 2)
+        self.assertEqual(answer().status, 200)
+        self.wait_foreign(b, 0)
+        self.assertEqual(sum(self.metric(c, 'state_leader')
+                             for c in (a, b)), 1)
+
+    def test_redis_stopped(self):
+        self.outage(lambda: self.redis.stop(), lambda: self.redis.go_on())
+
+    def test_redis_killed_and_empty(self):
+        self.outage(lambda: self.redis.kill(), lambda: self.redis.start())
+
+    def test_redis_full(self):
+        a, b = self.begin()
+        self.redis.command('CONFIG', 'SET', 'maxmemory', '1')
+        wait_until('it is told', lambda: 'OOM' in a.conductor.log() or
+                   'gives no lease' in a.conductor.log())
+        self.assertEqual(a.api.complete(PROMPT).status, 200)
+        self.redis.command('CONFIG', 'SET', 'maxmemory', '0')
+        answer = in_background(lambda: a.api.complete(PROMPT, 100))
+        self.wait_foreign(b, 1)
+        self.assertEqual(answer().status, 200)
+
+    def test_redis_sleeps(self):
+        """Longer than a lease: no answer waits for it."""
+        a, b = self.begin()
+        connection = self.redis.connect()
+        connection.send('DEBUG', 'SLEEP', '1.5')
+        for c in a, b:
+            self.assertEqual(c.api.complete(PROMPT).status, 200)
+        connection.reply()
+        connection.close()
+        answer = in_background(lambda: a.api.complete(PROMPT, 100))
+        self.wait_foreign(b, 1)
+        self.assertEqual(answer().status, 200)
+
+    def test_paused_conductor(self):
+        """Its lease ends, another one leads; once it goes on, it has a new
+        one, and what it has left is known again."""
+        a, b = self.begin()
+        leader, other = (a, b) if self.metric(a, 'state_leader') else (b, a)
+        answer = in_background(lambda: leader.api.complete(PROMPT, 150))
+        self.wait_foreign(other, 1)
+        leader.conductor.child.send_signal(signal.SIGSTOP)
+        self.wait_foreign(other, 0)
+        wait_until('another one leads', lambda: self.metric(
+            other, 'state_leader') == 1)
+        leader.conductor.child.send_signal(signal.SIGCONT)
+        self.wait_foreign(other, 1)
+        self.assertEqual(self.metric(leader, 'state_leader'), 0)
+        self.assertEqual(answer().status, 200)
+
+    def test_nothing_in_clear(self):
+        """Prompts and answers are in no key and no value of Redis."""
+        a, b = self.begin(config={'block_tokens': 16})
+        monitor = self.redis.connect()
+        monitor.send('MONITOR')
+        self.assertEqual(monitor.reply(), 'OK')
+        word = 'Rumpelstilzchen'
+        reply = a.api.complete(f'{word} dances around the fire. ' * 8, 8,
+                               user='Rapunzel')
+        self.assertEqual(reply.status, 200, reply.body)
+        self.wait_foreign(b, 0)
+        self.redis.command('ECHO', 'the end')
+        seen = ''
+        while 'the end' not in seen:
+            seen += monitor.reply()
+        monitor.close()
+        self.assertIn('XADD', seen)
+        for text in word, 'Rapunzel', reply.body['choices'][0]['text'][:8]:
+            self.assertNotIn(text, seen)
+        keys = self.redis.command('KEYS', '*')
+        for key in keys:
+            self.assertTrue(key.startswith(b'{conductor:1}:'), keys)
+            self.assertGreater(self.redis.command('PTTL', key), 0, key)

@@ -10,6 +10,7 @@ import subprocess
 import unittest
 
 from harness import ROOT, Case, wait_until
+from redis_server import MISSING, REDIS, RedisServer
 
 PAGE = os.path.join(ROOT, 'docs', 'metrics.md')
 # Whose values the configuration and the cluster say.
@@ -67,12 +68,14 @@ class Metrics(Case):
              'sha256': [hashlib.sha256(name.encode()).hexdigest()]}
             for name in ('one', 'two')]}))
         return self.cluster(kv_mib=16, config={
+            'state': RedisServer(self).url() if REDIS else 'memory',
             'tenants_file': tenants,
             'stores': [{'name': 'cake', 'model': 'm', 'tokens_per_s': 1,
                         'kv_events': 'tcp://127.0.0.1:9'}],
             'engines': [{'name': 'e0', 'url': 'http://127.0.0.1:9',
                          'model': 'm'}]})
 
+    @unittest.skipUnless(REDIS, MISSING)
     def test_page(self):
         """docs/metrics.md has every metric, with its type and its labels, and
         no other; and the number of series is as it says."""

@@ -20,6 +20,7 @@ void forward_prefill_over(struct service_request *request, int64_t us,
     }
     (void)pool_prefill_done(s->pool, request->attempt.prefill,
                             request->attempt.id, us, now_us);
+    cluster_prefilled(s->peers, request->attempt.id, us);
     forward_leave_line(request, now_us);
     service_freed(s);
 }
@@ -61,6 +62,7 @@ void forward_first_token(struct service_request *request, int64_t now_us)
     s->metrics.prompt_tokens += request->prompt.n_tokens;
     (void)pool_decode_started(s->pool, request->attempt.decode,
                               request->attempt.id);
+    cluster_decoding(s->peers, request->attempt.id);
     if (request->state == REQUEST_SCHEDULED)
         (void)!request_set_state(request, REQUEST_PREFILLING);
     if (request_set_state(request, REQUEST_TRANSFERRING))

@@ -23,6 +23,7 @@ static void next_turn(struct engine *e, int64_t now_us)
     first->forward->turn_us = now_us;
     (void)pool_prefill_started(e->service->pool, e->id, first->attempt.id,
                                now_us);
+    cluster_started(e->service->peers, first->attempt.id);
     if (first->state == REQUEST_SCHEDULED)
         (void)!request_set_state(first, REQUEST_PREFILLING);
 }

@@ -146,7 +146,7 @@ static void learn_length(struct service_request *request, struct told told)
     if (n < 0 && f->what.stream)
         n = (int64_t)request->output.n_tokens - 2;
     if (n > 0)
-        dispatch_answered(&request->service->dispatch, &request->dispatch, n);
+        request_answered(request, n);
 }
 
 /* Of a prompt whose tokens were guessed by its bytes, the usage tells how many

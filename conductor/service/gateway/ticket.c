@@ -190,8 +190,7 @@ static void end_well(struct service_request *request,
 
     expect_ended(request);
     if (report->output_tokens > 0)
-        dispatch_answered(&s->dispatch, &request->dispatch,
-                          report->output_tokens);
+        request_answered(request, report->output_tokens);
     if (request->forward->what.stream && report->output_tokens > 4)
         engine_learn_step(engine_of(s, request->attempt.decode),
                           (out->last_token_us - out->first_token_us) /

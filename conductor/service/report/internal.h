@@ -36,4 +36,9 @@ size_t report_gauges(void);
  *   start_s  when it was started, Unix time */
 [[nodiscard]] int report_process(double start_s, struct evbuffer *out);
 
+/* peers.c: what is told and heard of other conductors; nothing where there are
+ * none. */
+[[nodiscard]] int report_peers(const struct cluster *cluster,
+                               struct evbuffer *out);
+
 #endif

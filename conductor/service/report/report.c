@@ -154,6 +154,12 @@ static bool stores(struct models_report *r, struct evbuffer *out, int64_t)
     return true;
 }
 
+static bool peers(struct models_report *r, struct evbuffer *out, int64_t)
+{
+    r->bad |= report_peers(r->models->cluster, out);
+    return true;
+}
+
 static bool process(struct models_report *r, struct evbuffer *out, int64_t)
 {
     r->bad |= report_process(r->models->start_s, out);
@@ -163,7 +169,7 @@ static bool process(struct models_report *r, struct evbuffer *out, int64_t)
 /* Each writes until it is through, or until_us: false. */
 static bool (*const sections[])(struct models_report *r, struct evbuffer *out,
                                 int64_t until_us) = {
-    totals, tenants, instances, engines, stores, process};
+    totals, tenants, instances, engines, stores, peers, process};
 
 #define SECTIONS (sizeof(sections) / sizeof(sections[0]))
 

@@ -155,6 +155,9 @@ static void carry_out(struct service_request *request,
     request->attempt.orphaned_us = 0;
     request->attempt.predicted_ttft_us = order->predicted_ttft_us;
     request->attempt.predicted_tbt_us = s->predicts ? d->tbt_us : 0;
+    cluster_decided(
+        s->peers, &(struct cluster_request){request->attempt.id, d->prefill,
+                                            d->decode, &request->attempt.lent});
     tenants_sent(s->models->tenants, request->dispatch.tenant,
                  request->prompt.n_tokens - (uint64_t)d->chosen.cached_tokens);
     if (d->chosen.extrapolated)

@@ -46,8 +46,7 @@ static bool request_token(struct service_request *request, uint32_t token)
 
 static void request_done(struct service_request *request)
 {
-    dispatch_answered(&request->service->dispatch, &request->dispatch,
-                      request->output.n_tokens);
+    request_answered(request, request->output.n_tokens);
     request_end(request, METRICS_COMPLETED, "completed", NULL);
 }
 
@@ -60,6 +59,7 @@ static bool request_decoded(struct service_request *request, uint32_t token)
         request_pushed(request);
         (void)pool_decode_started(s->pool, request->attempt.decode,
                                   request->attempt.id);
+        cluster_decoding(s->peers, request->attempt.id);
         service_link_freed(s);
         if (!request_set_state(request, REQUEST_DECODING))
             return false;
@@ -67,6 +67,8 @@ static bool request_decoded(struct service_request *request, uint32_t token)
     (void)pool_decode_progress(s->pool, request->attempt.decode,
                                request->attempt.id,
                                request->output.n_tokens + 1);
+    cluster_produced(s->peers, request->attempt.id,
+                     request->output.n_tokens + 1);
     return request_token(request, token);
 }
 
@@ -119,6 +121,7 @@ static int on_prefill_started(struct service_request *request, uint32_t id,
     (void)pool_prefill_started(s->pool, id, request->attempt.id, now_us);
     (void)pool_decode_comes(s->pool, request->attempt.decode,
                             request->attempt.id, now_us);
+    cluster_started(s->peers, request->attempt.id);
     service_freed(s); /* its place in the queue */
     /* Both without what is loaded. */
     int64_t error_us = (int64_t)m.queue_us - request->attempt.plan.queue_us;
@@ -189,6 +192,7 @@ static void count_prefill(struct service_request *request,
                             request->attempt.id, comparable, clock_now_us());
     schedule_give_back(s->pool, &request->attempt.lent, request->attempt.id,
                        clock_now_us());
+    cluster_prefilled(s->peers, request->attempt.id, comparable);
     request->attempt.prefill_open = false;
 }
 

@@ -68,6 +68,8 @@ void request_close_pool(struct service_request *request)
                                request->attempt.id);
     if (request->attempt.prefill_open || request->attempt.decode_open)
         service_freed(s);
+    if (request->attempt.id)
+        cluster_ended(s->peers, request->attempt.id);
     request->attempt.prefill_open = request->attempt.decode_open = false;
 }
 
@@ -216,6 +218,15 @@ void request_end(struct service_request *request, enum metrics_outcome outcome,
     request->result.retries = request->dispatch.retries;
     request->ops->done(request->arg, &request->result);
     request_free(request);
+}
+
+void request_answered(struct service_request *request, int64_t tokens)
+{
+    struct service *s = request->service;
+
+    dispatch_answered(&s->dispatch, &request->dispatch, tokens);
+    cluster_learnt(s->peers, request->dispatch.length_key, tokens,
+                   request->dispatch.ask.max_output_tokens);
 }
 
 void request_place_again(struct service_request *request)

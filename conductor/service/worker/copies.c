@@ -184,7 +184,7 @@ void copies_tick(struct service *service)
 {
     int64_t now_us = clock_now_us();
 
-    if (service->forwards)
+    if (service->forwards || !cluster_leads(service->models->cluster))
         return;
     for (uint32_t i = 0; i < pool_slots(service->pool); i++) {
         struct worker *w = &service->workers[i];

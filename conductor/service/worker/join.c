@@ -218,6 +218,7 @@ uint16_t service_join(void *arg, struct worker_link *link,
     welcome->instance_id = id;
     snprintf(welcome->queue_order, sizeof(welcome->queue_order), "%s",
              pool_config(s->pool)->order->name);
+    w->greet = s->peers;
     log_info("worker %s joined: role %s, engine %s, %llu blocks of %u tokens, "
              "peers reach it at %s:%u",
              m->name, proto_role_name(m->role), m->engine,

@@ -1,0 +1,140 @@
+/* What the other conductors tell: the streams of all pools, read by a
+ * connection that waits for them. */
+#include <hiredis/hiredis.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "conductor/cluster/internal.h"
+
+#define BLOCK_MS "500"
+#define READ_ENTRIES "256"
+#define POOLS_MAX 64
+
+static const redisReply *at(const redisReply *r, size_t i, int type)
+{
+    return r && r->type == REDIS_REPLY_ARRAY && i < r->elements &&
+                   r->element[i]->type == type
+               ? r->element[i]
+               : NULL;
+}
+
+static struct cluster_pool *pool_of(struct cluster *c, const redisReply *key)
+{
+    struct cluster_pool *p;
+
+    LIST_FOREACH(p, &c->pools, entry)
+    {
+        if (key && strcmp(p->key, key->str) == 0)
+            return p;
+    }
+    return NULL;
+}
+
+static void take_entry(struct cluster_pool *p, const redisReply *entry)
+{
+    const redisReply *id = at(entry, 0, REDIS_REPLY_STRING);
+    const redisReply *fields = at(entry, 1, REDIS_REPLY_ARRAY);
+    const redisReply *batch = at(fields, 1, REDIS_REPLY_STRING);
+    struct foreign_news news;
+
+    if (id)
+        text_copy(p->place, sizeof(p->place), id->str);
+    if (!batch)
+        return;
+    news = foreign_take(p->foreign, batch->str, batch->len,
+                        p->cluster->options.lease_us, clock_now_us());
+    p->ask_due = p->ask_due || news.gap;
+    p->all_due = p->all_due || news.asks;
+    if (news.freed)
+        p->ops->freed(p->arg);
+}
+
+static void take_stream(struct cluster *c, const redisReply *stream)
+{
+    struct cluster_pool *p = pool_of(c, at(stream, 0, REDIS_REPLY_STRING));
+    const redisReply *entries = at(stream, 1, REDIS_REPLY_ARRAY);
+
+    for (size_t i = 0; p && entries && i < entries->elements; i++)
+        take_entry(p, entries->element[i]);
+    if (p)
+        tell_due(p, clock_now_us());
+}
+
+static void on_read(void *arg, const struct redisReply *reply)
+{
+    struct cluster *c = arg;
+
+    c->reading = false;
+    if (!reply || reply->type == REDIS_REPLY_ERROR)
+        return; /* the tick tries again */
+    if (reply->type == REDIS_REPLY_ARRAY)
+        for (size_t i = 0; i < reply->elements; i++)
+            take_stream(c, reply->element[i]);
+    hear_on(c);
+}
+
+/* The last entry of a stream that was not read before; there may be none. Who
+ * tells something from now on is heard, and is asked for what it told. */
+static void on_place(void *arg, const struct redisReply *reply)
+{
+    struct cluster *c = arg;
+    struct cluster_pool *p;
+    const redisReply *last = at(reply, 0, REDIS_REPLY_ARRAY);
+    const redisReply *id = at(last, 0, REDIS_REPLY_STRING);
+
+    c->reading = false;
+    if (!reply || reply->type == REDIS_REPLY_ERROR)
+        return;
+    LIST_FOREACH(p, &c->pools, entry)
+    {
+        if (*p->place)
+            continue;
+        text_copy(p->place, sizeof(p->place), id ? id->str : "0-0");
+        p->ask_due = true;
+        tell_due(p, clock_now_us());
+        break;
+    }
+    hear_on(c);
+}
+
+static void ask(struct cluster *c,
+                void (*fn)(void *, const struct redisReply *), int n,
+                const char *const words[])
+{
+    c->reading = redis_command(c->reader, (struct redis_done){fn, c}, n, words,
+                               NULL) == 0;
+}
+
+void hear_on(struct cluster *c)
+{
+    const char *words[6 + 2 * POOLS_MAX] = {"XREAD", "BLOCK",      BLOCK_MS,
+                                            "COUNT", READ_ENTRIES, "STREAMS"};
+    struct cluster_pool *p;
+    int n = 0;
+
+    if (c->reading || !redis_is_up(c->reader))
+        return;
+    LIST_FOREACH(p, &c->pools, entry)
+    {
+        if (!*p->place) {
+            ask(c, on_place, 6,
+                (const char *[]){"XREVRANGE", p->key, "+", "-", "COUNT", "1"});
+            return;
+        }
+        n += n < POOLS_MAX;
+    }
+    if (n == 0)
+        return;
+    int i = 0;
+
+    LIST_FOREACH(p, &c->pools, entry)
+    {
+        if (i == n)
+            break;
+        words[6 + i] = p->key;
+        words[6 + n + i] = p->place;
+        i++;
+    }
+    ask(c, on_read, 6 + 2 * n, words);
+}

@@ -1,0 +1,76 @@
+/* What the files of this folder share. Calls run one way: cluster -> registry,
+ * hear -> tell. */
+#ifndef CONDUCTOR_CLUSTER_INTERNAL_H
+#define CONDUCTOR_CLUSTER_INTERNAL_H
+
+#include <event2/event.h>
+#include <sys/queue.h>
+
+#include "conductor/cluster/cluster.h"
+#include "conductor/cluster/event.h"
+#include "conductor/cluster/names.h"
+#include "proto/wire.h"
+
+/* Before every key; the braces put all of them in one slot of a cluster. The
+ * number is that of what is written. */
+#define CLUSTER_PREFIX "{conductor:1}:"
+#define CLUSTER_KEY_MAX 64
+#define CLUSTER_PLACE_MAX 48
+
+struct cluster_pool {
+    LIST_ENTRY(cluster_pool) entry;
+    struct cluster *cluster;
+    struct pool *pool; /* borrowed */
+    struct names *names;
+    struct foreign *foreign;
+    const struct cluster_pool_ops *ops;
+    void *arg;
+    char key[CLUSTER_KEY_MAX];     /* of its stream */
+    char place[CLUSTER_PLACE_MAX]; /* read up to there; "": not known */
+    struct wire_buf out;           /* the batch that is being written */
+    uint64_t number;               /* of the next batch */
+    bool all_due; /* others must be told all; until then nothing is told */
+    bool ask_due; /* others must be asked */
+    int64_t all_us, ask_us; /* when that was last; 0: never */
+};
+
+struct cluster {
+    struct cluster_options options;
+    const struct cluster_ops *ops;
+    void *arg;
+    struct member self;
+    char id[MEMBER_ID_BYTES + 1];
+    struct redis *redis;  /* for commands */
+    struct redis *reader; /* for reads that wait */
+    struct event *tick;
+    struct event *flush; /* pending: some batch waits to be sent */
+    LIST_HEAD(, cluster_pool) pools;
+    struct member members[CLUSTER_MEMBERS_MAX]; /* of the last renewal */
+    size_t n_members;
+    uint64_t members_digest; /* of what ops->members() was told */
+    bool renewing;           /* an answer is due */
+    bool reading;            /* likewise of the reader */
+    bool leads;
+    uint64_t lead_token;
+    int64_t lead_until_us;
+    bool complained; /* of what Redis does not take */
+    struct cluster_counts counts;
+};
+
+/* tell.c: sends what is written of a pool. */
+void tell_flush(struct cluster_pool *p);
+
+/* tell.c: tells what is due: all, or the question for all, if Redis is there
+ * and this was not done just now. */
+void tell_due(struct cluster_pool *p, int64_t now_us);
+
+/* registry.c: renews the lease. */
+void registry_renew(struct cluster *c);
+
+/* registry.c: what is over by the clock of this host alone. */
+void registry_tick(struct cluster *c, int64_t now_us);
+
+/* hear.c: reads on, if nothing is being read. */
+void hear_on(struct cluster *c);
+
+#endif

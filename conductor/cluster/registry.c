@@ -1,0 +1,213 @@
+/*
+ * Who there is. One script renews this conductor's lease, takes out those that
+ * are over, gives the lead away when nobody has it, and tells all that is left:
+ * by the clock of Redis alone.
+ *
+ * Tokens grow with each lease and each lead that is given, and are never below
+ * the time in ms: so they grow even where Redis was restarted empty.
+ */
+#include <hiredis/hiredis.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/cluster/internal.h"
+
+/* KEYS: conductors by the end of their lease, what they say, the last token,
+ * the leader, then streams to keep. ARGV: id, text, lease in ms.
+ * Returns token, whether it is new, the token of the lead or "", then id and
+ * text of each. */
+static const char renew_script[] =
+    "local t = redis.call('TIME')\n"
+    "local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
+    "local lease = tonumber(ARGV[3])\n"
+    "local function fence()\n"
+    "  local last = tonumber(redis.call('GET', KEYS[3]) or '0')\n"
+    "  local f = string.format('%.0f', math.max(last + 1, now))\n"
+    "  redis.call('SET', KEYS[3], f, 'PX', 86400000)\n"
+    "  return f\n"
+    "end\n"
+    "for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) "
+    "do\n"
+    "  redis.call('ZREM', KEYS[1], id)\n"
+    "  redis.call('HDEL', KEYS[2], id)\n"
+    "end\n"
+    "local had = redis.call('HGET', KEYS[2], ARGV[1])\n"
+    "local token = had and string.match(had, '^%d+') or fence()\n"
+    "redis.call('ZADD', KEYS[1], now + lease, ARGV[1])\n"
+    "redis.call('HSET', KEYS[2], ARGV[1], token .. ' ' .. ARGV[2])\n"
+    "redis.call('PEXPIRE', KEYS[1], lease * 10)\n"
+    "redis.call('PEXPIRE', KEYS[2], lease * 10)\n"
+    "for i = 5, #KEYS do redis.call('PEXPIRE', KEYS[i], lease * 20) end\n"
+    "local lead = redis.call('GET', KEYS[4])\n"
+    "local mine = ''\n"
+    "if not lead then\n"
+    "  mine = fence()\n"
+    "  redis.call('SET', KEYS[4], ARGV[1] .. ' ' .. mine, 'PX', lease)\n"
+    "elseif string.match(lead, '^%S+') == ARGV[1] then\n"
+    "  mine = string.match(lead, '%S+$')\n"
+    "  redis.call('PEXPIRE', KEYS[4], lease)\n"
+    "end\n"
+    "local out = {token, had and 0 or 1, mine}\n"
+    "local all = redis.call('HGETALL', KEYS[2])\n"
+    "for i = 1, #all do out[#out + 1] = all[i] end\n"
+    "return out\n";
+
+#define KEYS_MAX 32
+
+static uint64_t number_at(const redisReply *reply, size_t i)
+{
+    const redisReply *r = reply->element[i];
+
+    return r->type == REDIS_REPLY_STRING    ? strtoull(r->str, NULL, 10)
+           : r->type == REDIS_REPLY_INTEGER ? (uint64_t)r->integer
+                                            : 0;
+}
+
+static void set_leads(struct cluster *c, uint64_t token, int64_t now_us)
+{
+    bool leads = token != 0;
+
+    c->lead_until_us = leads ? now_us + c->options.lease_us : 0;
+    c->lead_token = leads ? token : c->lead_token;
+    if (leads == c->leads)
+        return;
+    c->leads = leads;
+    c->counts.led += leads;
+    log_info(leads ? "state: this conductor leads: it replicates and switches "
+                     "roles (token %llu)"
+                   : "state: this conductor leads no more (token %llu)",
+             (unsigned long long)c->lead_token);
+    if (c->ops->leads)
+        c->ops->leads(c->arg, leads);
+}
+
+/* Others of the same model, in an order that does not depend on Redis. */
+static int by_id(const void *a, const void *b)
+{
+    const struct member *x = a, *y = b;
+
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static void take_members(struct cluster *c, const redisReply *reply)
+{
+    uint64_t digest = 0;
+
+    c->n_members = 0;
+    for (size_t i = 3;
+         i + 1 < reply->elements && c->n_members < CLUSTER_MEMBERS_MAX;
+         i += 2) {
+        const redisReply *id = reply->element[i], *text = reply->element[i + 1];
+
+        if (id->type == REDIS_REPLY_STRING &&
+            text->type == REDIS_REPLY_STRING &&
+            member_read(id->str, id->len, text->str, text->len,
+                        &c->members[c->n_members]) == 0)
+            c->n_members++;
+    }
+    qsort(c->members, c->n_members, sizeof(*c->members), by_id);
+    for (size_t i = 0; i < c->n_members; i++)
+        digest = digest * 31 + names_of_text(c->members[i].at.host) +
+                 c->members[i].at.port + c->members[i].id;
+    if (digest == c->members_digest)
+        return;
+    c->members_digest = digest;
+    log_info("state: %zu conductors are there", c->n_members);
+    if (c->ops->members)
+        c->ops->members(c->arg);
+}
+
+/* A lease is new: what this conductor had told is void. */
+static void take_token(struct cluster *c, uint64_t token, bool is_new)
+{
+    struct cluster_pool *p;
+
+    if (!is_new && token == c->self.token)
+        return;
+    c->self.token = token;
+    c->counts.leases++;
+    LIST_FOREACH(p, &c->pools, entry)
+    {
+        p->all_due = p->ask_due = true;
+        p->all_us = p->ask_us = 0;
+    }
+}
+
+static void on_renewed(void *arg, const struct redisReply *reply)
+{
+    struct cluster *c = arg;
+    int64_t now_us = clock_now_us();
+    struct cluster_pool *p;
+
+    c->renewing = false;
+    if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements < 3) {
+        if (reply && reply->type == REDIS_REPLY_ERROR && !c->complained) {
+            log_warn("state: redis gives no lease: %s", reply->str);
+            c->complained = true;
+        }
+        return;
+    }
+    take_token(c, number_at(reply, 0), number_at(reply, 1) == 1);
+    set_leads(c, number_at(reply, 2), now_us);
+    take_members(c, reply);
+    LIST_FOREACH(p, &c->pools, entry)
+    {
+        for (size_t i = 0; i < c->n_members; i++)
+            foreign_lives(p->foreign, c->members[i].id,
+                          now_us + c->options.lease_us);
+        tell_due(p, now_us);
+    }
+}
+
+void registry_renew(struct cluster *c)
+{
+    char text[MEMBER_TEXT_MAX], lease[24];
+    const char *words[3 + KEYS_MAX + 3] = {"EVAL", renew_script};
+    char n_keys[16];
+    int n = 3;
+    struct cluster_pool *p;
+
+    if (c->renewing || !redis_is_up(c->redis))
+        return;
+    if (!*c->self.at.host && c->options.workers_at.port > 0) {
+        c->self.at.port = c->options.workers_at.port;
+        if (redis_local_host(c->redis, c->self.at.host,
+                             sizeof(c->self.at.host)))
+            return;
+    }
+    words[n++] = CLUSTER_PREFIX "conductors";
+    words[n++] = CLUSTER_PREFIX "about";
+    words[n++] = CLUSTER_PREFIX "token";
+    words[n++] = CLUSTER_PREFIX "leader";
+    LIST_FOREACH(p, &c->pools, entry)
+    {
+        if (n < 3 + KEYS_MAX)
+            words[n++] = p->key;
+    }
+    snprintf(n_keys, sizeof(n_keys), "%d", n - 3);
+    words[2] = n_keys;
+    member_write(&c->self, text);
+    snprintf(lease, sizeof(lease), "%lld",
+             (long long)(c->options.lease_us / 1000));
+    words[n++] = c->id;
+    words[n++] = text;
+    words[n++] = lease;
+    c->renewing = redis_command(c->redis, (struct redis_done){on_renewed, c}, n,
+                                words, NULL) == 0;
+}
+
+void registry_tick(struct cluster *c, int64_t now_us)
+{
+    struct cluster_pool *p;
+
+    if (c->leads && now_us >= c->lead_until_us)
+        set_leads(c, 0, now_us);
+    LIST_FOREACH(p, &c->pools, entry)
+    {
+        if (foreign_expire(p->foreign, now_us))
+            p->ops->freed(p->arg);
+    }
+}

@@ -1,0 +1,211 @@
+/*
+ * What this conductor tells the others, in batches: what happens within
+ * FLUSH_US is one entry of the stream. What Redis does not take makes all due:
+ * once it does again, everything is told anew, behind a RESET.
+ */
+#include <hiredis/hiredis.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/event_loop.h"
+#include "base/log.h"
+#include "conductor/cluster/internal.h"
+
+#define FLUSH_US 1000
+#define FLUSH_BYTES (48u << 10)
+/* Entries that a stream keeps, about: who is further behind asks for all. */
+#define STREAM_ENTRIES "2000"
+/* Not oftener than that is all told, and asked for. */
+#define ALL_US 200000
+#define ASK_US 500000
+/* A decode tells how far it is every so many tokens. */
+#define PRODUCED_TOKENS 32
+
+static void complain(struct cluster *c, const char *why)
+{
+    c->counts.untold++;
+    if (!c->complained)
+        log_warn("state: redis does not take what other conductors should "
+                 "know: %s; each decides by what it knows until it does",
+                 why);
+    c->complained = true;
+}
+
+/* Whose it was is not asked: its pool may have been left by now. */
+static void on_added(void *arg, const struct redisReply *reply)
+{
+    struct cluster *c = arg;
+    struct cluster_pool *p;
+
+    if (reply && reply->type != REDIS_REPLY_ERROR) {
+        if (c->complained)
+            log_info("state: redis takes what other conductors should know "
+                     "again");
+        c->complained = false;
+        return;
+    }
+    complain(c, reply ? reply->str : "no answer");
+    LIST_FOREACH(p, &c->pools, entry)
+    {
+        p->all_due = true;
+    }
+}
+
+void tell_flush(struct cluster_pool *p)
+{
+    struct cluster *c = p->cluster;
+    const char *const words[] = {
+        "XADD",         p->key, "MAXLEN", "~",
+        STREAM_ENTRIES, "*",    "e",      (const char *)p->out.data};
+    const size_t lens[] = {
+        4, strlen(p->key), 6, 1, sizeof(STREAM_ENTRIES) - 1, 1, 1, p->out.len};
+
+    if (p->out.len == 0)
+        return;
+    if (p->out.failed ||
+        redis_command(c->redis, (struct redis_done){on_added, c}, 8, words,
+                      lens)) {
+        complain(c,
+                 *redis_why(c->redis) ? redis_why(c->redis) : "it is too slow");
+        p->all_due = true;
+    } else {
+        c->counts.told++;
+    }
+    wire_buf_reset(&p->out);
+}
+
+static void put_event(struct cluster_pool *p, struct cluster_event *e)
+{
+    struct codec c = codec_writer(&p->out);
+    const struct cluster_wire wire = {.names = p->names,
+                                      .now_us = clock_now_us()};
+    struct cluster_head head = {p->cluster->self.id, p->cluster->self.token,
+                                p->number};
+
+    if (p->out.len == 0) {
+        cluster_head_fields(&c, &head);
+        p->number++;
+    }
+    cluster_event_fields(&c, &wire, e);
+    if (p->out.len >= FLUSH_BYTES)
+        tell_flush(p);
+    else if (!event_pending(p->cluster->flush, EV_TIMEOUT, NULL))
+        (void)event_loop_wait(p->cluster->flush, FLUSH_US);
+}
+
+/* What instances have of a request, as the pool knows it. */
+static void put_request(void *to, const struct cluster_request *r)
+{
+    struct cluster_pool *p = to;
+    struct cluster_event e = {.kind = CLUSTER_PREFILL, .request = r->id};
+
+    if (pool_read_prefill(p->pool, r->prefill, r->id, &e.prefill) == 0)
+        put_event(p, &e);
+    for (uint32_t i = 0; r->lent && i < r->lent->n; i++)
+        if (pool_read_prefill(p->pool, r->lent->members[i], r->id,
+                              &e.prefill) == 0)
+            put_event(p, &e);
+    e.kind = CLUSTER_DECODE;
+    if (pool_read_decode(p->pool, r->decode, r->id, &e.decode) == 0)
+        put_event(p, &e);
+}
+
+static void put_all(struct cluster_pool *p)
+{
+    struct cluster_event e = {.kind = CLUSTER_RESET};
+
+    wire_buf_reset(&p->out);
+    p->all_due = false;
+    put_event(p, &e);
+    p->ops->each(p->arg, put_request, p);
+    tell_flush(p);
+    p->cluster->counts.told_all++;
+}
+
+void tell_due(struct cluster_pool *p, int64_t now_us)
+{
+    struct cluster *c = p->cluster;
+    struct cluster_event e = {.kind = CLUSTER_ASK};
+
+    if (!redis_is_up(c->redis) || c->self.token == 0)
+        return;
+    if (p->all_due && now_us - p->all_us >= ALL_US) {
+        p->all_us = now_us;
+        put_all(p);
+    }
+    if (p->ask_due && !p->all_due && now_us - p->ask_us >= ASK_US) {
+        p->ask_us = now_us;
+        p->ask_due = false;
+        c->counts.asked++;
+        put_event(p, &e);
+        tell_flush(p);
+    }
+}
+
+/* Whether it is of use to tell single events. */
+static bool tells(struct cluster_pool *p)
+{
+    if (!p || p->all_due)
+        return false;
+    if (redis_is_up(p->cluster->redis))
+        return true;
+    p->all_due = true;
+    return false;
+}
+
+static void tell(struct cluster_pool *p, enum cluster_kind kind,
+                 uint64_t request, int64_t value, int64_t most)
+{
+    struct cluster_event e = {
+        .kind = kind, .request = request, .value = value, .most = most};
+
+    if (tells(p))
+        put_event(p, &e);
+}
+
+void cluster_decided(struct cluster_pool *p, const struct cluster_request *r)
+{
+    if (tells(p))
+        put_request(p, r);
+}
+
+void cluster_started(struct cluster_pool *p, uint64_t request)
+{
+    tell(p, CLUSTER_STARTED, request, 0, 0);
+}
+
+void cluster_prefilled(struct cluster_pool *p, uint64_t request,
+                       int64_t observed_us)
+{
+    tell(p, CLUSTER_PREFILLED, request, observed_us < 0 ? -1 : observed_us, 0);
+}
+
+void cluster_decoding(struct cluster_pool *p, uint64_t request)
+{
+    tell(p, CLUSTER_DECODING, request, 0, 0);
+}
+
+void cluster_produced(struct cluster_pool *p, uint64_t request, int64_t tokens)
+{
+    if (tokens % PRODUCED_TOKENS == 0)
+        tell(p, CLUSTER_PRODUCED, request, tokens, 0);
+}
+
+void cluster_ended(struct cluster_pool *p, uint64_t request)
+{
+    tell(p, CLUSTER_ENDED, request, 0, 0);
+}
+
+void cluster_learnt(struct cluster_pool *p, uint64_t key, int64_t tokens,
+                    int64_t most)
+{
+    if (tokens > 0 && most > 0)
+        tell(p, CLUSTER_LEARNT, key, tokens, most);
+}
+
+void cluster_joined(struct cluster_pool *p)
+{
+    if (p)
+        p->ask_due = true;
+}

@@ -1,0 +1,72 @@
+/*
+ * What one request has in a pool, as data: read from one pool, it is entered
+ * into another one of the same instances, where it counts as if it had been
+ * decided there. So several conductors know of each other's work.
+ *
+ * Times are absolute, and ids those of the pool; who carries a record elsewhere
+ * translates both.
+ */
+#ifndef CONDUCTOR_CORE_POOL_RECORD_H
+#define CONDUCTOR_CORE_POOL_RECORD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "conductor/core/pool/pool.h"
+
+/* Stretches of links and tiers of one prefill; further ones are left out. */
+#define POOL_RECORD_BOOKED_MAX 16
+
+struct pool_record_booked {
+    uint32_t holder;  /* pool id */
+    unsigned channel; /* as in struct pool_booking */
+    int64_t from_us, until_us;
+};
+
+/* A prefill that waits or runs. */
+struct pool_record_prefill {
+    uint32_t instance; /* pool id */
+    /* request.keys are borrowed: read, from the pool until it changes. */
+    struct pool_prefill_request request;
+    bool started;
+    size_t n_booked;
+    struct pool_record_booked booked[POOL_RECORD_BOOKED_MAX]; /* the first
+                                                                 first */
+};
+
+/* A decode that is under way or will be. */
+struct pool_record_decode {
+    uint32_t instance; /* pool id */
+    struct pool_decode_request request;
+    int64_t produced_tokens;
+    int64_t likely_tokens; /* 0: not told */
+    bool coming, started;
+    struct pool_push push; /* from POOL_NO_INSTANCE: none */
+};
+
+/* Reads the prefill of a request on an instance. Returns 0, -ESTALE or -ENOENT.
+ * Cost: O(its queue and its bookings). */
+[[nodiscard]] int pool_read_prefill(const struct pool *pool, uint32_t id,
+                                    uint64_t request_id,
+                                    struct pool_record_prefill *out);
+
+/* Enters one. What it booked begins where the channel is free here: where both
+ * pools have booked alike it ends when it did there, else later. Holders that
+ * are not here are left out. Returns as pool_prefill_accept(). */
+[[nodiscard]] int pool_enter_prefill(struct pool *pool,
+                                     const struct pool_record_prefill *record,
+                                     int64_t now_us);
+
+/* Reads the decode of a request on an instance. Returns 0, -ESTALE or -ENOENT.
+ * Cost: O(its decodes). */
+[[nodiscard]] int pool_read_decode(const struct pool *pool, uint32_t id,
+                                   uint64_t request_id,
+                                   struct pool_record_decode *out);
+
+/* Enters one. Returns as pool_decode_expect(). */
+[[nodiscard]] int pool_enter_decode(struct pool *pool,
+                                    const struct pool_record_decode *record,
+                                    int64_t now_us);
+
+#endif

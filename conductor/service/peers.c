@@ -1,0 +1,161 @@
+/*
+ * Other conductors in front of the same instances: what the service tells
+ * conductor/cluster of its requests, and workers of the conductors.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/listener.h"
+#include "base/log.h"
+#include "conductor/service/models.h"
+#include "conductor/service/setup.h"
+#include "conductor/service/state.h"
+
+static void on_freed(void *arg)
+{
+    service_freed(arg);
+}
+
+static void
+each_request(void *arg,
+             void (*visit)(void *to, const struct cluster_request *r), void *to)
+{
+    const struct service *s = arg;
+
+    for (uint32_t i = 0; i < s->table.size; i++) {
+        const struct service_request *r = s->table.by_slot[i];
+
+        if (r && r->attempt.id &&
+            (r->attempt.prefill_open || r->attempt.decode_open))
+            visit(to, &(struct cluster_request){
+                          r->attempt.id, r->attempt.prefill, r->attempt.decode,
+                          &r->attempt.lent});
+    }
+}
+
+static const struct cluster_pool_ops pool_ops = {
+    .freed = on_freed,
+    .each = each_request,
+};
+
+int peers_join(struct service *s)
+{
+    struct cluster *c = s->models->cluster;
+
+    if (!c)
+        return 0;
+    s->peers = cluster_join(c, s->config.model, s->pool, &s->dispatch.lengths,
+                            &pool_ops, s);
+    return s->peers ? 0 : -ENOMEM;
+}
+
+/* The native workers of a model; NULL: it has none. */
+static struct service *native_of(const struct models *models)
+{
+    struct service *s = models->first;
+
+    while (s && s->forwards)
+        s = s->next;
+    return s;
+}
+
+static bool pack_conductors(struct service *s)
+{
+    struct address at[MSG_CONDUCTORS_MAX];
+    struct msg_conductors m = {0};
+
+    m.n = (uint8_t)cluster_members(s->models->cluster, at, MSG_CONDUCTORS_MAX);
+    for (uint8_t i = 0; i < m.n; i++) {
+        memcpy(m.at[i].host, at[i].host, sizeof(m.at[i].host));
+        m.at[i].port = at[i].port;
+    }
+    wire_buf_reset(&s->out);
+    if (m.n > 0)
+        msg_conductors_pack(&s->out, 0, &m);
+    return m.n > 0;
+}
+
+static void send_conductors(struct service *s, struct worker *w)
+{
+    if (w->link && (w->hello.capabilities & PROTO_CAP_CONDUCTORS))
+        worker_link_send(w->link, &s->out);
+}
+
+void peers_tick(struct service *s)
+{
+    bool packed = false;
+
+    if (!s->peers || s->forwards)
+        return;
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
+        struct worker *w = &s->workers[i];
+
+        if (!w->greet || !w->link)
+            continue;
+        w->greet = false;
+        cluster_joined(s->peers);
+        packed = packed || pack_conductors(s);
+        if (packed)
+            send_conductors(s, w);
+    }
+}
+
+/* Workers find the conductors that they do not know. */
+static void on_members(void *arg)
+{
+    struct service *s = native_of(arg);
+
+    if (!s || !pack_conductors(s))
+        return;
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++)
+        send_conductors(s, &s->workers[i]);
+}
+
+static const struct cluster_ops cluster_ops = {.members = on_members};
+
+/* Where others send workers to: host "" if only Redis's side tells it. */
+static void own_address(const struct config *c, struct address *at)
+{
+    if (address_parse(*c->worker_address ? c->worker_address : c->worker_listen,
+                      at)) {
+        *at = (struct address){0};
+        return;
+    }
+    if (strcmp(at->host, "0.0.0.0") == 0 || strcmp(at->host, "::") == 0 ||
+        strcmp(at->host, "*") == 0)
+        at->host[0] = '\0';
+}
+
+int peers_start(struct models *models, char err[CONFIG_ERROR_MAX])
+{
+    const struct config *c = &models->config;
+    struct cluster_options options = {.lease_us = c->state_lease_ms * 1000,
+                                      .model =
+                                          *c->worker_listen ? c->model : ""};
+    char why[CONFIG_ERROR_MAX - 16], shown[CONFIG_URL_MAX];
+
+    if (strcmp(c->state, "memory") == 0)
+        return 0;
+    if (redis_url_parse(c->state, &options.url, why, sizeof(why)))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "state: %s", why);
+    own_address(c, &options.workers_at);
+    models->cluster =
+        cluster_new(models->base, models->dns, &options, &cluster_ops, models);
+    if (!models->cluster)
+        return error_say(err, CONFIG_ERROR_MAX, -ENOMEM, "out of memory");
+    redis_url_shown(c->state, shown, sizeof(shown));
+    log_info("state: shared with other conductors at %s", shown);
+    return 0;
+}
+
+void peers_listen(struct models *models, uint16_t port)
+{
+    const struct config *c = &models->config;
+    struct address at;
+
+    if (!*c->worker_address || address_parse(c->worker_address, &at) ||
+        at.port == 0)
+        at.port = port;
+    cluster_workers_at(models->cluster, at.port);
+}
