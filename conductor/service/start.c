@@ -56,7 +56,9 @@ static int refuse_access(const struct config *c, int rc,
 {
     return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                      "access_log: \"%.200s\": %s", c->access_log,
-                     strerror(-rc));
+                     rc == -ENXIO ? "a pipe that nobody reads: begin to read "
+                                    "it first"
+                                  : strerror(-rc));
 }
 
 static int check_access(const struct config *c, char err[CONFIG_ERROR_MAX])

@@ -256,12 +256,18 @@ def events_lost(s):
     def held():
         return s.town.api.request('GET', '/admin/instances').body[
             'instances'][0]['blocks']
+    # What requests may have left there counts, too, until it tells of its
+    # blocks: it gets none meanwhile, and has ended those that it had.
+    s.town.api.request('POST', '/admin/instances/e0/drain')
+    s.until('it has no request', lambda: s.town.api.request(
+        'GET', '/admin/instances').body['instances'][0]['exchanges'] == 0)
     with s.hits():
         for i in range(60):
             events.publish(cache.step(), lose=i % 3 == 1)
         events.publish(cache.step())
-        s.until('all of them are known', lambda: held() == len(
+        s.until('all of them are known, and no others', lambda: held() == len(
             {h for h, _ in cache.cache.copies}))
+        s.town.api.request('POST', '/admin/instances/e0/undrain')
         s.more()
 
 

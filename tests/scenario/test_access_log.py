@@ -138,6 +138,16 @@ class AccessLog(Case):
             self.assertEqual(got, status, errors)
             self.assertEqual(f'access_log: "{path}": ' in errors, status != 0)
             self.assertFalse(os.path.isfile(path))
+        pipe = os.path.join(self.folder, 'pipe')
+        os.mkfifo(pipe)
+        for more in ['-t'], ['-s', 'listen=127.0.0.1:0', '-s',
+                             'worker_listen=127.0.0.1:0']:
+            got, _, errors = self.run_program(
+                program(*CONDUCTOR), '-s', 'policy=random', '-s',
+                f'access_log={pipe}', *more)
+            self.assertEqual(got, 2, errors)
+            self.assertIn(f'access_log: "{pipe}": a pipe that nobody reads',
+                          errors)
         self.assertIn('access_log_blocks: 2:', self.run_program(
             program(*CONDUCTOR), '-t', '-s', 'access_log_blocks=2')[2])
 

@@ -34,10 +34,13 @@ struct access_log {
 
 int access_log_open_file(const char *path)
 {
-    int fd = strcmp(path, "-") == 0
-                 ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
-                 : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+    int fd;
 
+    if (strcmp(path, "-") == 0)
+        fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    else /* of a pipe that nobody reads, this would wait for a reader */
+        fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK,
+                  0640);
     return fd < 0 ? -errno : fd;
 }
 
@@ -54,10 +57,7 @@ int access_log_check_file(const char *path)
         close(fd);
         return 0;
     }
-    /* A pipe that nobody reads yet; or a file that would be made. */
-    if (errno == ENXIO)
-        return 0;
-    if (errno != ENOENT)
+    if (errno != ENOENT) /* a file that would be made */
         return -errno;
     snprintf(folder, sizeof(folder), "%.*s",
              slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
