@@ -254,6 +254,7 @@ struct worker_links *worker_links_new(struct event_base *base,
         snprintf(err, MSG_TEXT_MAX, "worker_listen: %.480s", why);
         goto fail;
     }
+    l->tick_us = clock_now_us();
     l->tick = event_new(base, -1, EV_PERSIST, on_tick, l);
     if (!l->tick || event_loop_wait(l->tick, tick_us(l)))
         goto fail;

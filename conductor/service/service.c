@@ -121,6 +121,7 @@ static int service_alloc(struct service *s)
     for (uint32_t i = 0; i < s->table.size; i++)
         s->table.free_slots[s->table.n_free++] = s->table.size - 1 - i;
     event_active(s->sweep, EV_TIMEOUT, 0);
+    s->tick_us = clock_now_us();
     return event_loop_wait(s->tick, TICK_US) ? -ENOMEM : 0;
 }
 

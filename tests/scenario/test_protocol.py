@@ -1,8 +1,11 @@
 """Strangers on the worker port: each is told why and closed, and nothing else
 happens."""
+import os
 import re
+import signal
 import socket
 import struct
+import time
 
 from harness import (BLOCK_TOKENS, Case, Peer, mostly_waits, total,
                      wait_until)
@@ -296,3 +299,43 @@ class Stalled(Played):
         wait_until('another attempt', next_id)
         self.d.send(wire.frame(wire.DECODE_READY, next_id()))
         return next_id()
+
+
+class Orphans(Played):
+    """KV whose prefill worker is gone may still be on its way."""
+    CONFIG = {'worker_timeout_ms': 2000, 'max_retries': 0}
+
+    def test_time_in_which_the_conductor_did_not_run(self):
+        p, d = self.worker('p', 1), self.worker('d', 2)
+        self.cluster_.wait_ready(1, 1)
+        prompt = 'a prompt'
+        answer = in_background(lambda: self.api.complete(prompt, 2))
+        d.wait(wire.DECODE)
+        rid = next(r for k, r, _ in d.frames if k == wire.DECODE)
+        d.send(wire.frame(wire.DECODE_READY, rid))
+        p.wait(wire.PREFILL)
+        p.send(wire.frame(wire.PREFILL_STARTED, rid, bytes(8)) +
+               wire.frame(wire.PREFILL_DONE, rid, struct.pack(
+                   '<IIIIIQQQQQQBIQ', ord('a'), 0, 0, len(prompt), 0, 0, 0, 0,
+                   1000, 0, 0, wire.COMPUTE, 0, 0)))
+        wait_until('it is prefilled', lambda: total(
+            self.api.metrics(), 'conductor_computed_tokens_total') ==
+            len(prompt))
+        p.close()
+        wait_until('the prefill worker is gone',
+                   lambda: self.api.instances() == (0, 1))
+        conductor = self.cluster_.conductor.child.pid
+        os.kill(conductor, signal.SIGSTOP)
+        time.sleep(2.5)  # longer than worker_timeout_ms: nobody's fault
+        d.send(wire.frame(wire.STATUS, 0, bytes(44)))
+        os.kill(conductor, signal.SIGCONT)
+        for _ in range(5):  # it has looked what is late
+            self.assertEqual(self.api.health()['requests_in_flight'], 1)
+            time.sleep(0.1)
+        d.send(wire.frame(wire.TOKENS, 0, struct.pack(
+            '<IQII', 1, rid, 1, ord('b'))) +
+            wire.frame(wire.DONE, rid, struct.pack('<I', 2)))
+        got = answer()
+        self.assertEqual(got.status, 200, got.body)
+        self.assertEqual(got.body['choices'][0]['text'], 'ab')
+        d.close()
