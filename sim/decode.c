@@ -85,6 +85,19 @@ static void give_back(struct sim *sim, struct sim_node *node,
     grant(sim, node);
 }
 
+/* Its first token waited for its KV, as long as its TTFT allowed. */
+static void release_first(const struct sim *sim, struct sim_request *r)
+{
+    int64_t until_us = dispatch_holds_until_us(&r->dispatch);
+
+    if (!r->holds_first)
+        return;
+    if (until_us > sim->now_us)
+        until_us = sim->now_us;
+    if (r->record.first_token_us < until_us)
+        r->record.first_token_us = until_us;
+}
+
 /* Its client asked for more, but the answer was over with its first token: the
  * place that was kept for it is free again. */
 static void end_without_decode(struct sim *sim, struct sim_node *node,
@@ -96,6 +109,7 @@ static void end_without_decode(struct sim *sim, struct sim_node *node,
         sim_copies_share_memory(sim, node);
     }
     give_back(sim, node, r);
+    release_first(sim, r);
     r->record.decode_node = SIM_NO_NODE;
     dispatch_freed(&sim->dispatch);
     sim_end(sim, r, SIM_COMPLETED, NULL);
@@ -137,6 +151,7 @@ void sim_decode_join(struct sim *sim, struct sim_node *node)
             sim_push_observe(sim, r);
             r->record.first_token_us = sim->now_us;
         }
+        release_first(sim, r);
         r->decode.first_gap_us = sim->now_us - r->record.first_token_us;
         /* It was accepted there, and stays until it ends. */
         (void)pool_decode_started(sim->pool, node->id, id);

@@ -41,6 +41,7 @@ static void carry_out(struct sim *sim, struct sim_request *r,
 
     r->plan = d->chosen;
     sim_lend(sim, r, &d->lent);
+    r->holds_first = d->holds;
     r->accepted_at_us = sim->now_us + sim->cluster.handover_us;
     r->record.predicted_ttft_us = predicted_ttft_us(sim, r, order);
     r->record.prefill_node = node->index;

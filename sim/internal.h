@@ -118,6 +118,7 @@ struct sim_request {
     bool ready;                          /* what it waited for is here */
     bool queued;                         /* it is or was in a node's queue */
     bool asks_again;                     /* it was rejected, and came again */
+    bool holds_first;                    /* its first token waits for its KV */
     struct dispatch_request dispatch;
     uint64_t *keys; /* (n_keys) */
     uint32_t n_keys;

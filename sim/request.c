@@ -82,6 +82,7 @@ void sim_request_describe(const struct sim *sim, struct sim_request *r)
         .arrived_us = sim->now_us,
         .slo_ttft_us = sim->config.slo_ttft_us * SIM_SLOWDOWN,
         .slo_tbt_us = sim->config.slo_tbt_us * SIM_SLOWDOWN,
+        .may_hold = !sim->cluster.reality.first_token_at_decode,
         .tenant = r->record.tenant,
         .weight = weight_of(sim, r->record.tenant),
         .priority = r->record.priority,

@@ -78,6 +78,10 @@ struct request_output {
     uint32_t *early; /* (n_early), room for max_tokens; NULL until needed */
     uint32_t n_early;
     bool early_done; /* its DONE came, too */
+    /* Token 0, while it is held back for the KV that the others need; the timer
+     * that ends that. NULL: it is not. */
+    struct event *held;
+    uint32_t held_token;
 };
 
 /* One choice of workers; a retry is another attempt. */
@@ -88,6 +92,7 @@ struct request_attempt {
     bool cleared;                   /* may be sent: no decode worker, or it is
                                        ready */
     bool prefill_open, decode_open; /* entered in the pool */
+    bool holds_first;               /* its first token waits for its KV */
     struct request_source
         sources[MSG_SOURCES_MAX]; /* (n_sources) to load from */
     uint32_t n_sources;
@@ -346,6 +351,19 @@ bool prefill_done_ok(const struct service *service, uint32_t n_tokens,
 void request_loaded(struct service_request *request,
                     const struct msg_prefill_done *done);
 void request_pushed(struct service_request *request);
+
+/* request_hold_first(request, token): holds its first token back until it is
+ * released, or until its TTFT is nearly over. False: it does not have to wait,
+ * or there is no memory for it. request_release_first(request): hands it over
+ * if it is held. False: the request is gone. request_drop_first(request):
+ * forgets it. */
+bool request_hold_first(struct service_request *request, uint32_t token);
+bool request_release_first(struct service_request *request);
+void request_drop_first(struct service_request *request);
+
+/* request_token(request, token): hands a token over. False: the request is
+ * gone, because who takes it may cancel it. */
+bool request_token(struct service_request *request, uint32_t token);
 
 /* request_find(service, attempt_id): the request of a running attempt, or NULL.
  */

@@ -237,6 +237,61 @@ class PlayedCase(Case):
             thread.join(30)
 
 
+class HeldFirst(PlayedCase):
+    """A first token that waits for the KV that the others need."""
+
+    def prefilled(self, slo_ttft_ms):
+        self.cluster_ = Cluster(self, {'slo_ttft_ms': slo_ttft_ms,
+                                       'slo_tbt_ms': 1000})
+        self.cluster_.start_conductor()
+        port = self.cluster_.ports['worker']
+        self.p = PlayedWorker(port, 'p', 'prefill')
+        self.d = PlayedWorker(port, 'd', 'decode')
+        self.cluster_.wait_ready(1, 1)
+        self.begin('a', 'hello', 4)
+        rid, _ = self.d.next(wire.DECODE)
+        self.d.send(wire.frame(wire.DECODE_READY, rid))
+        self.p.next(wire.PREFILL)
+        self.p.prefilled(rid, 65, 5)
+        wait_until('the prefill is over', lambda: self.cluster_.api.metrics()[
+            'conductor_prefill_seconds_count'] == 1)
+        return rid
+
+    def out(self):
+        return self.cluster_.api.metrics()['conductor_output_tokens_total']
+
+    def ends(self, rid):
+        self.d.decoded(rid, [66, 67, 68])
+        self.d.done(rid, 4)
+        self.finish()
+        self.assertEqual(self.replies['a'].status, 200, self.replies)
+        self.assertEqual(self.replies['a'].body['choices'][0]['text'], 'ABCD')
+        self.assertEqual(self.out(), 4)
+
+    def test_until_the_next_one(self):
+        rid = self.prefilled(600000)
+        self.assertEqual(self.out(), 0)
+        self.ends(rid)
+
+    def test_until_its_ttft_is_nearly_over(self):
+        rid = self.prefilled(2000)
+        wait_until('it is out', lambda: self.out() == 1)
+        self.ends(rid)
+
+    def test_its_worker_is_lost(self):
+        """Nobody has a token yet: the request begins anew elsewhere."""
+        self.prefilled(600000)
+        other = PlayedWorker(self.cluster_.ports['worker'], 'e', 'decode')
+        self.cluster_.wait_ready(1, 2)
+        self.d.close()
+        self.d = other
+        rid, _ = self.d.next(wire.DECODE)
+        self.d.send(wire.frame(wire.DECODE_READY, rid))
+        self.p.next(wire.PREFILL, 2)
+        self.p.prefilled(rid, 65, 5)
+        self.ends(rid)
+
+
 class Order(PlayedCase):
     def setUp(self):
         super().setUp()

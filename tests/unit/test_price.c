@@ -32,7 +32,7 @@ struct slow {
     size_t n;
     uint32_t asked[KEYS];
     double limit;
-    int64_t renewed_us;
+    int64_t renewed_us, all_fit_us;
 };
 
 static double slow_again(const struct slow *s, uint32_t k)
@@ -105,6 +105,17 @@ static double slow_slo_us(const struct slow *s, int64_t now_us)
     return best;
 }
 
+/* What is aimed at, by the time since all fitted. */
+static double slow_aim(const struct slow *s, int64_t now_us)
+{
+    double windows =
+        (double)(now_us - s->all_fit_us) / (double)s->config.window_us;
+
+    if (s->limit == INFINITY || !s->config.eases || windows <= 10.0)
+        return s->config.rho;
+    return fmax(s->config.rho * (10.0 / windows), fmin(s->config.rho, 0.35));
+}
+
 static void slow_renew(struct slow *s, const struct price_load *load,
                        int64_t now_us)
 {
@@ -118,8 +129,8 @@ static void slow_renew(struct slow *s, const struct price_load *load,
         span = since < span ? fmax(since, 1.0) : span;
     }
     double rho = load->backlog_us / load->n_instances / slo_us;
-    double cap =
-        fmax(0.05, 1.0 + 3.0 * (s->config.rho - rho)) * load->speed * span;
+    double cap = fmax(0.05, 1.0 + 3.0 * (slow_aim(s, now_us) - rho)) *
+                 load->speed * span;
 
     for (size_t i = 0; i < s->n; i++) {
         double smaller = 0.0;
@@ -134,6 +145,8 @@ static void slow_renew(struct slow *s, const struct price_load *load,
             best = s->arrivals[i].x;
     }
     s->limit = all <= cap ? INFINITY : best;
+    if (s->limit == INFINITY)
+        s->all_fit_us = now_us;
     s->renewed_us = now_us;
 }
 
@@ -150,8 +163,10 @@ static void compare_limits(uint64_t seed)
     config.rho = (double)below(&state, 1000) / 1000;
     config.window_us = 1000000 << below(&state, 7);
     config.max_blocks = 100;
+    config.eases = seed % 4 > 0;
     memset(&s, 0, sizeof(s));
     s.config = config;
+    s.limit = INFINITY;
     s.renewed_us = INT64_MIN / 2;
     struct price *p = price_new(&config);
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
@@ -294,6 +309,53 @@ static void test_limit_by_hand(void)
     price_free(p);
 }
 
+/* Twice what an instance can do comes for so many seconds. Returns the aim. */
+static double overload(struct price *p, int64_t *now_s, int64_t seconds)
+{
+    for (int64_t i = 0; i < seconds; i++)
+        (void)arrive(p, ++*now_s, 100, 2e6, 0.5 * SLO_US);
+    return price_aim(p);
+}
+
+static double eased(double rho, bool eases, int64_t seconds)
+{
+    struct price_config config = price_config_default;
+    int64_t now_s = 0;
+    struct price *p;
+    double aim;
+
+    config.rho = rho;
+    config.eases = eases;
+    p = price_new(&config);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    aim = overload(p, &now_s, seconds);
+    price_free(p);
+    return aim;
+}
+
+/* An overload is no burst any more once it has lasted for ten minutes. The
+ * first minute fills the window: after 48 s all do not fit. */
+static void test_long_overload(void)
+{
+    int64_t now_s = 0, queue_us;
+    struct price *p = price_new(&price_config_default);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    CU_ASSERT_DOUBLE_EQUAL(overload(p, &now_s, 640), 0.7, 0);
+    CU_ASSERT_DOUBLE_EQUAL(overload(p, &now_s, 300), 0.7 * 600 / 892, 0.002);
+    CU_ASSERT_DOUBLE_EQUAL(overload(p, &now_s, 600), 0.35, 0);
+    /* Those who come again are told by the same aim: all that came is twice
+     * what there is time for. */
+    CU_ASSERT_DOUBLE_EQUAL((double)price_late_us(p, 3e6, &queue_us) / SLO_US,
+                           0.5 - (0.35 - 1.0 / 3), 0.001);
+    /* A pause: all fits, and it begins anew. */
+    now_s += 60;
+    CU_ASSERT_DOUBLE_EQUAL(overload(p, &now_s, 300), 0.7, 0);
+    price_free(p);
+    CU_ASSERT_DOUBLE_EQUAL(eased(0.7, false, 2000), 0.7, 0);
+    CU_ASSERT_DOUBLE_EQUAL(eased(0.1, true, 2000), 0.1, 0);
+}
+
 /* Many small requests with short SLOs, another client's, are no reason to
  * refuse the work of those that are content with a queue. */
 static void test_many_short_slos(void)
@@ -383,6 +445,7 @@ int main(void)
         CU_ADD_TEST(s, test_price_against_slow) &&
         CU_ADD_TEST(s, test_small_blocks) &&
         CU_ADD_TEST(s, test_limit_by_hand) &&
+        CU_ADD_TEST(s, test_long_overload) &&
         CU_ADD_TEST(s, test_many_short_slos) && CU_ADD_TEST(s, test_floor) &&
         CU_ADD_TEST(s, test_stranger)) {
         CU_basic_run_tests();

@@ -1601,6 +1601,41 @@ static void test_waits_instead(void)
     CU_ASSERT_EQUAL(tries_last(2, true, 2, 20999, 94499), SCHEDULE_REJECT_TBT);
 }
 
+/* The same, whose first token may wait for its KV: that is there 0.304 s after
+ * its prefill. */
+static void tries_hold(bool hold, bool may_hold, int64_t slo_ttft_us,
+                       int64_t slo_tbt_us, enum schedule_verdict verdict,
+                       int64_t hold_us)
+{
+    struct rig r;
+
+    rig_init_behind(&r, 0, false, 21, slo_ttft_us, slo_tbt_us);
+    links = true;
+    scheduler_free(r.scheduler);
+    r.scheduler = with_options(&r, "link_wait", 0, "hold_first", hold);
+    links = false;
+    r.request.may_hold = may_hold;
+    schedule_decide(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_EQUAL(r.decision.verdict, verdict);
+    CU_ASSERT_EQUAL(r.decision.holds, hold_us > 0);
+    CU_ASSERT_EQUAL(r.decision.hold_us, hold_us);
+    rig_fini(&r);
+}
+
+static void test_holds_first(void)
+{
+    tries_hold(true, true, 10000000, 1000, SCHEDULE_ACCEPT, 304500);
+    tries_hold(false, true, 10000000, 1000, SCHEDULE_REJECT_TBT, 0);
+    tries_hold(true, false, 10000000, 1000, SCHEDULE_REJECT_TBT, 0);
+    tries_hold(true, true, 0, 1000, SCHEDULE_REJECT_TBT, 0);
+    tries_hold(true, true, 10000000, 0, SCHEDULE_ACCEPT, 0);
+    /* It is admitted for what it holds within half of its TTFT. */
+    tries_hold(true, true, 626004, 1000, SCHEDULE_ACCEPT, 304500);
+    tries_hold(true, true, 626000, 1000, SCHEDULE_REJECT_TBT, 304500);
+    /* It holds no longer than all of it. */
+    tries_hold(true, true, 300000, 1000000, SCHEDULE_ACCEPT, 289500);
+}
+
 static void waits_for_link(double wait, int64_t n_output, int64_t slo_ttft_us,
                            int64_t slo_tbt_us, bool waits)
 {
@@ -1716,6 +1751,7 @@ int main(void)
     CU_add_test(suite, "waits for a link", test_waits_for_link);
     CU_add_test(suite, "long KV on a link", test_long_on_link);
     CU_add_test(suite, "waits instead of a no", test_waits_instead);
+    CU_add_test(suite, "holds the first token", test_holds_first);
     CU_add_test(suite, "waits for a dead link", test_waits_for_dead_link);
     CU_add_test(suite, "own disk", test_own_disk);
     CU_add_test(suite, "queue", test_queue);

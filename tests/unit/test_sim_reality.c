@@ -431,11 +431,47 @@ static void test_first_token(void)
     free(r);
 }
 
+/* The same link is 100 times slower, and a request has both limits. */
+static int64_t held_until_us(int64_t slo_ttft_us, int64_t slo_tbt_us,
+                             double hold, uint32_t output_tokens)
+{
+    struct rig *r = rig_new();
+    const struct policy_setting setting = {"hold_first", hold};
+    int64_t us;
+
+    r->n_requests = 2;
+    r->output_tokens = output_tokens;
+    r->cluster.link_bytes_per_s = 1e7;
+    r->config.policy = "plan";
+    r->config.slo_ttft_us = slo_ttft_us;
+    r->config.slo_tbt_us = slo_tbt_us;
+    r->config.settings = &setting;
+    r->config.n_settings = 1;
+    run(r);
+    us = r->records[0].first_token_us;
+    CU_ASSERT_EQUAL(r->records[0].outcome, SIM_COMPLETED);
+    if (output_tokens > 1)
+        CU_ASSERT_EQUAL(r->records[0].tbt_us,
+                        us < 110000 ? 110000 - us + 1200 : 1201);
+    free(r);
+    return us;
+}
+
+static void test_held_first_token(void)
+{
+    CU_ASSERT_EQUAL(held_until_us(1000000, 200000, 1, 11), 110000);
+    CU_ASSERT_EQUAL(held_until_us(1000000, 200000, 0, 11), 10000);
+    CU_ASSERT_EQUAL(held_until_us(1000000, 0, 1, 11), 10000);
+    CU_ASSERT_EQUAL(held_until_us(0, 200000, 1, 11), 10000);
+    CU_ASSERT_EQUAL(held_until_us(64000, 200000, 1, 11), 63000);
+}
+
 int main(void)
 {
     CU_initialize_registry();
     CU_pSuite suite = CU_add_suite("sim reality", NULL, NULL);
     CU_add_test(suite, "noise", test_noise);
+    CU_add_test(suite, "held first token", test_held_first_token);
     CU_add_test(suite, "prefill error", test_prefill_error);
     CU_add_test(suite, "decode error", test_decode_error);
     CU_add_test(suite, "speed", test_speed);

@@ -28,6 +28,7 @@ static void fill_ask(const struct dispatch *d, struct dispatch_request *r,
     ask->median_tokens =
         lengths_median(&d->lengths, r->length_key, ask->max_output_tokens);
     ask->slo_tbt_us = r->accepted ? 0 : r->slo_tbt_us;
+    ask->may_hold = r->may_hold;
     ask->slo_ttft_us = ask->due_us = 0;
     if (r->slo_ttft_us && !r->accepted)
         ask->slo_ttft_us = left_us > 1 ? left_us : 1;
@@ -145,8 +146,8 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
                       dispatch_may_wait_for_link(r)));
     r->room = schedule_room(d->scheduler, &r->ask, decision);
     if (decision->chosen.instance != POOL_NO_INSTANCE && !d->unpredicted)
-        order->predicted_ttft_us =
-            now_us - r->arrived_us + d->overhead_us + decision->chosen.ttft_us;
+        order->predicted_ttft_us = now_us - r->arrived_us + d->overhead_us +
+                                   decision->chosen.ttft_us + decision->hold_us;
     if (decision->verdict == SCHEDULE_ACCEPT && behind_others) {
         order->action = DISPATCH_WAIT;
     } else if (decision->verdict == SCHEDULE_ACCEPT &&

@@ -50,6 +50,7 @@ struct dispatch_request {
     int64_t slo_tbt_us;  /* 0: none */
     int64_t passage_us;  /* part of its TTFT that comes after what core
                             estimates */
+    bool may_hold;       /* its shell can hold its first token back */
     uint64_t length_key; /* of tenant and model, whose answers' lengths its own
                             is expected by */
     uint64_t tenant;     /* a number of its key; 0: it has none */
@@ -74,6 +75,14 @@ struct dispatch_request {
 };
 
 TAILQ_HEAD(dispatch_list, dispatch_request);
+
+/* Until when, absolute, a first token is held back that waits for its KV
+ * (schedule_decision.holds): a 64th of its TTFT SLO before that is over, for
+ * its way to the client. */
+static inline int64_t dispatch_holds_until_us(const struct dispatch_request *r)
+{
+    return r->arrived_us + r->slo_ttft_us - r->slo_ttft_us / 64;
+}
 
 struct dispatch {
     struct scheduler *scheduler; /* borrowed; NULL: no instance yet */

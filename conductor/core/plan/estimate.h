@@ -119,7 +119,9 @@ struct decode_estimate {
                             pool with the prompts that share it now */
     int64_t behind_us;   /* by how much KV on its way to there holds up its
                             own; 0 where that does not count */
-    int64_t load_us;     /* the same with all that the instance has accepted:
+    int64_t gap_us;      /* by how much that comes later than the prefill ends,
+                            likewise */
+    int64_t load_us;     /* tbt_us with all that the instance has accepted:
                             by this the least loaded is chosen. Of one with a
                             cost model of its own: as if its steps were as
                             long as the model's */

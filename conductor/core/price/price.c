@@ -9,6 +9,8 @@
 
 #define SHARE_MIN 0.05 /* of the instances' time, however long the queues */
 #define SHARE_SLOPE 3.0
+#define LASTS_WINDOWS 10.0 /* an overload that is no burst any more */
+#define AIM_LEAST 0.35     /* of the SLO, unless rho is less */
 
 struct entry {
     int64_t at_us;
@@ -39,7 +41,9 @@ struct price {
     double limit;
     double queue_us, slo_us, room_us; /* when it was set: mean, wanted of, and
                                          work of all instances in the span */
+    double aim; /* likewise: the mean wanted, as a share of the SLO */
     int64_t renewed_us;
+    int64_t all_fit_us;    /* when the last limit was set that refused nobody */
     int64_t lost_until_us; /* arrivals before that are not all here */
 };
 
@@ -48,6 +52,7 @@ static const int64_t class_tokens[PRICE_CLASSES - 1] = {4096, 16384, 32768,
 
 const struct price_config price_config_default = {
     .rho = 0.7,
+    .eases = true,
     .max_blocks = 1 << 20,
     .window_us = 60000000,
     .renew_us = 500000,
@@ -62,6 +67,7 @@ struct price *price_new(const struct price_config *config)
         return NULL;
     p->config = *config;
     p->limit = INFINITY;
+    p->aim = config->rho;
     p->renewed_us = INT64_MIN / 2;
     p->lost_until_us = INT64_MIN / 2;
     if (asked_init(&p->asked, config->max_blocks, config->seed) < 0) {
@@ -224,23 +230,38 @@ static double middle_slo_us(const struct sorted *slos)
     return slos->at[i];
 }
 
+/* The mean queue to aim at, as a share of the SLO. */
+static double aim_of(const struct price *p, int64_t now_us)
+{
+    double lasted = (double)(now_us - p->all_fit_us) /
+                    (LASTS_WINDOWS * (double)p->config.window_us);
+
+    if (!p->config.eases || isinf(p->limit) || lasted <= 1.0)
+        return p->config.rho;
+    return fmax(p->config.rho / lasted, fmin(p->config.rho, AIM_LEAST));
+}
+
 static void renew(struct price *p, const struct price_load *load,
                   int64_t now_us)
 {
     double n = load->n_instances;
     double slo_us = middle_slo_us(&p->slos);
     double rho = n > 0.0 ? load->backlog_us / n / slo_us : 0.0;
-    double share = fmax(SHARE_MIN, 1.0 + SHARE_SLOPE * (p->config.rho - rho));
+    double aim = aim_of(p, now_us);
+    double share = fmax(SHARE_MIN, 1.0 + SHARE_SLOPE * (aim - rho));
     double left_us = share * load->speed * span_us(p, now_us);
     size_t i = 0;
 
     p->queue_us = rho * slo_us;
     p->slo_us = slo_us;
+    p->aim = aim;
     p->room_us = load->speed * span_us(p, now_us);
 
     for (; i < p->n && left_us >= 0.0; i++)
         left_us -= p->xs.with[i];
     p->limit = left_us >= 0.0 ? INFINITY : p->xs.at[i - 1];
+    if (left_us >= 0.0)
+        p->all_fit_us = now_us;
     p->renewed_us = now_us;
 }
 
@@ -289,10 +310,15 @@ int64_t price_late_us(const struct price *price, double x, int64_t *queue_us)
     share = price->room_us > 0.0 ? smaller_us / price->room_us : 0.0;
     if (share <= SHARE_MIN)
         return 0;
-    rho = price->config.rho - (share - 1.0) / SHARE_SLOPE;
+    rho = price->aim - (share - 1.0) / SHARE_SLOPE;
     if (rho < 0.0)
         return -1;
     return greater((int64_t)(price->queue_us - rho * price->slo_us), 0);
+}
+
+double price_aim(const struct price *price)
+{
+    return price->aim;
 }
 
 int64_t price_renewed_in_us(const struct price *price, int64_t now_us)

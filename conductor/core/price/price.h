@@ -10,6 +10,11 @@
  * more if their queues are shorter than wanted, less if longer. A request above
  * the limit is refused.
  *
+ * A long queue absorbs a burst. In an overload that goes on it only makes all
+ * wait: what it could absorb is in it. So what is aimed at falls while the
+ * limit has been finite for more than ten windows without a break, in inverse
+ * proportion to that time, down to 0.35 of the SLO.
+ *
  * A pure module: time is an argument. Memory is fixed: `max_blocks` counts and
  * PRICE_WINDOW_MAX arrivals.
  */
@@ -30,6 +35,7 @@
 
 struct price_config {
     double rho;          /* the mean queue to aim at, as a share of the SLO */
+    bool eases;          /* less is aimed at while an overload lasts */
     double floor;        /* share of each class of lengths that is admitted
                             whatever it costs, if feasible; 0: none */
     uint64_t max_blocks; /* whose asks are counted */
@@ -38,7 +44,7 @@ struct price_config {
     uint64_t seed;
 };
 
-/* rho 0.7, no floor, 1 << 20 blocks (8 MiB), 60 s, 0.5 s. */
+/* rho 0.7 that eases, no floor, 1 << 20 blocks (8 MiB), 60 s, 0.5 s. */
 extern const struct price_config price_config_default;
 
 struct price;
@@ -110,6 +116,9 @@ bool price_arrived(struct price *price, const struct price_arrival *arrival,
  * not even without queues.
  */
 int64_t price_late_us(const struct price *price, double x, int64_t *queue_us);
+
+/* The mean queue that the last limit aimed at, as a share of the SLO. */
+double price_aim(const struct price *price);
 
 /* When the next limit may be set, from now, at least 1. */
 int64_t price_renewed_in_us(const struct price *price, int64_t now_us);

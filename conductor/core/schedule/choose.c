@@ -244,8 +244,10 @@ static int64_t relative_load_us(const struct scheduler *s,
 static void add_gap(struct decode_estimate *c, const struct push *push,
                     const struct pool_instance *i)
 {
-    int64_t us = traffic_gap_us(push->sent_us, i, &push->way) / push->n_slowed;
+    int64_t us;
 
+    c->gap_us = traffic_gap_us(push->sent_us, i, &push->way);
+    us = c->gap_us / push->n_slowed;
     c->behind_us = traffic_behind_us(i, &push->way);
     c->tbt_us += us;
     c->load_us += us;
@@ -360,6 +362,7 @@ bool schedule_choose_decode(struct scheduler *s,
             set_push(&decision->chosen, best);
         decision->tbt_us = best->tbt_us;
         decision->behind_us = best->behind_us;
+        decision->gap_us = best->gap_us;
         decision->n_slowed = push.n_slowed;
         return true;
     }

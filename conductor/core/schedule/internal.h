@@ -38,6 +38,7 @@ struct scheduler {
     bool sees_links;   /* and links: what links have accepted counts */
     double link_wait;  /* and link_wait, if it sees them */
     bool link_last;    /* and link_last, if they wait for links */
+    bool holds_first;  /* and hold_first, if it sees them */
     bool shares;       /* and shares */
     bool warms;        /* and warm_on_reject */
     double replicates; /* and replicate */
@@ -334,6 +335,15 @@ bool schedule_waits_for_link(const struct scheduler *s,
 void schedule_wait_instead(const struct scheduler *s,
                            const struct schedule_request *request,
                            struct schedule_decision *decision);
+
+/*
+ * Says whether the first token of a request that was given its instances waits
+ * for its KV, with the option hold_first: holds and hold_us of the decision.
+ * Returns by how much that shortens its TBT for certain enough to admit it.
+ */
+int64_t schedule_hold_first(const struct scheduler *s,
+                            const struct schedule_request *request,
+                            struct schedule_decision *decision);
 
 /* The work of a candidate's prefill for decodes beside it; zeros where that
  * does not count. */

@@ -16,7 +16,7 @@
 
 #include "conductor/core/plan/estimate.h"
 
-#define POLICY_OPTIONS_MAX 32
+#define POLICY_OPTIONS_MAX 40
 #define POLICY_DEFAULT "plan"
 
 struct scheduler;
@@ -53,6 +53,13 @@ struct policy_option {
          0.7,                                                                  \
          "mean queue that admission by price aims at, as a share of the "      \
          "TTFT SLO: 0.7 absorbs bursts, 0.1 answers soonest"},                 \
+        {"rho_eases",                                                          \
+         0,                                                                    \
+         1,                                                                    \
+         true,                                                                 \
+         1,                                                                    \
+         "1: in an overload of over ten minutes the mean queue to aim at "     \
+         "falls, down to 0.35; 0: it does not"},                               \
     {                                                                          \
         "price_floor", 0, 1, false, 0,                                         \
             "share of each class of prompt lengths that is admitted whatever " \

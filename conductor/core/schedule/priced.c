@@ -12,6 +12,8 @@ int schedule_price_init(struct scheduler *s, int64_t slower)
     if (policy_option_value(s->policy, s->options, "price", 0.0) == 0.0)
         return 0;
     config.rho = policy_option_value(s->policy, s->options, "rho", config.rho);
+    config.eases =
+        policy_option_value(s->policy, s->options, "rho_eases", 0.0) > 0.0;
     config.floor =
         policy_option_value(s->policy, s->options, "price_floor", config.floor);
     config.seed = pool_config(s->pool)->seed;

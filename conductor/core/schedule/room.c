@@ -1,10 +1,11 @@
 /* What a request waits for: room where it decodes where it is prefilled, and
- * else the link of where it decodes. */
+ * else the link of where it decodes; and what its first token waits for. */
 #include "conductor/core/plan/traffic.h"
 #include "conductor/core/schedule/internal.h"
 
 /* A request waits for a link as long as it would be in time if its TTFT were so
- * many times longer than predicted. */
+ * many times longer than predicted; and what it is admitted for is a first
+ * token that waits no longer than that. */
 #define IN_TIME_TIMES 2
 /* Of what its answer bears, so much may be due to KV that was there before. */
 #define BEARS 0.5
@@ -88,6 +89,30 @@ void schedule_wait_instead(const struct scheduler *s,
         decision->behind_us > 0 && request->slo_ttft_us > 0 &&
         !late_alone(s, request, decision))
         set_link_busy(request, decision, (double)decision->behind_us);
+}
+
+static int64_t within(int64_t us, int64_t most_us)
+{
+    if (us > most_us)
+        us = most_us;
+    return us > 0 ? us : 0;
+}
+
+int64_t schedule_hold_first(const struct scheduler *s,
+                            const struct schedule_request *request,
+                            struct schedule_decision *decision)
+{
+    int64_t ttft_us = schedule_tested_us(s, &decision->chosen);
+    int64_t slo_us = request->slo_ttft_us;
+
+    if (!s->holds_first || !request->may_hold || slo_us <= 0 ||
+        request->slo_tbt_us <= 0 || decision->decode == POOL_NO_INSTANCE ||
+        decision->decode == decision->prefill)
+        return 0;
+    decision->holds = true;
+    decision->hold_us = within(decision->gap_us, slo_us - ttft_us);
+    return within(decision->gap_us, slo_us / IN_TIME_TIMES - ttft_us) /
+           decision->n_slowed;
 }
 
 struct schedule_room schedule_room(const struct scheduler *s,

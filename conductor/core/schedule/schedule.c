@@ -78,6 +78,9 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
     s->link_last =
         s->link_wait > 0.0 && !model->coupled &&
         policy_option_value(s->policy, s->options, "link_last", 0.0) > 0.0;
+    s->holds_first =
+        s->sees_links && !model->coupled &&
+        policy_option_value(s->policy, s->options, "hold_first", 0.0) > 0.0;
     s->shares = policy_option_value(s->policy, s->options, "shares", 0.0) > 0.0;
     s->warms =
         policy_option_value(s->policy, s->options, "warm_on_reject", 0.0) > 0.0;
@@ -137,6 +140,7 @@ static void admit(struct scheduler *s, const struct schedule_request *request,
     };
     int64_t fits_in_us;
 
+    ask.tbt_us -= schedule_hold_first(s, request, decision);
     switch (s->admission->decide(&ask)) {
     case ADMISSION_ACCEPT:
         decision->verdict = SCHEDULE_ACCEPT;

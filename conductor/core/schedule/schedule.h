@@ -55,6 +55,7 @@ struct schedule_request {
     int64_t slo_ttft_us;     /* what is left of it; 0: none */
     int64_t waited_us;       /* it was longer by this when the request came */
     int64_t slo_tbt_us;      /* 0: none */
+    bool may_hold;           /* its first token can wait for its KV */
     uint64_t n_held;         /* others that wait for room to decode */
     int64_t due_us; /* absolute, without slo_ttft_us: its first token would be
                        in time by then, but it is refused for nothing, as it
@@ -132,6 +133,10 @@ struct schedule_decision {
     int64_t tbt_us;      /* of decode, 0 if none */
     int64_t behind_us;   /* of decode: how long KV on its way to there holds up
                             its own */
+    int64_t gap_us;      /* of decode: by how much its own KV comes there later
+                            than its prefill ends */
+    bool holds;          /* its first token waits for that KV */
+    int64_t hold_us;     /* and is later by so much, as predicted */
     int64_t n_slowed;    /* intervals of its answer that share such a wait, in
                             its TBT */
     double price_us;     /* by schedule_price(): its x, and what limited it;

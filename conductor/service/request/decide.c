@@ -154,6 +154,7 @@ static void carry_out(struct service_request *request,
     request->attempt.heard_us = now_us;
     request->attempt.orphaned_us = 0;
     request->attempt.predicted_ttft_us = order->predicted_ttft_us;
+    request->attempt.holds_first = d->holds;
     request->attempt.predicted_tbt_us = s->predicts ? d->tbt_us : 0;
     cluster_decided(
         s->peers, &(struct cluster_request){request->attempt.id, d->prefill,

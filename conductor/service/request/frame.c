@@ -11,39 +11,6 @@
 /* What a worker may report at most: far above any real value, far below what
  * sums and products of them could overflow. */
 
-/* Hands a token over. The callback may cancel the request: false, if so. */
-static bool request_token(struct service_request *request, uint32_t token)
-{
-    struct service *s = request->service;
-    uint64_t attempt_id = request->attempt.id;
-    int64_t now_us = clock_now_us();
-
-    if (request->output.n_tokens == 0) {
-        request->output.first_token_us = now_us;
-        request_first_token(request, now_us - request->dispatch.arrived_us,
-                            now_us);
-        if (!request->output.timed)
-            histogram_observe(&s->metrics.ttft_s,
-                              (double)(now_us - request->dispatch.arrived_us) /
-                                  1e6);
-        request->output.timed = true;
-        if (s->predicts && !request->dispatch.retries)
-            metrics_predicted(&s->metrics.ttft_error_ratio,
-                              &s->metrics.ttft_ratio,
-                              request->attempt.predicted_ttft_us,
-                              now_us - request->dispatch.arrived_us);
-    } else {
-        histogram_observe(&s->metrics.tbt_s,
-                          (double)(now_us - request->output.last_token_us) /
-                              1e6);
-    }
-    request->output.last_token_us = now_us;
-    request->output.n_tokens++;
-    s->metrics.output_tokens++;
-    request->ops->token(request->arg, token);
-    return request_find(s, attempt_id) == request;
-}
-
 static void request_done(struct service_request *request)
 {
     request_answered(request, request->output.n_tokens);
@@ -220,9 +187,11 @@ static int on_prefill_done(struct service_request *request, uint32_t id,
     if (!request_set_state(request, REQUEST_TRANSFERRING))
         return -EPROTO;
     service_freed(s);
-    bool lives = request_token(request, m.first_token);
+    request->spans.prefilled_us = clock_now_us();
+    bool lives = request_hold_first(request, m.first_token) ||
+                 request_token(request, m.first_token);
     learn_overhead(s, planned_us, &m); /* writing the answer is part of it */
-    if (lives)
+    if (lives && !request->output.held)
         request_release_early(request);
     return 0;
 }
@@ -240,6 +209,8 @@ static int on_done(struct service_request *request, uint32_t id,
                                             : 1 + request->output.n_early;
     if (id != last || request->attempt.is_unsent || m.output_tokens != had)
         return -EPROTO;
+    if (!request_release_first(request))
+        return 0;
     if (request->output.n_tokens)
         request_done(request);
     else if (request->attempt.decode == request->attempt.prefill ||
@@ -306,6 +277,8 @@ static int on_tokens(struct service *s, uint32_t id,
             t.index != expected || t.index >= request->prompt.max_tokens ||
             t.token >= s->model.vocab || request->output.early_done)
             return -EPROTO;
+        if (!request_release_first(request))
+            continue;
         if (request->output.n_tokens)
             (void)request_decoded(request, t.token);
         else if (request_keep_early(request, t.token))

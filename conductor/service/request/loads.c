@@ -12,9 +12,9 @@ void request_pushed(struct service_request *request)
         return;
     request->spans.decode_us = clock_now_us();
     m->pushed_tokens += request->prompt.n_tokens;
-    histogram_observe(
-        &m->transfer_s[METRICS_PUSH],
-        (double)(clock_now_us() - request->output.first_token_us) / 1e6);
+    histogram_observe(&m->transfer_s[METRICS_PUSH],
+                      (double)(clock_now_us() - request->spans.prefilled_us) /
+                          1e6);
 }
 
 /* The only instance that a request fetches from; none if there are several,

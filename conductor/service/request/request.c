@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/event_loop.h"
 #include "base/log.h"
 #include "conductor/service/access/access.h"
 #include "conductor/service/engine/engine.h"
@@ -33,6 +34,12 @@ void service_link_freed(struct service *service)
         event_active(service->inbox_event, EV_TIMEOUT, 0);
 }
 
+void request_drop_first(struct service_request *request)
+{
+    event_loop_drop(request->output.held);
+    request->output.held = NULL;
+}
+
 void request_free(struct service_request *request)
 {
     struct service *s = request->service;
@@ -42,6 +49,7 @@ void request_free(struct service_request *request)
     free(request->prompt.tokens);
     free(request->prompt.keys);
     free(request->output.early);
+    request_drop_first(request);
     if (request->forward && request->forward->what.ticket)
         tickets_leave(s, request);
     if (request->forward) {
@@ -104,6 +112,7 @@ static void request_abort(struct service_request *request)
     request->attempt.id = 0;
     request->output.n_early = 0;
     request->output.early_done = false;
+    request_drop_first(request);
 }
 
 void request_first_token(struct service_request *request, int64_t ttft_us,

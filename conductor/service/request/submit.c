@@ -152,6 +152,7 @@ struct service_request *service_submit(struct service *service,
         .arrived_us = p->arrived_us,
         .slo_ttft_us = limit_us(p, p->slo_ttft_us, s->config.slo_ttft_ms),
         .slo_tbt_us = limit_us(p, p->slo_tbt_us, s->config.slo_tbt_ms),
+        .may_hold = !p->forward,
     };
     tenants_find(s->models->tenants, p->tenant, p->n_tenant, p->priority,
                  &request->dispatch);

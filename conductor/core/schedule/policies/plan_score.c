@@ -66,6 +66,10 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
                         "link_wait: 1: a request that would be refused for its "
                         "TBT because of KV of others on its way waits as long "
                         "as its TTFT allows; 0: it is refused at once"},
+    [PLAN_HOLD_FIRST] = {"hold_first", 0, 1, true, 1,
+                         "links, with both SLOs: 1: the first token waits "
+                         "until the instance that decodes has the prompt's KV, "
+                         "as long as the TTFT allows; 0: it does not"},
     [PLAN_LINK_PRICE] = {"link_price", 0, 1e6, false, 1,
                          "seconds to add for each second of a link, and as "
                          "many for each transfer that waits for one"},

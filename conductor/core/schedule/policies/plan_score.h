@@ -27,6 +27,7 @@ enum {
     PLAN_LINKS,
     PLAN_LINK_WAIT,
     PLAN_LINK_LAST,
+    PLAN_HOLD_FIRST,
     PLAN_LINK_PRICE,
     PLAN_PUSH_PRICE,
     PLAN_BY_USE,
@@ -40,7 +41,7 @@ enum {
     PLAN_LEND_EFFICIENCY,
     PLAN_OPTIONS_SCORE,
 };
-#define PLAN_OPTIONS (PLAN_OPTIONS_SCORE + 3)
+#define PLAN_OPTIONS (PLAN_OPTIONS_SCORE + 4)
 
 extern const struct policy_option plan_options[PLAN_OPTIONS];
 
