@@ -4,6 +4,7 @@ import os
 import random
 import socket
 import struct
+import threading
 import time
 
 import wire
@@ -12,6 +13,8 @@ from test_worker import BLOCK, WorkerCase
 
 CAPABILITIES = 3 | 1 << 8
 LAYERS = 4  # of tiny
+CHUNK = 50
+ROW_BYTES = 16  # of engine timed
 
 
 class Member:
@@ -286,6 +289,57 @@ class PipelineTrouble(PipelineCase):
         w.process.kill()
         self.idle(x)
         self.leave(x)
+
+    def stage(self, w, rid, n_tokens=100):
+        """A connection of a leader whose last stage is ready."""
+        link = wire.Link(socket.create_connection(w.address))
+        self.addCleanup(link.close)
+        link.send(wire.hello(fingerprint=w.hello['fingerprint'],
+                             block_tokens=BLOCK, capabilities=CAPABILITIES))
+        link.wait(wire.WELCOME)
+        link.send(wire.frame(wire.STAGE_BEGIN, rid, struct.pack(
+            '<5I', n_tokens, 0, CHUNK, LAYERS // 2, LAYERS)))
+        link.wait(wire.STAGE_READY, rid)
+        return link
+
+    def test_silent_leader(self):
+        """A member whose leader says nothing keeps nothing for it."""
+        x = self.worker('x', 'both', '--push-timeout-ms', '100')
+        link = self.stage(x, 2)
+        x.status(lambda s: s['pinned'] > 0)
+        link.wait_closed()
+        self.idle(x)
+        self.assertIn('says nothing', self.log('x'))
+
+    def test_stages_take_turns(self):
+        """A stage that always has a chunk does not keep another one waiting
+        until its end."""
+        x = self.worker('x', 'both', *self.cost(prefill=(0, 2000, 0, 0)))
+        chunks = 10
+        data = bytes(CHUNK * ROW_BYTES)
+        one, two = self.stage(x, 2, chunks * CHUNK), self.stage(x, 3)
+
+        def chunk(link, rid, i):
+            link.send(wire.frame(wire.STAGE_ROWS, rid, struct.pack(
+                '<IIQI', i * CHUNK, CHUNK, wire.xxh3(data), len(data)) + data))
+
+        def n_done(link):
+            with link.changed:
+                return sum(k == wire.STAGE_DONE for k, _, _ in link.frames)
+
+        def feed():
+            for i in range(chunks):
+                one.until('room', lambda frames, least=i - 1: sum(
+                    k == wire.STAGE_DONE for k, _, _ in frames) >= least)
+                chunk(one, 2, i)
+        feeder = threading.Thread(target=feed)
+        feeder.start()
+        one.until('a chunk', lambda frames: any(
+            k == wire.STAGE_DONE for k, _, _ in frames))
+        chunk(two, 3, 0)
+        two.wait(wire.STAGE_DONE, 3)
+        self.assertLess(n_done(one), chunks)
+        feeder.join()
 
     def test_no_room(self):
         """A member without room for the KV refuses."""

@@ -71,7 +71,8 @@ struct stage {
     uint32_t computed;
     struct rows_kv_cursor sent; /* KV */
     bool in_turn;
-    bool failed; /* the connection is about to close */
+    bool failed;         /* the connection is about to close */
+    int64_t progress_us; /* when something last came, went or was computed */
 };
 
 struct pipeline {
@@ -118,6 +119,9 @@ uint32_t member_from_layer(const struct member *m);
 void member_pump(struct member *m);
 
 /* --- stage.c --- */
+
+/* Ends it if its leader has been silent for too long. */
+void stage_tick(struct stage *s, int64_t now_us);
 
 /* As group_form() and group_turned(), of a stage. */
 bool stage_form(struct stage *s, struct pipeline_turn *turn);

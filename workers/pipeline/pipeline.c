@@ -35,17 +35,20 @@ void pipeline_free(struct pipeline *p)
     free(p);
 }
 
+/* Who has had a turn is the last one to have the next. */
 static bool form_stage(struct pipeline *p)
 {
     struct stage *s;
 
     TAILQ_FOREACH(s, &p->stages, link)
     {
-        if (stage_form(s, &p->turn)) {
-            p->turn_stage = s;
-            p->stage_was_last = true;
-            return true;
-        }
+        if (!stage_form(s, &p->turn))
+            continue;
+        TAILQ_REMOVE(&p->stages, s, link);
+        TAILQ_INSERT_TAIL(&p->stages, s, link);
+        p->turn_stage = s;
+        p->stage_was_last = true;
+        return true;
     }
     return false;
 }
@@ -56,12 +59,14 @@ static bool form_group(struct pipeline *p)
 
     TAILQ_FOREACH(g, &p->groups, link)
     {
-        if (group_form(g, &p->turn)) {
-            p->turn_group = g;
-            p->turn_request = g->r;
-            p->stage_was_last = false;
-            return true;
-        }
+        if (!group_form(g, &p->turn))
+            continue;
+        TAILQ_REMOVE(&p->groups, g, link);
+        TAILQ_INSERT_TAIL(&p->groups, g, link);
+        p->turn_group = g;
+        p->turn_request = g->r;
+        p->stage_was_last = false;
+        return true;
     }
     return false;
 }
@@ -110,7 +115,14 @@ void pipeline_turned(struct pipeline *p, int rc)
 void pipeline_tick(struct pipeline *p, int64_t now_us)
 {
     struct group *g = TAILQ_FIRST(&p->groups);
+    struct stage *s = TAILQ_FIRST(&p->stages);
 
+    while (s) {
+        struct stage *next = TAILQ_NEXT(s, link);
+
+        stage_tick(s, now_us);
+        s = next;
+    }
     while (g) {
         struct group *next = TAILQ_NEXT(g, link);
 

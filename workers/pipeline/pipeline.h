@@ -98,7 +98,8 @@ bool pipeline_in_turn(const struct pipeline *p);
 /* Take in the outcome of that turn: rc of engine_step_stage(). */
 void pipeline_turned(struct pipeline *p, int rc);
 
-/* Give up groups that stand still; call it some times a second. */
+/* Give up groups that stand still, and stages whose leader is silent for four
+ * times as long; call it some times a second. */
 void pipeline_tick(struct pipeline *p, int64_t now_us);
 
 /* A frame on a connection from another worker, with what it was told before in

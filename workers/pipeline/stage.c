@@ -3,8 +3,13 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "workers/pipeline/internal.h"
+
+/* A leader that hears nothing for the time-out gives its group up. A stage may
+ * hear nothing for longer, while those before it compute: for so many times. */
+#define STAGE_PATIENCE 4
 
 static void stage_free(struct stage *s)
 {
@@ -84,6 +89,11 @@ static int make_room(struct stage *s)
     return rc;
 }
 
+static void made_progress(struct stage *s)
+{
+    s->progress_us = clock_now_us();
+}
+
 static struct stage *stage_new(struct pipeline *p, struct frame_conn *conn,
                                uint64_t id, const struct msg_stage_begin *m)
 {
@@ -100,6 +110,7 @@ static struct stage *stage_new(struct pipeline *p, struct frame_conn *conn,
                              .to_layer = m->to_layer};
     s->computed = m->from_token;
     s->sent.from_token = s->sent.end_token = m->from_token;
+    made_progress(s);
     TAILQ_INSERT_TAIL(&p->stages, s, link);
     p->n_stages++;
     return s;
@@ -167,8 +178,10 @@ int pipeline_stage_frame(struct pipeline *p, struct frame_conn *conn,
                           h->length);
     else if (h->type == FRAME_STAGE_ROWS)
         rc = rows_take(&s->in, payload, h->length);
-    if (rc == 0)
+    if (rc == 0) {
+        made_progress(s);
         p->ops->poke(p->arg);
+    }
     return rc;
 }
 
@@ -176,12 +189,14 @@ static void pump(struct stage *s)
 {
     struct rows_sender *to = &s->pipeline->sender;
 
-    while (s->conn && !frame_conn_full(s->conn))
+    while (s->conn && !frame_conn_full(s->conn)) {
         if (s->out.data && s->out.taken < s->out.filled)
             rows_send(to, s->conn, s->id, &s->out);
         else if (!rows_send_kv(to, s->conn, s->id, &s->kv, &s->sent,
                                s->computed))
             break;
+        made_progress(s);
+    }
     s->pipeline->ops->poke(s->pipeline->arg);
 }
 
@@ -198,16 +213,32 @@ static bool has_prefix(const struct stage *s)
     return true;
 }
 
+/* Whether its next chunk can be computed. */
+static bool is_ready(const struct stage *s)
+{
+    return s->conn && !s->failed && s->computed < s->cut.n_tokens &&
+           s->in.filled >= chunk_end(&s->cut, s->computed) && has_prefix(s) &&
+           (!s->out.data || rows_ring_has_room(&s->out, s->computed));
+}
+
+void stage_tick(struct stage *s, int64_t now_us)
+{
+    int64_t limit_us = STAGE_PATIENCE * s->pipeline->config.timeout_us;
+
+    if (!s->conn || s->in_turn || s->failed || is_ready(s) ||
+        now_us - s->progress_us < limit_us)
+        return;
+    s->failed = true;
+    frame_conn_fail(s->conn, "the leader of its stage says nothing");
+}
+
 bool stage_form(struct stage *s, struct pipeline_turn *turn)
 {
     uint32_t from = s->computed;
 
-    if (!s->conn || s->failed || from == s->cut.n_tokens)
+    if (!is_ready(s))
         return false;
     uint32_t end = chunk_end(&s->cut, from);
-    if (s->in.filled < end || !has_prefix(s) ||
-        (s->out.data && !rows_ring_has_room(&s->out, from)))
-        return false;
     turn->segment = (struct engine_segment){
         .request_id = s->id,
         .n_tokens = end - from,
@@ -241,6 +272,7 @@ void stage_turned(struct stage *s, int rc, uint32_t first_token)
                           "the engine failed on a chunk");
         return;
     }
+    made_progress(s);
     uint32_t end = chunk_end(&s->cut, s->computed);
     bool last = is_last(s) && end == s->cut.n_tokens;
     s->computed = s->in.taken = s->out.filled = end;
