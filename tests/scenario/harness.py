@@ -43,9 +43,10 @@ FIT = 'tools', 'conductor-fit'
 
 
 def sanitized():
-    """Whether the programs were built with AddressSanitizer."""
+    """Whether the programs were built with a sanitizer of memory or threads."""
     with open(program(*CONDUCTOR), 'rb') as f:
-        return b'__asan_init' in f.read()
+        text = f.read()
+    return b'__asan_init' in text or b'__tsan_init' in text
 
 
 def wait_until(what, condition, limit_s=30):
