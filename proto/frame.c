@@ -25,6 +25,7 @@ const char *frame_type_name(uint16_t type)
         [FRAME_LEAVE] = "LEAVE",
         [FRAME_ROLE] = "ROLE",
         [FRAME_CONDUCTORS] = "CONDUCTORS",
+        [FRAME_LEAD] = "LEAD",
         [FRAME_DECODE_READY] = "DECODE_READY",
         [FRAME_PREFILL_STARTED] = "PREFILL_STARTED",
         [FRAME_PREFILL_DONE] = "PREFILL_DONE",

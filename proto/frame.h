@@ -43,6 +43,8 @@ enum frame_type {
     FRAME_ROLE = 18,
     FRAME_CONDUCTORS = 19,
 
+    FRAME_LEAD = 70,
+
     /* Worker to conductor. */
     FRAME_DECODE_READY = 20,
     FRAME_PREFILL_STARTED = 21,

@@ -41,7 +41,7 @@ enum proto_capability {
     PROTO_CAP_COPY = 1u << 9,        /* takes COPY and DROP */
     PROTO_CAP_LEAVE = 1u << 10,      /* takes LEAVE, or LEAVING */
     PROTO_CAP_ROLE = 1u << 11,       /* takes ROLE */
-    PROTO_CAP_CONDUCTORS = 1u << 12, /* takes CONDUCTORS */
+    PROTO_CAP_CONDUCTORS = 1u << 12, /* takes CONDUCTORS, LEAD */
     PROTO_CAP_PATHS = 1u << 13,      /* says, or takes, PATHS */
     PROTO_CAP_ALL = PROTO_CAP_FETCH_TCP | PROTO_CAP_INVENTORY |
                     PROTO_CAP_TRANSPORTS | PROTO_CAP_PUSH | PROTO_CAP_COPY |
@@ -221,6 +221,12 @@ struct msg_decode {
 };
 
 #define MSG_CONDUCTORS_MAX 64 /* that one worker has */
+
+/* The sender leads: its orders COPY, DROP and ROLE count, unless another one
+ * with a higher token has said so. */
+struct msg_lead {
+    uint64_t token; /* above 0 */
+};
 
 /* Where conductors take workers: that of the sender first. */
 struct msg_conductor {
@@ -427,6 +433,7 @@ MSG_DECLARE(msg_copied);
 MSG_DECLARE(msg_drop);
 MSG_DECLARE(msg_role);
 MSG_DECLARE(msg_conductors);
+MSG_DECLARE(msg_lead);
 MSG_DECLARE(msg_prefill_started);
 MSG_DECLARE(msg_prefill_done);
 MSG_DECLARE(msg_done);

@@ -64,3 +64,10 @@ static void msg_paths_fields(struct codec *c, struct msg_paths *m)
     }
 }
 MESSAGE(msg_paths, FRAME_PATHS)
+
+static void msg_lead_fields(struct codec *c, struct msg_lead *m)
+{
+    codec_u64(c, &m->token);
+    codec_require(c, m->token > 0);
+}
+MESSAGE(msg_lead, FRAME_LEAD)

@@ -294,6 +294,12 @@ int models_switch(struct models *models, const char *name, const char *role,
     if (!in)
         return error_say(err, SERVICE_ERROR_BYTES, -ENOENT,
                          "name: \"%.100s\": no instance of that name", name);
+    if (!cluster_leads(models->cluster))
+        return error_say(err, SERVICE_ERROR_BYTES, -EBUSY,
+                         "name: \"%.100s\": another conductor leads, and it "
+                         "alone switches roles: ask it "
+                         "(conductor_state_leader)",
+                         name);
     rc = switch_command(
         s, in->id, strcmp(role, "prefill") == 0 ? ROLE_PREFILL : ROLE_DECODE);
     if (rc)

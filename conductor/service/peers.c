@@ -98,6 +98,12 @@ void peers_tick(struct service *s)
         packed = packed || pack_conductors(s);
         if (packed)
             send_conductors(s, w);
+        if (cluster_leads(s->models->cluster)) {
+            wire_buf_reset(&s->out);
+            instances_pack_lead(s, w);
+            worker_link_send(w->link, &s->out);
+            packed = false;
+        }
     }
 }
 
@@ -112,7 +118,25 @@ static void on_members(void *arg)
         send_conductors(s, &s->workers[i]);
 }
 
-static const struct cluster_ops cluster_ops = {.members = on_members};
+/* Workers take orders of an earlier leader no more. */
+static void on_leads(void *arg, bool leads)
+{
+    struct service *s = native_of(arg);
+
+    for (uint32_t i = 0; s && leads && i < pool_slots(s->pool); i++) {
+        struct worker *w = &s->workers[i];
+
+        if (!w->link)
+            continue;
+        wire_buf_reset(&s->out);
+        instances_pack_lead(s, w);
+        if (s->out.len > 0)
+            worker_link_send(w->link, &s->out);
+    }
+}
+
+static const struct cluster_ops cluster_ops = {.members = on_members,
+                                               .leads = on_leads};
 
 /* Where others send workers to: host "" if only Redis's side tells it. */
 static void own_address(const struct config *c, struct address *at)

@@ -159,6 +159,7 @@ struct worker {
     uint64_t disk_used_blocks; /* likewise */
     uint32_t keys_taken;       /* of the frame that comes again */
     bool leaves;               /* it said LEAVING */
+    uint64_t lead;             /* token of LEAD that it was told; 0: none */
     bool greet;                /* it is to be told which conductors there are */
     bool waits;                /* in service->blocks.line */
     TAILQ_ENTRY(worker) line;
@@ -512,6 +513,10 @@ void index_on_sweep(evutil_socket_t fd, short what, void *arg);
 
 /* instances_count(service, role): ready instances with that role bit. */
 uint32_t instances_count(const struct service *service, unsigned role);
+
+/* instances_pack_lead(service, worker): behind what is in service->out: that
+ * this conductor leads, if the worker was not told. */
+void instances_pack_lead(struct service *service, struct worker *worker);
 
 /* worker_of(service, id): the worker of a pool id, or NULL if it is gone. */
 struct worker *worker_of(const struct service *service, uint32_t id);

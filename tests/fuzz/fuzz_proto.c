@@ -87,6 +87,7 @@ static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
     struct msg_drop drop;
     struct msg_role role;
     struct msg_conductors conductors;
+    struct msg_lead lead;
 
     if (type == FRAME_COPY && !msg_copy_unpack(p, len, &copy))
         return sum_views(copy.keys, copy.n, 8) + strlen(copy.host);
@@ -98,6 +99,8 @@ static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
         return drop.key + drop.n;
     if (type == FRAME_ROLE && !msg_role_unpack(p, len, &role))
         return role.role;
+    if (type == FRAME_LEAD && !msg_lead_unpack(p, len, &lead))
+        return lead.token;
     if (type == FRAME_CONDUCTORS && !msg_conductors_unpack(p, len, &conductors))
         return strlen(conductors.at[conductors.n - 1].host);
     if (type == FRAME_FETCH && !msg_fetch_unpack(p, len, &fetch))

@@ -1,11 +1,16 @@
 """Several conductors in front of the same workers."""
+import os
+import shutil
 import signal
+import threading
 import unittest
 
-from harness import Case, Cluster, total, wait_until
-from redis_server import MISSING, REDIS, RedisServer
+from harness import ROOT, Api, Case, Cluster, total, wait_until
+from redis_server import MISSING, REDIS, RedisServer, free_port
 from test_failures import in_background
 
+HAPROXY = shutil.which('haproxy', path=os.environ.get('PATH', '') +
+                       ':/usr/sbin:/sbin')
 PROMPT = list(range(1, 161))
 # A token of a decode takes 20 ms, so that answers last.
 SLOW = {'prefill': (2000, 20, 0, 0), 'decode': (20000, 0, 0)}
@@ -112,8 +117,7 @@ class Listed(Conductors):
         self.assertEqual(a.api.complete(PROMPT).status, 200)
 
 
-@unittest.skipUnless(REDIS, MISSING)
-class Shared(Conductors):
+class OverRedis(Conductors):
     """Conductors that tell each other over Redis what they do."""
     LEASE_MS = 600
 
@@ -148,6 +152,9 @@ class Shared(Conductors):
         wait_until(f'{cluster.name} knows of {n} of others', lambda:
                    self.metric(cluster, 'state_foreign_requests') == n)
 
+
+@unittest.skipUnless(REDIS, MISSING)
+class Shared(OverRedis):
     def test_each_knows_the_others_load(self):
         a, b = self.begin()
         answers = [in_background(lambda: a.api.complete(PROMPT, 80))
@@ -293,3 +300,103 @@ class Shared(Conductors):
         for key in keys:
             self.assertTrue(key.startswith(b'{conductor:1}:'), keys)
             self.assertGreater(self.redis.command('PTTL', key), 0, key)
+
+
+@unittest.skipUnless(REDIS, MISSING)
+@unittest.skipUnless(HAPROXY, 'haproxy is not installed')
+class Balanced(OverRedis):
+    """The example of docs/examples, in front of three conductors."""
+
+    def front(self, clusters):
+        with open(os.path.join(ROOT, 'docs', 'examples',
+                               'haproxy-conductors.cfg'),
+                  encoding='utf-8') as f:
+            text = f.read()
+        port = free_port()
+        for ours, own in ((8000, port), *zip((8080, 8090, 8100), (
+                c.ports['http'] for c in clusters))):
+            self.assertIn(f'127.0.0.1:{ours}', text)
+            text = text.replace(f'127.0.0.1:{ours}', f'127.0.0.1:{own}')
+        self.start('haproxy', [HAPROXY, '-db', '-f', self.write(
+            'haproxy-conductors.cfg', text)]).killed = True
+        api = Api(port)
+        wait_until('it balances', lambda: self.works(api))
+        return api
+
+    def works(self, api):
+        try:
+            return api.request('GET', '/ready').status == 200
+        except OSError:
+            return False
+
+    def test_rolling_restart(self):
+        """All conductors, one after the other, under load: no request
+        fails."""
+        clusters = self.begin(3, config={'drain_wait_ms': 1500})
+        api = self.front(clusters)
+        ends, failed, served = threading.Event(), [], []
+
+        def client():
+            while not ends.is_set():
+                try:
+                    reply = api.complete(PROMPT, 4)
+                    (served if reply.status == 200 else failed).append(reply)
+                except OSError as e:
+                    failed.append(e)
+        threads = [threading.Thread(target=client) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for c in clusters:
+            c.conductor.child.terminate()
+            self.assertEqual(c.conductor.wait(), 0)
+            self.restart(c)
+            wait_until('it has its workers again', lambda c=c:
+                       c.api.instances() == (1, 1))
+            wait_until('it is known again', lambda c=c: self.metric(
+                c, 'state_conductors') == 3)
+        n = len(served)
+        wait_until('it goes on', lambda: len(served) > n + 10 or failed)
+        ends.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failed, [])
+
+
+@unittest.skipUnless(REDIS, MISSING)
+class Led(OverRedis):
+    """What only one conductor does."""
+
+    def test_roles_switch_for_all(self):
+        """A worker that the leader switches serves all in its new role; what
+        it has of others ends first."""
+        workers = (('p0', 'prefill'), ('p1', 'prefill'), ('d0', 'decode'))
+        a, b = self.begin(workers=workers)
+        leader, other = (a, b) if self.metric(a, 'state_leader') else (b, a)
+        refused = other.api.request('POST', '/admin/instances/p1/role/decode')
+        self.assertError(refused, 409, 'another conductor leads')
+        reply = leader.api.request('POST', '/admin/instances/p1/role/decode')
+        self.assertLess(reply.status, 300, reply.body)
+        self.wait_all(1, 2)
+        for c in a, b:
+            self.assertEqual(c.api.complete(PROMPT, 4).status, 200)
+
+    def test_paused_leader(self):
+        """What it orders when it goes on is refused by the workers."""
+        workers = (('p0', 'prefill'), ('p1', 'prefill'), ('d0', 'decode'))
+        a, b = self.begin(workers=workers)
+        leader, other = (a, b) if self.metric(a, 'state_leader') else (b, a)
+        leader.conductor.child.send_signal(signal.SIGSTOP)
+        wait_until('another one leads', lambda: self.metric(
+            other, 'state_leader') == 1)
+        # It is told to switch a role before it can know that it leads no more.
+        order = in_background(lambda: leader.api.request(
+            'POST', '/admin/instances/p1/role/decode'))
+        leader.conductor.child.send_signal(signal.SIGCONT)
+        reply = order()
+        wait_until('it knows', lambda: self.metric(
+            leader, 'state_leader') == 0)
+        if reply.status < 300:
+            wait_until('it was ignored', lambda: 'another one leads' in
+                       (leader.workers | other.workers)['p1'].log())
+        self.assertEqual(other.api.instances(), (2, 1))
+        self.assertEqual(other.api.complete(PROMPT, 4).status, 200)

@@ -189,11 +189,26 @@ class Configurations(Case):
         self.takes(read(PACKAGING, 'container', 'conductor.json'))
 
     def test_kubernetes(self):
+        self.kubernetes('conductor.yaml')
+
+    def test_kubernetes_several(self):
+        by_kind, config = self.kubernetes('several.yaml')
+        host = re.match(r'redis://([a-z0-9-]+):6379/',
+                        config['state']).group(1)
+        self.assertEqual(by_kind['Service'][host]['spec']['ports'][0]['port'],
+                         6379)
+        self.assertLess(
+            by_kind['PodDisruptionBudget']['conductor']['spec'][
+                'minAvailable'],
+            by_kind['Deployment']['conductor']['spec']['replicas'])
+
+    def kubernetes(self, name):
+        """Checks a manifest; returns its objects, and its configuration."""
         if not importlib.util.find_spec('yaml'):
             self.skipTest('no python3-yaml')
         import yaml
         objects = list(yaml.safe_load_all(read(PACKAGING, 'kubernetes',
-                                               'conductor.yaml')))
+                                               name)))
         by_kind = {}
         for o in objects:
             by_kind.setdefault(o['kind'], {})[o['metadata']['name']] = o
@@ -224,3 +239,4 @@ class Configurations(Case):
             import kubernetes_validate
             for o in objects:
                 kubernetes_validate.validate(o, '1.29', strict=True)
+        return by_kind, config

@@ -29,6 +29,7 @@ static int decode_any(uint16_t type, const void *p, size_t len)
         struct msg_drop drop;
         struct msg_role role;
         struct msg_conductors conductors;
+        struct msg_lead lead;
         struct msg_prefill_started started;
         struct msg_prefill_done prefill_done;
         struct msg_tokens tokens;
@@ -84,6 +85,8 @@ static int decode_any(uint16_t type, const void *p, size_t len)
         return msg_drop_unpack(p, len, &m.drop);
     case FRAME_ROLE:
         return msg_role_unpack(p, len, &m.role);
+    case FRAME_LEAD:
+        return msg_lead_unpack(p, len, &m.lead);
     case FRAME_CONDUCTORS:
         return msg_conductors_unpack(p, len, &m.conductors);
     case FRAME_PREFILL_STARTED:
@@ -264,6 +267,7 @@ static void encode_all(struct wire_buf *b)
                    });
     msg_drop_pack(b, 0, &(struct msg_drop){5, 6});
     msg_role_pack(b, 0, &(struct msg_role){2});
+    msg_lead_pack(b, 0, &(struct msg_lead){3});
     msg_conductors_pack(b, 0,
                         &(struct msg_conductors){2, {{"a", 1}, {"::1", 2}}});
     msg_prefill_started_pack(b, 14, &(struct msg_prefill_started){1});
@@ -308,7 +312,7 @@ static void each_frame(frame_visit visit)
         visit(&h, b.data + at + FRAME_HEADER_BYTES);
         at += FRAME_HEADER_BYTES + h.length;
     }
-    CU_ASSERT_EQUAL(n, 40);
+    CU_ASSERT_EQUAL(n, 41);
     wire_buf_fini(&b);
 }
 

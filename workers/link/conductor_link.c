@@ -258,6 +258,12 @@ void conductor_link_set_role(struct conductor_link *l, uint8_t role)
     l->hello.role = role;
 }
 
+void conductor_link_again(struct conductor_link *l, const char *why)
+{
+    if (l->conn)
+        frame_conn_fail(l->conn, why);
+}
+
 void conductor_link_send(struct conductor_link *l, const struct wire_buf *buf)
 {
     if (l->up && (buf->len > 0 || buf->failed))

@@ -58,6 +58,10 @@ bool conductor_link_sent(const struct conductor_link *l);
 /* The next HELLO says this role (enum proto_role). */
 void conductor_link_set_role(struct conductor_link *l, uint8_t role);
 
+/* Close the connection and make another one; `down` comes first. Not inside a
+ * callback. A no-op without a connection. */
+void conductor_link_again(struct conductor_link *l, const char *why);
+
 /* Send the frames in `buf`, which stays as it is; while the link is down they
  * are dropped, since the next conductor knows nothing of them. */
 void conductor_link_send(struct conductor_link *l, const struct wire_buf *buf);

@@ -147,12 +147,35 @@ int worker_take_conductors(struct conductor *from, const uint8_t *payload,
     return 0;
 }
 
+static bool has_requests(const struct worker *w, const struct conductor *of)
+{
+    const struct request *r;
+
+    for (uint32_t i = 0; i < REQUEST_BUCKETS; i++)
+        LIST_FOREACH(r, &w->requests.buckets[i], by_id)
+        {
+            if (r->conductor == of)
+                return true;
+        }
+    return false;
+}
+
+/* It has nothing more to do here in the role that it knows. */
+static void turn(struct worker *w, struct conductor *c)
+{
+    if (!c->turns || c->leave_due || has_requests(w, c))
+        return;
+    c->turns = false;
+    conductor_link_again(c->link, "this worker has another role");
+}
+
 void worker_conductors_tick(struct worker *w, int64_t now_us)
 {
     struct conductor *c, *next;
 
     for (c = TAILQ_FIRST(&w->conductors); c; c = next) {
         next = TAILQ_NEXT(c, entry);
+        turn(w, c);
         if (!c->refuses &&
             (c->listed || c->up || now_us - c->named_us < FORGET_US))
             continue;
@@ -168,13 +191,35 @@ void worker_conductors_free(struct worker *w)
         conductor_free(TAILQ_FIRST(&w->conductors));
 }
 
-void worker_set_role(struct worker *w, uint8_t role)
+void worker_set_role(struct conductor *from, uint8_t role)
 {
+    struct worker *w = from->worker;
     struct conductor *c;
 
-    w->role = w->hello.role = role;
+    w->role = w->hello.role = from->role = role;
     TAILQ_FOREACH(c, &w->conductors, entry)
     {
         conductor_link_set_role(c->link, role);
+        if (c == from || !c->up)
+            continue;
+        c->turns = true;
+        if (!c->leave_taken || c->leave_due)
+            continue;
+        c->leave_due = true;
+        msg_empty_pack(&w->out, FRAME_LEAVING, 0);
+        worker_send(w, c);
     }
+}
+
+int worker_take_lead(struct conductor *from, const uint8_t *payload, size_t len)
+{
+    struct worker *w = from->worker;
+    struct msg_lead m;
+
+    if (msg_lead_unpack(payload, len, &m))
+        return -EBADMSG;
+    from->lead = m.token;
+    if (m.token > w->lead)
+        w->lead = m.token;
+    return 0;
 }

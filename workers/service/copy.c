@@ -256,6 +256,11 @@ int worker_on_copy(struct conductor *from, uint64_t id, const uint8_t *payload,
         m.n > w->layout->window_tokens / w->layout->block_tokens ||
         copy_find(w, id) || request_find(&w->requests, id))
         return -EBADMSG;
+    if (!worker_is_led_by(from)) {
+        worker_send_failed(w, from, id, PROTO_E_REFUSED,
+                           "another conductor leads");
+        return 0;
+    }
     c = w->n_copies < COPIES_MAX ? calloc(1, sizeof(*c)) : NULL;
     if (c)
         c->keys = malloc(m.n * sizeof(*c->keys));

@@ -31,6 +31,9 @@ struct conductor {
     bool up;                /* it knows what the store holds, and hears more */
     bool refuses;           /* for good: it is let go of */
     bool asked;             /* for the inventory, which is under way */
+    uint8_t role;           /* of this worker, as it knows it */
+    bool turns;             /* it is left, and told another role then */
+    uint64_t lead;          /* the token that it was told to lead by; 0: none */
     bool leave_taken;       /* it takes LEAVING */
     bool leave_due;         /* and has not answered it */
     int64_t named_us;       /* when another one named it last; 0: none did */
@@ -63,6 +66,7 @@ struct worker {
     TAILQ_HEAD(, conductor) conductors;
     const struct conductor_link_ops *link_ops; /* of their connections */
     uint32_t n_conductors;
+    uint64_t lead;                  /* the highest token of them */
     struct msg_hello hello;         /* that the next one is told */
     char queue_order[MSG_NAME_MAX]; /* as they say; one for all */
     uint8_t role; /* enum proto_role: the option, until ROLE says another */
@@ -91,6 +95,12 @@ struct worker {
 static inline void worker_poke(struct worker *w)
 {
     event_active(w->poke, 0, 0);
+}
+
+/* Whether orders that only a leader gives count from that conductor. */
+static inline bool worker_is_led_by(const struct conductor *from)
+{
+    return from->lead >= from->worker->lead;
 }
 
 /* --- slab.c --- */
@@ -271,8 +281,13 @@ void worker_conductors_tick(struct worker *w, int64_t now_us);
 /* Whether one of them is up. */
 bool worker_has_conductor(const struct worker *w);
 
-/* The worker has that role from now on. */
-void worker_set_role(struct worker *w, uint8_t role);
+/* The worker has that role from now on, as `from` says; the others hear of it
+ * when it has ended what it has of them. */
+void worker_set_role(struct conductor *from, uint8_t role);
+
+/* LEAD came. Returns 0 or -EBADMSG. */
+int worker_take_lead(struct conductor *from, const uint8_t *payload,
+                     size_t len);
 
 /* Drop their requests, close, and free them. */
 void worker_conductors_free(struct worker *w);

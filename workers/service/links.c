@@ -20,6 +20,9 @@ static const char *on_link_up(void *arg, const struct msg_welcome *welcome)
              w->options->name, welcome->queue_order);
     snprintf(w->queue_order, sizeof(w->queue_order), "%s",
              welcome->queue_order);
+    c->role = w->role;
+    c->turns = false;
+    c->lead = 0;
     c->leave_taken = welcome->capabilities & PROTO_CAP_LEAVE;
     c->takes_paths = welcome->capabilities & PROTO_CAP_PATHS;
     c->paths.n = 0;

@@ -49,14 +49,16 @@ static int check_request(const struct worker *w, uint64_t id, uint32_t n_tokens,
     return PROTO_OK;
 }
 
-static int check_prefill(const struct worker *w, uint64_t id,
+static int check_prefill(const struct conductor *from, uint64_t id,
                          const struct msg_prefill *m, bool decodes,
                          char text[MSG_TEXT_MAX])
 {
-    if (!(w->role & PROTO_ROLE_PREFILL))
+    const struct worker *w = from->worker;
+
+    if (!(from->role & PROTO_ROLE_PREFILL))
         return error_say(text, MSG_TEXT_MAX, PROTO_E_INVALID,
                          "PREFILL, but the role is decode");
-    if (decodes && !(w->role & PROTO_ROLE_DECODE))
+    if (decodes && !(from->role & PROTO_ROLE_DECODE))
         return error_say(text, MSG_TEXT_MAX, PROTO_E_INVALID,
                          "no decode worker is named, and the role is prefill");
     int code = check_request(w, id, m->n_tokens, m->max_tokens, decodes, text);
@@ -97,7 +99,7 @@ static struct request *begin_prefill(struct conductor *from, uint64_t id,
     struct worker *w = from->worker;
     char text[MSG_TEXT_MAX];
     bool decodes = !m->decode_host[0] && m->max_tokens > 1;
-    int code = check_prefill(w, id, m, decodes, text);
+    int code = check_prefill(from, id, m, decodes, text);
 
     if (code) {
         turn_away(from, id, code, text);
@@ -167,7 +169,7 @@ static int on_decode(struct conductor *from, uint64_t id,
 
     if (msg_decode_unpack(payload, len, &m))
         return -EBADMSG;
-    if (!(w->role & PROTO_ROLE_DECODE))
+    if (!(from->role & PROTO_ROLE_DECODE))
         return turn_away(from, id, PROTO_E_INVALID,
                          "DECODE, but the role is prefill");
     int code = check_request(w, id, m.n_tokens, m.max_tokens, true, text);
@@ -191,15 +193,20 @@ static int on_decode(struct conductor *from, uint64_t id,
     return 0;
 }
 
-static int on_role(struct worker *w, const uint8_t *payload, size_t len)
+static int on_role(struct conductor *from, const uint8_t *payload, size_t len)
 {
     struct msg_role m;
 
     if (msg_role_unpack(payload, len, &m))
         return -EBADMSG;
+    if (!worker_is_led_by(from)) {
+        log_warn("ROLE of conductor %s:%u is ignored: another one leads",
+                 from->at.host, from->at.port);
+        return 0;
+    }
     log_info("the role is %s from now on; it was %s", proto_role_name(m.role),
-             proto_role_name(w->role));
-    worker_set_role(w, m.role);
+             proto_role_name(from->worker->role));
+    worker_set_role(from, m.role);
     return 0;
 }
 
@@ -236,16 +243,19 @@ int worker_on_frame(void *conductor, const struct frame_header *h,
     case FRAME_LEAVE:
         if (h->length != 0)
             return -EBADMSG;
-        if (!w->leave.until_us)
+        if (!from->leave_due)
             return -EPROTO;
         worker_leave_answered(from);
         return 0;
     case FRAME_COPY:
         return worker_on_copy(from, h->request_id, payload, h->length);
     case FRAME_DROP:
-        return worker_on_drop(w, payload, h->length);
+        return worker_is_led_by(from) ? worker_on_drop(w, payload, h->length)
+                                      : 0;
     case FRAME_ROLE:
-        return on_role(w, payload, h->length);
+        return on_role(from, payload, h->length);
+    case FRAME_LEAD:
+        return worker_take_lead(from, payload, h->length);
     case FRAME_CONDUCTORS:
         return worker_take_conductors(from, payload, h->length);
     default:

@@ -103,6 +103,7 @@ static bool send_copy(struct service *s, const struct replication_action *a)
     snprintf(m.host, sizeof(m.host), "%s", from->host);
     m.port = from->hello.peer_port;
     wire_buf_reset(&s->out);
+    instances_pack_lead(s, to);
     msg_copy_pack(&s->out, to->copy.attempt_id, &m);
     worker_link_send(to->link, &s->out);
     return true;
@@ -118,6 +119,7 @@ static void send_drop(struct service *s, const struct replication_action *a)
         return;
     (void)take_note(s, a);
     wire_buf_reset(&s->out);
+    instances_pack_lead(s, w);
     msg_drop_pack(&s->out, 0, &m);
     worker_link_send(w->link, &s->out);
 }

@@ -1,4 +1,5 @@
 /* The registered workers: by pool id, and how many. */
+#include "conductor/service/models.h"
 #include "conductor/service/state.h"
 
 struct worker *worker_of(const struct service *service, uint32_t id)
@@ -22,4 +23,15 @@ uint32_t instances_count(const struct service *service, unsigned role)
             n++;
     }
     return n;
+}
+
+void instances_pack_lead(struct service *service, struct worker *worker)
+{
+    const struct msg_lead m = {cluster_lead_token(service->models->cluster)};
+
+    if (m.token == worker->lead ||
+        !(worker->hello.capabilities & PROTO_CAP_CONDUCTORS))
+        return;
+    msg_lead_pack(&service->out, 0, &m);
+    worker->lead = m.token;
 }

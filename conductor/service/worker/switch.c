@@ -37,13 +37,14 @@ static void log_begin(const struct pool_instance *in,
 static void take(struct service *s, const struct roles_action *a)
 {
     const struct pool_instance *in = pool_get(s->pool, a->instance);
-    const struct worker *w = worker_of(s, a->instance);
+    struct worker *w = worker_of(s, a->instance);
     const struct msg_role m = {.role = (uint8_t)a->to};
 
     if (!in || !w ||
         pool_take_role(s->pool, a->instance, in->kv_capacity_tokens) < 0)
         return;
     wire_buf_reset(&s->out);
+    instances_pack_lead(s, w);
     msg_role_pack(&s->out, 0, &m);
     worker_link_send(w->link, &s->out);
     log_info("worker %s has the role %s", in->name, proto_role_name(m.role));
