@@ -167,7 +167,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const char *const paths[] = {
         "/v1/completions", "/v1/chat/completions", "/generate",
         "/v1/embeddings", FORWARD_SCHEDULE_PATH};
-    const struct forward_rules all = {"a \"b", "-7"};
+    const struct forward_rules all = {"a \"b", "-7", 0};
     uint32_t *tokens;
     size_t n_tokens;
 

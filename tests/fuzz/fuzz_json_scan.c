@@ -34,7 +34,7 @@ static void check(const struct json_scan *s, const char *body, size_t n)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const struct json_scan_limits limits = {16, 4096, 16, 2048};
+    const struct json_scan_limits limits = {16, 4096, 16, 2048, 0};
     enum json_scan_kind kind =
         size && data[0] & 1 ? JSON_SCAN_PROMPT : JSON_SCAN_MESSAGES;
     struct json_scan s;

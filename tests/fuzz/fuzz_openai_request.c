@@ -47,7 +47,7 @@ static void check_error(const struct openai_error *error)
 static void fuzz_request(enum openai_kind kind, const char *body, size_t n)
 {
     const struct openai_model model = {"tiny", 512, 1000};
-    const struct openai_limits limits = {8, 64, 4096};
+    const struct openai_limits limits = {8, 64, 4096, 256};
     struct openai_request request;
     struct openai_error error;
     int rc =
