@@ -61,6 +61,7 @@ struct config {
     int64_t max_retries;
     int64_t link_mbps;
     int64_t disk_mbps;
+    int64_t shared_store_mbps;
     int64_t step_tokens;
     int64_t correction_ms;
     int64_t explain_requests;

@@ -284,6 +284,11 @@ static const struct option_spec all_options[] = {
     {"disk_mbps", OPTION_COUNT, AT(disk_mbps), "Mbit/s", 1, 10000000,
      "first guess of what a worker reads from its disk; measured later",
      .initial = "8000"},
+    {"shared_store_mbps", OPTION_COUNT, AT(shared_store_mbps), "Mbit/s", 1,
+     10000000,
+     "first guess of what a worker reads from the store that workers share; "
+     "measured later",
+     .initial = "8000"},
     {"correction_ms", OPTION_COUNT, AT(correction_ms), "ms", 1, 3600000,
      "an instance's predictions follow its observed speed: 63 % of a "
      "change is believed after so much predicted prefill work; ten typical "

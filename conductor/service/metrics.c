@@ -87,6 +87,8 @@ static const struct counter_def {
      AT(fetched_tokens)},
     {"conductor_cached_tokens_total", "{source=\"disk\"}", NULL,
      AT(disk_tokens)},
+    {"conductor_cached_tokens_total", "{source=\"shared\"}", NULL,
+     AT(shared_tokens)},
     {"conductor_computed_tokens_total", "",
      "Prompt tokens that were prefilled.", AT(computed_tokens)},
     {"conductor_fetched_blocks_total", "",
@@ -95,6 +97,9 @@ static const struct counter_def {
      AT(fetched_bytes)},
     {"conductor_disk_bytes_total", "",
      "Bytes that workers read from their own disks.", AT(disk_bytes)},
+    {"conductor_shared_bytes_total", "",
+     "Bytes that workers read from the store that they share.",
+     AT(shared_bytes)},
     {"conductor_pushed_tokens_total", "",
      "Prompt tokens whose KV went to another worker that decodes.",
      AT(pushed_tokens)},
@@ -232,7 +237,8 @@ static const struct histogram_def {
      "Predicted TBT over a request's mean one: below 1, it took longer.",
      AT(tbt_ratio), BOUNDS(ratio_bounds), NULL},
     {"conductor_transfer_seconds",
-     "KV on its way: peer and disk (both: at once) from the request for the "
+     "KV on its way: peer, disk and shared (both: at once) from the request "
+     "for the "
      "first block to the last one; push from the end of the prefill to the "
      "decode worker's first token.",
      AT(transfer_s[METRICS_PEER]), BOUNDS(transfer_bounds_s), "path=\"peer\""},
@@ -240,6 +246,8 @@ static const struct histogram_def {
      BOUNDS(transfer_bounds_s), "path=\"disk\""},
     {"conductor_transfer_seconds", NULL, AT(transfer_s[METRICS_BOTH]),
      BOUNDS(transfer_bounds_s), "path=\"both\""},
+    {"conductor_transfer_seconds", NULL, AT(transfer_s[METRICS_SHARED]),
+     BOUNDS(transfer_bounds_s), "path=\"shared\""},
     {"conductor_transfer_seconds", NULL, AT(transfer_s[METRICS_PUSH]),
      BOUNDS(transfer_bounds_s), "path=\"push\""},
     {"conductor_decision_seconds", "Match, estimate and choice of one request.",

@@ -39,10 +39,11 @@ enum metrics_outcome {
 
 /* On which way KV came to where it was needed. */
 enum metrics_path {
-    METRICS_PEER, /* from other workers, for a prefill */
-    METRICS_DISK, /* from the worker's own disk, for a prefill */
-    METRICS_BOTH, /* from both at once */
-    METRICS_PUSH, /* from the prefill to the decode worker */
+    METRICS_PEER,   /* from other workers, for a prefill */
+    METRICS_DISK,   /* from the worker's own disk, for a prefill */
+    METRICS_BOTH,   /* from both at once, or with the shared store */
+    METRICS_SHARED, /* from the shared store, for a prefill */
+    METRICS_PUSH,   /* from the prefill to the decode worker */
     METRICS_PATHS,
 };
 
@@ -53,8 +54,9 @@ struct metrics {
     uint64_t failures[METRICS_FAILURES]; /* see metrics_count_failure() */
     uint64_t retries;
     uint64_t prompt_tokens; /* of requests whose prefill finished */
-    uint64_t local_tokens, fetched_tokens, disk_tokens, computed_tokens;
-    uint64_t fetched_blocks, fetched_bytes, disk_bytes;
+    uint64_t local_tokens, fetched_tokens, disk_tokens, shared_tokens,
+        computed_tokens;
+    uint64_t fetched_blocks, fetched_bytes, disk_bytes, shared_bytes;
     uint64_t pushed_tokens; /* of prompts, to another worker that decodes */
     uint64_t load_modes[METRICS_LOAD_MODES]; /* by enum load_mode */
     uint64_t output_tokens;

@@ -104,11 +104,13 @@ static int put_counts(const struct models *models, struct evbuffer *out)
         {"local", m.local_tokens},
         {"fetched", m.fetched_tokens},
         {"disk", m.disk_tokens},
+        {"shared", m.shared_tokens},
         {"computed", m.computed_tokens},
         {"output", m.output_tokens},
         {"transfers\":{\"fetched_blocks", m.fetched_blocks},
         {"fetched_bytes", m.fetched_bytes},
         {"disk_bytes", m.disk_bytes},
+        {"shared_bytes", m.shared_bytes},
     };
     int bad = 0;
 

@@ -97,7 +97,7 @@ static int service_alloc(struct service *s)
     pool.step_tokens = (uint32_t)c->step_tokens;
     pool.correction_tau_us = c->correction_ms * 1000;
     struct prefix_index_config index = {
-        .max_instances = (uint32_t)c->max_instances + !!s->store,
+        .max_instances = (uint32_t)c->max_instances + 1, /* the store */
         .max_bytes = (uint64_t)c->index_mib << 20,
         .evicts = true,
         .seed = entropy_u64(),

@@ -109,6 +109,7 @@ struct service_result {
     uint32_t local_tokens;    /* KV found on the prefill instance */
     uint32_t fetched_tokens;  /* KV loaded from another instance */
     uint32_t disk_tokens;     /* KV loaded from the instance's own disk */
+    uint32_t shared_tokens;   /* from the store that workers share */
     uint32_t computed_tokens; /* prompt tokens that were prefilled */
     uint32_t output_tokens;   /* tokens handed to `token` */
     uint32_t retries;         /* times it was scheduled again */

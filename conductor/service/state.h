@@ -55,8 +55,9 @@ enum request_state {
 
 /* Blocks [from_block, to_block) come from there. */
 struct request_source {
-    uint32_t instance; /* pool id; the prefill instance itself: its disk */
+    uint32_t instance; /* pool id; the prefill instance itself: its disk, */
     uint32_t from_block, to_block;
+    bool shared; /* or the store that it shares with others */
 };
 
 struct request_prompt {
@@ -157,6 +158,8 @@ struct worker {
     char host[MSG_HOST_MAX];   /* where its peers reach it */
     uint64_t kv_pinned_blocks; /* as last reported */
     uint64_t disk_used_blocks; /* likewise */
+    struct msg_shared shared;  /* likewise; all 0: it has no such store */
+    uint64_t shared_id;        /* the last one that was not 0 */
     uint32_t keys_taken;       /* of the frame that comes again */
     bool leaves;               /* it said LEAVING */
     uint64_t lead;             /* token of LEAD that it was told; 0: none */
@@ -271,6 +274,7 @@ struct service {
     struct observation_overheads overheads;
     struct request_list inbox;
     struct tickets tickets;
+    uint64_t shared_id; /* what the store that workers share has; 0: none */
     struct prefix_match held; /* of service_ask_index() */
     struct wire_buf out;      /* scratch for one frame */
 };
@@ -476,6 +480,24 @@ void peers_tick(struct service *s);
 
 /* service_link_ops: what the worker links request; arg is the service. */
 extern const struct worker_link_ops service_link_ops;
+
+/* shared_frame(s, worker, payload, len): a SHARED. Returns 0, -EBADMSG or
+ * -EPROTO. */
+[[nodiscard]] int shared_frame(struct service *s, struct worker *worker,
+                               const uint8_t *payload, size_t len);
+
+/* shared_left(s, worker): it is gone, and with the last one that shared it what
+ * is known of the store. */
+void shared_left(struct service *s, struct worker *worker);
+
+/* shared_write_metrics(all, out): what is known of the stores of all services.
+ * Returns 0 or -ENOMEM. */
+[[nodiscard]] int shared_write_metrics(const struct service *all,
+                                       struct evbuffer *out);
+
+/* shared_is_same(s, worker): whether it speaks of what the index has of the
+ * store. */
+bool shared_is_same(const struct service *s, const struct worker *worker);
 
 /* blocks_init(s), blocks_fini(s): what blocks_frame() needs. Returns 0 or
  * -ENOMEM. */

@@ -14,7 +14,7 @@ from redis_server import MISSING, REDIS, RedisServer
 
 PAGE = os.path.join(ROOT, 'docs', 'metrics.md')
 # Whose values the configuration and the cluster say.
-OPEN = {'instance', 'tenant', 'store', 'version'}
+OPEN = {'model', 'instance', 'tenant', 'store', 'version'}
 
 
 def families(text):

@@ -7,7 +7,7 @@ import struct
 import unittest
 
 import wire
-from harness import Process, wait_until
+from harness import BLOCK_TOKENS, Case, Cluster, Process, wait_until
 from redis_server import MISSING, REDIS, RedisServer
 from test_worker import BLOCK, BLOCK_BYTES, WorkerCase
 
@@ -438,3 +438,103 @@ class Bounds(SharedCase):
         told = b''.join(t.to_bytes(4, 'little') for t in tokens[:BLOCK])
         for name in self.blocks(server):
             self.assertNotIn(told, server.command('HGET', name, 'h'))
+
+
+TEXT = ''.join(chr(97 + i % 26) for i in range(40 * BLOCK_TOKENS + 3))
+
+
+@unittest.skipUnless(REDIS, MISSING)
+class Clusters(Case):
+    """The conductor knows what the store has, and plans with it."""
+
+    def begin(self, **config):
+        self.redis = RedisServer(self)
+        self.cluster_ = Cluster(self, {'policy': 'plan', **config},
+                                {'prefill': (0, 400, 0, 0)})
+        self.cluster_.start_conductor()
+
+    def workers(self, *names, server=None):
+        for name in names:
+            self.cluster_.start_worker(
+                name, 'both', shared_store=(server or self.redis).url(),
+                shared_store_mib=64, shared_store_put='all')
+        self.cluster_.wait_ready(len(names), len(names))
+
+    def gauge(self, name, instance):
+        return self.cluster_.api.metrics()[
+            f'conductor_instance_{name}{{instance="{instance}"}}']
+
+    def ask(self, text=TEXT):
+        reply = self.cluster_.api.complete(text, 4)
+        self.assertEqual(reply.status, 200, reply.body)
+        return reply.body['choices'][0]['text'], reply.body['conductor']
+
+    def restart_workers(self, *names):
+        for process in self.cluster_.workers.values():
+            process.kill()
+        self.cluster_.workers.clear()
+        wait_until('nobody is left', lambda:
+                   self.cluster_.api.instances() == (0, 0))
+        self.workers(*names)
+
+    def all_put(self, n):
+        wait_until('all blocks are there', lambda: len(
+            self.redis.command('KEYS', '*:b:*')) == n)
+
+    def test_all_workers_restarted(self):
+        """The first request with an old prompt loads what is planned, by
+        another worker than the one that computed it."""
+        self.begin()
+        self.workers('w0')
+        right, vendor = self.ask()
+        self.assertEqual(vendor['shared_tokens'], 0)
+        self.all_put(40)
+        self.restart_workers('w1', 'w2')
+        wait_until('the store is known', lambda:
+                   self.gauge('shared_store_up', 'w1') == 1 and
+                   self.gauge('shared_store_up', 'w2') == 1)
+        held = 'conductor_shared_store_blocks{model="tiny"}'
+        wait_until('its blocks are known', lambda:
+                   self.cluster_.api.metrics()[held] == 40)
+        text, vendor = self.ask()
+        self.assertEqual(text, right)
+        self.assertGreater(vendor['shared_tokens'], 10 * BLOCK_TOKENS)
+        why = self.cluster_.api.request(
+            'GET', '/admin/explain/' + vendor['request_id']).body
+        self.assertIn('shared', {s['from'] for s in why['plan']['sources']})
+        self.assertEqual(why['actual']['shared_tokens'],
+                         vendor['shared_tokens'])
+        m = self.cluster_.api.metrics()
+        self.assertEqual(m['conductor_cached_tokens_total{source="shared"}'],
+                         vendor['shared_tokens'])
+        self.assertGreater(m['conductor_shared_bytes_total'], 0)
+
+    def test_emptied(self):
+        """What the store no longer has is not counted on."""
+        self.begin()
+        self.workers('w0')
+        right, _ = self.ask()
+        self.all_put(40)
+        held = 'conductor_shared_store_blocks{model="tiny"}'
+        wait_until('its blocks are known', lambda:
+                   self.cluster_.api.metrics()[held] == 40)
+        self.redis.command('FLUSHALL')
+        wait_until('they are forgotten', lambda:
+                   self.cluster_.api.metrics()[held] < 40, 60)
+        self.redis.kill()
+        wait_until('it is away', lambda:
+                   self.gauge('shared_store_up', 'w0') == 0)
+        self.assertEqual(self.ask()[0], right)
+
+    def test_another_store(self):
+        """One whose store is not that of the others does not take part."""
+        self.begin()
+        self.workers('w0')
+        self.ask()
+        other = RedisServer(self, 'other')
+        self.cluster_.start_worker('w1', 'both', shared_store=other.url(),
+                                   shared_store_mib=64)
+        wait_until('it is seen', lambda: 'is not that of the other'
+                   in self.cluster_.conductor.log())
+        self.assertEqual(self.gauge('shared_store_up', 'w0'), 1)
+        self.assertEqual(self.gauge('shared_store_up', 'w1'), 0)

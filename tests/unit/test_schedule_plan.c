@@ -588,7 +588,7 @@ static void test_rates(void)
     CU_ASSERT_EQUAL(busy_tier(r.pool, r.ids[0], TIER_DISK, 50), 0);
     CU_ASSERT_EQUAL(busy_tier(r.pool, r.ids[0], TIER_DISK, 40), 0);
     CU_ASSERT_EQUAL(i->tier_free_us[TIER_DISK], 50);
-    CU_ASSERT_NOT_EQUAL(busy_tier(r.pool, r.ids[0], BLOCK_TIERS + 2, 40), 0);
+    CU_ASSERT_NOT_EQUAL(busy_tier(r.pool, r.ids[0], LOAD_TIERS + 2, 40), 0);
     CU_ASSERT_NOT_EQUAL(pool_set_tier_rate(r.pool, 99, TIER_DISK, 7e6), 0);
     rig_fini(&r);
 }

@@ -253,7 +253,8 @@ static void test_match(void)
                                        own[i]);
         }
         prefix_index_match(index, keys, CHAIN, &match);
-        prefix_match_share(&match, INSTANCES, INSTANCES, TIER_DISK);
+        for (uint32_t i = 0; i < INSTANCES; i++)
+            prefix_match_share(&match, i, INSTANCES, TIER_DISK);
         for (uint32_t i = 0; i < INSTANCES; i++) {
             const struct prefix_run *last = &match.runs[match.last_run[i]];
             bool longer = own[INSTANCES] > own[i];

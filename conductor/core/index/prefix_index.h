@@ -20,8 +20,11 @@
 
 #define PREFIX_INDEX_INSTANCES_MAX 32000u
 
-enum block_tier { TIER_DEVICE, TIER_HOST, TIER_DISK };
-#define BLOCK_TIERS 3
+/* The last one is nobody's own: a store that instances share, see
+ * prefix_match_share(). Nothing is stored or removed in it. */
+enum block_tier { TIER_DEVICE, TIER_HOST, TIER_DISK, TIER_SHARED };
+#define BLOCK_TIERS 3 /* of an instance's own */
+#define LOAD_TIERS 4  /* from which it loads */
 #define BLOCK_TIER_BIT(tier) (1u << (tier))
 
 struct prefix_index;
@@ -204,13 +207,13 @@ void prefix_index_match(struct prefix_index *index, const uint64_t *keys,
                         size_t n, struct prefix_match *match);
 
 /*
- * Every instance can also read what one of the index's holds, a store that they
- * share: of the first n, those that hold less of the prompt go on there, as if
- * it was a tier of their own.
- *   store  below max_instances, and none of the first n.
+ * An instance can also read what another one of the index's holds, a store that
+ * several share: where it holds less of the prompt it goes on there, as if it
+ * was a tier of its own.
+ *   instance, store  below max_instances; they differ.
  */
-void prefix_match_share(struct prefix_match *match, uint32_t n, uint32_t store,
-                        enum block_tier tier);
+void prefix_match_share(struct prefix_match *match, uint32_t instance,
+                        uint32_t store, enum block_tier tier);
 
 /* The tiers in which an instance holds a block, BLOCK_TIER_BIT()s. */
 unsigned prefix_index_tiers(const struct prefix_index *index, uint32_t instance,

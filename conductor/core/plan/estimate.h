@@ -28,7 +28,8 @@ struct estimate_model {
                               blocks are there or expected: commits give
                               the pool no keys */
     uint32_t shared_store; /* the index's instance that is a store which
-                              all others read, as their disk; 0: none */
+                              those read that have a rate for it; 0: none */
+    uint8_t shared_tier;   /* enum block_tier that it is of these */
     bool coupled;          /* a request decodes where it was prefilled: an
                               aggregated pool; but for its pairs */
     const double *push;    /* (2), in microseconds: how long pairs take from

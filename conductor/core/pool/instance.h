@@ -35,7 +35,7 @@ enum pool_health {
 
 /* Channels beside the tiers, see pool_booking: what a link sends, and what it
  * receives. */
-#define POOL_EGRESS ((unsigned)BLOCK_TIERS)
+#define POOL_EGRESS ((unsigned)LOAD_TIERS)
 #define POOL_INGRESS (POOL_EGRESS + 1u)
 
 /* What prefills that an instance has accepted compute, one after another. */
@@ -126,8 +126,8 @@ struct pool_instance {
     const struct cost_model *cost; /* its own; NULL: as the others */
     /* The rate at which blocks of a tier are read to where the engine uses them
      * (0: at no cost), and when all accepted reads will have ended. */
-    double tier_bytes_per_s[BLOCK_TIERS];
-    int64_t tier_free_us[BLOCK_TIERS];
+    double tier_bytes_per_s[LOAD_TIERS];
+    int64_t tier_free_us[LOAD_TIERS];
     double link_bytes_per_s;       /* smoothed egress rate; 0: cannot send */
     const struct pool_path *paths; /* (n_paths): what it has measured itself */
     uint32_t n_paths;

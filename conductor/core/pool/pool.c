@@ -136,7 +136,7 @@ void pool_free(struct pool *pool)
 
 static bool tiers_ok(const struct pool_instance_config *c)
 {
-    for (size_t t = 0; t < BLOCK_TIERS; t++)
+    for (size_t t = 0; t < LOAD_TIERS; t++)
         if (!isfinite(c->tier_bytes_per_s[t]) || c->tier_bytes_per_s[t] < 0.0)
             return false;
     return true;

@@ -58,8 +58,9 @@ struct pool_instance_config {
     unsigned role;              /* ROLE_*, at least one */
     int64_t kv_capacity_tokens; /* above 0 */
     double link_bytes_per_s;    /* first guess, at least 0 */
-    double tier_bytes_per_s[BLOCK_TIERS]; /* at least 0; 0: at no cost */
-    uint32_t block_tokens;                /* of its KV blocks; 0: 1 */
+    double tier_bytes_per_s[LOAD_TIERS]; /* at least 0; 0: at no cost, and of
+                                            TIER_SHARED that there is none */
+    uint32_t block_tokens;               /* of its KV blocks; 0: 1 */
     uint32_t max_batch;     /* decodes that it steps together; 0: any */
     uint32_t window_tokens; /* of its model, or smaller; 0: any */
     uint32_t most_stages;   /* as in struct pool_instance */

@@ -175,9 +175,10 @@ int pool_set_tier_rate(struct pool *pool, uint32_t id, enum block_tier tier,
 
     if (!slot)
         return -ESTALE;
-    if ((unsigned)tier >= BLOCK_TIERS)
+    if ((unsigned)tier >= LOAD_TIERS)
         return -EINVAL;
-    if (isfinite(bytes_per_s) && bytes_per_s > 0.0)
+    if (isfinite(bytes_per_s) &&
+        (bytes_per_s > 0.0 || (tier == TIER_SHARED && bytes_per_s == 0.0)))
         slot->view.tier_bytes_per_s[tier] = bytes_per_s;
     return 0;
 }

@@ -38,13 +38,25 @@ static void match_steps(struct scheduler *s, uint32_t usable_blocks)
     }
 }
 
+void schedule_share(const struct pool *pool, uint32_t store,
+                    enum block_tier tier, struct prefix_match *match)
+{
+    for (uint32_t slot = 0; match->blocks[store] > 0 && slot < pool_slots(pool);
+         slot++) {
+        const struct pool_instance *i = pool_at(pool, slot);
+
+        if (i && i->tier_bytes_per_s[tier] > 0.0)
+            prefix_match_share(match, slot, store, tier);
+    }
+}
+
 void schedule_match(struct scheduler *s, const struct schedule_request *request,
                     uint32_t usable_blocks)
 {
     prefix_index_match(s->index, request->keys, request->n_keys, &s->stored);
     if (s->model.shared_store)
-        prefix_match_share(&s->stored, pool_slots(s->pool),
-                           s->model.shared_store, TIER_DISK);
+        schedule_share(s->pool, s->model.shared_store,
+                       (enum block_tier)s->model.shared_tier, &s->stored);
     if (s->model.simulated.expected)
         prefix_index_match(s->model.simulated.expected, request->keys,
                            request->n_keys, &s->expected);

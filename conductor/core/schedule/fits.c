@@ -35,7 +35,7 @@ static int64_t own_wait_us(const struct scheduler *s,
 
     if (e->ready_us <= e->transfer_end_us)
         return 0;
-    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+    for (unsigned t = 0; t < LOAD_TIERS; t++)
         us = greater_us(us, i->tier_free_us[t] - request->now_us);
     return lesser_us(us, e->ready_us - request->now_us);
 }

@@ -212,7 +212,7 @@ schedule_find_sender(const struct scheduler *s,
  * ones at no cost. */
 struct schedule_own {
     uint32_t free_blocks; /* leading, at no cost */
-    struct schedule_source sources[BLOCK_TIERS];
+    struct schedule_source sources[LOAD_TIERS];
     size_t n_sources;
 };
 

@@ -24,7 +24,7 @@
 #define SCHEDULE_EXCLUDE_MAX 8
 /* Other instances that a plan loads from, and all its sources. */
 #define SCHEDULE_PEERS_MAX 3
-#define SCHEDULE_SOURCES_MAX (SCHEDULE_PEERS_MAX + BLOCK_TIERS)
+#define SCHEDULE_SOURCES_MAX (SCHEDULE_PEERS_MAX + LOAD_TIERS)
 
 /* Instances that one prefill may be lent, and the tokens of a chunk that goes
  * from stage to stage. */
@@ -34,6 +34,12 @@
 #define SCHEDULE_LEND_GAIN 0.9
 
 struct scheduler;
+
+/* schedule_share(pool, store, tier, match): lets each instance that has a rate
+ * for the tier go on in the index's instance `store` where it holds less.
+ * O(instances). */
+void schedule_share(const struct pool *pool, uint32_t store,
+                    enum block_tier tier, struct prefix_match *match);
 
 struct schedule_config {
     const struct schedule_policy *policy;

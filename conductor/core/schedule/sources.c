@@ -47,7 +47,7 @@ static double block_bytes(const struct scheduler *s)
 
 bool schedule_has_slow_tier(const struct pool_instance *instance)
 {
-    for (size_t t = 0; t < BLOCK_TIERS; t++)
+    for (size_t t = 0; t < LOAD_TIERS; t++)
         if (instance->tier_bytes_per_s[t] > 0.0)
             return true;
     return false;
@@ -102,10 +102,20 @@ void schedule_own_blocks(const struct scheduler *s,
     while (at_no_cost < n &&
            instance->tier_bytes_per_s[runs[at_no_cost].tier] <= 0.0)
         own->free_blocks += runs[at_no_cost++].n_blocks;
-    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+    for (unsigned t = 0; t < LOAD_TIERS; t++)
         if (instance->tier_bytes_per_s[t] > 0.0)
             add_own_range(instance, runs + at_no_cost, n - at_no_cost,
                           (enum block_tier)t, own);
+}
+
+/* Whether an instance sends others what it has in a tier. */
+static bool is_sent(const struct scheduler *s,
+                    const struct pool_instance *instance, enum block_tier tier)
+{
+    if (tier == TIER_SHARED)
+        return false; /* who can, reads there itself */
+    return tier != TIER_DISK || s->model.simulated.disks_send ||
+           instance->tier_bytes_per_s[TIER_DISK] <= 0.0;
 }
 
 /* Of an instance's first `blocks` blocks, which it holds, how many leading ones
@@ -120,14 +130,14 @@ static uint32_t sendable_blocks(const struct scheduler *s,
     uint32_t sendable = 0;
     size_t n;
 
-    if (s->model.simulated.disks_send ||
-        instance->tier_bytes_per_s[TIER_DISK] <= 0.0)
+    if (is_sent(s, instance, TIER_DISK) &&
+        instance->tier_bytes_per_s[TIER_SHARED] <= 0.0)
         return blocks;
     if (last->before == 0 && last->first_block == 0 &&
         (last->tiers & ((1u << TIER_DISK) - 1)) != 0)
         return schedule_lesser(last->end_block, blocks);
     n = tier_runs(s, instance->slot, blocks, runs);
-    for (size_t r = 0; r < n && runs[r].tier != TIER_DISK; r++)
+    for (size_t r = 0; r < n && is_sent(s, instance, runs[r].tier); r++)
         sendable += runs[r].n_blocks;
     return sendable;
 }

@@ -223,6 +223,7 @@ static void on_done(void *arg, const struct service_result *result)
     slot->outcome.local_tokens = result->local_tokens;
     slot->outcome.fetched_tokens = result->fetched_tokens;
     slot->outcome.disk_tokens = result->disk_tokens;
+    slot->outcome.shared_tokens = result->shared_tokens;
     slot->outcome.computed_tokens = result->computed_tokens;
     slot->outcome.retries = result->retries;
     slot->outcome.queue_us = result->queue_us;

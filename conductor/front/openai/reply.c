@@ -48,7 +48,8 @@ static void write_usage(const struct openai_outcome *outcomes, size_t n,
         prompt += outcomes[i].prompt_tokens;
         output += outcomes[i].output_tokens;
         cached += (uint64_t)outcomes[i].local_tokens +
-                  outcomes[i].fetched_tokens + outcomes[i].disk_tokens;
+                  outcomes[i].fetched_tokens + outcomes[i].disk_tokens +
+                  outcomes[i].shared_tokens;
     }
     write_counts(prompt, output, out);
     text_buf_printf(
@@ -77,9 +78,10 @@ static void write_vendor_one(const struct openai_outcome *o,
         text_buf_puts(out, ",\"predicted_ttft_ms\":null");
     text_buf_printf(out,
                     ",\"local_tokens\":%u,\"fetched_tokens\":%u,"
-                    "\"disk_tokens\":%u,\"computed_tokens\":%u",
+                    "\"disk_tokens\":%u,\"shared_tokens\":%u,"
+                    "\"computed_tokens\":%u",
                     o->local_tokens, o->fetched_tokens, o->disk_tokens,
-                    o->computed_tokens);
+                    o->shared_tokens, o->computed_tokens);
     write_ms("queue_ms", o->queue_us, out);
     write_ms("prefill_ms", o->prefill_us, out);
     text_buf_printf(out, ",\"retries\":%u}", o->retries);

@@ -6,7 +6,7 @@
  * than one prompt it is {"requests":[..]}, one object each in their order:
  *
  *   {"request_id":"..","prefill":"p0","decode":"d0","predicted_ttft_ms":3.2,
- *    "local_tokens":0,"fetched_tokens":256,"disk_tokens":0,
+ *    "local_tokens":0,"fetched_tokens":256,"disk_tokens":0,"shared_tokens":0,
  *    "computed_tokens":40,"queue_ms":0.1,"prefill_ms":2.9,"retries":0}
  */
 #ifndef CONDUCTOR_FRONT_OPENAI_REPLY_H
@@ -44,6 +44,7 @@ struct openai_outcome {
     uint32_t local_tokens;
     uint32_t fetched_tokens;
     uint32_t disk_tokens;
+    uint32_t shared_tokens;
     uint32_t computed_tokens;
     uint32_t output_tokens;
     uint32_t retries;

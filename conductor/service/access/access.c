@@ -136,6 +136,7 @@ static void put_tokens(struct text_buf *out, const struct service_request *r,
     put_count(out, "local_tokens", r->result.local_tokens);
     put_count(out, "fetched_tokens", r->result.fetched_tokens);
     put_count(out, "disk_tokens", r->result.disk_tokens);
+    put_count(out, "shared_tokens", r->result.shared_tokens);
     put_count(out, "computed_tokens", r->result.computed_tokens);
 }
 

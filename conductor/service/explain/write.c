@@ -18,8 +18,10 @@ struct writer {
     ((w)->failed =  \
          (w)->failed || evbuffer_add_printf((w)->out, __VA_ARGS__) < 0)
 
-static const char *const tier_names[BLOCK_TIERS] = {
-    [TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_DISK] = "disk"};
+static const char *const tier_names[LOAD_TIERS] = {[TIER_DEVICE] = "device",
+                                                   [TIER_HOST] = "host",
+                                                   [TIER_DISK] = "disk",
+                                                   [TIER_SHARED] = "shared"};
 
 /* A member's name, behind a comma if it needs one. */
 static void put_key(struct writer *w, const char *key)
@@ -228,9 +230,9 @@ static void put_actual(struct writer *w, const struct explain_record *r)
         put_ms(w, "load_ms", (int64_t)(m->load_us ? m->load_us : m->fetch_us));
         PUT(w,
             ",\"local_tokens\":%u,\"fetched_tokens\":%u,\"disk_tokens\":%u,"
-            "\"computed_tokens\":%u",
+            "\"shared_tokens\":%u,\"computed_tokens\":%u",
             m->local_tokens, m->fetched_tokens, m->disk_tokens,
-            m->computed_tokens);
+            m->shared_tokens, m->computed_tokens);
     }
     PUT(w, "}");
 }

@@ -121,8 +121,7 @@ int service_ask_index(struct service *s, const struct service_question *q,
     prefix_index_match(s->index, keys, n, &s->held);
     free(keys);
     if (s->store)
-        prefix_match_share(&s->held, pool_slots(s->pool), service_store_slot(s),
-                           TIER_DISK);
+        schedule_share(s->pool, service_store_slot(s), TIER_DISK, &s->held);
     out->at = calloc((size_t)pool_slots(s->pool) + 1, sizeof(*out->at));
     if (!out->at)
         return -ENOMEM;

@@ -23,6 +23,15 @@ static const struct {
     {"disk_used_tokens", "KV on the instance's disk."},
     {"disk_bytes_per_second", "Rate of reading from its disk; 0: it has none."},
     {"blocks", "Blocks that the index knows to be here."},
+    {"shared_store_up",
+     "1 while it reads from the store that workers share; 0: it has none, or "
+     "it is away, or another one."},
+    {"shared_bytes_per_second", "Rate of reading from that store."},
+    {"shared_put_blocks", "Blocks that it has put there."},
+    {"shared_missed_blocks",
+     "Blocks that it looked for there, and did not find or found damaged."},
+    {"shared_failed_puts", "Blocks that it could not put there."},
+    {"shared_losses", "How often the store went away from it."},
     {"path_bytes_per_second",
      "Rate at which blocks came from another instance, as this one measured "
      "it."},
@@ -62,6 +71,12 @@ static double value_of(const struct service *s, const struct pool_instance *in,
         (double)w->disk_used_blocks * block_tokens,
         in->tier_bytes_per_s[TIER_DISK],
         (double)prefix_index_held(s->index, in->slot),
+        shared_is_same(s, w),
+        in->tier_bytes_per_s[TIER_SHARED],
+        (double)w->shared.put_blocks,
+        (double)w->shared.missed_blocks,
+        (double)w->shared.failed_puts,
+        (double)w->shared.went_away,
     };
 
     return values[gauge];

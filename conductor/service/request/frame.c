@@ -101,8 +101,8 @@ static int on_prefill_started(struct service_request *request, uint32_t id,
 static int64_t comparable_us(const struct service_request *request,
                              const struct msg_prefill_done *m)
 {
-    int64_t cached_tokens =
-        (int64_t)m->local_tokens + m->fetched_tokens + m->disk_tokens;
+    int64_t cached_tokens = (int64_t)m->local_tokens + m->fetched_tokens +
+                            m->disk_tokens + m->shared_tokens;
     bool as_planned = cached_tokens == request->attempt.plan.cached_tokens;
 
     return observation_prefill_us(&(struct observation_prefill){
@@ -144,6 +144,8 @@ static void count_prefill(struct service_request *request,
     x->fetched_tokens += m->fetched_tokens;
     x->disk_tokens += m->disk_tokens;
     x->disk_bytes += m->disk_bytes;
+    x->shared_tokens += m->shared_tokens;
+    x->shared_bytes += m->shared_bytes;
     x->load_modes[m->load_mode - PROTO_LOAD_COMPUTE]++;
     x->computed_tokens += m->computed_tokens;
     x->fetched_blocks += m->fetched_tokens / (uint32_t)s->config.block_tokens;
@@ -181,6 +183,7 @@ static int on_prefill_done(struct service_request *request, uint32_t id,
     request->result.local_tokens = m.local_tokens;
     request->result.fetched_tokens = m.fetched_tokens;
     request->result.disk_tokens = m.disk_tokens;
+    request->result.shared_tokens = m.shared_tokens;
     request->result.computed_tokens = m.computed_tokens;
     request->result.queue_us = (int64_t)m.queue_us;
     request->result.prefill_us = (int64_t)m.prefill_us;

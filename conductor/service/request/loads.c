@@ -38,11 +38,13 @@ static uint32_t only_peer(const struct service_request *request)
 /* Those that do not say when the load began count none. */
 static void count_load(struct metrics *x, const struct msg_prefill_done *m)
 {
-    enum metrics_path path = m->fetch_bytes && m->disk_bytes ? METRICS_BOTH
-                             : m->disk_bytes                 ? METRICS_DISK
-                                                             : METRICS_PEER;
+    int n = !!m->fetch_bytes + !!m->disk_bytes + !!m->shared_bytes;
+    enum metrics_path path = n > 1             ? METRICS_BOTH
+                             : m->shared_bytes ? METRICS_SHARED
+                             : m->disk_bytes   ? METRICS_DISK
+                                               : METRICS_PEER;
 
-    if (m->load_us && (m->fetch_bytes || m->disk_bytes))
+    if (m->load_us && n > 0)
         histogram_observe(&x->transfer_s[path], (double)m->load_us / 1e6);
 }
 
@@ -68,16 +70,17 @@ static void learn_loads(struct service_request *request,
     struct service *s = request->service;
     uint64_t us = m->load_us ? m->load_us : m->fetch_us;
 
-    if (m->fetch_bytes || m->disk_bytes)
+    if (m->fetch_bytes || m->disk_bytes || m->shared_bytes)
         metrics_ratio_error(&s->metrics.transfer_error_ratio,
                             request->attempt.plan.transfer_us, (int64_t)us);
     /* Not by fetch_us: that begins when the prefill arrives, and includes the
      * wait for room and for other loads. */
-    observation_load(s->pool, &(struct observation_load){
-                                  .holder = only_peer(request),
-                                  .link_bytes = (int64_t)m->fetch_bytes,
-                                  .tier_bytes = (int64_t)m->disk_bytes,
-                                  .us = (int64_t)m->load_us});
+    observation_load(
+        s->pool, &(struct observation_load){
+                     .holder = only_peer(request),
+                     .link_bytes = (int64_t)m->fetch_bytes,
+                     .tier_bytes = (int64_t)(m->disk_bytes + m->shared_bytes),
+                     .us = (int64_t)m->load_us});
 }
 
 void request_loaded(struct service_request *request,

@@ -153,7 +153,7 @@ static void remember_end(const struct service_request *request,
                                               : HISTORY_LATE,
                   completed ? request->prompt.n_tokens : 0,
                   completed ? (uint64_t)r->local_tokens + r->fetched_tokens +
-                                  r->disk_tokens
+                                  r->disk_tokens + r->shared_tokens
                             : 0,
                   clock_now_us());
 }

@@ -22,7 +22,7 @@ static void fetch_source(struct service_request *request,
         plan->used_blocks > plan->local_blocks)
         request->attempt.sources[request->attempt.n_sources++] =
             (struct request_source){plan->fetch_from, plan->local_blocks,
-                                    plan->used_blocks};
+                                    plan->used_blocks, false};
 }
 
 /* A plan's pieces go out as they are, the highest ones if there are too many:
@@ -53,7 +53,7 @@ void request_plan_sources(struct service_request *request,
         request->attempt.sources[request->attempt.n_sources++] =
             (struct request_source){from->instance,
                                     i == 0 ? lowest : piece->from_block,
-                                    piece->to_block};
+                                    piece->to_block, from->tier == TIER_SHARED};
     }
 }
 
@@ -70,7 +70,8 @@ static void fill_sources(const struct service_request *request,
         if (!f)
             continue;
         if (from->instance == request->attempt.prefill) {
-            source->kind = PROTO_SOURCE_DISK;
+            source->kind =
+                from->shared ? PROTO_SOURCE_SHARED : PROTO_SOURCE_DISK;
         } else if (!(f->hello.capabilities & PROTO_CAP_FETCH_TCP)) {
             continue; /* computed instead */
         } else {

@@ -314,10 +314,12 @@ static void put_usage(struct writer *w)
     if (r->forward)
         return;
     put_int(w, "gen_ai.usage.cache_read.input_tokens",
-            (int64_t)u->local_tokens + u->fetched_tokens + u->disk_tokens);
+            (int64_t)u->local_tokens + u->fetched_tokens + u->disk_tokens +
+                u->shared_tokens);
     put_int(w, "conductor.tokens.local", u->local_tokens);
     put_int(w, "conductor.tokens.fetched", u->fetched_tokens);
     put_int(w, "conductor.tokens.disk", u->disk_tokens);
+    put_int(w, "conductor.tokens.shared", u->shared_tokens);
     put_int(w, "conductor.tokens.computed", u->computed_tokens);
 }
 

@@ -134,6 +134,18 @@ static int take_report(struct service *s, struct worker *w, uint32_t slot,
     return rc;
 }
 
+/* Blocks of the shared store are those of an instance of its own, in one tier;
+ * nothing, if it is another store than the index's. */
+static bool is_for(const struct service *s, const struct worker *w,
+                   uint8_t *tier, uint32_t *slot)
+{
+    if (*tier != PROTO_TIER_SHARED)
+        return true;
+    *tier = PROTO_TIER_HOST;
+    *slot = service_store_slot(s);
+    return shared_is_same(s, w);
+}
+
 static int on_stored(struct service *s, struct worker *w, uint32_t slot,
                      const uint8_t *p, size_t len)
 {
@@ -141,6 +153,8 @@ static int on_stored(struct service *s, struct worker *w, uint32_t slot,
 
     if (msg_blocks_stored_unpack(p, len, &m))
         return -EBADMSG;
+    if (!is_for(s, w, &m.tier, &slot))
+        return 0;
     return take_report(s, w, slot,
                        &(struct report){.tier = (enum block_tier)m.tier,
                                         .parent = m.parent,
@@ -156,6 +170,8 @@ static int on_removed(struct service *s, struct worker *w, uint32_t slot,
 
     if (msg_blocks_removed_unpack(p, len, &m))
         return -EBADMSG;
+    if (!is_for(s, w, &m.tier, &slot))
+        return 0;
     return take_report(s, w, slot,
                        &(struct report){.tier = (enum block_tier)m.tier,
                                         .in_frame = m.keys,

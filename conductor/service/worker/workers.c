@@ -134,6 +134,7 @@ static bool on_left(void *arg, struct worker_link *link, const char *reason)
     }
     (void)pool_remove(s->pool, id, clock_now_us());
     prefix_index_cleared(s->index, slot);
+    shared_left(s, w);
     memset(w, 0, sizeof(*w));
     return lost;
 }
@@ -203,6 +204,8 @@ static int on_frame(void *arg, struct worker_link *link,
         return on_status(s, w->id, payload, h->length);
     case FRAME_PATHS:
         return paths_frame(s, w, payload, h->length);
+    case FRAME_SHARED:
+        return shared_frame(s, w, payload, h->length);
     case FRAME_LEAVING:
         return on_leaving(s, w, h->length);
     case FRAME_BLOCKS_STORED:

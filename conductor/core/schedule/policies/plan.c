@@ -114,7 +114,7 @@ static bool reads_alike(const struct scheduler *s,
         s->stored.blocks[i->slot] != s->stored.blocks[other->slot] ||
         s->expected.blocks[i->slot] != s->expected.blocks[other->slot])
         return false;
-    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+    for (unsigned t = 0; t < LOAD_TIERS; t++)
         if (i->tier_bytes_per_s[t] != other->tier_bytes_per_s[t] ||
             i->tier_free_us[t] > other->tier_free_us[t])
             return false;
