@@ -1,11 +1,13 @@
 """Several conductors in front of the same workers."""
+import json
 import os
 import shutil
 import signal
 import threading
 import unittest
 
-from harness import ROOT, Api, Case, Cluster, total, wait_until
+from harness import (CONDUCTOR, ROOT, Api, Case, Cluster, program, total,
+                     wait_until)
 from redis_server import MISSING, REDIS, RedisServer, free_port
 from test_failures import in_background
 
@@ -115,6 +117,23 @@ class Listed(Conductors):
         wait_until('they know', lambda: all(
             'no longer looked for' in w.log() for w in a.workers.values()))
         self.assertEqual(a.api.complete(PROMPT).status, 200)
+
+
+class Configured(Case):
+    def test_wrong_state(self):
+        """What is wrong is told, and no password is."""
+        for value, word in (('redis://:geheim@a/x', 'number'),
+                            ('redis://geheim@a', 'PASSWORD'),
+                            ('rediss://:geheim@a', 'stunnel'),
+                            ('geheim', 'redis://'),
+                            ('redis+sentinel://:geheim@a', '/NAME')):
+            status, _, errors = self.run_program(
+                program(*CONDUCTOR), '--config',
+                self.write('c.json', json.dumps({'state': value})))
+            self.assertGreater(status, 0, value)
+            self.assertIn('state: ', errors)
+            self.assertIn(word, errors)
+            self.assertNotIn('geheim', errors)
 
 
 class OverRedis(Conductors):
