@@ -86,6 +86,7 @@ static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
     struct msg_paths paths;
     struct msg_drop drop;
     struct msg_role role;
+    struct msg_shared shared;
     struct msg_conductors conductors;
     struct msg_lead lead;
 
@@ -99,6 +100,8 @@ static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
         return drop.key + drop.n;
     if (type == FRAME_ROLE && !msg_role_unpack(p, len, &role))
         return role.role;
+    if (type == FRAME_SHARED && !msg_shared_unpack(p, len, &shared))
+        return shared.id + shared.bytes_per_s;
     if (type == FRAME_LEAD && !msg_lead_unpack(p, len, &lead))
         return lead.token;
     if (type == FRAME_CONDUCTORS && !msg_conductors_unpack(p, len, &conductors))
