@@ -17,6 +17,7 @@
 #include "base/array.h"
 #include "base/tail_mean.h"
 #include "sim/copies.h"
+#include "sim/views/views.h"
 
 #define LOG_FIRST 1024u
 
@@ -45,7 +46,7 @@ void sim_batch_fini(struct sim_batch *batch)
 static int64_t all_tokens(const struct sim *sim, const struct sim_node *node,
                           const struct sim_request *r)
 {
-    return pool_kv_tokens(pool_get(sim->pool, node->id), r->n_tokens,
+    return pool_kv_tokens(pool_get(sim->views[0].pool, node->id), r->n_tokens,
                           r->n_output);
 }
 
@@ -103,7 +104,7 @@ static void release_first(const struct sim *sim, struct sim_request *r)
 static void end_without_decode(struct sim *sim, struct sim_node *node,
                                struct sim_request *r)
 {
-    (void)pool_decode_done(sim->pool, node->id, r->record.index + 1);
+    sim_views_ended(sim, r);
     if (node->shares) {
         node->decode_tokens -= sim_decode_tokens(sim, node, r);
         sim_copies_share_memory(sim, node);
@@ -111,7 +112,6 @@ static void end_without_decode(struct sim *sim, struct sim_node *node,
     give_back(sim, node, r);
     release_first(sim, r);
     r->record.decode_node = SIM_NO_NODE;
-    dispatch_freed(&sim->dispatch);
     sim_end(sim, r, SIM_COMPLETED, NULL);
 }
 
@@ -140,8 +140,6 @@ void sim_decode_join(struct sim *sim, struct sim_node *node)
     struct sim_request *r;
 
     while ((r = TAILQ_FIRST(&b->ready)) && b->n < node->has.decode_max_batch) {
-        uint64_t id = r->record.index + 1;
-
         TAILQ_REMOVE(&b->ready, r, link);
         b->requests[b->n++] = r;
         b->kv_tokens += (int64_t)r->n_tokens + 1;
@@ -154,9 +152,7 @@ void sim_decode_join(struct sim *sim, struct sim_node *node)
         release_first(sim, r);
         r->decode.first_gap_us = sim->now_us - r->record.first_token_us;
         /* It was accepted there, and stays until it ends. */
-        (void)pool_decode_started(sim->pool, node->id, id);
-        (void)pool_decode_progress(sim->pool, node->id, id, 1);
-        dispatch_link_freed(&sim->dispatch);
+        sim_views_decodes(sim, r);
     }
 }
 
@@ -239,31 +235,17 @@ uint64_t sim_decode_steps_in(const struct sim_batch *batch, int64_t us)
     return low;
 }
 
-/* Steps of the run under way that have ended. */
-static uint64_t steps_ended(const struct sim *sim, const struct sim_batch *b)
+uint64_t sim_decode_steps_ended(const struct sim *sim,
+                                const struct sim_node *node)
 {
+    const struct sim_batch *b = &node->batch;
     int64_t spent_us = sim->now_us - b->run_start_us;
-    uint64_t steps = sim_decode_steps_in(b, spent_us);
+    uint64_t steps;
 
+    if (!node->in_step || b->n == 0 || b->run_steps == 1)
+        return 0;
+    steps = sim_decode_steps_in(b, spent_us);
     return sim_decode_run_us(b, steps) > spent_us ? steps - 1 : steps;
-}
-
-void sim_decode_tell(struct sim *sim)
-{
-    for (uint32_t i = 0; i < sim->n_nodes; i++) {
-        struct sim_node *node = &sim->nodes[i];
-        struct sim_batch *b = &node->batch;
-        uint64_t steps;
-
-        if (!node->in_step || b->n == 0 || b->run_steps == 1)
-            continue;
-        steps = steps_ended(sim, b);
-        if (steps > b->told_steps) {
-            (void)pool_decode_advance(sim->pool, node->id,
-                                      (int64_t)(steps - b->told_steps));
-            b->told_steps = steps;
-        }
-    }
 }
 
 /* Room in the log for the steps of the run, behind those still needed. */
@@ -312,8 +294,8 @@ int64_t sim_decode_tokens(const struct sim *sim, const struct sim_node *node,
 {
     int64_t bt = sim->cluster.block_tokens;
 
-    return pool_kv_tokens(pool_get(sim->pool, node->id), request->n_tokens,
-                          request->n_output) -
+    return pool_kv_tokens(pool_get(sim->views[0].pool, node->id),
+                          request->n_tokens, request->n_output) -
            request->n_tokens / bt * bt;
 }
 
@@ -323,10 +305,9 @@ static void finish(struct sim *sim, struct sim_node *node,
     node->batch.kv_tokens -= (int64_t)r->n_tokens + r->n_output;
     if (node->shares)
         node->decode_tokens -= sim_decode_tokens(sim, node, r);
-    (void)pool_decode_done(sim->pool, node->id, r->record.index + 1);
+    sim_views_ended(sim, r);
     give_back(sim, node, r);
     r->record.tbt_us = request_tbt_us(sim, &node->batch, r);
-    dispatch_freed(&sim->dispatch);
     sim_end(sim, r, SIM_COMPLETED, NULL);
 }
 
@@ -354,9 +335,10 @@ void sim_decode_advance(struct sim *sim, struct sim_node *node,
     }
     b->step += left;
     b->kv_tokens += (int64_t)(left * b->n);
-    (void)pool_decode_advance(sim->pool, node->id,
-                              (int64_t)(left - b->told_steps));
-    b->told_steps = 0;
+    /* Several are told before each of their decisions: most runs matter to
+     * none of them. */
+    if (sim->n_views == 1)
+        sim_views_steps(&sim->views[0], node, b->step);
     for (uint32_t i = 0; i < b->n; i++) {
         struct sim_request *r = b->requests[i];
 

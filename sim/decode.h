@@ -24,10 +24,10 @@ void sim_decode_join(struct sim *sim, struct sim_node *node);
 /* The batch is settled for the step or run that begins now. */
 void sim_decode_begin(const struct sim *sim, struct sim_batch *batch);
 
-/* The pool hears of the steps of runs under way that have ended by now, as it
- * does in the daemon with each token. Cost: O(decodes) of each node that
- * decodes. */
-void sim_decode_tell(struct sim *sim);
+/* Steps of a node's run under way that have ended by now; those of the last one
+ * are among batch.step only when it is over. */
+uint64_t sim_decode_steps_ended(const struct sim *sim,
+                                const struct sim_node *node);
 
 /* The time of the batch's next `steps` steps. */
 int64_t sim_decode_run_us(const struct sim_batch *batch, uint64_t steps);

@@ -8,6 +8,7 @@
 #include "sim/copies.h"
 #include "sim/decode.h"
 #include "sim/internal.h"
+#include "sim/views/views.h"
 
 /* Requests in the system at once; more are refused. */
 #define UNFINISHED_MAX (UINT64_C(1) << 22)
@@ -36,10 +37,11 @@ static void carry_out(struct sim *sim, struct sim_request *r,
 {
     const struct schedule_decision *d = &order->decision;
     struct sim_node *node = &sim->nodes[d->chosen.slot];
-    const struct pool_instance *decode = pool_get(sim->pool, d->decode);
+    const struct pool_instance *decode = pool_get(r->view->pool, d->decode);
     int rc;
 
     r->plan = d->chosen;
+    sim_views_sent(sim, r, d);
     sim_lend(sim, r, &d->lent);
     r->holds_first = d->holds;
     r->accepted_at_us = sim->now_us + sim->cluster.handover_us;
@@ -122,41 +124,71 @@ static void follow(struct sim *sim, struct sim_request *r,
         refuse(sim, r, order);
         break;
     case DISPATCH_WAIT:
-        if (sim->dispatch.n_waiting > sim->summary.max_waiting_for_room)
-            sim->summary.max_waiting_for_room = sim->dispatch.n_waiting;
+        if (sim_views_waiting(sim) > sim->summary.max_waiting_for_room)
+            sim->summary.max_waiting_for_room = sim_views_waiting(sim);
         break;
     }
 }
 
-/* Before a decision. Where nobody looks at single decodes, what they have
+/* Before a view decides. Where nobody looks at single decodes, what they have
  * produced comes in with their runs. */
-static void tell(struct sim *sim)
+static void tell(struct sim *sim, struct sim_view *view)
 {
-    if (schedule_predicts_decodes(sim->scheduler))
-        sim_decode_tell(sim);
+    bool single = schedule_predicts_decodes(view->scheduler);
+
+    if (sim->n_views == 1 && !single)
+        return; /* it was told of each run */
+    for (uint32_t i = 0; i < sim->n_nodes; i++) {
+        const struct sim_node *node = &sim->nodes[i];
+        uint64_t steps = node->batch.step;
+
+        if (single)
+            steps += sim_decode_steps_ended(sim, node);
+        sim_views_steps(view, node, steps);
+    }
 }
 
-bool sim_retry_next(struct sim *sim)
+/* Whether a view will try somebody who waits, or refuse him. */
+static bool looks_again(const struct sim *sim, const struct sim_view *view)
+{
+    const struct dispatch *d = &view->dispatch;
+
+    return d->n_waiting > 0 && (sim->n_views == 1 || d->room || d->in_round ||
+                                sim->now_us >= d->next_expiry_us);
+}
+
+bool sim_retry_next(struct sim *sim, struct sim_view *view)
 {
     struct dispatch_request *next;
     struct dispatch_order order;
 
     if (sim->rc != 0)
         return false;
-    if (sim->dispatch.n_waiting > 0)
-        tell(sim);
-    next = dispatch_next(&sim->dispatch, sim->now_us, &order);
+    if (looks_again(sim, view))
+        tell(sim, view);
+    next = dispatch_next(&view->dispatch, sim->now_us, &order);
     if (next)
         follow(sim, next->owner, &order);
     return next;
+}
+
+bool sim_retries_at_once(const struct sim *sim)
+{
+    return schedule_predicts_decodes(sim->views[0].scheduler) ||
+           schedule_bypass(sim->views[0].scheduler) > 0;
 }
 
 static enum dispatch_action place(struct sim *sim, struct sim_request *r)
 {
     struct dispatch_order order;
 
-    tell(sim);
-    dispatch_place(&sim->dispatch, &r->dispatch, sim->now_us, &order);
+    r->view = sim_views_turn(sim);
+    tell(sim, r->view);
+    /* What was freed while nobody waited is no round of theirs. */
+    if (sim_retries_at_once(sim) && r->view->dispatch.n_waiting == 0)
+        (void)sim_retry_next(sim, r->view);
+    dispatch_place(&r->view->dispatch, &r->dispatch, sim->now_us, &order);
+    sim_views_asked(sim, r, &order.decision);
     sim_switch_asked(sim, r, &order);
     follow(sim, r, &order);
     return order.action;

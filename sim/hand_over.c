@@ -5,6 +5,7 @@
 #include "base/array.h"
 #include "sim/copies.h"
 #include "sim/internal.h"
+#include "sim/views/views.h"
 
 static int queue_reserve(struct sim_node *node)
 {
@@ -43,9 +44,9 @@ static int enqueue(struct sim *sim, struct sim_node *node,
         .expected_us = r->plan.ready_us,
         .cost_us = r->plan.prefill_us,
         .arrived_us = sim->now_us,
-        .deadline_us = due_us > 0
-                           ? due_us
-                           : sim->now_us + pool_config(sim->pool)->patience_us,
+        .deadline_us =
+            due_us > 0 ? due_us
+                       : sim->now_us + pool_config(r->view->pool)->patience_us,
         .has_slo = due_us > 0,
         .loading_until_us = r->load && !r->load->over && !waits_for_blocks(r)
                                 ? QUEUE_NOT_READY
@@ -84,7 +85,7 @@ static int start_fetch(struct sim *sim, struct sim_node *node,
 {
     uint32_t blocks = r->plan.used_blocks - r->plan.local_blocks;
     const struct pool_instance *sender =
-        pool_get(sim->pool, r->plan.fetch_from);
+        pool_get(r->view->pool, r->plan.fetch_from);
 
     if (!sender || blocks == 0)
         return 0;
@@ -136,14 +137,11 @@ void sim_handed_over(struct sim *sim, struct sim_request *request)
 
 void sim_load_ready(struct sim *sim, struct sim_request *request)
 {
-    const struct sim_node *node = &sim->nodes[request->record.prefill_node];
-
     if (request->prefill.held) {
         sim_prefill_done(sim, request);
         return;
     }
-    (void)!pool_prefill_ready(sim->pool, node->id, request->record.index + 1,
-                              sim->now_us);
+    sim_views_ready(sim, request);
     set_ready(sim, request);
 }
 
@@ -156,7 +154,6 @@ void sim_fetch_ended(struct sim *sim, const struct links_end *end)
     if (sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE)
         sim_copies_store(sim, node, r, r->plan.local_blocks,
                          r->plan.used_blocks);
-    (void)!pool_prefill_ready(sim->pool, node->id, r->record.index + 1,
-                              sim->now_us);
+    sim_views_ready(sim, r);
     set_ready(sim, r);
 }

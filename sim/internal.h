@@ -14,8 +14,8 @@
  *     list of `dispatch` (no room), a node's queue, a node's active prefills,
  *     on the way (its flows, a pipeline), a node's ready list, a node's batch;
  *     one whose KV waits for memory on its decode node is in kv_waits, too;
- *   - pool, prefix index and caches change together: the index holds for a
- *     node exactly the ready blocks of its cache.
+ *   - prefix index and caches change together: the index holds for a node
+ *     exactly the ready blocks of its cache.
  */
 #ifndef SIM_INTERNAL_H
 #define SIM_INTERNAL_H
@@ -38,13 +38,16 @@
 #include "sim/samples.h"
 #include "sim/sim.h"
 #include "sim/time.h"
+#include "sim/views/news.h"
 #include "traces/noise.h"
 #include "traces/random.h"
 
 #define SIM_SLOWDOWN 1000
 /* Longest time that fits, 31 years: SIM_LAST_US before the slow motion. */
 #define SIM_SPAN_MAX_US 1e15
-#define SIM_NODE_RANK 1u /* in the heap: after the ends of transfers */
+/* In the heap: after the ends of transfers, which have rank 0. */
+#define SIM_NODE_RANK 1u
+#define SIM_NEWS_RANK 2u
 
 /* Prefills under way on a node at once: as workers/step/batch.h. */
 #define SIM_ACTIVE_MAX 16
@@ -119,6 +122,7 @@ struct sim_request {
     bool queued;                         /* it is or was in a node's queue */
     bool asks_again;                     /* it was rejected, and came again */
     bool holds_first;                    /* its first token waits for its KV */
+    struct sim_view *view;               /* of the conductor that it came to */
     struct dispatch_request dispatch;
     uint64_t *keys; /* (n_keys) */
     uint32_t n_keys;
@@ -153,7 +157,6 @@ struct sim_batch {
     const double *cost_us; /* (COST_MODEL_DECODE_TERMS), of its node */
     double error;          /* of the run under way: the mean of its requests' */
     uint64_t run_steps;    /* of the step or run of steps under way */
-    uint64_t told_steps;   /* of these, that the pool has heard of */
     int64_t run_start_us;
 };
 
@@ -201,6 +204,17 @@ struct sim_late_records {
     uint64_t first;
 };
 
+/* What a conductor knows of the nodes, and who waits there. What all know at
+ * once is not here: the prefix index. */
+struct sim_view {
+    uint32_t index;
+    struct pool *pool; /* a node has the same id in all of them */
+    struct scheduler *scheduler;
+    struct dispatch dispatch;
+    uint64_t *told_steps; /* (n_nodes): of each batch, that the pool has heard
+                             of */
+};
+
 struct sim {
     struct sim_config config;
     struct cluster cluster; /* slowed down */
@@ -209,10 +223,12 @@ struct sim {
     char *err; /* (SIM_ERROR_BYTES) */
     int rc;    /* the first error; the loop ends on it */
 
-    struct pool *pool;
+    struct sim_view *views; /* (n_views), at least one */
+    uint32_t n_views;
+    uint64_t n_turns;     /* requests that have come to any of them */
+    struct sim_news news; /* what they tell one another */
     struct prefix_index *index;
     struct prefix_index *expected; /* NULL: blocks are placed at service */
-    struct scheduler *scheduler;
     struct heap heap;
     struct sim_links *links;
     struct sim_node *nodes; /* (n_nodes) */
@@ -231,7 +247,6 @@ struct sim {
     struct learned pushes; /* of pairs, in the source's microseconds */
     double push[2];        /* its terms, which estimates look at */
 
-    struct dispatch dispatch;
     struct warm warm;
     struct replication *replication; /* NULL: nothing is copied ahead */
     struct roles *roles;             /* NULL: nodes keep theirs */
@@ -252,6 +267,13 @@ struct sim {
 
     struct sim_late_records late;
 };
+
+/* Events in the heap: ends of steps have their node's number, then comes that
+ * of news, then those of links. */
+static inline uint32_t sim_news_id(const struct sim *sim)
+{
+    return sim->n_nodes;
+}
 
 /* setup.c: whether a configuration can be run. Returns 0 or -EINVAL. */
 [[nodiscard]] int sim_check_config(const struct sim_config *config,
@@ -315,9 +337,14 @@ void sim_request_describe(const struct sim *sim, struct sim_request *request);
 /* dispatch.c: a request of the source arrives now. */
 void sim_arrive(struct sim *sim, const struct trace_request *request);
 
-/* dispatch.c: tries the oldest request that waits for room. False: none waits,
- * or it must wait on. */
-bool sim_retry_next(struct sim *sim);
+/* dispatch.c: tries the oldest request of a view that waits for room. False:
+ * none waits, or it must wait on. */
+bool sim_retry_next(struct sim *sim, struct sim_view *view);
+
+/* dispatch.c: where time alone makes room, or requests pass others, a round of
+ * tries is not put off to the next event, nor left over from when nobody
+ * waited. */
+bool sim_retries_at_once(const struct sim *sim);
 
 /* dispatch.c: a rejected request comes again. */
 void sim_ask_again(struct sim *sim, struct sim_request *request);

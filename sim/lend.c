@@ -7,7 +7,7 @@
 
 static struct sim_node *node_of(struct sim *sim, uint32_t id)
 {
-    return &sim->nodes[pool_get(sim->pool, id)->slot];
+    return &sim->nodes[pool_get(sim->views[0].pool, id)->slot];
 }
 
 void sim_lend(struct sim *sim, struct sim_request *r,
@@ -27,7 +27,7 @@ void sim_give_back(struct sim *sim, struct sim_request *r)
         node->n_lent--;
         sim_mark_node(sim, node);
     }
-    schedule_give_back(sim->pool, &r->lent, r->record.index + 1, sim->now_us);
+    r->lent.n = 0;
 }
 
 uint32_t sim_lent_chunk(const struct sim_request *r, uint32_t tokens)

@@ -6,6 +6,7 @@
 
 #include "conductor/core/observation/observation.h"
 #include "sim/internal.h"
+#include "sim/views/views.h"
 
 static double block_bytes(const struct sim *sim)
 {
@@ -79,16 +80,17 @@ static void load_over(struct sim *sim, struct sim_load *load)
         int64_t bytes = (int64_t)(s->n_here * block_bytes(sim));
 
         if (sim->cluster.links_shared && s->holder != r->record.prefill_node)
-            observation_load(
-                sim->pool, &(struct observation_load){
-                               .holder = sim->nodes[s->holder].id,
-                               .link_bytes = bytes,
-                               .tier_bytes = sim->nodes[s->holder]
-                                                         .has.tiers[s->tier]
-                                                         .read_bytes_per_s > 0.0
-                                                 ? bytes
-                                                 : 0,
-                               .us = sim->now_us - s->started_us});
+            sim_views_loaded(
+                sim, r,
+                &(struct observation_load){
+                    .holder = sim->nodes[s->holder].id,
+                    .link_bytes = bytes,
+                    .tier_bytes = sim->nodes[s->holder]
+                                              .has.tiers[s->tier]
+                                              .read_bytes_per_s > 0.0
+                                      ? bytes
+                                      : 0,
+                    .us = sim->now_us - s->started_us});
     }
     if (r)
         sim_mark_ready(sim, r);
@@ -257,7 +259,7 @@ int sim_load_begin(struct sim *sim, struct sim_request *request,
 
         load->sources[i] = (struct sim_source){
             .load = load,
-            .holder = pool_get(sim->pool, source->instance)->slot,
+            .holder = pool_get(sim->views[0].pool, source->instance)->slot,
             .index = (uint32_t)i,
             .tier = source->tier,
             .reading = BLOCK_TIERS,

@@ -7,6 +7,7 @@
 #include "sim/copies.h"
 #include "sim/decode.h"
 #include "sim/internal.h"
+#include "sim/views/views.h"
 
 static bool decodes_elsewhere(const struct sim_request *r)
 {
@@ -101,15 +102,12 @@ static struct sim_request *start(struct sim *sim, struct sim_node *node,
     sim_reuse_settle(sim, node, r);
     r->prefill.started_us = sim->now_us;
     r->record.queue_us = sim->now_us - r->accepted_at_us;
-    (void)!pool_prefill_started(sim->pool, node->id, r->record.index + 1,
-                                sim->now_us);
+    sim_views_begun(sim, r);
     if (decodes_elsewhere(r)) {
         sim_push_begin(sim, r);
-        (void)pool_decode_comes(sim->pool, sim->nodes[r->record.decode_node].id,
-                                r->record.index + 1, sim->now_us);
+        sim_views_comes(sim, r);
     }
     node->active[node->n_active++] = r;
-    dispatch_freed(&sim->dispatch);
     return r;
 }
 
@@ -207,15 +205,16 @@ int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
 
     if (node->n_lent > 0)
         return 0;
-    (void)step_begin(&step,
-                     &(struct step_config){
-                         .order = sim->order,
-                         .tokens = c->step_tokens,
-                         .max_prefills = c->mix_requests ? SIM_ACTIVE_MAX : 1,
-                         .max_segments = UINT32_MAX,
-                         .patience_us = pool_config(sim->pool)->patience_us,
-                     },
-                     node->batch.n);
+    (void)step_begin(
+        &step,
+        &(struct step_config){
+            .order = sim->order,
+            .tokens = c->step_tokens,
+            .max_prefills = c->mix_requests ? SIM_ACTIVE_MAX : 1,
+            .max_segments = UINT32_MAX,
+            .patience_us = pool_config(sim->views[0].pool)->patience_us,
+        },
+        node->batch.n);
     for (uint32_t i = 0; i < node->n_active; i++) {
         struct sim_request *r = node->active[i];
 
@@ -262,8 +261,7 @@ static void store_blocks(struct sim *sim, struct sim_node *node,
 }
 
 /* What the core learns of its engine and of the link that it fetched over. */
-static void observe(struct sim *sim, const struct sim_node *node,
-                    struct sim_request *r)
+static void observe(struct sim *sim, struct sim_request *r)
 {
     const struct observation_prefill seen = {
         .predicted_us = r->plan.predicted_us,
@@ -273,14 +271,13 @@ static void observe(struct sim *sim, const struct sim_node *node,
     };
 
     if (r->fetch.bytes > 0.0 && sim->cluster.links_shared)
-        observation_load(sim->pool, &(struct observation_load){
-                                        .holder = r->plan.fetch_from,
-                                        .link_bytes = (int64_t)r->fetch.bytes,
-                                        .us = r->fetch.us});
+        sim_views_loaded(
+            sim, r,
+            &(struct observation_load){.holder = r->plan.fetch_from,
+                                       .link_bytes = (int64_t)r->fetch.bytes,
+                                       .us = r->fetch.us});
     /* No engine took that alone. */
-    (void)pool_prefill_done(sim->pool, node->id, r->record.index + 1,
-                            r->lent.n > 0 ? -1 : observation_prefill_us(&seen),
-                            sim->now_us);
+    sim_views_done(sim, r, r->lent.n > 0 ? -1 : observation_prefill_us(&seen));
     sim_give_back(sim, r);
 }
 
@@ -299,8 +296,7 @@ void sim_prefill_done(struct sim *sim, struct sim_request *r)
     r->prefill.done = true;
     if (sim->cluster.cache_at == CLUSTER_CACHE_AT_DISPATCH)
         sim_copies_ready(sim, node, r);
-    observe(sim, node, r);
-    dispatch_freed(&sim->dispatch);
+    observe(sim, r);
     if (decodes_elsewhere(r)) {
         sim->summary.pushes.count++;
         if (!sim->cluster.layerwise)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "sim/internal.h"
+#include "sim/views/views.h"
 
 #define RECORDS_FIRST 1024u
 
@@ -64,8 +65,7 @@ void sim_end(struct sim *sim, struct sim_request *request,
         goto free_request;
     }
     if (outcome == SIM_COMPLETED)
-        dispatch_answered(&sim->dispatch, &request->dispatch,
-                          request->n_output);
+        sim_views_answered(sim, request);
     record->outcome = outcome;
     record->reason = reason;
     record->end_us = sim->now_us;

@@ -40,7 +40,7 @@ void sim_replicate_asked(struct sim *sim, const struct sim_request *r)
 
 static int begin_copy(struct sim *sim, const struct replication_action *a)
 {
-    uint32_t from = pool_get(sim->pool, a->from)->slot;
+    uint32_t from = pool_get(sim->views[0].pool, a->from)->slot;
     double bytes = (double)(a->end_block - a->first_block) *
                    sim->cluster.block_tokens *
                    (double)sim->cluster.kv_bytes_per_token;
@@ -50,7 +50,7 @@ static int begin_copy(struct sim *sim, const struct replication_action *a)
     if (!copy)
         return -ENOMEM;
     copy->id = a->id;
-    copy->to = pool_get(sim->pool, a->to)->slot;
+    copy->to = pool_get(sim->views[0].pool, a->to)->slot;
     copy->first = a->first_block;
     copy->end = a->end_block;
     memcpy(copy->keys, a->keys, a->end_block * sizeof(copy->keys[0]));
@@ -64,7 +64,8 @@ static int begin_copy(struct sim *sim, const struct replication_action *a)
 /* Blocks leave from the deepest one up. */
 static void drop(struct sim *sim, const struct replication_action *a)
 {
-    struct sim_node *node = &sim->nodes[pool_get(sim->pool, a->to)->slot];
+    struct sim_node *node =
+        &sim->nodes[pool_get(sim->views[0].pool, a->to)->slot];
     uint64_t key = a->key;
 
     for (uint32_t b = a->end_block; node->cache && b > a->first_block; b--) {

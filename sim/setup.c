@@ -7,10 +7,10 @@
 #include "sim/copies.h"
 #include "sim/decode.h"
 #include "sim/internal.h"
+#include "sim/views/views.h"
 
 /* Blocks that the prefix index can know, 36 bytes each and 16 a copy. */
 #define INDEX_BYTES_MAX (UINT64_C(8) << 30)
-#define PENDING_KEYS_MAX (UINT64_C(1) << 23)
 
 /* Simulator-only policies: a policy of core in a world with something that no
  * real cluster has. */
@@ -101,36 +101,6 @@ static int make_index(const struct sim *sim, struct prefix_index **index)
     return *index ? 0 : -ENOMEM;
 }
 
-static int make_pool(struct sim *sim)
-{
-    const struct cluster *c = &sim->cluster;
-    struct pool_config config = pool_config_default;
-    uint64_t pending = (uint64_t)sim->n_nodes << 14;
-
-    config.max_instances = sim->n_nodes;
-    config.max_waiting = c->max_waiting;
-    config.max_running = SIM_ACTIVE_MAX + 64 * c->pipeline_stages;
-    config.max_decodes = 1;
-    for (uint32_t i = 0; i < sim->n_nodes; i++)
-        if (sim->nodes[i].has.decode_max_batch > config.max_decodes)
-            config.max_decodes = sim->nodes[i].has.decode_max_batch;
-    config.max_decodes *= POOL_DECODES_AHEAD;
-    config.max_pending_blocks = (uint32_t)at_most(
-        pending < config.max_pending_blocks ? config.max_pending_blocks
-                                            : pending,
-        PENDING_KEYS_MAX);
-    config.correction_tau_us *= SIM_SLOWDOWN;
-    config.patience_us *= SIM_SLOWDOWN;
-    config.order = sim->order;
-    config.uncorrected = !policy_corrects(sim->policy, sim->policy_options);
-    config.shared_steps = c->coupled_nodes > 0;
-    config.step_tokens = c->step_tokens;
-    config.grows = true;
-    config.seed = sim->config.seed;
-    sim->pool = pool_new(&config);
-    return sim->pool ? 0 : -ENOMEM;
-}
-
 static bool same_cost(const struct cost_model *a, const struct cost_model *b)
 {
     return memcmp(a->prefill, b->prefill, sizeof(a->prefill)) == 0 &&
@@ -167,10 +137,8 @@ static int add_node(struct sim *sim, uint32_t i)
 {
     const struct cluster *c = &sim->cluster;
     struct sim_node *node = &sim->nodes[i];
-    struct pool_instance_config config;
-    char name[POOL_NAME_BYTES];
+    int rc;
 
-    cluster_node_name(c, i, name, sizeof(name));
     for (unsigned t = 0; t < BLOCK_TIERS; t++)
         TAILQ_INIT(&node->readers[t]);
     node->sim = sim;
@@ -178,24 +146,7 @@ static int add_node(struct sim *sim, uint32_t i)
     node->known = known_cost(sim, i);
     node->role = role_of(c, i);
     node->shares = i < c->coupled_nodes && (node->role & ROLE_DECODE) != 0;
-    config = (struct pool_instance_config){
-        .name = name,
-        .role = node->role,
-        .pair = cluster_pair_prefills(c, i) || cluster_pair_decodes(c, i),
-        .kv_capacity_tokens = sim_node_kv_tokens(node, node->role),
-        .switches = true,
-        .link_bytes_per_s = c->link_bytes_per_s,
-        .block_tokens = c->block_tokens,
-        .max_batch = node->has.decode_max_batch,
-        .most_stages = c->pipeline_stages == 1 ? c->layers : 0,
-    };
-    for (unsigned t = 0; t < BLOCK_TIERS; t++)
-        config.tier_bytes_per_s[t] = node->has.tiers[t].read_bytes_per_s;
-    int rc = pool_add(sim->pool, &config, &node->id);
-    if (rc == 0 && node->known != &c->cost)
-        rc = pool_set_cost(sim->pool, node->id, node->known);
-    if (rc == 0)
-        rc = pool_set_health(sim->pool, node->id, HEALTH_READY);
+    rc = sim_views_add_node(sim, node);
     node->stage_free_us =
         calloc(c->pipeline_stages, sizeof(*node->stage_free_us));
     if (rc == 0 && !node->stage_free_us)
@@ -224,47 +175,12 @@ static void set_policy(struct sim *sim)
         sim->cluster.step_tokens > 0 && sim->cluster.coupled_nodes == 0));
 }
 
-static int make_scheduler(struct sim *sim)
-{
-    const struct sim_config *config = &sim->config;
-    const struct cluster *c = &sim->cluster;
-
-    learned_init_guess(&sim->pushes, LEARNED_PUSH_US, LEARNED_PUSH_TOKEN_US);
-    sim_push_learn(sim);
-    sim->scheduler = scheduler_new(
-        &(struct schedule_config){
-            .policy = sim->policy,
-            .options = sim->policy_options,
-            .admission = config->admission,
-        },
-        &(struct estimate_model){
-            .cost = &c->cost,
-            .block_tokens = c->block_tokens,
-            .kv_bytes_per_token = c->kv_bytes_per_token,
-            .layers = c->layers,
-            .coupled = c->coupled_nodes > 0,
-            .push = sim->push,
-            .step_tokens = c->step_tokens,
-            .simulated = {.pooled_cache = sim->shared,
-                          .whole_prompt_reuse = c->whole_prompt_reuse,
-                          .links_unshared = !c->links_shared,
-                          .slowdown = SIM_SLOWDOWN,
-                          .disks_send = true,
-                          .expected = sim->expected},
-        },
-        sim->pool, sim->index);
-    sim->dispatch.share.slowdown = SIM_SLOWDOWN;
-    sim->dispatch.scheduler = sim->scheduler;
-    sim->dispatch.overhead_us = c->handover_us;
-    return sim->scheduler ? 0 : -ENOMEM; /* the names are checked */
-}
-
 /* Only where hot blocks are copied: it has memory of its own. */
 static int make_replication(struct sim *sim)
 {
-    if (schedule_replicates(sim->scheduler) <= 0.0)
+    if (schedule_replicates(sim->views[0].scheduler) <= 0.0)
         return 0;
-    sim->replication = replication_new(&sim->dispatch, sim->n_nodes,
+    sim->replication = replication_new(&sim->views[0].dispatch, sim->n_nodes,
                                        SIM_SLOWDOWN, sim->config.seed);
     return sim->replication ? 0 : -ENOMEM;
 }
@@ -272,7 +188,11 @@ static int make_replication(struct sim *sim)
 static int make_parts(struct sim *sim)
 {
     const struct cluster *c = &sim->cluster;
-    int rc = make_pool(sim);
+    int rc = sim_views_init(sim);
+
+    if (rc < 0)
+        return rc;
+    warm_init(&sim->warm, &sim->views[0].dispatch, SIM_SLOWDOWN);
 
     if (rc == 0)
         rc = make_index(sim, &sim->index);
@@ -283,19 +203,21 @@ static int make_parts(struct sim *sim)
         rc = add_node(sim, i);
     if (rc == 0)
         rc = sim_copies_init(sim);
+    learned_init_guess(&sim->pushes, LEARNED_PUSH_US, LEARNED_PUSH_TOKEN_US);
+    sim_push_learn(sim);
     if (rc == 0)
-        rc = make_scheduler(sim);
+        rc = sim_views_start(sim);
     if (rc == 0)
         rc = make_replication(sim);
     if (rc == 0)
         rc = sim_switch_init(sim);
     if (rc == 0)
-        rc = heap_reserve(&sim->heap, sim->n_nodes);
+        rc = heap_reserve(&sim->heap, sim_news_id(sim) + 1);
     if (rc < 0)
         return rc;
     sim->links = links_new(&(struct links_config){
         .heap = &sim->heap,
-        .first_id = sim->n_nodes,
+        .first_id = sim_news_id(sim) + 1,
         .n_nodes = sim->n_nodes,
         .bytes_per_s = c->link_bytes_per_s,
         .shared = c->links_shared,
@@ -329,10 +251,9 @@ void sim_fini(struct sim *sim)
     }
     links_free(sim->links);
     heap_fini(&sim->heap);
-    scheduler_free(sim->scheduler);
+    sim_views_fini(sim);
     prefix_index_free(sim->expected);
     prefix_index_free(sim->index);
-    pool_free(sim->pool);
     free(sim->nodes);
     free(sim->scratch_us);
     free(sim->late.records);
@@ -341,8 +262,6 @@ void sim_fini(struct sim *sim)
 int sim_init(struct sim *sim, const struct sim_config *config,
              const struct sim_io *io, char *err)
 {
-    dispatch_init(&sim->dispatch);
-    warm_init(&sim->warm, &sim->dispatch, SIM_SLOWDOWN);
     TAILQ_INIT(&sim->copying);
     TAILQ_INIT(&sim->every);
     TAILQ_INIT(&sim->dirty);
@@ -386,6 +305,20 @@ int sim_check_config(const struct sim_config *c, char err[SIM_ERROR_BYTES])
     else if (c->sample_interval_us < 0 ||
              c->sample_interval_us > (int64_t)SIM_SPAN_MAX_US)
         snprintf(err, SIM_ERROR_BYTES, "bad interval between samples");
+    else if (c->conductors > SIM_CONDUCTORS_MAX)
+        snprintf(err, SIM_ERROR_BYTES, "%u conductors, more than %d",
+                 (unsigned)c->conductors, SIM_CONDUCTORS_MAX);
+    else if (c->state_delay_us < 0 ||
+             c->state_delay_us > SIM_STATE_DELAY_MAX_US)
+        snprintf(
+            err, SIM_ERROR_BYTES, "a state delay of %lld us, not in 0 to %lld",
+            (long long)c->state_delay_us, (long long)SIM_STATE_DELAY_MAX_US);
+    else if (c->conductors > 1 &&
+             c->cluster->cache_at == CLUSTER_CACHE_AT_DISPATCH)
+        snprintf(err, SIM_ERROR_BYTES,
+                 "%u conductors: cluster %s has cache_at \"dispatch\", by "
+                 "which all would know a block before any node has it",
+                 (unsigned)c->conductors, c->cluster->name);
     else
         return 0;
     return -EINVAL;

@@ -7,6 +7,7 @@
 
 #include "sim/copies.h"
 #include "sim/internal.h"
+#include "sim/views/views.h"
 
 static void end_flow(struct sim *sim, uint32_t id)
 {
@@ -71,27 +72,24 @@ static void settle(struct sim *sim)
     }
 }
 
-/* Where time alone makes room, or requests pass others, a round of tries is not
- * put off to the next event, nor left over from when nobody waited. */
-static bool retries_at_once(const struct sim *sim)
-{
-    return schedule_predicts_decodes(sim->scheduler) ||
-           schedule_bypass(sim->scheduler) > 0;
-}
-
 /* Something was freed: tries those who wait for room, the oldest first. As in
  * the daemon a round is over before any node begins with what it was sent. */
-static void retry_waiting(struct sim *sim)
+static void retry_view(struct sim *sim, struct sim_view *view, bool at_once)
 {
-    bool at_once = retries_at_once(sim);
-
-    if (sim->dispatch.n_waiting == 0 && !at_once)
-        return;
     do {
-        while (sim_retry_next(sim))
+        while (sim_retry_next(sim, view))
             ;
         settle(sim);
-    } while (at_once && sim->dispatch.room && sim->rc == 0);
+    } while (at_once && view->dispatch.room && sim->rc == 0);
+}
+
+static void retry_waiting(struct sim *sim)
+{
+    bool at_once = sim_retries_at_once(sim);
+
+    for (uint32_t v = 0; v < sim->n_views; v++)
+        if (sim->views[v].dispatch.n_waiting > 0)
+            retry_view(sim, &sim->views[v], at_once);
 }
 
 /* Last: what has come by then comes before. */
@@ -117,6 +115,8 @@ static void run_event(struct sim *sim, const struct heap_entry *event)
     sim->summary.events++;
     if (id < sim->n_nodes)
         sim_node_step_ended(sim, &sim->nodes[id]);
+    else if (id == sim_news_id(sim))
+        sim_views_hear(sim);
     else
         end_flow(sim, id);
     settle(sim);
@@ -178,7 +178,7 @@ static void run(struct sim *sim)
         sim->summary.events++;
         sim_arrive(sim, &request);
         settle(sim);
-        if (retries_at_once(sim))
+        if (sim_retries_at_once(sim))
             retry_waiting(sim);
         warm(sim);
     }
@@ -188,6 +188,8 @@ static void run(struct sim *sim)
     if (sim->rc == 0 && sim->n_unfinished > 0)
         sim_fail(sim, -EIO, "%llu requests never ended",
                  (unsigned long long)sim->n_unfinished);
+    if (sim->rc == 0)
+        sim_views_check(sim);
 }
 
 int sim_run(const struct sim_config *config, const struct sim_io *io,
@@ -204,7 +206,8 @@ int sim_run(const struct sim_config *config, const struct sim_io *io,
         sim_fail(&sim, rc, "out of memory");
     else
         run(&sim);
-    sim.summary.decisions = sim.dispatch.n_decisions;
+    for (uint32_t v = 0; sim.views && v < sim.n_views; v++)
+        sim.summary.decisions += sim.views[v].dispatch.n_decisions;
     sim.summary.warm = sim.warm.counts;
     if (sim.replication)
         sim.summary.replication = *replication_counts(sim.replication);

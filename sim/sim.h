@@ -23,6 +23,8 @@
 #define SIM_ERROR_BYTES 256
 #define SIM_WATCH_MAX 16
 #define SIM_NO_NODE UINT32_MAX
+#define SIM_CONDUCTORS_MAX 256
+#define SIM_STATE_DELAY_MAX_US INT64_C(60000000)
 
 struct sim_config {
     const struct cluster *cluster; /* borrowed for the run */
@@ -43,6 +45,11 @@ struct sim_config {
      * 0; those beyond have 1. */
     const double *weights;
     size_t n_weights;
+    uint32_t conductors;    /* that requests come to in turn; 0: 1 */
+    bool conductors_drawn;  /* not in turn: drawn for each request */
+    int64_t state_delay_us; /* until one hears what another one knows of its
+                               requests */
+    bool nothing_shared;    /* none ever hears of that */
     bool ask_again; /* a rejected request comes again, once, after the time that
                        it was told; its times count from then on */
     /* Blocks whose copies are counted every watch_interval_us of virtual
@@ -102,6 +109,8 @@ struct sim_summary {
     uint64_t max_unfinished;             /* requests in the system at once */
     uint64_t lent;                 /* prefills that were lent other nodes */
     uint64_t max_waiting_for_room; /* of these, not accepted by any node */
+    uint64_t crowded;              /* decisions for which another conductor's
+                                      pool had no place when it heard of them */
     uint64_t asked_again;          /* rejected requests that came again, */
     uint64_t accepted_again;       /* and of these the ones not rejected */
     struct warm_counts warm;       /* refused prompts in the background */

@@ -37,9 +37,9 @@ void sim_switch_asked(struct sim *sim, const struct sim_request *r,
 
 int sim_switch_init(struct sim *sim)
 {
-    if (schedule_switch_us(sim->scheduler) <= 0.0)
+    if (schedule_switch_us(sim->views[0].scheduler) <= 0.0)
         return 0;
-    sim->roles = roles_new(&sim->dispatch, sim->n_nodes, SIM_SLOWDOWN);
+    sim->roles = roles_new(&sim->views[0].dispatch, sim->n_nodes, SIM_SLOWDOWN);
     return sim->roles ? 0 : -ENOMEM;
 }
 
@@ -71,17 +71,17 @@ void sim_switch_next(struct sim *sim)
         return;
     while (sim->rc == 0 && roles_next(sim->roles, &a)) {
         struct sim_node *node =
-            &sim->nodes[pool_get(sim->pool, a.instance)->slot];
+            &sim->nodes[pool_get(sim->views[0].pool, a.instance)->slot];
 
         tell(sim, node, &a);
         if (!a.taken)
             continue;
-        if (pool_take_role(sim->pool, a.instance,
+        if (pool_take_role(sim->views[0].pool, a.instance,
                            sim_node_kv_tokens(node, a.to)) < 0) {
             sim_fail(sim, -EIO, "a node has work of another role");
             return;
         }
         node->role = a.to;
-        dispatch_freed(&sim->dispatch);
+        dispatch_freed(&sim->views[0].dispatch);
     }
 }

@@ -51,6 +51,7 @@ static struct sim_request *piece_new(struct sim *sim,
 
     if (!r)
         return NULL;
+    r->view = &sim->views[0];
     r->keys = malloc(piece->end_block * sizeof(*r->keys));
     if (!r->keys) {
         free(r);

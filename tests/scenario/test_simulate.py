@@ -402,6 +402,39 @@ class Simulate(unittest.TestCase):
                      '--cluster', PAPER, '--policy', 'random',
                      '--nodes-interval', 0)
 
+    def test_conductors(self):
+        """One is what it was, whatever the delay; of several it says how many
+        and how late, and each request ends once."""
+        def report(*options):
+            path = self.path('r.json')
+            r = replay('simulate', '--trace', SAMPLE, '--cluster', PAPER,
+                       '--speed', 4, '--slo-ttft', 10, *options, '--report',
+                       path)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            with open(path, encoding='utf-8') as f:
+                return r.stdout, f.read()
+
+        self.assertEqual(report(),
+                         report('--conductors', 1, '--state-delay', 50))
+        shown, text = report('--conductors', 4, '--state-delay', 50)
+        self.assertIn('4 conductors, requests in turn; state 50 ms old\n',
+                      shown)
+        found = json.loads(text)
+        self.assertEqual(found['conductors'],
+                         {'count': 4, 'state_delay_ms': 50.0, 'drawn': False,
+                          'crowded': 0})
+        self.assertEqual(found['requests']['total'], 80)
+        shown, text = report('--conductors', 4, '--nothing-shared',
+                             '--conductors-drawn')
+        self.assertIn('4 conductors, requests at random; nothing shared\n',
+                      shown)
+        self.assertIsNone(json.loads(text)['conductors']['state_delay_ms'])
+        r = replay('simulate', '--trace', SAMPLE, '--cluster', REFERENCE,
+                   '--conductors', 2)
+        self.assertEqual(r.returncode, 1)
+        self.assertIn('2 conductors: cluster reference-16 has cache_at '
+                      '"dispatch"', r.stderr)
+
     def test_words(self):
         good = '--trace', SAMPLE, '--cluster', REFERENCE
         self.refused(2, 'is not one of random round_robin least_loaded '

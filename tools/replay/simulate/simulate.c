@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "conductor/core/schedule/policy.h"
+#include "tools/replay/simulate/conductors.h"
 #include "tools/replay/simulate/policies.h"
 #include "tools/replay/study/study.h"
 #include "tools/result_file.h"
@@ -29,13 +30,17 @@ static const struct option_usage usage = {
         "  conductor-replay simulate --trace traces/sample.jsonl --cluster "
         "\\\n      traces/clusters/paper-16.json --policy local_cache "
         "--prefill 6 --decode 10 \\\n      --speed 2 --slo-ttft 30 --slo-tbt "
-        "0.2 --report r.json\n",
+        "0.2 --report r.json\n"
+        "  conductor-replay simulate --trace traces/sample.jsonl --cluster "
+        "\\\n      traces/clusters/paper-16.json --speed 4 --conductors 8 "
+        "--state-delay 20\n",
 };
 
 struct settings {
     struct replay_sim_params params;
     struct cluster_changes changes;
     struct replay_policies policies;
+    struct replay_conductors conductors;
     const char *cluster, *report, *csv, *nodes_csv;
     double nodes_interval_s, copies_interval_s;
     double slo_ttft_s, slo_tbt_s;
@@ -65,6 +70,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "2 sends twice as fast as the trace (default 1)"},
         {"seed", OPTION_COUNT, &s->params.sim.seed, "S", 0, 9e15,
          "of random choices (default 1)"},
+        REPLAY_CONDUCTOR_SPECS(s->conductors),
         {"ask-again", OPTION_FLAG, &s->params.sim.ask_again, NULL, 0, 0,
          "who is rejected comes again, once, after the time that he is told"},
         {"weights", OPTION_TEXT, &s->weights, "LIST", 0, 0,
@@ -168,7 +174,8 @@ static int write_report(const struct settings *s,
 
     if (json &&
         json_object_set_new(json, "trace", settings_json(&s->params)) == 0 &&
-        add_policy_options(json, &s->policies.settings) == 0)
+        add_policy_options(json, &s->policies.settings) == 0 &&
+        replay_conductors_json(&s->params.sim, &result->summary, json) == 0)
         rc = replay_json_write(json, s->report);
     json_decref(json);
     return rc;
@@ -196,6 +203,7 @@ static void print_head(const struct settings *s)
     if (s->slo_tbt_s > 0)
         printf("%sTBT SLO %g s", s->slo_ttft_s > 0 ? ", " : "", s->slo_tbt_s);
     puts(s->slo_ttft_s > 0 || s->slo_tbt_s > 0 ? "" : "no SLO asked for");
+    replay_conductors_print(config, stdout);
 }
 
 /* Weights that no request of the trace had. */
@@ -295,6 +303,7 @@ int replay_command_simulate(int argc, char **argv)
                    .source = {.block_tokens = TRACE_BLOCK_TOKENS,
                               .length_scale = 1},
                    .with_facts = true},
+        .conductors = REPLAY_CONDUCTORS_DEFAULT,
         .changes = CLUSTER_UNCHANGED};
     struct cluster cluster;
     double weights[WEIGHTS_MAX];
@@ -315,6 +324,7 @@ int replay_command_simulate(int argc, char **argv)
     s.params.sim.cluster = &cluster;
     s.params.sim.settings = s.policies.settings.at;
     s.params.sim.n_settings = s.policies.settings.n;
+    replay_conductors_set(&s.conductors, &s.params.sim);
     s.params.sim.slo_ttft_us = (int64_t)(s.slo_ttft_s * 1e6);
     s.params.sim.slo_tbt_us = (int64_t)(s.slo_tbt_s * 1e6);
     s.params.slo_ttft_s = s.slo_ttft_s > 0 ? s.slo_ttft_s : 30;

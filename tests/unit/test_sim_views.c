@@ -1,0 +1,495 @@
+/*
+ * Several conductors in front of the same nodes: what each knows and when, by
+ * hand; that news without delay makes them decide as one; that nothing is lost
+ * or counted for ever whatever the delay; and the queue of news against a slow
+ * one.
+ */
+#include <CUnit/Basic.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/sim.h"
+#include "sim/views/news.h"
+#include "traces/random.h"
+
+#define BLOCK 512
+enum { REQUESTS = 400, ITEMS = 1000 };
+
+struct rig {
+    struct cluster cluster;
+    struct sim_config config;
+    struct trace_request requests[REQUESTS];
+    size_t n_requests, n_given;
+    struct sim_record records[REQUESTS];
+    size_t n_records;
+    struct sim_summary summary;
+};
+
+static uint64_t seed(void)
+{
+    const char *text = getenv("CONDUCTOR_SEED");
+
+    return text ? strtoull(text, NULL, 10) : 1;
+}
+
+static int next(void *arg, struct trace_request *request)
+{
+    struct rig *r = arg;
+
+    if (r->n_given == r->n_requests)
+        return 0;
+    return trace_request_copy(request, &r->requests[r->n_given++]) == 0
+               ? 1
+               : -ENOMEM;
+}
+
+static void take(void *arg, const struct sim_record *record)
+{
+    struct rig *r = arg;
+
+    CU_ASSERT_EQUAL_FATAL(record->index, r->n_records);
+    r->records[r->n_records++] = *record;
+}
+
+/* Costs of whole microseconds: 10 a token, 1000 + 100 n + 0.1 v a step; a token
+ * of KV a microsecond. */
+static struct rig *rig_new(void)
+{
+    struct rig *r = calloc(1, sizeof(*r));
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r);
+    r->cluster = (struct cluster){.name = "test",
+                                  .layers = 4,
+                                  .block_tokens = BLOCK,
+                                  .kv_bytes_per_token = 1000,
+                                  .prefill_nodes = 2,
+                                  .decode_nodes = 1,
+                                  .order = "fifo",
+                                  .max_waiting = 100,
+                                  .pipeline_stages = 1,
+                                  .prefix_cache = true,
+                                  .decode_kv_tokens = 100000,
+                                  .decode_max_batch = 8,
+                                  .link_bytes_per_s = 1e9,
+                                  .links_shared = true,
+                                  .kvcache_balancing_threshold = 1.0};
+    r->cluster.tiers[TIER_DEVICE].capacity_tokens = 30 * BLOCK;
+    r->cluster.cost.prefill[1] = 10;
+    r->cluster.cost.decode[0] = 1000;
+    r->cluster.cost.decode[1] = 100;
+    r->cluster.cost.decode[2] = 0.1;
+    r->cluster.cost.range =
+        (struct cost_model_range){0, 1 << 30, 1 << 30, 1 << 30, 1 << 30};
+    r->config = (struct sim_config){
+        .cluster = &r->cluster, .policy = "plan", .speed = 1.0, .seed = seed()};
+    return r;
+}
+
+static void rig_free(struct rig *r)
+{
+    for (size_t i = 0; i < r->n_requests; i++)
+        trace_request_fini(&r->requests[i]);
+    free(r);
+}
+
+static void ask(struct rig *r, int64_t arrival_us, uint32_t input_tokens,
+                uint32_t output_tokens, uint64_t first_id)
+{
+    struct trace_request *t = &r->requests[r->n_requests++];
+    size_t n = (input_tokens + BLOCK - 1) / BLOCK;
+
+    CU_ASSERT_EQUAL_FATAL(trace_request_reserve(t, n), 0);
+    t->arrival_us = arrival_us;
+    t->input_tokens = input_tokens;
+    t->output_tokens = output_tokens;
+    t->block_count = n;
+    for (size_t i = 0; i < n; i++)
+        t->hash_ids[i] = first_id + i;
+}
+
+static int run_it(struct rig *r, char *err)
+{
+    const struct sim_io io = {.next = next, .record = take, .arg = r};
+
+    r->n_given = r->n_records = 0;
+    return sim_run(&r->config, &io, &r->summary, err);
+}
+
+/* Everybody is answered once, and sim_run() has looked that no view counts any
+ * work or booking at the end. */
+static void run(struct rig *r)
+{
+    char err[SIM_ERROR_BYTES] = "";
+    int rc = run_it(r, err);
+
+    if (rc != 0)
+        printf("\n    %d %s", rc, err);
+    CU_ASSERT_EQUAL_FATAL(rc, 0);
+    CU_ASSERT_EQUAL(r->n_records, r->n_requests);
+}
+
+/* Two conductors, two nodes. What one decided the other one knows 5 ms later,
+ * as it knows what nodes have done. */
+static void test_by_hand(void)
+{
+    struct rig *r = rig_new();
+
+    r->cluster.decode_nodes = 0;
+    r->config.policy = "least_loaded";
+    r->config.conductors = 2;
+    r->config.state_delay_us = 5000;
+    ask(r, 0, 1000, 1, 1);     /* the first: node 0 until 10 ms */
+    ask(r, 4999, 1000, 1, 10); /* the second does not know: node 0 */
+    ask(r, 5000, 1000, 1, 20); /* the first knows its own alone: node 1 */
+    ask(r, 5001, 1000, 1, 30); /* the second knows of both on node 0: node 1 */
+    run(r);
+    CU_ASSERT_EQUAL(r->records[0].prefill_node, 0);
+    CU_ASSERT_EQUAL(r->records[1].prefill_node, 0);
+    CU_ASSERT_EQUAL(r->records[1].predicted_ttft_us, 10000);
+    CU_ASSERT_EQUAL(r->records[1].first_token_us, 20000);
+    CU_ASSERT_EQUAL(r->records[2].prefill_node, 1);
+    CU_ASSERT_EQUAL(r->records[3].prefill_node, 1);
+
+    /* Never: the second one has node 0, then node 1. */
+    r->config.nothing_shared = true;
+    run(r);
+    CU_ASSERT_EQUAL(r->records[1].prefill_node, 0);
+    CU_ASSERT_EQUAL(r->records[3].prefill_node, 1);
+    CU_ASSERT_EQUAL(r->records[3].predicted_ttft_us, 10000);
+    rig_free(r);
+}
+
+/* Blocks are known to all at once: workers tell everybody. */
+static void test_blocks_are_known(void)
+{
+    struct rig *r = rig_new();
+
+    r->cluster.decode_nodes = 0;
+    r->config.conductors = 2;
+    r->config.nothing_shared = true;
+    ask(r, 0, 8 * BLOCK, 1, 1);
+    ask(r, 200000, 9 * BLOCK, 1, 1);
+    run(r);
+    CU_ASSERT_EQUAL(r->records[1].prefill_node, r->records[0].prefill_node);
+    CU_ASSERT_EQUAL(r->records[1].local_tokens, 8 * BLOCK);
+    rig_free(r);
+}
+
+/* A request that waits at one conductor for room that a decode of another one
+ * takes gets it when that is heard of. */
+static void test_room_is_heard_of(void)
+{
+    struct rig *r = rig_new();
+
+    r->cluster.prefill_nodes = 1;
+    r->cluster.decode_max_batch = 1;
+    r->config.policy = "local_cache";
+    r->config.conductors = 2;
+    r->config.state_delay_us = 700;
+    ask(r, 0, 1000, 4, 1);    /* ends at 11,000 + 3,603 us */
+    ask(r, 5000, 100, 4, 10); /* waits until 700 us later */
+    run(r);
+    CU_ASSERT_EQUAL(r->records[0].end_us, 14601);
+    CU_ASSERT_EQUAL(r->records[1].first_token_us, 14601 + 700 + 1000);
+    CU_ASSERT_EQUAL(r->summary.max_waiting_for_room, 1);
+    rig_free(r);
+}
+
+/* Of a decode of another conductor each knows how many tokens it has by now. */
+static void test_steps_are_known(void)
+{
+    const struct policy_setting links = {"links", 0};
+    struct rig *r = rig_new();
+
+    r->cluster.prefill_nodes = 1;
+    r->cluster.cost.decode[2] = 10;
+    r->config.settings = &links;
+    r->config.n_settings = 1;
+    r->config.conductors = 2;
+    r->config.state_delay_us = 12000;
+    /* KV there at 11 ms. Steps of 1,100 + 10 n us, n from 1,001 tokens on: they
+     * end at 22,110 and 33,230. The second conductor hears at 23 ms that it has
+     * begun, and knows of 1,002 tokens then. Its request has 100, and comes
+     * into the third step. */
+    ask(r, 0, 1000, 4, 1);
+    ask(r, 24000, 100, 2, 10);
+    run(r);
+    CU_ASSERT_EQUAL(r->records[1].predicted_tbt_us,
+                    1000 + 2 * 100 + 10 * (1002 + 100));
+    CU_ASSERT_EQUAL(r->records[0].end_us,
+                    33230 + 1000 + 2 * 100 + 10 * (1003 + 101));
+    rig_free(r);
+}
+
+static void separate(struct rig *r, struct random_state *random)
+{
+    r->cluster.prefill_nodes = 1 + random_below(random, 4);
+    r->cluster.decode_nodes = 1 + random_below(random, 3);
+    r->cluster.step_tokens = 256;
+    r->cluster.layerwise = random_below(random, 2) == 0;
+    if (random_below(random, 2) == 0)
+        r->cluster.tiers[TIER_DISK] = (struct cluster_tier){
+            .capacity_tokens = 60 * BLOCK, .read_bytes_per_s = 5e8};
+}
+
+static void coupled(struct rig *r, struct random_state *random)
+{
+    r->cluster.coupled_nodes = 2 + random_below(random, 3);
+    r->cluster.prefill_nodes = r->cluster.decode_nodes = 0;
+    r->cluster.step_tokens = 256;
+    r->cluster.mix_requests = random_below(random, 2) == 0;
+}
+
+/* Requests of which some begin alike, none at the time of another one. */
+static void crowd(struct rig *r, struct random_state *random, uint32_t gap_us)
+{
+    int64_t at_us = 0;
+
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        uint32_t tokens = 1 + random_below(random, 8 * BLOCK);
+        bool alike = random_below(random, 2) == 0;
+
+        at_us += 1 + random_below(random, 2 * gap_us);
+        ask(r, at_us, tokens, 1 + random_below(random, 30),
+            alike ? 1 : 1000 + 10 * i);
+    }
+}
+
+static struct rig *draw(uint64_t of, bool in_pool)
+{
+    struct random_state random;
+    struct rig *r = rig_new();
+
+    random_init(&random, of);
+    (in_pool ? coupled : separate)(r, &random);
+    crowd(r, &random, 2000 + random_below(&random, 20000));
+    r->config.conductors = 2 + random_below(&random, 7);
+    r->config.conductors_drawn = random_below(&random, 2) == 0;
+    return r;
+}
+
+/* A decision may depend on when steps are heard of, if lengths are learnt, and
+ * what a view has learnt on which of two prefills that end together it hears of
+ * first. */
+static const struct policy_setting plain_settings[] = {{"lengths", 0},
+                                                       {"correction", 0}};
+
+/* Without delay several decide as one: their views are copies. Unless requests
+ * wait, since each has a line of its own; none does here. */
+static void test_no_delay(void)
+{
+    static struct sim_record one[REQUESTS];
+    static const char *const policies[] = {"plan", "least_loaded",
+                                           "local_cache"};
+
+    printf("\n    seed %llu ", (unsigned long long)seed());
+    for (uint64_t i = 0; i < 40; i++) {
+        struct rig *r = draw(seed() * 1000 + i, i % 2 == 0);
+
+        r->config.policy = policies[i % 3];
+        r->config.settings = plain_settings;
+        r->config.n_settings = 2;
+        r->config.slo_ttft_us = i % 4 == 0 ? 100000 : 0;
+        r->cluster.max_waiting = r->cluster.decode_max_batch = REQUESTS;
+        r->cluster.decode_kv_tokens = 10000000;
+        r->cluster.mix_requests = false;
+        uint32_t conductors = r->config.conductors;
+
+        r->config.conductors = 1;
+        r->config.state_delay_us = 3000; /* means nothing to one */
+        run(r);
+        CU_ASSERT_EQUAL(r->summary.max_waiting_for_room, 0);
+        memcpy(one, r->records, sizeof(one));
+        r->config.conductors = conductors;
+        r->config.state_delay_us = 0;
+        run(r);
+        if (memcmp(one, r->records, sizeof(one)) != 0)
+            printf("\n    case %llu ", (unsigned long long)i);
+        CU_ASSERT_EQUAL(memcmp(one, r->records, sizeof(one)), 0);
+        CU_ASSERT_EQUAL(r->summary.crowded, 0);
+        rig_free(r);
+    }
+}
+
+/* What is refused for its price is the same, since all hear of all arrivals. */
+static void test_price(void)
+{
+    static struct sim_record one[REQUESTS];
+    uint64_t n_priced = 0;
+
+    for (uint64_t i = 0; i < 6; i++) {
+        struct rig *r = draw(seed() * 1000 + 900 + i, false);
+
+        r->cluster.decode_nodes = 0;
+        r->cluster.max_waiting = REQUESTS;
+        r->config.settings = plain_settings;
+        r->config.n_settings = 2;
+        r->cluster.cost.prefill[1] = 2000; /* minutes of too much work */
+        r->config.slo_ttft_us = 20000000;
+        r->config.speed = 0.04;
+        uint32_t conductors = r->config.conductors;
+
+        r->config.conductors = 1;
+        run(r);
+        memcpy(one, r->records, sizeof(one));
+        for (size_t k = 0; k < REQUESTS; k++)
+            n_priced +=
+                one[k].reason && strcmp(one[k].reason, "reject_price") == 0;
+        r->config.conductors = conductors;
+        run(r);
+        CU_ASSERT_EQUAL(memcmp(one, r->records, sizeof(one)), 0);
+        rig_free(r);
+    }
+    CU_ASSERT(n_priced > 100);
+}
+
+static void test_always(void)
+{
+    static struct sim_record first[REQUESTS];
+    static const int64_t delays_us[] = {0, 1, 1000, 20000, 100000, 60000000};
+
+    for (uint64_t i = 0; i < 40; i++) {
+        struct rig *r = draw(seed() * 1000 + 500 + i, i % 2 == 0);
+
+        r->config.state_delay_us = delays_us[i % 6];
+        r->config.nothing_shared = i % 7 == 0;
+        r->config.slo_ttft_us = i % 3 == 0 ? 50000 : 0;
+        r->config.slo_tbt_us = i % 3 == 0 ? 20000 : 0;
+        r->config.ask_again = i % 5 == 0;
+        run(r);
+        memcpy(first, r->records, sizeof(first));
+        run(r); /* the same again */
+        CU_ASSERT_EQUAL(memcmp(first, r->records, sizeof(first)), 0);
+        rig_free(r);
+    }
+}
+
+static void refused(struct rig *r, const char *part)
+{
+    char err[SIM_ERROR_BYTES] = "";
+
+    CU_ASSERT_EQUAL(run_it(r, err), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(err, part));
+}
+
+static void test_refused(void)
+{
+    struct policy_setting warm = {"warm_on_reject", 1};
+    struct rig *r = rig_new();
+
+    ask(r, 0, 1000, 1, 1);
+    r->config.conductors = SIM_CONDUCTORS_MAX + 1;
+    refused(r, "257 conductors");
+    r->config.conductors = 2;
+    r->config.state_delay_us = -1;
+    refused(r, "state delay of -1 us");
+    r->config.state_delay_us = SIM_STATE_DELAY_MAX_US + 1;
+    refused(r, "state delay of 60000001 us");
+    r->config.state_delay_us = 0;
+    r->cluster.cache_at = CLUSTER_CACHE_AT_DISPATCH;
+    refused(r, "cache_at");
+    r->cluster.cache_at = CLUSTER_CACHE_AT_SERVICE;
+    r->config.settings = &warm;
+    r->config.n_settings = 1;
+    refused(r, "warm_on_reject");
+    r->config.conductors = 1;
+    run(r);
+    rig_free(r);
+}
+
+/* All that was told and has not arrived, in no order. */
+struct slow_news {
+    struct sim_news_item items[ITEMS];
+    size_t n;
+};
+
+/* The one that was told first. */
+static size_t slow_first(const struct slow_news *slow)
+{
+    size_t first = 0;
+
+    for (size_t i = 1; i < slow->n; i++)
+        if (slow->items[i].request_id < slow->items[first].request_id)
+            first = i;
+    return first;
+}
+
+static void arrives(struct slow_news *slow, struct sim_news *news)
+{
+    const struct sim_news_item *item = sim_news_first(news);
+    size_t first = slow_first(slow);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(item);
+    CU_ASSERT_EQUAL(item->request_id, slow->items[first].request_id);
+    CU_ASSERT_EQUAL(item->due_us, slow->items[first].due_us);
+    sim_news_arrived(news);
+    slow->items[first] = slow->items[--slow->n];
+}
+
+/* What is due has arrived, in the order in which it was told, and nothing else.
+ */
+static void hear(struct slow_news *slow, struct sim_news *news, int64_t now_us)
+{
+    const struct sim_news_item *item;
+    size_t due = 0;
+
+    while ((item = sim_news_first(news)) && item->due_us <= now_us)
+        arrives(slow, news);
+    for (size_t i = 0; i < slow->n; i++)
+        due += slow->items[i].due_us <= now_us;
+    CU_ASSERT_EQUAL(due, 0);
+}
+
+static void test_news(void)
+{
+    static struct slow_news slow;
+    struct random_state random;
+
+    random_init(&random, seed());
+    for (int round = 0; round < 20; round++) {
+        struct sim_news news = {.delay_us = random_below(&random, 3000)};
+        int64_t now_us = 0;
+
+        slow.n = 0;
+        for (uint64_t i = 0; i < ITEMS; i++) {
+            struct sim_news_item item = {.request_id = i};
+
+            if (random_below(&random, 4) == 0)
+                item.sent = malloc(sizeof(*item.sent)); /* freed in time */
+            now_us += random_below(&random, 3);
+            CU_ASSERT_EQUAL_FATAL(sim_news_tell(&news, &item, now_us), 0);
+            item.due_us = now_us + news.delay_us;
+            slow.items[slow.n++] = item;
+            if (random_below(&random, 3) == 0)
+                hear(&slow, &news, now_us);
+        }
+        if (round % 2 == 0)
+            hear(&slow, &news, INT64_MAX);
+        sim_news_fini(&news);
+        CU_ASSERT_PTR_NULL(sim_news_first(&news));
+    }
+}
+
+int main(void)
+{
+    CU_pSuite suite;
+    unsigned failures;
+
+    CU_initialize_registry();
+    suite = CU_add_suite("sim_views", NULL, NULL);
+    CU_add_test(suite, "by hand", test_by_hand);
+    CU_add_test(suite, "blocks are known", test_blocks_are_known);
+    CU_add_test(suite, "room is heard of", test_room_is_heard_of);
+    CU_add_test(suite, "steps are known", test_steps_are_known);
+    CU_add_test(suite, "no delay", test_no_delay);
+    CU_add_test(suite, "price", test_price);
+    CU_add_test(suite, "always", test_always);
+    CU_add_test(suite, "refused", test_refused);
+    CU_add_test(suite, "news", test_news);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
