@@ -198,7 +198,7 @@ static void reply_replicas(const struct front_call *call,
     int rc = buf ? models_replicas(call->front->models, tokens, n, copies, buf)
                  : -ENOMEM;
 
-    if (rc != -ENOENT) {
+    if (rc != -ENOENT && rc != -EBUSY) {
         http_peer(call->conn, peer);
         log_info("%u copies of a prompt of %zu tokens: told over /admin by %s",
                  copies, n, peer);
@@ -206,8 +206,13 @@ static void reply_replicas(const struct front_call *call,
         return;
     }
     evbuffer_free(buf);
-    openai_error_set(&error, 404, "no_blocks", NULL,
-                     "no native worker has a block of this prompt");
+    if (rc == -EBUSY)
+        openai_error_set(&error, 409, "another_leads", NULL,
+                         "another conductor leads, and it alone orders copies: "
+                         "ask it (conductor_state_leader)");
+    else
+        openai_error_set(&error, 404, "no_blocks", NULL,
+                         "no native worker has a block of this prompt");
     http_reply_error(call->conn, &error);
 }
 

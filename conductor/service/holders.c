@@ -95,6 +95,9 @@ int models_replicas(struct models *models, const uint32_t *tokens, size_t n,
 {
     struct service *s = models_native(models);
     uint32_t bt = s ? (uint32_t)s->config.block_tokens : 1;
+
+    if (!cluster_leads(models->cluster))
+        return -EBUSY;
     uint64_t *keys = malloc((n / bt + 1) * sizeof(*keys));
     int rc = keys ? -ENOENT : -ENOMEM;
 

@@ -283,9 +283,11 @@ void models_refused(const struct models *models,
 /*
  * Have `copies` native workers, at least 1, hold the blocks of a prompt: as
  * many leading ones as any of them has. Appends, as JSON, who holds them now,
- * and what was ordered: copies end later, as /admin/copies shows. tokens  (n),
- * borrowed. Returns 0; -ENOENT: there is no service of native workers, or none
- * of its workers has a block of it; -ENOMEM.
+ * and what was ordered: copies end later, as /admin/copies shows.
+ *   tokens  (n), borrowed.
+ * Returns 0; -ENOENT: there is no service of native workers, or none of its
+ * workers has a block of it; -EBUSY: another conductor leads, and workers take
+ * such orders of that one; -ENOMEM.
  */
 [[nodiscard]] int models_replicas(struct models *models, const uint32_t *tokens,
                                   size_t n, uint32_t copies,

@@ -34,12 +34,15 @@ struct rig {
     uint64_t next_request;
 };
 
+static uint32_t window_tokens; /* of nodes that are added; 0: any */
+
 static uint32_t add_node(struct pool *pool, unsigned role)
 {
     const struct pool_instance_config config = {.role = role,
                                                 .kv_capacity_tokens = CAPACITY,
                                                 .link_bytes_per_s = LINK,
-                                                .block_tokens = BLOCK};
+                                                .block_tokens = BLOCK,
+                                                .window_tokens = window_tokens};
     uint32_t id = POOL_NO_INSTANCE;
 
     CU_ASSERT_EQUAL(pool_add(pool, &config, &id), 0);
@@ -573,6 +576,14 @@ static void test_by_command(void)
     replicas_change(g.scheduler, g.keys[0], LONG, 9, 1, &r);
     CU_ASSERT(r.holders == 3 && r.n == 2);
     CU_ASSERT(a[0].to == g.nodes[1] && a[1].to == g.nodes[0]);
+    /* A worker refuses what is longer than its window. */
+    window_tokens = LONG * BLOCK - 1;
+    g.nodes[5] = add_node(g.pool, ROLE_PREFILL);
+    window_tokens = LONG * BLOCK;
+    g.nodes[6] = add_node(g.pool, ROLE_PREFILL);
+    window_tokens = 0;
+    replicas_change(g.scheduler, g.keys[0], LONG, 9, 5, &r);
+    CU_ASSERT(r.n == 2 && a[0].to == g.nodes[4] && a[1].to == g.nodes[6]);
     rig_fini(&g);
 }
 

@@ -56,6 +56,14 @@ static bool gets_before(const struct asked *ask, const struct pool_instance *a,
     return x != y ? x > y : room(ask, a) > room(ask, b);
 }
 
+/* Whether it may be sent the whole chain. */
+static bool fits(const struct asked *a, const struct pool_instance *i)
+{
+    int64_t tokens = (int64_t)a->n_keys * a->look.model->block_tokens;
+
+    return i->window_tokens == 0 || tokens <= i->window_tokens;
+}
+
 /* Who is to have a copy next; NULL: nobody can. */
 static const struct pool_instance *find_receiver(const struct asked *a,
                                                  const struct replicas *out)
@@ -65,8 +73,9 @@ static const struct pool_instance *find_receiver(const struct asked *a,
     for (uint32_t slot = 0; slot < pool_slots(a->look.pool); slot++) {
         const struct pool_instance *i = pool_at(a->look.pool, slot);
 
-        if (replication_takes(i) && !holds(a, i) && i->link_bytes_per_s > 0.0 &&
-            !is_ordered(out, i->id) && (!best || gets_before(a, i, best)))
+        if (replication_takes(i) && fits(a, i) && !holds(a, i) &&
+            i->link_bytes_per_s > 0.0 && !is_ordered(out, i->id) &&
+            (!best || gets_before(a, i, best)))
             best = i;
     }
     return best;
