@@ -164,7 +164,8 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
         {"shared-store-mib", OPTION_U32, &o->shared_store_mib, "N", 1, 1 << 28,
          "the most that all workers together keep there, in MiB; the same for "
          "all of them"},
-        {"shared-store-put", OPTION_CHOICE, &o->shared_store_put, "WHICH", 0, 0,
+        {"shared-store-put", OPTION_CHOICE, &o->shared_store_put, "all|evicted",
+         0, 0,
          "which blocks go there: all, as soon as they are held; or evicted: "
          "those that fill memory from a quarter on, before they leave it "
          "(default evicted)",
