@@ -164,11 +164,10 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
         {"shared-store-mib", OPTION_U32, &o->shared_store_mib, "N", 1, 1 << 28,
          "the most that all workers together keep there, in MiB; the same for "
          "all of them"},
-        {"shared-store-put", OPTION_CHOICE, &o->shared_store_put, "all|evicted",
-         0, 0,
-         "which blocks go there: all, as soon as they are held; or evicted: "
-         "those that fill memory from a quarter on, before they leave it "
-         "(default evicted)",
+        {"shared-store-put", OPTION_CHOICE, &o->shared_store_put, "BLOCKS", 0,
+         0,
+         "all or evicted: each as soon as it is held, or those that fill "
+         "memory from a quarter on, before they leave it (default evicted)",
          .choice = puts_name},
         {"shared-store-ttl", OPTION_U32, &o->shared_store_ttl, "SECONDS", 1,
          31536000, "a block that is not used for so long leaves it"},

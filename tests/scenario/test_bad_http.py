@@ -60,9 +60,11 @@ BAD_FIELDS = [
     ('min_tokens is negative', {'min_tokens': -1}, 400,
      ['min_tokens: -1: must be a whole number of at least 0']),
     ('unknown', {'max_tokenz': 5}, 400, ['max_tokenz: 5: unknown']),
-    ('a long and nested n', {'n': [[[1]]] * 8000}, 400, ['n: [[[1]]', '...: not supported']),
-    ('more metadata than fits', {'metadata': {'a': [[[1]]] * 20000}}, 400,
+    ('a long and nested n', {'n': [[[1]]] * 2000}, 400, ['n: [[[1]]', '...: not supported']),
+    ('more metadata than fits', {'metadata': {'a': 'x' * 70000}}, 400,
      ['65536 bytes beside the prompt']),
+    ('more values than fit', {'metadata': {'a': [[[1]]] * 3000}}, 400,
+     ['metadata: the body holds more than 8192 values beside the prompt']),
 ]
 BAD_MESSAGES = [
     ('no messages', None, ['messages']),
