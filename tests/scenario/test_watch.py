@@ -68,7 +68,7 @@ class Views(Watched):
             'cancelled': 0, 'retries': 0})
         self.assertEqual(overview['rejections']['slo_ttft'], 1)
         self.assertEqual(overview['tokens'] | {'output': 8}, {
-            'prompt': 128, 'local': 48, 'fetched': 0, 'disk': 0,
+            'prompt': 128, 'local': 48, 'fetched': 0, 'disk': 0, 'shared': 0,
             'computed': 80, 'output': 8})
         self.assertEqual(overview['pools']['prefill']['ready'], 2)
         minute = overview['last_minute']

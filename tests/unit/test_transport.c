@@ -582,7 +582,7 @@ static void test_slab_without_pages(void)
 
         CU_ASSERT_FATAL(pid >= 0);
         if (pid == 0)
-            _exit(slab_outcome(cases[i].error));
+            _exit((int)slab_outcome(cases[i].error));
         CU_ASSERT_EQUAL_FATAL(waitpid(pid, &status, 0), pid);
         CU_ASSERT_FATAL(WIFEXITED(status));
         if (WEXITSTATUS(status) == SLAB_UNTESTED)

@@ -286,7 +286,7 @@ static int skip_member(struct json_walk *w, const char *key)
 
     if ((many || (size_t)(w->p - from) > of(w)->limits->max_rest_bytes / 2) &&
         strlen(key) < sizeof(out->large))
-        snprintf(out->large, sizeof(out->large), "%s", key);
+        memcpy(out->large, key, strlen(key) + 1);
     if (!many)
         return rc;
     w->param = *out->large ? out->large : NULL;
