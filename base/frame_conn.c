@@ -256,7 +256,9 @@ static void refuse_plain(struct frame_conn *c)
     if (!buf.failed)
         (void)!send(fd, buf.data, buf.len, MSG_DONTWAIT | MSG_NOSIGNAL);
     /* Closing with input unread would take it back. */
-    while (recv(fd, rest, sizeof(rest), MSG_DONTWAIT) == (ssize_t)sizeof(rest))
+    for (int i = 0; i < 64 && recv(fd, rest, sizeof(rest), MSG_DONTWAIT) ==
+                                  (ssize_t)sizeof(rest);
+         i++)
         ;
     wire_buf_fini(&buf);
 }

@@ -197,7 +197,7 @@ static void take_event(struct foreign *f, struct owner *o,
     switch (event->kind) {
     case CLUSTER_RESET:
         end_all(f, o, now_us);
-        o->missing = false;
+        o->missing = news->gap = false;
         news->freed = true;
         return;
     case CLUSTER_ASK:

@@ -115,6 +115,8 @@ static void put_all(struct cluster_pool *p)
 {
     struct cluster_event e = {.kind = CLUSTER_RESET};
 
+    if (p->out.len > 0)
+        p->number--; /* of a batch that nobody will miss */
     wire_buf_reset(&p->out);
     p->all_due = false;
     put_event(p, &e);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "workers/service/internal.h"
 
@@ -42,6 +43,7 @@ static void on_link_down(void *arg)
 
     c->up = c->asked = c->leave_taken = false;
     c->leave_due = false;
+    c->named_us = clock_now_us(); /* time to look for it again */
     worker_drop_all(w, c);
     log_warn("conductor %s:%u is lost: %u of %u requests are dropped, the "
              "cache stays",

@@ -21,6 +21,8 @@
 
 /* Between two walks over all blocks. */
 #define WALK_US 50000
+/* How many held blocks are looked at in one go: that is some microseconds. */
+#define WALK_BLOCKS 1024
 
 struct note {
     uint64_t number; /* of the store's block; 0: nothing is known */
@@ -244,7 +246,7 @@ static int put_chain(struct shared_keeper *k, uint32_t id)
         const struct note *note = note_of(k, id);
 
         if (note->queued || is_there(note, now_us))
-            continue;
+            break; /* with what is in front of it */
         if (now_us < note->retry_us)
             return -EAGAIN;
         k->chain[n++] = id;
@@ -291,7 +293,9 @@ void shared_keeper_poke(struct shared_keeper *k)
 
     if (!shared_tier_is_up(k->tier) || now_us < k->paused_us)
         return;
-    while (unput(k) > k->most_unput && k->n_puts < k->max_puts) {
+    for (int i = 0;
+         i < WALK_BLOCKS && unput(k) > k->most_unput && k->n_puts < k->max_puts;
+         i++) {
         uint32_t id = walk_on(k);
 
         if (id == KV_BLOCK_NONE) {

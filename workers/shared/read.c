@@ -97,7 +97,8 @@ int shared_read(struct shared_store *s, const struct shared_head *head,
         else if (r.rc != 0)
             r.to = r.asked; /* what was asked for is taken, no more */
     }
-    if (r.rc != -EBADMSG)
+    /* What lacks a piece is never whole again by itself. */
+    if (r.rc != -EBADMSG && r.rc != -ENOENT)
         return r.rc;
     int rc =
         shared_remove(s, &(struct shared_known){head->key, head->parent_key});

@@ -260,7 +260,7 @@ static void renew(struct price *p, const struct price_load *load,
     for (; i < p->n && left_us >= 0.0; i++)
         left_us -= p->xs.with[i];
     p->limit = left_us >= 0.0 ? INFINITY : p->xs.at[i - 1];
-    if (left_us >= 0.0)
+    if (left_us >= 0.0 || p->all_fit_us == 0) /* or nothing is known before */
         p->all_fit_us = now_us;
     p->renewed_us = now_us;
 }

@@ -129,6 +129,8 @@ static bool may_have(const struct replication *r, const struct weighing *w,
     return i->link_bytes_per_s > 0.0 &&
            r->sides[i->slot].failed_us <= w->now_us &&
            2.0 * tip_tokens(w) <= room &&
+           (i->window_tokens == 0 ||
+            tip_tokens(w) <= (double)i->window_tokens) &&
            !schedule_looked_slow(&w->look, i, r->keys, w->tip->n_blocks);
 }
 

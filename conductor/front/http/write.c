@@ -127,7 +127,7 @@ static int write_head(struct http_conn *conn, int status, const char *type,
         at =
             stpcpy(put_number(stpcpy(at, "Content-Length: "), (uint64_t)length),
                    "\r\n");
-    else if (conn->chunked_out)
+    else if (length < 0 && conn->chunked_out)
         at = stpcpy(at, "Transfer-Encoding: chunked\r\n");
     if (conn->close)
         at = stpcpy(at, "Connection: close\r\n");

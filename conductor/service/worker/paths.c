@@ -30,6 +30,14 @@ static const char *known_name(const char *transport)
     return "other";
 }
 
+static bool is_named(const struct pool_path *paths, uint32_t n, uint32_t from)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (paths[i].from == from)
+            return true;
+    return false;
+}
+
 int paths_frame(struct service *s, struct worker *w, const uint8_t *payload,
                 size_t len)
 {
@@ -48,8 +56,9 @@ int paths_frame(struct service *s, struct worker *w, const uint8_t *payload,
 
         if (path->bytes_per_s > LINK_RATE_MAX_BYTES_PER_S)
             return -EPROTO;
-        if (from == POOL_NO_INSTANCE || from == w->id)
-            continue; /* it has left, or is another conductor's */
+        if (from == POOL_NO_INSTANCE || from == w->id ||
+            is_named(paths, n, from))
+            continue; /* it has left, is another conductor's, or is twice */
         paths[n] = (struct pool_path){from, (double)path->bytes_per_s};
         w->path_names[n++] = known_name(path->transport);
     }

@@ -16,39 +16,62 @@ bool shared_is_same(const struct service *s, const struct worker *w)
     return w->shared.id != 0 && w->shared.id == s->shared_id;
 }
 
-static bool others_have(const struct service *s, const struct worker *w)
+/* How many workers but one have contents of this id. */
+static uint32_t votes(const struct service *s, uint64_t id,
+                      const struct worker *but)
 {
+    uint32_t n = 0;
+
     for (uint32_t i = 0; i < pool_slots(s->pool); i++)
-        if (&s->workers[i] != w && s->workers[i].link &&
-            s->workers[i].shared_id == s->shared_id)
-            return true;
-    return false;
+        n += &s->workers[i] != but && s->workers[i].link &&
+             s->workers[i].shared_id == id;
+    return n;
 }
 
-/* The store of w has other contents than it had. They are those of the index
- * from now on, unless it is not the store that the others have. */
+/* How fast it is read, where it is the one that the index tells of. */
+static int set_rate(struct service *s, const struct worker *w)
+{
+    double rate = (double)s->config.shared_store_mbps * 1e6 / 8;
+
+    if (w->shared.bytes_per_s > 0)
+        rate = (double)w->shared.bytes_per_s;
+    return pool_set_tier_rate(s->pool, w->id, TIER_SHARED,
+                              shared_is_same(s, w) ? rate : 0);
+}
+
+/* The index tells of these contents from now on; of what they have is told by
+ * the workers that have them. */
+static void tell_of(struct service *s, uint64_t id)
+{
+    s->shared_id = id;
+    prefix_index_cleared(s->index, service_store_slot(s));
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++)
+        if (s->workers[i].link)
+            (void)set_rate(s, &s->workers[i]);
+}
+
+/* The store of w has other contents than it had. The index tells of those that
+ * most workers have: one alone that says so changes what is said of it alone.
+ */
 static void turn_to(struct service *s, struct worker *w, uint64_t id)
 {
-    bool was_same = w->shared_id == s->shared_id;
-
     w->shared_id = id;
     if (id == s->shared_id)
         return;
-    if (!was_same && s->shared_id != 0 && others_have(s, w)) {
+    if (s->shared_id != 0 &&
+        votes(s, id, NULL) <= votes(s, s->shared_id, NULL)) {
         log_warn("worker %s: its shared store is not that of the other "
-                 "workers, and is not counted on",
+                 "workers, and is not counted on until most have it",
                  w->hello.name);
         return;
     }
-    s->shared_id = id;
-    prefix_index_cleared(s->index, service_store_slot(s));
+    tell_of(s, id);
 }
 
 int shared_frame(struct service *s, struct worker *w, const uint8_t *payload,
                  size_t len)
 {
     struct msg_shared m;
-    double rate = (double)s->config.shared_store_mbps * 1e6 / 8;
 
     if (msg_shared_unpack(payload, len, &m))
         return -EBADMSG;
@@ -57,18 +80,26 @@ int shared_frame(struct service *s, struct worker *w, const uint8_t *payload,
     if (m.id != 0 && m.id != w->shared_id)
         turn_to(s, w, m.id);
     w->shared = m;
-    if (m.bytes_per_s > 0)
-        rate = (double)m.bytes_per_s;
-    return pool_set_tier_rate(s->pool, w->id, TIER_SHARED,
-                              shared_is_same(s, w) ? rate : 0);
+    return set_rate(s, w);
 }
 
 void shared_left(struct service *s, struct worker *w)
 {
-    if (s->shared_id == 0 || w->shared_id != s->shared_id || others_have(s, w))
+    uint64_t next = 0;
+    uint32_t most = 0;
+
+    if (s->shared_id == 0 || votes(s, s->shared_id, w) > 0)
         return;
-    s->shared_id = 0;
-    prefix_index_cleared(s->index, service_store_slot(s));
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
+        uint64_t id = s->workers[i].shared_id;
+        uint32_t n = id != s->shared_id ? votes(s, id, w) : 0;
+
+        if (&s->workers[i] == w || !s->workers[i].link || id == 0 || n <= most)
+            continue;
+        most = n;
+        next = id;
+    }
+    tell_of(s, next);
 }
 
 int shared_write_metrics(const struct service *all, struct evbuffer *out)
