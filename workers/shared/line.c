@@ -53,9 +53,9 @@ void shared_line_close(struct shared_line *l, const char *why)
 {
     if (!l->context)
         return;
+    snprintf(l->why, sizeof(l->why), "%s", why); /* may be the context's */
     redisFree(l->context);
     l->context = NULL;
-    snprintf(l->why, sizeof(l->why), "%s", why);
 }
 
 /* hiredis calls a time-out EAGAIN. */
