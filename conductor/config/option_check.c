@@ -76,15 +76,13 @@ const char *option_check_otlp(const char *text)
 /* SCHEME://HOST[:PORT], as browsers write it: no path, no capitals. */
 static bool is_origin(const char *at, size_t n)
 {
-    const char *host = memmem(at, n, "://", 3);
-    size_t left = host ? n - (size_t)(host + 3 - at) : 0;
+    static const char in_scheme[] = "abcdefghijklmnopqrstuvwxyz0123456789+.-";
+    static const char in_host[] = "abcdefghijklmnopqrstuvwxyz0123456789_.-:[]";
+    size_t scheme = strspn(at, in_scheme);
+    size_t host = scheme + 3;
 
-    if (!host || host == at || left == 0)
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if (at[i] <= ' ' || at[i] >= 0x7f || (at[i] >= 'A' && at[i] <= 'Z'))
-            return false;
-    return !memchr(host + 3, '/', left) && !memchr(at, '*', n);
+    return scheme > 0 && host < n && strncmp(at + scheme, "://", 3) == 0 &&
+           host + strspn(at + host, in_host) == n;
 }
 
 const char *option_check_origins(const char *text)

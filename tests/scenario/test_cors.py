@@ -80,7 +80,8 @@ class Cors(EngineCase):
     def test_wrong_origins(self):
         cluster = self.cluster(prefill=0, decode=0)
         for wrong in ('https://a.example/', 'https://A.example', 'a.example',
-                      '*, https://a.example', 'https://*.a.example'):
+                      '*, https://a.example', 'https://*.a.example',
+                      '["https://a.example"]', 'https://'):
             path = self.write('c.json', json.dumps({
                 **cluster.config, 'cors_origins': wrong}))
             status, _, errors = self.run_program(
