@@ -4,7 +4,7 @@ import subprocess
 import unittest
 
 from harness import Case, die_with_parent, program, wait_until
-from redis_server import MISSING, REDIS, RedisServer
+from redis_server import MISSING, REDIS, RedisServer, free_port
 
 
 class Probe:
@@ -149,12 +149,14 @@ class Redis(Case):
     def test_cluster(self):
         """Two servers that share the slots: the one with the key's is
         found."""
-        a, b = (RedisServer(self, name, cluster_enabled='yes')
-                for name in 'ab')
+        bus = free_port()  # told, for it would be 10,000 above the port
+        a = RedisServer(self, 'a', cluster_enabled='yes',
+                        cluster_port=free_port())
+        b = RedisServer(self, 'b', cluster_enabled='yes', cluster_port=bus)
         a.command('CLUSTER', 'ADDSLOTSRANGE', 0, 8191)
         b.command('CLUSTER', 'ADDSLOTSRANGE', 8192, 16383)
         b.command('CLUSTER', 'SET-CONFIG-EPOCH', 2)
-        a.command('CLUSTER', 'MEET', '127.0.0.1', b.port)
+        a.command('CLUSTER', 'MEET', '127.0.0.1', b.port, bus)
         wait_until('they are one', lambda: all(
             b'cluster_state:ok' in s.command('CLUSTER', 'INFO')
             for s in (a, b)))
