@@ -276,6 +276,8 @@ class HeldFirst(PlayedCase):
     def test_until_its_ttft_is_nearly_over(self):
         rid = self.prefilled(2000)
         wait_until('it is out', lambda: self.out() == 1)
+        self.assertGreater(self.cluster_.api.metrics()[
+            'conductor_time_to_first_token_seconds_sum'], 1.9)
         self.ends(rid)
 
     def test_its_worker_is_lost(self):
