@@ -72,11 +72,13 @@ class Peers(LoadCase):
         link.close()
         peer.close()
 
+    @mostly_waits
     def test_transports(self):
         """The best transport that both have moves blocks."""
         a = self.worker('a', 'both')
         tokens = [i * 7 % 251 for i in range(800)]
         want, _ = self.run_here(a, 1, tokens, 4)
+        workers = []
         for i, (mine, used) in enumerate((('shm,tcp', 'shm'), ('tcp', 'tcp'))):
             t = self.worker(f't{i}', 'both', '--transports', mine,
                             '--load-gbps', '0.1',
@@ -93,6 +95,13 @@ class Peers(LoadCase):
                 '<H', a.address[1]) + wire.text(used)
             self.assertEqual(p[:-8], named)
             self.assertGreater(struct.unpack('<Q', p[-8:])[0], 10 ** 5)
+            workers.append((t, named))
+        # And again, when nothing has changed: whom it names may have joined.
+        for t, named in workers:
+            wait_until('PATHS come again', lambda link=t: len(
+                [k for k, _, _ in link.frames if k == wire.PATHS]) > 1)
+            self.assertEqual({p[:-8] for k, _, p in t.frames
+                              if k == wire.PATHS}, {named})
         self.assertNotIn(wire.PATHS, [k for k, _, _ in a.frames])
 
     def test_more_than_there_is_room_for(self):

@@ -39,6 +39,7 @@ struct conductor {
     int64_t named_us;       /* when another one named it last; 0: none did */
     bool takes_paths;       /* it takes PATHS, */
     struct msg_paths paths; /* and was told these */
+    int64_t paths_us;       /* at that time */
 };
 
 struct worker {

@@ -2,6 +2,7 @@
  * STATUS and PATHS, to all what happens to blocks. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/event_loop.h"
 #include "workers/disk/tier/tier.h"
 #include "workers/service/internal.h"
@@ -14,6 +15,9 @@
 #define SLICE_PAUSE_US 1000
 /* A rate that differs by one in so many is told. */
 #define PATH_NEWS 8u
+/* What is no news is told again after so long: whoever is named may have been
+ * unknown to the conductor, or have joined it anew. */
+#define PATHS_AGAIN_US 5000000
 
 void worker_send(struct worker *w, struct conductor *to)
 {
@@ -256,14 +260,17 @@ static bool is_news(const struct msg_paths *told, const struct msg_paths *m)
 
 static void send_paths(struct worker *w, struct conductor *to)
 {
+    int64_t now_us = clock_now_us();
     struct msg_paths m;
 
     if (!to->takes_paths)
         return;
     transfer_paths(w->transfer, &m);
-    if (!is_news(&to->paths, &m))
+    bool again = m.n > 0 && now_us - to->paths_us >= PATHS_AGAIN_US;
+    if (!again && !is_news(&to->paths, &m))
         return;
     to->paths = m;
+    to->paths_us = now_us;
     msg_paths_pack(&w->out, 0, &m);
     worker_send(w, to);
 }
