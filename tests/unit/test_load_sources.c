@@ -4,7 +4,9 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "tests/unit/engine_rig.h"
 #include "tests/unit/load_rig.h"
+#include "workers/load/internal.h"
 
 #define BT 16u
 #define PROMPT 326u /* 20 blocks may be reused */
@@ -250,7 +252,115 @@ static void test_one_hangs(void)
         if (s->late_open)
             CU_ASSERT_EQUAL(n, PROMPT / BT);
         if (what == 0)
-            CU_ASSERT_EQUAL(n, PROMPT / BT - 1);
+            CU_ASSERT_EQUAL(n, PROMPT / BT);
+        load_rig_fini(&rig);
+    }
+}
+
+/* Has the rate of source i alone measured: a block in piece_us. */
+static void measure(struct load_rig *rig, uint32_t i, int64_t piece_us)
+{
+    for (uint32_t k = 0; k < rig->n_sources; k++)
+        rig->sources[k].unused = k != i;
+    rig->sources[i].us_per_byte = (double)piece_us / 1024;
+    load_rig_request(rig, prompt, PROMPT, 1, LOAD_MODE_LOAD);
+    CU_ASSERT(load_rig_run(rig, step_us));
+    CU_ASSERT_EQUAL(rig->last.load.n_fetched, PROMPT / BT);
+    load_rig_forget(rig);
+}
+
+/* A source that was seen to send, and then sends nothing, or does not say what
+ * it has: no request waits long for it. One that was never seen has more time.
+ */
+static void test_silent(void)
+{
+    for (int what = 0; what < 8; what++) {
+        int mode = what & 1 ? LOAD_MODE_LOAD : LOAD_MODE_LAYERWISE;
+        struct request *r[2];
+        struct load_rig rig;
+
+        init(&rig, 0);
+        struct rig_source *s = load_rig_source(&rig, BLOCK_FETCHED);
+        source_add(s, prompt, PROMPT / BT, NULL);
+        if (what & 4)
+            measure(&rig, 0, 1000);
+        s->hangs = true;
+        s->late_open = what & 2;
+        for (int i = 0; i < 2; i++)
+            r[i] =
+                load_rig_request(&rig, prompt, PROMPT, 1, (enum load_mode)mode);
+        later(&rig, 1490000);
+        CU_ASSERT(r[0]->load.job && r[1]->load.job);
+        later(&rig, 200000);
+        for (int i = 0; i < 2; i++)
+            CU_ASSERT_EQUAL(!r[i]->load.job, (what & 4) != 0);
+        if (!(what & 4))
+            later(&rig, 30000000);
+        CU_ASSERT(load_rig_run(&rig, step_us));
+        CU_ASSERT_EQUAL(rig.last.load.n_fetched, 0);
+        load_rig_fini(&rig);
+    }
+}
+
+/* The next thing that a source brings by its rate: one piece, any, or `at_once`
+ * all that are under way. Returns false if nothing is. */
+static bool keep_promise(struct load_rig *rig, bool at_once, uint64_t *state)
+{
+    struct rig_source *next = NULL;
+    int64_t at_us = INT64_MAX;
+
+    for (uint32_t i = 0; i < rig->n_sources; i++) {
+        struct rig_source *s = &rig->sources[i];
+        uint32_t n = at_once ? s->n_pieces : 1;
+        int64_t us = s->busy_until_us + (int64_t)(s->us_per_byte * 1024 * n);
+
+        if (s->n_pieces > 0 && us < at_us) {
+            at_us = us;
+            next = s;
+        }
+    }
+    if (!next)
+        return false;
+    while (rig->loader->wake_us < at_us)
+        later(rig, rig->loader->wake_us - rig_now_us);
+    rig_now_us = at_us;
+    next->busy_until_us = at_us;
+    for (uint32_t n = at_once ? next->n_pieces : 1; n > 0; n--)
+        source_deliver(next, rig_random(state, next->n_pieces));
+    load_rig_poke(rig);
+    return true;
+}
+
+/* Whatever the rates of two sources are, and however many requests share them,
+ * a source that keeps its promise is never left. */
+static void test_promise_kept(void)
+{
+    uint64_t state = rig_seed("promise kept");
+
+    for (int i = 0; i < 300; i++) {
+        uint32_t n = 1 + rig_random(&state, 2);
+        bool at_once = rig_random(&state, 2);
+        struct request *r[2];
+        struct load_rig rig;
+
+        init(&rig, 0);
+        for (uint32_t k = 0; k < 2; k++) {
+            struct rig_source *s = load_rig_source(&rig, BLOCK_FETCHED);
+
+            source_add(s, prompt, PROMPT / BT, NULL);
+            measure(&rig, k, 1000 + rig_random(&state, 1200000 / n));
+        }
+        rig.sources[0].unused = rig_random(&state, 2);
+        for (uint32_t k = 0; k < n; k++)
+            r[k] = load_rig_request(&rig, prompt, PROMPT, 1, LOAD_MODE_LOAD);
+        while (keep_promise(&rig, at_once, &state))
+            ;
+        for (uint32_t k = 0; k < n; k++) {
+            CU_ASSERT_PTR_NULL(r[k]->load.job);
+            for (uint32_t b = 0; b < PROMPT / BT; b++)
+                CU_ASSERT_EQUAL(r[k]->load.origin[b], BLOCK_FETCHED);
+        }
+        CU_ASSERT(load_rig_run(&rig, step_us));
         load_rig_fini(&rig);
     }
 }
@@ -368,6 +478,8 @@ int main(void)
     CU_add_test(s, "one is slow", test_one_is_slow);
     CU_add_test(s, "hangs", test_hangs);
     CU_add_test(s, "one hangs", test_one_hangs);
+    CU_add_test(s, "silent", test_silent);
+    CU_add_test(s, "promise kept", test_promise_kept);
     CU_add_test(s, "hangs without room", test_hangs_without_room);
     CU_add_test(s, "late in the throttle", test_late_in_the_throttle);
     CU_basic_set_mode(CU_BRM_VERBOSE);

@@ -141,6 +141,7 @@ void loader_done(struct loader_piece *p, int rc)
     load_rate_end(&s->pace, l->config.now_us(), came_bytes);
     load_rate_end(&s->rate, l->config.now_us(), came_bytes);
     s->n_hung -= p->hung;
+    s->silent &= came_bytes == 0;
     s->in_flight--;
     kv_store_release(l->config.store, p->id);
     free(p);

@@ -1,4 +1,5 @@
-/* The one deadline of a run, which moves with its progress. */
+/* The one deadline of a run, which moves with its progress, and with that of
+ * its source. */
 #include <event2/event.h>
 
 #include "base/event_loop.h"
@@ -15,6 +16,12 @@
  * many times what the prompt takes to compute. */
 #define HELD_RATIO 4
 
+/* A source whose rate is known, and from which nothing comes at all, is silent
+ * after so many times what it has under way would take, and so long: a packet
+ * that was lost at the beginning of a connection is sent again after 1 s. */
+#define SILENT_RATIO 4
+#define SILENT_US 1500000
+
 /* No time overflows. */
 #define EARNED_MAX_US 1e12
 
@@ -24,15 +31,41 @@ void load_run_asked(struct load_run *run)
 
     if (run->until_us == 0)
         run->until_us = l->config.now_us() + PATIENCE_US;
-    loader_wake_at(l, run->until_us);
+    loader_wake_at(l, load_run_until_us(run));
 }
 
-/* Its sources may be so busy with others that it was asked for nothing. */
+/* What it brings to others shows that it is not silent, too. While it has
+ * nothing to do it is silent for good reason, and where the engine computes
+ * meanwhile nobody waits for it. */
+int64_t load_run_silent_us(const struct load_run *run)
+{
+    const struct loader_source *s = run->source;
+    const struct loader *l = s->loader;
+    double bytes_per_s = load_rate_bytes_per_s(&s->rate);
+    int64_t from_us = s->pace.end_us;
+
+    if (!run->load->r->load.held_back || bytes_per_s <= 0 ||
+        (run->open && s->in_flight == 0))
+        return INT64_MAX;
+    if (!run->open && from_us < run->load->last_us)
+        from_us = run->load->last_us;
+    if (from_us < l->throttle.free_us)
+        from_us = l->throttle.free_us;
+    double us = SILENT_RATIO * 1e6 * s->in_flight *
+                (double)l->config.layout->block_bytes / bytes_per_s;
+    return from_us + SILENT_US +
+           (int64_t)(us < EARNED_MAX_US ? us : EARNED_MAX_US);
+}
+
 int64_t load_run_until_us(const struct load_run *run)
 {
-    if (run->until_us > 0)
-        return run->until_us;
-    return run->load->last_us + (run->open ? PATIENCE_US : OPEN_US);
+    int64_t silent_us = load_run_silent_us(run);
+    int64_t until_us = run->until_us;
+
+    /* Its sources may be so busy with others that it was asked for nothing. */
+    if (until_us == 0)
+        until_us = run->load->last_us + (run->open ? PATIENCE_US : OPEN_US);
+    return silent_us < until_us ? silent_us : until_us;
 }
 
 /* What `p` moves the deadline of a run by that a request waits for. */

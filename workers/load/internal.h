@@ -25,6 +25,7 @@ struct loader_source {
     uint32_t holds;        /* loader_source_hold() */
     uint32_t in_flight;    /* pieces */
     uint32_t n_hung;       /* of these, those that it was given up for */
+    bool silent;           /* it was, until it sends or a load begins with it */
     struct load_rate pace; /* short-term, for where load and computing meet */
     struct load_rate rate; /* long-term, for reports */
 };
@@ -92,6 +93,10 @@ void load_run_came(struct load_run *run, const struct loader_piece *p);
 
 /* Nobody waits for `run` any longer than this. */
 int64_t load_run_until_us(const struct load_run *run);
+
+/* Nor for what its source has under way, if nothing comes from it until then;
+ * INT64_MAX: that is no reason. */
+int64_t load_run_silent_us(const struct load_run *run);
 
 /* Have loader_tick() called at when_us, or before. */
 void loader_wake_at(struct loader *l, int64_t when_us);

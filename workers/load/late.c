@@ -19,6 +19,8 @@ static int give_up(struct load_run *run)
 
     log_warn("request %llu: %s takes too long", (unsigned long long)load->r->id,
              run->source->name);
+    run->source->silent |=
+        load_run_silent_us(run) <= run->load->loader->config.now_us();
     run->open = true;
     load_close_run(run);
     while ((p = LIST_FIRST(&run->pieces))) {
@@ -40,7 +42,7 @@ bool load_give_up(struct loader *l, struct load *load)
     for (uint32_t i = 0; i < load->n_runs; i++) {
         struct load_run *run = &load->runs[i];
 
-        if (run->source->n_hung > 0)
+        if (run->source->n_hung > 0 || run->source->silent)
             run->ended = true;
         if (!is_waited_for(run))
             continue;

@@ -180,8 +180,9 @@ bool loader_busy(const struct loader *l)
 static void open_run(struct load_run *run)
 {
     struct load *load = run->load;
-    const struct loader_source *s = run->source;
+    struct loader_source *s = run->source;
 
+    s->silent = false;
     if (s->n_hung == 0)
         run->session =
             s->ops.open(s->arg, run, load->r, load->r->prompt.n_reusable);
