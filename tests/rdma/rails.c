@@ -14,9 +14,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "tests/rdma/dead.h"
 #include "tests/rdma/rig.h"
-
-#define PAINT 0xa5
 
 static struct rig rig;
 static uint32_t n_rails, n_batches = 40;
@@ -42,12 +41,6 @@ static uint8_t *target(const struct rig_op *op, uint32_t i)
 static uint8_t *source(const struct rig_op *op, uint32_t i)
 {
     return op->write ? op->slices[i].local : rig.theirs + op->slices[i].offset;
-}
-
-static void check_paint(const uint8_t *memory, uint64_t bytes, const char *what)
-{
-    if (memory[0] != PAINT || memcmp(memory, memory + 1, bytes - 1) != 0)
-        rig_fail("%s, and then touched", what);
 }
 
 /* Slices from the front of one side and from the end of the other. */
@@ -78,11 +71,11 @@ static void begin_batch(uint32_t place)
     uint8_t *theirs = rig.theirs + (uint64_t)place * RIG_PLACE_BYTES;
 
     if (stream.places[place].used) {
-        check_paint(mine, RIG_PLACE_BYTES, "given away here");
-        check_paint(theirs, RIG_PLACE_BYTES, "given away there");
+        rig_check_paint(mine, RIG_PLACE_BYTES, "given away here");
+        rig_check_paint(theirs, RIG_PLACE_BYTES, "given away there");
     }
-    memset(mine, PAINT, RIG_PLACE_BYTES);
-    memset(theirs, PAINT, RIG_PLACE_BYTES);
+    memset(mine, RIG_PAINT, RIG_PLACE_BYTES);
+    memset(theirs, RIG_PAINT, RIG_PLACE_BYTES);
     draw(place, 32768);
     stream.places[place].used = true;
     stream.n_started++;
@@ -103,9 +96,9 @@ static void end_batch(uint32_t place)
     stream.n_good++;
     stream.bytes += op->bytes;
     op->n = 0;
-    memset(rig.mine + (uint64_t)place * RIG_PLACE_BYTES, PAINT,
+    memset(rig.mine + (uint64_t)place * RIG_PLACE_BYTES, RIG_PAINT,
            RIG_PLACE_BYTES);
-    memset(rig.theirs + (uint64_t)place * RIG_PLACE_BYTES, PAINT,
+    memset(rig.theirs + (uint64_t)place * RIG_PLACE_BYTES, RIG_PAINT,
            RIG_PLACE_BYTES);
 }
 
@@ -353,11 +346,11 @@ static void case_quarantine(void)
             rig_fail("%u cancelled ops never end", rig.n_busy);
         for (uint32_t i = 0; i < RIG_OPS; i++)
             n_cancelled += rig.ops[i].rc == -ECANCELED;
-        memset(rig.mine, PAINT, RIG_SLAB_BYTES);
-        memset(rig.theirs, PAINT, RIG_SLAB_BYTES);
+        memset(rig.mine, RIG_PAINT, RIG_SLAB_BYTES);
+        memset(rig.theirs, RIG_PAINT, RIG_SLAB_BYTES);
         rig_sleep(&rig, 100000);
-        check_paint(rig.mine, RIG_SLAB_BYTES, "cancelled here");
-        check_paint(rig.theirs, RIG_SLAB_BYTES, "cancelled there");
+        rig_check_paint(rig.mine, RIG_SLAB_BYTES, "cancelled here");
+        rig_check_paint(rig.theirs, RIG_SLAB_BYTES, "cancelled there");
     }
     for (uint32_t i = 0; i < RIG_OPS; i++) {
         draw(i, 65536);
@@ -370,11 +363,11 @@ static void case_quarantine(void)
     rig_wait(&rig, &rig.n_revoked, 10000000);
     if (rig.n_revoked != 1)
         rig_fail("the grant is not revoked");
-    memset(rig.theirs, PAINT, RIG_SLAB_BYTES);
+    memset(rig.theirs, RIG_PAINT, RIG_SLAB_BYTES);
     if (!rig_drain(&rig, 10000000))
         rig_fail("revoked ops never end");
     rig_sleep(&rig, 300000);
-    check_paint(rig.theirs, RIG_SLAB_BYTES, "revoked");
+    rig_check_paint(rig.theirs, RIG_SLAB_BYTES, "revoked");
     rig.ops[0].n = 1;
     if (rig_start(&rig, 0) != -EACCES)
         rig_fail("an op under a revoked grant begins");
@@ -407,8 +400,8 @@ static void case_all_down(void)
     rig_sleep(&rig, 1000000);
     rig.ops[0].n = 0;
     rig_open(&rig);
-    memset(rig.mine, PAINT, RIG_SLAB_BYTES);
-    memset(rig.theirs, PAINT, RIG_SLAB_BYTES);
+    memset(rig.mine, RIG_PAINT, RIG_SLAB_BYTES);
+    memset(rig.theirs, RIG_PAINT, RIG_SLAB_BYTES);
     move(8, 0);
     printf("; then again ");
     finish();
@@ -433,6 +426,11 @@ static void case_few_end_points(void)
     rig_end(&rig);
 }
 
+static void case_dead_peer(void)
+{
+    dead_peer(n_rails);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -442,6 +440,7 @@ static const struct {
     {"random", case_random},       {"throughput", case_throughput},
     {"unequal", case_unequal},     {"quarantine", case_quarantine},
     {"all-down", case_all_down},   {"few-end-points", case_few_end_points},
+    {"dead-peer", case_dead_peer},
 };
 
 int main(int argc, char **argv)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/event_loop.h"
@@ -196,37 +197,89 @@ void rig_open(struct rig *rig)
         rig_fail("no path");
 }
 
-void rig_begin(struct rig *rig, const struct rig_config *config)
+static void begin_loop(struct rig *rig)
 {
-    *rig = (struct rig){.base = event_loop_new(1)};
+    rig->base = event_loop_new(1);
     rig->alarm = event_new(rig->base, -1, 0, on_alarm, NULL);
-    rig->asker = make_side(rig, "a", config, &rig->mine);
+}
+
+static void begin_holder(struct rig *rig, const struct rig_config *config)
+{
+    struct transport_range all = {.bytes = RIG_SLAB_BYTES};
+
     rig->holder = make_side(rig, "b", config, &rig->theirs);
     rig->offer = rig->holder->ops->offer(rig->holder, &offer_ops, rig,
                                          rig->descriptor, &rig->n_descriptor);
     if (!rig->offer)
         rig_fail("no offer");
-    struct transport_range all = {.bytes = RIG_SLAB_BYTES};
     if (rig->holder->ops->grant(rig->offer, RIG_GRANT, true, &all, 1) != 0)
         rig_fail("no grant");
+}
+
+void rig_begin(struct rig *rig, const struct rig_config *config)
+{
+    *rig = (struct rig){0};
+    begin_loop(rig);
+    rig->asker = make_side(rig, "a", config, &rig->mine);
+    begin_holder(rig, config);
     rig_open(rig);
+}
+
+pid_t rig_begin_apart(struct rig *rig, const struct rig_config *config,
+                      bool asks)
+{
+    int ends[2];
+    pid_t other;
+
+    *rig = (struct rig){0};
+    fflush(stdout);
+    if (pipe(ends) != 0 || (other = fork()) < 0)
+        rig_fail("no second process");
+    if (other == 0)
+        asks = !asks;
+    begin_loop(rig);
+    if (asks) {
+        ssize_t n = read(ends[0], rig->descriptor, sizeof(rig->descriptor));
+
+        rig->n_descriptor = n > 0 ? (size_t)n : 0;
+        rig->asker = make_side(rig, "a", config, &rig->mine);
+        rig_open(rig);
+    } else {
+        begin_holder(rig, config);
+        if (write(ends[1], rig->descriptor, rig->n_descriptor) < 0)
+            rig_fail("no pipe");
+    }
+    close(ends[0]);
+    close(ends[1]);
+    return other;
 }
 
 void rig_end(struct rig *rig)
 {
     if (!rig_drain(rig, 20000000))
         rig_fail("%u ops never end", rig->n_busy);
-    rig->asker->ops->close(rig->path);
-    rig->holder->ops->withdraw(rig->offer);
-    rig_wait(rig, &rig->n_withdrawn, 10000000);
-    if (rig->n_withdrawn != 1)
-        rig_fail("the offer is not withdrawn");
-    rig->asker->ops->free(rig->asker);
-    rig->holder->ops->free(rig->holder);
-    munmap(rig->mine, RIG_SLAB_BYTES);
-    munmap(rig->theirs, RIG_SLAB_BYTES);
+    if (rig->asker)
+        rig->asker->ops->close(rig->path);
+    if (rig->holder) {
+        rig->holder->ops->withdraw(rig->offer);
+        rig_wait(rig, &rig->n_withdrawn, 10000000);
+        if (rig->n_withdrawn != 1)
+            rig_fail("the offer is not withdrawn");
+        rig->holder->ops->free(rig->holder);
+        munmap(rig->theirs, RIG_SLAB_BYTES);
+    }
+    if (rig->asker) {
+        rig->asker->ops->free(rig->asker);
+        munmap(rig->mine, RIG_SLAB_BYTES);
+    }
     event_free(rig->alarm);
     event_base_free(rig->base);
+}
+
+void rig_check_paint(const uint8_t *memory, uint64_t bytes, const char *what)
+{
+    if (memory[0] != RIG_PAINT || memcmp(memory, memory + 1, bytes - 1) != 0)
+        rig_fail("%s, and then touched", what);
 }
 
 int rig_start(struct rig *rig, uint32_t place)

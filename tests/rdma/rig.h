@@ -4,6 +4,8 @@
 #ifndef TESTS_RDMA_RIG_H
 #define TESTS_RDMA_RIG_H
 
+#include <sys/types.h>
+
 #include "workers/transfer/engine/rdma/rdma.h"
 
 #define RIG_SLAB_BYTES (8u << 20)
@@ -11,6 +13,8 @@
 /* Of each slab, an op in each place. */
 #define RIG_PLACE_BYTES (RIG_SLAB_BYTES / RIG_OPS)
 #define RIG_GRANT 77u
+/* What memory that was given away is filled with. */
+#define RIG_PAINT 0xa5
 
 struct rig_op {
     uint64_t id;
@@ -53,8 +57,17 @@ void rig_show_log(void);
 /* Makes both sides, with a path that stands. Ends the program if it cannot. */
 void rig_begin(struct rig *rig, const struct rig_config *config);
 
-/* Closes all, in order. */
+/* The same with the sides in two processes: forks, and makes one side in each,
+ * in the caller the one that asks or the other. Returns the other process, in
+ * that one 0. */
+pid_t rig_begin_apart(struct rig *rig, const struct rig_config *config,
+                      bool asks);
+
+/* Closes all that this process has, in order. */
 void rig_end(struct rig *rig);
+
+/* Fails unless so many bytes of `memory` are paint: `what` was given away. */
+void rig_check_paint(const uint8_t *memory, uint64_t bytes, const char *what);
 
 /* Opens another path to the holder. */
 void rig_open(struct rig *rig);
