@@ -360,6 +360,52 @@ class Simulate(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn('--nodes-interval: needs --nodes-csv', done.stderr)
 
+    def full_decodes(self, kv_tokens, every):
+        """A cluster whose decode node has little room, and a trace of 60 s:
+        every: (tenant, period in ms, input, output tokens)."""
+        cluster = self.write('c.json', json.dumps({
+            'format': 'conductor-cluster', 'version': 1, 'name': 'full',
+            'model': {'layers': 32, 'kv_bytes_per_token': 1000,
+                      'block_tokens': 512},
+            'cost': {'kind': 'polynomial', 'prefill_us': [1000, 100, 0, 0],
+                     'decode_us': [20000, 100, 0]},
+            'prefill': {'nodes': 2, 'order': 'fifo', 'step_tokens': 512,
+                        'max_waiting': 1023, 'device': {'tokens': 3000000}},
+            'decode': {'nodes': 1, 'kv_tokens': kv_tokens, 'max_batch': 64},
+            'links': {'gbps': 100, 'shared': True}}))
+        come = sorted((at, *one[:1], *one[2:]) for one in every
+                      for at in range(one[1], 60000, one[1]))
+        return cluster, self.write('t.jsonl', ''.join(
+            json.dumps({'timestamp': at, 'tenant': tenant, 'input_length': n,
+                        'output_length': m,
+                        'hash_ids': [i * 64 + k for k in range(-(-n // 512))]})
+            + '\n' for i, (at, tenant, n, m) in enumerate(come)))
+
+    def rows(self, trace, cluster, *args):
+        """What became of each request."""
+        path = self.path('r.csv')
+        self.simulate(trace, cluster, 'plan', '--requests-csv', path, *args)
+        with open(path, encoding='utf-8') as file:
+            return list(csv.DictReader(file))
+
+    def test_large_ones_wait(self):
+        """More long prompts wait for room to decode than can be sent: short
+        ones go past them, and those that do not decode wait for nobody."""
+        cluster, trace = self.full_decodes(40000, (
+            (1, 833, 20000, 50), (2, 250, 500, 1), (3, 500, 500, 20)))
+        report = self.simulate(trace, cluster, 'plan', '--policy-option',
+                               'shares=0')
+        means = {t['tenant']: t['ttft_mean_s'] for t in report['tenants']}
+        self.assertEqual(report['requests']['completed'],
+                         report['requests']['total'])
+        self.assertGreater(means[1], 20)
+        self.assertLess(means[2], 1)
+        self.assertLess(means[3], 2)
+        reasons = {row['reason'] for row in self.rows(
+            trace, cluster, '--policy-option', 'links=0', '--slo-ttft', 10,
+            '--slo-tbt', 0.05, '--policy-option', 'shares=0')}
+        self.assertEqual(reasons, {'', 'no_capacity', 'reject_slo_ttft'})
+
     def test_nodes_csv(self):
         """What nodes did adds up to the requests, and queues are what is
         between acceptance and begin. The report does not change."""

@@ -470,9 +470,10 @@ static void passing_done(struct passing *p, size_t k)
     CU_ASSERT_EQUAL(pool_prefill_done(p->rig.pool, p->where[i].prefill,
                                       p->requests[i].ask.request_id, -1, 0),
                     0);
-    CU_ASSERT_EQUAL(pool_decode_done(p->rig.pool, p->where[i].decode,
-                                     p->requests[i].ask.request_id),
-                    0);
+    if (p->where[i].decode != POOL_NO_INSTANCE)
+        CU_ASSERT_EQUAL(pool_decode_done(p->rig.pool, p->where[i].decode,
+                                         p->requests[i].ask.request_id),
+                        0);
     dispatch_freed(&p->rig.dispatch);
 }
 
@@ -539,6 +540,153 @@ static void test_passing(void)
     }
     CU_ASSERT(passed > 0);
     CU_ASSERT(passed_coupled > 0);
+}
+
+/* --- rounds, against a slow and obvious version ------------------------- */
+
+/* Who waits, by age, and what a round of tries has to do. */
+struct slow {
+    size_t waiting[PASSING], n_waiting, n_passed;
+    uint64_t n_decisions; /* in all */
+};
+
+/* Quarters of powers of two, from 16 on. */
+static uint32_t slow_size(const struct dispatch_request *r)
+{
+    int64_t tokens = r->ask.n_tokens + r->ask.max_output_tokens;
+    uint32_t size = 1;
+
+    if (r->ask.max_output_tokens == 1)
+        return 0;
+    for (int64_t power = 16; size < DISPATCH_SIZES - 1; power *= 2)
+        for (int64_t q = 4; q < 8 && size < DISPATCH_SIZES - 1; q++, size++)
+            if (tokens * 4 < power * q)
+                return size;
+    return size;
+}
+
+static bool slow_fits(const struct rig *r, const struct dispatch_request *q)
+{
+    const struct pool_instance *i = pool_get(r->pool, r->decode);
+
+    return q->ask.max_output_tokens == 1 ||
+           pool_kv_tokens(i, q->ask.n_tokens, q->ask.max_output_tokens) <=
+               pool_decode_room_tokens(i);
+}
+
+/* Who is to be sent next, after the one at `*at`; it waits no more. */
+static struct dispatch_request *slow_next(struct slow *s, struct passing *p,
+                                          size_t *at, uint32_t *limit)
+{
+    for (; *at < s->n_waiting; ++*at) {
+        struct dispatch_request *r = &p->requests[s->waiting[*at]];
+        uint32_t size = slow_size(r);
+
+        if (size >= *limit || (*at > 0 && size > 0 && s->n_passed >= BYPASS))
+            continue;
+        s->n_decisions++;
+        if (!slow_fits(&p->rig, r)) {
+            *limit = size;
+            continue;
+        }
+        s->n_passed = *at == 0 ? 0 : s->n_passed + (size > 0);
+        s->n_waiting--;
+        memmove(&s->waiting[*at], &s->waiting[*at + 1],
+                (s->n_waiting - *at) * sizeof(s->waiting[0]));
+        return r;
+    }
+    return NULL;
+}
+
+static void slow_round(struct slow *s, struct passing *p)
+{
+    struct dispatch_request *want, *got;
+    uint32_t limit = DISPATCH_SIZES;
+    size_t at = 0;
+
+    do {
+        want = slow_next(s, p, &at, &limit);
+        got = dispatch_next(&p->rig.dispatch, NOW_US, &p->rig.order);
+        CU_ASSERT_PTR_EQUAL(got, want);
+        if (got)
+            passing_sent(p, (size_t)(got - p->requests));
+    } while (want && got == want);
+}
+
+static void slow_arrival(struct slow *s, struct passing *p, size_t i)
+{
+    struct dispatch_request *r = &p->requests[i];
+    bool fits = slow_fits(&p->rig, r) &&
+                (r->ask.max_output_tokens == 1 || s->n_waiting == 0);
+
+    s->n_decisions++;
+    dispatch_place(&p->rig.dispatch, r, NOW_US, &p->rig.order);
+    CU_ASSERT_EQUAL(p->rig.order.action, fits ? DISPATCH_SEND : DISPATCH_WAIT);
+    if (fits)
+        passing_sent(p, i);
+    else
+        s->waiting[s->n_waiting++] = i;
+}
+
+static struct dispatch_request random_request(uint64_t *random, size_t n)
+{
+    bool large = below(random, 2) == 0;
+
+    return (struct dispatch_request){
+        .ask = {.request_id = n + 1,
+                .n_tokens = large ? 2000 + (int64_t)below(random, 2800)
+                                  : 1 + (int64_t)below(random, 600),
+                .max_output_tokens = 1 + (int64_t)below(random, 4)},
+        .arrived_us = NOW_US};
+}
+
+/* Returns the longest wait list that somebody was sent from. */
+static size_t check_rounds(uint64_t seed)
+{
+    struct passing *p = malloc(sizeof(*p));
+    struct slow s = {.n_waiting = 0};
+    unsigned failed = CU_get_number_of_failures();
+    uint64_t random = seed;
+    size_t n = 0, longest = 0;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    passing_init(p, false);
+    while ((n < PASSING || p->n_running > 0) &&
+           CU_get_number_of_failures() == failed) {
+        size_t waited = s.n_waiting;
+
+        if (n < PASSING && (p->n_running == 0 || below(&random, 3) > 0)) {
+            p->requests[n] = random_request(&random, n);
+            slow_arrival(&s, p, n);
+            n++;
+            continue;
+        }
+        passing_done(p, below(&random, p->n_running));
+        slow_round(&s, p);
+        CU_ASSERT_EQUAL(p->rig.dispatch.n_decisions, s.n_decisions);
+        if (s.n_waiting < waited && waited > longest)
+            longest = waited;
+    }
+    CU_ASSERT_EQUAL(p->rig.dispatch.n_waiting, 0);
+    if (CU_get_number_of_failures() > failed)
+        printf("rounds: seed %llu\n", (unsigned long long)seed);
+    rig_fini(&p->rig);
+    free(p);
+    return longest;
+}
+
+/* Whoever waits, a round decides on the same requests as the obvious version,
+ * and sends the same ones in the same order. */
+static void test_rounds(void)
+{
+    size_t longest = 0;
+
+    for (uint64_t seed = 1; seed <= cases_of(100); seed++) {
+        size_t one = check_rounds(seed);
+
+        longest = one > longest ? one : longest;
+    }
+    CU_ASSERT(longest > 2 * DISPATCH_LOOK);
 }
 
 /* Two aggregated instances. One request waits for the room of the first: it is
@@ -684,6 +832,29 @@ static void test_links_hold_up(void)
     rig_fini(&r);
 }
 
+/* Behind who waits for room, and not for a link, nobody waits for one. */
+static void test_behind_room(void)
+{
+    struct passing *p = malloc(sizeof(*p));
+    struct rig *r;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    passing_init(p, false);
+    r = &p->rig;
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->decode, 900, 4000, 2), 0);
+    r->requests[0].ask.n_tokens = 3000;
+    r->requests[1].slo_ttft_us = 4000000;
+    r->requests[1].slo_tbt_us = 200000;
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(place(r, 1, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(r->order.decision.verdict, SCHEDULE_ACCEPT);
+    CU_ASSERT_EQUAL(r->dispatch.n_for_link, 0);
+    CU_ASSERT_EQUAL(next(r, NOW_US + 4000000), 1);
+    CU_ASSERT_EQUAL(r->order.reason, DISPATCH_WAITED_TOO_LONG);
+    rig_fini(r);
+    free(p);
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -700,9 +871,11 @@ int main(void)
     CU_add_test(suite, "price", test_price);
     CU_add_test(suite, "price of the late", test_price_of_late);
     CU_add_test(suite, "passing", test_passing);
+    CU_add_test(suite, "rounds", test_rounds);
     CU_add_test(suite, "room of one", test_room_of_one);
     CU_add_test(suite, "wait for a link", test_wait_for_link);
     CU_add_test(suite, "links hold up", test_links_hold_up);
+    CU_add_test(suite, "behind room", test_behind_room);
     CU_basic_run_tests();
     return CU_get_number_of_failures() ? 1 : 0;
 }

@@ -3,12 +3,13 @@
 
 #include <string.h>
 
+#include "conductor/core/dispatch/held.h"
 #include "conductor/core/dispatch/tenancy.h"
 
 void dispatch_init(struct dispatch *d)
 {
     *d = (struct dispatch){.next_expiry_us = INT64_MAX};
-    TAILQ_INIT(&d->waiting);
+    held_init(d);
     share_init(&d->share);
 }
 
@@ -108,15 +109,6 @@ static void refuse(enum dispatch_reason reason, int64_t retry_after_us,
     order->retry_after_us = retry_after_us;
 }
 
-static void set_for_link(struct dispatch *d, struct dispatch_request *r,
-                         bool on)
-{
-    if (r->waits && r->for_link != on)
-        d->n_for_link = on ? d->n_for_link + 1 : d->n_for_link - 1;
-    r->for_link = on;
-    d->for_link |= on;
-}
-
 static void give_order(struct dispatch *d, struct dispatch_request *r,
                        bool behind_others, int64_t now_us,
                        struct dispatch_order *order)
@@ -140,15 +132,17 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
         decision->retry_after_us = 0;
     }
     reason = reason_of(decision->verdict);
-    set_for_link(d, r,
-                 decision->verdict == SCHEDULE_LINK_BUSY ||
-                     (behind_others && decision->verdict == SCHEDULE_ACCEPT &&
-                      dispatch_may_wait_for_link(r)));
+    r->behind = behind_others && decision->verdict == SCHEDULE_ACCEPT;
+    held_lacks(d, r,
+               decision->verdict == SCHEDULE_LINK_BUSY ||
+                   (r->behind && dispatch_may_wait_for_link(r) &&
+                    d->n_for_link == d->n_waiting),
+               decision->verdict == SCHEDULE_QUEUE_FULL);
     r->room = schedule_room(d->scheduler, &r->ask, decision);
     if (decision->chosen.instance != POOL_NO_INSTANCE && !d->unpredicted)
         order->predicted_ttft_us = now_us - r->arrived_us + d->overhead_us +
                                    decision->chosen.ttft_us + decision->hold_us;
-    if (decision->verdict == SCHEDULE_ACCEPT && behind_others) {
+    if (r->behind) {
         order->action = DISPATCH_WAIT;
     } else if (decision->verdict == SCHEDULE_ACCEPT &&
                schedule_commit(d->scheduler, &r->ask, decision) == 0) {
@@ -166,29 +160,26 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
     }
 }
 
-/* When a waiting request misses its TTFT SLO; INT64_MAX: never. */
-static int64_t expiry_us(const struct dispatch_request *r)
+/* The room that it needs where it decodes, as expected when it began to wait.
+ */
+static int64_t decode_tokens(const struct dispatch *d,
+                             const struct schedule_request *ask)
 {
-    return r->slo_ttft_us && !r->accepted ? r->arrived_us + r->slo_ttft_us
-                                          : INT64_MAX;
+    if (ask->max_output_tokens <= 1)
+        return 0;
+    return ask->n_tokens +
+           (ask->expected_tokens > 0 && schedule_predicts_decodes(d->scheduler)
+                ? ask->expected_tokens
+                : ask->max_output_tokens);
 }
 
 static void begin_waiting(struct dispatch *d, struct dispatch_request *request,
                           const struct dispatch_order *order)
 {
-    request->waits = true;
     request->line.rank =
         schedule_rank(d->scheduler, &order->decision, request->arrived_us);
-    line_add(&d->lines[request->place], &request->line);
-    d->share.tenants[request->place].waiting++;
-    d->share.tenants[request->place].patient += !request->slo_ttft_us;
-    TAILQ_INSERT_TAIL(&d->waiting, request, entry);
-    if (d->in_round && !d->next)
-        d->next = request;
-    d->n_waiting++;
-    d->n_for_link += request->for_link;
-    if (expiry_us(request) < d->next_expiry_us)
-        d->next_expiry_us = expiry_us(request);
+    request->size = held_size(decode_tokens(d, &request->ask));
+    held_add(d, request);
 }
 
 void dispatch_place(struct dispatch *d, struct dispatch_request *request,
@@ -205,27 +196,6 @@ void dispatch_place(struct dispatch *d, struct dispatch_request *request,
         begin_waiting(d, request, order);
 }
 
-/* The first that has waited past its SLO. Looks only when one may have. */
-static struct dispatch_request *first_expired(struct dispatch *d,
-                                              int64_t now_us)
-{
-    struct dispatch_request *r;
-    int64_t next_us = INT64_MAX;
-
-    if (now_us < d->next_expiry_us ||
-        (d->scheduler && !d->unpredicted && schedule_admits_late(d->scheduler)))
-        return NULL;
-    TAILQ_FOREACH(r, &d->waiting, entry)
-    {
-        if (expiry_us(r) <= now_us)
-            return r;
-        if (expiry_us(r) < next_us)
-            next_us = expiry_us(r);
-    }
-    d->next_expiry_us = next_us;
-    return NULL;
-}
-
 void dispatch_freed(struct dispatch *d)
 {
     d->room = true;
@@ -236,37 +206,31 @@ void dispatch_link_freed(struct dispatch *d)
     d->room |= d->for_link;
 }
 
-static void stop_waiting(struct dispatch *d, struct dispatch_request *request)
-{
-    request->waits = false;
-    if (d->next == request)
-        d->next = TAILQ_NEXT(request, entry);
-    if (request == TAILQ_FIRST(&d->waiting))
-        d->n_passed = 0;
-    TAILQ_REMOVE(&d->waiting, request, entry);
-    line_remove(&d->lines[request->place], &request->line);
-    d->share.tenants[request->place].waiting--;
-    d->share.tenants[request->place].patient -= !request->slo_ttft_us;
-    d->n_waiting--;
-    d->n_for_link -= request->for_link;
-}
-
 static void begin_round(struct dispatch *d)
 {
     d->room = d->for_link = false;
     d->in_round = true;
     d->n_missed = d->n_link_missed = 0;
-    d->next = TAILQ_FIRST(&d->waiting);
+    d->limit = DISPATCH_SIZES;
+    held_begin(d);
     memset(d->missed, 0, sizeof(d->missed));
     if (d->scheduler)
         schedule_await_none(d->scheduler);
 }
 
-/* Whether younger requests may go before one that found no room. */
-static bool may_pass(const struct dispatch *d)
+/* Younger requests of sizes below this may go before the oldest, which found no
+ * room: all that may find some, until so many were sent that it is its turn,
+ * and then who needs nothing of what it waits for. */
+static uint32_t may_pass(const struct dispatch *d)
 {
-    return d->scheduler && d->n_missed < DISPATCH_LOOK &&
-           d->n_passed < schedule_bypass(d->scheduler);
+    uint32_t bypass = d->scheduler ? schedule_bypass(d->scheduler) : 0;
+    const struct dispatch_request *oldest = TAILQ_FIRST(&d->waiting);
+
+    if (bypass == 0 || d->n_missed >= DISPATCH_LOOK)
+        return 0;
+    if (d->n_passed < bypass)
+        return d->limit;
+    return oldest->size > 0 && !oldest->for_queue ? 1 : 0;
 }
 
 /* The next one in a round where tenants take turns. */
@@ -280,7 +244,7 @@ static struct dispatch_request *next_in_turn(struct dispatch *d, int64_t now_us,
             break;
         give_order(d, r, false, now_us, order);
         if (order->action != DISPATCH_WAIT) {
-            stop_waiting(d, r);
+            held_remove(d, r);
             return r;
         }
         d->missed[r->place] = true;
@@ -296,29 +260,44 @@ static bool takes_room(const struct dispatch_request *oldest,
                        const struct dispatch_request *r,
                        const struct dispatch_order *order)
 {
-    return r != oldest &&
+    return r != oldest && (r->size > 0 || oldest->for_queue) &&
            (!oldest->for_link || dispatch_may_wait_for_link(r)) &&
            (oldest->room.instance == POOL_NO_INSTANCE ||
             oldest->room.instance == order->decision.decode);
+}
+
+/* A waiting request that was tried waits still. If it lacks room to decode,
+ * wherever that is, so does whoever needs as much. */
+static void miss(struct dispatch *d, const struct dispatch_request *r,
+                 enum schedule_verdict verdict)
+{
+    if (r->for_link)
+        d->n_link_missed++;
+    else if (verdict != SCHEDULE_DECODE_FULL || r->n_excluded || r->ask.whole ||
+             r->ask.only != POOL_NO_INSTANCE ||
+             r->room.instance != POOL_NO_INSTANCE)
+        d->n_missed++;
+    else if (r->size < d->limit)
+        d->limit = r->size;
 }
 
 /* Whether a request has an order now that is none to wait. */
 static bool try(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
                 struct dispatch_order *order)
 {
-    if (r->for_link && d->n_link_missed >= DISPATCH_LOOK)
+    if (d->n_link_missed >= DISPATCH_LOOK &&
+        (r->for_link || (r->behind && dispatch_may_wait_for_link(r))))
         return false;
     if (d->scheduler && !schedule_room_came(d->scheduler, &r->room))
         return false;
     give_order(d, r, false, now_us, order);
     if (order->action == DISPATCH_WAIT) {
-        d->n_link_missed += r->for_link;
-        d->n_missed += !r->for_link;
+        miss(d, r, order->decision.verdict);
         return false;
     }
     d->n_passed += order->action == DISPATCH_SEND &&
                    takes_room(TAILQ_FIRST(&d->waiting), r, order);
-    stop_waiting(d, r);
+    held_remove(d, r);
     return true;
 }
 
@@ -333,16 +312,14 @@ next_in_round(struct dispatch *d, int64_t now_us, struct dispatch_order *order)
         begin_round(d);
     if (dispatch_shares(d))
         return next_in_turn(d, now_us, order);
-    for (struct dispatch_request *r; (r = d->next);) {
-        if (r != TAILQ_FIRST(&d->waiting) && !may_pass(d))
-            break;
+    for (struct dispatch_request *r; (r = held_next(d, may_pass(d)));) {
         if (d->n_link_missed >= DISPATCH_LOOK && d->n_for_link == d->n_waiting)
             break; /* nobody else to try */
         if (try(d, r, now_us, order))
             return r;
         if (d->scheduler)
             schedule_await(d->scheduler, &r->room);
-        d->next = TAILQ_NEXT(r, entry);
+        held_tried(d, r);
     }
     d->in_round = false;
     return NULL;
@@ -351,7 +328,7 @@ next_in_round(struct dispatch *d, int64_t now_us, struct dispatch_order *order)
 struct dispatch_request *dispatch_next(struct dispatch *d, int64_t now_us,
                                        struct dispatch_order *order)
 {
-    struct dispatch_request *r = first_expired(d, now_us);
+    struct dispatch_request *r = held_expired(d, now_us);
 
     if (!r)
         return next_in_round(d, now_us, order);
@@ -375,7 +352,7 @@ void dispatch_forget(struct dispatch *d, struct dispatch_request *request)
     if (!request->waits)
         return;
     d->room |= request == TAILQ_FIRST(&d->waiting) || dispatch_shares(d);
-    stop_waiting(d, request);
+    held_remove(d, request);
 }
 
 void dispatch_exclude(struct dispatch_request *request, uint32_t instance)

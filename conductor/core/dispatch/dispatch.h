@@ -7,10 +7,17 @@
  * First come, first served: while a request waits, later ones wait behind it,
  * and are rejected at once only if no instance could ever serve them. When room
  * may have appeared, the oldest are tried until one finds none. Where the
- * policy's option bypass is B above 0, so are up to DISPATCH_LOOK - 1 younger
- * ones, and at most B are sent past the oldest before it is, of those that take
- * room it waits for. Who waits for the room of one instance (schedule_room())
- * is not tried before that has more of it.
+ * policy's option bypass is B above 0, younger ones are, too, each that needs
+ * less room to decode than all that found none in this round (by sizes, a
+ * quarter of a power of two wide); and at most B are sent past the oldest
+ * before it is, of those that take room it waits for. Who needs no room to
+ * decode stands behind nobody who waits for that. Who waits for the room of one
+ * instance (schedule_room()) is not tried before that has more of it.
+ *
+ * Cost of a round, besides who is sent: at most DISPATCH_SIZES decisions and
+ * twice DISPATCH_LOOK, a few as a rule, however many wait; each try
+ * O(DISPATCH_SIZES). Who waits for a link or for the room of one instance is
+ * walked over.
  *
  * Who waits for a link (schedule_waits_for_link()) holds up only those who may
  * have to do so, too: not who has no SLO for it, nor who waits for room.
@@ -40,8 +47,9 @@
 
 /* A request that has not ended; the caller keeps it. */
 struct dispatch_request {
-    TAILQ_ENTRY(dispatch_request) entry; /* of the wait list */
-    void *owner;                         /* the shell's */
+    TAILQ_ENTRY(dispatch_request) entry;   /* of the wait list */
+    TAILQ_ENTRY(dispatch_request) by_size; /* of those that need as much room */
+    void *owner;                           /* the shell's */
     /* Set once: keys, lengths, slo_tbt_us; for each attempt: request_id. The
      * rest is written by each decision. */
     struct schedule_request ask;
@@ -65,9 +73,12 @@ struct dispatch_request {
     struct line_node line;
     struct schedule_room room; /* that it waits for */
     uint32_t retries;
-    bool for_link; /* it waits for a link, not for room */
-    bool priced;   /* its price was asked */
-    bool accepted; /* it was accepted once; from then on no SLO applies */
+    uint32_t size;  /* of the room to decode that it waits with; 0: none */
+    bool for_link;  /* it waits for a link, or behind those alone who do */
+    bool for_queue; /* for a place in a queue, not for room to decode */
+    bool behind;    /* it would be accepted, but others were there before */
+    bool priced;    /* its price was asked */
+    bool accepted;  /* it was accepted once; from then on no SLO applies */
     bool waits;
     uint32_t excluded[SCHEDULE_EXCLUDE_MAX]; /* instances that failed it, a ring
                                               */
@@ -84,20 +95,28 @@ static inline int64_t dispatch_holds_until_us(const struct dispatch_request *r)
     return r->arrived_us + r->slo_ttft_us - r->slo_ttft_us / 64;
 }
 
+/* Sizes of room to decode: quarters of powers of two. */
+#define DISPATCH_SIZES 64
+
 struct dispatch {
     struct scheduler *scheduler; /* borrowed; NULL: no instance yet */
     struct dispatch_list waiting;
+    struct dispatch_list sizes[DISPATCH_SIZES]; /* the same, by what they need
+                                                 */
     uint64_t n_waiting;
-    uint64_t n_for_link; /* of them, who wait for a link */
-    bool room;           /* room was freed since the last round began */
-    bool for_link;       /* some wait for a link, since the last round began */
-    bool in_round;       /* waiting requests are being tried */
-    struct dispatch_request *next; /* in_round: the next one; NULL: none */
-    uint32_t n_missed;             /* that found no room in this round */
-    uint32_t n_link_missed;        /* or had to wait for a link still */
-    uint32_t n_passed;             /* that were sent past the oldest one */
-    struct lengths lengths;        /* of answers */
-    struct share share;            /* of tenants */
+    uint64_t n_for_link;  /* of them, who wait for a link */
+    uint64_t n_for_queue; /* and for a place in a queue */
+    bool room;            /* room was freed since the last round began */
+    bool for_link;        /* some wait for a link, since the last round began */
+    bool in_round;        /* waiting requests are being tried */
+    struct dispatch_request *next[DISPATCH_SIZES]; /* in_round: the next one of
+                                                      each size; NULL: none */
+    uint32_t limit;    /* of this round: sizes from here on find no room */
+    uint32_t n_missed; /* that found none in this round, for other reasons */
+    uint32_t n_link_missed; /* or had to wait for a link still */
+    uint32_t n_passed;      /* that were sent past the oldest one */
+    struct lengths lengths; /* of answers */
+    struct share share;     /* of tenants */
     struct line_node *lines[SHARE_TENANTS]; /* who waits, for each of them */
     bool missed[SHARE_TENANTS]; /* whose first found no room in this round */
     uint64_t n_waited;          /* ever put into the wait list */
@@ -109,7 +128,8 @@ struct dispatch {
                          request, and an SLO applies only to waiting ones */
 };
 
-/* Requests that find no room in one round, before it ends. */
+/* Requests that find no place in a queue in one round, or no room on one
+ * instance, before it ends; and that have to wait for a link still. */
 #define DISPATCH_LOOK 8
 
 enum dispatch_action { DISPATCH_SEND, DISPATCH_WAIT, DISPATCH_REJECT };

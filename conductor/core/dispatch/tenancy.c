@@ -27,12 +27,20 @@ static bool holds_up(const struct dispatch *d, uint32_t t,
     return first && (!first->for_link || dispatch_may_wait_for_link(r));
 }
 
+/* Likewise where tenants do not take turns. */
+static bool by_age(const struct dispatch *d, const struct dispatch_request *r)
+{
+    if (r->ask.max_output_tokens <= 1 && d->scheduler &&
+        schedule_bypass(d->scheduler) > 0)
+        return d->n_for_queue > 0 || !TAILQ_EMPTY(&d->sizes[0]);
+    return d->n_waiting > (dispatch_may_wait_for_link(r) ? 0 : d->n_for_link);
+}
+
 bool dispatch_stands_behind(const struct dispatch *d,
                             const struct dispatch_request *r)
 {
     if (!dispatch_shares(d) || d->n_waiting == 0)
-        return d->n_waiting >
-               (dispatch_may_wait_for_link(r) ? 0 : d->n_for_link);
+        return by_age(d, r);
     if (holds_up(d, r->place, r) && line_before(d->lines[r->place], &r->line))
         return true;
     for (uint32_t t = 0; t < SHARE_TENANTS; t++)

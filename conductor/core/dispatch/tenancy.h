@@ -10,11 +10,12 @@
 /* dispatch_shares(d): tenants take turns. */
 bool dispatch_shares(const struct dispatch *d);
 
-/* Whether links hold a request up, if they have much to send: both SLOs apply
- * to it. */
+/* Whether links hold a request up, if they have much to send: it decodes, and
+ * both SLOs apply to it. */
 static inline bool dispatch_may_wait_for_link(const struct dispatch_request *r)
 {
-    return r->slo_ttft_us && r->slo_tbt_us && !r->accepted;
+    return r->slo_ttft_us && r->slo_tbt_us && !r->accepted &&
+           r->ask.max_output_tokens > 1;
 }
 
 /* Whether others that wait come before one that has just come. */
