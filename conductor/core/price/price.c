@@ -39,6 +39,8 @@ struct price {
     struct sorted xs, slos; /* of the entries, with their work */
     struct class classes[PRICE_CLASSES];
     double limit;
+    double tied_share; /* of those at the limit: how many of them fit */
+    double tied;       /* shares of those that came since one was admitted */
     double queue_us, slo_us, room_us; /* when it was set: mean, wanted of, and
                                          work of all instances in the span */
     double aim; /* likewise: the mean wanted, as a share of the SLO */
@@ -152,6 +154,12 @@ static size_t place_of(const struct sorted *s, double x)
     return low;
 }
 
+/* The first place that is above x. */
+static size_t place_behind(const struct sorted *s, double x)
+{
+    return place_of(s, nextafter(x, INFINITY));
+}
+
 /* Moves what stands from `at` on. */
 static void shift(struct sorted *s, size_t at, size_t to)
 {
@@ -241,6 +249,30 @@ static double aim_of(const struct price *p, int64_t now_us)
     return fmax(p->config.rho / lasted, fmin(p->config.rho, AIM_LEAST));
 }
 
+/*
+ * Of those that have the x in front of place `end`, the share that is admitted:
+ * by their mean work, up to the first that does not fit whole, at least one.
+ *   left_us  what is left behind `end`, less than 0 if not all fit.
+ */
+static double tied_share(const struct sorted *xs, size_t end, double left_us)
+{
+    double tied_us = 0.0, n;
+    size_t first, behind;
+
+    if (left_us >= 0.0)
+        return 1.0;
+    first = place_of(xs, xs->at[end - 1]);
+    behind = place_behind(xs, xs->at[end - 1]);
+    n = (double)(behind - first);
+    for (size_t i = first; i < behind; i++) {
+        tied_us += xs->with[i];
+        left_us += i < end ? xs->with[i] : 0.0;
+    }
+    if (tied_us <= 0.0)
+        return 1.0;
+    return fmin(fmax(floor(left_us * n / tied_us), 0.0) + 1.0, n) / n;
+}
+
 static void renew(struct price *p, const struct price_load *load,
                   int64_t now_us)
 {
@@ -260,6 +292,7 @@ static void renew(struct price *p, const struct price_load *load,
     for (; i < p->n && left_us >= 0.0; i++)
         left_us -= p->xs.with[i];
     p->limit = left_us >= 0.0 ? INFINITY : p->xs.at[i - 1];
+    p->tied_share = tied_share(&p->xs, i, left_us);
     if (left_us >= 0.0 || p->all_fit_us == 0) /* or nothing is known before */
         p->all_fit_us = now_us;
     p->renewed_us = now_us;
@@ -280,6 +313,19 @@ static struct class *class_of(struct price *p, const struct price_arrival *a)
     return c;
 }
 
+/* Whether an x is within the limit. Of those at it, as many as fit: prompts of
+ * one length have one x. */
+static bool within(struct price *p, double x)
+{
+    if (x < p->limit || x > p->limit)
+        return x < p->limit;
+    p->tied += p->tied_share;
+    if (p->tied < 1.0)
+        return false;
+    p->tied -= 1.0;
+    return true;
+}
+
 bool price_arrived(struct price *price, const struct price_arrival *arrival,
                    const struct price_load *load, double *limit)
 {
@@ -292,7 +338,7 @@ bool price_arrived(struct price *price, const struct price_arrival *arrival,
     *limit = price->limit;
     c->arrived += 1.0;
     admitted =
-        arrival->x <= price->limit ||
+        within(price, arrival->x) ||
         (arrival->feasible && c->admitted < price->config.floor * c->arrived);
     if (admitted && arrival->feasible)
         c->admitted += 1.0;
@@ -301,11 +347,11 @@ bool price_arrived(struct price *price, const struct price_arrival *arrival,
 
 int64_t price_late_us(const struct price *price, double x, int64_t *queue_us)
 {
-    size_t below = place_of(&price->xs, x);
+    size_t upto = place_behind(&price->xs, x); /* all but itself */
     double smaller_us = 0.0, share, rho;
 
     *queue_us = (int64_t)price->queue_us;
-    for (size_t i = 0; i < below; i++)
+    for (size_t i = 0; i + 1 < upto; i++)
         smaller_us += price->xs.with[i];
     share = price->room_us > 0.0 ? smaller_us / price->room_us : 0.0;
     if (share <= SHARE_MIN)

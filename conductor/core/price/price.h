@@ -8,7 +8,8 @@
  * ones too. Twice a second the limit is set anew: the largest x such that the
  * work of all with a smaller one fits into the time that the instances had,
  * more if their queues are shorter than wanted, less if longer. A request above
- * the limit is refused.
+ * the limit is refused. Of those at it, whose x is that of others to the bit,
+ * the share is admitted that fits, one by one.
  *
  * A long queue absorbs a burst. In an overload that goes on it only makes all
  * wait: what it could absorb is in it. So what is aimed at falls while the
@@ -110,7 +111,8 @@ bool price_arrived(struct price *price, const struct price_arrival *arrival,
 
 /*
  * By how much the instances' queues must be shorter than at the last limit for
- * an x to be within it, if arrivals stay as they are.
+ * an arrival's x to be within it, and all that equal it, if arrivals stay as they
+ * are.
  *   queue_us  written: their mean then.
  * Returns microseconds of each instance, at least 0: nothing is missing; -1:
  * not even without queues.
