@@ -1,4 +1,5 @@
 """What the OpenAI API answers when all is well."""
+import re
 
 from harness import (BLOCK_TOKENS, Case, Cluster, cached_tokens,
                      cost_model_json, mostly_waits, total, wait_until)
@@ -255,6 +256,7 @@ class Slo(Case):
                             {'x-slo-ttft-ms': '100'})
         self.assertError(reply, 429, 'first token')
         # No instance is that fast, however idle.
+        self.assertIn('on an idle one', reply.body['error']['message'])
         self.assertIsNone(reply.headers['Retry-After'])
         reply = api.request('POST', '/v1/completions',
                             {'model': 'tiny', 'prompt': TEXT,
@@ -275,8 +277,15 @@ class Slo(Case):
                              'max_tokens': 1}, {'x-slo-ttft-ms': '4000'})
         self.assertError(reply, 429, 'first token')
         self.assertIn(int(reply.headers['Retry-After']), range(1, 61))
+        self.assert_true_miss(reply, 4000)
         for answer in first:
             self.assertEqual(answer().status, 200)
+
+    def assert_true_miss(self, reply, limit_ms):
+        text = reply.body['error']['message']
+        self.assertNotIn('idle', text)
+        told_ms = re.match('predicted time to first token ([0-9.]+) ms', text)
+        self.assertGreater(float(told_ms[1]), limit_ms)
 
     def test_tbt_miss(self):
         api = self.cluster(engine='timed',

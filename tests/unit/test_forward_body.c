@@ -279,6 +279,7 @@ static void test_priorities(void)
         {"{\"priority\": -12 }", -12},
         {"{\"priority\":-4000000000}", -INT32_MAX},
         {"{\"priority\":4000000000}", INT32_MAX},
+        {"{\"priority\":123456789012345678901234}", INT32_MAX},
         {"{\"priority\":\"7\"}", 0},
         {"{\"priority\":1.5}", 0},
         {"{\"prompt\":[1]}", 0},

@@ -314,6 +314,11 @@ static void test_bounds(void)
     CU_ASSERT_EQUAL(kept, WARM_JOBS);
     CU_ASSERT_EQUAL(r.warm.counts.crowded, 2 * MANY - kept);
     CU_ASSERT_EQUAL(r.warm.n_jobs, kept);
+    uint64_t longer_keys[] = {keys[0], 3};
+    struct warm_job longer = {
+        .keys = longer_keys, .n_keys = 2, .n_tokens = 2 * BLOCK};
+    CU_ASSERT_FALSE(warm_add(&r.warm, &longer, NOW_US)); /* behind the first */
+    CU_ASSERT_EQUAL(r.warm.n_jobs, kept);
     rig_fini(&r);
 }
 

@@ -129,6 +129,18 @@ void scheduler_free(struct scheduler *scheduler)
     free(scheduler);
 }
 
+/* When a request that misses its TTFT SLO would meet it if it came anew, with
+ * all of its time. */
+static int64_t again_fits_in_us(const struct scheduler *s,
+                                const struct schedule_request *request,
+                                const struct schedule_decision *decision)
+{
+    struct schedule_request again = *request;
+
+    again.slo_ttft_us += request->waited_us;
+    return schedule_fits_in_us(s, &again, decision);
+}
+
 static void admit(struct scheduler *s, const struct schedule_request *request,
                   struct schedule_decision *decision)
 {
@@ -141,6 +153,7 @@ static void admit(struct scheduler *s, const struct schedule_request *request,
     int64_t fits_in_us;
 
     ask.tbt_us -= schedule_hold_first(s, request, decision);
+    decision->tested_us = ask.ttft_us;
     switch (s->admission->decide(&ask)) {
     case ADMISSION_ACCEPT:
         decision->verdict = SCHEDULE_ACCEPT;
@@ -148,7 +161,7 @@ static void admit(struct scheduler *s, const struct schedule_request *request,
         break;
     case ADMISSION_REJECT_TTFT:
         decision->verdict = SCHEDULE_REJECT_TTFT;
-        fits_in_us = schedule_fits_in_us(s, request, decision);
+        fits_in_us = again_fits_in_us(s, request, decision);
         decision->never = fits_in_us < 0;
         decision->retry_after_us = schedule_pace_in_us(
             &s->pace, (uint32_t)decision->n_candidates,

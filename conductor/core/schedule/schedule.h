@@ -153,7 +153,9 @@ struct schedule_decision {
                                else if none came; -1: never or not known, as for
                                a TBT that is kept for others */
     bool never;             /* rejected for the TTFT: it would be late without
-                               any queue, too */
+                               any queue, too, if it came anew */
+    int64_t tested_us;      /* from now, what had to meet the TTFT SLO: the
+                               TTFT if all come first that may; 0: not tested */
     /* Every ready instance that was looked at, by slot. Borrowed from the
      * scheduler until its next schedule_decide(). */
     const struct prefill_estimate *candidates;

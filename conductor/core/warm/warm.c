@@ -131,7 +131,7 @@ bool warm_add(struct warm *w, struct warm_job *job, int64_t now_us)
             w->counts.joined++;
             return false;
         }
-        if (!other->over && begins(other, job)) {
+        if (!other->over && begins(other, job) && w->n_jobs < WARM_JOBS) {
             take_place(w, job, other);
             return true;
         }

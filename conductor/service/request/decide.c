@@ -8,19 +8,35 @@
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 
-/* 429: what was predicted, the limit, and whether it can ever be met. */
+/* 429: what was predicted, the limit, and what else is to be said. */
 static void reject_slo(struct service_request *request, const char *code,
                        const char *what, int64_t predicted_us, int64_t limit_us,
-                       int64_t retry_us)
+                       const char *also, int64_t retry_us)
 {
     char text[256];
 
     snprintf(text, sizeof(text),
              "predicted %s %.3f ms is over the limit of %.3f ms on every "
              "instance%s",
-             what, (double)predicted_us / 1e3, (double)limit_us / 1e3,
-             retry_us < 0 ? ", and would be on an idle one" : "");
+             what, (double)predicted_us / 1e3, (double)limit_us / 1e3, also);
     request_fail(request, 429, code, text, retry_us);
+}
+
+/* A TTFT SLO, by what it was tested with: behind all that may come first. */
+static void reject_late(struct service_request *request,
+                        const struct dispatch_order *order)
+{
+    const struct dispatch_request *r = &request->dispatch;
+    int64_t passed_us = r->slo_ttft_us - r->ask.slo_ttft_us;
+    const char *also = "";
+
+    if (order->decision.never)
+        also = ", and would be on an idle one";
+    else if (order->retry_after_us < 0)
+        also = ", and the load leaves no time when it would not";
+    reject_slo(request, "slo_ttft_exceeded", "time to first token",
+               passed_us + order->decision.tested_us, r->slo_ttft_us, also,
+               order->retry_after_us);
 }
 
 /* 503: nobody is there; after a retry, with what had failed. */
@@ -51,14 +67,12 @@ static void reject(struct service_request *request,
     switch (order->reason) {
     case DISPATCH_MISSES_TTFT:
         m->rejected_ttft++;
-        reject_slo(request, "slo_ttft_exceeded", "time to first token",
-                   order->predicted_ttft_us, r->slo_ttft_us,
-                   order->retry_after_us);
+        reject_late(request, order);
         return;
     case DISPATCH_MISSES_TBT:
         m->rejected_tbt++;
         reject_slo(request, "slo_tbt_exceeded", "time between tokens",
-                   order->decision.tbt_us, r->slo_tbt_us,
+                   order->decision.tbt_us, r->slo_tbt_us, "",
                    order->retry_after_us);
         return;
     case DISPATCH_PRICE:

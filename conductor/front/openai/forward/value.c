@@ -36,9 +36,10 @@ uint32_t value_number(struct forward_slice v)
     uint64_t n = 0;
 
     for (size_t i = 0; i < v.n; i++) {
-        if (v.at[i] < '0' || v.at[i] > '9' || n > UINT32_MAX)
+        if (v.at[i] < '0' || v.at[i] > '9')
             return 0;
-        n = n * 10 + (uint64_t)(v.at[i] - '0');
+        if (n <= UINT32_MAX)
+            n = n * 10 + (uint64_t)(v.at[i] - '0');
     }
     return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }

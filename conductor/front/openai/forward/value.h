@@ -11,7 +11,7 @@ bool value_text(struct forward_slice v, char text[FORWARD_MODEL_BYTES]);
 /* Whether it is these bytes. */
 bool value_is(struct forward_slice v, const char *text);
 
-/* A whole number; 0 for all else. */
+/* A whole number, UINT32_MAX if it is larger; 0 for all else. */
 uint32_t value_number(struct forward_slice v);
 
 /* What a member of a question where to send a request must be, which is no
@@ -20,7 +20,7 @@ uint32_t value_number(struct forward_slice v);
 const char *value_must_be(const char *key, struct forward_slice v,
                           const char **name);
 
-/* A whole number of about 32 bits, cut to what fits; 0 for all else. */
+/* A whole number, cut to what fits; 0 for all else. */
 int32_t value_priority(struct forward_slice v);
 
 /* Whether a member's name is one of these; NULL behind them. */
