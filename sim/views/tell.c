@@ -255,8 +255,10 @@ void sim_views_ended(struct sim *sim, const struct sim_request *r)
     tell(sim, r, SIM_NEWS_ENDED, r->record.decode_node, 0);
 }
 
-void sim_views_answered(struct sim *sim, const struct sim_request *r)
+void sim_views_answered(struct sim *sim, struct sim_request *r)
 {
+    dispatch_decoded(&r->view->dispatch, &r->dispatch, r->n_output,
+                     sim->now_us);
     tell_item(
         sim, r,
         (struct sim_news_item){.kind = SIM_NEWS_ANSWERED,

@@ -50,7 +50,7 @@ void sim_views_done(struct sim *sim, struct sim_request *request,
                     int64_t observed_us);
 void sim_views_decodes(struct sim *sim, const struct sim_request *request);
 void sim_views_ended(struct sim *sim, const struct sim_request *request);
-void sim_views_answered(struct sim *sim, const struct sim_request *request);
+void sim_views_answered(struct sim *sim, struct sim_request *request);
 void sim_views_loaded(struct sim *sim, const struct sim_request *request,
                       const struct observation_load *load);
 

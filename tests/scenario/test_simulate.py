@@ -360,19 +360,23 @@ class Simulate(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn('--nodes-interval: needs --nodes-csv', done.stderr)
 
-    def full_decodes(self, kv_tokens, every):
+    def full_decodes(self, kv_tokens, every, aggregated=False):
         """A cluster whose decode node has little room, and a trace of 60 s:
         every: (tenant, period in ms, input, output tokens)."""
+        nodes = {
+            'prefill': {'nodes': 2, 'order': 'fifo', 'step_tokens': 512,
+                        'max_waiting': 1023, 'device': {'tokens': 3000000}},
+            'decode': {'nodes': 1, 'kv_tokens': kv_tokens, 'max_batch': 64}}
+        if aggregated:
+            nodes = {'coupled': {'nodes': 2, 'kv_tokens': kv_tokens // 2,
+                                 'max_batch': 64, 'step_tokens': 2048}}
         cluster = self.write('c.json', json.dumps({
             'format': 'conductor-cluster', 'version': 1, 'name': 'full',
             'model': {'layers': 32, 'kv_bytes_per_token': 1000,
                       'block_tokens': 512},
             'cost': {'kind': 'polynomial', 'prefill_us': [1000, 100, 0, 0],
                      'decode_us': [20000, 100, 0]},
-            'prefill': {'nodes': 2, 'order': 'fifo', 'step_tokens': 512,
-                        'max_waiting': 1023, 'device': {'tokens': 3000000}},
-            'decode': {'nodes': 1, 'kv_tokens': kv_tokens, 'max_batch': 64},
-            'links': {'gbps': 100, 'shared': True}}))
+            **nodes, 'links': {'gbps': 100, 'shared': True}}))
         come = sorted((at, *one[:1], *one[2:]) for one in every
                       for at in range(one[1], 60000, one[1]))
         return cluster, self.write('t.jsonl', ''.join(
@@ -405,6 +409,31 @@ class Simulate(unittest.TestCase):
             trace, cluster, '--policy-option', 'links=0', '--slo-ttft', 10,
             '--slo-tbt', 0.05, '--policy-option', 'shares=0')}
         self.assertEqual(reasons, {'', 'no_capacity', 'reject_slo_ttft'})
+
+    def test_shares_of_decodes(self):
+        """One tenant's long answers could fill all room to decode. Another one
+        that asks for less than its share gets it; where both ask for too much,
+        each gets at least half of its share of what it uses most of: here room
+        to decode and prefills."""
+        for aggregated in False, True:
+            cluster, trace = self.full_decodes(
+                40000, ((1, 50, 64, 1000), (2, 2000, 4000, 50)), aggregated)
+            late = [row for row in self.rows(trace, cluster)
+                    if row['input_tokens'] == '4000' and
+                    float(row['ttft_s']) > 45]
+            self.assertEqual(late, [])
+        cluster, trace = self.full_decodes(
+            40000, ((1, 50, 64, 1000), (2, 166, 4000, 50)))
+        room = prefills = 0
+        for row in self.rows(trace, cluster):
+            begin, end = (float(row['intended_s']) + float(row[k])
+                          for k in ('ttft_s', 'total_s'))
+            if row['input_tokens'] == '64':
+                room += 1064 * max(0, min(end, 60) - max(begin, 0))
+            elif begin < 60:
+                prefills += float(row['prefill_s'])
+        self.assertGreater(room, 40000 * 60 / 4)
+        self.assertGreater(prefills, 2 * 60 / 4)
 
     def test_nodes_csv(self):
         """What nodes did adds up to the requests, and queues are what is

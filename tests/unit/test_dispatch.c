@@ -855,6 +855,37 @@ static void test_behind_room(void)
     free(p);
 }
 
+/* Two tenants: a decode's room is charged for the answer that is expected, and
+ * in the end for what it was. */
+static void test_charge_of_decode(void)
+{
+    struct passing *p = malloc(sizeof(*p));
+    struct rig *r;
+    const double *used_us;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    passing_init(p, false);
+    r = &p->rig;
+    r->requests[0].tenant = 7;
+    r->requests[1].tenant = 8;
+    r->requests[0].ask.max_output_tokens = 1;
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(place(r, 1, NOW_US), DISPATCH_SEND);
+    used_us = r->dispatch.share.tenants[r->requests[0].place].used_us;
+    CU_ASSERT_DOUBLE_EQUAL(used_us[SHARE_PREFILL], 100000.0, 1e-6);
+    CU_ASSERT_DOUBLE_EQUAL(used_us[SHARE_DECODE], 0.0, 1e-6);
+    /* 110 of 5000 tokens, for 10 steps of 100 us. */
+    used_us = r->dispatch.share.tenants[r->requests[1].place].used_us;
+    CU_ASSERT_DOUBLE_EQUAL(used_us[SHARE_DECODE], 1000.0 * 110 / 5000, 1e-6);
+    dispatch_decoded(&r->dispatch, &r->requests[1], 50, NOW_US);
+    CU_ASSERT_DOUBLE_EQUAL(used_us[SHARE_DECODE], 5000.0 * 150 / 5000, 1e-6);
+    dispatch_decoded(&r->dispatch, &r->requests[1], 50, NOW_US);
+    CU_ASSERT_DOUBLE_EQUAL(used_us[SHARE_DECODE], 5000.0 * 150 / 5000, 1e-6);
+    CU_ASSERT_DOUBLE_EQUAL(used_us[SHARE_PREFILL], 100000.0, 1e-6);
+    rig_fini(r);
+    free(p);
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -876,6 +907,7 @@ int main(void)
     CU_add_test(suite, "wait for a link", test_wait_for_link);
     CU_add_test(suite, "links hold up", test_links_hold_up);
     CU_add_test(suite, "behind room", test_behind_room);
+    CU_add_test(suite, "charge of a decode", test_charge_of_decode);
     CU_basic_run_tests();
     return CU_get_number_of_failures() ? 1 : 0;
 }

@@ -423,7 +423,7 @@ static void test_first_place(void)
     CU_ASSERT_EQUAL(share_arrived(&s, 7, 1, -5, SECOND), 1);
     CU_ASSERT_FALSE(share_orders(&s, 0));
     CU_ASSERT(share_orders(&s, 1));
-    share_use(&s, 1, 1000.0, SECOND);
+    share_use(&s, 1, SHARE_PREFILL, 1000.0, SECOND);
     CU_ASSERT_EQUAL(share_queue_us(&s, 0, 0, 8, SECOND), INT64_MAX);
     CU_ASSERT_EQUAL(share_queue_us(&s, 1, 0, 8, SECOND), 4);
 }
@@ -459,22 +459,22 @@ static void test_correct(void)
     share_init(&s);
     CU_ASSERT_EQUAL(share_arrived(&s, 7, 1, 0, SECOND), 1);
     CU_ASSERT_EQUAL(share_arrived(&s, 8, 1, 0, SECOND), 2);
-    share_use(&s, 1, 1000.0, SECOND);
-    share_use(&s, 1, 500.0, 61 * SECOND);
-    share_correct(&s, 1, 7, -1000.0, SECOND, 61 * SECOND);
-    CU_ASSERT_DOUBLE_EQUAL(s.tenants[1].used_us, 500.0, 20.0);
-    share_correct(&s, 1, 7, 300.0, 61 * SECOND, 61 * SECOND);
-    CU_ASSERT_DOUBLE_EQUAL(s.tenants[1].used_us, 800.0, 20.0);
-    share_use(&s, 2, 5000.0, 61 * SECOND);
-    share_use(&s, 2, 1.0, 61 * SECOND);
+    share_use(&s, 1, SHARE_PREFILL, 1000.0, SECOND);
+    share_use(&s, 1, SHARE_PREFILL, 500.0, 61 * SECOND);
+    share_correct(&s, 1, 7, SHARE_PREFILL, -1000.0, SECOND, 61 * SECOND);
+    CU_ASSERT_DOUBLE_EQUAL(s.tenants[1].used_us[SHARE_PREFILL], 500.0, 20.0);
+    share_correct(&s, 1, 7, SHARE_PREFILL, 300.0, 61 * SECOND, 61 * SECOND);
+    CU_ASSERT_DOUBLE_EQUAL(s.tenants[1].used_us[SHARE_PREFILL], 800.0, 20.0);
+    share_use(&s, 2, SHARE_PREFILL, 5000.0, 61 * SECOND);
+    share_use(&s, 2, SHARE_PREFILL, 1.0, 61 * SECOND);
     CU_ASSERT_EQUAL(share_arrived(&s, 7, 1, 0, 61 * SECOND), 1);
     turn = share_turn(&s, 1);
-    share_correct(&s, 1, 7, -800.0, 61 * SECOND, 61 * SECOND);
+    share_correct(&s, 1, 7, SHARE_PREFILL, -800.0, 61 * SECOND, 61 * SECOND);
     CU_ASSERT_EQUAL(share_turn(&s, 1), turn);
-    CU_ASSERT_DOUBLE_EQUAL(s.tenants[1].used_us, 0.0, 20.0);
+    CU_ASSERT_DOUBLE_EQUAL(s.tenants[1].used_us[SHARE_PREFILL], 0.0, 20.0);
     /* Its place is another tenant's. */
-    share_correct(&s, 2, 7, 9000.0, 61 * SECOND, 61 * SECOND);
-    CU_ASSERT_DOUBLE_EQUAL(s.tenants[2].used_us, 5001.0, 1.0);
+    share_correct(&s, 2, 7, SHARE_PREFILL, 9000.0, 61 * SECOND, 61 * SECOND);
+    CU_ASSERT_DOUBLE_EQUAL(s.tenants[2].used_us[SHARE_PREFILL], 5001.0, 1.0);
 }
 
 /* More tenants than places: the rest share the first one. */
@@ -526,6 +526,38 @@ static void test_line(void)
     }
 }
 
+/* Of what it used the larger part of, its share counts; and who waits is not
+ * far behind, whatever was given to others. */
+static void test_dominant(void)
+{
+    struct share s;
+
+    share_init(&s);
+    for (uint64_t name = 1; name <= 3; name++)
+        CU_ASSERT_EQUAL(
+            share_arrived(&s, name, name == 3 ? 2.0 : 1.0, 0, SECOND), name);
+    share_use(&s, 1, SHARE_PREFILL, 300.0, SECOND);
+    share_use(&s, 1, SHARE_DECODE, 20.0, SECOND);
+    share_use(&s, 2, SHARE_PREFILL, 50.0, SECOND);
+    share_use(&s, 2, SHARE_DECODE, 100.0, SECOND);
+    CU_ASSERT_DOUBLE_EQUAL(share_standing(&s, 1, SECOND), 3.0, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(share_standing(&s, 2, SECOND), 1.0, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(share_turn(&s, 1), 300.0, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(share_turn(&s, 2), 100.0, 1e-9);
+    share_correct(&s, 2, 2, SHARE_DECODE, 100.0, SECOND, SECOND);
+    CU_ASSERT_DOUBLE_EQUAL(share_turn(&s, 2), 200.0, 1e-9);
+    s.tenants[2].waiting = s.tenants[3].waiting = 1;
+    share_forgive(&s, 1, 150.0);
+    CU_ASSERT_DOUBLE_EQUAL(share_turn(&s, 2), 200.0, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(share_turn(&s, 3), 225.0, 1e-9);
+    share_forgive(&s, 1, 50.0);
+    CU_ASSERT_DOUBLE_EQUAL(share_turn(&s, 2), 250.0, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(s.tenants[2].turn_us[SHARE_PREFILL], 50.0, 1e-9);
+    s.tenants[2].waiting = 0;
+    share_forgive(&s, 1, 0.0);
+    CU_ASSERT_DOUBLE_EQUAL(share_turn(&s, 2), 250.0, 1e-9);
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -538,6 +570,7 @@ int main(void)
     CU_add_test(suite, "corrected", test_correct);
     CU_add_test(suite, "places", test_places);
     CU_add_test(suite, "line", test_line);
+    CU_add_test(suite, "dominant", test_dominant);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();
     CU_cleanup_registry();

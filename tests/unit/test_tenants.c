@@ -192,7 +192,7 @@ static void test_gauges(void)
     at_a = share_arrived(&d.share, a.tenant, a.weight, 0, 1000000);
     at_b = share_arrived(&d.share, b.tenant, b.weight, 0, 1000000);
     d.share.tenants[at_b].waiting = 7;
-    share_use(&d.share, at_a, 1000.0, 1000000);
+    share_use(&d.share, at_a, SHARE_PREFILL, 1000.0, 1000000);
     tenants_weigh(t, &d, 1000000);
     CU_ASSERT(tells(t, "conductor_tenant_standing_ratio{tenant=\"a\"} 1.5\n"));
     /* What was told is over. */

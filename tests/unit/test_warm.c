@@ -287,7 +287,8 @@ static void test_shares(void)
     job->tenant = 7;
     job->place = place;
     CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), job);
-    CU_ASSERT_EQUAL(r.dispatch.share.tenants[place].used_us, 2 * BLOCK);
+    CU_ASSERT_EQUAL(r.dispatch.share.tenants[place].used_us[SHARE_PREFILL],
+                    2 * BLOCK);
     rig_fini(&r);
 }
 

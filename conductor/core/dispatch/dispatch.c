@@ -1,6 +1,7 @@
 /* What to do with a request now. See dispatch.h. */
 #include "conductor/core/dispatch/dispatch.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "conductor/core/dispatch/held.h"
@@ -148,7 +149,7 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
                schedule_commit(d->scheduler, &r->ask, decision) == 0) {
         order->action = DISPATCH_SEND;
         r->accepted = true;
-        dispatch_charge(d, r, &decision->chosen, now_us);
+        dispatch_charge(d, r, decision, now_us);
     } else if (reason == DISPATCH_SHARE && !r->slo_ttft_us) {
         order->action = DISPATCH_WAIT;
         order->reason = reason;
@@ -212,6 +213,7 @@ static void begin_round(struct dispatch *d)
     d->in_round = true;
     d->n_missed = d->n_link_missed = 0;
     d->limit = DISPATCH_SIZES;
+    d->last_turn_us = INFINITY;
     held_begin(d);
     memset(d->missed, 0, sizeof(d->missed));
     if (d->scheduler)
@@ -242,10 +244,13 @@ static struct dispatch_request *next_in_turn(struct dispatch *d, int64_t now_us,
 
         if (!r)
             break;
-        give_order(d, r, false, now_us, order);
-        if (order->action != DISPATCH_WAIT) {
-            held_remove(d, r);
-            return r;
+        if (!dispatch_is_too_late(d, r)) {
+            give_order(d, r, false, now_us, order);
+            if (order->action != DISPATCH_WAIT) {
+                held_remove(d, r);
+                return r;
+            }
+            dispatch_missed(d, r, order->decision.verdict);
         }
         d->missed[r->place] = true;
         d->n_missed++;

@@ -27,7 +27,9 @@
  * of the earliest priority. A request whose tenant had its share, or sent
  * earlier priorities, is placed behind short queues only: else it waits here,
  * or is refused if it has a TTFT SLO. So those who had less find room, in
- * whatever order instances serve.
+ * whatever order instances serve. Where one waits for room to decode, those
+ * take none whose turn is later by more than 2 s of all instances: what one
+ * needs would else go to others in small pieces for ever.
  *
  * Invariants: a request is in the wait list exactly from an order to wait
  * until the next order for it or dispatch_forget(); next_expiry_us is at most
@@ -67,6 +69,8 @@ struct dispatch_request {
     uint32_t place;      /* of the tenant, in the shares */
     double charged_us;   /* to its tenant, for the last instance it was given;
                             without predictions tokens */
+    double charged_decode_us; /* likewise, for its room to decode */
+    int64_t charged_length;   /* of its answer, as it was expected */
     int64_t charged_at_us;
     double standing; /* of the tenant, when it was decided on; 0: shares do
                         not matter */
@@ -119,8 +123,9 @@ struct dispatch {
     struct share share;     /* of tenants */
     struct line_node *lines[SHARE_TENANTS]; /* who waits, for each of them */
     bool missed[SHARE_TENANTS]; /* whose first found no room in this round */
-    uint64_t n_waited;          /* ever put into the wait list */
-    uint64_t n_decisions;       /* ever asked of the scheduler */
+    double last_turn_us;  /* later turns get no room to decode in this round */
+    uint64_t n_waited;    /* ever put into the wait list */
+    uint64_t n_decisions; /* ever asked of the scheduler */
     int64_t next_expiry_us;
     int64_t overhead_us; /* of a TTFT, outside queue and prefill: hand-over */
     uint32_t max_retries;
@@ -200,6 +205,12 @@ void dispatch_answered(struct dispatch *d,
  */
 void dispatch_told(struct dispatch *d, struct dispatch_request *request,
                    int64_t guessed, int64_t computed, int64_t now_us);
+
+/* The answer of an accepted request has ended by itself, with so many tokens:
+ * its tenant is charged for the room that it took, not for what was expected.
+ */
+void dispatch_decoded(struct dispatch *d, struct dispatch_request *request,
+                      int64_t output_tokens, int64_t now_us);
 
 /* dispatch_forget(d, request): it has ended, waiting or not. Requests behind it
  * may find the room that it lacked. */

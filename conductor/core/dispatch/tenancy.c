@@ -24,7 +24,9 @@ static bool holds_up(const struct dispatch *d, uint32_t t,
 {
     const struct dispatch_request *first = first_of(d, t);
 
-    return first && (!first->for_link || dispatch_may_wait_for_link(r));
+    return first && (!first->for_link || dispatch_may_wait_for_link(r)) &&
+           (r->ask.max_output_tokens > 1 || first->size == 0 ||
+            first->for_queue);
 }
 
 /* Likewise where tenants do not take turns. */
@@ -82,15 +84,115 @@ void dispatch_weigh(struct dispatch *d, struct dispatch_request *r,
     r->ask.queue_most_us = most_us < INT64_MAX ? most_us : 0;
 }
 
-void dispatch_charge(struct dispatch *d, struct dispatch_request *r,
-                     const struct prefill_estimate *e, int64_t now_us)
+/* What there is to share. */
+struct capacity {
+    uint32_t prefills; /* instances that do them */
+    double kv_tokens;  /* of those that decode */
+    double batch;      /* of them, too */
+};
+
+static struct capacity capacity(const struct dispatch *d)
 {
+    const struct pool *pool = schedule_pool(d->scheduler);
+    const struct pool_instance *const *instances = pool_instances(pool);
+    const uint8_t *ready = pool_ready_roles(pool);
+    struct capacity all = {.prefills = 0};
+
+    for (uint32_t slot = 0; slot < pool_slots(pool); slot++) {
+        all.prefills += (ready[slot] & ROLE_PREFILL) != 0;
+        if ((ready[slot] & ROLE_DECODE) == 0)
+            continue;
+        all.kv_tokens += (double)instances[slot]->kv_capacity_tokens;
+        all.batch += instances[slot]->max_batch > 0
+                         ? (double)instances[slot]->max_batch
+                         : INFINITY;
+    }
+    return all;
+}
+
+/* A decode's part of all room, KV or places, for so long. */
+static double decode_us(const struct dispatch *d,
+                        const struct dispatch_request *r, int64_t length,
+                        int64_t tbt_us)
+{
+    struct capacity all = capacity(d);
+    double tokens = (double)(r->ask.n_tokens + length);
+
+    if (all.kv_tokens <= 0.0)
+        return 0.0;
+    return (double)all.prefills * (double)length * (double)tbt_us *
+           fmax(tokens / all.kv_tokens, 1.0 / all.batch);
+}
+
+/* So much time of all instances. */
+static double of_all_us(const struct dispatch *d, int64_t us)
+{
+    return (double)capacity(d).prefills * (double)(d->share.slowdown * us);
+}
+
+void dispatch_missed(struct dispatch *d, const struct dispatch_request *r,
+                     enum schedule_verdict verdict)
+{
+    double most_us = of_all_us(d, SHARE_QUEUE_US);
+
+    if (verdict == SCHEDULE_DECODE_FULL)
+        d->last_turn_us = fmin(d->last_turn_us,
+                               share_turn(&d->share, r->place) +
+                                   most_us / d->share.tenants[r->place].weight);
+}
+
+bool dispatch_is_too_late(const struct dispatch *d,
+                          const struct dispatch_request *r)
+{
+    return r->size > 0 && share_turn(&d->share, r->place) > d->last_turn_us;
+}
+
+static void charge_decode(struct dispatch *d, struct dispatch_request *r,
+                          const struct schedule_decision *decision,
+                          int64_t now_us)
+{
+    const struct schedule_request *ask = &r->ask;
+
+    r->charged_decode_us = 0.0;
+    if (d->unpredicted || !dispatch_shares(d) || ask->max_output_tokens <= 1)
+        return;
+    r->charged_length = ask->expected_tokens > 0 ? ask->expected_tokens
+                                                 : ask->max_output_tokens;
+    r->charged_decode_us = decode_us(d, r, r->charged_length, decision->tbt_us);
+    share_use(&d->share, r->place, SHARE_DECODE, r->charged_decode_us, now_us);
+    share_forgive(&d->share, r->place, of_all_us(d, SHARE_BEHIND_US));
+}
+
+void dispatch_charge(struct dispatch *d, struct dispatch_request *r,
+                     const struct schedule_decision *decision, int64_t now_us)
+{
+    const struct prefill_estimate *e = &decision->chosen;
     double work = d->unpredicted ? (double)(r->ask.n_tokens - e->cached_tokens)
                                  : (double)e->prefill_us;
 
     r->charged_us = fmax(work, 1.0);
     r->charged_at_us = now_us;
-    share_use(&d->share, r->place, r->charged_us, now_us);
+    share_use(&d->share, r->place, SHARE_PREFILL, r->charged_us, now_us);
+    charge_decode(d, r, decision, now_us);
+}
+
+void dispatch_decoded(struct dispatch *d, struct dispatch_request *request,
+                      int64_t output_tokens, int64_t now_us)
+{
+    double prompt = (double)request->ask.n_tokens;
+    double was = (double)request->charged_length;
+    double is = (double)output_tokens;
+    double more_us;
+
+    if (request->charged_decode_us <= 0.0)
+        return;
+    more_us = request->charged_decode_us *
+              (is * (prompt + is) / (was * (prompt + was)) - 1.0);
+    share_correct(&d->share, request->place, request->tenant, SHARE_DECODE,
+                  more_us, request->charged_at_us, now_us);
+    share_forgive(&d->share, request->place, of_all_us(d, SHARE_BEHIND_US));
+    request->charged_decode_us += more_us;
+    request->charged_length = output_tokens;
 }
 
 /* By the costs of the model, as their ratio holds for unlike instances. */
@@ -107,7 +209,7 @@ void dispatch_told(struct dispatch *d, struct dispatch_request *request,
         times = schedule_work_us(d->scheduler, n) /
                 schedule_work_us(d->scheduler, guessed);
     more_us = request->charged_us * (times - 1.0);
-    share_correct(&d->share, request->place, request->tenant, more_us,
-                  request->charged_at_us, now_us);
+    share_correct(&d->share, request->place, request->tenant, SHARE_PREFILL,
+                  more_us, request->charged_at_us, now_us);
     request->charged_us += more_us;
 }

@@ -31,9 +31,19 @@ struct dispatch_request *dispatch_next_by_share(const struct dispatch *d);
 void dispatch_weigh(struct dispatch *d, struct dispatch_request *r,
                     int64_t now_us);
 
-/* It was given to an instance, as estimated: its work counts as used. Without
- * predictions tokens are counted. */
+/* In a round where tenants take turns a request that was tried waits still. If
+ * it lacks room to decode, later turns are to leave that. */
+void dispatch_missed(struct dispatch *d, const struct dispatch_request *r,
+                     enum schedule_verdict verdict);
+
+/* Whether it has to leave it. */
+bool dispatch_is_too_late(const struct dispatch *d,
+                          const struct dispatch_request *r);
+
+/* It was given to instances, as decided: its work counts as used, and the room
+ * to decode for as long as its answer is expected to take. Without predictions
+ * tokens of the prompt are counted. O(instances). */
 void dispatch_charge(struct dispatch *d, struct dispatch_request *r,
-                     const struct prefill_estimate *e, int64_t now_us);
+                     const struct schedule_decision *decision, int64_t now_us);
 
 #endif

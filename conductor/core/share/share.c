@@ -41,7 +41,8 @@ static void fade(struct share *s, int64_t now_us)
     faded = exp((double)(s->faded_us - now_us) /
                 (double)(s->slowdown * SHARE_WINDOW_US));
     for (uint32_t i = 0; i < SHARE_TENANTS; i++)
-        s->tenants[i].used_us *= faded;
+        for (uint32_t k = 0; k < SHARE_WORKS; k++)
+            s->tenants[i].used_us[k] *= faded;
     s->faded_us = now_us;
 }
 
@@ -95,8 +96,8 @@ uint32_t share_arrived(struct share *share, uint64_t name, double weight,
     }
     t->weight = place && weight > 0.0 ? weight : 1.0;
     t->asked_us = now_us;
-    if (t->waiting == 0)
-        t->turn_us = fmax(t->turn_us, share->turn_us);
+    for (uint32_t k = 0; t->waiting == 0 && k < SHARE_WORKS; k++)
+        t->turn_us[k] = fmax(t->turn_us[k], share->turn_us[k]);
     (void)earliest(share, place, now_us);
     if (priority < t->first[0])
         t->first[0] = priority;
@@ -104,29 +105,53 @@ uint32_t share_arrived(struct share *share, uint64_t name, double weight,
     return place;
 }
 
-void share_use(struct share *share, uint32_t place, double us, int64_t now_us)
+void share_use(struct share *share, uint32_t place, enum share_work work,
+               double us, int64_t now_us)
 {
     struct share_tenant *t = &share->tenants[place];
 
     fade(share, now_us);
-    share->turn_us = fmax(share->turn_us, t->turn_us);
-    t->turn_us += us / t->weight;
-    t->used_us += us;
+    share->turn_us[work] = fmax(share->turn_us[work], t->turn_us[work]);
+    t->turn_us[work] += us / t->weight;
+    t->used_us[work] += us;
 }
 
 void share_correct(struct share *share, uint32_t place, uint64_t name,
-                   double us, int64_t since_us, int64_t now_us)
+                   enum share_work work, double us, int64_t since_us,
+                   int64_t now_us)
 {
     struct share_tenant *t = &share->tenants[place];
-    double lowest = fmin(t->turn_us, share->turn_us);
+    double lowest = fmin(t->turn_us[work], share->turn_us[work]);
     double left = exp((double)(since_us - now_us) /
                       (double)(share->slowdown * SHARE_WINDOW_US));
 
     if (place > 0 && t->name != name)
         return;
     fade(share, now_us);
-    t->turn_us = fmax(t->turn_us + us / t->weight, lowest);
-    t->used_us = fmax(t->used_us + us * left, 0.0);
+    t->turn_us[work] = fmax(t->turn_us[work] + us / t->weight, lowest);
+    t->used_us[work] = fmax(t->used_us[work] + us * left, 0.0);
+}
+
+void share_forgive(struct share *share, uint32_t place, double most_us)
+{
+    double turn_us = share_turn(share, place);
+
+    for (uint32_t i = 0; i < SHARE_TENANTS; i++) {
+        struct share_tenant *t = &share->tenants[i];
+        double least_us = turn_us - most_us / t->weight;
+
+        if (i == place || t->waiting == 0 || share_turn(share, i) >= least_us)
+            continue;
+        t->turn_us[t->turn_us[SHARE_DECODE] > t->turn_us[SHARE_PREFILL]
+                       ? SHARE_DECODE
+                       : SHARE_PREFILL] = least_us;
+    }
+}
+
+/* Of what it used the larger part of. */
+static double used_us(const struct share_tenant *t)
+{
+    return fmax(t->used_us[SHARE_PREFILL], t->used_us[SHARE_DECODE]);
 }
 
 static struct sums sum(struct share *s, uint32_t place, int64_t now_us)
@@ -140,7 +165,7 @@ static struct sums sum(struct share *s, uint32_t place, int64_t now_us)
         if (i != place && !share_is_active(s, i, now_us))
             continue;
         sums.weight += t->weight;
-        sums.used_us += t->used_us;
+        sums.used_us += used_us(t);
         sums.n++;
     }
     return sums;
@@ -150,7 +175,7 @@ static double standing(const struct share_tenant *t, const struct sums *sums)
 {
     if (sums->used_us <= 0.0)
         return 1.0;
-    return t->used_us * sums->weight / (t->weight * sums->used_us);
+    return used_us(t) * sums->weight / (t->weight * sums->used_us);
 }
 
 double share_standing(struct share *share, uint32_t place, int64_t now_us)

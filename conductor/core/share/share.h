@@ -3,8 +3,9 @@
  *
  * A tenant is whoever a request's key names. Its weight over the weights of all
  * that asked in the last minute is its share; its standing is what it used of
- * the time that was given out in the last minute, over its share. Below 1 it
- * got less than its share.
+ * what was given out in the last minute, over its share. Below 1 it got less
+ * than its share. Of prefill time and of room to decode that counts of which it
+ * used the larger part (dominant resource fairness; Ghodsi et al., NSDI 2011).
  *
  * Nothing here has an effect until a second tenant or a priority was seen.
  *
@@ -23,16 +24,24 @@
 #define SHARE_WINDOW_US 60000000
 /* How long a priority is remembered, at least. */
 #define SHARE_PRIORITY_US 600000000
+/* By so much of all instances' time a tenant that waits is behind another one's
+ * turn at most, where that was given room to decode. */
+#define SHARE_BEHIND_US 4000000
 /* Without an SLO: the longest queue of an instance that takes more. */
 #define SHARE_QUEUE_US 2000000
+
+/* What is shared. Both are counted in microseconds of prefill instances: room
+ * as much as all of them have in the time in which it is all the room there is.
+ */
+enum share_work { SHARE_PREFILL, SHARE_DECODE, SHARE_WORKS };
 
 struct share_tenant {
     uint64_t name; /* 0: free, or the first place */
     bool seen;
-    double weight;     /* above 0 */
-    double used_us;    /* fading */
-    double turn_us;    /* work over weight, not fading: the lowest is next */
-    int64_t asked_us;  /* the last time */
+    double weight;               /* above 0 */
+    double used_us[SHARE_WORKS]; /* fading */
+    double turn_us[SHARE_WORKS]; /* work over weight, not fading */
+    int64_t asked_us;            /* the last time */
     uint32_t waiting;  /* requests of it in the wait list, kept by its owner */
     uint32_t patient;  /* of these without an SLO, likewise */
     int32_t first[2];  /* the earliest priority of this period, and of the one
@@ -44,10 +53,10 @@ struct share {
     struct share_tenant tenants[SHARE_TENANTS];
     int64_t slowdown; /* so many times longer than real ones are all times */
     int64_t faded_us;
-    double turn_us;  /* the latest turn that anybody had */
-    uint32_t n_seen; /* places ever used */
-    bool matters;    /* a second tenant or a priority was seen, or is expected
-                      */
+    double turn_us[SHARE_WORKS]; /* the latest turn that anybody had */
+    uint32_t n_seen;             /* places ever used */
+    bool matters; /* a second tenant or a priority was seen, or is expected
+                   */
 };
 
 /* share_init(share): nobody was seen; times are real. */
@@ -75,9 +84,10 @@ static inline bool share_orders(const struct share *share, uint32_t place)
     return place > 0 || share->n_seen < 2;
 }
 
-/* share_use(share, place, us, now_us): work was given to a request of the
- * tenant, in microseconds of an instance. */
-void share_use(struct share *share, uint32_t place, double us, int64_t now_us);
+/* share_use(share, place, work, us, now_us): so much was given to a request of
+ * the tenant. */
+void share_use(struct share *share, uint32_t place, enum share_work work,
+               double us, int64_t now_us);
 
 /*
  * Work that share_use() counted at since_us was more than said; below 0: it was
@@ -86,7 +96,13 @@ void share_use(struct share *share, uint32_t place, double us, int64_t now_us);
  * no longer that of the tenant `name`, as share_arrived() had it.
  */
 void share_correct(struct share *share, uint32_t place, uint64_t name,
-                   double us, int64_t since_us, int64_t now_us);
+                   enum share_work work, double us, int64_t since_us,
+                   int64_t now_us);
+
+/* Nobody who waits is behind a tenant's turn by more than so much of his own
+ * work: what was given for long at once is not made up for at once, or the one
+ * would get nothing meanwhile. O(SHARE_TENANTS). */
+void share_forgive(struct share *share, uint32_t place, double most_us);
 
 /* A tenant's standing: below 1 it had less than its share. 1 as long as nothing
  * was given out. O(SHARE_TENANTS). */
@@ -97,7 +113,11 @@ double share_standing(struct share *share, uint32_t place, int64_t now_us);
  * no more for having been silent. */
 static inline double share_turn(const struct share *share, uint32_t place)
 {
-    return share->tenants[place].turn_us;
+    const double *turn_us = share->tenants[place].turn_us;
+
+    return turn_us[SHARE_PREFILL] > turn_us[SHARE_DECODE]
+               ? turn_us[SHARE_PREFILL]
+               : turn_us[SHARE_DECODE];
 }
 
 /*

@@ -265,7 +265,8 @@ int warm_begin(struct warm *w, struct warm_job *job,
     if (rc < 0)
         return rc;
     if (d->share.tenants[job->place].name == job->tenant)
-        share_use(&d->share, job->place, (double)piece->predicted_us, now_us);
+        share_use(&d->share, job->place, SHARE_PREFILL,
+                  (double)piece->predicted_us, now_us);
     w->counts.begun += !job->begun;
     w->counts.pieces++;
     w->counts.tokens += (uint64_t)(piece->tokens - piece->cached_tokens);

@@ -234,6 +234,7 @@ void request_answered(struct service_request *request, int64_t tokens)
     struct service *s = request->service;
 
     dispatch_answered(&s->dispatch, &request->dispatch, tokens);
+    dispatch_decoded(&s->dispatch, &request->dispatch, tokens, clock_now_us());
     cluster_learnt(s->peers, request->dispatch.length_key, tokens,
                    request->dispatch.ask.max_output_tokens);
 }
