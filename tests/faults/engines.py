@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 
-from harness import settings
+from harness import free_ports, settings
 from name_server import NameServer
 from pair_stand_in import D, P, Nixl
 from scene import Skipped, fault
@@ -238,7 +238,7 @@ def events_lost(s):
     except ImportError as e:
         raise Skipped(f'{e}; see tests/engines/install') from e
     cache = Cache(1, 16)
-    ports = [free_port(), free_port()]
+    ports = [free_ports(), free_ports()]
     events = Publisher(*ports)
     s.cleanup(events.stop)
     fields = {'kind': 'vllm', 'block_tokens': 16}
@@ -269,12 +269,6 @@ def events_lost(s):
             {h for h, _ in cache.cache.copies}))
         s.town.api.request('POST', '/admin/instances/e0/undrain')
         s.more()
-
-
-def free_port():
-    import socket
-    with socket.create_server(('127.0.0.1', 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def pair(s, prefill=None, decode=None):

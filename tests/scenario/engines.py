@@ -7,7 +7,6 @@ import ctypes
 import functools
 import json
 import os
-import random
 import socket
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import urllib.error
 import urllib.request
 
 import harness
+from harness import free_ports
 
 ENGINES = os.path.join(harness.ROOT, 'tests', 'engines')
 VENV = os.path.join(harness.ROOT, 'run', 'engines')
@@ -45,20 +45,6 @@ def enter_loopback():
         return False
     return subprocess.run(['ip', 'link', 'set', 'lo', 'up'],
                           check=False).returncode == 0
-
-
-def free_ports(n):
-    """n ports in a row that nobody uses, and that no connection gets for its
-    own end: a server that restarts must find its port free."""
-    while True:
-        port = random.randrange(10000, 30000)
-        try:
-            for i in range(n):
-                with socket.socket() as other:
-                    other.bind(('127.0.0.1', port + i))
-            return port
-        except OSError:
-            continue
 
 
 class HeldPorts:
@@ -105,6 +91,9 @@ def answers(url):
 class Foreign(harness.Process):
     """A program whose own end is no concern of ours."""
 
+    def lost(self):
+        return False
+
     def complaint(self):
         if self.alive():
             self.kill()
@@ -142,10 +131,8 @@ class Case(harness.Case):
         return process
 
     def wait_answers(self, process, url):
-        def ready():
-            self.assertTrue(process.alive(), process.log()[-2000:])
-            return answers(url)
-        harness.wait_until(f'{process.name} answers', ready, 60)
+        harness.wait_until(f'{process.name} answers', lambda: answers(url),
+                           60, process)
 
 
 class LlamaServer:
@@ -153,7 +140,7 @@ class LlamaServer:
 
     def __init__(self, case, name='llama'):
         self.case, self.name = case, name
-        self.port = free_ports(1)
+        self.port = free_ports()
         self.url = f'http://127.0.0.1:{self.port}'
         self.start()
 
@@ -180,7 +167,7 @@ class Mocker:
         self.block_tokens = block_tokens
         self.events_port = free_ports(ranks)
         self.replay_port = free_ports(ranks)
-        self.port = free_ports(1)
+        self.port = free_ports()
         self.url = f'http://127.0.0.1:{self.port}'
         self.start()
 
@@ -222,7 +209,7 @@ class MockerLeg(Mocker):
 
     def __init__(self, case, role, name, **more):
         self.role = role
-        self.bootstrap_port = free_ports(1)
+        self.bootstrap_port = free_ports()
         super().__init__(case, name, **more)
 
     def start(self):
@@ -244,7 +231,7 @@ class Indexer:
     them has how much of a prompt. It listens on every address."""
 
     def __init__(self, case, mockers, block_tokens=16):
-        self.port = free_ports(1)
+        self.port = free_ports()
         self.url = f'http://127.0.0.1:{self.port}'
         workers = ','.join(f'{i + 1}=tcp://127.0.0.1:{m.events_port}'
                            for i, m in enumerate(mockers))
@@ -252,7 +239,8 @@ class Indexer:
             'indexer', '-m', 'dynamo.indexer', '--port', self.port,
             '--block-size', block_tokens, '--threads', 1, '--model-name',
             MODEL, '--workers', workers)
-        harness.wait_until('the indexer answers', self.answers, 60)
+        harness.wait_until('the indexer answers', self.answers, 60,
+                           self.process)
         self.n, self.block_tokens = len(mockers), block_tokens
 
     def answers(self):

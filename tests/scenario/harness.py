@@ -9,6 +9,7 @@ import functools
 import http.client
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -22,6 +23,9 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__))))
 BLOCK_TOKENS = 16
+# Of a worker, unless told: 16,384 tokens. It touches all of it, so most of what
+# its start takes is this.
+KV_MIB = 32
 SANITIZER = re.compile(r'Sanitizer|runtime error:')
 
 
@@ -30,6 +34,9 @@ class settings:
     build = os.path.join(ROOT, 'build')
     scale = 1.0  # of every time limit
     keep = False
+    # Below those that connections get for their own ends.
+    ports = range(10000, 30000)
+    port = None  # how far this process is among them
 
 
 def program(*path):
@@ -42,6 +49,7 @@ REPLAY = 'tools', 'conductor-replay'
 FIT = 'tools', 'conductor-fit'
 
 
+@functools.cache
 def sanitized():
     """Whether the programs were built with a sanitizer of memory or threads."""
     with open(program(*CONDUCTOR), 'rb') as f:
@@ -49,13 +57,46 @@ def sanitized():
     return b'__asan_init' in text or b'__tsan_init' in text
 
 
-def wait_until(what, condition, limit_s=30):
-    """Waits for condition() to be true and returns its value."""
+def reduced(n, sanitized_n):
+    """How long or how many: less in sanitized builds, which take ten times as
+    long, where it runs the same code."""
+    return sanitized_n if sanitized() else n
+
+
+def free_ports(n=1):
+    """n ports in a row that nobody uses, for programs that cannot tell which
+    one the system gave them; the first. They stay free for a server that
+    restarts. Each process goes once through a part of its own before it names
+    one again (`run`): no other case is told the same."""
+    if settings.port is None:
+        settings.port = random.randrange(len(settings.ports))
+    while True:
+        at = settings.port % (len(settings.ports) - n + 1)
+        settings.port = at + n
+        try:
+            for port in settings.ports[at:at + n]:
+                with socket.socket() as other:
+                    other.bind(('127.0.0.1', port))
+            return settings.ports[at]
+        except OSError:
+            continue
+
+
+def wait_until(what, condition, limit_s=30, process=None):
+    """Waits for condition() to be true and returns its value. In vain as soon
+    as `process` has ended, or a program of the case as none should."""
     end = time.monotonic() + limit_s * settings.scale
     while True:
+        over = process is not None and not process.alive()
+        mine = Case.running.processes if Case.running else []
+        lost = [process] if over else [p for p in mine if p.lost()]
         value = condition()
         if value:
             return value
+        if lost:
+            raise AssertionError(
+                f'waited in vain until {what}: {lost[0].name} ended with '
+                f'status {lost[0].child.returncode}\n{lost[0].log()[-2000:]}')
         if time.monotonic() > end:
             raise AssertionError(f'waited in vain until {what}')
         time.sleep(0.02)
@@ -110,6 +151,10 @@ class Process:
     def alive(self):
         return self.child.poll() is None
 
+    def lost(self):
+        """Whether it ended, and as none should; complaint() says how."""
+        return not self.killed and self.child.poll() not in (None, 0)
+
     def rss_mib(self):
         with open(f'/proc/{self.child.pid}/statm', encoding='ascii') as f:
             return int(f.read().split()[1]) * os.sysconf('SC_PAGE_SIZE') >> 20
@@ -139,7 +184,7 @@ class Process:
         found = SANITIZER.search(self.log())
         if found:
             return f'{self.name}: {found.group()} in its log'
-        if status != 0 and not self.killed:
+        if self.lost():
             return f'{self.name}: exit status {status}'
         return None
 
@@ -300,13 +345,13 @@ class Cluster:
             program(*CONDUCTOR), '--config', config, '--ports-file', ports])
 
         def bound():
-            self.case.assertTrue(self.conductor.alive(), 'conductor ended')
             try:
                 with open(ports, encoding='utf-8') as f:
                     return json.load(f)
             except (OSError, ValueError):
                 return None
-        self.ports = wait_until('the conductor names its ports', bound)
+        self.ports = wait_until('the conductor names its ports', bound,
+                                process=self.conductor)
 
     def processes(self):
         return [*self.workers.values(), self.conductor]
@@ -321,9 +366,8 @@ class Cluster:
                    '--conductor', f'127.0.0.1:{self.ports["worker"]}']
         if options.get('engine') == 'timed':
             options.setdefault('cost_model', self.cost_model)
-        # Workers touch all of it: many cases run at once.
         if not {'kv_mib', 'kv_blocks'} & set(options):
-            options['kv_mib'] = 128
+            options['kv_mib'] = KV_MIB
         for option, value in {'engine': 'cpu', 'model': 'tiny',
                               'block_tokens': BLOCK_TOKENS,
                               **options}.items():
@@ -334,21 +378,18 @@ class Cluster:
     def wait_ready(self, prefill, decode):
         """Until so many instances take prefill and decode work; one of role
         both counts in both."""
-        def ready():
-            for worker in self.workers.values():
-                self.case.assertTrue(worker.alive() or worker.killed,
-                                     f'{worker.name} ended')
-            return self.api.instances() == (prefill, decode)
         wait_until(f'{prefill} prefill and {decode} decode instances are '
-                   'ready', ready)
+                   'ready', lambda: self.api.instances() == (prefill, decode))
 
 
 class Case(unittest.TestCase):
     """A test with its folder and its processes."""
+    running = None  # of this process
 
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix='conductor-')
         self.processes = []
+        Case.running = self
         self.failed = False  # set by the runner
 
     def start(self, name, command, pass_fds=()):
@@ -391,6 +432,7 @@ class Case(unittest.TestCase):
         return path
 
     def tearDown(self):
+        Case.running = None
         # Workers first: a worker that loses its conductor may only wait.
         complaints = [c for c in (p.complaint() for p in self.processes[::-1])
                       if c]

@@ -4,15 +4,10 @@ import shutil
 import signal
 import socket
 
-from harness import settings, wait_until
+from harness import free_ports, settings, wait_until
 
 REDIS = shutil.which('redis-server')
 MISSING = 'redis-server is not installed'
-
-
-def free_port():
-    with socket.create_server(('127.0.0.1', 0)) as s:
-        return s.getsockname()[1]
 
 
 class Connection:
@@ -62,7 +57,7 @@ class RedisServer:
     def __init__(self, case, name='redis', sentinel=None, **options):
         self.case = case
         self.name = name
-        self.port = free_port()
+        self.port = free_ports()
         self.password = options.get('requirepass')
         folder = os.path.join(case.folder, name)
         os.mkdir(folder)
@@ -86,7 +81,8 @@ class RedisServer:
     def start(self):
         self.process = self.case.start(self.name, self.command_line)
         self.process.killed = True  # with replicas it ends with 1
-        wait_until(f'{self.name} answers', self.answers)
+        wait_until(f'{self.name} answers', self.answers,
+                   process=self.process)
 
     def answers(self):
         try:

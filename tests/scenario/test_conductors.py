@@ -6,9 +6,9 @@ import signal
 import threading
 import unittest
 
-from harness import (CONDUCTOR, ROOT, Api, Case, Cluster, program, total,
-                     wait_until)
-from redis_server import MISSING, REDIS, RedisServer, free_port
+from harness import (CONDUCTOR, ROOT, Api, Case, Cluster, free_ports,
+                     mostly_waits, program, total, wait_until)
+from redis_server import MISSING, REDIS, RedisServer
 from test_failures import in_background
 
 HAPROXY = shutil.which('haproxy', path=os.environ.get('PATH', '') +
@@ -331,15 +331,16 @@ class Balanced(OverRedis):
                                'haproxy-conductors.cfg'),
                   encoding='utf-8') as f:
             text = f.read()
-        port = free_port()
+        port = free_ports()
         for ours, own in ((8000, port), *zip((8080, 8090, 8100), (
                 c.ports['http'] for c in clusters))):
             self.assertIn(f'127.0.0.1:{ours}', text)
             text = text.replace(f'127.0.0.1:{ours}', f'127.0.0.1:{own}')
-        self.start('haproxy', [HAPROXY, '-db', '-f', self.write(
-            'haproxy-conductors.cfg', text)]).killed = True
+        haproxy = self.start('haproxy', [HAPROXY, '-db', '-f', self.write(
+            'haproxy-conductors.cfg', text)])
+        haproxy.killed = True
         api = Api(port)
-        wait_until('it balances', lambda: self.works(api))
+        wait_until('it balances', lambda: self.works(api), process=haproxy)
         return api
 
     def works(self, api):
@@ -348,10 +349,12 @@ class Balanced(OverRedis):
         except OSError:
             return False
 
+    @mostly_waits
     def test_rolling_restart(self):
         """All conductors, one after the other, under load: no request
-        fails."""
-        clusters = self.begin(3, config={'drain_wait_ms': 1500})
+        fails. The front looks every half second, and is believed to have
+        looked within four."""
+        clusters = self.begin(3, config={'drain_wait_ms': 4000})
         api = self.front(clusters)
         ends, failed, served = threading.Event(), [], []
 

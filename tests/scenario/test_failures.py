@@ -415,7 +415,7 @@ class Disconnects(Case):
     def check(self, stream, cost, started, tokens=5):
         """Returns the metrics once the workers have forgotten a request of
         `tokens` prompt tokens whose client left after started() was true."""
-        cluster = self.cluster(engine='timed', cost=cost,
+        cluster = self.cluster(engine='timed', cost=cost, kv_mib=64,
                                config={'heartbeat_ms': 50})
         api = cluster.api
         kv_used = 'conductor_instance_kv_used_tokens{instance="d0"}'

@@ -1115,9 +1115,17 @@ class Bounds(EngineCase):
 
 
 class Placement(EngineCase):
+    def known(self, *serves):
+        """Engines whose costs are told, and not learned from how long answers
+        took: what a prefix is worth does not change with the machine's load."""
+        cost = self.write('m.json', json.dumps(
+            {**json.loads(cost_model_json()), 'model': 'm'}))
+        return self.engines(*serves, cost_model=cost, config={
+            'policy_options': {'correction': 0}})
+
     def test_prefixes_return_to_their_engine(self):
         """Conversations that go on are found again where they were."""
-        cluster = self.engines(None, None, None)
+        cluster = self.known(None, None, None)
         talks = [[i] * 600 for i in range(1, 7)]
         homes = []
         for turn in range(4):
@@ -1198,7 +1206,7 @@ class Placement(EngineCase):
 
     def test_prompts_of_other_paths(self):
         """SGLang's own path, and OpenAI's newest."""
-        cluster = self.engines(None, None, None)
+        cluster = self.known(None, None, None)
         kinds = [
             ('/generate', lambda i, n: {'input_ids': [i] * n}),
             ('/generate', lambda i, n: {'text': f'question {i}: ' + 'x' * n}),

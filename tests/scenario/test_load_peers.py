@@ -129,7 +129,7 @@ class Peers(LoadCase):
         with open(cost, 'w') as file:
             file.write(cost_model_json(prefill=(200, 1000, 0, 0)))
         t = self.worker('t', 'both', '--engine', 'timed', '--model',
-                        'llama3-70b', '--cost-model', cost)
+                        'llama3-70b', '--cost-model', cost, '--kv-mib', '128')
         tokens = list(range(32)) + [7] * 400
         peer = Trickle(tokens[:32], 0.06)
         self.addCleanup(peer.close)

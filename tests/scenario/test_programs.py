@@ -295,11 +295,11 @@ class BadWorkerOptions(Case):
         """Conductor and worker both say why; the conductor serves on."""
         cluster = self.cluster()
         worker = cluster.start_worker('stranger', 'both', block_tokens=32)
+        worker.killed = True  # its end is wanted
         wait_until('it is refused',
                    lambda: 'stranger' in cluster.conductor.log() and
                    'block' in worker.log())
         self.assertGreater(worker.wait(), 0)
-        worker.killed = True
         self.assertEqual(cluster.api.instances(), (1, 1))
 
 

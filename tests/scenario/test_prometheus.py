@@ -8,8 +8,7 @@ import subprocess
 import unittest
 import urllib.parse
 
-from engines import free_ports
-from harness import ROOT, Api, Case, wait_until
+from harness import ROOT, Api, Case, free_ports, wait_until
 
 FOLDER = os.path.join(ROOT, 'packaging', 'prometheus')
 DASHBOARD = os.path.join(ROOT, 'packaging', 'grafana', 'conductor.json')
@@ -68,7 +67,7 @@ class Prometheus(Case):
 
     def test_every_panel_has_data(self):
         cluster = self.cluster(prefill=2, kv_mib=32)
-        port = free_ports(1)
+        port = free_ports()
         with open(os.path.join(FOLDER, 'prometheus.yml'),
                   encoding='utf-8') as f:
             config = f.read()

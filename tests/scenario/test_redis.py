@@ -3,8 +3,9 @@ clusters."""
 import subprocess
 import unittest
 
-from harness import Case, die_with_parent, program, wait_until
-from redis_server import MISSING, REDIS, RedisServer, free_port
+from harness import (Case, die_with_parent, free_ports, program,
+                     wait_until)
+from redis_server import MISSING, REDIS, RedisServer
 
 
 class Probe:
@@ -149,9 +150,9 @@ class Redis(Case):
     def test_cluster(self):
         """Two servers that share the slots: the one with the key's is
         found."""
-        bus = free_port()  # told, for it would be 10,000 above the port
+        bus = free_ports()  # told, for it would be 10,000 above the port
         a = RedisServer(self, 'a', cluster_enabled='yes',
-                        cluster_port=free_port())
+                        cluster_port=free_ports())
         b = RedisServer(self, 'b', cluster_enabled='yes', cluster_port=bus)
         a.command('CLUSTER', 'ADDSLOTSRANGE', 0, 8191)
         b.command('CLUSTER', 'ADDSLOTSRANGE', 8192, 16383)

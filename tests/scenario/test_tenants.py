@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 
-from harness import Case, cost_model_json, total, wait_until
+from harness import Case, computes_long, cost_model_json, total, wait_until
 from test_forward import EngineCase
 from stand_in import chunk, event, reply, stream_head
 
@@ -99,6 +99,7 @@ class Shares(Case):
             self.stop(process)
         return passed, metrics
 
+    @computes_long
     def test_a_greedy_key_leaves_others_their_share(self):
         """Who has work waiting gets at least half of his share, which is a
         quarter of what is served here, but for the short queues that were full
@@ -111,6 +112,7 @@ class Shares(Case):
         without, _ = self.passed_by(policy_options={'shares': 0})
         self.assertGreater(without, 3 * self.ASKED + 14)
 
+    @computes_long
     def test_an_slo_does_not_push_others_out(self):
         """Who says that an hour is soon enough fills no queue that others,
         who say nothing, then wait behind for ever."""

@@ -12,7 +12,7 @@ import time
 import unittest
 
 import wire
-from harness import mostly_waits, sanitized, settings, wait_until
+from harness import KV_MIB, mostly_waits, reduced, settings, wait_until
 
 BLOCK = 16
 BLOCK_BYTES = 2048 * BLOCK  # of tiny in float32
@@ -62,7 +62,7 @@ class WorkerCase(unittest.TestCase):
 
     def launch(self, name, role, *more):
         if not {'--kv-mib', '--kv-blocks'} & set(more):
-            more = ('--kv-mib', '128', *more)  # it touches all of it
+            more = ('--kv-mib', str(KV_MIB), *more)
         with open(self.log_path(name), 'w') as log:
             process = subprocess.Popen(
                 [program(), '--conductor', f'127.0.0.1:{self.conductor.port}',
@@ -123,10 +123,10 @@ def prompts(n, seed):
 
 class SameTokens(WorkerCase):
     def test_every_way(self):
-        """200 prompts: cold, local prefix, fetched prefix, eviction, split."""
+        """Prompts: cold, local prefix, fetched prefix, eviction, split."""
         seed = int(os.environ.get('CONDUCTOR_SEED', time.time_ns() % 2 ** 32))
         print(f'   CONDUCTOR_SEED={seed}', flush=True)
-        todo = prompts(200, seed)
+        todo = prompts(reduced(200, 80), seed)
         cold = self.worker('cold', 'both')
         warm = self.worker('warm', 'both', '--step-tokens', '48', '--max-batch',
                            '8')
@@ -225,7 +225,7 @@ class QueueOrder(WorkerCase):
         print(f'   CONDUCTOR_SEED={seed}', flush=True)
         rng = random.Random(seed)
         long = [rng.randrange(256)
-                for _ in range(4000 if sanitized() else 12000)]
+                for _ in range(reduced(12000, 1500))]
         short = prompts(8, seed)
         cold = self.worker('cold', 'both')
         want = {1: self.run_here(cold, 1, long, 4)[0]}
@@ -289,7 +289,7 @@ class Refusals(WorkerCase):
         self.assertEqual(len(self.run_split(p, d, 51, some, 5)[0]), 5)
 
     def test_queues_are_bounded(self):
-        link = self.worker('w', 'both', '--max-queue', '3')
+        link = self.worker('w', 'both', '--max-queue', '3', '--kv-mib', '64')
         long = [1] * 20000
         for rid in range(1, 9):
             link.prefill(rid, long[rid:])
@@ -531,7 +531,7 @@ class Refusals(WorkerCase):
 
 class Losses(WorkerCase):
     def test_conductor_goes_and_comes_back(self):
-        link = self.worker('w', 'both')
+        link = self.worker('w', 'both', '--kv-mib', '64')
         tokens = list(range(200))
         want, _ = self.run_here(link, 1, tokens, 6)
         held = link.held()
@@ -546,7 +546,7 @@ class Losses(WorkerCase):
         self.idle(again)
 
     def test_cancel_in_each_state(self):
-        a = self.worker('a', 'both')
+        a = self.worker('a', 'both', '--kv-mib', '64')
         b = self.worker('b', 'both', '--kv-blocks', '200')
         long = [5] * 6000
         # queued, prefilling, decoding
@@ -716,11 +716,12 @@ class Losses(WorkerCase):
         source = self.worker('source', 'prefill')
         a = self.worker('a', 'both')
         d = self.worker('d', 'decode')
-        tokens = [i * 7 % 256 for i in range(6000)]
+        tokens = [i * 7 % 256 for i in range(reduced(6000, 2000))]
         want, _ = self.run_here(a, 1, tokens, 3, key_seed=1)
         source.prefill(1, tokens)
         source.prefill_done(1, 60)
-        a.prefill(2, tokens, 3, fetch=source.address, blocks=(0, 374))
+        a.prefill(2, tokens, 3, fetch=source.address,
+                  blocks=(0, (len(tokens) - 1) // BLOCK))
         time.sleep(0.01)
         source.process.kill()
         done = a.prefill_done(2, 60)
@@ -735,7 +736,7 @@ class Losses(WorkerCase):
         self.leave(a)
 
     def test_term_while_busy(self):
-        a = self.worker('a', 'both')
+        a = self.worker('a', 'both', '--kv-mib', '64')
         a.prefill(1, [1] * 20000, 5)
         a.wait(wire.PREFILL_STARTED, 1)
         self.leave(a)
