@@ -26,10 +26,11 @@ READY = 3, 3  # instances for prefill and for decode
 class Town:
     """A conductor and its workers, each of which may die and come back."""
 
-    def __init__(self, case, kv_blocks, transports):
+    def __init__(self, case, args):
         self.case = case
-        self.kv_blocks = kv_blocks
-        self.transports = {'transports': transports} if transports else {}
+        self.options = {'kv_blocks': args.kv_blocks, 'engine': args.engine}
+        if args.transports:
+            self.options['transports'] = args.transports
         self.epoch = 0  # odd while the conductor is down
         self.cluster = case.new_cluster({
             'heartbeat_ms': 100, 'worker_timeout_ms': WORKER_TIMEOUT_MS})
@@ -50,9 +51,8 @@ class Town:
     def start_worker(self, name):
         role, options = WORKERS[name]
         self.cluster.start_worker(
-            name, role, kv_blocks=self.kv_blocks, log_level='warn',
-            disk_path=self.slab(name), disk_mib=DISK_MIB,
-            **options | self.transports)
+            name, role, disk_path=self.slab(name), disk_mib=DISK_MIB,
+            **options | self.options)
 
     def kill_conductor(self):
         self.epoch += 1
