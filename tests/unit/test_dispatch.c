@@ -499,12 +499,14 @@ static size_t check_passing(uint64_t seed, bool coupled)
     passing_init(p, coupled);
     while (n < PASSING || p->n_running > 0) {
         if (n < PASSING && (p->n_running == 0 || below(&random, 2) == 0)) {
-            p->requests[n] = (struct dispatch_request){
-                .ask = {.request_id = n + 1,
-                        .n_tokens = 100 + (int64_t)below(&random, 4800) /
-                                              (1 + (int64_t)below(&random, 9)),
-                        .max_output_tokens = 2},
-                .arrived_us = NOW_US};
+            int64_t tokens = (int64_t)below(&random, 4800);
+
+            tokens = 100 + tokens / (1 + (int64_t)below(&random, 9));
+            p->requests[n] =
+                (struct dispatch_request){.ask = {.request_id = n + 1,
+                                                  .n_tokens = tokens,
+                                                  .max_output_tokens = 2},
+                                          .arrived_us = NOW_US};
             dispatch_place(&p->rig.dispatch, &p->requests[n], NOW_US,
                            &p->rig.order);
             n++;
@@ -630,14 +632,14 @@ static void slow_arrival(struct slow *s, struct passing *p, size_t i)
 
 static struct dispatch_request random_request(uint64_t *random, size_t n)
 {
-    bool large = below(random, 2) == 0;
+    int64_t tokens = below(random, 2) == 0 ? 2000 + (int64_t)below(random, 2800)
+                                           : 1 + (int64_t)below(random, 600);
+    int64_t most = 1 + (int64_t)below(random, 4);
 
-    return (struct dispatch_request){
-        .ask = {.request_id = n + 1,
-                .n_tokens = large ? 2000 + (int64_t)below(random, 2800)
-                                  : 1 + (int64_t)below(random, 600),
-                .max_output_tokens = 1 + (int64_t)below(random, 4)},
-        .arrived_us = NOW_US};
+    return (struct dispatch_request){.ask = {.request_id = n + 1,
+                                             .n_tokens = tokens,
+                                             .max_output_tokens = most},
+                                     .arrived_us = NOW_US};
 }
 
 /* Returns the longest wait list that somebody was sent from. */
