@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "tests/rdma/dead.h"
@@ -426,6 +428,30 @@ static void case_few_end_points(void)
     rig_end(&rig);
 }
 
+/* Memory of a card. rxe can register none, whatever is a dmabuf here; that is
+ * said, nothing of it stays behind, and what is registered goes on. */
+static void case_card_memory(void)
+{
+    int fd = memfd_create("no dmabuf", 0);
+
+    begin();
+    if (fd < 0 || ftruncate(fd, 1 << 20) != 0)
+        rig_fail("no file");
+    for (int i = 0; i < 20; i++) {
+        int rc = rig.holder->ops->reg_card(rig.holder, 1 << 30, 1 << 20, fd, 0);
+
+        if (rc >= 0 || rc == -ENOSPC)
+            rig_fail("registered as %d", rc);
+    }
+    int rc = rig.holder->ops->reg_card(rig.holder, 1 << 30, 1 << 20, -1, 0);
+    if (rc != -EBADF)
+        rig_fail("without a descriptor %d", rc);
+    close(fd);
+    move(4, 0);
+    finish();
+    rig_end(&rig);
+}
+
 static void case_dead_peer(void)
 {
     dead_peer(n_rails);
@@ -440,7 +466,7 @@ static const struct {
     {"random", case_random},       {"throughput", case_throughput},
     {"unequal", case_unequal},     {"quarantine", case_quarantine},
     {"all-down", case_all_down},   {"few-end-points", case_few_end_points},
-    {"dead-peer", case_dead_peer},
+    {"dead-peer", case_dead_peer}, {"card-memory", case_card_memory},
 };
 
 int main(int argc, char **argv)

@@ -124,6 +124,13 @@ struct transport_ops {
      * mapped there from its begin, or -1. Returns the region's number, or
      * negative: -ENOTSUP (not this kind of memory), -ENOMEM, ... */
     int (*reg)(struct transport *t, void *memory, uint64_t bytes, int fd);
+    /* The same for memory of a card, which the processor need not reach: it
+     * begins at `address` for the card, and at `offset` of the dmabuf `fd`
+     * (cuMemGetHandleForAddressRange() makes one; borrowed for the call). Local
+     * places of slices are then such addresses. -ENOTSUP: a network card, or
+     * its driver, cannot. NULL: only host memory. */
+    int (*reg_card)(struct transport *t, uint64_t address, uint64_t bytes,
+                    int fd, uint64_t offset);
 
     /* --- the side that is read and written --- */
 

@@ -78,28 +78,41 @@ static void on_tick(evutil_socket_t, short, void *arg)
 
 /* --- memory --- */
 
-static int reg(struct transport *t, void *memory, uint64_t bytes, int)
+#define ACCESS \
+    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)
+
+/* What is to be registered: host memory, or with `fd` of a dmabuf a card's. */
+struct memory {
+    void *at;
+    uint64_t bytes;
+    int fd; /* -1: none */
+    uint64_t offset;
+};
+
+static struct ibv_mr *reg_with(const struct card *c, const struct memory *m)
 {
-    struct rdma *r = (struct rdma *)t;
+    errno = 0;
+    if (m->fd < 0)
+        return ibv_reg_mr(c->pd, m->at, m->bytes, ACCESS);
+    return ibv_reg_dmabuf_mr(c->pd, m->offset, m->bytes, (uintptr_t)m->at,
+                             m->fd, ACCESS);
+}
+
+static int reg_all(struct rdma *r, const struct memory *m, int node)
+{
     struct region *region = &r->regions[r->n_regions];
     uint32_t i;
 
     if (r->n_regions == TRANSPORT_REGIONS_MAX)
         return -ENOSPC;
     for (i = 0; i < r->n_cards; i++) {
-        struct card *c = &r->cards[i];
-
-        c->regions[r->n_regions] =
-            ibv_reg_mr(c->pd, memory, bytes,
-                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
-                           IBV_ACCESS_REMOTE_WRITE);
-        if (!c->regions[r->n_regions])
+        r->cards[i].regions[r->n_regions] = reg_with(&r->cards[i], m);
+        if (!r->cards[i].regions[r->n_regions])
             goto drop;
     }
-    region->memory = memory;
-    region->bytes = bytes;
-    topology_classes(&r->topology, topology_node_of(memory, bytes),
-                     region->classes);
+    region->memory = m->at;
+    region->bytes = m->bytes;
+    topology_classes(&r->topology, node, region->classes);
     return (int)r->n_regions++;
 drop:;
     int rc = errno ? -errno : -ENOMEM;
@@ -108,6 +121,30 @@ drop:;
         r->cards[i].regions[r->n_regions] = NULL;
     }
     return rc;
+}
+
+static int reg(struct transport *t, void *memory, uint64_t bytes, int)
+{
+    const struct memory m = {.at = memory, .bytes = bytes, .fd = -1};
+
+    return reg_all((struct rdma *)t, &m, topology_node_of(memory, bytes));
+}
+
+/* Nothing says near which card of the network it is. */
+static int reg_card(struct transport *t, uint64_t address, uint64_t bytes,
+                    int fd, uint64_t offset)
+{
+    const struct memory m = {
+        .at = (void *)(uintptr_t)address,
+        .bytes = bytes,
+        .fd = fd,
+        .offset = offset,
+    };
+
+    if (fd < 0)
+        return -EBADF;
+    int rc = reg_all((struct rdma *)t, &m, -1);
+    return rc == -EOPNOTSUPP ? -ENOTSUP : rc;
 }
 
 /* --- from the begin to the end --- */
@@ -192,6 +229,7 @@ static const struct transport_ops rdma_ops = {
     .name = "rdma",
     .free = rdma_free,
     .reg = reg,
+    .reg_card = reg_card,
     .offer = rdma_offer,
     .grant = rdma_grant,
     .revoke = rdma_revoke,
