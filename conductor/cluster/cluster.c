@@ -22,8 +22,10 @@ static void on_up(void *arg, bool up)
 {
     struct cluster *c = arg;
 
-    if (up)
-        registry_renew(c);
+    if (!up)
+        return;
+    registry_renew(c);
+    limits_up(c->limits);
 }
 
 static void on_reader_up(void *arg, bool up)
@@ -71,6 +73,7 @@ static int open_redis(struct cluster *c, struct event_base *base,
     options.timeout_us = READ_PATIENCE_US;
     c->reader = redis_new(base, dns, &c->options.url, &options,
                           (struct redis_watch){on_reader_up, c});
+    limits_use(c->limits, c->redis);
     return c->redis && c->reader ? 0 : -1;
 }
 
@@ -94,7 +97,8 @@ struct cluster *cluster_new(struct event_base *base, struct evdns_base *dns,
     c->self.at = options->workers_at;
     c->tick = event_new(base, -1, EV_PERSIST, on_tick, c);
     c->flush = event_new(base, -1, 0, on_flush, c);
-    if (c->tick && c->flush && open_redis(c, base, dns) == 0 &&
+    c->limits = limits_new(base, c->id, options->lease_us, ops->limit, arg);
+    if (c->tick && c->flush && c->limits && open_redis(c, base, dns) == 0 &&
         event_loop_wait(c->tick, options->lease_us / RENEWALS) == 0)
         return c;
     cluster_free(c);
@@ -107,6 +111,7 @@ void cluster_free(struct cluster *c)
         return;
     redis_free(c->redis);
     redis_free(c->reader);
+    limits_free(c->limits);
     event_loop_drop(c->tick);
     event_loop_drop(c->flush);
     free(c);
@@ -116,6 +121,12 @@ void cluster_workers_at(struct cluster *c, uint16_t port)
 {
     if (c)
         c->options.workers_at.port = c->self.at.port = port;
+}
+
+void cluster_limits_due(struct cluster *c)
+{
+    if (c)
+        limits_due(c->limits);
 }
 
 size_t cluster_members(const struct cluster *c, struct address *out,
@@ -205,6 +216,7 @@ struct cluster_counts cluster_counts(const struct cluster *c)
     counts.up = redis_is_up(c->redis) && redis_is_up(c->reader);
     counts.leads = c->leads;
     counts.members = c->n_members;
+    counts.limits = limits_counts(c->limits);
     counts.commands = redis_counts(c->redis);
     counts.reads = redis_counts(c->reader);
     LIST_FOREACH(p, &c->pools, entry)

@@ -16,6 +16,7 @@
 
 #include "base/redis/redis.h"
 #include "conductor/cluster/foreign.h"
+#include "conductor/cluster/limits.h"
 #include "conductor/cluster/member.h"
 #include "conductor/core/schedule/schedule.h"
 
@@ -40,6 +41,8 @@ struct cluster_ops {
     void (*members)(void *arg);
     /* This conductor leads from now on, or no more. */
     void (*leads)(void *arg, bool leads);
+    /* The clients whose limits hold over all conductors. */
+    limits_at *limit;
 };
 
 /* cluster_new(base, dns, options, ops, arg): begins to connect. Borrows base,
@@ -67,6 +70,10 @@ bool cluster_leads(const struct cluster *c);
 /* cluster_lead_token(c): of its leading, above that of any who led before; 0:
  * there is no cluster. */
 uint64_t cluster_lead_token(const struct cluster *c);
+
+/* cluster_limits_due(c): a client of ops->limit() has taken something, which
+ * the others are told soon. O(clients). */
+void cluster_limits_due(struct cluster *c);
 
 /* What one request has, as a pool knows it. */
 struct cluster_request {
@@ -123,6 +130,7 @@ struct cluster_counts {
     uint64_t leases;               /* that this conductor was given */
     uint64_t led;                  /* times that it became the leader */
     struct foreign_counts foreign; /* of all pools */
+    struct limits_counts limits;
 };
 
 /* cluster_counts(c): since cluster_new(); zeros without a cluster. */

@@ -1,5 +1,5 @@
 /* What the files of this folder share. Calls run one way: cluster -> registry,
- * hear -> tell. */
+ * hear -> tell; cluster, registry -> limits. */
 #ifndef CONDUCTOR_CLUSTER_INTERNAL_H
 #define CONDUCTOR_CLUSTER_INTERNAL_H
 
@@ -8,6 +8,7 @@
 
 #include "conductor/cluster/cluster.h"
 #include "conductor/cluster/event.h"
+#include "conductor/cluster/limits.h"
 #include "conductor/cluster/names.h"
 #include "proto/wire.h"
 
@@ -44,6 +45,7 @@ struct cluster {
     struct redis *reader; /* for reads that wait */
     struct event *tick;
     struct event *flush; /* pending: some batch waits to be sent */
+    struct limits *limits;
     LIST_HEAD(, cluster_pool) pools;
     struct member members[CLUSTER_MEMBERS_MAX]; /* of the last renewal */
     size_t n_members;

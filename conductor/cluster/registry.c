@@ -153,6 +153,7 @@ static void on_renewed(void *arg, const struct redisReply *reply)
     take_token(c, number_at(reply, 0), number_at(reply, 1) == 1);
     set_leads(c, number_at(reply, 2), now_us);
     take_members(c, reply);
+    limits_among(c->limits, c->n_members);
     LIST_FOREACH(p, &c->pools, entry)
     {
         for (size_t i = 0; i < c->n_members; i++)

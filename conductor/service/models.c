@@ -278,6 +278,9 @@ enum tenant_refusal models_enter(struct models *models, const char *key,
                                  size_t n, enum tenant_step step,
                                  struct tenant_terms *terms, int64_t *retry_us)
 {
-    return tenants_enter(models->tenants, key, n, step, clock_now_us(), terms,
-                         retry_us);
+    enum tenant_refusal why = tenants_enter(models->tenants, key, n, step,
+                                            clock_now_us(), terms, retry_us);
+
+    cluster_limits_due(models->cluster);
+    return why;
 }

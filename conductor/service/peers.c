@@ -135,8 +135,15 @@ static void on_leads(void *arg, bool leads)
     }
 }
 
-static const struct cluster_ops cluster_ops = {.members = on_members,
-                                               .leads = on_leads};
+static struct joint_key *limit_at(void *arg, size_t i)
+{
+    const struct models *models = arg;
+
+    return tenants_joint(models->tenants, i);
+}
+
+static const struct cluster_ops cluster_ops = {
+    .members = on_members, .leads = on_leads, .limit = limit_at};
 
 /* Where others send workers to: host "" if only Redis's side tells it. */
 static void own_address(const struct config *c, struct address *at)
@@ -168,6 +175,7 @@ int peers_start(struct models *models, char err[CONFIG_ERROR_MAX])
         cluster_new(models->base, models->dns, &options, &cluster_ops, models);
     if (!models->cluster)
         return error_say(err, CONFIG_ERROR_MAX, -ENOMEM, "out of memory");
+    tenants_share(models->tenants);
     redis_url_shown(c->state, shown, sizeof(shown));
     log_info("state: shared with other conductors at %s", shown);
     return 0;

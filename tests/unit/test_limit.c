@@ -39,6 +39,8 @@ static void test_none(void)
 
     limit_take(&l, 1e12, 5);
     CU_ASSERT_EQUAL(limit_wait_us(&l, 1e12, 6), 0);
+    l.per_minute = 1; /* from then on */
+    CU_ASSERT_EQUAL(limit_wait_us(&l, 1, 7), 0);
 }
 
 /* Who asks again when he is told to gets in, and not a millisecond before; and

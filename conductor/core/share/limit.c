@@ -5,8 +5,7 @@
 #define MINUTE_US 60e6
 #define ROUNDING 1e-9
 
-/* What has not drained away. */
-static double taken_at(const struct limit *l, int64_t now_us)
+double limit_taken(const struct limit *l, int64_t now_us)
 {
     double passed_us = now_us > l->at_us ? (double)(now_us - l->at_us) : 0.0;
 
@@ -16,7 +15,7 @@ static double taken_at(const struct limit *l, int64_t now_us)
 int64_t limit_wait_us(const struct limit *l, double amount, int64_t now_us)
 {
     double over =
-        taken_at(l, now_us) + fmin(amount, l->per_minute) - l->per_minute;
+        limit_taken(l, now_us) + fmin(amount, l->per_minute) - l->per_minute;
 
     if (l->per_minute <= 0.0 || over <= l->per_minute * ROUNDING)
         return 0;
@@ -25,6 +24,7 @@ int64_t limit_wait_us(const struct limit *l, double amount, int64_t now_us)
 
 void limit_take(struct limit *l, double amount, int64_t now_us)
 {
-    l->taken = taken_at(l, now_us) + amount;
+    /* Without a limit nothing drains: a later one begins with nothing. */
+    l->taken = l->per_minute > 0.0 ? limit_taken(l, now_us) + amount : 0.0;
     l->at_us = now_us;
 }

@@ -11,6 +11,9 @@ struct limit {
     int64_t at_us;
 };
 
+/* What has not drained away. */
+double limit_taken(const struct limit *l, int64_t now_us);
+
 /* In how long `amount` more, at most per_minute of it, stays below the limit;
  * 0: it does now. */
 int64_t limit_wait_us(const struct limit *l, double amount, int64_t now_us);

@@ -66,6 +66,12 @@ int report_peers(const struct cluster *cluster, struct evbuffer *out)
         {"expired_total", "counter",
          "Conductors whose lease ended, and whose bookings left.",
          (double)c.foreign.dropped},
+        {"limits_alone", "gauge",
+         "Whether limits of keys are this one's share of them.",
+         c.limits.alone},
+        {"limits_told_total", "counter",
+         "Times that Redis took what keys have taken of their limits.",
+         (double)c.limits.told},
         {"foreign_requests", "gauge", "Requests of others that are booked.",
          (double)c.foreign.entries},
     };

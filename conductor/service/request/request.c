@@ -171,6 +171,7 @@ static void count_ended(const struct service_request *request,
                       request->prompt.n_tokens +
                           (uint64_t)request->output.n_tokens,
                       clock_now_us());
+    cluster_limits_due(s->models->cluster);
 }
 
 void request_fail(struct service_request *request, int http_status,

@@ -169,6 +169,7 @@ struct service_request *service_submit(struct service *service,
         return NULL;
     }
     tenants_began(s->models->tenants, request->dispatch.tenant);
+    cluster_limits_due(s->models->cluster);
     request->number = s->table.next_request++;
     request->session = p->session;
     copy_name(request->session_id, p->session_id, p->n_session_id);

@@ -137,6 +137,10 @@ static void read_tenant(struct fields *f, const struct fields_object *o,
     if (secret_digest(one->name, strlen(one->name), digest))
         fields_refuse(f, o->path, "name", "SHA-256 failed");
     one->number = tenant_number(digest);
+    one->joint = (struct joint_key){.number = one->number,
+                                    .asks = {one->asks.per_minute},
+                                    .tokens = {one->tokens.per_minute},
+                                    .max_open = one->max_open};
 }
 
 void tenants_read(struct fields *f, const struct fields_object *root,

@@ -2,6 +2,7 @@
 #ifndef CONDUCTOR_SERVICE_TENANT_INTERNAL_H
 #define CONDUCTOR_SERVICE_TENANT_INTERNAL_H
 
+#include "conductor/core/share/joint.h"
 #include "conductor/core/share/limit.h"
 #include "conductor/service/tenant/tenants.h"
 #include "proto/message.h"
@@ -20,7 +21,8 @@ struct tenant {
         slo_tbt_us;            /* where a request asks for none; 0: none */
     struct limit asks, tokens; /* a minute */
     uint32_t max_open;         /* most requests in work, 0: any */
-    uint64_t n_limited;        /* refused by a limit */
+    struct joint_key joint; /* the same limits, where conductors share them */
+    uint64_t n_limited;     /* refused by a limit */
     uint64_t requests[METRICS_OUTCOMES], tokens_sent;
     /* As of tenants_weigh(). */
     uint64_t waiting;
@@ -43,6 +45,7 @@ struct tenants {
     char path[CONFIG_STRING_MAX];     /* "": every key is a tenant */
     struct tenant all[NAMES_MAX + 1]; /* (n + 1), the first one is the others */
     size_t n;
+    bool joint; /* limits are those of several conductors together */
     void *open; /* struct tenant_open by number, of tsearch(): reloads leave it
                    as it is */
     struct tenant_key *keys; /* (n_keys) */

@@ -96,14 +96,40 @@ static void add(struct tenant *into, const struct tenant *from)
     into->tokens.at_us = from->tokens.at_us;
 }
 
+/* What it has of its limits, if it was listed before. */
+static void move_joint(const struct tenants *t, struct tenant *one)
+{
+    size_t place = place_of(t, one->number);
+
+    if (place > 0)
+        joint_move(&one->joint, &t->all[place].joint);
+    else
+        one->joint.open = n_open(t, one->number);
+    one->joint.conductors = t->n > 0 ? t->all[1].joint.conductors : 0;
+    one->joint.due = true;
+}
+
 void tenants_take(struct tenants *t, struct tenants *next)
 {
     for (size_t i = 0; i <= t->n; i++)
         add(&next->all[place_of(next, t->all[i].number)], &t->all[i]);
     next->open = t->open;
+    next->joint = t->joint;
+    for (size_t i = 1; i <= next->n; i++)
+        move_joint(t, &next->all[i]);
     free(t->keys);
     *t = *next;
     free(next);
+}
+
+void tenants_share(struct tenants *t)
+{
+    t->joint = true;
+}
+
+struct joint_key *tenants_joint(struct tenants *t, size_t i)
+{
+    return i < t->n ? &t->all[i + 1].joint : NULL;
 }
 
 size_t tenants_size(const struct tenants *t)
@@ -145,23 +171,37 @@ void tenants_find(const struct tenants *t, const char *key, size_t n,
     request->priority = priority;
 }
 
+/* How many more requests of it may be in work. */
+static uint32_t room_of(const struct tenants *t, const struct tenant *one)
+{
+    uint32_t open = n_open(t, one->number);
+
+    if (t->joint)
+        return joint_room(&one->joint);
+    return !one->max_open         ? UINT32_MAX
+           : open < one->max_open ? one->max_open - open
+                                  : 0;
+}
+
 /* Which limit one more request of it is over. */
-static enum tenant_refusal limit_of(const struct tenant *one, uint32_t open,
-                                    enum tenant_step step, int64_t now_us,
-                                    int64_t *retry_us)
+static enum tenant_refusal limit_of(const struct tenant *one, bool joint,
+                                    uint32_t room, enum tenant_step step,
+                                    int64_t now_us, int64_t *retry_us)
 {
     if (step == TENANT_LOOKS)
         return TENANT_ENTERS;
-    if (one->max_open && open >= one->max_open) {
+    if (room == 0) {
         *retry_us = 1000000;
         return TENANT_IN_FLIGHT;
     }
     if (step == TENANT_GOES_ON)
         return TENANT_ENTERS;
-    *retry_us = limit_wait_us(&one->asks, 1.0, now_us);
+    *retry_us = joint ? joint_asks_us(&one->joint, now_us)
+                      : limit_wait_us(&one->asks, 1.0, now_us);
     if (*retry_us)
         return TENANT_ASKS;
-    *retry_us = limit_wait_us(&one->tokens, 1.0, now_us);
+    *retry_us = joint ? joint_tokens_us(&one->joint, now_us)
+                      : limit_wait_us(&one->tokens, 1.0, now_us);
     return *retry_us ? TENANT_TOKENS : TENANT_ENTERS;
 }
 
@@ -173,27 +213,26 @@ enum tenant_refusal tenants_enter(struct tenants *t, const char *key, size_t n,
     uint8_t digest[DIGEST_BYTES];
     struct tenant *one;
     size_t place;
-    uint32_t open;
+    uint32_t room;
 
     place =
         n && secret_digest(key, n, digest) == 0 ? place_of_key(t, digest) : 0;
     if (place == 0)
         return TENANT_UNKNOWN;
     one = &t->all[place];
-    open = n_open(t, one->number);
+    room = room_of(t, one);
     *terms = (struct tenant_terms){.number = one->number,
-                                   .room = !one->max_open ? UINT32_MAX
-                                           : open < one->max_open
-                                               ? one->max_open - open
-                                               : 0,
+                                   .room = room,
                                    .name = one->name,
                                    .slo_ttft_us = one->slo_ttft_us,
                                    .slo_tbt_us = one->slo_tbt_us};
-    why = limit_of(one, open, step, now_us, retry_us);
-    if (why != TENANT_ENTERS)
+    why = limit_of(one, t->joint, room, step, now_us, retry_us);
+    if (why != TENANT_ENTERS) {
         one->n_limited++;
-    else if (step == TENANT_BEGINS)
+    } else if (step == TENANT_BEGINS) {
         limit_take(&one->asks, 1.0, now_us);
+        joint_ask(&one->joint, now_us);
+    }
     return why;
 }
 
@@ -208,14 +247,19 @@ void tenants_began(struct tenants *t, uint64_t tenant)
             open = NULL;
         }
     }
-    if (open)
-        open->n++;
+    if (!open)
+        return;
+    open->n++;
+    joint_open(&t->all[place_of(t, tenant)].joint, open->n);
 }
 
 void tenants_spent(struct tenants *t, uint64_t tenant, uint64_t tokens,
                    int64_t now_us)
 {
-    limit_take(&t->all[place_of(t, tenant)].tokens, (double)tokens, now_us);
+    struct tenant *one = &t->all[place_of(t, tenant)];
+
+    limit_take(&one->tokens, (double)tokens, now_us);
+    joint_spend(&one->joint, (double)tokens, now_us);
 }
 
 const char *tenants_name(const struct tenants *t, uint64_t tenant)
@@ -229,6 +273,8 @@ void tenants_count(struct tenants *t, uint64_t tenant,
     struct tenant_open *open = find_open(t, tenant);
 
     t->all[place_of(t, tenant)].requests[outcome]++;
+    if (open)
+        joint_open(&t->all[place_of(t, tenant)].joint, open->n - 1);
     if (open && --open->n == 0) {
         tdelete(open, &t->open, compare_open);
         free(open);

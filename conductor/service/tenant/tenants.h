@@ -15,6 +15,7 @@
 
 #include "conductor/config/config.h"
 #include "conductor/core/dispatch/dispatch.h"
+#include "conductor/core/share/joint.h"
 #include "conductor/service/metrics.h"
 #include "conductor/service/tenant/terms.h"
 
@@ -33,6 +34,14 @@ void tenants_free(struct tenants *t);
  * takes; what was counted of a name stays, and requests in work are those of
  * their key's tenant, should it leave and come again. */
 void tenants_take(struct tenants *t, struct tenants *next);
+
+/* tenants_share(t): from now on limits count what all conductors have taken,
+ * as somebody tells tenants_joint(). */
+void tenants_share(struct tenants *t);
+
+/* tenants_joint(t, i): what the tenant number i of the file has of its limits,
+ * lent until the next reload; NULL: there are no more. */
+struct joint_key *tenants_joint(struct tenants *t, size_t i);
 
 /* tenants_size(t): the names of the file. */
 size_t tenants_size(const struct tenants *t);

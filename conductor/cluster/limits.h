@@ -1,0 +1,53 @@
+/*
+ * Limits of clients that all conductors keep together, in a book in Redis: one
+ * script, off the path of any decision, enters what this conductor has taken
+ * and tells what all have. The arithmetic is core/share/joint.h.
+ */
+#ifndef CONDUCTOR_CLUSTER_LIMITS_H
+#define CONDUCTOR_CLUSTER_LIMITS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "conductor/core/share/joint.h"
+
+struct event_base;
+struct redis;
+struct limits;
+
+#define LIMITS_MAX 64 /* clients; those behind have no limits together */
+
+/* Lends the client number i; NULL: there are no more. */
+typedef struct joint_key *limits_at(void *arg, size_t i);
+
+struct limits_counts {
+    uint64_t told; /* times that the book took what was done here */
+    bool alone;    /* it is away, and each conductor has its share */
+};
+
+/* limits_new(base, id, lease_us, at, arg): borrows all but the lease. id: what
+ * the book knows this conductor by. Returns it owned, or NULL: out of memory.
+ */
+[[nodiscard]] struct limits *limits_new(struct event_base *base, const char *id,
+                                        int64_t lease_us, limits_at *at,
+                                        void *arg);
+
+/* limits_free(l): its connection has been freed. NULL is a no-op. */
+void limits_free(struct limits *l);
+
+/* limits_use(l, redis): over this connection, which it borrows. */
+void limits_use(struct limits *l, struct redis *redis);
+
+/* limits_up(l): the connection is another one, maybe to another server. */
+void limits_up(struct limits *l);
+
+/* limits_among(l, conductors): so many share the limits. */
+void limits_among(struct limits *l, size_t conductors);
+
+/* limits_due(l): a client has taken something. */
+void limits_due(struct limits *l);
+
+struct limits_counts limits_counts(const struct limits *l);
+
+#endif
