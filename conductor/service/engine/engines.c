@@ -110,7 +110,11 @@ static int join_pool(struct engine *e)
         .order = queue_order_by_name("fifo"), /* vLLM's and SGLang's own */
     };
 
-    return pool_add(s->pool, &in, &e->id);
+    int rc = pool_add(s->pool, &in, &e->id);
+
+    if (rc == 0)
+        cluster_joined(s->peers);
+    return rc;
 }
 
 /* Its own costs, where it names others than its model has. Returns 0, or
