@@ -1,0 +1,163 @@
+"""Conductors in two halves: one without Redis, or each with one of its own."""
+import socket
+import threading
+import unittest
+
+from harness import Cluster, total, wait_until
+from redis_server import MISSING, REDIS, RedisServer
+from test_conductors import PROMPT, SLOW, OverRedis
+from test_failures import in_background
+
+
+class Road:
+    """A way to a server, which can be cut."""
+
+    def __init__(self, port):
+        self.port, self.open = port, True
+        self.ends = set()
+        self.listener = socket.create_server(('127.0.0.1', 0))
+        self.own = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near = self.listener.accept()[0]
+                far = self.open and socket.create_connection(
+                    ('127.0.0.1', self.port))
+            except OSError:
+                far = None
+                if self.listener.fileno() < 0:
+                    return
+            if not far:
+                near.close()
+                continue
+            self.ends |= {near, far}
+            for a, b in (near, far), (far, near):
+                threading.Thread(target=self.carry, args=(a, b),
+                                 daemon=True).start()
+
+    def carry(self, a, b):
+        try:
+            while data := a.recv(65536):
+                b.sendall(data)
+        except OSError:
+            pass
+        for end in a, b:
+            self.end(end)
+
+    @staticmethod
+    def end(s):
+        try:
+            s.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+    def cut(self):
+        self.open = False
+        for s in self.ends:
+            self.end(s)
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.cut()
+        for s in self.ends:
+            s.close()
+
+
+@unittest.skipUnless(REDIS, MISSING)
+class SplitBrain(OverRedis):
+    TOKENS = 30
+
+    def begin_halves(self):
+        """Two conductors, and a third, with ways of their own to a primary
+        and its replica."""
+        self.servers = [RedisServer(self, 'r0')]
+        self.servers.append(RedisServer(
+            self, 'r1', replicaof=f'127.0.0.1 {self.servers[0].port}'))
+        self.roads = [[Road(s.port) for s in self.servers] for _ in range(2)]
+        for roads in self.roads:
+            for road in roads:
+                self.addCleanup(road.close)
+        self.clusters = [Cluster(self, {
+            'state': 'redis://' + ','.join(
+                f'127.0.0.1:{r.own}' for r in self.roads[half]),
+            'state_lease_ms': self.LEASE_MS}, SLOW, name=name)
+            for name, half in (('a', 0), ('b', 0), ('c', 1))]
+        for c in self.clusters:
+            c.start_conductor()
+        self.knows(self.clusters, 3)
+        for name, role in ('p0', 'prefill'), ('d0', 'decode'):
+            self.clusters[0].start_worker(name, role, engine='timed')
+        self.wait_all(1, 1)
+        return self.clusters
+
+    def knows(self, clusters, n):
+        for c in clusters:
+            wait_until(f'{c.name} knows {n}', lambda c=c: self.metric(
+                c, 'state_conductors') == n and self.metric(
+                    c, 'state_up') == 1)
+
+    def one_leads(self, clusters):
+        wait_until('one of them leads', lambda: sum(
+            self.metric(c, 'state_leader') for c in clusters) == 1)
+
+    def begin_answers(self, max_tokens):
+        """One of each conductor."""
+        self.sent += len(self.clusters)
+        self.tokens += max_tokens * len(self.clusters)
+        return [in_background(lambda c=c: c.api.complete(PROMPT, max_tokens))
+                for c in self.clusters]
+
+    def end_answers(self, answers, max_tokens):
+        for answer in answers:
+            reply = answer()
+            self.assertEqual(reply.status, 200, reply.body)
+            self.assertEqual(reply.body['usage']['completion_tokens'],
+                             max_tokens)
+
+    def sum_of(self, name):
+        return sum(self.metric(c, name) for c in self.clusters)
+
+    def test_two_halves(self):
+        a, b, c = self.begin_halves()
+        self.sent = self.tokens = 0
+        before = self.begin_answers(3 * self.TOKENS)
+        self.wait_foreign(c, 2)
+        # Each half has a Redis, and each Redis believes that it is the one.
+        self.roads[0][1].cut()
+        self.roads[1][0].cut()
+        self.servers[1].command('REPLICAOF', 'NO', 'ONE')
+        self.knows((a, b), 2)
+        self.knows((c,), 1)
+        self.one_leads((a, b))
+        self.one_leads((c,))
+        self.end_answers(self.begin_answers(self.TOKENS), self.TOKENS)
+        self.end_answers(before, 3 * self.TOKENS)
+        # One half has none.
+        self.roads[1][1].cut()
+        wait_until('c has none', lambda: self.metric(c, 'state_up') == 0)
+        wait_until('c does not lead', lambda: self.metric(
+            c, 'state_leader') == 0)
+        self.end_answers(self.begin_answers(self.TOKENS), self.TOKENS)
+        # Joined: what each has is known to all again.
+        during = self.begin_answers(5 * self.TOKENS)
+        self.servers[1].command('REPLICAOF', '127.0.0.1',
+                                self.servers[0].port)
+        for roads in self.roads:
+            for road in roads:
+                road.open = True
+        self.knows((a, b, c), 3)
+        self.one_leads((a, b, c))
+        for x in a, b, c:
+            self.wait_foreign(x, 2)
+        self.end_answers(during, 5 * self.TOKENS)
+        for x in a, b, c:
+            self.wait_foreign(x, 0)
+            self.assertTrue(x.conductor.alive())
+        # Every request was computed, and answered, once.
+        self.assertEqual(self.sum_of('requests_total'), self.sent)
+        self.assertEqual(self.sum_of('output_tokens_total'), self.tokens)
+        self.assertEqual(self.sum_of('retries_total'), 0)
+        self.assertEqual(total(b.api.metrics(), 'conductor_requests_total'), 4)
