@@ -180,6 +180,12 @@ struct cluster_pool *cluster_join(struct cluster *c, const char *model,
     return NULL;
 }
 
+void cluster_prices(struct cluster_pool *p, struct scheduler *scheduler)
+{
+    if (p)
+        foreign_prices(p->foreign, scheduler);
+}
+
 void cluster_leave(struct cluster_pool *p)
 {
     if (!p)

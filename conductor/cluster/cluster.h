@@ -35,7 +35,7 @@ struct cluster_options {
                                   reached from it; port 0: no workers */
 };
 
-/* Who asks for news. Both may be NULL. */
+/* Who asks for news. The first two may be NULL. */
 struct cluster_ops {
     /* The conductors of this model's workers are others than before. */
     void (*members)(void *arg);
@@ -99,12 +99,18 @@ cluster_join(struct cluster *c, const char *model, struct pool *pool,
              struct lengths *lengths, const struct cluster_pool_ops *ops,
              void *arg);
 
+/* cluster_prices(p, scheduler): it prices what comes, from now on, and is told
+ * what came to the others. Borrows it. p NULL is a no-op. */
+void cluster_prices(struct cluster_pool *p, struct scheduler *scheduler);
+
 /* cluster_leave(p): NULL is a no-op. */
 void cluster_leave(struct cluster_pool *p);
 
 /* What happens to a request of this conductor; each is told to the others. O(1)
  * but for the first, which is O(the instances' queues). */
 void cluster_decided(struct cluster_pool *p, const struct cluster_request *r);
+/* A request came, as it was priced. */
+void cluster_asked(struct cluster_pool *p, const struct schedule_asked *asked);
 void cluster_started(struct cluster_pool *p, uint64_t request);
 void cluster_prefilled(struct cluster_pool *p, uint64_t request,
                        int64_t observed_us);

@@ -12,6 +12,8 @@
 /* Further away is no time that anybody meant. */
 #define TIME_MAX_US (INT64_C(30) * 86400 * 1000000)
 #define TOKENS_MAX (INT64_C(1) << 40)
+/* Of a prompt that is priced: that costs a step for each 512. */
+#define PRICED_TOKENS_MAX (INT64_C(1) << 24)
 #define BYTES_MAX (INT64_C(1) << 50)
 
 /* A time from now on; 0 stays 0. */
@@ -83,19 +85,19 @@ static void work_fields(struct codec *c, struct pool_work *w)
 }
 
 static void keys_field(struct codec *c, const struct cluster_wire *wire,
-                       struct pool_prefill_request *r)
+                       const uint64_t **all, size_t *n_all)
 {
-    const uint8_t *keys = (const uint8_t *)r->keys;
+    const uint8_t *keys = (const uint8_t *)*all;
     uint32_t n =
-        r->n_keys < CLUSTER_KEYS_MAX ? (uint32_t)r->n_keys : CLUSTER_KEYS_MAX;
+        *n_all < CLUSTER_KEYS_MAX ? (uint32_t)*n_all : CLUSTER_KEYS_MAX;
 
     codec_array(c, 8, &keys, &n);
     if (c->out)
         return;
     codec_require(c, n <= CLUSTER_KEYS_MAX);
-    r->n_keys = c->failed ? 0 : n;
-    r->keys = wire->keys;
-    for (uint32_t i = 0; i < r->n_keys; i++)
+    *n_all = c->failed ? 0 : n;
+    *all = wire->keys;
+    for (uint32_t i = 0; i < *n_all; i++)
         wire->keys[i] = wire_u64_at(keys, i);
 }
 
@@ -133,7 +135,7 @@ static void prefill_fields(struct codec *c, const struct cluster_wire *wire,
     p->n_booked = c->failed ? 0 : n;
     for (size_t i = 0; i < p->n_booked; i++)
         booked_fields(c, wire, &p->booked[i]);
-    keys_field(c, wire, r);
+    keys_field(c, wire, &r->keys, &r->n_keys);
 }
 
 static void decode_fields(struct codec *c, const struct cluster_wire *wire,
@@ -156,6 +158,22 @@ static void decode_fields(struct codec *c, const struct cluster_wire *wire,
     instance_field(c, wire, &d->push.from);
     number_field(c, &d->push.bytes, 0, BYTES_MAX);
     time_field(c, wire, &d->push.due_us);
+}
+
+static void asked_fields(struct codec *c, const struct cluster_wire *wire,
+                         struct schedule_asked *a)
+{
+    struct price_work *w = &a->work;
+
+    number_field(c, &w->n_tokens, 1, PRICED_TOKENS_MAX);
+    number_field(c, &w->from, 0, PRICED_TOKENS_MAX);
+    number_field(c, &w->split, 0, PRICED_TOKENS_MAX);
+    number_field(c, &w->cached, 0, PRICED_TOKENS_MAX);
+    real_field(c, &w->us);
+    real_field(c, &a->times);
+    number_field(c, &a->slo_ttft_us, 0, TIME_MAX_US);
+    flag_field(c, &a->feasible);
+    keys_field(c, wire, &w->keys, &w->n_keys);
 }
 
 void cluster_head_fields(struct codec *c, struct cluster_head *head)
@@ -197,6 +215,9 @@ void cluster_event_fields(struct codec *c, const struct cluster_wire *wire,
     case CLUSTER_LEARNT:
         number_field(c, &e->value, 1, TOKENS_MAX);
         number_field(c, &e->most, 1, TOKENS_MAX);
+        break;
+    case CLUSTER_ASKED:
+        asked_fields(c, wire, &e->asked);
         break;
     default:
         break;

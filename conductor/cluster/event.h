@@ -18,6 +18,7 @@
 #define CONDUCTOR_CLUSTER_EVENT_H
 
 #include "conductor/core/pool/record.h"
+#include "conductor/core/schedule/schedule.h"
 #include "proto/codec.h"
 
 struct names;
@@ -39,8 +40,9 @@ enum cluster_kind {
     CLUSTER_PRODUCED,  /* so many tokens so far */
     CLUSTER_ENDED,     /* nothing of it is left */
     CLUSTER_LEARNT,    /* the length of an answer; request: its key */
+    CLUSTER_ASKED,     /* a request came, whatever became of it */
 };
-#define CLUSTER_KINDS CLUSTER_LEARNT
+#define CLUSTER_KINDS CLUSTER_ASKED
 
 struct cluster_head {
     uint64_t owner; /* of a conductor's life */
@@ -56,6 +58,7 @@ struct cluster_event {
     int64_t most;  /* LEARNT: of so many that were asked for */
     struct pool_record_prefill prefill;
     struct pool_record_decode decode;
+    struct schedule_asked asked; /* work.block_tokens is not told */
 };
 
 /* How records are written and read. */
@@ -69,8 +72,9 @@ struct cluster_wire {
 /* Writes, or reads, what stands in front of the events. */
 void cluster_head_fields(struct codec *c, struct cluster_head *head);
 
-/* Writes, or reads, an event. Reading, the keys of a prefill are valid until
- * the next one, and an instance that is not known here is POOL_NO_INSTANCE. */
+/* Writes, or reads, an event. Reading, the keys of a prefill or of what was
+ * asked are valid until the next one, and an instance that is not known here is
+ * POOL_NO_INSTANCE. */
 void cluster_event_fields(struct codec *c, const struct cluster_wire *wire,
                           struct cluster_event *e);
 

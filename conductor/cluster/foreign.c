@@ -7,6 +7,7 @@
 #include "conductor/cluster/event.h"
 #include "conductor/core/observation/lengths.h"
 #include "conductor/core/pool/pool.h"
+#include "conductor/core/schedule/schedule.h"
 
 #define BUCKETS 8192u   /* a power of 2 */
 #define PREFILLS_MAX 16 /* of a request: its own, and those lent to it */
@@ -34,6 +35,7 @@ struct owner {
 struct foreign {
     struct pool *pool;
     struct lengths *lengths;
+    struct scheduler *scheduler;
     struct names *names;
     uint64_t self;
     uint64_t keys[CLUSTER_KEYS_MAX];
@@ -54,6 +56,11 @@ struct foreign *foreign_new(struct pool *pool, struct names *names,
     f->lengths = lengths;
     f->self = self;
     return f;
+}
+
+void foreign_prices(struct foreign *f, struct scheduler *scheduler)
+{
+    f->scheduler = scheduler;
 }
 
 static struct entry_list *bucket_of(struct foreign *f, uint64_t request)
@@ -205,6 +212,10 @@ static void take_event(struct foreign *f, struct owner *o,
         return;
     case CLUSTER_LEARNT:
         lengths_observe(f->lengths, event->request, event->value, event->most);
+        return;
+    case CLUSTER_ASKED:
+        if (f->scheduler)
+            schedule_heard(f->scheduler, &event->asked, now_us);
         return;
     default:
         break;

@@ -20,6 +20,7 @@ struct lengths;
 struct names;
 struct pool;
 struct foreign;
+struct scheduler;
 
 #define FOREIGN_OWNERS_MAX 64
 #define FOREIGN_ENTRIES_MAX (1u << 16)
@@ -48,6 +49,10 @@ struct foreign_news {
                                           struct names *names,
                                           struct lengths *lengths,
                                           uint64_t self);
+
+/* foreign_prices(f, scheduler): what others are asked counts there from now on.
+ * Borrows it; NULL: nowhere. */
+void foreign_prices(struct foreign *f, struct scheduler *scheduler);
 
 /* foreign_free(f): leaves the pool as it is. NULL is a no-op. */
 void foreign_free(struct foreign *f);

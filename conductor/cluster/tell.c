@@ -172,6 +172,14 @@ void cluster_decided(struct cluster_pool *p, const struct cluster_request *r)
         put_request(p, r);
 }
 
+void cluster_asked(struct cluster_pool *p, const struct schedule_asked *asked)
+{
+    struct cluster_event e = {.kind = CLUSTER_ASKED, .asked = *asked};
+
+    if (tells(p))
+        put_event(p, &e);
+}
+
 void cluster_started(struct cluster_pool *p, uint64_t request)
 {
     tell(p, CLUSTER_STARTED, request, 0, 0);

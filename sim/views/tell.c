@@ -40,13 +40,11 @@ static void hear_asked(struct sim *sim, struct sim_view *view,
                        const struct sim_sent *sent)
 {
     struct schedule_request ask = sent->ask;
-    struct schedule_decision decision = sent->decision;
+    struct schedule_asked asked;
 
     ask.keys = sent->keys;
-    ask.now_us = sim->now_us;
-    if (decision.verdict == SCHEDULE_REJECT_PRICE)
-        decision.verdict = SCHEDULE_ACCEPT; /* as before it was priced */
-    schedule_price(view->scheduler, &ask, &decision);
+    if (schedule_asked(view->scheduler, &ask, &sent->decision, &asked))
+        schedule_heard(view->scheduler, &asked, sim->now_us);
 }
 
 static void hear_sent(struct sim *sim, struct sim_view *view,

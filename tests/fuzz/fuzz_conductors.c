@@ -10,6 +10,7 @@
 #include "conductor/cluster/names.h"
 #include "conductor/core/observation/lengths.h"
 #include "conductor/core/pool/pool.h"
+#include "conductor/core/schedule/schedule.h"
 #include "tests/unit/pool_check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -40,6 +41,26 @@ static struct pool *make_pool(void)
     return pool;
 }
 
+/* What it is told of requests of others. */
+static struct scheduler *make_scheduler(struct pool *pool,
+                                        struct prefix_index *index)
+{
+    static const struct cost_model cost = {.prefill = {200, 5, 0.1},
+                                           .range = {1, 9999, 9999, 64, 99999}};
+    const struct schedule_policy *plan = schedule_policy_by_name("plan");
+    double options[POLICY_OPTIONS_MAX];
+
+    policy_options_init(plan, options);
+    return scheduler_new(
+        &(struct schedule_config){.policy = plan, .options = options},
+        &(struct estimate_model){.cost = &cost,
+                                 .block_tokens = 16,
+                                 .kv_bytes_per_token = 1000,
+                                 .layers = 4,
+                                 .step_tokens = 512},
+        pool, index);
+}
+
 static void take_member(const uint8_t *data, size_t size)
 {
     const char *text = (const char *)data;
@@ -68,10 +89,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct names *names = pool ? names_new(pool) : NULL;
     struct lengths lengths = {0};
     struct foreign *f = names ? foreign_new(pool, names, &lengths, 99) : NULL;
+    struct prefix_index *index = prefix_index_new(&(struct prefix_index_config){
+        .max_instances = 3, .max_bytes = 1 << 14});
+    struct scheduler *scheduler =
+        pool && index ? make_scheduler(pool, index) : NULL;
     int64_t now_us = 1000000;
 
-    if (!f)
+    if (!f || !scheduler)
         abort();
+    foreign_prices(f, scheduler);
     take_member(data, size);
     while (size >= 2) {
         size_t n = (size_t)data[0] | (size_t)data[1] << 8;
@@ -97,6 +123,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     must_be_empty(pool);
     foreign_free(f);
+    scheduler_free(scheduler);
+    prefix_index_free(index);
     names_free(names);
     pool_free(pool);
     return 0;

@@ -10,6 +10,7 @@
 #include "conductor/cluster/member.h"
 #include "conductor/cluster/names.h"
 #include "conductor/core/observation/lengths.h"
+#include "conductor/core/schedule/schedule.h"
 #include "tests/unit/pool_check.h"
 
 #define NOW_US 5000000
@@ -315,6 +316,104 @@ static void test_unknown_instance(void)
     side_free(&me);
 }
 
+/* What prices the requests of a side. */
+struct pricer {
+    struct cost_model cost;
+    struct prefix_index *index;
+    struct scheduler *scheduler;
+};
+
+static void pricer_init(struct pricer *x, struct side *s)
+{
+    const struct schedule_policy *plan = schedule_policy_by_name("plan");
+    double options[POLICY_OPTIONS_MAX];
+
+    policy_options_init(plan, options);
+    CU_ASSERT_EQUAL(policy_options_set(plan, options, "price", 1), 0);
+    x->cost = (struct cost_model){.prefill = {0, 1000},
+                                  .range = {1, 10000, 10000, 64, 1000000}};
+    x->index = prefix_index_new(&(struct prefix_index_config){
+        .max_instances = 4, .max_bytes = 1 << 15});
+    x->scheduler = scheduler_new(
+        &(struct schedule_config){.policy = plan, .options = options},
+        &(struct estimate_model){.cost = &x->cost,
+                                 .block_tokens = 16,
+                                 .kv_bytes_per_token = 1000,
+                                 .layers = 4,
+                                 .step_tokens = 512},
+        s->pool, x->index);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(x->scheduler);
+    CU_ASSERT_EQUAL(pool_set_health(s->pool, s->p, HEALTH_READY), 0);
+}
+
+static void pricer_fini(struct pricer *x)
+{
+    scheduler_free(x->scheduler);
+    prefix_index_free(x->index);
+}
+
+/* A prompt of 4,096 tokens comes, and takes 4 s. */
+static struct schedule_decision price(struct pricer *x, uint64_t first_key,
+                                      int64_t now_us,
+                                      struct schedule_request *request)
+{
+    static uint64_t keys[256];
+    struct schedule_decision d;
+
+    for (uint64_t i = 0; i < 256; i++)
+        keys[i] = first_key * 1000 + i;
+    *request = (struct schedule_request){.request_id = 1,
+                                         .keys = keys,
+                                         .n_keys = 256,
+                                         .n_tokens = 4096,
+                                         .max_output_tokens = 1,
+                                         .slo_ttft_us = 8000000,
+                                         .price_times = 1.0,
+                                         .session = POOL_NO_INSTANCE,
+                                         .only = POOL_NO_INSTANCE,
+                                         .now_us = now_us};
+    schedule_decide(x->scheduler, request, &d);
+    schedule_price(x->scheduler, request, &d);
+    return d;
+}
+
+/* Requests of others count for prices as one's own, and so for what is
+ * refused. */
+static void test_asked(void)
+{
+    struct teller t = teller_new(1);
+    struct side me = side_new(false);
+    struct foreign *f = foreign_new(me.pool, me.names, &lengths, 99);
+    struct pricer theirs, mine;
+    struct schedule_request request;
+    struct schedule_decision there, here;
+
+    pricer_init(&theirs, &t.side);
+    pricer_init(&mine, &me);
+    foreign_prices(f, mine.scheduler);
+    for (uint64_t i = 0; i < 60; i++) {
+        struct cluster_event e = {.kind = CLUSTER_ASKED, .request = i};
+
+        there = price(&theirs, 1 + i % 7, NOW_US, &request);
+        CU_ASSERT_TRUE(
+            schedule_asked(theirs.scheduler, &request, &there, &e.asked));
+        put(&t, e);
+        (void)tell(&t, f);
+    }
+    CU_ASSERT_EQUAL(foreign_counts(f).bad, 0);
+    there = price(&theirs, 1, NOW_US + 1000000, &request);
+    here = price(&mine, 1, NOW_US + 1000000, &request);
+    CU_ASSERT(here.price_limit_us > 0.0);
+    CU_ASSERT_EQUAL(here.price_us, there.price_us);
+    CU_ASSERT_EQUAL(here.price_limit_us, there.price_limit_us);
+    CU_ASSERT_EQUAL(here.verdict, there.verdict);
+    foreign_free(f);
+    pricer_fini(&theirs);
+    pricer_fini(&mine);
+    teller_free(&t);
+    side_free(&me);
+}
+
 static void read_member(const char *text, int rc)
 {
     struct member m = {.id = 42}, back;
@@ -366,6 +465,7 @@ int main(void)
     CU_add_test(s, "leases", test_leases);
     CU_add_test(s, "gaps and tokens", test_gaps_and_tokens);
     CU_add_test(s, "unknown instance", test_unknown_instance);
+    CU_add_test(s, "asked", test_asked);
     CU_add_test(s, "members", test_members);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();

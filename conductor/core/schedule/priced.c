@@ -25,13 +25,14 @@ int schedule_price_init(struct scheduler *s, int64_t slower)
     return s->price ? 0 : -1;
 }
 
-static struct price_load load_of(const struct scheduler *s,
-                                 const struct schedule_request *request)
+/* What any request finds there, as all are priced by one load. */
+static struct price_load load_of(const struct scheduler *s, int64_t n_tokens,
+                                 int64_t now_us)
 {
     struct price_load load = {.n_instances = 0};
-    struct schedule_request any = *request;
+    const struct schedule_request any = {
+        .n_tokens = n_tokens, .only = POOL_NO_INSTANCE, .now_us = now_us};
 
-    any.only = POOL_NO_INSTANCE;
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
         const struct pool_instance *i = pool_at(s->pool, slot);
 
@@ -39,8 +40,8 @@ static struct price_load load_of(const struct scheduler *s,
             continue;
         load.n_instances++;
         load.speed += schedule_speed_of(s, i);
-        load.backlog_us += (double)(pool_running_left_us(i, request->now_us) +
-                                    i->load.cost_us);
+        load.backlog_us +=
+            (double)(pool_running_left_us(i, now_us) + i->load.cost_us);
     }
     return load;
 }
@@ -76,11 +77,10 @@ static double by_cost_us(const struct cost_model *cost,
 }
 
 /* What the chosen instance must compute, in the time of one that the model's
- * cost model is of: the price of a request is the same wherever it goes.
- * *work_us is that time, undivided. */
-static double x_of(const struct scheduler *s,
-                   const struct schedule_request *request,
-                   const struct prefill_estimate *e, double *work_us)
+ * cost model is of: the price of a request is the same wherever it goes. */
+static struct price_work work_of(const struct scheduler *s,
+                                 const struct schedule_request *request,
+                                 const struct prefill_estimate *e)
 {
     const struct pool_instance *i = pool_get(s->pool, e->instance);
     int64_t block = s->model.block_tokens;
@@ -98,8 +98,7 @@ static double x_of(const struct scheduler *s,
     if (i->cost)
         work.us *=
             by_cost_us(s->model.cost, &work) / by_cost_us(i->cost, &work);
-    *work_us = work.us;
-    return price_ask(s->price, &work, s->model.cost);
+    return work;
 }
 
 /* Where an instance has nothing to do nobody is kept from it who had much:
@@ -111,35 +110,61 @@ static double times_of(const struct schedule_request *request,
                                          : fmin(request->price_times, 1.0);
 }
 
+bool schedule_asked(const struct scheduler *s,
+                    const struct schedule_request *request,
+                    const struct schedule_decision *decision,
+                    struct schedule_asked *out)
+{
+    if (!s->price || decision->chosen.instance == POOL_NO_INSTANCE)
+        return false;
+    *out = (struct schedule_asked){
+        .work = work_of(s, request, &decision->chosen),
+        .times = times_of(request, decision),
+        /* What comes late on an idle instance, too, says nothing of the load.
+         */
+        .slo_ttft_us = decision->never ? 0 : request->slo_ttft_us,
+        .feasible = decision->verdict == SCHEDULE_ACCEPT ||
+                    decision->verdict == SCHEDULE_REJECT_PRICE ||
+                    decision->verdict == SCHEDULE_DECODE_FULL ||
+                    decision->verdict == SCHEDULE_LINK_BUSY,
+    };
+    return true;
+}
+
+/* Its price goes to *x; whether that admits it. */
+static bool arrive(struct scheduler *s, const struct schedule_asked *a,
+                   int64_t now_us, double *x, double *limit_us)
+{
+    struct price_load load = {.n_instances = 0};
+
+    *limit_us = INFINITY;
+    *x = price_ask(s->price, &a->work, s->model.cost) * a->times;
+    if (a->slo_ttft_us <= 0)
+        return true;
+    if (price_due(s->price, now_us))
+        load = load_of(s, a->work.n_tokens, now_us);
+    return price_arrived(s->price,
+                         &(struct price_arrival){
+                             .x = *x,
+                             .work_us = a->work.us,
+                             .n_tokens = a->work.n_tokens,
+                             .slo_ttft_us = a->slo_ttft_us,
+                             .feasible = a->feasible,
+                             .now_us = now_us,
+                         },
+                         &load, limit_us);
+}
+
 void schedule_price(struct scheduler *s, const struct schedule_request *request,
                     struct schedule_decision *decision)
 {
-    bool feasible = decision->verdict == SCHEDULE_ACCEPT ||
-                    decision->verdict == SCHEDULE_DECODE_FULL ||
-                    decision->verdict == SCHEDULE_LINK_BUSY;
-    struct price_load load = {.n_instances = 0};
-    double limit_us, work_us;
+    struct schedule_asked asked;
+    double limit_us;
 
-    if (!s->price || decision->chosen.instance == POOL_NO_INSTANCE)
+    if (!schedule_asked(s, request, decision, &asked))
         return;
-    decision->price_us = x_of(s, request, &decision->chosen, &work_us) *
-                         times_of(request, decision);
-    /* What comes late on an idle instance, too, says nothing of the load. */
-    if (request->slo_ttft_us <= 0 || decision->never)
-        return;
-    if (price_due(s->price, request->now_us))
-        load = load_of(s, request);
-    if (!price_arrived(s->price,
-                       &(struct price_arrival){
-                           .x = decision->price_us,
-                           .work_us = work_us,
-                           .n_tokens = request->n_tokens,
-                           .slo_ttft_us = request->slo_ttft_us,
-                           .feasible = feasible,
-                           .now_us = request->now_us,
-                       },
-                       &load, &limit_us) &&
-        feasible) {
+    if (!arrive(s, &asked, request->now_us, &decision->price_us, &limit_us) &&
+        asked.feasible) {
         int64_t queue_us, late_us;
 
         late_us = price_late_us(s->price, decision->price_us, &queue_us);
@@ -152,4 +177,15 @@ void schedule_price(struct scheduler *s, const struct schedule_request *request,
                                       queue_us, late_us, request->now_us);
     }
     decision->price_limit_us = isinf(limit_us) ? 0.0 : limit_us;
+}
+
+void schedule_heard(struct scheduler *s, const struct schedule_asked *asked,
+                    int64_t now_us)
+{
+    struct schedule_asked here = *asked;
+    double x, limit_us;
+
+    here.work.block_tokens = s->model.block_tokens;
+    if (s->price)
+        (void)arrive(s, &here, now_us, &x, &limit_us);
 }

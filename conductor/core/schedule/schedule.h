@@ -18,6 +18,7 @@
 #include "conductor/core/index/prefix_index.h"
 #include "conductor/core/plan/estimate.h"
 #include "conductor/core/pool/pool.h"
+#include "conductor/core/price/price.h"
 #include "conductor/core/schedule/admission.h"
 #include "conductor/core/schedule/policy.h"
 
@@ -203,6 +204,28 @@ void schedule_decide(struct scheduler *scheduler,
 void schedule_price(struct scheduler *scheduler,
                     const struct schedule_request *request,
                     struct schedule_decision *decision);
+
+/* A request that came, as others who share its instances hear of it: they
+ * count what it asks for and would take, too. */
+struct schedule_asked {
+    struct price_work work; /* its block_tokens need not be told */
+    double times;           /* what its price is multiplied by */
+    int64_t slo_ttft_us;    /* 0: it counts among no arrivals */
+    bool feasible;          /* it would be accepted but for its price */
+};
+
+/* schedule_asked(scheduler, request, decision, out): what schedule_price() goes
+ * by, before or after it. Borrows the request's keys. Returns whether the
+ * policy prices it. */
+bool schedule_asked(const struct scheduler *scheduler,
+                    const struct schedule_request *request,
+                    const struct schedule_decision *decision,
+                    struct schedule_asked *out);
+
+/* schedule_heard(scheduler, asked, now_us): it came elsewhere, where it was
+ * decided on. */
+void schedule_heard(struct scheduler *scheduler,
+                    const struct schedule_asked *asked, int64_t now_us);
 
 #define SCHEDULE_PIECE_TOKENS 8192
 /* The predicted time of computing so many tokens, at least 1, of prompts that

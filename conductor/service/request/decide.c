@@ -257,6 +257,20 @@ void request_retry_waiting(struct service *service)
     }
 }
 
+/* The others count it, too, or each would take the instances' time to be its
+ * own alone. */
+static void tell_asked(const struct service_request *request,
+                       const struct dispatch_order *order)
+{
+    const struct service *s = request->service;
+    struct schedule_asked asked;
+
+    if (s->peers && request->dispatch.priced && !s->dispatch.unpredicted &&
+        schedule_asked(s->dispatch.scheduler, &request->dispatch.ask,
+                       &order->decision, &asked))
+        cluster_asked(s->peers, &asked);
+}
+
 void request_take_inbox(struct service *service)
 {
     struct service_request *request;
@@ -271,6 +285,7 @@ void request_take_inbox(struct service *service)
             service->table.next_attempt++ * service->table.size + request->slot;
         copies_asked(request, now_us);
         dispatch_place(&service->dispatch, &request->dispatch, now_us, &order);
+        tell_asked(request, &order);
         roles_placed(service->roles, &request->dispatch, &order);
         count_decision(service, n_before, now_us);
         follow(request, &order, now_us);

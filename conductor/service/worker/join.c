@@ -142,6 +142,7 @@ int service_make_scheduler(struct service *s, int64_t kv_bytes_per_token,
         return -ENOMEM;
     scheduler_free(s->scheduler);
     s->scheduler = s->dispatch.scheduler = next;
+    cluster_prices(s->peers, next);
     return 0;
 }
 
