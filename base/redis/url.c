@@ -159,11 +159,11 @@ static int take(struct redis_url *url, const char *text, bool named, char *err,
     return rc ? rc : take_addresses(url, hosts, n, err, err_bytes);
 }
 
-int redis_url_parse(const char *text, struct redis_url *url, char *err,
-                    size_t err_bytes)
+static int parse(const char *text, bool sentinels, struct redis_url *url,
+                 char *err, size_t err_bytes)
 {
     struct redis_url parsed = {0};
-    bool named = begins(text, sentinel);
+    bool named = sentinels && begins(text, sentinel);
     int rc;
 
     if (strlen(text) >= REDIS_URL_MAX)
@@ -176,13 +176,29 @@ int redis_url_parse(const char *text, struct redis_url *url, char *err,
                          "speak TLS, and name its port with redis://");
     if (!named && !begins(text, plain))
         return error_say(err, err_bytes, -EINVAL,
-                         "it must be redis://[:PASSWORD@]HOST:PORT[/DATABASE] "
-                         "or redis+sentinel://HOST:PORT[,...]/NAME");
+                         "it must be redis://[:PASSWORD@]HOST:PORT[/DATABASE]"
+                         "%s",
+                         sentinels ? " or redis+sentinel://HOST:PORT[,...]/NAME"
+                         : begins(text, sentinel)
+                             ? ": name the servers themselves, not Sentinels"
+                             : "");
     rc = take(&parsed, text + strlen(named ? sentinel : plain), named, err,
               err_bytes);
     if (!rc)
         *url = parsed;
     return rc;
+}
+
+int redis_url_parse(const char *text, struct redis_url *url, char *err,
+                    size_t err_bytes)
+{
+    return parse(text, true, url, err, err_bytes);
+}
+
+int redis_url_parse_servers(const char *text, struct redis_url *url, char *err,
+                            size_t err_bytes)
+{
+    return parse(text, false, url, err, err_bytes);
 }
 
 void redis_url_shown(const char *text, char *out, size_t out_bytes)

@@ -33,6 +33,11 @@ struct redis_url {
 [[nodiscard]] int redis_url_parse(const char *text, struct redis_url *url,
                                   char *err, size_t err_bytes);
 
+/* redis_url_parse_servers(...): likewise, for who asks no Sentinels. */
+[[nodiscard]] int redis_url_parse_servers(const char *text,
+                                          struct redis_url *url, char *err,
+                                          size_t err_bytes);
+
 /* redis_url_shown(text, out, out_bytes): the text with the password hidden, for
  * logs and views. */
 void redis_url_shown(const char *text, char *out, size_t out_bytes);

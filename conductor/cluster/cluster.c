@@ -34,7 +34,7 @@ static void on_reader_up(void *arg, bool up)
 
     c->reading = false;
     if (up)
-        hear_on(c);
+        hear_anew(c);
 }
 
 static void on_tick(evutil_socket_t, short, void *arg)

@@ -129,12 +129,14 @@ struct cluster_counts {
     bool up, leads;
     size_t members;
     struct redis_counts commands, reads;
-    uint64_t told;                 /* batches sent */
-    uint64_t told_all;             /* times that all was told */
-    uint64_t untold;               /* batches that Redis did not take */
-    uint64_t asked;                /* times that others were asked for all */
-    uint64_t leases;               /* that this conductor was given */
-    uint64_t led;                  /* times that it became the leader */
+    uint64_t told;     /* batches sent */
+    uint64_t told_all; /* times that all was told */
+    uint64_t echoes;   /* of these, read as others read them */
+    uint64_t echo_us;  /* the sum of the times from their first event to that */
+    uint64_t untold;   /* batches that Redis did not take */
+    uint64_t asked;    /* times that others were asked for all */
+    uint64_t leases;   /* that this conductor was given */
+    uint64_t led;      /* times that it became the leader */
     struct foreign_counts foreign; /* of all pools */
     struct limits_counts limits;
 };

@@ -290,7 +290,9 @@ struct foreign_news foreign_take(struct foreign *f, const void *bytes, size_t n,
         f->counts.bad++;
         return news;
     }
-    if (head.owner == f->self)
+    news.number = head.number;
+    news.own = head.owner == f->self;
+    if (news.own)
         return news;
     o = owner_take(f, &head, &news, now_us);
     if (!o)

@@ -41,6 +41,8 @@ struct foreign_news {
     bool freed; /* room may have come */
     bool gap;   /* something was missed: ask */
     bool asks;  /* its owner asks for all */
+    bool own;   /* it is one's own, and has that number */
+    uint64_t number;
 };
 
 /* foreign_new(pool, names, lengths, self): borrows the first three; batches of

@@ -44,6 +44,8 @@ static void take_entry(struct cluster_pool *p, const redisReply *entry)
         return;
     news = foreign_take(p->foreign, batch->str, batch->len,
                         p->cluster->options.lease_us, clock_now_us());
+    if (news.own)
+        tell_echo(p, news.number, clock_now_us());
     p->ask_due = p->ask_due || news.gap;
     p->all_due = p->all_due || news.asks;
     if (news.freed)
@@ -137,4 +139,15 @@ void hear_on(struct cluster *c)
         i++;
     }
     ask(c, on_read, 6 + 2 * n, words);
+}
+
+void hear_anew(struct cluster *c)
+{
+    struct cluster_pool *p;
+
+    LIST_FOREACH(p, &c->pools, entry)
+    {
+        p->place[0] = '\0';
+    }
+    hear_on(c);
 }

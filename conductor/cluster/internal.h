@@ -17,6 +17,7 @@
 #define CLUSTER_PREFIX "{conductor:1}:"
 #define CLUSTER_KEY_MAX 64
 #define CLUSTER_PLACE_MAX 48
+#define CLUSTER_ECHOES 256u /* batches whose way to Redis and back is timed */
 
 struct cluster_pool {
     LIST_ENTRY(cluster_pool) entry;
@@ -26,13 +27,17 @@ struct cluster_pool {
     struct foreign *foreign;
     const struct cluster_pool_ops *ops;
     void *arg;
-    char key[CLUSTER_KEY_MAX];     /* of its stream */
-    char place[CLUSTER_PLACE_MAX]; /* read up to there; "": not known */
-    struct wire_buf out;           /* the batch that is being written */
-    uint64_t number;               /* of the next batch */
+    char key[CLUSTER_KEY_MAX];        /* of its stream */
+    char place[CLUSTER_PLACE_MAX];    /* read up to there; "": not known */
+    struct wire_buf out;              /* the batch that is being written */
+    uint64_t number;                  /* of the next batch */
+    int64_t began_us[CLUSTER_ECHOES]; /* of a batch, by its number: when its
+                                         first event happened; 0: not known */
+    int64_t flushed_us;               /* when one was sent last */
     bool all_due; /* others must be told all; until then nothing is told */
     bool ask_due; /* others must be asked */
     int64_t all_us, ask_us; /* when that was last; 0: never */
+    size_t keys_left;       /* of prompts that telling all may still tell */
 };
 
 struct cluster {
@@ -51,6 +56,7 @@ struct cluster {
     size_t n_members;
     uint64_t members_digest; /* of what ops->members() was told */
     bool renewing;           /* an answer is due */
+    int64_t renew_us;        /* since when: its lease runs from there */
     bool reading;            /* likewise of the reader */
     bool leads;
     uint64_t lead_token;
@@ -61,6 +67,9 @@ struct cluster {
 
 /* tell.c: sends what is written of a pool. */
 void tell_flush(struct cluster_pool *p);
+
+/* tell.c: a batch of one's own was read, as others read it. */
+void tell_echo(struct cluster_pool *p, uint64_t number, int64_t now_us);
 
 /* tell.c: tells what is due: all, or the question for all, if Redis is there
  * and this was not done just now. */
@@ -74,5 +83,9 @@ void registry_tick(struct cluster *c, int64_t now_us);
 
 /* hear.c: reads on, if nothing is being read. */
 void hear_on(struct cluster *c);
+
+/* hear.c: begins to read, maybe of another server: its streams may be shorter,
+ * and its clock earlier, so that places in those of before say nothing. */
+void hear_anew(struct cluster *c);
 
 #endif

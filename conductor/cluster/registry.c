@@ -51,8 +51,14 @@ static const char renew_script[] =
     "  redis.call('PEXPIRE', KEYS[4], lease)\n"
     "end\n"
     "local out = {token, had and 0 or 1, mine}\n"
-    "local all = redis.call('HGETALL', KEYS[2])\n"
-    "for i = 1, #all do out[#out + 1] = all[i] end\n"
+    "for _, id in ipairs(redis.call('HKEYS', KEYS[2])) do\n"
+    "  if redis.call('ZSCORE', KEYS[1], id) then\n"
+    "    out[#out + 1] = id\n"
+    "    out[#out + 1] = redis.call('HGET', KEYS[2], id)\n"
+    "  else\n"
+    "    redis.call('HDEL', KEYS[2], id)\n" /* the sorted set was evicted */
+    "  end\n"
+    "end\n"
     "return out\n";
 
 #define KEYS_MAX 32
@@ -66,11 +72,13 @@ static uint64_t number_at(const redisReply *reply, size_t i)
                                             : 0;
 }
 
-static void set_leads(struct cluster *c, uint64_t token, int64_t now_us)
+/* It leads until then at most; the token 0: it does not. */
+static void set_leads(struct cluster *c, uint64_t token, int64_t until_us,
+                      int64_t now_us)
 {
-    bool leads = token != 0;
+    bool leads = token != 0 && now_us < until_us;
 
-    c->lead_until_us = leads ? now_us + c->options.lease_us : 0;
+    c->lead_until_us = leads ? until_us : 0;
     c->lead_token = leads ? token : c->lead_token;
     if (leads == c->leads)
         return;
@@ -140,6 +148,8 @@ static void on_renewed(void *arg, const struct redisReply *reply)
 {
     struct cluster *c = arg;
     int64_t now_us = clock_now_us();
+    /* Redis renewed it some time after it was asked to. */
+    int64_t until_us = c->renew_us + c->options.lease_us;
     struct cluster_pool *p;
 
     c->renewing = false;
@@ -151,14 +161,13 @@ static void on_renewed(void *arg, const struct redisReply *reply)
         return;
     }
     take_token(c, number_at(reply, 0), number_at(reply, 1) == 1);
-    set_leads(c, number_at(reply, 2), now_us);
+    set_leads(c, number_at(reply, 2), until_us, now_us);
     take_members(c, reply);
     limits_among(c->limits, c->n_members);
     LIST_FOREACH(p, &c->pools, entry)
     {
         for (size_t i = 0; i < c->n_members; i++)
-            foreign_lives(p->foreign, c->members[i].id,
-                          now_us + c->options.lease_us);
+            foreign_lives(p->foreign, c->members[i].id, until_us);
         tell_due(p, now_us);
     }
 }
@@ -196,6 +205,7 @@ void registry_renew(struct cluster *c)
     words[n++] = c->id;
     words[n++] = text;
     words[n++] = lease;
+    c->renew_us = clock_now_us();
     c->renewing = redis_command(c->redis, (struct redis_done){on_renewed, c}, n,
                                 words, NULL) == 0;
 }
@@ -205,7 +215,7 @@ void registry_tick(struct cluster *c, int64_t now_us)
     struct cluster_pool *p;
 
     if (c->leads && now_us >= c->lead_until_us)
-        set_leads(c, 0, now_us);
+        set_leads(c, 0, 0, now_us);
     LIST_FOREACH(p, &c->pools, entry)
     {
         if (foreign_expire(p->foreign, now_us))

@@ -1,6 +1,7 @@
 /*
  * What this conductor tells the others, in batches: what happens within
- * FLUSH_US is one entry of the stream. What Redis does not take makes all due:
+ * FLUSH_US is one entry of the stream; a decision is told at once, if none was
+ * within that time. What Redis does not take makes all due:
  * once it does again, everything is told anew, behind a RESET.
  */
 #include <hiredis/hiredis.h>
@@ -21,6 +22,10 @@
 #define ASK_US 500000
 /* A decode tells how far it is every so many tokens. */
 #define PRODUCED_TOKENS 32
+/* Keys of prompts that are told at once, with all: 8 MB, half of what may be on
+ * its way to Redis. The blocks of further ones are unknown to others until they
+ * are stored. */
+#define ALL_KEYS (1u << 20)
 
 static void complain(struct cluster *c, const char *why)
 {
@@ -48,7 +53,7 @@ static void on_added(void *arg, const struct redisReply *reply)
     complain(c, reply ? reply->str : "no answer");
     LIST_FOREACH(p, &c->pools, entry)
     {
-        p->all_due = true;
+        p->all_due = p->ask_due = true; /* the question may have been in it */
     }
 }
 
@@ -63,12 +68,13 @@ void tell_flush(struct cluster_pool *p)
 
     if (p->out.len == 0)
         return;
+    p->flushed_us = clock_now_us();
     if (p->out.failed ||
         redis_command(c->redis, (struct redis_done){on_added, c}, 8, words,
                       lens)) {
         complain(c,
                  *redis_why(c->redis) ? redis_why(c->redis) : "it is too slow");
-        p->all_due = true;
+        p->all_due = p->ask_due = true;
     } else {
         c->counts.told++;
     }
@@ -85,6 +91,7 @@ static void put_event(struct cluster_pool *p, struct cluster_event *e)
 
     if (p->out.len == 0) {
         cluster_head_fields(&c, &head);
+        p->began_us[p->number % CLUSTER_ECHOES] = wire.now_us;
         p->number++;
     }
     cluster_event_fields(&c, &wire, e);
@@ -94,19 +101,41 @@ static void put_event(struct cluster_pool *p, struct cluster_event *e)
         (void)event_loop_wait(p->cluster->flush, FLUSH_US);
 }
 
+static void put_prefill(struct cluster_pool *p, uint32_t instance,
+                        uint64_t request)
+{
+    struct cluster_event e = {.kind = CLUSTER_PREFILL, .request = request};
+    size_t *n_keys = &e.prefill.request.n_keys;
+
+    if (pool_read_prefill(p->pool, instance, request, &e.prefill))
+        return;
+    if (*n_keys > p->keys_left)
+        *n_keys = p->keys_left;
+    p->keys_left -= *n_keys;
+    put_event(p, &e);
+}
+
+void tell_echo(struct cluster_pool *p, uint64_t number, int64_t now_us)
+{
+    int64_t *began_us = &p->began_us[number % CLUSTER_ECHOES];
+
+    if (*began_us == 0 || number >= p->number ||
+        p->number - number > CLUSTER_ECHOES)
+        return;
+    p->cluster->counts.echoes++;
+    p->cluster->counts.echo_us += (uint64_t)(now_us - *began_us);
+    *began_us = 0;
+}
+
 /* What instances have of a request, as the pool knows it. */
 static void put_request(void *to, const struct cluster_request *r)
 {
     struct cluster_pool *p = to;
-    struct cluster_event e = {.kind = CLUSTER_PREFILL, .request = r->id};
+    struct cluster_event e = {.kind = CLUSTER_DECODE, .request = r->id};
 
-    if (pool_read_prefill(p->pool, r->prefill, r->id, &e.prefill) == 0)
-        put_event(p, &e);
+    put_prefill(p, r->prefill, r->id);
     for (uint32_t i = 0; r->lent && i < r->lent->n; i++)
-        if (pool_read_prefill(p->pool, r->lent->members[i], r->id,
-                              &e.prefill) == 0)
-            put_event(p, &e);
-    e.kind = CLUSTER_DECODE;
+        put_prefill(p, r->lent->members[i], r->id);
     if (pool_read_decode(p->pool, r->decode, r->id, &e.decode) == 0)
         put_event(p, &e);
 }
@@ -119,6 +148,7 @@ static void put_all(struct cluster_pool *p)
         p->number--; /* of a batch that nobody will miss */
     wire_buf_reset(&p->out);
     p->all_due = false;
+    p->keys_left = ALL_KEYS;
     put_event(p, &e);
     p->ops->each(p->arg, put_request, p);
     tell_flush(p);
@@ -168,8 +198,13 @@ static void tell(struct cluster_pool *p, enum cluster_kind kind,
 
 void cluster_decided(struct cluster_pool *p, const struct cluster_request *r)
 {
-    if (tells(p))
-        put_request(p, r);
+    if (!tells(p))
+        return;
+    p->keys_left = ALL_KEYS; /* enough for any one */
+    put_request(p, r);
+    /* The rest of a batch can wait: this is what others must not do, too. */
+    if (clock_now_us() - p->flushed_us >= FLUSH_US)
+        tell_flush(p);
 }
 
 void cluster_asked(struct cluster_pool *p, const struct schedule_asked *asked)

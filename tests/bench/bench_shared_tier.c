@@ -92,7 +92,7 @@ int main(int argc, char **argv)
         .ttl_s = TTL_S,
     };
     data = calloc(1, s.shape.block_bytes);
-    heads = calloc(blocks, sizeof(*heads));
+    heads = shared_heads_new(&s.shape, blocks);
     if (!s.line || !data || !heads || layers == 0 || layers > SHARED_LAYERS_MAX)
         return 2;
     demand("check", shared_check(&s, true, &id), &s);

@@ -22,7 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void head(const struct shared_shape *shape, const uint8_t *data,
                  size_t size)
 {
-    static struct shared_head h;
+    uint64_t sums[SHARED_LAYERS_MAX];
+    struct shared_head h = {.sums = sums};
     uint8_t out[SHARED_HEAD_MAX];
 
     if (shared_head_decode(shape, data, size, &h) < 0)

@@ -215,6 +215,62 @@ class Shared(OverRedis):
             self.assertEqual(self.metric(x, 'retries_total'), 0)
             self.wait_foreign(x, 0)
 
+    def test_killed_at_full_load(self):
+        """More requests than fit, from six clients of each conductor: those of
+        the one that is killed see one error each, and others serve them."""
+        clusters = self.begin(3, workers=(
+            ('p0', 'prefill'), ('p1', 'prefill'), ('d0', 'decode'),
+            ('d1', 'decode')))
+        ends, failed, errors = threading.Event(), [], []
+        served = [0] * 3
+
+        def client(home, n):
+            at = home
+            while not ends.is_set():
+                try:
+                    reply = clusters[at].api.complete(
+                        list(range(n * 200 + 1, n * 200 + 161)), 8)
+                except OSError as e:
+                    (errors if at == 0 else failed).append(e)
+                    at = 1
+                    continue
+                if reply.status != 200:
+                    failed.append(reply.body)
+                served[home] += 1
+        threads = [threading.Thread(target=client, args=(h, 6 * h + k))
+                   for h in range(3) for k in range(6)]
+        for thread in threads:
+            thread.start()
+
+        def all_served(n):
+            before = list(served)
+            wait_until('all are served', lambda: failed or all(
+                now >= then + n for now, then in zip(served, before)))
+        all_served(12)
+        clusters[0].conductor.kill()
+        all_served(24)
+        ends.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failed, [])
+        self.assertEqual(len(errors), 6)
+        for c in clusters[1:]:
+            self.assertEqual(self.metric(c, 'retries_total'), 0)
+            self.wait_foreign(c, 0)
+            wait_until('nothing is left', lambda c=c:
+                       set(self.booked(c).values()) <= {0})
+
+    def test_evicted_registry(self):
+        """A conductor whose lease was evicted, and that died, is not kept by
+        what else says that it was there."""
+        a, b = self.begin()
+        b.conductor.kill()
+        self.redis.command('DEL', '{conductor:1}:conductors')
+        wait_until('it is gone', lambda: self.metric(
+            a, 'state_conductors') == 1)
+        self.assertEqual(len(self.redis.command(
+            'HKEYS', '{conductor:1}:about')), 1)
+
     def test_late_one_is_told_all(self):
         a, b = self.begin()
         answer = in_background(lambda: a.api.complete(PROMPT, 150))
@@ -279,6 +335,61 @@ class Shared(OverRedis):
         answer = in_background(lambda: a.api.complete(PROMPT, 100))
         self.wait_foreign(b, 1)
         self.assertEqual(answer().status, 200)
+
+    def test_sentinel(self):
+        """The primary dies: the conductors follow the Sentinels to the next
+        one, and know of each other again."""
+        first = RedisServer(self, 'first')
+        second = RedisServer(self, 'second',
+                             replicaof=f'127.0.0.1 {first.port}')
+        text = (f'sentinel monitor pool 127.0.0.1 {first.port} 2\n'
+                'sentinel down-after-milliseconds pool 500\n'
+                'sentinel failover-timeout pool 3000\n')
+        guards = [RedisServer(self, f'sentinel{i}', text) for i in range(3)]
+        wait_until('they know one another', lambda: all(
+            g.command('SENTINEL', 'CKQUORUM', 'pool').startswith(
+                'OK 3 usable') and
+            len(g.command('SENTINEL', 'REPLICAS', 'pool')) == 1
+            for g in guards))
+
+        class Guarded:
+            def url(self):
+                return 'redis+sentinel://' + ','.join(
+                    f'127.0.0.1:{g.port}' for g in guards) + '/pool'
+        a, b = self.begin(redis=Guarded())
+        answer = in_background(lambda: a.api.complete(PROMPT, 400))
+        self.wait_foreign(b, 1)
+        first.kill()
+        self.wait_foreign(b, 0)  # with a's lease
+        self.assertEqual(b.api.complete(PROMPT).status, 200)
+        self.wait_foreign(b, 1)
+        for c in a, b:
+            wait_until('both are there', lambda c=c: self.metric(
+                c, 'state_conductors') == 2)
+        wait_until('one leads', lambda: sum(
+            self.metric(c, 'state_leader') for c in (a, b)) == 1)
+        self.assertEqual(len(second.command(
+            'HKEYS', '{conductor:1}:about')), 2)
+        self.assertEqual(answer().status, 200)
+        self.wait_foreign(b, 0)
+
+    def test_output_buffer_limit(self):
+        """What one was not told while it was stopped is more than Redis keeps
+        for a client: it goes on behind that, and asks for all."""
+        a, b = self.begin()
+        self.redis.command('CONFIG', 'SET', 'client-output-buffer-limit',
+                           'normal 2048 0 0')
+        b.conductor.child.send_signal(signal.SIGSTOP)
+        for answer in [in_background(lambda: a.api.complete(PROMPT, 2))
+                       for _ in range(60)]:
+            self.assertEqual(answer().status, 200)
+        b.conductor.child.send_signal(signal.SIGCONT)
+        wait_until('it was cut off', lambda: self.metric(
+            b, 'state_losses_total') > 0)
+        answer = in_background(lambda: a.api.complete(PROMPT, 100))
+        self.wait_foreign(b, 1)
+        self.assertEqual(answer().status, 200)
+        self.wait_foreign(b, 0)
 
     def test_paused_conductor(self):
         """Its lease ends, another one leads; once it goes on, it has a new

@@ -1,4 +1,5 @@
 """Workers that switch between prefill and decode, by command and by load."""
+import struct
 import threading
 
 import wire
@@ -114,6 +115,32 @@ class ByCommand(Case):
                          'ready')
         asked.join()
         self.assertEqual(roles(cluster)[name], ('decode', 'ready'))
+
+
+class Led(WorkerCase):
+    """A worker of two conductors, of which one leads."""
+
+    def test_who_led_before_hears_the_role(self):
+        """Its ROLE changes nothing, and it does not go on to believe that it
+        did."""
+        other = wire.Conductor()
+        self.addCleanup(other.close)
+        self.launch('w', 'prefill', '--conductor',
+                    f'127.0.0.1:{self.conductor.port},'
+                    f'127.0.0.1:{other.port}')
+        capable = wire.welcome(capabilities=3 | 1 << 10)
+        old, new = (c.accept(capable) for c in (self.conductor, other))
+        self.links += [old, new]
+        for link, token in (old, 5), (new, 7):
+            link.send(wire.frame(wire.LEAD, 0, struct.pack('<Q', token)))
+        new.status(lambda _: True)
+        old.switch_role(2)
+        old.wait(wire.LEAVING)
+        old.send(wire.frame(wire.LEAVE, 0))
+        old.wait_closed()
+        again = self.conductor.accept(capable)
+        self.links.append(again)
+        self.assertEqual(wire.parse_hello(again.wait(wire.HELLO))['role'], 1)
 
 
 class ByLoad(Case):

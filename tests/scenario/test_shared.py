@@ -278,6 +278,24 @@ class Damage(SharedCase):
         _, done = self.damaged(other)
         self.assertEqual(done['shared'], 0)
 
+    def test_other_types_give_way(self):
+        """Values of other types under the names of blocks and of the index:
+        blocks are put all the same, those and others."""
+        server = self.server()
+        self.put_by_one(server, prompt(1))
+        names = self.blocks(server)
+        index = names[0].rpartition(':b:')[0] + ':index'
+        for name in names[0], index:
+            server.command('DEL', name)
+            server.command('SET', name, 'text')
+        again = self.sharing(server, 'again')
+        self.answers(again, 2, prompt(1))
+        self.answers(again, 3, prompt(2))
+        wait_until('all are there', lambda: len(self.blocks(server)) ==
+                   2 * FULL and server.command('TYPE', index) == 'zset')
+        self.assertEqual(server.command('TYPE', names[0]), 'hash')
+        self.assertNotIn('takes no blocks', self.log('again'))
+
 
 class Faults(SharedCase):
     """The store gone, silent, emptied or full: requests go on."""
@@ -330,6 +348,21 @@ class Faults(SharedCase):
         w.shared(lambda s: s['id'] != 0, 60)
         got, done = self.answers(w, 3, prompt(1), key_seed=5)
         self.assertEqual(got, right)
+        self.idle(w)
+
+    def test_first_address_is_a_replica(self):
+        """It is left for the next one."""
+        primary = self.server('primary')
+        replica = self.server('replica',
+                              replicaof=f'127.0.0.1 {primary.port}')
+
+        class Both:
+            def url(self):
+                return (f'redis://127.0.0.1:{replica.port},'
+                        f'127.0.0.1:{primary.port}')
+        w = self.sharing(Both())
+        self.answers(w, 1, prompt(1))
+        wait_until('all are put', lambda: len(self.blocks(primary)) == FULL)
         self.idle(w)
 
     def test_not_there_at_the_start(self):
@@ -538,3 +571,28 @@ class Clusters(Case):
                    in self.cluster_.conductor.log())
         self.assertEqual(self.gauge('shared_store_up', 'w0'), 1)
         self.assertEqual(self.gauge('shared_store_up', 'w1'), 0)
+
+    def test_most_decide(self):
+        """Which store counts is what most workers have; when they leave, it is
+        that of those who are left."""
+        self.begin()
+        self.workers('w0')
+        other = RedisServer(self, 'other')
+        for name in 'w1', 'w2':
+            self.assertEqual(self.gauge('shared_store_up', 'w0'), 1)
+            self.cluster_.start_worker(name, 'both', shared_store=other.url(),
+                                       shared_store_mib=64)
+            wait_until('it is there', lambda n=name: self.known(n))
+
+        def up():
+            return {n: self.gauge('shared_store_up', n)
+                    for n in ('w0', 'w1', 'w2') if self.known(n)}
+        wait_until('two outvote one', lambda: up() == {
+            'w0': 0, 'w1': 1, 'w2': 1})
+        for name in 'w1', 'w2':
+            self.cluster_.workers.pop(name).kill()
+        wait_until('one is left', lambda: up() == {'w0': 1})
+
+    def known(self, instance):
+        return (f'conductor_instance_shared_store_up{{instance="{instance}"}}'
+                in self.cluster_.api.metrics())

@@ -82,6 +82,23 @@ static void test_refused(void)
     refused("redis+sentinel://a/m/x", "number");
 }
 
+/* Who asks no Sentinels is not told of them. */
+static void test_servers(void)
+{
+    struct redis_url url;
+
+    CU_ASSERT_EQUAL(
+        redis_url_parse_servers("redis://a,b", &url, err, sizeof(err)), 0);
+    CU_ASSERT_EQUAL(url.n, 2);
+    CU_ASSERT_EQUAL(
+        redis_url_parse_servers("redis+sentinel://a/m", &url, err, sizeof(err)),
+        -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(err, "not Sentinels"));
+    CU_ASSERT_EQUAL(redis_url_parse_servers("a:1", &url, err, sizeof(err)),
+                    -EINVAL);
+    CU_ASSERT_PTR_NULL(strstr(err, "entinel"));
+}
+
 static void test_shown(void)
 {
     char out[64];
@@ -98,6 +115,7 @@ int main(void)
 {
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("redis_url", NULL, NULL);
+    CU_add_test(s, "servers alone", test_servers);
     CU_add_test(s, "taken", test_taken);
     CU_add_test(s, "refused", test_refused);
     CU_add_test(s, "shown without the password", test_shown);

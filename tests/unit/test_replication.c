@@ -154,6 +154,26 @@ static void test_off(void)
     rig_fini(&g);
 }
 
+/* What is longer than the windows of the others stays where it is. */
+static void test_windows(void)
+{
+    for (uint32_t fits = 0; fits < 2; fits++) {
+        struct rig g;
+        struct replication_action a;
+        int64_t now_us = 20 * SECOND;
+
+        window_tokens = 22 * BLOCK - 1 + fits;
+        rig_init(&g, 3, 0.04);
+        window_tokens = 0;
+        store(&g, 0, 0, 0, 22);
+        busy(&g, 0);
+        ask(&g, 0, 22, 10, 0, now_us);
+        (void)replication_pass(g.r, now_us);
+        CU_ASSERT_EQUAL(replication_next(g.r, now_us, &a), fits == 1);
+        rig_fini(&g);
+    }
+}
+
 /* Ten requests a second take one engine; the only holder is busy anyway. */
 static void test_pieces(void)
 {
@@ -595,6 +615,7 @@ int main(void)
     suite = CU_add_suite("replication", NULL, NULL);
     CU_add_test(suite, "by command", test_by_command);
     CU_add_test(suite, "off", test_off);
+    CU_add_test(suite, "windows", test_windows);
     CU_add_test(suite, "pieces", test_pieces);
     CU_add_test(suite, "leaves alone", test_leaves_alone);
     CU_add_test(suite, "cold", test_cold);

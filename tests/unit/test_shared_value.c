@@ -13,19 +13,25 @@ static const struct shared_shape shape = {.fingerprint = 0xfeed,
 
 static struct shared_head example(void)
 {
-    return (struct shared_head){.key = 0xa1,
-                                .parent_key = 0xb2,
-                                .chain = {1, 2, 3},
-                                .sums = {10, 11, 12, 13}};
+    static uint64_t sums[] = {10, 11, 12, 13, 14};
+
+    return (struct shared_head){
+        .key = 0xa1, .parent_key = 0xb2, .chain = {1, 2, 3}, .sums = sums};
 }
 
 static void heads(void)
 {
     struct shared_head in = example();
-    struct shared_head out;
+    uint64_t sums[5];
+    struct shared_head out = {.sums = sums};
     uint8_t bytes[SHARED_HEAD_MAX];
     size_t n = shared_head_bytes(&shape);
+    struct shared_head *more = shared_heads_new(&shape, 2);
 
+    CU_ASSERT_PTR_NOT_NULL_FATAL(more);
+    CU_ASSERT_EQUAL((char *)(more[1].sums + 4) - (char *)more,
+                    2 * (sizeof(*more) + 4 * 8));
+    free(more);
     CU_ASSERT_EQUAL(n, 80 + 4 * 8 + 8);
     shared_head_encode(&shape, &in, bytes);
     CU_ASSERT_EQUAL(memcmp(bytes, "CKVB\1\0\0\0\x10\0\0\0\4\0\0\0\xed\xfe", 18),
@@ -40,7 +46,8 @@ static void heads(void)
 static void damaged_heads(void)
 {
     struct shared_head in = example();
-    struct shared_head out;
+    uint64_t sums[5];
+    struct shared_head out = {.sums = sums};
     uint8_t bytes[SHARED_HEAD_MAX];
     size_t n = shared_head_bytes(&shape);
 
@@ -59,7 +66,8 @@ static void other_shapes(void)
 {
     struct shared_shape others[] = {shape, shape, shape, shape};
     struct shared_head in = example();
-    struct shared_head out;
+    uint64_t sums[5];
+    struct shared_head out = {.sums = sums};
     uint8_t bytes[SHARED_HEAD_MAX];
     char mine[SHARED_NAME_MAX];
     char theirs[SHARED_NAME_MAX];

@@ -169,10 +169,24 @@ static void turn(struct worker *w, struct conductor *c)
     conductor_link_again(c->link, "this worker has another role");
 }
 
+static bool some_led(const struct worker *w)
+{
+    const struct conductor *c;
+
+    TAILQ_FOREACH(c, &w->conductors, entry)
+    {
+        if (c->up && c->lead > 0)
+            return true;
+    }
+    return false;
+}
+
 void worker_conductors_tick(struct worker *w, int64_t now_us)
 {
     struct conductor *c, *next;
 
+    if (lead_look(&w->lead, some_led(w), now_us))
+        log_info("no conductor leads any more: orders of all count");
     for (c = TAILQ_FIRST(&w->conductors); c; c = next) {
         next = TAILQ_NEXT(c, entry);
         turn(w, c);
@@ -191,6 +205,18 @@ void worker_conductors_free(struct worker *w)
         conductor_free(TAILQ_FIRST(&w->conductors));
 }
 
+void worker_turn(struct conductor *c)
+{
+    struct worker *w = c->worker;
+
+    c->turns = true;
+    if (!c->leave_taken || c->leave_due)
+        return;
+    c->leave_due = true;
+    msg_empty_pack(&w->out, FRAME_LEAVING, 0);
+    worker_send(w, c);
+}
+
 void worker_set_role(struct conductor *from, uint8_t role)
 {
     struct worker *w = from->worker;
@@ -200,14 +226,8 @@ void worker_set_role(struct conductor *from, uint8_t role)
     TAILQ_FOREACH(c, &w->conductors, entry)
     {
         conductor_link_set_role(c->link, role);
-        if (c == from || !c->up)
-            continue;
-        c->turns = true;
-        if (!c->leave_taken || c->leave_due)
-            continue;
-        c->leave_due = true;
-        msg_empty_pack(&w->out, FRAME_LEAVING, 0);
-        worker_send(w, c);
+        if (c != from && c->up)
+            worker_turn(c);
     }
 }
 
@@ -219,7 +239,6 @@ int worker_take_lead(struct conductor *from, const uint8_t *payload, size_t len)
     if (msg_lead_unpack(payload, len, &m))
         return -EBADMSG;
     from->lead = m.token;
-    if (m.token > w->lead)
-        w->lead = m.token;
+    lead_take(&w->lead, m.token, clock_now_us());
     return 0;
 }

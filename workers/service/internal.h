@@ -13,6 +13,7 @@
 #include "workers/link/conductor_link.h"
 #include "workers/load/loader.h"
 #include "workers/pipeline/pipeline.h"
+#include "workers/service/lead.h"
 #include "workers/service/worker.h"
 #include "workers/step/batch.h"
 #include "workers/step/thread.h"
@@ -67,7 +68,7 @@ struct worker {
     TAILQ_HEAD(, conductor) conductors;
     const struct conductor_link_ops *link_ops; /* of their connections */
     uint32_t n_conductors;
-    uint64_t lead;                  /* the highest token of them */
+    struct lead lead;
     struct msg_hello hello;         /* that the next one is told */
     char queue_order[MSG_NAME_MAX]; /* as they say; one for all */
     uint8_t role; /* enum proto_role: the option, until ROLE says another */
@@ -101,7 +102,7 @@ static inline void worker_poke(struct worker *w)
 /* Whether orders that only a leader gives count from that conductor. */
 static inline bool worker_is_led_by(const struct conductor *from)
 {
-    return from->lead >= from->worker->lead;
+    return lead_counts(&from->worker->lead, from->lead);
 }
 
 /* --- slab.c --- */
@@ -285,6 +286,10 @@ bool worker_has_conductor(const struct worker *w);
 /* The worker has that role from now on, as `from` says; the others hear of it
  * when it has ended what it has of them. */
 void worker_set_role(struct conductor *from, uint8_t role);
+
+/* Has a conductor hear of this worker's role: once it has nothing here, its
+ * connection is made again. */
+void worker_turn(struct conductor *c);
 
 /* LEAD came. Returns 0 or -EBADMSG. */
 int worker_take_lead(struct conductor *from, const uint8_t *payload,

@@ -202,6 +202,7 @@ static int on_role(struct conductor *from, const uint8_t *payload, size_t len)
     if (!worker_is_led_by(from)) {
         log_warn("ROLE of conductor %s:%u is ignored: another one leads",
                  from->at.host, from->at.port);
+        worker_turn(from); /* it hears which role it is */
         return 0;
     }
     log_info("the role is %s from now on; it was %s", proto_role_name(m.role),

@@ -85,11 +85,8 @@ static int read_url(struct worker_shared *s, char *err, size_t err_bytes)
     const struct worker_options *o = s->w->options;
     char why[256];
 
-    if (redis_url_parse(o->shared_store, &s->url, why, sizeof(why)) < 0)
+    if (redis_url_parse_servers(o->shared_store, &s->url, why, sizeof(why)) < 0)
         return error_say(err, err_bytes, -EINVAL, "--shared-store: %s", why);
-    if (*s->url.primary)
-        return error_say(err, err_bytes, -EINVAL,
-                         "--shared-store: must name servers, not Sentinels");
     redis_url_shown(o->shared_store, s->shown, sizeof(s->shown));
     if (!o->shared_store_password_file)
         return 0;

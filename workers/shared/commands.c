@@ -28,7 +28,9 @@ int shared_refused(struct shared_store *s, const redisReply *reply)
     if (reply->type != REDIS_REPLY_ERROR)
         return 0;
     snprintf(s->why, sizeof(s->why), "%.150s", reply->str);
-    return strncmp(reply->str, "OOM", 3) == 0 ? -ENOSPC : -EPROTO;
+    return strncmp(reply->str, "OOM", 3) == 0         ? -ENOSPC
+           : strncmp(reply->str, "WRONGTYPE", 9) == 0 ? -EBADMSG
+                                                      : -EPROTO;
 }
 
 int shared_take(struct shared_store *s, long long *value)
@@ -116,7 +118,22 @@ static int learn_id(struct shared_store *s, uint64_t *id)
                   ? strtoull(reply->str, NULL, 16) | 1
                   : 1;
     shared_reply_free(reply);
+    if (rc == -EBADMSG) { /* no name at all: the next check gives one */
+        shared_ask(s, 2, (const char *const[]){"UNLINK", name});
+        rc = shared_take(s, NULL) == -ENOTCONN ? -ENOTCONN : -EPROTO;
+    }
     return rc;
+}
+
+/* Whether a read is answered: a replica that lost its primary, or a server that
+ * still loads, says PONG, too. */
+static int learn_reads(struct shared_store *s)
+{
+    char name[SHARED_NAME_MAX];
+
+    shared_name(&s->shape, "id", name);
+    shared_ask(s, 2, (const char *const[]){"EXISTS", name});
+    return shared_take(s, NULL);
 }
 
 int shared_check(struct shared_store *s, bool writes, uint64_t *id)
@@ -129,11 +146,10 @@ int shared_check(struct shared_store *s, bool writes, uint64_t *id)
         if (rc == 0)
             rc = learn_id(s, id);
     } else if (rc == 0) {
-        shared_ask(s, 1, (const char *const[]){"PING"});
-        rc = shared_take(s, NULL);
+        rc = learn_reads(s);
     }
     if (rc == -EPROTO)
-        shared_line_close(s->line, s->why); /* try again later */
+        shared_line_leave(s->line, s->why); /* try again later */
     return rc == 0 ? 0 : -ENOTCONN;
 }
 
@@ -154,10 +170,11 @@ static int take_head(struct shared_store *s, uint64_t key,
     redisReply *reply = shared_line_get(s->line);
     int rc = shared_refused(s, reply);
 
-    if (rc == 0 && (reply->type != REDIS_REPLY_STRING ||
-                    shared_head_decode(&s->shape, reply->str,
-                                       (size_t)reply->len, head) < 0 ||
-                    head->key != key))
+    if (rc == -EBADMSG ||
+        (rc == 0 && (reply->type != REDIS_REPLY_STRING ||
+                     shared_head_decode(&s->shape, reply->str,
+                                        (size_t)reply->len, head) < 0 ||
+                     head->key != key)))
         rc = -ENOENT;
     shared_reply_free(reply);
     return rc;

@@ -61,8 +61,8 @@ struct shared_gone {
 
 /* Put a block, or renew it if it is there; older ones leave if there are too
  * many. Also -ENOSPC: the store has no memory for it, and old blocks of ours
- * left; -ESTALE: another worker made room of it meanwhile. *gone is written in
- * any case. */
+ * left; -ESTALE: another worker made room of it meanwhile. What is no block or
+ * no index under their names gives way. *gone is written in any case. */
 [[nodiscard]] int shared_put(struct shared_store *s,
                              const struct shared_block *block,
                              struct shared_gone *gone);

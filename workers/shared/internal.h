@@ -16,7 +16,8 @@
 void shared_ask(struct shared_store *s, int n, const char *const *words);
 
 /* What an answer says about the command: 0, -ENOTCONN (NULL), -ENOSPC (out of
- * memory) or -EPROTO, with the words in s->why. */
+ * memory), -EBADMSG (what is under that name is of another type) or -EPROTO,
+ * with the words in s->why. */
 int shared_refused(struct shared_store *s, const redisReply *reply);
 
 /* Take the next answer; *value (may be NULL): its number, -1 for nil, else 0.

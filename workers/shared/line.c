@@ -58,6 +58,12 @@ void shared_line_close(struct shared_line *l, const char *why)
     l->context = NULL;
 }
 
+void shared_line_leave(struct shared_line *l, const char *why)
+{
+    shared_line_close(l, why);
+    l->next = (l->next + 1) % l->url->n;
+}
+
 /* hiredis calls a time-out EAGAIN. */
 static void fail(struct shared_line *l)
 {

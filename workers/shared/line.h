@@ -31,6 +31,10 @@ bool shared_line_is_open(const struct shared_line *l);
 /* Close it; `why` (copied) is the reason, and the first one stays. */
 void shared_line_close(struct shared_line *l, const char *why);
 
+/* Close it, and begin with another address the next time: this server is not
+ * the one to ask. */
+void shared_line_leave(struct shared_line *l, const char *why);
+
 /* Why it was closed last, in words and without a password. */
 const char *shared_line_why(const struct shared_line *l);
 

@@ -108,6 +108,12 @@ static int make_room(struct putting *p, struct shared_gone *gone)
 
 /* --- the block ---------------------------------------------------------- */
 
+static int unlink_one(struct putting *p, const char *name)
+{
+    shared_ask(p->s, 2, (const char *const[]){"UNLINK", name});
+    return shared_take(p->s, NULL);
+}
+
 /* Whether it is there, whole; then it stays for longer. 1, 0, or an error. */
 static int renew(struct putting *p)
 {
@@ -115,6 +121,8 @@ static int renew(struct putting *p)
 
     shared_ask(p->s, 3, (const char *const[]){"HSTRLEN", p->name, "h"});
     int rc = shared_take(p->s, &len);
+    if (rc == -EBADMSG) /* whatever it is, it is no block */
+        return unlink_one(p, p->name);
     if (rc)
         return rc;
     if (len != (long long)shared_head_bytes(&p->s->shape))
@@ -182,7 +190,8 @@ static int put_head(struct putting *p, const uint8_t *head)
 
 static int put_all(struct putting *p, struct shared_gone *gone)
 {
-    struct shared_head head;
+    uint64_t sums[SHARED_LAYERS_MAX];
+    struct shared_head head = {.sums = sums};
     uint8_t bytes[SHARED_HEAD_MAX];
     size_t layer_bytes = p->s->shape.block_bytes / p->s->shape.layers;
     int rc = make_room(p, gone);
@@ -195,10 +204,26 @@ static int put_all(struct putting *p, struct shared_gone *gone)
     head.parent_key = p->block->known.parent_key;
     memcpy(head.chain, p->block->chain, sizeof(head.chain));
     for (uint32_t i = 0; i < p->s->shape.layers; i++)
-        head.sums[i] =
+        sums[i] =
             sum_of((const char *)p->block->data + i * layer_bytes, layer_bytes);
     shared_head_encode(&p->s->shape, &head, bytes);
     return put_head(p, bytes);
+}
+
+static int put_once(struct putting *p, struct shared_gone *gone)
+{
+    int rc = renew(p);
+
+    if (rc)
+        return rc == 1 ? 0 : rc;
+    rc = put_all(p, gone);
+    if (rc == 0 || rc == -ENOTCONN || rc == -EBADMSG)
+        return rc;
+    /* What part of it is there is of no use. */
+    if (shared_remove(p->s, &p->block->known) == -ENOTCONN ||
+        (rc == -ENOSPC && drop_oldest(p, SHED_BLOCKS, gone) == -ENOTCONN))
+        return -ENOTCONN;
+    return rc;
 }
 
 int shared_put(struct shared_store *s, const struct shared_block *block,
@@ -208,15 +233,10 @@ int shared_put(struct shared_store *s, const struct shared_block *block,
 
     gone->n = 0;
     name_all(&p, s, &block->known);
-    int rc = renew(&p);
-    if (rc)
-        return rc == 1 ? 0 : rc;
-    rc = put_all(&p, gone);
-    if (rc == 0 || rc == -ENOTCONN)
+    int rc = put_once(&p, gone);
+    if (rc != -EBADMSG)
         return rc;
-    /* What part of it is there is of no use. */
-    if (shared_remove(s, &block->known) == -ENOTCONN ||
-        (rc == -ENOSPC && drop_oldest(&p, SHED_BLOCKS, gone) == -ENOTCONN))
-        return -ENOTCONN;
-    return rc;
+    /* Then the index is something else, and gives way to one. */
+    rc = unlink_one(&p, p.index);
+    return rc ? rc : put_once(&p, gone);
 }

@@ -130,13 +130,13 @@ static void find_done(struct shared_job *j)
 
 /* The request may be gone before its heads have come. */
 static int copy_prompt(struct session *s, const struct request *r,
-                       uint32_t block_tokens)
+                       const struct shared_shape *shape)
 {
-    size_t tokens = (size_t)s->n * block_tokens;
+    size_t tokens = (size_t)s->n * shape->block_tokens;
 
     s->keys = malloc(s->n * sizeof(*s->keys));
     s->tokens = malloc(tokens * sizeof(*s->tokens));
-    s->heads = malloc((s->n - s->first) * sizeof(*s->heads));
+    s->heads = shared_heads_new(shape, s->n - s->first);
     if (!s->keys || !s->tokens || !s->heads)
         return -ENOMEM;
     memcpy(s->keys, r->prompt.keys, s->n * sizeof(*s->keys));
@@ -158,7 +158,7 @@ static void *source_open(void *arg, struct load_run *run,
     s->run = run;
     s->first = r->blocks.n_chained;
     s->n = to_block;
-    if (copy_prompt(s, r, shared_tier_config(tier)->shape.block_tokens) < 0) {
+    if (copy_prompt(s, r, &shared_tier_config(tier)->shape) < 0) {
         drop(s);
         return NULL;
     }

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <openssl/evp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -56,6 +57,17 @@ static uint64_t get64(const uint8_t *at)
 size_t shared_head_bytes(const struct shared_shape *shape)
 {
     return SUMS_AT + 8 * (size_t)shape->layers + 8;
+}
+
+struct shared_head *shared_heads_new(const struct shared_shape *shape,
+                                     uint32_t n)
+{
+    size_t sums = shape->layers * sizeof(uint64_t);
+    struct shared_head *heads = calloc(n, sizeof(*heads) + sums);
+
+    for (uint32_t i = 0; heads && i < n; i++)
+        heads[i].sums = (uint64_t *)(void *)(heads + n) + i * shape->layers;
+    return heads;
 }
 
 /* What all heads of a shape begin with. */

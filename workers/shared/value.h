@@ -46,8 +46,13 @@ struct shared_head {
     uint64_t key;
     uint64_t parent_key; /* 0: a first block */
     uint8_t chain[SHARED_CHAIN_BYTES];
-    uint64_t sums[SHARED_LAYERS_MAX]; /* (layers) */
+    uint64_t *sums; /* (layers), borrowed: decoding writes there */
 };
+
+/* n heads, 0, with their sums, in one piece: owned (free), or NULL: out of
+ * memory. */
+[[nodiscard]] struct shared_head *
+shared_heads_new(const struct shared_shape *shape, uint32_t n);
 
 /* The chain of a block of n tokens behind the block with chain `parent`
  * (SHARED_CHAIN_BYTES; NULL: a first block). 0, or -EIO: the library fails. */
@@ -62,7 +67,7 @@ void shared_head_encode(const struct shared_shape *shape,
                         const struct shared_head *head, uint8_t *out);
 
 /* Read n bytes, which may be anything. 0, or -EBADMSG: no head, or one of
- * another shape; then `head` is undefined. */
+ * another shape; then `head` is undefined, but for the place of its sums. */
 [[nodiscard]] int shared_head_decode(const struct shared_shape *shape,
                                      const void *bytes, size_t n,
                                      struct shared_head *head);

@@ -1,0 +1,478 @@
+/* A conductor's registry, stream and lead, with a Redis and a clock that this
+ * test plays: commands wait here until they are answered. */
+#include <CUnit/Basic.h>
+#include <errno.h>
+#include <event2/event.h>
+#include <hiredis/hiredis.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "conductor/cluster/internal.h"
+#include "conductor/core/observation/lengths.h"
+
+#define LEASE_US 3000000
+#define COMMANDS_MAX 512
+
+struct command {
+    struct redis_done done;
+    char *words[16];
+    size_t lens[16];
+};
+
+/* In place of base/redis. */
+struct redis {
+    struct redis_watch watch;
+    struct redis_options options;
+    struct command flight[COMMANDS_MAX];
+    unsigned n;
+    size_t bytes;
+    bool up;
+};
+
+static int64_t now_us = 1000000;
+static struct redis connections[2]; /* for commands, and the reader */
+static unsigned n_connections;
+
+int64_t clock_now_us(void)
+{
+    return now_us;
+}
+
+struct redis *redis_new(struct event_base *, struct evdns_base *,
+                        const struct redis_url *,
+                        const struct redis_options *options,
+                        struct redis_watch watch)
+{
+    struct redis *r = &connections[n_connections++];
+
+    *r = (struct redis){.watch = watch, .options = *options};
+    return r;
+}
+
+bool redis_is_up(const struct redis *r)
+{
+    return r->up;
+}
+
+int redis_command(struct redis *r, struct redis_done done, int argc,
+                  const char *const argv[], const size_t lens[])
+{
+    struct command *c = &r->flight[r->n];
+    size_t bytes = 0;
+
+    CU_ASSERT_TRUE_FATAL(r->n < COMMANDS_MAX);
+    for (int i = 0; i < argc; i++)
+        bytes += lens ? lens[i] : strlen(argv[i]);
+    if (!r->up || r->bytes + bytes > r->options.max_bytes)
+        return r->up ? -ENOBUFS : -ENOTCONN;
+    *c = (struct command){.done = done};
+    for (int i = 0; i < argc && i < 16; i++) {
+        c->lens[i] = lens ? lens[i] : strlen(argv[i]);
+        c->words[i] = calloc(1, c->lens[i] + 1);
+        memcpy(c->words[i], argv[i], c->lens[i]);
+    }
+    r->n++;
+    r->bytes += bytes;
+    return 0;
+}
+
+struct redis_counts redis_counts(const struct redis *)
+{
+    return (struct redis_counts){0};
+}
+
+const char *redis_why(const struct redis *)
+{
+    return "";
+}
+
+int redis_local_host(const struct redis *, char *host, size_t bytes)
+{
+    snprintf(host, bytes, "127.0.0.1");
+    return 0;
+}
+
+static void forget(struct command *c)
+{
+    for (int i = 0; i < 16; i++)
+        free(c->words[i]);
+}
+
+void redis_free(struct redis *r)
+{
+    for (unsigned i = 0; i < r->n; i++)
+        forget(&r->flight[i]);
+    r->n = 0;
+}
+
+/* --- answers ------------------------------------------------------------ */
+
+static const redisReply nothing = {.type = REDIS_REPLY_NIL};
+static const redisReply refusal = {.type = REDIS_REPLY_ERROR,
+                                   .str = "OOM command not allowed"};
+
+static redisReply text(const char *words)
+{
+    return (redisReply){.type = REDIS_REPLY_STRING,
+                        .str = (char *)(uintptr_t)words,
+                        .len = strlen(words)};
+}
+
+static redisReply array(redisReply **elements, size_t n)
+{
+    return (redisReply){
+        .type = REDIS_REPLY_ARRAY, .element = elements, .elements = n};
+}
+
+/* The oldest command. */
+static struct command *first_of(struct redis *r)
+{
+    CU_ASSERT_TRUE_FATAL(r->n > 0);
+    return &r->flight[0];
+}
+
+static void answer(struct redis *r, const redisReply *reply)
+{
+    struct command c = *first_of(r);
+
+    memmove(r->flight, r->flight + 1, --r->n * sizeof(c));
+    r->bytes = 0;
+    c.done.fn(c.done.arg, reply);
+    forget(&c);
+}
+
+/* To a renewal: `id`'s token, and that of its lead or "". */
+static void answer_lease(const char *id, const char *token, const char *lead)
+{
+    redisReply parts[] = {text(token),
+                          {.type = REDIS_REPLY_INTEGER},
+                          text(lead),
+                          text(id),
+                          text("5 0 -")};
+    redisReply *all[] = {&parts[0], &parts[1], &parts[2], &parts[3], &parts[4]};
+    redisReply reply = array(all, 5);
+
+    CU_ASSERT_STRING_EQUAL(first_of(&connections[0])->words[0], "EVAL");
+    answer(&connections[0], &reply);
+}
+
+static void turn_up(struct redis *r)
+{
+    r->up = true;
+    r->watch.fn(r->watch.arg, true);
+}
+
+static void turn_down(struct redis *r)
+{
+    r->up = false;
+    while (r->n > 0)
+        answer(r, NULL);
+    r->watch.fn(r->watch.arg, false);
+}
+
+/* --- a conductor -------------------------------------------------------- */
+
+struct rig {
+    struct event_base *base;
+    struct cluster *cluster;
+    struct pool *pool;
+    struct cluster_pool *joined;
+    struct redis *redis, *reader;
+    uint32_t prefill;
+    unsigned n_requests; /* that are here */
+};
+
+static struct lengths lengths;
+
+static void on_freed(void *)
+{
+}
+
+static void
+each(void *arg, void (*visit)(void *, const struct cluster_request *), void *to)
+{
+    const struct rig *r = arg;
+
+    for (unsigned i = 0; i < r->n_requests; i++)
+        visit(to, &(struct cluster_request){i + 1, r->prefill, POOL_NO_INSTANCE,
+                                            NULL});
+}
+
+static const struct cluster_ops ops;
+static const struct cluster_pool_ops pool_ops = {on_freed, each};
+
+static struct rig rig_new(void)
+{
+    struct pool_config config = pool_config_default;
+    struct rig r = {.base = event_base_new()};
+
+    n_connections = 0;
+    config.max_instances = 2;
+    config.max_waiting = 600;
+    config.max_pending_blocks = 1u << 21;
+    r.pool = pool_new(&config);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r.pool);
+    CU_ASSERT_EQUAL_FATAL(
+        pool_add(r.pool,
+                 &(struct pool_instance_config){.name = "p",
+                                                .role = ROLE_PREFILL,
+                                                .kv_capacity_tokens = 10000,
+                                                .block_tokens = 16,
+                                                .link_bytes_per_s = 1e9},
+                 &r.prefill),
+        0);
+    r.cluster = cluster_new(
+        r.base, NULL,
+        &(struct cluster_options){.lease_us = LEASE_US, .model = ""}, &ops,
+        NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r.cluster);
+    r.redis = &connections[0];
+    r.reader = &connections[1];
+    return r;
+}
+
+static void join(struct rig *r)
+{
+    r->joined = cluster_join(r->cluster, "m", r->pool, &lengths, &pool_ops, r);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->joined);
+}
+
+static void rig_free(struct rig *r)
+{
+    cluster_leave(r->joined);
+    cluster_free(r->cluster);
+    pool_free(r->pool);
+    event_base_free(r->base);
+}
+
+static void give(struct rig *r, uint64_t request, const uint64_t *keys,
+                 size_t n)
+{
+    CU_ASSERT_EQUAL_FATAL(pool_prefill_accept(r->pool, r->prefill,
+                                              &(struct pool_prefill_request){
+                                                  .request_id = request,
+                                                  .predicted_us = 500,
+                                                  .ready_at_us = now_us,
+                                                  .arrived_us = now_us,
+                                                  .deadline_us = now_us + 900,
+                                                  .uncached_tokens = 48,
+                                                  .keys = keys,
+                                                  .n_keys = n}),
+                          0);
+}
+
+/* --- registry ----------------------------------------------------------- */
+
+/* Another one may have it once Redis says that it is over, and Redis renewed it
+ * no later than its answer was sent. */
+static void test_lead_runs_from_the_question(void)
+{
+    struct rig r = rig_new();
+
+    turn_up(r.redis);
+    now_us += LEASE_US - 1;
+    answer_lease(r.cluster->id, "5", "7");
+    CU_ASSERT_TRUE(cluster_leads(r.cluster));
+    CU_ASSERT_EQUAL(cluster_lead_token(r.cluster), 7);
+    now_us += 1;
+    registry_tick(r.cluster, now_us);
+    CU_ASSERT_FALSE(cluster_leads(r.cluster));
+    /* An answer that a stopped process reads late leads nobody. */
+    registry_renew(r.cluster);
+    now_us += LEASE_US;
+    answer_lease(r.cluster->id, "5", "7");
+    CU_ASSERT_FALSE(cluster_leads(r.cluster));
+    rig_free(&r);
+}
+
+/* --- telling ------------------------------------------------------------ */
+
+static struct cluster_head head_of(const struct command *c)
+{
+    struct codec in = codec_reader(c->words[7], c->lens[7]);
+    struct cluster_head head = {0};
+
+    CU_ASSERT_STRING_EQUAL(c->words[0], "XADD");
+    cluster_head_fields(&in, &head);
+    CU_ASSERT_FALSE(in.failed);
+    return head;
+}
+
+/* The kind of its first event. */
+static int kind_of(const struct command *c)
+{
+    struct codec in = codec_reader(c->words[7], c->lens[7]);
+    struct cluster_head head = {0};
+    uint8_t kind = 0;
+
+    cluster_head_fields(&in, &head);
+    codec_u8(&in, &kind);
+    return kind;
+}
+
+/* With a lease, and all told. */
+static void begin(struct rig *r)
+{
+    join(r);
+    turn_up(r->redis);
+    answer_lease(r->cluster->id, "5", "");
+    CU_ASSERT_EQUAL(r->redis->n, 2);
+    CU_ASSERT_EQUAL(kind_of(&r->redis->flight[0]), CLUSTER_RESET);
+    CU_ASSERT_EQUAL(kind_of(&r->redis->flight[1]), CLUSTER_ASK);
+}
+
+/* The question for all is asked again. */
+static void test_refused_question(void)
+{
+    struct rig r = rig_new();
+
+    begin(&r);
+    answer(r.redis, &nothing);
+    answer(r.redis, &refusal);
+    now_us += 1000000;
+    tell_due(r.joined, now_us);
+    CU_ASSERT_EQUAL_FATAL(r.redis->n, 2);
+    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[0]), CLUSTER_RESET);
+    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[1]), CLUSTER_ASK);
+    rig_free(&r);
+}
+
+/* A batch that gave way to one of all leaves no gap. */
+static void test_numbers_without_a_gap(void)
+{
+    struct rig r = rig_new();
+
+    begin(&r);
+    uint64_t last = head_of(&r.redis->flight[1]).number;
+    answer(r.redis, &nothing);
+    answer(r.redis, &nothing);
+    cluster_ended(r.joined, 1); /* waits to be sent */
+    r.joined->all_due = true;
+    now_us += 1000000;
+    tell_due(r.joined, now_us);
+    CU_ASSERT_EQUAL_FATAL(r.redis->n, 1);
+    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[0]), CLUSTER_RESET);
+    CU_ASSERT_EQUAL(head_of(&r.redis->flight[0]).number, last + 1);
+    rig_free(&r);
+}
+
+/* More keys of prompts than fit on their way to Redis at once. */
+static void test_all_of_many(void)
+{
+    struct rig r = rig_new();
+    uint64_t keys[CLUSTER_KEYS_MAX];
+
+    join(&r);
+    for (r.n_requests = 0; r.n_requests < 560; r.n_requests++) {
+        for (size_t i = 0; i < CLUSTER_KEYS_MAX; i++)
+            keys[i] = 1 + i + r.n_requests * CLUSTER_KEYS_MAX;
+        give(&r, r.n_requests + 1, keys, CLUSTER_KEYS_MAX);
+    }
+    turn_up(r.redis);
+    answer_lease(r.cluster->id, "5", "");
+    CU_ASSERT_EQUAL(r.cluster->counts.untold, 0);
+    CU_ASSERT_FALSE(r.joined->all_due);
+    CU_ASSERT_TRUE(r.redis->n > 8);
+    rig_free(&r);
+}
+
+/* A decision is told at once; what happens within a millisecond behind it is
+ * one more batch. */
+static void test_decisions_at_once(void)
+{
+    struct rig r = rig_new();
+
+    begin(&r);
+    answer(r.redis, &nothing);
+    answer(r.redis, &nothing);
+    give(&r, 1, NULL, 0);
+    give(&r, 2, NULL, 0);
+    now_us += 1000;
+    cluster_decided(r.joined, &(struct cluster_request){
+                                  1, r.prefill, POOL_NO_INSTANCE, NULL});
+    CU_ASSERT_EQUAL(r.redis->n, 1);
+    now_us += 999;
+    cluster_decided(r.joined, &(struct cluster_request){
+                                  2, r.prefill, POOL_NO_INSTANCE, NULL});
+    CU_ASSERT_EQUAL(r.redis->n, 1);
+    CU_ASSERT_TRUE(event_pending(r.cluster->flush, EV_TIMEOUT, NULL));
+    rig_free(&r);
+}
+
+/* --- hearing ------------------------------------------------------------ */
+
+/* Another server's streams may end before the place in those of the last. */
+static void test_reads_anew(void)
+{
+    struct rig r = rig_new();
+    redisReply id = text("900-0"), none = array(NULL, 0);
+    redisReply *entry[] = {&id, &none};
+    redisReply last = array(entry, 2);
+    redisReply *entries[] = {&last};
+    redisReply reply = array(entries, 1);
+
+    begin(&r);
+    turn_up(r.reader);
+    CU_ASSERT_STRING_EQUAL(first_of(r.reader)->words[0], "XREVRANGE");
+    answer(r.reader, &reply);
+    CU_ASSERT_STRING_EQUAL(first_of(r.reader)->words[0], "XREAD");
+    CU_ASSERT_STRING_EQUAL(first_of(r.reader)->words[7], "900-0");
+    turn_down(r.reader);
+    turn_up(r.reader);
+    CU_ASSERT_STRING_EQUAL(first_of(r.reader)->words[0], "XREVRANGE");
+    answer(r.reader, &none);
+    CU_ASSERT_STRING_EQUAL(first_of(r.reader)->words[7], "0-0");
+    CU_ASSERT_TRUE(r.joined->ask_due);
+    rig_free(&r);
+}
+
+/* How late others hear is known by hearing of it oneself. */
+static void test_echo(void)
+{
+    struct rig r = rig_new();
+    redisReply none = array(NULL, 0);
+
+    begin(&r);
+    turn_up(r.reader);
+    answer(r.reader, &none);
+    struct command *told = &r.redis->flight[0];
+    redisReply id = text("1-0"), e = text("e"), key = text(r.joined->key);
+    redisReply batch = text(told->words[7]);
+    batch.len = told->lens[7];
+    redisReply *fields[] = {&e, &batch};
+    redisReply pairs = array(fields, 2);
+    redisReply *entry[] = {&id, &pairs};
+    redisReply one = array(entry, 2);
+    redisReply *entries[] = {&one};
+    redisReply list = array(entries, 1);
+    redisReply *stream[] = {&key, &list};
+    redisReply its = array(stream, 2);
+    redisReply *streams[] = {&its};
+    redisReply reply = array(streams, 1);
+    now_us += 4500;
+    answer(r.reader, &reply);
+    CU_ASSERT_EQUAL(r.cluster->counts.echoes, 1);
+    CU_ASSERT_EQUAL(r.cluster->counts.echo_us, 4500);
+    answer(r.reader, &reply); /* once for each */
+    CU_ASSERT_EQUAL(r.cluster->counts.echoes, 1);
+    rig_free(&r);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("cluster", NULL, NULL);
+    CU_add_test(s, "a lead runs from the question",
+                test_lead_runs_from_the_question);
+    CU_add_test(s, "a refused question", test_refused_question);
+    CU_add_test(s, "numbers without a gap", test_numbers_without_a_gap);
+    CU_add_test(s, "all of many", test_all_of_many);
+    CU_add_test(s, "decisions at once", test_decisions_at_once);
+    CU_add_test(s, "reads anew", test_reads_anew);
+    CU_add_test(s, "echo", test_echo);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}

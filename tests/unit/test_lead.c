@@ -1,0 +1,46 @@
+/* Whose orders a worker takes of those that only a leader gives. */
+#include <CUnit/Basic.h>
+
+#include "workers/service/lead.h"
+
+static void test_the_highest_counts(void)
+{
+    struct lead l = {0};
+
+    CU_ASSERT_TRUE(lead_counts(&l, 0)); /* nobody told one */
+    lead_take(&l, 7, 100);
+    lead_take(&l, 5, 200);
+    CU_ASSERT_TRUE(lead_counts(&l, 7));
+    CU_ASSERT_FALSE(lead_counts(&l, 5));
+    CU_ASSERT_FALSE(lead_counts(&l, 0));
+}
+
+/* The leader was gone for a moment: those before it still do not count. Where
+ * none is left that knows of a lead, all do. */
+static void test_forgotten(void)
+{
+    struct lead l = {0};
+
+    lead_take(&l, 7, 100);
+    CU_ASSERT_FALSE(lead_look(&l, true, 50000000));
+    CU_ASSERT_FALSE(lead_look(&l, false, 50000000 + LEAD_FORGET_US - 1));
+    CU_ASSERT_FALSE(lead_counts(&l, 0));
+    CU_ASSERT_TRUE(lead_look(&l, false, 50000000 + LEAD_FORGET_US));
+    CU_ASSERT_TRUE(lead_counts(&l, 0));
+    CU_ASSERT_FALSE(lead_look(&l, false, 90000000));
+    lead_take(&l, 5, 90000000);
+    CU_ASSERT_FALSE(lead_look(&l, false, 90000001));
+    CU_ASSERT_FALSE(lead_counts(&l, 0));
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("lead", NULL, NULL);
+    CU_add_test(s, "the highest counts", test_the_highest_counts);
+    CU_add_test(s, "forgotten", test_forgotten);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}
