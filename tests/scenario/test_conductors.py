@@ -229,7 +229,7 @@ class Shared(OverRedis):
             while not ends.is_set():
                 try:
                     reply = clusters[at].api.complete(
-                        list(range(n * 200 + 1, n * 200 + 161)), 8)
+                        [(n * 29 + i) % 500 + 1 for i in range(160)], 8)
                 except OSError as e:
                     (errors if at == 0 else failed).append(e)
                     at = 1
@@ -378,10 +378,10 @@ class Shared(OverRedis):
         for a client: it goes on behind that, and asks for all."""
         a, b = self.begin()
         self.redis.command('CONFIG', 'SET', 'client-output-buffer-limit',
-                           'normal 2048 0 0')
+                           'normal 40000 0 0')
         b.conductor.child.send_signal(signal.SIGSTOP)
         for answer in [in_background(lambda: a.api.complete(PROMPT, 2))
-                       for _ in range(60)]:
+                       for _ in range(150)]:
             self.assertEqual(answer().status, 200)
         b.conductor.child.send_signal(signal.SIGCONT)
         wait_until('it was cut off', lambda: self.metric(

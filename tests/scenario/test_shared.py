@@ -579,7 +579,8 @@ class Clusters(Case):
         self.workers('w0')
         other = RedisServer(self, 'other')
         for name in 'w1', 'w2':
-            self.assertEqual(self.gauge('shared_store_up', 'w0'), 1)
+            wait_until('the one that was there counts', lambda: self.gauge(
+                'shared_store_up', 'w0') == 1)
             self.cluster_.start_worker(name, 'both', shared_store=other.url(),
                                        shared_store_mib=64)
             wait_until('it is there', lambda n=name: self.known(n))

@@ -61,6 +61,8 @@ int redis_command(struct redis *r, struct redis_done done, int argc,
     struct command *c = &r->flight[r->n];
     size_t bytes = 0;
 
+    if (strcmp(argv[0], "SCRIPT") == 0) /* of limits, which nobody has here */
+        return 0;
     CU_ASSERT_TRUE_FATAL(r->n < COMMANDS_MAX);
     for (int i = 0; i < argc; i++)
         bytes += lens ? lens[i] : strlen(argv[i]);
@@ -199,7 +201,12 @@ each(void *arg, void (*visit)(void *, const struct cluster_request *), void *to)
                                             NULL});
 }
 
-static const struct cluster_ops ops;
+static struct joint_key *no_limit(void *, size_t)
+{
+    return NULL;
+}
+
+static const struct cluster_ops ops = {.limit = no_limit};
 static const struct cluster_pool_ops pool_ops = {on_freed, each};
 
 static struct rig rig_new(void)
