@@ -2,6 +2,7 @@
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 
+#include <stdint.h>
 #include <string.h>
 
 /* Copies a C string into to[0 .. size), cut to fit and terminated; size > 0.
@@ -12,6 +13,32 @@ static inline void text_copy(char *to, size_t size, const char *from)
 
     memcpy(to, from, n);
     to[n] = '\0';
+}
+
+/* Writes a number in decimal, at most TEXT_NUMBER_BYTES and no '\0'. Returns
+ * where it ends. */
+#define TEXT_NUMBER_BYTES 20
+static inline char *text_number(char *to, uint64_t n)
+{
+    char digits[TEXT_NUMBER_BYTES], *end = digits + sizeof(digits), *at = end;
+
+    do
+        *--at = (char)('0' + n % 10);
+    while (n /= 10);
+    return (char *)mempcpy(to, at, (size_t)(end - at));
+}
+
+/* Likewise in hexadecimal, at most 16 digits, with zeros in front up to
+ * `least`. */
+static inline char *text_hex(char *to, uint64_t n, int least)
+{
+    int shift = 60;
+
+    while (shift > 0 && shift >= least * 4 && n >> shift == 0)
+        shift -= 4;
+    for (; shift >= 0; shift -= 4)
+        *to++ = "0123456789abcdef"[n >> shift & 15];
+    return to;
 }
 
 #endif

@@ -5,6 +5,7 @@
 #ifndef CONDUCTOR_SERVICE_MODELS_H
 #define CONDUCTOR_SERVICE_MODELS_H
 
+#include "base/entropy.h"
 #include "conductor/service/drains.h"
 #include "conductor/service/fleet/fleet.h"
 #include "conductor/service/tenant/tenants.h"
@@ -34,6 +35,7 @@ struct models {
     struct cluster *cluster;   /* other conductors; NULL: there is one */
     struct history *history;   /* NULL: nothing is kept */
     uint64_t decided;          /* decisions, counted for explain/ */
+    struct entropy_store ids;  /* for requests */
     size_t reply_bytes; /* of prefill legs; <= config.max_body_total_bytes */
 };
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/text.h"
 #include "conductor/front/http/internal.h"
 
 #define FULL_BYTES 262144    /* whoever writes more waits, if he can */
@@ -53,23 +54,31 @@ void http_on_gone(struct http_conn *conn, void (*gone)(void *arg), void *arg)
     conn->gone_arg = arg;
 }
 
+/* A value's bytes; control characters become '?'. */
+static char *put_value(char *to, struct http_slice value)
+{
+    for (size_t i = 0; i < value.n; i++) {
+        unsigned char c = (unsigned char)value.at[i];
+
+        *to++ = c < 0x20 || c == 0x7f ? '?' : (char)c;
+    }
+    return to;
+}
+
 void http_pass_header(struct http_conn *conn, const struct http_header *header)
 {
     struct text_buf *extra = &conn->extra;
-    size_t before = extra->len, value;
+    size_t n = header->name.n + header->value.n + 4;
+    char *at;
 
-    text_buf_add(extra, header->name.at, header->name.n);
-    text_buf_puts(extra, ": ");
-    value = extra->len;
-    text_buf_add(extra, header->value.at, header->value.n);
-    for (char *c = extra->data + value; c < extra->data + extra->len; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?';
-    text_buf_puts(extra, "\r\n");
-    if (extra->error) {
-        extra->len = before;
+    if (text_buf_reserve(extra, n)) {
         extra->error = 0;
+        return;
     }
+    at = mempcpy(extra->data + extra->len, header->name.at, header->name.n);
+    at = put_value(mempcpy(at, ": ", 2), header->value);
+    memcpy(at, "\r\n", 2);
+    extra->len += n;
 }
 
 void http_add_header(struct http_conn *conn, const char *name,
@@ -96,17 +105,6 @@ static const char *date(struct http_server *server)
     return server->date;
 }
 
-static char *put_number(char *to, uint64_t n)
-{
-    uint64_t unit = 1;
-
-    while (n / unit >= 10)
-        unit *= 10;
-    for (; unit; unit /= 10)
-        *to++ = (char)('0' + n / unit % 10);
-    return to;
-}
-
 /* Returns 0 or -ENOMEM. */
 static int write_head(struct http_conn *conn, int status, const char *type,
                       int64_t length)
@@ -118,15 +116,15 @@ static int write_head(struct http_conn *conn, int status, const char *type,
     conn->server->stats.by_class[status / 100 % 6]++;
     if (!head)
         return -ENOMEM;
-    at = stpcpy(put_number(stpcpy(at, "HTTP/1.1 "), (uint64_t)status), " ");
+    at = stpcpy(text_number(stpcpy(at, "HTTP/1.1 "), (uint64_t)status), " ");
     at = stpcpy(stpcpy(at, phrase(status)), "\r\nDate: ");
     at = stpcpy(stpcpy(at, date(conn->server)), "\r\n");
     if (type)
         at = stpcpy(stpcpy(stpcpy(at, "Content-Type: "), type), "\r\n");
     if (length >= 0 && status != 204 && status != 304)
-        at =
-            stpcpy(put_number(stpcpy(at, "Content-Length: "), (uint64_t)length),
-                   "\r\n");
+        at = stpcpy(
+            text_number(stpcpy(at, "Content-Length: "), (uint64_t)length),
+            "\r\n");
     else if (length < 0 && conn->chunked_out)
         at = stpcpy(at, "Transfer-Encoding: chunked\r\n");
     if (conn->close)
@@ -275,24 +273,13 @@ void http_break(struct http_conn *conn)
     http_conn_answered(conn);
 }
 
-static char *put_hex(char *to, size_t n)
-{
-    int shift = 60;
-
-    while (shift > 0 && n >> shift == 0)
-        shift -= 4;
-    for (; shift >= 0; shift -= 4)
-        *to++ = "0123456789abcdef"[n >> shift & 15];
-    return to;
-}
-
 static int write_chunk(struct stream *out, const void *bytes, size_t n)
 {
     char *begin = stream_room(out, n + CHUNK_FRAME_BYTES), *to;
 
     if (!begin)
         return -ENOMEM;
-    to = mempcpy(put_hex(begin, n), "\r\n", 2);
+    to = mempcpy(text_hex(begin, n, 1), "\r\n", 2);
     to = mempcpy(to, bytes, n);
     to = mempcpy(to, "\r\n", 2);
     stream_wrote(out, (size_t)(to - begin));

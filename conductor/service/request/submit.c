@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/entropy.h"
 #include "base/text.h"
 #include "conductor/core/index/block_key.h"
 #include "conductor/front/openai/pair/pair.h"
@@ -117,6 +116,17 @@ static int64_t limit_us(const struct service_request_params *p, int64_t own_us,
     return own_us ? own_us : usual_ms * 1000;
 }
 
+/* Nobody guesses another's. */
+static void set_id(struct service_request *r)
+{
+    char id[16 + 1 + 16 + 1];
+    char *at = text_hex(id, entropy_next(&r->service->models->ids), 16);
+
+    *at++ = '-';
+    *text_hex(at, r->number, 1) = '\0';
+    text_copy(r->request_id, sizeof(r->request_id), id);
+}
+
 struct service_request *service_submit(struct service *service,
                                        const struct service_request_params *p,
                                        const struct service_reply_ops *ops,
@@ -175,10 +185,7 @@ struct service_request *service_submit(struct service *service,
     copy_name(request->session_id, p->session_id, p->n_session_id);
     copy_name(request->client_id, p->client_id, p->n_client_id);
     copy_name(request->trace, p->trace, p->n_trace);
-    /* Nobody guesses another's. */
-    snprintf(request->request_id, sizeof(request->request_id), "%016llx-%llx",
-             (unsigned long long)entropy_u64(),
-             (unsigned long long)request->number);
+    set_id(request);
     spans_begin(request, p);
     if (request->client_id[0] || request->trace[0])
         log_debug("%s: x-request-id '%s', traceparent '%s'",

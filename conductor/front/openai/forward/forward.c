@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "conductor/front/openai/forward/reader.h"
 #include "conductor/front/openai/forward/value.h"
 
@@ -266,8 +267,7 @@ int forward_body_read(const struct forward_kind *kind, const char *body,
     if (rc == 0 && out->ids)
         memcpy(out->salt, out->cache_salt, sizeof(out->salt));
     if (rc == 0 && !out->ids)
-        snprintf(out->salt, sizeof(out->salt), "%016llx",
-                 (unsigned long long)r.salt);
+        *text_hex(out->salt, r.salt, 16) = '\0';
     if (rc == -EINVAL)
         openai_error_set(error, 400,
                          r.walk.error_param ? "invalid_value" : "invalid_json",

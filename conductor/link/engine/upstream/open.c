@@ -9,6 +9,7 @@
 
 #include "base/event_loop.h"
 #include "base/socket.h"
+#include "base/text.h"
 #include "base/tls.h"
 #include "conductor/link/engine/upstream/internal.h"
 
@@ -30,7 +31,8 @@ int upstream_write(struct exchange *x)
     at = stpcpy(at, r->headers);
     if (x->use && x->upstream->anonymous)
         at = stpcpy(at, "Connection: close\r\n");
-    at += sprintf(at, "Content-Length: %zu\r\n\r\n", r->n);
+    at = text_number(stpcpy(at, "Content-Length: "), r->n);
+    at = mempcpy(at, "\r\n\r\n", 4);
     stream_wrote(x->stream, (size_t)(at - begin));
     if (r->n)
         stream_lend(x->stream, r->body, r->n);
