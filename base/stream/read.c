@@ -45,9 +45,10 @@ size_t stream_read(struct stream *s, void *to, size_t n)
 void stream_pause(struct stream *s, bool pause)
 {
     s->paused = pause;
+    if (pause) /* epoll is told when something comes meanwhile */
+        return;
     stream_watch(s);
-    if (!pause)
-        stream_again(s);
+    stream_again(s);
 }
 
 /* The next bytes, as receive(). */
@@ -108,7 +109,9 @@ static bool hand_over(struct stream *s)
 
 static void go_on(struct stream *s, bool again)
 {
-    ssize_t n = s->reads ? fill(s) : -EAGAIN;
+    bool kept = again && !s->ssl && byte_queue_length(&s->in) > 0;
+    /* What follows the bytes that were kept, epoll tells. */
+    ssize_t n = s->reads && !kept ? fill(s) : -EAGAIN;
 
     if (n == -ECANCELED)
         return;
