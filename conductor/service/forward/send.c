@@ -89,6 +89,7 @@ int forward_ask(struct service_request *request, const char *body, size_t n)
                                         .n = n,
                                         .holds_head = f->what.stream,
                                         .repeats = f->what.prompt && !f->pair,
+                                        .id_is_its_own = !f->what.named,
                                     },
                                     &forward_ops, request);
     if (!f->exchange)

@@ -41,8 +41,16 @@ static uint64_t use_of(const struct upstream_request *r, struct http_slice *id)
     return h ? h : 1;
 }
 
+/* Whether an answer that has come already cannot do harm: it does not have this
+ * request's id, and the request is sent once more then. */
+static bool tells_others_apart(const struct upstream_request *r)
+{
+    return r->id_is_its_own && r->repeats;
+}
+
 /* The kept connection of a use that was used last; NULL: none. */
-static struct exchange *kept_for(struct upstream *u, uint64_t use)
+static struct exchange *kept_for(struct upstream *u, uint64_t use,
+                                 const struct upstream_request *request)
 {
     struct exchange *x, *next;
 
@@ -50,7 +58,7 @@ static struct exchange *kept_for(struct upstream *u, uint64_t use)
         next = TAILQ_NEXT(x, entry);
         if (x->use != use)
             continue;
-        if (is_silent(x))
+        if (tells_others_apart(request) || is_silent(x))
             return x;
         upstream_drop_kept(x);
     }
@@ -82,7 +90,7 @@ struct exchange *upstream_send(struct upstream *upstream,
 {
     struct http_slice id = {NULL, 0};
     uint64_t use = use_of(request, &id);
-    struct exchange *x = take(upstream, use, id);
+    struct exchange *x = take(upstream, use, id, request);
 
     if (!x)
         return NULL;

@@ -66,6 +66,7 @@ struct upstream_request {
                         no answer without them */
     bool repeats;    /* it may be sent once more where the engine may have begun
                         it */
+    bool id_is_its_own; /* no other request has, or had, its X-Request-Id */
 };
 
 /* The callbacks come from the loop, never from inside upstream_send() and
