@@ -13,26 +13,22 @@ static long refuse(struct http_fault *fault, int status, const char *message)
     return -EBADMSG;
 }
 
-bool http_is(struct http_slice s, const char *text)
-{
-    return s.n == strlen(text) && memcmp(s.at, text, s.n) == 0;
-}
-
-bool http_is_fold(struct http_slice s, const char *text)
-{
-    /* Most differ in the first letter. */
-    if (s.n > 0 && (s.at[0] | 0x20) != (*text | 0x20))
-        return false;
-    return s.n == strlen(text) && strncasecmp(s.at, text, s.n) == 0;
-}
-
 const struct http_slice *http_find(const struct http_head *head,
                                    const char *name)
 {
+    struct http_slice like = {name, strlen(name)};
+
     for (size_t i = 0; i < head->n_headers; i++)
-        if (http_is_fold(head->headers[i].name, name))
+        if (http_is_alike(head->headers[i].name, like))
             return &head->headers[i].value;
     return NULL;
+}
+
+/* The headers, of which there are none, stay as they are. */
+static void clear(struct http_head *head)
+{
+    memset(head, 0, offsetof(struct http_head, headers));
+    head->content_length = -1;
 }
 
 static bool is_token_slice(struct http_slice s)
@@ -255,7 +251,7 @@ long http_parse_head(const char *bytes, size_t n, struct http_head *out,
     struct http_slice line;
     long rc;
 
-    *out = (struct http_head){.content_length = -1};
+    clear(out);
     do { /* RFC 9112, 2.2: empty lines before a request are skipped */
         rc = take_line(&p, end, &line, fault);
         if (rc <= 0)
@@ -325,7 +321,7 @@ static long parse_answer(const char *bytes, size_t n, struct http_head *out,
     struct http_slice line;
     long rc = take_line(&p, end, &line, fault);
 
-    *out = (struct http_head){.content_length = -1};
+    clear(out);
     if (rc <= 0)
         return rc;
     rc = parse_status_line(line, out, fault);

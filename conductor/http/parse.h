@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+#include <strings.h>
 
 #define HTTP_MAX_HEADERS 64
 
@@ -76,11 +78,23 @@ const struct http_slice *http_find(const struct http_head *head,
                                    const char *name);
 
 /* Whether slice `s` and C string `text`, both borrowed, are the same bytes. */
-bool http_is(struct http_slice s, const char *text);
+static inline bool http_is(struct http_slice s, const char *text)
+{
+    return s.n == strlen(text) && memcmp(s.at, text, s.n) == 0;
+}
 
-/* As http_is, but ASCII letters equal each other whatever their case, as in
- * the names of headers. */
-bool http_is_fold(struct http_slice s, const char *text);
+/* Whether two slices, both borrowed, are the same bytes but for the case of
+ * ASCII letters, as in names of headers. Most differ in length. */
+static inline bool http_is_alike(struct http_slice a, struct http_slice b)
+{
+    return a.n == b.n && strncasecmp(a.at, b.at, a.n) == 0;
+}
+
+/* The same of a slice and a C string. */
+static inline bool http_is_fold(struct http_slice s, const char *text)
+{
+    return http_is_alike(s, (struct http_slice){text, strlen(text)});
+}
 
 /* Decoder of a chunked body, whose trailers are read as headers are, and
  * dropped. Zero it before the first use. */

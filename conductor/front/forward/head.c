@@ -9,21 +9,25 @@
  * the front writes itself. */
 static bool is_hop(struct http_slice name)
 {
-    static const char *const names[] = {"connection",
-                                        "keep-alive",
-                                        "proxy-connection",
-                                        "te",
-                                        "trailer",
-                                        "transfer-encoding",
-                                        "upgrade",
-                                        "content-length",
-                                        "date",
-                                        "proxy-authenticate",
-                                        "proxy-authorization",
-                                        NULL};
+#define NAME(text)             \
+    {                          \
+        text, sizeof(text) - 1 \
+    }
+    static const struct http_slice names[] = {NAME("connection"),
+                                              NAME("keep-alive"),
+                                              NAME("proxy-connection"),
+                                              NAME("te"),
+                                              NAME("trailer"),
+                                              NAME("transfer-encoding"),
+                                              NAME("upgrade"),
+                                              NAME("content-length"),
+                                              NAME("date"),
+                                              NAME("proxy-authenticate"),
+                                              NAME("proxy-authorization")};
+#undef NAME
 
-    for (const char *const *n = names; *n; n++)
-        if (http_is_fold(name, *n))
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (http_is_alike(name, names[i]))
             return true;
     return false;
 }

@@ -45,7 +45,8 @@ struct http_conn {
     size_t discarded; /* bytes, since HTTP_LINGER began */
     bool chunked_out; /* the stream being sent is chunked */
     bool broken;      /* there was no memory for its head */
-    char *head_bytes; /* what `head` points into */
+    char *head_bytes; /* (head_room) what `head` points into */
+    size_t head_room;
     struct http_head head;
     struct http_chunked chunked;
     struct text_buf body;

@@ -51,8 +51,11 @@ static int keep_head(struct http_conn *conn, size_t n)
     size_t have;
     const char *in = stream_input(conn->stream, &have);
 
-    free(conn->head_bytes);
-    conn->head_bytes = malloc(n);
+    if (n > conn->head_room) {
+        free(conn->head_bytes);
+        conn->head_bytes = malloc(n);
+        conn->head_room = conn->head_bytes ? n : 0;
+    }
     if (!conn->head_bytes)
         return -ENOMEM;
     memcpy(conn->head_bytes, in, n);

@@ -57,7 +57,7 @@ int32_t value_priority(struct forward_slice v)
 bool value_names(const char *key, const char *const *names)
 {
     for (; *names; names++)
-        if (strcmp(key, *names) == 0)
+        if (*key == **names && strcmp(key, *names) == 0)
             return true;
     return false;
 }
