@@ -238,10 +238,7 @@ void forward_note_kept(struct service_request *request, const char *bytes,
  * block is computed, and perhaps not published, each time. */
 void forward_count_unheard(struct service_request *request, int64_t told);
 
-/* As its answer's usage tells; -1: not. */
-int64_t forward_cached(const struct forward *f);
-
-/* Its answer has ended well: takes in what the usage tells of it. */
+/* Its answer has ended: takes in what the usage tells of it. */
 void forward_take_usage(struct service_request *request);
 
 /* forward.c: the requests that it has are tried elsewhere, or fail. */

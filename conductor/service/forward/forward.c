@@ -133,13 +133,12 @@ static void on_ended(void *arg)
     if (!f->refused && !f->what.looks)
         engine_answered(f->engine);
     expect_ended(request);
-    forward_count_unheard(request, forward_cached(f));
+    forward_take_usage(request);
     forward_prefill_over(request, -1, clock_now_us());
     if (f->refused) {
         request_end(request, METRICS_FAILED, "failed", "engine_status");
         return;
     }
-    forward_take_usage(request);
     if (f->what.stream && out->n_tokens > 4)
         engine_learn_step(f->engine,
                           (out->last_token_us - out->first_token_us) /

@@ -7,6 +7,8 @@
 #include "conductor/service/pair/pair.h"
 
 #define CACHED "\"cached_tokens\":"
+#define USAGE "\"usage\":"
+#define META_INFO "\"meta_info\":" /* SGLang's */
 /* Of a template, or of what a body names and does not hold: pictures, an
  * earlier answer. */
 #define UNSEEN_TOKENS_MAX 32768
@@ -47,6 +49,11 @@ static bool is_escaped(const struct forward *f, const char *at)
     return (at - first) % 2;
 }
 
+static bool holds(const struct forward *f, const char *name)
+{
+    return memmem(f->tail, f->n_tail, name, strlen(name));
+}
+
 /* The usage of an answer, which is a member of it, or, in a stream, of what an
  * event brings; deeper ones may be the client's own words, which some APIs
  * repeat. Depths are counted from the end on: what is kept may begin anywhere.
@@ -58,6 +65,8 @@ static struct told told_of(const struct forward *f)
     bool in_text = false;
     size_t depth = 0;
 
+    if (!holds(f, USAGE) && !holds(f, META_INFO))
+        return brought;
     while (at > f->tail) {
         at--;
         if (*at == '"' && !is_escaped(f, at))
@@ -68,8 +77,7 @@ static struct told told_of(const struct forward *f)
             if (++depth <= 3)
                 ends[depth] = at;
         } else if ((*at == '{' || *at == '[') && depth > 0) {
-            bool usage = is_of(f, at, "\"usage\":") ||
-                         is_of(f, at, "\"meta_info\":"); /* SGLang's */
+            bool usage = is_of(f, at, USAGE) || is_of(f, at, META_INFO);
 
             if (usage && depth == 2)
                 return (struct told){at, ends[2]};
@@ -110,11 +118,6 @@ void forward_told_cached(struct service_request *request, int64_t told)
     e->count.told_tokens += (uint64_t)told;
     e->count.predicted_tokens += (uint64_t)request->attempt.plan.cached_tokens;
     request->service->metrics.local_tokens += (uint64_t)told;
-}
-
-int64_t forward_cached(const struct forward *f)
-{
-    return told_tokens(told_of(f), CACHED);
 }
 
 void forward_count_unheard(struct service_request *request, int64_t told)
@@ -180,6 +183,9 @@ void forward_take_usage(struct service_request *request)
     struct told told = told_of(request->forward);
     int64_t cached = told_tokens(told, CACHED);
 
+    forward_count_unheard(request, cached);
+    if (request->forward->refused)
+        return;
     if (!pair_tells_cached(request->forward)) /* else when it was computed */
         forward_told_cached(request, cached);
     charge_told(request, told, cached);
