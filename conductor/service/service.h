@@ -222,6 +222,10 @@ bool models_forward(const struct models *models);
 /* The widest window of all models; 0: one of them is not known. O(models). */
 uint32_t models_widest(const struct models *models);
 
+/* Whether engines are asked for the tokens of texts: one can be, and events of
+ * one have come that they would be compared with. O(engines). */
+bool service_tokenizes(const struct service *service);
+
 /* The served model; borrowed, lives as long as the service. */
 const struct service_model_info *service_model(const struct service *service);
 

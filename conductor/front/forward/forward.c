@@ -100,7 +100,8 @@ static int submit(struct forward_call *c, const struct front_call *call,
     c->head = forward_copy_head(call->head, &f);
     if (!c->head)
         return -ENOMEM;
-    f.tokenize = c->tokenize = forward_tokenize_body(body, &f.n_tokenize);
+    if (service_tokenizes(service))
+        f.tokenize = c->tokenize = forward_tokenize_body(body, &f.n_tokenize);
     f.cache_salt = body->cache_salt;
     c->named = f.named;
     c->traced = http_find(call->head, "traceparent");

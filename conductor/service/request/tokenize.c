@@ -196,6 +196,21 @@ static struct engine *choose(struct service *s, bool *wanted)
     return heard ? found : NULL;
 }
 
+bool service_tokenizes(const struct service *s)
+{
+    bool heard = false, asked = false;
+
+    if (s->config.engine_tokenize_ms == 0)
+        return false;
+    for (uint32_t i = 0; !(heard && asked) && i < pool_slots(s->pool); i++) {
+        const struct engine *e = s->engines[i];
+
+        heard = heard || (e && e->events.heard);
+        asked = asked || (e && *e->config->tokenize_path);
+    }
+    return heard && asked;
+}
+
 static bool ask(struct service_request *request, struct engine *e);
 
 /* A pause between makes each engine be asked but once. */
