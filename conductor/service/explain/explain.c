@@ -277,7 +277,7 @@ void explain_decided(struct explain *explain,
     struct explain_record *r = &explain->records[request->number % explain->n];
     if (r->request_id[0] && r->number > request->number)
         return; /* it waited for so long that a later one has its place */
-    memset(r, 0, offsetof(struct explain_record, candidates));
+    memset(r, 0, offsetof(struct explain_record, sources));
     text_copy(r->request_id, sizeof(r->request_id), request->request_id);
     r->number = request->number;
     r->decided = ++s->models->decided;

@@ -73,7 +73,6 @@ struct explain_record {
     bool predicts;             /* false: the estimates hold counts, no times */
     int64_t predicted_ttft_us; /* with the hand-over; 0: none */
     int64_t predicted_tbt_us;
-    struct explain_source sources[LOAD_PLAN_PIECES_MAX];
     uint32_t n_sources;
     uint32_t n_candidates, n_left_out;
 
@@ -83,7 +82,8 @@ struct explain_record {
 
     uint32_t n_decodes, n_decodes_left_out;
 
-    /* (n_candidates, n_decodes) Last: these are not even cleared. */
+    /* (n_sources, n_candidates, n_decodes) Last: these are not even cleared. */
+    struct explain_source sources[LOAD_PLAN_PIECES_MAX];
     struct explain_candidate candidates[EXPLAIN_CANDIDATES_MAX];
     struct explain_decode decodes[EXPLAIN_CANDIDATES_MAX];
 };
