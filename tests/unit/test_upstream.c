@@ -12,6 +12,7 @@
 
 #include "base/event_loop.h"
 #include "base/tls.h"
+#include "conductor/link/engine/upstream/habit.h"
 #include "conductor/link/engine/upstream/upstream.h"
 #include "conductor/link/engine/upstream/whose.h"
 
@@ -421,6 +422,27 @@ static void test_whose(void)
     }
 }
 
+/* What is read is acknowledged at once, but for an event now and then, until an
+ * engine has sent the next one without that. */
+static void test_habit(void)
+{
+    struct habit h = {0};
+    int64_t tried_us = 0, other_us = 0, now = 1000000;
+
+    CU_ASSERT_FALSE(habit_acknowledges(&h, &tried_us, now)); /* tried */
+    CU_ASSERT_TRUE(habit_acknowledges(&h, &other_us, now + 1));
+    now += 40000; /* it waited for the kernel's */
+    CU_ASSERT_TRUE(habit_acknowledges(&h, &tried_us, now));
+    CU_ASSERT_TRUE(habit_acknowledges(&h, &tried_us, now + 100));
+    now = 1000000 + HABIT_EACH_US;
+    CU_ASSERT_FALSE(habit_acknowledges(&h, &tried_us, now));
+    CU_ASSERT_FALSE(habit_acknowledges(&h, &tried_us, now + 10000));
+    CU_ASSERT_FALSE(habit_acknowledges(&h, &other_us, now + 10001));
+    now += HABIT_EACH_US; /* another server stands there */
+    CU_ASSERT_FALSE(habit_acknowledges(&h, &tried_us, now));
+    CU_ASSERT_TRUE(habit_acknowledges(&h, &tried_us, now + 40000));
+}
+
 /* A host that no certificate can name: no connection, and nothing is freed
  * twice or left behind. */
 static void test_tls_host(void)
@@ -453,6 +475,7 @@ int main(void)
                 test_answer_that_nobody_asked_for);
     CU_add_test(s, "whose answer a connection brings", test_whose_answer);
     CU_add_test(s, "whose answer this is", test_whose);
+    CU_add_test(s, "what is acknowledged at once", test_habit);
     CU_add_test(s, "a host for TLS", test_tls_host);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();

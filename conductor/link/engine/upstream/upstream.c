@@ -67,9 +67,10 @@ static struct exchange *kept_for(struct upstream *u, uint64_t use,
 
 /* A kept connection, taken out of its list, or a fresh exchange. */
 static struct exchange *take(struct upstream *u, uint64_t use,
-                             struct http_slice id)
+                             struct http_slice id,
+                             const struct upstream_request *request)
 {
-    struct exchange *x = use && id.n == 0 ? NULL : kept_for(u, use);
+    struct exchange *x = use && id.n == 0 ? NULL : kept_for(u, use, request);
 
     if (!x) {
         x = calloc(1, sizeof(*x));
@@ -101,6 +102,7 @@ struct exchange *upstream_send(struct upstream *upstream,
     x->arg = arg;
     x->part = PART_HEAD;
     x->keep = false;
+    x->tried_us = 0;
     TAILQ_INSERT_TAIL(&upstream->busy, x, entry);
     upstream->n_busy++;
     if (x->reused ? upstream_write(x) : upstream_open(x)) {
