@@ -56,8 +56,9 @@ static int refuse_access(const struct config *c, int rc,
 {
     return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                      "access_log: \"%.200s\": %s", c->access_log,
-                     rc == -ENXIO ? "a pipe that nobody reads: begin to read "
-                                    "it first"
+                     rc == -ENXIO ? "a pipe that nobody reads, and that the "
+                                    "conductor may not read: begin to read it "
+                                    "first, or let the conductor read it"
                                   : strerror(-rc));
 }
 

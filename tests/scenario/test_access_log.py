@@ -138,18 +138,26 @@ class AccessLog(Case):
             self.assertEqual(got, status, errors)
             self.assertEqual(f'access_log: "{path}": ' in errors, status != 0)
             self.assertFalse(os.path.isfile(path))
-        pipe = os.path.join(self.folder, 'pipe')
-        os.mkfifo(pipe)
-        for more in ['-t'], ['-s', 'listen=127.0.0.1:0', '-s',
-                             'worker_listen=127.0.0.1:0']:
-            got, _, errors = self.run_program(
-                program(*CONDUCTOR), '-s', 'policy=random', '-s',
-                f'access_log={pipe}', *more)
-            self.assertEqual(got, 2, errors)
-            self.assertIn(f'access_log: "{pipe}": a pipe that nobody reads',
-                          errors)
         self.assertIn('access_log_blocks: 2:', self.run_program(
             program(*CONDUCTOR), '-t', '-s', 'access_log_blocks=2')[2])
+
+    def test_a_pipe_that_nobody_reads_yet(self):
+        """It starts and reloads; the lines wait for the reader."""
+        pipe = os.path.join(self.folder, 'pipe')
+        os.mkfifo(pipe)
+        cluster = self.cluster(prefill=0, decode=0,
+                               config={'access_log': pipe})
+        self.assertEqual(self.run_program(
+            program(*CONDUCTOR), '-t', '-s', 'policy=random', '-s',
+            f'access_log={pipe}')[0], 0)
+        for name in 'a', 'b':
+            cluster.api.request('POST', '/v1/completions', b'x', {
+                'x-request-id': name})
+            self.assertEqual(cluster.api.request(
+                'POST', '/admin/reload').status, 200)
+        with open(pipe, encoding='utf-8') as f:
+            self.assertEqual([json.loads(f.readline())['client_id']
+                              for _ in 'ab'], ['a', 'b'])
 
     def test_a_line_that_is_not_whole(self):
         line = ('{"timestamp":5,"input_length":1,"output_length":1,'

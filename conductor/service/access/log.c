@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -32,15 +33,24 @@ struct access_log {
     uint64_t lost;
 };
 
+/* A pipe is opened to be read, too: that needs no reader, and what is written
+ * while a reader starts again waits in it. */
+static int open_file(const char *path, int make)
+{
+    int flags = O_APPEND | O_CLOEXEC | O_NONBLOCK;
+    struct stat is;
+    int fd = -1;
+
+    if (stat(path, &is) == 0 && S_ISFIFO(is.st_mode))
+        fd = open(path, O_RDWR | flags);
+    return fd >= 0 ? fd : open(path, O_WRONLY | flags | make, 0640);
+}
+
 int access_log_open_file(const char *path)
 {
-    int fd;
+    int fd = strcmp(path, "-") == 0 ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
+                                    : open_file(path, O_CREAT);
 
-    if (strcmp(path, "-") == 0)
-        fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
-    else /* of a pipe that nobody reads, this would wait for a reader */
-        fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK,
-                  0640);
     return fd < 0 ? -errno : fd;
 }
 
@@ -52,7 +62,7 @@ int access_log_check_file(const char *path)
 
     if (strcmp(path, "-") == 0)
         return 0;
-    fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK);
+    fd = open_file(path, 0);
     if (fd >= 0) {
         close(fd);
         return 0;
