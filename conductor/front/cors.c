@@ -61,10 +61,10 @@ static void answer_preflight(const struct front_call *call,
     http_reply(call->conn, 204, NULL, "", 0);
 }
 
-bool cors_answer(const struct front_call *call)
+bool cors_tell(const struct front_call *call)
 {
     const char *list = call->front->options.cors_origins;
-    const struct http_slice *origin = http_find(call->head, "origin"), *method;
+    const struct http_slice *origin = http_find(call->head, "origin");
     bool all, may;
 
     if (!is_on(call->front))
@@ -80,6 +80,16 @@ bool cors_answer(const struct front_call *call)
             all ? (struct http_slice){"*", 1} : *origin);
         http_add_header(call->conn, "Access-Control-Expose-Headers", EXPOSED);
     }
+    return may;
+}
+
+bool cors_answer(const struct front_call *call)
+{
+    const struct http_slice *method;
+    bool may = cors_tell(call);
+
+    if (!is_on(call->front) || !http_find(call->head, "origin"))
+        return false;
     method = http_is(call->head->method, "OPTIONS")
                  ? http_find(call->head, "access-control-request-method")
                  : NULL;

@@ -10,6 +10,10 @@
  */
 bool cors_answer(const struct front_call *call);
 
+/* cors_tell(call): the same but for the browser's question. Returns whether
+ * such a page may read the answer. */
+bool cors_tell(const struct front_call *call);
+
 /* cors_decides(front, name): whether such a header of an engine's answer is
  * left out, as the conductor's own one says it. */
 bool cors_decides(const struct front *front, struct http_slice name);

@@ -139,6 +139,18 @@ static bool on_head(void *arg, struct http_conn *conn,
                : may_serve(&call, route, allowed);
 }
 
+/* A page is to see why the server refuses it, too. */
+static void on_early(void *arg, struct http_conn *conn,
+                     const struct http_head *known)
+{
+    const struct front_door *door = arg;
+    struct front_call call = {
+        .front = door->front, .conn = conn, .head = known};
+
+    if ((door->serves & DOOR_PUBLIC) && routes_public(known->path))
+        (void)cors_tell(&call);
+}
+
 static void on_request(void *arg, struct http_conn *conn,
                        const struct http_head *head, const char *body, size_t n)
 {
@@ -185,8 +197,8 @@ static void on_refused(void *arg, struct http_conn *conn,
         client_refused(door->front, conn, head, error);
 }
 
-static const struct http_handlers handlers = {on_head, on_request, on_urgent,
-                                              on_refused};
+static const struct http_handlers handlers = {on_head, on_early, on_request,
+                                              on_urgent, on_refused};
 
 void front_options_default(struct front_options *options)
 {

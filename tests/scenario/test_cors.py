@@ -1,5 +1,6 @@
 """Pages of other origins that ask from a browser."""
 import json
+import socket
 
 from harness import CONDUCTOR, program
 from stand_in import reply
@@ -65,6 +66,24 @@ class Cors(EngineCase):
         got = self.ask(cluster, 'POST', paths[0], BAD, body, bearer('one'))
         self.assertEqual(got.headers.get_all(ALLOW), ['*'])
         self.assertEqual(self.preflight(cluster, paths[0], BAD).status, 204)
+
+    def test_before_the_head_is_whole(self):
+        """What the server itself refuses a page may read, too."""
+        cluster = self.engines(lambda _, send: send(reply(200, {}, [])),
+                               config={'cors_origins': GOOD})
+        for origin, more, status in (
+                (GOOD, f'X-A: {"x" * 20000}', 431),
+                (GOOD, 'Content-Length: 99999999', 413),
+                (GOOD, 'Content-Length: x', 400),
+                (BAD, 'Content-Length: 99999999', 413)):
+            with socket.create_connection(
+                    ('127.0.0.1', cluster.api.port)) as s:
+                s.sendall(f'POST /v1/completions HTTP/1.1\r\nHost: a\r\n'
+                          f'Origin: {origin}\r\n{more}\r\n\r\n'.encode())
+                got = b''.join(iter(lambda: s.recv(65536), b'')).lower()
+            self.assertIn(f'http/1.1 {status} '.encode(), got)
+            self.assertEqual(f'{ALLOW}: {origin}\r'.encode() in got,
+                             origin == GOOD, got)
 
     def test_off(self):
         """Then it is the engine's business, and none of native models."""

@@ -79,6 +79,13 @@ struct http_handlers {
     bool (*head)(void *arg, struct http_conn *conn,
                  const struct http_head *head);
     /*
+     * The server itself refuses a request of which `head` was told nothing:
+     * adds the headers that any answer has. `known` has what could be read of
+     * its head, perhaps nothing.
+     */
+    void (*early)(void *arg, struct http_conn *conn,
+                  const struct http_head *known);
+    /*
      * The request is whole. It answers at once or later, with exactly one of
      * http_reply; http_stream and http_end; http_abort; unless the client goes
      * first, which http_on_gone reports.

@@ -41,6 +41,7 @@ struct http_conn {
     bool close;       /* no further request on this connection */
     bool head_only;   /* the method is HEAD: no body in the answer */
     bool has_head;    /* `head` is that of the request being answered */
+    bool told;        /* and its handler has it */
     bool recorded;    /* see http_recorded */
     size_t discarded; /* bytes, since HTTP_LINGER began */
     bool chunked_out; /* the stream being sent is chunked */

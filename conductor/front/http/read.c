@@ -78,6 +78,7 @@ static bool may_go_on(struct http_conn *conn)
     (void)stream_input(conn->stream, &have);
     here = !conn->head.chunked && n <= have;
     http_conn_set_state(conn, HTTP_HANDLING);
+    conn->told = true;
     conn->close = close || !here;
     if (server->handlers->head(server->arg, conn, &conn->head)) {
         http_conn_set_state(conn, HTTP_BODY);
@@ -104,7 +105,8 @@ static bool read_head(struct http_conn *conn)
         return false;
     if (!conn->receiving) {
         conn->begins = conn->receiving = true;
-        conn->has_head = conn->recorded = conn->operators = false;
+        conn->has_head = conn->told = false;
+        conn->recorded = conn->operators = false;
     }
     n = http_parse_head(in, look, &conn->head, &fault);
     if (n == 0 && have > look)

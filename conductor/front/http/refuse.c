@@ -2,11 +2,34 @@
  * the request does. */
 #include "conductor/front/http/internal.h"
 
+/* The headers of any answer, if the handler has not set them. Of a head that is
+ * not whole, or wrong, the lines before count. */
+static void add_early(struct http_conn *conn)
+{
+    const struct http_server *server = conn->server;
+    struct http_head known;
+    struct http_fault fault;
+    size_t n;
+    const char *in = stream_input(conn->stream, &n);
+
+    if (conn->told)
+        return;
+    if (conn->has_head) {
+        server->handlers->early(server->arg, conn, &conn->head);
+        return;
+    }
+    if (n > server->options.max_head_bytes)
+        n = server->options.max_head_bytes;
+    (void)!http_parse_head(in, n, &known, &fault);
+    server->handlers->early(server->arg, conn, &known);
+}
+
 void http_conn_refuse(struct http_conn *conn, int status, const char *code,
                       const char *message)
 {
     struct openai_error error;
 
+    add_early(conn);
     conn->head_only = false;
     if (status == 501 || status == 505) /* else a client might try again */
         http_add_header(conn, "x-should-retry", "false");
@@ -23,6 +46,7 @@ void http_conn_refuse_body(struct http_conn *conn)
     openai_error_set(&error, 413, "body_too_large", NULL,
                      "the body is larger than %zu bytes",
                      conn->server->options.max_body_bytes);
+    add_early(conn);
     conn->close = true;
     http_conn_set_state(conn, HTTP_HANDLING);
     http_reply_error(conn, &error);
