@@ -281,6 +281,9 @@ static void test_server(void)
     CU_ASSERT_STRING_EQUAL(s.path, "/a/b");
     CU_ASSERT_EQUAL(replay_server_parse("https://a", &s), 0);
     CU_ASSERT_EQUAL(s.port, 443);
+    CU_ASSERT_EQUAL(replay_server_parse("https://[::1]:8443", &s), 0);
+    CU_ASSERT_STRING_EQUAL(s.host, "::1");
+    CU_ASSERT_EQUAL(s.port, 8443);
     static const char *const bad[] = {"",
                                       "host:80",
                                       "ftp://a",

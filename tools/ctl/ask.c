@@ -27,8 +27,10 @@ struct trouble {
 static int fail(const struct ctl *ctl, const char *path, const char *why,
                 struct trouble to)
 {
-    snprintf(to.text, to.size, "%s:%u%s: %s", ctl->server.host,
-             (unsigned)ctl->server.port, path, why);
+    char name[REPLAY_SERVER_NAME_BYTES];
+
+    replay_server_name(&ctl->server, name);
+    snprintf(to.text, to.size, "%s%s: %s", name, path, why);
     ctl_tame(to.text);
     return 1;
 }

@@ -25,7 +25,7 @@ struct top {
     json_t *overview, *instances; /* owned; of the last answers */
     int64_t heard_us;             /* when they came */
     double fetched_per_s, disk_per_s;
-    char trouble[300], where[300];
+    char trouble[300], where[REPLAY_SERVER_NAME_BYTES];
     size_t from; /* the first instance that is shown */
     bool quits;
     struct frame frame;
@@ -245,8 +245,7 @@ int ctl_top(struct ctl *ctl)
         return 1;
     t->ctl = ctl;
     t->fetched_per_s = t->disk_per_s = -1;
-    snprintf(t->where, sizeof t->where, "%s:%u", ctl->server.host,
-             (unsigned)ctl->server.port);
+    replay_server_name(&ctl->server, t->where);
     /* A conductor that says nothing is away soon. */
     if (!ctl->once && ctl->timeout_us > MOST_WAIT_US)
         ctl->timeout_us = MOST_WAIT_US;

@@ -102,7 +102,7 @@ int exchange(struct event_base *base, const struct replay_server *server,
              struct exchange_answer *answer, char *error, size_t size)
 {
     struct get get = {base, answer};
-    char full[sizeof server->path + 512];
+    char full[sizeof server->path + 512], name[REPLAY_SERVER_NAME_BYTES];
     const struct timeval timeout = {timeout_us / 1000000, timeout_us % 1000000};
     enum evhttp_cmd_type method = post ? EVHTTP_REQ_POST : EVHTTP_REQ_GET;
 
@@ -120,9 +120,9 @@ int exchange(struct event_base *base, const struct replay_server *server,
     evhttp_connection_free(connection);
     if (answer->status != 0)
         return 0;
-    return error_say(error, size, -EIO, "no answer from http%s://%s:%u%s: %s%s",
-                     server->https ? "s" : "", server->host,
-                     (unsigned)server->port, full, find_reason(server),
+    replay_server_name(server, name);
+    return error_say(error, size, -EIO, "no answer from http%s://%s%s: %s%s",
+                     server->https ? "s" : "", name, full, find_reason(server),
                      advice(server, 0));
 }
 
@@ -132,6 +132,7 @@ int exchange_json(struct event_base *base, const struct replay_server *server,
 {
     struct exchange_answer answer;
     json_error_t why = {.text = ""};
+    char name[REPLAY_SERVER_NAME_BYTES];
 
     if (exchange(base, server, false, path, timeout_us, &answer, error, size))
         return -EIO;
@@ -140,9 +141,9 @@ int exchange_json(struct event_base *base, const struct replay_server *server,
     free(answer.body);
     if (*json)
         return 0;
-    return error_say(error, size, -EIO, "http%s://%s:%u%s%s answered %d%s%s%s",
-                     server->https ? "s" : "", server->host,
-                     (unsigned)server->port, server->path, path, answer.status,
-                     *why.text ? " " : "", why.text,
+    replay_server_name(server, name);
+    return error_say(error, size, -EIO, "http%s://%s%s%s answered %d%s%s%s",
+                     server->https ? "s" : "", name, server->path, path,
+                     answer.status, *why.text ? " " : "", why.text,
                      advice(server, answer.status));
 }

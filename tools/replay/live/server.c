@@ -29,6 +29,15 @@ static bool is_of_api(const char *path)
     return n >= n_end && strcmp(path + n - n_end, end) == 0;
 }
 
+/* An address of IPv6 stands in brackets in a URL, and has none elsewhere. */
+static void copy_host(char *to, size_t size, const char *host)
+{
+    size_t n = strlen(host);
+    bool brackets = n > 2 && host[0] == '[' && host[n - 1] == ']';
+
+    snprintf(to, size, "%.*s", (int)(brackets ? n - 2 : n), host + brackets);
+}
+
 int replay_server_parse(const char *url, struct replay_server *server)
 {
     struct evhttp_uri *uri = evhttp_uri_parse(url);
@@ -47,7 +56,7 @@ int replay_server_parse(const char *url, struct replay_server *server)
                 !evhttp_uri_get_query(uri);
     if (good) {
         *server = (struct replay_server){.https = https};
-        snprintf(server->host, sizeof server->host, "%s", host);
+        copy_host(server->host, sizeof server->host, host);
         snprintf(server->path, sizeof server->path, "%s", path);
         cut_slashes(server->path);
         size_t n = strlen(server->path);
@@ -109,13 +118,21 @@ replay_server_connect(const struct replay_server *server,
                                                   server->port);
 }
 
+void replay_server_name(const struct replay_server *server,
+                        char name[REPLAY_SERVER_NAME_BYTES])
+{
+    snprintf(name, REPLAY_SERVER_NAME_BYTES,
+             strchr(server->host, ':') ? "[%s]:%u" : "%s:%u", server->host,
+             (unsigned)server->port);
+}
+
 int replay_server_headers(const struct replay_server *server,
                           struct evhttp_request *request)
 {
     struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
-    char host[300];
+    char host[REPLAY_SERVER_NAME_BYTES];
 
-    snprintf(host, sizeof host, "%s:%u", server->host, (unsigned)server->port);
+    replay_server_name(server, host);
     if (evhttp_add_header(headers, "Host", host) != 0)
         return -1;
     return *server->authorization ? evhttp_add_header(headers, "Authorization",

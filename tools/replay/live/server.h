@@ -50,6 +50,13 @@ void replay_server_fini(struct replay_server *server);
 replay_server_connect(const struct replay_server *server,
                       struct event_base *base);
 
+/* Bytes of "host:port", with its NUL; an address of IPv6 stands in brackets. */
+#define REPLAY_SERVER_NAME_BYTES 300
+
+/* Writes that. */
+void replay_server_name(const struct replay_server *server,
+                        char name[REPLAY_SERVER_NAME_BYTES]);
+
 /* Sets Host, and the key if there is one. Returns 0 or -1. */
 [[nodiscard]] int replay_server_headers(const struct replay_server *server,
                                         struct evhttp_request *request);
