@@ -40,6 +40,22 @@ class Spans(EngineCase):
         return self.cluster(kv_mib=16, config={
             'otlp_endpoint': self.receiver.url, **config})
 
+    def test_a_first_token_that_is_held(self):
+        """It waits while its KV is on its way; that is no part of the
+        prefill."""
+        cluster = self.traced(policy='plan')
+        got = cluster.api.request(
+            'POST', '/v1/completions',
+            {'model': 'tiny', 'prompt': 'x' * 100, 'max_tokens': 3},
+            {'x-slo-ttft-ms': '60000', 'x-slo-tpot-ms': '60000'})
+        self.assertEqual(got.status, 200)
+        spans = self.spans(8)
+        hold, prefill = spans['hold'], spans['prefill']
+        self.assertEqual(hold['startTimeUnixNano'],
+                         prefill['endTimeUnixNano'])
+        self.assertGreater(int(hold['endTimeUnixNano']),
+                           int(hold['startTimeUnixNano']))
+
     def test_a_request_of_workers(self):
         cluster = self.traced()
         got = cluster.api.request(

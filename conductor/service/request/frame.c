@@ -191,8 +191,8 @@ static int on_prefill_done(struct service_request *request, uint32_t id,
         return -EPROTO;
     service_freed(s);
     request->spans.prefilled_us = clock_now_us();
-    bool lives = request_hold_first(request, m.first_token) ||
-                 request_token(request, m.first_token);
+    request->spans.held = request_hold_first(request, m.first_token);
+    bool lives = request->spans.held || request_token(request, m.first_token);
     learn_overhead(s, planned_us, &m); /* writing the answer is part of it */
     if (lives && !request->output.held)
         request_release_early(request);

@@ -219,16 +219,20 @@ static void put_parts(struct writer *w, int64_t now_us)
                        : r->forward  ? r->forward->turn_us
                                      : 0;
     bool first = o->first_token_us > planned_us;
-    int64_t prefilled_us = !first            ? 0
-                           : x->prefilled_us ? x->prefilled_us
-                                             : o->first_token_us;
+    int64_t prefilled_us = x->prefilled_us ? x->prefilled_us
+                           : first         ? o->first_token_us
+                                           : 0;
     int64_t decodes_us = x->decode_us ? x->decode_us : prefilled_us;
 
     put_part(w, "queue", planned_us, began_us ? began_us : 0, "", NULL);
     if (x->load_us)
         put_part(w, "transfer", x->loaded_us - x->load_us, x->loaded_us,
                  "conductor.transfer.path", "load");
-    put_part(w, "prefill", began_us, first ? prefilled_us : now_us, "", NULL);
+    put_part(w, "prefill", began_us, prefilled_us ? prefilled_us : now_us, "",
+             NULL);
+    if (x->held)
+        put_part(w, "hold", prefilled_us, first ? o->first_token_us : now_us,
+                 "", NULL);
     if (x->decode_us)
         put_part(w, "transfer", prefilled_us, x->decode_us,
                  "conductor.transfer.path", "push");
@@ -279,6 +283,7 @@ void spans_decided(struct service_request *r)
     draw(r->spans.attempt, SPAN_HEX);
     r->spans.prefill_us = r->spans.prefilled_us = r->spans.decode_us = 0;
     r->spans.load_us = r->spans.loaded_us = 0;
+    r->spans.held = false;
     writer_init(&w, r);
     put_decision(&w, r->attempt.planned_us);
     writer_send(&w);

@@ -26,6 +26,7 @@ struct request_spans {
     int64_t undecided_us;       /* since when it is to be decided; 0: it is */
     int64_t prefill_us;         /* when its prefill began; 0: not known */
     int64_t prefilled_us;       /* and ended; 0 */
+    bool held;                  /* its first token waited for its KV */
     int64_t decode_us;          /* when its KV was where it decodes, if that was
                                    elsewhere; 0 */
     int64_t load_us, loaded_us; /* of blocks: how long, and until when; 0 */
