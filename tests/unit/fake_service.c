@@ -103,6 +103,11 @@ void service_pause(struct service_request *request, bool pause)
     (void)pause;
 }
 
+bool service_tokenizes(const struct service *)
+{
+    return false;
+}
+
 bool service_ready(const struct service *service)
 {
     return service->ready;

@@ -111,8 +111,7 @@ bool price_arrived(struct price *price, const struct price_arrival *arrival,
 
 /*
  * By how much the instances' queues must be shorter than at the last limit for
- * an arrival's x to be within it, and all that equal it, if arrivals stay as they
- * are.
+ * it to admit an arrival's x, and all that equal it, if what comes stays so.
  *   queue_us  written: their mean then.
  * Returns microseconds of each instance, at least 0: nothing is missing; -1:
  * not even without queues.
