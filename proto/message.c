@@ -364,7 +364,6 @@ static void msg_kv_layer_fields(struct codec *c, struct msg_kv_layer *m)
     codec_u32(c, &m->layer);
     codec_u32(c, &m->from_token);
     codec_u32(c, &m->n_tokens);
-    codec_u32(c, &m->choice);
     codec_u64(c, &m->grant_id);
     codec_u32(c, &m->region);
     codec_array(c, 8, &m->offsets, &m->n_blocks);

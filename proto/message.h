@@ -393,7 +393,6 @@ struct msg_kv_begin {
 struct msg_kv_layer {
     uint32_t layer;
     uint32_t from_token, n_tokens;
-    uint32_t choice; /* the number of the TRANSPORTS that it was granted for */
     uint64_t grant_id;
     uint32_t region;
     uint32_t n_blocks;

@@ -95,6 +95,11 @@ static void on_done(void *arg, uint64_t op_id, int rc)
     rig->n_ended++;
 }
 
+static void on_stands(void *arg)
+{
+    ((struct rig *)arg)->stands = 1;
+}
+
 static void on_closed(void *arg, int rc, const char *why)
 {
     struct rig *rig = arg;
@@ -120,8 +125,8 @@ static void on_withdrawn(void *arg)
     ((struct rig *)arg)->n_withdrawn++;
 }
 
-static const struct transport_path_ops path_ops = {.done = on_done,
-                                                   .closed = on_closed};
+static const struct transport_path_ops path_ops = {
+    .stands = on_stands, .done = on_done, .closed = on_closed};
 static const struct transport_offer_ops offer_ops = {
     .revoked = on_revoked, .broken = on_broken, .withdrawn = on_withdrawn};
 
@@ -191,10 +196,13 @@ void rig_open(struct rig *rig)
                                   .descriptor = rig->descriptor,
                                   .n_descriptor = rig->n_descriptor};
 
-    rig->closed = 0;
+    rig->stands = rig->closed = 0;
     rig->path = rig->asker->ops->open(rig->asker, &peer, &path_ops, rig);
     if (!rig->path)
         rig_fail("no path");
+    rig_wait(rig, &rig->stands, 10000000);
+    if (!rig->stands)
+        rig_fail("the path does not stand");
 }
 
 static void begin_loop(struct rig *rig)

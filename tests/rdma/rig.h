@@ -37,6 +37,7 @@ struct rig {
     struct rig_op ops[RIG_OPS];
     uint32_t n_busy;
     int n_revoked, n_withdrawn;
+    int stands; /* stands() was called */
     int closed; /* what closed() said; 0: nothing */
     uint64_t n_ended;
 };

@@ -349,7 +349,11 @@ class Refusals(WorkerCase):
                     link.decode(1, 40, 3)
                     link.wait(wire.DECODE_READY, 1)
                 peer = wire.connect(link.address)
-                peer.send(data)
+                first, begun, rest = data.partition(begin)
+                peer.send(first + begun)
+                if begun:
+                    peer.wait(wire.KV_GRANT, 1)
+                    peer.send(rest)
                 peer.wait_closed()
                 self.assertIn(wire.ERROR, [k for k, _, _ in peer.frames])
                 peer.close()

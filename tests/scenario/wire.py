@@ -94,7 +94,7 @@ def kv_layer(rid, layer, start, n, block_tokens=16, blocks=None, sums=None):
                     for b in range(first, last + 1))
         sums = [0] * (2 * (last - first + 1) - whole)
     return frame(KV_LAYER, rid, struct.pack(
-        f'<IIIIQII{len(blocks)}QI{len(sums)}Q', layer, start, n, 1, 1, 0,
+        f'<IIIQII{len(blocks)}QI{len(sums)}Q', layer, start, n, 1, 0,
         len(blocks), *blocks, len(sums), *sums))
 
 
@@ -422,22 +422,6 @@ def connect(address):
     return Link(socket.create_connection(address, timeout=10))
 
 
-class Silent:
-    """A port at which nobody answers."""
-
-    def __init__(self):
-        self.listener = socket.create_server(('127.0.0.1', 0))
-        self.port = self.listener.getsockname()[1]
-
-
-SILENT = Silent()
-
-
-def pusher(**hello_fields):
-    """What a prefill worker says first whose KV nobody gets."""
-    return hello(port=SILENT.port, **hello_fields) + transports(1)
-
-
 class Holder:
     """A worker of which others fetch blocks of zeroes, over tcp."""
 
@@ -474,9 +458,12 @@ class Holder:
             exactly(sock, 16)  # the token
             while True:
                 n, = struct.unpack('<24xQ8x', exactly(sock, 40))
-                sock.sendall(bytes(8) + bytes(n))
+                self.answer(sock, n)
         except (Closed, OSError):
             sock.close()
+
+    def answer(self, sock, n):
+        sock.sendall(bytes(8) + bytes(n))
 
     def wait(self):
         """Its link, when somebody fetches."""
@@ -485,6 +472,21 @@ class Holder:
 
     def close(self):
         self.listener.close()
+
+
+class Silent(Holder):
+    """A worker that answers nothing."""
+
+    def answer(self, sock, n):
+        pass
+
+
+SILENT = Silent()
+
+
+def pusher(**hello_fields):
+    """What a prefill worker says first whose KV nobody gets."""
+    return hello(port=SILENT.address[1], **hello_fields) + transports(1)
 
 
 class Gate:

@@ -287,9 +287,8 @@ static void encode_all(struct wire_buf *b)
     msg_kv_begin_pack(b, 18, &(struct msg_kv_begin){100, 5, 7});
     msg_error_like_pack(b, FRAME_KV_REFUSE, 18, PROTO_E_CAPACITY, "full");
     msg_kv_layer_pack(b, 18,
-                      &(struct msg_kv_layer){1, 2, 3, 4, 5, 6, 1,
-                                             u8("abcdefgh"), 2,
-                                             u8("0123456789abcdef")});
+                      &(struct msg_kv_layer){1, 2, 3, 5, 6, 1, u8("abcdefgh"),
+                                             2, u8("0123456789abcdef")});
     msg_kv_taken_pack(b, 18, &(struct msg_kv_taken){5});
     msg_kv_end_pack(b, 18, &(struct msg_kv_end){66});
     encode_stages(b);

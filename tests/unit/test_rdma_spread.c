@@ -180,10 +180,10 @@ static void test_classes(void)
     CU_ASSERT_EQUAL(slice->rail, 0);
     CU_ASSERT_PTR_NULL(slice->local); /* the one that was lost comes first */
     /* While a preferred one is in use, nobody tries the others. */
-    CU_ASSERT_EQUAL(spread_try(s, 1000), 1);
+    CU_ASSERT_EQUAL(spread_try(s, false, 1000), 1);
     spread_rail_up(s, 1, 1000);
     spread_rail_failed(s, 2, 1000);
-    CU_ASSERT_EQUAL(spread_try(s, 9000), SPREAD_NONE);
+    CU_ASSERT_EQUAL(spread_try(s, false, 9000), SPREAD_NONE);
     CU_ASSERT_EQUAL(spread_next(s, 9000)->rail, 1);
     spread_free(s);
 }
@@ -195,30 +195,31 @@ static void test_back_off(void)
     struct spread *s = make(1, false);
     int64_t now_us = 50;
 
-    CU_ASSERT_EQUAL(spread_try(s, now_us), SPREAD_NONE); /* no work */
+    CU_ASSERT_EQUAL(spread_try(s, false, now_us), SPREAD_NONE); /* no work */
     CU_ASSERT_EQUAL(spread_due_us(s), INT64_MAX);
     CU_ASSERT_EQUAL(add(s, 1, NULL, 5000), 0);
-    CU_ASSERT_EQUAL(spread_try(s, now_us), 0);
-    CU_ASSERT_EQUAL(spread_try(s, now_us), SPREAD_NONE);
+    CU_ASSERT_EQUAL(spread_try(s, false, now_us), 0);
+    CU_ASSERT_EQUAL(spread_try(s, false, now_us), SPREAD_NONE);
     for (int i = 0; i < 5; i++) {
         spread_rail_failed(s, 0, now_us);
         spread_rail_failed(s, 0, now_us); /* is said twice, counts once */
         CU_ASSERT_EQUAL(spread_due_us(s), now_us + waits[i]);
-        CU_ASSERT_EQUAL(spread_try(s, now_us + waits[i] - 1), SPREAD_NONE);
+        CU_ASSERT_EQUAL(spread_try(s, false, now_us + waits[i] - 1),
+                        SPREAD_NONE);
         now_us += waits[i];
-        CU_ASSERT_EQUAL(spread_try(s, now_us), 0);
+        CU_ASSERT_EQUAL(spread_try(s, false, now_us), 0);
     }
     spread_rail_up(s, 0, now_us);
     spread_rail_failed(s, 0, now_us);
     CU_ASSERT_EQUAL(spread_due_us(s), now_us + 1000);
     spread_rail_renew(s, 0, now_us + 10);
-    CU_ASSERT_EQUAL(spread_try(s, now_us + 9), SPREAD_NONE);
-    CU_ASSERT_EQUAL(spread_try(s, now_us + 10), 0);
+    CU_ASSERT_EQUAL(spread_try(s, false, now_us + 9), SPREAD_NONE);
+    CU_ASSERT_EQUAL(spread_try(s, false, now_us + 10), 0);
     spread_rail_renew(s, 0, now_us); /* it is tried already */
     CU_ASSERT_EQUAL(spread_rail_state(s, 0), SPREAD_TRYING);
     spread_rail_up(s, 0, now_us);
     spread_rail_drop(s, 0);
-    CU_ASSERT_EQUAL(spread_try(s, now_us), 0);
+    CU_ASSERT_EQUAL(spread_try(s, false, now_us), 0);
     spread_free(s);
 }
 
@@ -231,9 +232,9 @@ static void test_try_behind_last(void)
     CU_ASSERT_EQUAL(add(s, 1, NULL, 5000), 0);
     slice = spread_next(s, 0);
     spread_rail_failed(s, 0, 0);
-    CU_ASSERT_EQUAL(spread_try(s, 1000), SPREAD_NONE);
+    CU_ASSERT_EQUAL(spread_try(s, false, 1000), SPREAD_NONE);
     spread_lost(s, slice, 0);
-    CU_ASSERT_EQUAL(spread_try(s, 1000), 0);
+    CU_ASSERT_EQUAL(spread_try(s, false, 1000), 0);
     spread_free(s);
 }
 
@@ -378,7 +379,7 @@ static void post_all(struct world *w)
     uint32_t rail;
     int64_t now_us = (int64_t)w->now_us;
 
-    while ((rail = spread_try(w->s, now_us)) != SPREAD_NONE)
+    while ((rail = spread_try(w->s, false, now_us)) != SPREAD_NONE)
         if (w->wires[rail].dead)
             spread_rail_failed(w->s, rail, now_us);
         else

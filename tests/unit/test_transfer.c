@@ -365,13 +365,12 @@ static int read_forever(struct transport_path *, uint64_t, uint64_t,
 }
 
 /* As a sender tells of n tokens of a layer. */
-static int tell(struct site *to, uint32_t layer, uint32_t n, uint32_t choice)
+static int tell(struct site *to, uint32_t layer, uint32_t n)
 {
     static const uint64_t zeroes[2];
     struct wire_buf buf;
     const struct msg_kv_layer m = {.layer = layer,
                                    .n_tokens = n,
-                                   .choice = choice,
                                    .grant_id = 1 + layer,
                                    .n_blocks = 1,
                                    .offsets = (const uint8_t *)zeroes,
@@ -398,8 +397,8 @@ static void begin_untold(struct pair *p, const struct engine_kv_layout *l,
         turn(p);
 }
 
-/* A sender that tells of more than may be on its way, of another transport's
- * grants, or of an end before all was read. */
+/* A sender that tells of more than may be on its way, or of an end before all
+ * was read. */
 static void test_odd_senders(void)
 {
     struct engine_kv_layout many = layout(TRANSFER_PIECES_MAX + 1, 64),
@@ -409,22 +408,19 @@ static void test_odd_senders(void)
     struct pair p;
 
     begin_untold(&p, &many, &ops);
-    uint32_t choice = route_choice(p.to.received->receive.from->route);
-    CU_ASSERT_EQUAL(tell(&p.to, 0, BT, choice + 1), 0);
-    CU_ASSERT_EQUAL(p.to.received->receive.n_pieces, 0);
     for (uint32_t i = 0; i < TRANSFER_PIECES_MAX; i++)
-        CU_ASSERT_EQUAL(tell(&p.to, i, BT, choice), 0);
-    CU_ASSERT_EQUAL(tell(&p.to, TRANSFER_PIECES_MAX, BT, choice), -EBADMSG);
+        CU_ASSERT_EQUAL(tell(&p.to, i, BT), 0);
+    CU_ASSERT_EQUAL(tell(&p.to, TRANSFER_PIECES_MAX, BT), -EBADMSG);
     CU_ASSERT_EQUAL(p.to.received->receive.n_pieces, TRANSFER_PIECES_MAX);
     pair_fini(&p);
 
     begin_untold(&p, &one, &ops);
     struct inbound *in = p.to.received->receive.from;
-    CU_ASSERT_EQUAL(tell(&p.to, 0, BT, choice), 0);
+    CU_ASSERT_EQUAL(tell(&p.to, 0, BT), 0);
     CU_ASSERT_EQUAL(receive_on_end(in, 1, (const uint8_t *)&first_token, 4),
                     -EBADMSG);
     CU_ASSERT_FALSE(p.to.receive_over);
-    CU_ASSERT_EQUAL(tell(&p.to, 0, 1, choice), -EBADMSG); /* twice */
+    CU_ASSERT_EQUAL(tell(&p.to, 0, 1), -EBADMSG); /* twice */
     pair_fini(&p);
 }
 
@@ -442,7 +438,7 @@ static void test_begun_twice(void)
     const struct msg_kv_begin m = {.n_tokens = r->prompt.n_tokens,
                                    .max_tokens = r->max_tokens,
                                    .prompt_digest = r->prompt.digest};
-    CU_ASSERT_EQUAL(tell(&p.to, 0, 1, 1), 0);
+    CU_ASSERT_EQUAL(tell(&p.to, 0, 1), 0);
     wire_buf_init(&buf, 4096);
     msg_kv_begin_pack(&buf, 1, &m);
     CU_ASSERT_EQUAL(receive_on_begin(r->receive.from, 1,

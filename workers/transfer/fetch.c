@@ -70,7 +70,7 @@ static int fetch_read(void *, void *session, struct loader_piece *piece)
 {
     struct fetch *f = session;
 
-    if (!route_usable(f->peer->route))
+    if (!route_hopes(f->peer->route))
         return -ENOTCONN;
     if (TAILQ_EMPTY(&f->moves))
         f->since_us = clock_now_us();
@@ -80,8 +80,7 @@ static int fetch_read(void *, void *session, struct loader_piece *piece)
     return rc;
 }
 
-/* The transport never stood: another one is there now, or none. */
-void fetch_again(void *peer)
+void fetch_ready(void *peer)
 {
     struct peer *p = peer;
     struct fetch *f, *next;
@@ -90,12 +89,10 @@ void fetch_again(void *peer)
         next = TAILQ_NEXT(f, link);
         if (f->closed)
             continue;
-        if (route_usable(p->route)) {
-            move_again(f);
+        if (route_stands(p->route))
             move_pump(f);
-        } else {
+        else
             fetch_fail(f, "no transport to it stands");
-        }
     }
 }
 

@@ -13,7 +13,6 @@
 /* Blocks that are granted under one id. */
 struct lease {
     LIST_ENTRY(lease) link;
-    struct transport_offer *offer;
     uint64_t id;
     uint32_t n;
     uint32_t blocks[]; /* (n), pinned */
@@ -27,8 +26,6 @@ struct guest {
     struct transport_offer *offers[MSG_TRANSPORTS_MAX];
     uint32_t n_offers;              /* that are not withdrawn yet */
     struct transport_offer *chosen; /* NULL: none yet */
-    uint32_t choice;                /* so many were chosen */
-    bool was_chosen[MSG_TRANSPORTS_MAX];
     LIST_HEAD(, lease) leases;
 };
 
@@ -120,7 +117,6 @@ void guest_shut(struct guest *g)
     if (!g)
         return;
     g->conn = NULL;
-    g->chosen = NULL;
     if (g->n_offers == 0) {
         LIST_REMOVE(g, link);
         free(g);
@@ -133,27 +129,20 @@ void guest_shut(struct guest *g)
 
 int guest_on_transports(struct guest *g, const uint8_t *payload, size_t len)
 {
-    const struct transfer *t = g->transfer;
     struct msg_transports m;
 
-    if (msg_transports_unpack(payload, len, &m) || m.n != 1)
+    if (!g)
+        return -EPROTO;
+    if (msg_transports_unpack(payload, len, &m) || m.n != 1 || g->chosen)
         return -EBADMSG;
-    for (uint32_t i = 0; i < t->n_transports; i++) {
-        if (!g->offers[i] || g->was_chosen[i] ||
-            strcmp(t->transports[i]->ops->name, m.list[0].name) != 0)
-            continue;
-        g->chosen = g->offers[i];
-        g->was_chosen[i] = true;
-        g->choice++;
-        log_info("worker %s moves KV over %s", g->name, m.list[0].name);
-        return 0;
-    }
-    return -EBADMSG;
-}
-
-uint32_t guest_choice(const struct guest *g)
-{
-    return g->choice;
+    for (uint32_t i = 0; i < MSG_TRANSPORTS_MAX && !g->chosen; i++)
+        if (g->offers[i] &&
+            strcmp(g->offers[i]->ops->name, m.list[0].name) == 0)
+            g->chosen = g->offers[i];
+    if (!g->chosen)
+        return -EBADMSG;
+    log_info("worker %s moves KV over %s", g->name, m.list[0].name);
+    return 0;
 }
 
 /* Where block `id` lies in the region, which is the whole slab. */
@@ -170,15 +159,17 @@ static struct transport_range range_of(const struct transfer *t, uint32_t id)
 
 int guest_grant(struct guest *g, const uint32_t *ids, uint32_t n, uint64_t *id)
 {
+    if (!g || !g->chosen)
+        return -EPROTO;
     struct transfer *t = g->transfer;
     struct transport_range *ranges = calloc(n, sizeof(*ranges));
     struct lease *l = malloc(sizeof(*l) + n * sizeof(*ids));
-    int rc = !g->chosen ? -EPROTO : ranges && l ? 0 : -ENOMEM;
+    int rc = ranges && l ? 0 : -ENOMEM;
 
     for (uint32_t i = 0; rc == 0 && i < n; i++)
         ranges[i] = range_of(t, ids[i]);
     if (rc == 0) {
-        *l = (struct lease){.offer = g->chosen, .id = entropy_u64(), .n = n};
+        *l = (struct lease){.id = entropy_u64(), .n = n};
         rc = g->chosen->ops->grant(g->chosen, l->id, false, ranges, n);
     }
     free(ranges);
@@ -196,15 +187,7 @@ int guest_grant(struct guest *g, const uint32_t *ids, uint32_t n, uint64_t *id)
 
 void guest_revoke(struct guest *g, uint64_t id)
 {
-    struct lease *l;
-
-    LIST_FOREACH(l, &g->leases, link)
-    {
-        if (l->id == id)
-            break;
-    }
-    if (l)
-        l->offer->ops->revoke(l->offer, id);
+    g->chosen->ops->revoke(g->chosen, id);
 }
 
 void guest_free_all(struct transfer *t)

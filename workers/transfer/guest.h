@@ -24,15 +24,13 @@ struct transfer;
  * it. NULL is a no-op. */
 void guest_shut(struct guest *g);
 
-/* TRANSPORTS: what the peer has chosen. 0, or -EBADMSG. */
+/* TRANSPORTS: what the peer has chosen, once. 0; -EBADMSG; -EPROTO: g is NULL,
+ * it was offered nothing. */
 int guest_on_transports(struct guest *g, const uint8_t *payload, size_t len);
-
-/* How many transports the peer has chosen so far, one after the other. */
-uint32_t guest_choice(const struct guest *g);
 
 /* Let the peer read these blocks (n), on which the caller has pins; each gets
  * one more until it is revoked. 0 with a random *id; -EPROTO: the peer has
- * chosen no transport; or what the transport says. */
+ * chosen no transport, or g is NULL; or what the transport says. */
 [[nodiscard]] int guest_grant(struct guest *g, const uint32_t *ids, uint32_t n,
                               uint64_t *id);
 

@@ -134,7 +134,7 @@ static int inbound_dispatch(struct inbound *in, const struct frame_header *h,
     case FRAME_TRANSPORTS:
         return h->request_id == TRANSFER_CONNECTED
                    ? receive_on_transports(in, payload, h->length)
-                   : serve_on_transports(in, payload, h->length);
+                   : guest_on_transports(in->guest, payload, h->length);
     case FRAME_FETCH_WANT:
         return serve_on_want(in, h->request_id, payload, h->length);
     case FRAME_FETCH_KEEP:

@@ -131,8 +131,6 @@ struct transfer {
     struct layer_sums *sums;
     LIST_HEAD(, guest) guests;
     LIST_HEAD(, route) routes;
-    /* A peer of fetches has another transport, or none; its argument is it. */
-    void (*again)(void *peer);
 };
 
 /* --- transports.c --- */
@@ -181,18 +179,12 @@ struct fetch *fetch_of(const struct peer *p, uint64_t id);
 /* Have `piece` come over the peer's route. 0 or -ENOMEM. */
 [[nodiscard]] int move_add(struct fetch *f, struct loader_piece *piece);
 
-/* Ask for pieces that were not asked for. */
+/* Ask for pieces that were not asked for, if the peer's route stands. */
 void move_pump(struct fetch *f);
 
-/* FETCH_GRANT: reads what was wanted, unless it has to be wanted once more. 0
- * or -EBADMSG. */
+/* FETCH_GRANT: reads what was wanted. 0 or -EBADMSG. */
 int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
                   size_t len, int64_t now_us);
-
-/* The peer's route has changed: what it says of pieces that were wanted over
- * the last one is of no use, and they are wanted once more when it has said it.
- */
-void move_again(struct fetch *f);
 
 /* End it: pieces that do not move go back at once with rc, others when they
  * stop, and f with the last of them. */
@@ -212,9 +204,6 @@ void push_pieces_tell(struct request *r);
 /* The peer has read what it was granted under that id. False: there is no such
  * piece (any more). */
 [[nodiscard]] bool push_piece_taken(struct request *r, uint64_t grant_id);
-
-/* What the peer was told of is of no use to it: it is to be told of anew. */
-void push_pieces_again(struct request *r);
 
 /* Pushes nothing more of `r`, without a callback. */
 void push_drop(struct request *r);
@@ -278,16 +267,12 @@ int push_on_refuse(struct peer *p, uint64_t id, const uint8_t *payload,
 int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
                    size_t len);
 
-/* TRANSPORTS: grants blocks over the one that it names; -EPROTO if the peer was
- * told of none. */
-int serve_on_transports(struct inbound *in, const uint8_t *payload, size_t len);
-
 /* FETCH_WANT: says where layers of a block lie, when their sums are made. */
 int serve_on_want(struct inbound *in, uint64_t id, const uint8_t *payload,
                   size_t len);
 
-/* KV_BEGIN: asks for blocks if it fits the announced request, else answers
- * KV_REFUSE. */
+/* KV_BEGIN: asks for blocks, when a transport stands, if it fits the announced
+ * request, else answers KV_REFUSE. */
 int receive_on_begin(struct inbound *in, uint64_t id, const uint8_t *payload,
                      size_t len);
 
@@ -315,9 +300,6 @@ void receive_shut(struct inbound *in, const char *reason);
 int push_on_taken(struct peer *p, uint64_t id, const uint8_t *payload,
                   size_t len, int64_t now_us);
 
-/* TRANSPORTS: what was told is granted anew over the one that it names. */
-int push_on_transports(struct peer *p, const uint8_t *payload, size_t len);
-
 /* Send the FETCH of `f`; the peer has said WELCOME. */
 void fetch_send(struct peer *p, struct fetch *f);
 
@@ -333,9 +315,8 @@ void fetch_fail(struct fetch *f, const char *why);
 /* The same, open or closed: its peer is gone. */
 void fetch_lose(struct fetch *f, const char *why);
 
-/* The route of `peer` has changed: ask once more for what was to come over it.
- */
-void fetch_again(void *peer);
+/* The route of `peer` stands, or never will: its fetches go on, or fail. */
+void fetch_ready(void *peer);
 
 /* Send what is ready of the pushes on `p`. */
 void push_pump(struct peer *p);

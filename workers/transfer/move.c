@@ -17,7 +17,6 @@ struct move {
     struct fetch *fetch;
     struct loader_piece *piece;
     enum move_state state;
-    bool elsewhere; /* the peer is asked for it over a route that is gone */
     struct route_op *op; /* while it moves */
     uint64_t *sums;      /* (n_layers), owned */
 };
@@ -79,6 +78,8 @@ void move_pump(struct fetch *f)
     struct transfer *t = f->peer->transfer;
     struct move *m;
 
+    if (!route_stands(f->peer->route))
+        return;
     TAILQ_FOREACH(m, &f->moves, link)
     {
         if (f->n_wanted == TRANSFER_WANTS_MAX)
@@ -111,10 +112,6 @@ static void on_moved(void *arg, int rc)
     struct fetch *f = m->fetch;
     struct loader_piece *piece = m->piece;
 
-    m->op = NULL;
-    m->state = MOVE_WAITS;
-    if (rc == -ENOTCONN && !f->closed)
-        return; /* it is asked for over another one */
     if (rc == 0)
         know(f, m);
     move_free(m);
@@ -173,22 +170,8 @@ int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
         return -EBADMSG;
     p->progress_us = now_us;
     f->n_wanted--;
-    m->state = MOVE_WAITS;
-    if (!m->elsewhere)
-        begin(p, m, &g);
-    else
-        m->elsewhere = false;
+    begin(p, m, &g);
     return 0;
-}
-
-void move_again(struct fetch *f)
-{
-    struct move *m;
-
-    TAILQ_FOREACH(m, &f->moves, link)
-    {
-        m->elsewhere |= m->state == MOVE_WANTED;
-    }
 }
 
 /* A piece that does not move, without its move; NULL: there is none. */

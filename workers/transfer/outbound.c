@@ -60,14 +60,14 @@ static int on_transports(struct peer *p, const struct frame_header *h,
         .id = TRANSFER_ACCEPTED,
         .host = p->host,
         .port = p->port,
-        .again = p->transfer->again,
+        .ready = fetch_ready,
         .arg = p,
     };
 
     if (!(p->capabilities & PROTO_CAP_TRANSPORTS))
         return -EPROTO;
     if (h->request_id == TRANSFER_CONNECTED)
-        return push_on_transports(p, payload, h->length);
+        return guest_on_transports(p->guest, payload, h->length);
     return route_on_transports(p->transfer, &p->route, &to, payload, h->length);
 }
 

@@ -187,8 +187,6 @@ int push_on_grant(struct peer *p, uint64_t id, int64_t now_us)
 
     if (!r)
         return 0; /* cancelled here while the grant was on its way */
-    if (!p->guest || guest_choice(p->guest) == 0)
-        return -EBADMSG;
     r->push.granted = true;
     p->progress_us = now_us;
     pump_one(p, r);
@@ -207,22 +205,5 @@ int push_on_taken(struct peer *p, uint64_t id, const uint8_t *payload,
         return 0; /* it is over here, or was told of anew meanwhile */
     p->progress_us = now_us;
     pump_one(p, r);
-    return 0;
-}
-
-int push_on_transports(struct peer *p, const uint8_t *payload, size_t len)
-{
-    struct request *r;
-
-    if (!p->guest)
-        return -EPROTO;
-    int rc = guest_on_transports(p->guest, payload, len);
-    if (rc < 0)
-        return rc;
-    TAILQ_FOREACH(r, &p->pushes, push.link)
-    {
-        push_pieces_again(r);
-    }
-    push_pump(p);
     return 0;
 }

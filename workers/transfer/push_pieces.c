@@ -35,19 +35,12 @@ static void piece_free(struct push_piece *piece)
     free(piece);
 }
 
-/* No longer what the peer was told of. */
-static void take_back(struct push_piece *piece)
-{
-    if (piece->told)
-        guest_revoke(piece->r->push.peer->guest, piece->grant_id);
-    piece->told = false;
-}
-
 static void piece_over(struct push_piece *piece)
 {
     struct request_push *push = &piece->r->push;
 
-    take_back(piece);
+    if (piece->told)
+        guest_revoke(push->peer->guest, piece->grant_id);
     TAILQ_REMOVE(&push->pieces, piece, link);
     push->n_pieces--;
     piece->r = NULL;
@@ -121,7 +114,6 @@ static int tell(struct push_piece *piece)
         .layer = piece->layer,
         .from_token = piece->from_token,
         .n_tokens = piece->n_tokens,
-        .choice = guest_choice(p->guest),
         .grant_id = piece->grant_id,
         .n_blocks = piece->n_blocks,
         .offsets = (const uint8_t *)piece->offsets,
@@ -207,14 +199,4 @@ bool push_piece_taken(struct request *r, uint64_t grant_id)
     if (piece)
         piece_over(piece);
     return piece;
-}
-
-void push_pieces_again(struct request *r)
-{
-    struct push_piece *piece;
-
-    TAILQ_FOREACH(piece, &r->push.pieces, link)
-    {
-        take_back(piece);
-    }
 }

@@ -18,7 +18,7 @@ struct receive_piece {
     struct inbound *in; /* NULL: the connection is gone */
     struct request *r;  /* NULL: it is over here; this waits for the op */
     uint64_t request_id;
-    struct route_op *op; /* NULL: it waits to be told of anew */
+    struct route_op *op; /* NULL: its sender has given it up */
     uint32_t layer;
     uint32_t from_token, n_tokens;
     uint32_t tries;
@@ -38,6 +38,12 @@ static int refuse(struct inbound *in, uint64_t id, const char *why)
     return 0;
 }
 
+static void ask_for_room(struct transfer *t, struct request *r)
+{
+    request_set_state(r, REQUEST_KV_WAIT);
+    t->ops->receive_begin(t->arg, r);
+}
+
 int receive_on_begin(struct inbound *in, uint64_t id, const uint8_t *payload,
                      size_t len)
 {
@@ -47,7 +53,7 @@ int receive_on_begin(struct inbound *in, uint64_t id, const uint8_t *payload,
 
     if (msg_kv_begin_unpack(payload, len, &m))
         return -EBADMSG;
-    if (!r || r->state != REQUEST_ANNOUNCED)
+    if (!r || r->state != REQUEST_ANNOUNCED || r->receive.from)
         return refuse(in, id, "no such request is announced here");
     if (m.n_tokens != r->prompt.n_tokens || m.max_tokens != r->max_tokens)
         return refuse(in, id, "the request was announced with other lengths");
@@ -57,13 +63,13 @@ int receive_on_begin(struct inbound *in, uint64_t id, const uint8_t *payload,
         calloc(t->config.layout->layers, sizeof(*r->receive.next_token));
     if (!r->receive.next_token)
         return refuse(in, id, "out of memory");
-    if (!route_usable(in->route))
+    if (!route_hopes(in->route))
         return refuse(in, id, "there is no transport that both have");
     r->receive.from = in;
     TAILQ_INIT(&r->receive.pieces);
     TAILQ_INSERT_TAIL(&in->receives, r, receive.link);
-    request_set_state(r, REQUEST_KV_WAIT);
-    t->ops->receive_begin(t->arg, r);
+    if (route_stands(in->route))
+        ask_for_room(t, r);
     return 0;
 }
 
@@ -149,7 +155,7 @@ static void read_piece(struct receive_piece *piece)
     int rc = route_read(piece->in->route, piece->grant_id, piece->slices,
                         piece->n_slices, on_read, piece, &piece->op);
 
-    if (rc < 0 && rc != -ENOTCONN)
+    if (rc < 0)
         fail(piece->r, "its KV cannot be read");
 }
 
@@ -170,8 +176,7 @@ static void on_read(void *arg, int rc)
     } else if (rc == -EILSEQ) {
         fail(r, "its KV does not have its checksums");
     }
-    /* Else it is told of anew over another transport, or its sender has given
-     * it up, or its connection ends. */
+    /* Else its sender has given it up, or its connection ends. */
 }
 
 /* The request that `in` may send KV for now, or NULL: it was cancelled here
@@ -181,22 +186,6 @@ static struct request *receive_of(const struct inbound *in, uint64_t id)
     struct request *r = transfer_find(in->transfer, id);
 
     return r && r->receive.from == in ? r : NULL;
-}
-
-/* The piece that waits to be told of anew; NULL: none of these tokens does. */
-static struct receive_piece *waiting(const struct request *r,
-                                     const struct msg_kv_layer *m)
-{
-    struct receive_piece *piece;
-
-    TAILQ_FOREACH(piece, &r->receive.pieces, link)
-    {
-        if (!piece->op && piece->layer == m->layer &&
-            piece->from_token == m->from_token &&
-            piece->n_tokens == m->n_tokens)
-            return piece;
-    }
-    return NULL;
 }
 
 /* Whether these rows may come now. */
@@ -279,14 +268,10 @@ int receive_on_layer(struct inbound *in, uint64_t id, const uint8_t *payload,
         send_taken(in, id, m.grant_id);
         return 0;
     }
-    if (r->state != REQUEST_RECEIVING)
+    if (r->state != REQUEST_RECEIVING || !in_order(in->transfer, r, &m))
         return -EBADMSG;
-    if (m.choice != route_choice(in->route))
-        return 0; /* it is told of anew */
-    struct receive_piece *piece = waiting(r, &m);
-    if (!piece && !in_order(in->transfer, r, &m))
-        return -EBADMSG;
-    if (!piece && !(piece = piece_new(in, r, &m)))
+    struct receive_piece *piece = piece_new(in, r, &m);
+    if (!piece)
         return -ENOMEM;
     if (place(piece, &m) < 0)
         return -EBADMSG;
@@ -294,18 +279,18 @@ int receive_on_layer(struct inbound *in, uint64_t id, const uint8_t *payload,
     return 0;
 }
 
-/* The transport never stood: what was told of comes over another one, or not at
- * all. */
-static void on_again(void *arg)
+/* What has begun may have room now, or cannot be read. */
+static void on_ready(void *arg)
 {
     struct inbound *in = arg;
     struct request *r, *next;
 
-    if (route_usable(in->route))
-        return;
     for (r = TAILQ_FIRST(&in->receives); r; r = next) {
         next = TAILQ_NEXT(r, receive.link);
-        fail(r, "no transport to the prefill worker stands");
+        if (route_stands(in->route))
+            ask_for_room(in->transfer, r);
+        else
+            fail(r, "no transport to the prefill worker stands");
     }
 }
 
@@ -319,7 +304,7 @@ int receive_on_transports(struct inbound *in, const uint8_t *payload,
         .id = TRANSFER_CONNECTED,
         .host = hello->peer_host[0] ? hello->peer_host : host,
         .port = hello->peer_port,
-        .again = on_again,
+        .ready = on_ready,
         .arg = in,
     };
 

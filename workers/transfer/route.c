@@ -39,9 +39,8 @@ struct route {
     struct told told[MSG_TRANSPORTS_MAX]; /* as this side prefers them */
     uint32_t n_told;
     uint32_t next;               /* of told, to be tried */
-    uint32_t choice;             /* so many were chosen */
     struct transport_path *path; /* NULL: none */
-    bool stood;                  /* something was moved over it */
+    bool stands;                 /* it does, or did: the peer knows of it */
     TAILQ_HEAD(, route_op) ops;
     uint64_t last_id;
 };
@@ -59,12 +58,6 @@ static void end_if_idle(struct route *r)
     if (r->path)
         r->path->ops->close(r->path);
     route_free(r);
-}
-
-/* What an op that failed says of the path. */
-static bool lost(int rc)
-{
-    return rc < 0 && rc != -ECANCELED && rc != -EILSEQ && rc != -EACCES;
 }
 
 static void over(struct route_op *op, int rc)
@@ -121,9 +114,8 @@ static void on_done(void *arg, uint64_t op_id, int rc)
     }
     if (!op)
         return;
-    r->stood |= rc == 0;
     if (rc < 0 || op->n == 0) {
-        over(op, lost(rc) && !r->stood ? -ENOTCONN : rc);
+        over(op, rc);
         return;
     }
     op->summing = true;
@@ -146,28 +138,31 @@ static void on_closed(void *arg, int, const char *why)
     }
     snprintf(text, sizeof(text), "its %s data connection ended: %s",
              r->told[r->next - 1].transport->ops->name, why);
-    if (r->stood) {
+    if (r->stands) {
         frame_conn_fail(r->to.conn, text);
         return;
     }
     log_info("worker %s:%u: %s", r->host, r->to.port, text);
     open_next(r);
-    r->to.again(r->to.arg);
+    if (!r->path)
+        r->to.ready(r->to.arg);
 }
 
-static const struct transport_path_ops path_ops = {.done = on_done,
-                                                   .closed = on_closed};
-
-/* Says which one it is. */
-static void tell(struct route *r, const char *name)
+/* The peer is told of no other one: what it grants is granted over this one. */
+static void on_stands(void *arg)
 {
     struct msg_transports m = {.n = 1};
+    struct route *r = arg;
 
-    r->choice++;
-    snprintf(m.list[0].name, sizeof(m.list[0].name), "%s", name);
+    r->stands = true;
+    snprintf(m.list[0].name, sizeof(m.list[0].name), "%s", r->path->ops->name);
     msg_transports_pack(&r->transfer->buf, r->to.id, &m);
     transfer_send(r->transfer, r->to.conn);
+    r->to.ready(r->to.arg);
 }
+
+static const struct transport_path_ops path_ops = {
+    .stands = on_stands, .done = on_done, .closed = on_closed};
 
 static void open_next(struct route *r)
 {
@@ -182,8 +177,6 @@ static void open_next(struct route *r)
 
         r->path =
             told->transport->ops->open(told->transport, &peer, &path_ops, r);
-        if (r->path)
-            tell(r, told->transport->ops->name);
     }
 }
 
@@ -226,26 +219,26 @@ int route_on_transports(struct transfer *t, struct route **route,
     return 0;
 }
 
-bool route_usable(const struct route *r)
+bool route_hopes(const struct route *r)
 {
     return r && r->path;
 }
 
-const char *route_transport(const struct route *r)
+bool route_stands(const struct route *r)
 {
-    return route_usable(r) ? r->path->ops->name : NULL;
+    return route_hopes(r) && r->stands;
 }
 
-uint32_t route_choice(const struct route *r)
+const char *route_transport(const struct route *r)
 {
-    return r->choice;
+    return route_stands(r) ? r->path->ops->name : NULL;
 }
 
 int route_read(struct route *r, uint64_t grant_id,
                const struct transport_slice *slices, uint32_t n,
                route_done *done, void *arg, struct route_op **out)
 {
-    if (!route_usable(r))
+    if (!route_stands(r))
         return -ENOTCONN;
     uint32_t kept = r->path->ops->verifies ? 0 : n;
     struct route_op *op = calloc(1, sizeof(*op) + kept * sizeof(*slices));
@@ -277,7 +270,7 @@ void route_cancel(struct route_op *op)
 
 uint64_t route_moved_bytes(const struct route *r)
 {
-    return route_usable(r) ? r->path->ops->moved_bytes(r->path) : 0;
+    return route_stands(r) ? r->path->ops->moved_bytes(r->path) : 0;
 }
 
 void route_shut(struct route *r)

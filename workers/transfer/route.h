@@ -22,36 +22,34 @@ struct route_to {
     uint64_t id;             /* of TRANSPORTS about it */
     const char *host;        /* of the peer; for the call */
     uint16_t port;
-    /* Another transport was chosen, or there is none (any more). */
-    void (*again)(void *arg);
+    /* A transport stands, or there is none that could. Once. */
+    void (*ready)(void *arg);
     void *arg;
 };
 
 /* An op has ended; see transport_path_ops.done. -EILSEQ: it was read, and its
- * sums are others; -ENOTCONN: the transport never stood, and again() follows.
- */
+ * sums are others. */
 typedef void route_done(void *arg, int rc);
 
-/* TRANSPORTS: choose one that both have, and open it. 0 with *route, also if
- * there is none; -EBADMSG, -ENOMEM. */
+/* TRANSPORTS: open those that both have, one after the other, until one stands;
+ * the peer is told of that one. 0 with *route, also if there is none; -EBADMSG,
+ * -ENOMEM. */
 [[nodiscard]] int route_on_transports(struct transfer *t, struct route **route,
                                       const struct route_to *to,
                                       const uint8_t *payload, size_t len);
 
-/* Whether KV can be moved over it. NULL: no. */
-bool route_usable(const struct route *r);
+/* Whether KV can be moved over it, and whether it can now or may yet. NULL: no.
+ */
+bool route_stands(const struct route *r);
+bool route_hopes(const struct route *r);
 
 /* The name of the transport; NULL: none stands. */
 const char *route_transport(const struct route *r);
 
-/* How many transports were chosen so far: the number of TRANSPORTS that were
- * sent about it. */
-uint32_t route_choice(const struct route *r);
-
 /* Read slices (n, borrowed) under a grant; their sums must live until done().
  * 0 with *op, gone with done(). Else there is no op, and done() does not come:
- * -ENOTCONN: the transport has ended, and again() or the end of the connection
- * follows; or why these slices cannot be read (-EINVAL, -ENOMEM, ...). */
+ * -ENOTCONN: the transport has ended, and the end of the connection follows; or
+ * why these slices cannot be read (-EINVAL, -ENOMEM, ...). */
 [[nodiscard]] int route_read(struct route *r, uint64_t grant_id,
                              const struct transport_slice *slices, uint32_t n,
                              route_done *done, void *arg, struct route_op **op);

@@ -180,16 +180,6 @@ int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
     return 0;
 }
 
-/* Lets the peer read the blocks of `s`. */
-static int grant(struct inbound *in, struct serve *s)
-{
-    if (!in->guest)
-        return -EPROTO;
-    int rc = guest_grant(in->guest, s->ids, s->n, &s->grant_id);
-    s->granted = rc == 0;
-    return rc;
-}
-
 /* Answers FETCH_END: the holder cannot go on. */
 static int refuse(struct inbound *in, uint64_t id, int rc)
 {
@@ -199,33 +189,6 @@ static int refuse(struct inbound *in, uint64_t id, int rc)
         return rc; /* it has chosen no transport */
     msg_fetch_end_pack(&in->transfer->buf, id, &end);
     transfer_send(in->transfer, in->conn);
-    return 0;
-}
-
-/* What was granted over the transport before cannot be read over this one. */
-static void grant_again(struct inbound *in, struct serve *s)
-{
-    guest_revoke(in->guest, s->grant_id);
-    s->granted = false;
-    int rc = grant(in, s);
-    if (rc < 0)
-        (void)refuse(in, s->request_id, rc);
-}
-
-int serve_on_transports(struct inbound *in, const uint8_t *payload, size_t len)
-{
-    struct serve *s;
-
-    if (!in->guest)
-        return -EPROTO;
-    int rc = guest_on_transports(in->guest, payload, len);
-    if (rc < 0)
-        return rc;
-    TAILQ_FOREACH(s, &in->serves, link)
-    {
-        if (s->granted)
-            grant_again(in, s);
-    }
     return 0;
 }
 
@@ -244,10 +207,11 @@ int serve_on_want(struct inbound *in, uint64_t id, const uint8_t *payload,
         m.n_layers > layers - m.from_layer || s->n_wants == TRANSFER_WANTS_MAX)
         return -EBADMSG;
     if (!s->granted) {
-        int rc = grant(in, s);
+        int rc = guest_grant(in->guest, s->ids, s->n, &s->grant_id);
 
         if (rc < 0)
             return refuse(in, id, rc);
+        s->granted = true;
     }
     s->wants[(s->first_want + s->n_wants++) % TRANSFER_WANTS_MAX] = m;
     (void)layer_sums_want(in->transfer->sums, s->ids[m.block]);

@@ -61,7 +61,6 @@ int transfer_new(const struct transfer_config *config,
     strangers_init(&t->strangers);
     LIST_INIT(&t->guests);
     LIST_INIT(&t->routes);
-    t->again = fetch_again;
     set_limits(t);
     t->errands = errands_new(config->base);
     t->sums =

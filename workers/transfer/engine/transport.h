@@ -84,6 +84,8 @@ struct transport_peer {
 
 /* Calls back to who opened a path. */
 struct transport_path_ops {
+    /* The path stands: ops may be given. Once, unless closed() comes first. */
+    void (*stands)(void *arg);
     /* The op is over: 0, all of its bytes were moved and, of a write, are in
      * the peer's memory; -ECANCELED; -EILSEQ: they do not match their sums;
      * -EACCES: the grant was revoked meanwhile; or why not, and the path is
@@ -153,9 +155,9 @@ struct transport_ops {
 
     /* --- the side that reads and writes --- */
 
-    /* Opens a path to the peer. Ops may be given right away and wait until it
-     * stands. NULL: it cannot reach that peer (another machine, a malformed
-     * descriptor): the next transport is tried. */
+    /* Opens a path to the peer: stands() or closed() follows. NULL: it cannot
+     * reach that peer (another machine, a malformed descriptor): the next
+     * transport is tried. */
     struct transport_path *(*open)(struct transport *t,
                                    const struct transport_peer *peer,
                                    const struct transport_path_ops *ops,

@@ -60,6 +60,7 @@ static void probed(struct end *e, const struct ibv_wc *wc)
         return;
     end_set_state(e, END_UP);
     spread_rail_up(p->spread, e->card->index, clock_now_us());
+    p->rail_up = true;
     rdma_log(p->rdma, LOG_INFO, "rdma: %s uses rail %u of its peer",
              e->card->nic.name, e->peer_rail);
 }

@@ -263,7 +263,9 @@ struct rdma_path {
     uint32_t n_revoked;
     int64_t opened_us;
     bool welcome;
-    bool dirty; /* in rdma.dirty_paths */
+    bool rail_up; /* one was */
+    bool stands;  /* stands() was called */
+    bool dirty;   /* in rdma.dirty_paths */
     TAILQ_ENTRY(rdma_path) dirty_link;
     int rc; /* negative: it has failed */
     char why[96];

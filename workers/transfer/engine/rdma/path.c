@@ -20,8 +20,11 @@ void path_on_timer(int, short, void *arg)
         next = TAILQ_NEXT(e, link);
         end_tick(e, now_us);
     }
-    if (!p->welcome && p->rc == 0 && now_us - p->opened_us >= RDMA_PATIENCE_US)
+    int64_t age_us = now_us - p->opened_us;
+    if (!p->welcome && age_us >= RDMA_PATIENCE_US)
         path_fail(p, -ETIMEDOUT, "the peer does not answer");
+    if (!p->rail_up && age_us >= r->config.stall_us)
+        path_fail(p, -ETIMEDOUT, "no rail can be used");
     path_mark(p);
     r->up->turn(r);
 }
@@ -138,7 +141,7 @@ static void post_all(struct rdma_path *p)
 static void set_timer(struct rdma_path *p)
 {
     int64_t now_us = clock_now_us(), due_us = spread_due_us(p->spread);
-    bool waits = !p->welcome && p->rc == 0;
+    bool waits = !p->rail_up && p->rc == 0;
     const struct end *e;
 
     TAILQ_FOREACH(e, &p->all, link)
@@ -160,7 +163,8 @@ void path_pump(struct rdma_path *p)
     if (p->rc == 0 && spread_stalled(p->spread, clock_now_us()))
         path_fail(p, -ETIMEDOUT, "nothing has moved for too long");
     if (p->rc == 0 && p->welcome) {
-        while ((rail = spread_try(p->spread, clock_now_us())) != SPREAD_NONE)
+        while ((rail = spread_try(p->spread, !p->rail_up, clock_now_us())) !=
+               SPREAD_NONE)
             pair(p, rail);
         post_all(p);
     }
@@ -172,6 +176,10 @@ void path_tell(struct rdma_path *p)
     uint64_t op_id;
     int rc;
 
+    if (p->rail_up && !p->stands && !p->closed && p->rc == 0) {
+        p->stands = true;
+        p->ops->stands(p->arg);
+    }
     while (!p->closed && spread_ended(p->spread, &op_id, &rc))
         p->ops->done(p->arg, op_id, rc);
     if (!p->closed)

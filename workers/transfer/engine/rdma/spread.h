@@ -117,8 +117,8 @@ void spread_fenced(struct spread *s, uint64_t fence);
 struct spread_slice *spread_slice_at(struct spread *s, uint32_t index);
 
 /* A rail to try now, which becomes TRYING; SPREAD_NONE: none, or nothing is to
- * be sent. O(rails). */
-uint32_t spread_try(struct spread *s, int64_t now_us);
+ * be sent and it is not `wanted` for its own sake. O(rails). */
+uint32_t spread_try(struct spread *s, bool wanted, int64_t now_us);
 
 /* The rail can be used. */
 void spread_rail_up(struct spread *s, uint32_t rail, int64_t now_us);

@@ -108,11 +108,11 @@ void spread_unmeasured(struct spread *s)
         s->rails[i].since_us = -1;
 }
 
-uint32_t spread_try(struct spread *s, int64_t now_us)
+uint32_t spread_try(struct spread *s, bool wanted, int64_t now_us)
 {
     uint32_t in_use = class_in_use(s);
 
-    if (!spread_has_unsent(s))
+    if (!wanted && !spread_has_unsent(s))
         return SPREAD_NONE;
     for (uint32_t i = 0; i < s->n_rails; i++) {
         struct rail *r = &s->rails[i];

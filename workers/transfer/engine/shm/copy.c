@@ -29,10 +29,8 @@ static void stop(struct shm_op *op, int rc)
 {
     if (op->rc == 0)
         op->rc = rc;
-    if (op->waits && op->path->n_regions > 0)
+    if (op->waits)
         TAILQ_REMOVE(&op->path->shm->todo, op, turn);
-    else if (op->waits)
-        TAILQ_REMOVE(&op->path->waiting, op, turn);
     op->waits = false;
 }
 

@@ -54,7 +54,7 @@ struct shm_told {
 
 struct shm_op {
     TAILQ_ENTRY(shm_op) link; /* in path.live or shm.finished */
-    TAILQ_ENTRY(shm_op) turn; /* in path.waiting or shm.todo, while it waits */
+    TAILQ_ENTRY(shm_op) turn; /* in shm.todo, while it waits */
     struct shm_path *path;
     uint64_t id;
     bool waits;
@@ -89,7 +89,6 @@ struct shm_path {
     struct shm_region regions[TRANSPORT_REGIONS_MAX]; /* of the peer, mapped */
     uint32_t n_regions;                               /* 0: not yet */
     struct shm_ops live;
-    struct shm_ops waiting; /* until the regions are mapped */
     atomic_uint_fast64_t moved_bytes;
     int rc; /* negative: it has failed */
     bool told;

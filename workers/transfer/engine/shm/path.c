@@ -52,6 +52,7 @@ static void fail(struct shm_path *p, int rc)
     bell_ring(p->shm->bell);
 }
 
+/* What the peer says of itself is not trusted. */
 static bool within(const struct shm_path *p, const struct shm_op *op)
 {
     for (uint32_t i = 0; i < op->n; i++) {
@@ -65,35 +66,20 @@ static bool within(const struct shm_path *p, const struct shm_op *op)
     return true;
 }
 
-/* With the lock: the regions are mapped. What the peer says of itself is not
- * trusted. */
-static void begin(struct shm_path *p, struct shm_op *op)
-{
-    if (within(p, op))
-        shm_copy_add(op);
-    else
-        fail(p, -EPROTO);
-}
-
 static void on_files(evutil_socket_t fd, short what, void *arg)
 {
     struct shm_path *p = arg;
-    struct shm *s = p->shm;
-    struct shm_op *op;
     int n = what & EV_READ ? shm_door_take(fd, p->regions) : -ETIMEDOUT;
 
     hang_up(p);
-    pthread_mutex_lock(&s->lock);
-    if (n < 0)
-        fail(p, n);
-    else
+    if (n > 0) {
         p->n_regions = (uint32_t)n;
-    while (p->rc == 0 && (op = TAILQ_FIRST(&p->waiting))) {
-        TAILQ_REMOVE(&p->waiting, op, turn);
-        op->waits = false;
-        begin(p, op);
+        p->ops->stands(p->arg);
+        return;
     }
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&p->shm->lock);
+    fail(p, n);
+    pthread_mutex_unlock(&p->shm->lock);
 }
 
 /* Connects to the peer's socket. 0 or a negative errno. */
@@ -127,7 +113,6 @@ struct transport_path *shm_open_path(struct transport *transport,
     p->ops = ops;
     p->arg = arg;
     TAILQ_INIT(&p->live);
-    TAILQ_INIT(&p->waiting);
     TAILQ_INSERT_TAIL(&s->paths, p, link);
     if (knock(p, peer->descriptor) < 0) {
         shm_path_free(p);
@@ -149,12 +134,10 @@ int shm_read(struct transport_path *path, uint64_t op_id, uint64_t,
     memcpy(op->slices, slices, n * sizeof(*slices));
     pthread_mutex_lock(&p->shm->lock);
     TAILQ_INSERT_TAIL(&p->live, op, link);
-    if (p->n_regions > 0) {
-        begin(p, op);
-    } else {
-        op->waits = true;
-        TAILQ_INSERT_TAIL(&p->waiting, op, turn);
-    }
+    if (within(p, op))
+        shm_copy_add(op);
+    else
+        fail(p, -EPROTO);
     pthread_mutex_unlock(&p->shm->lock);
     return 0;
 }

@@ -56,6 +56,10 @@ static void stand(struct tcp_dial *d)
         return;
     }
     tcp_dial_free(d);
+    if (p->stands)
+        return;
+    p->stands = true;
+    p->ops->stands(p->arg);
 }
 
 static int on_frame(void *arg, const struct frame_header *h,

@@ -95,6 +95,7 @@ struct tcp_path {
     struct tcp_ops waiting;                  /* in turn */
     struct tcp_dial *dials[TCP_STREAMS_MAX]; /* under way */
     uint32_t n_streams;
+    bool stands; /* one has stood */
     atomic_uint_fast64_t moved_bytes;
     int rc;      /* negative: it has failed */
     bool told;   /* closed() was called */
