@@ -473,9 +473,9 @@ static uint32_t unbound(struct transport *transport)
 {
     struct tcp *t = (struct tcp *)(void *)transport;
 
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->set.lock);
     uint32_t n = t->n_unbound;
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->set.lock);
     return n;
 }
 

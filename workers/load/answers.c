@@ -44,10 +44,8 @@ static const char *why_not(int rc)
 {
     switch (rc) {
     case -EBADMSG: /* of the disk tier */
-    case -EILSEQ:  /* of a frame */
+    case -EILSEQ:  /* of a transport */
         return "its checksum is wrong";
-    case -EMSGSIZE:
-        return "it has another size";
     case -ESTALE:
     case -ENOENT:
         return "it is not there any more";

@@ -32,6 +32,8 @@
 
 #define LOAD_SOURCES_MAX 6 /* of one load: peers, own disk, shared store */
 #define LOADER_SOURCES_MAX 64
+/* What one source is asked for at once. */
+#define LOADER_PIECES_MAX 32u
 
 struct cost_model;
 struct event_base;

@@ -7,15 +7,15 @@
  * wasted where computing and loading meet. */
 #define AHEAD_US 5000
 #define PIECES_MIN 2u
-#define PIECES_MAX 32u
 
 static uint32_t window_of(const struct loader_source *s, uint64_t piece_bytes)
 {
     double us = load_piece_us(s, piece_bytes);
     double n = us > 0 ? 1 + AHEAD_US / us : PIECES_MIN;
 
-    return n < PIECES_MIN ? PIECES_MIN
-                          : (n > PIECES_MAX ? PIECES_MAX : (uint32_t)n);
+    return n < PIECES_MIN
+               ? PIECES_MIN
+               : (n > LOADER_PIECES_MAX ? LOADER_PIECES_MAX : (uint32_t)n);
 }
 
 /* The next unit to ask it for: whole blocks first of those that the source was

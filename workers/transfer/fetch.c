@@ -96,17 +96,6 @@ void fetch_ready(void *peer)
     }
 }
 
-int fetch_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
-                   size_t len, int64_t now_us)
-{
-    int rc = move_on_grant(p, id, payload, len, now_us);
-    struct fetch *f = rc == 0 ? fetch_of(p, id) : NULL;
-
-    if (f)
-        move_pump(f);
-    return rc;
-}
-
 static void fetch_close(void *, void *session)
 {
     struct fetch *f = session;

@@ -145,18 +145,6 @@ int guest_on_transports(struct guest *g, const uint8_t *payload, size_t len)
     return 0;
 }
 
-/* Where block `id` lies in the region, which is the whole slab. */
-static struct transport_range range_of(const struct transfer *t, uint32_t id)
-{
-    const char *first = kv_store_data(t->config.store, 0);
-    const char *at = kv_store_data(t->config.store, id);
-
-    return (struct transport_range){
-        .offset = (uint64_t)(at - first),
-        .bytes = t->config.layout->block_bytes,
-    };
-}
-
 int guest_grant(struct guest *g, const uint32_t *ids, uint32_t n, uint64_t *id)
 {
     if (!g || !g->chosen)
@@ -167,7 +155,10 @@ int guest_grant(struct guest *g, const uint32_t *ids, uint32_t n, uint64_t *id)
     int rc = ranges && l ? 0 : -ENOMEM;
 
     for (uint32_t i = 0; rc == 0 && i < n; i++)
-        ranges[i] = range_of(t, ids[i]);
+        ranges[i] = (struct transport_range){
+            .offset = rows_offset(t, kv_store_data(t->config.store, ids[i])),
+            .bytes = t->config.layout->block_bytes,
+        };
     if (rc == 0) {
         *l = (struct lease){.id = entropy_u64(), .n = n};
         rc = g->chosen->ops->grant(g->chosen, l->id, false, ranges, n);

@@ -75,7 +75,6 @@ struct fetch {
     bool chain;               /* it was said what the peer holds */
     int64_t since_us;         /* begin of the wait for the next answer */
     TAILQ_HEAD(, move) moves; /* pieces that are to come */
-    uint32_t n_wanted;        /* FETCH_WANTs without an answer */
 };
 
 /* One FETCH that is being answered. */
@@ -151,22 +150,38 @@ struct request *transfer_find(const struct transfer *t, uint64_t id);
 
 /* --- rows.c --- */
 
-/* Part of the rows of a range of tokens in one layer. */
+/* Of one block. */
 struct row_slice {
     uint32_t block;  /* counted from that of the first token */
     uint64_t offset; /* in it */
     uint64_t bytes;
+    char *at;
+};
+
+/* The rows of some tokens in one layer, and the blocks that they lie in. */
+struct rows {
+    uint32_t layer;
+    uint32_t from_token, n_tokens;
+    uint32_t n_blocks;
+    uint32_t ids[TRANSFER_PIECE_BLOCKS]; /* (n_blocks), pinned */
+    /* Of each block that is whole one, of part of a block its K rows and then
+     * its V rows: */
+    uint32_t n_slices;
+    struct row_slice slices[2 * TRANSFER_PIECE_BLOCKS];
+    uint64_t sums[2 * TRANSFER_PIECE_BLOCKS]; /* (n_slices), for the caller */
 };
 
 /* How many blocks the tokens [from, from + n), n > 0, lie in. */
 uint32_t rows_blocks(const struct engine_kv_layout *l, uint32_t from,
                      uint32_t n);
 
-/* The rows of these tokens in `layer`: of each block that is whole one slice,
- * of part of a block its K rows and then its V rows. Writes at most
- * 2 x rows_blocks() to `out`; returns how many. */
-uint32_t rows_cut(const struct engine_kv_layout *l, uint32_t layer,
-                  uint32_t from, uint32_t n, struct row_slice *out);
+/* Fill *rows with those of the tokens [from, from + n) of `r` in `layer`, which
+ * lie in 1 to TRANSFER_PIECE_BLOCKS blocks, and pin these. */
+void rows_pin(const struct transfer *t, const struct request *r, uint32_t layer,
+              uint32_t from, uint32_t n, struct rows *rows);
+
+/* Unpin the blocks. */
+void rows_unpin(const struct transfer *t, struct rows *rows);
 
 /* Where a block begins in the region, which is the whole slab. */
 uint64_t rows_offset(const struct transfer *t, const void *block);
@@ -181,10 +196,6 @@ struct fetch *fetch_of(const struct peer *p, uint64_t id);
 
 /* Ask for pieces that were not asked for, if the peer's route stands. */
 void move_pump(struct fetch *f);
-
-/* FETCH_GRANT: reads what was wanted. 0 or -EBADMSG. */
-int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
-                  size_t len, int64_t now_us);
 
 /* End it: pieces that do not move go back at once with rc, others when they
  * stop, and f with the last of them. */
@@ -249,8 +260,8 @@ int fetch_on_chain(struct peer *p, uint64_t id, const uint8_t *payload,
                    size_t len, int64_t now_us);
 
 /* FETCH_GRANT: reads what was wanted. */
-int fetch_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
-                   size_t len, int64_t now_us);
+int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
+                  size_t len, int64_t now_us);
 
 /* FETCH_END: ends the fetch. */
 int fetch_on_end(struct peer *p, uint64_t id, const uint8_t *payload,

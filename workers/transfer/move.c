@@ -6,19 +6,17 @@
 
 #include "workers/transfer/internal.h"
 
-enum move_state {
-    MOVE_WAITS,  /* to be asked for */
-    MOVE_WANTED, /* FETCH_WANT was sent */
-    MOVE_MOVES,  /* its bytes are on their way: its memory is the transport's */
-};
+_Static_assert(LOADER_PIECES_MAX <= TRANSFER_WANTS_MAX,
+               "all that a source is asked for may be wanted at once");
 
 struct move {
     TAILQ_ENTRY(move) link;
     struct fetch *fetch;
     struct loader_piece *piece;
-    enum move_state state;
-    struct route_op *op; /* while it moves */
-    uint64_t *sums;      /* (n_layers), owned */
+    bool wanted;         /* FETCH_WANT was sent */
+    struct route_op *op; /* while its bytes are on their way: its memory is the
+                            transport's */
+    uint64_t sums[];     /* (n_layers) */
 };
 
 struct fetch *fetch_of(const struct peer *p, uint64_t id)
@@ -36,8 +34,6 @@ struct fetch *fetch_of(const struct peer *p, uint64_t id)
 static void move_free(struct move *m)
 {
     TAILQ_REMOVE(&m->fetch->moves, m, link);
-    m->fetch->n_wanted -= m->state == MOVE_WANTED;
-    free(m->sums);
     free(m);
 }
 
@@ -58,15 +54,11 @@ static void gone(struct fetch *f)
 
 int move_add(struct fetch *f, struct loader_piece *piece)
 {
-    struct move *m = calloc(1, sizeof(*m));
+    struct move *m =
+        calloc(1, sizeof(*m) + piece->n_layers * sizeof(m->sums[0]));
 
     if (!m)
         return -ENOMEM;
-    m->sums = calloc(piece->n_layers, sizeof(*m->sums));
-    if (!m->sums) {
-        free(m);
-        return -ENOMEM;
-    }
     m->fetch = f;
     m->piece = piece;
     TAILQ_INSERT_TAIL(&f->moves, m, link);
@@ -82,17 +74,14 @@ void move_pump(struct fetch *f)
         return;
     TAILQ_FOREACH(m, &f->moves, link)
     {
-        if (f->n_wanted == TRANSFER_WANTS_MAX)
-            return;
-        if (m->state != MOVE_WAITS)
+        if (m->wanted)
             continue;
         const struct msg_fetch_want want = {.block = m->piece->block,
                                             .from_layer = m->piece->from_layer,
                                             .n_layers = m->piece->n_layers};
         msg_fetch_want_pack(&t->buf, f->id, &want);
         transfer_send(t, f->peer->conn);
-        m->state = MOVE_WANTED;
-        f->n_wanted++;
+        m->wanted = true;
     }
 }
 
@@ -127,7 +116,7 @@ static struct move *wanted(const struct fetch *f,
 
     TAILQ_FOREACH(m, &f->moves, link)
     {
-        if (m->state == MOVE_WANTED && m->piece->block == g->block &&
+        if (m->wanted && !m->op && m->piece->block == g->block &&
             m->piece->from_layer == g->from_layer &&
             m->piece->n_layers == g->n_layers)
             return m;
@@ -149,7 +138,6 @@ static void begin(struct peer *p, struct move *m,
 
     for (uint32_t i = 0; i < g->n_layers; i++)
         m->sums[i] = wire_u64_at(g->sums, i);
-    m->state = MOVE_MOVES;
     int rc = route_read(p->route, g->grant_id, &slice, 1, on_moved, m, &m->op);
     if (rc < 0)
         on_moved(m, rc);
@@ -169,7 +157,6 @@ int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
     if (!m)
         return -EBADMSG;
     p->progress_us = now_us;
-    f->n_wanted--;
     begin(p, m, &g);
     return 0;
 }
@@ -181,7 +168,7 @@ static struct loader_piece *take(struct fetch *f)
 
     TAILQ_FOREACH(m, &f->moves, link)
     {
-        if (m->state == MOVE_MOVES)
+        if (m->op)
             continue;
         struct loader_piece *piece = m->piece;
         move_free(m);

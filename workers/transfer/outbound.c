@@ -86,7 +86,7 @@ static int on_frame(void *arg, const struct frame_header *h,
     case FRAME_TRANSPORTS:
         return on_transports(p, h, payload);
     case FRAME_FETCH_GRANT:
-        return fetch_on_grant(p, h->request_id, payload, h->length, now_us);
+        return move_on_grant(p, h->request_id, payload, h->length, now_us);
     case FRAME_FETCH_CHAIN:
         return fetch_on_chain(p, h->request_id, payload, h->length, now_us);
     case FRAME_FETCH_END:

@@ -6,32 +6,21 @@
 #include "workers/transfer/engine/sum.h"
 #include "workers/transfer/internal.h"
 
-/* Rows of some tokens in one layer. */
 struct push_piece {
     struct errand errand; /* while it is summed */
     TAILQ_ENTRY(push_piece) link;
     struct transfer *transfer;
     struct request *r; /* NULL: dropped while it was summed */
-    uint32_t layer;
-    uint32_t from_token, n_tokens;
+    struct rows rows;
     bool summed;
     bool told; /* granted under grant_id */
     uint64_t grant_id;
-    uint32_t n_blocks;
-    uint32_t ids[TRANSFER_PIECE_BLOCKS]; /* (n_blocks), pinned */
-    uint64_t offsets[TRANSFER_PIECE_BLOCKS];
-    uint32_t n_slices;
-    struct row_slice slices[2 * TRANSFER_PIECE_BLOCKS];
-    uint64_t sums[2 * TRANSFER_PIECE_BLOCKS]; /* (n_slices) */
-    bool known[2 * TRANSFER_PIECE_BLOCKS];    /* which of these are made */
+    bool known[2 * TRANSFER_PIECE_BLOCKS]; /* which of rows.sums are made */
 };
 
 static void piece_free(struct push_piece *piece)
 {
-    struct kv_store *store = piece->transfer->config.store;
-
-    while (piece->n_blocks > 0)
-        kv_store_release(store, piece->ids[--piece->n_blocks]);
+    rows_unpin(piece->transfer, &piece->rows);
     free(piece);
 }
 
@@ -67,15 +56,11 @@ void push_end(struct transfer *t, struct request *r, const char *why)
 static void sum(struct errand *e)
 {
     struct push_piece *piece = (struct push_piece *)(void *)e; /* its first */
-    const struct kv_store *store = piece->transfer->config.store;
+    struct rows *rows = &piece->rows;
 
-    for (uint32_t i = 0; i < piece->n_slices; i++) {
-        const struct row_slice *slice = &piece->slices[i];
-        const char *block = kv_store_data(store, piece->ids[slice->block]);
-
+    for (uint32_t i = 0; i < rows->n_slices; i++)
         if (!piece->known[i])
-            piece->sums[i] = sum_of(block + slice->offset, slice->bytes);
-    }
+            rows->sums[i] = sum_of(rows->slices[i].at, rows->slices[i].bytes);
 }
 
 /* Those that were made when the block was held, or came with it. */
@@ -83,18 +68,19 @@ static void take_known(struct push_piece *piece)
 {
     const struct transfer *t = piece->transfer;
     const struct engine_kv_layout *l = t->config.layout;
+    struct rows *rows = &piece->rows;
     bool all = true;
 
-    for (uint32_t i = 0; i < piece->n_slices; i++) {
-        const struct row_slice *slice = &piece->slices[i];
+    for (uint32_t i = 0; i < rows->n_slices; i++) {
+        const struct row_slice *slice = &rows->slices[i];
         const uint64_t *sums =
             slice->bytes == l->block_bytes / l->layers
-                ? layer_sums_known(t->sums, piece->ids[slice->block])
+                ? layer_sums_known(t->sums, rows->ids[slice->block])
                 : NULL;
 
         piece->known[i] = sums;
         if (sums)
-            piece->sums[i] = sums[piece->layer];
+            rows->sums[i] = sums[rows->layer];
         all &= piece->known[i];
     }
     piece->summed = all;
@@ -105,20 +91,24 @@ static int tell(struct push_piece *piece)
 {
     struct transfer *t = piece->transfer;
     struct peer *p = piece->r->push.peer;
-    int rc =
-        guest_grant(p->guest, piece->ids, piece->n_blocks, &piece->grant_id);
+    const struct rows *rows = &piece->rows;
+    uint64_t offsets[TRANSFER_PIECE_BLOCKS];
+    int rc = guest_grant(p->guest, rows->ids, rows->n_blocks, &piece->grant_id);
 
     if (rc < 0)
         return rc;
+    for (uint32_t i = 0; i < rows->n_blocks; i++)
+        offsets[i] =
+            rows_offset(t, kv_store_data(t->config.store, rows->ids[i]));
     const struct msg_kv_layer m = {
-        .layer = piece->layer,
-        .from_token = piece->from_token,
-        .n_tokens = piece->n_tokens,
+        .layer = rows->layer,
+        .from_token = rows->from_token,
+        .n_tokens = rows->n_tokens,
         .grant_id = piece->grant_id,
-        .n_blocks = piece->n_blocks,
-        .offsets = (const uint8_t *)piece->offsets,
-        .n_sums = piece->n_slices,
-        .sums = (const uint8_t *)piece->sums,
+        .n_blocks = rows->n_blocks,
+        .offsets = (const uint8_t *)offsets,
+        .n_sums = rows->n_slices,
+        .sums = (const uint8_t *)rows->sums,
     };
     piece->told = true;
     msg_kv_layer_pack(&t->buf, piece->r->id, &m);
@@ -157,7 +147,6 @@ static void on_summed(struct errand *e)
 
 bool push_piece_begin(struct transfer *t, struct request *r, uint32_t n)
 {
-    const struct engine_kv_layout *l = t->config.layout;
     struct request_push *push = &r->push;
     struct push_piece *piece = calloc(1, sizeof(*piece));
 
@@ -166,19 +155,8 @@ bool push_piece_begin(struct transfer *t, struct request *r, uint32_t n)
     piece->errand = (struct errand){.run = sum, .done = on_summed};
     piece->transfer = t;
     piece->r = r;
-    piece->layer = push->layer;
-    piece->from_token = push->from_token + push->sent_tokens;
-    piece->n_tokens = n;
-    piece->n_blocks = rows_blocks(l, piece->from_token, n);
-    for (uint32_t i = 0; i < piece->n_blocks; i++) {
-        uint32_t b = piece->from_token / l->block_tokens + i;
-
-        piece->ids[i] = r->blocks.ids[b];
-        piece->offsets[i] = rows_offset(t, r->blocks.data[b]);
-        kv_store_pin(t->config.store, piece->ids[i]);
-    }
-    piece->n_slices =
-        rows_cut(l, piece->layer, piece->from_token, n, piece->slices);
+    rows_pin(t, r, push->layer, push->from_token + push->sent_tokens, n,
+             &piece->rows);
     take_known(piece);
     TAILQ_INSERT_TAIL(&push->pieces, piece, link);
     push->n_pieces++;

@@ -10,7 +10,6 @@
 
 #include "workers/transfer/internal.h"
 
-/* Rows of some tokens in one layer. */
 struct receive_piece {
     TAILQ_ENTRY(receive_piece) link; /* of r's */
     TAILQ_ENTRY(receive_piece) all;  /* of in's */
@@ -19,15 +18,10 @@ struct receive_piece {
     struct request *r;  /* NULL: it is over here; this waits for the op */
     uint64_t request_id;
     struct route_op *op; /* NULL: its sender has given it up */
-    uint32_t layer;
-    uint32_t from_token, n_tokens;
+    struct rows rows;
     uint32_t tries;
     uint64_t grant_id;
-    uint32_t n_blocks;
-    uint32_t ids[TRANSFER_PIECE_BLOCKS]; /* (n_blocks), pinned */
-    uint32_t n_slices;
     struct transport_slice slices[2 * TRANSFER_PIECE_BLOCKS];
-    uint64_t sums[2 * TRANSFER_PIECE_BLOCKS]; /* (n_slices) */
 };
 
 static int refuse(struct inbound *in, uint64_t id, const char *why)
@@ -85,10 +79,7 @@ int transfer_grant(struct transfer *t, struct request *r)
 
 static void piece_free(struct receive_piece *piece)
 {
-    struct kv_store *store = piece->transfer->config.store;
-
-    while (piece->n_blocks > 0)
-        kv_store_release(store, piece->ids[--piece->n_blocks]);
+    rows_unpin(piece->transfer, &piece->rows);
     free(piece);
 }
 
@@ -153,7 +144,7 @@ static void on_read(void *arg, int rc);
 static void read_piece(struct receive_piece *piece)
 {
     int rc = route_read(piece->in->route, piece->grant_id, piece->slices,
-                        piece->n_slices, on_read, piece, &piece->op);
+                        piece->rows.n_slices, on_read, piece, &piece->op);
 
     if (rc < 0)
         fail(piece->r, "its KV cannot be read");
@@ -170,8 +161,9 @@ static void on_read(void *arg, int rc)
     } else if (rc == -EILSEQ && ++piece->tries < TRANSFER_TRIES) {
         log_warn("request %llu: layer %u of tokens %u to %u came with other "
                  "checksums, and is read once more",
-                 (unsigned long long)r->id, piece->layer, piece->from_token,
-                 piece->from_token + piece->n_tokens);
+                 (unsigned long long)r->id, piece->rows.layer,
+                 piece->rows.from_token,
+                 piece->rows.from_token + piece->rows.n_tokens);
         read_piece(piece);
     } else if (rc == -EILSEQ) {
         fail(r, "its KV does not have its checksums");
@@ -205,7 +197,6 @@ static struct receive_piece *piece_new(struct inbound *in, struct request *r,
                                        const struct msg_kv_layer *m)
 {
     struct transfer *t = in->transfer;
-    const struct engine_kv_layout *l = t->config.layout;
     struct receive_piece *piece = calloc(1, sizeof(*piece));
 
     if (!piece)
@@ -214,14 +205,7 @@ static struct receive_piece *piece_new(struct inbound *in, struct request *r,
     piece->in = in;
     piece->r = r;
     piece->request_id = r->id;
-    piece->layer = m->layer;
-    piece->from_token = m->from_token;
-    piece->n_tokens = m->n_tokens;
-    piece->n_blocks = rows_blocks(l, m->from_token, m->n_tokens);
-    for (uint32_t i = 0; i < piece->n_blocks; i++) {
-        piece->ids[i] = r->blocks.ids[m->from_token / l->block_tokens + i];
-        kv_store_pin(t->config.store, piece->ids[i]);
-    }
+    rows_pin(t, r, m->layer, m->from_token, m->n_tokens, &piece->rows);
     TAILQ_INSERT_TAIL(&in->pieces, piece, all);
     TAILQ_INSERT_TAIL(&r->receive.pieces, piece, link);
     r->receive.n_pieces++;
@@ -232,25 +216,22 @@ static struct receive_piece *piece_new(struct inbound *in, struct request *r,
 /* Where its slices lie there and here. 0, or -EBADMSG: `m` tells of others. */
 static int place(struct receive_piece *piece, const struct msg_kv_layer *m)
 {
-    const struct transfer *t = piece->transfer;
-    struct row_slice rows[2 * TRANSFER_PIECE_BLOCKS];
+    struct rows *rows = &piece->rows;
 
     piece->grant_id = m->grant_id;
-    piece->n_slices =
-        rows_cut(t->config.layout, m->layer, m->from_token, m->n_tokens, rows);
-    if (m->n_blocks != piece->n_blocks || m->n_sums != piece->n_slices)
+    if (m->n_blocks != rows->n_blocks || m->n_sums != rows->n_slices)
         return -EBADMSG;
-    for (uint32_t i = 0; i < piece->n_slices; i++) {
-        char *block = kv_store_data(t->config.store, piece->ids[rows[i].block]);
+    for (uint32_t i = 0; i < rows->n_slices; i++) {
+        const struct row_slice *slice = &rows->slices[i];
 
-        piece->sums[i] = wire_u64_at(m->sums, i);
+        rows->sums[i] = wire_u64_at(m->sums, i);
         piece->slices[i] = (struct transport_slice){
-            .local = block + rows[i].offset,
+            .local = slice->at,
             .region = m->region,
-            .offset = wire_u64_at(m->offsets, rows[i].block) + rows[i].offset,
-            .bytes = rows[i].bytes,
-            .sums = &piece->sums[i],
-            .sum_bytes = rows[i].bytes,
+            .offset = wire_u64_at(m->offsets, slice->block) + slice->offset,
+            .bytes = slice->bytes,
+            .sums = &rows->sums[i],
+            .sum_bytes = slice->bytes,
         };
     }
     return 0;

@@ -7,41 +7,49 @@ uint32_t rows_blocks(const struct engine_kv_layout *l, uint32_t from,
     return (from + n - 1) / l->block_tokens - from / l->block_tokens + 1;
 }
 
-/* Of the K and the V rows of a layer, `which`. */
-static struct row_slice slice_of(const struct engine_kv_layout *l,
-                                 uint32_t layer, enum engine_which which,
-                                 uint32_t slot, uint32_t rows)
+/* Rows of the last block, from `slot` on of its K or V rows. */
+static void add(const struct engine_kv_layout *l, struct rows *rows,
+                char *block, enum engine_which which, uint32_t slot, uint32_t n)
 {
-    uint64_t row = ((uint64_t)layer * 2 + which) * l->block_tokens + slot;
+    uint64_t row = ((uint64_t)rows->layer * 2 + which) * l->block_tokens + slot;
 
-    return (struct row_slice){
+    rows->slices[rows->n_slices++] = (struct row_slice){
+        .block = rows->n_blocks,
         .offset = row * l->kv_row_bytes,
-        .bytes = (uint64_t)rows * l->kv_row_bytes,
+        .bytes = (uint64_t)n * l->kv_row_bytes,
+        .at = block + row * l->kv_row_bytes,
     };
 }
 
-uint32_t rows_cut(const struct engine_kv_layout *l, uint32_t layer,
-                  uint32_t from, uint32_t n, struct row_slice *out)
+void rows_pin(const struct transfer *t, const struct request *r, uint32_t layer,
+              uint32_t from, uint32_t n, struct rows *rows)
 {
-    uint32_t bt = l->block_tokens, count = 0;
+    const struct engine_kv_layout *l = t->config.layout;
+    uint32_t bt = l->block_tokens;
 
-    for (uint32_t block = 0; n > 0; block++) {
-        uint32_t slot = from % bt;
+    *rows = (struct rows){.layer = layer, .from_token = from, .n_tokens = n};
+    while (n > 0) {
+        uint32_t slot = from % bt, id = r->blocks.ids[from / bt];
         uint32_t k = n < bt - slot ? n : bt - slot;
-        uint32_t begun = count;
+        char *block = kv_store_data(t->config.store, id);
 
+        kv_store_pin(t->config.store, id);
         if (k == bt) { /* its V rows lie behind its K rows */
-            out[count++] = slice_of(l, layer, ENGINE_K, 0, 2 * bt);
+            add(l, rows, block, ENGINE_K, 0, 2 * bt);
         } else {
-            out[count++] = slice_of(l, layer, ENGINE_K, slot, k);
-            out[count++] = slice_of(l, layer, ENGINE_V, slot, k);
+            add(l, rows, block, ENGINE_K, slot, k);
+            add(l, rows, block, ENGINE_V, slot, k);
         }
-        while (begun < count)
-            out[begun++].block = block;
+        rows->ids[rows->n_blocks++] = id;
         from += k;
         n -= k;
     }
-    return count;
+}
+
+void rows_unpin(const struct transfer *t, struct rows *rows)
+{
+    while (rows->n_blocks > 0)
+        kv_store_release(t->config.store, rows->ids[--rows->n_blocks]);
 }
 
 uint64_t rows_offset(const struct transfer *t, const void *block)

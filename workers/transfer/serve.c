@@ -152,11 +152,22 @@ static struct serve *new_serve(struct inbound *in, uint64_t id,
     return s;
 }
 
+/* Answers FETCH_END: the holder cannot go on. */
+static int refuse(struct inbound *in, uint64_t id, int rc)
+{
+    struct msg_fetch_end end = {.code = PROTO_E_BUSY};
+
+    if (rc == -EPROTO)
+        return rc; /* it has chosen no transport */
+    msg_fetch_end_pack(&in->transfer->buf, id, &end);
+    transfer_send(in->transfer, in->conn);
+    return 0;
+}
+
 int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
                    size_t len)
 {
-    struct transfer *t = in->transfer;
-    const struct engine_kv_layout *layout = t->config.layout;
+    const struct engine_kv_layout *layout = in->transfer->config.layout;
     struct msg_fetch m;
 
     if (msg_fetch_unpack(payload, len, &m) || m.n == 0)
@@ -167,28 +178,11 @@ int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
     serve_drop(in, id);
     struct serve *s =
         in->n_serves < TRANSFER_SERVES_MAX ? new_serve(in, id, &m) : NULL;
-    if (!s) {
-        struct msg_fetch_end end = {.code = PROTO_E_BUSY};
-
-        msg_fetch_end_pack(&t->buf, id, &end);
-        transfer_send(t, in->conn);
-        return 0;
-    }
+    if (!s)
+        return refuse(in, id, -ENOBUFS);
     TAILQ_INSERT_TAIL(&in->serves, s, link);
     in->n_serves++;
     serve_pump(in);
-    return 0;
-}
-
-/* Answers FETCH_END: the holder cannot go on. */
-static int refuse(struct inbound *in, uint64_t id, int rc)
-{
-    struct msg_fetch_end end = {.code = PROTO_E_BUSY};
-
-    if (rc == -EPROTO)
-        return rc; /* it has chosen no transport */
-    msg_fetch_end_pack(&in->transfer->buf, id, &end);
-    transfer_send(in->transfer, in->conn);
     return 0;
 }
 

@@ -145,18 +145,15 @@ int transports_open(struct transfer *t)
         if (!transport)
             continue;
         int rc = register_slab(t, transport);
-        if (rc < 0 && transport == t->tcp) {
-            transport->ops->free(transport);
-            return rc;
-        }
-        if (rc < 0) {
-            log_warn("KV does not move over %s: the cache cannot be "
-                     "registered: %s",
-                     kinds[i].name, strerror(-rc));
-            transport->ops->free(transport);
+        if (rc >= 0) {
+            t->transports[t->n_transports++] = transport;
             continue;
         }
-        t->transports[t->n_transports++] = transport;
+        log_warn("KV does not move over %s: the cache cannot be registered: %s",
+                 kinds[i].name, strerror(-rc));
+        transport->ops->free(transport);
+        if (last)
+            return rc;
     }
     return 0;
 }

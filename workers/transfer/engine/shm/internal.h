@@ -1,10 +1,8 @@
 /*
  * What the files of the transport over shared memory share. Nobody else
- * includes this.
+ * includes this. engine/ops.h has the ops.
  *
  * Invariants:
- *   an op's memory is touched by the threads only while it is in shm.todo, or
- *     counts parts in flight; then it is put into shm.finished
  *   a path's mappings last until it has no op
  *   a grant is bookkeeping: nobody can write here, and what is read of memory
  *     that was given away does not have its checksums
@@ -12,11 +10,7 @@
 #ifndef WORKERS_TRANSFER_ENGINE_SHM_INTERNAL_H
 #define WORKERS_TRANSFER_ENGINE_SHM_INTERNAL_H
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <sys/queue.h>
-
-#include "workers/transfer/engine/bell.h"
+#include "workers/transfer/engine/ops.h"
 #include "workers/transfer/engine/shm/shm.h"
 #include "workers/transfer/engine/sum.h"
 
@@ -25,9 +19,6 @@
 #define SHM_BOOT_BYTES 36u
 #define SHM_DESCRIPTOR_BYTES (SHM_BOOT_BYTES + SHM_NAME_BYTES + SHM_TOKEN_BYTES)
 #define SHM_THREADS 2u
-/* A thread copies so much of one op, or one checksum's bytes if these are more,
- * before it looks who is next. */
-#define SHM_PART_BYTES (512u << 10)
 /* So much is copied, and then hashed while it is in the processor's cache. */
 #define SHM_CHUNK_BYTES (128u << 10)
 /* Processes that have connected and said nothing yet, at most, and how long. */
@@ -52,47 +43,12 @@ struct shm_told {
     uint64_t bytes[TRANSPORT_REGIONS_MAX];
 };
 
-struct shm_op {
-    TAILQ_ENTRY(shm_op) link; /* in path.live or shm.finished */
-    TAILQ_ENTRY(shm_op) turn; /* in shm.todo, while it waits */
-    struct shm_path *path;
-    uint64_t id;
-    bool waits;
-    int rc;
-    uint32_t flying;
-    uint32_t slice;
-    uint64_t at_bytes;
-    uint32_t n;
-    struct transport_slice slices[]; /* (n) */
-};
-
-TAILQ_HEAD(shm_ops, shm_op);
-
-/* A part that a thread copies. */
-struct shm_part {
-    struct shm_op *op;
-    uint8_t *to;
-    const uint8_t *from;
-    uint64_t bytes;
-    const uint64_t *sums;
-    uint64_t sum_bytes;
-};
-
 struct shm_path {
-    struct transport_path base;
-    TAILQ_ENTRY(shm_path) link; /* of all */
-    struct shm *shm;
-    const struct transport_path_ops *ops;
-    void *arg;
+    struct op_path base;
     int fd; /* of the socket; -1: it is not needed any more */
     struct event *event;
     struct shm_region regions[TRANSPORT_REGIONS_MAX]; /* of the peer, mapped */
     uint32_t n_regions;                               /* 0: not yet */
-    struct shm_ops live;
-    atomic_uint_fast64_t moved_bytes;
-    int rc; /* negative: it has failed */
-    bool told;
-    bool closed;
 };
 
 struct shm_grant {
@@ -130,8 +86,8 @@ struct shm_thread {
 
 struct shm {
     struct transport base;
+    struct op_set set;
     struct event_base *event_base; /* borrowed */
-    struct bell *bell;
     struct shm_region regions[TRANSPORT_REGIONS_MAX];
     uint32_t n_regions;
     char boot[SHM_BOOT_BYTES];
@@ -141,14 +97,12 @@ struct shm {
     struct event *resume; /* listening, after a pause */
     LIST_HEAD(, shm_caller) callers;
     uint32_t n_callers;
-    TAILQ_HEAD(, shm_path) paths;
     TAILQ_HEAD(, shm_offer) offers;
     struct shm_thread threads[SHM_THREADS];
     uint32_t n_threads;
-    pthread_mutex_t lock; /* of all below, and of ops */
+    /* By the lock of the set: */
     pthread_cond_t more;
-    struct shm_ops todo; /* in turn */
-    struct shm_ops finished;
+    struct op_list todo; /* the turns of all paths */
     bool leaving;
 };
 
@@ -159,13 +113,6 @@ struct shm {
 
 /* Stop them. */
 void shm_copy_stop(struct shm *s);
-
-/* With the lock: the op is copied as its turn comes. */
-void shm_copy_add(struct shm_op *op);
-
-/* With the lock: nothing more of it is copied; it is live. It is over, for
- * rc, when no thread copies of it. */
-void shm_copy_drop(struct shm_op *op, int rc);
 
 /* --- door.c: the socket --- */
 
@@ -192,14 +139,9 @@ struct transport_path *shm_open_path(struct transport *t,
                                      void *arg);
 int shm_read(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
              const struct transport_slice *slices, uint32_t n);
-void shm_cancel(struct transport_path *p, uint64_t op_id);
-uint64_t shm_moved_bytes(const struct transport_path *p);
-void shm_close(struct transport_path *p);
 
-/* Calls back what has happened on paths, and frees those that are over. */
-void shm_paths_heard(struct shm *s);
-
-/* Free it with its ops; no thread has one. */
-void shm_path_free(struct shm_path *p);
+/* As op_set. */
+void shm_hang_up(struct op_path *p);
+void shm_path_free(struct op_path *p);
 
 #endif

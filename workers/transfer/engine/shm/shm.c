@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -103,7 +104,7 @@ static void end_grant(struct shm_offer *o, struct shm_grant *g)
 {
     LIST_REMOVE(g, link);
     LIST_INSERT_HEAD(&o->revoked, g, link);
-    bell_ring(o->shm->bell);
+    bell_ring(o->shm->set.bell);
 }
 
 static void shm_revoke(struct transport_offer *offer, uint64_t grant_id)
@@ -122,7 +123,7 @@ static void shm_withdraw(struct transport_offer *offer)
     while (!LIST_EMPTY(&o->grants))
         end_grant(o, LIST_FIRST(&o->grants));
     o->withdrawn = true;
-    bell_ring(o->shm->bell);
+    bell_ring(o->shm->set.bell);
 }
 
 static void free_grants(struct shm_grants *grants)
@@ -167,11 +168,19 @@ static bool offer_heard(struct shm *s)
     return false;
 }
 
+static void wake(struct op_set *set)
+{
+    struct shm *s =
+        (struct shm *)(void *)((char *)set - offsetof(struct shm, set));
+
+    pthread_cond_signal(&s->more);
+}
+
 static void on_bell(void *arg)
 {
     struct shm *s = arg;
 
-    shm_paths_heard(s);
+    op_set_heard(&s->set);
     while (offer_heard(s))
         ;
 }
@@ -179,21 +188,13 @@ static void on_bell(void *arg)
 static void shm_free(struct transport *transport)
 {
     struct shm *s = shm_of(transport);
-    struct shm_op *op;
 
     shm_copy_stop(s);
     shm_door_close(s);
-    while ((op = TAILQ_FIRST(&s->finished))) {
-        TAILQ_REMOVE(&s->finished, op, link);
-        free(op);
-    }
-    while (!TAILQ_EMPTY(&s->paths))
-        shm_path_free(TAILQ_FIRST(&s->paths));
     while (!TAILQ_EMPTY(&s->offers))
         offer_free(TAILQ_FIRST(&s->offers));
-    bell_free(s->bell);
+    op_set_fini(&s->set);
     pthread_cond_destroy(&s->more);
-    pthread_mutex_destroy(&s->lock);
     free(s);
 }
 
@@ -208,9 +209,9 @@ static const struct transport_ops shm_ops = {
     .withdraw = shm_withdraw,
     .open = shm_open_path,
     .read = shm_read,
-    .cancel = shm_cancel,
-    .moved_bytes = shm_moved_bytes,
-    .close = shm_close,
+    .cancel = op_path_cancel,
+    .moved_bytes = op_path_moved_bytes,
+    .close = op_path_close,
 };
 
 /* Which machine this is, since when. */
@@ -234,16 +235,15 @@ struct transport *shm_transport_new(struct event_base *base)
     s->event_base = base;
     s->listen_fd = -1;
     LIST_INIT(&s->callers);
-    TAILQ_INIT(&s->paths);
+    s->set.wake = wake;
+    s->set.hang_up = shm_hang_up;
+    s->set.free = shm_path_free;
     TAILQ_INIT(&s->offers);
     TAILQ_INIT(&s->todo);
-    TAILQ_INIT(&s->finished);
-    pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->more, NULL);
     random_bytes(s->name, SHM_NAME_BYTES);
-    s->bell = bell_new(base, on_bell, s);
-    if (!s->bell || read_boot_id(s->boot) || shm_door_open(s) ||
-        shm_copy_start(s)) {
+    if (op_set_init(&s->set, base, on_bell, s) || read_boot_id(s->boot) ||
+        shm_door_open(s) || shm_copy_start(s)) {
         shm_free(&s->base);
         return NULL;
     }

@@ -31,10 +31,10 @@ static int answer_look(struct tcp_stream *s)
 
     if (!s->offer)
         return 0;
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->set.lock);
     drop_ended(s);
     bool over = s->offer->withdrawn || s->offer->broken;
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->set.lock);
     return over ? -ECANCELED : 0;
 }
 
@@ -43,11 +43,11 @@ static int on_token(struct tcp_stream *s)
 {
     struct tcp *t = s->io->tcp;
 
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->set.lock);
     s->offer = tcp_offer_bind(t, s->head);
     if (s->offer)
         t->n_unbound--;
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->set.lock);
     return s->offer ? 1 : -EACCES;
 }
 
@@ -55,12 +55,12 @@ static int break_offer(struct tcp_stream *s, const char *why)
 {
     struct tcp *t = s->io->tcp;
 
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->set.lock);
     if (!s->offer->broken)
         s->offer->broken = why;
     tcp_io_wake(t); /* nothing is answered to its other streams either */
-    bell_ring(t->bell);
-    pthread_mutex_unlock(&t->lock);
+    bell_ring(t->set.bell);
+    pthread_mutex_unlock(&t->set.lock);
     return -EPROTO;
 }
 
@@ -73,9 +73,9 @@ static int on_request(struct tcp_stream *s)
 
     if (tcp_request_decode(s->head, &r))
         return break_offer(s, "a malformed request on a data connection");
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->set.lock);
     const uint8_t *memory = tcp_offer_use(s->offer, &r, &grant, &rc);
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->set.lock);
     if (rc == -EPERM)
         return break_offer(s, "it asked for memory that it was not granted");
     queue_answer(s, &(struct tcp_answer){
@@ -116,9 +116,9 @@ static void answer_over(struct tcp_stream *s)
     s->answering = false;
     if (!grant)
         return;
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->set.lock);
     tcp_grant_unuse(grant);
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->set.lock);
 }
 
 static int answer_send(struct tcp_stream *s)
@@ -145,10 +145,10 @@ static void answer_end(struct tcp_stream *s, int)
 {
     struct tcp *t = s->io->tcp;
 
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->set.lock);
     if (!s->offer) {
         t->n_unbound--;
-        pthread_mutex_unlock(&t->lock);
+        pthread_mutex_unlock(&t->set.lock);
         return;
     }
     for (; s->n_answers > 0; s->n_answers--) {
@@ -159,8 +159,8 @@ static void answer_end(struct tcp_stream *s, int)
         s->first_answer = (s->first_answer + 1) % TCP_ANSWERS_MAX;
     }
     s->offer->n_streams--;
-    bell_ring(t->bell);
-    pthread_mutex_unlock(&t->lock);
+    bell_ring(t->set.bell);
+    pthread_mutex_unlock(&t->set.lock);
 }
 
 const struct tcp_role tcp_answers = {answer_read, answer_send, answer_look,

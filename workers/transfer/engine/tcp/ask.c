@@ -10,9 +10,9 @@
 /* With the lock: `part` moves nobody's bytes any more. */
 static void let_go(struct tcp_part *part, int rc)
 {
-    if (part->op)
-        tcp_op_part_over(part->op, rc);
-    part->op = NULL;
+    if (part->what.op)
+        op_part_over(part->what.op, rc);
+    part->what.op = NULL;
 }
 
 /* With the lock: the memory of ops that ended is given back. */
@@ -22,9 +22,9 @@ static void drop_ended(struct tcp_stream *s)
 
     TAILQ_FOREACH(part, &s->flying, link)
     {
-        if (!part->op || part->op->rc == 0)
+        if (!part->what.op || part->what.op->rc == 0)
             continue;
-        let_go(part, part->op->rc);
+        let_go(part, part->what.op->rc);
         if (part == TAILQ_FIRST(&s->flying))
             s->body = NULL;
     }
@@ -34,10 +34,10 @@ static int ask_look(struct tcp_stream *s)
 {
     struct tcp *t = s->io->tcp;
 
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->set.lock);
     drop_ended(s);
-    int rc = s->path->closed ? -ECANCELED : s->path->rc;
-    pthread_mutex_unlock(&t->lock);
+    int rc = s->path->base.closed ? -ECANCELED : s->path->base.rc;
+    pthread_mutex_unlock(&t->set.lock);
     return rc;
 }
 
@@ -49,11 +49,11 @@ static void part_over(struct tcp_stream *s, int rc)
 
     TAILQ_REMOVE(&s->flying, part, link);
     s->n_flying--;
-    s->flying_bytes -= part->request.bytes;
+    s->flying_bytes -= part->what.bytes;
     s->in_body = false;
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->set.lock);
     let_go(part, rc);
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->set.lock);
     free(part);
 }
 
@@ -69,9 +69,9 @@ static int on_answer(struct tcp_stream *s)
         part_over(s, -EACCES);
     } else {
         s->in_body = true;
-        s->body = part->op ? part->local : NULL;
-        s->body_left = part->request.bytes;
-        sum_run_begin(s->sum, part->sums, part->sum_bytes);
+        s->body = part->what.op ? part->what.local : NULL;
+        s->body_left = part->what.bytes;
+        sum_run_begin(s->sum, part->what.sums, part->what.sum_bytes);
     }
     return 1;
 }
@@ -84,7 +84,7 @@ static int64_t on_body(struct tcp_stream *s)
 
     if (got <= 0)
         return got;
-    atomic_fetch_add_explicit(&s->path->moved_bytes, (uint64_t)got,
+    atomic_fetch_add_explicit(&s->path->base.moved_bytes, (uint64_t)got,
                               memory_order_relaxed);
     if (s->body)
         sum_run_add(s->sum, s->body - got, (size_t)got);
@@ -122,18 +122,25 @@ static bool next_request(struct tcp_stream *s)
     if (s->n_flying >= TCP_FLYING_MAX || s->flying_bytes >= TCP_FLYING_BYTES ||
         !(part = malloc(sizeof(*part))))
         return false;
-    pthread_mutex_lock(&t->lock);
-    bool any = tcp_path_next(s->path, part);
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_lock(&t->set.lock);
+    bool any = op_next(&s->path->waiting, &part->what);
+    pthread_mutex_unlock(&t->set.lock);
     if (!any) {
         free(part);
         return false;
     }
+    const struct tcp_request request = {
+        .kind = TCP_READ,
+        .region = part->what.region,
+        .grant_id = part->what.op->grant_id,
+        .offset = part->what.offset,
+        .bytes = part->what.bytes,
+    };
     TAILQ_INSERT_TAIL(&s->flying, part, link);
     s->n_flying++;
-    s->flying_bytes += part->request.bytes;
+    s->flying_bytes += part->what.bytes;
     s->out_part = part;
-    tcp_request_encode(&part->request, s->out_head);
+    tcp_request_encode(&request, s->out_head);
     s->out_head_at = 0;
     s->out_head_n = TCP_REQUEST_BYTES;
     return true;
@@ -156,15 +163,15 @@ static void ask_end(struct tcp_stream *s, int rc)
     struct tcp *t = s->io->tcp;
     struct tcp_part *part;
 
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->set.lock);
     while ((part = TAILQ_FIRST(&s->flying))) {
         TAILQ_REMOVE(&s->flying, part, link);
         let_go(part, rc);
         free(part);
     }
-    s->path->n_streams--;
-    tcp_path_fail(s->path, rc);
-    pthread_mutex_unlock(&t->lock);
+    s->path->base.n_users--;
+    op_path_fail(&s->path->base, rc);
+    pthread_mutex_unlock(&t->set.lock);
 }
 
 const struct tcp_role tcp_asks = {ask_read, ask_send, ask_look, ask_end};

@@ -32,10 +32,10 @@ static void give_up(struct tcp_dial *d, int rc)
     for (uint32_t i = 0; i < TCP_STREAMS_MAX; i++)
         if (p->dials[i])
             other = true;
-    pthread_mutex_lock(&p->tcp->lock);
-    if (!other && p->n_streams == 0)
-        tcp_path_fail(p, rc);
-    pthread_mutex_unlock(&p->tcp->lock);
+    pthread_mutex_lock(&p->tcp->set.lock);
+    if (!other && p->base.n_users == 0)
+        op_path_fail(&p->base, rc);
+    pthread_mutex_unlock(&p->tcp->set.lock);
 }
 
 /* WELCOME has come: nothing more comes before this side asks. */
@@ -44,14 +44,14 @@ static void stand(struct tcp_dial *d)
     struct tcp_path *p = d->path;
     int fd = frame_conn_detach(d->conn);
 
-    pthread_mutex_lock(&p->tcp->lock);
-    p->n_streams++;
-    pthread_mutex_unlock(&p->tcp->lock);
+    pthread_mutex_lock(&p->tcp->set.lock);
+    p->base.n_users++;
+    pthread_mutex_unlock(&p->tcp->set.lock);
     int rc = fd < 0 ? fd : tcp_io_add(p->tcp, fd, p);
     if (rc < 0) {
-        pthread_mutex_lock(&p->tcp->lock);
-        p->n_streams--;
-        pthread_mutex_unlock(&p->tcp->lock);
+        pthread_mutex_lock(&p->tcp->set.lock);
+        p->base.n_users--;
+        pthread_mutex_unlock(&p->tcp->set.lock);
         give_up(d, rc);
         return;
     }
@@ -59,7 +59,7 @@ static void stand(struct tcp_dial *d)
     if (p->stands)
         return;
     p->stands = true;
-    p->ops->stands(p->arg);
+    p->base.ops->stands(p->base.arg);
 }
 
 static int on_frame(void *arg, const struct frame_header *h,

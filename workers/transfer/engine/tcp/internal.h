@@ -3,33 +3,25 @@
  *
  * Threads: the loop's thread calls the transport's functions; each I/O thread
  * moves the bytes of its streams. A stream belongs to its thread. What both
- * touch is guarded by tcp.lock, which is held for bookkeeping only, never while
- * bytes move.
+ * touch is guarded by set.lock (engine/ops.h, which has the ops), which is held
+ * for bookkeeping only, never while bytes move.
  *
  * Invariants:
- *   an op is over once nothing of it waits and no part of it is in flight; only
- *     then is it put into tcp.finished
  *   memory of an op is touched by the stream of one of its parts in flight only
  *   memory of a grant is touched by streams only while they count in its `uses`
  *   a grant that is revoked gets no new use, and is put into tcp.revoked when
  *     its uses are 0
- *   a path (an offer) is freed when no stream is bound to it
+ *   a path counts its streams as users; an offer is freed when no stream is
+ *     bound to it
  */
 #ifndef WORKERS_TRANSFER_ENGINE_TCP_INTERNAL_H
 #define WORKERS_TRANSFER_ENGINE_TCP_INTERNAL_H
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <sys/queue.h>
-
-#include "workers/transfer/engine/bell.h"
+#include "workers/transfer/engine/ops.h"
 #include "workers/transfer/engine/sum.h"
 #include "workers/transfer/engine/tcp/tcp.h"
 #include "workers/transfer/engine/tcp/wire.h"
 
-/* One request moves at most so much, or one checksum's bytes if these are more.
- */
-#define TCP_PART_BYTES (512u << 10)
 /* So much is read, and then hashed while it is in the processor's cache. */
 #define TCP_CHUNK_BYTES (128u << 10)
 /* A stream's requests without an answer, and their bytes. */
@@ -53,31 +45,11 @@ struct tcp_stream;
 
 /* --- asking ------------------------------------------------------------ */
 
-struct tcp_op {
-    TAILQ_ENTRY(tcp_op) link; /* in path.live or tcp.finished */
-    TAILQ_ENTRY(tcp_op) turn; /* in path.waiting, while it waits */
-    struct tcp_path *path;
-    uint64_t id;
-    uint64_t grant_id;
-    bool waits; /* some of it was not asked for */
-    int rc;
-    uint32_t flying; /* parts */
-    uint32_t slice;  /* what is asked for next */
-    uint64_t at_bytes;
-    uint32_t n;
-    struct transport_slice slices[]; /* (n) */
-};
-
-TAILQ_HEAD(tcp_ops, tcp_op);
-
 /* What one request moves. */
 struct tcp_part {
     TAILQ_ENTRY(tcp_part) link;
-    struct tcp_op *op; /* NULL: nobody waits for it; its bytes go nowhere */
-    struct tcp_request request;
-    uint8_t *local;
-    const uint64_t *sums; /* NULL: none */
-    uint64_t sum_bytes;
+    struct op_part what; /* its op NULL: nobody waits for it; its bytes go
+                            nowhere */
 };
 
 TAILQ_HEAD(tcp_parts, tcp_part);
@@ -85,21 +57,12 @@ TAILQ_HEAD(tcp_parts, tcp_part);
 struct tcp_dial;
 
 struct tcp_path {
-    struct transport_path base;
-    TAILQ_ENTRY(tcp_path) link; /* of all */
+    struct op_path base;
     struct tcp *tcp;
-    const struct transport_path_ops *ops;
-    void *arg;
     uint8_t token[TCP_TOKEN_BYTES];
-    struct tcp_ops live;
-    struct tcp_ops waiting;                  /* in turn */
+    struct op_list waiting;                  /* its turns */
     struct tcp_dial *dials[TCP_STREAMS_MAX]; /* under way */
-    uint32_t n_streams;
-    bool stands; /* one has stood */
-    atomic_uint_fast64_t moved_bytes;
-    int rc;      /* negative: it has failed */
-    bool told;   /* closed() was called */
-    bool closed; /* by its owner: it goes when no stream is left */
+    bool stands;                             /* one stream has stood */
 };
 
 /* --- being asked --------------------------------------------------------- */
@@ -156,18 +119,16 @@ struct tcp_region {
 
 struct tcp {
     struct transport base;
+    struct op_set set;
     struct tcp_config config;
     struct msg_hello hello;
-    struct bell *bell; /* heard on the loop */
     struct tcp_io ios[TCP_STREAMS_MAX];
     uint32_t next_io;
     struct tcp_region regions[TRANSPORT_REGIONS_MAX];
     uint32_t n_regions;
-    pthread_mutex_t lock; /* of all below, and of what paths and offers hold */
-    uint32_t n_unbound;   /* accepted, without an offer */
-    TAILQ_HEAD(, tcp_path) paths;
+    /* By the lock of the set, as what offers hold: */
+    uint32_t n_unbound; /* accepted, without an offer */
     TAILQ_HEAD(, tcp_offer) offers;
-    struct tcp_ops finished;
     struct tcp_grants revoked;
 };
 
@@ -240,20 +201,6 @@ int tcp_stream_head(struct tcp_stream *s, uint32_t n);
  * negative errno. */
 int64_t tcp_stream_body(struct tcp_stream *s);
 
-/* --- path.c: ops, with the lock --- */
-
-/* Fill `part` with the next bytes that wait. False: none do. */
-bool tcp_path_next(struct tcp_path *p, struct tcp_part *part);
-
-/* A part of `op` is over, or (rc 0) nothing of it waits any more. */
-void tcp_op_part_over(struct tcp_op *op, int rc);
-
-/* Nothing more of `op` is asked for. */
-void tcp_op_stop(struct tcp_op *op, int rc);
-
-/* The path has failed: nothing more is asked for on it. */
-void tcp_path_fail(struct tcp_path *p, int rc);
-
 /* --- offer.c: grants, with the lock --- */
 
 /* The offer of that token, with one stream more; NULL: none, or it has enough
@@ -301,23 +248,16 @@ void tcp_io_stop(struct tcp *t);
 /* Give it up. NULL is a no-op. */
 void tcp_dial_free(struct tcp_dial *d);
 
-/* --- open.c: paths, on the loop's thread --- */
+/* --- open.c: paths --- */
 
 /* As transport_ops. */
 struct transport_path *tcp_open(struct transport *t,
                                 const struct transport_peer *peer,
                                 const struct transport_path_ops *ops,
                                 void *arg);
-int tcp_read(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
-             const struct transport_slice *slices, uint32_t n);
-void tcp_cancel(struct transport_path *p, uint64_t op_id);
-uint64_t tcp_moved_bytes(const struct transport_path *p);
-void tcp_close(struct transport_path *p);
 
-/* Calls back what has happened on paths, and frees those that are over. */
-void tcp_paths_heard(struct tcp *t);
-
-/* Free it; its streams are gone. */
-void tcp_path_free(struct tcp_path *p);
+/* As op_set. */
+void tcp_hang_up(struct op_path *p);
+void tcp_path_free(struct op_path *p);
 
 #endif

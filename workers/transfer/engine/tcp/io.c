@@ -93,11 +93,11 @@ static void on_wake(void *arg)
     struct tcp_io *io = arg;
     struct tcp_stream *s, *next;
 
-    pthread_mutex_lock(&io->tcp->lock);
+    pthread_mutex_lock(&io->tcp->set.lock);
     bool leaving = io->leaving;
     struct tcp_streams fresh = TAILQ_HEAD_INITIALIZER(fresh);
     TAILQ_CONCAT(&fresh, &io->fresh, link);
-    pthread_mutex_unlock(&io->tcp->lock);
+    pthread_mutex_unlock(&io->tcp->set.lock);
     while ((s = TAILQ_FIRST(&fresh))) {
         TAILQ_REMOVE(&fresh, s, link);
         stream_begin(s);
@@ -142,9 +142,9 @@ void tcp_io_stop(struct tcp *t)
 
         if (!io->started)
             continue;
-        pthread_mutex_lock(&t->lock);
+        pthread_mutex_lock(&t->set.lock);
         io->leaving = true;
-        pthread_mutex_unlock(&t->lock);
+        pthread_mutex_unlock(&t->set.lock);
         bell_ring(io->wake);
         pthread_join(io->thread, NULL);
     }
@@ -177,9 +177,9 @@ int tcp_io_add(struct tcp *t, int fd, struct tcp_path *path)
         s->out_head_n = TCP_TOKEN_BYTES;
     }
     s->io = &t->ios[t->next_io++ % t->config.streams];
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->set.lock);
     TAILQ_INSERT_TAIL(&s->io->fresh, s, link);
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->set.lock);
     bell_ring(s->io->wake);
     return 0;
 }

@@ -97,7 +97,7 @@ static void leave(struct tcp_grant *g)
 
     LIST_REMOVE(g, link);
     LIST_INSERT_HEAD(&t->revoked, g, link);
-    bell_ring(t->bell);
+    bell_ring(t->set.bell);
 }
 
 void tcp_grant_unuse(struct tcp_grant *g)

@@ -2,6 +2,7 @@
 #include "workers/transfer/engine/tcp/tcp.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -57,9 +58,9 @@ static struct transport_offer *tcp_offer(struct transport *transport,
     new_token(o->token);
     memcpy(descriptor, o->token, TCP_TOKEN_BYTES);
     *n = TCP_TOKEN_BYTES;
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->set.lock);
     TAILQ_INSERT_TAIL(&t->offers, o, link);
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->set.lock);
     return &o->base;
 }
 
@@ -99,11 +100,11 @@ static int tcp_grant(struct transport_offer *offer, uint64_t grant_id,
     *g = (struct tcp_grant){.offer = o, .id = grant_id, .n = n};
     memcpy(g->ranges, ranges, n * sizeof(*ranges));
     qsort(g->ranges, n, sizeof(*ranges), in_order);
-    pthread_mutex_lock(&o->tcp->lock);
+    pthread_mutex_lock(&o->tcp->set.lock);
     bool there = tcp_offer_grant(o, grant_id);
     if (!there)
         LIST_INSERT_HEAD(&o->grants, g, link);
-    pthread_mutex_unlock(&o->tcp->lock);
+    pthread_mutex_unlock(&o->tcp->set.lock);
     if (there)
         free(g);
     return there ? -EEXIST : 0;
@@ -113,12 +114,12 @@ static void tcp_revoke(struct transport_offer *offer, uint64_t grant_id)
 {
     struct tcp_offer *o = offer_of(offer);
 
-    pthread_mutex_lock(&o->tcp->lock);
+    pthread_mutex_lock(&o->tcp->set.lock);
     struct tcp_grant *g = tcp_offer_grant(o, grant_id);
     bool used = g && g->uses > 0;
     if (g)
         tcp_grant_end(g);
-    pthread_mutex_unlock(&o->tcp->lock);
+    pthread_mutex_unlock(&o->tcp->set.lock);
     if (used)
         tcp_io_wake(o->tcp);
 }
@@ -128,16 +129,16 @@ static void tcp_withdraw(struct transport_offer *offer)
     struct tcp_offer *o = offer_of(offer);
     struct tcp_grant *g, *next;
 
-    pthread_mutex_lock(&o->tcp->lock);
+    pthread_mutex_lock(&o->tcp->set.lock);
     o->withdrawn = true;
     for (g = LIST_FIRST(&o->grants); g; g = next) {
         next = LIST_NEXT(g, link);
         if (!g->ended)
             tcp_grant_end(g);
     }
-    pthread_mutex_unlock(&o->tcp->lock);
+    pthread_mutex_unlock(&o->tcp->set.lock);
     tcp_io_wake(o->tcp);
-    bell_ring(o->tcp->bell);
+    bell_ring(o->tcp->set.bell);
 }
 
 static void offer_free(struct tcp_offer *o)
@@ -154,11 +155,11 @@ static void offer_free(struct tcp_offer *o)
 
 static struct tcp_grant *take_revoked(struct tcp *t)
 {
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->set.lock);
     struct tcp_grant *g = LIST_FIRST(&t->revoked);
     if (g)
         LIST_REMOVE(g, link);
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->set.lock);
     return g;
 }
 
@@ -167,7 +168,7 @@ static struct tcp_offer *take_news(struct tcp *t)
 {
     struct tcp_offer *o;
 
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->set.lock);
     TAILQ_FOREACH(o, &t->offers, link)
     {
         if (o->withdrawn ? o->n_streams == 0 && LIST_EMPTY(&o->grants) &&
@@ -177,7 +178,7 @@ static struct tcp_offer *take_news(struct tcp *t)
     }
     if (o)
         o->told = true;
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->set.lock);
     return o;
 }
 
@@ -196,37 +197,36 @@ static void offers_heard(struct tcp *t)
             continue;
         }
         o->ops->withdrawn(o->arg);
-        pthread_mutex_lock(&t->lock);
+        pthread_mutex_lock(&t->set.lock);
         offer_free(o);
-        pthread_mutex_unlock(&t->lock);
+        pthread_mutex_unlock(&t->set.lock);
     }
+}
+
+static void wake(struct op_set *s)
+{
+    tcp_io_wake((struct tcp *)(void *)((char *)s - offsetof(struct tcp, set)));
 }
 
 static void on_bell(void *arg)
 {
-    tcp_paths_heard(arg);
-    offers_heard(arg);
+    struct tcp *t = arg;
+
+    op_set_heard(&t->set);
+    offers_heard(t);
 }
 
 static void tcp_free(struct transport *transport)
 {
     struct tcp *t = tcp_of(transport);
-    struct tcp_op *op;
     struct tcp_grant *g;
 
     tcp_io_stop(t);
-    while ((op = TAILQ_FIRST(&t->finished))) {
-        TAILQ_REMOVE(&t->finished, op, link);
-        free(op);
-    }
     while ((g = take_revoked(t)))
         free(g);
-    while (!TAILQ_EMPTY(&t->paths))
-        tcp_path_free(TAILQ_FIRST(&t->paths));
     while (!TAILQ_EMPTY(&t->offers))
         offer_free(TAILQ_FIRST(&t->offers));
-    bell_free(t->bell);
-    pthread_mutex_destroy(&t->lock);
+    op_set_fini(&t->set);
     free(t);
 }
 
@@ -240,10 +240,10 @@ static const struct transport_ops tcp_ops = {
     .revoke = tcp_revoke,
     .withdraw = tcp_withdraw,
     .open = tcp_open,
-    .read = tcp_read,
-    .cancel = tcp_cancel,
-    .moved_bytes = tcp_moved_bytes,
-    .close = tcp_close,
+    .read = op_path_read,
+    .cancel = op_path_cancel,
+    .moved_bytes = op_path_moved_bytes,
+    .close = op_path_close,
 };
 
 struct transport *tcp_transport_new(const struct tcp_config *config)
@@ -256,13 +256,12 @@ struct transport *tcp_transport_new(const struct tcp_config *config)
     t->config = *config;
     t->hello = *config->hello;
     t->hello.kind = PROTO_PEER_WORKER_DATA;
-    TAILQ_INIT(&t->paths);
+    t->set.wake = wake;
+    t->set.hang_up = tcp_hang_up;
+    t->set.free = tcp_path_free;
     TAILQ_INIT(&t->offers);
-    TAILQ_INIT(&t->finished);
     LIST_INIT(&t->revoked);
-    pthread_mutex_init(&t->lock, NULL);
-    t->bell = bell_new(config->base, on_bell, t);
-    if (!t->bell || tcp_io_start(t)) {
+    if (op_set_init(&t->set, config->base, on_bell, t) || tcp_io_start(t)) {
         tcp_free(&t->base);
         return NULL;
     }
@@ -273,10 +272,10 @@ void tcp_transport_take(struct transport *transport, int fd)
 {
     struct tcp *t = tcp_of(transport);
 
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->set.lock);
     bool room = t->n_unbound < TCP_UNBOUND_MAX;
     t->n_unbound += room;
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->set.lock);
     if (!room) {
         close(fd);
         return;
@@ -284,7 +283,7 @@ void tcp_transport_take(struct transport *transport, int fd)
     /* Without memory it is closed, and the peer's path ends. */
     if (tcp_io_add(t, fd, NULL) == 0)
         return;
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->set.lock);
     t->n_unbound--;
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->set.lock);
 }
