@@ -542,7 +542,9 @@ class Study(unittest.TestCase):
                 self.assertIn(words, done.stderr)
 
     def test_help(self):
-        for name in ('compare', 'figures', 'size'):
+        for name in ('compare', 'figures', 'size', 'sweep', 'simulate'):
             done = replay(name, '--help')
             self.assertEqual(done.returncode, 0)
-            self.assertIn('examples:', done.stdout)
+            usage, examples = done.stdout.split('examples:')
+            for option in re.findall(r'--policy-option\s+(\w+)=', examples):
+                self.assertIn(f' {option} (', usage)

@@ -25,7 +25,7 @@ static const struct option_usage usage = {
         "sweep.csv\n"
         "  conductor-replay sweep --description traces/sweeps/default.json "
         "--case 17 \\\n      --policies plan,global_cache --policy-option "
-        "engine_price=1\n",
+        "wait_price=1\n",
 };
 
 struct settings {
