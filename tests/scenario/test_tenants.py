@@ -33,6 +33,7 @@ class Clients:
         self.case, self.api, self.n_tokens = case, api, n_tokens
         self.lock = threading.Lock()
         self.order, self.wrong, self.threads = [], [], []
+        self.refused = []
         self.n_sent = 0
         self.stopped = False
 
@@ -53,6 +54,8 @@ class Clients:
                 self.order.append(key)
             elif not slo or reply.status != 429:
                 self.wrong.append(reply.body)
+            else:
+                self.refused.append(reply.body['error'])
         if slo and reply.status == 429:
             time.sleep(0.1)
 
@@ -131,6 +134,11 @@ class Shares(Case):
         passed = clients.order[begun:].count('greedy')
         clients.end()
         self.assertLess(passed, 40)
+        # They are told why, by the name that the documentation uses.
+        told = [e['message'] for e in clients.refused if e['code'] == 'share']
+        self.assertTrue(told)
+        for message in told:
+            self.assertRegex(message, "tenant 'other'.* for others that ")
 
 
 class Sizes(EngineCase):

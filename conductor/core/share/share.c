@@ -6,9 +6,9 @@
 
 #define FADE_EVERY_US 1000000
 #define PRICE_MOST 3.0
-/* Standings between which nobody gives way: what one had in a minute varies. */
+/* From here to SHARE_GREEDY nobody gives way: what one had in a minute varies.
+ */
 #define POOR 0.75
-#define GREEDY 1.25
 
 /* Of those that have a share now: the sums that standings are made of. */
 struct sums {
@@ -198,9 +198,9 @@ static int64_t within_slo_us(double had, const struct sums *sums,
                              int64_t slo_us)
 {
     /* A queue within an SLO is over soon, when a second one comes. */
-    if (sums->n < 2 || had < GREEDY)
+    if (sums->n < 2 || had < SHARE_GREEDY)
         return INT64_MAX;
-    return had < 2 * GREEDY - 1.0 ? slo_us / 4 * 3 : slo_us / 2;
+    return had < 2 * SHARE_GREEDY - 1.0 ? slo_us / 4 * 3 : slo_us / 2;
 }
 
 /* Whether another tenant that had less waits for a short queue. */
@@ -242,9 +242,9 @@ double share_price(struct share *share, uint32_t place, int32_t priority,
     if (!share->matters)
         return 1.0;
     had = share_standing(share, place, now_us);
-    times = had < POOR     ? 1.0 - 4.0 * (POOR - had)
-            : had > GREEDY ? 1.0 + 2.0 * (had - GREEDY)
-                           : 1.0;
+    times = had < POOR           ? 1.0 - 4.0 * (POOR - had)
+            : had > SHARE_GREEDY ? 1.0 + 2.0 * (had - SHARE_GREEDY)
+                                 : 1.0;
     times = fmin(fmax(times, 0.0), PRICE_MOST);
     return is_late(share, place, priority, now_us) ? 2.0 * times : times;
 }

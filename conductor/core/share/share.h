@@ -29,6 +29,9 @@
 #define SHARE_BEHIND_US 4000000
 /* Without an SLO: the longest queue of an instance that takes more. */
 #define SHARE_QUEUE_US 2000000
+/* A standing from which on part of each queue within an SLO is kept for the
+ * other tenants that have a share. */
+#define SHARE_GREEDY 1.25
 
 /* What is shared. Both are counted in microseconds of prefill instances: room
  * as much as all of them have in the time in which it is all the room there is.

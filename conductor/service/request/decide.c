@@ -1,6 +1,7 @@
 /* Requests that arrive, or wait for room: core's dispatch gives orders, and
  * this file carries them out. A callback to the front may cancel any request,
  * so nothing here keeps a place in a list across one. */
+#include <math.h>
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -37,6 +38,43 @@ static void reject_late(struct service_request *request,
     reject_slo(request, "slo_ttft_exceeded", "time to first token",
                passed_us + order->decision.tested_us, r->slo_ttft_us, also,
                order->retry_after_us);
+}
+
+/* At the limit itself a share of the requests fits, and it was not of that. As
+ * the text shows them, or it would say that a number is over itself. */
+static void reject_price(struct service_request *request,
+                         const struct schedule_decision *d, int64_t retry_us)
+{
+    bool over = llround(d->price_us / 1e3) > llround(d->price_limit_us / 1e3);
+    char text[256];
+
+    snprintf(text, sizeof(text),
+             "price of %.3f s of prefill is %s the limit of %.3f s that the "
+             "load leaves%s: shorter prompts, and those of which others reuse "
+             "more, come first",
+             d->price_us / 1e6, over ? "over" : "at", d->price_limit_us / 1e6,
+             over ? "" : ", where a share of the requests fits");
+    request_fail(request, 429, "price", text, retry_us);
+}
+
+/* What is kept for others, and for whom; share_queue_us() has the rule. */
+static void reject_share(struct service_request *request, int64_t retry_us)
+{
+    const struct dispatch_request *r = &request->dispatch;
+    char text[256];
+
+    if (r->standing >= SHARE_GREEDY)
+        snprintf(text, sizeof(text),
+                 "tenant '%.63s' had %.2f times its share of the last minute: "
+                 "the rest of each queue is kept for others that asked in it",
+                 tenants_name(request->service->models->tenants, r->tenant),
+                 r->standing);
+    else
+        snprintf(text, sizeof(text),
+                 "the rest of each queue is kept for earlier priorities of "
+                 "tenant '%.63s', or for others that wait without a limit",
+                 tenants_name(request->service->models->tenants, r->tenant));
+    request_fail(request, 429, "share", text, retry_us);
 }
 
 /* 503: nobody is there; after a retry, with what had failed. */
@@ -77,21 +115,11 @@ static void reject(struct service_request *request,
         return;
     case DISPATCH_PRICE:
         m->rejected_price++;
-        snprintf(text, sizeof(text),
-                 "price of %.3f s of prefill is over the limit of %.3f s that "
-                 "the load leaves: shorter prompts, and those of which others "
-                 "reuse more, come first",
-                 order->decision.price_us / 1e6,
-                 order->decision.price_limit_us / 1e6);
-        request_fail(request, 429, "price", text, order->retry_after_us);
+        reject_price(request, &order->decision, order->retry_after_us);
         return;
     case DISPATCH_SHARE:
         m->rejected_share++;
-        snprintf(text, sizeof(text),
-                 "others come first: its key had %.2f times its share of the "
-                 "last minute, or sends requests of an earlier priority",
-                 r->standing);
-        request_fail(request, 429, "share", text, order->retry_after_us);
+        reject_share(request, order->retry_after_us);
         return;
     case DISPATCH_NO_PREFILL:
         reject_none(request, "no_prefill_instance", "prefill");
