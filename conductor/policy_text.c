@@ -8,16 +8,22 @@
 
 #include "base/error.h"
 
-/* printf behind what is in `text` already, as far as it fits. */
-__attribute__((format(printf, 3, 4))) static void
+/* printf behind what is in `text` already. Returns whether it fits; if not,
+ * nothing is added. */
+__attribute__((format(printf, 3, 4))) static bool
 append(char *text, size_t size, const char *format, ...)
 {
     size_t n = strlen(text);
     va_list args;
+    int more;
 
     va_start(args, format);
-    vsnprintf(text + n, size - n, format, args);
+    more = vsnprintf(text + n, size - n, format, args);
     va_end(args);
+    if (more >= 0 && (size_t)more < size - n)
+        return true;
+    text[n] = '\0';
+    return false;
 }
 
 int policy_settings_add(struct policy_settings *settings, const char *text,
@@ -49,20 +55,35 @@ static void range_of(const struct policy_option *o, char *text, size_t size)
              o->whole ? " whole" : "", o->min, o->max);
 }
 
-/* Which options there are instead. */
+/* Adds the names of a policy's options, as many as fit. Returns whether all do.
+ */
+static bool name_options(const struct schedule_policy *p, const char *before,
+                         char *error, size_t size)
+{
+    bool fits = append(error, size, "%s policy %s has %s", before, p->name,
+                       p->n_options > 0 ? "" : "none");
+
+    for (size_t o = 0; fits && o < p->n_options; o++)
+        fits =
+            append(error, size, "%s%s", o > 0 ? ", " : "", p->options[o].name);
+    return fits;
+}
+
+/* Which options there are instead; dots where there is no room for more. */
 static void say_unknown(const struct policy_setting *s,
                         const struct schedule_policy *const *policies, size_t n,
                         char *error, size_t size)
 {
+    const char dots[] = ", ...";
+    bool fits;
+
     *error = '\0';
-    append(error, size, "%s=%.10g: no such option;", s->name, s->value);
-    for (size_t p = 0; p < n; p++) {
-        append(error, size, "%s policy %s has %s", p > 0 ? ";" : "",
-               policies[p]->name, policies[p]->n_options > 0 ? "" : "none");
-        for (size_t o = 0; o < policies[p]->n_options; o++)
-            append(error, size, "%s%s", o > 0 ? ", " : "",
-                   policies[p]->options[o].name);
-    }
+    size -= sizeof(dots) - 1;
+    fits = append(error, size, "%s=%.10g: no such option;", s->name, s->value);
+    for (size_t p = 0; fits && p < n; p++)
+        fits = name_options(policies[p], p > 0 ? ";" : "", error, size);
+    if (!fits)
+        (void)append(error, size + sizeof(dots) - 1, "%s", dots);
 }
 
 int policy_settings_check(const struct policy_settings *settings,
@@ -104,11 +125,12 @@ void policy_options_help(char text[POLICY_TEXT_BYTES])
              "set an option of the policy; may be repeated.");
     for (size_t i = 0; (p = schedule_policy_at(i)); i++)
         for (size_t o = 0; o < p->n_options; o++, before = "; ")
-            append(text, POLICY_TEXT_BYTES,
-                   "%s%s%s%s (%.10g to %.10g, default %.10g)",
-                   o > 0 ? ", " : before, o > 0 ? "" : p->name,
-                   o > 0 ? "" : ": ", p->options[o].name, p->options[o].min,
-                   p->options[o].max, p->options[o].initial);
+            (void)append(text, POLICY_TEXT_BYTES,
+                         "%s%s%s%s (%.10g to %.10g, default %.10g)",
+                         o > 0 ? ", " : before, o > 0 ? "" : p->name,
+                         o > 0 ? "" : ": ", p->options[o].name,
+                         p->options[o].min, p->options[o].max,
+                         p->options[o].initial);
 }
 
 void policy_reference(FILE *out)

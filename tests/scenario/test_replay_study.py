@@ -523,6 +523,11 @@ class Study(unittest.TestCase):
                 (['compare', *both, '--policy-option', 'wait_price=1',
                   '--policy-option', 'wait_price=2'],
                  '--policy-option wait_price=2: wait_price comes twice', 2),
+                (['compare', *both, '--policies',
+                  'plan,global_cache,local_cache,least_loaded',
+                  '--policy-option', 'xy=1'],
+                 ', price_floor; policy local_cache has none; policy '
+                 'least_loaded has none', 2),
                 (['compare', *both, '--admission', 'x'],
                  '--admission x: must be plain, none', 2),
                 (['compare', '--trace', SAMPLE, '--cluster', '/nowhere'],

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "conductor/config/config.h"
+#include "conductor/policy_text.h"
 
 static int parse(struct config *c, const char *text, char err[CONFIG_ERROR_MAX])
 {
@@ -186,6 +187,8 @@ static void test_policy_options(void)
     struct config c;
     char err[CONFIG_ERROR_MAX];
     double values[POLICY_OPTIONS_MAX];
+    const struct schedule_policy *plan = schedule_policy_by_name("plan");
+    struct policy_settings settings = {.n = 0};
 
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         CU_ASSERT_EQUAL_FATAL(parse(&c, wrong[i].text, err), 0);
@@ -219,6 +222,17 @@ static void test_policy_options(void)
     config_defaults(&c);
     CU_ASSERT_TRUE(config_policy_option(&c, longest, err) < 0);
     CU_ASSERT_STRING_EQUAL(c.policy_options, "");
+    /* Whole names, as many as there is room for. */
+    CU_ASSERT_EQUAL(policy_settings_add(&settings, "a=1", err, sizeof(err)), 0);
+    for (size_t size = 40; size < sizeof(err); size += 200) {
+        CU_ASSERT_EQUAL(policy_settings_check(&settings, &plan, 1, err, size),
+                        -EINVAL);
+        CU_ASSERT_TRUE(strlen(err) < size);
+    }
+    CU_ASSERT_EQUAL(policy_settings_check(&settings, &plan, 1, err, 60),
+                    -EINVAL);
+    CU_ASSERT_STRING_EQUAL(
+        err, "a=1: no such option; policy plan has wait_price, ...");
 }
 
 static void test_options_together(void)

@@ -51,7 +51,7 @@ int replay_policies_check(const struct replay_policies *p, const char *name,
                           const char *const *policies, size_t n)
 {
     const struct schedule_policy *of[REPLAY_LIST_MAX];
-    char error[512];
+    char error[POLICY_TEXT_BYTES];
 
     for (size_t i = 0; i < n; i++)
         of[i] = sim_policy(policies[i]);
