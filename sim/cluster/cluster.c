@@ -107,9 +107,32 @@ static int check_memory(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
     return 0;
 }
 
+/* No more nodes may be in groups than there are. */
+static int check_group_nodes(const struct cluster *c, const char *role,
+                             bool decodes, uint32_t nodes,
+                             char err[CLUSTER_ERROR_BYTES])
+{
+    uint32_t end = 0;
+
+    for (uint32_t i = 0; i < c->n_groups; i++)
+        if (c->groups[i].decodes == decodes)
+            end = c->groups[i].first + c->groups[i].nodes;
+    if (end <= nodes)
+        return 0;
+    return refuse(err, "%s: %s.groups: %u nodes, but there are %u", c->name,
+                  role, (unsigned)end, (unsigned)nodes);
+}
+
 /* Each node must do what the others of its role do. */
 static int check_groups(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
 {
+    int rc = check_group_nodes(c, c->coupled_nodes > 0 ? "coupled" : "prefill",
+                               false, c->prefill_nodes + c->coupled_nodes, err);
+
+    if (rc == 0)
+        rc = check_group_nodes(c, "decode", true, c->decode_nodes, err);
+    if (rc != 0)
+        return rc;
     for (uint32_t i = 0; i < c->n_groups; i++) {
         const struct cluster_group *g = &c->groups[i];
         const struct cluster_tier *device = &g->tiers[TIER_DEVICE];
@@ -144,6 +167,32 @@ int cluster_check(const struct cluster *cluster, char err[CLUSTER_ERROR_BYTES])
     return rc == 0 ? check_groups(cluster, err) : rc;
 }
 
+/* The first nodes of one kind; others follow, whose places depend on it. */
+static uint32_t first_kind(const struct cluster *c)
+{
+    return c->prefill_nodes + c->coupled_nodes - c->pair_prefills -
+           c->pair_decodes;
+}
+
+/* Speeds go by place: none may become that of a node of another kind. */
+static int check_speeds(const struct cluster *was, const struct cluster *c,
+                        char err[CLUSTER_ERROR_BYTES])
+{
+    uint32_t n = c->reality.n_speeds, first = first_kind(was);
+
+    if (n <= first ? n <= first_kind(c)
+                   : first_kind(c) == first && n <= cluster_nodes(c))
+        return 0;
+    return refuse(err,
+                  "%s: node_speed: its %u numbers are for the file's %u + %u "
+                  "nodes, and do not fit %u + %u: change the file",
+                  c->name, (unsigned)n,
+                  (unsigned)(was->prefill_nodes + was->coupled_nodes),
+                  (unsigned)was->decode_nodes,
+                  (unsigned)(c->prefill_nodes + c->coupled_nodes),
+                  (unsigned)c->decode_nodes);
+}
+
 int cluster_override(struct cluster *cluster,
                      const struct cluster_changes *changes,
                      char err[CLUSTER_ERROR_BYTES])
@@ -170,6 +219,8 @@ int cluster_override(struct cluster *cluster,
     if (to->cache_tokens >= 0)
         c.tiers[TIER_DEVICE].capacity_tokens = (int64_t)to->cache_tokens;
     int rc = cluster_check(&c, err);
+    if (rc == 0)
+        rc = check_speeds(cluster, &c, err);
     if (rc == 0)
         *cluster = c;
     return rc;

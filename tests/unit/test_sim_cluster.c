@@ -360,6 +360,44 @@ static void test_override(void)
     CU_ASSERT_STRING_EQUAL(err, "c: more than 8192 nodes");
 }
 
+/* What the file says of single nodes stays theirs, or it is refused. */
+static void test_override_unlike(void)
+{
+    struct cluster c;
+    char err[CLUSTER_ERROR_BYTES];
+
+    /* Of both prefill nodes and the first two decode nodes. */
+    CU_ASSERT_EQUAL_FATAL(load(HEAD "\"node_speed\": [1, 1, 0.5, 2]}", &c, err),
+                          0);
+    CU_ASSERT_EQUAL(override(&c, -1, 2, -1, err), 0);
+    CU_ASSERT_EQUAL(override(&c, -1, 3, -1, err), 0);
+    CU_ASSERT_EQUAL(override(&c, 4, -1, -1, err), -EINVAL);
+    CU_ASSERT_STRING_EQUAL(
+        err, "c: node_speed: its 4 numbers are for the file's 2 + 3 nodes, and "
+             "do not fit 4 + 3: change the file");
+    CU_ASSERT_EQUAL(override(&c, 1, -1, -1, err), -EINVAL);
+    CU_ASSERT_EQUAL(override(&c, -1, 1, -1, err), -EINVAL);
+    CU_ASSERT_EQUAL(cluster_nodes(&c), 5);
+    CU_ASSERT_EQUAL_FATAL(load(HEAD "\"node_speed\": [1, 0.5]}", &c, err), 0);
+    CU_ASSERT_EQUAL(override(&c, 1, -1, -1, err), -EINVAL);
+    CU_ASSERT_EQUAL(override(&c, 2, 7, -1, err), 0);
+    CU_ASSERT_EQUAL(override(&c, 9, -1, -1, err), 0);
+
+    CU_ASSERT_EQUAL_FATAL(
+        load("{" MODEL POLYNOMIAL
+             "\"prefill\": {\"nodes\": 3, \"device\": {\"tokens\": 9000},"
+             " \"groups\": [{\"nodes\": 1}, {\"nodes\": 1}]},"
+             "\"decode\": {\"nodes\": 2, \"kv_tokens\": 10, \"max_batch\":"
+             " 4, \"groups\": [{\"nodes\": 2}]}," LINKS "}",
+             &c, err),
+        0);
+    CU_ASSERT_EQUAL(override(&c, 2, 3, -1, err), 0);
+    CU_ASSERT_EQUAL(override(&c, 1, -1, -1, err), -EINVAL);
+    CU_ASSERT_STRING_EQUAL(err, "c: prefill.groups: 2 nodes, but there are 1");
+    CU_ASSERT_EQUAL(override(&c, -1, 1, -1, err), -EINVAL);
+    CU_ASSERT_STRING_EQUAL(err, "c: decode.groups: 2 nodes, but there are 1");
+}
+
 /* The files of the repository; the folder comes from meson. */
 static void test_files(void)
 {
@@ -395,6 +433,7 @@ int main(void)
     CU_add_test(suite, "reality", test_reality);
     CU_add_test(suite, "bad groups", test_bad_groups);
     CU_add_test(suite, "override", test_override);
+    CU_add_test(suite, "override of unlike nodes", test_override_unlike);
     CU_add_test(suite, "files", test_files);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();
