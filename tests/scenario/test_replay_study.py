@@ -191,10 +191,17 @@ class Study(unittest.TestCase):
         self.assertIn('plan price=0', done.stdout)
         self.assertNotIn('rho=0', done.stdout)
         self.assertNotIn('verdict', done.stdout)
-        for wrong in ('nix', 'price,price', 'load_modes', ''):
+        choices = 'options of plan that can be 0: wait_price, '
+        for wrong, words in (
+                ('price,nix', f'--rules nix: must be switches, or {choices}'),
+                ('price,price', '--rules price: comes twice'),
+                ('load_modes', '--rules load_modes: must be '), ('', '--rules'),
+                ('replicate', '--rules replicate: is 0 without that')):
             done = replay(*args, '--rules', wrong)
             self.assertEqual(done.returncode, 2, wrong)
-            self.assertIn('--rules', done.stderr)
+            self.assertIn(words, done.stderr)
+        done = replay(*args, '--policy-option', 'price=0', '--rules', 'price')
+        self.assertEqual(done.returncode, 2)
         done = replay(*args, '--rules', 'switches', '--policies', 'plan,random')
         self.assertEqual(done.returncode, 2)
 

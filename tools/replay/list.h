@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #define REPLAY_LIST_MAX 64
-#define REPLAY_LIST_ERROR_BYTES 256
+#define REPLAY_LIST_ERROR_BYTES 1024
 
 struct replay_numbers {
     double values[REPLAY_LIST_MAX];

@@ -64,14 +64,67 @@ static int add(struct replay_rules *r, const char *policy,
     return 0;
 }
 
-/* How many words a list has. */
-static size_t count_words(const char *list)
+static bool can_be_off(const struct policy_option *o)
 {
-    size_t n = 1;
+    return o->min <= 0.0;
+}
 
-    for (const char *at = list; (at = strchr(at, ',')); at++)
-        n++;
-    return n;
+/* The option that a word of n bytes names; NULL: none that can be 0. */
+static const struct policy_option *option_of(const struct schedule_policy *p,
+                                             const char *word, size_t n)
+{
+    for (size_t i = 0; i < p->n_options; i++)
+        if (strncmp(p->options[i].name, word, n) == 0 &&
+            p->options[i].name[n] == '\0' && can_be_off(&p->options[i]))
+            return &p->options[i];
+    return NULL;
+}
+
+static int refuse_word(const struct schedule_policy *p, const char *word,
+                       size_t n, char error[REPLAY_LIST_ERROR_BYTES])
+{
+    size_t at = 0;
+
+    (void)error_say(error, REPLAY_LIST_ERROR_BYTES, 0,
+                    "--rules %.*s: must be switches, or options of %s that can "
+                    "be 0:%s",
+                    n < 100 ? (int)n : 100, word, p->name,
+                    p->n_options > 0 ? "" : " none");
+    for (size_t i = 0; i < p->n_options; i++) {
+        if (!can_be_off(&p->options[i]))
+            continue;
+        at = strlen(error);
+        (void)error_say(error + at, REPLAY_LIST_ERROR_BYTES - at, 0, " %s,",
+                        p->options[i].name);
+    }
+    if (at > 0)
+        error[strlen(error) - 1] = '\0';
+    return -EINVAL;
+}
+
+/* Each word names an option that turning off changes, once. */
+static int check_words(const char *text, const struct schedule_policy *p,
+                       const struct policy_settings *base,
+                       char error[REPLAY_LIST_ERROR_BYTES])
+{
+    for (const char *word = text; word;) {
+        size_t n = strcspn(word, ",");
+        const struct policy_option *o = option_of(p, word, n);
+
+        if (!o)
+            return refuse_word(p, word, n, error);
+        word = word[n] == ',' ? word + n + 1 : NULL;
+        if (word && names_it(word, o->name))
+            return error_say(error, REPLAY_LIST_ERROR_BYTES, -EINVAL,
+                             "--rules %s: comes twice", o->name);
+        if (!(value_of(base, o) > 0.0))
+            return error_say(error, REPLAY_LIST_ERROR_BYTES, -EINVAL,
+                             "--rules %s: is 0 without that, so both lines "
+                             "would be the same; give it another value with "
+                             "--policy-option, or leave it out",
+                             o->name);
+    }
+    return 0;
 }
 
 int replay_rules_read(const char *text, const char *policy,
@@ -81,12 +134,15 @@ int replay_rules_read(const char *text, const char *policy,
 {
     const struct schedule_policy *p = sim_policy(policy);
     bool switches = strcmp(text, "switches") == 0;
-    int rc = add(rules, policy, base, NULL);
+    int rc = switches ? 0 : check_words(text, p, base, error);
 
+    if (rc != 0)
+        return rc;
+    rc = add(rules, policy, base, NULL);
     for (size_t i = 0; rc == 0 && i < p->n_options; i++) {
         const struct policy_option *o = &p->options[i];
         bool wanted = switches ? is_switch(o) && value_of(base, o) > 0.0
-                               : o->min <= 0.0 && names_it(text, o->name);
+                               : can_be_off(o) && names_it(text, o->name);
 
         if (wanted)
             rc = add(rules, policy, base, o);
@@ -95,11 +151,9 @@ int replay_rules_read(const char *text, const char *policy,
         return error_say(error, REPLAY_LIST_ERROR_BYTES, rc,
                          "--rules %.100s: more than %d options", text,
                          POLICY_SETTINGS_MAX);
-    if (rules->n == 1 || (!switches && rules->n != count_words(text) + 1))
+    if (rules->n == 1)
         return error_say(error, REPLAY_LIST_ERROR_BYTES, -EINVAL,
-                         "--rules %.100s: must be switches, or options of %s "
-                         "that can be 0, each once",
-                         text, policy);
+                         "--rules switches: %s has none that is on", policy);
     names->count = rules->n;
     for (size_t i = 0; i < rules->n; i++)
         names->names[i] = rules->labels[i];

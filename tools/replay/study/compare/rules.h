@@ -17,7 +17,8 @@ struct replay_rules {
 /*
  * Reads which rules to turn off, one at a time.
  *   text    "switches": all options of the policy that are 0 or 1, and 1; or
- *           names of options that can be 0, separated by commas.
+ *           names of options that can be 0 and are not, separated by
+ *           commas.
  *   policy  exists.
  *   base    settings of every line.
  *   rules   written.
