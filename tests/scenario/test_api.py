@@ -256,7 +256,7 @@ class Slo(Case):
                             {'x-slo-ttft-ms': '100'})
         self.assertError(reply, 429, 'first token')
         # No instance is that fast, however idle.
-        self.assertIn('on an idle one', reply.body['error']['message'])
+        self.assertIn('on an idle instance, too', reply.body['error']['message'])
         self.assertIsNone(reply.headers['Retry-After'])
         reply = api.request('POST', '/v1/completions',
                             {'model': 'tiny', 'prompt': TEXT,

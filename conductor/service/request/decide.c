@@ -32,7 +32,7 @@ static void reject_late(struct service_request *request,
     const char *also = "";
 
     if (order->decision.never)
-        also = ", and would be on an idle one";
+        also = ", and would be on an idle instance, too";
     else if (order->retry_after_us < 0)
         also = ", and the load leaves no time when it would not";
     reject_slo(request, "slo_ttft_exceeded", "time to first token",
