@@ -12,7 +12,6 @@
 #define MAX_SLO_MS 86400000.0
 #define DEFAULT_RETRY_US 1000000
 #define RULE_BYTES 200
-#define PRIORITY_DIGITS 9
 
 void endpoint_reply_error(struct http_conn *conn,
                           const struct openai_error *error, int64_t retry_us)
@@ -116,35 +115,52 @@ int endpoint_model(const struct http_head *head,
     return 0;
 }
 
-/* A header's value, which is `must`; "" if it isn't there. */
+/* A priority, as JSON has it: without zeros in front. */
+static bool take_priority(struct http_slice v, char text[RULE_BYTES])
+{
+    bool below = v.n > 1 && *v.at == '-';
+    int64_t n = 0;
+
+    for (size_t i = below; i < v.n; i++) {
+        if (v.at[i] < '0' || v.at[i] > '9')
+            return false;
+        n = n * 10 + (v.at[i] - '0');
+        if (n > INT32_MAX)
+            return false;
+    }
+    (void)snprintf(text, RULE_BYTES, "%" PRId64, below ? -n : n);
+    return v.n > 0;
+}
+
+static bool take_text(struct http_slice v, char text[RULE_BYTES])
+{
+    if (v.n == 0 || v.n >= RULE_BYTES)
+        return false;
+    for (size_t i = 0; i < v.n; i++)
+        if (v.at[i] < ' ' || v.at[i] > '~')
+            return false;
+    memcpy(text, v.at, v.n);
+    text[v.n] = '\0';
+    return true;
+}
+
+/* A header's value, a priority or text; "" if it isn't there. */
 static int read_rule(const struct http_head *head, const char *name,
                      bool number, char *text, struct openai_error *error)
 {
     const struct http_slice *value;
-    size_t n, i, sign;
 
     *text = '\0';
     if (find_once(head, name, &value, error))
         return -EINVAL;
-    if (!value)
+    if (!value || (number ? take_priority : take_text)(*value, text))
         return 0;
-    n = value->n;
-    i = sign = number && n > 1 && *value->at == '-';
-    while (i < n && n < RULE_BYTES &&
-           (number ? value->at[i] >= '0' && value->at[i] <= '9'
-                   : value->at[i] >= ' ' && value->at[i] <= '~'))
-        i++;
-    if (n == 0 || i < n || (number && n > sign + PRIORITY_DIGITS)) {
-        openai_error_set(error, 400, "invalid_value", name,
-                         "header %s: \"%.*s\": must be %s", name,
-                         n < 40 ? (int)n : 40, value->at,
-                         number ? "a whole number of at most 9 digits"
-                                : "1 to 199 printable characters of ASCII");
-        return -EINVAL;
-    }
-    memcpy(text, value->at, n);
-    text[n] = '\0';
-    return 0;
+    openai_error_set(error, 400, "invalid_value", name,
+                     "header %s: \"%.*s\": must be %s", name,
+                     value->n < 40 ? (int)value->n : 40, value->at,
+                     number ? "a whole number from -2147483647 to 2147483647"
+                            : "1 to 199 printable characters of ASCII");
+    return -EINVAL;
 }
 
 /* The salt of the tenant's blocks: its name, and what a header adds. The

@@ -449,13 +449,16 @@ class Bodies(EngineCase):
                 + got.headers['x-conductor-request-id']).body
             cached.append(why['predicted']['used_blocks'])
         self.assertEqual(cached, [0, 3, 0, 3])
-        for most in ('999999999', '-999999999'):
-            self.assertIn(b'"priority":' + most.encode() + b',',
-                          self.sent(cluster, body, {'X-Priority': most}))
+        for given, told in (('2147483647', b'2147483647'),
+                            ('-2147483647', b'-2147483647'),
+                            ('-007', b'-7')):
+            self.assertIn(b'"priority":' + told + b',',
+                          self.sent(cluster, body, {'X-Priority': given}))
         for headers in ({'X-Tenant': ''}, {'X-Tenant': 'x' * 200},
                         {'X-Tenant': 'caf\xe9'}, {'X-Priority': '1.5'},
-                        {'X-Priority': '-'}, {'X-Priority': '1' * 10},
-                        {'X-Priority': '-' + '1' * 10}):
+                        {'X-Priority': '-'}, {'X-Priority': '2147483648'},
+                        {'X-Priority': '-2147483648'}, {'X-Priority': '+7'},
+                        {'X-Priority': '1' * 30}):
             self.assertError(cluster.api.request(
                 'POST', '/v1/completions', body, headers), 400, 'header')
 

@@ -352,12 +352,12 @@ static int read_salt(const json_t *body, struct openai_params *out,
     return 0;
 }
 
-/* An integer, cut to what fits. */
+/* An integer, cut to what a priority may be; value_priority() does likewise. */
 static int32_t read_priority(const json_t *body)
 {
     json_int_t n = json_integer_value(json_object_get(body, "priority"));
 
-    return n > INT32_MAX ? INT32_MAX : n < INT32_MIN ? INT32_MIN : (int32_t)n;
+    return n > INT32_MAX ? INT32_MAX : n < -INT32_MAX ? -INT32_MAX : (int32_t)n;
 }
 
 int openai_params_read(enum openai_kind kind, const json_t *body,
