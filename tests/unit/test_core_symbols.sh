@@ -7,7 +7,7 @@ set -eu
 
 memory='calloc|free|madvise|malloc|mmap(64)?|mremap|munmap|realloc'
 string='memchr|memcmp|memcpy|memmove|memset|strcmp|strlen|strncmp|strncpy'
-math='ceil|exp|fabs|floor|fma|fmax|fmin|llround|log|lround|pow|round|sqrt'
+math='ceil|exp|fabs|floor|fma|fmax|fmin|llround|log|lround|nextafter|pow|round|sqrt'
 # What compilers and sanitizers put in by themselves.
 compiler='_GLOBAL_OFFSET_TABLE_|__stack_chk_fail|__(mem|str)[a-z]*_chk'
 compiler="$compiler|__(asan|ubsan|sanitizer|gcov|llvm)_.*|__udivti3|__multi3"
