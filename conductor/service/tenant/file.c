@@ -138,8 +138,8 @@ static void read_tenant(struct fields *f, const struct fields_object *o,
         fields_refuse(f, o->path, "name", "SHA-256 failed");
     one->number = tenant_number(digest);
     one->joint = (struct joint_key){.number = one->number,
-                                    .asks = {one->asks.per_minute},
-                                    .tokens = {one->tokens.per_minute},
+                                    .asks.per_minute = one->asks.per_minute,
+                                    .tokens.per_minute = one->tokens.per_minute,
                                     .max_open = one->max_open};
 }
 
