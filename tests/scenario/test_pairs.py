@@ -18,22 +18,26 @@ LONG = 'x' * 4000  # a thousand words
 class PairCase(EngineCase):
     connector, kind = 'nixl', 'vllm'
 
-    def pair(self, *engines, config=None):
-        """A conductor in front of (role, what serves) each: e0, e1, .."""
+    def pair(self, *engines, config=None, decode_token_us=50):
+        """A conductor in front of (role, what serves) each: e0, e1, ..
+        decode_token_us: of prefills on engines that decode."""
         self.all = [Engine(serve) for _, serve in engines]
         self.more = []
         for e in self.all:
             e.metrics = 'vllm:num_requests_waiting 0\n'
         cluster = Cluster(self)
         # Stand-ins compute nothing, and would be found fast.
-        cost = self.write('m.json', json.dumps(
-            {**json.loads(cost_model_json()), 'model': 'm'}))
+        cost = {role: self.write(f'{role}.json', json.dumps(
+            {**json.loads(cost_model_json(prefill=(200, token_us, 0, 0))),
+             'model': 'm'}))
+                for role, token_us in ((P, 50), (D, decode_token_us),
+                                       ('both', 50))}
         cluster.config = {
             'listen': '127.0.0.1:0', 'engine_health_ms': 50,
             'engine_tokenize_ms': 0,
             'engines': [
                 {'name': f'e{i}', 'url': e.url, 'model': 'm',
-                 'cost_model': cost,
+                 'cost_model': cost[role],
                  'kind': self.kind, 'role': role, 'kv_connector':
                  'none' if role == 'both' else self.connector,
                  **(self.of_prefill() if role == P else {})}
@@ -845,7 +849,8 @@ class MooncakePairs(PairCase):
     def test_answers(self):
         """Streamed and not; what a client says of transfers is not taken, and
         its stops end no prefill leg. The reply of that comes first."""
-        cluster = self.usual()
+        # A push is as slow as the machine, but no reason to do without.
+        cluster = self.usual(decode_token_us=1000)
         self.mooncake.before_answer = lambda: wait_until(
             'the prefill leg has ended', lambda: self.counted(
                 cluster, 'engine_answers_total', instance='e0',
