@@ -3,7 +3,7 @@ import socket
 import threading
 import unittest
 
-from harness import Cluster, total, wait_until
+from harness import Cluster, mostly_waits, total, wait_until
 from redis_server import MISSING, REDIS, RedisServer
 from test_conductors import PROMPT, SLOW, OverRedis
 from test_failures import in_background
@@ -69,6 +69,9 @@ class Road:
 @unittest.skipUnless(REDIS, MISSING)
 class SplitBrain(OverRedis):
     TOKENS = 30
+    # Longer than the halves take to join: Redis and conductors try again
+    # after seconds.
+    LONG = 20 * TOKENS
 
     def begin_halves(self):
         """Two conductors, and a third, with ways of their own to a primary
@@ -120,6 +123,7 @@ class SplitBrain(OverRedis):
     def sum_of(self, name):
         return sum(self.metric(c, name) for c in self.clusters)
 
+    @mostly_waits
     def test_two_halves(self):
         a, b, c = self.begin_halves()
         self.sent = self.tokens = 0
@@ -142,7 +146,7 @@ class SplitBrain(OverRedis):
             c, 'state_leader') == 0)
         self.end_answers(self.begin_answers(self.TOKENS), self.TOKENS)
         # Joined: what each has is known to all again.
-        during = self.begin_answers(5 * self.TOKENS)
+        during = self.begin_answers(self.LONG)
         self.servers[1].command('REPLICAOF', '127.0.0.1',
                                 self.servers[0].port)
         for roads in self.roads:
@@ -152,7 +156,7 @@ class SplitBrain(OverRedis):
         self.one_leads((a, b, c))
         for x in a, b, c:
             self.wait_foreign(x, 2)
-        self.end_answers(during, 5 * self.TOKENS)
+        self.end_answers(during, self.LONG)
         for x in a, b, c:
             self.wait_foreign(x, 0)
             self.assertTrue(x.conductor.alive())
