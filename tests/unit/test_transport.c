@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -540,6 +541,58 @@ static void test_door_without_descriptors(void)
     event_base_free(base);
 }
 
+/* Connects to the socket of shm's door, and says nothing. */
+static int knock_silently(const uint8_t *name)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+    char *at = a.sun_path + 1;
+
+    at += sprintf(at, "conductor-kv-");
+    for (uint32_t i = 0; i < SHM_NAME_BYTES; i++)
+        at += sprintf(at, "%02x", name[i]);
+    CU_ASSERT_EQUAL_FATAL(
+        connect(fd, (struct sockaddr *)&a, (socklen_t)(at - (char *)&a)), 0);
+    return fd;
+}
+
+/* Any process of the machine can find the door. Those that say nothing keep
+ * nobody out. */
+static void test_door_with_silent_callers(void)
+{
+    struct event_base *base = event_base_new();
+    struct transport *t = shm_transport_new(base);
+    struct shm *s = (struct shm *)(void *)t;
+    uint8_t descriptor[TRANSPORT_DESCRIPTOR_MAX];
+    struct shm_region regions[TRANSPORT_REGIONS_MAX];
+    int silent[SHM_CALLERS_MAX];
+    int slab_fd, rc;
+    size_t n;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    void *slab = shm_slab_new(4096, &slab_fd);
+    CU_ASSERT_EQUAL(t->ops->reg(t, slab, 4096, slab_fd), 0);
+    CU_ASSERT_PTR_NOT_NULL(t->ops->offer(t, &offer_ops, NULL, descriptor, &n));
+    for (uint32_t i = 0; i < SHM_CALLERS_MAX; i++) {
+        silent[i] = knock_silently(s->name);
+        event_base_loop(base, EVLOOP_NONBLOCK);
+    }
+    CU_ASSERT_EQUAL(s->n_callers, SHM_CALLERS_MAX);
+    int fd =
+        shm_door_knock(s->name, descriptor + SHM_BOOT_BYTES + SHM_NAME_BYTES);
+    CU_ASSERT_FATAL(fd >= 0);
+    while ((rc = shm_door_take(fd, regions)) == -EAGAIN)
+        event_base_loop(base, EVLOOP_ONCE);
+    CU_ASSERT_EQUAL_FATAL(rc, 1);
+    munmap(regions[0].memory, regions[0].bytes);
+    close(fd);
+    for (uint32_t i = 0; i < SHM_CALLERS_MAX; i++)
+        close(silent[i]);
+    t->ops->free(t);
+    shm_slab_free(slab, 4096, slab_fd);
+    event_base_free(base);
+}
+
 /* Have the kernel answer MADV_POPULATE_WRITE so from now on. False: it takes
  * no such orders. */
 static bool answer_populate(uint32_t error)
@@ -626,6 +679,7 @@ int main(void)
     CU_add_test(s, "paths that break", test_paths_that_break);
     CU_add_test(s, "who does not say whose it is", test_unbound);
     CU_add_test(s, "a door without descriptors", test_door_without_descriptors);
+    CU_add_test(s, "a door with silent callers", test_door_with_silent_callers);
     CU_add_test(s, "a slab without pages", test_slab_without_pages);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();

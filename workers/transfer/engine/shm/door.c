@@ -43,7 +43,7 @@ static int new_socket(void)
 
 static void caller_free(struct shm_caller *c)
 {
-    LIST_REMOVE(c, link);
+    TAILQ_REMOVE(&c->shm->callers, c, link);
     c->shm->n_callers--;
     event_loop_drop(c->event);
     close(c->fd);
@@ -120,20 +120,29 @@ static void pause_listening(const struct shm *s)
     event_loop_wait(s->resume, SHM_PAUSE_US);
 }
 
+/* Anybody on this machine can find the socket: who says nothing must not keep
+ * peers out. Who has waited for longest goes, served if his token is there. */
+static void make_room(const struct shm *s)
+{
+    struct shm_caller *first = TAILQ_FIRST(&s->callers);
+
+    if (s->n_callers == SHM_CALLERS_MAX)
+        on_token(first->fd, EV_READ, first);
+}
+
 static void on_caller(evutil_socket_t listen_fd, short, void *arg)
 {
     const struct timeval patience = {.tv_sec = SHM_PATIENCE_S};
     struct shm *s = arg;
     int fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    struct shm_caller *c = NULL;
 
     if (fd < 0) {
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
             pause_listening(s);
         return;
     }
-    if (s->n_callers < SHM_CALLERS_MAX)
-        c = calloc(1, sizeof(*c));
+    make_room(s);
+    struct shm_caller *c = calloc(1, sizeof(*c));
     if (!c) {
         close(fd);
         return;
@@ -141,7 +150,7 @@ static void on_caller(evutil_socket_t listen_fd, short, void *arg)
     c->shm = s;
     c->fd = fd;
     c->event = event_new(s->event_base, fd, EV_READ, on_token, c);
-    LIST_INSERT_HEAD(&s->callers, c, link);
+    TAILQ_INSERT_TAIL(&s->callers, c, link);
     s->n_callers++;
     if (!c->event || event_add(c->event, &patience))
         caller_free(c);
@@ -168,8 +177,8 @@ int shm_door_open(struct shm *s)
 
 void shm_door_close(struct shm *s)
 {
-    while (!LIST_EMPTY(&s->callers))
-        caller_free(LIST_FIRST(&s->callers));
+    while (!TAILQ_EMPTY(&s->callers))
+        caller_free(TAILQ_FIRST(&s->callers));
     event_loop_drop(s->listening);
     event_loop_drop(s->resume);
     if (s->listen_fd >= 0)

@@ -72,7 +72,7 @@ struct shm_offer {
 
 /* A process that has connected. */
 struct shm_caller {
-    LIST_ENTRY(shm_caller) link;
+    TAILQ_ENTRY(shm_caller) link;
     struct shm *shm;
     int fd;
     struct event *event;
@@ -94,8 +94,8 @@ struct shm {
     uint8_t name[SHM_NAME_BYTES]; /* of the socket */
     int listen_fd;
     struct event *listening;
-    struct event *resume; /* listening, after a pause */
-    LIST_HEAD(, shm_caller) callers;
+    struct event *resume;             /* listening, after a pause */
+    TAILQ_HEAD(, shm_caller) callers; /* the oldest first */
     uint32_t n_callers;
     TAILQ_HEAD(, shm_offer) offers;
     struct shm_thread threads[SHM_THREADS];

@@ -234,7 +234,7 @@ struct transport *shm_transport_new(struct event_base *base)
     s->base.ops = &shm_ops;
     s->event_base = base;
     s->listen_fd = -1;
-    LIST_INIT(&s->callers);
+    TAILQ_INIT(&s->callers);
     s->set.wake = wake;
     s->set.hang_up = shm_hang_up;
     s->set.free = shm_path_free;
