@@ -28,6 +28,12 @@ static void on_entry(void *arg, const struct redisReply *reply)
         redis_leave(arg, reply->str);
 }
 
+/* Mostly Sentinels have no password though their servers do. One that has
+ * another one says so to the next command. */
+static void on_sentinel_entry(void *, const struct redisReply *)
+{
+}
+
 /* ROLE, the last of the greeting. Who may not ask it takes what comes. */
 static void on_role(void *arg, const struct redisReply *reply)
 {
@@ -77,14 +83,16 @@ static void greet_with(struct redis *r,
 static void greet(struct redis *r)
 {
     const struct redis_url *url = &r->url;
+    void (*entry)(void *, const struct redisReply *) =
+        r->asks ? on_sentinel_entry : on_entry;
     char database[16];
 
     r->step = GREETING;
     if (*url->user)
-        greet_with(r, on_entry, 3,
+        greet_with(r, entry, 3,
                    (const char *[]){"AUTH", url->user, url->password});
     else if (*url->password)
-        greet_with(r, on_entry, 2, (const char *[]){"AUTH", url->password});
+        greet_with(r, entry, 2, (const char *[]){"AUTH", url->password});
     if (r->asks) {
         greet_with(r, on_primary, 3,
                    (const char *[]){"SENTINEL", "get-master-addr-by-name",

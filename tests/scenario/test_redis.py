@@ -1,6 +1,9 @@
 """A connection to Redis: limits, losses, silent servers, replicas, Sentinels,
 clusters."""
+import socket
 import subprocess
+import threading
+import time
 import unittest
 
 from harness import (Case, die_with_parent, free_ports, program,
@@ -145,6 +148,34 @@ class Redis(Case):
         probe.expect('down', 'up')
         probe.ask('SET k w', 'OK')
         self.assertEqual(b.command('GET', 'k'), b'w')
+        probe.end()
+
+    def test_sentinel_without_password(self):
+        """As they are set up mostly: only the servers have one. The refusal of
+        it comes before the answer, not with it."""
+        server = RedisServer(self, requirepass='secret')
+        guard = socket.create_server(('127.0.0.1', 0))
+        self.addCleanup(guard.close)
+
+        def answer():
+            s = guard.accept()[0]
+            while b'get-master-addr-by-name' not in s.recv(65536):
+                pass
+            s.sendall(b'-ERR AUTH <password> called without any password '
+                      b'configured for the default user.\r\n')
+            time.sleep(0.1)
+            port = str(server.port)
+            s.sendall(b'*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%s\r\n' % (
+                len(port), port.encode()))
+        threading.Thread(target=answer, daemon=True).start()
+        probe = Probe(self, 'redis+sentinel://:secret@127.0.0.1:'
+                      f'{guard.getsockname()[1]}/pool', timeout_ms=10000)
+        self.addCleanup(probe.child.kill)
+        wait_until('it is up, or has given up', lambda: 'is there' in
+                   probe.logged() or 'cannot be used' in probe.logged())
+        self.assertIn('is there', probe.logged())
+        probe.expect('up')
+        probe.ask('SET k v', 'OK')
         probe.end()
 
     def test_cluster(self):
