@@ -94,6 +94,8 @@ struct cluster *cluster_new(struct event_base *base, struct evdns_base *dns,
     while (c->self.id == 0);
     c->self.model = *options->model ? names_of_text(options->model) : 0;
     member_id(c->self.id, c->id);
+    snprintf(c->leader_key, sizeof(c->leader_key),
+             CLUSTER_PREFIX "leader:%016" PRIx64, c->self.model);
     c->self.at = options->workers_at;
     c->tick = event_new(base, -1, EV_PERSIST, on_tick, c);
     c->flush = event_new(base, -1, 0, on_flush, c);
@@ -219,7 +221,8 @@ struct cluster_counts cluster_counts(const struct cluster *c)
     if (!c)
         return counts;
     counts = c->counts;
-    counts.up = redis_is_up(c->redis) && redis_is_up(c->reader);
+    counts.up = redis_is_up(c->redis) && redis_is_up(c->reader) &&
+                !c->complained && !c->unleased;
     counts.leads = c->leads;
     counts.members = c->n_members;
     counts.limits = limits_counts(c->limits);

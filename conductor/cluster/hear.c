@@ -47,7 +47,7 @@ static void take_entry(struct cluster_pool *p, const redisReply *entry)
     if (news.own)
         tell_echo(p, news.number, clock_now_us());
     p->ask_due = p->ask_due || news.gap;
-    p->all_due = p->all_due || news.asks;
+    p->asked = p->asked || news.asks;
     if (news.freed)
         p->ops->freed(p->arg);
 }

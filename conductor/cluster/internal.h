@@ -36,6 +36,7 @@ struct cluster_pool {
     int64_t flushed_us;               /* when one was sent last */
     bool all_due; /* others must be told all; until then nothing is told */
     bool ask_due; /* others must be asked */
+    bool asked;   /* another one wants to be told all; meanwhile all goes on */
     int64_t all_us, ask_us; /* when that was last; 0: never */
     size_t keys_left;       /* of prompts that telling all may still tell */
 };
@@ -46,8 +47,9 @@ struct cluster {
     void *arg;
     struct member self;
     char id[MEMBER_ID_BYTES + 1];
-    struct redis *redis;  /* for commands */
-    struct redis *reader; /* for reads that wait */
+    char leader_key[CLUSTER_KEY_MAX]; /* of those of the same model */
+    struct redis *redis;              /* for commands */
+    struct redis *reader;             /* for reads that wait */
     struct event *tick;
     struct event *flush; /* pending: some batch waits to be sent */
     struct limits *limits;
@@ -62,6 +64,7 @@ struct cluster {
     uint64_t lead_token;
     int64_t lead_until_us;
     bool complained; /* of what Redis does not take */
+    bool unleased;   /* it refused the last renewal */
     struct cluster_counts counts;
 };
 

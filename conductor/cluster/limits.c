@@ -34,25 +34,39 @@ static const char script[] =
     "local now = t[1] * 1000 + t[2] / 1000\n"
     "local me, lease = ARGV[1], tonumber(ARGV[2])\n"
     "local out = {}\n"
+    "local function number(text)\n"
+    "  local n = tonumber(text)\n"
+    "  return n and n >= 0 and n < 1e15 and n\n"
+    "end\n"
     "for k = 1, #KEYS do\n"
     "  local v, all, others = {}, {}, 0\n"
     "  for i = 1, 9 do v[i] = tonumber(ARGV[2 + (k - 1) * 9 + i]) end\n"
-    "  local h = redis.call('HGETALL', KEYS[k])\n"
+    "  local h = redis.pcall('HGETALL', KEYS[k])\n"
+    "  if h.err then\n" /* no book at all */
+    "    redis.call('DEL', KEYS[k])\n"
+    "    h = {}\n"
+    "  end\n"
     "  for i = 1, #h, 2 do all[h[i]] = h[i + 1] end\n"
     "  for id, text in pairs(all) do\n"
     "    if #id == 16 and id ~= me then\n"
     "      local open, till = string.match(text, '(%S+) (%S+)$')\n"
-    "      if tonumber(till) < now then redis.call('HDEL', KEYS[k], id)\n"
-    "      else others = others + tonumber(open) end\n"
+    "      open, till = number(open), number(till)\n"
+    "      if not open or not till or till < now or till > now + 60000 then\n"
+    "        redis.call('HDEL', KEYS[k], id)\n"
+    "      else others = others + open end\n"
     "    end\n"
     "  end\n"
+    "  if not (number(all.at) and number(all.asks) and number(all.tokens)) "
+    "then\n"
+    "    all = {at = now, asks = 0, tokens = 0}\n"
+    "  end\n"
     "  local had = {string.match(all[me] or '', '^(%S+) (%S+)')}\n"
-    "  local passed = math.max(0, now - tonumber(all.at or now))\n"
+    "  local passed = math.max(0, now - all.at)\n"
     "  local longest = 0\n"
     "  for i, name in ipairs({'asks', 'tokens'}) do\n"
     "    local own, told = v[1 + 2 * i], v[2 + 2 * i]\n"
-    "    local in_book = tonumber(had[i] or -1)\n"
-    "    local taken = tonumber(all[name] or 0) - v[i] / 60000 * passed\n"
+    "    local in_book = number(had[i]) or -1\n"
+    "    local taken = all[name] - v[i] / 60000 * passed\n"
     "    taken = math.max(0, taken)\n"
     "    if in_book < told then taken = math.max(taken, v[6 + i]) end\n"
     "    if in_book < told or in_book > own then in_book = told end\n"
@@ -73,6 +87,7 @@ static const char script[] =
 
 #define VALUES 9
 #define VALUE_BYTES 32
+#define TAKEN_MAX 2e15
 #define SHA_BYTES 48
 /* Between two reports of one conductor, for each that there is: so Redis has a
  * thousand a second, however many there are. */
@@ -131,17 +146,24 @@ static void set_alone(struct limits *l, bool alone)
         log_info("state: limits of clients hold over all conductors again");
 }
 
+/* What all have taken, as the book says it; false: that is no number. */
+static bool read_taken(const redisReply *r, double *taken)
+{
+    *taken = r->type == REDIS_REPLY_STRING ? strtod(r->str, NULL) : -1.0;
+    return *taken >= 0.0 && *taken <= TAKEN_MAX;
+}
+
 static void hear(struct limits *l, const redisReply *reply)
 {
     for (size_t i = 0; i < l->n_asked && 3 * i + 2 < reply->elements; i++) {
         const redisReply *const *r =
             (const redisReply *const *)&reply->element[3 * i];
         struct joint_key *k = find(l, l->asked[i]);
+        double asks, tokens;
 
-        if (k && r[0]->type == REDIS_REPLY_STRING &&
-            r[1]->type == REDIS_REPLY_STRING &&
+        if (k && read_taken(r[0], &asks) && read_taken(r[1], &tokens) &&
             r[2]->type == REDIS_REPLY_INTEGER && r[2]->integer >= 0)
-            joint_told(k, strtod(r[0]->str, NULL), strtod(r[1]->str, NULL),
+            joint_told(k, asks, tokens,
                        r[2]->integer > UINT32_MAX ? UINT32_MAX
                                                   : (uint32_t)r[2]->integer);
     }

@@ -1,10 +1,13 @@
 /*
  * Who there is. One script renews this conductor's lease, takes out those that
- * are over, gives the lead away when nobody has it, and tells all that is left:
- * by the clock of Redis alone.
+ * are over, gives the lead of its model away when nobody has it, and tells all
+ * that is left: by the clock of Redis alone.
  *
  * Tokens grow with each lease and each lead that is given, and are never below
  * the time in ms: so they grow even where Redis was restarted empty.
+ *
+ * Whatever else stands under a key of ours gives way. No lease is longer than
+ * LONGEST_MS: one that seems to be was given by a server whose clock was ahead.
  */
 #include <hiredis/hiredis.h>
 #include <stdio.h>
@@ -15,16 +18,28 @@
 #include "base/log.h"
 #include "conductor/cluster/internal.h"
 
+/* The most that state_lease_ms may be, for the script and for C. */
+#define LONGEST_MS "60000"
+#define LEASE_MAX_MS 60000
+
 /* KEYS: conductors by the end of their lease, what they say, the last token,
  * the leader, then streams to keep. ARGV: id, text, lease in ms.
- * Returns token, whether it is new, the token of the lead or "", then id and
- * text of each. */
+ * Returns token, whether it is new, the token of the lead or "", then id, text
+ * and the ms that are left of its lease of each. */
 static const char renew_script[] =
+    "local kinds = {'zset', 'hash', 'string', 'string'}\n"
+    "for i, key in ipairs(KEYS) do\n"
+    "  local kind = redis.call('TYPE', key).ok\n"
+    "  if kind ~= 'none' and kind ~= (kinds[i] or 'stream') then\n"
+    "    redis.call('DEL', key)\n"
+    "  end\n"
+    "end\n"
     "local t = redis.call('TIME')\n"
     "local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
     "local lease = tonumber(ARGV[3])\n"
     "local function fence()\n"
-    "  local last = tonumber(redis.call('GET', KEYS[3]) or '0')\n"
+    "  local last = tonumber(redis.call('GET', KEYS[3]) or '0') or 0\n"
+    "  if not (last >= 0 and last < 9e15) then last = 0 end\n"
     "  local f = string.format('%.0f', math.max(last + 1, now))\n"
     "  redis.call('SET', KEYS[3], f, 'PX', 86400000)\n"
     "  return f\n"
@@ -35,26 +50,42 @@ static const char renew_script[] =
     "  redis.call('HDEL', KEYS[2], id)\n"
     "end\n"
     "local had = redis.call('HGET', KEYS[2], ARGV[1])\n"
-    "local token = had and string.match(had, '^%d+') or fence()\n"
+    "local token = had and string.match(had, '^%d+')\n"
+    "if not token or #token > 16 then\n"
+    "  had = false\n"
+    "  token = fence()\n"
+    "end\n"
     "redis.call('ZADD', KEYS[1], now + lease, ARGV[1])\n"
     "redis.call('HSET', KEYS[2], ARGV[1], token .. ' ' .. ARGV[2])\n"
     "redis.call('PEXPIRE', KEYS[1], lease * 10)\n"
     "redis.call('PEXPIRE', KEYS[2], lease * 10)\n"
     "for i = 5, #KEYS do redis.call('PEXPIRE', KEYS[i], lease * 20) end\n"
-    "local lead = redis.call('GET', KEYS[4])\n"
-    "local mine = ''\n"
-    "if not lead then\n"
+    "local left = redis.call('PTTL', KEYS[4])\n"
+    "if left == -1 or left > " LONGEST_MS " then\n"
+    "  redis.call('PEXPIRE', KEYS[4], lease)\n"
+    "end\n"
+    "local leader, mine = string.match(redis.call('GET', KEYS[4]) or '',\n"
+    "                                  '^(%S+) (%d+)$')\n"
+    "if not leader then\n"
     "  mine = fence()\n"
     "  redis.call('SET', KEYS[4], ARGV[1] .. ' ' .. mine, 'PX', lease)\n"
-    "elseif string.match(lead, '^%S+') == ARGV[1] then\n"
-    "  mine = string.match(lead, '%S+$')\n"
+    "elseif leader == ARGV[1] then\n"
     "  redis.call('PEXPIRE', KEYS[4], lease)\n"
+    "else\n"
+    "  mine = ''\n"
     "end\n"
     "local out = {token, had and 0 or 1, mine}\n"
     "for _, id in ipairs(redis.call('HKEYS', KEYS[2])) do\n"
-    "  if redis.call('ZSCORE', KEYS[1], id) then\n"
+    "  local till = redis.call('ZSCORE', KEYS[1], id)\n"
+    "  if till then\n"
+    "    till = till - now\n"
+    "    if till > " LONGEST_MS " then\n"
+    "      till = lease\n"
+    "      redis.call('ZADD', KEYS[1], now + lease, id)\n"
+    "    end\n"
     "    out[#out + 1] = id\n"
     "    out[#out + 1] = redis.call('HGET', KEYS[2], id)\n"
+    "    out[#out + 1] = till\n"
     "  else\n"
     "    redis.call('HDEL', KEYS[2], id)\n" /* the sorted set was evicted */
     "  end\n"
@@ -92,6 +123,16 @@ static void set_leads(struct cluster *c, uint64_t token, int64_t until_us,
         c->ops->leads(c->arg, leads);
 }
 
+static void let_live(struct cluster *c, uint64_t id, int64_t until_us)
+{
+    struct cluster_pool *p;
+
+    LIST_FOREACH(p, &c->pools, entry)
+    {
+        foreign_lives(p->foreign, id, until_us);
+    }
+}
+
 /* Others of the same model, in an order that does not depend on Redis. */
 static int by_id(const void *a, const void *b)
 {
@@ -100,21 +141,27 @@ static int by_id(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
+/* Of them, all that have a lease live as long as it does. */
 static void take_members(struct cluster *c, const redisReply *reply)
 {
     uint64_t digest = 0;
 
     c->n_members = 0;
     for (size_t i = 3;
-         i + 1 < reply->elements && c->n_members < CLUSTER_MEMBERS_MAX;
-         i += 2) {
+         i + 2 < reply->elements && c->n_members < CLUSTER_MEMBERS_MAX;
+         i += 3) {
         const redisReply *id = reply->element[i], *text = reply->element[i + 1];
+        const redisReply *left_ms = reply->element[i + 2];
+        struct member *m = &c->members[c->n_members];
 
-        if (id->type == REDIS_REPLY_STRING &&
-            text->type == REDIS_REPLY_STRING &&
-            member_read(id->str, id->len, text->str, text->len,
-                        &c->members[c->n_members]) == 0)
-            c->n_members++;
+        if (id->type != REDIS_REPLY_STRING ||
+            text->type != REDIS_REPLY_STRING ||
+            left_ms->type != REDIS_REPLY_INTEGER ||
+            member_read(id->str, id->len, text->str, text->len, m))
+            continue;
+        c->n_members++;
+        if (left_ms->integer > 0 && left_ms->integer <= LEASE_MAX_MS)
+            let_live(c, m->id, c->renew_us + left_ms->integer * 1000);
     }
     qsort(c->members, c->n_members, sizeof(*c->members), by_id);
     for (size_t i = 0; i < c->n_members; i++)
@@ -144,6 +191,13 @@ static void take_token(struct cluster *c, uint64_t token, bool is_new)
     }
 }
 
+static void refuse_lease(struct cluster *c, const char *why)
+{
+    if (!c->unleased)
+        log_warn("state: redis gives no lease: %s", why);
+    c->unleased = true;
+}
+
 static void on_renewed(void *arg, const struct redisReply *reply)
 {
     struct cluster *c = arg;
@@ -154,20 +208,19 @@ static void on_renewed(void *arg, const struct redisReply *reply)
 
     c->renewing = false;
     if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements < 3) {
-        if (reply && reply->type == REDIS_REPLY_ERROR && !c->complained) {
-            log_warn("state: redis gives no lease: %s", reply->str);
-            c->complained = true;
-        }
+        if (reply && reply->type == REDIS_REPLY_ERROR)
+            refuse_lease(c, reply->str);
         return;
     }
+    if (c->unleased)
+        log_info("state: redis gives leases again");
+    c->unleased = false;
     take_token(c, number_at(reply, 0), number_at(reply, 1) == 1);
     set_leads(c, number_at(reply, 2), until_us, now_us);
     take_members(c, reply);
     limits_among(c->limits, c->n_members);
     LIST_FOREACH(p, &c->pools, entry)
     {
-        for (size_t i = 0; i < c->n_members; i++)
-            foreign_lives(p->foreign, c->members[i].id, until_us);
         tell_due(p, now_us);
     }
 }
@@ -191,7 +244,7 @@ void registry_renew(struct cluster *c)
     words[n++] = CLUSTER_PREFIX "conductors";
     words[n++] = CLUSTER_PREFIX "about";
     words[n++] = CLUSTER_PREFIX "token";
-    words[n++] = CLUSTER_PREFIX "leader";
+    words[n++] = c->leader_key;
     LIST_FOREACH(p, &c->pools, entry)
     {
         if (n < 3 + KEYS_MAX)

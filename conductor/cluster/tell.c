@@ -147,7 +147,7 @@ static void put_all(struct cluster_pool *p)
     if (p->out.len > 0)
         p->number--; /* of a batch that nobody will miss */
     wire_buf_reset(&p->out);
-    p->all_due = false;
+    p->all_due = p->asked = false;
     p->keys_left = ALL_KEYS;
     put_event(p, &e);
     p->ops->each(p->arg, put_request, p);
@@ -162,7 +162,7 @@ void tell_due(struct cluster_pool *p, int64_t now_us)
 
     if (!redis_is_up(c->redis) || c->self.token == 0)
         return;
-    if (p->all_due && now_us - p->all_us >= ALL_US) {
+    if ((p->all_due || p->asked) && now_us - p->all_us >= ALL_US) {
         p->all_us = now_us;
         put_all(p);
     }

@@ -7,7 +7,8 @@ import threading
 import unittest
 
 from harness import (CONDUCTOR, ROOT, Api, Case, Cluster, free_ports,
-                     mostly_waits, program, total, wait_until)
+                     cost_model_json, mostly_waits, program, total,
+                     wait_until)
 from redis_server import MISSING, REDIS, RedisServer
 from test_failures import in_background
 
@@ -315,13 +316,43 @@ class Shared(OverRedis):
     def test_redis_full(self):
         a, b = self.begin()
         self.redis.command('CONFIG', 'SET', 'maxmemory', '1')
-        wait_until('it is told', lambda: 'OOM' in a.conductor.log() or
-                   'gives no lease' in a.conductor.log())
+        for c in a, b:
+            wait_until('it is told', lambda c=c: self.metric(
+                c, 'state_up') == 0)
+            self.assertIn('OOM', c.conductor.log())
         self.assertEqual(a.api.complete(PROMPT).status, 200)
         self.redis.command('CONFIG', 'SET', 'maxmemory', '0')
         answer = in_background(lambda: a.api.complete(PROMPT, 100))
         self.wait_foreign(b, 1)
+        for c in a, b:
+            wait_until('it is over', lambda c=c: self.metric(
+                c, 'state_up') == 1)
         self.assertEqual(answer().status, 200)
+
+    def test_other_values(self):
+        """What is of another type under its keys, or no number, gives way to
+        what belongs there."""
+        a, b = self.begin()
+        leader, other = (a, b) if self.metric(a, 'state_leader') else (b, a)
+        load, = self.redis.command('KEYS', '*:load:*')
+        lead, = self.redis.command('KEYS', '*:leader*')
+        for word in 'conductors', 'about':
+            self.redis.command('SET', '{conductor:1}:' + word, 'text')
+        self.redis.command('SET', '{conductor:1}:token', 'inf')
+        self.redis.command('SET', lead, 'nobody')
+        self.redis.command('DEL', load)
+        self.redis.command('SADD', load, 'text')
+        for c in a, b:
+            wait_until('both are there', lambda c=c: self.metric(
+                c, 'state_leases_total') > 1 and self.metric(
+                    c, 'state_conductors') == 2)
+        answer = in_background(lambda: a.api.complete(PROMPT, 100))
+        self.wait_foreign(b, 1)
+        self.assertEqual(answer().status, 200)
+        wait_until('one leads', lambda: sum(
+            self.metric(c, 'state_leader') for c in (a, b)) == 1)
+        self.assertEqual(
+            self.redis.command('TYPE', load), 'stream')
 
     def test_redis_sleeps(self):
         """Longer than a lease: no answer waits for it."""
@@ -498,6 +529,29 @@ class Balanced(OverRedis):
 @unittest.skipUnless(REDIS, MISSING)
 class Led(OverRedis):
     """What only one conductor does."""
+
+    def test_one_for_each_model(self):
+        """Conductors of other workers, on the same Redis, have a leader of
+        their own."""
+        self.redis = RedisServer(self)
+        self.clusters = [
+            Cluster(self, {'state': self.redis.url(),
+                           'state_lease_ms': self.LEASE_MS, 'model': model,
+                           'cost_model': self.write(
+                               f'{model}.json',
+                               cost_model_json().replace('tiny', model))},
+                    name=f'c{i}') for i, model in enumerate(
+                        ('tiny', 'tiny', 'other'))]
+        for c in self.clusters:
+            c.start_conductor()
+        for c in self.clusters:
+            wait_until('all are there', lambda c=c: self.metric(
+                c, 'state_conductors') == 3)
+        *tiny, other = self.clusters
+        wait_until('the other one leads', lambda: self.metric(
+            other, 'state_leader') == 1)
+        wait_until('one of the two leads', lambda: sum(self.metric(
+            c, 'state_leader') for c in tiny) == 1)
 
     def test_roles_switch_for_all(self):
         """A worker that the leader switches serves all in its new role; what

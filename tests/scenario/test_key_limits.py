@@ -91,6 +91,18 @@ class KeyLimits(OverRedis):
         for c in clusters:
             self.assertIn('hold over all conductors again',
                           c.conductor.log())
+        # What is no book gives way; the others' books are as they were.
+        keys = self.redis.command('KEYS', '*limit*')
+        self.redis.command('SET', keys[0], 'text')
+        for field in 'at', 'asks', 'tokens', 'f' * 16:
+            self.redis.command('HSET', keys[1], field, 'text')
+        for key in keys[:2]:
+            wait_until('it is a book again', lambda k=key: (
+                self.redis.command('TYPE', k) == 'hash' and b'text' not in
+                self.redis.command('HVALS', k)))
+        for name in 'all', 'one', 'gone':
+            n = self.let_in(clusters, name)
+            self.assertLessEqual(n, AHEAD + self.drained(ASKS))
         for key in self.redis.command('KEYS', '*limit*'):
             self.assertRegex(key, rb'^\{conductor:1\}:limit:[0-9a-f]{16}$')
             self.assertGreater(self.redis.command('PTTL', key), 0)

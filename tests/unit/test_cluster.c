@@ -13,6 +13,8 @@
 
 #define LEASE_US 3000000
 #define COMMANDS_MAX 512
+#define OTHER "00000000000000ab" /* another conductor */
+#define OTHER_ID 0xab
 
 struct command {
     struct redis_done done;
@@ -144,19 +146,31 @@ static void answer(struct redis *r, const redisReply *reply)
     forget(&c);
 }
 
-/* To a renewal: `id`'s token, and that of its lead or "". */
-static void answer_lease(const char *id, const char *token, const char *lead)
+static redisReply number(long long n)
 {
-    redisReply parts[] = {text(token),
-                          {.type = REDIS_REPLY_INTEGER},
-                          text(lead),
-                          text(id),
-                          text("5 0 -")};
-    redisReply *all[] = {&parts[0], &parts[1], &parts[2], &parts[3], &parts[4]};
-    redisReply reply = array(all, 5);
+    return (redisReply){.type = REDIS_REPLY_INTEGER, .integer = n};
+}
 
+/* To a renewal: `id`'s token, and that of its lead or ""; and another one's,
+ * OTHER, which is good for so many ms. */
+static void answer_leases(const char *id, const char *token, const char *lead,
+                          long long left_ms)
+{
+    redisReply parts[] = {text(token), number(0),     text(lead),
+                          text(id),    text("5 0 -"), number(3000),
+                          text(OTHER), text("6 0 -"), number(left_ms)};
+    redisReply *all[9];
+    redisReply reply = array(all, left_ms ? 9 : 6);
+
+    for (int i = 0; i < 9; i++)
+        all[i] = &parts[i];
     CU_ASSERT_STRING_EQUAL(first_of(&connections[0])->words[0], "EVAL");
     answer(&connections[0], &reply);
+}
+
+static void answer_lease(const char *id, const char *token, const char *lead)
+{
+    answer_leases(id, token, lead, 0);
 }
 
 static void turn_up(struct redis *r)
@@ -329,6 +343,92 @@ static void begin(struct rig *r)
     CU_ASSERT_EQUAL(kind_of(&r->redis->flight[1]), CLUSTER_ASK);
 }
 
+/* The first batch of another conductor. */
+static void tell_as(uint64_t owner, uint64_t token, struct wire_buf *out)
+{
+    struct codec c;
+    struct cluster_head head = {.owner = owner, .token = token};
+    struct cluster_event e = {.kind = CLUSTER_RESET};
+
+    wire_buf_init(out, CLUSTER_BATCH_MAX);
+    c = codec_writer(out);
+    cluster_head_fields(&c, &head);
+    cluster_event_fields(&c, &(struct cluster_wire){.now_us = now_us}, &e);
+}
+
+/* What another one has here stays as long as its lease, which Redis tells, and
+ * no longer, however often that is asked. */
+static void test_bookings_leave_with_the_lease(void)
+{
+    struct rig r = rig_new();
+    struct wire_buf batch;
+
+    begin(&r);
+    tell_as(OTHER_ID, 6, &batch);
+    (void)foreign_take(r.joined->foreign, batch.data, batch.len, LEASE_US,
+                       now_us);
+    wire_buf_fini(&batch);
+    for (int left_ms = 2000; left_ms > 0; left_ms -= 1000) {
+        now_us += 1000000;
+        registry_tick(r.cluster, now_us);
+        CU_ASSERT_EQUAL(cluster_counts(r.cluster).foreign.owners, 1);
+        while (r.redis->n > 0)
+            answer(r.redis, &nothing);
+        registry_renew(r.cluster);
+        answer_leases(r.cluster->id, "5", "", left_ms);
+        CU_ASSERT_EQUAL(cluster_counts(r.cluster).members, 2);
+    }
+    now_us += 1000000;
+    registry_tick(r.cluster, now_us);
+    CU_ASSERT_EQUAL(cluster_counts(r.cluster).foreign.owners, 0);
+    rig_free(&r);
+}
+
+/* A lease that is refused is seen, until one is given. */
+static void test_no_lease(void)
+{
+    struct rig r = rig_new();
+
+    begin(&r);
+    turn_up(r.reader);
+    CU_ASSERT_TRUE(cluster_counts(r.cluster).up);
+    while (r.redis->n > 0)
+        answer(r.redis, &nothing);
+    registry_renew(r.cluster);
+    answer(r.redis, &refusal);
+    CU_ASSERT_FALSE(cluster_counts(r.cluster).up);
+    registry_renew(r.cluster);
+    answer_lease(r.cluster->id, "5", "");
+    CU_ASSERT_TRUE(cluster_counts(r.cluster).up);
+    rig_free(&r);
+}
+
+/* Who is asked for all within the time in which it is told once at most goes on
+ * telling what happens. */
+static void test_asked_again(void)
+{
+    struct rig r = rig_new();
+
+    begin(&r);
+    answer(r.redis, &nothing);
+    answer(r.redis, &nothing);
+    r.joined->asked = true;
+    tell_due(r.joined, now_us);
+    CU_ASSERT_EQUAL(r.redis->n, 0);
+    now_us += 1000;
+    give(&r, 1, NULL, 0);
+    cluster_decided(r.joined, &(struct cluster_request){
+                                  1, r.prefill, POOL_NO_INSTANCE, NULL});
+    CU_ASSERT_EQUAL_FATAL(r.redis->n, 1);
+    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[0]), CLUSTER_PREFILL);
+    now_us += 200000;
+    tell_due(r.joined, now_us);
+    CU_ASSERT_EQUAL_FATAL(r.redis->n, 2);
+    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[1]), CLUSTER_RESET);
+    CU_ASSERT_FALSE(r.joined->asked);
+    rig_free(&r);
+}
+
 /* The question for all is asked again. */
 static void test_refused_question(void)
 {
@@ -472,6 +572,10 @@ int main(void)
     CU_pSuite s = CU_add_suite("cluster", NULL, NULL);
     CU_add_test(s, "a lead runs from the question",
                 test_lead_runs_from_the_question);
+    CU_add_test(s, "bookings leave with the lease",
+                test_bookings_leave_with_the_lease);
+    CU_add_test(s, "no lease", test_no_lease);
+    CU_add_test(s, "asked again", test_asked_again);
     CU_add_test(s, "a refused question", test_refused_question);
     CU_add_test(s, "numbers without a gap", test_numbers_without_a_gap);
     CU_add_test(s, "all of many", test_all_of_many);
