@@ -57,6 +57,17 @@ static void on_flush(evutil_socket_t, short, void *arg)
     }
 }
 
+static void on_due(evutil_socket_t, short, void *arg)
+{
+    struct cluster *c = arg;
+    struct cluster_pool *p;
+
+    LIST_FOREACH(p, &c->pools, entry)
+    {
+        tell_due(p, clock_now_us());
+    }
+}
+
 static int open_redis(struct cluster *c, struct event_base *base,
                       struct evdns_base *dns)
 {
@@ -99,8 +110,10 @@ struct cluster *cluster_new(struct event_base *base, struct evdns_base *dns,
     c->self.at = options->workers_at;
     c->tick = event_new(base, -1, EV_PERSIST, on_tick, c);
     c->flush = event_new(base, -1, 0, on_flush, c);
+    c->due = event_new(base, -1, 0, on_due, c);
     c->limits = limits_new(base, c->id, options->lease_us, ops->limit, arg);
-    if (c->tick && c->flush && c->limits && open_redis(c, base, dns) == 0 &&
+    if (c->tick && c->flush && c->due && c->limits &&
+        open_redis(c, base, dns) == 0 &&
         event_loop_wait(c->tick, options->lease_us / RENEWALS) == 0)
         return c;
     cluster_free(c);
@@ -116,6 +129,7 @@ void cluster_free(struct cluster *c)
     limits_free(c->limits);
     event_loop_drop(c->tick);
     event_loop_drop(c->flush);
+    event_loop_drop(c->due);
     free(c);
 }
 

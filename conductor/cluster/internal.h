@@ -52,6 +52,7 @@ struct cluster {
     struct redis *reader;             /* for reads that wait */
     struct event *tick;
     struct event *flush; /* pending: some batch waits to be sent */
+    struct event *due;   /* pending: something is due, and was just now */
     struct limits *limits;
     LIST_HEAD(, cluster_pool) pools;
     struct member members[CLUSTER_MEMBERS_MAX]; /* of the last renewal */
@@ -74,8 +75,8 @@ void tell_flush(struct cluster_pool *p);
 /* tell.c: a batch of one's own was read, as others read it. */
 void tell_echo(struct cluster_pool *p, uint64_t number, int64_t now_us);
 
-/* tell.c: tells what is due: all, or the question for all, if Redis is there
- * and this was not done just now. */
+/* tell.c: tells what is due: all, or the question for all, if Redis is there;
+ * if this was done just now, a little later. */
 void tell_due(struct cluster_pool *p, int64_t now_us);
 
 /* registry.c: renews the lease. */

@@ -144,15 +144,25 @@ static void put_all(struct cluster_pool *p)
 {
     struct cluster_event e = {.kind = CLUSTER_RESET};
 
-    if (p->out.len > 0)
-        p->number--; /* of a batch that nobody will miss */
-    wire_buf_reset(&p->out);
+    tell_flush(p);
     p->all_due = p->asked = false;
     p->keys_left = ALL_KEYS;
     put_event(p, &e);
     p->ops->each(p->arg, put_request, p);
     tell_flush(p);
     p->cluster->counts.told_all++;
+}
+
+/* Whether what was done last at last_us may be done again; else it is tried a
+ * little later. */
+static bool turn_of(struct cluster *c, int64_t last_us, int64_t every_us,
+                    int64_t now_us)
+{
+    int64_t wait_us = last_us == 0 ? 0 : last_us + every_us - now_us;
+
+    if (wait_us > 0 && !event_pending(c->due, EV_TIMEOUT, NULL))
+        (void)event_loop_wait(c->due, wait_us < ALL_US ? wait_us : ALL_US);
+    return wait_us <= 0;
 }
 
 void tell_due(struct cluster_pool *p, int64_t now_us)
@@ -162,11 +172,11 @@ void tell_due(struct cluster_pool *p, int64_t now_us)
 
     if (!redis_is_up(c->redis) || c->self.token == 0)
         return;
-    if ((p->all_due || p->asked) && now_us - p->all_us >= ALL_US) {
+    if ((p->all_due || p->asked) && turn_of(c, p->all_us, ALL_US, now_us)) {
         p->all_us = now_us;
         put_all(p);
     }
-    if (p->ask_due && !p->all_due && now_us - p->ask_us >= ASK_US) {
+    if (p->ask_due && !p->all_due && turn_of(c, p->ask_us, ASK_US, now_us)) {
         p->ask_us = now_us;
         p->ask_due = false;
         c->counts.asked++;
@@ -251,6 +261,8 @@ void cluster_learnt(struct cluster_pool *p, uint64_t key, int64_t tokens,
 
 void cluster_joined(struct cluster_pool *p)
 {
-    if (p)
-        p->ask_due = true;
+    if (!p)
+        return;
+    p->ask_due = true;
+    tell_due(p, clock_now_us());
 }

@@ -3,6 +3,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import threading
 import unittest
 
@@ -171,6 +172,36 @@ class OverRedis(Conductors):
     def wait_foreign(self, cluster, n):
         wait_until(f'{cluster.name} knows of {n} of others', lambda:
                    self.metric(cluster, 'state_foreign_requests') == n)
+
+
+@unittest.skipUnless(REDIS, MISSING)
+class LongLease(OverRedis):
+    # version, owner, token, number; kind, request
+    ASK = struct.Struct('<BQQQBQ')
+
+    def test_who_asks_for_all_silences_nobody(self):
+        """Twice at once: the second answer is not due yet, and what is decided
+        meanwhile is told, long before the next renewal of a lease."""
+        redis = RedisServer(self)
+        a, b = self.start_all(2, {
+            'state': redis.url(), 'state_lease_ms': 60000}, SLOW)
+        for name, role in ('p0', 'prefill'), ('d0', 'decode'):
+            b.start_worker(name, role, engine='timed')  # b knows of a
+        self.wait_all(1, 1)
+        key, = redis.command('KEYS', '*:load:*')
+        for i in range(2):  # not heard in one turn
+            heard = [self.metric(c, 'state_heard_total') for c in (a, b)]
+            redis.command('XADD', key, '*', 'e', self.ASK.pack(
+                1, 77, 1, i, 2, 0))
+            for c, n in zip((a, b), heard):
+                wait_until('who asks is heard', lambda c=c, n=n: self.metric(
+                    c, 'state_heard_total') > n)
+        answers = [in_background(lambda c=c: c.api.complete(PROMPT, 100))
+                   for c in (a, b)]
+        for c in a, b:
+            self.wait_foreign(c, 1)
+        for answer in answers:
+            self.assertEqual(answer().status, 200)
 
 
 @unittest.skipUnless(REDIS, MISSING)
