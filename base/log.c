@@ -2,7 +2,9 @@
 #include "base/log.h"
 
 #include <jansson.h>
+#include <poll.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/time.h>
 #include <time.h>
@@ -21,6 +23,7 @@ static const char *const format_names[] = {"text", "json"};
 static const char *log_program = "?";
 static _Atomic enum log_level log_threshold = LOG_INFO;
 static _Atomic enum log_format log_format = LOG_TEXT;
+static _Atomic uint64_t log_lost;
 
 void log_init(const char *program, enum log_level level)
 {
@@ -94,11 +97,50 @@ static size_t make_line(enum log_level level, char *text, char out[LINE_BYTES])
                                 level_names[level], log_program, text);
 }
 
+/* Whether a line can be written without waiting. A pipe that has room takes at
+ * least PIPE_BUF bytes, which no line has. */
+static bool has_room(void)
+{
+    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+    return poll(&out, 1, 0) != 0;
+}
+
+/* Who reads the log may stand still, and what is logged does not wait for it:
+ * lines are lost then, and those before the next one that is not are counted
+ * in it. */
+static void put_line(enum log_level level, char *text)
+{
+    char line[LINE_BYTES];
+    ssize_t written;
+
+    if (!has_room()) {
+        log_lost++;
+        return;
+    }
+    uint64_t lost = atomic_exchange(&log_lost, 0);
+    if (lost) {
+        char note[80];
+
+        snprintf(note, sizeof(note),
+                 "%llu lines were lost: nobody read the log",
+                 (unsigned long long)lost);
+        written = write(STDERR_FILENO, line, make_line(LOG_WARN, note, line));
+        if (!has_room()) {
+            log_lost++;
+            return;
+        }
+    }
+    /* One write, so that lines of several threads don't mix. */
+    written = write(STDERR_FILENO, line, make_line(level, text, line));
+    (void)written;
+}
+
 void log_line(enum log_level level, const char *format, ...)
 {
     if (!log_enabled(level))
         return;
-    char text[TEXT_BYTES], line[LINE_BYTES];
+    char text[TEXT_BYTES];
     va_list ap;
     va_start(ap, format);
     vsnprintf(text, sizeof(text), format, ap);
@@ -106,9 +148,7 @@ void log_line(enum log_level level, const char *format, ...)
     for (char *p = text; *p; p++)
         if ((unsigned char)*p < 32 || *p == 127)
             *p = '?';
-    /* One write, so that lines of several threads don't mix. */
-    ssize_t written = write(STDERR_FILENO, line, make_line(level, text, line));
-    (void)written;
+    put_line(level, text);
 }
 
 bool log_rate_takes(struct log_rate *r, unsigned per_s)

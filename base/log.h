@@ -37,7 +37,9 @@ int log_enabled(enum log_level level);
 /* log_line(level, format, ...): writes one line; control characters in the
  * text are replaced, so that no input can forge a line. Texts longer than
  * 1,000 bytes are cut. As JSON, a text that is no UTF-8 has its bytes above
- * ASCII replaced, too. Callable from any thread. */
+ * ASCII replaced, too. It never waits: a line for which a pipe or terminal has
+ * no room is lost, and a line behind it says how many were. Callable from any
+ * thread. */
 __attribute__((format(printf, 2, 3))) void log_line(enum log_level level,
                                                     const char *format, ...);
 

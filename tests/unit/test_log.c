@@ -98,6 +98,41 @@ static void test_long(void)
     free(message);
 }
 
+/* A pipe that nobody reads holds nobody up, and loses lines, which a later one
+ * counts. */
+static void test_nobody_reads(void)
+{
+    static char all[1 << 20];
+    int ends[2], before = dup(STDERR_FILENO);
+    char *at, *lost;
+    ssize_t n;
+
+    log_set_format(LOG_TEXT);
+    CU_ASSERT_EQUAL_FATAL(pipe(ends), 0);
+    CU_ASSERT_TRUE_FATAL(dup2(ends[1], STDERR_FILENO) >= 0);
+    for (int i = 0; i < 10000; i++)
+        log_warn("line %d", i);
+    n = read(ends[0], all, sizeof(all) - 1);
+    log_warn("and on");
+    n += read(ends[0], all + n, sizeof(all) - 1 - (size_t)n);
+    CU_ASSERT_TRUE_FATAL(dup2(before, STDERR_FILENO) >= 0);
+    all[n] = '\0';
+    int whole = 0;
+    for (at = all; (at = strstr(at, ": line ")); at++)
+        CU_ASSERT_EQUAL(atoi(at + 7), whole++);
+    CU_ASSERT(whole > 1000);
+    lost = strstr(all, ": and on\n");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(lost);
+    lost = strstr(all, " lines were lost");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(lost);
+    while (lost[-1] != ' ')
+        lost--;
+    CU_ASSERT_EQUAL(atoi(lost) + whole, 10000);
+    close(ends[0]);
+    close(ends[1]);
+    close(before);
+}
+
 static void test_names(void)
 {
     CU_ASSERT_STRING_EQUAL(log_format_name(LOG_TEXT), "text");
@@ -108,7 +143,8 @@ static void test_names(void)
 int main(void)
 {
     static CU_TestInfo tests[] = {
-        {"text", test_text},   {"json", test_json}, {"long", test_long},
+        {"text", test_text},   {"json", test_json},
+        {"long", test_long},   {"nobody reads", test_nobody_reads},
         {"names", test_names}, CU_TEST_INFO_NULL,
     };
     static CU_SuiteInfo suites[] = {
