@@ -60,6 +60,7 @@ static void cut_off(struct daemon *d)
 {
     log_warn("giving up after %lld ms; %zu requests are cut off",
              (long long)d->config->drain_limit_ms, models_cut(d->models));
+    front_stop(d->front, false); /* who still sends a body is told so, too */
     d->cuts_us = 0;
     d->ends_us = clock_now_us() + CUT_US;
 }

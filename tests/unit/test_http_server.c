@@ -377,6 +377,70 @@ static void test_many_ahead(void)
     front_close();
 }
 
+/* How often a connection had to wait for the next turn. */
+static long put_off(void)
+{
+    static const char name[] = "\nconductor_http_put_off_total ";
+    struct client *c = client_new();
+    const char *at;
+    long n = -1;
+
+    client_puts(c, "GET /metrics HTTP/1.0\r\n\r\n");
+    CU_ASSERT(WAIT(c, c->closed));
+    at = strstr(c->text, name);
+    if (at)
+        n = strtol(at + sizeof(name) - 1, NULL, 10);
+    client_free(c);
+    return n;
+}
+
+/* So many clients of one address have sent this before the loop turns again. */
+static void all_send(struct client **c, size_t n, const char *bytes,
+                     size_t n_bytes)
+{
+    for (size_t i = 0; i < n; i++)
+        CU_ASSERT_EQUAL(send(c[i]->fd, bytes, n_bytes, 0), n_bytes);
+}
+
+/* What is refused by its head is work, too, and so is what comes behind a
+ * refusal: neither is all done in one turn. */
+static void test_share_of_a_turn(void)
+{
+    enum { MANY = 120, MORE = 60000 };
+    static const char nothing[] = "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n",
+                      large[] = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                                "Content-Length: 1000000000\r\n\r\n";
+    static char more[MORE];
+    struct front_options options = front_usual();
+    struct client *c[MANY];
+
+    front_open(&options);
+    for (size_t i = 0; i < MANY; i++) {
+        c[i] = client_new();
+        front_turn();
+    }
+    CU_ASSERT_EQUAL(put_off(), 0);
+    all_send(c, MANY, nothing, sizeof(nothing) - 1);
+    for (size_t i = 0; i < MANY; i++)
+        CU_ASSERT(WAIT(c[i], client_status(c[i]) == 404));
+    CU_ASSERT(put_off() > 10);
+    for (size_t i = 0; i < MANY; i++) {
+        c[i]->n = 0;
+        c[i]->text[0] = '\0';
+        client_puts(c[i], large);
+        CU_ASSERT(WAIT(c[i], client_status(c[i]) == 413));
+        front_turn();
+    }
+    long before = put_off();
+    all_send(c, MANY, more, MORE);
+    for (size_t i = 0; i < MANY; i++)
+        front_turn();
+    CU_ASSERT(put_off() > before + MANY / 2);
+    for (size_t i = 0; i < MANY; i++)
+        client_free(c[i]);
+    front_close();
+}
+
 /* A stream nobody reads is cut off; memory stays bounded. */
 static void test_slow_reader(void)
 {
@@ -579,6 +643,7 @@ int main(void)
     CU_add_test(suite, "all bodies", test_body_total);
     CU_add_test(suite, "chunked, pipelined", test_chunked);
     CU_add_test(suite, "many ahead", test_many_ahead);
+    CU_add_test(suite, "share of a turn", test_share_of_a_turn);
     CU_add_test(suite, "slow reader", test_slow_reader);
     CU_add_test(suite, "stalled reader", test_stalled_reader);
     CU_add_test(suite, "connection limit", test_connection_limit);

@@ -310,6 +310,66 @@ static void test_stop(void)
     front_close();
 }
 
+/* A prompt, all of it but its end. */
+static struct client *half_sent(void)
+{
+    struct client *c = client_new();
+
+    client_puts(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                   "Content-Length: 14\r\n\r\n{\"prompt\":[1");
+    for (int i = 0; i < 10; i++)
+        front_turn();
+    return c;
+}
+
+/* Who sends a body while the front stops is told so before the daemon ends. */
+static void test_stop_in_a_body(void)
+{
+    struct front_options options = front_usual();
+    struct client *c;
+
+    front_open(&options);
+    c = half_sent();
+    front_stop(f.front, false);
+    CU_ASSERT_FALSE(front_drained(f.front));
+    CU_ASSERT(WAIT(c, client_status(c) == 503));
+    CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "shutting_down"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "Retry-After: 1\r\n"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "Connection: close\r\n"));
+    CU_ASSERT_FALSE(front_drained(f.front));
+    shutdown(c->fd, SHUT_WR);
+    CU_ASSERT(WAIT(c, front_drained(f.front)));
+    CU_ASSERT_EQUAL(f.service.n_requests, 0);
+    client_free(c);
+    front_close();
+}
+
+/* Where another process takes the next ones, it is served still; and told so
+ * when its time is over. */
+static void test_handed_over_in_a_body(void)
+{
+    struct front_options options = front_usual();
+    struct client *in_time, *late;
+
+    front_open(&options);
+    in_time = half_sent();
+    late = half_sent();
+    front_stop(f.front, true);
+    CU_ASSERT_FALSE(front_drained(f.front));
+    client_puts(in_time, "]}");
+    CU_ASSERT_FATAL(WAIT(in_time, f.service.n_requests == 1));
+    fake_run(f.service.requests[0]);
+    CU_ASSERT(WAIT(in_time, in_time->closed));
+    CU_ASSERT_EQUAL(client_status(in_time), 200);
+    CU_ASSERT_FALSE(front_drained(f.front));
+    front_stop(f.front, false);
+    CU_ASSERT(WAIT(late, client_status(late) == 503));
+    client_free(late);
+    CU_ASSERT(WAIT(in_time, front_drained(f.front)));
+    client_free(in_time);
+    front_close();
+}
+
 /* /ready of a client that was asking while the front stopped. */
 static void test_stop_ready(void)
 {
@@ -412,6 +472,8 @@ int main(void)
     CU_add_test(suite, "cancel", test_cancel);
     CU_add_test(suite, "free in flight", test_free_in_flight);
     CU_add_test(suite, "stop", test_stop);
+    CU_add_test(suite, "stop, in a body", test_stop_in_a_body);
+    CU_add_test(suite, "handed over in a body", test_handed_over_in_a_body);
     CU_add_test(suite, "stop, /ready", test_stop_ready);
     CU_add_test(suite, "stop, unsent answer", test_stop_unsent);
     CU_add_test(suite, "submit fails", test_submit_fails);

@@ -87,6 +87,7 @@ void http_conn_die(struct http_conn *conn)
 void http_conn_answered(struct http_conn *conn)
 {
     http_conn_set_state(conn, HTTP_SENDING);
+    conn->expected = false;
     conn->gone = conn->taken = NULL;
     http_conn_drop_body(conn);
     stream_flush(conn->stream);
@@ -104,16 +105,6 @@ void http_conn_linger(struct http_conn *conn)
     stream_use(conn->stream, n);
     stream_shut(conn->stream);
     http_conn_arm(conn, LINGER_US);
-}
-
-void http_conn_drain(struct http_conn *conn, int64_t fresh_us)
-{
-    if (conn->state == HTTP_HEAD && !conn->used && fresh_us > 0) {
-        conn->expected = true;
-        http_conn_arm(conn, fresh_us);
-    } else if (conn->state == HTTP_HEAD && !conn->receiving) {
-        http_conn_linger(conn);
-    }
 }
 
 void http_peer(const struct http_conn *conn, char text[HTTP_PEER_BYTES])

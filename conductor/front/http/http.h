@@ -127,14 +127,16 @@ void http_server_hold(struct http_server *server, bool on);
 
 /*
  * Accept no more connections, close those that are between two requests, and
- * the others after their next answer, which says so. Requests that are being
- * received still reach the handler, and so does the first one of a connection
- * on which none has come yet, for fresh_us. O(connections).
+ * the others after their next answer, which says so. A request whose body is
+ * coming is answered 503 "shutting_down" at once. With fresh_us it still
+ * reaches the handler, and so does the first one of a connection on which none
+ * has come yet, for so long. May be called again. O(connections).
  */
 void http_server_drain(struct http_server *server, int64_t fresh_us);
 
 /* Whether an answer is owed or not yet wholly taken by the system, on any
- * connection. O(connections). */
+ * connection, or, while it drains, a request is still awaited. O(connections).
+ */
 bool http_server_busy(const struct http_server *server);
 
 /* The port listened on. */

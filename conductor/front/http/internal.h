@@ -33,16 +33,16 @@ struct http_conn {
     TAILQ_ENTRY(http_conn) put_off_link;
     bool put_off; /* nothing is read: see turn.c */
     enum http_state state;
-    int64_t read_us;  /* when bytes of the request were last read */
-    bool receiving;   /* HTTP_HEAD: a request has begun to arrive */
-    bool begins;      /* it has in this call of the loop */
-    bool used;        /* one has come, at least */
-    bool expected;    /* the first one is waited for while the server drains */
-    bool close;       /* no further request on this connection */
-    bool head_only;   /* the method is HEAD: no body in the answer */
-    bool has_head;    /* `head` is that of the request being answered */
-    bool told;        /* and its handler has it */
-    bool recorded;    /* see http_recorded */
+    int64_t read_us; /* when bytes of the request were last read */
+    bool receiving;  /* HTTP_HEAD: a request has begun to arrive */
+    bool begins;     /* it has in this call of the loop */
+    bool used;       /* one has come, at least */
+    bool expected;  /* a draining server waits for it, though it owes nothing */
+    bool close;     /* no further request on this connection */
+    bool head_only; /* the method is HEAD: no body in the answer */
+    bool has_head;  /* `head` is that of the request being answered */
+    bool told;      /* and its handler has it */
+    bool recorded;  /* see http_recorded */
     size_t discarded; /* bytes, since HTTP_LINGER began */
     bool chunked_out; /* the stream being sent is chunked */
     bool broken;      /* there was no memory for its head */
@@ -131,10 +131,6 @@ void http_conn_drop_body(struct http_conn *conn);
  * the client closes. */
 void http_conn_linger(struct http_conn *conn);
 
-/* The server drains: close the connection if it is between two requests, or, as
- * long as none has come on it, in fresh_us. */
-void http_conn_drain(struct http_conn *conn, int64_t fresh_us);
-
 /* The request itself is wrong: answer so, and close. */
 void http_conn_refuse(struct http_conn *conn, int status, const char *code,
                       const char *message);
@@ -144,6 +140,9 @@ void http_conn_refuse_body(struct http_conn *conn);
 
 /* All bodies together are too large: this one may come again later. */
 void http_conn_refuse_for_now(struct http_conn *conn);
+
+/* It would come whole too late. */
+void http_conn_refuse_stopping(struct http_conn *conn);
 
 /* A connection opens TLS; it has, or never will. */
 void http_opening_begin(struct http_conn *conn);
@@ -155,8 +154,10 @@ void http_conn_refuse_crowded(struct http_conn *conn);
 /* An answer is whole: nothing is owed any more. */
 void http_conn_answered(struct http_conn *conn);
 
-/* turn.c: n bytes were read; a whole request is handled now. */
+/* turn.c: n bytes of a body were read; n bytes of a head looked at, or thrown
+ * away; a request is handled now, or refused. */
 void http_turn_read(struct http_conn *conn, size_t n);
+void http_turn_look(struct http_conn *conn, size_t n);
 void http_turn_request(struct http_conn *conn);
 
 /* turn.c: Whether its client has had its share of this turn of the loop. */

@@ -33,7 +33,6 @@ static void handle(struct http_conn *conn)
 {
     http_conn_set_state(conn, HTTP_HANDLING);
     conn->used = true;
-    conn->expected = false;
     conn->keep_body = false;
     http_conn_arm(conn, 0);
     conn->server->stats.requests++;
@@ -87,6 +86,7 @@ static bool may_go_on(struct http_conn *conn)
     }
     if (here)
         stream_use(conn->stream, n);
+    http_turn_request(conn);
     return false;
 }
 
@@ -108,6 +108,7 @@ static bool read_head(struct http_conn *conn)
         conn->has_head = conn->told = false;
         conn->recorded = conn->operators = false;
     }
+    http_turn_look(conn, look);
     n = http_parse_head(in, look, &conn->head, &fault);
     if (n == 0 && have > look)
         http_conn_refuse(conn, 431, "head_too_large",
@@ -165,27 +166,35 @@ static void read_body(struct http_conn *conn)
         handle(conn);
 }
 
+/* What still comes behind the last answer is thrown away. */
+static void discard(struct http_conn *conn)
+{
+    size_t n;
+
+    (void)stream_input(conn->stream, &n);
+    stream_use(conn->stream, n);
+    conn->discarded += n;
+    http_turn_look(conn, n);
+    if (conn->state == HTTP_LINGER &&
+        conn->discarded > conn->server->options.max_body_bytes)
+        http_conn_free(conn);
+}
+
 static void on_read(void *arg)
 {
     struct http_conn *conn = arg;
-    size_t n;
 
-    if (conn->state == HTTP_LINGER || conn->state == HTTP_DEAD) {
-        (void)stream_input(conn->stream, &n);
-        stream_use(conn->stream, n);
-        conn->discarded += n;
-        if (conn->state == HTTP_LINGER &&
-            conn->discarded > conn->server->options.max_body_bytes)
-            http_conn_free(conn);
+    if (conn->state != HTTP_HANDLING && conn->state != HTTP_SENDING &&
+        http_turn_is_over(conn)) {
+        http_turn_put_off(conn);
         return;
     }
-    if (conn->state == HTTP_HEAD || conn->state == HTTP_BODY) {
-        if (http_turn_is_over(conn)) {
-            http_turn_put_off(conn);
-            return;
-        }
-        conn->read_us = clock_now_us();
+    if (conn->state == HTTP_LINGER || conn->state == HTTP_DEAD) {
+        discard(conn);
+        return;
     }
+    if (conn->state == HTTP_HEAD || conn->state == HTTP_BODY)
+        conn->read_us = clock_now_us();
     if (conn->state == HTTP_HEAD && read_head(conn))
         read_body(conn);
     else if (conn->state == HTTP_BODY)

@@ -29,6 +29,7 @@ void http_conn_refuse(struct http_conn *conn, int status, const char *code,
 {
     struct openai_error error;
 
+    http_turn_request(conn);
     add_early(conn);
     conn->head_only = false;
     if (status == 501 || status == 505) /* else a client might try again */
@@ -52,13 +53,20 @@ void http_conn_refuse_body(struct http_conn *conn)
     http_reply_error(conn, &error);
 }
 
+/* The client may come again in a second. */
+static void refuse_for_now(struct http_conn *conn, const char *code,
+                           const char *message)
+{
+    http_add_header(conn, "Retry-After", "1");
+    http_add_header(conn, "retry-after-ms", "1000");
+    http_conn_refuse(conn, 503, code, message);
+}
+
 void http_conn_refuse_for_now(struct http_conn *conn)
 {
     conn->server->stats.bodies_refused++;
-    http_add_header(conn, "Retry-After", "1");
-    http_add_header(conn, "retry-after-ms", "1000");
-    http_conn_refuse(
-        conn, 503, "too_many_body_bytes",
+    refuse_for_now(
+        conn, "too_many_body_bytes",
         "the bodies of the requests being received take all the memory "
         "that is there for them");
 }
@@ -66,7 +74,11 @@ void http_conn_refuse_for_now(struct http_conn *conn)
 void http_conn_refuse_crowded(struct http_conn *conn)
 {
     conn->server->stats.refused++;
-    http_add_header(conn, "Retry-After", "1");
-    http_add_header(conn, "retry-after-ms", "1000");
-    http_conn_refuse(conn, 503, "too_many_connections", "too many connections");
+    refuse_for_now(conn, "too_many_connections", "too many connections");
+}
+
+void http_conn_refuse_stopping(struct http_conn *conn)
+{
+    refuse_for_now(conn, "shutting_down",
+                   "the server is shutting down, and the body had not come");
 }

@@ -126,6 +126,28 @@ void http_server_hold(struct http_server *server, bool on)
         listener_hold(server->listener, on);
 }
 
+/* Closes a connection that is between two requests. With fresh_us somebody else
+ * takes those that come from now on, and who has begun to say something here is
+ * waited for. */
+static void drain_one(struct http_conn *conn, int64_t fresh_us)
+{
+    bool fresh = conn->state == HTTP_HEAD && !conn->used;
+    bool receives = conn->state == HTTP_BODY ||
+                    (conn->state == HTTP_HEAD && conn->receiving);
+
+    conn->expected = fresh_us > 0 && (fresh || receives);
+    if (conn->expected && !receives)
+        http_conn_arm(conn, fresh_us);
+    if (conn->expected)
+        return;
+    if (conn->state == HTTP_BODY) {
+        http_conn_refuse_stopping(conn);
+        conn->expected = true; /* its client reads the answer first */
+    } else if (conn->state == HTTP_HEAD && !receives) {
+        http_conn_linger(conn);
+    }
+}
+
 void http_server_drain(struct http_server *server, int64_t fresh_us)
 {
     struct http_conn *conn;
@@ -134,7 +156,7 @@ void http_server_drain(struct http_server *server, int64_t fresh_us)
     server->draining = true;
     LIST_FOREACH(conn, &server->conns, link)
     {
-        http_conn_drain(conn, fresh_us);
+        drain_one(conn, fresh_us);
     }
 }
 

@@ -4,12 +4,14 @@
 #include "conductor/front/http/internal.h"
 
 /* Of one client, in a turn; what is begun is done. */
-#define WORK_BYTES ((size_t)1 << 20)
+#define WORK_BYTES ((size_t)1 << 18)
 /* What is read is work, too: a copy, and memory that is new. */
 #define READ_FACTOR 4u
 /* A request costs so much, and its body's bytes, up to so many, so many times
  * what a byte read does: what is beside its prompt is slow to parse. */
 #define REQUEST_BYTES 4096u
+/* So much does a look at a head that may not be whole, beside its bytes. */
+#define LOOK_BYTES 1024u
 #define SLOW_BYTES ((size_t)65536)
 #define SLOW_FACTOR 16u
 /* As many of its connections may go on in a turn. */
@@ -44,6 +46,11 @@ static void add_work(struct http_conn *conn, size_t n)
 void http_turn_read(struct http_conn *conn, size_t n)
 {
     add_work(conn, READ_FACTOR * n);
+}
+
+void http_turn_look(struct http_conn *conn, size_t n)
+{
+    add_work(conn, LOOK_BYTES + n);
 }
 
 void http_turn_request(struct http_conn *conn)
