@@ -15,6 +15,7 @@
 #include "conductor/front/http/internal.h"
 
 #define LINGER_US 5000000
+#define LAST_US 1000000 /* while the server drains */
 
 void http_conn_arm(struct http_conn *conn, int64_t us)
 {
@@ -104,7 +105,7 @@ void http_conn_linger(struct http_conn *conn)
     (void)stream_input(conn->stream, &n);
     stream_use(conn->stream, n);
     stream_shut(conn->stream);
-    http_conn_arm(conn, LINGER_US);
+    http_conn_arm(conn, conn->server->draining ? LAST_US : LINGER_US);
 }
 
 void http_peer(const struct http_conn *conn, char text[HTTP_PEER_BYTES])
