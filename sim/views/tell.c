@@ -56,7 +56,7 @@ static void hear_sent(struct sim *sim, struct sim_view *view,
     ask.keys = sent->keys;
     /* Reads of its own slow tiers are booked by what the scheduler saw last. */
     if (!sent->decision.chosen.planned)
-        (void)schedule_look(s, ask.keys, ask.n_keys, ask.n_tokens);
+        (void)schedule_look(s, ask.keys, ask.n_keys, ask.n_tokens, true);
     if (schedule_commit(s, &ask, &sent->decision) < 0)
         sim->summary.crowded++;
 }

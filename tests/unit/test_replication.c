@@ -53,7 +53,7 @@ static uint32_t add_node(struct pool *pool, unsigned role)
 static void rig_init(struct rig *g, int nodes, double share)
 {
     struct pool_config pool = pool_config_default;
-    struct prefix_index_config index = {.max_instances = SLOTS,
+    struct prefix_index_config index = {.max_instances = SLOTS + 1,
                                         .max_bytes = 1 << 20};
     const struct schedule_policy *plan = schedule_policy_by_name("plan");
     double options[POLICY_OPTIONS_MAX];
@@ -70,7 +70,9 @@ static void rig_init(struct rig *g, int nodes, double share)
         &(struct schedule_config){.policy = plan, .options = options},
         &(struct estimate_model){.cost = &g->cost,
                                  .block_tokens = BLOCK,
-                                 .kv_bytes_per_token = 1000},
+                                 .kv_bytes_per_token = 1000,
+                                 .shared_store = SLOTS,
+                                 .shared_tier = TIER_SHARED},
         g->pool, g->index);
     CU_ASSERT_PTR_NOT_NULL_FATAL(g->scheduler);
     for (int n = 0; n < nodes; n++)
@@ -607,6 +609,34 @@ static void test_by_command(void)
     rig_fini(&g);
 }
 
+/* What lies in the store that all read is no copy in anybody's memory. */
+static void test_shared_store(void)
+{
+    int64_t now_us = 20 * SECOND;
+    struct replication_action a;
+    struct replicas r;
+    struct rig g;
+
+    rig_init(&g, 3, 0.04);
+    for (int n = 0; n < 3; n++)
+        CU_ASSERT_EQUAL(
+            pool_set_tier_rate(g.pool, g.nodes[n], TIER_SHARED, 1e9), 0);
+    CU_ASSERT_EQUAL(
+        prefix_index_stored(g.index, SLOTS, TIER_HOST, 0, g.keys[0], LONG), 0);
+    store(&g, 0, 0, 0, LONG);
+    replicas_change(g.scheduler, g.keys[0], LONG, 9, 1, &r);
+    CU_ASSERT(r.holders == 1 && r.n == 0);
+    replicas_change(g.scheduler, g.keys[0], LONG, 9, 3, &r);
+    CU_ASSERT(r.n == 2 && r.orders[0].kind == REPLICATION_COPY &&
+              r.orders[0].from == g.nodes[0] && r.orders[0].first_block == 0);
+    busy(&g, 0);
+    ask(&g, 0, 22, 10, 0, now_us);
+    CU_ASSERT(replication_pass(g.r, now_us));
+    CU_ASSERT(replication_next(g.r, now_us, &a));
+    CU_ASSERT_EQUAL(a.from, g.nodes[0]);
+    rig_fini(&g);
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -614,6 +644,7 @@ int main(void)
     CU_initialize_registry();
     suite = CU_add_suite("replication", NULL, NULL);
     CU_add_test(suite, "by command", test_by_command);
+    CU_add_test(suite, "shared store", test_shared_store);
     CU_add_test(suite, "off", test_off);
     CU_add_test(suite, "windows", test_windows);
     CU_add_test(suite, "pieces", test_pieces);

@@ -160,7 +160,8 @@ void replicas_change(struct scheduler *s, const uint64_t *keys, uint32_t n_keys,
 {
     int64_t block_tokens = schedule_model(s)->block_tokens;
     const struct asked a = {
-        .look = schedule_look(s, keys, n_keys, n_keys * block_tokens + 1),
+        .look =
+            schedule_look(s, keys, n_keys, n_keys * block_tokens + 1, false),
         .keys = keys,
         .n_keys = n_keys,
         .tag = tag};

@@ -219,7 +219,7 @@ static bool is_extra(const struct replication *r, uint32_t instance,
 {
     static const uint64_t no_keys[1];
     const struct schedule_look look =
-        schedule_look(r->dispatch->scheduler, no_keys, 0, 1);
+        schedule_look(r->dispatch->scheduler, no_keys, 0, 1, false);
 
     for (uint32_t slot = 0; slot < pool_slots(look.pool); slot++) {
         const struct pool_instance *i = pool_at(look.pool, slot);
@@ -238,7 +238,7 @@ static bool is_full(const struct replication *r, uint32_t instance)
     const struct pool_instance *i =
         pool_get(schedule_pool(r->dispatch->scheduler), instance);
     const struct schedule_look look =
-        schedule_look(r->dispatch->scheduler, no_keys, 0, 1);
+        schedule_look(r->dispatch->scheduler, no_keys, 0, 1, false);
     double held;
 
     if (!i)

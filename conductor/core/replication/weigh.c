@@ -45,10 +45,10 @@ bool replication_look(struct replication *r, const struct access_tip *tip,
 
     if (!access_chain(r->asked, tip, r->keys))
         return false;
-    *look = schedule_look(r->dispatch->scheduler, r->keys, 0, 1);
+    *look = schedule_look(r->dispatch->scheduler, r->keys, 0, 1, false);
     tokens = (int64_t)tip->n_blocks * look->model->block_tokens + 1;
-    *look =
-        schedule_look(r->dispatch->scheduler, r->keys, tip->n_blocks, tokens);
+    *look = schedule_look(r->dispatch->scheduler, r->keys, tip->n_blocks,
+                          tokens, false);
     return true;
 }
 

@@ -51,10 +51,10 @@ void schedule_share(const struct pool *pool, uint32_t store,
 }
 
 void schedule_match(struct scheduler *s, const struct schedule_request *request,
-                    uint32_t usable_blocks)
+                    uint32_t usable_blocks, bool shared)
 {
     prefix_index_match(s->index, request->keys, request->n_keys, &s->stored);
-    if (s->model.shared_store)
+    if (shared && s->model.shared_store)
         schedule_share(s->pool, s->model.shared_store,
                        (enum block_tier)s->model.shared_tier, &s->stored);
     if (s->model.simulated.expected)
@@ -120,7 +120,7 @@ bool schedule_choose_prefill(struct scheduler *s,
     bool full = false;
     size_t best;
 
-    schedule_match(s, request, usable_blocks);
+    schedule_match(s, request, usable_blocks, true);
     if (s->model.coupled)
         schedule_find_pairs(s, request, usable_blocks);
     decision->candidates = s->candidates;

@@ -74,9 +74,10 @@ struct scheduler {
 int schedule_price_init(struct scheduler *s, int64_t slower);
 
 /* Writes for every slot the leading blocks of a prompt that are stored, and
- * those expected. */
+ * those expected. `shared`: what lies in the store that instances share counts
+ * as stored by each that reads it. */
 void schedule_match(struct scheduler *s, const struct schedule_request *request,
-                    uint32_t usable_blocks);
+                    uint32_t usable_blocks, bool shared);
 
 /* Lends the chosen instance idle ones, if that makes a long prefill end
  * sooner. */

@@ -28,14 +28,15 @@ double schedule_replicates(const struct scheduler *scheduler)
 }
 
 struct schedule_look schedule_look(struct scheduler *s, const uint64_t *keys,
-                                   size_t n_keys, int64_t n_tokens)
+                                   size_t n_keys, int64_t n_tokens, bool shared)
 {
     const struct schedule_request request = {
         .keys = keys, .n_keys = n_keys, .n_tokens = n_tokens};
 
     schedule_match(
         s, &request,
-        estimate_usable_blocks(&s->model, UINT32_MAX, request.n_tokens));
+        estimate_usable_blocks(&s->model, UINT32_MAX, request.n_tokens),
+        shared);
     return (struct schedule_look){
         .pool = s->pool,
         .model = &s->model,

@@ -300,11 +300,14 @@ struct schedule_look {
 
 /*
  * Looks.
- *   keys  (n_keys), borrowed for the call.
+ *   keys    (n_keys), borrowed for the call.
+ *   shared  whether what lies in the store that instances share counts as
+ *           stored by each that reads it; else only what it holds itself does.
  * Cost: a match of stored and one of expected blocks.
  */
 struct schedule_look schedule_look(struct scheduler *s, const uint64_t *keys,
-                                   size_t n_keys, int64_t n_tokens);
+                                   size_t n_keys, int64_t n_tokens,
+                                   bool shared);
 
 /* Leading blocks that the instance in a slot has or will have. */
 static inline uint32_t schedule_looked(const struct schedule_look *look,

@@ -26,7 +26,7 @@ static struct schedule_look look_at(const struct warm *w,
                                     const struct warm_job *job)
 {
     return schedule_look(w->dispatch->scheduler, job->keys, job->n_keys,
-                         job->n_tokens);
+                         job->n_tokens, true);
 }
 
 /* What is kept there already, and how much work it is. */
