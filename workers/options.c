@@ -179,6 +179,9 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          &o->shared_store_password_file, "FILE", 0, 0,
          "its password, instead of one in the URL, which others on the "
          "machine can read"},
+        {"shared-store-ca", OPTION_TEXT, &o->shared_store_ca, "FILE", 0, 0,
+         "PEM with the authorities that are trusted with a rediss:// (TLS, by "
+         "hiredis 1.0 or later); else those that the machine trusts"},
         {"block-tokens", OPTION_U32, &o->block_tokens, "N",
          ENGINE_MIN_BLOCK_TOKENS, ENGINE_MAX_BLOCK_TOKENS,
          "tokens of a block, a multiple of 16",
@@ -293,6 +296,9 @@ static int check_together(const struct worker_options *o)
     if (o->shared_store_password_file && !o->shared_store)
         return options_complain(usage.name, "--shared-store-password-file "
                                             "needs --shared-store URL");
+    if (o->shared_store_ca && !o->shared_store)
+        return options_complain(usage.name,
+                                "--shared-store-ca needs --shared-store URL");
     if (o->profile || o->n_conductors)
         return 0;
     options_missing(usage.name, "--conductor HOST:PORT");

@@ -44,8 +44,9 @@ struct worker_options {
     uint32_t disk_mib;                      /* 0 without disk_path */
     const char *shared_store;               /* a URL; NULL: none */
     const char *shared_store_password_file; /* NULL: as the URL says */
-    uint32_t shared_store_mib;              /* 0 without shared_store */
-    uint32_t shared_store_ttl;              /* seconds */
+    const char *shared_store_ca; /* NULL: the machine's authorities */
+    uint32_t shared_store_mib;   /* 0 without shared_store */
+    uint32_t shared_store_ttl;   /* seconds */
     uint32_t shared_store_timeout_ms;
     uint8_t shared_store_put; /* enum worker_puts */
     const char *cost_model;   /* NULL: none */

@@ -6,12 +6,15 @@
 #include <hiredis/adapters/libevent.h>
 #include <hiredis/hiredis.h>
 #include <netdb.h>
+#include <openssl/err.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/redis/internal.h"
+#include "base/redis/tls.h"
 #include "base/socket.h"
 #include "base/text.h"
+#include "base/tls.h"
 
 static const redisReply *element(const redisReply *reply, size_t i)
 {
@@ -106,6 +109,18 @@ static void greet(struct redis *r)
     greet_with(r, on_role, 1, (const char *[]){"ROLE"});
 }
 
+/* hiredis says little of why TLS failed. */
+static void leave_with(struct redis *r, const char *why)
+{
+    char text[sizeof(r->why)];
+
+    if (tls_explain(r->ssl, ERR_peek_last_error(), text, sizeof(text)))
+        why = text;
+    ERR_clear_error();
+    r->ssl = NULL;
+    redis_leave(r, why);
+}
+
 static void on_connect(const redisAsyncContext *ac, int status)
 {
     struct redis *r = ac->data;
@@ -117,7 +132,7 @@ static void on_connect(const redisAsyncContext *ac, int status)
         return;
     }
     r->ac = NULL; /* hiredis frees it */
-    redis_leave(r, ac->errstr);
+    leave_with(r, ac->errstr);
 }
 
 static void on_disconnect(const redisAsyncContext *ac, int)
@@ -127,16 +142,23 @@ static void on_disconnect(const redisAsyncContext *ac, int)
     if (!r || r->ac != ac)
         return;
     r->ac = NULL; /* hiredis frees it */
-    redis_leave(r, *ac->errstr ? ac->errstr : "closed");
+    leave_with(r, *ac->errstr ? ac->errstr : "closed");
 }
 
 static void connect_to(struct redis *r, const char *numbers)
 {
     redisAsyncContext *ac = redisAsyncConnect(numbers, r->to.port);
+    char why[sizeof(r->why)] = "out of memory";
 
+    r->ssl = NULL;
     r->step = CONNECTING;
-    if (!ac || ac->err || redisLibeventAttach(ac, r->base)) {
-        redis_leave(r, ac && ac->err ? ac->errstr : "out of memory");
+    if (ac && !ac->err && r->url.tls)
+        r->ssl = redis_tls_begin(&ac->c, r->options.tls, r->to.host, why,
+                                 sizeof(why));
+    if (!ac || ac->err || (r->url.tls && !r->ssl) ||
+        redisLibeventAttach(ac, r->base)) {
+        redis_leave(r, ac && ac->err ? ac->errstr : why);
+        r->ssl = NULL;
         if (ac)
             redisAsyncFree(ac);
         return;

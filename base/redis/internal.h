@@ -45,6 +45,7 @@ struct redis {
     struct address to; /* of this connection, or the next one */
     unsigned turn;     /* which address of the URL comes next */
     redisAsyncContext *ac;
+    struct ssl_st *ssl; /* what ac speaks, which owns it; NULL: no TLS */
     struct evdns_getaddrinfo_request *look_up;
     struct event *timer; /* a pause's end, or a deadline */
     struct event *leave;

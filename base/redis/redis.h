@@ -9,6 +9,8 @@
  *                              with NULL when the connection was lost, or the
  *                              oldest one had no answer for timeout_us
  *
+ * A URL with TLS is spoken to with it: base/redis/tls.h.
+ *
  * A program that uses it ignores SIGPIPE.
  */
 #ifndef BASE_REDIS_REDIS_H
@@ -29,6 +31,7 @@ struct redis_options {
     const char *what;    /* of log lines: "state". Copied */
     unsigned max_flight; /* commands without an answer yet */
     size_t max_bytes;    /* of those, as they were sent */
+    struct tls *tls;     /* whom a URL with TLS trusts. Borrowed */
     int64_t timeout_us;  /* for a connection, and for the oldest answer. That
                           * of a connection for blocking commands has to be
                           * longer than they block */

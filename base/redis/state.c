@@ -65,6 +65,7 @@ void redis_drop(struct redis *r)
         evdns_getaddrinfo_cancel(look_up);
     }
     r->ac = NULL;
+    r->ssl = NULL;
     if (ac)
         redisAsyncFree(ac);
     rest(r);

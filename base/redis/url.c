@@ -12,9 +12,11 @@
 #define SENTINEL_PORT 26379
 #define DATABASES 65536
 
-static const char plain[] = "redis://";
-static const char sentinel[] = "redis+sentinel://";
-static const char tls[] = "rediss://";
+#ifdef CONDUCTOR_REDIS_TLS
+static const bool speaks_tls = true;
+#else
+static const bool speaks_tls = false;
+#endif
 
 static bool begins(const char *text, const char *with)
 {
@@ -162,28 +164,30 @@ static int take(struct redis_url *url, const char *text, bool named, char *err,
 static int parse(const char *text, bool sentinels, struct redis_url *url,
                  char *err, size_t err_bytes)
 {
-    struct redis_url parsed = {0};
-    bool named = sentinels && begins(text, sentinel);
+    struct redis_url parsed = {.tls = begins(text, "rediss")};
+    const char *scheme = text + strlen("redis") + parsed.tls;
+    bool is_redis = begins(text, "redis");
+    bool asks = is_redis && begins(scheme, "+sentinel://");
+    bool plain = is_redis && begins(scheme, "://");
     int rc;
 
     if (strlen(text) >= REDIS_URL_MAX)
         return error_say(err, err_bytes, -EINVAL,
                          "it must have at most %d bytes", REDIS_URL_MAX - 1);
-    if (begins(text, tls))
+    if (parsed.tls && !speaks_tls)
         return error_say(err, err_bytes, -EINVAL,
                          "rediss:// needs hiredis 1.0 or later, which this "
                          "program was built without: have a local stunnel "
                          "speak TLS, and name its port with redis://");
-    if (!named && !begins(text, plain))
+    if (!plain && !(asks && sentinels))
         return error_say(err, err_bytes, -EINVAL,
-                         "it must be redis://[:PASSWORD@]HOST:PORT[/DATABASE]"
+                         "it must be redis%s://[:PASSWORD@]HOST:PORT[/DATABASE]"
                          "%s",
+                         speaks_tls ? "[s]" : "",
                          sentinels ? " or redis+sentinel://HOST:PORT[,...]/NAME"
-                         : begins(text, sentinel)
-                             ? ": name the servers themselves, not Sentinels"
-                             : "");
-    rc = take(&parsed, text + strlen(named ? sentinel : plain), named, err,
-              err_bytes);
+                         : asks ? ": name the servers themselves, not Sentinels"
+                                : "");
+    rc = take(&parsed, strstr(scheme, "://") + 3, asks, err, err_bytes);
     if (!rc)
         *url = parsed;
     return rc;

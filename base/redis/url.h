@@ -14,9 +14,11 @@
 /*
  *   redis://[[USER]:PASSWORD@]HOST[:PORT][,HOST[:PORT]...][/DATABASE]
  *   redis+sentinel://[[USER]:PASSWORD@]HOST[:PORT][,...]/NAME[/DATABASE]
+ *   rediss://..., rediss+sentinel://...
  *
  * The first names servers of which one is the primary; the second Sentinels
- * that know the primary called NAME. A password may hold %XX for a byte.
+ * that know the primary called NAME; with rediss both are spoken to with TLS,
+ * where this was built with it. A password may hold %XX for a byte.
  */
 struct redis_url {
     struct address at[REDIS_ADDRESSES_MAX];
@@ -25,6 +27,7 @@ struct redis_url {
     char password[REDIS_WORD_MAX]; /* "": none */
     char primary[REDIS_WORD_MAX];  /* of Sentinels; "": these are servers */
     unsigned database;
+    bool tls;
 };
 
 /* redis_url_parse(text, url, err, err_bytes): reads it. Returns 0; or -EINVAL

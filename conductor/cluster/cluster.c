@@ -75,6 +75,7 @@ static int open_redis(struct cluster *c, struct event_base *base,
         .what = "state",
         .max_flight = FLIGHT_MAX,
         .max_bytes = FLIGHT_BYTES,
+        .tls = c->options.tls,
         .timeout_us = c->options.lease_us / RENEWALS,
     };
 

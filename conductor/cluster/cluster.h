@@ -29,6 +29,7 @@ struct cluster_pool;
 
 struct cluster_options {
     struct redis_url url;
+    struct tls *tls; /* whom a URL with TLS trusts. Borrowed */
     int64_t lease_us;
     const char *model;         /* of workers; "": this one has none. Copied */
     struct address workers_at; /* host "": this host's address, as Redis is

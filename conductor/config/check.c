@@ -172,6 +172,11 @@ static int check_state(const struct config *c, char err[CONFIG_ERROR_MAX])
         redis_url_parse(c->state, &url, why, sizeof(why)))
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                          "state: must be memory, or a URL of Redis: %s", why);
+    if (*c->state_ca_file && strncmp(c->state, "rediss", 6) != 0)
+        return error_say(
+            err, CONFIG_ERROR_MAX, -EINVAL,
+            "state_ca_file: \"%.200s\": needs a rediss:// in state",
+            c->state_ca_file);
     if (*c->worker_address && !*c->worker_listen)
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                          "worker_address: \"%.200s\": where workers reach "

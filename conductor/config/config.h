@@ -97,6 +97,7 @@ struct config {
     char otlp_endpoint[CONFIG_STRING_MAX]; /* "": none */
     double otlp_sample_ratio;
     char state[CONFIG_URL_MAX];             /* "memory", or a Redis */
+    char state_ca_file[CONFIG_STRING_MAX];  /* "": the machine's */
     char worker_address[CONFIG_STRING_MAX]; /* "": found by itself */
     int64_t state_lease_ms;
     struct engine_list engines; /* shared by copies; see config_fini() */

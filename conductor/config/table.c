@@ -318,8 +318,13 @@ static const struct option_spec all_options[] = {
      "where several conductors in front of the same instances tell each other "
      "what they do: memory: nowhere, there is one; "
      "redis://[:PASSWORD@]HOST:PORT[,HOST:PORT...][/DATABASE], or "
-     "redis+sentinel://HOST:PORT[,...]/NAME",
+     "redis+sentinel://HOST:PORT[,...]/NAME; with rediss in place of redis, "
+     "where this was built with hiredis 1.0 or later, by TLS",
      .initial = "memory", .size = CONFIG_URL_MAX},
+    {"state_ca_file", OPTION_STRING, AT(state_ca_file), "file", 0, 0,
+     "PEM with the certificates of the authorities that are trusted with a "
+     "rediss:// of state; empty: those that the machine trusts",
+     .initial = "", .size = CONFIG_STRING_MAX},
     {"worker_address", OPTION_STRING, AT(worker_address), "host:port", 0, 0,
      "where workers reach worker_listen, as other conductors tell them; empty: "
      "its host, or, if that is every address, the one from which Redis is "

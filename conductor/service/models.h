@@ -32,6 +32,7 @@ struct models {
     struct drains drains;
     struct access_log *access;
     struct exporter *exporter; /* of spans */
+    struct tls *state_tls;     /* of the connections to Redis, or NULL */
     struct cluster *cluster;   /* other conductors; NULL: there is one */
     struct history *history;   /* NULL: nothing is kept */
     uint64_t decided;          /* decisions, counted for explain/ */

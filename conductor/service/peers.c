@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/listener.h"
 #include "base/log.h"
+#include "base/tls.h"
 #include "conductor/service/models.h"
 #include "conductor/service/setup.h"
 #include "conductor/service/state.h"
@@ -170,6 +171,12 @@ int peers_start(struct models *models, char err[CONFIG_ERROR_MAX])
         return 0;
     if (redis_url_parse(c->state, &options.url, why, sizeof(why)))
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "state: %s", why);
+    if (options.url.tls && !(models->state_tls = tls_new(
+                                 c->state_ca_file, false, why, sizeof(why))))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "state_ca_file: \"%.200s\": %.200s", c->state_ca_file,
+                         why);
+    options.tls = models->state_tls;
     own_address(c, &options.workers_at);
     models->cluster =
         cluster_new(models->base, models->dns, &options, &cluster_ops, models);

@@ -188,6 +188,7 @@ void models_free(struct models *models)
     }
     exporter_free(models->exporter);
     cluster_free(models->cluster);
+    tls_free(models->state_tls);
     if (models->dns)
         evdns_base_free(models->dns, 1);
     tenants_free(models->tenants);

@@ -7,6 +7,7 @@ import struct
 import threading
 import unittest
 
+from certificates import Certificates
 from harness import (CONDUCTOR, ROOT, Api, Case, Cluster, free_ports,
                      cost_model_json, mostly_waits, program, total,
                      wait_until)
@@ -492,6 +493,37 @@ class Shared(OverRedis):
         for key in keys:
             self.assertTrue(key.startswith(b'{conductor:1}:'), keys)
             self.assertGreater(self.redis.command('PTTL', key), 0, key)
+
+
+@unittest.skipUnless(REDIS, MISSING)
+class Encrypted(Certificates, OverRedis):
+    """State and shared store by TLS, where hiredis is 1.0 or later."""
+
+    def test_state_and_store(self):
+        _, _, errors = self.run_program(
+            program(*CONDUCTOR), '-t', '--config', self.write(
+                'c.json', json.dumps({'state': 'rediss://127.0.0.1'})))
+        if 'stunnel' in errors:
+            self.skipTest('built without hiredis 1.0 or later')
+        ca = self.authority()
+        self.certificate('127.0.0.1')
+        port = free_ports()
+        self.redis = RedisServer(
+            self, tls_port=port, tls_auth_clients='no',
+            tls_cert_file=os.path.join(self.folder, '127.0.0.1.pem'),
+            tls_key_file=os.path.join(self.folder, '127.0.0.1.key'))
+        self.redis.url = lambda: f'rediss://127.0.0.1:{port}'
+        a, b = self.begin(redis=self.redis, config={'state_ca_file': ca},
+                          shared_store=self.redis.url(), shared_store_mib=64,
+                          shared_store_ca=ca, shared_store_put='all')
+        answer = in_background(lambda: a.api.complete(PROMPT, 80))
+        self.wait_foreign(b, 1)
+        self.assertEqual(answer().status, 200)
+        for c in a, b:
+            wait_until('both read the store', lambda c=c: total(
+                c.api.metrics(), 'conductor_instance_shared_store_up') == 2)
+        wait_until('blocks are there', lambda: self.redis.command(
+            'KEYS', '*:b:*'))
 
 
 @unittest.skipUnless(REDIS, MISSING)

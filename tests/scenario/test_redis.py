@@ -1,12 +1,15 @@
 """A connection to Redis: limits, losses, silent servers, replicas, Sentinels,
-clusters."""
+clusters, TLS."""
+import os
+import shutil
 import socket
 import subprocess
 import threading
 import time
 import unittest
 
-from harness import (Case, die_with_parent, free_ports, program,
+from certificates import Certificates
+from harness import (ROOT, Case, die_with_parent, free_ports, program,
                      wait_until)
 from redis_server import MISSING, REDIS, RedisServer
 
@@ -16,13 +19,13 @@ class Probe:
     out."""
 
     def __init__(self, case, url, timeout_ms=1000, max_flight=100,
-                 max_bytes=1 << 20):
+                 max_bytes=1 << 20, ca=()):
         self.case = case
         self.sent = 0
         self.log = open(case.write('probe.log', ''), 'w+', encoding='utf-8')
         self.child = subprocess.Popen(
             [program('tests', 'unit', 'redis_probe'), url, str(timeout_ms),
-             str(max_flight), str(max_bytes)], text=True, bufsize=1,
+             str(max_flight), str(max_bytes), *ca], text=True, bufsize=1,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
             preexec_fn=die_with_parent)
 
@@ -54,6 +57,83 @@ class Probe:
         self.case.assertNotIn('Sanitizer', self.logged())
         self.log.close()
         return rest
+
+
+STUNNEL = shutil.which('stunnel', path=os.environ.get('PATH', '') + ':/usr/sbin')
+
+
+@unittest.skipUnless(REDIS, MISSING)
+class Tls(Certificates, Case):
+    """A server with TLS, whose certificate is for 127.0.0.1."""
+
+    def begin(self):
+        self.ca = self.authority()
+        self.certificate('127.0.0.1')
+        self.server = RedisServer(
+            self, requirepass='secret', tls_port=free_ports(),
+            tls_cert_file=os.path.join(self.folder, '127.0.0.1.pem'),
+            tls_key_file=os.path.join(self.folder, '127.0.0.1.key'),
+            tls_auth_clients='no')
+        self.port = int(self.server.command('CONFIG', 'GET', 'tls-port')[1])
+
+    def test_stunnel(self):
+        """The example of docs/examples, where hiredis speaks no TLS."""
+        if not STUNNEL:
+            self.skipTest('stunnel is not installed')
+        self.begin()
+        with open(os.path.join(ROOT, 'docs', 'examples',
+                               'stunnel-redis.conf'), encoding='utf-8') as f:
+            text = f.read()
+        own = free_ports()
+        for ours, now in (
+                ('127.0.0.1:6380', f'127.0.0.1:{own}'),
+                ('redis.example:6379', f'127.0.0.1:{self.port}'),
+                ('checkHost = redis.example', 'checkIP = 127.0.0.1'),
+                ('/etc/ssl/certs/ca-certificates.crt', self.ca)):
+            self.assertIn(ours, text)
+            text = text.replace(ours, now)
+        self.start('stunnel', [STUNNEL, self.write('stunnel.conf', text)]
+                   ).killed = True
+        probe = Probe(self, f'redis://:secret@127.0.0.1:{own}')
+        probe.expect('up')
+        probe.ask('SET k v', 'OK')
+        probe.end()
+
+    def refusal(self, url, ca):
+        probe = Probe(self, url, ca=[ca])
+        self.addCleanup(probe.child.kill)
+        wait_until('it has an end', lambda: 'cannot be used' in
+                   probe.logged() or 'is there' in probe.logged())
+        log = probe.logged()
+        self.assertNotIn('is there', log)
+        probe.child.stdin.close()
+        probe.child.stdout.close()
+        probe.child.wait()
+        probe.log.close()
+        return log
+
+    def test_own(self):
+        """rediss://; who shows another certificate gets no password."""
+        self.begin()
+        url = f'rediss://:secret@127.0.0.1:{self.port}'
+        probe = Probe(self, url, ca=[self.ca])
+        if probe.child.poll() or not (line := probe.line()):
+            probe.child.wait()
+            self.assertIn('stunnel', probe.logged())
+            self.skipTest('built without hiredis 1.0 or later')
+        self.assertEqual(line, 'up')
+        probe.ask('SET k ' + 'v' * 200000, 'OK')
+        probe.ask('STRLEN k', '200000')
+        self.server.stop()
+        probe.send('PING')
+        probe.expect('3 none', 'down')
+        self.server.go_on()
+        probe.expect('up')
+        probe.end()
+        self.assertIn('certificate', self.refusal(
+            url, self.authority('other')))
+        self.assertIn('certificate', self.refusal(
+            url.replace('127.0.0.1', 'localhost'), self.ca))
 
 
 @unittest.skipUnless(REDIS, MISSING)

@@ -2,7 +2,7 @@
  * is a command, its words separated by spaces, and what becomes of it is a line
  * of standard output.
  *
- *   redis_probe URL TIMEOUT_MS MAX_FLIGHT MAX_BYTES
+ *   redis_probe URL TIMEOUT_MS MAX_FLIGHT MAX_BYTES [CA_FILE]
  */
 #include <event2/buffer.h>
 #include <event2/dns.h>
@@ -15,6 +15,7 @@
 #include "base/event_loop.h"
 #include "base/log.h"
 #include "base/redis/redis.h"
+#include "base/tls.h"
 
 #define WORDS_MAX 16
 
@@ -83,7 +84,7 @@ int main(int argc, char **argv)
     struct redis_url url;
     char err[256];
 
-    if (argc != 5)
+    if (argc != 5 && argc != 6)
         return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
     signal(SIGPIPE, SIG_IGN);
@@ -92,6 +93,9 @@ int main(int argc, char **argv)
         log_error("%s", err);
         return 2;
     }
+    if (argc == 6 && !(options.tls = tls_new(argv[5], false, err, sizeof(err))))
+        return 2;
+
     struct evdns_base *dns = event_loop_dns(p.base, "");
     options.timeout_us = strtol(argv[2], NULL, 10) * 1000;
     options.max_flight = (unsigned)strtoul(argv[3], NULL, 10);
@@ -106,6 +110,7 @@ int main(int argc, char **argv)
     struct redis_counts c = redis_counts(p.redis);
 
     redis_free(p.redis);
+    tls_free(options.tls);
     printf("commands %llu replies %llu\n", (unsigned long long)c.commands,
            (unsigned long long)c.replies);
     bufferevent_free(p.input);

@@ -65,7 +65,9 @@ static void test_refused(void)
 {
     refused("memory", "redis://");
     refused("http://a", "redis://");
-    refused("rediss://:geheim@a", "stunnel");
+    refused("rediss", "redis");
+    refused("rediss+sentinel:/a", "redis");
+    refused("redisss://a", "redis");
     refused("redis://", "address 1");
     refused("redis://a,", "address 2");
     refused("redis://a:b", "address 1");
@@ -80,6 +82,26 @@ static void test_refused(void)
     refused("redis+sentinel://a", "/NAME");
     refused("redis+sentinel://a//1", "/NAME");
     refused("redis+sentinel://a/m/x", "number");
+}
+
+/* Where this was built with hiredis 1.0 or later. */
+static void test_tls(void)
+{
+#ifdef CONDUCTOR_REDIS_TLS
+    struct redis_url u = taken("rediss://:geheim@a/3");
+
+    CU_ASSERT_TRUE(u.tls);
+    CU_ASSERT_EQUAL(u.at[0].port, 6379);
+    CU_ASSERT_EQUAL(u.database, 3);
+    u = taken("rediss+sentinel://a/m");
+    CU_ASSERT_TRUE(u.tls);
+    CU_ASSERT_STRING_EQUAL(u.primary, "m");
+    refused("rediss+sentinel://:geheim@a", "/NAME");
+#else
+    refused("rediss://:geheim@a", "stunnel");
+    refused("rediss+sentinel://:geheim@a/m", "stunnel");
+#endif
+    CU_ASSERT_FALSE(taken("redis://a").tls);
 }
 
 /* Who asks no Sentinels is not told of them. */
@@ -118,6 +140,7 @@ int main(void)
     CU_add_test(s, "servers alone", test_servers);
     CU_add_test(s, "taken", test_taken);
     CU_add_test(s, "refused", test_refused);
+    CU_add_test(s, "TLS", test_tls);
     CU_add_test(s, "shown without the password", test_shown);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();

@@ -38,6 +38,7 @@ haproxy           cmd:haproxy
 prometheus        cmd:promtool
 tmux              cmd:tmux
 redis-server      cmd:redis-server
+stunnel4          cmd:stunnel
 '
 # What packaging/deb/build needs beside them.
 deb_needs='
@@ -117,7 +118,7 @@ install_missing() {
   fi
   # Nor are they to start with the machine.
   local package
-  for package in nginx haproxy prometheus redis-server; do
+  for package in nginx haproxy prometheus redis-server stunnel4; do
     [[ " ${packages[*]} " != *" $package "* ]] ||
       "${sudo[@]}" systemctl disable "$package" >>"$log" 2>&1 || true
   done

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/tls.h"
 #include "workers/service/internal.h"
 #include "workers/shared/keeper.h"
 #include "workers/shared/source.h"
@@ -22,6 +23,7 @@
 struct worker_shared {
     struct worker *w;
     struct redis_url url;
+    struct tls *tls; /* NULL: without */
     char shown[REDIS_URL_MAX];
     struct shared_tier *tier;
     struct shared_keeper *keeper;
@@ -99,6 +101,24 @@ static int read_url(struct worker_shared *s, char *err, size_t err_bytes)
                   : 0;
 }
 
+/* Whom it trusts to be the store. */
+static int trust(struct worker_shared *s, char *err, size_t err_bytes)
+{
+    const char *ca = s->w->options->shared_store_ca;
+    char why[256];
+
+    if (!s->url.tls)
+        return ca ? error_say(err, err_bytes, -EINVAL,
+                              "--shared-store-ca needs a rediss:// in "
+                              "--shared-store")
+                  : 0;
+    s->tls = tls_new(ca ? ca : "", false, why, sizeof(why));
+    return s->tls
+               ? 0
+               : error_say(err, err_bytes, -EINVAL,
+                           "--shared-store-ca %.200s: %s", ca ? ca : "", why);
+}
+
 static uint64_t stored_bytes(const struct shared_shape *shape)
 {
     return shape->block_bytes + shared_head_bytes(shape) +
@@ -111,6 +131,7 @@ static int open_tier(struct worker_shared *s, char *err, size_t err_bytes)
     struct shared_tier_config c = {
         .base = w->base,
         .url = &s->url,
+        .tls = s->tls,
         .shown = s->shown,
         .shape = {.fingerprint = w->layout->fingerprint,
                   .block_bytes = w->layout->block_bytes,
@@ -143,6 +164,8 @@ int worker_shared_open(struct worker *w, char *err, size_t err_bytes)
     s->w = w;
     int rc = read_url(s, err, err_bytes);
     if (rc == 0)
+        rc = trust(s, err, err_bytes);
+    if (rc == 0)
         rc = open_tier(s, err, err_bytes);
     if (rc < 0)
         return rc;
@@ -164,6 +187,7 @@ void worker_shared_close(struct worker *w)
         return;
     shared_tier_free(s->tier);
     shared_keeper_free(s->keeper);
+    tls_free(s->tls);
     memset(&s->url, 0, sizeof(s->url));
     free(s);
     w->shared = NULL;

@@ -7,10 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/redis/tls.h"
+
 #define WHY_MAX 200
 
 struct shared_line {
     const struct redis_url *url;
+    struct tls *tls;
     struct timeval timeout;
     redisContext *context; /* NULL: closed */
     unsigned next;         /* address to begin with */
@@ -18,13 +21,14 @@ struct shared_line {
 };
 
 struct shared_line *shared_line_new(const struct redis_url *url,
-                                    int64_t timeout_us)
+                                    struct tls *tls, int64_t timeout_us)
 {
     struct shared_line *l = calloc(1, sizeof(*l));
 
     if (!l)
         return NULL;
     l->url = url;
+    l->tls = tls;
     l->timeout.tv_sec = timeout_us / 1000000;
     l->timeout.tv_usec = timeout_us % 1000000;
     return l;
@@ -107,6 +111,8 @@ static int log_in(struct shared_line *l)
 
 static int open_one(struct shared_line *l, const struct address *at)
 {
+    char why[WHY_MAX];
+
     l->context = redisConnectWithTimeout(at->host, at->port, l->timeout);
     if (!l->context)
         return -ENOTCONN;
@@ -116,6 +122,11 @@ static int open_one(struct shared_line *l, const struct address *at)
     }
     (void)redisSetTimeout(l->context, l->timeout);
     (void)redisEnableKeepAlive(l->context);
+    if (l->url->tls &&
+        !redis_tls_begin(l->context, l->tls, at->host, why, sizeof(why))) {
+        shared_line_close(l, why);
+        return -ENOTCONN;
+    }
     return log_in(l);
 }
 

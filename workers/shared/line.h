@@ -14,9 +14,12 @@
 struct redisReply; /* of <hiredis/hiredis.h> */
 struct shared_line;
 
-/* Make one that is closed. `url` is borrowed for its life; its addresses are
- * tried in turn. Returns it owned, or NULL: out of memory. */
+/* Make one that is closed. `url` is borrowed for its life, as is `tls`, whom a
+ * URL with TLS trusts; its addresses are tried in turn. Returns it owned, or
+ * NULL: out of memory. */
+struct tls;
 [[nodiscard]] struct shared_line *shared_line_new(const struct redis_url *url,
+                                                  struct tls *tls,
                                                   int64_t timeout_us);
 
 /* Close and free it. NULL is a no-op. */

@@ -15,6 +15,7 @@ struct shared_tier;
 struct shared_tier_config {
     struct event_base *base;     /* borrowed */
     const struct redis_url *url; /* borrowed for the tier's life */
+    struct tls *tls;             /* whom a URL with TLS trusts; likewise */
     const char *shown;           /* the URL as logs may show it; likewise */
     struct shared_shape shape;
     uint64_t max_blocks; /* of all workers together */
