@@ -445,7 +445,7 @@ static void test_refused_question(void)
     rig_free(&r);
 }
 
-/* A batch that gave way to one of all leaves no gap. */
+/* A batch that waits goes before that of all, and leaves no gap. */
 static void test_numbers_without_a_gap(void)
 {
     struct rig r = rig_new();
@@ -458,9 +458,11 @@ static void test_numbers_without_a_gap(void)
     r.joined->all_due = true;
     now_us += 1000000;
     tell_due(r.joined, now_us);
-    CU_ASSERT_EQUAL_FATAL(r.redis->n, 1);
-    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[0]), CLUSTER_RESET);
+    CU_ASSERT_EQUAL_FATAL(r.redis->n, 2);
+    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[0]), CLUSTER_ENDED);
     CU_ASSERT_EQUAL(head_of(&r.redis->flight[0]).number, last + 1);
+    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[1]), CLUSTER_RESET);
+    CU_ASSERT_EQUAL(head_of(&r.redis->flight[1]).number, last + 2);
     rig_free(&r);
 }
 
