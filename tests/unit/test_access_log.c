@@ -1,9 +1,11 @@
 /* The log's buffers: order, another file, a reader that takes nothing. */
 #include <CUnit/Basic.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "conductor/service/access/log.h"
@@ -74,6 +76,41 @@ static void test_nobody_reads(void)
     close(a[0]);
 }
 
+/* A file that takes no more in the middle of a line, and then does again: the
+ * lines that follow are whole. */
+static void test_no_room(void)
+{
+    enum { ROOM = 1000 }; /* within the 16th line */
+    struct rlimit before, less;
+    struct access_log *log;
+    char line[80] = "";
+    FILE *f = tmpfile();
+    unsigned n = 0, torn = 0;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_FSIZE, &before), 0);
+    less = (struct rlimit){ROOM, before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    CU_ASSERT_EQUAL_FATAL(access_log_new(&log), 0);
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_FSIZE, &less), 0);
+    access_log_take(log, fcntl(fileno(f), F_DUPFD_CLOEXEC, 3));
+    add_lines(log, 0, 50);
+    while (access_log_lost(log) < 35)
+        usleep(1000);
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_FSIZE, &before), 0);
+    CU_ASSERT_EQUAL(access_log_lost(log), 35);
+    add_lines(log, 50, 10);
+    access_log_free(log);
+    rewind(f);
+    while (fgets(line, sizeof(line), f)) {
+        torn += strlen(line) != 63;
+        n += strlen(line) == 63;
+    }
+    CU_ASSERT_EQUAL(torn, 1);
+    CU_ASSERT_EQUAL(n, 15 + 10);
+    fclose(f);
+}
+
 static void test_too_long(void)
 {
     struct access_log *log;
@@ -91,6 +128,7 @@ int main(void)
     CU_pSuite suite = CU_add_suite("access_log", NULL, NULL);
     CU_add_test(suite, "two files", test_two_files);
     CU_add_test(suite, "nobody reads", test_nobody_reads);
+    CU_add_test(suite, "no room", test_no_room);
     CU_add_test(suite, "too long", test_too_long);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();

@@ -22,7 +22,8 @@ struct access_log {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    /* All below under the lock, but for `writes`, which is the thread's. */
+    /* All below under the lock, but for `writes` and `torn`, the thread's. */
+    bool torn;            /* the file ends within a line */
     char *fills, *writes; /* (BUFFER_BYTES) owned */
     size_t n;             /* in fills */
     int fd;               /* of the lines in fills; -1: none */
@@ -91,7 +92,16 @@ static bool gives_up(struct access_log *log)
     return yes;
 }
 
-/* Writes n bytes, in pieces that a pipe takes at once. Returns what is left. */
+/* A piece of the text that a pipe takes at once: whole lines, if there is one
+ * that fits. Who is killed between two pieces leaves whole lines. */
+static size_t piece_of(const char *text, size_t n)
+{
+    const char *end = n > PIPE_BUF ? memrchr(text, '\n', PIPE_BUF) : NULL;
+
+    return end ? (size_t)(end - text) + 1 : n < PIPE_BUF ? n : PIPE_BUF;
+}
+
+/* Writes n bytes, in pieces. Returns what is left. */
 static size_t write_all(struct access_log *log, int fd, const char *text,
                         size_t n)
 {
@@ -103,7 +113,7 @@ static size_t write_all(struct access_log *log, int fd, const char *text,
                 return n;
             continue;
         }
-        ssize_t done = write(fd, text, n < PIPE_BUF ? n : PIPE_BUF);
+        ssize_t done = write(fd, text, piece_of(text, n));
         if (done < 0 && errno != EINTR && errno != EAGAIN)
             return n;
         text += done > 0 ? done : 0;
@@ -112,12 +122,20 @@ static size_t write_all(struct access_log *log, int fd, const char *text,
     return 0;
 }
 
-/* Writes lines, and counts those that it could not write. Without the lock. */
+/* Writes lines, and counts those that it could not write. What is left of a
+ * line that a full disk cut ends first, so that it spoils no other one. Without
+ * the lock. */
 static uint64_t put_lines(struct access_log *log, int fd, const char *text,
                           size_t n)
 {
-    size_t left = fd < 0 ? n : write_all(log, fd, text, n);
+    size_t left = n;
 
+    if (fd >= 0 && n > 0 && log->torn)
+        log->torn = write_all(log, fd, "\n", 1) > 0;
+    if (fd >= 0 && !log->torn)
+        left = write_all(log, fd, text, n);
+    if (left < n)
+        log->torn = text[n - left - 1] != '\n';
     return count_lines(text + n - left, left);
 }
 
@@ -136,8 +154,11 @@ static void serve(struct access_log *log)
     log->fd = fd;
     pthread_mutex_unlock(&log->lock);
     lost = put_lines(log, old_fd, text, first);
-    if (fd != old_fd && old_fd >= 0)
-        close(old_fd);
+    if (fd != old_fd) {
+        if (old_fd >= 0)
+            close(old_fd);
+        log->torn = false;
+    }
     lost += put_lines(log, fd, text + first, n - first);
     pthread_mutex_lock(&log->lock);
     log->lost += lost;
