@@ -80,20 +80,28 @@ static int parse_command_line(int argc, char **argv, struct command_line *cl,
     return options_start(&usage, &table, argc, argv, status);
 }
 
+/* All files that the configuration names are found from its folder, but for
+ * access_log, which is written. */
 static int anchor(struct config *c, const char *path,
                   char err[CONFIG_ERROR_MAX])
 {
-    if (config_anchor(c->cost_model, path) ||
-        config_anchor(c->secret_file, path) ||
-        config_anchor(c->engines_file, path) ||
-        config_anchor(c->admin_key_file, path) ||
-        config_anchor(c->tenants_file, path) ||
-        engine_list_anchor(&c->engines, path) ||
-        worker_cost_list_anchor(&c->worker_costs, path))
-        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                         "the path of a file that the configuration names is "
-                         "too long");
-    return 0;
+    char *const files[] = {c->cost_model,    c->secret_file,
+                           c->engines_file,  c->admin_key_file,
+                           c->tenants_file,  c->tls_certificate,
+                           c->tls_key,       c->worker_tls_certificate,
+                           c->worker_tls_key};
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < sizeof(files) / sizeof(*files); i++)
+        rc = config_anchor(files[i], path);
+    if (rc == 0)
+        rc = engine_list_anchor(&c->engines, path);
+    if (rc == 0)
+        rc = worker_cost_list_anchor(&c->worker_costs, path);
+    return rc ? error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                          "the path of a file that the configuration names is "
+                          "too long")
+              : 0;
 }
 
 /* --set NAME=VALUE */

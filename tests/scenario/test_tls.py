@@ -6,6 +6,7 @@ import re
 import shutil
 import socket
 import ssl
+import subprocess
 import threading
 
 from certificates import Certificates
@@ -59,6 +60,17 @@ class TlsClients(TlsCase):
         self.assertEqual(events[-1], '[DONE]')
         large = self.post(cluster, {'prompt': 'word ' * 400000})
         self.assertEqual(large.status, 200, large.body)
+
+    def test_files_beside_the_configuration(self):
+        """As of all other files that it names, wherever the daemon begins."""
+        self.certify()
+        path = self.write('c.json', json.dumps({
+            'engines': [{'name': 'e', 'url': 'http://127.0.0.1:1', 'model': 'm'}],
+            'tls_certificate': 'tls.pem', 'tls_key': 'tls.key'}))
+        got = subprocess.run([program(*CONDUCTOR), '-t', '-c', path], cwd='/',
+                             capture_output=True, text=True, check=False)
+        self.assertEqual((got.returncode, got.stdout, got.stderr),
+                         (0, 'configuration ok\n', ''))
 
     def test_curl(self):
         self.certify()
