@@ -4,7 +4,8 @@
  *
  * Changes need the key of admin_key_file, where there is one. Without one they
  * need a connection from this machine, and no browser behind it: pages can make
- * a browser send to addresses that they cannot read from.
+ * a browser send to addresses that they cannot read from, and a page whose own
+ * name turns into this machine's address can read, too.
  */
 #include <errno.h>
 #include <event2/buffer.h>
@@ -32,6 +33,24 @@ static bool has_key(const struct front_call *call, const struct secret *key)
            secret_is(key, value->at + n, value->n - n);
 }
 
+/* Whether the client asked for an address or localhost, which are no name that
+ * somebody else's name server could have led here. */
+static bool asks_by_address(const struct http_head *head)
+{
+    const struct http_slice *host = http_find(head, "host");
+    struct http_slice name;
+    size_t n = 0;
+
+    if (!host || host->n == 0 || *host->at == '[')
+        return true;
+    while (n < host->n && host->at[n] != ':')
+        n++;
+    name = (struct http_slice){host->at, n};
+    while (n && strchr("0123456789.", host->at[n - 1]))
+        n--;
+    return n == 0 || http_is_fold(name, "localhost");
+}
+
 bool admin_may_change(const struct front_call *call)
 {
     const struct secret *key = call->front->options.admin_key;
@@ -39,7 +58,8 @@ bool admin_may_change(const struct front_call *call)
 
     if (key && has_key(call, key))
         return true;
-    if (!key && http_is_local(call->conn) && !http_find(call->head, "origin"))
+    if (!key && http_is_local(call->conn) && asks_by_address(call->head) &&
+        !http_find(call->head, "origin"))
         return true;
     if (key) {
         http_add_header(call->conn, "WWW-Authenticate", "Bearer");
@@ -50,7 +70,8 @@ bool admin_may_change(const struct front_call *call)
     } else {
         openai_error_set(&error, 403, "admin_forbidden", NULL,
                          "instances can be changed from this machine only, "
-                         "and from no web page: set admin_key_file");
+                         "by its address or as localhost, and from no web "
+                         "page: set admin_key_file");
     }
     http_reply_error(call->conn, &error);
     return false;

@@ -9,7 +9,7 @@
 #include "conductor/front/watch/watch.h"
 #include "front_client.h"
 
-#define ASK "GET /admin/events HTTP/1.1\r\nHost: x\r\n\r\n"
+#define ASK "GET /admin/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 static struct front_options soon(void)
 {
@@ -40,14 +40,26 @@ static void test_page(void)
     expect_raw("GET / HTTP/1.1\r\nHost: x\r\n\r\n", 404, "unknown_path");
     expect_raw("POST /admin HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
                405, "Allow: GET, HEAD");
-    expect_raw("HEAD /admin/events HTTP/1.1\r\nHost: x\r\nConnection: close"
+    expect_raw(
+        "HEAD /admin/events HTTP/1.1\r\nHost: [::1]:8082\r\nConnection: close"
+        "\r\n\r\n",
+        200, "text/event-stream");
+    /* A page of another origin, and one whose own name led here. */
+    expect_raw("GET /admin/events HTTP/1.1\r\nHost: localhost\r\nOrigin: null"
                "\r\n\r\n",
-               200, "text/event-stream");
-    expect_raw("GET /admin/events HTTP/1.1\r\nHost: x\r\nOrigin: null\r\n\r\n",
                403, "admin_forbidden");
-    expect_raw("GET /admin/decisions HTTP/1.1\r\nHost: x\r\nOrigin: null"
-               "\r\n\r\n",
+    expect_raw("GET /admin/decisions HTTP/1.1\r\nHost: localhost\r\n"
+               "Origin: null\r\n\r\n",
                403, "admin_forbidden");
+    expect_raw("GET /admin/decisions HTTP/1.1\r\nHost: page.example:8082\r\n"
+               "\r\n",
+               403, "admin_forbidden");
+    expect_raw("GET /admin/decisions HTTP/1.1\r\nHost: 127.0.0.1.example\r\n"
+               "\r\n",
+               403, "admin_forbidden");
+    expect_raw("GET /admin/decisions HTTP/1.1\r\nHost: LocalHost:8082\r\n"
+               "\r\n",
+               200, "[");
     front_close();
 }
 
