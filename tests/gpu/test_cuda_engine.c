@@ -379,6 +379,133 @@ static void note_done(void *arg, size_t segment, uint32_t layer)
 
 static const struct engine_step_ops note_ops = {.layer_done = note_done};
 
+/* --- pages for others ----------------------------------------------------- */
+
+/* Reads a block out of the pages `memory` into another engine's, some layers at
+ * a time. Returns whether its page there is to be used. */
+static bool read_block(const struct shared_card *by, const char *memory,
+                       const struct engine_kv_layout *l, char *block,
+                       uint64_t *state)
+{
+    uint64_t layer_bytes = l->block_bytes / l->layers;
+    bool ok = rig_random(state, 3) > 0, by_page = true;
+
+    for (uint32_t n, layer = 0; layer < l->layers; layer += n) {
+        uint64_t at = layer * layer_bytes;
+        uint32_t page;
+
+        n = 1 + rig_random(state, l->layers - layer);
+        CU_ASSERT_EQUAL(
+            by->ops->read(by, memory + at, block + at, n * layer_bytes, &page),
+            0);
+        by_page = by_page && page != PAGE_NONE;
+        by->ops->read_over(by, block + at, n * layer_bytes, page, ok);
+    }
+    return ok && by_page;
+}
+
+/* All blocks of `source` are read. What lies in the page is spoilt in the host
+ * block: a step must use the one and not the other. */
+static uint32_t take_blocks(struct engine *a, struct engine *b,
+                            const char *memory, struct rig_request *r,
+                            const struct rig_request *source, uint64_t *state)
+{
+    const struct shared_card *from = engine_card(a), *by = engine_card(b);
+    const struct engine_kv_layout *l = r->layout;
+    uint32_t n = (r->n_prompt - 1) / l->block_tokens, n_spoilt = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t at = 0;
+
+        CU_ASSERT_EQUAL_FATAL(from->ops->lend(from, source->blocks[i], &at), 0);
+        bool by_page = read_block(by, memory + at, l, r->blocks[i], state);
+        from->ops->give_back(from, source->blocks[i]);
+        CU_ASSERT_EQUAL(memcmp(r->blocks[i], source->blocks[i], l->block_bytes),
+                        0);
+        if (by_page)
+            memset(r->blocks[i], 0xff, l->block_bytes);
+        n_spoilt += by_page;
+    }
+    r->done = n * l->block_tokens;
+    return n_spoilt;
+}
+
+/* No more than a part is ever lent, and nothing that is not there. */
+static void check_lending(struct engine *a, const struct rig_request *source)
+{
+    const struct shared_card *from = engine_card(a);
+    uint32_t most = cuda_lent_max((struct cuda_engine *)a), n = 0;
+    uint64_t at;
+    char other;
+
+    CU_ASSERT_EQUAL(from->ops->lend(from, &other, &at), -ENOENT);
+    CU_ASSERT_FATAL(source->n_prompt / 16 > most);
+    while (n < most)
+        CU_ASSERT_EQUAL(from->ops->lend(from, source->blocks[n++], &at), 0);
+    CU_ASSERT_EQUAL(from->ops->lend(from, source->blocks[n], &at), -ENOBUFS);
+    while (n > 0)
+        from->ops->give_back(from, source->blocks[--n]);
+}
+
+static void test_shared(void)
+{
+    uint64_t state = rig_seed("shared");
+    struct engine *a = new_engine("cuda", 16, 256, 48);
+    struct engine *b = new_engine("cuda", 16, 256, 48);
+    const struct engine_kv_layout *l = engine_kv_layout(a);
+    const struct shared_card *from = engine_card(a), *by = engine_card(b);
+    struct rig_request source, r;
+    uint32_t prompt[80];
+    void *blocks[8];
+
+    for (uint32_t i = 0; i < 80; i++)
+        prompt[i] = rig_random(&state, 256);
+    CU_ASSERT_FATAL(from->has_handle);
+    CU_ASSERT_PTR_NULL(
+        by->ops->open(by, from->handle, from->bytes + (1 << 20)));
+    char *memory = by->ops->open(by, from->handle, from->bytes);
+#ifndef EMULATED
+    if (!memory) {
+        printf("[skipped: a process cannot open its own pages] ");
+        engine_free(a);
+        engine_free(b);
+        return;
+    }
+#endif
+    CU_ASSERT_PTR_NOT_NULL_FATAL(memory);
+    char *slab = aligned_alloc(4096, 8 * l->block_bytes);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(slab);
+    CU_ASSERT_EQUAL(engine_kv_adopt(b, slab, 8 * l->block_bytes), 0);
+    rig_init(&source, a, prompt, 80, ANSWERS);
+    rig_init(&r, b, prompt, 80, ANSWERS);
+    CU_ASSERT_EQUAL(rig_run(a, &source, 256, ANSWERS), 0);
+    for (uint32_t i = 0; i < 6; i++) {
+        blocks[i] = r.blocks[i];
+        r.blocks[i] = slab + i * l->block_bytes;
+    }
+    uint32_t n = 0;
+    for (uint32_t tries = 0; n == 0 && tries < 40; tries++) {
+        for (uint32_t i = 0; i < 6; i++)
+            engine_kv_forget(b, r.blocks[i]);
+        n = take_blocks(a, b, memory, &r, &source, &state);
+    }
+    printf("[%u of 4 by way of the page] ", n);
+    CU_ASSERT(n > 0);
+    CU_ASSERT_EQUAL(rig_run(b, &r, 256, ANSWERS), 0);
+    CU_ASSERT_EQUAL(memcmp(r.tokens, source.tokens, r.n_tokens * 4), 0);
+    check_lending(a, &source);
+    page_cache_check(((struct cuda_engine *)a)->pages);
+    page_cache_check(((struct cuda_engine *)b)->pages);
+    memcpy(r.blocks, blocks, 6 * sizeof(blocks[0]));
+    by->ops->shut(by, memory);
+    engine_kv_disown(b, slab);
+    free(slab);
+    fini(a, &source);
+    rig_fini(&r);
+    engine_free(a);
+    engine_free(b);
+}
+
 static void test_layer_done_and_abort(void)
 {
     struct engine *e = new_engine("cuda", 16, 512, 40);
@@ -573,6 +700,7 @@ int main(void)
     CU_add_test(suite, "close to engine cpu", test_close_to_cpu);
     CU_add_test(suite, "random steps, batches, evictions", test_mixed);
     CU_add_test(suite, "compute, load, both, layerwise", test_modes);
+    CU_add_test(suite, "pages of another process", test_shared);
     CU_add_test(suite, "layer_done and abort", test_layer_done_and_abort);
     CU_add_test(suite, "shapes that are refused", test_refused);
 #ifdef EMULATED

@@ -432,21 +432,24 @@ static void case_few_end_points(void)
  * said, nothing of it stays behind, and what is registered goes on. */
 static void case_card_memory(void)
 {
-    int fd = memfd_create("no dmabuf", 0);
+    struct shared_card card = {.address = 1 << 30,
+                               .bytes = 1 << 20,
+                               .dmabuf = memfd_create("no dmabuf", 0)};
 
     begin();
-    if (fd < 0 || ftruncate(fd, 1 << 20) != 0)
+    if (card.dmabuf < 0 || ftruncate(card.dmabuf, 1 << 20) != 0)
         rig_fail("no file");
     for (int i = 0; i < 20; i++) {
-        int rc = rig.holder->ops->reg_card(rig.holder, 1 << 30, 1 << 20, fd, 0);
+        int rc = rig.holder->ops->reg_card(rig.holder, &card);
 
         if (rc >= 0 || rc == -ENOSPC)
             rig_fail("registered as %d", rc);
     }
-    int rc = rig.holder->ops->reg_card(rig.holder, 1 << 30, 1 << 20, -1, 0);
-    if (rc != -EBADF)
-        rig_fail("without a descriptor %d", rc);
-    close(fd);
+    close(card.dmabuf);
+    card.dmabuf = -1;
+    int rc = rig.holder->ops->reg_card(rig.holder, &card);
+    if (rc != -ENOTSUP)
+        rig_fail("without a dmabuf %d", rc);
     move(4, 0);
     finish();
     rig_end(&rig);

@@ -2,7 +2,9 @@
 becomes of their requests when a card disappears."""
 import os
 
+import wire
 from harness import Case, program, wait_until
+from test_load import LoadCase
 
 EMULATED = 'tests', 'gpu', 'emulate', 'conductor-worker-emulated'
 TEXT = 'Where the card is gone, the work goes on elsewhere. ' * 2
@@ -11,6 +13,49 @@ TEXT = 'Where the card is gone, the work goes on elsewhere. ' * 2
 def run_worker(case, path, *more):
     return case.run_program(program(*path), '--conductor', '127.0.0.1:1',
                             '--engine', 'cuda', *more)
+
+
+class Shared(LoadCase):
+    """Workers of one machine, each with a card."""
+
+    def short_name(self):
+        return self.id().replace('test_cuda.', '')
+
+    def program(self):
+        return program(*EMULATED)
+
+    def card(self, name, **environment):
+        os.environ.update(environment)
+        try:
+            return self.worker(name, 'both', '--engine', 'cuda',
+                               '--log-level', 'debug', '--step-tokens', '64')
+        finally:
+            for key in environment:
+                del os.environ[key]
+
+    def test_pages_of_another_worker(self):
+        """KV goes from card to card, and by way of the host where one card
+        cannot reach the other."""
+        if not os.path.exists(self.program()):
+            self.skipTest('built without a C++ compiler: no emulated card')
+        a = self.card('a')
+        tokens = [i * 7 % 251 for i in range(100)]
+        want, _ = self.run_here(a, 1, tokens, 3)
+        for rid, (name, lent, environment) in enumerate(
+                (('near', 6, {}), ('far', 0, {'EMULATE_NO_IPC': '1'})), 2):
+            t = self.card(name, **environment)
+            got, done = self.run_here(t, rid, tokens, 3, mode=wire.LOAD,
+                                      sources=[(a.address, 0, 6)])
+            self.assertEqual(got, want)
+            self.assertEqual(done['fetched'], 96, done)
+            self.idle(a)
+            log = self.log('a')
+            self.assertIn(f'worker {name} moves KV over shm' +
+                          (', out of the card' if lent else '\n'), log)
+            self.assertEqual(log.count('6 of 6 blocks of a grant were lent'),
+                             1)
+        for link in self.links:
+            self.leave(link)
 
 
 class Cuda(Case):

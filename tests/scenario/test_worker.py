@@ -60,13 +60,16 @@ class WorkerCase(unittest.TestCase):
         with open(self.log_path(name)) as file:
             return file.read()
 
+    def program(self):
+        return program()
+
     def launch(self, name, role, *more):
         if not {'--kv-mib', '--kv-blocks'} & set(more):
             more = ('--kv-mib', str(KV_MIB), *more)
         with open(self.log_path(name), 'w') as log:
             process = subprocess.Popen(
-                [program(), '--conductor', f'127.0.0.1:{self.conductor.port}',
-                 '--name', name, '--role', role, '--block-tokens', str(BLOCK),
+                [self.program(), '--conductor',
+                 f'127.0.0.1:{self.conductor.port}', '--name', name, '--role', role, '--block-tokens', str(BLOCK),
                  *more], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.processes.append(process)
         return process

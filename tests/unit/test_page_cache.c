@@ -20,6 +20,7 @@ struct known {
     uint32_t dirty_from, dirty_to;
     uint64_t ticket;
     bool pinned, forgotten;
+    uint32_t lent;
 };
 
 struct model {
@@ -30,6 +31,7 @@ struct model {
     uint64_t tickets[PAGES]; /* by page, also of free ones */
     uint64_t next_ticket, over;
     uint64_t state;
+    uint32_t n_lent; /* so far */
 };
 
 static uint32_t below(struct model *m, uint32_t n)
@@ -58,7 +60,7 @@ static struct known *victim(struct model *m, bool clean)
     for (uint32_t i = 0; i < m->n; i++) {
         struct known *k = &m->list[i];
 
-        if (!k->pinned && k->ticket <= m->over &&
+        if (!k->pinned && k->lent == 0 && k->ticket <= m->over &&
             !(clean && k->dirty_from < k->dirty_to))
             return k;
     }
@@ -113,7 +115,7 @@ static void forget(struct model *m)
     struct known *k = find(m, block);
 
     CU_ASSERT_EQUAL(!page_cache_forget(m->cache, &m->memory[block]), !k);
-    if (k && k->pinned)
+    if (k && (k->pinned || k->lent > 0))
         k->forgotten = true;
     else if (k)
         remove_known(m, k);
@@ -128,7 +130,36 @@ static void pin(struct model *m, struct known *k)
     }
     page_cache_unpin(m->cache, k->page);
     k->pinned = false;
-    if (k->forgotten)
+    if (k->forgotten && k->lent == 0)
+        remove_known(m, k);
+}
+
+static void lend(struct model *m, struct known *k)
+{
+    bool whole =
+        !k->forgotten && k->ticket <= m->over && k->dirty_from == k->dirty_to;
+
+    for (int l = 0; l < LAYERS; l++)
+        whole = whole && k->rows[l] == BLOCK_TOKENS;
+    if (below(m, 4) == 0) {
+        page_cache_hold(m->cache, k->page);
+        k->lent++;
+    } else {
+        CU_ASSERT_EQUAL(
+            page_cache_lend(m->cache, &m->memory[k->block], m->over),
+            whole ? k->page : PAGE_NONE);
+        k->lent += whole;
+        m->n_lent += whole;
+    }
+}
+
+static void give_back(struct model *m, struct known *k)
+{
+    if (k->lent == 0)
+        return;
+    page_cache_give_back(m->cache, k->page);
+    k->lent--;
+    if (k->forgotten && k->lent == 0 && !k->pinned)
         remove_known(m, k);
 }
 
@@ -137,6 +168,13 @@ static void load(struct model *m, struct known *k)
 {
     uint32_t layer = below(m, LAYERS);
     uint32_t more = below(m, BLOCK_TOKENS - k->rows[layer] + 1);
+
+    if (below(m, 3) == 0) {
+        for (int l = 0; l < LAYERS; l++)
+            k->rows[l] = BLOCK_TOKENS;
+        page_cache_set_rows(m->cache, k->page, 0, LAYERS, BLOCK_TOKENS);
+        more = 0;
+    }
 
     k->rows[layer] += more;
     page_cache_set_rows(m->cache, k->page, layer, layer + 1, k->rows[layer]);
@@ -196,7 +234,7 @@ static void test_random(void)
     CU_ASSERT_PTR_NOT_NULL_FATAL(m.cache);
     for (int i = 0; i < 20000; i++) {
         struct known *k = m.n > 0 ? &m.list[below(&m, m.n)] : NULL;
-        uint32_t what = below(&m, 8);
+        uint32_t what = below(&m, 11);
 
         if (!k || what < 3)
             take(&m);
@@ -208,12 +246,17 @@ static void test_random(void)
             load(&m, k);
         else if (what == 6)
             decode(&m, k);
-        else
+        else if (what == 7)
             cut(&m, k);
+        else if (what == 8)
+            lend(&m, k);
+        else
+            give_back(&m, k);
         if (below(&m, 4) == 0)
             m.over += below(&m, (uint32_t)(m.next_ticket - m.over) + 1);
         compare(&m);
     }
+    CU_ASSERT(m.n_lent > 0);
     page_cache_free(m.cache);
 }
 

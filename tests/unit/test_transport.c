@@ -581,7 +581,7 @@ static void test_door_with_silent_callers(void)
     int fd =
         shm_door_knock(s->name, descriptor + SHM_BOOT_BYTES + SHM_NAME_BYTES);
     CU_ASSERT_FATAL(fd >= 0);
-    while ((rc = shm_door_take(fd, regions)) == -EAGAIN)
+    while ((rc = shm_door_take(fd, NULL, regions)) == -EAGAIN)
         event_base_loop(base, EVLOOP_ONCE);
     CU_ASSERT_EQUAL_FATAL(rc, 1);
     munmap(regions[0].memory, regions[0].bytes);
@@ -591,6 +591,167 @@ static void test_door_with_silent_callers(void)
     t->ops->free(t);
     shm_slab_free(slab, 4096, slab_fd);
     event_base_free(base);
+}
+
+/* A card that only has memory, and the pages of another that it opened. */
+struct fake_card {
+    struct shared_card card;
+    uint8_t pages[65536];
+    bool refuses;
+    uint32_t n_open, n_read, n_kept;
+};
+
+static struct fake_card cards[2]; /* of holder and asker */
+
+static void *card_open(const struct shared_card *c, const uint8_t *handle,
+                       uint64_t bytes)
+{
+    struct fake_card *f = c->arg;
+
+    if (f->refuses || handle[0] != 42 || bytes != sizeof(f->pages))
+        return NULL;
+    f->n_open++;
+    return cards[0].pages;
+}
+
+static void card_shut(const struct shared_card *c, void *memory)
+{
+    struct fake_card *f = c->arg;
+
+    CU_ASSERT_PTR_EQUAL(memory, cards[0].pages);
+    f->n_open--;
+}
+
+/* On a thread of the transport. */
+static int card_read(const struct shared_card *c, const void *from, void *to,
+                     uint64_t bytes, uint32_t *page)
+{
+    struct fake_card *f = c->arg;
+
+    memcpy(to, from, bytes);
+    *page = 7;
+    f->n_read++;
+    return 0;
+}
+
+static void card_read_over(const struct shared_card *c, const void *to,
+                           uint64_t bytes, uint32_t page, bool ok)
+{
+    struct fake_card *f = c->arg;
+
+    (void)to;
+    (void)bytes;
+    f->n_kept += ok && page == 7;
+}
+
+static void card_rig_init(struct rig *r, bool refuses, int *slab_fd)
+{
+    static const struct shared_card_ops ops = {.open = card_open,
+                                               .shut = card_shut,
+                                               .read = card_read,
+                                               .read_over = card_read_over};
+
+    *r = (struct rig){.base = event_loop_new(1)};
+    r->holder = shm_transport_new(r->base);
+    r->asker = shm_transport_new(r->base);
+    r->theirs = shm_slab_new(8192, slab_fd);
+    r->ours = malloc(65536);
+    CU_ASSERT_FATAL(r->holder && r->asker && r->theirs && r->ours);
+    for (uint32_t i = 0; i < OPS_MAX; i++)
+        r->rc[i] = 1;
+    for (int i = 0; i < 2; i++) {
+        cards[i] = (struct fake_card){.refuses = refuses};
+        cards[i].card = (struct shared_card){.ops = &ops,
+                                             .arg = &cards[i],
+                                             .bytes = sizeof(cards[i].pages),
+                                             .handle = {42},
+                                             .has_handle = true};
+    }
+    for (uint32_t i = 0; i < sizeof(cards[0].pages); i++)
+        cards[0].pages[i] = (uint8_t)(i * 5 + (i >> 8));
+    CU_ASSERT_EQUAL(r->holder->ops->reg(r->holder, r->theirs, 8192, *slab_fd),
+                    0);
+    CU_ASSERT_EQUAL(r->holder->ops->reg_card(r->holder, &cards[0].card), 1);
+    CU_ASSERT_EQUAL(r->asker->ops->reg_card(r->asker, &cards[1].card), 0);
+    r->offer = r->holder->ops->offer(r->holder, &offer_ops, r, r->descriptor,
+                                     &r->n_descriptor);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->offer);
+    const struct transport_peer peer = {"127.0.0.1", 1, r->descriptor,
+                                        r->n_descriptor};
+    r->path = r->asker->ops->open(r->asker, &peer, &path_ops, r);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->path);
+    UNTIL(r, r->stands);
+}
+
+static int ask_card(struct rig *r, uint64_t op, uint64_t offset,
+                    const uint64_t *sums)
+{
+    const struct transport_slice slice = {.local = r->ours,
+                                          .region = 1,
+                                          .offset = offset,
+                                          .bytes = 8192,
+                                          .sums = sums,
+                                          .sum_bytes = 4096};
+
+    int rc = r->path->ops->read(r->path, op, 1, &slice, 1);
+    r->n_asked += rc == 0;
+    return rc;
+}
+
+static void card_rig_fini(struct rig *r, int slab_fd)
+{
+    r->asker->ops->free(r->asker);
+    r->holder->ops->free(r->holder);
+    CU_ASSERT_EQUAL(cards[1].n_open, 0);
+    event_base_free(r->base);
+    shm_slab_free(r->theirs, 8192, slab_fd);
+    free(r->ours);
+}
+
+/* Pages of a card are read by the card, and kept there only if their sums are
+ * right. */
+static void test_card(void)
+{
+    uint64_t sums[2] = {0};
+    struct rig r;
+    int slab_fd;
+
+    card_rig_init(&r, false, &slab_fd);
+    CU_ASSERT(r.path->ops->reads_card(r.path));
+    CU_ASSERT_EQUAL(ask_card(&r, 1, 4096, sums), 0);
+    UNTIL(&r, r.rc[1] <= 0);
+    CU_ASSERT_EQUAL(r.rc[1], -EILSEQ);
+    CU_ASSERT_EQUAL(cards[1].n_read, 1);
+    CU_ASSERT_EQUAL(cards[1].n_kept, 0);
+    for (int i = 0; i < 2; i++)
+        sums[i] = sum_of(cards[0].pages + 4096 * (i + 1), 4096);
+    CU_ASSERT_EQUAL(ask_card(&r, 2, 4096, sums), 0);
+    UNTIL(&r, r.rc[2] <= 0);
+    CU_ASSERT_EQUAL(r.rc[2], 0);
+    CU_ASSERT_EQUAL(cards[1].n_kept, 1);
+    CU_ASSERT_EQUAL(memcmp(r.ours, cards[0].pages + 4096, 8192), 0);
+    CU_ASSERT_EQUAL(ask_card(&r, 3, sizeof(cards[0].pages) - 4096, sums),
+                    -ENOTCONN);
+    UNTIL(&r, r.closed);
+    CU_ASSERT_EQUAL(cards[1].n_read, 2);
+    card_rig_fini(&r, slab_fd);
+}
+
+/* A card that cannot reach the other one leaves the slab. */
+static void test_card_out_of_reach(void)
+{
+    struct rig r;
+    int slab_fd;
+
+    card_rig_init(&r, true, &slab_fd);
+    CU_ASSERT_FALSE(r.path->ops->reads_card(r.path));
+    memset(r.theirs, 0x77, 8192);
+    CU_ASSERT_EQUAL(ask(&r, 1, 1, 0, 8192), 0);
+    UNTIL(&r, r.rc[1] <= 0);
+    CU_ASSERT_EQUAL(r.rc[1], 0);
+    CU_ASSERT(r.ours[0] == 0x77 && memcmp(r.ours, r.ours + 1, 8191) == 0);
+    CU_ASSERT_EQUAL(ask_card(&r, 2, 0, NULL), -ENOTCONN);
+    card_rig_fini(&r, slab_fd);
 }
 
 /* Have the kernel answer MADV_POPULATE_WRITE so from now on. False: it takes
@@ -680,6 +841,8 @@ int main(void)
     CU_add_test(s, "who does not say whose it is", test_unbound);
     CU_add_test(s, "a door without descriptors", test_door_without_descriptors);
     CU_add_test(s, "a door with silent callers", test_door_with_silent_callers);
+    CU_add_test(s, "pages of a card", test_card);
+    CU_add_test(s, "a card that cannot reach another", test_card_out_of_reach);
     CU_add_test(s, "a slab without pages", test_slab_without_pages);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();

@@ -281,9 +281,20 @@ void *engine_host_alloc(size_t bytes)
     return memory;
 }
 
-bool engine_kv_anywhere(const struct engine *e)
+int engine_kv_adopt(struct engine *e, void *memory, size_t bytes)
 {
-    return !e->ops->kv_alloc;
+    return e->ops->kv_adopt ? e->ops->kv_adopt(e, memory, bytes) : 0;
+}
+
+void engine_kv_disown(struct engine *e, void *memory)
+{
+    if (e->ops->kv_disown)
+        e->ops->kv_disown(e, memory);
+}
+
+const struct shared_card *engine_card(const struct engine *e)
+{
+    return e->ops->card ? e->ops->card(e) : NULL;
 }
 
 void *engine_kv_alloc(struct engine *e, size_t bytes)

@@ -42,7 +42,8 @@
 #define ENGINE_DEFAULT_STEP_TOKENS 512
 #define ENGINE_MAX_STEP_TOKENS 16384
 
-struct cost_model; /* predictor/cost_model.h */
+struct cost_model;  /* predictor/cost_model.h */
+struct shared_card; /* workers/engine/shared_card.h */
 struct engine;
 
 /* How to build an engine. Zero in a field marked (0: ...) takes that. */
@@ -206,10 +207,6 @@ const struct engine_kv_layout *engine_kv_layout(const struct engine *e);
                                     const struct engine_step_ops *ops,
                                     void *arg, const atomic_bool *abort);
 
-/* Whether blocks may lie in any memory, not only in what engine_kv_alloc()
- * gives out. */
-bool engine_kv_anywhere(const struct engine *e);
-
 /* Memory for `bytes` (at least 1) of host blocks, aligned to a page; locked
  * into memory where the engine copies it to a card. Returns it owned
  * (engine_kv_free), or NULL. */
@@ -217,6 +214,16 @@ bool engine_kv_anywhere(const struct engine *e);
 
 /* Frees what engine_kv_alloc() returned; no step may use it. NULL is fine. */
 void engine_kv_free(struct engine *e, void *memory);
+
+/* Blocks lie in this memory, which the caller has made and keeps until
+ * engine_kv_disown(), in place of engine_kv_alloc()'s: it is locked where the
+ * engine copies it to a card. 0 or -ENOMEM. */
+[[nodiscard]] int engine_kv_adopt(struct engine *e, void *memory, size_t bytes);
+void engine_kv_disown(struct engine *e, void *memory);
+
+/* Its card, for others; NULL: it computes in host memory. Valid until
+ * engine_free(). */
+const struct shared_card *engine_card(const struct engine *e);
 
 /* The host block `block` is about to get new contents: the engine drops its
  * copies of it and never writes them back. A no-op for engines that compute in

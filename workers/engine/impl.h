@@ -35,6 +35,9 @@ struct engine_ops {
      * host memory. */
     void *(*kv_alloc)(struct engine *e, size_t bytes);
     void (*kv_free)(struct engine *e, void *memory);
+    int (*kv_adopt)(struct engine *e, void *memory, size_t bytes);
+    void (*kv_disown)(struct engine *e, void *memory);
+    const struct shared_card *(*card)(const struct engine *e);
     void (*kv_forget)(struct engine *e, void *block);
     int (*kv_upload)(struct engine *e, void *const *blocks, size_t n,
                      uint32_t from_layer, uint32_t to_layer, uint64_t *ticket);

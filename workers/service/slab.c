@@ -10,9 +10,13 @@ static void *slab_alloc(void *arg, size_t bytes)
     struct worker *w = arg;
     void *memory = NULL;
 
-    if (engine_kv_anywhere(w->engine) &&
-        transports_name(w->options->transports, "shm"))
+    if (transports_name(w->options->transports, "shm"))
         memory = shm_slab_new(bytes, &w->slab_fd);
+    if (memory && engine_kv_adopt(w->engine, memory, bytes) < 0) {
+        shm_slab_free(memory, bytes, w->slab_fd);
+        w->slab_fd = -1;
+        memory = NULL;
+    }
     w->slab_bytes = bytes;
     return memory ? memory : engine_kv_alloc(w->engine, bytes);
 }
@@ -21,10 +25,13 @@ static void slab_free(void *arg, void *memory)
 {
     struct worker *w = arg;
 
-    if (w->slab_fd >= 0)
-        shm_slab_free(memory, w->slab_bytes, w->slab_fd);
-    else
+    if (w->slab_fd < 0) {
         engine_kv_free(w->engine, memory);
+        return;
+    }
+    if (memory)
+        engine_kv_disown(w->engine, memory);
+    shm_slab_free(memory, w->slab_bytes, w->slab_fd);
 }
 
 static void slab_taken(void *arg, void *data)

@@ -166,6 +166,7 @@ static int make_connections(struct worker *w, char *err, size_t err_bytes)
         .push_timeout_us = (int64_t)o->push_timeout_ms * 1000,
         .transports = o->transports,
         .streams = o->streams,
+        .card = engine_card(w->engine),
         .slab_fd = w->slab_fd,
         .rdma_devices = o->rdma_devices,
         .rdma_slice_bytes = o->rdma_slice_kib * 1024,

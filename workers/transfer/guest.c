@@ -10,12 +10,19 @@
 #include "base/log.h"
 #include "workers/transfer/internal.h"
 
+/* A block of a lease. */
+struct leased {
+    uint32_t id; /* pinned */
+    bool lent;   /* its page on the card is, at */
+    uint64_t at;
+};
+
 /* Blocks that are granted under one id. */
 struct lease {
     LIST_ENTRY(lease) link;
     uint64_t id;
     uint32_t n;
-    uint32_t blocks[]; /* (n), pinned */
+    struct leased blocks[]; /* (n) */
 };
 
 struct guest {
@@ -26,30 +33,49 @@ struct guest {
     struct transport_offer *offers[MSG_TRANSPORTS_MAX];
     uint32_t n_offers;              /* that are not withdrawn yet */
     struct transport_offer *chosen; /* NULL: none yet */
+    int card_region; /* of the card, over that one; negative: not to be read */
     LIST_HEAD(, lease) leases;
 };
 
 static void lease_free(struct guest *g, struct lease *l)
 {
+    const struct shared_card *card = g->transfer->config.card;
     struct kv_store *store = g->transfer->config.store;
+    uint32_t n_lent = 0;
 
-    for (uint32_t i = 0; i < l->n; i++)
-        kv_store_release(store, l->blocks[i]);
+    for (uint32_t i = 0; i < l->n; i++) {
+        struct leased *b = &l->blocks[i];
+
+        if (b->lent)
+            card->ops->give_back(card, kv_store_data(store, b->id));
+        n_lent += b->lent;
+        kv_store_release(store, b->id);
+    }
+    if (n_lent > 0)
+        log_debug("%u of %u blocks of a grant were lent in the card", n_lent,
+                  l->n);
     LIST_REMOVE(l, link);
     free(l);
+}
+
+static struct lease *lease_of(const struct guest *g, uint64_t id)
+{
+    struct lease *l;
+
+    LIST_FOREACH(l, &g->leases, link)
+    {
+        if (l->id == id)
+            return l;
+    }
+    return NULL;
 }
 
 static void on_revoked(void *arg, uint64_t id)
 {
     struct guest *g = arg;
     struct transfer *t = g->transfer;
-    struct lease *l;
+    struct lease *l = lease_of(g, id);
 
-    LIST_FOREACH(l, &g->leases, link)
-    {
-        if (l->id == id)
-            break;
-    }
     if (l)
         lease_free(g, l);
     t->ops->released(t->arg);
@@ -137,11 +163,16 @@ int guest_on_transports(struct guest *g, const uint8_t *payload, size_t len)
         return -EBADMSG;
     for (uint32_t i = 0; i < MSG_TRANSPORTS_MAX && !g->chosen; i++)
         if (g->offers[i] &&
-            strcmp(g->offers[i]->ops->name, m.list[0].name) == 0)
+            strcmp(g->offers[i]->ops->name, m.list[0].name) == 0) {
             g->chosen = g->offers[i];
+            g->card_region = g->transfer->card_regions[i];
+        }
     if (!g->chosen)
         return -EBADMSG;
-    log_info("worker %s moves KV over %s", g->name, m.list[0].name);
+    if (m.list[0].n == 0 || m.list[0].descriptor[0] != 1)
+        g->card_region = -1;
+    log_info("worker %s moves KV over %s%s", g->name, m.list[0].name,
+             g->card_region < 0 ? "" : ", out of the card what is there");
     return 0;
 }
 
@@ -151,7 +182,7 @@ int guest_grant(struct guest *g, const uint32_t *ids, uint32_t n, uint64_t *id)
         return -EPROTO;
     struct transfer *t = g->transfer;
     struct transport_range *ranges = calloc(n, sizeof(*ranges));
-    struct lease *l = malloc(sizeof(*l) + n * sizeof(*ids));
+    struct lease *l = calloc(1, sizeof(*l) + n * sizeof(l->blocks[0]));
     int rc = ranges && l ? 0 : -ENOMEM;
 
     for (uint32_t i = 0; rc == 0 && i < n; i++)
@@ -160,7 +191,8 @@ int guest_grant(struct guest *g, const uint32_t *ids, uint32_t n, uint64_t *id)
             .bytes = t->config.layout->block_bytes,
         };
     if (rc == 0) {
-        *l = (struct lease){.id = entropy_u64(), .n = n};
+        l->id = entropy_u64();
+        l->n = n;
         rc = g->chosen->ops->grant(g->chosen, l->id, false, ranges, n);
     }
     free(ranges);
@@ -168,12 +200,39 @@ int guest_grant(struct guest *g, const uint32_t *ids, uint32_t n, uint64_t *id)
         free(l);
         return rc;
     }
-    memcpy(l->blocks, ids, n * sizeof(*ids));
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
+        l->blocks[i].id = ids[i];
         kv_store_pin(t->config.store, ids[i]);
+    }
     LIST_INSERT_HEAD(&g->leases, l, link);
     *id = l->id;
     return 0;
+}
+
+/* Whether the page of b is lent, now or already. */
+static bool lend(const struct guest *g, struct leased *b)
+{
+    const struct transfer *t = g->transfer;
+    const struct shared_card *card = t->config.card;
+
+    if (!b->lent)
+        b->lent = card->ops->lend(card, kv_store_data(t->config.store, b->id),
+                                  &b->at) == 0;
+    return b->lent;
+}
+
+void guest_place(struct guest *g, uint64_t grant_id, uint32_t i,
+                 struct guest_place *place)
+{
+    const struct transfer *t = g->transfer;
+    struct lease *l = lease_of(g, grant_id);
+
+    if (l && g->card_region >= 0 && lend(g, &l->blocks[i]))
+        *place =
+            (struct guest_place){(uint32_t)g->card_region, l->blocks[i].at};
+    else if (l)
+        *place = (struct guest_place){
+            0, rows_offset(t, kv_store_data(t->config.store, l->blocks[i].id))};
 }
 
 void guest_revoke(struct guest *g, uint64_t id)

@@ -34,6 +34,17 @@ int guest_on_transports(struct guest *g, const uint8_t *payload, size_t len);
 [[nodiscard]] int guest_grant(struct guest *g, const uint32_t *ids, uint32_t n,
                               uint64_t *id);
 
+/* Where a block begins for its reader. */
+struct guest_place {
+    uint32_t region; /* of the memory that the chosen transport has */
+    uint64_t offset;
+};
+
+/* *place of the i-th block of a grant: in the card where the peer can read it
+ * there and it is there, else in the slab. */
+void guest_place(struct guest *g, uint64_t grant_id, uint32_t i,
+                 struct guest_place *place);
+
 /* End it; the pins go when nobody can touch the blocks. */
 void guest_revoke(struct guest *g, uint64_t id);
 

@@ -124,6 +124,7 @@ struct transfer {
     struct strangers strangers; /* of them, without WELCOME yet */
     struct wire_buf buf;        /* scratch for one frame */
     struct transport *transports[MSG_TRANSPORTS_MAX]; /* the best first */
+    int card_regions[MSG_TRANSPORTS_MAX]; /* of each; negative: none */
     uint32_t n_transports;
     struct transport *tcp; /* of these; NULL: not used */
     struct errands *errands;

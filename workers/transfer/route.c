@@ -151,10 +151,15 @@ static void on_closed(void *arg, int, const char *why)
 /* The peer is told of no other one: what it grants is granted over this one. */
 static void on_stands(void *arg)
 {
+    static const uint8_t reads_card = 1;
     struct msg_transports m = {.n = 1};
     struct route *r = arg;
 
     r->stands = true;
+    if (r->path->ops->reads_card && r->path->ops->reads_card(r->path)) {
+        m.list[0].n = 1;
+        m.list[0].descriptor = &reads_card;
+    }
     snprintf(m.list[0].name, sizeof(m.list[0].name), "%s", r->path->ops->name);
     msg_transports_pack(&r->transfer->buf, r->to.id, &m);
     transfer_send(r->transfer, r->to.conn);

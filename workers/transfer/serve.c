@@ -59,17 +59,19 @@ static bool send_grant(struct inbound *in, struct serve *s)
     const struct msg_fetch_want *want = &s->wants[s->first_want];
     uint32_t id = s->ids[want->block];
     const uint64_t *sums = layer_sums_want(t->sums, id);
-    const char *layer =
-        engine_kv_row(t->config.layout, kv_store_data(t->config.store, id),
-                      want->from_layer, ENGINE_K, 0);
+    uint64_t layer_bytes =
+        t->config.layout->block_bytes / t->config.layout->layers;
+    struct guest_place place = {0};
 
     if (!sums)
         return false;
+    guest_place(in->guest, s->grant_id, want->block, &place);
     struct msg_fetch_grant m = {
         .block = want->block,
         .from_layer = want->from_layer,
         .grant_id = s->grant_id,
-        .offset = rows_offset(t, layer),
+        .region = place.region,
+        .offset = place.offset + want->from_layer * layer_bytes,
         .n_layers = want->n_layers,
         .sums = (const uint8_t *)(sums + want->from_layer),
     };

@@ -40,9 +40,10 @@ struct transfer_config {
     const struct msg_hello *hello;         /* what this worker is; copied */
     int64_t fetch_timeout_us;              /* without progress */
     int64_t push_timeout_us;               /* without progress, when computed */
-    const char *transports;    /* names with commas in between; tcp is there in
-                                  any case; for the call */
-    uint32_t streams;          /* of tcp, to a peer */
+    const char *transports; /* names with commas in between; tcp is there in
+                               any case; for the call */
+    uint32_t streams;       /* of tcp, to a peer */
+    const struct shared_card *card; /* borrowed; NULL: the engine has none */
     int slab_fd;               /* a file that the store's slab is the memory of
                                   (shm_slab_new()); -1: none, no shm */
     const char *rdma_devices;  /* names with commas in between; "": all */

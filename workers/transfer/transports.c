@@ -132,6 +132,23 @@ static int register_slab(const struct transfer *t, struct transport *transport)
     return transport->ops->reg(transport, first, bytes, t->config.slab_fd);
 }
 
+/* Peers may be lent pages of the card. The region's number, or negative: KV
+ * that is there goes by way of the host. */
+static int register_card(const struct transfer *t, struct transport *transport)
+{
+    const char *name = transport->ops->name;
+
+    if (!t->config.card || !transport->ops->reg_card)
+        return -ENOTSUP;
+    int rc = transport->ops->reg_card(transport, t->config.card);
+    if (rc >= 0)
+        log_info("KV in the card is read from there over %s", name);
+    else
+        log_info("KV in the card is read by way of the host over %s: %s", name,
+                 strerror(-rc));
+    return rc;
+}
+
 int transports_open(struct transfer *t)
 {
     for (size_t i = 0; i < N_KINDS; i++) {
@@ -146,6 +163,7 @@ int transports_open(struct transfer *t)
             continue;
         int rc = register_slab(t, transport);
         if (rc >= 0) {
+            t->card_regions[t->n_transports] = register_card(t, transport);
             t->transports[t->n_transports++] = transport;
             continue;
         }

@@ -139,6 +139,17 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum { cudaStreamNonBlocking = 1 };
 enum { cudaEventDisableTiming = 2 };
 enum { cudaHostAllocPortable = 1 };
+enum { cudaHostRegisterPortable = 1 };
+enum { cudaIpcMemLazyEnablePeerAccess = 1 };
+enum { cudaEnableDefault = 0 };
+enum cudaDriverEntryPointQueryResult {
+    cudaDriverEntryPointSuccess = 0,
+    cudaDriverEntryPointSymbolNotFound = 1,
+};
+#define CUDART_VERSION 13000
+struct cudaIpcMemHandle_t {
+    char reserved[64];
+};
 
 struct cudaDeviceProp {
     char name[256];
@@ -166,6 +177,16 @@ cudaError_t cudaMalloc(void **p, size_t bytes);
 cudaError_t cudaFree(void *p);
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void *p);
+cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags);
+cudaError_t cudaHostUnregister(void *p);
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *h, void *p);
+cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h,
+                                 unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void *p);
+cudaError_t
+cudaGetDriverEntryPointByVersion(const char *symbol, void **entry,
+                                 unsigned version, unsigned long long flags,
+                                 cudaDriverEntryPointQueryResult *found);
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes,
                        cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,

@@ -21,6 +21,17 @@ unsigned emulate_random(unsigned below);
 void emulate_run(dim3 grid, dim3 block, size_t shared_bytes,
                  const std::function<void()> &thread);
 
+/* An allocation, or what was opened of another process (fd -1). */
+struct emulate_piece {
+    size_t bytes; /* 0: none */
+    int fd;
+};
+
+/* The piece that begins at p. */
+emulate_piece emulate_piece_of(const void *p);
+void emulate_add_piece(const void *p, emulate_piece piece);
+void emulate_remove_piece(const void *p);
+
 /* One API call: cudaSuccess, or what a card says that has disappeared. */
 cudaError_t emulate_call();
 

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <vector>
 
@@ -35,7 +36,7 @@ namespace
 
 std::recursive_mutex lock;
 std::vector<emulate_stream *> streams;
-std::map<uintptr_t, size_t> allocations;
+std::map<uintptr_t, emulate_piece> pieces;
 size_t memory_bytes = (size_t)1 << 30;
 size_t used_bytes;
 long calls_left = -1;
@@ -46,12 +47,12 @@ typedef std::lock_guard<std::recursive_mutex> guard;
 
 bool on_card(const void *p, size_t bytes)
 {
-    auto it = allocations.upper_bound((uintptr_t)p);
+    auto it = pieces.upper_bound((uintptr_t)p);
 
-    if (it == allocations.begin())
+    if (it == pieces.begin())
         return false;
     --it;
-    return (uintptr_t)p + bytes <= it->first + it->second;
+    return (uintptr_t)p + bytes <= it->first + it->second.bytes;
 }
 
 void check_copy(const void *to, const void *from, size_t bytes,
@@ -202,11 +203,16 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     CALL();
     if (used_bytes + bytes > memory_bytes)
         return fail(cudaErrorMemoryAllocation);
-    *p = aligned_alloc(256, (bytes + 255) / 256 * 256);
-    if (!*p)
+    emulate_piece piece = {bytes, memfd_create("emulated card", MFD_CLOEXEC)};
+    *p = MAP_FAILED;
+    if (piece.fd >= 0 && ftruncate(piece.fd, (off_t)bytes) == 0)
+        *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, piece.fd, 0);
+    if (*p == MAP_FAILED) {
+        close(piece.fd);
         return fail(cudaErrorMemoryAllocation);
+    }
     memset(*p, 0xff, bytes);
-    allocations[(uintptr_t)*p] = bytes;
+    emulate_add_piece(*p, piece);
     used_bytes += bytes;
     return cudaSuccess;
 }
@@ -217,14 +223,37 @@ cudaError_t cudaFree(void *p)
 
     if (!p)
         return cudaSuccess;
-    auto it = allocations.find((uintptr_t)p);
-    if (it == allocations.end())
+    emulate_piece piece = emulate_piece_of(p);
+    if (piece.fd < 0)
         emulate_die("cudaFree of what was not allocated");
     cudaDeviceSynchronize();
-    used_bytes -= it->second;
-    allocations.erase(it);
-    free(p);
+    used_bytes -= piece.bytes;
+    emulate_remove_piece(p);
+    munmap(p, piece.bytes);
+    close(piece.fd);
     return cudaSuccess;
+}
+
+emulate_piece emulate_piece_of(const void *p)
+{
+    guard g(lock);
+    auto it = pieces.find((uintptr_t)p);
+
+    return it == pieces.end() ? emulate_piece{0, -1} : it->second;
+}
+
+void emulate_add_piece(const void *p, emulate_piece piece)
+{
+    guard g(lock);
+
+    pieces[(uintptr_t)p] = piece;
+}
+
+void emulate_remove_piece(const void *p)
+{
+    guard g(lock);
+
+    pieces.erase((uintptr_t)p);
 }
 
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)

@@ -57,7 +57,7 @@ int cuda_card_present(char *err, size_t err_bytes)
 
 static int make_streams(struct cuda_card *c)
 {
-    cudaStream_t *streams[] = {&c->compute, &c->load, &c->store};
+    cudaStream_t *streams[] = {&c->compute, &c->load, &c->store, &c->share};
     size_t n = c->layers;
     int rc = 0;
 
@@ -66,7 +66,7 @@ static int make_streams(struct cuda_card *c)
         return -ENOMEM;
     c->placed = c->loaded + n;
     c->stored = c->placed + n;
-    for (int i = 0; i < 3 && rc == 0; i++)
+    for (int i = 0; i < 4 && rc == 0; i++)
         rc = card_check(
             c, cudaStreamCreateWithFlags(streams[i], cudaStreamNonBlocking),
             "a stream");
@@ -277,6 +277,8 @@ void cuda_card_close(struct cuda_card *c)
         cudaStreamDestroy(c->load);
     if (c->store)
         cudaStreamDestroy(c->store);
+    if (c->share)
+        cudaStreamDestroy(c->share);
     free(c->loaded);
     free(c->layer);
     free(c);

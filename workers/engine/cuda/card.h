@@ -49,7 +49,7 @@ struct cuda_card {
     struct card_scratch scratch;
     unsigned char *pages;
     struct multiply *multiply;
-    cudaStream_t compute, load, store;
+    cudaStream_t compute, load, store, share;
     cudaEvent_t *loaded, *placed, *stored; /* [layers] */
     cudaEvent_t tickets[CUDA_TICKETS];
     char name[64];
@@ -94,6 +94,14 @@ size_t card_place_scratch(struct cuda_card *c, unsigned char *memory);
 int card_check_fits(const struct cuda_card *c,
                     const struct cuda_card_config *config, size_t weights,
                     size_t scratch, char *err, size_t err_bytes);
+
+/* Of the memory for pages: a dmabuf has whole pages of the processor. */
+static inline size_t card_pages_bytes(const struct cuda_card *c)
+{
+    size_t unit = (size_t)64 << 10;
+
+    return ((size_t)c->limits.pages * c->page_bytes + unit - 1) / unit * unit;
+}
 
 /* Takes the memory for pages: what is asked for, or what is left. */
 int card_make_pages(struct cuda_card *c, const struct cuda_card_config *config);

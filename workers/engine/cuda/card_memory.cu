@@ -164,6 +164,6 @@ int card_make_pages(struct cuda_card *c, const struct cuda_card_config *config)
         least_page_bytes(c, config) - (config->page_bytes ? c->page_bytes : 0))
         return card_check(c, cudaErrorMemoryAllocation, "pages");
     return card_check(
-        c, cudaMalloc((void **)&c->pages, c->limits.pages * c->page_bytes),
+        c, cudaMalloc((void **)&c->pages, card_pages_bytes(c)),
         "pages");
 }

@@ -145,6 +145,41 @@ const char *cuda_card_multiply(const struct cuda_card *card);
 [[nodiscard]] void *cuda_card_host_alloc(struct cuda_card *card, size_t bytes);
 void cuda_card_host_free(struct cuda_card *card, void *memory);
 
+/* --- pages for others --- */
+
+/* Of a handle by which another process opens the pages (CUDA IPC). */
+#define CUDA_HANDLE_BYTES 64
+
+/* Where the pages begin, for the card, and how long all of them are. */
+uint64_t cuda_card_pages(const struct cuda_card *card, uint64_t *bytes);
+
+/* Their handle. 0, or -ENOTSUP. */
+[[nodiscard]] int cuda_card_handle(struct cuda_card *card,
+                                   uint8_t handle[CUDA_HANDLE_BYTES]);
+
+/* A dmabuf of them, owned by the caller; -1: the card or its driver has none.
+ */
+[[nodiscard]] int cuda_card_dmabuf(const struct cuda_card *card);
+
+/* Opens the pages of another process. NULL: it cannot, or they have less than
+ * `bytes`. On any thread, as all below. */
+[[nodiscard]] void *cuda_card_open_peer(struct cuda_card *card,
+                                        const uint8_t handle[CUDA_HANDLE_BYTES],
+                                        uint64_t bytes);
+void cuda_card_shut_peer(struct cuda_card *card, void *memory);
+
+/* Copies from what was opened to host memory that is known to the card, by way
+ * of `page`, at `offset` in it (CUDA_NO_PAGE: straight), and waits for it. */
+[[nodiscard]] int cuda_card_read_peer(struct cuda_card *card, const void *from,
+                                      uint32_t page, uint64_t offset, void *to,
+                                      uint64_t bytes);
+
+/* Locks memory that somebody else has made, so that it can be copied as that of
+ * cuda_card_host_alloc(). 0 or -ENOMEM. */
+[[nodiscard]] int cuda_card_adopt(struct cuda_card *card, void *memory,
+                                  size_t bytes);
+void cuda_card_disown(struct cuda_card *card, void *memory);
+
 /* Begins the batch: its description, embeddings and angles. */
 [[nodiscard]] int cuda_card_begin(struct cuda_card *card);
 

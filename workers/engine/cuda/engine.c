@@ -12,6 +12,7 @@ static void cuda_destroy(struct engine *base)
 {
     struct cuda_engine *e = (struct cuda_engine *)base;
 
+    cuda_share_fini(e);
     cuda_card_close(e->card);
     page_cache_free(e->pages);
     pthread_mutex_destroy(&e->lock);
@@ -64,9 +65,11 @@ static struct engine *cuda_create(const struct engine_config *config,
         snprintf(err, err_bytes, "cuda: %s", strerror(ENOMEM));
         goto fail;
     }
-    /* One request must fit. */
+    cuda_share_init(e);
+    /* One request must fit, whatever is lent. */
     uint64_t room =
-        (uint64_t)cuda_card_limits(e->card)->pages * layout->block_tokens;
+        ((uint64_t)cuda_card_limits(e->card)->pages - cuda_lent_max(e)) *
+        layout->block_tokens;
     if (layout->window_tokens > room)
         layout->window_tokens = (uint32_t)room;
     snprintf(e->base.device, sizeof(e->base.device), "%s, %u pages of KV, %s",
@@ -79,12 +82,39 @@ fail:
     return NULL;
 }
 
-int cuda_lose(struct cuda_engine *e)
+/* Copies of blocks in it may be joined. */
+static void know_host(struct cuda_engine *e, void *memory, size_t bytes)
 {
-    e->lost = true;
-    snprintf(e->base.error, sizeof(e->base.error), "%s: %s",
-             cuda_card_name(e->card), cuda_card_error(e->card));
-    return -ENODEV;
+    for (size_t i = 0; i < CUDA_HOSTS; i++)
+        if (!e->hosts[i].memory) {
+            e->hosts[i] = (struct cuda_host){memory, bytes};
+            return;
+        }
+}
+
+static void forget_host(struct cuda_engine *e, const void *memory)
+{
+    for (size_t i = 0; memory && i < CUDA_HOSTS; i++)
+        if (e->hosts[i].memory == memory)
+            e->hosts[i].memory = NULL;
+}
+
+static int cuda_kv_adopt(struct engine *base, void *memory, size_t bytes)
+{
+    struct cuda_engine *e = (struct cuda_engine *)base;
+    int rc = cuda_card_adopt(e->card, memory, bytes);
+
+    if (rc == 0)
+        know_host(e, memory, bytes);
+    return rc;
+}
+
+static void cuda_kv_disown(struct engine *base, void *memory)
+{
+    struct cuda_engine *e = (struct cuda_engine *)base;
+
+    forget_host(e, memory);
+    cuda_card_disown(e->card, memory);
 }
 
 static void *cuda_kv_alloc(struct engine *base, size_t bytes)
@@ -97,11 +127,8 @@ static void *cuda_kv_alloc(struct engine *base, size_t bytes)
                  "%.2f GiB cannot be locked into host memory (%s): use a "
                  "smaller --kv-mib",
                  (double)bytes / 0x1p30, cuda_card_error(e->card));
-    for (size_t i = 0; p && i < CUDA_HOSTS; i++)
-        if (!e->hosts[i].memory) {
-            e->hosts[i] = (struct cuda_host){p, bytes};
-            break;
-        }
+    if (p)
+        know_host(e, p, bytes);
     return p;
 }
 
@@ -109,9 +136,7 @@ static void cuda_kv_free(struct engine *base, void *memory)
 {
     struct cuda_engine *e = (struct cuda_engine *)base;
 
-    for (size_t i = 0; memory && i < CUDA_HOSTS; i++)
-        if (e->hosts[i].memory == memory)
-            e->hosts[i].memory = NULL;
+    forget_host(e, memory);
     cuda_card_host_free(e->card, memory);
 }
 
@@ -124,23 +149,7 @@ static void cuda_kv_forget(struct engine *base, void *block)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* --- pages and tickets, under the lock ---------------------------------- */
-
-int cuda_poll_tickets(struct cuda_engine *e, bool wait)
-{
-    while (e->ticket_over < e->ticket) {
-        uint64_t next = e->ticket_over + 1;
-        int rc = cuda_card_ticket_over(e->card, (uint32_t)(next % CUDA_TICKETS),
-                                       wait);
-
-        if (rc < 0)
-            return cuda_lose(e);
-        if (rc == 0)
-            break;
-        e->ticket_over = next;
-    }
-    return 0;
-}
+/* --- pages, under the lock ---------------------------------------------- */
 
 /* Copies rows that are on the card only to their block, and waits. */
 static int write_back(struct cuda_engine *e, const struct page_dirty *d)
@@ -172,6 +181,16 @@ uint32_t cuda_take_page(struct cuda_engine *e, void *block)
     return dirty.block && write_back(e, &dirty) < 0 ? PAGE_NONE : page;
 }
 
+/* Whether the layers of a page are there already: they came by way of it. */
+static bool is_there(const struct cuda_engine *e, uint32_t page,
+                     uint32_t from_layer, uint32_t to_layer)
+{
+    for (uint32_t l = from_layer; l < to_layer; l++)
+        if (page_cache_rows(e->pages, page, l) < e->base.layout.block_tokens)
+            return false;
+    return true;
+}
+
 /* Copies the layers of one block to its page. */
 static int upload_block(struct cuda_engine *e, void *block, uint32_t from_layer,
                         uint32_t to_layer, uint64_t ticket)
@@ -183,6 +202,8 @@ static int upload_block(struct cuda_engine *e, void *block, uint32_t from_layer,
 
     if (page == PAGE_NONE || page_cache_pinned(e->pages, page))
         return -EBUSY;
+    if (is_there(e, page, from_layer, to_layer))
+        return 0;
     const struct cuda_piece piece = {
         .block = block,
         .page = page,
@@ -279,6 +300,9 @@ const struct engine_ops engine_cuda_ops = {
     .step = cuda_step,
     .kv_alloc = cuda_kv_alloc,
     .kv_free = cuda_kv_free,
+    .kv_adopt = cuda_kv_adopt,
+    .kv_disown = cuda_kv_disown,
+    .card = cuda_shared,
     .kv_forget = cuda_kv_forget,
     .kv_upload = cuda_kv_upload,
     .kv_upload_done = cuda_kv_upload_done,

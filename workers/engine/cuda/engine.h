@@ -7,6 +7,7 @@
 #include "workers/engine/cuda/cuda_engine.h"
 #include "workers/engine/cuda/page_cache.h"
 #include "workers/engine/impl.h"
+#include "workers/engine/shared_card.h"
 
 /* A page that a step uses. */
 struct cuda_use {
@@ -49,6 +50,7 @@ struct cuda_engine {
     uint64_t ticket;      /* the last that was given */
     uint64_t ticket_over; /* it and all before are over */
     bool lost;            /* ... to here: the card */
+    struct shared_card shared;
 };
 
 static inline uint32_t cuda_min(uint32_t a, uint32_t b)
@@ -96,6 +98,16 @@ uint32_t cuda_take_page(struct cuda_engine *e, void *block);
 
 /* Looks which tickets are over. Called with the lock. 0 or -ENODEV. */
 int cuda_poll_tickets(struct cuda_engine *e, bool wait);
+
+/* --- share.c --- */
+
+/* Pages that may be lent, or read into, at once. */
+uint32_t cuda_lent_max(const struct cuda_engine *e);
+/* e->shared, of the card and the pages. */
+void cuda_share_init(struct cuda_engine *e);
+void cuda_share_fini(struct cuda_engine *e);
+/* engine_ops.card of this engine. */
+const struct shared_card *cuda_shared(const struct engine *base);
 
 /* Copies all rows that are on the card only to their blocks, for tests and for
  * code that needs the rows of decoded tokens. No step may run. 0 or -ENODEV. */

@@ -12,7 +12,8 @@ struct page {
     uint64_t ticket;
     uint32_t dirty_from, dirty_to;
     bool pinned;
-    bool forgotten; /* while pinned */
+    bool forgotten; /* while pinned or lent */
+    uint32_t lent;
 };
 
 TAILQ_HEAD(page_list, page);
@@ -131,7 +132,7 @@ static struct page *evict(struct page_cache *c, uint64_t over, bool clean,
 
     TAILQ_FOREACH(p, &c->lru, by)
     {
-        if (!p->pinned && p->ticket <= over &&
+        if (!p->pinned && p->lent == 0 && p->ticket <= over &&
             (!clean || p->dirty_from == p->dirty_to))
             break;
     }
@@ -182,8 +183,38 @@ void page_cache_pin(struct page_cache *c, uint32_t page)
 void page_cache_unpin(struct page_cache *c, uint32_t page)
 {
     c->pages[page].pinned = false;
-    if (c->pages[page].forgotten)
+    if (c->pages[page].forgotten && c->pages[page].lent == 0)
         drop(c, &c->pages[page]);
+}
+
+void page_cache_hold(struct page_cache *c, uint32_t page)
+{
+    c->counts.lent += c->pages[page].lent++ == 0;
+}
+
+uint32_t page_cache_lend(struct page_cache *c, const void *block, uint64_t over)
+{
+    uint32_t page = page_cache_find(c, block);
+
+    if (page == PAGE_NONE)
+        return PAGE_NONE;
+    const struct page *p = &c->pages[page];
+    if (p->forgotten || p->ticket > over || p->dirty_from < p->dirty_to)
+        return PAGE_NONE;
+    for (uint32_t l = 0; l < c->layers; l++)
+        if (page_cache_rows(c, page, l) < c->block_tokens)
+            return PAGE_NONE;
+    page_cache_hold(c, page);
+    return page;
+}
+
+void page_cache_give_back(struct page_cache *c, uint32_t page)
+{
+    struct page *p = &c->pages[page];
+
+    c->counts.lent -= p->lent-- == 1;
+    if (p->lent == 0 && p->forgotten && !p->pinned)
+        drop(c, p);
 }
 
 bool page_cache_pinned(const struct page_cache *c, uint32_t page)
@@ -197,7 +228,7 @@ bool page_cache_forget(struct page_cache *c, const void *block)
 
     if (page == PAGE_NONE)
         return false;
-    if (c->pages[page].pinned)
+    if (c->pages[page].pinned || c->pages[page].lent > 0)
         c->pages[page].forgotten = true;
     else
         drop(c, &c->pages[page]);
@@ -277,6 +308,7 @@ void page_cache_check(const struct page_cache *c)
     uint32_t mapped = 0;
     uint32_t unmapped = 0;
     uint32_t in_map = 0;
+    uint32_t lent = 0;
 
     TAILQ_FOREACH(p, &c->lru, by)
     {
@@ -284,18 +316,21 @@ void page_cache_check(const struct page_cache *c)
 
         assert(p->block && page_cache_find(c, p->block) == i);
         assert(p->dirty_from <= p->dirty_to && p->dirty_to <= c->block_tokens);
-        assert(!p->forgotten || p->pinned);
+        assert(!p->forgotten || p->pinned || p->lent > 0);
+        lent += p->lent > 0;
         for (uint32_t l = 0; l < c->layers; l++)
             assert(p->dirty_to <= page_cache_rows(c, i, l));
         mapped++;
     }
     TAILQ_FOREACH(p, &c->free, by)
     {
-        assert(!p->block && !p->pinned && p->dirty_from == p->dirty_to);
+        assert(!p->block && !p->pinned && p->lent == 0 &&
+               p->dirty_from == p->dirty_to);
         unmapped++;
     }
     for (uint32_t s = 0; s < c->n_slots; s++)
         in_map += c->map[s] != PAGE_NONE;
     assert(mapped == c->counts.mapped && mapped == in_map);
+    assert(lent == c->counts.lent);
     assert(mapped + unmapped == c->n_pages);
 }

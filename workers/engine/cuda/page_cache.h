@@ -33,6 +33,7 @@ struct page_dirty {
 struct page_cache_counts {
     uint32_t pages;
     uint32_t mapped;       /* pages with a block */
+    uint32_t lent;         /* pages that others use */
     uint64_t evicted;      /* since the cache was made */
     uint64_t written_back; /* of these, with dirty rows */
 };
@@ -60,6 +61,16 @@ void page_cache_pin(struct page_cache *c, uint32_t page);
 void page_cache_unpin(struct page_cache *c, uint32_t page);
 /* Whether a page is pinned. */
 bool page_cache_pinned(const struct page_cache *c, uint32_t page);
+
+/* The page of `block` is lent to somebody who reads all of it: it stays, with
+ * its rows, until page_cache_give_back(), once for each time. PAGE_NONE: some
+ * rows are not there, or there only, or an upload beyond ticket `over` is under
+ * way, or it was forgotten. */
+uint32_t page_cache_lend(struct page_cache *c, const void *block,
+                         uint64_t over);
+/* The same for somebody who writes to a page that was just taken. */
+void page_cache_hold(struct page_cache *c, uint32_t page);
+void page_cache_give_back(struct page_cache *c, uint32_t page);
 
 /* The block's contents change: its page is free, dirty or not. Returns whether
  * it had one. */

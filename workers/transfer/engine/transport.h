@@ -41,6 +41,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "workers/engine/shared_card.h"
+
 /* What a peer is told of one transport; the bytes mean something to the same
  * transport on the other side only. */
 #define TRANSPORT_DESCRIPTOR_MAX 1024u
@@ -126,13 +128,11 @@ struct transport_ops {
      * mapped there from its begin, or -1. Returns the region's number, or
      * negative: -ENOTSUP (not this kind of memory), -ENOMEM, ... */
     int (*reg)(struct transport *t, void *memory, uint64_t bytes, int fd);
-    /* The same for memory of a card, which the processor need not reach: it
-     * begins at `address` for the card, and at `offset` of the dmabuf `fd`
-     * (cuMemGetHandleForAddressRange() makes one; borrowed for the call). Local
-     * places of slices are then such addresses. -ENOTSUP: a network card, or
-     * its driver, cannot. NULL: only host memory. */
-    int (*reg_card)(struct transport *t, uint64_t address, uint64_t bytes,
-                    int fd, uint64_t offset);
+    /* The same for the pages of a card, behind all other regions and once;
+     * borrowed as long as memory is registered. -ENOTSUP: the card does not
+     * share them so, or a network card, or its driver, cannot. NULL: only host
+     * memory. */
+    int (*reg_card)(struct transport *t, const struct shared_card *card);
 
     /* --- the side that is read and written --- */
 
@@ -162,6 +162,9 @@ struct transport_ops {
                                    const struct transport_peer *peer,
                                    const struct transport_path_ops *ops,
                                    void *arg);
+    /* Whether it also reads regions that a peer has registered by reg_card().
+     * Once it stands. NULL: it does not. */
+    bool (*reads_card)(const struct transport_path *p);
     /* Read from the peer, or write to it, n slices under its grant. op_id is
      * not in use on that path. 0: done() follows; -ENOTCONN: closed() does; or
      * why these slices cannot be moved, and nothing follows.

@@ -86,7 +86,6 @@ struct memory {
     void *at;
     uint64_t bytes;
     int fd; /* -1: none */
-    uint64_t offset;
 };
 
 static struct ibv_mr *reg_with(const struct card *c, const struct memory *m)
@@ -94,8 +93,8 @@ static struct ibv_mr *reg_with(const struct card *c, const struct memory *m)
     errno = 0;
     if (m->fd < 0)
         return ibv_reg_mr(c->pd, m->at, m->bytes, ACCESS);
-    return ibv_reg_dmabuf_mr(c->pd, m->offset, m->bytes, (uintptr_t)m->at,
-                             m->fd, ACCESS);
+    return ibv_reg_dmabuf_mr(c->pd, 0, m->bytes, (uintptr_t)m->at, m->fd,
+                             ACCESS);
 }
 
 static int reg_all(struct rdma *r, const struct memory *m, int node)
@@ -131,20 +130,24 @@ static int reg(struct transport *t, void *memory, uint64_t bytes, int)
 }
 
 /* Nothing says near which card of the network it is. */
-static int reg_card(struct transport *t, uint64_t address, uint64_t bytes,
-                    int fd, uint64_t offset)
+static int reg_card(struct transport *t, const struct shared_card *card)
 {
     const struct memory m = {
-        .at = (void *)(uintptr_t)address,
-        .bytes = bytes,
-        .fd = fd,
-        .offset = offset,
+        .at = (void *)(uintptr_t)card->address,
+        .bytes = card->bytes,
+        .fd = card->dmabuf,
     };
 
-    if (fd < 0)
-        return -EBADF;
+    if (m.fd < 0)
+        return -ENOTSUP;
     int rc = reg_all((struct rdma *)t, &m, -1);
     return rc == -EOPNOTSUPP ? -ENOTSUP : rc;
+}
+
+/* A region is a region, whatever the peer's network card reads it from. */
+static bool reads_card(const struct transport_path *)
+{
+    return true;
 }
 
 /* --- from the begin to the end --- */
@@ -230,6 +233,7 @@ static const struct transport_ops rdma_ops = {
     .free = rdma_free,
     .reg = reg,
     .reg_card = reg_card,
+    .reads_card = reads_card,
     .offer = rdma_offer,
     .grant = rdma_grant,
     .revoke = rdma_revoke,

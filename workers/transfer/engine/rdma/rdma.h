@@ -47,7 +47,7 @@ struct rdma_config {
 /* What the module exports under the name RDMA_MODULE_SYMBOL: the same, of the
  * interface of that version. */
 #define RDMA_MODULE_SYMBOL "conductor_rdma_module"
-#define RDMA_MODULE_VERSION 2u
+#define RDMA_MODULE_VERSION 3u
 
 struct rdma_module {
     uint32_t version;

@@ -13,11 +13,35 @@ static bool ended(struct shm *s, const struct op *op)
     return yes;
 }
 
+/* From the peer's card to the block, by way of this one's. */
+static int copy_card(struct shm_path *p, const struct op_part *part,
+                     struct sum_run *sum)
+{
+    const struct shm_region *r = &p->regions[part->region];
+    uint32_t page;
+    int rc = r->card->ops->read(r->card, r->memory + part->offset, part->local,
+                                part->bytes, &page);
+
+    if (rc < 0)
+        return rc;
+    sum_run_begin(sum, part->sums, part->sum_bytes);
+    sum_run_add(sum, part->local, part->bytes);
+    atomic_fetch_add_explicit(&p->base.moved_bytes, part->bytes,
+                              memory_order_relaxed);
+    bool ok = sum_run_ok(sum);
+    r->card->ops->read_over(r->card, part->local, part->bytes, page,
+                            ok && part->sums);
+    return ok ? 0 : -EILSEQ;
+}
+
 static int copy(struct shm *s, const struct op_part *part, struct sum_run *sum)
 {
     struct shm_path *p = (struct shm_path *)(void *)part->op->path;
     const uint8_t *from = p->regions[part->region].memory + part->offset;
     uint64_t n;
+
+    if (p->regions[part->region].card)
+        return ended(s, part->op) ? -ECANCELED : copy_card(p, part, sum);
 
     sum_run_begin(sum, part->sums, part->sum_bytes);
     for (uint64_t at = 0; at < part->bytes; at += n) {

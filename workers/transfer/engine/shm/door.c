@@ -85,6 +85,10 @@ static void hand_out(const struct shm *s, int fd)
         fds[i] = s->regions[i].fd;
         told.bytes[i] = s->regions[i].bytes;
     }
+    if (s->card) {
+        told.card_bytes = s->card->bytes;
+        memcpy(told.handle, s->card->handle, sizeof(told.handle));
+    }
     c->cmsg_level = SOL_SOCKET;
     c->cmsg_type = SCM_RIGHTS;
     c->cmsg_len = CMSG_LEN(s->n_regions * sizeof(int));
@@ -221,16 +225,40 @@ static int map(const struct shm_told *told, const int *fds,
         if (sound(fds[i], told->bytes[i]))
             at = mmap(NULL, told->bytes[i], PROT_READ, MAP_SHARED, fds[i], 0);
         if (at == MAP_FAILED) {
-            while (i-- > 0)
-                munmap(regions[i].memory, regions[i].bytes);
+            shm_door_leave(regions, i);
             return -EACCES;
         }
-        regions[i] = (struct shm_region){at, told->bytes[i], -1};
+        regions[i] = (struct shm_region){at, told->bytes[i], -1, NULL};
     }
     return (int)told->n;
 }
 
-int shm_door_take(int fd, struct shm_region *regions)
+/* The pages of its card, as region n. Returns how many there are then: without
+ * them all goes by way of the host. */
+static int map_card(const struct shm_told *told, const struct shared_card *card,
+                    struct shm_region *regions, int n)
+{
+    void *at = NULL;
+
+    if (card && told->card_bytes > 0 && n < (int)TRANSPORT_REGIONS_MAX)
+        at = card->ops->open(card, told->handle, told->card_bytes);
+    if (!at)
+        return n;
+    regions[n] = (struct shm_region){at, told->card_bytes, -1, card};
+    return n + 1;
+}
+
+void shm_door_leave(struct shm_region *regions, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (regions[i].card)
+            regions[i].card->ops->shut(regions[i].card, regions[i].memory);
+        else
+            munmap(regions[i].memory, regions[i].bytes);
+}
+
+int shm_door_take(int fd, const struct shared_card *card,
+                  struct shm_region *regions)
 {
     struct shm_told told;
     union control control;
@@ -253,6 +281,8 @@ int shm_door_take(int fd, struct shm_region *regions)
     bool ok = n == sizeof(told) && told.n > 0 &&
               told.n <= TRANSPORT_REGIONS_MAX && told.n == n_fds;
     int rc = ok ? map(&told, fds, regions) : -EACCES;
+    if (rc > 0)
+        rc = map_card(&told, card, regions, rc);
     for (size_t i = 0; i < n_fds; i++)
         close(fds[i]);
     return rc;

@@ -34,19 +34,24 @@ struct shm;
 struct shm_region {
     uint8_t *memory;
     uint64_t bytes;
-    int fd; /* borrowed */
+    int fd;                         /* borrowed */
+    const struct shared_card *card; /* that reads it; NULL: it is mapped */
 };
 
 /* What the socket hands out beside the files. */
 struct shm_told {
     uint32_t n;
     uint64_t bytes[TRANSPORT_REGIONS_MAX];
+    uint64_t card_bytes; /* of the card's pages, the region behind these; 0:
+                            there are none */
+    uint8_t handle[SHARED_CARD_HANDLE_BYTES];
 };
 
 struct shm_path {
     struct op_path base;
     int fd; /* of the socket; -1: it is not needed any more */
     struct event *event;
+    const struct shared_card *card; /* this side's, borrowed; NULL: none */
     struct shm_region regions[TRANSPORT_REGIONS_MAX]; /* of the peer, mapped */
     uint32_t n_regions;                               /* 0: not yet */
 };
@@ -90,6 +95,7 @@ struct shm {
     struct event_base *event_base; /* borrowed */
     struct shm_region regions[TRANSPORT_REGIONS_MAX];
     uint32_t n_regions;
+    const struct shared_card *card; /* NULL: none */
     char boot[SHM_BOOT_BYTES];
     uint8_t name[SHM_NAME_BYTES]; /* of the socket */
     int listen_fd;
@@ -126,9 +132,14 @@ void shm_door_close(struct shm *s);
  * negative errno. */
 [[nodiscard]] int shm_door_knock(const uint8_t *name, const uint8_t *token);
 
-/* Take what a door hands out: maps it into regions. How many, or a negative
- * errno: -EAGAIN: not yet; -EACCES: the door is shut. */
-[[nodiscard]] int shm_door_take(int fd, struct shm_region *regions);
+/* Take what a door hands out: maps it into regions[TRANSPORT_REGIONS_MAX], with
+ * the pages of a card as the last one if `card` (NULL: none) can open them. How
+ * many, or a negative errno: -EAGAIN: not yet; -EACCES: the door is shut. */
+[[nodiscard]] int shm_door_take(int fd, const struct shared_card *card,
+                                struct shm_region *regions);
+
+/* Give it back. */
+void shm_door_leave(struct shm_region *regions, uint32_t n);
 
 /* --- path.c --- */
 
@@ -137,6 +148,7 @@ struct transport_path *shm_open_path(struct transport *t,
                                      const struct transport_peer *peer,
                                      const struct transport_path_ops *ops,
                                      void *arg);
+bool shm_reads_card(const struct transport_path *p);
 int shm_read(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
              const struct transport_slice *slices, uint32_t n);
 

@@ -29,8 +29,7 @@ void shm_path_free(struct op_path *path)
 {
     struct shm_path *p = path_of(path);
 
-    for (uint32_t i = 0; i < p->n_regions; i++)
-        munmap(p->regions[i].memory, p->regions[i].bytes);
+    shm_door_leave(p->regions, p->n_regions);
     free(p);
 }
 
@@ -59,7 +58,8 @@ static bool within(const struct shm_path *p,
 static void on_files(evutil_socket_t fd, short what, void *arg)
 {
     struct shm_path *p = arg;
-    int n = what & EV_READ ? shm_door_take(fd, p->regions) : -ETIMEDOUT;
+    int n =
+        what & EV_READ ? shm_door_take(fd, p->card, p->regions) : -ETIMEDOUT;
 
     shm_hang_up(&p->base);
     if (n < 0) {
@@ -96,6 +96,7 @@ struct transport_path *shm_open_path(struct transport *transport,
         p = calloc(1, sizeof(*p));
     if (!p)
         return NULL;
+    p->card = s->card;
     op_path_init(&p->base, &s->set, transport, &s->todo, ops, arg);
     if (knock(s, p, peer->descriptor) < 0) {
         pthread_mutex_lock(&s->set.lock);
@@ -104,6 +105,13 @@ struct transport_path *shm_open_path(struct transport *transport,
         return NULL;
     }
     return &p->base.base;
+}
+
+bool shm_reads_card(const struct transport_path *path)
+{
+    const struct shm_path *p = (const struct shm_path *)(const void *)path;
+
+    return p->n_regions > 0 && p->regions[p->n_regions - 1].card;
 }
 
 int shm_read(struct transport_path *path, uint64_t op_id, uint64_t grant_id,

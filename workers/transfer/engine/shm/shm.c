@@ -39,10 +39,23 @@ static int shm_reg(struct transport *transport, void *memory, uint64_t bytes,
 
     if (fd < 0)
         return -ENOTSUP;
+    if (s->n_regions == TRANSPORT_REGIONS_MAX || s->card)
+        return -ENOSPC;
+    s->regions[s->n_regions] = (struct shm_region){memory, bytes, fd, NULL};
+    return (int)s->n_regions++;
+}
+
+static int shm_reg_card(struct transport *transport,
+                        const struct shared_card *card)
+{
+    struct shm *s = shm_of(transport);
+
+    if (!card->has_handle)
+        return -ENOTSUP;
     if (s->n_regions == TRANSPORT_REGIONS_MAX)
         return -ENOSPC;
-    s->regions[s->n_regions] = (struct shm_region){memory, bytes, fd};
-    return (int)s->n_regions++;
+    s->card = card;
+    return (int)s->n_regions;
 }
 
 static struct transport_offer *shm_offer(struct transport *transport,
@@ -203,11 +216,13 @@ static const struct transport_ops shm_ops = {
     .verifies = true,
     .free = shm_free,
     .reg = shm_reg,
+    .reg_card = shm_reg_card,
     .offer = shm_offer,
     .grant = shm_grant,
     .revoke = shm_revoke,
     .withdraw = shm_withdraw,
     .open = shm_open_path,
+    .reads_card = shm_reads_card,
     .read = shm_read,
     .cancel = op_path_cancel,
     .moved_bytes = op_path_moved_bytes,
