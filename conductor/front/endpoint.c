@@ -358,30 +358,3 @@ void endpoint_set_unready(const struct front *front, struct openai_error *error)
     snprintf(code, sizeof(code), "no_%s_instance", lacks);
     openai_error_set(error, 503, code, NULL, "no %s instance is ready", lacks);
 }
-
-static int hex_of(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-void endpoint_unescape(const char *at, size_t n, char *out, size_t size)
-{
-    size_t length = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        int high = at[i] == '%' && n - i > 2 ? hex_of(at[i + 1]) : -1;
-        int low = high >= 0 ? hex_of(at[i + 2]) : -1;
-
-        if (length + 1 == size) {
-            *out = '\0';
-            return;
-        }
-        out[length++] = low >= 0 ? (char)(high * 16 + low) : at[i];
-        i += low >= 0 ? 2 : 0;
-    }
-    out[length] = '\0';
-}

@@ -175,11 +175,6 @@ int32_t endpoint_priority(const struct forward_rules *rules, int32_t of_body);
                                   struct service_request_params *params,
                                   struct openai_error *error);
 
-/* The n bytes at `at` of a path into out, NUL-terminated, where "%2F" is a
- * byte.
- * "" if it does not fit into size. */
-void endpoint_unescape(const char *at, size_t n, char *out, size_t size);
-
 /* Sets what the client's headers call its session, its request and its trace.
  * Borrows the head. */
 void endpoint_names(const struct http_head *head,

@@ -29,6 +29,7 @@ static const struct route routes[] = {
     {"/admin/history", "GET", view_history, DOOR_ADMIN, 0, false},
     {"/admin/decisions", "GET", view_decisions, DOOR_ADMIN, 0, false},
     {"/admin/blocks", "GET", view_blocks, DOOR_ADMIN, 0, false},
+    {"/admin/blocks", "POST", view_blocks, DOOR_ADMIN, 0, false},
     {"/admin/replicas", "POST", change_replicas, DOOR_ADMIN, 0, false},
     {"/admin/copies", "GET", view_copies, DOOR_ADMIN, 0, false},
     {"/query", "POST", index_query, DOOR_ADMIN, 0, true},

@@ -7,6 +7,7 @@
 
 #include "conductor/front/internal.h"
 #include "conductor/front/openai/reply.h"
+#include "conductor/http/escape.h"
 
 #define DECISIONS_MAX 16
 
@@ -98,7 +99,7 @@ void view_model(const struct front_call *call)
     struct text_buf buf;
     char name[256], models[300];
 
-    endpoint_unescape(at, n, name, sizeof(name));
+    (void)http_unescape(at, n, name, sizeof(name));
     const struct service *s = models_find(all, name, strlen(name));
     for (size_t i = 0; s && i <= service_model(s)->n_names; i++) {
         const struct openai_model_card card = card_of(s, i);

@@ -252,6 +252,31 @@ class Daemon(Case):
             self.assertError(ask(*words[0]), 400, words[1])
         self.assertError(cluster.api.request(
             'POST', '/admin/replicas?copies=1'), 400, 'prompt')
+        # The same in a body, which may be longer than a request line.
+        for body in {'prompt': document}, {
+                'tokens': [ord(c) for c in document]}:
+            reply = cluster.api.request('POST', '/admin/replicas',
+                                        {'copies': 1, **body})
+            self.assertEqual((reply.body['blocks'], reply.body['holders'],
+                              reply.body['orders']), (n, 1, []))
+            blocks = cluster.api.request('POST', '/admin/blocks', body)
+            self.assertEqual([b['held'][0]['instance']
+                              for b in blocks.body['blocks']], holders() * n)
+        one = blocks.body['blocks'][-1]
+        self.assertEqual(cluster.api.request(
+            'POST', '/admin/blocks', {'key': one['key']}).body['blocks'], [one])
+        for body, *words in (
+                ({'copies': 0, 'prompt': 'a'}, 'copies: 0'),
+                ({'copies': 1}, 'prompt, tokens: must be one of them'),
+                ({'copies': 1, 'prompt': 'a', 'tokens': [1]}, 'one of them'),
+                ({'copies': 1, 'prompt': ''}, 'prompt: ""'),
+                ({'copies': 1, 'tokens': [1, -1]}, 'tokens: [1,-1]'),
+                ({'copies': 1, 'key': 'a'}, 'key', 'no such field'),
+                ([1], 'must be an object')):
+            self.assertError(cluster.api.request(
+                'POST', '/admin/replicas', body), 400, *words)
+        self.assertError(cluster.api.request(
+            'POST', '/admin/replicas?copies=1', {'prompt': 'a'}), 400, 'query')
 
     def test_bad_questions(self):
         cluster = Cluster(self)

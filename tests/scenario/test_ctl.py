@@ -43,6 +43,14 @@ class Ctl(Case):
         got = cluster.api.complete('a prompt ' * 10)
         self.assertEqual(self.good(cluster, 'replicas', '1', 'a prompt ' * 10),
                          '5 blocks: 1 hold them\n')
+        # Longer than a request line may be.
+        long = ' é%' * 1500
+        cluster.api.complete(long)
+        self.assertEqual(self.good(cluster, 'replicas', '2', long),
+                         '375 blocks: 1 hold them\nnot 2: no other worker '
+                         'that prefills can take a copy now\n')
+        self.bad(cluster.ports['http'], ('replicas', '0', long), 1,
+                 '/admin/replicas: 400: copies: 0: must be')
         text = self.good(cluster, 'explain',
                          got.body['conductor']['request_id'])
         self.assertRegex(text, r'\nstate +completed\n')
@@ -50,7 +58,7 @@ class Ctl(Case):
         self.assertRegex(text, r'\n\*  p0 ')
         self.assertRegex(text, r'\n\*  d0 ')
         lines = self.good(cluster, 'metrics', 'requests_total').splitlines()
-        self.assertIn('conductor_requests_total{outcome="completed"} 1', lines)
+        self.assertIn('conductor_requests_total{outcome="completed"} 2', lines)
         self.assertTrue(all('requests_total' in line for line in lines))
         self.assertIn('# HELP', self.good(cluster, 'metrics'))
         self.bad(cluster.ports['http'], ('metrics', 'no such'), 1,
@@ -90,10 +98,12 @@ class Ctl(Case):
                          (0, 'p0: draining\n'))
 
     def test_usage(self):
-        for words, told in (((), 'no such command'),
+        for words, told in (((), 'a command is missing'),
                             (('stauts',), '"stauts"'),
                             (('drain',), 'needs NAME'),
                             (('replicas', '2'), 'needs N and PROMPT'),
+                            (('replicas', 'x', 'a'), 'N: "x": must be'),
+                            (('replicas', '2', b'\xff'), 'UTF-8'),
                             (('status', 'x'), 'too many words'),
                             (('explain', 'a b'), '"a b"'),
                             (('--ca-file', 'x', 'status'), 'https://'),

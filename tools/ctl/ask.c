@@ -55,8 +55,8 @@ static int refused(const struct ctl *ctl, const char *path,
     return fail(ctl, path, text, to);
 }
 
-int ctl_try(struct ctl *ctl, enum ctl_method method, const char *path,
-            json_t **json, char *error, size_t size)
+int ctl_try(struct ctl *ctl, const char *body, const char *path, json_t **json,
+            char *error, size_t size)
 {
     const struct trouble to = {error, size};
     struct exchange_answer answer;
@@ -64,8 +64,8 @@ int ctl_try(struct ctl *ctl, enum ctl_method method, const char *path,
     char text[256];
     int rc = 0;
 
-    if (exchange(ctl->base, &ctl->server, method == CTL_POST, path,
-                 ctl->timeout_us, &answer, error, size)) {
+    if (exchange(ctl->base, &ctl->server, body, path, ctl->timeout_us, &answer,
+                 error, size)) {
         ctl_tame(error);
         return 1;
     }
@@ -85,11 +85,10 @@ int ctl_try(struct ctl *ctl, enum ctl_method method, const char *path,
     return rc;
 }
 
-int ctl_ask(struct ctl *ctl, enum ctl_method method, const char *path,
-            json_t **json)
+int ctl_ask(struct ctl *ctl, const char *body, const char *path, json_t **json)
 {
     char error[1024];
-    int rc = ctl_try(ctl, method, path, json, error, sizeof error);
+    int rc = ctl_try(ctl, body, path, json, error, sizeof error);
 
     if (rc)
         (void)options_complain(CTL_NAME, "%s", error);
@@ -101,7 +100,7 @@ int ctl_text(struct ctl *ctl, const char *path, char **text)
     struct exchange_answer answer;
     char error[1024];
 
-    if (exchange(ctl->base, &ctl->server, false, path, ctl->timeout_us, &answer,
+    if (exchange(ctl->base, &ctl->server, NULL, path, ctl->timeout_us, &answer,
                  error, sizeof error)) {
         (void)options_complain(CTL_NAME, "%s", error);
         return 1;
@@ -124,22 +123,6 @@ char *ctl_instance_path(const char *name, const char *what)
 
     if (path)
         snprintf(path, n, "/admin/instances/%s/%s", escaped, what);
-    free(escaped);
-    return path;
-}
-
-char *ctl_replicas_path(const char *copies, const char *prompt)
-{
-    char *n_copies = evhttp_uriencode(copies, -1, 0);
-    char *escaped = evhttp_uriencode(prompt, -1, 0);
-    size_t n =
-        n_copies && escaped ? strlen(n_copies) + strlen(escaped) + 64 : 0;
-    char *path = n ? malloc(n) : NULL;
-
-    if (path)
-        snprintf(path, n, "/admin/replicas?copies=%s&prompt=%s", n_copies,
-                 escaped);
-    free(n_copies);
     free(escaped);
     return path;
 }

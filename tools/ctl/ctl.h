@@ -19,27 +19,26 @@ struct ctl {
     bool once;      /* top: prints one frame, and no screen */
 };
 
-enum ctl_method { CTL_GET, CTL_POST };
+/* What is asked by GET, and by POST without a body. */
+#define CTL_GET NULL
+#define CTL_POST ""
 
-/* Asks the conductor for JSON. Returns 0 with *json, which the caller owns; or
- * 1, having said why not. A 503 with JSON counts as an answer. */
-[[nodiscard]] int ctl_ask(struct ctl *ctl, enum ctl_method method,
-                          const char *path, json_t **json);
+/* Asks the conductor for JSON, by CTL_GET, CTL_POST, or POST with a body of
+ * JSON. Returns 0 with *json, which the caller owns; or 1, having said why not.
+ * A 503 with JSON counts as an answer. */
+[[nodiscard]] int ctl_ask(struct ctl *ctl, const char *body, const char *path,
+                          json_t **json);
 
 /* Likewise, but what is wrong is in `error` (`size` bytes), without control
  * characters, and is not said. */
-[[nodiscard]] int ctl_try(struct ctl *ctl, enum ctl_method method,
-                          const char *path, json_t **json, char *error,
-                          size_t size);
+[[nodiscard]] int ctl_try(struct ctl *ctl, const char *body, const char *path,
+                          json_t **json, char *error, size_t size);
 
 /* As ctl_ask() for text, which the caller frees. */
 [[nodiscard]] int ctl_text(struct ctl *ctl, const char *path, char **text);
 
 /* The path of an instance, or of what is done to it: owned; NULL: no memory. */
 [[nodiscard]] char *ctl_instance_path(const char *name, const char *what);
-
-/* The path that has so many workers hold a prompt: owned; NULL: no memory. */
-[[nodiscard]] char *ctl_replicas_path(const char *copies, const char *prompt);
 
 /* Bytes that a terminal would act upon become '?'. Returns the text. */
 char *ctl_tame(char *text);

@@ -16,27 +16,25 @@ static const struct option_usage usage = {
     .text =
         "Asks a running conductor how it is, and changes it.\n"
         "\n"
-        "  status          whether it is ready, its models, instances and "
+        "  status             whether it is ready, its models, instances and "
         "requests\n"
-        "  instances       a line for each: state, work, KV, how far "
+        "  instances          a line for each: state, work, KV, how far "
         "predictions are off\n"
-        "  drain NAME      gives an instance no more requests; it ends those "
-        "that it has,\n"
-        "                  or gives them up --limit seconds later\n"
-        "  undrain NAME    lets it have requests again\n"
-        "  role NAME prefill|decode\n"
-        "                  has a native worker switch its role, once it has "
-        "ended its work\n"
-        "  replicas N PROMPT\n"
-        "                  has N native workers hold the blocks of a prompt "
-        "that one of them has\n"
-        "  explain ID      why a request went where it went, with all "
+        "  drain NAME         gives an instance no more requests; it ends "
+        "those that it has,\n"
+        "                     or gives them up --limit seconds later\n"
+        "  undrain NAME       lets it have requests again\n"
+        "  role NAME ROLE     has a native worker prefill or decode, once it "
+        "has ended its work\n"
+        "  replicas N PROMPT  has N native workers hold the blocks of a prompt "
+        "that one has\n"
+        "  explain ID         why a request went where it went, with all "
         "candidates\n"
-        "  reload          has it read its configuration again, and says what "
-        "was taken\n"
-        "  top             a live view of all that: pools, instances, hits, "
-        "TTFT; q ends it\n"
-        "  metrics [TEXT]  its metrics, those with TEXT in their line",
+        "  reload             has it read its configuration again, and says "
+        "what was taken\n"
+        "  top                a live view: pools, instances, hits, TTFT; q "
+        "ends it\n"
+        "  metrics [TEXT]     its metrics, those with TEXT in their line",
     .examples =
         "  conductorctl status\n"
         "  conductorctl --address 10.0.0.1:8082 --key-file admin.key drain p3\n"
@@ -137,29 +135,68 @@ static int switch_role(struct ctl *ctl, const struct option_list *words)
                                                : "role/decode");
 }
 
-static int replicas(struct ctl *ctl, const struct option_list *words)
+/* The body of the question; NULL, having said what is wrong with a word. */
+static char *replicas_body(const char *copies, const char *prompt,
+                           json_int_t *n)
 {
-    char *path = ctl_replicas_path(words->items[1], words->items[2]);
-    char a[32], b[32], c[128], d[128];
-    const json_t *orders, *one;
-    json_t *json;
-    size_t i;
-    int rc = path ? ctl_ask(ctl, CTL_POST, path, &json) : 1;
+    json_t *json = NULL;
+    char *end, *body;
 
-    free(path);
-    if (rc)
-        return rc;
-    orders = json_object_get(json, "orders");
-    printf("%s blocks: %s hold them\n", ctl_show(json, "blocks", a, sizeof a),
-           ctl_show(json, "holders", b, sizeof b));
+    *n = strtol(copies, &end, 10);
+    if (*copies < '0' || *copies > '9' || *end)
+        (void)options_complain(
+            CTL_NAME, "replicas: N: \"%.80s\": must be a whole number", copies);
+    else if (!(json = json_pack("{s:I,s:s}", "copies", *n, "prompt", prompt)))
+        (void)options_complain(CTL_NAME,
+                               "replicas: PROMPT: must be text in UTF-8");
+    body = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    return body;
+}
+
+/* Prints the orders. Returns how many are copies. */
+static json_int_t show_orders(const json_t *orders)
+{
+    char a[32], b[128], c[128];
+    json_int_t copies = 0;
+    const json_t *one, *from;
+    size_t i;
+
     json_array_foreach(orders, i, one)
     {
-        printf("%s: %s blocks, to %s from %s\n",
-               ctl_show(one, "order", a, sizeof a),
-               ctl_show(one, "blocks", b, sizeof b),
-               ctl_show(one, "to", c, sizeof c),
-               ctl_show(one, "from", d, sizeof d));
+        from = json_object_get(one, "from");
+        (void)ctl_show(one, "blocks", a, sizeof a);
+        (void)ctl_show(one, "to", b, sizeof b);
+        if (from)
+            printf("copy: %s blocks, from %s to %s\n", a,
+                   ctl_show(one, "from", c, sizeof c), b);
+        else
+            printf("drop: %s blocks, at %s\n", a, b);
+        copies += from ? 1 : 0;
     }
+    return copies;
+}
+
+static int replicas(struct ctl *ctl, const struct option_list *words)
+{
+    json_int_t wanted, there;
+    char a[32], b[32];
+    json_t *json;
+    char *body = replicas_body(words->items[1], words->items[2], &wanted);
+    int rc = body ? ctl_ask(ctl, body, "/admin/replicas", &json)
+                  : OPTIONS_EXIT_USAGE;
+
+    free(body);
+    if (rc)
+        return rc;
+    there = json_integer_value(json_object_get(json, "holders"));
+    printf("%s blocks: %s hold them\n", ctl_show(json, "blocks", a, sizeof a),
+           ctl_show(json, "holders", b, sizeof b));
+    there += show_orders(json_object_get(json, "orders"));
+    if (there < wanted)
+        printf("not %" JSON_INTEGER_FORMAT ": no other worker that prefills "
+               "can take a copy now\n",
+               wanted);
     json_decref(json);
     return 0;
 }
@@ -247,7 +284,10 @@ static const struct command *find(const struct option_list *words)
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         if (strcmp(commands[i].name, name) == 0)
             c = &commands[i];
-    if (!c)
+    if (words->count == 0)
+        (void)options_complain(
+            CTL_NAME, "a command is missing; %s --help lists them", CTL_NAME);
+    else if (!c)
         (void)options_complain(CTL_NAME,
                                "\"%s\": no such command; try %s "
                                "--help",

@@ -97,33 +97,53 @@ static const char *advice(const struct replay_server *server, int status)
                                         : "";
 }
 
+/* Puts JSON into a request that has none. Returns 0, or -1: out of memory. */
+static int add_body(struct evhttp_request *request, const char *body)
+{
+    if (!body || !*body)
+        return 0;
+    return evhttp_add_header(evhttp_request_get_output_headers(request),
+                             "Content-Type", "application/json") ||
+                   evbuffer_add(evhttp_request_get_output_buffer(request), body,
+                                strlen(body))
+               ? -1
+               : 0;
+}
+
 int exchange(struct event_base *base, const struct replay_server *server,
-             bool post, const char *path, int64_t timeout_us,
+             const char *body, const char *path, int64_t timeout_us,
              struct exchange_answer *answer, char *error, size_t size)
 {
     struct get get = {base, answer};
-    char full[sizeof server->path + 512], name[REPLAY_SERVER_NAME_BYTES];
+    char name[REPLAY_SERVER_NAME_BYTES];
     const struct timeval timeout = {timeout_us / 1000000, timeout_us % 1000000};
-    enum evhttp_cmd_type method = post ? EVHTTP_REQ_POST : EVHTTP_REQ_GET;
+    enum evhttp_cmd_type method = body ? EVHTTP_REQ_POST : EVHTTP_REQ_GET;
+    size_t n = strlen(server->path) + strlen(path) + 1;
+    char *full = malloc(n);
 
     *answer = (struct exchange_answer){0};
-    snprintf(full, sizeof full, "%s%s", server->path, path);
-    struct evhttp_connection *connection = replay_server_connect(server, base);
-    if (!connection)
+    struct evhttp_connection *connection =
+        full ? replay_server_connect(server, base) : NULL;
+    if (!connection) {
+        free(full);
         return error_say(error, size, -EIO, "out of memory");
+    }
+    snprintf(full, n, "%s%s", server->path, path);
     evhttp_connection_set_timeout_tv(connection, &timeout);
     evhttp_connection_set_max_body_size(connection, EXCHANGE_MAX_BYTES);
     struct evhttp_request *request = evhttp_request_new(on_answer, &get);
     if (request && replay_server_headers(server, request) == 0 &&
+        add_body(request, body) == 0 &&
         evhttp_make_request(connection, request, method, full) == 0)
         event_base_dispatch(base);
     evhttp_connection_free(connection);
+    free(full);
     if (answer->status != 0)
         return 0;
     replay_server_name(server, name);
-    return error_say(error, size, -EIO, "no answer from http%s://%s%s: %s%s",
-                     server->https ? "s" : "", name, full, find_reason(server),
-                     advice(server, 0));
+    return error_say(error, size, -EIO, "no answer from http%s://%s%s%s: %s%s",
+                     server->https ? "s" : "", name, server->path, path,
+                     find_reason(server), advice(server, 0));
 }
 
 int exchange_json(struct event_base *base, const struct replay_server *server,
@@ -134,7 +154,7 @@ int exchange_json(struct event_base *base, const struct replay_server *server,
     json_error_t why = {.text = ""};
     char name[REPLAY_SERVER_NAME_BYTES];
 
-    if (exchange(base, server, false, path, timeout_us, &answer, error, size))
+    if (exchange(base, server, NULL, path, timeout_us, &answer, error, size))
         return -EIO;
     *json = answer.status == 200 ? json_loadb(answer.body, answer.n, 0, &why)
                                  : NULL;

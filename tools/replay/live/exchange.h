@@ -22,13 +22,15 @@ struct exchange_answer {
 };
 
 /*
- * GETs, or POSTs with no body, `path` behind the server's prefix, and runs the
- * loop until the answer is there. Returns 0 with *answer, whatever its status,
- * or -EIO with a message in `error` (`size` bytes). Blocks for at most
- * timeout_us, and a few seconds more to find out why there was no answer.
+ * GETs, or POSTs, `path` behind the server's prefix, and runs the loop until
+ * the answer is there.
+ *   body  JSON to POST; "": POST without one; NULL: GET
+ * Returns 0 with *answer, whatever its status, or -EIO with a message in
+ * `error` (`size` bytes). Blocks for at most timeout_us, and a few seconds more
+ * to find out why there was no answer.
  */
 [[nodiscard]] int exchange(struct event_base *base,
-                           const struct replay_server *server, bool post,
+                           const struct replay_server *server, const char *body,
                            const char *path, int64_t timeout_us,
                            struct exchange_answer *answer, char *error,
                            size_t size);
