@@ -1,67 +1,32 @@
-/* One thread, two queues to it and one back. */
+/* Errands: a crew of one thread, and a bell by which they come back. */
 #include "workers/transfer/errands.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "workers/transfer/engine/bell.h"
 
-TAILQ_HEAD(errand_list, errand);
-
 struct errands {
     struct bell *bell;
-    pthread_t thread;
-    bool started;
-    pthread_mutex_t lock; /* of all below */
-    pthread_cond_t more;
-    struct errand_list urgent, todo, done;
-    bool leaving;
+    struct crew *crew;
 };
 
-static struct errand *take(struct errand_list *list)
+static struct errand *errand_of(struct crew_job *job)
 {
-    struct errand *e = TAILQ_FIRST(list);
-
-    if (e)
-        TAILQ_REMOVE(list, e, link);
-    return e;
+    return (struct errand *)(void *)job; /* its first member */
 }
 
-static void *run(void *arg)
+static void run(void *, struct crew_job *job)
 {
-    struct errands *e = arg;
-
-    pthread_mutex_lock(&e->lock);
-    while (!e->leaving) {
-        struct errand *next = take(&e->urgent);
-
-        if (!next)
-            next = take(&e->todo);
-        if (!next) {
-            pthread_cond_wait(&e->more, &e->lock);
-            continue;
-        }
-        pthread_mutex_unlock(&e->lock);
-        next->run(next);
-        pthread_mutex_lock(&e->lock);
-        TAILQ_INSERT_TAIL(&e->done, next, link);
-        bell_ring(e->bell);
-    }
-    pthread_mutex_unlock(&e->lock);
-    return NULL;
+    errand_of(job)->run(errand_of(job));
 }
 
 static void on_bell(void *arg)
 {
-    struct errand_list done = TAILQ_HEAD_INITIALIZER(done);
     struct errands *e = arg;
-    struct errand *next;
+    struct crew_job *job;
 
-    pthread_mutex_lock(&e->lock);
-    TAILQ_CONCAT(&done, &e->done, link);
-    pthread_mutex_unlock(&e->lock);
-    while ((next = take(&done)))
-        next->done(next);
+    while ((job = crew_over(e->crew, false)))
+        errand_of(job)->done(errand_of(job));
 }
 
 struct errands *errands_new(struct event_base *base)
@@ -70,14 +35,8 @@ struct errands *errands_new(struct event_base *base)
 
     if (!e)
         return NULL;
-    TAILQ_INIT(&e->urgent);
-    TAILQ_INIT(&e->todo);
-    TAILQ_INIT(&e->done);
-    pthread_mutex_init(&e->lock, NULL);
-    pthread_cond_init(&e->more, NULL);
     e->bell = bell_new(base, on_bell, e);
-    e->started = e->bell && pthread_create(&e->thread, NULL, run, e) == 0;
-    if (!e->started) {
+    if (!e->bell || crew_new(1, bell_fd(e->bell), run, NULL, &e->crew) < 0) {
         errands_free(e);
         return NULL;
     }
@@ -88,26 +47,16 @@ void errands_free(struct errands *e)
 {
     if (!e)
         return;
-    if (e->started) {
-        pthread_mutex_lock(&e->lock);
-        e->leaving = true;
-        pthread_cond_signal(&e->more);
-        pthread_mutex_unlock(&e->lock);
-        pthread_join(e->thread, NULL);
-        TAILQ_CONCAT(&e->done, &e->urgent, link);
-        TAILQ_CONCAT(&e->done, &e->todo, link);
+    if (e->crew) {
+        crew_stop(e->crew, false);
         on_bell(e);
     }
+    crew_free(e->crew);
     bell_free(e->bell);
-    pthread_cond_destroy(&e->more);
-    pthread_mutex_destroy(&e->lock);
     free(e);
 }
 
 void errands_add(struct errands *e, struct errand *errand, bool urgent)
 {
-    pthread_mutex_lock(&e->lock);
-    TAILQ_INSERT_TAIL(urgent ? &e->urgent : &e->todo, errand, link);
-    pthread_cond_signal(&e->more);
-    pthread_mutex_unlock(&e->lock);
+    crew_add(e->crew, &errand->job, urgent);
 }

@@ -4,14 +4,15 @@
 #define WORKERS_TRANSFER_ERRANDS_H
 
 #include <stdbool.h>
-#include <sys/queue.h>
+
+#include "base/crew.h"
 
 struct errands;
 struct event_base;
 
 /* Part of what it is for; the caller's, and left alone until done(). */
 struct errand {
-    TAILQ_ENTRY(errand) link;
+    struct crew_job job;
     void (*run)(struct errand *e);  /* on the thread */
     void (*done)(struct errand *e); /* on the loop's; it may free it */
 };

@@ -7,7 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/queue.h>
+
+#include "base/crew.h"
 
 /* One piece of the file to read or to write. The caller owns it; from submit
  * until it is reaped it must neither move nor change, nor may its memory go. */
@@ -20,7 +21,7 @@ struct disk_op {
                         file ends before the piece does */
 
     size_t moved_bytes; /* private, as is all below */
-    STAILQ_ENTRY(disk_op) link;
+    struct crew_job job;
 };
 
 struct disk_io;

@@ -45,6 +45,11 @@ struct bell *bell_new(struct event_base *base, void (*heard)(void *arg),
     return b;
 }
 
+int bell_fd(const struct bell *b)
+{
+    return b->fd;
+}
+
 void bell_free(struct bell *b)
 {
     if (!b)

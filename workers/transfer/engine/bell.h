@@ -11,6 +11,9 @@ struct event_base;
 [[nodiscard]] struct bell *bell_new(struct event_base *base,
                                     void (*heard)(void *arg), void *arg);
 
+/* Its eventfd, which who has no bell_ring() may write to. */
+int bell_fd(const struct bell *b);
+
 /* Free it; nobody may ring it any more. NULL is a no-op. */
 void bell_free(struct bell *b);
 

@@ -15,9 +15,9 @@
 #define WORKERS_TRANSFER_ENGINE_RDMA_INTERNAL_H
 
 #include <infiniband/verbs.h>
-#include <pthread.h>
 #include <sys/queue.h>
 
+#include "base/crew.h"
 #include "workers/transfer/engine/rdma/rdma.h"
 #include "workers/transfer/engine/rdma/sieve.h"
 #include "workers/transfer/engine/rdma/spread.h"
@@ -73,7 +73,7 @@ struct pairing {
 };
 
 struct job {
-    STAILQ_ENTRY(job) link;
+    struct crew_job at; /* in the thread's queues */
     enum job_kind kind;
     struct card *card; /* of it, what never changes */
     struct ibv_qp *qp; /* in and out */
@@ -81,16 +81,9 @@ struct job {
     int rc;
 };
 
-STAILQ_HEAD(job_list, job);
-
 struct job_thread {
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t more;
-    struct job_list waiting, over; /* by the lock */
-    bool leaving;                  /* by the lock */
-    bool started;
-    int bell; /* eventfd: something is over */
+    struct crew *crew; /* of one; NULL: not started */
+    int bell;          /* eventfd: something is over */
 };
 
 /* 0, or negative errno. */

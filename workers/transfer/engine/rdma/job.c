@@ -110,85 +110,41 @@ static int run(struct job *job)
     return -EINVAL;
 }
 
-static void *work(void *arg)
+static void work(void *, struct crew_job *at)
 {
-    struct job_thread *t = arg;
-    struct job *job;
-    uint64_t one = 1;
+    struct job *job = (struct job *)(void *)at; /* its first member */
 
-    pthread_mutex_lock(&t->lock);
-    for (;;) {
-        while (STAILQ_EMPTY(&t->waiting) && !t->leaving)
-            pthread_cond_wait(&t->more, &t->lock);
-        job = STAILQ_FIRST(&t->waiting);
-        if (!job)
-            break;
-        STAILQ_REMOVE_HEAD(&t->waiting, link);
-        pthread_mutex_unlock(&t->lock);
-        job->rc = run(job);
-        pthread_mutex_lock(&t->lock);
-        STAILQ_INSERT_TAIL(&t->over, job, link);
-        if (write(t->bell, &one, sizeof(one)) < 0)
-            continue; /* it is ringing */
-    }
-    pthread_mutex_unlock(&t->lock);
-    return NULL;
+    job->rc = run(job);
 }
 
 int job_thread_start(struct job_thread *t)
 {
     int rc;
 
-    STAILQ_INIT(&t->waiting);
-    STAILQ_INIT(&t->over);
     t->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (t->bell < 0)
         return -errno;
-    pthread_mutex_init(&t->lock, NULL);
-    pthread_cond_init(&t->more, NULL);
-    rc = pthread_create(&t->thread, NULL, work, t);
-    if (rc != 0)
-        goto free_lock;
-    t->started = true;
-    return 0;
-free_lock:
-    pthread_cond_destroy(&t->more);
-    pthread_mutex_destroy(&t->lock);
-    close(t->bell);
-    return -rc;
+    rc = crew_new(1, t->bell, work, NULL, &t->crew);
+    if (rc < 0)
+        close(t->bell);
+    return rc;
 }
 
 void job_thread_stop(struct job_thread *t)
 {
-    if (!t->started)
+    if (!t->crew)
         return;
-    pthread_mutex_lock(&t->lock);
-    t->leaving = true;
-    pthread_cond_signal(&t->more);
-    pthread_mutex_unlock(&t->lock);
-    pthread_join(t->thread, NULL);
-    pthread_cond_destroy(&t->more);
-    pthread_mutex_destroy(&t->lock);
+    crew_free(t->crew);
+    t->crew = NULL;
     close(t->bell);
-    t->started = false;
 }
 
 void job_thread_add(struct job_thread *t, struct job *job)
 {
-    pthread_mutex_lock(&t->lock);
-    STAILQ_INSERT_TAIL(&t->waiting, job, link);
-    pthread_cond_signal(&t->more);
-    pthread_mutex_unlock(&t->lock);
+    crew_add(t->crew, &job->at, false);
 }
 
 struct job *job_thread_over(struct job_thread *t)
 {
-    struct job *job;
-
-    pthread_mutex_lock(&t->lock);
-    job = STAILQ_FIRST(&t->over);
-    if (job)
-        STAILQ_REMOVE_HEAD(&t->over, link);
-    pthread_mutex_unlock(&t->lock);
-    return job;
+    return (struct job *)(void *)crew_over(t->crew, false);
 }
