@@ -1,4 +1,5 @@
 """Requests to engines that are no prompts: any method, below /v1/."""
+import http.client
 import json
 import threading
 import time
@@ -64,6 +65,26 @@ class Paths(EngineCase):
                                      (method, path, body))
         self.assertEqual(got.headers['content-length'], '77')
         self.assertEqual(seen.header('authorization'), 'Bearer client')
+
+    def test_no_content(self):
+        """A 204 has no body and tells no length of one, on either side; it is
+        over with its head, whether or not the engine hangs up."""
+        ends = threading.Event()
+
+        def serve(_, send):
+            send(b'HTTP/1.1 204 Gone\r\nConnection: close\r\n\r\n')
+            ends.wait(60)
+        cluster = self.engines(serve)
+        client = http.client.HTTPConnection(
+            '127.0.0.1', cluster.api.port, timeout=20 * settings.scale)
+        self.addCleanup(client.close)
+        self.addCleanup(ends.set)
+        for _ in range(2):
+            client.request('DELETE', '/v1/files/file-1')
+            got = client.getresponse()
+            self.assertEqual((got.status, got.read()), (204, b''))
+            self.assertIsNone(got.headers['content-length'])
+            self.assertIsNone(got.headers['transfer-encoding'])
 
     def test_other_methods_of_prompts_paths(self):
         """Only POST has a prompt there. A browser asks with OPTIONS before it
