@@ -192,9 +192,11 @@ class Schedule(GatewayCase):
         got = self.ask(cluster, {'prompt': 'x'}, greedy)
         self.assertError(got, 429, 'too many tickets')
         self.assertEqual(got.headers['retry-after'], '1')
-        for i in range(8):
-            self.ticket(cluster, headers={'Authorization': f'Bearer {i}'})
-        self.assertEqual(self.count(cluster, 'refused'), 1)
+        others = [self.ask(cluster, {'prompt': 'x'}, {
+            'Authorization': f'Bearer {i}'}).status for i in range(8)]
+        # Shares are by a hash: another key may have one with the greedy one.
+        self.assertGreaterEqual(others.count(200), 6)
+        self.assertEqual(self.count(cluster, 'refused'), 9 - others.count(200))
         for t in tickets[:20]:
             self.report(cluster, t)
         self.ticket(cluster, headers=greedy)
