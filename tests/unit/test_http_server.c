@@ -496,6 +496,7 @@ static void test_connection_limit(void)
     struct client *c[4];
 
     options.http.max_connections = 3;
+    options.cors_origins = "https://a.example";
     front_open(&options);
     for (size_t i = 0; i < 4; i++)
         c[i] = client_new();
@@ -509,6 +510,10 @@ static void test_connection_limit(void)
     expect_raw("POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
                "Content-Length: 0\r\n\r\n",
                503, "too_many_connections");
+    /* A page can read it, too. */
+    expect_raw("POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+               "Origin: https://a.example\r\nContent-Length: 0\r\n\r\n",
+               503, "Access-Control-Allow-Origin: https://a.example\r\n");
     for (size_t i = 0; i < 40; i++)
         expect_raw("GET /ready HTTP/1.1\r\nHost: x\r\n\r\n", 200, "true");
     for (size_t i = 0; i < 4; i++)
