@@ -63,10 +63,10 @@ int config_set(struct config *c, const char *name, const char *value,
                                               : value;
     if (option_set(o, value, why, sizeof(why)) == 0)
         return 0;
-    return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                     config_is_text(o) ? "%s: \"%.150s\": %s"
-                                       : "%s: %.150s: %s",
-                     name, value, why);
+    return error_say(
+        err, CONFIG_ERROR_MAX, -EINVAL,
+        config_is_text(o) ? "%s: \"%.150s\": %s" : "%s: %.150s: %s", name,
+        value, config_is_switch(o) ? "must be true or false" : why);
 }
 
 const struct schedule_policy *config_policy(const struct config *c,

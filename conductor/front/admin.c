@@ -90,15 +90,17 @@ static void refuse(const struct front_call *call, int rc, const char *why)
 {
     struct openai_error error;
     char param[64];
-    int status = rc == -ENOENT                                    ? 404
-                 : rc == -EEXIST || rc == -ENOSPC || rc == -EBUSY ? 409
-                 : rc == -EPERM                                   ? 403
-                                                                  : 400;
+    int status =
+        rc == -ENOENT                                                     ? 404
+        : rc == -EEXIST || rc == -ENOSPC || rc == -EBUSY || rc == -ESTALE ? 409
+        : rc == -EPERM                                                    ? 403
+                                                                          : 400;
     const char *code = rc == -ENOENT    ? "unknown_instance"
                        : rc == -EEXIST  ? "instance_exists"
                        : rc == -EPERM   ? "not_permitted"
                        : rc == -ENOSPC  ? "too_many_drained"
                        : rc == -EBUSY   ? "last_of_role"
+                       : rc == -ESTALE  ? "another_leads"
                        : rc == -EBADMSG ? "invalid_json"
                                         : "invalid_value";
 

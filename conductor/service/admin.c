@@ -295,7 +295,7 @@ int models_switch(struct models *models, const char *name, const char *role,
         return error_say(err, SERVICE_ERROR_BYTES, -ENOENT,
                          "name: \"%.100s\": no instance of that name", name);
     if (!cluster_leads(models->cluster))
-        return error_say(err, SERVICE_ERROR_BYTES, -EBUSY,
+        return error_say(err, SERVICE_ERROR_BYTES, -ESTALE,
                          "name: \"%.100s\": another conductor leads, and it "
                          "alone switches roles: ask it "
                          "(conductor_state_leader)",

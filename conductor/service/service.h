@@ -375,8 +375,9 @@ uint64_t models_decided(const struct models *models);
  *   role   "prefill" or "decode"
  *   state  written: what it is then; static
  * Returns 0, also where it was so; -ENOENT: there is no instance of that name;
- * -EINVAL: it cannot take the role; -EBUSY: it is the only one of its own; with
- * a message.
+ * -EINVAL: it cannot take the role; -EBUSY: it is the only one of its own;
+ * -ESTALE: another conductor leads, and workers take such orders of that one;
+ * with a message.
  */
 [[nodiscard]] int models_switch(struct models *models, const char *name,
                                 const char *role, const char **state,

@@ -138,7 +138,7 @@ class AccessLog(Case):
             self.assertEqual(got, status, errors)
             self.assertEqual(f'access_log: "{path}": ' in errors, status != 0)
             self.assertFalse(os.path.isfile(path))
-        self.assertIn('access_log_blocks: 2:', self.run_program(
+        self.assertIn('access_log_blocks: 2: must be true or false', self.run_program(
             program(*CONDUCTOR), '-t', '-s', 'access_log_blocks=2')[2])
 
     def test_a_pipe_that_nobody_reads_yet(self):

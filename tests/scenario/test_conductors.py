@@ -625,6 +625,7 @@ class Led(OverRedis):
         leader, other = (a, b) if self.metric(a, 'state_leader') else (b, a)
         refused = other.api.request('POST', '/admin/instances/p1/role/decode')
         self.assertError(refused, 409, 'another conductor leads')
+        self.assertEqual(refused.body['error']['code'], 'another_leads')
         reply = leader.api.request('POST', '/admin/instances/p1/role/decode')
         self.assertLess(reply.status, 300, reply.body)
         self.wait_all(1, 2)

@@ -243,6 +243,9 @@ class Daemon(Case):
         self.assertEqual([o['order'] for o in reply.body['orders']],
                          ['drop'] * 2)
         wait_until('one has it', lambda: len(holders()) == 1)
+        copies = cluster.api.request('GET', '/admin/copies').body['copies']
+        self.assertEqual([(c['order'], c['reason']) for c in copies[:2]],
+                         [('drop', {'told': True, 'holders': 3})] * 2)
         for words in ((0, 'prompt', 'a'), 'copies: "0"'), (
                 ('1025', 'prompt', 'a'), 'copies: "1025"'), (
                 ('x', 'prompt', 'a'), 'copies: "x"'), (

@@ -1,5 +1,5 @@
 """A long prompt is lent idle workers, by the conductor's own decision."""
-from harness import Case, Cluster, mostly_waits, wait_until
+from harness import Case, Cluster, mostly_waits, program, wait_until
 from test_failures import in_background
 
 LONG = [i * 7 % 250 for i in range(4000)]
@@ -46,6 +46,12 @@ class Lend(Case):
         self.assertEqual(sorted([group['prefill'], *group['lent']]),
                          ['p0', 'p1', 'p2', 'p3'])
         self.assertEqual(self.led(four), 1)
+        status, text, _ = self.run_program(
+            program('tools', 'conductorctl'), '-a',
+            f"127.0.0.1:{four.ports['http']}", 'explain', group['request_id'])
+        self.assertEqual(status, 0)
+        self.assertIn(f"\nlent            {', '.join(group['lent'])}: predicted "
+                      'for the group', text)
         took = group['actual']['prefill_ms']
         self.assertLess(took, alone['actual']['prefill_ms'] * 0.4)
         self.assertLess(group['predicted']['prefill_ms'], 0.4 * 2000)

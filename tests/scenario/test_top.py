@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 from harness import Case, program, wait_until
+from stand_in import Engine, reply
 
 CTL = 'tools', 'conductorctl'
 TMUX = shutil.which('tmux')
@@ -70,7 +71,7 @@ class Top(Case):
         self.assertNotIn('up and down', screen)
         for _ in range(2):
             self.assertEqual(cluster.api.complete('p' * 64).status, 200)
-        screen = terminal.wait_for('since the start 37.5 %: here 48, ')
+        screen = terminal.wait_for('in all 37.5 %: here 48, fetched 0, disk 0, store 0')
         self.assertRegex(screen, r'TTFT +p50 [0-9.]+ ms')
         self.assertRegex(screen, r'predicted p50 [0-9.]+ ms')
         self.assertRegex(screen, r'p0 +prefill +ready +0 +0 +0 \[[# ]{8}\] +\d+% [0-9.]+\n')
@@ -123,3 +124,22 @@ class TopAsText(Case):
         status, out, errors = self.ctl(port, '--once', 'top')
         self.assertEqual((status, out), (1, ''))
         self.assertIn('Connection refused', errors)
+
+    def test_what_came_from_the_store(self):
+        """It counts as cached, beside the other places."""
+        overview = {
+            'requests': {}, 'rejections': {}, 'models': [], 'pools': {},
+            'tokens': {'prompt': 1000, 'local': 100, 'fetched': 50,
+                       'disk': 50, 'shared': 300},
+            'transfers': {'fetched_bytes': 1, 'disk_bytes': 2,
+                          'shared_bytes': 3000}}
+        server = Engine(lambda request, send: send(reply(
+            200, overview if request.path == '/admin/overview'
+            else {'instances': []})))
+        self.addCleanup(server.stop)
+        _, out, errors = self.ctl(int(server.url.rsplit(':', 1)[1]),
+                                  '--once', 'top')
+        self.assertEqual(errors, '')
+        self.assertIn('in all 50.0 %: here 100, fetched 50, disk 50, '
+                      'store 300\n', out)
+        self.assertIn('from disk 2 B, store 3.0 kB\n', out)

@@ -116,9 +116,42 @@ static int print_candidates(const char *title, const json_t *list,
     return table_print(&table);
 }
 
+/* The idle workers that it was lent: times of its group are not those of any
+ * candidate. */
+static void print_lent(const json_t *list)
+{
+    const json_t *one;
+    char name[64];
+    size_t i;
+
+    json_array_foreach(list, i, one)
+    {
+        snprintf(name, sizeof name, "%s",
+                 json_is_string(one) ? json_string_value(one) : "?");
+        printf(i ? ", %s" : "lent            %s", ctl_tame(name));
+    }
+    if (json_array_size(list) > 0)
+        printf(": predicted for the group, below for each alone\n");
+}
+
+/* Why blocks that it reuses were copied there ahead of it. */
+static void print_copied(const json_t *copied)
+{
+    char a[32], b[32], c[128], d[32];
+
+    if (json_is_object(copied))
+        printf("copied          blocks %s to %s, from %s, %s s before\n",
+               ctl_show(copied, "first_block", a, sizeof a),
+               ctl_show(copied, "end_block", b, sizeof b),
+               ctl_show(copied, "from", c, sizeof c),
+               ctl_show(copied, "age_s", d, sizeof d));
+}
+
 static int print_all(const json_t *json)
 {
     print_members(json);
+    print_lent(json_object_get(json, "lent"));
+    print_copied(json_object_get(json, "copied"));
     print_line("predicted", json_object_get(json, "predicted"), of_times,
                N(of_times));
     print_line("actual", json_object_get(json, "actual"), of_actual,

@@ -110,7 +110,7 @@ static void put_requests(struct frame *f, const json_t *o)
 {
     const json_t *m = json_object_get(o, "last_minute");
     double s = number(m, "seconds", NULL);
-    char a[32], b[32], c[32], d[32], e[32];
+    char a[32], b[32], c[32], d[32], e[32], g[32];
 
     s = s > 0 ? s : 1;
     put_line(f,
@@ -125,13 +125,15 @@ static void put_requests(struct frame *f, const json_t *o)
     double local = number(o, "tokens", "local"),
            fetched = number(o, "tokens", "fetched"),
            disk = number(o, "tokens", "disk"),
+           shared = number(o, "tokens", "shared"),
            prompt = number(o, "tokens", "prompt");
     put_line(f,
-             "hits       %s, since the start %s: here %s, fetched %s, disk %s",
+             "hits       %s, in all %s: here %s, fetched %s, disk %s, store %s",
              show_part(number(m, "reused_tokens", NULL),
                        number(m, "prompt_tokens", NULL), a),
-             show_part(local + fetched + disk, prompt, b), show_big(local, c),
-             show_big(fetched, d), show_big(disk, e));
+             show_part(local + fetched + disk + shared, prompt, b),
+             show_big(local, c), show_big(fetched, d), show_big(disk, e),
+             show_big(shared, g));
 }
 
 static void put_rejections(struct frame *f, const json_t *o)
@@ -155,16 +157,16 @@ static void put_rejections(struct frame *f, const json_t *o)
 
 static void put_transfers(struct frame *f, const struct frame_facts *facts)
 {
-    char a[32], b[32], fetched[48], disk[48];
+    char a[32], b[32], c[32], fetched[48], disk[48];
 
     put_rate(fetched, sizeof fetched, facts->fetched_per_s);
     put_rate(disk, sizeof disk, facts->disk_per_s);
     put_line(
-        f, "transfers  fetched %s%s, from disk %s%s",
+        f, "transfers  fetched %s%s, from disk %s%s, store %s",
         show_bytes(number(facts->overview, "transfers", "fetched_bytes"), a),
         fetched,
-        show_bytes(number(facts->overview, "transfers", "disk_bytes"), b),
-        disk);
+        show_bytes(number(facts->overview, "transfers", "disk_bytes"), b), disk,
+        show_bytes(number(facts->overview, "transfers", "shared_bytes"), c));
 }
 
 static void put_pools(struct frame *f, const json_t *o)

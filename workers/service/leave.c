@@ -41,9 +41,10 @@ void worker_leave(struct worker *w)
         return;
     }
     supervisor_say("STOPPING=1");
-    log_info("worker %s: ends its %u requests first, for at most %u ms; "
-             "another signal ends it at once",
-             w->options->name, w->requests.n, w->options->drain_ms);
+    if (w->requests.n > 0)
+        log_info("worker %s: ends its %u requests first, for at most %u ms; "
+                 "another signal ends it at once",
+                 w->options->name, w->requests.n, w->options->drain_ms);
     w->leave.until_us = now_us + limit_us;
     w->leave.answer_until_us = now_us + LEAVE_PATIENCE_US;
     TAILQ_FOREACH(c, &w->conductors, entry)

@@ -176,9 +176,9 @@ static void came_up(struct shared_tier *t)
     if (t->away_us > 0)
         log_info("shared store %s is back, after %.1f s", t->config.shown, s);
     else
-        log_info("shared store %s: at most %llu blocks of %.2f MiB",
+        log_info("shared store %s: at most %llu blocks of %.0f KiB",
                  t->config.shown, (unsigned long long)t->config.max_blocks,
-                 (double)t->config.shape.block_bytes / 1048576.0);
+                 (double)t->config.shape.block_bytes / 1024.0);
     t->away_us = 0;
 }
 

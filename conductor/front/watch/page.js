@@ -51,7 +51,7 @@ const percent = (part, whole) => whole > 0
 function showOverview(o) {
   const minute = o.last_minute, each = minute.seconds || 1;
   const tokens = o.tokens, pools = o.pools, r = o.requests;
-  const cached = tokens.local + tokens.fetched + tokens.disk;
+  const cached = tokens.local + tokens.fetched + tokens.disk + tokens.shared;
   const all = [
     [number(r.in_flight), "requests in work"],
     [number(minute.in_time / each, 2) + " /s", "in time, last minute"],

@@ -100,10 +100,12 @@ static int write_note(const char *model, const struct note *n, int64_t now_us,
                   (double)(now_us - n->at_us) / 1e6, to, a->first_block,
                   a->end_block, (unsigned long long)a->key) < 0;
 
-    if (drop)
+    if (drop && !r->told)
         return bad |
                (evbuffer_add_printf(out, "{\"per_s\":%.6g}}", r->per_s) < 0);
     bad |= note_write_reason(r, out);
+    if (drop)
+        return bad | (evbuffer_add_printf(out, "}") < 0);
     bad |= evbuffer_add_printf(out, ",\"from\":\"%s\",\"bytes_per_s\":%.0f,",
                                from, a->bytes_per_s) < 0;
     if (n->blocks < 0)
