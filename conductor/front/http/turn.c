@@ -4,9 +4,9 @@
 #include "conductor/front/http/internal.h"
 
 /* Of one client, in a turn; what is begun is done. */
-#define WORK_BYTES ((size_t)1 << 18)
+#define WORK_BYTES ((size_t)1 << 19)
 /* What is read is work, too: a copy, and memory that is new. */
-#define READ_FACTOR 4u
+#define READ_FACTOR 8u
 /* A request costs so much, and its body's bytes, up to so many, so many times
  * what a byte read does: what is beside its prompt is slow to parse. */
 #define REQUEST_BYTES 4096u
