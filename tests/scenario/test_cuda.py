@@ -3,7 +3,7 @@ becomes of their requests when a card disappears."""
 import os
 
 import wire
-from harness import Case, program, wait_until
+from harness import WORKER, Case, program, wait_until
 from test_load import LoadCase
 
 EMULATED = 'tests', 'gpu', 'emulate', 'conductor-worker-emulated'
@@ -15,20 +15,22 @@ def run_worker(case, path, *more):
                             '--engine', 'cuda', *more)
 
 
-class Shared(LoadCase):
+class Pages(LoadCase):
     """Workers of one machine, each with a card."""
+    path = EMULATED
 
     def short_name(self):
         return self.id().replace('test_cuda.', '')
 
     def program(self):
-        return program(*EMULATED)
+        return program(*self.path)
 
     def card(self, name, **environment):
         os.environ.update(environment)
         try:
             return self.worker(name, 'both', '--engine', 'cuda',
-                               '--log-level', 'debug', '--step-tokens', '64')
+                               '--log-level', 'debug', '--step-tokens', '64',
+                               '--device-kv-mib', '64')
         finally:
             for key in environment:
                 del os.environ[key]
@@ -38,11 +40,21 @@ class Shared(LoadCase):
         cannot reach the other."""
         if not os.path.exists(self.program()):
             self.skipTest('built without a C++ compiler: no emulated card')
+        self.exchange()
+
+    def test_pages_on_a_card(self):
+        if not os.path.exists('/dev/nvidia0'):
+            self.skipTest('there is no card')
+        self.path = WORKER
+        self.exchange()
+
+    def exchange(self):
         a = self.card('a')
         tokens = [i * 7 % 251 for i in range(100)]
         want, _ = self.run_here(a, 1, tokens, 3)
+        cases = [('near', 6, {}), ('far', 0, {'EMULATE_NO_IPC': '1'})]
         for rid, (name, lent, environment) in enumerate(
-                (('near', 6, {}), ('far', 0, {'EMULATE_NO_IPC': '1'})), 2):
+                cases if self.path == EMULATED else cases[:1], 2):
             t = self.card(name, **environment)
             got, done = self.run_here(t, rid, tokens, 3, mode=wire.LOAD,
                                       sources=[(a.address, 0, 6)])
