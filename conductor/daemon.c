@@ -359,14 +359,8 @@ int daemon_run(struct config *config, daemon_read *read, void *read_arg,
         log_info("serving model %s, workers on port %u, policy %s",
                  service_model(models_native(d.models))->name,
                  models_worker_port(d.models), config->policy);
-    if (config->api_keys == CONFIG_KEYS_OPEN)
-        log_info("api_keys: open: whoever reaches listen may ask, and all "
-                 "share a cache");
-    if (config->api_keys == CONFIG_KEYS_REQUIRED && !d.admin_key)
-        log_warn("api_keys: required, and there is no admin_key_file: whoever "
-                 "reaches this machine's own address, as through a proxy on "
-                 "it, may look and change");
     (void)address_parse(config->listen, &listen);
+    daemon_tell_who_may(config, listen.host);
     log_info("listening on %s, port %u%s", listen.host, front_port(d.front),
              d.certificates.clients ? ", with TLS" : "");
     supervisor_say("READY=1");

@@ -51,6 +51,10 @@ void daemon_certificates_free(struct daemon_certificates *all);
 /* daemon_certificates_show(d): new connections are shown those that it has. */
 void daemon_certificates_show(struct daemon *d);
 
+/* daemon_tell_who_may(c, host): logs who may ask, look and change, where that
+ * is more than an operator may think. host: of `listen`. */
+void daemon_tell_who_may(const struct config *c, const char *host);
+
 /* SIGHUP; arg: the daemon. */
 void daemon_on_hangup(evutil_socket_t, short, void *arg);
 

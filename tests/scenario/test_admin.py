@@ -289,6 +289,16 @@ class ReloadWhereAllReach(Case):
         ctypes.CDLL(None).setns(self.home, 0)
         os.close(self.home)
 
+    def test_who_sees_all_is_told(self):
+        """Where others reach the only address, and need no key."""
+        text = 'admin_listen: none: whoever reaches listen sees /metrics'
+        for config, told in (({'listen': '0.0.0.0:0',
+                               'admin_listen': '127.0.0.1:0'}, False),
+                             ({'listen': '127.0.0.1:0'}, False),
+                             ({'listen': '0.0.0.0:0'}, True)):
+            cluster = self.cluster(prefill=0, decode=0, config=config)
+            self.assertEqual(text in cluster.conductor.log(), told, config)
+
     def test_the_key_stays(self):
         """The listener stays until a restart, and so does its need of one."""
         path = self.write('admin.key', KEY)
