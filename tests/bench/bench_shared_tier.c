@@ -83,7 +83,7 @@ int main(int argc, char **argv)
     uint32_t layers = (uint32_t)atoi(argv[3]);
     uint32_t blocks = (uint32_t)atoi(argv[4]);
     struct shared_store s = {
-        .line = shared_line_new(&url, NULL, TIMEOUT_US),
+        .line = shared_line_new(&url, NULL, TIMEOUT_US, SIZE_MAX),
         .shape = {.fingerprint = 1,
                   .block_bytes = (uint64_t)atol(argv[2]) * layers,
                   .block_tokens = 16,

@@ -7,12 +7,14 @@ import struct
 import unittest
 
 import wire
-from harness import BLOCK_TOKENS, Case, Cluster, Process, wait_until
+from harness import (BLOCK_TOKENS, Case, Cluster, Process, settings,
+                     wait_until)
 from redis_server import MISSING, REDIS, RedisServer
 from test_worker import BLOCK, BLOCK_BYTES, WorkerCase
 
 N = 200  # tokens of a prompt
 FULL = N // BLOCK
+LONG = 128 << 20  # bytes of a value
 
 XXH3 = ctypes.CDLL(ctypes.util.find_library('xxhash')).XXH3_64bits
 XXH3.restype = ctypes.c_uint64
@@ -277,6 +279,20 @@ class Damage(SharedCase):
                 server.command('SET', name, 'text')
         _, done = self.damaged(other)
         self.assertEqual(done['shared'], 0)
+
+    def test_far_too_long(self):
+        """A value that is longer than any of ours is not read in."""
+        def grow(server, names):
+            server.command('HSET', names[0], 'h', bytes(LONG))
+        w, done = self.damaged(grow)
+        self.assertEqual(done['shared'], 0)
+        self.assertIn('more than the', self.log('finder'))
+        with open(f'/proc/{w.process.pid}/status',
+                  encoding='ascii') as f:
+            most, = [int(line.split()[1]) for line in f
+                     if line.startswith('VmHWM')]
+        if settings.scale == 1:  # sanitizers take memory of their own
+            self.assertLess(most << 10, LONG)
 
     def test_other_types_give_way(self):
         """Values of other types under the names of blocks and of the index:

@@ -13,6 +13,10 @@
 #include "base/entropy.h"
 #include "workers/shared/internal.h"
 
+/* Bytes of a piece of the list, also of a store that is set up to keep long
+ * ones in one piece. */
+#define LIST_BYTES (8u << 20)
+
 /* Questions that are under way at once. */
 #define ASKED_MAX 64u
 
@@ -72,6 +76,13 @@ uint32_t shared_part_layers(const struct shared_store *s)
     uint64_t n = SHARED_PART_BYTES / (s->shape.block_bytes / s->shape.layers);
 
     return n < 1 ? 1 : n < s->shape.layers ? (uint32_t)n : s->shape.layers;
+}
+
+size_t shared_answer_bytes(const struct shared_shape *shape)
+{
+    size_t layer = shape->block_bytes / shape->layers;
+
+    return (layer > SHARED_PART_BYTES ? layer : SHARED_PART_BYTES) + LIST_BYTES;
 }
 
 /* --- which contents ----------------------------------------------------- */

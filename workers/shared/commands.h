@@ -41,6 +41,10 @@ struct shared_gone {
     uint32_t n;
 };
 
+/* What the line must be able to take of one answer: some of a block's layers,
+ * or a piece of the list. */
+size_t shared_answer_bytes(const struct shared_shape *shape);
+
 /* Open the line if it is closed, and learn which contents the store has: *id is
  * another one if it was emptied, never 0. Without writing that is 0. */
 [[nodiscard]] int shared_check(struct shared_store *s, bool writes,

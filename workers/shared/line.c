@@ -15,13 +15,15 @@ struct shared_line {
     const struct redis_url *url;
     struct tls *tls;
     struct timeval timeout;
+    size_t most_bytes;
     redisContext *context; /* NULL: closed */
     unsigned next;         /* address to begin with */
     char why[WHY_MAX];
 };
 
 struct shared_line *shared_line_new(const struct redis_url *url,
-                                    struct tls *tls, int64_t timeout_us)
+                                    struct tls *tls, int64_t timeout_us,
+                                    size_t most_bytes)
 {
     struct shared_line *l = calloc(1, sizeof(*l));
 
@@ -29,6 +31,7 @@ struct shared_line *shared_line_new(const struct redis_url *url,
         return NULL;
     l->url = url;
     l->tls = tls;
+    l->most_bytes = most_bytes;
     l->timeout.tv_sec = timeout_us / 1000000;
     l->timeout.tv_usec = timeout_us % 1000000;
     return l;
@@ -160,16 +163,38 @@ void shared_line_send(struct shared_line *l)
             fail(l);
 }
 
+/* Reads what has come; false: the line is closed now. */
+static bool read_some(struct shared_line *l, size_t *bytes)
+{
+    size_t before = l->context->reader->len;
+    char why[WHY_MAX];
+
+    if (redisBufferRead(l->context) != REDIS_OK) {
+        fail(l);
+        return false;
+    }
+    *bytes += l->context->reader->len - before;
+    if (*bytes <= l->most_bytes)
+        return true;
+    snprintf(why, sizeof(why),
+             "an answer has more than the %zu bytes that one of ours may have",
+             l->most_bytes);
+    shared_line_close(l, why);
+    return false;
+}
+
 struct redisReply *shared_line_get(struct shared_line *l)
 {
     void *reply = NULL;
+    size_t bytes = 0;
 
-    if (!l->context)
-        return NULL;
-    if (redisGetReply(l->context, &reply) == REDIS_OK)
-        return reply;
-    fail(l);
-    return NULL;
+    shared_line_send(l);
+    while (l->context && !reply)
+        if (redisGetReplyFromReader(l->context, &reply) != REDIS_OK)
+            fail(l);
+        else if (!reply)
+            (void)!read_some(l, &bytes);
+    return reply;
 }
 
 void shared_reply_free(struct redisReply *reply)

@@ -15,12 +15,13 @@ struct redisReply; /* of <hiredis/hiredis.h> */
 struct shared_line;
 
 /* Make one that is closed. `url` is borrowed for its life, as is `tls`, whom a
- * URL with TLS trusts; its addresses are tried in turn. Returns it owned, or
- * NULL: out of memory. */
+ * URL with TLS trusts; its addresses are tried in turn. No answer is taken
+ * that is longer than most_bytes. Returns it owned, or NULL: out of memory. */
 struct tls;
 [[nodiscard]] struct shared_line *shared_line_new(const struct redis_url *url,
                                                   struct tls *tls,
-                                                  int64_t timeout_us);
+                                                  int64_t timeout_us,
+                                                  size_t most_bytes);
 
 /* Close and free it. NULL is a no-op. */
 void shared_line_free(struct shared_line *l);

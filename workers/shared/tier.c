@@ -269,7 +269,8 @@ static int start(struct shared_tier *t, struct way *w)
 
     w->pause_us = PAUSE_MIN_US;
     w->store = (struct shared_store){
-        .line = shared_line_new(c->url, c->tls, c->timeout_us),
+        .line = shared_line_new(c->url, c->tls, c->timeout_us,
+                                shared_answer_bytes(&c->shape)),
         .shape = c->shape,
         .max_blocks = c->max_blocks,
         .ttl_s = c->ttl_s,
