@@ -7,17 +7,16 @@
 
 #include "conductor/front/internal.h"
 
+/* By which limit. */
 static const struct {
-    int status;
-    const char *code, *message;
-} refusals[] = {
-    [TENANT_UNKNOWN] = {401, "invalid_api_key", "there is no such key"},
-    [TENANT_ASKS] = {429, "rate_limit_requests",
-                     "its tenant has had its requests_per_minute"},
-    [TENANT_TOKENS] = {429, "rate_limit_tokens",
-                       "its tenant has had its tokens_per_minute"},
-    [TENANT_IN_FLIGHT] = {429, "rate_limit_in_flight",
-                          "its tenant has max_in_flight requests in work"},
+    const char *code, *name, *over;
+} limits[] = {
+    [TENANT_ASKS] = {"rate_limit_requests", "requests_per_minute",
+                     "it has had as many"},
+    [TENANT_TOKENS] = {"rate_limit_tokens", "tokens_per_minute",
+                       "it has spent as many"},
+    [TENANT_IN_FLIGHT] = {"rate_limit_in_flight", "max_in_flight",
+                          "as many of its requests are in work"},
 };
 
 static void refuse(const struct front_call *call, enum tenant_refusal why,
@@ -26,10 +25,17 @@ static void refuse(const struct front_call *call, enum tenant_refusal why,
     const char *name = call->front->options.tenant_header;
     struct openai_error error;
 
-    openai_error_set(&error, refusals[why].status, refusals[why].code, NULL,
-                     "header %s: %s", name,
-                     no_key ? "missing: it must hold a key of tenants_file"
-                            : refusals[why].message);
+    if (why == TENANT_UNKNOWN)
+        openai_error_set(&error, 401, "invalid_api_key", NULL, "header %s: %s",
+                         name,
+                         no_key ? "missing: it must hold a key of tenants_file"
+                                : "there is no such key");
+    else
+        openai_error_set(&error, 429, limits[why].code, NULL,
+                         "header %s: tenant %s: %s is %.0f, and %s: try again "
+                         "when Retry-After says",
+                         name, call->terms.name, limits[why].name,
+                         call->terms.limit, limits[why].over);
     if (why == TENANT_UNKNOWN && strcmp(name, "authorization") == 0)
         http_add_header(call->conn, "WWW-Authenticate", "Bearer");
     endpoint_reply_error(call->conn, &error, retry_us);

@@ -46,9 +46,9 @@ int models_health(const struct models *models, struct evbuffer *out)
     }
     int n = evbuffer_add_printf(
         out,
-        "{\"status\": \"%s\", \"instances\": {\"prefill\": %u, \"decode\": %u, "
-        "\"starting\": %u, \"ready\": %u, \"draining\": %u, \"suspect\": %u}, "
-        "\"requests_in_flight\": %u}\n",
+        "{\"status\":\"%s\",\"instances\":{\"prefill\":%u,\"decode\":%u,"
+        "\"starting\":%u,\"ready\":%u,\"draining\":%u,\"suspect\":%u},"
+        "\"requests_in_flight\":%u}\n",
         ready ? "ready" : "not ready", prefill, decode,
         by_health[HEALTH_STARTING], by_health[HEALTH_READY],
         by_health[HEALTH_DRAINING], by_health[HEALTH_SUSPECT], in_flight);

@@ -44,7 +44,9 @@ static int write_block(const struct service *s, uint64_t key, const char *comma,
         bad |= evbuffer_add_printf(out, "]}") < 0;
         between = ",";
     }
-    return bad | (evbuffer_add_printf(out, "]}") < 0);
+    bool shared = prefix_index_tiers(s->index, service_store_slot(s), key) != 0;
+    return bad | (evbuffer_add_printf(out, "],\"shared\":%s}",
+                                      shared ? "true" : "false") < 0);
 }
 
 int models_blocks(const struct models *models, uint64_t key,

@@ -376,6 +376,9 @@ class Keys(Case):
             reply = self.ask(cluster, name)
             self.assertEqual((reply.status, reply.body['error']['code']),
                              (429, f'rate_limit_{code}'))
+            self.assertIn(f'tenant {name}: {code}_per_minute is '
+                          f'{3 if name == "a" else 140}, and ',
+                          reply.body['error']['message'])
             self.assertIn(int(reply.headers['Retry-After']), range(1, 21))
             self.assertEqual(self.ask(cluster, 'c').status, 200)
         self.assertEqual(cluster.api.metrics()[
@@ -392,6 +395,8 @@ class Keys(Case):
         reply = self.ask(cluster, 'a')
         self.assertEqual((reply.status, reply.body['error']['code']),
                          (429, 'rate_limit_in_flight'))
+        self.assertIn('tenant a: max_in_flight is 1, and ',
+                      reply.body['error']['message'])
         self.assertEqual(self.ask(cluster, 'b').status, 200)
         # Each prompt of a batch is one.
         self.assertError(self.ask(cluster, 'c', ['x', 'y', 'z']), 429,

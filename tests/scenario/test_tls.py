@@ -81,7 +81,7 @@ class TlsClients(TlsCase):
         status, out, errors = self.run_program(
             *run, '--cacert', 'ca.pem', url, '-w', ' %{http_version}')
         self.assertEqual(status, 0, errors)
-        self.assertIn('"status": "ready"', out)
+        self.assertIn('"status":"ready"', out)
         self.assertTrue(out.endswith(' 1.1'), out)
         status, _, errors = self.run_program(*run, '--cacert', other, url)
         self.assertEqual(status, 60, errors)

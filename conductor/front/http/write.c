@@ -21,6 +21,7 @@ static const char *phrase(int status)
         {200, "OK"},
         {201, "Created"},
         {202, "Accepted"},
+        {204, "No Content"},
         {400, "Bad Request"},
         {401, "Unauthorized"},
         {403, "Forbidden"},

@@ -228,6 +228,9 @@ enum tenant_refusal tenants_enter(struct tenants *t, const char *key, size_t n,
                                    .slo_tbt_us = one->slo_tbt_us};
     why = limit_of(one, t->joint, room, step, now_us, retry_us);
     if (why != TENANT_ENTERS) {
+        terms->limit = why == TENANT_ASKS     ? one->asks.per_minute
+                       : why == TENANT_TOKENS ? one->tokens.per_minute
+                                              : (double)one->max_open;
         one->n_limited++;
     } else if (step == TENANT_BEGINS) {
         limit_take(&one->asks, 1.0, now_us);

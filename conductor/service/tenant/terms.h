@@ -11,6 +11,7 @@ struct tenant_terms {
     const char *name; /* of the tenant, until the next reload; "": no key */
     int64_t slo_ttft_us,
         slo_tbt_us; /* where a request asks for none; 0: none */
+    double limit;   /* the one that a refused request is over */
 };
 
 /* How far a request is. */
