@@ -250,8 +250,10 @@ static struct owner *owner_take(struct foreign *f,
 
     if (!o) {
         o = owner_find(f, 0);
-        if (!o)
+        if (!o) {
+            f->counts.unbooked++;
             return NULL;
+        }
         *o = (struct owner){
             .id = head->owner, .token = head->token, .next = head->number};
         o->missing = head->number > 0; /* it had begun before */

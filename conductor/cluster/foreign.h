@@ -31,7 +31,8 @@ struct foreign_counts {
     uint64_t bad;      /* batches that could not be read */
     uint64_t gaps;     /* in an owner's numbers */
     uint64_t fenced;   /* batches of an older token */
-    uint64_t unbooked; /* for which there was no room, or instance */
+    uint64_t unbooked; /* for which there was no room, or instance; and
+                          batches whose owner had no place */
     uint64_t dropped;  /* owners whose lease was over */
     size_t owners, entries;
 };

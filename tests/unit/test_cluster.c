@@ -384,6 +384,26 @@ static void test_bookings_leave_with_the_lease(void)
     rig_free(&r);
 }
 
+/* More conductors than have a place: that is counted. */
+static void test_no_place(void)
+{
+    struct rig r = rig_new();
+
+    begin(&r);
+    for (uint64_t id = 1; id <= FOREIGN_OWNERS_MAX + 1; id++) {
+        struct wire_buf batch;
+
+        tell_as(id, 6, &batch);
+        (void)foreign_take(r.joined->foreign, batch.data, batch.len, LEASE_US,
+                           now_us);
+        wire_buf_fini(&batch);
+    }
+    CU_ASSERT_EQUAL(cluster_counts(r.cluster).foreign.owners,
+                    FOREIGN_OWNERS_MAX);
+    CU_ASSERT_EQUAL(cluster_counts(r.cluster).foreign.unbooked, 1);
+    rig_free(&r);
+}
+
 /* A lease that is refused is seen, until one is given. */
 static void test_no_lease(void)
 {
@@ -576,6 +596,7 @@ int main(void)
                 test_lead_runs_from_the_question);
     CU_add_test(s, "bookings leave with the lease",
                 test_bookings_leave_with_the_lease);
+    CU_add_test(s, "no place", test_no_place);
     CU_add_test(s, "no lease", test_no_lease);
     CU_add_test(s, "asked again", test_asked_again);
     CU_add_test(s, "a refused question", test_refused_question);
