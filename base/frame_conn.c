@@ -294,9 +294,12 @@ void frame_conn_on_event(struct bufferevent *bev, short what, void *arg)
              lookup ? "cannot look up the host: " : "",
              lookup ? evutil_gai_strerror(lookup)
                     : evutil_socket_error_to_string(error));
+    /* OpenSSL takes a connection that was never made for one that ended. */
+    bool ended = (what & BEV_EVENT_EOF) && (c->opened || error == 0);
+
     if (c->tls && !(what & BEV_EVENT_EOF) && !lookup)
         explain_tls(c, text);
-    frame_conn_fail(c, what & BEV_EVENT_EOF ? FRAME_CONN_ENDED : text);
+    frame_conn_fail(c, ended ? FRAME_CONN_ENDED : text);
 }
 
 void frame_conn_free(struct frame_conn *c)

@@ -249,6 +249,8 @@ static int hold(struct daemon *d)
         return -ENOMEM;
     d->hold_until_us = clock_now_us() + HOLD_US;
     front_hold(d->front, true);
+    log_info("clients wait until an instance is ready, for at most %d s",
+             HOLD_US / 1000000);
     event_loop_wait(d->hold, 1000000 / TICKS_PER_S);
     return 0;
 }

@@ -309,6 +309,13 @@ class TlsWorkers(TlsCase):
             wait_until(f'{name} has left', lambda n=name: re.search(
                 rf'worker {n} \(\S+\) left\n', cluster.conductor.log()))
         self.assertNotIn('unexpected eof', cluster.conductor.log())
+        cluster.conductor.kill()
+        cluster.conductor.wait()
+        late = cluster.start_worker('p1', 'prefill', secret_file=self.secret,
+                                    tls_ca=os.path.join(self.folder, 'ca.pem'))
+        wait_until('it says why', lambda: 'Connection refused' in late.log())
+        late.kill()
+        late.wait()
 
     def test_who_is_not_trusted(self):
         cluster = self.links()

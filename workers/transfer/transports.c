@@ -58,7 +58,9 @@ static struct transport *new_rdma(struct transfer *t)
 
     if (rdma_transport_load(&rdma, &transport, why, sizeof(why)) == 0)
         return transport;
-    log_warn("KV does not move over RDMA: %s", why);
+    log_warn("KV does not move over RDMA, but over the other --transports or "
+             "tcp: %s",
+             why);
     return NULL;
 }
 
