@@ -406,8 +406,8 @@ static void all_send(struct client **c, size_t n, const char *bytes,
  * refusal: neither is all done in one turn. */
 static void test_share_of_a_turn(void)
 {
-    enum { MANY = 120, MORE = 60000 };
-    static const char nothing[] = "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n",
+    enum { MANY = 120, MORE = 60000, LONG = 12000 };
+    static const char nothing[] = "GET /nothing HTTP/1.1\r\nHost: x\r\nx: ",
                       large[] = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
                                 "Content-Length: 1000000000\r\n\r\n";
     static char more[MORE];
@@ -420,7 +420,10 @@ static void test_share_of_a_turn(void)
         front_turn();
     }
     CU_ASSERT_EQUAL(put_off(), 0);
-    all_send(c, MANY, nothing, sizeof(nothing) - 1);
+    memset(more, 'x', MORE);
+    memcpy(more, nothing, sizeof(nothing) - 1);
+    memcpy(more + LONG - 4, "\r\n\r\n", 4);
+    all_send(c, MANY, more, LONG);
     for (size_t i = 0; i < MANY; i++)
         CU_ASSERT(WAIT(c[i], client_status(c[i]) == 404));
     CU_ASSERT(put_off() > 10);
