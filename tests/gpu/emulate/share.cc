@@ -39,9 +39,10 @@ CUresult get_range(CUdeviceptr *base, size_t *bytes, CUdeviceptr at)
 
 } // namespace
 
-cudaError_t cudaGetDriverEntryPointByVersion(
-    const char *symbol, void **entry, unsigned, unsigned long long,
-    cudaDriverEntryPointQueryResult *found)
+cudaError_t
+cudaGetDriverEntryPointByVersion(const char *symbol, void **entry, unsigned,
+                                 unsigned long long,
+                                 cudaDriverEntryPointQueryResult *found)
 {
     *found = cudaDriverEntryPointSuccess;
     if (strcmp(symbol, "cuMemGetHandleForAddressRange") == 0)
