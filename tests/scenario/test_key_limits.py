@@ -120,7 +120,10 @@ class KeyLimits(OverRedis):
             self.assertGreater(self.wait_ms(
                 self.ask(x, 'spends'), 'rate_limit_tokens'), 60000)
         answers = [in_background(lambda x=x: self.ask(
-            x, 'holds', max_tokens=150)) for x in (a, b)]
+            x, 'holds', max_tokens=250)) for x in (a, b)]
+        # Before c asks: else its request may be what keeps one of them out.
+        wait_until('both are in work', lambda: all(
+            self.metric(x, 'requests_in_flight') == 1 for x in (a, b)))
         wait_until('c knows both', lambda: self.ask(
             c, 'holds').status == 429)
         self.wait_ms(self.ask(c, 'holds'), 'rate_limit_in_flight')

@@ -399,7 +399,7 @@ static void all_send(struct client **c, size_t n, const char *bytes,
                      size_t n_bytes)
 {
     for (size_t i = 0; i < n; i++)
-        CU_ASSERT_EQUAL(send(c[i]->fd, bytes, n_bytes, 0), n_bytes);
+        CU_ASSERT_EQUAL(send(c[i]->fd, bytes, n_bytes, 0), (ssize_t)n_bytes);
 }
 
 /* What is refused by its head is work, too, and so is what comes behind a

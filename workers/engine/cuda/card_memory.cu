@@ -163,7 +163,6 @@ int card_make_pages(struct cuda_card *c, const struct cuda_card_config *config)
     if ((uint64_t)c->limits.pages * c->page_bytes <
         least_page_bytes(c, config) - (config->page_bytes ? c->page_bytes : 0))
         return card_check(c, cudaErrorMemoryAllocation, "pages");
-    return card_check(
-        c, cudaMalloc((void **)&c->pages, card_pages_bytes(c)),
-        "pages");
+    return card_check(c, cudaMalloc((void **)&c->pages, card_pages_bytes(c)),
+                      "pages");
 }

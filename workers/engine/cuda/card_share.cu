@@ -54,9 +54,8 @@ int cuda_card_dmabuf(const struct cuda_card *c)
         (get_handle *)driver_entry("cuMemGetHandleForAddressRange");
     int fd = -1;
 
-    if (!get || get(&fd, (CUdeviceptr)(uintptr_t)c->pages,
-                    card_pages_bytes(c), CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
-                    0) != CUDA_SUCCESS)
+    if (!get || get(&fd, (CUdeviceptr)(uintptr_t)c->pages, card_pages_bytes(c),
+                    CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0) != CUDA_SUCCESS)
         return -1;
     return fd;
 }
@@ -115,10 +114,10 @@ int cuda_card_read_peer(struct cuda_card *c, const void *from, uint32_t page,
         here = at;
     }
     if (rc == 0)
-        rc = card_check(c,
-                        cudaMemcpyAsync(to, here, bytes, cudaMemcpyDeviceToHost,
-                                        c->share),
-                        "a copy of what came from another process");
+        rc = card_check(
+            c,
+            cudaMemcpyAsync(to, here, bytes, cudaMemcpyDeviceToHost, c->share),
+            "a copy of what came from another process");
     if (rc == 0)
         rc = card_check(c, cudaStreamSynchronize(c->share),
                         "a copy from another process");
