@@ -39,6 +39,8 @@ void crew_stop(struct crew *c, bool finish);
  * looked at. NULL is a no-op. */
 void crew_free(struct crew *c);
 
+/* crew_add(c, job, urgent): gives it to the next free thread, if urgent before
+ * those that wait and are not. Takes any number: who adds has the bound. */
 void crew_add(struct crew *c, struct crew_job *job, bool urgent);
 
 /* The job that was over first, or NULL. wait: until one is. */
