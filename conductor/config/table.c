@@ -206,7 +206,8 @@ static const struct option_spec all_options[] = {
      "pages of these origins (https://HOST[:PORT], separated by commas; * = of "
      "all) may ask models from a browser: the conductor answers what the "
      "browser asks first (OPTIONS), and what engines say of it does not pass; "
-     "never for /admin; empty: no page, unless an engine lets it",
+     "never for /admin; empty: no page, unless no keys are required and an "
+     "engine lets it",
      .reloads = true, .initial = "", .check = option_check_origins,
      .size = CONFIG_STRING_MAX},
     {"max_tickets", OPTION_COUNT, AT(max_tickets), "tickets", 1, 1000000,

@@ -57,14 +57,9 @@ static bool begins(struct http_slice path, const char *with)
     return path.n >= n && memcmp(path.at, with, n) == 0;
 }
 
-static bool has_body(const struct http_head *head)
-{
-    return head->chunked || head->content_length > 0;
-}
-
 /* Whether the client may have what it asks for; else it was answered. Prompts
- * need a key where keys are required; then, and behind a door of its own,
- * /admin shows nothing without its key, either. */
+ * and all that engines get need a key where keys are required; then, and behind
+ * a door of its own, /admin shows nothing without its key, either. */
 static bool may_have(const struct front_door *door, const struct route *route,
                      struct front_call *call, enum tenant_step step)
 {
@@ -79,10 +74,6 @@ static bool may_have(const struct front_door *door, const struct route *route,
     if (keyed && route && route->doors == DOOR_ADMIN)
         return admin_may_change(call);
     if (route && route->doors != DOOR_PUBLIC && !begins(path, "/v1/"))
-        return true;
-    /* A browser asks without a key whether it may send one, and without a body.
-     */
-    if (!has_body(call->head) && http_is(call->head->method, "OPTIONS"))
         return true;
     /* What ends a request makes room for others. */
     if (!http_is(call->head->method, "POST") ||

@@ -444,10 +444,15 @@ class KeysOfEngines(EngineCase):
         self.assertEqual(self.post(
             cluster, {'input': 'p'}, '/v1/embeddings').status, 401)
         n = len(self.all[0].requests)
-        # What a browser asks before it sends a key has no body.
-        self.assertEqual(cluster.api.request(
-            'OPTIONS', '/v1/completions', {'model': 'm'}).status, 401)
+        # Without a key nothing reaches them, nor what a browser asks first.
+        for path in '/v1/completions', '/v1/files', '/v1/embeddings':
+            for body in None, {'model': 'm'}:
+                self.assertEqual(cluster.api.request(
+                    'OPTIONS', path, body).status, 401, (path, body))
         self.assertEqual(len(self.all[0].requests), n)
+        self.assertEqual(cluster.api.request(
+            'OPTIONS', '/v1/completions', {'model': 'm', 'prompt': 'p'},
+            bearer('one')).status, 200)
 
     def test_paths_without_a_salt(self):
         """What engines cannot tell apart by tenants does not reach them; nor
