@@ -17,6 +17,7 @@ import socket
 import struct
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -261,6 +262,10 @@ class Api:
         finally:
             connection.close()
 
+    def hold(self, prompt, path='/v1/completions', **more):
+        """A request that lasts until it is ended: see Held."""
+        return Held(self, path, {'prompt': prompt, **more})
+
     def health(self):
         return self.request('GET', '/health').body
 
@@ -274,6 +279,88 @@ class Api:
         Prometheus's text format."""
         text = self.request('GET', '/metrics').body.decode()
         return parse_metrics(text)
+
+
+class Held:
+    """A request that lasts until the test ends it, for what must be seen while
+    it runs: whoever is to see it may be late, as on a busy machine. It is a
+    stream whose first event has come, and that has more tokens than any wait
+    takes, where a token takes its time."""
+    TOKENS = 5000  # three fit into the KV of a worker
+
+    def __init__(self, api, path, body, headers=None):
+        self.over = self.error = None
+        self.events = []
+        self.connection, self.response = api.open('POST', path, {
+            'model': 'tiny', 'stream': True, 'max_tokens': self.TOKENS,
+            **body}, headers)
+        if self.response.status != 200:
+            raise AssertionError(
+                f'{self.response.status}: {self.response.read()}')
+        self.socket = socket.socket(fileno=os.dup(self.response.fileno()))
+        self.thread = threading.Thread(target=self.read, daemon=True)
+        self.thread.start()
+        self.goes_on(1)
+
+    def read(self):
+        try:
+            for line in self.response:
+                if line.startswith(b'data: '):
+                    data = line[6:].strip().decode()
+                    if data == '[DONE]':
+                        self.over = 'its answer has ended'
+                        break
+                    event = json.loads(data)
+                    if 'error' in event:
+                        self.error = event['error']
+                    self.events.append(event)
+        except (OSError, http.client.HTTPException) as e:
+            self.over = self.over or repr(e)
+        self.over = self.over or 'its connection was closed'
+
+    def text(self):
+        return ''.join(e['choices'][0]['text'] for e in list(self.events)
+                       if e.get('choices'))
+
+    def goes_on(self, n=4):
+        """Waits for n more events."""
+        want = len(self.events) + n
+        wait_until(f'a request that is held gets {n} more events', lambda:
+                   self.over or self.error or len(self.events) >= want)
+        self.well()
+
+    def well(self):
+        if self.over or self.error:
+            raise AssertionError('a request was to be held, but '
+                                 f'{self.error or self.over}')
+
+    def lost(self):
+        """Waits for its connection to end, as when the server has died."""
+        wait_until('its connection ends', lambda: self.over)
+        if self.error or 'answer' in self.over:
+            raise AssertionError(f'not lost: {self.error or self.over}')
+
+    def fails(self):
+        """Waits for its end by an error event, and returns that error."""
+        wait_until('it ends', lambda: self.over)
+        if not self.error:
+            raise AssertionError(f'no error: {self.over}')
+        return self.error
+
+    def end(self):
+        """As a client that leaves. Until now all must have gone well."""
+        self.well()
+        self.leave()
+
+    def leave(self):
+        self.over = 'the test has ended it'
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the server was first
+        self.thread.join()
+        self.socket.close()
+        self.connection.close()
 
 
 SAMPLE = re.compile(
