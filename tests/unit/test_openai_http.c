@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "front_client.h"
 
@@ -292,6 +293,7 @@ static void test_stop(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(late->text, "Retry-After: 1\r\n"));
     CU_ASSERT_PTR_NOT_NULL(strstr(late->text, "Connection: close\r\n"));
     CU_ASSERT_EQUAL(f.service.n_requests, 3);
+    client_free(late);
 
     fake_run(f.service.requests[0]);
     fake_run(f.service.requests[1]);
@@ -304,7 +306,6 @@ static void test_stop(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(stream->text, "[DONE]"));
     CU_ASSERT_TRUE(front_drained(f.front));
     client_free(idle);
-    client_free(late);
     client_free(whole_one);
     client_free(stream);
     front_close();
@@ -322,14 +323,28 @@ static struct client *half_sent(void)
     return c;
 }
 
-/* Who sends a body while the front stops is told so before the daemon ends. */
-static void test_stop_in_a_body(void)
+/* The front stops while this much of a request has come, perhaps behind another
+ * one, and the loop has read it or not: the client is told so before the daemon
+ * ends. */
+static void stop_in(const char *part, bool used, bool was_read)
 {
     struct front_options options = front_usual();
     struct client *c;
 
     front_open(&options);
-    c = half_sent();
+    c = client_new();
+    if (used) {
+        client_puts(c, "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n");
+        CU_ASSERT(WAIT(c, client_whole(c)));
+        c->n = 0;
+        *c->text = '\0';
+    } else {
+        for (int i = 0; i < 10; i++)
+            front_turn();
+    }
+    CU_ASSERT_EQUAL(write(c->fd, part, strlen(part)), strlen(part));
+    for (int i = 0; was_read && i < 10; i++)
+        front_turn();
     front_stop(f.front, false);
     CU_ASSERT_FALSE(front_drained(f.front));
     CU_ASSERT(WAIT(c, client_status(c) == 503));
@@ -342,6 +357,20 @@ static void test_stop_in_a_body(void)
     CU_ASSERT_EQUAL(f.service.n_requests, 0);
     client_free(c);
     front_close();
+}
+
+static void test_stop_in_a_request(void)
+{
+    static const char *const parts[] = {
+        "P",
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\n",
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+        "Content-Length: 14\r\n\r\n{\"prompt\":[1",
+    };
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        for (int how = 0; how < 4; how++)
+            stop_in(parts[i], how & 1, how & 2);
 }
 
 /* Where another process takes the next ones, it is served still; and told so
@@ -370,21 +399,17 @@ static void test_handed_over_in_a_body(void)
     front_close();
 }
 
-/* /ready of a client that was asking while the front stopped. */
-static void test_stop_ready(void)
+/* Balancers are told before the front stops. */
+static void test_unready(void)
 {
     struct front_options options = front_usual();
     struct client *c;
 
     front_open(&options);
     c = client_new();
-    client_puts(c, "GET /ready HTTP/1.1\r\nHost:");
-    for (int i = 0; i < 10; i++)
-        front_turn();
-    front_stop(f.front, false);
-    CU_ASSERT_TRUE(front_drained(f.front));
-    client_puts(c, " x\r\n\r\n");
-    CU_ASSERT(WAIT(c, c->closed));
+    front_unready(f.front);
+    client_puts(c, "GET /ready HTTP/1.1\r\nHost: x\r\n\r\n");
+    CU_ASSERT(WAIT(c, client_whole(c)));
     CU_ASSERT_EQUAL(client_status(c), 503);
     CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "{\"ready\":false,"));
     client_free(c);
@@ -472,9 +497,9 @@ int main(void)
     CU_add_test(suite, "cancel", test_cancel);
     CU_add_test(suite, "free in flight", test_free_in_flight);
     CU_add_test(suite, "stop", test_stop);
-    CU_add_test(suite, "stop, in a body", test_stop_in_a_body);
+    CU_add_test(suite, "stop, in a request", test_stop_in_a_request);
     CU_add_test(suite, "handed over in a body", test_handed_over_in_a_body);
-    CU_add_test(suite, "stop, /ready", test_stop_ready);
+    CU_add_test(suite, "not ready", test_unready);
     CU_add_test(suite, "stop, unsent answer", test_stop_unsent);
     CU_add_test(suite, "submit fails", test_submit_fails);
     CU_basic_set_mode(CU_BRM_VERBOSE);

@@ -27,6 +27,13 @@ void http_conn_arm(struct http_conn *conn, int64_t us)
         evtimer_del(conn->timer);
 }
 
+void http_conn_begin(struct http_conn *conn)
+{
+    conn->begins = conn->receiving = true;
+    conn->has_head = conn->told = false;
+    conn->recorded = conn->operators = false;
+}
+
 /* Tell the handler's side, once, that the client is gone. */
 static void tell_gone(struct http_conn *conn)
 {

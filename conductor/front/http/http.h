@@ -127,8 +127,8 @@ void http_server_hold(struct http_server *server, bool on);
 
 /*
  * Accept no more connections, close those that are between two requests, and
- * the others after their next answer, which says so. A request whose body is
- * coming is answered 503 "shutting_down" at once. With fresh_us it still
+ * the others after their next answer, which says so. A request that is coming
+ * is answered 503 "shutting_down" at once. With fresh_us it still
  * reaches the handler, and so does the first one of a connection on which none
  * has come yet, for so long. May be called again. O(connections).
  */

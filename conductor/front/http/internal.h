@@ -94,6 +94,9 @@ struct http_server {
  * while it lingers, it is idle. */
 void http_conn_set_state(struct http_conn *conn, enum http_state state);
 
+/* Bytes of a request have come, in HTTP_HEAD: nothing is known of it yet. */
+void http_conn_begin(struct http_conn *conn);
+
 /* It is of that client from now on, with its body. */
 void http_conn_join(struct http_conn *conn, struct http_client *client);
 
@@ -141,7 +144,7 @@ void http_conn_refuse_body(struct http_conn *conn);
 /* All bodies together are too large: this one may come again later. */
 void http_conn_refuse_for_now(struct http_conn *conn);
 
-/* It would come whole too late. */
+/* Its request would come whole too late. */
 void http_conn_refuse_stopping(struct http_conn *conn);
 
 /* A connection opens TLS; it has, or never will. */

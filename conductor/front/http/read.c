@@ -103,11 +103,8 @@ static bool read_head(struct http_conn *conn)
 
     if (have == 0)
         return false;
-    if (!conn->receiving) {
-        conn->begins = conn->receiving = true;
-        conn->has_head = conn->told = false;
-        conn->recorded = conn->operators = false;
-    }
+    if (!conn->receiving)
+        http_conn_begin(conn);
     http_turn_look(conn, look);
     n = http_parse_head(in, look, &conn->head, &fault);
     if (n == 0 && have > look)

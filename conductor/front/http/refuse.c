@@ -1,5 +1,6 @@
 /* What the server itself refuses: the connection ends, as nobody knows where
  * the request does. */
+#include "base/clock.h"
 #include "conductor/front/http/internal.h"
 
 /* The headers of any answer, if the handler has not set them. Of a head that is
@@ -79,6 +80,11 @@ void http_conn_refuse_crowded(struct http_conn *conn)
 
 void http_conn_refuse_stopping(struct http_conn *conn)
 {
-    refuse_for_now(conn, "shutting_down",
-                   "the server is shutting down, and the body had not come");
+    if (conn->state == HTTP_HEAD && !conn->receiving) {
+        http_conn_begin(conn);
+        conn->read_us = clock_now_us();
+    }
+    refuse_for_now(
+        conn, "shutting_down",
+        "the server is shutting down, and the request had not come whole");
 }

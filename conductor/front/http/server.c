@@ -3,6 +3,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "base/host_key.h"
@@ -126,24 +128,40 @@ void http_server_hold(struct http_server *server, bool on)
         listener_hold(server->listener, on);
 }
 
-/* Closes a connection that is between two requests. With fresh_us somebody else
- * takes those that come from now on, and who has begun to say something here is
- * waited for. */
+/* Whether some of a request has come that is not whole; the loop may not have
+ * read it yet. */
+static bool receives(const struct http_conn *conn)
+{
+    int waiting = 0;
+    size_t have;
+
+    if (conn->state == HTTP_BODY)
+        return true;
+    if (conn->state != HTTP_HEAD || conn->opening)
+        return false;
+    (void)stream_input(conn->stream, &have);
+    return conn->receiving || have > 0 ||
+           (ioctl(stream_fd(conn->stream), FIONREAD, &waiting) == 0 &&
+            waiting > 0);
+}
+
+/* Closes a connection that is between two requests; a request that is coming is
+ * answered first. With fresh_us somebody else takes those that come from now
+ * on, and who has begun to say something here is waited for. */
 static void drain_one(struct http_conn *conn, int64_t fresh_us)
 {
     bool fresh = conn->state == HTTP_HEAD && !conn->used;
-    bool receives = conn->state == HTTP_BODY ||
-                    (conn->state == HTTP_HEAD && conn->receiving);
+    bool comes = receives(conn);
 
-    conn->expected = fresh_us > 0 && (fresh || receives);
-    if (conn->expected && !receives)
+    conn->expected = fresh_us > 0 && (fresh || comes);
+    if (conn->expected && conn->state == HTTP_HEAD && !conn->receiving)
         http_conn_arm(conn, fresh_us);
     if (conn->expected)
         return;
-    if (conn->state == HTTP_BODY) {
+    if (comes) {
         http_conn_refuse_stopping(conn);
         conn->expected = true; /* its client reads the answer first */
-    } else if (conn->state == HTTP_HEAD && !receives) {
+    } else if (conn->state == HTTP_HEAD) {
         http_conn_linger(conn);
     }
 }
