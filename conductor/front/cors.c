@@ -83,6 +83,18 @@ bool cors_tell(const struct front_call *call)
     return may;
 }
 
+void cors_tell_early(const struct front_call *call)
+{
+    const char *list = call->front->options.cors_origins;
+
+    (void)cors_tell(call);
+    if (is_on(call->front) && !http_find(call->head, "origin") &&
+        !strpbrk(list, ", ")) {
+        http_add_header(call->conn, "Access-Control-Allow-Origin", list);
+        http_add_header(call->conn, "Access-Control-Expose-Headers", EXPOSED);
+    }
+}
+
 bool cors_answer(const struct front_call *call)
 {
     const struct http_slice *method;

@@ -14,6 +14,11 @@ bool cors_answer(const struct front_call *call);
  * such a page may read the answer. */
 bool cors_tell(const struct front_call *call);
 
+/* cors_tell_early(call): the same of an answer before the head is whole. Where
+ * nobody knows who asks, it says that of all origins, or of the only one that
+ * is listed; of several there is none to name. */
+void cors_tell_early(const struct front_call *call);
+
 /* cors_decides(front, name): whether such a header of an engine's answer is
  * left out, as the conductor's own one says it. */
 bool cors_decides(const struct front *front, struct http_slice name);

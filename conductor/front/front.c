@@ -139,7 +139,7 @@ static void on_early(void *arg, struct http_conn *conn,
         .front = door->front, .conn = conn, .head = known};
 
     if ((door->serves & DOOR_PUBLIC) && routes_public(known->path))
-        (void)cors_tell(&call);
+        cors_tell_early(&call);
 }
 
 static void on_request(void *arg, struct http_conn *conn,

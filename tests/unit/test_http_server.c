@@ -524,6 +524,57 @@ static void test_connection_limit(void)
     front_close();
 }
 
+/* The answer to who comes when there is no room at all, the reserve's neither,
+ * to these origins: with the head that has come by then. */
+static void turned_away(const char *origins, const char *head, const char *line)
+{
+    struct front_options options = front_usual();
+    struct client *c[4];
+
+    options.http.max_connections = 3;
+    options.http.reserve = 0;
+    options.cors_origins = origins;
+    front_open(&options);
+    for (size_t i = 0; i < 3; i++) {
+        c[i] = client_new();
+        client_post(c[i], "/v1/completions", "", "{\"prompt\":[1]}");
+        CU_ASSERT(WAIT(c[i], f.service.n_requests == i + 1));
+    }
+    c[3] = client_new();
+    CU_ASSERT_EQUAL(write(c[3]->fd, head, strlen(head)), strlen(head));
+    CU_ASSERT(WAIT(c[3], c[3]->closed));
+    CU_ASSERT_EQUAL(client_status(c[3]), 503);
+    json_t *body = client_json(c[3]);
+    CU_ASSERT_STRING_EQUAL(error_field(body, "code"), "too_many_connections");
+    json_decref(body);
+    if (line)
+        CU_ASSERT_PTR_NOT_NULL(strstr(c[3]->text, line));
+    if (!line)
+        CU_ASSERT_PTR_NULL(strstr(c[3]->text, "Access-Control"));
+    for (size_t i = 0; i < 4; i++)
+        client_free(c[i]);
+    front_close();
+}
+
+static void test_turned_away(void)
+{
+    static const char one[] = "https://a.example",
+                      two[] = "https://a.example, https://b.example",
+                      head[] = "POST /v1/completions HTTP/1.1\r\n"
+                               "Origin: https://b.example\r\n\r\n",
+                      a[] = "\r\nAccess-Control-Allow-Origin: "
+                            "https://a.example\r\n",
+                      b[] = "\r\nAccess-Control-Allow-Origin: "
+                            "https://b.example\r\n";
+
+    turned_away("", head, NULL);
+    turned_away("*", "", "\r\nAccess-Control-Allow-Origin: *\r\n");
+    turned_away(one, "", a);
+    turned_away(one, head, NULL);
+    turned_away(two, "", NULL);
+    turned_away(two, head, b);
+}
+
 /* All connections of a client are busy: it has four fifths of what there is. */
 static void test_share_of_connections(void)
 {
@@ -655,6 +706,7 @@ int main(void)
     CU_add_test(suite, "slow reader", test_slow_reader);
     CU_add_test(suite, "stalled reader", test_stalled_reader);
     CU_add_test(suite, "connection limit", test_connection_limit);
+    CU_add_test(suite, "turned away", test_turned_away);
     CU_add_test(suite, "share of connections", test_share_of_connections);
     CU_add_test(suite, "idle client", test_idle);
     CU_add_test(suite, "slow sender", test_slow_sender);

@@ -80,8 +80,8 @@ struct http_handlers {
                  const struct http_head *head);
     /*
      * The server itself refuses a request of which `head` was told nothing:
-     * adds the headers that any answer has. `known` has what could be read of
-     * its head, perhaps nothing.
+     * adds the headers that any answer has, and does nothing else with conn.
+     * `known` has what could be read of its head, perhaps nothing.
      */
     void (*early)(void *arg, struct http_conn *conn,
                   const struct http_head *known);

@@ -154,6 +154,10 @@ void http_opening_end(struct http_conn *conn, bool open);
 /* Too many connections: this one, of the reserve, is not for that. */
 void http_conn_refuse_crowded(struct http_conn *conn);
 
+/* Too many connections, of the reserve, too: says so in one packet, without an
+ * object for it, and closes the socket. */
+void http_turn_away(struct http_server *server, evutil_socket_t fd);
+
 /* An answer is whole: nothing is owed any more. */
 void http_conn_answered(struct http_conn *conn);
 

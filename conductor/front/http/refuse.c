@@ -1,7 +1,14 @@
 /* What the server itself refuses: the connection ends, as nobody knows where
  * the request does. */
+#include <stdio.h>
+#include <sys/socket.h>
+
 #include "base/clock.h"
 #include "conductor/front/http/internal.h"
+
+#define TAKEN_BYTES 2048
+/* Of headers: an origin of those, and a little. */
+#define EARLY_BYTES 4096
 
 /* The headers of any answer, if the handler has not set them. Of a head that is
  * not whole, or wrong, the lines before count. */
@@ -76,6 +83,51 @@ void http_conn_refuse_crowded(struct http_conn *conn)
 {
     conn->server->stats.refused++;
     refuse_for_now(conn, "too_many_connections", "too many connections");
+}
+
+/* What of the first request has come already. It is taken: a socket that is
+ * closed with bytes unread is reset, and its answer may be lost. */
+static void take_head(evutil_socket_t fd, char in[TAKEN_BYTES],
+                      struct http_head *known)
+{
+    ssize_t n = recv(fd, in, TAKEN_BYTES, MSG_DONTWAIT);
+    struct http_fault fault;
+
+    (void)!http_parse_head(in, n > 0 ? (size_t)n : 0, known, &fault);
+}
+
+void http_turn_away(struct http_server *server, evutil_socket_t fd)
+{
+    static const char form[] =
+        "HTTP/1.1 503 Service Unavailable\r\n"
+        "Content-Type: application/json\r\n"
+        "Content-Length: 109\r\n"
+        "Retry-After: 1\r\n"
+        "retry-after-ms: 1000\r\n"
+        "Connection: close\r\n"
+        "%.*s\r\n"
+        "{\"error\":{\"message\":\"too many connections\","
+        "\"type\":\"server_error\",\"param\":null,"
+        "\"code\":\"too_many_connections\"}}";
+    struct http_conn conn = {.server = server}; /* for its headers alone */
+    char in[TAKEN_BYTES], reply[sizeof(form) + EARLY_BYTES];
+    struct http_head known;
+
+    server->stats.refused++;
+    if (server->certificate) { /* nobody would understand it */
+        evutil_closesocket(fd);
+        return;
+    }
+    text_buf_init(&conn.extra, EARLY_BYTES);
+    take_head(fd, in, &known);
+    server->handlers->early(server->arg, &conn, &known);
+    int n = snprintf(reply, sizeof(reply), form, (int)conn.extra.len,
+                     conn.extra.len ? conn.extra.data : "");
+    text_buf_fini(&conn.extra);
+    /* A new socket's buffer has room; if not, closing says enough. */
+    (void)!send(fd, reply, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    shutdown(fd, SHUT_WR);
+    evutil_closesocket(fd);
 }
 
 void http_conn_refuse_stopping(struct http_conn *conn)

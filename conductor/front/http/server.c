@@ -15,32 +15,6 @@
  * nothing, would be memory that nobody bounds (2.5 MiB each on loopback). */
 #define KERNEL_BYTES 32768
 
-/* Too many connections: say so in one packet, without an object for it. */
-static void turn_away(struct http_server *server, evutil_socket_t fd)
-{
-    static const char reply[] =
-        "HTTP/1.1 503 Service Unavailable\r\n"
-        "Content-Type: application/json\r\n"
-        "Content-Length: 109\r\n"
-        "Retry-After: 1\r\n"
-        "retry-after-ms: 1000\r\n"
-        "Connection: close\r\n"
-        "\r\n"
-        "{\"error\":{\"message\":\"too many connections\","
-        "\"type\":\"server_error\",\"param\":null,"
-        "\"code\":\"too_many_connections\"}}";
-
-    server->stats.refused++;
-    if (server->certificate) { /* nobody would understand it */
-        evutil_closesocket(fd);
-        return;
-    }
-    /* A new socket's buffer has room; if not, closing says enough. */
-    (void)!send(fd, reply, sizeof(reply) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-    shutdown(fd, SHUT_WR);
-    evutil_closesocket(fd);
-}
-
 /* Where a new connection of the client counts, which is held; NULL: there is no
  * room. */
 static struct http_client *admit(struct http_server *server,
@@ -61,7 +35,7 @@ static void on_accept(void *arg, evutil_socket_t fd)
 
     server->stats.accepted++;
     if (!client) {
-        turn_away(server, fd);
+        http_turn_away(server, fd);
         return;
     }
     client->held = true;
@@ -72,7 +46,7 @@ static void on_accept(void *arg, evutil_socket_t fd)
         if (http_conn_open(server, whose, fd))
             server->stats.refused++;
     } else {
-        turn_away(server, fd);
+        http_turn_away(server, fd);
     }
     client->held = false;
     http_clients_drop(&server->clients, client);
