@@ -262,9 +262,10 @@ class Api:
         finally:
             connection.close()
 
-    def hold(self, prompt, path='/v1/completions', **more):
+    def hold(self, prompt, headers=None, **more):
         """A request that lasts until it is ended: see Held."""
-        return Held(self, path, {'prompt': prompt, **more})
+        return Held(self, '/v1/completions', {'prompt': prompt, **more},
+                    headers)
 
     def health(self):
         return self.request('GET', '/health').body
@@ -288,7 +289,7 @@ class Held:
     takes, where a token takes its time."""
     TOKENS = 5000  # three fit into the KV of a worker
 
-    def __init__(self, api, path, body, headers=None):
+    def __init__(self, api, path, body, headers):
         self.over = self.error = None
         self.events = []
         self.connection, self.response = api.open('POST', path, {

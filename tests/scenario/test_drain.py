@@ -1,9 +1,11 @@
 """Instances that an operator drains, and lets go again."""
 import json
 import os
+import signal
 import threading
 
-from harness import Case, mostly_waits, program, total, wait_until
+from harness import (Case, cost_model_json, mostly_waits, program, total,
+                     wait_until)
 from test_failures import in_background
 from test_instances import InstanceCase
 
@@ -17,10 +19,13 @@ def states(cluster):
     return InstanceCase.states(cluster)
 
 
-class Workers(Case):
+class Clients:
+    """Of a case: they ask all the time."""
+
     def load(self, cluster, n=6):
         """n clients ask until the returned function is called, which returns
-        what was not 200; heard[i] are the (prefill, decode) of answers."""
+        what was not 200; heard[i] are the (prefill, decode, client) of
+        answers."""
         heard, wrong, stop = [], [], threading.Event()
 
         def client(i):
@@ -32,7 +37,7 @@ class Workers(Case):
                     wrong.append(reply.body)
                 else:
                     heard.append((reply.headers['x-conductor-prefill'],
-                                  reply.headers['x-conductor-decode']))
+                                  reply.headers['x-conductor-decode'], i))
         threads = [threading.Thread(target=client, args=(i,))
                    for i in range(n)]
         for thread in threads:
@@ -46,6 +51,16 @@ class Workers(Case):
         self.addCleanup(stop.set)
         return heard, end
 
+    def each_is_answered(self, heard, n=6):
+        """All of n clients: what they are answered from now on, they had
+        asked for in the meantime. Returns how many answers there are."""
+        begin = len(heard)
+        wait_until('each client is answered', lambda: len(
+            {client for _, _, client in heard[begin:]}) == n)
+        return len(heard)
+
+
+class Workers(Clients, Case):
     @mostly_waits
     def test_none_goes_there_under_load(self):
         """A prefill and a decode worker in turn: once it has ended what it
@@ -73,9 +88,7 @@ class Workers(Case):
                 return i['prefills'] == i['decodes'] == 0
             wait_until(f'{name} has ended its work', idle)
             # An answer of its own may still be on its way to its client.
-            wait_until('requests pass', lambda n=len(heard):
-                       len(heard) > n + 10)
-            before = len(heard)
+            before = self.each_is_answered(heard)
             wait_until('more requests pass', lambda:
                        len(heard) > before + 30)
             self.assertNotIn(name, [h[place] for h in heard[before:]])
@@ -199,21 +212,24 @@ class Work(Case):
         for name, which in ('p0', 'prefill'), ('d0', 'decode'):
             cluster = self.cluster(prefill=1, decode=1, engine='timed',
                                    cost=SLOW, config={'policy': 'random'})
+            worker = cluster.workers[name]
+            # What it is asked meanwhile it has not ended.
+            worker.child.send_signal(signal.SIGSTOP)
             answers = self.ask(cluster, 5, tokens=30)
-            wait_until('it works', lambda c=cluster, n=name, w=which:
-                       self.number(c, n, w + 's') > 3)
-            stream = cluster.api.stream('/v1/completions', {
-                'prompt': 'a stream', 'max_tokens': 30})
+            stream = in_background(lambda c=cluster: list(c.api.stream(
+                '/v1/completions', {'prompt': 'a stream', 'max_tokens': 30})))
+            wait_until('it has all', lambda c=cluster, n=name, w=which:
+                       self.number(c, n, w + 's') == 6)
             cluster.start_worker(name[0] + '1', which, engine='timed')
             cluster.wait_ready(*((2, 1) if name == 'p0' else (1, 2)))
-            worker = cluster.workers[name]
-            worker.child.terminate()
             worker.killed = True  # wait_ready() need not mind
+            worker.child.terminate()
+            worker.child.send_signal(signal.SIGCONT)
             wait_until('it gets no more work', lambda c=cluster:
                        c.api.instances() == (1, 1))
             names = self.served_by(answers + self.ask(cluster, 2), which)
             self.assertEqual(names[-2:], [name[0] + '1'] * 2)
-            events = list(stream)
+            events = stream()
             self.assertEqual(events[-1], '[DONE]')
             self.assertFalse([e for e in events[:-1] if 'error' in e])
             self.assertEqual(worker.wait(), 0)
@@ -227,7 +243,8 @@ class Work(Case):
         """A decode that goes on for too long is done elsewhere, if nobody has
         seen a token of it; a stream ends with an error."""
         cluster = self.cluster(engine='timed', cost=SLOW)
-        whole = self.ask(cluster, 1, tokens=60)[0]
+        # Longer than all that follows, and soon done by d1.
+        whole = self.ask(cluster, 1, tokens=2000)[0]
         stream = cluster.api.stream('/v1/completions', {
             'prompt': 'a stream', 'max_tokens': 2000})
         next(stream)
@@ -235,7 +252,9 @@ class Work(Case):
             cluster, 'd0', 'decodes') == 2)
         wait_until('tokens come', lambda: total(
             cluster.api.metrics(), 'conductor_output_tokens_total') > 6)
-        cluster.start_worker('d1', 'decode', engine='timed')
+        cluster.start_worker(
+            'd1', 'decode', engine='timed',
+            cost_model=self.write('fast.json', cost_model_json()))
         cluster.wait_ready(1, 2)
         self.assertError(change(cluster, 'd0', 'drain?limit_ms=x'), 400,
                          'limit_ms')

@@ -98,27 +98,22 @@ class KilledWorkers(Case):
         self.assertEqual(reply.status, 200, reply.body)
         self.assertEqual(len(reply.body['choices'][0]['text']), 4)
 
-    def kill_in_stream(self, role):
-        cluster = self.cluster(prefill=1, decode=1, engine='timed',
-                               cost=SLOW_DECODE)
-        events = cluster.api.stream('/v1/completions',
-                                    {'prompt': TEXT, 'max_tokens': 60})
-        for _ in range(3):
-            self.assertIn('choices', next(events))
-        cluster.workers[role + '0'].kill()
-        return list(in_background(lambda: list(events))())
-
     def test_decode_worker_in_the_stream(self):
-        rest = self.kill_in_stream('d')
-        errors = [e for e in rest if isinstance(e, dict) and 'error' in e]
-        self.assertEqual(len(errors), 1, rest[-3:])
-        self.assertIsInstance(errors[0]['error']['message'], str)
+        cluster = self.cluster(engine='timed', cost=SLOW_DECODE)
+        held = cluster.api.hold(TEXT)
+        held.goes_on()
+        cluster.workers['d0'].kill()
+        self.assertIsInstance(held.fails()['message'], str)
+        self.assertEqual(sum('error' in e for e in held.events), 1)
 
     def test_prefill_worker_after_its_work(self):
         # Its part is over: the decode worker goes on.
-        rest = self.kill_in_stream('p')
-        self.assertEqual(rest[-1], '[DONE]')
-        self.assertFalse([e for e in rest if 'error' in e])
+        cluster = self.cluster(engine='timed', cost=SLOW_DECODE)
+        held = cluster.api.hold(TEXT)
+        cluster.workers['p0'].kill()
+        wait_until('it is gone', lambda: cluster.api.instances() == (0, 1))
+        held.goes_on()
+        held.end()
 
     def test_prefill_worker_when_the_kv_has_arrived(self):
         # The decode worker has everything and is in its first step of 2 s.

@@ -4,7 +4,7 @@ import threading
 
 import wire
 from harness import Case, mostly_waits, program, wait_until
-from test_drain import Workers as Drained, change
+from test_drain import Clients, change
 from test_instances import InstanceCase
 from test_worker import WorkerCase
 
@@ -16,9 +16,7 @@ def roles(cluster):
         'GET', '/admin/instances').body['instances']}
 
 
-class ByCommand(Case):
-    load = Drained.load
-
+class ByCommand(Clients, Case):
     @mostly_waits
     def test_under_load(self):
         """A decode worker is to prefill and back while clients ask: it ends
@@ -37,9 +35,9 @@ class ByCommand(Case):
             wait_until(f'd1 has work to {role}', lambda:
                        'd1' in [h[place] for h in heard[before:]])
             # Answers to what it was given before may come late.
-            wait_until('requests pass', lambda n=len(heard):
-                       len(heard) > n + 10)
-            self.assertNotIn('d1', [h[1 - place] for h in heard[-5:]])
+            before = self.each_is_answered(heard)
+            self.each_is_answered(heard)
+            self.assertNotIn('d1', [h[1 - place] for h in heard[before:]])
         self.assertEqual(end(), [])
         metrics = cluster.api.metrics()
         for to in 'prefill', 'decode':
@@ -95,9 +93,7 @@ class ByCommand(Case):
     def test_called_off(self):
         """While it ends its work it may be told to stay what it is."""
         cluster = self.cluster(prefill=1, decode=2, cost=COST, engine='timed')
-        asked = threading.Thread(target=cluster.api.complete,
-                                 args=('hello', 200))
-        asked.start()
+        held = cluster.api.hold('hello')
         name = None
 
         def busy():
@@ -113,7 +109,8 @@ class ByCommand(Case):
         self.assertEqual(InstanceCase.states(cluster)[name], 'draining')
         self.assertEqual(change(cluster, name, 'role/decode').body['state'],
                          'ready')
-        asked.join()
+        held.goes_on()
+        held.end()
         self.assertEqual(roles(cluster)[name], ('decode', 'ready'))
 
 

@@ -69,9 +69,6 @@ class Road:
 @unittest.skipUnless(REDIS, MISSING)
 class SplitBrain(OverRedis):
     TOKENS = 30
-    # Longer than the halves take to join: Redis and conductors try again
-    # after seconds.
-    LONG = 20 * TOKENS
 
     def begin_halves(self):
         """Two conductors, and a third, with ways of their own to a primary
@@ -106,19 +103,28 @@ class SplitBrain(OverRedis):
         wait_until('one of them leads', lambda: sum(
             self.metric(c, 'state_leader') for c in clusters) == 1)
 
-    def begin_answers(self, max_tokens):
-        """One of each conductor."""
-        self.sent += len(self.clusters)
-        self.tokens += max_tokens * len(self.clusters)
-        return [in_background(lambda c=c: c.api.complete(PROMPT, max_tokens))
-                for c in self.clusters]
-
-    def end_answers(self, answers, max_tokens):
+    def each_answers(self):
+        """One request of each conductor at once: they are computed once."""
+        answers = [in_background(lambda c=c: c.api.complete(
+            PROMPT, self.TOKENS)) for c in self.clusters]
         for answer in answers:
             reply = answer()
             self.assertEqual(reply.status, 200, reply.body)
             self.assertEqual(reply.body['usage']['completion_tokens'],
-                             max_tokens)
+                             self.TOKENS)
+
+    def each_answers_alone(self):
+        """As each_answers(), while there are no others."""
+        before = self.sum_of('output_tokens_total')
+        self.each_answers()
+        self.assertEqual(self.sum_of('output_tokens_total'),
+                         before + self.TOKENS * len(self.clusters))
+
+    def end_all(self, held):
+        for answer in held:
+            answer.end()
+        wait_until('they are cancelled', lambda: self.sum_of(
+            'requests_in_flight') == 0)
 
     def sum_of(self, name):
         return sum(self.metric(c, name) for c in self.clusters)
@@ -126,8 +132,7 @@ class SplitBrain(OverRedis):
     @mostly_waits
     def test_two_halves(self):
         a, b, c = self.begin_halves()
-        self.sent = self.tokens = 0
-        before = self.begin_answers(3 * self.TOKENS)
+        before = [x.api.hold(PROMPT) for x in (a, b, c)]
         self.wait_foreign(c, 2)
         # Each half has a Redis, and each Redis believes that it is the one.
         self.roads[0][1].cut()
@@ -137,16 +142,16 @@ class SplitBrain(OverRedis):
         self.knows((c,), 1)
         self.one_leads((a, b))
         self.one_leads((c,))
-        self.end_answers(self.begin_answers(self.TOKENS), self.TOKENS)
-        self.end_answers(before, 3 * self.TOKENS)
+        self.each_answers()
+        self.end_all(before)
         # One half has none.
         self.roads[1][1].cut()
         wait_until('c has none', lambda: self.metric(c, 'state_up') == 0)
         wait_until('c does not lead', lambda: self.metric(
             c, 'state_leader') == 0)
-        self.end_answers(self.begin_answers(self.TOKENS), self.TOKENS)
+        self.each_answers_alone()
         # Joined: what each has is known to all again.
-        during = self.begin_answers(self.LONG)
+        during = [x.api.hold(PROMPT) for x in (a, b, c)]
         self.servers[1].command('REPLICAOF', '127.0.0.1',
                                 self.servers[0].port)
         for roads in self.roads:
@@ -156,12 +161,12 @@ class SplitBrain(OverRedis):
         self.one_leads((a, b, c))
         for x in a, b, c:
             self.wait_foreign(x, 2)
-        self.end_answers(during, self.LONG)
+        self.end_all(during)
         for x in a, b, c:
             self.wait_foreign(x, 0)
             self.assertTrue(x.conductor.alive())
+        self.each_answers_alone()
         # Every request was computed, and answered, once.
-        self.assertEqual(self.sum_of('requests_total'), self.sent)
-        self.assertEqual(self.sum_of('output_tokens_total'), self.tokens)
+        self.assertEqual(self.sum_of('requests_total'), 5 * 3)
         self.assertEqual(self.sum_of('retries_total'), 0)
-        self.assertEqual(total(b.api.metrics(), 'conductor_requests_total'), 4)
+        self.assertEqual(total(b.api.metrics(), 'conductor_requests_total'), 5)
