@@ -54,7 +54,7 @@ class SharedCase(WorkerCase):
         return self.servers[-1]
 
     def sharing(self, server, name='w', *more, put='all', role='both', mib=64,
-                timeout_ms=1000):
+                timeout_ms=20000):
         w = self.worker(name, role, '--shared-store', server.url(),
                         '--shared-store-mib', str(mib), '--shared-store-put',
                         put, '--shared-store-timeout-ms', str(timeout_ms),
