@@ -85,7 +85,7 @@ def unique(pairs):
 
 class Receiver:
     """Answers 200, unless `answers` has others: (status, headers, body), the
-    next one first; None: no answer at all."""
+    next one first; None: no answer at all; a function of the handler."""
 
     def __init__(self, case, port=0):
         self.spans, self.faults, self.batches = [], [], []
@@ -120,6 +120,9 @@ class Receiver:
             answer = self.answers.pop(0)
             if answer is None:
                 handler.close_connection = True
+                return
+            if callable(answer):
+                answer(handler)
                 return
             code, headers, reply = answer
         try:

@@ -3,8 +3,9 @@ on its way through, retries, and receivers that refuse or are away."""
 import json
 import os
 import signal
+import threading
 
-from harness import CONDUCTOR, program, wait_until
+from harness import CONDUCTOR, mostly_waits, program, settings, wait_until
 from otlp import Receiver, attributes_of
 from test_forward import EngineCase
 
@@ -230,6 +231,49 @@ class Spans(EngineCase):
         self.assertEqual(
             metrics['conductor_otlp_spans_total{result="dropped"}'], 7)
         self.assertEqual(cluster.conductor.log().count('cannot be reached'), 1)
+
+    def test_answers_without_an_end(self):
+        """Their status counts; nobody reads the rest, or waits for it."""
+        cluster = self.traced()
+        over = threading.Event()
+        self.addCleanup(over.set)
+
+        def endless(handler):
+            handler.close_connection = True
+            handler.wfile.write(b'HTTP/1.1 200 OK\r\n'
+                                b'Content-Length: 99999999999\r\n\r\n' +
+                                b' ' * (128 << 10))
+            over.wait(60 * settings.scale)
+        self.receiver.answers = [endless]
+        self.assertEqual(cluster.api.complete('x').status, 200)
+        wait_until('they are counted', lambda: cluster.api.metrics()[
+            'conductor_otlp_spans_total{result="sent"}'] == 7)
+        self.assertEqual(self.receiver.seen, 1)
+        self.assertIn('its answer does not end', cluster.conductor.log())
+        self.assertEqual(cluster.api.complete('y').status, 200)
+        wait_until('the next ones come', lambda: self.receiver.spans)
+
+    @mostly_waits
+    def test_a_receiver_that_hangs(self):
+        """It takes the connection and answers nothing: requests go on, it is
+        told once, and nobody waits for it at the end."""
+        cluster = self.traced()
+        over = threading.Event()
+        self.addCleanup(over.set)
+
+        def hang(handler):
+            handler.close_connection = True
+            over.wait(60 * settings.scale)
+        self.receiver.answers = [hang] * 9
+        self.assertEqual(cluster.api.complete('x').status, 200)
+        wait_until('it is asked again', lambda: self.receiver.seen == 2)
+        for _ in range(20):
+            self.assertEqual(cluster.api.complete('x').status, 200)
+        self.assertEqual(cluster.conductor.log().count('does not answer'), 1)
+        self.assertEqual(cluster.api.metrics()[
+            'conductor_otlp_spans_total{result="sent"}'], 0)
+        cluster.conductor.child.send_signal(signal.SIGTERM)
+        self.assertEqual(cluster.conductor.wait(), 0)
 
     def test_the_last_ones_are_sent(self):
         cluster = self.traced()

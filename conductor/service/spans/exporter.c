@@ -40,12 +40,13 @@ struct exporter {
     const char *path; /* behind the URL's own prefix */
     char head[512];   /* of a batch: who says it */
     struct event *timer;
-    struct text_buf spans;     /* that wait */
-    struct text_buf body;      /* the batch under way */
-    struct text_buf reply;     /* so far, cut */
-    uint64_t n_spans, n_body;  /* in them */
-    struct exchange *exchange; /* NULL: it waits */
-    int status;
+    struct text_buf spans;                /* that wait */
+    struct text_buf body;                 /* the batch under way */
+    struct text_buf reply;                /* so far, cut */
+    uint64_t n_spans, n_body;             /* in them */
+    struct exchange *exchange;            /* NULL: it waits */
+    int status;                           /* of its answer; 0: none yet */
+    bool cut;                             /* the rest of that is not read */
     int64_t begun_us, pause_us, retry_us; /* of the batch */
     bool complained;
     struct exporter_counts counts;
@@ -200,14 +201,6 @@ static void on_answer(void *arg, const struct http_head *head)
         after ? otlp_retry_after_us(after->at, after->n, GIVES_UP_US) : 0;
 }
 
-static void on_bytes(void *arg, const char *bytes, size_t n)
-{
-    struct exporter *x = arg;
-    size_t room = REPLY_BYTES - x->reply.len;
-
-    text_buf_add(&x->reply, bytes, n < room ? n : room);
-}
-
 /* It was taken, or some of it. */
 static void taken(struct exporter *x)
 {
@@ -221,9 +214,11 @@ static void taken(struct exporter *x)
     x->counts.sent += x->n_body - rejected;
     if (rejected)
         complain(x, "it did not take all spans", why);
+    else if (x->cut)
+        complain(x, "it takes spans, but its answer does not end", "");
     else if (x->complained)
         log_info("otlp_endpoint %s: it takes spans again", x->endpoint);
-    x->complained = rejected > 0;
+    x->complained = rejected > 0 || x->cut;
     end_batch(x);
 }
 
@@ -246,13 +241,35 @@ static void on_ended(void *arg)
     }
 }
 
-static void on_failed(void *arg, enum upstream_fault, const char *why)
+/* The status says enough: what its body has behind this nobody reads. */
+static void cut(struct exporter *x)
+{
+    upstream_cancel(x->exchange);
+    x->cut = true;
+    on_ended(x);
+}
+
+static void on_bytes(void *arg, const char *bytes, size_t n)
+{
+    struct exporter *x = arg;
+
+    if (n > REPLY_BYTES - x->reply.len)
+        cut(x);
+    else
+        text_buf_add(&x->reply, bytes, n);
+}
+
+static void on_failed(void *arg, enum upstream_fault fault, const char *why)
 {
     struct exporter *x = arg;
 
     x->exchange = NULL;
     x->retry_us = 0;
-    try_again(x, "it cannot be reached", why);
+    try_again(x,
+              upstream_gone(fault) || fault == UPSTREAM_TIMEOUT
+                  ? "it cannot be reached"
+                  : "its answer cannot be used",
+              why);
 }
 
 static const struct upstream_ops exchange_ops = {
@@ -265,6 +282,7 @@ static const struct upstream_ops exchange_ops = {
 static void send_batch(struct exporter *x)
 {
     x->status = 0;
+    x->cut = false;
     x->retry_us = 0;
     text_buf_clear(&x->reply);
     x->exchange =
@@ -307,8 +325,10 @@ static void on_timer(evutil_socket_t, short, void *arg)
 {
     struct exporter *x = arg;
 
-    if (x->exchange)
-        try_again(x, "it does not answer", upstream_late(x->exchange));
+    if (x->exchange && x->status)
+        cut(x);
+    else if (x->exchange)
+        try_again(x, upstream_late(x->exchange), "");
     else if (x->n_body)
         send_batch(x);
     else if (x->n_spans)
