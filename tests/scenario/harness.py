@@ -414,6 +414,8 @@ class Cluster:
             **(cost or {})))
         self.config = {'listen': '127.0.0.1:0', 'worker_listen': '127.0.0.1:0',
                        'model': 'tiny', 'block_tokens': BLOCK_TOKENS,
+                       # Who is silent as the machine is busy is not gone.
+                       'worker_timeout_ms': 60000,
                        'cost_model': self.cost_model, **(config or {})}
         self.workers = {}
         self.ports = {}

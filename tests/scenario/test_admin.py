@@ -99,7 +99,7 @@ class Drain(Case):
     def test_ready_says_no_before_the_door_closes(self):
         """A load balancer that looks at /ready has time to send clients
         elsewhere: until then they are served."""
-        cluster = self.cluster(config={'drain_wait_ms': 2500,
+        cluster = self.cluster(config={'drain_wait_ms': 4000,
                                        'admin_listen': '127.0.0.1:0'})
         admin = Api(cluster.ports['admin'])
         began = time.monotonic()
@@ -107,10 +107,9 @@ class Drain(Case):
         wait_until('it is not ready', lambda: cluster.api.request(
             'GET', '/ready').status == 503)
         self.assertEqual(cluster.api.complete('still here').status, 200)
-        self.assertLess(time.monotonic() - began, 2.5 * 4)
         wait_until('it has ended', lambda: not cluster.conductor.alive())
-        self.assertGreaterEqual(time.monotonic() - began, 2.5)
-        self.assertIn('not ready for 2500 ms', cluster.conductor.log())
+        self.assertGreaterEqual(time.monotonic() - began, 4)
+        self.assertIn('not ready for 4000 ms', cluster.conductor.log())
         with self.assertRaises(OSError):
             admin.health()
 

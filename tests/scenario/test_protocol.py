@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 import struct
+import threading
 import time
 
 from harness import (BLOCK_TOKENS, Case, Peer, mostly_waits, total,
@@ -307,6 +308,14 @@ class Orphans(Played):
 
     def test_time_in_which_the_conductor_did_not_run(self):
         p, d = self.worker('p', 1), self.worker('d', 2)
+        over = threading.Event()
+        self.addCleanup(over.set)
+
+        def live():
+            while not over.wait(0.1):
+                d.send(wire.frame(wire.STATUS, 0, bytes(44)))
+        alive = threading.Thread(target=live)
+        alive.start()
         self.cluster_.wait_ready(1, 1)
         prompt = 'a prompt'
         answer = in_background(lambda: self.api.complete(prompt, 2))
@@ -327,7 +336,6 @@ class Orphans(Played):
         conductor = self.cluster_.conductor.child.pid
         os.kill(conductor, signal.SIGSTOP)
         time.sleep(2.5)  # longer than worker_timeout_ms: nobody's fault
-        d.send(wire.frame(wire.STATUS, 0, bytes(44)))
         os.kill(conductor, signal.SIGCONT)
         for _ in range(5):  # it has looked what is late
             self.assertEqual(self.api.health()['requests_in_flight'], 1)
@@ -338,4 +346,6 @@ class Orphans(Played):
         got = answer()
         self.assertEqual(got.status, 200, got.body)
         self.assertEqual(got.body['choices'][0]['text'], 'ab')
+        over.set()
+        alive.join()
         d.close()
