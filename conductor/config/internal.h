@@ -45,11 +45,13 @@ const char *config_type_name(const struct option_spec *o);
  *             talk, who asks, or what else of a request means cannot set a
  *             member of its body, too.
  *   tenant_header  likewise, or the one that has keys anyway
+ *   name      that logs, JSON and metrics have
  *   origins   of pages, separated by commas and blanks; or "*"
  */
 const char *option_check_address(const char *text);
 const char *option_check_optional(const char *text);
 const char *option_check_header(const char *text);
+const char *option_check_name(const char *text);
 const char *option_check_otlp(const char *text);
 const char *option_check_origins(const char *text);
 const char *option_check_tenant_header(const char *text);

@@ -6,6 +6,7 @@
 
 #include "base/json_fields.h"
 #include "conductor/config/engines.h"
+#include "conductor/config/internal.h"
 
 bool engine_names_add(struct engine_names *names, const char *name)
 {
@@ -46,9 +47,11 @@ void engine_names_read(struct fields *f, const struct fields_object *o,
     for (size_t i = 0; f->rc == 0 && i < n; i++) {
         const char *name = json_string_value(json_array_get(all, i));
 
-        if (!name || !*name || strlen(name) >= ENGINE_MODEL_MAX)
+        if (!name || !*name || strlen(name) >= ENGINE_MODEL_MAX ||
+            option_check_name(name))
             fields_refuse_value(f, o, key,
-                                "an array of names of 1 to 255 bytes");
+                                "an array of names of 1 to 255 bytes, "
+                                "printable, in UTF-8");
         else if (!engine_names_add(out, name))
             fields_refuse_value(f, o, key,
                                 "names of at most 4064 bytes in all");

@@ -1,4 +1,6 @@
 /* Whether the value of one option is right. */
+#include <ctype.h>
+#include <jansson.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -22,6 +24,17 @@ const char *option_check_address(const char *text)
 
     return address_parse(text, &a) ? "HOST:PORT with a port from 0 to 65535"
                                    : NULL;
+}
+
+const char *option_check_name(const char *text)
+{
+    json_t *json = json_string(text); /* none of what is no UTF-8 */
+    bool ok = json;
+
+    json_decref(json);
+    for (const char *c = text; ok && *c; c++)
+        ok = !iscntrl((unsigned char)*c);
+    return ok ? NULL : "printable text in UTF-8";
 }
 
 const char *option_check_header(const char *text)

@@ -62,7 +62,7 @@ static const struct option_spec all_options[] = {
      .initial = "", .size = CONFIG_STRING_MAX},
     {"model", OPTION_STRING, AT(model), "", 1, 63,
      "the served model; a worker of another model is refused",
-     .initial = "tiny", .size = CONFIG_STRING_MAX},
+     .initial = "tiny", .size = CONFIG_STRING_MAX, .check = option_check_name},
     {"block_tokens", OPTION_COUNT, AT(block_tokens), "tokens", 16, 512,
      "tokens in one KV block; a worker of another size is refused",
      .initial = "256", .step = 16},

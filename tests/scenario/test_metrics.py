@@ -9,7 +9,7 @@ import socket
 import subprocess
 import unittest
 
-from harness import ROOT, Case, wait_until
+from harness import CONDUCTOR, ROOT, Case, program, wait_until
 from redis_server import MISSING, REDIS, RedisServer
 
 PAGE = os.path.join(ROOT, 'docs', 'metrics.md')
@@ -112,6 +112,57 @@ class Metrics(Case):
                               capture_output=True)
         self.assertEqual((done.returncode, done.stdout, done.stderr),
                          (0, '', ''))
+
+    def test_names_of_markup(self):
+        """What an operator's configuration, an engine, a worker or a client
+        calls itself is text in all views, and a label in the metrics."""
+        evil = '<img>"\\{}\u2028'
+        name = evil[:-1]  # of instances: printable ASCII without blanks
+        cluster = self.cluster(prefill=0, decode=0, both=1, kv_mib=16, config={
+            'engines': [{'name': f'e{name}', 'url': 'http://127.0.0.1:9',
+                         'model': evil, 'aliases': [f'a {evil}']}]})
+        cluster.start_worker(name, 'both', kv_mib=16)
+        cluster.wait_ready(2, 2)
+        self.assertEqual(cluster.api.request(
+            'POST', '/v1/completions',
+            {'model': 'tiny', 'prompt': 'x' * 40, 'max_tokens': 1, 'user': evil},
+            {'x-request-id': f'{name}\t\xff', 'x-session-id': name}
+        ).status, 200)
+        views = {path: cluster.api.request('GET', path).body for path in (
+            '/admin/overview', '/admin/instances', '/admin/decisions',
+            '/admin/copies', '/v1/models', '/ready', '/health')}
+        for path, view in views.items():
+            self.assertIsInstance(view, dict, path)  # it is JSON
+        self.assertEqual([m['name'] for m in views['/admin/overview'][
+            'models']], ['tiny', evil])
+        self.assertEqual({i['name'] for i in views['/admin/instances'][
+            'instances']} - {'b0'}, {name, f'e{name}'})
+        text = self.text(cluster)
+        label = name.replace('\\', '\\\\').replace('"', '\\"')
+        self.assertIn(f'conductor_instance_ready{{instance="{label}"}} 1\n',
+                      text)
+        if shutil.which('promtool'):
+            done = subprocess.run(['promtool', 'check', 'metrics'],
+                                  check=False, input=text, text=True,
+                                  capture_output=True)
+            self.assertEqual((done.returncode, done.stderr), (0, ''))
+
+    def test_names_that_no_view_can_show(self):
+        path = self.write('bad.json', '')
+        for more in ({'model': 'a\nb'}, {'model': 'a\x7f'}, {'engines': [
+                {'name': 'e', 'url': 'http://127.0.0.1:9', 'model': 'm',
+                 'adapters': ['a\nb']}]}):
+            self.write('bad.json', json.dumps({
+                'policy': 'least_loaded', **more}))
+            status, _, errors = self.run_program(program(*CONDUCTOR), '-t',
+                                                 '-c', path)
+            self.assertEqual(status, 2, more)
+            self.assertIn('printable', errors)
+        status, _, errors = self.run_program(
+            program(*CONDUCTOR), '-t', '-s', 'policy=least_loaded', '-s',
+            os.fsdecode(b'model=\xff'))
+        self.assertEqual(status, 2)
+        self.assertIn('model', errors)
 
     def test_clients_make_no_series(self):
         cluster = self.with_all()

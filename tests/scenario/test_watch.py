@@ -108,20 +108,25 @@ class Page(Watched):
             window.picture(os.path.join(folder, name))
 
     def look(self, width, height, name):
-        cluster, _ = self.watched(slo_ttft_ms=1000)
+        markup = '<img src=x onerror=alert(1)>'
+        cluster, _ = self.watched(slo_ttft_ms=1000, engines=[
+            {'name': '<img>e', 'url': 'http://127.0.0.1:9', 'model': markup}])
         evil = '<img>p2'
         cluster.start_worker(evil, 'prefill', engine='timed', kv_blocks=200)
         cluster.wait_ready(3, 1)
         for i in range(8):
-            self.assertEqual(
-                cluster.api.complete('p' * (64 + 32 * i)).status, 200)
+            self.assertEqual(cluster.api.request(
+                'POST', '/v1/completions',
+                {'model': 'tiny', 'prompt': 'p' * (64 + 32 * i)},
+                {'x-request-id': markup, 'x-session-id': markup}).status, 200)
         window = browser.Browser(self, width, height)
         window.open(f'http://127.0.0.1:{cluster.ports["admin"]}/')
         window.wait_for('The key of admin_key_file')
         self.enter(window, 'wrong')
         window.wait_for('That is not the key.')
         self.enter(window, KEY)
-        window.wait_for('ready: tiny', 'p0', 'd0', evil, 'TTFT p50',
+        window.wait_for('ready: tiny', f'not ready: {markup}', 'p0', 'd0',
+                        evil, '<img>e', 'TTFT p50',
                         'in time (goodput)', 'cached since the start')
         self.assertEqual(window.text('#refused'), '')
         window.run('document.querySelector("details").open = true')
