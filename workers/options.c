@@ -212,8 +212,10 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "rdma: names of the cards to use, as in /sys/class/infiniband "
          "(default "
          "all)"},
-        {"rdma-slice-kib", OPTION_U32, &o->rdma_slice_kib, "N", 1, 1048576,
-         "rdma: what a card is given at a time, in KiB (default 16)"},
+        {"rdma-slice-kib", OPTION_U32, &o->rdma_slice_kib, "N", 4, 1048576,
+         "rdma: what a card is given at a time, in KiB, of whole pages "
+         "(default 16)",
+         .step = 4},
         {"load-mode", OPTION_CHOICE, &o->load_mode, "MODE", 0, 0,
          "auto: as the conductor plans; or for all requests compute, load, "
          "both or layerwise",
@@ -280,10 +282,11 @@ static int check_together(const struct worker_options *o)
                                 "one of them",
                                 o->kv_mib, o->kv_blocks);
     if (transports_check(o->transports) < 0)
-        return options_complain(usage.name,
-                                "--transports %s: shm, rdma and tcp with "
-                                "commas in between",
-                                o->transports);
+        return options_complain(
+            usage.name,
+            "--transports %s: each of shm, rdma and tcp once at "
+            "most, with commas in between",
+            o->transports);
     if (!o->disk_path != !o->disk_mib)
         return options_complain(usage.name, "--%s needs --%s",
                                 o->disk_path ? "disk-path FILE" : "disk-mib N",

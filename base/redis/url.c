@@ -90,8 +90,11 @@ static int take_address(struct redis_url *url, const char *text, size_t n,
              *url->primary ? SENTINEL_PORT : PORT);
     if (n >= sizeof(one) ||
         address_parse(has_port ? one : with, &url->at[url->n]))
-        return error_say(err, err_bytes, -EINVAL,
-                         "address %u must be HOST or HOST:PORT", url->n + 1);
+        return error_say(
+            err, err_bytes, -EINVAL,
+            "address %u must be HOST or HOST:PORT, with a port from "
+            "1 to 65535",
+            url->n + 1);
     url->n++;
     return 0;
 }

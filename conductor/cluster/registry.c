@@ -170,7 +170,9 @@ static void take_members(struct cluster *c, const redisReply *reply)
     if (digest == c->members_digest)
         return;
     c->members_digest = digest;
-    log_info("state: %zu conductors are there", c->n_members);
+    log_info(c->n_members == 1 ? "state: %zu conductor is there"
+                               : "state: %zu conductors are there",
+             c->n_members);
     if (c->ops->members)
         c->ops->members(c->arg);
 }

@@ -416,6 +416,22 @@ class Refusals(WorkerCase):
         self.assertRegex(self.log('w'), 'w is registered; waiting for')
         self.assertEqual(len(self.run_here(link, 1, [1] * 40, 4)[0]), 4)
 
+    def test_a_conductor_that_is_away(self):
+        """It is told once, however often the worker tries."""
+        process = self.launch('w', 'both')
+        for _ in range(4):
+            s, _ = self.conductor.listener.accept()
+            s.recv(65536)  # else it is reset now and then: another reason
+            s.close()
+        self.assertIsNone(process.poll())
+        link = self.accept()
+        self.assertEqual(self.log('w').count('trying again'), 1)
+        self.assertEqual(self.log('w').count(': connecting'), 1)
+        link.close()
+        self.accept()
+        wait_until('it is told again', lambda:
+                   self.log('w').count('trying again') == 2)
+
     @mostly_waits
     def test_a_name_in_use_for_good(self):
         process = self.launch('w', 'both')
@@ -461,6 +477,8 @@ class Refusals(WorkerCase):
                  ('--max-batch', '513'), ('--max-queue', '1025'),
                  ('--name', ''), ('--name', 'x' * 64), ('--seed', '1x'),
                  ('--cost-model', '/nonexistent.json'),
+                 ('--transports', 'shm,shm'), ('--transports', 'shm,'),
+                 ('--rdma-slice-kib', '3'), ('--rdma-slice-kib', '18'),
                  ('--load-mode', 'some'), ('--load-gbps', '0'),
                  ('--load-gbps', '-1'), ('--load-gbps', 'nan'),
                  ('--load-gbps', '1x'), ('--load-gbps', ''),

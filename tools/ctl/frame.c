@@ -251,9 +251,12 @@ void frame_make(struct frame *f, const struct frame_facts *facts, size_t lines,
         size_t room = lines > f->n + 2 ? lines - f->n - 2 : 0;
         if (first + room > n)
             first = n > room ? n - room : 0;
-        put_line(f, "instances  %zu to %zu of %zu%s", n && room ? first + 1 : 0,
-                 first + room < n ? first + room : n, n,
-                 n > room ? "; up and down show the others" : "");
+        if (n && room == 0)
+            put_line(f, "instances  %zu: a higher terminal shows them", n);
+        else
+            put_line(f, "instances  %zu to %zu of %zu%s", n ? first + 1 : 0,
+                     first + room < n ? first + room : n, n,
+                     n > room ? "; up and down show the others" : "");
         put_instances(f, list, lines, from);
     }
     if (f->n > lines)

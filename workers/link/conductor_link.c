@@ -5,6 +5,7 @@
 #include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/event_loop.h"
@@ -15,7 +16,8 @@
 
 #define RETRY_FIRST_MS 100
 #define RETRY_MOST_MS 5000
-#define WELCOME_USUAL_MS 2000 /* later is worth a word */
+#define TOLD_EACH_US 600000000 /* while it fails for the same reason */
+#define WELCOME_USUAL_MS 2000  /* later is worth a word */
 #define WELCOME_PATIENCE_MS 10000
 /* A name in use may belong to a worker that hangs, until the conductor gives it
  * up, or to a live one, where waiting does not help. */
@@ -38,6 +40,10 @@ struct conductor_link {
     bool was_up; /* at least once */
     /* Since when the name has been refused as in use; 0: not the last time. */
     int64_t name_taken_us;
+    /* What was last said of an attempt that failed, and when; "": nothing since
+     * it was registered. */
+    char told[MSG_TEXT_MAX + 128];
+    int64_t told_us;
 };
 
 static int on_welcome(struct conductor_link *l, const struct msg_welcome *m)
@@ -54,6 +60,7 @@ static int on_welcome(struct conductor_link *l, const struct msg_welcome *m)
     event_del(l->retry);
     event_loop_wait(l->heartbeat, 1000 * beat_ms);
     l->retry_ms = RETRY_FIRST_MS;
+    *l->told = '\0';
     l->up = true;
     l->was_up = true;
     l->name_taken_us = 0;
@@ -134,10 +141,25 @@ static int on_frame(void *arg, const struct frame_header *h,
                  : on_opening(l, h, payload);
 }
 
+/* A conductor may be away for days: what has been said is said again rarely,
+ * but for a name that is taken, which somebody must see to. */
+static void tell(struct conductor_link *l, const char *reason)
+{
+    int64_t now_us = clock_now_us();
+
+    if (!l->name_taken_us && strcmp(l->told, reason) == 0 &&
+        now_us - l->told_us < TOLD_EACH_US)
+        return;
+    snprintf(l->told, sizeof(l->told), "%s", reason);
+    l->told_us = now_us;
+    log_warn("conductor %s:%u: %s; trying again, every %d s in the end",
+             l->config.at.host, l->config.at.port, reason,
+             RETRY_MOST_MS / 1000);
+}
+
 static void retry_later(struct conductor_link *l, const char *reason)
 {
-    log_warn("conductor %s:%u: %s; trying again in %lld ms", l->config.at.host,
-             l->config.at.port, reason, (long long)l->retry_ms);
+    tell(l, reason);
     event_loop_wait(l->retry, 1000 * l->retry_ms);
     l->retry_ms *= 2;
     if (l->retry_ms > RETRY_MOST_MS)
@@ -171,8 +193,9 @@ static void connect_now(struct conductor_link *l)
         .output_limit_bytes = 64u << 20,
     };
 
-    log_info("conductor %s:%u: connecting", l->config.at.host,
-             l->config.at.port);
+    if (!*l->told)
+        log_info("conductor %s:%u: connecting", l->config.at.host,
+                 l->config.at.port);
     if (l->config.tls)
         limits.ssl = tls_ssl(l->config.tls, l->config.at.host);
     if (!l->config.tls || limits.ssl)

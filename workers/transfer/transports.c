@@ -106,15 +106,19 @@ bool transports_name(const char *list, const char *name)
 
 int transports_check(const char *list)
 {
-    bool more = true;
+    bool more = true, seen[N_KINDS] = {0};
     size_t n;
 
     for (; more; list += n + 1) {
         bool known = false;
 
         more = next_name(&list, &n);
-        for (size_t i = 0; i < N_KINDS; i++)
-            known |= is(list, n, kinds[i].name);
+        for (size_t i = 0; i < N_KINDS; i++) {
+            if (!is(list, n, kinds[i].name))
+                continue;
+            known = !seen[i];
+            seen[i] = true;
+        }
         if (!known)
             return -EINVAL;
     }
