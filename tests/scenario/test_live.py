@@ -223,7 +223,7 @@ class Up(Case):
 
     def test_replays_twice_at_once(self):
         report = os.path.join(self.folder, 'a.json')
-        options = '--requests', '20', '--speed', '50'
+        options = '--requests', '8', '--speed', '50'
         first, said = self.start_up(*options, '--report', report)
         status, output, errors = self.run_program(
             self.UP, *options, '--engine', 'timed', '--decode', '2',
@@ -231,7 +231,7 @@ class Up(Case):
         self.assertEqual(status, 0, output + errors)
         self.assertEqual(first.wait(300), 0, said())
         with open(report, encoding='utf-8') as f:
-            self.assertEqual(json.load(f)['requests']['completed'], 20)
+            self.assertEqual(json.load(f)['requests']['completed'], 8)
         self.assertEqual(self.children(first.pid), [])
         for words in ('== picture: run/', 'ttft.svg', '== report: run/',
                       '== to try next:', 'tools/up --stay --no-replay'):
