@@ -60,6 +60,13 @@ void fields_refuse_value(struct fields *f, const struct fields_object *o,
     fields_refuse_got(f, o->path, key, expected, json_object_get(o->json, key));
 }
 
+static bool is_blank(const char *text, size_t size)
+{
+    while (size && isspace((unsigned char)text[size - 1]))
+        size--;
+    return size == 0;
+}
+
 int fields_read(struct fields *f, const char *text, size_t size,
                 fields_reader *read, void *into)
 {
@@ -78,8 +85,11 @@ int fields_read(struct fields *f, const char *text, size_t size,
     struct fields_object root = {
         json_loadb(text ? text : of_file, size, JSON_REJECT_DUPLICATES, &where),
         ""};
+    bool blank = is_blank(text ? text : of_file, size);
     free(of_file);
-    if (!root.json)
+    if (blank)
+        fields_refuse(f, "", "", "is empty: must be an object, {} at least");
+    else if (!root.json)
         fields_refuse(f, "", "", "line %d, column %d: %s", where.line,
                       where.column, where.text);
     else if (!json_is_object(root.json))

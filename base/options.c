@@ -2,6 +2,7 @@
 #include "base/options.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +18,13 @@
 /* "a whole number from 1 to 9, a multiple of 3". */
 static void range_of(const struct option_spec *spec, char *text, size_t size)
 {
-    int n = snprintf(text, size, "a%s number from %.15g to %.15g",
-                     spec->kind == OPTION_NUMBER ? "" : " whole", spec->min,
-                     spec->max);
+    int n = spec->kind != OPTION_NUMBER &&
+                    spec->max >= 0x1p64 /* which a double has for UINT64_MAX */
+                ? snprintf(text, size, "a whole number from %.15g to %" PRIu64,
+                           spec->min, UINT64_MAX)
+                : snprintf(text, size, "a%s number from %.15g to %.15g",
+                           spec->kind == OPTION_NUMBER ? "" : " whole",
+                           spec->min, spec->max);
 
     if (spec->step > 0 && n >= 0 && (size_t)n < size)
         snprintf(text + n, size - (size_t)n, ", a multiple of %g", spec->step);

@@ -75,7 +75,7 @@ static void test_mistakes(void)
         const char *text;
         const char *names; /* what the message must hold */
     } cases[] = {
-        {"", "line 1"},
+        {"", "is empty: must be an object"},
         {"[]", "configuration: []: must be an object"},
         {"{\"bolck_tokens\": 16}", "bolck_tokens: no such option"},
         {"{\"index_max_blocks\": 4194304}",

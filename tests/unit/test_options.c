@@ -127,7 +127,7 @@ static void test_mistakes(void)
         {{"--address=a:0"},
          "--address a:0: must be HOST:PORT with a port from 1 to 65535"},
         {{"--seed=1x"},
-         "--seed 1x: must be a whole number from 0 to 1.84467440737096e+19"},
+         "--seed 1x: must be a whole number from 0 to 18446744073709551615"},
         {{"--seed=18446744073709551616"}, "--seed 18446744073709551616: must"},
         {{"--seed=1.5"}, "--seed 1.5: must be a whole number"},
         {{"--seed=-1"}, "--seed -1: must be a whole number"},
