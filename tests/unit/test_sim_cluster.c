@@ -147,7 +147,7 @@ static void test_decode_and_coupled(void)
 
 static void test_errors(void)
 {
-    refused("", "F: line 1, column 0: '[' or '{' expected near end of file");
+    refused("", "F: is empty: must be an object, {} at least");
     refused("[]", "F: []: must be an object");
     refused("{}", "F: format: missing: must be \"conductor-cluster\"");
     refused("{" MODEL COST PREFILL NO_DECODE LINKS ", \"nodes\": 3}",
