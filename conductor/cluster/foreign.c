@@ -268,7 +268,8 @@ static struct owner *owner_take(struct foreign *f,
         end_all(f, o, now_us);
         news->freed = true;
         o->token = head->token;
-        o->missing = true;
+        /* All of it anew comes in this batch, or came before anybody heard. */
+        o->missing = news->gap = true;
     } else if (head->number != o->next) {
         f->counts.gaps++;
         news->gap = true;

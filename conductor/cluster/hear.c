@@ -77,7 +77,8 @@ static void on_read(void *arg, const struct redisReply *reply)
 }
 
 /* The last entry of a stream that was not read before; there may be none. Who
- * tells something from now on is heard, and is asked for what it told. */
+ * tells something from now on is heard, and is asked for what it told; who has
+ * asked before is told. */
 static void on_place(void *arg, const struct redisReply *reply)
 {
     struct cluster *c = arg;
@@ -93,7 +94,7 @@ static void on_place(void *arg, const struct redisReply *reply)
         if (*p->place)
             continue;
         text_copy(p->place, sizeof(p->place), id ? id->str : "0-0");
-        p->ask_due = true;
+        p->ask_due = p->asked = true;
         tell_due(p, clock_now_us());
         break;
     }

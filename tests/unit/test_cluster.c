@@ -550,9 +550,43 @@ static void test_reads_anew(void)
     turn_down(r.reader);
     turn_up(r.reader);
     CU_ASSERT_STRING_EQUAL(first_of(r.reader)->words[0], "XREVRANGE");
+    while (r.redis->n > 0)
+        answer(r.redis, &nothing);
+    now_us += 1000000;
     answer(r.reader, &none);
     CU_ASSERT_STRING_EQUAL(first_of(r.reader)->words[7], "0-0");
-    CU_ASSERT_TRUE(r.joined->ask_due);
+    CU_ASSERT_EQUAL_FATAL(r.redis->n, 2);
+    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[0]), CLUSTER_RESET);
+    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[1]), CLUSTER_ASK);
+    rig_free(&r);
+}
+
+/* Another one has a new lease: what it has is in its first batch, or must be
+ * asked for. */
+static void test_new_lease_of_another(void)
+{
+    struct rig r = rig_new();
+    struct wire_buf batch;
+    struct codec c;
+    struct cluster_head head = {.owner = OTHER_ID, .token = 8, .number = 1};
+    struct cluster_event e = {.kind = CLUSTER_ENDED, .request = 1};
+
+    begin(&r);
+    for (uint64_t token = 6; token < 8; token++) {
+        tell_as(OTHER_ID, token, &batch);
+        CU_ASSERT_FALSE(foreign_take(r.joined->foreign, batch.data, batch.len,
+                                     LEASE_US, now_us)
+                            .gap);
+        wire_buf_fini(&batch);
+    }
+    wire_buf_init(&batch, CLUSTER_BATCH_MAX);
+    c = codec_writer(&batch);
+    cluster_head_fields(&c, &head);
+    cluster_event_fields(&c, &(struct cluster_wire){.now_us = now_us}, &e);
+    CU_ASSERT_TRUE(
+        foreign_take(r.joined->foreign, batch.data, batch.len, LEASE_US, now_us)
+            .gap);
+    wire_buf_fini(&batch);
     rig_free(&r);
 }
 
@@ -604,6 +638,7 @@ int main(void)
     CU_add_test(s, "all of many", test_all_of_many);
     CU_add_test(s, "decisions at once", test_decisions_at_once);
     CU_add_test(s, "reads anew", test_reads_anew);
+    CU_add_test(s, "a new lease of another one", test_new_lease_of_another);
     CU_add_test(s, "echo", test_echo);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();

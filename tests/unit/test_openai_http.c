@@ -342,7 +342,7 @@ static void stop_in(const char *part, bool used, bool was_read)
         for (int i = 0; i < 10; i++)
             front_turn();
     }
-    CU_ASSERT_EQUAL(write(c->fd, part, strlen(part)), strlen(part));
+    CU_ASSERT_EQUAL(write(c->fd, part, strlen(part)), (ssize_t)strlen(part));
     for (int i = 0; was_read && i < 10; i++)
         front_turn();
     front_stop(f.front, false);
@@ -364,8 +364,8 @@ static void test_stop_in_a_request(void)
     static const char *const parts[] = {
         "P",
         "POST /v1/completions HTTP/1.1\r\nHost: x\r\n",
-        "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
-        "Content-Length: 14\r\n\r\n{\"prompt\":[1",
+        ("POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+         "Content-Length: 14\r\n\r\n{\"prompt\":[1"),
     };
 
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
