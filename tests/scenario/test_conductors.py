@@ -420,6 +420,9 @@ class Shared(OverRedis):
         self.wait_foreign(b, 1)
         first.kill()
         self.wait_foreign(b, 0)  # with a's lease
+        wait_until('the second one is told to all', lambda: all(
+            g.command('SENTINEL', 'GET-MASTER-ADDR-BY-NAME', 'pool')[1] ==
+            str(second.port).encode() for g in guards), limit_s=120)
         self.assertEqual(b.api.complete(PROMPT).status, 200)
         self.wait_foreign(b, 1)
         for c in a, b:
