@@ -541,7 +541,7 @@ static void turned_away(const char *origins, const char *head, const char *line)
         CU_ASSERT(WAIT(c[i], f.service.n_requests == i + 1));
     }
     c[3] = client_new();
-    CU_ASSERT_EQUAL(write(c[3]->fd, head, strlen(head)), strlen(head));
+    CU_ASSERT_EQUAL(write(c[3]->fd, head, strlen(head)), (ssize_t)strlen(head));
     CU_ASSERT(WAIT(c[3], c[3]->closed));
     CU_ASSERT_EQUAL(client_status(c[3]), 503);
     json_t *body = client_json(c[3]);
