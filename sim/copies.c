@@ -257,17 +257,28 @@ void sim_copies_touch(struct sim_node *node, const struct sim_request *request,
     }
 }
 
-void sim_copies_keep(struct sim_node *node, const struct sim_request *request)
+bool sim_copies_has(const struct sim_node *node, uint64_t key)
+{
+    return node->cache &&
+           block_cache_find(node->cache, key) != BLOCK_CACHE_NONE;
+}
+
+uint32_t sim_copies_there(const struct sim_node *node,
+                          const struct sim_request *request, uint32_t most)
 {
     uint32_t n = 0;
 
-    if (!node->cache)
-        return;
-    look_ahead(node, request, 0,
-               request->n_keys < AHEAD ? request->n_keys : AHEAD);
-    while (n < request->n_keys &&
+    look_ahead(node, request, 0, most < AHEAD ? most : AHEAD);
+    while (node->cache && n < most &&
            block_cache_find(node->cache, request->keys[n]) != BLOCK_CACHE_NONE)
         n++;
+    return n;
+}
+
+void sim_copies_keep(struct sim_node *node, const struct sim_request *request)
+{
+    uint32_t n = sim_copies_there(node, request, request->n_keys);
+
     while (n-- > 0)
         block_cache_keep(node->cache,
                          block_cache_find(node->cache, request->keys[n]));

@@ -22,6 +22,13 @@ void sim_copies_dispatch(struct sim *sim, struct sim_node *node,
 void sim_copies_ready(struct sim *sim, struct sim_node *node,
                       const struct sim_request *request);
 
+/* Whether a node has a block, in any tier. */
+bool sim_copies_has(const struct sim_node *node, uint64_t key);
+
+/* How many of a request's first `most` blocks the node has, in any tier. */
+uint32_t sim_copies_there(const struct sim_node *node,
+                          const struct sim_request *request, uint32_t most);
+
 /* The blocks that the node has of a request that will wait there become the
  * most recently used of their tiers, as in a worker. */
 void sim_copies_keep(struct sim_node *node, const struct sim_request *request);

@@ -48,10 +48,12 @@ static int enqueue(struct sim *sim, struct sim_node *node,
             due_us > 0 ? due_us
                        : sim->now_us + pool_config(r->view->pool)->patience_us,
         .has_slo = due_us > 0,
+        .slo_us = due_us > sim->now_us ? due_us - sim->now_us : 0,
         .loading_until_us = r->load && !r->load->over && !waits_for_blocks(r)
                                 ? QUEUE_NOT_READY
                                 : 0,
     };
+    sim_follow_joined(sim, node);
     return 0;
 }
 

@@ -82,9 +82,13 @@ struct sim_prefill {
     double error;        /* its time is so many times that of its node's cost */
     int64_t computed_us; /* in the model's time */
     int64_t waited_us;   /* and for reads */
-    bool waits_for_other; /* that has begun, and computes what it can use */
-    bool by_layer;        /* layers came while those before computed */
-    bool held;            /* computed, but for a layer that is to come */
+    struct sim_request *follows; /* waits too, and makes what it lacks; NULL */
+    int64_t shared_us;           /* of what that one costs, for such blocks */
+    uint32_t n_there;            /* leading blocks that were there by then */
+    bool waits_for_other;        /* not ready, as one of the node makes blocks
+                                    that it can use */
+    bool by_layer;               /* layers came while those before computed */
+    bool held;                   /* computed, but for a layer that is to come */
     bool done;
 };
 
@@ -160,7 +164,7 @@ struct sim_batch {
     int64_t run_start_us;
 };
 
-/* Requests that wait for their prefill, side by side. */
+/* Requests that wait for their prefill, side by side, by age. */
 struct sim_queue {
     struct sim_request **requests; /* (capacity) */
     struct queue_item *items;      /* (capacity) */
@@ -357,6 +361,25 @@ void sim_handed_over(struct sim *sim, struct sim_request *request);
  * order of the decisions. Returns 0 or -ENOMEM. */
 [[nodiscard]] int sim_hand_over(struct sim *sim, struct sim_node *node,
                                 struct sim_request *request);
+
+/* follow.c: whether prefills wait for others of their node that make blocks
+ * which they count on. */
+bool sim_follows(const struct sim *sim);
+
+/* follow.c: the last of a node's queue joined it. */
+void sim_follow_joined(const struct sim *sim, struct sim_node *node);
+
+/* follow.c: one that was in a node's queue begins. */
+void sim_follow_began(const struct sim *sim, struct sim_node *node,
+                      const struct sim_request *begun);
+
+/* follow.c: whether the i-th of a node's queue waits for one before it. */
+bool sim_follow_waits(const struct sim *sim, struct sim_node *node, uint32_t i);
+
+/* follow.c: one of a node's queue begins, and will push blocks out: those that
+ * the others count on become the most recently used, those of the oldest last,
+ * as far as they are a quarter of all. */
+void sim_follow_keep(const struct sim *sim, struct sim_node *node);
 
 /* warm.c: keeps the prompt of a request that was refused so, if it is to be
  * warmed. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "conductor/core/observation/observation.h"
+#include "conductor/core/step/follow.h"
 #include "conductor/core/step/step.h"
 #include "sim/copies.h"
 #include "sim/decode.h"
@@ -99,7 +100,9 @@ static struct sim_request *start(struct sim *sim, struct sim_node *node,
 
     r->prefill.item = node->queue.items[i];
     remove_waiting(node, i);
+    sim_follow_keep(sim, node);
     sim_reuse_settle(sim, node, r);
+    sim_follow_began(sim, node, r);
     r->prefill.started_us = sim->now_us;
     r->record.queue_us = sim->now_us - r->accepted_at_us;
     sim_views_begun(sim, r);
@@ -168,26 +171,38 @@ static struct step_prefill describe(const struct sim *sim,
     };
 }
 
-/* Those that could use what is being computed are not ready before. */
-static void hold(const struct sim *sim, struct sim_node *node)
+/* Whether one that has begun computes what a waiting one can use. */
+static bool is_computed_for(const struct sim *sim, const struct sim_node *node,
+                            const struct sim_request *r)
 {
     uint32_t bt = sim->cluster.block_tokens;
+    uint32_t n = usable_blocks(sim, r);
 
+    if (r->load && r->plan.local_blocks < n)
+        n = r->plan.local_blocks;
+    for (uint32_t a = 0; a < node->n_active; a++) {
+        const struct sim_request *begun = node->active[a];
+
+        if (yield_computes_for(begun->keys, begun->n_keys,
+                               begun->prefill.position / bt, r->keys, n))
+            return true;
+    }
+    return false;
+}
+
+/* Those that could use what others of the node are yet to make are not ready
+ * before. */
+static void hold(const struct sim *sim, struct sim_node *node)
+{
     for (uint32_t i = 0; i < node->queue.n; i++) {
         struct sim_request *r = node->queue.requests[i];
         struct queue_item *item = &node->queue.items[i];
-        bool held = false;
+        bool held;
 
-        if (r->load || (item->ready_at_us == QUEUE_NOT_READY &&
-                        !r->prefill.waits_for_other))
+        if (item->ready_at_us > sim->now_us && !r->prefill.waits_for_other)
             continue;
-        for (uint32_t a = 0; a < node->n_active && !held; a++) {
-            const struct sim_request *begun = node->active[a];
-
-            held = yield_computes_for(begun->keys, begun->n_keys,
-                                      begun->prefill.position / bt, r->keys,
-                                      usable_blocks(sim, r));
-        }
+        held = (sim->order->preempts && is_computed_for(sim, node, r)) ||
+               sim_follow_waits(sim, node, i);
         if (held)
             item->ready_at_us = QUEUE_NOT_READY;
         else if (r->prefill.waits_for_other)
@@ -226,7 +241,7 @@ int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
             node->n_active < SIM_ACTIVE_MAX ? node->queue.n : 0;
         struct step_choice next;
 
-        if (sim->order->preempts && c->cache_at == CLUSTER_CACHE_AT_SERVICE)
+        if (sim_follows(sim))
             hold(sim, node);
         next = step_next(&step, active, node->n_active, node->queue.items,
                          n_waiting, sim->now_us);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "tests/unit/kv_store_check.h"
-#include "workers/step/batch.h"
+#include "workers/step/internal.h"
 
 #define BT 16u
 #define STEP 64u
@@ -504,6 +504,121 @@ static void test_touch(void)
     rig_fini(&rig);
 }
 
+/* The next turn of a conversation waits behind the turn before it, whose blocks
+ * it counts on, and others pass both. */
+static void test_follows(void)
+{
+    struct rig rig;
+    struct request *one, *two, *three;
+
+    rig_init_prefills(&rig, 64, 8, 1);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now"), 0);
+    one = enqueue(&rig, 1, 48, 1);
+    one->turn.cost_us = 9000;
+    two = enqueue(&rig, 1, 60, 1);
+    two->turn.cost_us = 100;
+    three = enqueue(&rig, 2, 20, 1);
+    three->turn.cost_us = 500;
+    STEP_IS(&rig, "3:0+20! ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "1:0+48! ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "2:48+12! ");
+    complete(&rig, 0);
+    expect(&rig, "s3 p3 s1 p1 s2 p2 ");
+    rig_fini(&rig);
+}
+
+/* A short one that shares little does not wait for a long one; and when that
+ * one is cancelled, the youngest follows the next. */
+static void test_follows_another(void)
+{
+    struct rig rig;
+    struct request *one, *two, *three;
+
+    rig_init_prefills(&rig, 64, 8, 1);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now"), 0);
+    one = enqueue(&rig, 1, 60, 1);
+    one->turn.cost_us = 9000;
+    two = enqueue(&rig, 1, 30, 1);
+    two->turn.cost_us = 100;
+    STEP_IS(&rig, "2:0+30! ");
+    complete(&rig, 0);
+    two = enqueue(&rig, 1, 50, 1);
+    two->turn.cost_us = 9000;
+    three = enqueue(&rig, 1, 51, 1);
+    three->turn.cost_us = 50;
+    STEP_IS(&rig, "1:16+44! ");
+    CU_ASSERT_PTR_EQUAL(three->turn.follows, two);
+    complete(&rig, 0);
+    STEP_IS(&rig, "4:48+3! ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "3:48+2! ");
+    complete(&rig, 0);
+
+    one = enqueue(&rig, 9, 60, 1);
+    one->turn.cost_us = 9000;
+    two = enqueue(&rig, 9, 50, 1);
+    two->turn.cost_us = 9000;
+    three = enqueue(&rig, 9, 51, 1);
+    three->turn.cost_us = 50;
+    CU_ASSERT_TRUE(batch_follows(rig.batch, three));
+    CU_ASSERT_PTR_EQUAL(three->turn.follows, one);
+    CU_ASSERT_EQUAL(batch_remove(rig.batch, one), true);
+    request_free(one);
+    STEP_IS(&rig, "6:0+50! ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "7:48+3! ");
+    complete(&rig, 0);
+    rig_fini(&rig);
+}
+
+/* One whose blocks were taken ahead goes on where the one in front of it, whose
+ * blocks it counts on, cannot get its own. */
+static void test_follows_without_room(void)
+{
+    struct rig rig;
+    struct request *one, *two;
+
+    rig_init_prefills(&rig, 6, 8, 1);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now"), 0);
+    one = enqueue(&rig, 1, 48, 1);
+    one->turn.cost_us = 9000;
+    two = enqueue(&rig, 1, 60, 1);
+    two->turn.cost_us = 100;
+    CU_ASSERT_EQUAL(request_take(two, rig.store, BT), 0);
+    STEP_IS(&rig, "2:0+60! ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "1:32+16! ");
+    complete(&rig, 0);
+    rig_fini(&rig);
+}
+
+/* What a waiting one counts on outlives what is used after it came. */
+static void test_kept(void)
+{
+    struct rig rig;
+    struct request *late;
+    char step[16];
+
+    rig_init_prefills(&rig, 24, 8, 1);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now"), 0);
+    enqueue(&rig, 1, 64, 1);
+    drain(&rig);
+    late = enqueue(&rig, 1, 80, 1);
+    late->turn.cost_us = 1000;
+    for (uint32_t i = 3; i < 20; i++) {
+        enqueue(&rig, i, 60, 1)->turn.cost_us = 900;
+        snprintf(step, sizeof(step), "%u:0+60! ", i);
+        STEP_IS(&rig, step);
+        complete(&rig, 0);
+    }
+    STEP_IS(&rig, "2:64+16! ");
+    CU_ASSERT_EQUAL(late->cached_tokens, 64);
+    complete(&rig, 0);
+    rig_fini(&rig);
+}
+
 /* Blocks taken ahead are found again, with what others have shared since. */
 static void test_adopt(void)
 {
@@ -779,6 +894,10 @@ int main(void)
     CU_add_test(s, "failed step", test_failed_step);
     CU_add_test(s, "interrupted", test_interrupted);
     CU_add_test(s, "waits for blocks", test_waits_for_blocks);
+    CU_add_test(s, "follows", test_follows);
+    CU_add_test(s, "follows another", test_follows_another);
+    CU_add_test(s, "follows without room", test_follows_without_room);
+    CU_add_test(s, "kept for the waiting", test_kept);
     CU_add_test(s, "unknown order", test_unknown_order);
     CU_add_test(s, "request table", test_request_table);
     CU_add_test(s, "request states", test_states);

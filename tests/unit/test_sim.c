@@ -559,6 +559,29 @@ static void test_interrupted(void)
     rig_free(r);
 }
 
+/* The next turn of a conversation is short by what the turn before it will
+ * leave, and waits behind that one, which waits for another; one that shares
+ * nothing passes both. */
+static void test_followed(void)
+{
+    struct rig *r = rig_new();
+
+    make_simple(r);
+    r->cluster.prefill_nodes = 1;
+    r->cluster.decode_nodes = 0;
+    r->config.policy = "plan";
+    ask(r, 0, 20 * BLOCK, 1, 1000);
+    ask(r, 1000, 10 * BLOCK, 1, 1);
+    ask(r, 2000, 12 * BLOCK, 1, 1);
+    ask(r, 3000, 5 * BLOCK, 1, 2000);
+    run(r);
+    CU_ASSERT_EQUAL(r->records[1].computed_tokens, 10 * BLOCK);
+    CU_ASSERT_EQUAL(r->records[2].computed_tokens, 2 * BLOCK);
+    CU_ASSERT(r->records[3].first_token_us < r->records[1].first_token_us);
+    CU_ASSERT(r->records[1].first_token_us < r->records[2].first_token_us);
+    rig_free(r);
+}
+
 /* All is read while others compute; what was in memory is on the disk by then
  * and read at its turn, of which 100 us hide behind the rest. */
 static void test_plan_load(void)
@@ -1177,6 +1200,7 @@ int main(void)
     CU_add_test(suite, "reads teach nothing", test_reads_teach_nothing);
     CU_add_test(suite, "plan both", test_plan_both);
     CU_add_test(suite, "interrupted", test_interrupted);
+    CU_add_test(suite, "followed", test_followed);
     CU_add_test(suite, "plan load", test_plan_load);
     CU_add_test(suite, "plan layerwise", test_plan_layerwise);
     CU_add_test(suite, "plan shares disk", test_plan_shares_disk);

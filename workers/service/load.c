@@ -126,6 +126,10 @@ void worker_begin_load(struct worker *w, struct request *r,
             add_peer(w, r, &plan, &m->sources[i]);
     add_disk(w, r, &plan, m);
     add_shared(w, r, &plan, m);
+    r->load.from_block = UINT32_MAX;
+    for (uint32_t i = 0; i < plan.n_sources; i++)
+        if (plan.sources[i].from_block < r->load.from_block)
+            r->load.from_block = plan.sources[i].from_block;
     if (plan.n_sources > 0 && loader_add(w->loader, r, &plan) < 0)
         log_warn("request %llu: out of memory; computing instead of loading",
                  (unsigned long long)r->id);

@@ -184,6 +184,27 @@ void request_touch(struct request *r, struct kv_store *store)
         kv_store_release(store, r->blocks.ids[--n]);
 }
 
+uint32_t request_look(struct request *r, const struct kv_store *store,
+                      uint32_t block_tokens)
+{
+    struct request_there *t = &r->there;
+    uint32_t next;
+
+    if (t->n > 0 && (!kv_store_is_held(store, t->tip) ||
+                     kv_store_number(store, t->tip) != t->number))
+        t->n = 0;
+    for (; t->n < r->prompt.n_reusable; t->n++) {
+        next = kv_store_find(store, r->prompt.keys[t->n],
+                             t->n > 0 ? t->tip : KV_BLOCK_NONE,
+                             r->prompt.tokens + (size_t)t->n * block_tokens);
+        if (next == KV_BLOCK_NONE)
+            break;
+        t->tip = next;
+        t->number = kv_store_number(store, next);
+    }
+    return t->n;
+}
+
 void request_adopt(struct request *r, struct kv_store *store,
                    uint32_t block_tokens)
 {

@@ -87,6 +87,13 @@ struct request_kv {
     bool chain_closed; /* a collision: no further block can be shared */
 };
 
+/* Leading blocks of its prompt that the store held when it was looked at. */
+struct request_there {
+    uint32_t n;
+    uint32_t tip;    /* the last of them */
+    uint64_t number; /* of its allocation: else it is another block by now */
+};
+
 /* Its turn in the queue. */
 struct request_turn {
     uint64_t seq; /* order of arrival */
@@ -100,6 +107,10 @@ struct request_turn {
     int64_t came_us;  /* the engine was free for it, but its load had not come;
                           0: that did not happen */
     int64_t freed_us; /* it no longer had to wait for its load */
+    struct request *follows; /* waits in front of it, and makes blocks that it
+                                lacks; NULL: none */
+    int64_t shared_us;       /* of what that one costs, for such blocks */
+    bool looks;              /* it is not known yet whom it follows */
 };
 
 /* What the step under way does for it; step/batch.c. */
@@ -117,12 +128,13 @@ struct request_step {
 
 /* What the loader does for it; load/loader.h. */
 struct request_load {
-    struct load *job; /* NULL: nothing is or will be on its way */
-    bool held_back;   /* nothing may be computed until its load allows it */
-    uint8_t mode;     /* enum load_mode in which it was loaded */
-    uint8_t *origin;  /* (prompt.n_full + 1), owned: enum block_origin; NULL
-                         without tokens */
-    uint32_t n_local; /* blocks that were in the store */
+    struct load *job;    /* NULL: nothing is or will be on its way */
+    bool held_back;      /* nothing may be computed until its load allows it */
+    uint8_t mode;        /* enum load_mode in which it was loaded */
+    uint32_t from_block; /* the first that it brings */
+    uint8_t *origin;     /* (prompt.n_full + 1), owned: enum block_origin; NULL
+                            without tokens */
+    uint32_t n_local;    /* blocks that were in the store */
     uint32_t n_fetched;
     uint32_t n_disk;
     uint32_t n_shared;
@@ -182,6 +194,7 @@ struct request {
     uint32_t n_output; /* tokens of the answer so far */
 
     struct request_kv blocks;
+    struct request_there there;
     struct request_turn turn;
     struct request_step step;
     struct request_load load;
@@ -243,6 +256,12 @@ uint32_t request_blocks(uint32_t n_tokens, uint32_t max_tokens,
 /* Make the blocks that the store holds of the prompt of `r`, a prefill without
  * blocks, the most recently used: it may wait long. No pins. O(run). */
 void request_touch(struct request *r, struct kv_store *store);
+
+/* Look how many leading blocks of the prompt of `r` the store holds now, with
+ * the last of them in r->there. Returns that number. No pins. O(1) and what has
+ * come since the last look; O(run) if the last of these has left. */
+uint32_t request_look(struct request *r, const struct kv_store *store,
+                      uint32_t block_tokens);
 
 /* Reuse what the store has come to hold of the prompt since request_take();
  * nothing was computed yet. Blocks that were loaded meanwhile are given back

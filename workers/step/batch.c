@@ -71,6 +71,7 @@ int batch_enqueue(struct batch *b, struct request *r)
     if (b->n.waiting >= b->config.max_queue)
         return -EBUSY;
     r->turn.seq = b->next_seq++;
+    r->turn.looks = true;
     TAILQ_INSERT_TAIL(&b->waiting, r, link);
     b->n.waiting++;
     request_touch(r, b->config.store);

@@ -40,6 +40,22 @@ static inline bool batch_is_loading(const struct request *r)
     return r->load.job && !r->step.gated && r->blocks.n > 0;
 }
 
+/* What the queue's order sees of `r`. */
+struct queue_item batch_item(const struct request *r);
+
+/* Whether the waiting `r` waits for one in front of it that makes blocks which
+ * it counts on. O(1), or O(waiting + its blocks) after one of these has left.
+ */
+bool batch_follows(struct batch *b, struct request *r);
+
+/* `gone` does not wait any more. O(waiting). */
+void batch_follow_left(struct batch *b, const struct request *gone);
+
+/* n_needed blocks are about to be taken, for which others leave the store:
+ * those that waiting prefills count on become the most recently used, those of
+ * the oldest last, up to a quarter of the store. O(waiting). */
+void batch_keep(struct batch *b, uint32_t n_needed);
+
 /* Take `r` out of the list of its state. */
 void batch_unlink(struct batch *b, struct request *r);
 

@@ -38,6 +38,7 @@ void batch_unlink(struct batch *b, struct request *r)
     case REQUEST_WAITING:
         TAILQ_REMOVE(&b->waiting, r, link);
         b->n.waiting--;
+        batch_follow_left(b, r);
         break;
     case REQUEST_PREFILL:
         TAILQ_REMOVE(&b->prefills, r, link);
@@ -64,10 +65,11 @@ int batch_take_ahead(struct batch *b, struct request *r)
 {
     if (older_need(b, r, false) + r->blocks.n_needed > room(b))
         return -ENOSPC;
+    batch_keep(b, r->blocks.n_needed);
     return request_take(r, b->config.store, b->config.layout->block_tokens);
 }
 
-static struct queue_item item_of(const struct request *r)
+struct queue_item batch_item(const struct request *r)
 {
     const struct request_turn *t = &r->turn;
 
@@ -80,12 +82,13 @@ static struct queue_item item_of(const struct request *r)
         .deadline_us = t->deadline_us > 0 ? t->deadline_us
                                           : t->arrival_us + QUEUE_PATIENCE_US,
         .has_slo = t->deadline_us > 0,
+        .slo_us = t->deadline_us > 0 ? t->deadline_us - t->arrival_us : 0,
         .loading_until_us = batch_is_loading(r) ? QUEUE_NOT_READY : 0,
     };
 }
 
 /* Whether one under way computes what it can use. */
-static bool waits_for_other(const struct batch *b, const struct request *r)
+static bool waits_for_begun(const struct batch *b, const struct request *r)
 {
     uint32_t bt = b->config.layout->block_tokens;
     const struct request *begun;
@@ -111,8 +114,9 @@ uint32_t batch_list_waiting(struct batch *b, bool only_taken)
     {
         if (r->blocks.n == 0 && only_taken)
             continue;
-        b->items[n] = item_of(r);
-        if (waits_for_other(b, r))
+        b->items[n] = batch_item(r);
+        /* The one in front may be who cannot get its blocks. */
+        if ((!only_taken && batch_follows(b, r)) || waits_for_begun(b, r))
             b->items[n].ready_at_us = QUEUE_NOT_READY;
         b->items_of[n++] = r;
     }
@@ -122,7 +126,7 @@ uint32_t batch_list_waiting(struct batch *b, bool only_taken)
 struct step_prefill batch_active(const struct request *r, int64_t now_us)
 {
     const struct request_turn *t = &r->turn;
-    struct queue_item item = item_of(r);
+    struct queue_item item = batch_item(r);
 
     return (struct step_prefill){
         .held_back = r->load.held_back || r->group,
@@ -164,6 +168,7 @@ bool batch_take_blocks(struct batch *b, struct request *r)
     uint64_t need = older_need(b, r, true);
     if (need > 0 && need + r->blocks.n_needed > room(b))
         return false;
+    batch_keep(b, r->blocks.n_needed);
     return request_take(r, b->config.store, b->config.layout->block_tokens) ==
            0;
 }

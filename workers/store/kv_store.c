@@ -323,6 +323,12 @@ void kv_store_release(struct kv_store *store, uint32_t id)
     kv_store_put_back(store, id);
 }
 
+void kv_store_touch(struct kv_store *store, uint32_t id)
+{
+    store->blocks[id].last_used = ++store->tick;
+    settle(store, id);
+}
+
 void *kv_store_data(const struct kv_store *store, uint32_t id)
 {
     return store->slab + (size_t)id * store->stride_bytes;

@@ -141,6 +141,10 @@ void kv_store_release(struct kv_store *store, uint32_t id);
  * evicted stays. */
 void kv_store_put_back(struct kv_store *store, uint32_t id);
 
+/* Make the held block `id` the most recently used: it, and so those before it,
+ * leave last. No pin. O(log n). */
+void kv_store_touch(struct kv_store *store, uint32_t id);
+
 /* Stop holding block `id` and all blocks behind it, pinned or not: its contents
  * turned out to be useless. Pinned blocks become private to the owners of the
  * pins. Records removed events. O(held blocks): for rare cases. */

@@ -32,6 +32,7 @@ struct queue_item {
     int64_t deadline_us; /* of its first token; without an SLO so long after its
                             arrival as everybody may wait */
     bool has_slo;
+    int64_t slo_us; /* the time that its SLO leaves it in all; 0: without one */
     int64_t loading_until_us; /* until then its cached prefix is loaded while it
                                  could be computed; 0: it loads nothing. A
                                  worker says QUEUE_NOT_READY while it loads */
@@ -67,6 +68,9 @@ struct queue_order {
                         const struct queue_item *items, size_t n,
                         const struct queue_item *item, int64_t start_us,
                         uint32_t *behind);
+    /* The lowest comes first among those that the order may choose from. NULL:
+     * the oldest. */
+    int64_t (*rank)(const struct queue_item *item);
     /* Items that are loading come after all others. */
     bool loading_last;
     /* Items that are ready, and do not come last, are served by their age. */
@@ -120,6 +124,15 @@ int queue_pick_until(const struct queue_order *order,
  */
 int64_t queue_look_us(const struct queue_order *order,
                       const struct queue_item *items, size_t n, int64_t now_us);
+
+/* Whether `a`, which came before `b`, is served before it where both are ready
+ * and no deadline is near. O(1). */
+static inline bool queue_comes_before(const struct queue_order *order,
+                                      const struct queue_item *a,
+                                      const struct queue_item *b)
+{
+    return !order->rank || order->rank(a) <= order->rank(b);
+}
 
 /*
  * How long from now_us until `item` would begin, if it joined `items` and no

@@ -1,0 +1,71 @@
+/*
+ * Which waiting prefill follows another one of its instance. A prefill counts
+ * on the blocks that those accepted before it will leave there. If it passed
+ * the one that makes them, both would compute them: the estimates by which all
+ * of the queue was accepted would no longer hold. So it waits for that one, if
+ * the order would serve that one first anyway, as soon as the shared blocks are
+ * part of both. A short prompt does not wait for a long one that shares a few
+ * blocks with it and would be served later. Worker and simulator ask here.
+ * Pure.
+ */
+#ifndef CONDUCTOR_CORE_STEP_FOLLOW_H
+#define CONDUCTOR_CORE_STEP_FOLLOW_H
+
+#include "conductor/core/step/queue.h"
+
+/* The blocks of a prompt. Keys are chained: where two are equal, all before
+ * them are. */
+struct follow_prompt {
+    const uint64_t *keys; /* (n), borrowed */
+    uint32_t n;           /* it will have, or may reuse */
+    uint32_t n_there;     /* leading blocks that the instance has now */
+};
+
+/* Whether `other` is to make the next block that `own` lacks. O(1). */
+static inline bool follow_makes(const struct follow_prompt *other,
+                                const struct follow_prompt *own)
+{
+    uint32_t next = own->n_there;
+
+    return next >= other->n_there && next < other->n && next < own->n &&
+           other->keys[next] == own->keys[next];
+}
+
+/* Of what `other` costs, the part that makes blocks which `own` lacks, in us:
+ * what `own` would take more if it were served first. follow_makes() holds.
+ * O(log n). */
+static inline int64_t follow_shared_us(const struct follow_prompt *other,
+                                       int64_t other_us,
+                                       const struct follow_prompt *own)
+{
+    uint32_t from = own->n_there, low = from + 1;
+    uint32_t high = other->n < own->n ? other->n : own->n;
+
+    while (low < high) { /* the first `low` blocks are equal */
+        uint32_t mid = low + (high - low + 1) / 2;
+
+        if (other->keys[mid - 1] == own->keys[mid - 1])
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    return (int64_t)((double)other_us * (low - from) /
+                     (other->n - other->n_there));
+}
+
+/* Whether a waiting `item` waits for `other`, which came before it and makes
+ * blocks that it lacks. One with an SLO always does: its place and that of all
+ * behind it were promised for what it costs with these blocks. shared_us: of
+ * follow_shared_us(). O(1). */
+static inline bool follow_waits(const struct queue_order *order,
+                                const struct queue_item *other,
+                                const struct queue_item *item,
+                                int64_t shared_us)
+{
+    struct queue_item alone = *item;
+
+    alone.cost_us += shared_us;
+    return item->has_slo || queue_comes_before(order, other, &alone);
+}
+
+#endif
