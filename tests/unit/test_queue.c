@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conductor/core/step/follow.h"
 #include "conductor/core/step/queue.h"
 
 static const struct queue_order *fifo(void)
@@ -299,25 +300,31 @@ static void test_random_waits(void)
 struct obvious {
     const struct queue_item *items;
     size_t n;
-    size_t due[64]; /* ready, by deadline */
+    int64_t due_us[64]; /* (n) of the items */
+    size_t due[64];     /* by due time */
     size_t n_due;
     bool in[64]; /* protected, by place in `due` */
 };
 
 static void obvious_sort(struct obvious *o, int64_t now_us)
 {
-    o->n_due = 0;
-    for (size_t i = 0; i < o->n; i++)
-        if (o->items[i].ready_at_us <= now_us)
-            o->due[o->n_due++] = i;
+    o->n_due = o->n;
+    for (size_t i = 0; i < o->n; i++) {
+        const struct queue_item *item = &o->items[i];
+
+        o->due[i] = i;
+        o->due_us[i] = item->deadline_us;
+        while (item->slo_us > 0 && now_us + item->cost_us > o->due_us[i])
+            o->due_us[i] += item->slo_us;
+    }
     for (size_t i = 0; i < o->n_due; i++)
         for (size_t k = i + 1; k < o->n_due; k++) {
             const struct queue_item *a = &o->items[o->due[i]];
             const struct queue_item *b = &o->items[o->due[k]];
             size_t swap = o->due[i];
 
-            if (b->deadline_us < a->deadline_us ||
-                (b->deadline_us == a->deadline_us &&
+            if (o->due_us[o->due[k]] < o->due_us[swap] ||
+                (o->due_us[o->due[k]] == o->due_us[swap] &&
                  b->arrival_seq < a->arrival_seq)) {
                 o->due[i] = o->due[k];
                 o->due[k] = swap;
@@ -334,7 +341,13 @@ static int64_t obvious_sum(const struct obvious *o)
     return us;
 }
 
-/* The largest of the protected; without an SLO before those with one. */
+static bool obvious_again(const struct obvious *o, size_t place)
+{
+    return o->due_us[o->due[place]] != o->items[o->due[place]].deadline_us;
+}
+
+/* The largest of the protected; without an SLO before those with one, and those
+ * that are due for the first time before the others. */
 static void obvious_drop(struct obvious *o)
 {
     size_t worst = o->n_due;
@@ -346,7 +359,10 @@ static void obvious_drop(struct obvious *o)
 
         if (o->in[p] &&
             (!w || (w->has_slo && !i->has_slo) ||
+             (w->has_slo == i->has_slo && obvious_again(o, worst) &&
+              !obvious_again(o, p)) ||
              (w->has_slo == i->has_slo &&
+              obvious_again(o, worst) == obvious_again(o, p) &&
               (i->cost_us > w->cost_us ||
                (i->cost_us == w->cost_us && i->arrival_seq > w->arrival_seq)))))
             worst = p;
@@ -361,10 +377,10 @@ static void obvious_protect(struct obvious *o, int64_t now_us)
     for (size_t p = 0; p < o->n_due; p++) {
         const struct queue_item *i = &o->items[o->due[p]];
 
-        o->in[p] = now_us + i->cost_us <= i->deadline_us;
+        o->in[p] = now_us + i->cost_us <= o->due_us[o->due[p]];
         if (!o->in[p])
             continue;
-        while (now_us + obvious_sum(o) > i->deadline_us)
+        while (now_us + obvious_sum(o) > o->due_us[o->due[p]])
             obvious_drop(o);
     }
 }
@@ -378,11 +394,18 @@ static bool obvious_may_run(const struct obvious *o, size_t place,
     for (size_t p = 0; p < place; p++) {
         if (!o->in[p])
             continue;
-        end_us += o->items[o->due[p]].cost_us;
-        if (end_us > o->items[o->due[p]].deadline_us)
+        const struct queue_item *i = &o->items[o->due[p]];
+
+        end_us += i->cost_us;
+        if (end_us > o->due_us[o->due[p]] - i->slo_us / 8)
             return false;
     }
-    return o->in[place];
+    return o->in[place] && mine->ready_at_us <= now_us;
+}
+
+static int64_t obvious_rank(const struct queue_item *i)
+{
+    return 50 * i->cost_us + i->arrived_us;
 }
 
 /* Whether it waits for a shorter one instead of beginning `next`. */
@@ -400,8 +423,9 @@ static bool obvious_waits(const struct obvious *o,
         if (late->ready_at_us <= now_us || at_us <= now_us ||
             at_us - now_us > late->cost_us ||
             16 * (at_us - now_us) > next->cost_us - late->cost_us ||
-            50 * late->cost_us + late->arrived_us >
-                50 * next->cost_us + next->arrived_us)
+            obvious_rank(late) > obvious_rank(next) ||
+            (obvious_rank(late) == obvious_rank(next) &&
+             late->arrival_seq > next->arrival_seq))
             continue;
         for (size_t i = 0; i < o->n; i++)
             end_us += o->items[i].cost_us;
@@ -414,6 +438,42 @@ static bool obvious_waits(const struct obvious *o,
     return false;
 }
 
+/* Whether it waits for one with an SLO, by which nobody gets late. */
+static bool obvious_keeps(const struct obvious *o, int64_t now_us)
+{
+    bool keeps = false;
+
+    for (size_t k = 0; k < o->n && !keeps; k++) {
+        const struct queue_item *i = &o->items[k];
+        int64_t end_us =
+            i->ready_at_us == QUEUE_NOT_READY ? i->expected_us : i->ready_at_us;
+
+        keeps = i->has_slo && end_us > now_us;
+        for (size_t p = 0; p < o->n_due && keeps; p++) {
+            end_us += o->items[o->due[p]].cost_us;
+            keeps = end_us <= o->due_us[o->due[p]];
+        }
+    }
+    return keeps;
+}
+
+static const struct queue_item *obvious_first(const struct obvious *o,
+                                              int64_t now_us)
+{
+    const struct queue_item *best = NULL;
+
+    for (size_t k = 0; k < o->n; k++) {
+        const struct queue_item *i = &o->items[k];
+
+        if (i->ready_at_us <= now_us &&
+            (!best || obvious_rank(i) < obvious_rank(best) ||
+             (obvious_rank(i) == obvious_rank(best) &&
+              i->arrival_seq < best->arrival_seq)))
+            best = i;
+    }
+    return best;
+}
+
 static int obvious_pick(struct obvious *o, int64_t now_us)
 {
     const struct queue_item *best = NULL;
@@ -422,23 +482,16 @@ static int obvious_pick(struct obvious *o, int64_t now_us)
     obvious_protect(o, now_us);
     for (size_t p = 0; p < o->n_due; p++) {
         const struct queue_item *i = &o->items[o->due[p]];
-        int64_t rank = 50 * i->cost_us + i->arrived_us;
-        int64_t best_rank = best ? 50 * best->cost_us + best->arrived_us : 0;
+        int64_t rank = obvious_rank(i);
+        int64_t best_rank = best ? obvious_rank(best) : 0;
 
         if (obvious_may_run(o, p, now_us) &&
             (!best || rank < best_rank ||
              (rank == best_rank && i->arrival_seq < best->arrival_seq)))
             best = i;
     }
-    for (size_t p = 0; !best && p < o->n_due; p++)
-        best = &o->items[o->due[p]];
-    for (size_t p = 0; best && obvious_sum(o) == 0 && p < o->n_due; p++) {
-        const struct queue_item *i = &o->items[o->due[p]];
-
-        if (i->cost_us < best->cost_us ||
-            (i->cost_us == best->cost_us && i->arrival_seq < best->arrival_seq))
-            best = i;
-    }
+    if (!best && !obvious_keeps(o, now_us))
+        best = obvious_first(o, now_us);
     return best && !obvious_waits(o, best, now_us) ? (int)(best - o->items)
                                                    : -1;
 }
@@ -454,6 +507,8 @@ static struct queue_item draw_due(uint64_t *state, uint64_t seq, uint64_t n,
     i.has_slo = kind < 2 || (kind < 4 && draw(state, 2) == 0);
     i.arrived_us = (int64_t)(seq * 1000 / n);
     i.deadline_us = i.arrived_us + (int64_t)(i.has_slo ? mine_us : slo_us);
+    if (i.has_slo && draw(state, 8) > 0)
+        i.slo_us = i.deadline_us - i.arrived_us;
     if (draw(state, 8) == 0)
         i.ready_at_us = 900 + (int64_t)draw(state, 200);
     if (draw(state, 4) == 0) {
@@ -556,6 +611,118 @@ static void test_pick_shortest(void)
         check_picks(seed);
 }
 
+/* What is not ready yet was promised its time, too, of which the last eighth is
+ * nobody else's. */
+static void test_promise_of_unready(void)
+{
+    struct queue_item items[] = {
+        {.arrival_seq = 1,
+         .ready_at_us = 1050,
+         .cost_us = 500,
+         .deadline_us = 1900,
+         .has_slo = true,
+         .slo_us = 800},
+        {.arrival_seq = 2,
+         .cost_us = 301,
+         .arrived_us = -9000,
+         .deadline_us = 90000,
+         .has_slo = true},
+        {.arrival_seq = 3,
+         .cost_us = 300,
+         .deadline_us = 90000,
+         .has_slo = true},
+    };
+    const struct queue_order *order = queue_order_by_name("shortest_now");
+
+    CU_ASSERT_EQUAL(queue_pick(order, items, 3, 1000), 2);
+    CU_ASSERT_EQUAL(queue_pick(order, items, 3, 999), 1);
+    items[0].ready_at_us = 1000;
+    CU_ASSERT_EQUAL(queue_pick(order, items, 3, 1000), 2);
+    items[0].ready_at_us = 1050;
+    items[0].slo_us = 0;
+    CU_ASSERT_EQUAL(queue_pick(order, items, 3, 1000), 1);
+    items[0].deadline_us = 1800;
+    CU_ASSERT_EQUAL(queue_pick(order, items, 3, 1000), 2);
+}
+
+/* One that cannot be in time any more is due again after as much time as it
+ * had, and then comes before those that can wait. */
+static void test_due_again(void)
+{
+    struct queue_item items[] = {{.arrival_seq = 1,
+                                  .cost_us = 900,
+                                  .deadline_us = 2000,
+                                  .has_slo = true,
+                                  .slo_us = 1000},
+                                 {.arrival_seq = 2,
+                                  .cost_us = 300,
+                                  .deadline_us = 2900,
+                                  .has_slo = true,
+                                  .slo_us = 1000}};
+    const struct queue_order *order = queue_order_by_name("shortest_now");
+
+    CU_ASSERT_EQUAL(queue_pick(order, items, 2, 1000), 0);
+    CU_ASSERT_EQUAL(queue_pick(order, items, 2, 1101), 1);
+    items[1].deadline_us = 4000;
+    CU_ASSERT_EQUAL(queue_pick(order, items, 2, 1675), 1);
+    CU_ASSERT_EQUAL(queue_pick(order, items, 2, 1676), 0);
+    CU_ASSERT_EQUAL(queue_pick(order, items, 2, 2100), 0);
+    CU_ASSERT_EQUAL(queue_pick(order, items, 2, 2101), 1);
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Random pairs of prompts, against a walk along both. */
+static void test_follow(void)
+{
+    uint64_t state = 41;
+
+    for (int i = 0; i < 20000; i++) {
+        uint64_t a[32], b[32];
+        uint32_t same = (uint32_t)draw(&state, 33), shared = 0;
+        struct follow_prompt other = {a, (uint32_t)draw(&state, 33), 0};
+        struct follow_prompt own = {b, (uint32_t)draw(&state, 33), 0};
+        int64_t us = (int64_t)draw(&state, 1000);
+
+        for (uint32_t k = 0; k < 32; k++) {
+            a[k] = k + 1;
+            b[k] = k < same ? a[k] : 100 + k;
+        }
+        own.n_there = (uint32_t)draw(&state, own.n + 1);
+        other.n_there = least(own.n_there, (uint32_t)draw(&state, 33));
+        for (uint32_t k = own.n_there; k < least(own.n, other.n) && k < same;
+             k++)
+            shared++;
+        CU_ASSERT_EQUAL_FATAL(follow_makes(&other, &own), shared > 0);
+        if (shared == 0)
+            continue;
+        CU_ASSERT_EQUAL_FATAL(follow_shared_us(&other, us, &own),
+                              us * shared / (other.n - other.n_there));
+    }
+}
+
+/* It waits for one that would be served first if both made the shared blocks,
+ * and with an SLO always. */
+static void test_follow_waits(void)
+{
+    const struct queue_order *order = queue_order_by_name("shortest_now");
+    struct queue_item other = {.arrival_seq = 1, .cost_us = 1000};
+    struct queue_item item = {.arrival_seq = 2, .cost_us = 10};
+
+    CU_ASSERT_TRUE(follow_waits(order, &other, &item, 1000));
+    CU_ASSERT_TRUE(follow_waits(order, &other, &item, 990));
+    CU_ASSERT_FALSE(follow_waits(order, &other, &item, 989));
+    item.arrived_us = 50;
+    CU_ASSERT_TRUE(follow_waits(order, &other, &item, 989));
+    item.has_slo = true;
+    CU_ASSERT_TRUE(follow_waits(order, &other, &item, 1));
+    item.has_slo = false;
+    CU_ASSERT_TRUE(follow_waits(queue_order_by_name("fifo"), &other, &item, 1));
+}
+
 /* When the first of those that are not ready will be. */
 static int64_t next_ready_us(const struct queue_item *items, size_t n,
                              int64_t now_us)
@@ -620,10 +787,10 @@ static void check_promises(uint64_t seed)
         item.has_slo = draw(&rng, 4) > 0;
         item.arrived_us = now_us;
         item.deadline_us = now_us + (item.has_slo ? slo_us : 3000);
-        if (!item.has_slo)
-            item.ready_at_us = now_us + (int64_t)draw(&rng, 80);
+        item.slo_us = item.has_slo ? slo_us : 0;
+        item.ready_at_us = now_us + (int64_t)draw(&rng, 80);
         if (n == MOST ||
-            (item.has_slo && left_us + waiting_us + item.cost_us > slo_us))
+            (item.has_slo && left_us + waiting_us + item.cost_us + 80 > slo_us))
             continue;
         n_taken++;
         waiting_us += item.cost_us;
@@ -654,6 +821,11 @@ int main(void)
     CU_add_test(suite, "pick shortest", test_pick_shortest);
     CU_add_test(suite, "short wait", test_short_wait);
     CU_add_test(suite, "promises", test_promises);
+    CU_add_test(suite, "promise of one that is not ready",
+                test_promise_of_unready);
+    CU_add_test(suite, "due again", test_due_again);
+    CU_add_test(suite, "follow", test_follow);
+    CU_add_test(suite, "follow waits", test_follow_waits);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();
     CU_cleanup_registry();

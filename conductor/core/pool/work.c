@@ -118,6 +118,9 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
                          ? request->deadline_us
                          : request->arrived_us + pool->config.patience_us,
                  .has_slo = request->deadline_us > 0,
+                 .slo_us = request->deadline_us > request->arrived_us
+                               ? request->deadline_us - request->arrived_us
+                               : 0,
                  .loading_until_us = request->loading_until_us},
         .predicted_us = predicted_us,
         .uncached_tokens = request->uncached_tokens,

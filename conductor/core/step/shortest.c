@@ -7,12 +7,14 @@
 
 #define AGE_WEIGHT 50 /* so much waiting counts as 1 of cost */
 #define DROPPED UINT32_MAX
-#define WAIT_SHARE 16 /* it waits 1 for what saves so much */
-#define PASSED_MAX 32 /* by those that an estimate looks at one by one */
+#define WAIT_SHARE 16  /* it waits 1 for what saves so much */
+#define PASSED_MAX 32  /* by those that an estimate looks at one by one */
+#define MARGIN_SHARE 8 /* of its time, in which nobody passes it any more */
 
 struct guard {
     const struct queue_item *items;
-    uint32_t by_deadline[QUEUE_ITEMS_MAX]; /* (n) of those that are ready */
+    int64_t due_us[QUEUE_ITEMS_MAX];       /* (n) of the items, by due_us() */
+    uint32_t by_deadline[QUEUE_ITEMS_MAX]; /* (n), ready or not */
     size_t n;
     uint32_t heap[QUEUE_ITEMS_MAX]; /* places in by_deadline: whom to drop */
     size_t n_heap;
@@ -28,10 +30,22 @@ static int64_t later(int64_t a_us, int64_t b_us)
     return a_us > b_us ? a_us : b_us;
 }
 
-static bool due_before(const struct queue_item *a, const struct queue_item *b)
+/* When an item is due: at its deadline. One with an SLO that cannot make it is
+ * due again as long after it as it had from its arrival, and so on. */
+static int64_t due_us(const struct queue_item *i, int64_t now_us)
 {
-    return a->deadline_us != b->deadline_us ? a->deadline_us < b->deadline_us
-                                            : a->arrival_seq < b->arrival_seq;
+    int64_t late_us = now_us + i->cost_us - i->deadline_us;
+
+    if (i->slo_us <= 0 || late_us <= 0)
+        return i->deadline_us;
+    return i->deadline_us + (late_us + i->slo_us - 1) / i->slo_us * i->slo_us;
+}
+
+static bool due_before(const struct guard *g, uint32_t a, uint32_t b)
+{
+    return g->due_us[a] != g->due_us[b]
+               ? g->due_us[a] < g->due_us[b]
+               : g->items[a].arrival_seq < g->items[b].arrival_seq;
 }
 
 static bool shorter(const struct queue_item *a, const struct queue_item *b)
@@ -58,10 +72,9 @@ static void sink_deadline(struct guard *g, size_t n, size_t at)
     uint32_t *by = g->by_deadline, moved = by[at];
 
     for (size_t child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n &&
-            due_before(&g->items[by[child]], &g->items[by[child + 1]]))
+        if (child + 1 < n && due_before(g, by[child], by[child + 1]))
             child++;
-        if (!due_before(&g->items[moved], &g->items[by[child]]))
+        if (!due_before(g, moved, by[child]))
             break;
         by[at] = by[child];
     }
@@ -73,8 +86,7 @@ static void sort(struct guard *g)
 {
     size_t i = 1;
 
-    while (i < g->n && !due_before(&g->items[g->by_deadline[i]],
-                                   &g->items[g->by_deadline[i - 1]]))
+    while (i < g->n && !due_before(g, g->by_deadline[i], g->by_deadline[i - 1]))
         i++;
     if (i >= g->n)
         return;
@@ -94,11 +106,20 @@ static const struct queue_item *item_at(const struct guard *g, uint32_t place)
     return &g->items[g->by_deadline[place]];
 }
 
+static int64_t due_at(const struct guard *g, uint32_t place)
+{
+    return g->due_us[g->by_deadline[place]];
+}
+
 static bool dropped_before(const struct guard *g, uint32_t a, uint32_t b)
 {
     const struct queue_item *x = item_at(g, a), *y = item_at(g, b);
+    bool again_x = due_at(g, a) != x->deadline_us;
+    bool again_y = due_at(g, b) != y->deadline_us;
 
-    return x->has_slo != y->has_slo ? y->has_slo : shorter(y, x);
+    if (x->has_slo != y->has_slo)
+        return y->has_slo;
+    return again_x != again_y ? again_y : shorter(y, x);
 }
 
 static void heap_put(struct guard *g, uint32_t place)
@@ -140,7 +161,7 @@ static void drop_late(struct guard *g, int64_t now_us)
     g->n_heap = 0;
     for (uint32_t p = 0; p < g->n; p++) {
         const struct queue_item *i = item_at(g, p);
-        int64_t deadline_us = i->deadline_us;
+        int64_t deadline_us = due_at(g, p);
 
         if (now_us + i->cost_us > deadline_us) {
             g->by_deadline[p] = DROPPED;
@@ -157,15 +178,15 @@ static void drop_late(struct guard *g, int64_t now_us)
     }
 }
 
-/* How much later all that are ready could begin, served by deadline, and still
- * be in time; negative: not even now. */
+/* How much later all could begin, served by deadline, and still be in time;
+ * negative: not even now. */
 static int64_t all_slack_us(const struct guard *g, int64_t now_us)
 {
     int64_t end_us = now_us, slack_us = INT64_MAX;
 
     for (uint32_t p = 0; p < g->n && slack_us >= 0; p++) {
         end_us += item_at(g, p)->cost_us;
-        slack_us = lesser(slack_us, item_at(g, p)->deadline_us - end_us);
+        slack_us = lesser(slack_us, due_at(g, p) - end_us);
     }
     return slack_us;
 }
@@ -186,26 +207,26 @@ static size_t best_protected(const struct guard *g, int64_t now_us,
         if (g->by_deadline[p] == DROPPED)
             continue;
         i = item_at(g, p);
-        if (i->cost_us <= slack_us &&
+        if (i->ready_at_us <= now_us && i->cost_us <= slack_us &&
             (best == g->n || ranks_before(i, item_at(g, (uint32_t)best)))) {
             *spare_us =
                 slack_us < INT64_MAX ? slack_us - i->cost_us : INT64_MAX;
             best = p;
         }
         end_us += i->cost_us;
-        slack_us = lesser(slack_us, i->deadline_us - end_us);
+        slack_us =
+            lesser(slack_us, due_at(g, p) - i->slo_us / MARGIN_SHARE - end_us);
     }
     return best;
 }
 
-static int shortest_ready(const struct queue_item *items, size_t n,
-                          int64_t now_us)
+static int first_ready(const struct queue_item *items, size_t n, int64_t now_us)
 {
     int best = -1;
 
     for (size_t i = 0; i < n; i++)
         if (items[i].ready_at_us <= now_us &&
-            (best < 0 || shorter(&items[i], &items[best])))
+            (best < 0 || ranks_before(&items[i], &items[best])))
             best = (int)i;
     return best;
 }
@@ -285,24 +306,45 @@ static bool waits(const struct queue_order *order,
     return wait_us != INT64_MAX && wait_us <= spare_us(items, n, now_us);
 }
 
+/* None that is ready may run, as it would break a promise to one that is not
+ * yet. Returns whether to wait for the first that is expected: no promise may
+ * be broken by that either. */
+static bool waits_for_promised(const struct guard *g, int64_t now_us,
+                               int64_t slack_us)
+{
+    for (uint32_t p = 0; p < g->n && slack_us >= 0; p++) {
+        const struct queue_item *i = item_at(g, p);
+        int64_t in_us = queue_expected_us(i) - now_us;
+
+        if (i->has_slo && in_us > 0 && in_us <= slack_us)
+            return true;
+    }
+    return false;
+}
+
 /* By rules 1 to 3; until_us likewise. */
 static int best_ready(const struct queue_item *items, size_t n, int64_t now_us,
                       int64_t *until_us)
 {
     struct guard g;
     int64_t slack_us, spare_us;
-    size_t best;
+    size_t best, n_ready = 0;
 
     g.items = items;
-    g.n = 0;
+    g.n = n;
     *until_us = INT64_MAX;
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
+        g.by_deadline[i] = i;
+        g.due_us[i] = due_us(&items[i], now_us);
         if (items[i].ready_at_us <= now_us)
-            g.by_deadline[g.n++] = i;
-        else
-            *until_us = lesser(*until_us, items[i].ready_at_us);
-    if (g.n <= 1)
-        return g.n > 0 ? (int)g.by_deadline[0] : -1;
+            n_ready++;
+        else if (queue_expected_us(&items[i]) > now_us)
+            *until_us = lesser(*until_us, queue_expected_us(&items[i]));
+    }
+    if (n_ready == 0)
+        return -1;
+    if (n == 1)
+        return 0;
     sort(&g);
     slack_us = all_slack_us(&g, now_us);
     if (slack_us < 0)
@@ -311,8 +353,11 @@ static int best_ready(const struct queue_item *items, size_t n, int64_t now_us,
     spare_us = lesser(spare_us, slack_us);
     if (spare_us < *until_us - now_us)
         *until_us = now_us + spare_us + 1;
-    return best < g.n ? (int)g.by_deadline[best]
-                      : shortest_ready(items, n, now_us);
+    if (best < g.n)
+        return (int)g.by_deadline[best];
+    return waits_for_promised(&g, now_us, slack_us)
+               ? -1
+               : first_ready(items, n, now_us);
 }
 
 int shortest_pick(const struct queue_order *order,

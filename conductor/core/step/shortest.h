@@ -10,20 +10,25 @@
 /*
  * Which item runs next.
  *   1. Protected are as many items as can be in time (Moore and Hodgson's
- *      rule): by deadline, add up the costs; skip what is late anyway; whenever
- *      now + sum is past a deadline, drop the largest so far, of those without
- *      an SLO if there are any.
- *   2. A protected item may run now if that delays none of those with earlier
- *      deadlines beyond them.
+ *      rule): by due time, add up the costs; skip what is late anyway; whenever
+ *      now + sum is past a due time, drop the largest so far: one without an
+ *      SLO if there is any, else one that was not late before. An item is due
+ *      at its deadline; one with an SLO that cannot make it is due again as
+ *      long after it as it had from its arrival, so that it is late by about as
+ *      much at most.
+ *   2. A protected item that is ready may run now if that delays none of those
+ *      that are due before it into the last eighth of their time: predictions
+ *      are not exact.
  *   3. Of these the smallest cost + arrival / 50 runs: a second of waiting
- *      counts as 20 ms less to compute. None is protected: the
- *      shortest.
+ *      counts as 20 ms less to compute. None may run: the smallest of all that
+ *      are ready.
  *   4. If the order awaits: in front of that one the instance waits for a
  *      shorter item that is about to be ready: no longer than this takes, than
  *      a sixteenth of what that one takes more, and only if all with an SLO
  *      would be in time even as the last. It does not if that one would yield
  *      to the shorter item (yield.h).
- * Of equals the one that came first. What is not ready takes no other part.
+ * Of equals the one that came first. An item that is not ready yet counts in
+ * rules 1 and 2 like all others: its deadline was promised, too.
  *   items      (n), in any sequence; n <= QUEUE_ITEMS_MAX.
  *   *until_us  raised where nobody is late: before then the answer stays.
  * Returns its index; -1: none is ready, or it waits. Cost: O(n), and O(n log n)
