@@ -47,7 +47,7 @@ static void add_to_sum(struct correction *c, double predicted_us, double seen)
 
     c->sum_predicted_us += predicted_us * c->ratio;
     c->sum_observed_us += predicted_us * seen;
-    if (c->sum_predicted_us < (double)c->tau_us / CORRECTION_SUMS)
+    if (c->sum_predicted_us < correction_sum_us(c))
         return;
     off = c->sum_observed_us / c->sum_predicted_us - 1.0;
     c->square +=

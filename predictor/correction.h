@@ -66,6 +66,12 @@ static inline double correction_spread(const struct correction *c)
     return sqrt(c->square);
 }
 
+/* The predicted work, in microseconds, in each of these sums, at least. */
+static inline double correction_sum_us(const struct correction *c)
+{
+    return (double)c->tau_us / CORRECTION_SUMS;
+}
+
 /* The predicted time times the factor, in microseconds, rounded to nearest and
  * clamped to 0 .. INT64_MAX / 4, so that a few of them can be added. */
 int64_t correction_apply_us(const struct correction *c, int64_t predicted_us);

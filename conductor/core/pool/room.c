@@ -5,6 +5,10 @@
 #include "conductor/core/pool/internal.h"
 #include "conductor/core/pool/pool.h"
 
+/* A promise is made if it holds even where predictions are this many standard
+ * deviations too low. */
+#define SURE_SPREADS 3.0
+
 /* As sum_running() of work.c, but for those that are late: they may end any
  * moment, and those behind them have not begun. */
 static int64_t line_left_us(const struct pool_instance *instance,
@@ -129,6 +133,19 @@ static int64_t free_us(const struct pool *pool,
     return on_top_wait_us(pool, instance, cost_us, now_us, behind);
 }
 
+/* How much longer so much work may take than it is predicted to: the sum of
+ * errors of parts that were off by correction_spread(), as if these were
+ * independent. Orders by age are tested by what they predict. */
+static int64_t doubt_us(const struct pool_instance *instance, int64_t work_us)
+{
+    const struct correction *c = &instance->correction;
+
+    if (instance->order->by_age || c->square <= 0.0)
+        return 0;
+    return (int64_t)(SURE_SPREADS * correction_spread(c) *
+                     sqrt((double)work_us * correction_sum_us(c)));
+}
+
 /* Value by value: a struct that is copied right after its parts were written
  * waits for these, a third of a decision over 1,000 instances. */
 struct pool_place pool_queue_place(const struct pool *pool,
@@ -141,6 +158,7 @@ struct pool_place pool_queue_place(const struct pool *pool,
     int64_t wait_us, first_us;
     uint32_t behind, interrupted;
 
+    most_us += doubt_us(instance, most_us + cost_us);
     left_us = free_us(pool, instance, left_us, cost_us, now_us, &interrupted);
     if (instance->n_waiting == 0 && ready_at_us != QUEUE_NOT_READY) {
         wait_us =
