@@ -156,6 +156,20 @@ class Peers(LoadCase):
         self.idle(t)
         self.leave(t)
 
+    def test_on_its_way_for_another(self):
+        """A prefix that is loaded for one request is not computed for the next
+        one, which counts on it: that one waits."""
+        a = self.worker('a', 'both')
+        t = self.worker('t', 'both', '--load-gbps', '0.2')
+        tokens = [i * 7 % 251 for i in range(2000)]
+        want, _ = self.run_here(a, 1, tokens + [9] * 20, 4)
+        t.prefill(10, tokens, 4, mode=wire.LOAD, sources=[(a.address, 0, 124)])
+        t.prefill(11, tokens + [9] * 20, 4)
+        done = t.prefill_done(11, 60)
+        self.assertEqual(t.answer(11, done['first']), want)
+        self.assertEqual((done['local'], done['computed']), (2000, 20), done)
+        self.assertEqual(t.prefill_done(10, 60)['fetched'], 124 * 16)
+
     def test_named_twice(self):
         """One peer for two runs of a prompt: it sends both, and its connection,
         over which another request loads, stays."""

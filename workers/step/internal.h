@@ -53,7 +53,8 @@ void batch_follow_left(struct batch *b, const struct request *gone);
 
 /* n_needed blocks are about to be taken, for which others leave the store:
  * those that waiting prefills count on become the most recently used, those of
- * the oldest last, up to a quarter of the store. O(waiting). */
+ * the oldest last, up to a quarter of the store. Not under orders by age, by
+ * which nobody is passed. O(waiting). */
 void batch_keep(struct batch *b, uint32_t n_needed);
 
 /* Take `r` out of the list of its state. */
