@@ -51,7 +51,10 @@ static void test_ids(void)
     CU_ASSERT_STRING_EQUAL(b.salt, "a\"b");
     forward_body_fini(&b);
     b = read_ok("{\"prompt\":[[1,2],[3]]}");
-    CU_ASSERT(b.ids && b.n_words == 2);
+    CU_ASSERT(b.ids && b.n_words == 2 && b.several);
+    forward_body_fini(&b);
+    b = read_ok("{\"prompt\":[ [1,2] ]}");
+    CU_ASSERT(b.ids && b.n_words == 2 && !b.several);
     forward_body_fini(&b);
 }
 

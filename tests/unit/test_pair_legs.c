@@ -189,6 +189,7 @@ static void test_reply(void)
 
     CU_ASSERT_EQUAL_FATAL(pair_reply_read(real, sizeof(real) - 1, &reply), 0);
     CU_ASSERT_EQUAL(reply.cached_tokens, 192);
+    CU_ASSERT_EQUAL(reply.prompt_tokens, 10);
     CU_ASSERT_PTR_NOT_NULL_FATAL(reply.params);
     CU_ASSERT_EQUAL_FATAL(reply.n_params, sizeof(params) - 1);
     CU_ASSERT_EQUAL(memcmp(reply.params, params, sizeof(params) - 1), 0);
@@ -198,12 +199,14 @@ static void test_reply(void)
     for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
         char text[128];
         int n = snprintf(text, sizeof(text),
-                         "{\"usage\":{\"prompt_tokens_details\":{"
+                         "{\"usage\":{\"prompt_tokens\":%s,"
+                         "\"prompt_tokens_details\":{"
                          "\"cached_tokens\":%s}}}",
-                         odd[i]);
+                         odd[i], odd[i]);
 
         CU_ASSERT_EQUAL(pair_reply_read(text, (size_t)n, &reply), 0);
         CU_ASSERT_EQUAL(reply.cached_tokens, -1);
+        CU_ASSERT_EQUAL(reply.prompt_tokens, -1);
     }
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         CU_ASSERT_EQUAL(pair_reply_read(wrong[i], strlen(wrong[i]), &reply),

@@ -65,6 +65,7 @@ struct forward_body {
     char model[FORWARD_MODEL_BYTES]; /* "" or null: none is named */
     bool stream;
     bool ids;            /* words are token ids */
+    bool several;        /* those of the first of several prompts */
     uint32_t max_tokens; /* 0: not said */
     int32_t priority;    /* likewise, or no whole number */
     uint32_t *words;     /* owned, (n_words) */

@@ -66,6 +66,9 @@ int prompt_read_ids(struct reader *r, const char *key)
         return at == end && end < r->walk.end ? fail_long(r, key) : 0;
     }
     out->ids = true;
+    while (nested && at < end && strchr(" \t\r\n", *at))
+        at++;
+    out->several = nested && at < end && *at == ',';
     if (!nested) /* else the walk goes over all of them */
         r->walk.p = at;
     return 1;

@@ -46,7 +46,7 @@ struct pair_reply {
     const char *params; /* (n_params): kv_transfer_params, an object; NULL:
                            none */
     size_t n_params;
-    int64_t cached_tokens; /* of its usage; -1: not told */
+    int64_t prompt_tokens, cached_tokens; /* of its usage; -1: not told */
 };
 
 struct pair_protocol {

@@ -13,27 +13,38 @@ struct reader {
     struct pair_reply *out;
 };
 
-static int read_count(struct json_walk *w, const char *key)
+/* A whole number without a sign; others leave *count. */
+static int read_count(struct json_walk *w, int64_t *count)
 {
-    struct reader *r = (struct reader *)(void *)w;
     const char *at = w->p, *from = at;
     int64_t n = 0;
 
-    if (strcmp(key, "cached_tokens") != 0)
-        return json_walk_skip(w);
     for (; at < w->end && *at >= '0' && *at <= '9' && at < from + MAX_DIGITS;
          at++)
         n = n * 10 + (*at - '0');
     if (at > from && (at == w->end || !strchr("0123456789.eE", *at)))
-        r->out->cached_tokens = n;
+        *count = n;
     return json_walk_skip(w);
+}
+
+static int read_details(struct json_walk *w, const char *key)
+{
+    struct reader *r = (struct reader *)(void *)w;
+
+    return strcmp(key, "cached_tokens") == 0
+               ? read_count(w, &r->out->cached_tokens)
+               : json_walk_skip(w);
 }
 
 static int read_usage(struct json_walk *w, const char *key)
 {
+    struct reader *r = (struct reader *)(void *)w;
+
+    if (strcmp(key, "prompt_tokens") == 0)
+        return read_count(w, &r->out->prompt_tokens);
     if (strcmp(key, "prompt_tokens_details") != 0 || json_walk_peek(w) != '{')
         return json_walk_skip(w);
-    return json_walk_object(w, read_count);
+    return json_walk_object(w, read_details);
 }
 
 static int read_params(struct json_walk *w, struct pair_reply *out)
@@ -76,7 +87,7 @@ int pair_reply_read(const char *reply, size_t n, struct pair_reply *out)
         .out = out,
     };
 
-    *out = (struct pair_reply){.cached_tokens = -1};
+    *out = (struct pair_reply){.prompt_tokens = -1, .cached_tokens = -1};
     return n && json_walk_peek(&r.walk) == '{'
                ? json_walk_object(&r.walk, read_member)
                : -EINVAL;
