@@ -91,6 +91,13 @@ static const struct counter_def {
      AT(shared_tokens)},
     {"conductor_computed_tokens_total", "",
      "Prompt tokens that were prefilled.", AT(computed_tokens)},
+    {"conductor_guessed_prompt_tokens_total", "{part=\"length\"}",
+     "Prompt tokens, and those that were cached, as no engine told them: "
+     "tokens of prompts whose length is guessed by bytes, and tokens of "
+     "prompts whose cached part is what the index had.",
+     AT(guessed_length_tokens)},
+    {"conductor_guessed_prompt_tokens_total", "{part=\"cached\"}", NULL,
+     AT(guessed_cached_tokens)},
     {"conductor_fetched_blocks_total", "",
      "KV blocks reused after a fetch from another worker.", AT(fetched_blocks)},
     {"conductor_fetched_bytes_total", "", "Bytes of these blocks.",

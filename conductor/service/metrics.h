@@ -56,6 +56,9 @@ struct metrics {
     uint64_t prompt_tokens; /* of requests whose prefill finished */
     uint64_t local_tokens, fetched_tokens, disk_tokens, shared_tokens,
         computed_tokens;
+    /* Of prompt_tokens: those of prompts whose tokens were guessed by bytes;
+     * and those of prompts whose cached part is what the index had. */
+    uint64_t guessed_length_tokens, guessed_cached_tokens;
     uint64_t fetched_blocks, fetched_bytes, disk_bytes, shared_bytes;
     uint64_t pushed_tokens; /* of prompts, to another worker that decodes */
     uint64_t load_modes[METRICS_LOAD_MODES]; /* by enum load_mode */

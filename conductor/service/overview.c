@@ -107,6 +107,8 @@ static int put_counts(const struct models *models, struct evbuffer *out)
         {"shared", m.shared_tokens},
         {"computed", m.computed_tokens},
         {"output", m.output_tokens},
+        {"guessed\":{\"length", m.guessed_length_tokens},
+        {"cached", m.guessed_cached_tokens},
         {"transfers\":{\"fetched_blocks", m.fetched_blocks},
         {"fetched_bytes", m.fetched_bytes},
         {"disk_bytes", m.disk_bytes},

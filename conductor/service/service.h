@@ -52,13 +52,14 @@ struct service_forward {
                                of the leading whole blocks, at most those of
                                n_tokens; NULL: none; borrowed for the call */
     size_t n_hashes;
-    bool ids;    /* tokens are token ids, as the engine knows them */
-    bool named;  /* x-request-id is among the headers */
-    bool prompt; /* its path asks a model to answer a prompt */
-    bool pairs;  /* two engines may share it */
-    bool ticket; /* another gateway sends it (gateway/gateway.h): method, path,
-                    headers and body are not used */
-    bool keeps;  /* an engine may keep its answer, and be asked for it by id */
+    bool ids;     /* tokens are token ids, as the engine knows them */
+    bool several; /* those of the first of several prompts of such ids */
+    bool named;   /* x-request-id is among the headers */
+    bool prompt;  /* its path asks a model to answer a prompt */
+    bool pairs;   /* two engines may share it */
+    bool ticket;  /* another gateway sends it (gateway/gateway.h): method, path,
+                     headers and body are not used */
+    bool keeps;   /* an engine may keep its answer, and be asked for it by id */
     const char *kept; /* (n_kept): the id of such an answer, which it is about;
                          n 0: of none; borrowed for the call only */
     size_t n_kept;
@@ -104,8 +105,24 @@ struct service_decision {
     int64_t predicted_ttft_us; /* 0: nothing predicts */
 };
 
-/* A request that was completed. */
+/* What a number of tokens is known by. */
+enum service_known_by {
+    SERVICE_BY_NOTHING, /* it is not known */
+    SERVICE_BY_TOLD,    /* a worker or an engine told it */
+    SERVICE_BY_TOKENS,  /* the prompt's token ids */
+    SERVICE_BY_HASHES,  /* a gateway's names of the prompt's blocks */
+    SERVICE_BY_BYTES,   /* a guess: the prompt's bytes */
+    SERVICE_BY_INDEX,   /* what the index had when the instance was chosen */
+};
+
+/* Its name, static; "" of SERVICE_BY_NOTHING. */
+const char *service_known_name(enum service_known_by by);
+
+/* A request that was completed. The tokens by source, with those computed, add
+ * up to prompt_tokens. */
 struct service_result {
+    uint32_t prompt_tokens; /* 0: no prefill has ended */
+    enum service_known_by prompt_by, cached_by;
     uint32_t local_tokens;    /* KV found on the prefill instance */
     uint32_t fetched_tokens;  /* KV loaded from another instance */
     uint32_t disk_tokens;     /* KV loaded from the instance's own disk */

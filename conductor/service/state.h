@@ -410,6 +410,15 @@ void service_freed(struct service *service);
 /* The same of a link to a decode instance, if a request waits for one. */
 void service_link_freed(struct service *service);
 
+/* request/count.c: tokens of its prompt, and what they are known by: as counted
+ * once its prefill has ended, until then as they were for the decision.
+ * request_count_prompt(request): request->result has what its prefill came to;
+ * metrics and the last hour count it. Once for each prefill of a worker, once
+ * for each request of an engine. */
+uint32_t request_prompt_tokens(const struct service_request *request);
+enum service_known_by request_known_by(const struct service_request *request);
+void request_count_prompt(struct service_request *request);
+
 /* request_set_state(request, next): changes the state if the transition table
  * in request/state.c allows it; returns whether it did. */
 bool request_set_state(struct service_request *request,

@@ -34,8 +34,8 @@ static void report(const char *body, size_t n)
         return;
     }
     check(memchr(ticket, '\0', sizeof(ticket)) && r.ttft_us >= -1 &&
-          r.output_tokens >= -1 && r.cached_tokens >= -1 &&
-          r.state <= SERVICE_TICKET_FAILED);
+          r.output_tokens >= -1 && r.prompt_tokens >= -1 &&
+          r.cached_tokens >= -1 && r.state <= SERVICE_TICKET_FAILED);
 }
 
 /* All of them are summed up, so that each is looked at. */

@@ -12,7 +12,7 @@ from harness import settings
 from stand_in import Engine, chunk, event, reply, stream_head
 
 P, D = 'prefill', 'decode'
-CACHED = 48  # tokens, as every prefill leg says
+PROMPT, CACHED = 900, 48  # tokens, as every prefill leg says
 
 
 def body_of(request):
@@ -24,7 +24,7 @@ def answer(request, send, cached=0, text='abcd', name=None):
     name."""
     body = body_of(request)
     name = name or request.answer_id()
-    usage = {'prompt_tokens': 9, 'completion_tokens': len(text),
+    usage = {'prompt_tokens': PROMPT, 'completion_tokens': len(text),
              'prompt_tokens_details': {'cached_tokens': cached, 'other': 1}}
     if not body.get('stream'):
         send(reply(200, {'id': name, 'choices': [
@@ -86,7 +86,7 @@ class Nixl:
         """To a prefill leg."""
         params = None if self.null else self.params(body)
         return {'choices': [{'text': 'a'}],
-                'usage': {'prompt_tokens': 9, 'completion_tokens': 1,
+                'usage': {'prompt_tokens': PROMPT, 'completion_tokens': 1,
                           'prompt_tokens_details': {'cached_tokens': CACHED}},
                 'kv_transfer_params': params}
 
@@ -151,7 +151,7 @@ class Offloading(Nixl):
             self.held[body['kv_transfer_params']['remote_decoder']
                       ['kv_request_id']] = self.prompt(body)
         return {'choices': [{'text': 'a'}],
-                'usage': {'prompt_tokens': 9, 'completion_tokens': 1,
+                'usage': {'prompt_tokens': PROMPT, 'completion_tokens': 1,
                           'prompt_tokens_details': {'cached_tokens': CACHED}},
                 'kv_transfer_params': None}
 
@@ -235,7 +235,7 @@ class Mooncake(Nixl):
             self.settle(number)
         send(reply(200, {'id': request.answer_id(), 'choices': [
             {'text': 'a'}], 'usage': {
-            'prompt_tokens': 9, 'completion_tokens': 1,
+            'prompt_tokens': PROMPT, 'completion_tokens': 1,
             'prompt_tokens_details': {'cached_tokens': CACHED}},
             'kv_transfer_params': None}))
         return None

@@ -6,8 +6,8 @@ import time
 
 from harness import (CONDUCTOR, Cluster, cost_model_json, mostly_waits, program,
                      settings, wait_until)
-from pair_stand_in import (CACHED, D, Mooncake, Nixl, Offloading, P, Sglang,
-                           Storage, answer, body_of)
+from pair_stand_in import (CACHED, D, Mooncake, Nixl, Offloading, P, PROMPT,
+                           Sglang, Storage, answer, body_of)
 from stand_in import Engine, reply
 from test_failures import in_background
 from test_forward import EngineCase
@@ -110,6 +110,24 @@ class NixlPairs(PairCase):
         self.idle(cluster)
         wait_until('the prefill engine keeps nothing',
                    lambda: len(self.nixl.held) == held)
+
+    def test_its_tokens_count_once(self):
+        """Those that the prefill engine tells, of which a stream's answer may
+        tell nothing."""
+        cluster = self.usual()
+        for stream in False, True:
+            self.assertEqual(self.post(cluster, {
+                'prompt': f'{stream}{LONG}', 'stream': stream}).status, 200)
+        self.clean(cluster)
+        for name, more, value in (
+                ('prompt_tokens_total', {}, 2 * PROMPT),
+                ('cached_tokens_total', {'source': 'local'}, 2 * CACHED),
+                ('computed_tokens_total', {}, 2 * (PROMPT - CACHED)),
+                ('guessed_prompt_tokens_total', {}, 0),
+                ('engine_cached_tokens_total',
+                 {'instance': 'e0', 'source': 'told'}, 2 * CACHED),
+                ('engine_cached_tokens_total', {'instance': 'e1'}, 0)):
+            self.assertEqual(self.counted(cluster, name, **more), value, name)
 
     def test_whole_answer(self):
         cluster = self.usual()

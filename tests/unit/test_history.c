@@ -47,10 +47,12 @@ static void test_points(void)
 {
     struct history *h = history_new();
 
-    history_ended(h, HISTORY_IN_TIME, 100, 40, 5 * S);
-    history_ended(h, HISTORY_LATE, 100, 0, 9 * S);
-    history_ended(h, HISTORY_REJECTED, 0, 0, 10 * S);
-    history_ended(h, HISTORY_FAILED, 0, 0, 39 * S);
+    history_ended(h, HISTORY_IN_TIME, 5 * S);
+    history_prompt(h, 100, 40, 0, 5 * S);
+    history_ended(h, HISTORY_LATE, 9 * S);
+    history_prompt(h, 100, 0, 100, 9 * S);
+    history_ended(h, HISTORY_REJECTED, 10 * S);
+    history_ended(h, HISTORY_FAILED, 39 * S);
     json_t *json = read_all(h, 4, 39 * S, history_write);
     CU_ASSERT_EQUAL(json_array_size(json_object_get(json, "in_time")), 4);
     CU_ASSERT_EQUAL(at(json, "in_time", 0), 1);
@@ -64,6 +66,7 @@ static void test_points(void)
     CU_ASSERT_EQUAL(of(json, "seconds"), 39);
     CU_ASSERT_EQUAL(of(json, "prompt_tokens"), 200);
     CU_ASSERT_EQUAL(of(json, "reused_tokens"), 40);
+    CU_ASSERT_EQUAL(of(json, "guessed_tokens"), 100);
     json_decref(json);
     history_free(h);
 }
@@ -74,7 +77,7 @@ static void test_an_hour_ago(void)
     const int64_t hour = HISTORY_POINTS * HISTORY_POINT_US;
     struct history *h = history_new();
 
-    history_ended(h, HISTORY_IN_TIME, 1, 1, 5 * S);
+    history_ended(h, HISTORY_IN_TIME, 5 * S);
     history_first_token(h, 0, 1000, 5 * S);
     json_t *json = read_all(h, HISTORY_POINTS, hour - 1, history_write);
     CU_ASSERT_EQUAL(at(json, "in_time", 0), 1);
@@ -83,7 +86,7 @@ static void test_an_hour_ago(void)
     CU_ASSERT_EQUAL(at(json, "in_time", 0), 0);
     CU_ASSERT_EQUAL(at(json, "in_time", HISTORY_POINTS - 1), 0);
     json_decref(json);
-    history_ended(h, HISTORY_LATE, 1, 1, hour);
+    history_ended(h, HISTORY_LATE, hour);
     json = read_all(h, HISTORY_POINTS, hour, history_write);
     CU_ASSERT_EQUAL(at(json, "in_time", HISTORY_POINTS - 1), 0);
     CU_ASSERT_EQUAL(at(json, "late", HISTORY_POINTS - 1), 1);
@@ -118,7 +121,8 @@ static void test_quantiles(void)
     json_decref(json);
     history_free(h);
     history_first_token(NULL, 1, 1, S);
-    history_ended(NULL, HISTORY_LATE, 1, 1, S);
+    history_ended(NULL, HISTORY_LATE, S);
+    history_prompt(NULL, 1, 1, 1, S);
 }
 
 int main(void)

@@ -52,10 +52,15 @@ static const struct column of_times[] = {
 };
 
 static const struct column of_actual[] = {
-    {"TTFT, ms", "ttft_ms"},         {"queue, ms", "queue_ms"},
-    {"load, ms", "load_ms"},         {"prefill, ms", "prefill_ms"},
-    {"here", "local_tokens"},        {"fetched", "fetched_tokens"},
-    {"from disk", "disk_tokens"},    {"from the store", "shared_tokens"},
+    {"TTFT, ms", "ttft_ms"},
+    {"queue, ms", "queue_ms"},
+    {"load, ms", "load_ms"},
+    {"prefill, ms", "prefill_ms"},
+    {"prompt", "prompt_tokens"},
+    {"here", "local_tokens"},
+    {"fetched", "fetched_tokens"},
+    {"from disk", "disk_tokens"},
+    {"from the store", "shared_tokens"},
     {"computed", "computed_tokens"},
 };
 

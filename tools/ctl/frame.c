@@ -110,7 +110,7 @@ static void put_requests(struct frame *f, const json_t *o)
 {
     const json_t *m = json_object_get(o, "last_minute");
     double s = number(m, "seconds", NULL);
-    char a[32], b[32], c[32], d[32], e[32], g[32];
+    char a[32], b[32], c[32], d[32], e[32], g[32], guessed[64] = "";
 
     s = s > 0 ? s : 1;
     put_line(f,
@@ -122,16 +122,22 @@ static void put_requests(struct frame *f, const json_t *o)
     put_line(f, "TTFT       p50 %s, p90 %s, predicted p50 %s (last minute)",
              show_ms(m, "ttft_p50_ms", a), show_ms(m, "ttft_p90_ms", b),
              show_ms(m, "predicted_p50_ms", c));
+    /* Of these prompts no engine told all. */
+    if (number(m, "guessed_tokens", NULL) > 0)
+        snprintf(guessed, sizeof guessed, " (guessed for %s)",
+                 show_part(number(m, "guessed_tokens", NULL),
+                           number(m, "prompt_tokens", NULL), a));
     double local = number(o, "tokens", "local"),
            fetched = number(o, "tokens", "fetched"),
            disk = number(o, "tokens", "disk"),
            shared = number(o, "tokens", "shared"),
            prompt = number(o, "tokens", "prompt");
     put_line(f,
-             "hits       %s, in all %s: here %s, fetched %s, disk %s, store %s",
+             "hits       %s%s, in all %s: here %s, fetched %s, disk %s, store "
+             "%s",
              show_part(number(m, "reused_tokens", NULL),
                        number(m, "prompt_tokens", NULL), a),
-             show_part(local + fetched + disk + shared, prompt, b),
+             guessed, show_part(local + fetched + disk + shared, prompt, b),
              show_big(local, c), show_big(fetched, d), show_big(disk, e),
              show_big(shared, g));
 }

@@ -91,6 +91,7 @@ static int submit(struct forward_call *c, const struct front_call *call,
         .stream = body->stream,
         .looks = r->looks,
         .ids = body->ids,
+        .several = body->several,
         .prompt = body->kind,
         .pairs = body->kind && body->kind->pairs && !body->whole,
     };

@@ -44,13 +44,17 @@ static void read_report(struct fields *f, const struct fields_object *root,
         fields_refuse_got(f, "", "body", "an object", root->json);
         return;
     }
-    fields_known(f, root, "ticket state ttft_ms output_tokens cached_tokens ");
+    fields_known(f, root,
+                 "ticket state ttft_ms output_tokens prompt_tokens "
+                 "cached_tokens ");
     fields_text(f, root, "ticket", r->ticket, SERVICE_TICKET_BYTES, "");
     read_state(f, root, r->out);
     double ms = fields_number(f, root, "ttft_ms", 0, MS_MAX, &no_ms);
     r->out->ttft_us = ms < 0 ? -1 : (int64_t)(ms * 1e3);
     r->out->output_tokens =
         fields_integer(f, root, "output_tokens", 0, INT32_MAX, &untold);
+    r->out->prompt_tokens =
+        fields_integer(f, root, "prompt_tokens", 0, INT32_MAX, &untold);
     r->out->cached_tokens =
         fields_integer(f, root, "cached_tokens", 0, INT32_MAX, &untold);
 }
@@ -64,7 +68,7 @@ int report_read(const char *body, size_t n, char ticket[SERVICE_TICKET_BYTES],
     size_t at;
 
     *ticket = '\0';
-    *out = (struct service_ticket_report){SERVICE_TICKET_DONE, -1, -1, -1};
+    *out = (struct service_ticket_report){SERVICE_TICKET_DONE, -1, -1, -1, -1};
     if (n == 0 || fields_read(&f, body, n, read_report, &r) == 0)
         return 0;
     at = strspn(err, "abcdefghijklmnopqrstuvwxyz_");

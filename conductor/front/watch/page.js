@@ -57,7 +57,8 @@ function showOverview(o) {
     [number(minute.in_time / each, 2) + " /s", "in time, last minute"],
     [time(minute.ttft_p50_ms) + ", " + time(minute.ttft_p90_ms), "TTFT p50, p90, last minute"],
     [time(minute.predicted_p50_ms), "TTFT p50 as predicted"],
-    [percent(minute.reused_tokens, minute.prompt_tokens), "of prompts cached, last minute"],
+    [percent(minute.reused_tokens, minute.prompt_tokens), "of prompts cached, last minute" +
+      (minute.guessed_tokens ? ` (guessed for ${percent(minute.guessed_tokens, minute.prompt_tokens)})` : "")],
     [percent(cached, tokens.prompt), "cached since the start"],
     [`${number(r.completed)} / ${number(r.failed)}`, "completed / failed"],
     [number(r.rejected), "rejected" + reasons(o.rejections)],
@@ -153,7 +154,7 @@ function showDecisions(data) {
       element("summary", {}, element("b", {textContent: to}), " ",
         element("span", {className: "weak", textContent:
           `${new Date(d.decided_ms).toLocaleTimeString()} \u00b7 ${d.state}` +
-          `${d.reason ? " (" + d.reason + ")" : ""} \u00b7 ${number(d.prompt_tokens)} tokens \u00b7 TTFT ` +
+          `${d.reason ? " (" + d.reason + ")" : ""} \u00b7 ${number(d.actual.prompt_tokens ?? d.prompt_tokens)} tokens \u00b7 TTFT ` +
           `${time(d.predicted?.total_ttft_ms ?? undefined)} predicted, ` +
           `${time(d.actual.ttft_ms ?? undefined)} real \u00b7 ${d.request_id}`})),
       table);

@@ -7,6 +7,7 @@
 #include "conductor/service/access/access.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -80,12 +81,26 @@ static const char *name_of(const struct service *s, uint32_t id)
     return in ? in->name : NULL;
 }
 
+/* How often the tokens of a prompt that is known by its bytes double until they
+ * are about those that the engine told. Of prompts that begin alike this is the
+ * same, where their exact ratios would give the blocks of one beginning
+ * different names. */
+static int doublings(const struct service_request *r)
+{
+    bool guessed = r->forward && !r->forward->what.ids;
+
+    return guessed ? (int)lround(log2((double)request_prompt_tokens(r) /
+                                      (double)r->prompt.n_tokens))
+                   : 0;
+}
+
 /* The i-th block: that of the index which ends with it, or behind it, names its
  * tokens and all in front of them. */
 static uint64_t block_id(const struct service_request *r, uint32_t i)
 {
-    uint64_t each = (uint64_t)r->service->config.block_tokens;
-    uint64_t blocks = ((i + UINT64_C(1)) * TRACE_BLOCK + each - 1) / each;
+    double each = (double)r->service->config.block_tokens;
+    double tokens = ((double)i + 1.0) * TRACE_BLOCK;
+    uint64_t blocks = (uint64_t)ceil(ldexp(tokens, -doublings(r)) / each);
     uint64_t name = blocks <= r->prompt.n_keys ? r->prompt.keys[blocks - 1]
                                                : (r->number + 1) * SPREAD;
 
@@ -94,7 +109,7 @@ static uint64_t block_id(const struct service_request *r, uint32_t i)
 
 static void put_blocks(struct text_buf *out, const struct service_request *r)
 {
-    uint32_t n = (r->prompt.n_tokens + TRACE_BLOCK - 1) / TRACE_BLOCK;
+    uint32_t n = (request_prompt_tokens(r) + TRACE_BLOCK - 1) / TRACE_BLOCK;
     char text[32];
 
     text_buf_puts(out, ",\"hash_ids\":[");
@@ -125,7 +140,9 @@ static void put_tokens(struct text_buf *out, const struct service_request *r,
 {
     int64_t expected = r->dispatch.ask.expected_tokens;
 
-    put_count(out, "input_length", r->prompt.n_tokens);
+    put_count(out, "input_length", request_prompt_tokens(r));
+    put_text(out, "prompt_known_by", service_known_name(request_known_by(r)));
+    put_text(out, "cached_known_by", service_known_name(r->result.cached_by));
     /* What a replay asks for: not what was cut off. */
     put_count(out, "output_length",
               whole          ? r->output.n_tokens

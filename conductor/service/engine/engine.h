@@ -97,7 +97,9 @@ struct engine_wellness {
 struct engine_counts {
     uint64_t sent, failures, status[6]; /* by class */
     uint64_t excused; /* of sent: no KV event was to come of them */
-    /* Of answers that tell their cached tokens: those predicted, and those. */
+    /* Of answers that tell their cached tokens: those predicted, and those.
+     * Both are the engine's tokens: what was predicted of a prompt that is
+     * known by its bytes counts where its tokens are told, too. */
     uint64_t predicted_tokens, told_tokens;
 };
 
@@ -172,6 +174,9 @@ struct forward {
     char tail[FORWARD_TAIL_BYTES]; /* (n_tail): the last bytes of the answer */
     size_t n_tail;
     uint64_t n_bytes; /* of its body */
+    struct {
+        int64_t prompt, cached;
+    } told; /* by forward_told(), of this attempt; below 0: not */
 };
 
 /* Whether the files that an engine's configuration names can be used. Returns
@@ -377,9 +382,14 @@ void tokenize_abort(struct service_request *request);
 /* first.c: its first token came then. */
 void forward_first_token(struct service_request *request, int64_t at_us);
 
-/* usage.c: the engine that computed the prompt had so many tokens of it, as was
- * told; below 0: nothing was. */
-void forward_told_cached(struct service_request *request, int64_t told);
+/* usage.c: who computed the prompt told that it has so many tokens, of which so
+ * many were cached; below 0: not told. What was told first stands. */
+void forward_told(struct service_request *request, int64_t prompt,
+                  int64_t cached);
+
+/* usage.c: the request ends, whichever way: if its prefill is over, counts its
+ * prompt's tokens, in request->result and wherever they are added up. */
+void forward_count(struct service_request *request);
 
 /* first.c: its prefill is over; it took `us`, negative: not known. */
 void forward_prefill_over(struct service_request *request, int64_t us,

@@ -342,6 +342,7 @@ void explain_prefilled(struct explain *explain,
         return;
     r->done = *done;
     r->prefilled = true;
+    r->counted = request->result;
 }
 
 void explain_first_token(struct explain *explain,
@@ -371,5 +372,6 @@ void explain_ended(struct explain *explain,
     if (!r)
         return;
     r->state = how;
+    r->counted = request->result;
     text_copy(r->reason, sizeof(r->reason), reason ? reason : "");
 }

@@ -6,6 +6,7 @@
 
 #include "conductor/core/pool/pool.h"
 #include "conductor/service/explain/explain.h"
+#include "conductor/service/service.h"
 #include "conductor/service/worker/notes.h"
 
 #define EXPLAIN_CANDIDATES_MAX 16
@@ -79,6 +80,7 @@ struct explain_record {
     int64_t ttft_us; /* -1: no token yet */
     bool prefilled;  /* done is set */
     struct msg_prefill_done done;
+    struct service_result counted; /* its tokens, once they are */
 
     uint32_t n_decodes, n_decodes_left_out;
 

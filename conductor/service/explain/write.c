@@ -214,6 +214,18 @@ static void put_decision(struct writer *w, const struct explain_record *r)
     put_plan(w, r);
 }
 
+static void put_tokens(struct writer *w, const struct service_result *t)
+{
+    PUT(w,
+        ",\"prompt_tokens\":%u,\"prompt_known_by\":\"%s\","
+        "\"cached_known_by\":\"%s\",\"local_tokens\":%u,"
+        "\"fetched_tokens\":%u,\"disk_tokens\":%u,\"shared_tokens\":%u,"
+        "\"computed_tokens\":%u",
+        t->prompt_tokens, service_known_name(t->prompt_by),
+        service_known_name(t->cached_by), t->local_tokens, t->fetched_tokens,
+        t->disk_tokens, t->shared_tokens, t->computed_tokens);
+}
+
 static void put_actual(struct writer *w, const struct explain_record *r)
 {
     const struct msg_prefill_done *m = &r->done;
@@ -228,12 +240,9 @@ static void put_actual(struct writer *w, const struct explain_record *r)
         put_ms(w, "queue_ms", (int64_t)m->queue_us);
         put_ms(w, "prefill_ms", (int64_t)m->prefill_us);
         put_ms(w, "load_ms", (int64_t)(m->load_us ? m->load_us : m->fetch_us));
-        PUT(w,
-            ",\"local_tokens\":%u,\"fetched_tokens\":%u,\"disk_tokens\":%u,"
-            "\"shared_tokens\":%u,\"computed_tokens\":%u",
-            m->local_tokens, m->fetched_tokens, m->disk_tokens,
-            m->shared_tokens, m->computed_tokens);
     }
+    if (r->counted.prompt_tokens)
+        put_tokens(w, &r->counted);
     PUT(w, "}");
 }
 

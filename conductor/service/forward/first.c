@@ -59,7 +59,6 @@ void forward_first_token(struct service_request *request, int64_t now_us)
     forward_prefill_over(
         request, f->what.stream && f->turn_us ? now_us - f->turn_us : -1,
         now_us);
-    s->metrics.prompt_tokens += request->prompt.n_tokens;
     (void)pool_decode_started(s->pool, request->attempt.decode,
                               request->attempt.id);
     cluster_decoding(s->peers, request->attempt.id);

@@ -176,6 +176,7 @@ int forward_send(struct service_request *request)
 {
     struct forward *f = request->forward;
 
+    f->told.prompt = f->told.cached = -1;
     if (f->what.ticket) {
         ticket_sent(request);
         return 0;

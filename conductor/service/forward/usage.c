@@ -1,8 +1,9 @@
-/* What the usage at an answer's end tells. */
+/* What the usage at an answer's end tells, and what a request counts as. */
 #include <string.h>
 
 #include "base/clock.h"
 #include "conductor/service/engine/engine.h"
+#include "conductor/service/forward/count.h"
 #include "conductor/service/models.h"
 #include "conductor/service/pair/pair.h"
 
@@ -109,15 +110,15 @@ static int64_t told_tokens(struct told told, const char *name)
     return n <= INT32_MAX ? n : -1;
 }
 
-void forward_told_cached(struct service_request *request, int64_t told)
+void forward_told(struct service_request *request, int64_t prompt,
+                  int64_t cached)
 {
-    struct engine *e = engine_of(request->service, request->attempt.prefill);
+    struct forward *f = request->forward;
 
-    if (told < 0 || !e || request->forward->what.looks) /* of another answer */
-        return;
-    e->count.told_tokens += (uint64_t)told;
-    e->count.predicted_tokens += (uint64_t)request->attempt.plan.cached_tokens;
-    request->service->metrics.local_tokens += (uint64_t)told;
+    if (f->told.prompt < 1)
+        f->told.prompt = prompt;
+    if (f->told.cached < 0)
+        f->told.cached = cached;
 }
 
 void forward_count_unheard(struct service_request *request, int64_t told)
@@ -152,42 +153,90 @@ static void learn_length(struct service_request *request, struct told told)
         request_answered(request, n);
 }
 
-/* Of a prompt whose tokens were guessed by its bytes, the usage tells how many
- * there were, which is believed up to so many beside one a byte: an engine that
- * lies must not starve a tenant. As large a part of them is taken to have been
- * cached as was thought, unless that is told, too. */
-static void charge_told(struct service_request *request, struct told told,
-                        int64_t cached)
+/* Whether its prompt's tokens are known as the engine has them, and all. */
+static bool is_exact(const struct service_request *request)
+{
+    const struct service_forward *what = &request->forward->what;
+
+    return what->ids && !what->several;
+}
+
+/* A prompt's tokens, and those cached of them. An engine that lies is believed
+ * up to a bound: it must not starve a tenant. A ticket has no body, and a word
+ * of a prompt four bytes. */
+static struct count count_of(const struct service_request *request)
+{
+    const struct forward *f = request->forward;
+    int64_t n = request->prompt.n_tokens, bytes = (int64_t)f->what.n;
+
+    return count_prompt(&(struct count_facts){
+        .known = n,
+        .cached = request->attempt.plan.cached_tokens,
+        .exact = is_exact(request),
+        .most = (bytes > 4 * n ? bytes : 4 * n) + UNSEEN_TOKENS_MAX,
+        .told_prompt = f->told.prompt,
+        .told_cached = f->told.cached,
+    });
+}
+
+/* What was predicted is compared with what was told in the same tokens, of the
+ * same requests. */
+static void compare(const struct service_request *request,
+                    const struct count *c)
+{
+    struct engine *e = engine_of(request->service, request->attempt.prefill);
+
+    if (!c->comparable || !e)
+        return;
+    e->count.told_tokens += (uint64_t)c->cached;
+    e->count.predicted_tokens += (uint64_t)c->predicted;
+}
+
+/* Its tenant has used what was computed, not what was thought when it was
+ * decided. */
+static void charge(struct service_request *request, const struct count *c)
 {
     struct service *s = request->service;
-    const struct forward *f = request->forward;
-    int64_t n = told_tokens(told, "\"prompt_tokens\":");
-    int64_t all = request->prompt.n_tokens;
-    int64_t guessed = all - request->attempt.plan.cached_tokens;
-    int64_t most = (int64_t)f->what.n + UNSEEN_TOKENS_MAX;
+    int64_t thought =
+        request->prompt.n_tokens - request->attempt.plan.cached_tokens;
 
-    if (n < 0)
-        n = told_tokens(told, "\"input_tokens\":");
-    if (n < 0 || f->what.ids || f->what.looks || guessed < 1)
+    tenants_sent(s->models->tenants, request->dispatch.tenant,
+                 (uint64_t)(c->prompt - c->cached));
+    if (c->prompt_told && !is_exact(request) && thought > 0)
+        dispatch_told(&s->dispatch, &request->dispatch, thought,
+                      c->prompt - c->cached, clock_now_us());
+}
+
+void forward_count(struct service_request *request)
+{
+    struct service_result *r = &request->result;
+
+    if (request->forward->what.looks || !request->output.first_token_us)
         return;
-    n = n < most ? n : most;
-    n = cached >= 0 ? n - cached : n * guessed / all;
-    dispatch_told(&s->dispatch, &request->dispatch, guessed, n, clock_now_us());
-    if (n > guessed)
-        tenants_sent(s->models->tenants, request->dispatch.tenant,
-                     (uint64_t)(n - guessed));
+    struct count c = count_of(request);
+    r->prompt_by = c.prompt_told ? SERVICE_BY_TOLD : request_known_by(request);
+    r->cached_by = c.cached_told ? SERVICE_BY_TOLD : SERVICE_BY_INDEX;
+    r->prompt_tokens = (uint32_t)c.prompt;
+    r->local_tokens = (uint32_t)c.cached;
+    r->computed_tokens = (uint32_t)(c.prompt - c.cached);
+    request_count_prompt(request);
+    compare(request, &c);
+    charge(request, &c);
 }
 
 void forward_take_usage(struct service_request *request)
 {
     struct told told = told_of(request->forward);
+    int64_t prompt = told_tokens(told, "\"prompt_tokens\":");
     int64_t cached = told_tokens(told, CACHED);
 
     forward_count_unheard(request, cached);
     if (request->forward->refused)
         return;
-    if (!pair_tells_cached(request->forward)) /* else when it was computed */
-        forward_told_cached(request, cached);
-    charge_told(request, told, cached);
+    if (prompt < 0)
+        prompt = told_tokens(told, "\"input_tokens\":");
+    /* Of a pair, the engine that computed the prompt tells what it had. */
+    forward_told(request, prompt,
+                 pair_tells_cached(request->forward) ? -1 : cached);
     learn_length(request, told);
 }

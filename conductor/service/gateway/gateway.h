@@ -72,7 +72,8 @@ struct service_ticket_report {
     enum service_ticket_state state;
     int64_t ttft_us;       /* of the answer, from the ticket on; -1: not told */
     int64_t output_tokens; /* so far; -1: not told */
-    int64_t cached_tokens; /* as the engine told; -1: not told */
+    /* As the engine told; -1: not told. */
+    int64_t prompt_tokens, cached_tokens;
 };
 
 /* Takes a report. Returns 0; -ENOENT: no such ticket is open. */

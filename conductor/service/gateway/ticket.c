@@ -75,9 +75,7 @@ static void describe(const struct service_request *request,
         .cached_tokens = cached,
         .local_tokens = local < cached ? local : cached,
         .mode = p->planned ? load_mode_name(p->load_mode) : NULL,
-        .known_by = request->forward->what.n_hashes ? "hashes"
-                    : request->forward->what.ids    ? "tokens"
-                                                    : "bytes",
+        .known_by = service_known_name(request_known_by(request)),
         .predicts = s->predicts,
         .ttft_us = a->predicted_ttft_us,
         .queue_us = p->queue_us,
@@ -179,7 +177,7 @@ static void take_numbers(struct service_request *request,
                                    request->attempt.id, out->n_tokens);
     }
     if (report->state == SERVICE_TICKET_DONE)
-        forward_told_cached(request, report->cached_tokens);
+        forward_told(request, report->prompt_tokens, report->cached_tokens);
 }
 
 static void end_well(struct service_request *request,

@@ -23,7 +23,7 @@ enum kind { REAL, PREDICTED, KINDS };
 struct point {
     int64_t index;
     uint64_t ended[HISTORY_ENDS];
-    uint64_t prompt_tokens, reused_tokens;
+    uint64_t prompt_tokens, reused_tokens, guessed_tokens;
     uint32_t times[KINDS][BUCKETS];
 };
 
@@ -77,16 +77,22 @@ void history_first_token(struct history *history, int64_t predicted_us,
 }
 
 void history_ended(struct history *history, enum history_end end,
-                   uint64_t prompt_tokens, uint64_t reused_tokens,
                    int64_t now_us)
+{
+    if (history)
+        point_now(history, now_us)->ended[end]++;
+}
+
+void history_prompt(struct history *history, uint64_t tokens, uint64_t reused,
+                    uint64_t guessed, int64_t now_us)
 {
     if (!history)
         return;
     struct point *p = point_now(history, now_us);
 
-    p->ended[end]++;
-    p->prompt_tokens += prompt_tokens;
-    p->reused_tokens += reused_tokens;
+    p->prompt_tokens += tokens;
+    p->reused_tokens += reused;
+    p->guessed_tokens += guessed;
 }
 
 /* The point of an index; one without counts where there is none. */
@@ -172,6 +178,7 @@ static void add(struct point *sum, const struct point *p)
         sum->ended[i] += p->ended[i];
     sum->prompt_tokens += p->prompt_tokens;
     sum->reused_tokens += p->reused_tokens;
+    sum->guessed_tokens += p->guessed_tokens;
     for (int kind = 0; kind < KINDS; kind++)
         for (int b = 0; b < BUCKETS; b++)
             sum->times[kind][b] += p->times[kind][b];
@@ -192,8 +199,10 @@ int history_write_last(const struct history *history, unsigned n,
         bad |= evbuffer_add_printf(out, ",\"%s\":%" PRIu64, counts[c].name,
                                    sum.ended[counts[c].end]) < 0;
     bad |= evbuffer_add_printf(
-               out, ",\"prompt_tokens\":%" PRIu64 ",\"reused_tokens\":%" PRIu64,
-               sum.prompt_tokens, sum.reused_tokens) < 0;
+               out,
+               ",\"prompt_tokens\":%" PRIu64 ",\"reused_tokens\":%" PRIu64
+               ",\"guessed_tokens\":%" PRIu64,
+               sum.prompt_tokens, sum.reused_tokens, sum.guessed_tokens) < 0;
     for (size_t c = 0; c < N(quantiles); c++) {
         bad |= evbuffer_add_printf(out, ",\"%s\":", quantiles[c].name) < 0;
         bad |= put_ms(out,

@@ -37,11 +37,15 @@ void history_free(struct history *history);
 void history_first_token(struct history *history, int64_t predicted_us,
                          int64_t ttft_us, int64_t now_us);
 
-/* history_ended(history, end, prompt_tokens, reused_tokens, now_us): a request
- * has ended; of its prompt so many tokens were not computed. As above. */
+/* history_ended(history, end, now_us): a request has ended. As above. */
 void history_ended(struct history *history, enum history_end end,
-                   uint64_t prompt_tokens, uint64_t reused_tokens,
                    int64_t now_us);
+
+/* history_prompt(history, tokens, reused, guessed, now_us): a prompt of so many
+ * tokens was computed, but for those reused. guessed: its tokens, if their
+ * number or how many were reused is a guess, else 0. As above. */
+void history_prompt(struct history *history, uint64_t tokens, uint64_t reused,
+                    uint64_t guessed, int64_t now_us);
 
 /*
  * history_write(history, n, now_us, out): appends the members of a JSON object,
@@ -59,7 +63,8 @@ void history_ended(struct history *history, enum history_end end,
  * history_write_last(history, n, now_us, out): likewise of the n points
  * together:
  *   "seconds": .., "in_time": 3, .., "prompt_tokens": .., "reused_tokens": ..,
- *   "ttft_p50_ms": .., "ttft_p90_ms": .., "predicted_p50_ms": ..
+ *   "guessed_tokens": .., "ttft_p50_ms": .., "ttft_p90_ms": ..,
+ * "predicted_p50_ms": ..
  */
 [[nodiscard]] int history_write_last(const struct history *history, unsigned n,
                                      int64_t now_us, struct evbuffer *out);

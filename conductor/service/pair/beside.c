@@ -145,7 +145,7 @@ static void on_ended(void *arg)
         return;
     }
     if (p->protocol->leased && pair_read_reply(p) == 0)
-        forward_told_cached(request, p->told.cached_tokens);
+        forward_told(request, p->told.prompt_tokens, p->told.cached_tokens);
     if (!p->beside)
         return;
     engine_answered(p->at);

@@ -69,7 +69,7 @@ static void go_on(struct service_request *request)
 
     engine_answered(f->engine);
     expect_ended(request);
-    forward_told_cached(request, told);
+    forward_told(request, f->pair->told.prompt_tokens, told);
     forward_count_unheard(request, told);
     forward_prefill_over(request, f->turn_us ? now_us - f->turn_us : -1,
                          now_us);

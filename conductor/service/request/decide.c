@@ -201,8 +201,10 @@ static void carry_out(struct service_request *request,
     cluster_decided(
         s->peers, &(struct cluster_request){request->attempt.id, d->prefill,
                                             d->decode, &request->attempt.lent});
-    tenants_sent(s->models->tenants, request->dispatch.tenant,
-                 request->prompt.n_tokens - (uint64_t)d->chosen.cached_tokens);
+    if (!request->forward) /* else forward_count() counts them */
+        tenants_sent(s->models->tenants, request->dispatch.tenant,
+                     request->prompt.n_tokens -
+                         (uint64_t)d->chosen.cached_tokens);
     if (d->chosen.extrapolated)
         note_extrapolation(request);
     spans_decided(request);

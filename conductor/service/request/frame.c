@@ -139,15 +139,9 @@ static void count_prefill(struct service_request *request,
     bool lent = request->attempt.lent.n > 0; /* no engine took that alone */
     int64_t comparable = lent ? -1 : comparable_us(request, m);
 
-    x->prompt_tokens += request->prompt.n_tokens;
-    x->local_tokens += m->local_tokens;
-    x->fetched_tokens += m->fetched_tokens;
-    x->disk_tokens += m->disk_tokens;
     x->disk_bytes += m->disk_bytes;
-    x->shared_tokens += m->shared_tokens;
     x->shared_bytes += m->shared_bytes;
     x->load_modes[m->load_mode - PROTO_LOAD_COMPUTE]++;
-    x->computed_tokens += m->computed_tokens;
     x->fetched_blocks += m->fetched_tokens / (uint32_t)s->config.block_tokens;
     x->fetched_bytes += m->fetch_bytes;
     histogram_observe(&x->queue_s, (double)m->queue_us / 1e6);
@@ -165,6 +159,24 @@ static void count_prefill(struct service_request *request,
     request->attempt.prefill_open = false;
 }
 
+static void take_result(struct service_request *request,
+                        const struct msg_prefill_done *m)
+{
+    request->result = (struct service_result){
+        .prompt_tokens = request->prompt.n_tokens,
+        .prompt_by = SERVICE_BY_TOKENS,
+        .cached_by = SERVICE_BY_TOLD,
+        .local_tokens = m->local_tokens,
+        .fetched_tokens = m->fetched_tokens,
+        .disk_tokens = m->disk_tokens,
+        .shared_tokens = m->shared_tokens,
+        .computed_tokens = m->computed_tokens,
+        .queue_us = (int64_t)m->queue_us,
+        .prefill_us = (int64_t)m->prefill_us,
+    };
+    request_count_prompt(request);
+}
+
 static int on_prefill_done(struct service_request *request, uint32_t id,
                            const struct frame_header *h, const uint8_t *p)
 {
@@ -179,14 +191,8 @@ static int on_prefill_done(struct service_request *request, uint32_t id,
     struct service *s = request->service;
     int64_t planned_us = request->attempt.planned_us;
     count_prefill(request, &m);
+    take_result(request, &m);
     explain_prefilled(s->explain, request, &m);
-    request->result.local_tokens = m.local_tokens;
-    request->result.fetched_tokens = m.fetched_tokens;
-    request->result.disk_tokens = m.disk_tokens;
-    request->result.shared_tokens = m.shared_tokens;
-    request->result.computed_tokens = m.computed_tokens;
-    request->result.queue_us = (int64_t)m.queue_us;
-    request->result.prefill_us = (int64_t)m.prefill_us;
     if (!request_set_state(request, REQUEST_TRANSFERRING))
         return -EPROTO;
     service_freed(s);

@@ -141,7 +141,6 @@ static bool in_time(const struct service_request *request)
 static void remember_end(const struct service_request *request,
                          enum metrics_outcome outcome)
 {
-    const struct service_result *r = &request->result;
     bool completed = outcome == METRICS_COMPLETED;
 
     if (outcome == METRICS_CANCELLED)
@@ -151,24 +150,22 @@ static void remember_end(const struct service_request *request,
                   : !completed                ? HISTORY_FAILED
                   : in_time(request)          ? HISTORY_IN_TIME
                                               : HISTORY_LATE,
-                  completed ? request->prompt.n_tokens : 0,
-                  completed ? (uint64_t)r->local_tokens + r->fetched_tokens +
-                                  r->disk_tokens + r->shared_tokens
-                            : 0,
                   clock_now_us());
 }
 
-static void count_ended(const struct service_request *request,
+static void count_ended(struct service_request *request,
                         enum metrics_outcome outcome)
 {
     struct service *s = request->service;
 
+    if (request->forward)
+        forward_count(request);
     s->metrics.requests[outcome]++;
     remember_end(request, outcome);
     tenants_count(s->models->tenants, request->dispatch.tenant, outcome);
     if (outcome != METRICS_REJECTED)
         tenants_spent(s->models->tenants, request->dispatch.tenant,
-                      request->prompt.n_tokens +
+                      request_prompt_tokens(request) +
                           (uint64_t)request->output.n_tokens,
                       clock_now_us());
     cluster_limits_due(s->models->cluster);

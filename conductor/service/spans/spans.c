@@ -314,10 +314,14 @@ static void put_usage(struct writer *w)
     const struct service_result *u = &r->result;
 
     put_int(w, "gen_ai.request.max_tokens", r->prompt.max_tokens);
-    put_int(w, "gen_ai.usage.input_tokens", r->prompt.n_tokens);
+    put_int(w, "gen_ai.usage.input_tokens", request_prompt_tokens(r));
+    put_text(w, "conductor.tokens.prompt_known_by",
+             service_known_name(request_known_by(r)));
     put_int(w, "gen_ai.usage.output_tokens", r->output.n_tokens);
-    if (r->forward)
+    if (!u->prompt_tokens)
         return;
+    put_text(w, "conductor.tokens.cached_known_by",
+             service_known_name(u->cached_by));
     put_int(w, "gen_ai.usage.cache_read.input_tokens",
             (int64_t)u->local_tokens + u->fetched_tokens + u->disk_tokens +
                 u->shared_tokens);
