@@ -173,6 +173,50 @@ static void print_to(const struct replay_report *report, char *text, size_t n)
     fclose(f);
 }
 
+/* A promise is the SLO that a request was accepted with: one that was refused,
+ * failed, or asked for none has none to break. */
+static void test_promises(void)
+{
+    struct replay_record r[] = {
+        answered(0, 0, 2000000, 50000),       /* to the microsecond */
+        answered(0, 0, 2000001, 50000),       /* late by 1 us */
+        answered(0, 1500000, 5000000, 50000), /* its lag counts: by 3 s */
+        answered(0, 0, 9000000, 50000),       /* asked for nothing */
+        lost(REPLAY_REJECTED, "slo", ""),
+        lost(REPLAY_FAILED, "timeout", ""),
+    };
+    struct replay_report report;
+    char text[4000] = "";
+
+    for (int i = 0; i < 6; i++) {
+        r[i].input_tokens = 100u << i;
+        r[i].slo_ttft_us = i == 3 ? 0 : 2000000;
+    }
+    CU_ASSERT_EQUAL(replay_report_make(r, 6, &context, &report), 0);
+    CU_ASSERT_EQUAL(report.promised, 3);
+    CU_ASSERT_EQUAL(report.late_s.count, 2);
+    CU_ASSERT_DOUBLE_EQUAL(report.late_s.max, 3.0, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(report.late_s.mean, 1.5000005, 1e-12);
+    CU_ASSERT_EQUAL(report.effective, 1);
+    CU_ASSERT_EQUAL(report.effective_tokens, 100);
+    CU_ASSERT_DOUBLE_EQUAL(report.effective_token_ratio, 100.0 / 6300, 1e-12);
+    print_to(&report, text, sizeof text);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "2  of 3 accepted with a TTFT SLO; by "
+                                        "1.500 s in the mean, 3.000 s"));
+    json_t *json = replay_report_json(&report);
+    CU_ASSERT_EQUAL(json_integer_value(
+                        json_object_get(json_object_get(json, "slo"), "late")),
+                    2);
+    json_decref(json);
+    CU_ASSERT_EQUAL(replay_report_make(&r[3], 1, &context, &report), 0);
+    print_to(&report, text, sizeof text);
+    CU_ASSERT_PTR_NULL(strstr(text, "accepted with"));
+    json = replay_report_json(&report);
+    CU_ASSERT(
+        json_is_null(json_object_get(json_object_get(json, "slo"), "late")));
+    json_decref(json);
+}
+
 /* A server that held the prompts before is not compared with the best. */
 static void test_held_before(void)
 {
@@ -316,6 +360,7 @@ int main(void)
     CU_add_test(s, "longest 10 %", test_tail);
     CU_add_test(s, "distribution", test_distribution);
     CU_add_test(s, "report", test_report);
+    CU_add_test(s, "promises", test_promises);
     CU_add_test(s, "held before", test_held_before);
     CU_add_test(s, "reasons", test_reasons);
     CU_add_test(s, "examples", test_examples);

@@ -39,6 +39,7 @@ struct settings {
     struct replay_stream_options source;
     const char *url, *report, *csv, *plot;
     double speed, slo_ttft_s, slo_tbt_s, timeout_s;
+    double promised_s; /* 0: no TTFT was given */
     uint64_t max_in_flight, seed, vocab;
 };
 
@@ -56,8 +57,9 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "at most so many (default all)"},
         {"from", OPTION_COUNT, &s->source.from, "K", 0, 1e12,
          "skip the first K requests (default 0)"},
-        {"slo-ttft", OPTION_NUMBER, &s->slo_ttft_s, "S", 0, 1e6,
-         "seconds that count as in time (default 30)"},
+        {"slo-ttft", OPTION_NUMBER, &s->promised_s, "S", 0, 1e6,
+         "seconds that count as in time, and as promised by a server that\n"
+         "                         accepts (default 30, none promised)"},
         {"slo-tbt", OPTION_NUMBER, &s->slo_tbt_s, "S", 0, 1e6,
          "seconds between tokens (default 0.2)"},
         {"timeout", OPTION_NUMBER, &s->timeout_s, "S", 1e-3, 1e6,
@@ -192,7 +194,8 @@ static int run(const struct settings *s, struct event_base *base,
         .first_index = s->source.from,
         .speed = s->speed,
         .max_in_flight = s->max_in_flight,
-        .timeout_us = (int64_t)(s->timeout_s * 1e6)};
+        .timeout_us = (int64_t)(s->timeout_s * 1e6),
+        .slo_ttft_us = (int64_t)(s->promised_s * 1e6)};
     struct replay_run_result result = {0};
     struct replay_report report;
     int rc = replay_run(&params, records, &result);
@@ -259,6 +262,8 @@ int replay_command_live(int argc, char **argv)
 
     if (parse(argc, argv, &s, &status) != 0)
         return status;
+    if (s.promised_s > 0)
+        s.slo_ttft_s = s.promised_s;
     if (replay_server_parse(s.url, &server) != 0 || server.https)
         return replay_refuse(
             usage.name,

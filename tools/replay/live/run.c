@@ -230,6 +230,7 @@ static void init_records(struct run *run)
             .first_token_us = -1,
             .end_us = -1,
             .tbt_us = -1,
+            .slo_ttft_us = p->slo_ttft_us,
             .predicted_ttft_us = -1,
             .queue_us = -1,
             .prefill_us = -1,

@@ -26,6 +26,7 @@ struct replay_run_params {
     double speed;         /* 2: twice as fast as the trace */
     uint64_t max_in_flight;
     int64_t timeout_us;
+    int64_t slo_ttft_us; /* that the server accepts requests with; 0: unknown */
 };
 
 struct replay_run_result {

@@ -28,6 +28,7 @@ struct replay_record {
     int64_t first_token_us;
     int64_t end_us;
     int64_t tbt_us;        /* mean of the longest 10 % of its intervals */
+    int64_t slo_ttft_us;   /* that it was accepted with; 0: none */
     uint32_t input_tokens; /* as asked */
     uint32_t output_tokens;
     uint64_t tenant;        /* who asked; 0: nobody is named */

@@ -13,6 +13,7 @@ struct replay_tally {
     struct replay_report report; /* without its distributions */
     struct replay_distribution ttft_s, tbt_s, lag_s, error;
     struct replay_distribution ratio; /* predicted / observed */
+    struct replay_distribution late_s;
 };
 
 static void count_reason(struct replay_report *report,
@@ -56,6 +57,19 @@ static struct replay_tenant *tenant_of(struct replay_report *report,
     return &all[REPLAY_TENANTS_MAX - 1];
 }
 
+/* Whether it was promised a TTFT, and by how much the promise was missed. */
+static int add_promise(struct replay_tally *t, const struct replay_record *r)
+{
+    int64_t late_us = r->first_token_us - r->intended_us - r->slo_ttft_us;
+
+    if (r->slo_ttft_us <= 0)
+        return 0;
+    t->report.promised++;
+    return late_us > 0
+               ? replay_distribution_add(&t->late_s, replay_seconds(late_us))
+               : 0;
+}
+
 static int add_completed(struct replay_tally *t, const struct replay_record *r,
                          struct replay_tenant *tenant)
 {
@@ -82,8 +96,11 @@ static int add_completed(struct replay_tally *t, const struct replay_record *r,
             in_time && replay_seconds(r->tbt_us) <= report->context.slo_tbt_s;
     }
     report->effective += in_time ? 1 : 0;
+    report->effective_tokens += in_time ? r->input_tokens : 0;
     tenant->effective += in_time ? 1 : 0;
     tenant->ttft_sum_s += ttft_s;
+    if (rc == 0)
+        rc = add_promise(t, r);
     if (rc == 0 && r->predicted_ttft_us >= 0 && observed_s > 0) {
         double predicted_s = replay_seconds(r->predicted_ttft_us);
 
@@ -115,6 +132,7 @@ void replay_tally_free(struct replay_tally *tally)
     replay_distribution_fini(&tally->lag_s);
     replay_distribution_fini(&tally->error);
     replay_distribution_fini(&tally->ratio);
+    replay_distribution_fini(&tally->late_s);
     free(tally);
 }
 
@@ -179,6 +197,9 @@ void replay_tally_report(struct replay_tally *tally,
         report->prefix_hit_ratio >
             context->best_possible_hit_ratio + HIT_RATIO_SLACK;
     report->effective_ratio = replay_ratio(report->effective, report->total);
+    report->effective_token_ratio =
+        replay_ratio(report->effective_tokens, report->offered_tokens);
+    report->late_s = replay_distribution_summary(&tally->late_s);
     report->ttft_s = replay_distribution_summary(&tally->ttft_s);
     report->tbt_s = replay_distribution_summary(&tally->tbt_s);
     report->send_lag_s = replay_distribution_summary(&tally->lag_s);

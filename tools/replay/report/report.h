@@ -68,6 +68,13 @@ struct replay_report {
     struct replay_summary send_lag_s; /* of all that were sent */
     uint64_t effective;               /* completed within both SLOs */
     double effective_ratio;           /* of all requests */
+    uint64_t effective_tokens;        /* their input */
+    double effective_token_ratio;     /* of the input of all requests */
+    uint64_t
+        promised; /* completed requests that were accepted with a TTFT SLO */
+    /* Of those: by how much the first token came after the SLO; only the late
+     * ones count. */
+    struct replay_summary late_s;
     /* |predicted - observed| / observed, observed from the real sending. */
     struct replay_summary prediction_error;
     /* (predicted - observed) / observed: below 0 where it took longer. */

@@ -86,10 +86,12 @@ json_t *replay_report_json(const struct replay_report *r)
 {
     const struct replay_context *c = &r->context;
     bool predicted = r->prediction_error.count > 0;
+    bool promises = r->promised > 0;
 
     json_t *json = json_pack(
         "{s:s, s:s?, s:{s:o, s:o, s:o, s:o}, s:{s:o, s:o, s:o, s:o, s:o},"
-        " s:{s:o}, s:o, s:o, s:o, s:o, s:o, s:{s:o, s:o, s:o, s:o},"
+        " s:{s:o}, s:o, s:o, s:o, s:o, s:o,"
+        " s:{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o},"
         " s:{s:o, s:{s:o, s:o}}, s:o, s:o, s:o, s:o, s:b, s:b}",
         "mode", c->mode, "policy", c->policy, /**/
         "requests", "total", count(r->total), "completed", count(r->completed),
@@ -107,7 +109,12 @@ json_t *replay_report_json(const struct replay_report *r)
         "send_lag_s", summary_json(&r->send_lag_s), /**/
         "slo", "ttft_s", number(c->slo_ttft_s), "tbt_s", number(c->slo_tbt_s),
         "effective", count(r->effective), "effective_ratio",
-        number(r->effective_ratio), /**/
+        number(r->effective_ratio), "effective_tokens",
+        count(r->effective_tokens), "effective_token_ratio",
+        number(r->effective_token_ratio), "promised",
+        promises ? count(r->promised) : json_null(), "late",
+        promises ? count(r->late_s.count) : json_null(), "late_s",
+        summary_json(&r->late_s), /**/
         "prediction", "requests", count(r->prediction_error.count),
         "ttft_abs_rel_error", "p50", known(predicted, r->prediction_error.p50),
         "p90", known(predicted, r->prediction_error.p90), /**/
@@ -272,6 +279,19 @@ static void print_tenants(const struct replay_report *r, FILE *f)
     }
 }
 
+/* A request that was accepted with an SLO was promised it. */
+static void print_promises(const struct replay_report *r, FILE *f)
+{
+    if (r->promised == 0)
+        return;
+    fprintf(f, "  %-22s %10zu  of %" PRIu64 " accepted with a TTFT SLO",
+            "promises broken", r->late_s.count, r->promised);
+    if (r->late_s.count > 0)
+        fprintf(f, "; by %.3f s in the mean, %.3f s at most", r->late_s.mean,
+                r->late_s.max);
+    fputc('\n', f);
+}
+
 void replay_report_print(const struct replay_report *r, FILE *f)
 {
     const struct replay_context *c = &r->context;
@@ -297,7 +317,11 @@ void replay_report_print(const struct replay_report *r, FILE *f)
             r->total, c->slo_ttft_s);
     if (!c->no_decode)
         fprintf(f, " and TBT %g s", c->slo_tbt_s);
-    fputs(")\n\n", f);
+    fprintf(f, ")\n  %-22s %9.1f%%  (%" PRIu64 " of %" PRIu64 ")\n",
+            "effective input tokens", 100 * r->effective_token_ratio,
+            r->effective_tokens, r->offered_tokens);
+    print_promises(r, f);
+    fputc('\n', f);
 }
 
 /* A text between quotes, quotes doubled (RFC 4180). */

@@ -102,6 +102,7 @@ static void take_record(void *arg, const struct sim_record *r)
         .first_token_us = r->first_token_us,
         .end_us = r->end_us,
         .tbt_us = r->tbt_us,
+        .slo_ttft_us = run->params->sim.slo_ttft_us,
         .input_tokens = r->input_tokens,
         .output_tokens = r->output_tokens,
         .tenant = r->tenant,

@@ -48,19 +48,6 @@ int replay_check_admission(const char *name, const char *admission)
                            admission);
 }
 
-/* What the predictions of an answered request were worth. */
-static int keep_prediction(struct replay_case *c, double ttft_s,
-                           double predicted_s)
-{
-    if (c->slo_ttft_s > 0 && ttft_s > c->slo_ttft_s) {
-        c->late++;
-        c->latest_s = fmax(c->latest_s, ttft_s - c->slo_ttft_s);
-    }
-    return predicted_s >= 0 ? replay_distribution_add(
-                                  &c->errors_s, fabs(ttft_s - predicted_s))
-                            : 0;
-}
-
 /* Enters a request into its interval. ttft_s: below 0: no answer. */
 static int keep_interval(struct replay_case *c, double arrived_s, double ttft_s,
                          bool effective)
@@ -96,7 +83,10 @@ static int observe(void *arg, const struct replay_record *r)
     c->arrivals_s = fmax(c->arrivals_s, replay_seconds(r->intended_us));
     if (answered) {
         c->prefill_s += replay_seconds(r->prefill_us);
-        rc = keep_prediction(c, ttft_s, replay_seconds(r->predicted_ttft_us));
+        if (r->predicted_ttft_us >= 0)
+            rc = replay_distribution_add(
+                &c->errors_s,
+                fabs(ttft_s - replay_seconds(r->predicted_ttft_us)));
     }
     if (rc == 0 && c->interval_s > 0)
         rc = keep_interval(c, replay_seconds(r->intended_us), ttft_s, !missed);

@@ -61,8 +61,6 @@ struct replay_case {
     struct replay_sim_result result;
     double arrivals_s; /* from the first to the last, at this speed */
     double prefill_s;  /* time of all prefill nodes together */
-    uint64_t late;   /* accepted requests that asked for a TTFT and missed it */
-    double latest_s; /* by how much at most; 0: none was late */
     struct replay_summary error_s; /* of the predicted TTFT, absolute, of all
                                       that were answered */
     uint64_t judged; /* requests that ended, also of a case given up */

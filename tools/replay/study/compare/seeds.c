@@ -49,6 +49,11 @@ static const struct replay_summary *tbt_of(const struct replay_case *c)
     return &c->result.report.tbt_s;
 }
 
+static const struct replay_summary *late_of(const struct replay_case *c)
+{
+    return &c->result.report.late_s;
+}
+
 static const struct replay_summary *error_of(const struct replay_case *c)
 {
     return &c->error_s;
@@ -58,7 +63,7 @@ static void average(struct replay_case *mean, const struct replay_case *runs,
                     size_t n)
 {
     struct replay_report *r = &mean->result.report;
-    double hits = 0, effective = 0;
+    double hits = 0, effective = 0, tokens = 0;
 
     *mean = runs[0];
     mean->result.copies = (struct replay_copies){0};
@@ -71,12 +76,12 @@ static void average(struct replay_case *mean, const struct replay_case *runs,
         r->effective += other->effective;
         mean->arrivals_s += runs[i].arrivals_s;
         mean->prefill_s += runs[i].prefill_s;
-        mean->late += runs[i].late;
-        mean->latest_s = fmax(mean->latest_s, runs[i].latest_s);
+        r->promised += other->promised;
     }
     for (size_t i = 0; i < n; i++) {
         hits += runs[i].result.report.prefix_hit_ratio;
         effective += runs[i].result.report.effective_ratio;
+        tokens += runs[i].result.report.effective_token_ratio;
     }
     r->completed /= n;
     r->rejected /= n;
@@ -84,8 +89,10 @@ static void average(struct replay_case *mean, const struct replay_case *runs,
     mean->prefill_s /= (double)n;
     r->prefix_hit_ratio = hits / (double)n;
     r->effective_ratio = effective / (double)n;
+    r->effective_token_ratio = tokens / (double)n;
     average_summary(&r->ttft_s, runs, n, ttft_of);
     average_summary(&r->tbt_s, runs, n, tbt_of);
+    average_summary(&r->late_s, runs, n, late_of);
     average_summary(&mean->error_s, runs, n, error_of);
 }
 

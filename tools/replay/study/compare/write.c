@@ -200,12 +200,12 @@ static void print_case(const struct replay_case *one, int width, bool with_slo,
         fprintf(file, " %6.2f%%", 100 * r->prefix_hit_ratio);
     else
         fprintf(file, " %7s", "-");
-    fprintf(file, " %8.2f%% %10.3f", 100 * r->effective_ratio,
-            replay_case_goodput(one));
+    fprintf(file, " %8.2f%% %8.2f%% %10.3f", 100 * r->effective_ratio,
+            100 * r->effective_token_ratio, replay_case_goodput(one));
     if (with_slo) {
         fprintf(file, "  %8llu  %8llu", (unsigned long long)r->rejected,
-                (unsigned long long)one->late);
-        print_seconds(one->latest_s, one->late > 0, 3, file);
+                (unsigned long long)r->late_s.count);
+        print_seconds(r->late_s.max, r->late_s.count > 0, 3, file);
         fputc(' ', file);
         print_seconds(one->error_s.p99, one->error_s.count > 0, 3, file);
         print_seconds(one->error_s.max, one->error_s.count > 0, 3, file);
@@ -232,17 +232,17 @@ void replay_comparison_print(const struct replay_comparison *c, FILE *file)
     int width = name_width(c);
 
     print_head(c, file);
-    fprintf(file, "%7s %7s %6s  %-*s %9s %9s %9s %9s%s %7s %9s %10s%s\n", "",
-            "", "", width, "", "TTFT (s)", "", "", "", tbt ? "   TBT (s)" : "",
-            "", "", "goodput",
+    fprintf(file, "%7s %7s %6s  %-*s %9s %9s %9s %9s%s %7s %9s %9s %10s%s\n",
+            "", "", "", width, "", "TTFT (s)", "", "", "",
+            tbt ? "   TBT (s)" : "", "", "effective", "effective", "goodput",
             with_slo ? "                     by most "
                        " prediction off by (s)"
                      : "");
-    fprintf(file, "%7s %7s %6s  %-*s %9s %9s %9s %9s%s %7s %9s %10s%s\n",
-            "nodes", "Gbit/s", "speed", width, "policy", "mean", "p50", "p90",
-            "p99", tbt ? "       p90" : "", "hits", "effective", "(req/s)",
-            with_slo ? "  rejected      late       (s)        p99       max"
-                     : "");
+    fprintf(
+        file, "%7s %7s %6s  %-*s %9s %9s %9s %9s%s %7s %9s %9s %10s%s\n",
+        "nodes", "Gbit/s", "speed", width, "policy", "mean", "p50", "p90",
+        "p99", tbt ? "       p90" : "", "hits", "requests", "tokens", "(req/s)",
+        with_slo ? "  rejected      late       (s)        p99       max" : "");
     for (size_t i = 0; i < c->n_cases; i++)
         print_case(&c->cases[i], width, with_slo, file);
     print_verdicts(c, with_slo, file);
@@ -271,10 +271,12 @@ static void csv_case(FILE *f, const struct replay_case *one, bool with_seed)
     csv_number(f, r->ttft_s.p99, any);
     csv_number(f, r->tbt_s.p90, r->tbt_s.count > 0);
     csv_number(f, r->prefix_hit_ratio, any);
-    fprintf(f, "%.6f,%.6f,%llu,%llu,%llu,%.3f,%llu,%.6f,", r->effective_ratio,
+    fprintf(f, "%.6f,%.6f,%.6f,%llu,%llu,%llu,%.3f,%llu,%zu,%.6f,",
+            r->effective_ratio, r->effective_token_ratio,
             replay_case_goodput(one), (unsigned long long)r->completed,
             (unsigned long long)r->rejected, (unsigned long long)r->failed,
-            one->prefill_s, (unsigned long long)one->late, one->latest_s);
+            one->prefill_s, (unsigned long long)r->promised, r->late_s.count,
+            r->late_s.max);
     csv_number(f, one->error_s.p99, one->error_s.count > 0);
     if (one->error_s.count > 0)
         fprintf(f, "%.6f", one->error_s.max);
@@ -291,7 +293,8 @@ int replay_comparison_csv(const struct replay_comparison *c, const char *path)
         return -errno;
     fputs("nodes,decode_nodes,link_gbps,speed,policy,ttft_mean_s,ttft_p50_s,"
           "ttft_p90_s,ttft_p99_s,tbt_p90_s,hit_ratio,effective_ratio,"
-          "goodput_per_s,completed,rejected,failed,prefill_s,late,latest_s,"
+          "effective_token_ratio,goodput_per_s,completed,rejected,failed,"
+          "prefill_s,promised,late,latest_s,"
           "error_p99_s,error_max_s",
           f);
     fputs(c->n_seeds > 1 ? ",seed\n" : "\n", f);

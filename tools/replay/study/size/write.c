@@ -61,6 +61,14 @@ static void print_served(const struct replay_case *c, FILE *f)
     }
 }
 
+static void print_share(const struct replay_case *c, FILE *f)
+{
+    const struct replay_report *r = &c->result.report;
+
+    fprintf(f, ", %.2f %% effective (of the input tokens %.2f %%)\n",
+            100 * r->effective_ratio, 100 * r->effective_token_ratio);
+}
+
 /* The best of ended[from .. to). */
 static const struct replay_case *best_of(const struct replay_sizing *z,
                                          size_t from, size_t to)
@@ -91,8 +99,7 @@ static void print_found(const struct replay_sizing *z, FILE *f)
 
     fputs("smallest cluster: ", f);
     print_nodes(best, f);
-    fprintf(f, ", %.2f %% effective\n",
-            100 * best->result.report.effective_ratio);
+    print_share(best, f);
     print_served(best, f);
     if (z->n_ended > 1)
         fprintf(f,
@@ -145,8 +152,7 @@ static void print_not_found(const struct replay_sizing *z, FILE *f)
             "ends; best of them: ",
             z->n_ended);
     print_nodes(best, f);
-    fprintf(f, ", %.2f %% effective\n",
-            100 * best->result.report.effective_ratio);
+    print_share(best, f);
     print_served(best, f);
 }
 
