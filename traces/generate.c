@@ -41,42 +41,6 @@ struct trace_generator {
     struct session *sessions[SESSIONS_MAX]; /* the last one spoke last */
 };
 
-/* The value of the table at the share u / 2^32 of its draws. */
-static uint32_t quantile(const struct quantile_table *table, uint32_t u)
-{
-    uint64_t at = (uint64_t)u * 1000; /* per mille, 32.32 */
-    const struct quantile_knot *k = table->knots;
-    size_t i = 1;
-
-    while (i < QUANTILE_KNOTS - 1 && at >= (uint64_t)k[i].per_mille << 32)
-        i++;
-    uint64_t low = (uint64_t)k[i - 1].per_mille << 32;
-    uint64_t high = (uint64_t)k[i].per_mille << 32;
-    uint64_t rise = k[i].value - k[i - 1].value;
-    return k[i - 1].value + (uint32_t)(rise * (at - low) / (high - low));
-}
-
-static uint32_t draw(struct random_state *random,
-                     const struct quantile_table *table)
-{
-    return quantile(table, (uint32_t)(random_u64(random) >> 32));
-}
-
-/*
- * The i-th point of a golden-ratio sequence: random in its start, but evenly
- * spread. Prompt lengths are so uneven that independent draws would miss the
- * mean by several per cent in a trace of a few thousand requests.
- */
-static uint32_t spread(uint32_t start, uint64_t i)
-{
-    return start + (uint32_t)i * 0x9e3779b9U;
-}
-
-static bool chance(struct random_state *random, uint32_t per_mille)
-{
-    return random_below(random, 1000) < per_mille;
-}
-
 static uint64_t popular_weight(size_t rank)
 {
     return 1000000 / (rank + 1);
@@ -158,7 +122,7 @@ static int start_base(struct trace_generator *g, struct trace_request *base)
     base->hash_ids[0] = 0;
     base->block_count = 1;
     base->input_tokens = TRACE_BLOCK_TOKENS;
-    if (!chance(&g->random, g->workload->popular_per_mille))
+    if (!random_chance(&g->random, g->workload->popular_per_mille))
         return 0;
     uint32_t at = random_below(&g->random, (uint32_t)g->popular_weight);
     size_t rank = 0;
@@ -168,8 +132,8 @@ static int start_base(struct trace_generator *g, struct trace_request *base)
     }
     struct trace_request *popular = &g->popular[rank];
     if (popular->block_count == 0) {
-        uint32_t blocks = quantile(&g->workload->popular_blocks,
-                                   spread(UINT32_MAX / 2, rank));
+        uint32_t blocks = quantile_at(&g->workload->popular_blocks,
+                                      quantile_spread(UINT32_MAX / 2, rank));
 
         rc = trace_request_copy(popular, base);
         if (rc == 0)
@@ -196,7 +160,8 @@ static struct session *session_new(struct trace_generator *g)
 
     if (!session)
         return NULL;
-    session->branches = chance(&g->random, g->workload->branch_per_mille);
+    session->branches =
+        random_chance(&g->random, g->workload->branch_per_mille);
     if (start_base(g, &session->base) != 0) {
         session_free(session);
         return NULL;
@@ -212,9 +177,10 @@ static struct session *take_session(struct trace_generator *g)
     while (rested > 0 && g->sessions[rested - 1]->last_us >
                              g->clock_us - g->workload->pause_us)
         rested--;
-    if (rested == 0 || !chance(&g->random, g->workload->continue_per_mille))
+    if (rested == 0 ||
+        !random_chance(&g->random, g->workload->continue_per_mille))
         return NULL;
-    size_t rank = draw(&g->random, &g->workload->recency) % rested;
+    size_t rank = quantile_draw(&g->random, &g->workload->recency) % rested;
     size_t i = rested - 1 - rank;
     struct session *session = g->sessions[i];
     g->session_count--;
@@ -245,9 +211,10 @@ static uint32_t limit(const struct trace_generator *g, uint64_t tokens)
 static int first_turn(struct trace_generator *g, struct session *session,
                       struct trace_request *request)
 {
-    uint64_t tokens = (uint64_t)session->base.input_tokens +
-                      quantile(&g->workload->first_tokens,
-                               spread(g->first_start, g->first_count++));
+    uint64_t tokens =
+        (uint64_t)session->base.input_tokens +
+        quantile_at(&g->workload->first_tokens,
+                    quantile_spread(g->first_start, g->first_count++));
     int rc = extend(g, &session->base, limit(g, tokens));
 
     if (rc != 0 || !session->branches)
@@ -255,7 +222,7 @@ static int first_turn(struct trace_generator *g, struct session *session,
     session->base.block_count = session->base.input_tokens / TRACE_BLOCK_TOKENS;
     rc = trace_request_copy(request, &session->base);
     tokens = (uint64_t)session->base.input_tokens +
-             draw(&g->random, &g->workload->turn_tokens);
+             quantile_draw(&g->random, &g->workload->turn_tokens);
     return rc != 0 ? rc : extend(g, request, limit(g, tokens));
 }
 
@@ -264,7 +231,7 @@ static int later_turn(struct trace_generator *g, struct session *session,
                       struct trace_request *request)
 {
     uint64_t tokens = (uint64_t)session->base.input_tokens +
-                      draw(&g->random, &g->workload->turn_tokens);
+                      quantile_draw(&g->random, &g->workload->turn_tokens);
 
     if (!session->branches)
         tokens += session->answer_tokens;
@@ -299,7 +266,8 @@ int trace_generator_next(struct trace_generator *generator,
     }
     if (rc != 0)
         goto free_session;
-    request->output_tokens = draw(&g->random, &g->workload->output_tokens);
+    request->output_tokens =
+        quantile_draw(&g->random, &g->workload->output_tokens);
     request->arrival_us = g->clock_us - g->clock_us % g->workload->tick_us;
     session->answer_tokens = request->output_tokens;
     session->last_us = g->clock_us;

@@ -8,18 +8,7 @@
 #include <stdint.h>
 
 #include "traces/generate.h"
-
-/* A point of a distribution: per_mille of the draws are at most value. */
-struct quantile_knot {
-    uint32_t per_mille;
-    uint32_t value;
-};
-
-/* Knots from per_mille 0 to 1000, straight lines between them. */
-#define QUANTILE_KNOTS 10
-struct quantile_table {
-    struct quantile_knot knots[QUANTILE_KNOTS];
-};
+#include "traces/quantile.h"
 
 struct trace_workload {
     struct trace_workload_facts facts;

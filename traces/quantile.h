@@ -1,0 +1,52 @@
+/*
+ * Distributions as tables of quantiles, drawn from with integers only.
+ * Internal to traces/.
+ */
+#ifndef TRACES_QUANTILE_H
+#define TRACES_QUANTILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "traces/random.h"
+
+/* A point of a distribution: per_mille of the draws are at most value. */
+struct quantile_knot {
+    uint32_t per_mille;
+    uint32_t value;
+};
+
+/* Knots from per_mille 0 to 1000, straight lines between them. */
+#define QUANTILE_KNOTS 10
+struct quantile_table {
+    struct quantile_knot knots[QUANTILE_KNOTS];
+};
+
+/* The value of the table at the share u / 2^32 of its draws. */
+uint32_t quantile_at(const struct quantile_table *table, uint32_t u);
+
+/* A random value of the table. */
+uint32_t quantile_draw(struct random_state *random,
+                       const struct quantile_table *table);
+
+/* 1,000 times the mean of the table's values. */
+uint64_t quantile_mean_milli(const struct quantile_table *table);
+
+/*
+ * The i-th point of a golden-ratio sequence: random in its start, but evenly
+ * spread. Prompt lengths are so uneven that independent draws would miss the
+ * mean by several per cent in a trace of a few thousand requests.
+ */
+static inline uint32_t quantile_spread(uint32_t start, uint64_t i)
+{
+    return start + (uint32_t)i * 0x9e3779b9U;
+}
+
+/* True in per_mille of 1,000 draws. */
+static inline bool random_chance(struct random_state *random,
+                                 uint32_t per_mille)
+{
+    return random_below(random, 1000) < per_mille;
+}
+
+#endif
