@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "traces/random.h"
+#include "traces/sessions.h"
 #include "traces/workloads.h"
 
 /* Sessions that can still go on; the one silent for longest goes first. */
@@ -27,6 +28,7 @@ struct session {
 };
 
 struct trace_generator {
+    struct sessions *of_sessions; /* NULL: the rest says how */
     const struct trace_workload *workload;
     struct random_state random;
     int64_t gap_us;
@@ -46,26 +48,45 @@ static uint64_t popular_weight(size_t rank)
     return 1000000 / (rank + 1);
 }
 
-int trace_generator_new(const char *workload, uint64_t seed, double rate,
-                        struct trace_generator **generator)
+/* The workloads of the paper, then those of sessions. */
+const struct trace_workload_facts *trace_workload_facts(size_t i)
+{
+    size_t n = 0;
+
+    for (; trace_workload_at(n); n++)
+        if (n == i)
+            return &trace_workload_at(i)->facts;
+    return session_workload_at(i - n) ? &session_workload_at(i - n)->facts
+                                      : NULL;
+}
+
+static const struct trace_workload *paper_workload(const char *name)
 {
     const struct trace_workload *w = NULL;
 
     for (size_t i = 0; (w = trace_workload_at(i)); i++)
-        if (strcmp(w->facts.name, workload) == 0)
+        if (strcmp(w->facts.name, name) == 0)
             break;
-    if (!w)
-        return -ENOENT;
-    if (rate != 0.0 && !(rate >= 1e-6 && rate <= 1e6))
-        return -ERANGE;
-    struct trace_generator *g = calloc(1, sizeof *g);
-    if (!g)
-        return -ENOMEM;
+    return w;
+}
+
+static const struct session_workload *session_workload(const char *name)
+{
+    const struct session_workload *w = NULL;
+
+    for (size_t i = 0; (w = session_workload_at(i)); i++)
+        if (strcmp(w->facts.name, name) == 0)
+            break;
+    return w;
+}
+
+static int start_paper(struct trace_generator *g,
+                       const struct trace_workload *w, uint64_t seed,
+                       double rate)
+{
     g->popular = calloc(w->popular_count, sizeof g->popular[0]);
-    if (!g->popular) {
-        free(g);
+    if (!g->popular)
         return -ENOMEM;
-    }
     g->workload = w;
     g->gap_us = rate != 0.0 ? (int64_t)(1e6 / rate) : w->gap_us;
     g->next_id = 1; /* 0 is the block that every prompt shares */
@@ -73,6 +94,32 @@ int trace_generator_new(const char *workload, uint64_t seed, double rate,
         g->popular_weight += popular_weight(i);
     random_init(&g->random, seed);
     g->first_start = (uint32_t)random_u64(&g->random);
+    return 0;
+}
+
+int trace_generator_new(const char *workload, uint64_t seed, double rate,
+                        struct trace_generator **generator)
+{
+    const struct trace_workload *paper = paper_workload(workload);
+    const struct session_workload *kinds = session_workload(workload);
+    int rc = 0;
+
+    if (!paper && !kinds)
+        return -ENOENT;
+    if (rate != 0.0 && !(rate >= 1e-6 && rate <= 1e6))
+        return -ERANGE;
+    struct trace_generator *g = calloc(1, sizeof *g);
+    if (!g)
+        return -ENOMEM;
+    if (paper)
+        rc = start_paper(g, paper, seed, rate);
+    else if (!(g->of_sessions = sessions_new(
+                   kinds, seed, rate != 0.0 ? rate : kinds->facts.rate)))
+        rc = -ENOMEM;
+    if (rc != 0) {
+        free(g);
+        return rc;
+    }
     *generator = g;
     return 0;
 }
@@ -91,9 +138,11 @@ void trace_generator_free(struct trace_generator *generator)
         return;
     for (size_t i = 0; i < generator->session_count; i++)
         session_free(generator->sessions[i]);
-    for (size_t i = 0; i < generator->workload->popular_count; i++)
+    for (size_t i = 0;
+         generator->workload && i < generator->workload->popular_count; i++)
         trace_request_fini(&generator->popular[i]);
     free(generator->popular);
+    sessions_free(generator->of_sessions);
     free(generator);
 }
 
@@ -256,6 +305,8 @@ int trace_generator_next(struct trace_generator *generator,
 {
     struct trace_generator *g = generator;
 
+    if (g->of_sessions)
+        return sessions_next(g->of_sessions, request);
     advance_clock(g);
     struct session *session = take_session(g);
     int rc = session ? later_turn(g, session, request) : 1;

@@ -14,6 +14,8 @@ uint32_t quantile_at(const struct quantile_table *table, uint32_t u)
     uint64_t low = (uint64_t)k[i - 1].per_mille << 32;
     uint64_t high = (uint64_t)k[i].per_mille << 32;
     uint64_t rise = k[i].value - k[i - 1].value;
+    if (rise == 0)
+        return k[i - 1].value;
     return k[i - 1].value + (uint32_t)(rise * (at - low) / (high - low));
 }
 

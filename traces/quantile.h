@@ -16,7 +16,8 @@ struct quantile_knot {
     uint32_t value;
 };
 
-/* Knots from per_mille 0 to 1000, straight lines between them. */
+/* Knots from per_mille 0 to 1000, straight lines between them. {0}: always 0.
+ */
 #define QUANTILE_KNOTS 10
 struct quantile_table {
     struct quantile_knot knots[QUANTILE_KNOTS];

@@ -5,10 +5,12 @@
  */
 #include "traces/workloads.h"
 
+#define PAPER "of the Mooncake paper"
+
 /* clang-format off */
 static const struct trace_workload workloads[] = {
     {
-        .facts = {"conversation", 12031, 12035.0, 343.0, 0.40, 3.4},
+        .facts = {"conversation", 12031, 12035.0, 343.0, 0.40, 3.4, PAPER, false},
         .gap_us = 294000,
         .tick_us = 3000000,
         .continue_per_mille = 388,
@@ -37,7 +39,7 @@ static const struct trace_workload workloads[] = {
               {1000, 4000}}},
     },
     {
-        .facts = {"toolagent", 23608, 8596.0, 182.0, 0.59, 6.7},
+        .facts = {"toolagent", 23608, 8596.0, 182.0, 0.59, 6.7, PAPER, false},
         .gap_us = 150000,
         .tick_us = 3000000,
         .continue_per_mille = 256,
@@ -66,7 +68,7 @@ static const struct trace_workload workloads[] = {
               {1000, 4000}}},
     },
     {
-        .facts = {"synthetic", 3993, 15325.0, 149.0, 0.66, 3.9},
+        .facts = {"synthetic", 3993, 15325.0, 149.0, 0.66, 3.9, PAPER, false},
         .gap_us = 256000,
         .tick_us = 1000,
         .continue_per_mille = 684,
@@ -99,11 +101,4 @@ static const struct trace_workload workloads[] = {
 const struct trace_workload *trace_workload_at(size_t i)
 {
     return i < sizeof workloads / sizeof workloads[0] ? &workloads[i] : NULL;
-}
-
-const struct trace_workload_facts *trace_workload_facts(size_t i)
-{
-    const struct trace_workload *workload = trace_workload_at(i);
-
-    return workload ? &workload->facts : NULL;
 }

@@ -15,14 +15,18 @@
 static const struct option_usage usage = {
     .name = "generate",
     .synopsis = "--like WORKLOAD [OPTIONS]",
-    .text = "Writes a trace with the statistics of a workload of the Mooncake "
-            "paper (FAST'25):\nlengths, arrivals, and how much of the input "
-            "an infinite cache would reuse.\nThe same seed gives the same "
-            "trace on every machine. What came out goes to stderr.",
+    .text = "Writes a trace: with the statistics of a workload of the Mooncake "
+            "paper (FAST'25),\nlengths, arrivals, and how much of the input "
+            "an infinite cache would reuse; or of\nanother kind of traffic "
+            "(traces/DESIGN.md), in which --rate scales when sessions\nstart "
+            "and the gaps within them stay. The same seed gives the same trace "
+            "on every\nmachine. What came out goes to stderr.",
     .examples =
         "  conductor-replay generate --like conversation --out conv.jsonl.gz\n"
         "  conductor-replay generate --like synthetic --requests 200 "
-        "--rate 2 --seed 7\n",
+        "--rate 2 --seed 7\n"
+        "  conductor-replay generate --like agents --requests 3000 --rate 12 "
+        "--out a.jsonl.gz\n",
 };
 
 static int generate(struct trace_generator *generator, uint64_t requests,
@@ -97,7 +101,7 @@ int replay_command_generate(int argc, char **argv)
         {"like", OPTION_TEXT, &like, "WORKLOAD", 0, 0,
          "the workload:", .choice = workload_name, .required = true},
         {"requests", OPTION_COUNT, &requests, "N", 1, 1e9,
-         "how many (default: as many as the paper's)"},
+         "how many (default: as many as the paper's, or 6,000)"},
         {"rate", OPTION_NUMBER, &rate, "R", 1e-6, 1e6,
          "requests per second (default: the workload's)"},
         {"seed", OPTION_COUNT, &seed, "S", 0, 9e15, "default 1"},

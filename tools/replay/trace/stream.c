@@ -52,8 +52,8 @@ int replay_stream_open(const struct replay_stream_options *options,
     s->options = *options;
     replay_ties_init(&s->ties, options->ties_seed);
     if (options->like) {
-        rc = trace_generator_new(options->like, options->like_seed, 0,
-                                 &s->generator);
+        rc = trace_generator_new(options->like, options->like_seed,
+                                 options->like_rate, &s->generator);
         if (rc != 0)
             trace_error_set(&why, "", "", 0, "cannot be generated: %s",
                             strerror(-rc));

@@ -20,6 +20,7 @@ struct replay_stream_options {
                               messages */
     const char *like;      /* a workload to generate instead; NULL: the file */
     uint64_t like_seed;    /* of what is generated */
+    double like_rate;      /* requests per second; 0: the workload's own */
     uint64_t ties_seed;    /* draws the order of requests of one timestamp; 0:
                               that of the trace */
     uint64_t from;         /* requests skipped */
