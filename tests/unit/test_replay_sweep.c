@@ -176,7 +176,7 @@ static void test_make(void)
                         draw.disks);
         CU_ASSERT(draw.slow_nodes == 0 ||
                   one.cluster.reality.node_speed[0] == draw.slow_speed);
-        const struct replay_stream_options source = sweep_source(&draw, 0);
+        const struct replay_stream_options source = sweep_source(&draw, 0, 0);
         CU_ASSERT_EQUAL_FATAL(
             sweep_work_read(&source, &one.cluster, &work, err, sizeof(err)), 0);
         CU_ASSERT_DOUBLE_EQUAL(sweep_work_least_s(&work, &one.cluster) *
@@ -261,15 +261,22 @@ static void test_least(void)
 
 static void test_losses(void)
 {
-    const double ttft[] = {1.1, 1.0, (double)NAN, 2.0};
-    const double share[] = {0.6, 0.8, 0.9, 0.1};
+    static const struct sweep_values v[] = {
+        {.at = {1.1, 8.8, 0.6, 0.5}},
+        {.at = {1.0, 9.0, 0.8, 0.8}},
+        {.at = {(double)NAN, 8.0, 0.9, 0.2}},
+        {.at = {2.0, 16.0, 0.1, 0.1}}};
     double loss;
 
-    CU_ASSERT_EQUAL(sweep_worst(SWEEP_TTFT, ttft, 4, &loss), 1);
+    CU_ASSERT_EQUAL(sweep_worst(SWEEP_TTFT, v, 4, &loss), 1);
     CU_ASSERT_DOUBLE_EQUAL(loss, 0.1, 1e-9);
-    CU_ASSERT_EQUAL(sweep_worst(SWEEP_EFFECTIVE, share, 4, &loss), 2);
-    CU_ASSERT_DOUBLE_EQUAL(loss, 1.0 / 3, 1e-9);
-    CU_ASSERT_EQUAL(sweep_worst(SWEEP_TTFT, ttft + 3, 1, &loss), 0);
+    CU_ASSERT_EQUAL(sweep_worst(SWEEP_P99, v, 4, &loss), 2);
+    CU_ASSERT_DOUBLE_EQUAL(loss, 0.1, 1e-9);
+    CU_ASSERT_EQUAL(sweep_worst(SWEEP_EFFECTIVE, v, 4, &loss), 2);
+    CU_ASSERT_DOUBLE_EQUAL(loss, 0.3, 1e-9);
+    CU_ASSERT_EQUAL(sweep_worst(SWEEP_TOKENS, v, 4, &loss), 1);
+    CU_ASSERT_DOUBLE_EQUAL(loss, 0.3, 1e-9);
+    CU_ASSERT_EQUAL(sweep_worst(SWEEP_TTFT, v + 3, 1, &loss), 0);
     CU_ASSERT_EQUAL(sweep_worse_by(SWEEP_EFFECTIVE, 0.0, 0.0), 0.0);
 }
 

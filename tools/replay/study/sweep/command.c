@@ -1,7 +1,10 @@
 /* conductor-replay sweep: policies on many clusters, drawn at random. */
 #include "tools/replay/command.h"
 
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "sim/sim.h"
 #include "tools/replay/simulate/policies.h"
@@ -13,10 +16,12 @@ static const struct option_usage usage = {
     .text =
         "Draws clusters, traces and loads at random from a description, "
         "simulates policies on\neach, and says where the first of them loses "
-        "to another, worst first: in mean TTFT\nwhere no request asks for an "
-        "SLO, and in effective requests where all ask for one.\nA loser "
-        "runs again with other seeds before it counts. The same seed gives "
-        "the same\ncases and results, however many simulations run at once.",
+        "to the best of the others, worst first:\nin mean and p99 of TTFT "
+        "where no request asks for an SLO, and in the effective share\nof "
+        "requests and of input tokens where all ask for one; and how many "
+        "were accepted and\nlate. A loser runs again with other seeds before "
+        "it counts. The same seed gives the\nsame cases and results, however "
+        "many simulations run at once.",
     .examples =
         "  conductor-replay sweep --description traces/sweeps/default.json "
         "--cases 20\n"
@@ -34,6 +39,7 @@ struct settings {
     const char *description, *policies, *csv, *json;
     struct option_list traces;
     uint64_t only;
+    char *line; /* the command, without what says which cases */
 };
 
 #define NOT_ONE UINT64_MAX
@@ -56,7 +62,8 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"seeds", OPTION_COUNT, &sweep->seeds, "N", 1, 20,
          "that a loss is confirmed on (default 3)"},
         {"threshold", OPTION_NUMBER, &sweep->threshold, "X", 0, 100,
-         "a loss is more than this share (default 0.02)"},
+         "a loss is more than this (default 0.02, two points of a share; "
+         "of\n                         p99 five times it)"},
         {"policies", OPTION_TEXT, &s->policies, "LIST", 0, 0,
          "the first is judged by the others (default plan,global_cache,"
          "local_cache,least_loaded)"},
@@ -129,6 +136,47 @@ static int run(const struct settings *s)
     return rc;
 }
 
+/* How many arguments an option has that says which cases, or where they go: 0
+ * if it is none of these. */
+static int args_of_all(const char *arg)
+{
+    static const char *const names[] = {"--cases", "--case", "--csv",
+                                        "--json",  "--jobs", "--causes"};
+    int n = 0;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        size_t length = strlen(names[i]);
+
+        if (strncmp(arg, names[i], length) != 0)
+            continue;
+        if (arg[length] == '=' || strcmp(arg, "--causes") == 0)
+            n = 1;
+        else if (arg[length] == '\0')
+            n = 2;
+    }
+    return n;
+}
+
+/* The command as it was given, for one case to be added. */
+static const char *command_line(int argc, char **argv, char **line)
+{
+    size_t size;
+    FILE *f = open_memstream(line, &size);
+
+    if (!f)
+        return "";
+    fputs("conductor-replay sweep", f);
+    for (int i = 1; i < argc; i++) {
+        int n = args_of_all(argv[i]);
+
+        if (n > 0)
+            i += n - 1;
+        else
+            fprintf(f, " %s", argv[i]);
+    }
+    return fclose(f) == 0 && *line ? *line : "";
+}
+
 int replay_command_sweep(int argc, char **argv)
 {
     struct settings s = {
@@ -139,6 +187,7 @@ int replay_command_sweep(int argc, char **argv)
     int status = 1;
 
     s.sweep.description = d;
+    s.sweep.again = command_line(argc, argv, &s.line);
     s.sweep.settings = &s.numbers.settings;
     if (!d)
         (void)replay_complain(usage.name, "out of memory");
@@ -155,6 +204,7 @@ int replay_command_sweep(int argc, char **argv)
     if (status == 0 && d->n_traces > 0)
         status = run(&s);
     free(s.traces.items);
+    free(s.line);
     free(d);
     return status;
 }

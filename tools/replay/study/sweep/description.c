@@ -169,6 +169,9 @@ static void read_optional(struct fields *f, const struct fields_object *o,
     d->asks = fields_number(f, o, "asks", 0, 1, &never);
     if (d->asks > 0)
         read_range(f, o, "max_tokens", 1, 1 << 24, &d->max_tokens);
+    d->small = fields_number(f, o, "small_caches", 0, 1, &never);
+    if (d->small > 0)
+        read_range(f, o, "cache", 1e-4, 100, &d->cache);
     d->mixed = fields_number(f, o, "mixed", 0, 1, &never);
     if (!(d->mixed > 0))
         return;
@@ -189,6 +192,7 @@ static void read_description(struct fields *f, const struct fields_object *o,
                  "disks unequal slow_nodes slow_speed link_gbps load errors "
                  "prefill_error_sigma decode_error_sigma slo_ttft_s slo_tbt_s "
                  "asks max_tokens mixed mixed_nodes mixed_cost mixed_memory "
+                 "small_caches cache "
                  "hardware traces");
     fields_text(f, o, "name", d->name, sizeof(d->name), NULL);
     read_range(f, o, "requests", 1, SWEEP_REQUESTS_MAX, &d->requests);

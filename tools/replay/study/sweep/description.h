@@ -60,9 +60,11 @@ struct sweep_description {
     struct sweep_range max_tokens;  /* asked for, in cases that ask for more */
     struct sweep_range mixed_nodes; /* share of the nodes of another kind */
     struct sweep_range mixed_cost;  /* their costs and memory, times those of */
-    struct sweep_range mixed_memory;                    /* the others */
+    struct sweep_range mixed_memory; /* the others */
+    struct sweep_range cache; /* of all nodes together, over what the trace
+                                 touches: by its logarithm */
     double aggregated, disks, unequal, errors;          /* share of the cases */
-    double asks, mixed;                                 /* 0 if left out */
+    double asks, mixed, small;                          /* 0 if left out */
     struct sweep_hardware hardware[SWEEP_HARDWARE_MAX]; /* (n_hardware) */
     size_t n_hardware;
     struct sweep_trace traces[SWEEP_TRACES_MAX]; /* (n_traces) */

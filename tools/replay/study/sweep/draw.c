@@ -5,8 +5,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "traces/generate.h"
 #include "traces/random.h"
 #include "traces/trace.h"
+
+/* Of the search for a rate. */
+#define RATE_START 4.0
+#define RATE_MIN 1e-3
+#define RATE_MAX 1e5
+#define RATE_STEPS_MAX 12
+#define RATE_TOLERANCE 0.03
 
 /* In [0, 1). */
 static double uniform(struct random_state *random)
@@ -45,6 +53,11 @@ static void draw_optional(const struct sweep_description *d,
         draw->mixed_nodes = in_range(random, &d->mixed_nodes) * mixed;
         draw->mixed_cost = in_log_range(random, &d->mixed_cost);
         draw->mixed_memory = in_log_range(random, &d->mixed_memory);
+    }
+    if (d->small > 0) {
+        bool small = uniform(random) < d->small;
+
+        draw->cache = in_log_range(random, &d->cache) * small;
     }
 }
 
@@ -85,7 +98,7 @@ void sweep_draw(const struct sweep_description *d, uint64_t seed,
 }
 
 struct replay_stream_options sweep_source(const struct sweep_draw *draw,
-                                          uint64_t i)
+                                          uint64_t i, double rate)
 {
     bool generated = draw->trace->like[0] != '\0';
 
@@ -93,6 +106,7 @@ struct replay_stream_options sweep_source(const struct sweep_draw *draw,
         .path = generated ? draw->trace->name : draw->trace->file,
         .like = generated ? draw->trace->like : NULL,
         .like_seed = draw->seed + i,
+        .like_rate = rate,
         .ties_seed = i == 0 || generated ? 0 : draw->seed + i,
         .requests = draw->requests,
         .block_tokens = TRACE_BLOCK_TOKENS,
@@ -218,24 +232,113 @@ static void add_group(const struct sweep_draw *draw, struct cluster *c,
     c->n_groups++;
 }
 
+/* Little memory: the device alone, and room for two of the longest requests, or
+ * what decodes there, too, would fit nowhere. */
+static void shrink_caches(const struct sweep_draw *draw,
+                          const struct sweep_work *work, struct cluster *c)
+{
+    uint32_t nodes = c->prefill_nodes + c->coupled_nodes;
+    int64_t least = (c->coupled_nodes > 0 ? 4 : 2) * work->longest_tokens;
+    int64_t tokens =
+        scaled(work->touched_tokens, draw->cache / (double)nodes, c);
+
+    if (!(draw->cache > 0))
+        return;
+    if (tokens < least)
+        tokens = scaled(least, 1.0, c) + c->block_tokens;
+    if (c->coupled_nodes > 0)
+        c->decode_kv_tokens = tokens;
+    memset(c->tiers, 0, sizeof(c->tiers));
+    c->tiers[TIER_DEVICE].capacity_tokens = tokens;
+}
+
+/* Whether the rate at which a trace is generated scales the starts of sessions
+ * alone, so that a speed would be another thing. */
+static bool has_sessions(const struct sweep_trace *t)
+{
+    const struct trace_workload_facts *facts;
+
+    for (size_t i = 0; (facts = trace_workload_facts(i)); i++)
+        if (strcmp(facts->name, t->like) == 0)
+            return facts->sessions;
+    return false;
+}
+
+static int read_work(const struct sweep_case *made, struct sweep_work *work,
+                     char error[SWEEP_ERROR_BYTES])
+{
+    const struct replay_stream_options source =
+        sweep_source(&made->draw, 0, made->rate);
+
+    return sweep_work_read(&source, &made->cluster, work, error,
+                           SWEEP_ERROR_BYTES);
+}
+
+/*
+ * The rate of sessions at which the load is what was drawn. How the time that N
+ * requests take falls with the rate depends on how long sessions live: from the
+ * square root, while they only begin, to in proportion, once as many end. So
+ * each step takes the slope of the last two.
+ */
+static int search_rate(struct sweep_case *made, struct sweep_work *work,
+                       char error[SWEEP_ERROR_BYTES])
+{
+    double slope = 1.0, last_rate = 0.0, last_load = 0.0;
+    int rc = 0;
+
+    made->rate = RATE_START;
+    for (int i = 0; rc == 0; i++) {
+        rc = read_work(made, work, error);
+        if (rc != 0)
+            break;
+        made->load = sweep_work_least_s(work, &made->cluster) / work->span_s;
+        double off = log(made->draw.load / made->load);
+        if (i == RATE_STEPS_MAX || fabs(off) < RATE_TOLERANCE)
+            break;
+        if (i > 0 && fabs(log(made->rate / last_rate)) > 1e-6)
+            slope = log(made->load / last_load) / log(made->rate / last_rate);
+        slope = fmin(fmax(slope, 0.3), 3.0);
+        last_rate = made->rate;
+        last_load = made->load;
+        made->rate *= exp(off / slope);
+        made->rate = fmin(fmax(made->rate, RATE_MIN), RATE_MAX);
+    }
+    return rc;
+}
+
+/* The speed, or rate, for the load. */
+static int set_load(struct sweep_case *made, char error[SWEEP_ERROR_BYTES])
+{
+    struct sweep_work work;
+    int rc;
+
+    made->speed = 1.0;
+    if (has_sessions(made->draw.trace))
+        return search_rate(made, &work, error);
+    rc = read_work(made, &work, error);
+    if (rc != 0)
+        return rc;
+    made->load = made->draw.load;
+    made->speed =
+        made->load * work.span_s / sweep_work_least_s(&work, &made->cluster);
+    return 0;
+}
+
 int sweep_case_make(const struct sweep_draw *draw, struct sweep_case *made,
                     char error[SWEEP_ERROR_BYTES])
 {
-    const struct replay_stream_options source = sweep_source(draw, 0);
     struct sweep_work work;
 
-    made->draw = *draw;
-    made->cluster = make_cluster(draw);
-    int rc = sweep_work_read(&source, &made->cluster, &work, error,
-                             SWEEP_ERROR_BYTES);
+    *made = (struct sweep_case){.draw = *draw, .cluster = make_cluster(draw)};
+    int rc = read_work(made, &work, error);
     if (rc != 0)
         return rc;
     split_nodes(draw, &work, &made->cluster);
+    shrink_caches(draw, &work, &made->cluster);
     slow_down(draw, &made->cluster);
     add_group(draw, &made->cluster, false,
               made->cluster.prefill_nodes + made->cluster.coupled_nodes);
     add_group(draw, &made->cluster, true, made->cluster.decode_nodes);
-    made->speed =
-        draw->load * work.span_s / sweep_work_least_s(&work, &made->cluster);
-    return cluster_check(&made->cluster, error);
+    rc = set_load(made, error);
+    return rc != 0 ? rc : cluster_check(&made->cluster, error);
 }

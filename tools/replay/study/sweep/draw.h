@@ -32,6 +32,8 @@ struct sweep_draw {
     uint32_t max_tokens;                            /* asked for; 0: exact */
     double mixed_nodes; /* share of the nodes; 0: all are of one kind */
     double mixed_cost, mixed_memory;
+    double cache; /* of all nodes, over what the trace touches; 0: as the
+                     hardware has */
 };
 
 /* A case that can be simulated. */
@@ -39,6 +41,10 @@ struct sweep_case {
     struct sweep_draw draw;
     struct cluster cluster;
     double speed; /* of the trace, for the load */
+    double rate;  /* at which sessions are generated for it, in requests per
+                     second; 0: the workload's own */
+    double load;  /* what it is; the load drawn, within 3 % where the rate was
+                     searched */
 };
 
 /* Draws the case of that number. Borrows from `d`. O(1). */
@@ -47,12 +53,13 @@ void sweep_draw(const struct sweep_description *d, uint64_t seed,
 
 /* Where the requests of a case come from with its i-th seed: a generated trace
  * is another one, a file has requests of one timestamp in another order from
- * the second seed on. Borrows from the draw. */
+ * the second seed on. Borrows from the draw. `rate` as in a case. */
 struct replay_stream_options sweep_source(const struct sweep_draw *draw,
-                                          uint64_t i);
+                                          uint64_t i, double rate);
 
 /*
- * Makes a case of what was drawn: reads its trace once.
+ * Makes a case of what was drawn: reads its trace, some times over where the
+ * load is a matter of when sessions start.
  *   error  a message of one line.
  * Returns 0 or a negative errno.
  */

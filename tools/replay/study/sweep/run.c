@@ -16,14 +16,18 @@
 #define FAST_LINKS_GBPS 800.0
 #define SLOW_LINKS_GBPS 400.0
 #define LOW_LOAD 0.6
+/* p99 is of some tens of requests: less than this is chance. */
+#define P99_THRESHOLDS 5.0
+/* Up to which it counts. */
+#define P99_LOAD_MAX 1.0
 
 /* One simulation of a case, and where its result goes. */
 struct job {
     const struct sweep_case *one;
     uint64_t seed; /* the i-th */
-    enum sweep_metric metric;
+    bool asks;     /* for the SLO */
     size_t policy;
-    double *value;
+    struct sweep_values *values;
 };
 
 /* Jobs that wait for a wave. */
@@ -40,16 +44,17 @@ double sweep_worse_by(enum sweep_metric metric, double value, double other)
 {
     if (isnan(value) || isnan(other) || !(other > 0.0))
         return 0.0;
-    return metric == SWEEP_TTFT ? value / other - 1.0 : 1.0 - value / other;
+    return sweep_metric_is_share(metric) ? other - value : value / other - 1.0;
 }
 
-size_t sweep_worst(enum sweep_metric metric, const double *values, size_t n,
-                   double *loss)
+size_t sweep_worst(enum sweep_metric metric, const struct sweep_values *values,
+                   size_t n, double *loss)
 {
     size_t worst = 0;
 
     for (size_t p = 1; p < n; p++) {
-        double by = sweep_worse_by(metric, values[0], values[p]);
+        double by =
+            sweep_worse_by(metric, values[0].at[metric], values[p].at[metric]);
 
         if (p == 1 || by > *loss) {
             *loss = by;
@@ -70,7 +75,8 @@ unsigned sweep_causes_of(const struct sweep_draw *draw)
            (unsigned)(draw->load > LOW_LOAD) << SWEEP_OVERLOAD |
            (unsigned)draw->aggregated << SWEEP_AGGREGATED |
            (unsigned)(draw->mixed_nodes > 0) << SWEEP_MIXED |
-           (unsigned)(draw->max_tokens > 0) << SWEEP_ASKS;
+           (unsigned)(draw->max_tokens > 0) << SWEEP_ASKS |
+           (unsigned)(draw->cache > 0) << SWEEP_CACHES;
 }
 
 static struct replay_case case_of(const struct sweep *sweep,
@@ -86,18 +92,29 @@ static struct replay_case case_of(const struct sweep *sweep,
     c.source = source;
     c.speed = job->one->speed;
     c.seed = draw->seed + job->seed;
-    c.slo_ttft_s = job->metric == SWEEP_EFFECTIVE ? draw->slo_ttft_s : 0.0;
-    c.slo_tbt_s = job->metric == SWEEP_EFFECTIVE ? draw->slo_tbt_s : 0.0;
+    c.slo_ttft_s = job->asks ? draw->slo_ttft_s : 0.0;
+    c.slo_tbt_s = job->asks ? draw->slo_tbt_s : 0.0;
     c.effective_ttft_s = draw->slo_ttft_s;
     c.effective_tbt_s = draw->slo_tbt_s;
     return c;
 }
 
-static double value_of(const struct job *job, const struct replay_report *r)
+/* What a simulation says of its policy. */
+static void take_values(const struct job *job, const struct replay_report *r)
 {
-    if (job->metric == SWEEP_EFFECTIVE)
-        return r->effective_ratio;
-    return r->ttft_s.count > 0 ? r->ttft_s.mean : (double)NAN;
+    struct sweep_values *v = job->values;
+    bool any = r->ttft_s.count > 0;
+
+    if (job->asks) {
+        v->at[SWEEP_EFFECTIVE] = r->effective_ratio;
+        v->at[SWEEP_TOKENS] = r->effective_token_ratio;
+        v->promised = r->promised;
+        v->late = r->late_s.count;
+        v->latest_s = r->late_s.max;
+    } else {
+        v->at[SWEEP_TTFT] = any ? r->ttft_s.mean : (double)NAN;
+        v->at[SWEEP_P99] = any ? r->ttft_s.p99 : (double)NAN;
+    }
 }
 
 /* Puts the number of a case in front of the error. */
@@ -119,14 +136,14 @@ static int flush(struct runner *r)
     for (size_t i = 0; i < r->n; i++) {
         const struct job *job = &r->jobs[i];
 
-        r->sources[i] = sweep_source(&job->one->draw, job->seed);
+        r->sources[i] =
+            sweep_source(&job->one->draw, job->seed, job->one->rate);
         r->cases[i] = case_of(r->sweep, job, &r->sources[i]);
     }
     rc = replay_study_run(&study, r->cases, r->n, why);
     for (size_t i = 0; i < r->n; i++)
         if (rc == 0)
-            *r->jobs[i].value =
-                value_of(&r->jobs[i], &r->cases[i].result.report);
+            take_values(&r->jobs[i], &r->cases[i].result.report);
         else if (r->cases[i].failed)
             (void)fail(r, r->jobs[i].one, why, rc);
     replay_cases_fini(r->cases, r->n);
@@ -143,14 +160,14 @@ static int ask(struct runner *r, struct job job)
     return rc;
 }
 
-/* All policies, with a case's i-th seed. */
+/* All policies, with a case's i-th seed, without and with the SLO. */
 static int ask_all(struct runner *r, const struct sweep_case *one,
-                   enum sweep_metric metric, uint64_t seed, double *values)
+                   uint64_t seed, struct sweep_values *values)
 {
     int rc = 0;
 
-    for (size_t p = 0; rc == 0 && p < r->sweep->policies.count; p++)
-        rc = ask(r, (struct job){one, seed, metric, p, &values[p]});
+    for (size_t i = 0; rc == 0 && i < 2 * r->sweep->policies.count; i++)
+        rc = ask(r, (struct job){one, seed, i % 2 == 1, i / 2, &values[i / 2]});
     return rc;
 }
 
@@ -173,9 +190,7 @@ static int run_cases(struct runner *r, struct sweep_result *results)
         rc = sweep_case_make(&draw, &result->one, why);
         if (rc != 0)
             return fail(r, &result->one, why, rc);
-        for (int m = 0; rc == 0 && m < SWEEP_METRICS; m++)
-            rc = ask_all(r, &result->one, (enum sweep_metric)m, 0,
-                         result->value[m]);
+        rc = ask_all(r, &result->one, 0, result->own);
         if (!s->quiet)
             replay_ticker_show(&ticker, i + 1);
     }
@@ -185,10 +200,23 @@ static int run_cases(struct runner *r, struct sweep_result *results)
     return rc;
 }
 
+bool sweep_loses(const struct sweep *sweep, const struct sweep_result *result,
+                 enum sweep_metric metric)
+{
+    bool p99 = metric == SWEEP_P99;
+
+    return result->loss[metric].loss >
+               sweep->threshold * (p99 ? P99_THRESHOLDS : 1.0) &&
+           !(p99 && result->one.draw.load > P99_LOAD_MAX);
+}
+
 static bool loses(const struct sweep *s, const struct sweep_result *result)
 {
-    return result->loss[SWEEP_TTFT].loss > s->threshold ||
-           result->loss[SWEEP_EFFECTIVE].loss > s->threshold;
+    bool any = false;
+
+    for (int m = 0; m < SWEEP_METRICS; m++)
+        any = any || sweep_loses(s, result, (enum sweep_metric)m);
+    return any;
 }
 
 /* The losses of the values summed so far. */
@@ -197,34 +225,45 @@ static void judge(const struct sweep *s, struct sweep_result *result)
     for (int m = 0; m < SWEEP_METRICS; m++) {
         struct sweep_loss *loss = &result->loss[m];
 
-        loss->other = sweep_worst((enum sweep_metric)m, result->sum[m],
+        loss->other = sweep_worst((enum sweep_metric)m, result->all,
                                   s->policies.count, &loss->loss);
+        if (sweep_metric_is_share((enum sweep_metric)m))
+            loss->loss /= (double)result->seeds;
     }
+}
+
+/* Adds the values of another seed. */
+static void add_values(struct sweep_values *sum, const struct sweep_values *v)
+{
+    for (int m = 0; m < SWEEP_METRICS; m++)
+        sum->at[m] += v->at[m];
+    sum->promised += v->promised;
+    sum->late += v->late;
+    sum->latest_s = fmax(sum->latest_s, v->latest_s);
 }
 
 /* Losers run again with other seeds. */
 static int confirm(struct runner *r, struct sweep_result *results)
 {
     const struct sweep *s = r->sweep;
-    size_t width = SWEEP_METRICS * SWEEP_POLICIES_MAX * (s->seeds - 1);
-    double *values = calloc(s->n_cases * width + 1, sizeof(*values));
+    size_t width = SWEEP_POLICIES_MAX * (s->seeds - 1);
+    struct sweep_values *values =
+        calloc(s->n_cases * width + 1, sizeof(*values));
     int rc = values ? 0 : -ENOMEM;
 
     for (size_t i = 0; rc == 0 && i < s->n_cases; i++)
-        for (uint64_t k = 1; k < s->seeds && loses(s, &results[i]); k++)
-            for (int m = 0; rc == 0 && m < SWEEP_METRICS; m++)
-                rc = ask_all(r, &results[i].one, (enum sweep_metric)m, k,
-                             values + i * width +
-                                 ((k - 1) * SWEEP_METRICS + (size_t)m) *
-                                     SWEEP_POLICIES_MAX);
+        for (uint64_t k = 1; rc == 0 && k < s->seeds && loses(s, &results[i]);
+             k++)
+            rc = ask_all(r, &results[i].one, k,
+                         values + i * width + (k - 1) * SWEEP_POLICIES_MAX);
     if (rc == 0)
         rc = flush(r);
     for (size_t i = 0; rc == 0 && i < s->n_cases; i++) {
         if (!loses(s, &results[i]) || s->seeds == 1)
             continue;
         for (size_t v = 0; v < width; v++)
-            results[i].sum[v / SWEEP_POLICIES_MAX % SWEEP_METRICS]
-                          [v % SWEEP_POLICIES_MAX] += values[i * width + v];
+            add_values(&results[i].all[v % SWEEP_POLICIES_MAX],
+                       &values[i * width + v]);
         results[i].seeds = s->seeds;
         judge(s, &results[i]);
     }
@@ -266,17 +305,22 @@ static int make_variant(const struct sweep_case *one, enum sweep_cause without,
     case SWEEP_ASKS:
         draw.max_tokens = 0;
         break;
+    case SWEEP_CACHES:
+        draw.cache = 0;
+        break;
     }
     rc = sweep_case_make(&draw, variant, error);
-    if (without != SWEEP_AGGREGATED)
-        variant->speed = one->speed * draw.load / one->draw.load;
+    if (without != SWEEP_AGGREGATED && without != SWEEP_OVERLOAD) {
+        variant->speed = one->speed;
+        variant->rate = one->rate;
+    }
     return rc;
 }
 
 /* What one loss was without each feature of its case. */
 struct variants {
     struct sweep_case at[SWEEP_CAUSES];
-    double values[SWEEP_CAUSES][2];
+    struct sweep_values values[SWEEP_CAUSES][2];
 };
 
 static int find_causes_of(struct runner *r, struct sweep_result *result,
@@ -293,15 +337,15 @@ static int find_causes_of(struct runner *r, struct sweep_result *result,
                           r->error);
         for (size_t p = 0; rc == 0 && p < 2; p++)
             rc = ask(r,
-                     (struct job){&v->at[c], 0, metric,
+                     (struct job){&v->at[c], 0, sweep_metric_is_share(metric),
                                   p == 0 ? 0 : loss->other, &v->values[c][p]});
     }
     if (rc == 0)
         rc = flush(r);
     for (int c = 0; rc == 0 && c < SWEEP_CAUSES; c++)
         if ((loss->tried >> c & 1) != 0 &&
-            sweep_worse_by(metric, v->values[c][0], v->values[c][1]) <
-                loss->loss / 2)
+            sweep_worse_by(metric, v->values[c][0].at[metric],
+                           v->values[c][1].at[metric]) < loss->loss / 2)
             loss->causes |= 1u << c;
     return rc;
 }
@@ -316,7 +360,7 @@ static int find_causes(struct runner *r, struct sweep_result *results)
     replay_ticker_init(&ticker, "cases looked at for causes", s->n_cases);
     for (size_t i = 0; rc == 0 && i < s->n_cases; i++) {
         for (int m = 0; rc == 0 && m < SWEEP_METRICS; m++)
-            if (results[i].loss[m].loss > s->threshold)
+            if (sweep_loses(s, &results[i], (enum sweep_metric)m))
                 rc = find_causes_of(r, &results[i], (enum sweep_metric)m, v);
         if (!s->quiet)
             replay_ticker_show(&ticker, i + 1);
@@ -342,7 +386,7 @@ int sweep_run(const struct sweep *sweep, struct sweep_result *results,
     if (r->cases && r->sources)
         rc = run_cases(r, results);
     for (size_t i = 0; rc == 0 && i < sweep->n_cases; i++) {
-        memcpy(results[i].sum, results[i].value, sizeof(results[i].sum));
+        memcpy(results[i].all, results[i].own, sizeof(results[i].all));
         judge(sweep, &results[i]);
         for (int m = 0; m < SWEEP_METRICS; m++)
             results[i].loss[m].first = results[i].loss[m].loss;

@@ -15,9 +15,11 @@
 /* What policies are judged by. */
 enum sweep_metric {
     SWEEP_TTFT,      /* mean TTFT where no request asks for an SLO */
-    SWEEP_EFFECTIVE, /* effective share where all ask for it */
+    SWEEP_P99,       /* its p99 */
+    SWEEP_EFFECTIVE, /* effective share of the requests where all ask for it */
+    SWEEP_TOKENS,    /* of their input tokens */
 };
-#define SWEEP_METRICS 2
+#define SWEEP_METRICS 4
 
 /* What a case may lose by, as bits: without it the loss is less than half. */
 enum sweep_cause {
@@ -29,17 +31,19 @@ enum sweep_cause {
     SWEEP_AGGREGATED, /* nodes that prefill and decode */
     SWEEP_MIXED,      /* nodes of two kinds */
     SWEEP_ASKS,       /* more tokens asked for than answers have */
+    SWEEP_CACHES,     /* less memory than the hardware has */
 };
-#define SWEEP_CAUSES 8
+#define SWEEP_CAUSES 9
 
 struct sweep {
     const struct sweep_description *description;
+    const char *again; /* the command line of a case, without --case */
     struct replay_names policies; /* the first one is judged */
     const struct policy_settings *settings;
     uint64_t seed;
     uint64_t first, n_cases;
     uint64_t seeds;   /* that a loss is confirmed on, at least 1 */
-    double threshold; /* a loss is more than this share */
+    double threshold; /* a loss is more than this, of p99 five times it */
     bool causes;      /* to be found */
     uint64_t jobs;    /* simulations at once; 0: as many as there are cores */
     bool quiet;
@@ -54,11 +58,19 @@ struct sweep_loss {
     unsigned causes;
 };
 
+/* A policy in a case. */
+struct sweep_values {
+    double at[SWEEP_METRICS]; /* NaN: none */
+    uint64_t promised, late;  /* requests accepted with the SLO; those of them
+                                 whose first token came after it, */
+    double latest_s;          /* by so much at most */
+};
+
 /* What became of a case. */
 struct sweep_result {
     struct sweep_case one;
-    double value[SWEEP_METRICS][SWEEP_POLICIES_MAX]; /* NaN: none */
-    double sum[SWEEP_METRICS][SWEEP_POLICIES_MAX];   /* over all seeds */
+    struct sweep_values own[SWEEP_POLICIES_MAX]; /* with the case's own seed */
+    struct sweep_values all[SWEEP_POLICIES_MAX]; /* sums over all seeds */
     uint64_t seeds;
     struct sweep_loss loss[SWEEP_METRICS]; /* loss 0: it does not lose */
 };
@@ -73,13 +85,25 @@ struct sweep_result {
                             struct sweep_result *results,
                             char error[SWEEP_ERROR_BYTES]);
 
-/* By how much a value is worse than another: 0.1 is a tenth longer, or a tenth
- * less effective. 0 if either is NaN. Below 0: it is better. */
+/* By how much a value is worse than another: 0.1 is a tenth longer, or ten
+ * points less effective. 0 if either is NaN. Below 0: it is better. */
 double sweep_worse_by(enum sweep_metric metric, double value, double other);
 
 /* The policy that the first one of n loses to most; *loss is by how much. */
-size_t sweep_worst(enum sweep_metric metric, const double *values, size_t n,
-                   double *loss);
+size_t sweep_worst(enum sweep_metric metric, const struct sweep_values *values,
+                   size_t n, double *loss);
+
+/* Whether a case counts as lost by a metric. By p99 it does at loads up to 1:
+ * above, who comes last is a choice. */
+bool sweep_loses(const struct sweep *sweep, const struct sweep_result *result,
+                 enum sweep_metric metric);
+
+/* Whether a metric is of the simulations whose requests ask for an SLO, and a
+ * share. */
+static inline bool sweep_metric_is_share(enum sweep_metric metric)
+{
+    return metric == SWEEP_EFFECTIVE || metric == SWEEP_TOKENS;
+}
 
 /* "ttft", "effective"; "slow links": what a metric and a cause are called. */
 const char *sweep_metric_name(enum sweep_metric metric);

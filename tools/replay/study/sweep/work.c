@@ -18,6 +18,7 @@ struct sums {
     double steps; /* decode steps of one request each */
     double kv_step_tokens;
     double input_tokens;
+    int64_t touched_tokens, longest_tokens;
 };
 
 /* The leading blocks that an infinite cache has; all of them from now on. */
@@ -34,8 +35,10 @@ static int reused_blocks(struct sums *s, const struct trace_request *t,
     for (size_t i = 0; rc == 0 && i < full; i++) {
         hit = hit && id_map_get(s->ids, t->hash_ids[i]);
         *reused += hit && i < most;
-        if (!hit)
-            rc = id_map_put(s->ids, t->hash_ids[i], 0);
+        if (hit)
+            continue;
+        rc = id_map_put(s->ids, t->hash_ids[i], 0);
+        s->touched_tokens += block_tokens;
     }
     return rc == -ENOSPC ? 0 : rc;
 }
@@ -56,6 +59,8 @@ static int add(struct sums *s, const struct cluster *c,
     s->steps += output;
     s->kv_step_tokens += output * (t->input_tokens + output / 2.0);
     s->input_tokens += t->input_tokens;
+    if (s->longest_tokens < (int64_t)t->input_tokens + t->output_tokens)
+        s->longest_tokens = (int64_t)t->input_tokens + t->output_tokens;
     return rc;
 }
 
@@ -102,7 +107,9 @@ int sweep_work_read(const struct replay_stream_options *source,
             .prefill_s = sums.prefill_us / 1e6,
             .decode_s = decode_us(&sums, cluster) / 1e6,
             .kv_bytes = sums.input_tokens * (double)cluster->kv_bytes_per_token,
-            .span_s = (double)(sums.last_us - sums.first_us) / 1e6};
+            .span_s = (double)(sums.last_us - sums.first_us) / 1e6,
+            .touched_tokens = sums.touched_tokens,
+            .longest_tokens = sums.longest_tokens};
     trace_request_fini(&request);
     replay_stream_free(stream);
     id_map_free(sums.ids);

@@ -3,6 +3,7 @@
 #define TOOLS_REPLAY_STUDY_SWEEP_WORK_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "sim/cluster/cluster.h"
 #include "tools/replay/trace/stream.h"
@@ -14,6 +15,8 @@ struct sweep_work {
     double decode_s;  /* of one node whose batches are full */
     double kv_bytes;  /* of all prompts */
     double span_s;    /* first to last arrival, at the trace's speed */
+    int64_t touched_tokens; /* of different blocks */
+    int64_t longest_tokens; /* prompt and answer */
 };
 
 /*
