@@ -19,12 +19,22 @@ static uint64_t host_of(const struct frame_conn *conn)
     return host_key(host);
 }
 
+static void add(struct strangers *s, struct stranger *x, uint64_t host)
+{
+    x->host = host;
+    TAILQ_INSERT_TAIL(&s->list, x, link);
+    s->n++;
+}
+
 void strangers_add(struct strangers *s, struct stranger *x,
                    const struct frame_conn *conn)
 {
-    x->host = host_of(conn);
-    TAILQ_INSERT_TAIL(&s->list, x, link);
-    s->n++;
+    add(s, x, host_of(conn));
+}
+
+void strangers_add_socket(struct strangers *s, struct stranger *x, int fd)
+{
+    add(s, x, host_key_of(fd));
 }
 
 void strangers_remove(struct strangers *s, struct stranger *x)
@@ -54,7 +64,8 @@ struct stranger *strangers_surplus(const struct strangers *s)
         return NULL;
     TAILQ_FOREACH(x, &s->list, link)
     {
-        unsigned bad = 2 * count_of(s, x->host) + !x->handshake->challenged;
+        bool silent = !x->handshake || !x->handshake->challenged;
+        unsigned bad = 2 * count_of(s, x->host) + silent;
 
         if (bad > most) {
             most = bad;

@@ -17,7 +17,7 @@
 struct stranger {
     TAILQ_ENTRY(stranger) link;
     void *owner;
-    const struct handshake *handshake; /* borrowed */
+    const struct handshake *handshake; /* borrowed; NULL: it has none */
     uint64_t host; /* equal for those that count as one address */
 };
 
@@ -34,6 +34,9 @@ void strangers_init(struct strangers *s);
  * conn. */
 void strangers_add(struct strangers *s, struct stranger *x,
                    const struct frame_conn *conn);
+
+/* strangers_add_socket(s, x, fd): likewise, on a socket without frames. */
+void strangers_add_socket(struct strangers *s, struct stranger *x, int fd);
 
 /* strangers_remove(s, x): x is gone, or is none any more. */
 void strangers_remove(struct strangers *s, struct stranger *x);

@@ -5,6 +5,7 @@
 #include <event2/event.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -475,42 +476,67 @@ static uint32_t unbound(struct transport *transport)
     struct tcp *t = (struct tcp *)(void *)transport;
 
     pthread_mutex_lock(&t->set.lock);
-    uint32_t n = t->n_unbound;
+    uint32_t n = t->unbound.n + t->n_leaving;
     pthread_mutex_unlock(&t->set.lock);
     return n;
 }
 
-/* Connections that do not say whose they are do not take all there is. */
+/* A data connection whose other side is `ends[0]`. */
+static void connect_data(struct transport *t, int ends[2])
+{
+    CU_ASSERT_EQUAL_FATAL(
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    tcp_transport_take(t, ends[1]);
+}
+
+static bool is_closed(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    char byte;
+
+    return poll(&p, 1, 60000) == 1 && recv(fd, &byte, 1, 0) == 0;
+}
+
+/* Connections that do not say whose they are keep no peer out: the oldest one
+ * goes, and those that said it stay. */
 static void test_unbound(void)
 {
+    enum { N = HANDSHAKE_STRANGERS_MAX + 1 };
+    static const struct transport_offer_ops ops = {0};
     struct event_base *base = event_base_new();
     const struct tcp_config config = {
         .base = base, .hello = &hello, .streams = 2};
     struct transport *t = tcp_transport_new(&config);
-    int ends[TCP_UNBOUND_MAX + 2][2];
+    uint8_t token[TRANSPORT_DESCRIPTOR_MAX];
+    int ends[N][2], peer[2];
+    size_t n;
     char byte;
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(t);
-    for (uint32_t i = 0; i < TCP_UNBOUND_MAX + 2; i++) {
-        CU_ASSERT_EQUAL_FATAL(
-            socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends[i]), 0);
-        tcp_transport_take(t, ends[i][1]);
-    }
-    CU_ASSERT_EQUAL(recv(ends[TCP_UNBOUND_MAX - 1][0], &byte, 1, 0), -1);
-    CU_ASSERT_EQUAL(recv(ends[TCP_UNBOUND_MAX][0], &byte, 1, 0), 0);
-    close(ends[0][0]);
-    close(ends[TCP_UNBOUND_MAX][0]);
-    /* One has left: there is room for another. */
-    while (unbound(t) == TCP_UNBOUND_MAX)
+    CU_ASSERT_PTR_NOT_NULL(t->ops->offer(t, &ops, NULL, token, &n));
+    connect_data(t, peer);
+    CU_ASSERT_EQUAL(send(peer[0], token, n, 0), (ssize_t)n);
+    while (unbound(t) > 0)
         usleep(1000);
-    CU_ASSERT_EQUAL_FATAL(
-        socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends[0]), 0);
-    tcp_transport_take(t, ends[0][1]);
+    for (uint32_t i = 0; i + 1 < N; i++)
+        connect_data(t, ends[i]);
     CU_ASSERT_EQUAL(recv(ends[0][0], &byte, 1, 0), -1);
+    connect_data(t, ends[N - 1]);
+    CU_ASSERT(is_closed(ends[0][0]));
+    for (uint32_t i = 1; i < N; i++)
+        CU_ASSERT_EQUAL(recv(ends[i][0], &byte, 1, 0), -1);
+    CU_ASSERT_EQUAL(recv(peer[0], &byte, 1, 0), -1);
+    CU_ASSERT_EQUAL(unbound(t), HANDSHAKE_STRANGERS_MAX);
+    /* The newest one is served. */
+    CU_ASSERT_EQUAL_FATAL(send(ends[N - 1][0], token, n, MSG_NOSIGNAL),
+                          (ssize_t)n);
+    while (unbound(t) == HANDSHAKE_STRANGERS_MAX)
+        usleep(1000);
+    CU_ASSERT_EQUAL(recv(ends[N - 1][0], &byte, 1, 0), -1);
     t->ops->free(t);
-    for (uint32_t i = 0; i < TCP_UNBOUND_MAX + 2; i++)
-        if (i != TCP_UNBOUND_MAX)
-            close(ends[i][0]);
+    for (uint32_t i = 0; i < N; i++)
+        close(ends[i][0]);
+    close(peer[0]);
     event_base_free(base);
 }
 

@@ -25,17 +25,16 @@ static void drop_ended(struct tcp_stream *s)
     }
 }
 
-static int answer_look(struct tcp_stream *s)
+/* With the lock: it is bound, or over. */
+static void unbound_gone(struct tcp_stream *s)
 {
     struct tcp *t = s->io->tcp;
 
-    if (!s->offer)
-        return 0;
-    pthread_mutex_lock(&t->set.lock);
-    drop_ended(s);
-    bool over = s->offer->withdrawn || s->offer->broken;
-    pthread_mutex_unlock(&t->set.lock);
-    return over ? -ECANCELED : 0;
+    if (s->leaving)
+        t->n_leaving--;
+    else
+        strangers_remove(&t->unbound, &s->stranger);
+    s->leaving = false;
 }
 
 /* The first bytes say whose connection it is. */
@@ -46,9 +45,38 @@ static int on_token(struct tcp_stream *s)
     pthread_mutex_lock(&t->set.lock);
     s->offer = tcp_offer_bind(t, s->head);
     if (s->offer)
-        t->n_unbound--;
+        unbound_gone(s);
     pthread_mutex_unlock(&t->set.lock);
     return s->offer ? 1 : -EACCES;
+}
+
+/* One that is told to go is served all the same if its token is there. */
+static int unbound_look(struct tcp_stream *s)
+{
+    struct tcp *t = s->io->tcp;
+
+    pthread_mutex_lock(&t->set.lock);
+    bool leaving = s->leaving;
+    pthread_mutex_unlock(&t->set.lock);
+    if (!leaving)
+        return 0;
+    int rc = tcp_stream_head(s, TCP_TOKEN_BYTES);
+    if (rc > 0)
+        rc = on_token(s);
+    return rc > 0 ? 0 : -ECONNABORTED;
+}
+
+static int answer_look(struct tcp_stream *s)
+{
+    struct tcp *t = s->io->tcp;
+
+    if (!s->offer)
+        return unbound_look(s);
+    pthread_mutex_lock(&t->set.lock);
+    drop_ended(s);
+    bool over = s->offer->withdrawn || s->offer->broken;
+    pthread_mutex_unlock(&t->set.lock);
+    return over ? -ECANCELED : 0;
 }
 
 static int break_offer(struct tcp_stream *s, const char *why)
@@ -147,7 +175,7 @@ static void answer_end(struct tcp_stream *s, int)
 
     pthread_mutex_lock(&t->set.lock);
     if (!s->offer) {
-        t->n_unbound--;
+        unbound_gone(s);
         pthread_mutex_unlock(&t->set.lock);
         return;
     }

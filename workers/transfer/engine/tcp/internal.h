@@ -17,6 +17,7 @@
 #ifndef WORKERS_TRANSFER_ENGINE_TCP_INTERNAL_H
 #define WORKERS_TRANSFER_ENGINE_TCP_INTERNAL_H
 
+#include "base/strangers.h"
 #include "workers/transfer/engine/ops.h"
 #include "workers/transfer/engine/sum.h"
 #include "workers/transfer/engine/tcp/tcp.h"
@@ -31,8 +32,6 @@
 #define TCP_ANSWERS_MAX 32u
 /* Grants that ended, of an offer: an op on one of them may be on its way. */
 #define TCP_ENDED_MAX 4096u
-/* Accepted connections that have not said whose they are. */
-#define TCP_UNBOUND_MAX 64u
 /* An accepted connection says within so long whose it is. */
 #define TCP_TOKEN_US 10000000
 /* A peer that takes nothing of what it is sent for so long is gone. */
@@ -127,7 +126,8 @@ struct tcp {
     struct tcp_region regions[TRANSPORT_REGIONS_MAX];
     uint32_t n_regions;
     /* By the lock of the set, as what offers hold: */
-    uint32_t n_unbound; /* accepted, without an offer */
+    struct strangers unbound; /* accepted streams without an offer */
+    uint32_t n_leaving;       /* those told to go for others, still open */
     TAILQ_HEAD(, tcp_offer) offers;
     struct tcp_grants revoked;
 };
@@ -165,6 +165,9 @@ struct tcp_stream {
     struct sum_run *sum;
     /* Of one that answers: */
     struct tcp_offer *offer; /* NULL: it has not said whose it is */
+    /* By the lock, without an offer: */
+    struct stranger stranger; /* in tcp.unbound, unless it is */
+    bool leaving;             /* told to go, and counted in n_leaving */
     struct tcp_answer {
         int status;
         struct tcp_grant *grant; /* with a use; NULL: no bytes */

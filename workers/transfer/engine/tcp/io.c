@@ -177,7 +177,10 @@ int tcp_io_add(struct tcp *t, int fd, struct tcp_path *path)
         s->out_head_n = TCP_TOKEN_BYTES;
     }
     s->io = &t->ios[t->next_io++ % t->config.streams];
+    s->stranger.owner = s;
     pthread_mutex_lock(&t->set.lock);
+    if (!path)
+        strangers_add_socket(&t->unbound, &s->stranger, fd);
     TAILQ_INSERT_TAIL(&s->io->fresh, s, link);
     pthread_mutex_unlock(&t->set.lock);
     bell_ring(s->io->wake);

@@ -259,6 +259,7 @@ struct transport *tcp_transport_new(const struct tcp_config *config)
     t->set.wake = wake;
     t->set.hang_up = tcp_hang_up;
     t->set.free = tcp_path_free;
+    strangers_init(&t->unbound);
     TAILQ_INIT(&t->offers);
     LIST_INIT(&t->revoked);
     if (op_set_init(&t->set, config->base, on_bell, t) || tcp_io_start(t)) {
@@ -268,22 +269,32 @@ struct transport *tcp_transport_new(const struct tcp_config *config)
     return &t->base;
 }
 
+/* Connections that say nothing must not keep peers out. Whether there is room
+ * for one more: threads may be behind with closing what was told to go. */
+static bool make_room(struct tcp *t)
+{
+    pthread_mutex_lock(&t->set.lock);
+    struct stranger *surplus = strangers_surplus(&t->unbound);
+    bool room = !surplus || t->n_leaving < HANDSHAKE_STRANGERS_MAX;
+    if (surplus && room) {
+        struct tcp_stream *s = surplus->owner;
+
+        strangers_remove(&t->unbound, surplus);
+        s->leaving = true;
+        t->n_leaving++;
+        bell_ring(s->io->wake);
+    }
+    pthread_mutex_unlock(&t->set.lock);
+    return room;
+}
+
 void tcp_transport_take(struct transport *transport, int fd)
 {
     struct tcp *t = tcp_of(transport);
 
-    pthread_mutex_lock(&t->set.lock);
-    bool room = t->n_unbound < TCP_UNBOUND_MAX;
-    t->n_unbound += room;
-    pthread_mutex_unlock(&t->set.lock);
-    if (!room) {
+    if (!make_room(t))
         close(fd);
-        return;
-    }
-    /* Without memory it is closed, and the peer's path ends. */
-    if (tcp_io_add(t, fd, NULL) == 0)
-        return;
-    pthread_mutex_lock(&t->set.lock);
-    t->n_unbound--;
-    pthread_mutex_unlock(&t->set.lock);
+    else
+        /* Without memory it is closed, and the peer's path ends. */
+        (void)!tcp_io_add(t, fd, NULL);
 }

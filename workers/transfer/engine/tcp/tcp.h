@@ -34,8 +34,8 @@ struct tcp_config {
 tcp_transport_new(const struct tcp_config *config);
 
 /* Take the socket of a peer that has proven the secret and was said WELCOME to,
- * after HELLO of kind 4. It is closed if 64 others have not said whose they
- * are. Owns fd. */
+ * after HELLO of kind 4. If HANDSHAKE_STRANGERS_MAX others have not said whose
+ * they are, one of these is closed for it (strangers_surplus()). Owns fd. */
 void tcp_transport_take(struct transport *t, int fd);
 
 #endif
