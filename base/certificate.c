@@ -4,8 +4,10 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -128,6 +130,68 @@ SSL_CTX *certificate_load(const struct certificate_files *files, char *err,
         return context;
     SSL_CTX_free(context);
     return error_null(err, size, "%s: \"%.200s\": %s", option, path, why);
+}
+
+/* Seconds since 1970; 0 of a time that no calendar has. */
+static int64_t seconds_of(const ASN1_TIME *t)
+{
+    ASN1_TIME *epoch = ASN1_TIME_set(NULL, 0);
+    int days = 0, seconds = 0;
+
+    if (!epoch || ASN1_TIME_diff(&days, &seconds, epoch, t) != 1)
+        days = seconds = 0;
+    ASN1_TIME_free(epoch);
+    return (int64_t)days * 86400 + seconds;
+}
+
+struct certificate_span certificate_span(const SSL_CTX *certificate)
+{
+    const X509 *x = SSL_CTX_get0_certificate(certificate);
+    struct certificate_span span = {seconds_of(X509_get0_notBefore(x)),
+                                    seconds_of(X509_get0_notAfter(x))};
+    struct stack_st_X509 *chain = NULL;
+
+    (void)SSL_CTX_get0_chain_certs((SSL_CTX *)(uintptr_t)certificate, &chain);
+    for (int i = 0; i < sk_X509_num(chain); i++) {
+        x = sk_X509_value(chain, i);
+        int64_t from_s = seconds_of(X509_get0_notBefore(x));
+        int64_t until_s = seconds_of(X509_get0_notAfter(x));
+
+        if (span.from_s < from_s)
+            span.from_s = from_s;
+        if (span.until_s > until_s)
+            span.until_s = until_s;
+    }
+    return span;
+}
+
+static int64_t warning_s(const struct certificate_span *span)
+{
+    int64_t third_s = (span->until_s - span->from_s) / 3;
+
+    return third_s < CERTIFICATE_WARNING_S ? third_s : CERTIFICATE_WARNING_S;
+}
+
+bool certificate_span_warning(const struct certificate_span *span,
+                              int64_t now_s, char *text, size_t size)
+{
+    const char *what = "expires on";
+    time_t at = (time_t)span->until_s;
+    char date[64] = "?";
+    struct tm tm;
+
+    if (now_s >= span->until_s) {
+        what = "expired on";
+    } else if (now_s < span->from_s) {
+        what = "is not valid before";
+        at = (time_t)span->from_s;
+    } else if (span->until_s - now_s > warning_s(span)) {
+        return false;
+    }
+    if (gmtime_r(&at, &tm))
+        (void)strftime(date, sizeof(date), "%Y-%m-%d %H:%M:%S UTC", &tm);
+    snprintf(text, size, "%s %s", what, date);
+    return true;
 }
 
 int certificate_show(SSL_CTX *certificate, SSL **ssl)

@@ -6,7 +6,9 @@
 #ifndef BASE_CERTIFICATE_H
 #define BASE_CERTIFICATE_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct ssl_ctx_st;
 
@@ -21,6 +23,24 @@ struct certificate_files {
  * were made of it keep it), or NULL with "option: \"file\": why" in err. */
 [[nodiscard]] struct ssl_ctx_st *
 certificate_load(const struct certificate_files *files, char *err, size_t size);
+
+/* When all certificates of a file are valid: Unix time in seconds. */
+struct certificate_span {
+    int64_t from_s, until_s;
+};
+
+/* certificate_span(certificate): of what certificate_load() returned: from the
+ * latest begin to the earliest end. */
+struct certificate_span certificate_span(const struct ssl_ctx_st *certificate);
+
+/* certificate_span_warning(span, now_s, text, size): whether an operator should
+ * renew it at now_s (Unix time), with "expired on ..", "is not valid before .."
+ * or "expires on .." in text: CERTIFICATE_WARNING_S before its end, or when a
+ * third of its life is left, which is later for those that live shortly. */
+#define CERTIFICATE_WARNING_S (14 * 86400)
+[[nodiscard]] bool certificate_span_warning(const struct certificate_span *span,
+                                            int64_t now_s, char *text,
+                                            size_t size);
 
 /* certificate_show(certificate, ssl): what a connection that was accepted
  * speaks, owned: *ssl, or NULL without a certificate. Returns 0; -1: out of

@@ -1,15 +1,32 @@
 /* What clients and workers are shown. */
 #include <errno.h>
 #include <openssl/ssl.h>
+#include <time.h>
 
 #include "base/certificate.h"
+#include "base/log.h"
 #include "conductor/internal.h"
+
+/* It is taken all the same: the other side may be told to trust it, and an old
+ * certificate is better than no conductor. */
+static void tell_span(const struct certificate_files *files,
+                      const SSL_CTX *certificate)
+{
+    const struct certificate_span span = certificate_span(certificate);
+    char text[100];
+
+    if (certificate_span_warning(&span, time(NULL), text, sizeof(text)))
+        log_warn("%s: \"%s\": %s: put a valid one there, and reload",
+                 files->certificate_option, files->certificate, text);
+}
 
 static int load(const struct certificate_files *files, SSL_CTX **out,
                 char err[CONFIG_ERROR_MAX])
 {
     *out = *files->certificate ? certificate_load(files, err, CONFIG_ERROR_MAX)
                                : NULL;
+    if (*out)
+        tell_span(files, *out);
     return *out || !*files->certificate ? 0 : -EINVAL;
 }
 
@@ -39,8 +56,15 @@ void daemon_certificates_free(struct daemon_certificates *all)
     *all = (struct daemon_certificates){NULL, NULL};
 }
 
+static int64_t until_s(const SSL_CTX *certificate)
+{
+    return certificate ? certificate_span(certificate).until_s : 0;
+}
+
 void daemon_certificates_show(struct daemon *d)
 {
+    front_expiry(d->front, until_s(d->certificates.clients),
+                 until_s(d->certificates.workers));
     front_tls(d->front, d->certificates.clients, d->config->admin_tls);
     models_tls(d->models, d->certificates.workers);
 }

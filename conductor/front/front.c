@@ -292,6 +292,12 @@ void front_tls(struct front *front, struct ssl_ctx_st *certificate, bool admin)
         http_server_tls(front->admin.server, admin ? certificate : NULL);
 }
 
+void front_expiry(struct front *front, int64_t clients_s, int64_t workers_s)
+{
+    front->clients_expire_s = clients_s;
+    front->workers_expire_s = workers_s;
+}
+
 void front_hold(struct front *front, bool on)
 {
     http_server_hold(front->door.server, on);

@@ -94,6 +94,11 @@ void front_take(struct front *front, int64_t keepalive_us,
 struct ssl_ctx_st;
 void front_tls(struct front *front, struct ssl_ctx_st *certificate, bool admin);
 
+/* front_expiry(front, clients_s, workers_s): what /metrics says of when the
+ * certificates that clients and workers are shown expire, Unix time; 0: there
+ * is none. */
+void front_expiry(struct front *front, int64_t clients_s, int64_t workers_s);
+
 /* Clients wait at the first listener, until it is told again; or, on false,
  * come in. */
 void front_hold(struct front *front, bool on);

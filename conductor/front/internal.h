@@ -36,10 +36,11 @@ struct front {
     struct event_base *base;
     struct scrapes scrapes;
     size_t in_flight;
-    uint64_t paths_refused; /* that no engine may get */
-    struct watch *watch;    /* owned; NULL: nobody has watched yet */
-    bool unready;           /* front_unready was called */
-    bool draining;          /* front_stop was called */
+    uint64_t paths_refused;                     /* that no engine may get */
+    int64_t clients_expire_s, workers_expire_s; /* 0: no certificate */
+    struct watch *watch; /* owned; NULL: nobody has watched yet */
+    bool unready;        /* front_unready was called */
+    bool draining;       /* front_stop was called */
 };
 
 /* A request that has come. */

@@ -85,6 +85,31 @@ static int write_door(const struct front *front, struct evbuffer *out)
     return bad ? -ENOMEM : 0;
 }
 
+static int write_certificates(const struct front *front, struct evbuffer *out)
+{
+    const struct {
+        const char *option;
+        int64_t until_s;
+    } all[] = {
+        {"tls_certificate", front->clients_expire_s},
+        {"worker_tls_certificate", front->workers_expire_s},
+    };
+    int bad =
+        evbuffer_add_printf(
+            out, "# HELP conductor_certificate_expires_seconds When the first "
+                 "certificate in the file of an option expires, Unix time.\n"
+                 "# TYPE conductor_certificate_expires_seconds gauge\n") < 0;
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (all[i].until_s)
+            bad |= evbuffer_add_printf(
+                       out,
+                       "conductor_certificate_expires_seconds{option=\"%s\"} "
+                       "%" PRId64 "\n",
+                       all[i].option, all[i].until_s) < 0;
+    return bad ? -ENOMEM : 0;
+}
+
 static void free_scrape(struct scrape *s)
 {
     if (!s->waits)
@@ -111,7 +136,8 @@ static int send_piece(struct scrape *s)
     struct evbuffer *out = evbuffer_new();
     int more = out ? models_report_next(s->report, out) : -ENOMEM;
 
-    if (more == 0 && write_door(s->front, out))
+    if (more == 0 &&
+        (write_door(s->front, out) || write_certificates(s->front, out)))
         more = -ENOMEM;
     if (more >= 0 &&
         http_write(s->conn, evbuffer_pullup(out, -1), evbuffer_get_length(out)))

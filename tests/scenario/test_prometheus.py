@@ -117,6 +117,7 @@ class Prometheus(Case):
         rules = [r for g in ask('rules')['groups'] for r in g['rules']]
         self.assertEqual([r['name'] for r in rules if r['health'] == 'ok'],
                          ['ConductorDown', 'ConductorFailing',
-                          'ConductorOverloaded', 'ConductorInstanceUnready'])
+                          'ConductorOverloaded', 'ConductorInstanceUnready',
+                          'ConductorCertificateExpires'])
         self.assertEqual([a for a in ask('alerts')['alerts']
                           if a['state'] == 'firing'], [])

@@ -1,5 +1,6 @@
 """Clients that come with TLS: what they are shown, the reload of it under load,
 and strangers who do not speak it, or never finish."""
+import datetime
 import json
 import os
 import re
@@ -266,6 +267,58 @@ class TlsReloads(TlsCase):
                              ['tls_certificate', 'tls_key'])
             cluster.tls = context
             self.assertEqual(cluster.api.request('GET', '/health').status, 200)
+
+
+class TlsExpiry(TlsCase):
+    def end_of(self, name):
+        """When a certificate ends: as openssl prints it, and Unix time."""
+        _, out, _ = self.run_program('openssl', 'x509', '-noout', '-enddate',
+                                     '-in', name)
+        text = out.strip().partition('=')[2]
+        end = datetime.datetime.strptime(text, '%b %d %H:%M:%S %Y GMT')
+        return (f'{end:%Y-%m-%d %H:%M:%S} UTC',
+                end.replace(tzinfo=datetime.timezone.utc).timestamp())
+
+    def read(self, name):
+        with open(os.path.join(self.folder, name), encoding='ascii') as f:
+            return f.read()
+
+    def test_it_is_told(self):
+        """By -t, at the start and on reload, with its file and its date, and
+        of a chain the first one to end."""
+        tls = self.certify()
+        good = self.read('tls.pem')
+        self.certificate(HOST, days='-1')
+        ended, ended_s = self.end_of(f'{HOST}.pem')
+        shutil.copy(os.path.join(self.folder, f'{HOST}.key'),
+                    os.path.join(self.folder, 'links.key'))
+        self.write('links.pem', self.read(f'{HOST}.pem'))
+        self.write('tls.pem', good + self.read(f'{HOST}.pem'))
+        cluster = self.door(tls, worker_listen=f'{HOST}:0', policy='random',
+                            worker_tls_certificate='links.pem',
+                            worker_tls_key='links.key')
+        says = re.compile(
+            rf'warn .*: (\w+): "(?:\S*/)?(\w+\.pem)": expired on {ended}: ')
+        both = [('tls_certificate', 'tls.pem'),
+                ('worker_tls_certificate', 'links.pem')]
+        self.assertEqual(says.findall(cluster.conductor.log()), both)
+        name = 'conductor_certificate_expires_seconds'
+        metrics = self.admin.metrics()
+        for option, _ in both:
+            self.assertEqual(metrics[f'{name}{{option="{option}"}}'], ended_s)
+        status, out, errors = self.run_program(
+            program(*CONDUCTOR), '-t', '-c', 'conductor.json')
+        self.assertEqual((status, out), (0, 'configuration ok\n'))
+        self.assertEqual(says.findall(errors), both)
+        # The other is renewed, and is told of no more.
+        self.write('tls.pem', good)
+        self.assertEqual(self.admin.request('POST', '/admin/reload').status,
+                         200)
+        self.assertEqual(says.findall(cluster.conductor.log()),
+                         both + both[1:])
+        self.assertEqual(
+            self.admin.metrics()[f'{name}{{option="tls_certificate"}}'],
+            self.end_of('tls.pem')[1])
 
 
 class TlsWorkers(TlsCase):

@@ -1,0 +1,65 @@
+/* When an operator is told to renew a certificate. */
+#include <CUnit/Basic.h>
+
+#include "base/certificate.h"
+
+#define DAY_S 86400
+#define JULY_2026_S 1782864000 /* the 1st, 00:00:00 UTC */
+
+/* What is said at now_s of one that lives for `days` from July 2026 on. */
+static const char *said(int64_t days, int64_t now_s)
+{
+    const struct certificate_span span = {JULY_2026_S,
+                                          JULY_2026_S + days * DAY_S};
+    static char text[100];
+
+    return certificate_span_warning(&span, now_s, text, sizeof(text)) ? text
+                                                                      : "";
+}
+
+static void test_a_year(void)
+{
+    const int64_t end_s = JULY_2026_S + INT64_C(365) * DAY_S;
+
+    CU_ASSERT_STRING_EQUAL(said(365, JULY_2026_S - 1),
+                           "is not valid before 2026-07-01 00:00:00 UTC");
+    CU_ASSERT_STRING_EQUAL(said(365, JULY_2026_S), "");
+    CU_ASSERT_STRING_EQUAL(said(365, end_s - 14 * DAY_S - 1), "");
+    CU_ASSERT_STRING_EQUAL(said(365, end_s - 14 * DAY_S),
+                           "expires on 2027-07-01 00:00:00 UTC");
+    CU_ASSERT_STRING_EQUAL(said(365, end_s - 1),
+                           "expires on 2027-07-01 00:00:00 UTC");
+    CU_ASSERT_STRING_EQUAL(said(365, end_s),
+                           "expired on 2027-07-01 00:00:00 UTC");
+}
+
+/* One that is renewed each few days is not always about to expire. */
+static void test_six_days(void)
+{
+    CU_ASSERT_STRING_EQUAL(said(6, JULY_2026_S), "");
+    CU_ASSERT_STRING_EQUAL(said(6, JULY_2026_S + 4 * DAY_S - 1), "");
+    CU_ASSERT_STRING_EQUAL(said(6, JULY_2026_S + 4 * DAY_S),
+                           "expires on 2026-07-07 00:00:00 UTC");
+}
+
+/* Whose end is before its begin. */
+static void test_never_valid(void)
+{
+    CU_ASSERT_STRING_EQUAL(said(-1, JULY_2026_S - 2 * DAY_S),
+                           "is not valid before 2026-07-01 00:00:00 UTC");
+    CU_ASSERT_STRING_EQUAL(said(-1, JULY_2026_S),
+                           "expired on 2026-06-30 00:00:00 UTC");
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("certificate", NULL, NULL);
+    CU_add_test(s, "of a year", test_a_year);
+    CU_add_test(s, "of six days", test_six_days);
+    CU_add_test(s, "never valid", test_never_valid);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}
