@@ -363,6 +363,7 @@ int daemon_run(struct config *config, daemon_read *read, void *read_arg,
                  models_worker_port(d.models), config->policy);
     (void)address_parse(config->listen, &listen);
     daemon_tell_who_may(config, listen.host);
+    daemon_tell_idle(config);
     log_info("listening on %s, port %u%s", listen.host, front_port(d.front),
              d.certificates.clients ? ", with TLS" : "");
     supervisor_say("READY=1");
@@ -386,5 +387,8 @@ int daemon_check(const struct config *config, char err[CONFIG_ERROR_MAX])
     if (rc)
         return rc;
     daemon_certificates_free(&certificates);
-    return models_check(config, err);
+    rc = models_check(config, err);
+    if (rc == 0)
+        daemon_tell_idle(config);
+    return rc;
 }

@@ -56,6 +56,10 @@ void daemon_certificates_show(struct daemon *d);
  * is more than an operator may think. host: of `listen`. */
 void daemon_tell_who_may(const struct config *c, const char *host);
 
+/* daemon_tell_idle(c): logs a warning where no request can be served, as there
+ * is neither an engine nor a place for workers to register. */
+void daemon_tell_idle(const struct config *c);
+
 /* SIGHUP; arg: the daemon. */
 void daemon_on_hangup(evutil_socket_t, short, void *arg);
 

@@ -67,6 +67,7 @@ static int take(struct daemon *d, struct config *next,
     daemon_certificates_show(d);
     log_init("conductor", d->config->log_level);
     log_set_format(d->config->log_format);
+    daemon_tell_idle(d->config);
     return 0;
 }
 

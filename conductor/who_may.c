@@ -1,4 +1,5 @@
-/* What an operator should know of a configuration that lets others in. */
+/* What an operator should know of a configuration: that it lets others in, or
+ * serves nothing. */
 #include "base/listener.h"
 #include "base/log.h"
 #include "conductor/internal.h"
@@ -18,4 +19,13 @@ void daemon_tell_who_may(const struct config *c, const char *host)
         log_warn("api_keys: required, and there is no admin_key_file: whoever "
                  "reaches this machine's own address, as through a proxy on "
                  "it, may look and change");
+}
+
+void daemon_tell_idle(const struct config *c)
+{
+    if (c->engines.n == 0 && !*c->engines_file && !*c->worker_listen)
+        log_warn("nothing to route to: no engines, and no worker_listen: name "
+                 "engines in the configuration and reload, or add them by POST "
+                 "/admin/instances; for native workers set worker_listen and "
+                 "restart");
 }

@@ -91,9 +91,7 @@ static bool may_serve(const struct front_call *call, const struct route *route,
     struct openai_error error;
 
     if (!route && !*allowed) {
-        openai_error_set(&error, 404, "unknown_path", NULL,
-                         "path: \"%.*s\": there is nothing",
-                         shown(head->path, 100), head->path.at);
+        routes_set_unknown(call, "", &error);
     } else if (!route) {
         http_add_header(call->conn, "Allow", allowed);
         openai_error_set(&error, 405, "method_not_allowed", NULL,

@@ -23,4 +23,10 @@ const struct route *routes_find(const struct http_head *head, unsigned door,
  * operators have. */
 bool routes_public(struct http_slice path);
 
+/* routes_set_unknown(call, hint, error): sets 404: nothing is at the path, with
+ * `hint` behind that ("": none). Of an operators' path at the clients' address
+ * it names the option that has the other one. */
+void routes_set_unknown(const struct front_call *call, const char *hint,
+                        struct openai_error *error);
+
 #endif

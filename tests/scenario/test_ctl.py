@@ -2,9 +2,10 @@
 of servers that give no good answer."""
 import json
 import os
+import re
 import socket
 
-from harness import Case, program
+from harness import CONDUCTOR, ROOT, Case, Cluster, program
 from stand_in import Engine, reply
 
 CTL = 'tools', 'conductorctl'
@@ -96,6 +97,40 @@ class Ctl(Case):
         self.bad(port, ('--key-file', 'none', 'drain', 'p0'), 2, 'none')
         self.assertEqual(self.ctl(port, '-k', path, 'drain', 'p0')[:2],
                          (0, 'p0: draining\n'))
+
+    def test_a_package_that_nobody_has_configured(self):
+        """Its configuration serves nothing: -t, the log and reload say so; and
+        what asks at the wrong one of its addresses is told which is right."""
+        with open(os.path.join(ROOT, 'packaging', 'conductor.json'),
+                  encoding='utf-8') as f:
+            config = json.load(f)
+        path = self.write('c.json', json.dumps(config))
+        says = 'warn .*nothing to route to: no engines, and no worker_listen'
+        status, out, errors = self.run_program(program(*CONDUCTOR), '-t', '-c',
+                                               path)
+        self.assertEqual((status, out), (0, 'configuration ok\n'))
+        self.assertRegex(errors, says)
+        cluster = Cluster(self)
+        cluster.config = {**config, 'listen': '127.0.0.1:0',
+                          'admin_listen': '127.0.0.1:0', 'drain_wait_ms': 0}
+        cluster.start_conductor()
+        log = cluster.conductor.log
+        self.assertEqual(len(re.findall(says, log())), 1)
+        ctl = program(*CTL)
+
+        def at(port, *words):
+            return self.run_program(
+                'env', f'CONDUCTOR_ADDRESS=127.0.0.1:{port}', ctl, *words)
+        status, out, errors = at(cluster.ports['http'], 'instances')
+        self.assertEqual((status, out), (1, ''))
+        self.assertRegex(errors, '404: path: "/admin/instances": not at this '
+                                 'address.* ask at admin_listen')
+        self.assertError(cluster.api.request('GET', '/nothing'), 404,
+                         'there is nothing, and it is none that goes on')
+        self.assertEqual(at(cluster.ports['admin'], 'instances')[::2], (0, ''))
+        self.assertEqual(at(9, '-a', f'127.0.0.1:{cluster.ports["admin"]}',
+                            'reload')[::2], (0, ''))
+        self.assertEqual(len(re.findall(says, log())), 2)
 
     def test_usage(self):
         for words, told in (((), 'a command is missing'),

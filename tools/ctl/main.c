@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/address.h"
 #include "base/event_loop.h"
 #include "base/options.h"
 #include "tools/ctl/ctl.h"
+#include "tools/ctl/where.h"
 
 static const struct option_usage usage = {
     .name = CTL_NAME,
@@ -41,6 +41,11 @@ static const struct option_usage usage = {
         "  conductorctl explain 7f1c8a54d2e90b63-12\n"
         "  conductorctl metrics rejections\n",
     .footnote =
+        "\nWhich conductor is asked: --address; else the variable "
+        "CONDUCTOR_ADDRESS of the\nenvironment; else admin_listen, or listen "
+        "without that, of " CTL_CONFIG
+        "\n(root and the group conductor may read the one of the package); "
+        "else " CTL_ADDRESS ".\n"
         "\nExit status: 0 done; 1 the conductor refused, did not answer, or, "
         "for status, is\nnot ready, or, for metrics, none has TEXT; 2 wrong "
         "usage.\n",
@@ -328,31 +333,18 @@ static int run(struct ctl *ctl, const struct command *command,
     return fflush(stdout) ? 1 : rc;
 }
 
-/* HOST:PORT, or a URL. Returns whether it is one. */
-static bool read_address(const char *text, struct replay_server *server)
-{
-    struct address address;
-
-    if (strstr(text, "://"))
-        return replay_server_parse(text, server) == 0;
-    if (address_parse(text, &address) || address.port == 0)
-        return false;
-    *server = (struct replay_server){.port = address.port};
-    snprintf(server->host, sizeof server->host, "%s", address.host);
-    return true;
-}
-
 int main(int argc, char **argv)
 {
-    const char *address = "127.0.0.1:8080", *ca_file = NULL;
+    const char *address = NULL, *ca_file = NULL;
     struct option_list words = {0};
     const char *key_file = NULL;
     double timeout_s = 30;
     struct ctl ctl = {0};
+    char why[600];
     const struct option_spec specs[] = {
         {"address", OPTION_TEXT, &address, "HOST:PORT", 0, 0,
          "where the conductor listens for operators; https://HOST:PORT with "
-         "admin_tls",
+         "admin_tls (default: see below)",
          .letter = 'a'},
         {"ca-file", OPTION_TEXT, &ca_file, "FILE", 0, 0,
          "of https: certificates of authorities to trust (default: those of "
@@ -379,12 +371,12 @@ int main(int argc, char **argv)
         signal(SIGPIPE, SIG_IGN);
         ctl.timeout_us = (int64_t)(timeout_s * 1e6);
         status = OPTIONS_EXIT_USAGE;
-        if (!read_address(address, &ctl.server))
-            (void)options_complain(CTL_NAME,
-                                   "--address: \"%s\": must be HOST:PORT, or "
-                                   "https://HOST:PORT",
-                                   address);
-        else if (command) {
+        if (command && ctl_where(address, getenv("CONDUCTOR_ADDRESS"),
+                                 CTL_CONFIG, &ctl.server, why, sizeof why)) {
+            (void)options_complain(CTL_NAME, "%s", why);
+        } else if (command) {
+            if (*why)
+                (void)options_complain(CTL_NAME, "%s", why);
             ctl.server.has_options = true;
             status = run(&ctl, command, &words, key_file, ca_file);
         }

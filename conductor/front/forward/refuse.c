@@ -3,6 +3,7 @@
 #include "conductor/front/forward/state.h"
 #include "conductor/front/openai/form.h"
 #include "conductor/front/openai/forward/path.h"
+#include "conductor/front/routes.h"
 
 void forward_set_no_model(const struct front_call *call, const char *model,
                           bool of_header, struct openai_error *error)
@@ -60,10 +61,10 @@ static void set_not_for_engines(const struct front_call *call,
                          method.n < 20 ? (int)method.n : 20, method.at,
                          forward_path_methods(path.at, path.n), n, path.at);
     else
-        openai_error_set(error, 404, "unknown_path", NULL,
-                         "path: \"%.*s\": there is nothing, and it is none "
-                         "that goes on to engines: most are below /v1/",
-                         n, path.at);
+        routes_set_unknown(call,
+                           ", and it is none that goes on to engines: most are "
+                           "below /v1/",
+                           error);
 }
 
 /* Whether prompts of others may be cached beside this one's, as somebody asks
