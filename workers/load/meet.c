@@ -1,5 +1,6 @@
 /* What a load and the engine promise, for core/step/meeting, and when layers
  * come in time. */
+#include "base/log.h"
 #include "workers/load/internal.h"
 
 /* Look again at least this long after a decision to wait. */
@@ -195,6 +196,10 @@ void load_maybe_gate(struct load *load)
 void loader_stalled(struct loader *l, struct request *r)
 {
     if (r->load.job) {
+        if (!r->load.job->stalled) /* of what failed the reason was logged */
+            log_info("request %llu: layers of its prompt come late: its step "
+                     "is repeated without them",
+                     (unsigned long long)r->id);
         r->load.held_back = true; /* for all of its layers */
         r->load.job->stalled = true;
     }

@@ -103,10 +103,11 @@ static void on_step_done(void *arg, int rc, int64_t step_us)
         on_engine_lost(w);
         return;
     }
-    if (rc < 0)
+    /* One whose layers did not come is repeated, and the loader says so. */
+    if (rc < 0 && !(rc == -EIO && w->step_gated))
         log_error("a step of %lld us failed: %s", (long long)step_us,
                   strerror(-rc));
-    else if (!w->step_gated)
+    else if (rc == 0 && !w->step_gated)
         loader_learn(w->loader, w->step, w->n_step, step_us);
     batch_complete(w->batch, rc);
     /* The engine first, the news after. */
