@@ -26,6 +26,7 @@ static struct found find(const char *given, const char *variable,
     unlink(CONFIG);
     if (text) {
         FILE *file = fopen(CONFIG, "w");
+
         CU_ASSERT_PTR_NOT_NULL_FATAL(file);
         CU_ASSERT(fputs(text, file) >= 0 && fclose(file) == 0);
     }
