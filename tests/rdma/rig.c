@@ -220,7 +220,7 @@ static void begin_holder(struct rig *rig, const struct rig_config *config)
                                          rig->descriptor, &rig->n_descriptor);
     if (!rig->offer)
         rig_fail("no offer");
-    if (rig->holder->ops->grant(rig->offer, RIG_GRANT, true, &all, 1) != 0)
+    if (rig->holder->ops->grant(rig->offer, RIG_GRANT, &all, 1) != 0)
         rig_fail("no grant");
 }
 
@@ -299,8 +299,7 @@ int rig_start(struct rig *rig, uint32_t place)
     op->bytes = 0;
     for (uint32_t i = 0; i < op->n; i++)
         op->bytes += op->slices[i].bytes;
-    rc = (op->write ? rig->path->ops->write : rig->path->ops->read)(
-        rig->path, op->id, RIG_GRANT, op->slices, op->n);
+    rc = rig->path->ops->read(rig->path, op->id, RIG_GRANT, op->slices, op->n);
     if (rc == 0) {
         op->busy = true;
         op->rc = 1;

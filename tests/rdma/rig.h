@@ -18,7 +18,7 @@
 
 struct rig_op {
     uint64_t id;
-    bool busy, write;
+    bool busy;
     int rc; /* 1: it has not ended yet */
     uint32_t n;
     struct transport_slice slices[64];
@@ -74,7 +74,7 @@ void rig_check_paint(const uint8_t *memory, uint64_t bytes, const char *what);
 void rig_open(struct rig *rig);
 
 /* Begins an op of those slices, which are set, in that place. Returns what
- * read() and write() do. */
+ * read() does. */
 int rig_start(struct rig *rig, uint32_t place);
 
 /* The loop turns once, for at most so long. */

@@ -235,7 +235,7 @@ static void grant(struct rig *r, uint64_t id)
     const struct transport_range ranges[] = {{0, 4u << 20, 1u << 20},
                                              {0, 0, 2u << 20}};
 
-    CU_ASSERT_EQUAL(r->offer->ops->grant(r->offer, id, false, ranges, 2), 0);
+    CU_ASSERT_EQUAL(r->offer->ops->grant(r->offer, id, ranges, 2), 0);
 }
 
 static int ask(struct rig *r, uint64_t op, uint64_t id, uint64_t offset,
@@ -257,10 +257,7 @@ static void test_reads(void)
     open_path(&r);
     grant(&r, 77);
     const struct transport_range range = {0, 0, 1};
-    CU_ASSERT_EQUAL(r.offer->ops->grant(r.offer, 77, false, &range, 1),
-                    -EEXIST);
-    CU_ASSERT_EQUAL(r.offer->ops->grant(r.offer, 78, true, &range, 1),
-                    -ENOTSUP);
+    CU_ASSERT_EQUAL(r.offer->ops->grant(r.offer, 77, &range, 1), -EEXIST);
     CU_ASSERT_EQUAL(ask(&r, 1, 77, 1000, (2u << 20) - 1000), 0);
     UNTIL(&r, r.rc[1] <= 0);
     CU_ASSERT_EQUAL(r.rc[1], 0);

@@ -193,7 +193,7 @@ int guest_grant(struct guest *g, const uint32_t *ids, uint32_t n, uint64_t *id)
     if (rc == 0) {
         l->id = entropy_u64();
         l->n = n;
-        rc = g->chosen->ops->grant(g->chosen, l->id, false, ranges, n);
+        rc = g->chosen->ops->grant(g->chosen, l->id, ranges, n);
     }
     free(ranges);
     if (rc < 0) {

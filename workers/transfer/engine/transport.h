@@ -12,18 +12,17 @@
  *   revoke(id) <------------ control -------  the asker has no op left
  *   revoked(id): the memory may be used for something else
  *
- * The same with write(), where the bytes go the other way. Only rdma has it:
- * pushes are read (docs/decisions/091-pushes-are-read.md), and tests/rdma
- * measures it.
+ * Nobody writes into the memory of another: pushes are read, too
+ * (docs/decisions/091-pushes-are-read.md).
  *
  * Who owns what:
  *   - Memory stays registered from reg() until the transport is freed.
- *   - Of an op, the local memory belongs to the transport from read() or
- *     write() until its done() came, also after cancel(): until then it is in
- *     quarantine and must not be given to anybody else.
+ *   - Of an op, the local memory belongs to the transport from read() until
+ *     its done() came, also after cancel(): until then it is in quarantine and
+ *     must not be given to anybody else.
  *   - Of a grant, the ranges belong to the peer from grant() until revoked()
- *     came. revoke() asks for it; the peer's side may still be reading or
- *     writing until then.
+ *     came. revoke() asks for it; the peer's side may still be reading until
+ *     then.
  *   - Slices, ranges and descriptors are borrowed for the call.
  *
  * A grant's id is random, and an op names it. Where the holder's own program
@@ -52,8 +51,8 @@
 #define TRANSPORT_NAME_MAX 16u
 
 struct transport;       /* one way to move bytes, on this worker */
-struct transport_offer; /* the side of one peer that may read and write here */
-struct transport_path;  /* the side that reads and writes at a peer */
+struct transport_offer; /* the side of one peer that may read here */
+struct transport_path;  /* the side that reads at a peer */
 
 /* Bytes that move in one go: local and remote are equally long. */
 struct transport_slice {
@@ -88,11 +87,10 @@ struct transport_peer {
 struct transport_path_ops {
     /* The path stands: ops may be given. Once, unless closed() comes first. */
     void (*stands)(void *arg);
-    /* The op is over: 0, all of its bytes were moved and, of a write, are in
-     * the peer's memory; -ECANCELED; -EILSEQ: they do not match their sums;
-     * -EACCES: the grant was revoked meanwhile; or why not, and the path is
-     * then closed, too. Its memory is the caller's again. Once for each read()
-     * and write() that returned 0. */
+    /* The op is over: 0, all of its bytes were moved; -ECANCELED; -EILSEQ: they
+     * do not match their sums; -EACCES: the grant was revoked meanwhile; or why
+     * not, and the path is then closed, too. Its memory is the caller's again.
+     * Once for each read() that returned 0. */
     void (*done)(void *arg, uint64_t op_id, int rc);
     /* The path cannot be used (any more). All of its ops are done. The callee
      * calls close(), not necessarily from within. */
@@ -101,7 +99,7 @@ struct transport_path_ops {
 
 /* Calls back to who made an offer. */
 struct transport_offer_ops {
-    /* Nobody reads or writes the grant's memory any more. Once for each grant,
+    /* Nobody reads the grant's memory any more. Once for each grant,
      * behind its revoke() or behind withdraw(). */
     void (*revoked)(void *arg, uint64_t grant_id);
     /* The peer broke the rules: it asked for what it was not granted, or sent
@@ -123,8 +121,8 @@ struct transport_ops {
      * offers. */
     void (*free)(struct transport *t);
 
-    /* Peers may read and write [memory, memory + bytes) where they are granted
-     * to; paths may read into it and write from it. `fd` is a file that is
+    /* Peers may read [memory, memory + bytes) where they are granted to; paths
+     * may read into it. `fd` is a file that is
      * mapped there from its begin, or -1. Returns the region's number, or
      * negative: -ENOTSUP (not this kind of memory), -ENOMEM, ... */
     int (*reg)(struct transport *t, void *memory, uint64_t bytes, int fd);
@@ -134,7 +132,7 @@ struct transport_ops {
      * memory. */
     int (*reg_card)(struct transport *t, const struct shared_card *card);
 
-    /* --- the side that is read and written --- */
+    /* --- the side that is read --- */
 
     /* Be ready for one peer. Writes what it is told to
      * descriptor[TRANSPORT_DESCRIPTOR_MAX] and its length to *n. Returns the
@@ -142,9 +140,9 @@ struct transport_ops {
     struct transport_offer *(*offer)(struct transport *t,
                                      const struct transport_offer_ops *ops,
                                      void *arg, uint8_t *descriptor, size_t *n);
-    /* The peer may read these n ranges, at least one, under `grant_id` (write:
-     * also write). 0, -EEXIST, -ENOMEM; -ENOTSUP: nobody writes over it. */
-    int (*grant)(struct transport_offer *o, uint64_t grant_id, bool write,
+    /* The peer may read these n ranges, at least one, under `grant_id`. 0,
+     * -EEXIST, -ENOMEM. */
+    int (*grant)(struct transport_offer *o, uint64_t grant_id,
                  const struct transport_range *ranges, uint32_t n);
     /* No new op under it; revoked() follows. A no-op for one that is not
      * known. */
@@ -153,7 +151,7 @@ struct transport_ops {
      * for the grants and withdrawn(). Once. */
     void (*withdraw)(struct transport_offer *o);
 
-    /* --- the side that reads and writes --- */
+    /* --- the side that reads --- */
 
     /* Opens a path to the peer: stands() or closed() follows. NULL: it cannot
      * reach that peer (another machine, a malformed descriptor): the next
@@ -165,14 +163,12 @@ struct transport_ops {
     /* Whether it also reads regions that a peer has registered by reg_card().
      * Once it stands. NULL: it does not. */
     bool (*reads_card)(const struct transport_path *p);
-    /* Read from the peer, or write to it, n slices under its grant. op_id is
+    /* Read n slices from the peer under its grant. op_id is
      * not in use on that path. 0: done() follows; -ENOTCONN: closed() does; or
      * why these slices cannot be moved, and nothing follows.
-     * Ops may end in any order. write NULL: it only reads. */
+     * Ops may end in any order. */
     int (*read)(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
                 const struct transport_slice *slices, uint32_t n);
-    int (*write)(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
-                 const struct transport_slice *slices, uint32_t n);
     /* Ends the op soon: done() follows with -ECANCELED, or with 0 if it was
      * over. A no-op for one that is not known. */
     void (*cancel)(struct transport_path *p, uint64_t op_id);

@@ -1,5 +1,6 @@
 /* What all files of the module need: the log, memory, and what is marked for
  * the next turn. */
+#include <errno.h>
 #include <event2/event.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,6 +18,16 @@ void rdma_log(const struct rdma *r, int level, const char *format, ...)
     (void)vsnprintf(line, sizeof(line), format, args);
     va_end(args);
     r->config.log(level, line);
+}
+
+struct ibv_mr *rdma_register(struct ibv_pd *pd, const struct rdma_memory *m)
+{
+    errno = 0;
+    if (m->fd < 0)
+        return ibv_reg_mr(pd, m->at, m->bytes,
+                          IBV_ACCESS_LOCAL_WRITE | RDMA_PEERS_MAY);
+    return ibv_reg_dmabuf_mr(pd, 0, m->bytes, (uintptr_t)m->at, m->fd,
+                             IBV_ACCESS_LOCAL_WRITE | RDMA_PEERS_MAY);
 }
 
 int rdma_region_of(const struct rdma *r, const void *memory, uint64_t bytes)

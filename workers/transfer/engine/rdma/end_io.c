@@ -33,12 +33,19 @@ static struct end *end_of(const struct rdma *r, uint64_t name, uint32_t *slice)
     return r->ends[slot].end;
 }
 
-/* An empty write shows whether the rail works, before slices depend on it. */
+/* An empty read shows whether the rail works, before slices depend on it. It
+ * moves nothing, but one that is repeated is checked for its key. */
 static void probe(struct end *e)
 {
+    const struct rdma_path *p = e->path;
     struct ibv_send_wr wr = {.wr_id = name_of(e, 0),
-                             .opcode = IBV_WR_RDMA_WRITE},
+                             .opcode = IBV_WR_RDMA_READ},
                        *bad;
+
+    if (p->peer.n_regions > 0) {
+        wr.wr.rdma.remote_addr = p->peer.regions[0].address;
+        wr.wr.rdma.rkey = p->peer.rails[e->peer_rail].keys[0];
+    }
 
     end_set_state(e, END_PROBING);
     e->posted = 1;

@@ -139,7 +139,7 @@ enum end_state {
     END_MAKING,     /* a job */
     END_ASKED,      /* PAIR was sent */
     END_CONNECTING, /* a job: of a served one, all there is to do */
-    END_PROBING,    /* an empty write is under way */
+    END_PROBING,    /* an empty read is under way */
     END_UP,
     END_DYING,      /* in error, its slices come back */
     END_DESTROYING, /* a job */
@@ -272,8 +272,6 @@ struct transport_path *rdma_open(struct transport *t,
                                  void *arg);
 int rdma_read(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
               const struct transport_slice *slices, uint32_t n);
-int rdma_write(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
-               const struct transport_slice *slices, uint32_t n);
 void rdma_cancel(struct transport_path *p, uint64_t op_id);
 uint64_t rdma_moved_bytes(const struct transport_path *p);
 void rdma_close(struct transport_path *p);
@@ -341,7 +339,7 @@ struct rdma_offer {
 struct transport_offer *rdma_offer(struct transport *t,
                                    const struct transport_offer_ops *ops,
                                    void *arg, uint8_t *descriptor, size_t *n);
-int rdma_grant(struct transport_offer *o, uint64_t grant_id, bool write,
+int rdma_grant(struct transport_offer *o, uint64_t grant_id,
                const struct transport_range *ranges, uint32_t n);
 void rdma_revoke(struct transport_offer *o, uint64_t grant_id);
 void rdma_withdraw(struct transport_offer *o);
@@ -372,6 +370,17 @@ void rdma_accept(void *arg, int fd);
 void rdma_strangers_drop(struct rdma *r, int64_t since_us);
 
 /* --- rdma.c, common.c --- */
+
+/* All that a peer may do: whoever takes KV reads it, and a key is of a whole
+ * region, so that a peer that may write could spoil any block. */
+#define RDMA_PEERS_MAY IBV_ACCESS_REMOTE_READ
+
+/* What is to be registered: host memory, or with `fd` of a dmabuf a card's. */
+struct rdma_memory {
+    void *at;
+    uint64_t bytes;
+    int fd; /* -1: none */
+};
 
 /* What lower files call of higher ones. */
 struct rdma_up {
@@ -415,6 +424,8 @@ struct rdma {
 /* A line of the log. */
 __attribute__((format(printf, 3, 4))) void
 rdma_log(const struct rdma *r, int level, const char *format, ...);
+/* Registers it with a card. NULL with errno: it cannot. */
+struct ibv_mr *rdma_register(struct ibv_pd *pd, const struct rdma_memory *m);
 /* The region that holds [memory, memory + bytes), or -1. */
 int rdma_region_of(const struct rdma *r, const void *memory, uint64_t bytes);
 /* What was marked is due soon. */

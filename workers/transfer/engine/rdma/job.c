@@ -23,7 +23,7 @@ static int make(struct job *job)
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_INIT,
         .port_num = 1,
-        .qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
+        .qp_access_flags = RDMA_PEERS_MAY,
     };
 
     job->qp = ibv_create_qp(c->pd, &init);

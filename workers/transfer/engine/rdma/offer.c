@@ -96,7 +96,7 @@ static void tell_grant(struct rdma_offer *o, struct grant *g)
 
 /* The card cannot tell ranges apart: who may use the keys may use the region.
  * The keys are the peer's of this offer. */
-int rdma_grant(struct transport_offer *offer, uint64_t grant_id, bool,
+int rdma_grant(struct transport_offer *offer, uint64_t grant_id,
                const struct transport_range *, uint32_t)
 {
     struct rdma_offer *o = (struct rdma_offer *)offer;

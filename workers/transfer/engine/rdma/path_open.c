@@ -88,8 +88,8 @@ static int check_slices(const struct rdma_path *p,
     return 0;
 }
 
-static int add(struct transport_path *path, uint64_t op_id, uint64_t grant_id,
-               bool write, const struct transport_slice *slices, uint32_t n)
+int rdma_read(struct transport_path *path, uint64_t op_id, uint64_t grant_id,
+              const struct transport_slice *slices, uint32_t n)
 {
     struct rdma_path *p = (struct rdma_path *)path;
     int may = path_may(p, grant_id), rc;
@@ -100,23 +100,11 @@ static int add(struct transport_path *path, uint64_t op_id, uint64_t grant_id,
         return may;
     rc = check_slices(p, slices, n);
     if (rc == 0)
-        rc = spread_add(p->spread, op_id, grant_id, write, may == 0, slices, n,
+        rc = spread_add(p->spread, op_id, grant_id, false, may == 0, slices, n,
                         clock_now_us());
     if (rc == 0)
         path_mark(p);
     return rc;
-}
-
-int rdma_read(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
-              const struct transport_slice *slices, uint32_t n)
-{
-    return add(p, op_id, grant_id, false, slices, n);
-}
-
-int rdma_write(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
-               const struct transport_slice *slices, uint32_t n)
-{
-    return add(p, op_id, grant_id, true, slices, n);
 }
 
 void rdma_cancel(struct transport_path *path, uint64_t op_id)

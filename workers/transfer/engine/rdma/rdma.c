@@ -78,26 +78,7 @@ static void on_tick(evutil_socket_t, short, void *arg)
 
 /* --- memory --- */
 
-#define ACCESS \
-    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)
-
-/* What is to be registered: host memory, or with `fd` of a dmabuf a card's. */
-struct memory {
-    void *at;
-    uint64_t bytes;
-    int fd; /* -1: none */
-};
-
-static struct ibv_mr *reg_with(const struct card *c, const struct memory *m)
-{
-    errno = 0;
-    if (m->fd < 0)
-        return ibv_reg_mr(c->pd, m->at, m->bytes, ACCESS);
-    return ibv_reg_dmabuf_mr(c->pd, 0, m->bytes, (uintptr_t)m->at, m->fd,
-                             ACCESS);
-}
-
-static int reg_all(struct rdma *r, const struct memory *m, int node)
+static int reg_all(struct rdma *r, const struct rdma_memory *m, int node)
 {
     struct region *region = &r->regions[r->n_regions];
     uint32_t i;
@@ -105,7 +86,7 @@ static int reg_all(struct rdma *r, const struct memory *m, int node)
     if (r->n_regions == TRANSPORT_REGIONS_MAX)
         return -ENOSPC;
     for (i = 0; i < r->n_cards; i++) {
-        r->cards[i].regions[r->n_regions] = reg_with(&r->cards[i], m);
+        r->cards[i].regions[r->n_regions] = rdma_register(r->cards[i].pd, m);
         if (!r->cards[i].regions[r->n_regions])
             goto drop;
     }
@@ -124,7 +105,7 @@ drop:;
 
 static int reg(struct transport *t, void *memory, uint64_t bytes, int)
 {
-    const struct memory m = {.at = memory, .bytes = bytes, .fd = -1};
+    const struct rdma_memory m = {.at = memory, .bytes = bytes, .fd = -1};
 
     return reg_all((struct rdma *)t, &m, topology_node_of(memory, bytes));
 }
@@ -132,7 +113,7 @@ static int reg(struct transport *t, void *memory, uint64_t bytes, int)
 /* Nothing says near which card of the network it is. */
 static int reg_card(struct transport *t, const struct shared_card *card)
 {
-    const struct memory m = {
+    const struct rdma_memory m = {
         .at = (void *)(uintptr_t)card->address,
         .bytes = card->bytes,
         .fd = card->dmabuf,
@@ -240,7 +221,6 @@ static const struct transport_ops rdma_ops = {
     .withdraw = rdma_withdraw,
     .open = rdma_open,
     .read = rdma_read,
-    .write = rdma_write,
     .cancel = rdma_cancel,
     .moved_bytes = rdma_moved_bytes,
     .close = rdma_close,

@@ -1,5 +1,5 @@
 /*
- * The transport over RDMA: one-sided reads and writes on all cards of the
+ * The transport over RDMA: one-sided reads over all cards of the
  * machine. It is a module that is loaded when it is wanted: a worker starts,
  * and moves KV in other ways, on a machine without libibverbs.
  */
@@ -47,7 +47,7 @@ struct rdma_config {
 /* What the module exports under the name RDMA_MODULE_SYMBOL: the same, of the
  * interface of that version. */
 #define RDMA_MODULE_SYMBOL "conductor_rdma_module"
-#define RDMA_MODULE_VERSION 3u
+#define RDMA_MODULE_VERSION 4u
 
 struct rdma_module {
     uint32_t version;

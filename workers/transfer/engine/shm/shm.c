@@ -97,12 +97,10 @@ static struct shm_grant *grant_of(const struct shm_offer *o, uint64_t id)
 }
 
 static int shm_grant(struct transport_offer *offer, uint64_t grant_id,
-                     bool write, const struct transport_range *, uint32_t)
+                     const struct transport_range *, uint32_t)
 {
     struct shm_offer *o = offer_of(offer);
 
-    if (write)
-        return -ENOTSUP;
     if (grant_of(o, grant_id))
         return -EEXIST;
     struct shm_grant *g = calloc(1, sizeof(*g));

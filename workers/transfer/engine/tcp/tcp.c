@@ -81,13 +81,10 @@ static bool registered(const struct tcp *t, const struct transport_range *r)
 }
 
 static int tcp_grant(struct transport_offer *offer, uint64_t grant_id,
-                     bool write, const struct transport_range *ranges,
-                     uint32_t n)
+                     const struct transport_range *ranges, uint32_t n)
 {
     struct tcp_offer *o = offer_of(offer);
 
-    if (write)
-        return -ENOTSUP;
     struct tcp_grant *g = malloc(sizeof(*g) + n * sizeof(*ranges));
     for (uint32_t i = 0; g && i < n; i++) {
         if (!registered(o->tcp, &ranges[i])) {
