@@ -32,7 +32,7 @@ static int add(struct spread *s, uint64_t id, uint8_t *local, uint64_t bytes)
 {
     struct transport_slice slice = {.local = local, .bytes = bytes};
 
-    return spread_add(s, id, 7, true, false, &slice, 1, 0);
+    return spread_add(s, id, 7, false, &slice, 1, 0);
 }
 
 static void expect_end(struct spread *s, uint64_t id, int rc)
@@ -69,9 +69,9 @@ static void test_bad(void)
     c.retry_longest_us = 1;
     CU_ASSERT_EQUAL(spread_new(&c, 1, &s), -EINVAL);
     s = make(1, true);
-    CU_ASSERT_EQUAL(spread_add(s, 1, 0, true, false, &none, 1, 0), -EINVAL);
-    CU_ASSERT_EQUAL(spread_add(s, 1, 0, true, false, &one, 0, 0), -EINVAL);
-    CU_ASSERT_EQUAL(spread_add(s, 1, 0, true, false, &one, 33, 0), -EMSGSIZE);
+    CU_ASSERT_EQUAL(spread_add(s, 1, 0, false, &none, 1, 0), -EINVAL);
+    CU_ASSERT_EQUAL(spread_add(s, 1, 0, false, &one, 0, 0), -EINVAL);
+    CU_ASSERT_EQUAL(spread_add(s, 1, 0, false, &one, 33, 0), -EMSGSIZE);
     CU_ASSERT_EQUAL(add(s, 1, NULL, 5), 0);
     CU_ASSERT_EQUAL(add(s, 1, NULL, 5), -EEXIST);
     for (uint64_t id = 2; id <= 16; id++)
@@ -175,7 +175,7 @@ static void test_classes(void)
     slice = spread_next(s, 0);
     CU_ASSERT_EQUAL(slice->rail, 1);
     spread_rail_failed(s, 1, 0);
-    spread_lost(s, slice, 0);
+    spread_lost(s, slice);
     slice = spread_next(s, 0);
     CU_ASSERT_EQUAL(slice->rail, 0);
     CU_ASSERT_PTR_NULL(slice->local); /* the one that was lost comes first */
@@ -233,28 +233,8 @@ static void test_try_behind_last(void)
     slice = spread_next(s, 0);
     spread_rail_failed(s, 0, 0);
     CU_ASSERT_EQUAL(spread_try(s, false, 1000), SPREAD_NONE);
-    spread_lost(s, slice, 0);
+    spread_lost(s, slice);
     CU_ASSERT_EQUAL(spread_try(s, false, 1000), 0);
-    spread_free(s);
-}
-
-/* A lost write's op ends only when the other side has confirmed. */
-static void test_fence(void)
-{
-    struct spread *s = make(2, true);
-    struct spread_slice *slice;
-
-    CU_ASSERT_EQUAL(add(s, 1, NULL, 100), 0);
-    slice = spread_next(s, 0);
-    spread_lost(s, slice, 3);
-    expect_no_end(s);
-    slice = spread_next(s, 0);
-    spread_moved(s, slice, 1);
-    expect_no_end(s);
-    spread_fenced(s, 2);
-    expect_no_end(s);
-    spread_fenced(s, 3);
-    expect_end(s, 1, 0);
     spread_free(s);
 }
 
@@ -267,7 +247,7 @@ static void test_cancel(void)
     CU_ASSERT_EQUAL(add(s, 1, NULL, 5000), 0);
     one = spread_next(s, 0);
     two = spread_next(s, 0);
-    spread_lost(s, one, 0);
+    spread_lost(s, one);
     spread_cancel(s, 1);
     spread_cancel(s, 1);
     expect_no_end(s); /* one is under way */
@@ -282,9 +262,7 @@ static void test_cancel(void)
     CU_ASSERT_EQUAL(add(s, 3, NULL, 100), 0);
     one = spread_next(s, 0);
     spread_cancel(s, 3);
-    spread_lost(s, one, 9);
-    expect_no_end(s);
-    spread_fenced(s, 9);
+    spread_lost(s, one);
     expect_end(s, 3, -ECANCELED);
     spread_free(s);
 }
@@ -295,15 +273,13 @@ static void test_grants(void)
     struct spread *s = make(1, true);
 
     for (uint64_t id = 1; id <= 4; id++)
-        CU_ASSERT_EQUAL(spread_add(s, id, id % 2, false, true, &slice, 1, 0),
-                        0);
+        CU_ASSERT_EQUAL(spread_add(s, id, id % 2, true, &slice, 1, 0), 0);
     CU_ASSERT_PTR_NULL(spread_next(s, 0));
     CU_ASSERT_TRUE(spread_uses(s, 1));
     CU_ASSERT_FALSE(spread_uses(s, 2));
     spread_allow(s, 1);
     struct spread_slice *first = spread_next(s, 0);
     CU_ASSERT_PTR_NOT_NULL_FATAL(first);
-    CU_ASSERT_FALSE(first->write);
     spread_deny(s, 0, -EACCES);
     expect_end(s, 2, -EACCES);
     expect_end(s, 4, -EACCES);
@@ -322,7 +298,7 @@ static void test_stall(void)
     struct transport_slice slice = {.bytes = 200};
 
     CU_ASSERT_FALSE(spread_stalled(s, INT64_MAX));
-    CU_ASSERT_EQUAL(spread_add(s, 1, 7, true, false, &slice, 1, 500), 0);
+    CU_ASSERT_EQUAL(spread_add(s, 1, 7, false, &slice, 1, 500), 0);
     CU_ASSERT_EQUAL(spread_due_us(s), 1000500);
     CU_ASSERT_FALSE(spread_stalled(s, 1000499));
     CU_ASSERT_TRUE(spread_stalled(s, 1000500));
@@ -356,7 +332,6 @@ struct world {
     uint32_t n_rails;
     struct wire wires[RAILS_MAX];
     double now_us;
-    uint64_t fence;
     uint8_t *from, *to; /* (bytes): what an op copies */
 };
 
@@ -411,7 +386,7 @@ static void come_back(struct world *w, struct wire *r)
         memcpy(w->to + (slice->local - w->from), slice->local, slice->bytes);
     if (lost) {
         spread_rail_failed(w->s, slice->rail, (int64_t)w->now_us);
-        spread_lost(w->s, slice, ++w->fence);
+        spread_lost(w->s, slice);
         return;
     }
     r->moved += slice->bytes;
@@ -493,9 +468,6 @@ static void trouble(struct world *w, const bool *open, uint32_t n_ops)
             spread_cancel(w->s, id);
         break;
     case 3:
-        spread_fenced(w->s, w->fence);
-        break;
-    case 4:
         spread_rail_renew(w->s, (uint32_t)(r - w->wires), (int64_t)w->now_us);
         break;
     default:
@@ -522,7 +494,7 @@ static void add_ops(struct world *w, struct load *l)
             slices[k].bytes = 1 + (uint64_t)rand() % 250;
             l->start[i + 1] += slices[k].bytes;
         }
-        CU_ASSERT_EQUAL(spread_add(w->s, i, 0, true, false, slices, 4, 0), 0);
+        CU_ASSERT_EQUAL(spread_add(w->s, i, 0, false, slices, 4, 0), 0);
         l->open[i] = true;
     }
 }
@@ -578,8 +550,7 @@ static void one_case(unsigned seed)
             trouble(&w, l.open, l.n_ops);
         for (uint32_t i = 0; i < w.n_rails && step > 3000; i++)
             w.wires[i].dead = false;
-        if (!turn(&w) || step > 3000)
-            spread_fenced(w.s, w.fence);
+        (void)turn(&w);
         spread_check(w.s);
         take_ended(&w, &l, seed);
         if (step > 100000)
@@ -610,7 +581,6 @@ int main(void)
     CU_add_test(s, "classes", test_classes);
     CU_add_test(s, "back-off", test_back_off);
     CU_add_test(s, "tried behind its last slice", test_try_behind_last);
-    CU_add_test(s, "fence", test_fence);
     CU_add_test(s, "cancel", test_cancel);
     CU_add_test(s, "grants", test_grants);
     CU_add_test(s, "stall", test_stall);

@@ -189,6 +189,7 @@ void end_die(struct end *e)
 /* The path does without it: another is made when it is wanted. */
 static void leave_path(struct end *e, const char *why)
 {
+    struct wire_message m = {.type = WIRE_UNPAIR, .id = e->id};
     struct rdma_path *p = e->path;
     uint32_t rail = e->card->index;
 
@@ -196,7 +197,7 @@ static void leave_path(struct end *e, const char *why)
         p->ends[rail] = NULL;
     leave_sieve(e);
     if (e->asked && p->channel.bev)
-        e->fence = path_unpair(p, e->id);
+        channel_send(&p->channel, &m);
     if (!why)
         return;
     p->attempts[rail]++;

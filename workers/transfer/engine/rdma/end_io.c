@@ -85,7 +85,7 @@ static void take_slice(struct end *e, const struct ibv_wc *wc, uint32_t index)
         p->moved_bytes += slice->bytes;
         spread_moved(p->spread, slice, clock_now_us());
     } else {
-        spread_lost(p->spread, slice, slice->write ? e->fence : 0);
+        spread_lost(p->spread, slice);
     }
 }
 
@@ -125,7 +125,7 @@ static void fill_request(const struct end *e, const struct spread_slice *slice,
         .next = wr + 1,
         .sg_list = sge,
         .num_sge = 1,
-        .opcode = slice->write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ,
+        .opcode = IBV_WR_RDMA_READ,
         .wr.rdma = {.remote_addr = there->address + slice->offset,
                     .rkey = p->peer.rails[e->peer_rail].keys[slice->region]}};
 }
@@ -147,7 +147,7 @@ void end_post(struct end *e, struct spread_slice **slices, uint32_t n)
     e->posted -= n - done;
     end_fail(e, "nothing can be posted");
     for (uint32_t i = done; i < n; i++)
-        spread_lost(e->path->spread, slices[i], 0);
+        spread_lost(e->path->spread, slices[i]);
 }
 
 /* What was posted never came back, and never will. */
@@ -160,7 +160,7 @@ static void lose_all(struct end *e)
         struct spread_slice *slice = spread_slice_at(s, i);
 
         if (slice && slice->rail == e->card->index) {
-            spread_lost(s, slice, slice->write ? e->fence : 0);
+            spread_lost(s, slice);
             e->posted--;
         }
     }

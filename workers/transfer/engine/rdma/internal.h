@@ -156,11 +156,9 @@ struct end {
     uint32_t place;           /* in rdma.sieve; SIEVE_NONE */
     uint32_t peer_rail;
     uint32_t posted;
-    uint64_t fence;  /* of the writes that it loses; 0: not failed yet */
     int64_t from_us; /* of its state */
     bool doomed;     /* it dies when its job is over */
     bool asked;      /* the peer has a queue pair of it, or will */
-    bool tell;       /* UNPAIRED is to be sent when it is gone */
     struct job job;
 };
 
@@ -222,14 +220,7 @@ void channel_move(struct channel *c, struct channel *from);
 /* Close it, without a callback. */
 void channel_fini(struct channel *c);
 
-/* --- fence.c, grants.c, path.c, path_wire.c, path_open.c: asking --- */
-
-/* An UNPAIR without an answer. */
-struct fence {
-    TAILQ_ENTRY(fence) link;
-    uint64_t id; /* of the pairing */
-    uint64_t number;
-};
+/* --- grants.c, path.c, path_wire.c, path_open.c: asking --- */
 
 struct rdma_path {
     struct transport_path base;
@@ -245,8 +236,6 @@ struct rdma_path {
     uint32_t attempts[SPREAD_RAILS_MAX];
     struct end_list all; /* end points, dying ones too */
     uint64_t n_pairings;
-    uint64_t n_fences;          /* UNPAIRs that were sent */
-    TAILQ_HEAD(, fence) fences; /* without an answer, in their order */
     uint64_t moved_bytes;
     uint64_t *grants; /* (n_grants): those that may be used */
     uint32_t n_grants, grants_room;
@@ -291,11 +280,8 @@ void path_channel_gone(void *arg, int rc, const char *why);
 void path_revoked(struct rdma_path *p);
 /* Whether an op under that grant may be posted: 1; 0: it waits; or negative. */
 int path_may(const struct rdma_path *p, uint64_t grant);
-/* Sends UNPAIR. Returns the number of the fence. */
-uint64_t path_unpair(struct rdma_path *p, uint64_t id);
-/* UNPAIRED, GRANT and REVOKE have come. 0, -EPROTO: it is not known; -ENOMEM,
+/* GRANT and REVOKE have come. 0, -EPROTO: it is not known; -ENOMEM,
  * -ENOBUFS. */
-int path_unpaired(struct rdma_path *p, uint64_t id);
 int path_granted(struct rdma_path *p, uint64_t id);
 int path_revoke(struct rdma_path *p, uint64_t id);
 /* For path_open.c. */

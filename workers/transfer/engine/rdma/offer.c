@@ -162,7 +162,6 @@ static void drop_peer(struct rdma_offer *o)
     channel_fini(&o->channel);
     for (e = TAILQ_FIRST(&o->ends); e; e = next) {
         next = TAILQ_NEXT(e, link);
-        e->tell = false;
         end_fail(e, NULL);
     }
     peer_gone(o);
@@ -197,27 +196,21 @@ void offer_end_made(struct end *e)
 
 static void on_unpair(struct rdma_offer *o, uint64_t id)
 {
-    struct wire_message m = {.type = WIRE_UNPAIRED, .id = id};
     struct end *e;
 
     TAILQ_FOREACH(e, &o->ends, link)
     if (e->id == id) {
-        e->tell = true;
         end_fail(e, NULL);
         return;
     }
-    channel_send(&o->channel, &m);
 }
 
 void offer_end_gone(const struct end *e)
 {
     struct rdma_offer *o = e->offer;
-    struct wire_message m = {.type = WIRE_UNPAIRED, .id = e->id};
 
     o->n_ends--;
     o->rdma->n_serving--;
-    if (e->tell)
-        channel_send(&o->channel, &m);
     peer_gone(o);
 }
 

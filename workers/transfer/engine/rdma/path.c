@@ -1,4 +1,4 @@
-/* Paths: the side that reads and writes at a peer. */
+/* Paths: the side that reads at a peer. */
 #include <errno.h>
 #include <event2/event.h>
 #include <stdio.h>
@@ -31,15 +31,9 @@ void path_on_timer(int, short, void *arg)
 
 void path_free(struct rdma_path *p)
 {
-    struct fence *f;
-
     channel_fini(&p->channel);
     event_loop_drop(p->timer);
     spread_free(p->spread);
-    while ((f = TAILQ_FIRST(&p->fences))) {
-        TAILQ_REMOVE(&p->fences, f, link);
-        free(f);
-    }
     free(p->grants);
     free(p->leaving);
     free(p);
@@ -61,12 +55,9 @@ void path_fail(struct rdma_path *p, int rc, const char *why)
         return;
     p->rc = rc;
     snprintf(p->why, sizeof(p->why), "%s", why);
-    /* With its connection the peer loses what it could still be written
-     * through: what is its own it guards itself. */
     channel_fini(&p->channel);
     spread_fail(p->spread, rc);
     path_fail_ends(p);
-    spread_fenced(p->spread, UINT64_MAX);
     path_mark(p);
 }
 

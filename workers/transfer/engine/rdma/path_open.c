@@ -32,7 +32,6 @@ new_path(struct rdma *r, const struct transport_path_ops *ops, void *arg)
     p->arg = arg;
     p->opened_us = clock_now_us();
     TAILQ_INIT(&p->all);
-    TAILQ_INIT(&p->fences);
     p->channel.message = path_message;
     p->channel.gone = path_channel_gone;
     p->channel.opened = path_opened;
@@ -100,7 +99,7 @@ int rdma_read(struct transport_path *path, uint64_t op_id, uint64_t grant_id,
         return may;
     rc = check_slices(p, slices, n);
     if (rc == 0)
-        rc = spread_add(p->spread, op_id, grant_id, false, may == 0, slices, n,
+        rc = spread_add(p->spread, op_id, grant_id, may == 0, slices, n,
                         clock_now_us());
     if (rc == 0)
         path_mark(p);

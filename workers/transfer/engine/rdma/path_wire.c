@@ -73,8 +73,6 @@ bool path_message(void *arg, const struct wire_message *m)
         p->welcome = true;
     else if (m->type == WIRE_PAIRED)
         on_paired(p, m);
-    else if (m->type == WIRE_UNPAIRED)
-        rc = path_unpaired(p, m->id);
     else if (m->type == WIRE_GRANT)
         rc = path_granted(p, m->id);
     else if (m->type == WIRE_REVOKE)

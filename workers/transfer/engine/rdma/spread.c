@@ -94,9 +94,8 @@ static int check_op(const struct spread *s, uint64_t op_id,
     return s->n_ops == s->config.ops_max ? -ENOBUFS : 0;
 }
 
-int spread_add(struct spread *s, uint64_t op_id, uint64_t grant, bool write,
-               bool held, const struct transport_slice *slices, uint32_t n,
-               int64_t now_us)
+int spread_add(struct spread *s, uint64_t op_id, uint64_t grant, bool held,
+               const struct transport_slice *slices, uint32_t n, int64_t now_us)
 {
     int rc = check_op(s, op_id, slices, n);
     struct spread_op *op;
@@ -108,7 +107,6 @@ int spread_add(struct spread *s, uint64_t op_id, uint64_t grant, bool write,
         return -ENOMEM;
     op->id = op_id;
     op->grant = grant;
-    op->write = write;
     op->held = held;
     op->n = n;
     memcpy(op->slices, slices, n * sizeof(*slices));
@@ -121,8 +119,7 @@ int spread_add(struct spread *s, uint64_t op_id, uint64_t grant, bool write,
 /* Ends the op if nothing of it is left anywhere. */
 static void settle(struct spread *s, struct spread_op *op)
 {
-    if (op->over || !spread_is_cut(op) || op->slots > 0 ||
-        op->fence > s->fenced)
+    if (op->over || !spread_is_cut(op) || op->slots > 0)
         return;
     TAILQ_REMOVE(&s->others, op, link);
     op->over = true;
@@ -257,7 +254,6 @@ static struct spread_slice *cut(struct spread *s)
     slice->offset = of->offset + op->at;
     slice->bytes =
         left < s->config.slice_bytes ? (uint32_t)left : s->config.slice_bytes;
-    slice->write = op->write;
     op->slots++;
     op->at += slice->bytes;
     if (op->at == of->bytes) {
@@ -307,13 +303,11 @@ void spread_moved(struct spread *s, struct spread_slice *slice, int64_t now_us)
     free_slot(s, slice);
 }
 
-void spread_lost(struct spread *s, struct spread_slice *slice, uint64_t fence)
+void spread_lost(struct spread *s, struct spread_slice *slice)
 {
     struct spread_op *op = slice->op;
 
     spread_rail_end(s, slice, INT64_MIN);
-    if (fence > op->fence)
-        op->fence = fence;
     if (op->rc != 0) {
         free_slot(s, slice);
         return;
@@ -324,19 +318,6 @@ void spread_lost(struct spread *s, struct spread_slice *slice, uint64_t fence)
     *s->again_tail = slice;
     s->again_tail = &slice->next;
     s->n_again++;
-}
-
-void spread_fenced(struct spread *s, uint64_t fence)
-{
-    struct spread_op *op, *next;
-
-    if (fence > s->fenced)
-        s->fenced = fence;
-    for (op = TAILQ_FIRST(&s->others); op; op = next) {
-        next = TAILQ_NEXT(op, link);
-        if (!op->held)
-            settle(s, op);
-    }
 }
 
 struct spread_slice *spread_slice_at(struct spread *s, uint32_t index)

@@ -21,8 +21,7 @@
  *     be sent again, moved, or dropped with its op;
  *   - a rail has at most `credits` slices under way, and the slots of slices
  *     are n_rails x credits;
- *   - an op ends once, and never with a slice under way, or with a fence that
- *     was not confirmed.
+ *   - an op ends once, and never with a slice under way.
  */
 #ifndef WORKERS_TRANSFER_ENGINE_RDMA_SPREAD_H
 #define WORKERS_TRANSFER_ENGINE_RDMA_SPREAD_H
@@ -51,7 +50,6 @@ struct spread_slice {
     uint32_t region;
     uint64_t offset;
     uint32_t bytes;
-    bool write;
     struct spread_op *op;      /* private */
     struct spread_slice *next; /* private: of those to send again, or free */
 };
@@ -79,9 +77,8 @@ void spread_rail_set(struct spread *s, uint32_t rail, double bytes_per_s,
  * (slices_max), -EEXIST (the id is in use), -ENOMEM. O(ops + n).
  */
 [[nodiscard]] int spread_add(struct spread *s, uint64_t op_id, uint64_t grant,
-                             bool write, bool held,
-                             const struct transport_slice *slices, uint32_t n,
-                             int64_t now_us);
+                             bool held, const struct transport_slice *slices,
+                             uint32_t n, int64_t now_us);
 
 /* The held ops of that grant may go. O(ops). */
 void spread_allow(struct spread *s, uint64_t grant);
@@ -106,12 +103,8 @@ struct spread_slice *spread_next(struct spread *s, int64_t now_us);
 void spread_moved(struct spread *s, struct spread_slice *slice, int64_t now_us);
 
 /* A slice was not moved, or not surely; nothing of it moves any more on this
- * side. fence: its op ends only when spread_fenced() has said that number; 0:
- * none. It is sent again unless its op is to end. */
-void spread_lost(struct spread *s, struct spread_slice *slice, uint64_t fence);
-
-/* What was behind all fences up to that number is over. */
-void spread_fenced(struct spread *s, uint64_t fence);
+ * side. It is sent again unless its op is to end. */
+void spread_lost(struct spread *s, struct spread_slice *slice);
 
 /* The slice under way with that index, or NULL. */
 struct spread_slice *spread_slice_at(struct spread *s, uint32_t index);

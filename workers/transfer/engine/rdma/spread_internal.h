@@ -12,11 +12,9 @@ struct spread_op {
     TAILQ_ENTRY(spread_op) link;
     uint64_t id;
     uint64_t grant;
-    bool write;
     bool held;
     bool over;
     int rc;         /* not 0: nothing more of it is sent */
-    uint64_t fence; /* it ends behind this one */
     uint32_t slots; /* of its slices: under way, or to be sent again */
     uint32_t n;
     uint32_t next; /* the first of slices that is not all cut */
@@ -50,7 +48,6 @@ struct spread {
     uint32_t n_again;
     struct op_list ready, others, ended;
     uint32_t n_ops; /* that have not ended */
-    uint64_t fenced;
     int64_t progress_us;
 };
 

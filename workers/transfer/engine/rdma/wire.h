@@ -9,12 +9,10 @@
  *   asker                              holder
  *   HELLO data: the offer's token ---> WELCOME
  *   PAIR rail, peer_rail, qpn, psn --> PAIRED the same id, qpn, psn, or rc
- *   UNPAIR id ----------------------> UNPAIRED: its queue pair is gone
+ *   UNPAIR id ---------------------->
  *        <---------------------------- GRANT id, REVOKE id
  *   REVOKED id: no op of it is left ->
  *        <---------------------------- RAIL rail, rc: 1 up, 0 down
- *
- * Answers to UNPAIR come in any order.
  */
 #ifndef WORKERS_TRANSFER_ENGINE_RDMA_WIRE_H
 #define WORKERS_TRANSFER_ENGINE_RDMA_WIRE_H
@@ -58,7 +56,6 @@ enum wire_type {
     WIRE_PAIR,
     WIRE_PAIRED,
     WIRE_UNPAIR,
-    WIRE_UNPAIRED,
     WIRE_GRANT,
     WIRE_REVOKE,
     WIRE_REVOKED,
