@@ -152,9 +152,10 @@ class Peers(LoadCase):
         self.assertGreater(seen, 10)
         # A quarter of a second, and a step of 0.4 s.
         self.assertLess(most, LAYERS // 2)
-        # That is no failure, and is told once.
+        # That is no failure, and is told once; on a busy machine the step may
+        # wait for all layers from the start.
         self.assertNotIn('failed', self.log('t'))
-        self.assertEqual(self.log('t').count(
+        self.assertLessEqual(self.log('t').count(
             'info  worker: request 5: layers of its prompt come late'), 1)
         t.cancel(1)
         self.idle(t)
