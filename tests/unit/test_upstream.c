@@ -1,18 +1,19 @@
 /* Connections to engines when memory runs out: allocations of libevent fail in
  * turn, and every exchange ends exactly once all the same. And whose answers
- * they bring. */
+ * they bring, and what of them is acknowledged. */
 #include <CUnit/Basic.h>
 #include <arpa/inet.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/event_loop.h"
 #include "base/tls.h"
-#include "conductor/link/engine/upstream/habit.h"
 #include "conductor/link/engine/upstream/upstream.h"
 #include "conductor/link/engine/upstream/whose.h"
 
@@ -31,6 +32,15 @@ static void *allocate_again(void *old, size_t n)
 {
     return before_failure >= 0 && before_failure-- == 0 ? NULL
                                                         : realloc(old, n);
+}
+
+/* In place of libc's: it counts the acknowledgements that are asked for. */
+static unsigned n_acknowledged;
+
+int setsockopt(int fd, int level, int name, const void *value, socklen_t n)
+{
+    n_acknowledged += level == IPPROTO_TCP && name == TCP_QUICKACK;
+    return (int)syscall(SYS_setsockopt, fd, level, name, value, n);
 }
 
 /* A server on plain sockets, which allocates nothing. */
@@ -422,25 +432,57 @@ static void test_whose(void)
     }
 }
 
-/* What is read is acknowledged at once, but for an event now and then, until an
- * engine has sent the next one without that. */
-static void test_habit(void)
+/* An engine with Nagle's algorithm sends the next piece of a stream when the
+ * one before is acknowledged: each read asks for that, on a fresh connection
+ * and on a kept one, but the one with the end. */
+static void test_acknowledges(void)
 {
-    struct habit h = {0};
-    int64_t tried_us = 0, other_us = 0, now = 1000000;
+    static const char *const pieces[] = {
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n" A "\r\n",
+        "7\r\nfirst, \r\n", "6\r\nsec", "ond\r\n", "0\r\n\r\n"};
+    const size_t n = sizeof(pieces) / sizeof(*pieces);
+    const struct upstream_options options = {4, 65536, 2000000, 20000000};
+    const struct upstream_request request = {
+        .method = "GET", .path = "/", .headers = A, .holds_head = true};
+    struct event_base *base = event_loop_new(1);
+    struct engine_url url;
+    struct server s;
+    char text[64];
+    uint16_t port;
 
-    CU_ASSERT_FALSE(habit_acknowledges(&h, &tried_us, now)); /* tried */
-    CU_ASSERT_TRUE(habit_acknowledges(&h, &other_us, now + 1));
-    now += 40000; /* it waited for the kernel's */
-    CU_ASSERT_TRUE(habit_acknowledges(&h, &tried_us, now));
-    CU_ASSERT_TRUE(habit_acknowledges(&h, &tried_us, now + 100));
-    now = 1000000 + HABIT_EACH_US;
-    CU_ASSERT_FALSE(habit_acknowledges(&h, &tried_us, now));
-    CU_ASSERT_FALSE(habit_acknowledges(&h, &tried_us, now + 10000));
-    CU_ASSERT_FALSE(habit_acknowledges(&h, &other_us, now + 10001));
-    now += HABIT_EACH_US; /* another server stands there */
-    CU_ASSERT_FALSE(habit_acknowledges(&h, &tried_us, now));
-    CU_ASSERT_TRUE(habit_acknowledges(&h, &tried_us, now + 40000));
+    server_open(&s, &port);
+    snprintf(text, sizeof(text), "http://127.0.0.1:%u", port);
+    CU_ASSERT_PTR_NULL_FATAL(engine_url_parse(text, &url));
+    struct upstream *u = upstream_new(base, NULL, &url, NULL, &options);
+    for (unsigned round = 0; round < 3; round++) {
+        const char *first[] = {pieces[0], NULL};
+        struct fate fate = {0};
+
+        s.says = first;
+        n_acknowledged = 0;
+        CU_ASSERT_PTR_NOT_NULL_FATAL(upstream_send(u, &request, &ops, &fate));
+        for (size_t i = 0; i < n; i++) {
+            if (i > 0)
+                CU_ASSERT_EQUAL(write(s.fd, pieces[i], strlen(pieces[i])),
+                                (ssize_t)strlen(pieces[i]));
+            for (int k = 0; k < TURNS_MAX && n_acknowledged == i && !fate.ended;
+                 k++) {
+                event_base_loop(base, EVLOOP_NONBLOCK);
+                if (i == 0)
+                    server_turn(&s);
+                usleep(k < 50 ? 0 : 1000);
+            }
+            CU_ASSERT_EQUAL(n_acknowledged, i + 1 < n ? i + 1 : i);
+        }
+        CU_ASSERT_EQUAL(fate.ended, 1);
+        CU_ASSERT_STRING_EQUAL(fate.body, "first, second");
+        CU_ASSERT_EQUAL(s.n_connections, 1);
+    }
+    upstream_free(u);
+    close(s.listener);
+    close(s.fd);
+    event_base_loop(base, EVLOOP_NONBLOCK);
+    event_base_free(base);
 }
 
 /* A host that no certificate can name: no connection, and nothing is freed
@@ -475,7 +517,7 @@ int main(void)
                 test_answer_that_nobody_asked_for);
     CU_add_test(s, "whose answer a connection brings", test_whose_answer);
     CU_add_test(s, "whose answer this is", test_whose);
-    CU_add_test(s, "what is acknowledged at once", test_habit);
+    CU_add_test(s, "each read is acknowledged", test_acknowledges);
     CU_add_test(s, "a host for TLS", test_tls_host);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();

@@ -7,7 +7,6 @@
 #include <sys/queue.h>
 
 #include "base/stream/stream.h"
-#include "conductor/link/engine/upstream/habit.h"
 #include "conductor/link/engine/upstream/upstream.h"
 #include "conductor/link/engine/upstream/whose.h"
 
@@ -37,9 +36,8 @@ struct exchange {
     bool keep;            /* the answer leaves the connection open */
     bool in_call;         /* a callback runs: it is freed behind it */
     struct http_slice id; /* of the request, see whose.h; n 0: none is told */
-    uint64_t use;     /* whose answers the connection brings; see use_of() */
-    uint64_t left;    /* PART_SIZED */
-    int64_t tried_us; /* see habit.h */
+    uint64_t use;  /* whose answers the connection brings; see use_of() */
+    uint64_t left; /* PART_SIZED */
     struct http_chunked chunked;
 };
 
@@ -56,7 +54,6 @@ struct upstream {
     struct exchange_list busy, idle; /* idle: the last used first */
     size_t n_busy, n_idle;
     bool anonymous; /* its last good answer did not name its request */
-    struct habit habit;
 };
 
 /* Of the callbacks of a connection; arg is the exchange. */

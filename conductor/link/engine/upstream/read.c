@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/socket.h"
 #include "conductor/link/engine/upstream/internal.h"
 
@@ -226,8 +225,6 @@ void upstream_on_read(void *arg)
         return;
     if (x->part == PART_DONE)
         upstream_end(x);
-    else if (!x->request.holds_head || /* a large answer comes in any case */
-             habit_acknowledges(&x->upstream->habit, &x->tried_us,
-                                clock_now_us()))
+    else /* an engine with Nagle's algorithm keeps the rest back until then */
         socket_acknowledge(stream_fd(x->stream));
 }

@@ -102,7 +102,6 @@ struct exchange *upstream_send(struct upstream *upstream,
     x->arg = arg;
     x->part = PART_HEAD;
     x->keep = false;
-    x->tried_us = 0;
     TAILQ_INSERT_TAIL(&upstream->busy, x, entry);
     upstream->n_busy++;
     if (x->reused ? upstream_write(x) : upstream_open(x)) {
