@@ -74,23 +74,6 @@ bool learned_enough(const struct learned *l)
     return l->prefills >= LEARNED_ENOUGH;
 }
 
-static bool unlike(double us, double other_us)
-{
-    return fabs(us - other_us) >
-           fmax(LEARNED_UNLIKE * other_us, LEARNED_UNLIKE_US);
-}
-
-bool learned_unlike(const struct learned *l, const struct learned *other)
-{
-    double a, b;
-
-    if (l->prefills < LEARNED_APART)
-        return false;
-    learned_terms(other, &a, &b);
-    return unlike(l->t / l->n, a + b * l->u / l->n) ||
-           (l->steps >= LEARNED_APART && unlike(l->step_us, other->step_us));
-}
-
 /* Neither term may be negative: more work would seem to take less time. Without
  * spread in the lengths the time a token is all that can be told. */
 void learned_terms(const struct learned *l, double *a, double *b)
@@ -112,6 +95,24 @@ void learned_terms(const struct learned *l, double *a, double *b)
         *b = 0;
         *a = s.t / s.n;
     }
+}
+
+struct learned_whole learned_whole(const struct learned *l,
+                                   int64_t computed_tokens, int64_t tokens,
+                                   int64_t us)
+{
+    double t = (double)us, n = (double)tokens - 1, steps = n * l->step_us;
+    double a, b, prefill;
+
+    if (tokens < 1 || us < 1)
+        return (struct learned_whole){0};
+    if (n == 0 || (l->steps && steps <= t / 2))
+        return (struct learned_whole){.prefill_us = (int64_t)(t - steps)};
+    learned_terms(l, &a, &b);
+    prefill = a + b * (double)computed_tokens;
+    if (prefill > t / 4)
+        return (struct learned_whole){0};
+    return (struct learned_whole){.step_us = (int64_t)((t - prefill) / n)};
 }
 
 void learned_write(const struct learned *l, struct cost_model *m)

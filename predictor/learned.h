@@ -26,13 +26,8 @@
 #define LEARNED_PUSH_US 10000.0
 #define LEARNED_PUSH_TOKEN_US 5.0
 
-/* Prefills after which the model counts as known, and after which it may be
- * told from another one: from so large a difference on, in parts of that and
- * in us, as what others do on a machine makes up for less. */
+/* Prefills after which the model counts as known. */
 #define LEARNED_ENOUGH 8u
-#define LEARNED_APART 16u
-#define LEARNED_UNLIKE 0.2
-#define LEARNED_UNLIKE_US 1000.0
 
 /* Plain data; set it up with learned_init(). */
 struct learned {
@@ -66,9 +61,17 @@ void learned_step(struct learned *l, int64_t us);
 /* Whether enough was seen to promise times by it. */
 bool learned_enough(const struct learned *l);
 
-/* Whether it has seen enough to tell that a mean prefill of its own, or a
- * decode step, takes another time than the other one says. */
-bool learned_unlike(const struct learned *l, const struct learned *other);
+/* What an answer of so many tokens (at least 1) that came whole, us after its
+ * prefill began, says of one of its two parts, if the other one is known and is
+ * small enough beside it. */
+struct learned_whole {
+    int64_t prefill_us; /* 0: nothing. The steps are half of us at most, so its
+                           error is no larger part of it than theirs */
+    int64_t step_us;    /* 0: nothing. The prefill is a quarter of us at most */
+};
+struct learned_whole learned_whole(const struct learned *l,
+                                   int64_t computed_tokens, int64_t tokens,
+                                   int64_t us);
 
 /* Writes the prefill and decode terms and an unbounded range into *m; the rest
  * of it stays. */

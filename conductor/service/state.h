@@ -38,6 +38,7 @@
 #include "conductor/service/worker/copies.h"
 #include "conductor/service/worker/notes.h"
 #include "conductor/service/worker/switch.h"
+#include "predictor/alike.h"
 #include "predictor/cost_model.h"
 #include "predictor/learned.h"
 
@@ -242,6 +243,7 @@ struct service {
     const struct store_config *store; /* that all of them read; NULL: none */
     struct kv_feed *store_feed;       /* likewise */
     struct learned learned;
+    struct alike_model prefills, steps; /* what engines are compared by */
     struct learned pushes;  /* of pairs: from a prefill to the first token */
     double push[2];         /* its terms, which estimates look at */
     struct pair_list pairs; /* that have outlived their requests */

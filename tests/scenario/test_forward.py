@@ -1,6 +1,7 @@
 """Engines that speak OpenAI's API, behind the conductor: strict stand-ins for
 what no real engine does on command."""
 import http.client
+import itertools
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from harness import (CONDUCTOR, Case, Cluster, cost_model_json, program,
                      settings, total, wait_until)
 from stand_in import Engine, chunk, event, reply, stream_head
+from test_drain import change
 
 
 class EngineCase(Case):
@@ -1247,15 +1249,17 @@ class Placement(EngineCase):
 
     def test_each_engine_learns_its_own_costs(self):
         """Of two engines of a model, one is far slower: that is known of it
-        alone."""
-        def serve(pause_s):
+        alone, until it is as fast as the other one."""
+        pauses = [0.03, 0.002]
+
+        def serve(i):
             def answer(request, send):
                 send(stream_head())
-                time.sleep(pause_s)
+                time.sleep(pauses[i])
                 send(chunk(event('x')) + b'0\r\n\r\n')
             return answer
-        cluster = self.engines(serve(0.2), serve(0.002))
-        asked = iter(range(1000))
+        cluster = self.engines(serve(0), serve(1))
+        asked = itertools.count()
 
         def predicted():
             got = self.post(cluster, {'prompt': [next(asked)] * 40,
@@ -1263,13 +1267,40 @@ class Placement(EngineCase):
             self.assertEqual(got.status, 200)
             why = cluster.api.request('GET', '/admin/explain/' + got.headers[
                 'x-conductor-request-id']).body
-            times = {c['instance']: c['prefill_ms'] for c in why['candidates']}
-            return times['e0'], times['e1']
-        self.assertEqual(*predicted())
-        wait_until('they are told apart', lambda: (lambda slow, fast: slow and
-                   fast and slow > 2 * fast)(*predicted()))
-        self.assertIn('engine e0: its costs are not those of its model',
-                      cluster.conductor.log())
+            return {c['instance']: c['prefill_ms'] for c in why['candidates']}
+
+        def told(what):
+            """In turns, so that the two are compared."""
+            wait_until(what, lambda: [
+                (change(cluster, idle, 'drain'),
+                 [predicted() for _ in range(16)],
+                 change(cluster, idle, 'undrain'))
+                for idle in ('e1', 'e0')] and
+                f'engine e0: its costs are {what}' in cluster.conductor.log())
+        first = predicted()
+        self.assertEqual(first['e0'], first['e1'])
+        told('not those of its model')
+        apart = predicted()
+        self.assertGreater(apart['e0'], 2 * apart['e1'])
+        pauses[0] = pauses[1]
+        told('those of its model again')
+        again = predicted()
+        self.assertEqual(again['e0'], again['e1'])
+
+    def test_answers_that_come_whole_teach(self):
+        """Costs are learned without a stream, where an engine has one request
+        at a time: from answers of one token what a prefill takes."""
+        def slow(request, send):
+            time.sleep(0.02)
+            send(reply(200, {'usage': {'completion_tokens': 1}}))
+        cluster = self.engines(slow)
+        for i in range(9):
+            got = self.post(cluster, {'prompt': [i] * 40, 'max_tokens': 1})
+            self.assertEqual(got.status, 200)
+        why = cluster.api.request(
+            'GET', f'/admin/explain/{got.headers["x-conductor-request-id"]}')
+        self.assertEqual(why.body['cost'], 'learned')
+        self.assertGreaterEqual(why.body['candidates'][0]['prefill_ms'], 20)
 
     def test_lengths_are_learned(self):
         """Of answers with a usage, in the words of two APIs, and of streams

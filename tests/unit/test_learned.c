@@ -1,6 +1,8 @@
 /* The learned cost model. */
 #include <CUnit/Basic.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "predictor/learned.h"
 
@@ -83,66 +85,85 @@ static void test_steps(void)
                     (int64_t)lround(m.decode[0]));
 }
 
-static void see(struct learned *l, double speed, int from, int n)
+/* One that is begun from another's says the same. */
+static void test_from(void)
 {
-    for (int i = from; i < from + n; i++)
-        learned_prefill(l, 100 + 37 * (i % 50),
-                        (int64_t)(speed * (5000 + 80 * (100 + 37 * (i % 50)))));
-}
-
-/* One that is begun from another's says the same, and is told from it once it
- * has seen enough that is unlike. */
-static void test_unlike(void)
-{
-    const struct {
-        double speed;
-        int64_t step_us;
-        bool unlike;
-    } cases[] = {{1, 20000, false},    {1.1, 20000, false}, {0.9, 20000, false},
-                 {1.5, 20000, true},   {0.5, 20000, true},  {1, 40000, true},
-                 {0.001, 20000, true}, {1, 22000, false}};
-    struct learned all;
+    struct learned all, l;
     double a[2], b[2];
 
     learned_init(&all);
-    see(&all, 1, 0, 100);
-    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        struct learned l;
+    for (int i = 0; i < 100; i++)
+        learned_prefill(&all, 100 + 37 * (i % 50),
+                        5000 + 80 * (100 + 37 * (i % 50)));
+    learned_init_from(&l, &all);
+    learned_terms(&all, &a[0], &b[0]);
+    learned_terms(&l, &a[1], &b[1]);
+    CU_ASSERT_DOUBLE_EQUAL(a[1], a[0], 1e-3);
+    CU_ASSERT_DOUBLE_EQUAL(b[1], b[0], 1e-6);
+    CU_ASSERT_EQUAL(l.step_us, all.step_us);
+}
 
-        learned_init_from(&l, &all);
-        learned_terms(&all, &a[0], &b[0]);
-        learned_terms(&l, &a[1], &b[1]);
-        CU_ASSERT_DOUBLE_EQUAL(a[1], a[0], 1e-3);
-        CU_ASSERT_DOUBLE_EQUAL(b[1], b[0], 1e-6);
-        CU_ASSERT_EQUAL(l.step_us, all.step_us);
-        CU_ASSERT_FALSE(learned_unlike(&l, &all));
-        see(&l, cases[i].speed, 0, LEARNED_APART - 1);
-        for (int k = 0; k < 100; k++)
-            learned_step(&l, cases[i].step_us);
-        CU_ASSERT_FALSE(learned_unlike(&l, &all));
-        see(&l, cases[i].speed, LEARNED_APART, 1);
-        CU_ASSERT_EQUAL(learned_unlike(&l, &all), cases[i].unlike);
+/* What answers that come whole tell: of prefills beside few steps that are
+ * known, of steps beside a short prefill, else nothing. */
+static void test_whole(void)
+{
+    const struct {
+        int64_t tokens, us;
+        uint64_t steps;
+        struct learned_whole told;
+    } cases[] = {
+        {1, 60000, 0, {60000, 0}},
+        {3, 60000, 0, {0, 0}},
+        {3, 60000, 9, {0, 0}},
+        {3, 80000, 9, {40000, 0}},
+        {2, 140000, 9, {120000, 0}},
+        {101, 2020000, 0, {0, 20000}},
+        {101, 2020000, 9, {0, 20000}},
+        {0, 60000, 9, {0, 0}},
+        {1, 0, 9, {0, 0}},
+        {-1, 60000, 9, {0, 0}},
+    };
+    struct learned l;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        learned_init(&l); /* 20 ms for 100 tokens, and a step */
+        l.steps = cases[i].steps;
+        struct learned_whole told =
+            learned_whole(&l, 100, cases[i].tokens, cases[i].us);
+
+        if (told.prefill_us != cases[i].told.prefill_us ||
+            llabs(told.step_us - cases[i].told.step_us) > 1)
+            printf("case %zu: %lld, %lld\n", i, (long long)told.prefill_us,
+                   (long long)told.step_us);
+        CU_ASSERT_EQUAL(told.prefill_us, cases[i].told.prefill_us);
+        CU_ASSERT(llabs(told.step_us - cases[i].told.step_us) <= 1);
     }
 }
 
-/* The guess of decode steps is forgotten alike by who sees few and many, and
- * differences of less than a millisecond are none. */
-static void test_alike(void)
+/* By answers that come whole alone, long and short ones: both parts are found,
+ * however far off the guess is. */
+static void test_whole_alone(void)
 {
-    struct learned all, few;
+    const double speeds[] = {0.1, 1, 10};
 
-    learned_init(&all);
-    learned_init_from(&few, &all);
-    for (int k = 0; k < 64; k++) {
-        learned_prefill(&all, 100 + k, k % 4 ? 300 : 900);
-        learned_step(&all, 2000);
-        if (k % 4)
-            continue;
-        learned_prefill(&few, 100 + k, 900);
-        learned_step(&few, 2000);
+    for (int k = 0; k < 3; k++) {
+        double a, b, prefill = speeds[k] * (5000 + 80 * 500);
+        double step = speeds[k] * 9000;
+        struct learned l;
+
+        learned_init(&l);
+        for (int i = 0; i < 200; i++) {
+            int64_t n = i % 2 ? 2 : 400;
+            struct learned_whole told = learned_whole(
+                &l, 500, n, (int64_t)(prefill + (double)(n - 1) * step));
+
+            learned_prefill(&l, 500, told.prefill_us);
+            learned_step(&l, told.step_us);
+        }
+        learned_terms(&l, &a, &b);
+        CU_ASSERT(fabs(a + 500 * b - prefill) < 0.02 * prefill);
+        CU_ASSERT(fabs(l.step_us - step) < 0.02 * step);
     }
-    CU_ASSERT_DOUBLE_EQUAL(few.step_us, 2000, 1e-6);
-    CU_ASSERT_FALSE(learned_unlike(&few, &all));
 }
 
 int main(void)
@@ -153,8 +174,9 @@ int main(void)
     CU_add_test(s, "any speed", test_learns);
     CU_add_test(s, "no negative terms", test_no_negative_terms);
     CU_add_test(s, "decode steps", test_steps);
-    CU_add_test(s, "unlike another", test_unlike);
-    CU_add_test(s, "alike", test_alike);
+    CU_add_test(s, "begun from another", test_from);
+    CU_add_test(s, "answers that come whole", test_whole);
+    CU_add_test(s, "nothing but answers that come whole", test_whole_alone);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
     CU_cleanup_registry();

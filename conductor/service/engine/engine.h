@@ -118,6 +118,7 @@ struct engine {
                                           model's */
     struct cost_model cost;            /* as `learned` has it */
     struct learned learned;            /* of itself, where its model learns */
+    struct alike prefills, steps;      /* whether they are as its model's */
     struct tls *tls;                   /* NULL: http */
     char authorization[ENGINE_AUTHORIZATION_BYTES]; /* a header line, or "" */
     struct upstream *upstream; /* NULL: it is only listened to */
@@ -163,6 +164,8 @@ struct forward {
     bool in_line;                    /* engine->line */
     struct expectation *expectation; /* of engine->expected; NULL: none */
     int64_t turn_us;     /* since when it is the first of the line */
+    uint64_t alone;      /* engine->count.sent with it, if the engine had no
+                            other request then; 0: it had */
     size_t n_had;        /* leading blocks that were predicted before */
     uint64_t drops_seen; /* engine->n_drops when it was sent */
     bool noted;          /* under which id the engine keeps its answer */
@@ -369,10 +372,19 @@ void engine_evicted(void *arg, uint64_t key);
 void engine_clear(struct engine *e);
 
 /* A prefill of so many computed tokens took so long there; so long was it
- * between an answer's tokens. The cost model of its model learns of that: when
- * that is enough, times are promised from then on. NULL is a no-op. */
+ * between an answer's tokens. The cost model of its model learns of that,
+ * unless the engine is known to be another: when that is enough, times are
+ * promised from then on. NULL is a no-op, and so is what cannot be. */
 void engine_learn_prefill(struct engine *e, int64_t tokens, int64_t us);
 void engine_learn_step(struct engine *e, int64_t us);
+
+/* An answer of so many tokens came whole, us after its prefill began, while the
+ * engine had no other request. */
+void engine_learn_whole(struct engine *e, int64_t computed_tokens,
+                        int64_t tokens, int64_t us);
+
+/* Its own costs are forgotten if nothing was seen of it for long. */
+void engine_forget_costs(struct engine *e);
 
 /* tokenize.c: ask for the tokens of a request that was just submitted (false:
  * it goes on at once), and give up asking. */
@@ -390,6 +402,9 @@ void forward_told(struct service_request *request, int64_t prompt,
 /* usage.c: the request ends, whichever way: if its prefill is over, counts its
  * prompt's tokens, in request->result and wherever they are added up. */
 void forward_count(struct service_request *request);
+
+/* first.c: its answer of so many tokens has come whole: what that teaches. */
+void forward_learn_whole(struct service_request *request, int64_t tokens);
 
 /* first.c: its prefill is over; it took `us`, negative: not known. */
 void forward_prefill_over(struct service_request *request, int64_t us,

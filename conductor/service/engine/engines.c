@@ -131,6 +131,8 @@ static int take_costs(struct engine *e, char err[CONFIG_ERROR_MAX])
             return -EINVAL;
     }
     e->own_cost = next;
+    alike_leave(&e->prefills, &s->prefills);
+    alike_leave(&e->steps, &s->steps);
     learned_init_from(&e->learned, &s->learned);
     (void)pool_set_cost(s->pool, e->id, next);
     costs_drop(s, before);
@@ -204,6 +206,8 @@ void engine_leave(struct engine *e)
     const struct pool_instance *in = pool_get(s->pool, e->id);
 
     pairs_cut_off(e);
+    alike_leave(&e->prefills, &s->prefills);
+    alike_leave(&e->steps, &s->steps);
     if (in) {
         uint32_t slot = in->slot;
 
@@ -320,41 +324,89 @@ static void promise(struct service *s)
              s->config.model, s->cost.prefill[0] / 1e3, s->cost.prefill[1]);
 }
 
-/* The model's, until its own are seen to be others. */
-static void learn_own(struct engine *e)
+/* Its own costs, where they are not its model's; `changed`: whether they are
+ * may be news. */
+static void own_costs(struct engine *e, bool changed)
 {
     struct service *s = e->service;
+    bool unlike = e->prefills.unlike || e->steps.unlike;
+    struct learned own = e->prefills.unlike ? e->learned : s->learned;
 
-    if (!e->own_cost && learned_unlike(&e->learned, &s->learned)) {
+    if (unlike) {
+        own.step_us = e->steps.unlike ? e->learned.step_us : s->learned.step_us;
         e->cost = s->cost;
-        e->own_cost = &e->cost;
-        (void)pool_set_cost(s->pool, e->id, e->own_cost);
-        log_info("engine %s: its costs are not those of its model",
-                 e->config->name);
+        learned_write(&own, &e->cost);
     }
-    if (e->own_cost)
-        learned_write(&e->learned, &e->cost);
+    if (!changed || unlike == !!e->own_cost)
+        return;
+    e->own_cost = unlike ? &e->cost : NULL;
+    (void)pool_set_cost(s->pool, e->id, e->own_cost);
+    log_info("engine %s: its costs are %s", e->config->name,
+             unlike ? "not those of its model" : "those of its model again");
+}
+
+/* Whether its costs are of a file of its own. */
+static bool has_file(const struct engine *e)
+{
+    return e->own_cost && e->own_cost != &e->cost;
+}
+
+static bool can_be(int64_t n)
+{
+    return n > 0 && n <= COST_MODEL_MAX_US;
 }
 
 void engine_learn_prefill(struct engine *e, int64_t tokens, int64_t us)
 {
     struct service *s;
+    bool changed;
 
-    if (!e || *e->service->config.cost_model)
+    if (!e || *e->service->config.cost_model || !can_be(tokens) || !can_be(us))
         return;
     s = e->service;
-    learned_prefill(&s->learned, tokens, us);
+    changed = !has_file(e) && alike_see(&e->prefills, &s->prefills, tokens, us);
     learned_prefill(&e->learned, tokens, us);
-    learned_write(&s->learned, &s->cost);
+    if (!e->prefills.unlike) {
+        learned_prefill(&s->learned, tokens, us);
+        learned_write(&s->learned, &s->cost);
+    }
     if (!s->predicts && learned_enough(&s->learned))
         promise(s);
-    learn_own(e);
+    own_costs(e, changed);
 }
 
 void engine_learn_step(struct engine *e, int64_t us)
 {
-    if (!e)
+    struct service *s;
+    bool changed;
+
+    if (!e || !can_be(us))
         return;
-    learned_step(&e->service->learned, us);
+    s = e->service;
+    changed = !*s->config.cost_model && !has_file(e) &&
+              alike_see(&e->steps, &s->steps, 0, us);
     learned_step(&e->learned, us);
+    if (!e->steps.unlike)
+        learned_step(&s->learned, us);
+    if (changed)
+        own_costs(e, true);
+}
+
+void engine_learn_whole(struct engine *e, int64_t computed_tokens,
+                        int64_t tokens, int64_t us)
+{
+    struct learned_whole told =
+        learned_whole(&e->learned, computed_tokens, tokens, us);
+
+    engine_learn_prefill(e, computed_tokens, told.prefill_us);
+    engine_learn_step(e, told.step_us);
+}
+
+void engine_forget_costs(struct engine *e)
+{
+    bool prefills = alike_forget(&e->prefills, &e->service->prefills);
+    bool steps = alike_forget(&e->steps, &e->service->steps);
+
+    if (prefills || steps)
+        own_costs(e, true);
 }

@@ -67,3 +67,19 @@ void forward_first_token(struct service_request *request, int64_t now_us)
     if (request_set_state(request, REQUEST_TRANSFERRING))
         (void)!request_set_state(request, REQUEST_DECODING);
 }
+
+void forward_learn_whole(struct service_request *request, int64_t tokens)
+{
+    const struct forward *f = request->forward;
+    int64_t us = request->output.first_token_us - f->turn_us;
+
+    /* More than it may have: several answers, which are computed at once. */
+    if (f->what.stream || f->pair || !f->alone || !f->turn_us ||
+        f->engine->count.sent != f->alone ||
+        tokens > request->prompt.max_tokens)
+        return;
+    engine_learn_whole(f->engine,
+                       (int64_t)request->prompt.n_tokens -
+                           request->attempt.plan.cached_tokens,
+                       tokens, us);
+}

@@ -4,7 +4,8 @@
  *
  * Of an answer that is not streamed the first byte is the last; its prefill
  * counts as over after the predicted time, or when a later request of the
- * engine's line has its first token.
+ * engine's line has its first token. What it took is learned from its end, if
+ * the engine had nothing else to do (forward_learn_whole()).
  */
 #include <errno.h>
 #include <string.h>
@@ -209,6 +210,7 @@ void forward_tick(struct service *s)
         if (!s->engines[i])
             continue;
         end_unseen(s->engines[i], now_us);
+        engine_forget_costs(s->engines[i]);
         expect_until(s->engines[i], now_us);
     }
     pairs_tick(s, now_us);

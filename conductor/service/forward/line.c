@@ -32,6 +32,10 @@ void forward_join_line(struct service_request *request, int64_t now_us)
 {
     struct forward *f = request->forward;
 
+    f->alone =
+        upstream_busy(f->engine->upstream) == 1 && TAILQ_EMPTY(&f->engine->line)
+            ? f->engine->count.sent
+            : 0;
     TAILQ_INSERT_TAIL(&f->engine->line, request, unsent);
     f->in_line = true;
     next_turn(f->engine, now_us);
@@ -64,6 +68,7 @@ void forward_abort(struct service_request *request)
     f->headers = NULL;
     f->engine = NULL;
     f->turn_us = 0;
+    f->alone = 0;
     f->refused = f->paused = false;
     f->n_tail = 0;
     f->n_had = 0;

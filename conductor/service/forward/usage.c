@@ -149,8 +149,10 @@ static void learn_length(struct service_request *request, struct told told)
         n = told_tokens(told, "\"output_tokens\":");
     if (n < 0 && f->what.stream)
         n = (int64_t)request->output.n_tokens - 2;
-    if (n > 0)
-        request_answered(request, n);
+    if (n <= 0)
+        return;
+    request_answered(request, n);
+    forward_learn_whole(request, n);
 }
 
 /* Whether its prompt's tokens are known as the engine has them, and all. */
