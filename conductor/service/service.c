@@ -29,6 +29,7 @@ static void on_inbox(evutil_socket_t, short, void *arg)
 {
     struct service *s = arg;
 
+    request_fail_broken(s);
     request_retry_waiting(s);
     request_take_inbox(s);
     request_warm_next(s);

@@ -130,6 +130,7 @@ struct service_request {
     struct request_prompt prompt;
     struct request_attempt attempt;
     struct request_output output;
+    bool broken;             /* request_break() was said of it */
     char last_failure[160];  /* why it was scheduled again */
     struct forward *forward; /* owned; NULL: for native workers */
     struct service_result result;
@@ -227,6 +228,7 @@ struct service {
     uint64_t fingerprint; /* of the registered workers; 0 = none yet */
     uint32_t n_workers;
     bool has_orphans;       /* some request may be orphaned */
+    bool has_broken;        /* some request may be broken */
     int64_t stalled_us;     /* when they were last looked for */
     struct worker *workers; /* (max_instances), by pool slot */
     struct service *next;   /* owned: of another model */
@@ -239,7 +241,7 @@ struct service {
     struct service_name names[2 * ENGINE_NAMES_MAX];
     struct engine **engines; /* (max_instances), by pool slot; NULL: none */
     uint32_t n_engines;
-    struct kv_feeds *feeds;           /* NULL: no engine publishes KV events */
+    struct kv_feeds *feeds;    /* NULL: no engine publishes KV events */
     const struct store_config *store; /* that all of them read; NULL: none */
     struct kv_feed *store_feed;       /* likewise */
     struct learned learned;
@@ -293,6 +295,14 @@ static inline uint32_t service_store_slot(const struct service *s)
 void request_fail(struct service_request *request, int http_status,
                   const char *code, const char *message,
                   int64_t retry_after_us);
+
+/* request_break(request): it fails with 500 "internal_error" in the next turn
+ * of the loop, wherever it is: a bug has come upon it. */
+void request_break(struct service_request *request);
+
+/* request_fail_broken(service): fails those of which request_break() was said.
+ * O(requests) if there are any. */
+void request_fail_broken(struct service *service);
 
 /* request_take_inbox(service): places what has arrived. */
 void request_take_inbox(struct service *service);
@@ -422,7 +432,8 @@ enum service_known_by request_known_by(const struct service_request *request);
 void request_count_prompt(struct service_request *request);
 
 /* request_set_state(request, next): changes the state if the transition table
- * in request/state.c allows it; returns whether it did. */
+ * in request/state.c allows it; returns whether it did. Else that is a bug, and
+ * the request fails in the next turn of the loop; whoever asked may go on. */
 bool request_set_state(struct service_request *request,
                        enum request_state next);
 

@@ -63,9 +63,9 @@ void forward_first_token(struct service_request *request, int64_t now_us)
                               request->attempt.id);
     cluster_decoding(s->peers, request->attempt.id);
     if (request->state == REQUEST_SCHEDULED)
-        (void)!request_set_state(request, REQUEST_PREFILLING);
+        request_set_state(request, REQUEST_PREFILLING);
     if (request_set_state(request, REQUEST_TRANSFERRING))
-        (void)!request_set_state(request, REQUEST_DECODING);
+        request_set_state(request, REQUEST_DECODING);
 }
 
 void forward_learn_whole(struct service_request *request, int64_t tokens)

@@ -25,7 +25,7 @@ static void next_turn(struct engine *e, int64_t now_us)
                                now_us);
     cluster_started(e->service->peers, first->attempt.id);
     if (first->state == REQUEST_SCHEDULED)
-        (void)!request_set_state(first, REQUEST_PREFILLING);
+        request_set_state(first, REQUEST_PREFILLING);
 }
 
 void forward_join_line(struct service_request *request, int64_t now_us)

@@ -251,7 +251,7 @@ static void follow(struct service_request *request,
         carry_out(request, order, now_us);
         break;
     case DISPATCH_WAIT:
-        (void)request_set_state(request, REQUEST_WAITING);
+        request_set_state(request, REQUEST_WAITING);
         break;
     case DISPATCH_REJECT:
         if (order->decided)

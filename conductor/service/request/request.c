@@ -200,6 +200,33 @@ void request_fail(struct service_request *request, int http_status,
     request_free(request);
 }
 
+void request_break(struct service_request *request)
+{
+    struct service *s = request->service;
+
+    request->broken = s->has_broken = true;
+    event_active(s->inbox_event, EV_TIMEOUT, 0);
+}
+
+/* Each may end others. */
+void request_fail_broken(struct service *s)
+{
+    bool any = s->has_broken;
+
+    s->has_broken = false;
+    for (uint32_t i = 0; any && i < s->table.size; i++) {
+        struct service_request *request = s->table.by_slot[i];
+
+        if (!request || !request->broken)
+            continue;
+        if (request->state == REQUEST_RECEIVED)
+            TAILQ_REMOVE(&s->inbox, request, entry);
+        dispatch_forget(&s->dispatch, &request->dispatch);
+        request_fail(request, 500, "internal_error",
+                     "a bug of Conductor's, which its log names", 0);
+    }
+}
+
 void request_end(struct service_request *request, enum metrics_outcome outcome,
                  const char *how, const char *reason)
 {

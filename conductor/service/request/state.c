@@ -1,7 +1,7 @@
 /* The states of a request, and which may follow which. */
 #include "conductor/service/state.h"
 
-#include "base/log.h"
+#include "base/bug.h"
 
 static const char *const state_names[REQUEST_STATES] = {
     "received",     "waiting",  "scheduled", "prefilling",
@@ -25,12 +25,13 @@ static const unsigned transitions[REQUEST_STATES] = {
     [REQUEST_TOKENIZING] = TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
 };
 
-/* Returns false for a change that the table does not know. */
 bool request_set_state(struct service_request *request, enum request_state next)
 {
     if (!(transitions[request->state] & TO(next))) {
-        log_warn("%s: no way from %s to %s", request->request_id,
-                 state_names[request->state], state_names[next]);
+        bug("%s: no way from %s to %s", request->request_id,
+            state_names[request->state], state_names[next]);
+        if (request->state != REQUEST_ENDED)
+            request_break(request);
         return false;
     }
     log_debug("%s: %s -> %s", request->request_id, state_names[request->state],

@@ -1,0 +1,226 @@
+/* The service where an invariant of its own is broken: a request comes into a
+ * state that it cannot have. Two engines, which answer nothing. */
+#include <CUnit/Basic.h>
+#include <arpa/inet.h>
+#include <event2/event.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/bug.h"
+#include "conductor/service/engine/engine.h"
+#include "conductor/service/models.h"
+#include "conductor/service/setup.h"
+
+#define TURNS_MAX 100
+
+#define ENGINE(name)                                                           \
+    "{\"name\": \"" name "\", \"kind\": \"vllm\", \"model\": \"m\", \"url\": " \
+    "\"http://127.0.0.1:%d\"}"
+static const char engines[] =
+    "{\"worker_listen\": \"\", \"engines\": [" ENGINE("e") "," ENGINE("f") "]}";
+
+struct rig {
+    struct event_base *base;
+    int listener; /* of the engine, that takes connections and says nothing */
+    struct config config;
+    struct models *models;
+    struct service *service;
+    struct service_request *request;
+    unsigned scheduled, failed;
+    int status;
+    char code[32];
+};
+
+static void on_scheduled(void *arg, const struct service_decision *)
+{
+    ((struct rig *)arg)->scheduled++;
+}
+
+static void on_answer(void *, const struct http_head *)
+{
+}
+
+static void on_bytes(void *, const char *, size_t)
+{
+}
+
+static void on_done(void *, const struct service_result *)
+{
+}
+
+static void on_failed(void *arg, const struct service_failure *failure)
+{
+    struct rig *r = arg;
+
+    r->failed++;
+    r->status = failure->http_status;
+    snprintf(r->code, sizeof(r->code), "%s", failure->code);
+}
+
+static const struct service_reply_ops ops = {
+    .scheduled = on_scheduled,
+    .answer = on_answer,
+    .bytes = on_bytes,
+    .done = on_done,
+    .failed = on_failed,
+};
+
+static struct engine *engine(const struct rig *r)
+{
+    return r->service->engines[0];
+}
+
+/* A request arrives; the engine counts as ready. */
+static void begin(struct rig *r)
+{
+    const struct service_forward forward = {
+        .method = "POST",
+        .path = "/v1/completions",
+        .headers = "",
+        .authorization = "",
+        .cache_salt = "",
+        .body = "{}",
+        .n = 2,
+        .stream = true,
+        .prompt = true,
+    };
+    const struct service_request_params params = {
+        .n_tokens = 0, .max_tokens = 4, .forward = &forward};
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof(at);
+    char err[CONFIG_ERROR_MAX] = "", text[512];
+
+    *r = (struct rig){.base = event_base_new(),
+                      .listener = socket(AF_INET, SOCK_STREAM, 0)};
+    CU_ASSERT_EQUAL_FATAL(bind(r->listener, (struct sockaddr *)&at, n), 0);
+    CU_ASSERT_EQUAL_FATAL(listen(r->listener, 8), 0);
+    CU_ASSERT_EQUAL_FATAL(getsockname(r->listener, (struct sockaddr *)&at, &n),
+                          0);
+    snprintf(text, sizeof(text), engines, ntohs(at.sin_port),
+             ntohs(at.sin_port));
+    CU_ASSERT_EQUAL_FATAL(config_parse(&r->config, text, strlen(text), err), 0);
+    r->models = models_new(r->base, &r->config, err);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->models);
+    r->service = models_first(r->models);
+    event_del(r->service->tick); /* real time has no part in this */
+    event_del(engine(r)->health.timer);
+    CU_ASSERT_EQUAL_FATAL(
+        pool_set_health(r->service->pool, engine(r)->id, HEALTH_READY), 0);
+    r->request = service_submit(r->service, &params, &ops, r);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->request);
+}
+
+static void turns(struct rig *r)
+{
+    for (int i = 0; i < TURNS_MAX && !r->failed; i++)
+        event_base_loop(r->base, EVLOOP_NONBLOCK);
+}
+
+/* It has failed, and nothing of it is left. */
+static void check_failed(struct rig *r)
+{
+    const struct pool_instance *in = pool_get(r->service->pool, engine(r)->id);
+
+    CU_ASSERT_EQUAL(r->failed, 1);
+    CU_ASSERT_EQUAL(r->status, 500);
+    CU_ASSERT_STRING_EQUAL(r->code, "internal_error");
+    CU_ASSERT_EQUAL(in->n_waiting + in->n_running, 0);
+    CU_ASSERT_EQUAL(in->n_decodes, 0);
+    CU_ASSERT_EQUAL(r->service->table.n_free, r->service->table.size);
+}
+
+static void end(struct rig *r)
+{
+    models_free(r->models);
+    config_fini(&r->config);
+    event_base_free(r->base);
+    close(r->listener);
+}
+
+/* When it is decided, and its work is booked. */
+static void test_scheduled(void)
+{
+    struct rig r;
+
+    begin(&r);
+    r.request->state = REQUEST_TRANSFERRING;
+    turns(&r);
+    check_failed(&r);
+    CU_ASSERT_EQUAL(r.scheduled, 0);
+    end(&r);
+}
+
+/* When its first token comes. */
+static void test_first_token(void)
+{
+    struct rig r;
+
+    begin(&r);
+    for (int i = 0; i < TURNS_MAX && !r.scheduled && !r.failed; i++)
+        event_base_loop(r.base, EVLOOP_NONBLOCK);
+    CU_ASSERT_EQUAL_FATAL(r.scheduled, 1);
+    CU_ASSERT_EQUAL(pool_get(r.service->pool, engine(&r)->id)->n_running, 1);
+    r.request->state = REQUEST_WAITING;
+    forward_first_token(r.request, 1);
+    CU_ASSERT_EQUAL(r.failed, 0); /* not within somebody's call */
+    turns(&r);
+    check_failed(&r);
+    end(&r);
+}
+
+/* While it is in the inbox. */
+static void test_received(void)
+{
+    struct rig r;
+
+    begin(&r);
+    CU_ASSERT_FALSE(request_set_state(r.request, REQUEST_DECODING));
+    turns(&r);
+    check_failed(&r);
+    end(&r);
+}
+
+/* What the daemon does in all other tests. */
+static void test_aborts(void)
+{
+    struct rig r;
+    int status = 0;
+    pid_t pid;
+
+    begin(&r);
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        signal(SIGABRT, SIG_DFL);
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0});
+        setenv(BUG_ABORTS, "1", 1);
+        (void)request_set_state(r.request, REQUEST_DECODING);
+        _exit(0);
+    }
+    CU_ASSERT_EQUAL(waitpid(pid, &status, 0), pid);
+    CU_ASSERT(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    service_cancel(r.request);
+    end(&r);
+}
+
+int main(void)
+{
+    unsetenv(BUG_ABORTS);
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("state", NULL, NULL);
+    CU_add_test(s, "refused when it is scheduled", test_scheduled);
+    CU_add_test(s, "refused when its first token comes", test_first_token);
+    CU_add_test(s, "refused in the inbox", test_received);
+    CU_add_test(s, "tests abort", test_aborts);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}
