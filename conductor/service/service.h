@@ -240,7 +240,7 @@ bool models_forward(const struct models *models);
 uint32_t models_widest(const struct models *models);
 
 /* Whether engines are asked for the tokens of texts: one can be, and events of
- * one have come that they would be compared with. O(engines). */
+ * one have come that they would be compared with. */
 bool service_tokenizes(const struct service *service);
 
 /* The served model; borrowed, lives as long as the service. */

@@ -241,6 +241,8 @@ struct service {
     struct service_name names[2 * ENGINE_NAMES_MAX];
     struct engine **engines; /* (max_instances), by pool slot; NULL: none */
     uint32_t n_engines;
+    uint32_t n_heard, n_asked; /* of these: whose KV events have come; that can
+                                  be asked for tokens */
     struct kv_feeds *feeds;    /* NULL: no engine publishes KV events */
     const struct store_config *store; /* that all of them read; NULL: none */
     struct kv_feed *store_feed;       /* likewise */

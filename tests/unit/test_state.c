@@ -210,6 +210,41 @@ static void test_aborts(void)
     end(&r);
 }
 
+/* Which engines tokenize, and whether any is told of, is counted. */
+static void test_tokenizes(void)
+{
+    struct rig r;
+    struct service *s;
+    char err[CONFIG_ERROR_MAX] = "";
+
+    begin(&r);
+    service_cancel(r.request);
+    s = r.service;
+    CU_ASSERT_EQUAL(s->n_asked, 2);
+    CU_ASSERT_FALSE(service_tokenizes(s));
+    s->n_heard++; /* as events.c does */
+    s->engines[1]->events.heard = true;
+    CU_ASSERT_TRUE(service_tokenizes(s));
+    forward_tick(s);
+    CU_ASSERT_EQUAL(s->n_heard, 1);
+    s->n_heard = s->n_asked = 7; /* a bug: what there is counts */
+    forward_tick(s);
+    CU_ASSERT_EQUAL(s->n_heard, 1);
+    CU_ASSERT_EQUAL(s->n_asked, 2);
+    r.config.engines.n = 1;
+    CU_ASSERT_EQUAL(models_reload(r.models, &r.config, err), 0);
+    for (int i = 0; i < 2000 && s->n_engines == 2; i++) {
+        usleep(1000); /* it goes with a timer */
+        event_base_loop(r.base, EVLOOP_NONBLOCK);
+    }
+    CU_ASSERT_EQUAL(s->n_engines, 1);
+    CU_ASSERT_EQUAL(s->n_heard, 0);
+    CU_ASSERT_EQUAL(s->n_asked, 1);
+    CU_ASSERT_FALSE(service_tokenizes(s));
+    r.config.engines.n = 2;
+    end(&r);
+}
+
 int main(void)
 {
     unsetenv(BUG_ABORTS);
@@ -219,6 +254,7 @@ int main(void)
     CU_add_test(s, "refused when its first token comes", test_first_token);
     CU_add_test(s, "refused in the inbox", test_received);
     CU_add_test(s, "tests abort", test_aborts);
+    CU_add_test(s, "engines that tokenize are counted", test_tokenizes);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
     CU_cleanup_registry();

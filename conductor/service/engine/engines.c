@@ -173,6 +173,7 @@ static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
         return -ENOMEM;
     s->engines[pool_get(s->pool, e->id)->slot] = e;
     s->n_engines++;
+    s->n_asked += *config->tokenize_path != '\0';
     if (engine_misfits(s, config, &clash))
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "%s: %.400s",
                          clash.key, clash.why);
@@ -217,6 +218,8 @@ void engine_leave(struct engine *e)
         costs_drop(s, e->own_cost);
         s->engines[slot] = NULL;
         s->n_engines--;
+        s->n_heard -= e->events.heard;
+        s->n_asked -= *e->config->tokenize_path != '\0';
     }
     if (e->leaving)
         log_info("engine %s is gone", e->config->name);

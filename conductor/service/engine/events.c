@@ -40,6 +40,7 @@ static void hear(struct engine *e)
     if (e->events.heard)
         return;
     e->events.heard = true;
+    e->service->n_heard++;
     log_info("engine %s publishes its KV events", e->config->name);
     predicted_clear(e->predicted);
     prefix_index_cleared(e->service->index, slot_of(e));

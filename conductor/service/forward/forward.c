@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/bug.h"
 #include "base/clock.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/gateway/ticket.h"
@@ -205,13 +206,22 @@ static void end_unseen(struct engine *e, int64_t now_us)
 void forward_tick(struct service *s)
 {
     int64_t now_us = clock_now_us();
+    uint32_t n_heard = 0, n_asked = 0;
 
     for (uint32_t i = 0; s->forwards && i < pool_slots(s->pool); i++) {
         if (!s->engines[i])
             continue;
+        n_heard += s->engines[i]->events.heard;
+        n_asked += *s->engines[i]->config->tokenize_path != '\0';
         end_unseen(s->engines[i], now_us);
         engine_forget_costs(s->engines[i]);
         expect_until(s->engines[i], now_us);
+    }
+    if (n_heard != s->n_heard || n_asked != s->n_asked) {
+        bug("model %s: %u engines of %u publish, %u of %u tokenize",
+            s->config.model, s->n_heard, n_heard, s->n_asked, n_asked);
+        s->n_heard = n_heard;
+        s->n_asked = n_asked;
     }
     pairs_tick(s, now_us);
 }

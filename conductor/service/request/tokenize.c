@@ -198,17 +198,7 @@ static struct engine *choose(struct service *s, bool *wanted)
 
 bool service_tokenizes(const struct service *s)
 {
-    bool heard = false, asked = false;
-
-    if (s->config.engine_tokenize_ms == 0)
-        return false;
-    for (uint32_t i = 0; !(heard && asked) && i < pool_slots(s->pool); i++) {
-        const struct engine *e = s->engines[i];
-
-        heard = heard || (e && e->events.heard);
-        asked = asked || (e && *e->config->tokenize_path);
-    }
-    return heard && asked;
+    return s->config.engine_tokenize_ms && s->n_heard && s->n_asked;
 }
 
 static bool ask(struct service_request *request, struct engine *e);
