@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/replay/study/sweep/lru.h"
 #include "tools/replay/study/sweep/sweep.h"
 #include "tools/replay/trace/ties.h"
+#include "traces/random.h"
 
 #define HARDWARE                                                             \
     "\"hardware\": [{\"name\": \"h\", \"layers\": 4, "                       \
@@ -234,6 +236,103 @@ static void test_optional(void)
     CU_ASSERT(within((double)asks, 30, 70) && within((double)mixed, 30, 70));
 }
 
+/* A list, newest first, beside the ring. */
+static void check_lru(uint64_t capacity, uint64_t seed)
+{
+    struct sweep_lru *lru = sweep_lru_new(capacity, 1000);
+    struct random_state random;
+    uint64_t list[64], seen = 0, new_blocks = 0;
+    size_t n = 0;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(lru);
+    random_init(&random, seed);
+    for (int k = 0; k < 2000; k++) {
+        uint64_t ids[6];
+        size_t n_ids = 1 + random_below(&random, 6), leading, hits = 0;
+
+        for (size_t i = 0; i < n_ids; i++) {
+            ids[i] = 10 * i + random_below(&random, i < 2 ? 3 : 6);
+            seen |= UINT64_C(1) << ids[i];
+        }
+        for (size_t i = 0, at = 0; i < n_ids && at < n; i++) {
+            for (at = 0; at < n && list[at] != ids[i];)
+                at++;
+            hits += at < n;
+        }
+        for (size_t i = n_ids; i > 0; i--) {
+            size_t at = 0;
+
+            while (at < n && list[at] != ids[i - 1])
+                at++;
+            if (at == n)
+                at = n < capacity ? n++ : n - 1;
+            memmove(list + 1, list, at * sizeof(list[0]));
+            list[0] = ids[i - 1];
+        }
+        CU_ASSERT_EQUAL(sweep_lru_use(lru, ids, n_ids, &leading, &new_blocks),
+                        0);
+        CU_ASSERT_EQUAL(leading, hits);
+    }
+    CU_ASSERT_EQUAL(new_blocks, (uint64_t)__builtin_popcountll(seen));
+    sweep_lru_free(lru);
+}
+
+static void test_lru(void)
+{
+    for (uint64_t capacity = 1; capacity < 40; capacity += 3)
+        check_lru(capacity, capacity);
+    sweep_lru_free(NULL);
+}
+
+/* Little memory; sessions at the rate of the load. */
+static void test_small(void)
+{
+    struct sweep_description d;
+    char err[SWEEP_ERROR_BYTES];
+    size_t small = 0;
+
+    CU_ASSERT_EQUAL_FATAL(parse("{" HEAD SIZES RANGES ", " SHARES("0.5")
+                                    HARDWARE ", \"small_caches\": 0.5, "
+                                             "\"cache\": [0.02, 1], " TRACES
+                                             "}",
+                                &d, err),
+                          0);
+    d.traces[0] = d.traces[1] = generated;
+    snprintf(d.traces[1].like, sizeof(d.traces[1].like), "day");
+    for (uint64_t k = 0; k < 40; k++) {
+        struct sweep_draw draw;
+        struct sweep_case one;
+        struct sweep_work work;
+        bool sessions;
+
+        sweep_draw(&d, 3, k, &draw);
+        CU_ASSERT(draw.cache == 0 || within(draw.cache, 0.02, 1));
+        CU_ASSERT_EQUAL_FATAL(sweep_case_make(&draw, &one, err), 0);
+        sessions = draw.trace == &d.traces[1];
+        CU_ASSERT_EQUAL(one.rate > 0, sessions);
+        CU_ASSERT(!sessions || (one.speed >= 1 && one.speed <= 1));
+        const struct replay_stream_options source =
+            sweep_source(&draw, 0, one.rate);
+        CU_ASSERT_EQUAL_FATAL(
+            sweep_work_read(&source, &one.cluster, &work, err, sizeof(err)), 0);
+        CU_ASSERT_DOUBLE_EQUAL(sweep_work_least_s(&work, &one.cluster) *
+                                   one.speed / work.span_s,
+                               one.load, 1e-9);
+        CU_ASSERT(fabs(one.load / draw.load - 1) < (sessions ? 0.04 : 1e-9));
+        if (!(draw.cache > 0))
+            continue;
+        small++;
+        uint32_t nodes = one.cluster.prefill_nodes + one.cluster.coupled_nodes;
+        double all =
+            (double)one.cluster.tiers[TIER_DEVICE].capacity_tokens * nodes;
+        CU_ASSERT_EQUAL(one.cluster.tiers[TIER_DISK].capacity_tokens, 0);
+        CU_ASSERT(one.cluster.tiers[TIER_DEVICE].capacity_tokens >=
+                  2 * work.longest_tokens);
+        CU_ASSERT(all >= draw.cache * (double)work.touched_tokens * 0.8);
+    }
+    CU_ASSERT(within((double)small, 10, 30));
+}
+
 static void test_least(void)
 {
     const struct sweep_work work = {
@@ -361,6 +460,8 @@ int main(void)
     CU_add_test(suite, "draw", test_draw);
     CU_add_test(suite, "make", test_make);
     CU_add_test(suite, "optional", test_optional);
+    CU_add_test(suite, "lru", test_lru);
+    CU_add_test(suite, "small caches, sessions", test_small);
     CU_add_test(suite, "least", test_least);
     CU_add_test(suite, "losses", test_losses);
     CU_add_test(suite, "ties", test_ties);

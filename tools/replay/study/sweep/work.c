@@ -5,42 +5,53 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "traces/id_map.h"
+#include "tools/replay/study/sweep/lru.h"
 
 #define IDS_MAX ((size_t)4 << 20)
 
 /* What the requests so far come to. */
 struct sums {
-    struct id_map *ids;
+    struct sweep_lru *cache;
     uint64_t n;
     int64_t first_us, last_us;
     double prefill_us;
     double steps; /* decode steps of one request each */
     double kv_step_tokens;
     double input_tokens;
-    int64_t touched_tokens, longest_tokens;
+    uint64_t touched_blocks;
+    int64_t longest_tokens;
 };
 
-/* The leading blocks that an infinite cache has; all of them from now on. */
+/* The leading blocks that the cache has; all of them from now on. */
 static int reused_blocks(struct sums *s, const struct trace_request *t,
                          uint32_t block_tokens, size_t *reused)
 {
     size_t full = t->input_tokens / block_tokens;
     size_t most = (t->input_tokens - 1) / block_tokens;
-    bool hit = true;
-    int rc = 0;
+    int rc;
 
     full = full < t->block_count ? full : t->block_count;
-    *reused = 0;
-    for (size_t i = 0; rc == 0 && i < full; i++) {
-        hit = hit && id_map_get(s->ids, t->hash_ids[i]);
-        *reused += hit && i < most;
-        if (hit)
-            continue;
-        rc = id_map_put(s->ids, t->hash_ids[i], 0);
-        s->touched_tokens += block_tokens;
+    rc = sweep_lru_use(s->cache, t->hash_ids, full, reused, &s->touched_blocks);
+    *reused = *reused < most ? *reused : most;
+    return rc;
+}
+
+/* All that the nodes which prefill can cache; before there are any, all. */
+static struct sweep_lru *make_cache(const struct cluster *c)
+{
+    uint32_t n = c->prefill_nodes + c->coupled_nodes;
+    int64_t tokens = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct cluster_node node;
+
+        cluster_node_at(c, i, &node);
+        for (unsigned t = 0; t < BLOCK_TIERS; t++)
+            tokens += node.tiers[t].capacity_tokens;
     }
-    return rc == -ENOSPC ? 0 : rc;
+    return sweep_lru_new(n == 0 ? UINT64_MAX
+                                : (uint64_t)(tokens / c->block_tokens + 1),
+                         IDS_MAX);
 }
 
 static int add(struct sums *s, const struct cluster *c,
@@ -83,7 +94,7 @@ int sweep_work_read(const struct replay_stream_options *source,
                     const struct cluster *cluster, struct sweep_work *work,
                     char *error, size_t size)
 {
-    struct sums sums = {.ids = id_map_new(IDS_MAX)};
+    struct sums sums = {.cache = make_cache(cluster)};
     struct replay_stream_options options = *source;
     struct replay_stream *stream = NULL;
     struct trace_request request = {0};
@@ -91,7 +102,7 @@ int sweep_work_read(const struct replay_stream_options *source,
 
     (void)snprintf(error, size, "out of memory");
     options.quiet = true;
-    if (sums.ids)
+    if (sums.cache)
         rc = replay_stream_open(&options, &stream, error, size);
     while (rc == 0 && (rc = replay_stream_next(stream, &request)) == 1)
         rc = add(&sums, cluster, &request);
@@ -108,11 +119,12 @@ int sweep_work_read(const struct replay_stream_options *source,
             .decode_s = decode_us(&sums, cluster) / 1e6,
             .kv_bytes = sums.input_tokens * (double)cluster->kv_bytes_per_token,
             .span_s = (double)(sums.last_us - sums.first_us) / 1e6,
-            .touched_tokens = sums.touched_tokens,
+            .touched_tokens =
+                (int64_t)sums.touched_blocks * cluster->block_tokens,
             .longest_tokens = sums.longest_tokens};
     trace_request_fini(&request);
     replay_stream_free(stream);
-    id_map_free(sums.ids);
+    sweep_lru_free(sums.cache);
     return rc;
 }
 

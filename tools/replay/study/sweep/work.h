@@ -10,8 +10,8 @@
 
 /* The work of all requests of a trace, on nodes of speed 1. */
 struct sweep_work {
-    double prefill_s; /* of one node, if all was reused that an infinite cache
-                         of the whole cluster would */
+    double prefill_s; /* of one node, if all was reused that one cache of the
+                         size of all would */
     double decode_s;  /* of one node whose batches are full */
     double kv_bytes;  /* of all prompts */
     double span_s;    /* first to last arrival, at the trace's speed */
@@ -21,7 +21,8 @@ struct sweep_work {
 
 /*
  * Reads a trace and adds its work up.
- *   cluster  its model, costs, kv_tokens and max_batch.
+ *   cluster  its model, costs, kv_tokens and max_batch; and its nodes' memory,
+ *            or none that prefill: then the cache is infinite.
  *   error    (size) a message of one line.
  * Returns 0; -EINVAL: no two requests at different times; or a negative errno.
  * O(requests, blocks).
