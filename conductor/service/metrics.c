@@ -77,6 +77,20 @@ static const struct counter_def {
     {"conductor_failures_total", "{reason=\"internal_error\"}", NULL,
      AT(failures[7])},
     {"conductor_failures_total", "{reason=\"other\"}", NULL, AT(failures[8])},
+    {"conductor_promises_total", "",
+     "First tokens of requests that were accepted with a limit on the TTFT.",
+     AT(promises)},
+    {"conductor_promises_broken_total", "{cause=\"retried\"}",
+     "Those that came after it, by why.", AT(broken_retried)},
+    {"conductor_promises_broken_total", "{cause=\"other\"}", NULL,
+     AT(broken_other)},
+    {"conductor_effective_requests_total", "",
+     "Requests completed within their limits.", AT(effective)},
+    {"conductor_effective_tokens_total", "", "Their prompt tokens.",
+     AT(effective_tokens)},
+    {"conductor_offered_tokens_total", "",
+     "Prompt tokens of all requests that ended and were not cancelled.",
+     AT(offered_tokens)},
     {"conductor_retries_total", "", "Requests scheduled again after a failure.",
      AT(retries)},
     {"conductor_prompt_tokens_total", "",
@@ -215,6 +229,10 @@ static const struct histogram_def {
     {"conductor_time_to_first_token_seconds",
      "Arrival of the request to its first token.", AT(ttft_s),
      BOUNDS(time_bounds_s), NULL},
+    {"conductor_promise_late_seconds",
+     "First token after the limit on the TTFT that the request was accepted "
+     "with, of those that came after it.",
+     AT(late_s), BOUNDS(time_bounds_s), NULL},
     {"conductor_inter_token_latency_seconds", "Between tokens of a request.",
      AT(tbt_s), BOUNDS(time_bounds_s), NULL},
     {"conductor_queue_seconds",
@@ -340,6 +358,22 @@ void metrics_predicted(struct histogram *error, struct histogram *ratio,
     metrics_ratio_error(error, predicted, observed);
     if (observed > 0)
         histogram_observe(ratio, (double)predicted / (double)observed);
+}
+
+void metrics_first_token(struct metrics *m, int64_t ttft_us, int64_t slo_us,
+                         bool retried)
+{
+    histogram_observe(&m->ttft_s, (double)ttft_us / 1e6);
+    if (slo_us == 0)
+        return;
+    m->promises++;
+    if (ttft_us <= slo_us)
+        return;
+    if (retried)
+        m->broken_retried++;
+    else
+        m->broken_other++;
+    histogram_observe(&m->late_s, (double)(ttft_us - slo_us) / 1e6);
 }
 
 void metrics_count_failure(struct metrics *m, const char *code)

@@ -5,6 +5,7 @@
 #ifndef CONDUCTOR_SERVICE_METRICS_H
 #define CONDUCTOR_SERVICE_METRICS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "conductor/core/replication/replication.h"
@@ -52,6 +53,14 @@ struct metrics {
     uint64_t rejected_ttft, rejected_tbt, rejected_price, rejected_share,
         rejected_no_room, rejected_link, rejected_tickets;
     uint64_t failures[METRICS_FAILURES]; /* see metrics_count_failure() */
+    /* A request that is accepted with a limit on its TTFT was promised it:
+     * first tokens of these, and those that came after it: of requests that
+     * were scheduled again after a failure, and of others. */
+    uint64_t promises, broken_retried, broken_other;
+    uint64_t effective, effective_tokens; /* completed within their limits;
+                                             their prompts' tokens */
+    uint64_t offered_tokens; /* of the prompts of all that ended and were not
+                                cancelled */
     uint64_t retries;
     uint64_t prompt_tokens; /* of requests whose prefill finished */
     uint64_t local_tokens, fetched_tokens, disk_tokens, shared_tokens,
@@ -76,6 +85,8 @@ struct metrics {
     struct roles_counts roles;             /* switched */
     uint64_t workers_refused, workers_lost, bad_frames;
     struct histogram ttft_s, tbt_s, queue_s, prefill_s;
+    struct histogram late_s; /* the first token after the limit, where it was
+                                promised and broken */
     struct histogram ttft_error_ratio;    /* |predicted - observed| / observed,
                                              TTFT as the daemon saw it */
     struct histogram prefill_error_ratio; /* corrected prediction */
@@ -103,6 +114,13 @@ void metrics_ratio_error(struct histogram *h, int64_t predicted,
  * predicted / observed in *ratio. */
 void metrics_predicted(struct histogram *error, struct histogram *ratio,
                        int64_t predicted, int64_t observed);
+
+/* metrics_first_token(m, ttft_us, slo_us, retried): a request's first token
+ * came so long after its arrival; slo_us is the limit that it was accepted
+ * with, 0 for none, and `retried` whether it was scheduled again after a
+ * failure. */
+void metrics_first_token(struct metrics *m, int64_t ttft_us, int64_t slo_us,
+                         bool retried);
 
 /* metrics_count_failure(m, code): a request failed, with that code in its
  * error. A code that is not in the table counts as "other". */

@@ -237,6 +237,37 @@ class PlayedCase(Case):
             thread.join(30)
 
 
+class Promises(PlayedCase):
+    """A request that is accepted with a limit on its TTFT was promised it."""
+
+    def test_broken(self):
+        self.cluster_ = Cluster(self, {'slo_ttft_ms': 300})
+        self.cluster_.start_conductor()
+        port = self.cluster_.ports['worker']
+        self.p = PlayedWorker(port, 'p', 'prefill')
+        self.d = PlayedWorker(port, 'd', 'decode')
+        self.cluster_.wait_ready(1, 1)
+        self.begin('a', 'hello', 4)
+        rid, _ = self.d.next(wire.DECODE)
+        asked = time.monotonic()
+        self.d.send(wire.frame(wire.DECODE_READY, rid))
+        self.p.next(wire.PREFILL)
+        wait_until('its time is over', lambda: time.monotonic() > asked + 0.3)
+        self.p.prefilled(rid, 65, 5)
+        self.d.decoded(rid, [66, 67, 68])
+        self.d.done(rid, 4)
+        self.finish()
+        self.assertEqual(self.replies['a'].status, 200, self.replies)
+        metrics = self.cluster_.api.metrics()
+        want = {'promises_total': 1,
+                'promises_broken_total{cause="other"}': 1,
+                'promises_broken_total{cause="retried"}': 0,
+                'promise_late_seconds_count': 1,
+                'effective_requests_total': 0, 'effective_tokens_total': 0,
+                'offered_tokens_total': 5}
+        self.assertEqual(want, {k: metrics[f'conductor_{k}'] for k in want})
+
+
 class HeldFirst(PlayedCase):
     """A first token that waits for the KV that the others need."""
 

@@ -117,7 +117,8 @@ class Prometheus(Case):
         rules = [r for g in ask('rules')['groups'] for r in g['rules']]
         self.assertEqual([r['name'] for r in rules if r['health'] == 'ok'],
                          ['ConductorDown', 'ConductorFailing',
-                          'ConductorOverloaded', 'ConductorInstanceUnready',
+                          'ConductorOverloaded', 'ConductorPromisesBroken',
+                          'ConductorInstanceUnready',
                           'ConductorCertificateExpires'])
         self.assertEqual([a for a in ask('alerts')['alerts']
                           if a['state'] == 'firing'], [])

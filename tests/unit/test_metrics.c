@@ -66,6 +66,29 @@ static void test_counters(void)
     free(t);
 }
 
+/* Broken to the microsecond; who was promised nothing breaks nothing. */
+static void test_promises(void)
+{
+    struct metrics m;
+
+    metrics_init(&m);
+    metrics_first_token(&m, 5000000, 0, false);
+    metrics_first_token(&m, 5000000, 5000000, false);
+    metrics_first_token(&m, 5000001, 5000000, false);
+    metrics_first_token(&m, 9000000, 5000000, true);
+    CU_ASSERT_EQUAL(m.promises, 3);
+    CU_ASSERT_DOUBLE_EQUAL(m.ttft_s.sum, 24.000001, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(m.late_s.sum, 4.000001, 1e-9);
+    char *t = written(&m);
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(t, "\nconductor_promises_broken_total{cause=\"retried\"} 1\n"));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(t, "\nconductor_promises_broken_total{cause=\"other\"} 1\n"));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(t, "\nconductor_promise_late_seconds_count 2\n"));
+    free(t);
+}
+
 static void test_ratio_error(void)
 {
     struct metrics m;
@@ -135,6 +158,7 @@ int main(void)
     CU_pSuite s = CU_add_suite("metrics", NULL, NULL);
     CU_add_test(s, "buckets cumulate", test_histogram);
     CU_add_test(s, "counters", test_counters);
+    CU_add_test(s, "promises", test_promises);
     CU_add_test(s, "relative errors", test_ratio_error);
     CU_add_test(s, "predicted over observed", test_predicted);
     CU_add_test(s, "why requests fail", test_failures);

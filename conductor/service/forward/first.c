@@ -50,7 +50,8 @@ void forward_first_token(struct service_request *request, int64_t now_us)
     if (f->what.stream) {
         pass_unseen(request, now_us);
         request_first_token(request, ttft_us, now_us);
-        histogram_observe(&s->metrics.ttft_s, (double)ttft_us / 1e6);
+        metrics_first_token(&s->metrics, ttft_us, request->dispatch.slo_ttft_us,
+                            request->dispatch.retries > 0);
         if (s->predicts && !request->dispatch.retries)
             metrics_predicted(&s->metrics.ttft_error_ratio,
                               &s->metrics.ttft_ratio,

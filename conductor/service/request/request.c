@@ -161,6 +161,12 @@ static void count_ended(struct service_request *request,
     if (request->forward)
         forward_count(request);
     s->metrics.requests[outcome]++;
+    if (outcome != METRICS_CANCELLED)
+        s->metrics.offered_tokens += request->prompt.n_tokens;
+    if (outcome == METRICS_COMPLETED && in_time(request)) {
+        s->metrics.effective++;
+        s->metrics.effective_tokens += request->prompt.n_tokens;
+    }
     remember_end(request, outcome);
     tenants_count(s->models->tenants, request->dispatch.tenant, outcome);
     if (outcome != METRICS_REJECTED)

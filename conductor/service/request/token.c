@@ -15,9 +15,9 @@ bool request_token(struct service_request *request, uint32_t token)
         request_first_token(request, now_us - request->dispatch.arrived_us,
                             now_us);
         if (!request->output.timed)
-            histogram_observe(&s->metrics.ttft_s,
-                              (double)(now_us - request->dispatch.arrived_us) /
-                                  1e6);
+            metrics_first_token(
+                &s->metrics, now_us - request->dispatch.arrived_us,
+                request->dispatch.slo_ttft_us, request->dispatch.retries > 0);
         request->output.timed = true;
         if (s->predicts && !request->dispatch.retries)
             metrics_predicted(&s->metrics.ttft_error_ratio,
