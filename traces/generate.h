@@ -21,7 +21,6 @@ struct trace_workload_facts {
     double output_tokens_mean;
     double hit_ratio; /* of tokens, infinite cache */
     double rate;      /* requests per second that we replay it at */
-    const char *about;
     /* Sessions have a clock of their own: a rate scales when they start, and
      * not the gaps within them. Until as many end as start, the rate grows. */
     bool sessions;

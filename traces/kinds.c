@@ -190,20 +190,17 @@ static const uint16_t night_curve[CURVE_SLOTS] = {
 
 static const struct session_workload workloads[] = {
     {
-        .facts = {"chats", 6000, 2102, 274, 0.724, 20,
-                  "short chats, shared system prompts", true},
+        .facts = {"chats", 6000, 2102, 274, 0.724, 20, true},
         .n_streams = 1,
         .streams = {{.kind = &chat, .share_per_mille = 1000}},
     },
     {
-        .facts = {"agents", 6000, 37447, 381, 0.920, 4,
-                  "coding agents, prompts that grow", true},
+        .facts = {"agents", 6000, 37447, 381, 0.920, 4, true},
         .n_streams = 1,
         .streams = {{.kind = &agent, .share_per_mille = 1000}},
     },
     {
-        .facts = {"crowds", 6000, 19587, 227, 0.948, 6,
-                  "hot documents, flash crowds", true},
+        .facts = {"crowds", 6000, 19587, 227, 0.948, 6, true},
         .n_streams = 2,
         .streams = {{.kind = &document, .share_per_mille = 500},
                     {.kind = &document, .share_per_mille = 500,
@@ -213,16 +210,14 @@ static const struct session_workload workloads[] = {
                      .burst_gap_per_mille = 50, .burst_shares = true}},
     },
     {
-        .facts = {"day", 6000, 12230, 328, 0.649, 5,
-                  "a day of conversations", true},
+        .facts = {"day", 6000, 12230, 328, 0.649, 5, true},
         .day_requests = 3000,
         .n_streams = 1,
         .streams = {{.kind = &talk, .share_per_mille = 1000,
                      .curve = day_curve}},
     },
     {
-        .facts = {"bursts", 6000, 12038, 329, 0.644, 5,
-                  "conversations that start together", true},
+        .facts = {"bursts", 6000, 12038, 329, 0.644, 5, true},
         .n_streams = 1,
         .streams = {{.kind = &talk, .share_per_mille = 1000,
                      .burst = {{{0, 2}, {100, 4}, {250, 8}, {500, 16},
@@ -231,21 +226,18 @@ static const struct session_workload workloads[] = {
                      .burst_gap_per_mille = 10}},
     },
     {
-        .facts = {"singles", 6000, 6824, 282, 0.000, 5,
-                  "single prompts, nothing shared", true},
+        .facts = {"singles", 6000, 6824, 282, 0.000, 5, true},
         .n_streams = 1,
         .streams = {{.kind = &single, .share_per_mille = 1000}},
     },
     {
-        .facts = {"mixed", 6000, 8173, 298, 0.873, 8,
-                  "agents beside short chats", true},
+        .facts = {"mixed", 6000, 8173, 298, 0.873, 8, true},
         .n_streams = 2,
         .streams = {{.kind = &agent, .share_per_mille = 300},
                     {.kind = &chat, .share_per_mille = 700}},
     },
     {
-        .facts = {"nightly", 6000, 4667, 291, 0.348, 10,
-                  "a nightly batch beside chats", true},
+        .facts = {"nightly", 6000, 4667, 291, 0.348, 10, true},
         .day_requests = 3000,
         .n_streams = 2,
         .streams = {{.kind = &chat, .share_per_mille = 850,

@@ -5,12 +5,10 @@
  */
 #include "traces/workloads.h"
 
-#define PAPER "of the Mooncake paper"
-
 /* clang-format off */
 static const struct trace_workload workloads[] = {
     {
-        .facts = {"conversation", 12031, 12035.0, 343.0, 0.40, 3.4, PAPER, false},
+        .facts = {"conversation", 12031, 12035.0, 343.0, 0.40, 3.4, false},
         .gap_us = 294000,
         .tick_us = 3000000,
         .continue_per_mille = 388,
@@ -39,7 +37,7 @@ static const struct trace_workload workloads[] = {
               {1000, 4000}}},
     },
     {
-        .facts = {"toolagent", 23608, 8596.0, 182.0, 0.59, 6.7, PAPER, false},
+        .facts = {"toolagent", 23608, 8596.0, 182.0, 0.59, 6.7, false},
         .gap_us = 150000,
         .tick_us = 3000000,
         .continue_per_mille = 256,
@@ -68,7 +66,7 @@ static const struct trace_workload workloads[] = {
               {1000, 4000}}},
     },
     {
-        .facts = {"synthetic", 3993, 15325.0, 149.0, 0.66, 3.9, PAPER, false},
+        .facts = {"synthetic", 3993, 15325.0, 149.0, 0.66, 3.9, false},
         .gap_us = 256000,
         .tick_us = 1000,
         .continue_per_mille = 684,

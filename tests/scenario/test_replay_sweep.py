@@ -83,11 +83,15 @@ class Sweep(unittest.TestCase):
             'unequal': 0, 'link_gbps': [100, 100], 'slo_ttft_s': [3, 3],
             'slo_tbt_s': [0.25, 0.25], 'prefill_error_sigma': [0.25, 0.25],
             'decode_error_sigma': [0.125, 0.125]})
-        for row in self.rows('--cases', 12, '--policies',
-                             'plan,local_cache'):
+        self.description['traces'].append({'name': 'd', 'like': 'day'})
+        rows = self.rows('--cases', 12, '--policies', 'plan,local_cache')
+        self.assertEqual({r['trace'] for r in rows}, {'c', 't', 'd'})
+        for row in rows:
             trace = self.path('t.jsonl')
             done = replay('generate', '--like', {
-                'c': 'conversation', 't': 'toolagent'}[row['trace']],
+                'c': 'conversation', 't': 'toolagent', 'd': 'day'}[
+                    row['trace']],
+                *(['--rate', row['rate']] if row['trace'] == 'd' else []),
                 '--requests', row['requests'], '--seed', row['seed'],
                 '--out', trace)
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -100,11 +104,17 @@ class Sweep(unittest.TestCase):
                 with open(self.path('r.json'), encoding='utf-8') as f:
                     report = json.load(f)
                 if slo:
-                    self.assertEqual(float(row['effective_ratio']),
-                                     report['slo']['effective_ratio'])
+                    for name in ('effective_ratio', 'effective_token_ratio',
+                                 'promised', 'late'):
+                        self.assertEqual(float(row[name]),
+                                         report['slo'][name])
+                    self.assertEqual(float(row['latest_s']),
+                                     report['slo']['late_s']['max'] or 0)
                 else:
-                    self.assertEqual(float(row['ttft_mean_s']),
-                                     report['ttft_s']['mean'])
+                    self.assertIsNone(report['slo']['promised'])
+                    for name in ('mean', 'p99'):
+                        self.assertEqual(float(row[f'ttft_{name}_s']),
+                                         report['ttft_s'][name])
 
     def test_again(self):
         args = ['--cases', 8, '--seeds', 3, '--causes', '--threshold', 0,
@@ -135,19 +145,26 @@ class Sweep(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         with open(self.path('r.json'), encoding='utf-8') as f:
             cases = json.load(f)['cases']
-        losses = sorted((m['loss'] for c in cases
-                         for m in (c['ttft'], c['effective']) if m['loses']),
-                        reverse=True)
+        metrics = 'ttft', 'p99', 'effective', 'tokens'
+        losses = sorted((c[m]['loss'] for c in cases for m in metrics
+                         if c[m]['loses']), reverse=True)
         listed = [line for line in done.stdout.splitlines()
-                  if ' ttft ' in line or ' effective ' in line]
+                  if line.split()[1:2] and line.split()[1] in metrics]
         self.assertGreater(len(losses), 0)
         self.assertEqual([line.split()[0] for line in listed
                           if '%' in line.split()[0]],
                          [f'{100 * x:.1f}%' for x in losses])
         for case in cases:
-            for metric in ('ttft', 'effective'):
+            for metric in metrics:
                 if case[metric]['loses']:
                     self.assertEqual(case['seeds'], 3)
+        alone = [line for line in done.stdout.splitlines()
+                 if line.startswith('  conductor-replay sweep ')]
+        self.assertEqual(len(alone), len(set(alone)))
+        done = replay(*alone[0].split()[1:])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f'\ncase {alone[0].split()[-1]}: ', done.stdout)
+        self.assertRegex(done.stdout, r'\nrandom +[0-9.]+s +[0-9.]+s ')
         ttft = cases[0]['ttft']
         self.assertAlmostEqual(
             ttft['values']['random'] / ttft['values']['local_cache'] - 1,
