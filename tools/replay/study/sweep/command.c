@@ -172,7 +172,8 @@ static const char *command_line(int argc, char **argv, char **line)
         if (n > 0)
             i += n - 1;
         else
-            fprintf(f, " %s", argv[i]);
+            fprintf(f, strpbrk(argv[i], " *?$&|;<>()\"\\") ? " '%s'" : " %s",
+                    argv[i]);
     }
     return fclose(f) == 0 && *line ? *line : "";
 }
