@@ -68,6 +68,7 @@ front_serve_fn view_instances;  /* all of them */
 front_serve_fn view_explain;    /* a request, by its id */
 front_serve_fn view_blocks;     /* where blocks lie, by key or prompt */
 front_serve_fn change_replicas; /* how many hold a prompt */
+front_serve_fn view_bookings;   /* what instances have of all conductors */
 front_serve_fn view_copies;     /* what was copied ahead of demand */
 front_serve_fn view_model;      /* a model, by its name */
 front_serve_fn view_overview;   /* counts, pools, the last minute */

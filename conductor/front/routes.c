@@ -31,6 +31,7 @@ static const struct route routes[] = {
     {"/admin/blocks", "GET", view_blocks, DOOR_ADMIN, 0, false},
     {"/admin/blocks", "POST", view_blocks, DOOR_ADMIN, 0, false},
     {"/admin/replicas", "POST", change_replicas, DOOR_ADMIN, 0, false},
+    {"/admin/bookings", "GET", view_bookings, DOOR_ADMIN, 0, false},
     {"/admin/copies", "GET", view_copies, DOOR_ADMIN, 0, false},
     {"/query", "POST", index_query, DOOR_ADMIN, 0, true},
     {"/query_by_hash", "POST", index_query_by_hash, DOOR_ADMIN, 0, true},

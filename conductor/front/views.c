@@ -178,6 +178,14 @@ void view_instances(const struct front_call *call)
                    : -ENOMEM);
 }
 
+void view_bookings(const struct front_call *call)
+{
+    struct evbuffer *buf = evbuffer_new();
+
+    view_reply(call->conn, "application/json", buf,
+               buf ? models_bookings(call->front->models, buf) : -ENOMEM);
+}
+
 void view_overview(const struct front_call *call)
 {
     struct evbuffer *buf = evbuffer_new();

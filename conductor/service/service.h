@@ -296,6 +296,11 @@ void models_refused(const struct models *models,
 [[nodiscard]] int models_explain(const struct models *models, const char *id,
                                  struct evbuffer *out);
 
+/* Append, as JSON, the prefills and decodes that instances have, of all
+ * conductors, as this one believes. Returns 0 or -ENOMEM. O(these). */
+[[nodiscard]] int models_bookings(const struct models *models,
+                                  struct evbuffer *out);
+
 /* Append, as JSON, where the last hot blocks were copied ahead of demand, and
  * why. Returns 0 or -ENOMEM. */
 [[nodiscard]] int models_copies(const struct models *models,

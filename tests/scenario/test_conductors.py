@@ -175,6 +175,12 @@ class OverRedis(Conductors):
         return {key: value for key, value in values.items() if key.startswith((
             'conductor_instance_prefills', 'conductor_instance_decodes'))}
 
+    def bookings(self, cluster):
+        """Likewise, each by its id."""
+        return {(x['instance'], x['part'], x['booking'])
+                for x in cluster.api.request(
+                    'GET', '/admin/bookings').body['bookings']}
+
     def wait_foreign(self, cluster, n):
         wait_until(f'{cluster.name} knows of {n} of others', lambda:
                    self.metric(cluster, 'state_foreign_requests') == n)
@@ -219,6 +225,12 @@ class Shared(OverRedis):
             a.api.metrics(), 'conductor_instance_decodes') == 3)
         wait_until('both believe the same', lambda:
                    self.booked(a) == self.booked(b))
+        wait_until('of the same requests', lambda: self.bookings(a) ==
+                   self.bookings(b) != set())
+        ids = [{x['request_id'] for x in c.api.request(
+            'GET', '/admin/bookings').body['bookings']} for c in (a, b)]
+        self.assertEqual(len(ids[0]), 3)
+        self.assertEqual(ids[1], {None})  # it took none of them
         for answer in answers:
             answer.end()
         self.wait_foreign(b, 0)
