@@ -262,6 +262,7 @@ static struct owner *owner_take(struct foreign *f,
     }
     if (head->token < o->token) {
         f->counts.fenced++;
+        news->fenced = true;
         return NULL;
     }
     if (head->token > o->token) { /* it lost its lease, and begins anew */
@@ -293,6 +294,7 @@ struct foreign_news foreign_take(struct foreign *f, const void *bytes, size_t n,
         f->counts.bad++;
         return news;
     }
+    news.owner = head.owner;
     news.number = head.number;
     news.own = head.owner == f->self;
     if (news.own)

@@ -39,11 +39,12 @@ struct foreign_counts {
 
 /* What a batch is good for. */
 struct foreign_news {
-    bool freed; /* room may have come */
-    bool gap;   /* something was missed: ask */
-    bool asks;  /* its owner asks for all */
-    bool own;   /* it is one's own, and has that number */
-    uint64_t number;
+    bool freed;  /* room may have come */
+    bool gap;    /* something was missed: ask */
+    bool asks;   /* its owner asks for all */
+    bool fenced; /* it has an older token than its owner had */
+    bool own;    /* it is one's own */
+    uint64_t owner, number;
 };
 
 /* foreign_new(pool, names, lengths, self): borrows the first three; batches of

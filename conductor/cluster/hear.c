@@ -1,15 +1,18 @@
 /* What the other conductors tell: the streams of all pools, read by a
  * connection that waits for them. */
 #include <hiredis/hiredis.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "conductor/cluster/internal.h"
 
 #define BLOCK_MS "500"
 #define READ_ENTRIES "256"
 #define POOLS_MAX 64
+#define FENCED_LOG_US 60000000
 
 static const redisReply *at(const redisReply *r, size_t i, int type)
 {
@@ -31,6 +34,20 @@ static struct cluster_pool *pool_of(struct cluster *c, const redisReply *key)
     return NULL;
 }
 
+/* Once a minute of each pool. */
+static void complain(struct cluster_pool *p, const struct foreign_news *news)
+{
+    int64_t now_us = clock_now_us();
+
+    if (p->fenced_us != 0 && now_us - p->fenced_us < FENCED_LOG_US)
+        return;
+    p->fenced_us = now_us;
+    log_warn("state: what conductor %016" PRIx64
+             " tells does not count: it has an older lease than it had; is the "
+             "clock of Redis an earlier one now?",
+             news->owner);
+}
+
 static void take_entry(struct cluster_pool *p, const redisReply *entry)
 {
     const redisReply *id = at(entry, 0, REDIS_REPLY_STRING);
@@ -44,6 +61,8 @@ static void take_entry(struct cluster_pool *p, const redisReply *entry)
         return;
     news = foreign_take(p->foreign, batch->str, batch->len,
                         p->cluster->options.lease_us, clock_now_us());
+    if (news.fenced)
+        complain(p, &news);
     if (news.own)
         tell_echo(p, news.number, clock_now_us());
     p->ask_due = p->ask_due || news.gap;

@@ -38,6 +38,7 @@ struct cluster_pool {
     bool ask_due; /* others must be asked */
     bool asked;   /* another one wants to be told all; meanwhile all goes on */
     int64_t all_us, ask_us; /* when that was last; 0: never */
+    int64_t fenced_us;      /* when that was logged last; 0: never */
     size_t keys_left;       /* of prompts that telling all may still tell */
 };
 
@@ -63,6 +64,7 @@ struct cluster {
     bool reading;            /* likewise of the reader */
     bool leads;
     uint64_t lead_token;
+    uint64_t led_token; /* the highest that any conductor was heard to have */
     int64_t lead_until_us;
     bool complained; /* of what Redis does not take */
     bool unleased;   /* it refused the last renewal */

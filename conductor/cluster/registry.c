@@ -4,12 +4,14 @@
  * that is left: by the clock of Redis alone.
  *
  * Tokens grow with each lease and each lead that is given, and are never below
- * the time in ms: so they grow even where Redis was restarted empty.
+ * the time in ms, nor what conductors have had and heard: so they grow even
+ * where Redis was restarted empty, or is another one, whose clock is behind.
  *
  * Whatever else stands under a key of ours gives way. No lease is longer than
  * LONGEST_MS: one that seems to be was given by a server whose clock was ahead.
  */
 #include <hiredis/hiredis.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,9 +25,10 @@
 #define LEASE_MAX_MS 60000
 
 /* KEYS: conductors by the end of their lease, what they say, the last token,
- * the leader, then streams to keep. ARGV: id, text, lease in ms.
- * Returns token, whether it is new, the token of the lead or "", then id, text
- * and the ms that are left of its lease of each. */
+ * the leader, then streams to keep. ARGV: id, text, lease in ms, the token that
+ * this one had, the highest that it heard a leader to have.
+ * Returns token, whether it is new, the leader's token, whether this one leads,
+ * then id, text and the ms that are left of its lease of each. */
 static const char renew_script[] =
     "local kinds = {'zset', 'hash', 'string', 'string'}\n"
     "for i, key in ipairs(KEYS) do\n"
@@ -37,10 +40,16 @@ static const char renew_script[] =
     "local t = redis.call('TIME')\n"
     "local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
     "local lease = tonumber(ARGV[3])\n"
+    "local function number(text)\n"
+    "  local n = tonumber(text)\n"
+    "  return n and n > 0 and n < 9007199254740992 and n or 0\n"
+    "end\n"
+    "local own, led = number(ARGV[4]), number(ARGV[5])\n"
     "local function fence()\n"
     "  local last = tonumber(redis.call('GET', KEYS[3]) or '0') or 0\n"
     "  if not (last >= 0 and last < 9e15) then last = 0 end\n"
-    "  local f = string.format('%.0f', math.max(last + 1, now))\n"
+    "  local f = math.max(last + 1, own + 1, led + 1, now)\n"
+    "  f = string.format('%.0f', f)\n"
     "  redis.call('SET', KEYS[3], f, 'PX', 86400000)\n"
     "  return f\n"
     "end\n"
@@ -51,7 +60,7 @@ static const char renew_script[] =
     "end\n"
     "local had = redis.call('HGET', KEYS[2], ARGV[1])\n"
     "local token = had and string.match(had, '^%d+')\n"
-    "if not token or #token > 16 then\n"
+    "if number(token) == 0 or number(token) < own then\n"
     "  had = false\n"
     "  token = fence()\n"
     "end\n"
@@ -62,19 +71,17 @@ static const char renew_script[] =
     "for i = 5, #KEYS do redis.call('PEXPIRE', KEYS[i], lease * 20) end\n"
     "local left = redis.call('PTTL', KEYS[4])\n"
     "if left == -1 or left > " LONGEST_MS " then\n"
-    "  redis.call('PEXPIRE', KEYS[4], lease)\n"
+    "  left = lease\n"
     "end\n"
-    "local leader, mine = string.match(redis.call('GET', KEYS[4]) or '',\n"
+    "local leader, lead = string.match(redis.call('GET', KEYS[4]) or '',\n"
     "                                  '^(%S+) (%d+)$')\n"
-    "if not leader then\n"
-    "  mine = fence()\n"
-    "  redis.call('SET', KEYS[4], ARGV[1] .. ' ' .. mine, 'PX', lease)\n"
-    "elseif leader == ARGV[1] then\n"
-    "  redis.call('PEXPIRE', KEYS[4], lease)\n"
-    "else\n"
-    "  mine = ''\n"
-    "end\n"
-    "local out = {token, had and 0 or 1, mine}\n"
+    "if not leader then leader = ARGV[1] end\n"
+    "if leader == ARGV[1] then left = lease end\n"
+    /* Workers take no orders with a lower one than they were told. */
+    "if number(lead) == 0 or number(lead) < led then lead = fence() end\n"
+    "redis.call('SET', KEYS[4], leader .. ' ' .. lead, 'PX',\n"
+    "  math.max(left, 1))\n"
+    "local out = {token, had and 0 or 1, lead, leader == ARGV[1] and 1 or 0}\n"
     "for _, id in ipairs(redis.call('HKEYS', KEYS[2])) do\n"
     "  local till = redis.call('ZSCORE', KEYS[1], id)\n"
     "  if till then\n"
@@ -93,6 +100,7 @@ static const char renew_script[] =
     "return out\n";
 
 #define KEYS_MAX 32
+#define HEAD_WORDS 4u /* of its answer, in front of the conductors */
 
 static uint64_t number_at(const redisReply *reply, size_t i)
 {
@@ -109,12 +117,14 @@ static void set_leads(struct cluster *c, uint64_t token, int64_t until_us,
 {
     bool leads = token != 0 && now_us < until_us;
 
+    bool is_new = leads && token != c->lead_token;
+
     c->lead_until_us = leads ? until_us : 0;
     c->lead_token = leads ? token : c->lead_token;
-    if (leads == c->leads)
+    if (leads == c->leads && !is_new)
         return;
+    c->counts.led += leads && !c->leads;
     c->leads = leads;
-    c->counts.led += leads;
     log_info(leads ? "state: this conductor leads: it replicates and switches "
                      "roles (token %llu)"
                    : "state: this conductor leads no more (token %llu)",
@@ -147,7 +157,7 @@ static void take_members(struct cluster *c, const redisReply *reply)
     uint64_t digest = 0;
 
     c->n_members = 0;
-    for (size_t i = 3;
+    for (size_t i = HEAD_WORDS;
          i + 2 < reply->elements && c->n_members < CLUSTER_MEMBERS_MAX;
          i += 3) {
         const redisReply *id = reply->element[i], *text = reply->element[i + 1];
@@ -209,7 +219,8 @@ static void on_renewed(void *arg, const struct redisReply *reply)
     struct cluster_pool *p;
 
     c->renewing = false;
-    if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements < 3) {
+    if (!reply || reply->type != REDIS_REPLY_ARRAY ||
+        reply->elements < HEAD_WORDS) {
         if (reply && reply->type == REDIS_REPLY_ERROR)
             refuse_lease(c, reply->str);
         return;
@@ -218,7 +229,10 @@ static void on_renewed(void *arg, const struct redisReply *reply)
         log_info("state: redis gives leases again");
     c->unleased = false;
     take_token(c, number_at(reply, 0), number_at(reply, 1) == 1);
-    set_leads(c, number_at(reply, 2), until_us, now_us);
+    if (number_at(reply, 2) > c->led_token)
+        c->led_token = number_at(reply, 2);
+    set_leads(c, number_at(reply, 3) == 1 ? number_at(reply, 2) : 0, until_us,
+              now_us);
     take_members(c, reply);
     limits_among(c->limits, c->n_members);
     LIST_FOREACH(p, &c->pools, entry)
@@ -229,8 +243,8 @@ static void on_renewed(void *arg, const struct redisReply *reply)
 
 void registry_renew(struct cluster *c)
 {
-    char text[MEMBER_TEXT_MAX], lease[24];
-    const char *words[3 + KEYS_MAX + 3] = {"EVAL", renew_script};
+    char text[MEMBER_TEXT_MAX], lease[24], own[24], led[24];
+    const char *words[3 + KEYS_MAX + 5] = {"EVAL", renew_script};
     char n_keys[16];
     int n = 3;
     struct cluster_pool *p;
@@ -260,6 +274,10 @@ void registry_renew(struct cluster *c)
     words[n++] = c->id;
     words[n++] = text;
     words[n++] = lease;
+    snprintf(own, sizeof(own), "%" PRIu64, c->self.token);
+    snprintf(led, sizeof(led), "%" PRIu64, c->led_token);
+    words[n++] = own;
+    words[n++] = led;
     c->renew_us = clock_now_us();
     c->renewing = redis_command(c->redis, (struct redis_done){on_renewed, c}, n,
                                 words, NULL) == 0;

@@ -237,6 +237,44 @@ class Shared(OverRedis):
         wait_until('nothing is left', lambda:
                    set(self.booked(b).values()) <= {0})
 
+    def test_tokens_grow_where_the_clock_is_behind(self):
+        """Redis is replaced by an empty one, with an earlier clock: what
+        conductors tell with the leases that it gives counts, and its leader
+        has a higher token than the one that workers know."""
+        prefix = '{conductor:1}:'
+
+        def tokens():
+            """Of both leases and of the lead."""
+            about = self.redis.command('HGETALL', prefix + 'about')
+            found = {about[i]: int(about[i + 1].split()[0])
+                     for i in range(0, len(about), 2)}
+            for key in self.redis.command('KEYS', prefix + 'leader:*'):
+                found[key] = int(self.redis.command('GET', key).split()[1])
+            return found
+
+        def grown(least):
+            now = tokens()
+            return len(now) == 3 and all(
+                now.get(key, 0) > token for key, token in least.items())
+        a, b = self.begin()
+        before = tokens()
+        later_ms = max(before.values()) + 3600000
+        self.redis.command('SET', prefix + 'token', later_ms)
+        self.redis.command('DEL', prefix + 'about', prefix + 'conductors',
+                           *self.redis.command('KEYS', prefix + 'leader:*'))
+        wait_until('leases are of then', lambda: grown(
+            dict.fromkeys(before, later_ms)))
+        first = a.api.hold(PROMPT)
+        self.wait_foreign(b, 1)
+        before = tokens()
+        self.redis.command('FLUSHALL')
+        wait_until('tokens have grown', lambda: grown(before))
+        second = a.api.hold(PROMPT)
+        self.wait_foreign(b, 2)
+        self.assertEqual(self.metric(b, 'state_fenced_total'), 0)
+        for answer in first, second:
+            answer.end()
+
     def test_killed_bookings_leave(self):
         """kill -9: in flight there ends, others lose nothing, and its
         bookings are gone with its lease."""

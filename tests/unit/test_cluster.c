@@ -15,6 +15,7 @@
 #define COMMANDS_MAX 512
 #define OTHER "00000000000000ab" /* another conductor */
 #define OTHER_ID 0xab
+#define LEAD "9" /* the token of another one that leads */
 
 struct command {
     struct redis_done done;
@@ -151,18 +152,20 @@ static redisReply number(long long n)
     return (redisReply){.type = REDIS_REPLY_INTEGER, .integer = n};
 }
 
-/* To a renewal: `id`'s token, and that of its lead or ""; and another one's,
- * OTHER, which is good for so many ms. */
+/* To a renewal: `id`'s token, and that of its lead or "", where another one
+ * leads with LEAD; and OTHER, which has a lease for so many ms. */
 static void answer_leases(const char *id, const char *token, const char *lead,
                           long long left_ms)
 {
-    redisReply parts[] = {text(token), number(0),     text(lead),
-                          text(id),    text("5 0 -"), number(3000),
-                          text(OTHER), text("6 0 -"), number(left_ms)};
-    redisReply *all[9];
-    redisReply reply = array(all, left_ms ? 9 : 6);
+    redisReply parts[] = {
+        text(token),           number(0),   text(*lead ? lead : LEAD),
+        number(*lead != '\0'), text(id),    text("5 0 -"),
+        number(3000),          text(OTHER), text("6 0 -"),
+        number(left_ms)};
+    redisReply *all[10];
+    redisReply reply = array(all, left_ms ? 10 : 7);
 
-    for (int i = 0; i < 9; i++)
+    for (int i = 0; i < 10; i++)
         all[i] = &parts[i];
     CU_ASSERT_STRING_EQUAL(first_of(&connections[0])->words[0], "EVAL");
     answer(&connections[0], &reply);
@@ -220,7 +223,14 @@ static struct joint_key *no_limit(void *, size_t)
     return NULL;
 }
 
-static const struct cluster_ops ops = {.limit = no_limit};
+static unsigned n_led; /* times that it was told to lead */
+
+static void on_leads(void *, bool leads)
+{
+    n_led += leads;
+}
+
+static const struct cluster_ops ops = {.limit = no_limit, .leads = on_leads};
 static const struct cluster_pool_ops pool_ops = {on_freed, each};
 
 static struct rig rig_new(void)
@@ -304,6 +314,55 @@ static void test_lead_runs_from_the_question(void)
     now_us += LEASE_US;
     answer_lease(r.cluster->id, "5", "7");
     CU_ASSERT_FALSE(cluster_leads(r.cluster));
+    rig_free(&r);
+}
+
+/* The words of the renewal under way behind its keys: id, text, lease, the
+ * token of this one, the highest of a leader. */
+static const char *renewal_word(const struct rig *r, int i)
+{
+    const struct command *c = first_of(r->redis);
+
+    CU_ASSERT_STRING_EQUAL_FATAL(c->words[0], "EVAL");
+    return c->words[3 + atoi(c->words[2]) + i];
+}
+
+/* Redis is told what tokens were heard, as the one that gave them may be gone.
+ */
+static void test_tells_its_tokens(void)
+{
+    struct rig r = rig_new();
+
+    turn_up(r.redis);
+    CU_ASSERT_STRING_EQUAL(renewal_word(&r, 3), "0");
+    CU_ASSERT_STRING_EQUAL(renewal_word(&r, 4), "0");
+    answer_lease(r.cluster->id, "5", "");
+    registry_renew(r.cluster);
+    CU_ASSERT_STRING_EQUAL(renewal_word(&r, 3), "5");
+    CU_ASSERT_STRING_EQUAL(renewal_word(&r, 4), LEAD);
+    answer_lease(r.cluster->id, "5", "12");
+    CU_ASSERT_EQUAL(cluster_lead_token(r.cluster), 12);
+    registry_renew(r.cluster);
+    answer_lease(r.cluster->id, "5", "");
+    registry_renew(r.cluster);
+    CU_ASSERT_STRING_EQUAL(renewal_word(&r, 4), "12");
+    rig_free(&r);
+}
+
+/* A leader that gets another token tells it on, and is one leader. */
+static void test_lead_with_another_token(void)
+{
+    struct rig r = rig_new();
+
+    turn_up(r.redis);
+    n_led = 0;
+    for (int i = 0; i < 2; i++) {
+        answer_lease(r.cluster->id, "5", i == 0 ? "7" : "12");
+        registry_renew(r.cluster);
+    }
+    CU_ASSERT_EQUAL(cluster_lead_token(r.cluster), 12);
+    CU_ASSERT_EQUAL(n_led, 2);
+    CU_ASSERT_EQUAL(cluster_counts(r.cluster).led, 1);
     rig_free(&r);
 }
 
@@ -628,6 +687,8 @@ int main(void)
     CU_pSuite s = CU_add_suite("cluster", NULL, NULL);
     CU_add_test(s, "a lead runs from the question",
                 test_lead_runs_from_the_question);
+    CU_add_test(s, "tells its tokens", test_tells_its_tokens);
+    CU_add_test(s, "a lead with another token", test_lead_with_another_token);
     CU_add_test(s, "bookings leave with the lease",
                 test_bookings_leave_with_the_lease);
     CU_add_test(s, "no place", test_no_place);

@@ -285,7 +285,10 @@ static void test_gaps_and_tokens(void)
     is_empty(&me);
     t.head.token = 10;
     put_request(&t, 10);
-    CU_ASSERT_FALSE(tell(&t, f).gap);
+    struct foreign_news news = tell(&t, f);
+    CU_ASSERT_FALSE(news.gap);
+    CU_ASSERT_TRUE(news.fenced);
+    CU_ASSERT_EQUAL(news.owner, 1);
     is_empty(&me);
     CU_ASSERT_EQUAL(foreign_counts(f).fenced, 1);
     t.head = (struct cluster_head){1, 11, 5};

@@ -22,15 +22,31 @@ static void test_forgotten(void)
     struct lead l = {0};
 
     lead_take(&l, 7, 100);
-    CU_ASSERT_FALSE(lead_look(&l, true, 50000000));
-    CU_ASSERT_FALSE(lead_look(&l, false, 50000000 + LEAD_FORGET_US - 1));
+    CU_ASSERT_FALSE(lead_look(&l, 7, 50000000));
+    CU_ASSERT_FALSE(lead_look(&l, 0, 50000000 + LEAD_FORGET_US - 1));
     CU_ASSERT_FALSE(lead_counts(&l, 0));
-    CU_ASSERT_TRUE(lead_look(&l, false, 50000000 + LEAD_FORGET_US));
+    CU_ASSERT_TRUE(lead_look(&l, 0, 50000000 + LEAD_FORGET_US));
     CU_ASSERT_TRUE(lead_counts(&l, 0));
-    CU_ASSERT_FALSE(lead_look(&l, false, 90000000));
+    CU_ASSERT_FALSE(lead_look(&l, 0, 90000000));
     lead_take(&l, 5, 90000000);
-    CU_ASSERT_FALSE(lead_look(&l, false, 90000001));
+    CU_ASSERT_FALSE(lead_look(&l, 0, 90000001));
     CU_ASSERT_FALSE(lead_counts(&l, 0));
+}
+
+/* The state is another one, and all conductors are: the new leader has a lower
+ * token than the one before, and counts once that one is forgotten. */
+static void test_lower_leader(void)
+{
+    struct lead l = {0};
+
+    lead_take(&l, 7, 100);
+    lead_take(&l, 5, 200);
+    CU_ASSERT_FALSE(lead_look(&l, 5, 100 + LEAD_FORGET_US - 1));
+    CU_ASSERT_FALSE(lead_counts(&l, 5));
+    CU_ASSERT_TRUE(lead_look(&l, 5, 100 + LEAD_FORGET_US));
+    CU_ASSERT_TRUE(lead_counts(&l, 5));
+    CU_ASSERT_FALSE(lead_counts(&l, 0));
+    CU_ASSERT_FALSE(lead_look(&l, 5, 100 + 2 * LEAD_FORGET_US));
 }
 
 int main(void)
@@ -39,6 +55,7 @@ int main(void)
     CU_pSuite s = CU_add_suite("lead", NULL, NULL);
     CU_add_test(s, "the highest counts", test_the_highest_counts);
     CU_add_test(s, "forgotten", test_forgotten);
+    CU_add_test(s, "a lower leader", test_lower_leader);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
     CU_cleanup_registry();

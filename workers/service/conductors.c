@@ -169,24 +169,32 @@ static void turn(struct worker *w, struct conductor *c)
     conductor_link_again(c->link, "this worker has another role");
 }
 
-static bool some_led(const struct worker *w)
+/* The highest that conductors told which are connected; 0: none did. */
+static uint64_t lead_token(const struct worker *w)
 {
     const struct conductor *c;
+    uint64_t token = 0;
 
     TAILQ_FOREACH(c, &w->conductors, entry)
     {
-        if (c->up && c->lead > 0)
-            return true;
+        if (c->up && c->lead > token)
+            token = c->lead;
     }
-    return false;
+    return token;
 }
 
 void worker_conductors_tick(struct worker *w, int64_t now_us)
 {
     struct conductor *c, *next;
 
-    if (lead_look(&w->lead, some_led(w), now_us))
-        log_info("no conductor leads any more: orders of all count");
+    if (lead_look(&w->lead, lead_token(w), now_us)) {
+        if (w->lead.token == 0)
+            log_info("no conductor leads any more: orders of all count");
+        else
+            log_info("the conductor that led is gone: orders with the lower "
+                     "token %llu count",
+                     (unsigned long long)w->lead.token);
+    }
     for (c = TAILQ_FIRST(&w->conductors); c; c = next) {
         next = TAILQ_NEXT(c, entry);
         turn(w, c);

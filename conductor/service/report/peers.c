@@ -66,6 +66,10 @@ int report_peers(const struct cluster *cluster, struct evbuffer *out)
          (double)c.foreign.batches},
         {"gaps_total", "counter", "Times that a batch of others was missed.",
          (double)c.foreign.gaps},
+        {"fenced_total", "counter",
+         "Batches of others with an older lease than they had, which do not "
+         "count.",
+         (double)c.foreign.fenced},
         {"unbooked_total", "counter",
          "Prefills and decodes of others that found no room in the books.",
          (double)c.foreign.unbooked},
