@@ -222,6 +222,7 @@ static void add_foreign(struct foreign_counts *to,
     to->bad += x->bad;
     to->gaps += x->gaps;
     to->fenced += x->fenced;
+    to->missing += x->missing;
     to->unbooked += x->unbooked;
     to->dropped += x->dropped;
     to->owners += x->owners;

@@ -12,7 +12,7 @@
  * The owner numbers its batches, so that who misses one notices. Times are
  * told from the moment of writing on, and are the reader's from its own: clocks
  * differ, and what passes between is milliseconds. Keys of blocks are hashes;
- * nothing that a client sent is in it.
+ * nothing that a client sent is in it. A batch without events tells the number.
  */
 #ifndef CONDUCTOR_CLUSTER_EVENT_H
 #define CONDUCTOR_CLUSTER_EVENT_H
@@ -31,7 +31,8 @@ struct names;
 
 enum cluster_kind {
     CLUSTER_RESET = 1, /* what the owner had before counts no more */
-    CLUSTER_ASK,       /* all others are asked to tell what they have */
+    CLUSTER_ASK,       /* request: the conductor that is asked to tell all that
+                          it has; 0: all others are */
     CLUSTER_PREFILL,   /* a request has a prefill on an instance */
     CLUSTER_DECODE,    /* or a decode */
     CLUSTER_STARTED,   /* its first prefill began */

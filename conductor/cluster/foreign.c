@@ -28,6 +28,7 @@ struct owner {
     uint64_t id; /* 0: free */
     uint64_t token, next;
     bool missing; /* a batch was missed; nothing counts until RESET */
+    bool doubted; /* RESET is to come; meanwhile all counts */
     int64_t until_us;
     struct entry_list entries;
 };
@@ -204,11 +205,12 @@ static void take_event(struct foreign *f, struct owner *o,
     switch (event->kind) {
     case CLUSTER_RESET:
         end_all(f, o, now_us);
-        o->missing = news->gap = false;
+        o->missing = o->doubted = news->gap = false;
         news->freed = true;
         return;
     case CLUSTER_ASK:
-        news->asks = true;
+        if (event->request == 0 || event->request == f->self)
+            news->asks = true;
         return;
     case CLUSTER_LEARNT:
         lengths_observe(f->lengths, event->request, event->value, event->most);
@@ -318,6 +320,19 @@ struct foreign_news foreign_take(struct foreign *f, const void *bytes, size_t n,
     return news;
 }
 
+void foreign_doubt(struct foreign *f)
+{
+    for (size_t i = 0; i < FOREIGN_OWNERS_MAX; i++)
+        f->owners[i].doubted = true;
+}
+
+bool foreign_has_all(struct foreign *f, uint64_t owner, uint64_t token)
+{
+    const struct owner *o = owner_find(f, owner);
+
+    return o && !o->missing && !o->doubted && o->token >= token;
+}
+
 void foreign_lives(struct foreign *f, uint64_t owner, int64_t until_us)
 {
     struct owner *o = owner ? owner_find(f, owner) : NULL;
@@ -346,5 +361,9 @@ bool foreign_expire(struct foreign *f, int64_t now_us)
 
 struct foreign_counts foreign_counts(const struct foreign *f)
 {
-    return f->counts;
+    struct foreign_counts counts = f->counts;
+
+    for (size_t i = 0; i < FOREIGN_OWNERS_MAX; i++)
+        counts.missing += f->owners[i].id && f->owners[i].missing;
+    return counts;
 }

@@ -35,13 +35,14 @@ struct foreign_counts {
                           batches whose owner had no place */
     uint64_t dropped;  /* owners whose lease was over */
     size_t owners, entries;
+    size_t missing; /* owners that must tell all before anything counts */
 };
 
 /* What a batch is good for. */
 struct foreign_news {
     bool freed;  /* room may have come */
     bool gap;    /* something was missed: ask */
-    bool asks;   /* its owner asks for all */
+    bool asks;   /* its owner asks this conductor for all */
     bool fenced; /* it has an older token than its owner had */
     bool own;    /* it is one's own */
     uint64_t owner, number;
@@ -65,6 +66,14 @@ void foreign_free(struct foreign *f);
  * owner lives for lease_us from now on. */
 struct foreign_news foreign_take(struct foreign *f, const void *bytes, size_t n,
                                  int64_t lease_us, int64_t now_us);
+
+/* foreign_doubt(f): what is here of each owner may lack something until it
+ * tells all; meanwhile what it tells counts. */
+void foreign_doubt(struct foreign *f);
+
+/* foreign_has_all(f, owner, token): whether all is here that it has told since
+ * it got that token, as far as its numbers tell. O(owners). */
+bool foreign_has_all(struct foreign *f, uint64_t owner, uint64_t token);
 
 /* foreign_lives(f, owner, until_us): its lease is good until then. */
 void foreign_lives(struct foreign *f, uint64_t owner, int64_t until_us);

@@ -113,6 +113,7 @@ static void on_place(void *arg, const struct redisReply *reply)
         if (*p->place)
             continue;
         text_copy(p->place, sizeof(p->place), id ? id->str : "0-0");
+        p->echoed = p->number;
         p->ask_due = p->asked = true;
         tell_due(p, clock_now_us());
         break;

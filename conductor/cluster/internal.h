@@ -35,11 +35,15 @@ struct cluster_pool {
                                          first event happened; 0: not known */
     int64_t flushed_us;               /* when one was sent last */
     bool all_due; /* others must be told all; until then nothing is told */
-    bool ask_due; /* others must be asked */
+    bool ask_due; /* others may have to be asked */
     bool asked;   /* another one wants to be told all; meanwhile all goes on */
     int64_t all_us, ask_us; /* when that was last; 0: never */
     int64_t fenced_us;      /* when that was logged last; 0: never */
     size_t keys_left;       /* of prompts that telling all may still tell */
+    uint64_t beaten, beaten_before; /* `number` at the last tell_beat(), and at
+                                       the one before */
+    uint64_t echoed; /* up to there own batches were read, or are before the
+                        place from which it began to read */
 };
 
 struct cluster {
@@ -77,9 +81,16 @@ void tell_flush(struct cluster_pool *p);
 /* tell.c: a batch of one's own was read, as others read it. */
 void tell_echo(struct cluster_pool *p, uint64_t number, int64_t now_us);
 
-/* tell.c: tells what is due: all, or the question for all, if Redis is there;
- * if this was done just now, a little later. */
+/* tell.c: tells what is due, if Redis is there: all; and the question for all,
+ * to each conductor of which not all is known. If this was done just now, a
+ * little later. */
 void tell_due(struct cluster_pool *p, int64_t now_us);
+
+/* tell.c: tells that there is nothing to tell, if nothing was told since the
+ * last call: who missed what was told last notices by the number. Reads anew
+ * where own batches of before that are not heard: the stream is another one,
+ * and this one's place may be far behind its end. */
+void tell_beat(struct cluster_pool *p);
 
 /* registry.c: renews the lease. */
 void registry_renew(struct cluster *c);

@@ -237,7 +237,9 @@ static void on_renewed(void *arg, const struct redisReply *reply)
     limits_among(c->limits, c->n_members);
     LIST_FOREACH(p, &c->pools, entry)
     {
+        p->ask_due = true;
         tell_due(p, now_us);
+        tell_beat(p);
     }
 }
 

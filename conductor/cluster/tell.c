@@ -81,19 +81,25 @@ void tell_flush(struct cluster_pool *p)
     wire_buf_reset(&p->out);
 }
 
+static void put_head(struct cluster_pool *p, int64_t now_us)
+{
+    struct codec c = codec_writer(&p->out);
+    struct cluster_head head = {p->cluster->self.id, p->cluster->self.token,
+                                p->number};
+
+    cluster_head_fields(&c, &head);
+    p->began_us[p->number % CLUSTER_ECHOES] = now_us;
+    p->number++;
+}
+
 static void put_event(struct cluster_pool *p, struct cluster_event *e)
 {
     struct codec c = codec_writer(&p->out);
     const struct cluster_wire wire = {.names = p->names,
                                       .now_us = clock_now_us()};
-    struct cluster_head head = {p->cluster->self.id, p->cluster->self.token,
-                                p->number};
 
-    if (p->out.len == 0) {
-        cluster_head_fields(&c, &head);
-        p->began_us[p->number % CLUSTER_ECHOES] = wire.now_us;
-        p->number++;
-    }
+    if (p->out.len == 0)
+        put_head(p, wire.now_us);
     cluster_event_fields(&c, &wire, e);
     if (p->out.len >= FLUSH_BYTES)
         tell_flush(p);
@@ -119,6 +125,7 @@ void tell_echo(struct cluster_pool *p, uint64_t number, int64_t now_us)
 {
     int64_t *began_us = &p->began_us[number % CLUSTER_ECHOES];
 
+    p->echoed = number + 1;
     if (*began_us == 0 || number >= p->number ||
         p->number - number > CLUSTER_ECHOES)
         return;
@@ -165,23 +172,59 @@ static bool turn_of(struct cluster *c, int64_t last_us, int64_t every_us,
     return wait_us <= 0;
 }
 
+/* Asks the conductors with a lease of which not all is known here. A question
+ * may be lost, and so may its answer: they are asked until all is known. */
+static void put_asks(struct cluster_pool *p, int64_t now_us)
+{
+    struct cluster *c = p->cluster;
+    bool any = false;
+
+    for (size_t i = 0; i < c->n_members; i++) {
+        const struct member *m = &c->members[i];
+        struct cluster_event e = {.kind = CLUSTER_ASK, .request = m->id};
+
+        if (m->id == c->self.id || foreign_has_all(p->foreign, m->id, m->token))
+            continue;
+        put_event(p, &e);
+        any = true;
+    }
+    if (!any)
+        return;
+    p->ask_us = now_us;
+    c->counts.asked++;
+    tell_flush(p);
+}
+
+static bool can_tell(const struct cluster *c)
+{
+    return redis_is_up(c->redis) && c->self.token != 0;
+}
+
+void tell_beat(struct cluster_pool *p)
+{
+    if (can_tell(p->cluster) && !p->all_due && p->number == p->beaten) {
+        put_head(p, clock_now_us());
+        tell_flush(p);
+    }
+    if (p->echoed < p->beaten_before)
+        p->place[0] = '\0';
+    p->beaten_before = p->beaten;
+    p->beaten = p->number;
+}
+
 void tell_due(struct cluster_pool *p, int64_t now_us)
 {
     struct cluster *c = p->cluster;
-    struct cluster_event e = {.kind = CLUSTER_ASK};
 
-    if (!redis_is_up(c->redis) || c->self.token == 0)
+    if (!can_tell(c))
         return;
     if ((p->all_due || p->asked) && turn_of(c, p->all_us, ALL_US, now_us)) {
         p->all_us = now_us;
         put_all(p);
     }
     if (p->ask_due && !p->all_due && turn_of(c, p->ask_us, ASK_US, now_us)) {
-        p->ask_us = now_us;
         p->ask_due = false;
-        c->counts.asked++;
-        put_event(p, &e);
-        tell_flush(p);
+        put_asks(p, now_us);
     }
 }
 
@@ -263,6 +306,7 @@ void cluster_joined(struct cluster_pool *p)
 {
     if (!p)
         return;
+    foreign_doubt(p->foreign);
     p->ask_due = true;
     tell_due(p, clock_now_us());
 }

@@ -391,28 +391,81 @@ static int kind_of(const struct command *c)
     return kind;
 }
 
-/* With a lease, and all told. */
+/* Of its first event. */
+static uint64_t request_of(const struct command *c)
+{
+    struct codec in = codec_reader(c->words[7], c->lens[7]);
+    struct cluster_head head = {0};
+    uint8_t kind = 0;
+    uint64_t request = 0;
+
+    cluster_head_fields(&in, &head);
+    codec_u8(&in, &kind);
+    codec_u64(&in, &request);
+    return request;
+}
+
+/* Whether a question for all is on its way. */
+static bool asks(const struct rig *r)
+{
+    for (unsigned i = 0; i < r->redis->n; i++)
+        if (kind_of(&r->redis->flight[i]) == CLUSTER_ASK)
+            return true;
+    return false;
+}
+
+/* With a lease, as OTHER has one, and all told and asked for. */
 static void begin(struct rig *r)
 {
     join(r);
     turn_up(r->redis);
-    answer_lease(r->cluster->id, "5", "");
-    CU_ASSERT_EQUAL(r->redis->n, 2);
+    answer_leases(r->cluster->id, "5", "", 3000);
+    CU_ASSERT_EQUAL_FATAL(r->redis->n, 2);
     CU_ASSERT_EQUAL(kind_of(&r->redis->flight[0]), CLUSTER_RESET);
     CU_ASSERT_EQUAL(kind_of(&r->redis->flight[1]), CLUSTER_ASK);
 }
 
-/* The first batch of another conductor. */
-static void tell_as(uint64_t owner, uint64_t token, struct wire_buf *out)
+static void answer_all(struct rig *r)
 {
-    struct codec c;
-    struct cluster_head head = {.owner = owner, .token = token};
-    struct cluster_event e = {.kind = CLUSTER_RESET};
+    while (r->redis->n > 0)
+        answer(r->redis, &nothing);
+}
 
-    wire_buf_init(out, CLUSTER_BATCH_MAX);
-    c = codec_writer(out);
+/* A renewal, in a third of a lease. */
+static void renew(struct rig *r, const char *lead, long long left_ms)
+{
+    now_us += LEASE_US / 3;
+    registry_tick(r->cluster, now_us);
+    answer_all(r);
+    registry_renew(r->cluster);
+    answer_leases(r->cluster->id, "5", lead, left_ms);
+}
+
+/* A batch of another conductor with an event. */
+static struct foreign_news hear(struct rig *r, struct cluster_head head,
+                                enum cluster_kind kind, uint64_t request)
+{
+    struct cluster_event e = {.kind = kind, .request = request};
+    struct foreign_news news;
+    struct wire_buf batch;
+    struct codec c;
+
+    wire_buf_init(&batch, CLUSTER_BATCH_MAX);
+    c = codec_writer(&batch);
     cluster_head_fields(&c, &head);
     cluster_event_fields(&c, &(struct cluster_wire){.now_us = now_us}, &e);
+    news = foreign_take(r->joined->foreign, batch.data, batch.len, LEASE_US,
+                        now_us);
+    wire_buf_fini(&batch);
+    return news;
+}
+
+/* All that it has, in the first batch of a lease. */
+static struct foreign_news hear_all(struct rig *r, uint64_t owner,
+                                    uint64_t token)
+{
+    return hear(r, (struct cluster_head){.owner = owner, .token = token},
+                CLUSTER_RESET, 0);
 }
 
 /* What another one has here stays as long as its lease, which Redis tells, and
@@ -420,13 +473,9 @@ static void tell_as(uint64_t owner, uint64_t token, struct wire_buf *out)
 static void test_bookings_leave_with_the_lease(void)
 {
     struct rig r = rig_new();
-    struct wire_buf batch;
 
     begin(&r);
-    tell_as(OTHER_ID, 6, &batch);
-    (void)foreign_take(r.joined->foreign, batch.data, batch.len, LEASE_US,
-                       now_us);
-    wire_buf_fini(&batch);
+    (void)hear_all(&r, OTHER_ID, 6);
     for (int left_ms = 2000; left_ms > 0; left_ms -= 1000) {
         now_us += 1000000;
         registry_tick(r.cluster, now_us);
@@ -449,14 +498,8 @@ static void test_no_place(void)
     struct rig r = rig_new();
 
     begin(&r);
-    for (uint64_t id = 1; id <= FOREIGN_OWNERS_MAX + 1; id++) {
-        struct wire_buf batch;
-
-        tell_as(id, 6, &batch);
-        (void)foreign_take(r.joined->foreign, batch.data, batch.len, LEASE_US,
-                           now_us);
-        wire_buf_fini(&batch);
-    }
+    for (uint64_t id = 1; id <= FOREIGN_OWNERS_MAX + 1; id++)
+        (void)hear_all(&r, id, 6);
     CU_ASSERT_EQUAL(cluster_counts(r.cluster).foreign.owners,
                     FOREIGN_OWNERS_MAX);
     CU_ASSERT_EQUAL(cluster_counts(r.cluster).foreign.unbooked, 1);
@@ -530,6 +573,7 @@ static void test_numbers_without_a_gap(void)
     struct rig r = rig_new();
 
     begin(&r);
+    (void)hear_all(&r, OTHER_ID, 6);
     uint64_t last = head_of(&r.redis->flight[1]).number;
     answer(r.redis, &nothing);
     answer(r.redis, &nothing);
@@ -588,7 +632,137 @@ static void test_decisions_at_once(void)
     rig_free(&r);
 }
 
+/* Each renewal asks who has a lease and has not told all, until that came: a
+ * question may be lost, and so may its answer. */
+static void test_asks_until_told(void)
+{
+    struct rig r = rig_new();
+
+    begin(&r); /* asks, as nothing was ever heard of OTHER */
+    for (int i = 0; i < 3; i++) {
+        renew(&r, "", 3000);
+        CU_ASSERT_EQUAL_FATAL(r.redis->n, 1);
+        CU_ASSERT_EQUAL(kind_of(&r.redis->flight[0]), CLUSTER_ASK);
+        CU_ASSERT_EQUAL(request_of(&r.redis->flight[0]), OTHER_ID);
+    }
+    (void)hear_all(&r, OTHER_ID, 6);
+    renew(&r, "", 3000);
+    CU_ASSERT_FALSE(asks(&r));
+    /* A gap, and the question about it is lost. */
+    CU_ASSERT_TRUE(
+        hear(&r, (struct cluster_head){OTHER_ID, 6, 2}, CLUSTER_ENDED, 1).gap);
+    CU_ASSERT_EQUAL(cluster_counts(r.cluster).foreign.missing, 1);
+    for (int i = 0; i < 3; i++) {
+        renew(&r, "", 3000);
+        CU_ASSERT_TRUE(asks(&r));
+    }
+    (void)hear(&r, (struct cluster_head){OTHER_ID, 6, 3}, CLUSTER_RESET, 0);
+    CU_ASSERT_EQUAL(cluster_counts(r.cluster).foreign.missing, 0);
+    renew(&r, "", 3000);
+    CU_ASSERT_FALSE(asks(&r));
+    rig_free(&r);
+}
+
+/* Its lease ended here, as it was not heard of, and not in Redis: it is asked,
+ * though it says nothing. */
+static void test_asks_who_is_no_owner(void)
+{
+    struct rig r = rig_new();
+
+    begin(&r);
+    (void)hear_all(&r, OTHER_ID, 6);
+    now_us += LEASE_US;
+    registry_tick(r.cluster, now_us);
+    CU_ASSERT_EQUAL(cluster_counts(r.cluster).foreign.owners, 0);
+    renew(&r, "", 1000);
+    CU_ASSERT_TRUE(asks(&r));
+    /* Nobody asks who has no lease. */
+    renew(&r, "", 0);
+    CU_ASSERT_FALSE(asks(&r));
+    rig_free(&r);
+}
+
+/* An instance came: what others told of it is asked for until it came. */
+static void test_asks_for_an_instance(void)
+{
+    struct rig r = rig_new();
+
+    begin(&r);
+    (void)hear_all(&r, OTHER_ID, 6);
+    renew(&r, "", 3000);
+    answer_all(&r);
+    cluster_joined(r.joined);
+    CU_ASSERT_TRUE(asks(&r));
+    renew(&r, "", 3000);
+    CU_ASSERT_TRUE(asks(&r));
+    (void)hear(&r, (struct cluster_head){OTHER_ID, 6, 1}, CLUSTER_RESET, 0);
+    renew(&r, "", 3000);
+    CU_ASSERT_FALSE(asks(&r));
+    rig_free(&r);
+}
+
+/* Only who is asked answers. */
+static void test_who_is_asked(void)
+{
+    struct rig r = rig_new();
+    const struct {
+        uint64_t whom;
+        bool answers;
+    } asked[] = {{0, true}, {r.cluster->self.id, true}, {77, false}};
+
+    begin(&r);
+    for (uint64_t i = 0; i < 3; i++)
+        CU_ASSERT_EQUAL(hear(&r, (struct cluster_head){OTHER_ID, 6, i},
+                             CLUSTER_ASK, asked[i].whom)
+                            .asks,
+                        asked[i].answers);
+    rig_free(&r);
+}
+
+/* Who has nothing to tell tells that, once in each renewal: whoever missed the
+ * last batch sees the gap. */
+static void test_beat(void)
+{
+    struct rig r = rig_new();
+
+    begin(&r);
+    (void)hear_all(&r, OTHER_ID, 6);
+    uint64_t last = head_of(&r.redis->flight[1]).number;
+    for (int i = 0; i < 2; i++) {
+        renew(&r, "", 3000);
+        CU_ASSERT_EQUAL_FATAL(r.redis->n, 1);
+        CU_ASSERT_EQUAL(head_of(&r.redis->flight[0]).number, ++last);
+        CU_ASSERT_EQUAL(kind_of(&r.redis->flight[0]), 0); /* no event */
+    }
+    cluster_ended(r.joined, 1);
+    tell_flush(r.joined);
+    renew(&r, "", 3000);
+    CU_ASSERT_EQUAL(r.redis->n, 0);
+    rig_free(&r);
+}
+
 /* --- hearing ------------------------------------------------------------ */
+
+/* Own batches that Redis took are not heard: the stream began anew, and ends
+ * before the place up to which it was read. */
+static void test_place_beyond_the_end(void)
+{
+    struct rig r = rig_new();
+    redisReply none = array(NULL, 0);
+
+    begin(&r);
+    turn_up(r.reader);
+    answer(r.reader, &none);
+    CU_ASSERT_STRING_EQUAL(r.joined->place, "0-0");
+    renew(&r, "", 3000);
+    tell_echo(r.joined, r.joined->number - 1, now_us);
+    renew(&r, "", 3000);
+    renew(&r, "", 3000);
+    CU_ASSERT_STRING_EQUAL(r.joined->place, "0-0");
+    renew(&r, "", 3000);
+    CU_ASSERT_STRING_EQUAL(r.joined->place, "");
+    rig_free(&r);
+}
 
 /* Another server's streams may end before the place in those of the last. */
 static void test_reads_anew(void)
@@ -625,27 +799,12 @@ static void test_reads_anew(void)
 static void test_new_lease_of_another(void)
 {
     struct rig r = rig_new();
-    struct wire_buf batch;
-    struct codec c;
-    struct cluster_head head = {.owner = OTHER_ID, .token = 8, .number = 1};
-    struct cluster_event e = {.kind = CLUSTER_ENDED, .request = 1};
 
     begin(&r);
-    for (uint64_t token = 6; token < 8; token++) {
-        tell_as(OTHER_ID, token, &batch);
-        CU_ASSERT_FALSE(foreign_take(r.joined->foreign, batch.data, batch.len,
-                                     LEASE_US, now_us)
-                            .gap);
-        wire_buf_fini(&batch);
-    }
-    wire_buf_init(&batch, CLUSTER_BATCH_MAX);
-    c = codec_writer(&batch);
-    cluster_head_fields(&c, &head);
-    cluster_event_fields(&c, &(struct cluster_wire){.now_us = now_us}, &e);
+    for (uint64_t token = 6; token < 8; token++)
+        CU_ASSERT_FALSE(hear_all(&r, OTHER_ID, token).gap);
     CU_ASSERT_TRUE(
-        foreign_take(r.joined->foreign, batch.data, batch.len, LEASE_US, now_us)
-            .gap);
-    wire_buf_fini(&batch);
+        hear(&r, (struct cluster_head){OTHER_ID, 8, 1}, CLUSTER_ENDED, 1).gap);
     rig_free(&r);
 }
 
@@ -689,6 +848,12 @@ int main(void)
                 test_lead_runs_from_the_question);
     CU_add_test(s, "tells its tokens", test_tells_its_tokens);
     CU_add_test(s, "a lead with another token", test_lead_with_another_token);
+    CU_add_test(s, "asks until told", test_asks_until_told);
+    CU_add_test(s, "asks who is no owner", test_asks_who_is_no_owner);
+    CU_add_test(s, "asks for an instance", test_asks_for_an_instance);
+    CU_add_test(s, "who is asked", test_who_is_asked);
+    CU_add_test(s, "beat", test_beat);
+    CU_add_test(s, "a place beyond the end", test_place_beyond_the_end);
     CU_add_test(s, "bookings leave with the lease",
                 test_bookings_leave_with_the_lease);
     CU_add_test(s, "no place", test_no_place);

@@ -66,6 +66,9 @@ int report_peers(const struct cluster *cluster, struct evbuffer *out)
          (double)c.foreign.batches},
         {"gaps_total", "counter", "Times that a batch of others was missed.",
          (double)c.foreign.gaps},
+        {"missing", "gauge",
+         "Other conductors that are yet to tell all, as a batch was missed.",
+         (double)c.foreign.missing},
         {"fenced_total", "counter",
          "Batches of others with an older lease than they had, which do not "
          "count.",
