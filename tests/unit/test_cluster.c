@@ -741,6 +741,20 @@ static void test_beat(void)
     rig_free(&r);
 }
 
+/* What came to be priced is told. */
+static void test_asked_is_told(void)
+{
+    struct rig r = rig_new();
+
+    begin(&r);
+    answer_all(&r);
+    cluster_asked(r.joined, &(struct schedule_asked){.work = {.n_tokens = 48}});
+    tell_flush(r.joined);
+    CU_ASSERT_EQUAL_FATAL(r.redis->n, 1);
+    CU_ASSERT_EQUAL(kind_of(&r.redis->flight[0]), CLUSTER_ASKED);
+    rig_free(&r);
+}
+
 /* --- hearing ------------------------------------------------------------ */
 
 /* Own batches that Redis took are not heard: the stream began anew, and ends
@@ -853,6 +867,7 @@ int main(void)
     CU_add_test(s, "asks for an instance", test_asks_for_an_instance);
     CU_add_test(s, "who is asked", test_who_is_asked);
     CU_add_test(s, "beat", test_beat);
+    CU_add_test(s, "what is asked is told", test_asked_is_told);
     CU_add_test(s, "a place beyond the end", test_place_beyond_the_end);
     CU_add_test(s, "bookings leave with the lease",
                 test_bookings_leave_with_the_lease);

@@ -177,6 +177,7 @@ static void test_told(void)
     CU_ASSERT_EQUAL(decode_of(&me)->n_decodes, 1);
     CU_ASSERT_EQUAL(decode_of(&me)->decodes[0].comes_us, NOW_US + 100);
     CU_ASSERT_EQUAL(decode_of(&me)->decodes[0].prefill, me.p);
+    CU_ASSERT_EQUAL(decode_of(&me)->decodes[0].push_due_us, NOW_US + 500);
     CU_ASSERT_EQUAL(decode_of(&me)->decode_reserved_tokens,
                     decode_of(&t.side)->decode_reserved_tokens);
 
