@@ -1,9 +1,10 @@
-"""tests/chaos/run: a short run, and that it notices a wrong answer."""
+"""tests/chaos: short runs, and that a wrong answer is noticed."""
 import os
 import subprocess
 import unittest
 
 from harness import ROOT, settings
+from redis_server import MISSING, REDIS
 
 CHAOS = os.path.join(ROOT, 'tests', 'chaos', 'run')
 
@@ -35,6 +36,18 @@ class Chaos(unittest.TestCase):
             check=False, timeout=300 * settings.scale)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn('workers told to end', done.stdout)
+
+    @unittest.skipUnless(REDIS, MISSING)
+    def test_conductors(self):
+        """After some faults each knows what the others have in work."""
+        done = subprocess.run(
+            [os.path.join(ROOT, 'tests', 'chaos', 'conductors'), '--build',
+             settings.build, '--scale', str(settings.scale), '--minutes',
+             '0.05', '--rounds', '1', '--quiet', '0', '--clients', '2'],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            check=False, timeout=300 * settings.scale)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn('round 1: whole', done.stdout)
 
     def test_spoiled_reference(self):
         """Wrong references are found."""
