@@ -290,6 +290,30 @@ static void test_retry(void)
     rig_fini(&r);
 }
 
+/* Rather to the one that failed it than to one that is not eligible. */
+static void test_retry_of_eligible(void)
+{
+    uint64_t eligible = 1u | 1u << 2;
+    struct rig r;
+
+    rig_init(&r);
+    r.prefill = add(&r, ROLE_PREFILL);
+    (void)add(&r, ROLE_PREFILL);
+    r.decode = add(&r, ROLE_DECODE);
+    r.requests[0].ask.eligible = &eligible;
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
+    done(&r, 0);
+    CU_ASSERT(dispatch_failed(&r.dispatch, &r.requests[0], r.prefill, false));
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r.order.decision.prefill, r.prefill);
+    done(&r, 0);
+    eligible = 1u << 2;
+    CU_ASSERT(dispatch_failed(&r.dispatch, &r.requests[0], r.prefill, false));
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_REJECT);
+    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_NO_PREFILL);
+    rig_fini(&r);
+}
+
 /* A retry is refused for nothing, but while it can be in time queues know when
  * it is due. */
 static void test_retry_is_due(void)
@@ -900,6 +924,7 @@ int main(void)
     CU_add_test(suite, "wait", test_wait);
     CU_add_test(suite, "wait with SLO", test_wait_with_slo);
     CU_add_test(suite, "retry", test_retry);
+    CU_add_test(suite, "retry of eligible", test_retry_of_eligible);
     CU_add_test(suite, "a retry is due", test_retry_is_due);
     CU_add_test(suite, "price", test_price);
     CU_add_test(suite, "price of the late", test_price_of_late);

@@ -257,6 +257,28 @@ static void test_alone(void)
     rig_fini(&r);
 }
 
+/* Both of a pair must be eligible, or one that is eligible serves alone. */
+static void test_eligible(void)
+{
+    struct rig r;
+    uint64_t eligible = 1u << 1 | 1u << 2;
+
+    rig_init(&r, "plan");
+    add(&r, ROLE_BOTH, PAIR, 0);
+    add(&r, ROLE_PREFILL, PAIR, 0);
+    add(&r, ROLE_BOTH, PAIR, 0);
+    r.request.eligible = &eligible;
+    goes_to(&r, 1, 2);
+    CU_ASSERT_EQUAL(r.decision.n_candidates, 2);
+    eligible = 1u;
+    goes_to(&r, 0, 0);
+    CU_ASSERT_EQUAL(r.decision.n_candidates, 1);
+    eligible = 1u << 1;
+    schedule_decide(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_NO_PREFILL_INSTANCE);
+    rig_fini(&r);
+}
+
 /* Each group for itself; those that cannot serve alone; one token. */
 static void test_groups(void)
 {
@@ -315,6 +337,7 @@ int main(void)
     CU_add_test(suite, "long queue", test_long_queue);
     CU_add_test(suite, "SLO of the decodes", test_slo_of_the_decodes);
     CU_add_test(suite, "alone", test_alone);
+    CU_add_test(suite, "eligible", test_eligible);
     CU_add_test(suite, "groups", test_groups);
     CU_add_test(suite, "slo", test_slo);
     CU_basic_run_tests();

@@ -215,6 +215,37 @@ static void test_sender(void)
     rig_fini(&r);
 }
 
+/* A request that some instances alone may take: nobody else is a candidate, is
+ * fetched from or decides how long a prompt may be. */
+static void test_eligible(void)
+{
+    struct rig r;
+    uint64_t eligible = 1u << 1 | 1u << 4;
+
+    rig_init(&r, "global_cache", 1.0);
+    add(&r, ROLE_PREFILL, 8, 0);
+    add(&r, ROLE_PREFILL, 0, 5000);
+    add(&r, ROLE_PREFILL, 2, 0);
+    add(&r, ROLE_DECODE, 0, 0);
+    add(&r, ROLE_DECODE, 0, 0);
+    r.request.max_output_tokens = 2;
+    r.request.eligible = &eligible;
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
+    CU_ASSERT_EQUAL(r.decision.decode, r.ids[4]);
+    CU_ASSERT_EQUAL(r.decision.n_candidates, 1);
+    CU_ASSERT_EQUAL(r.decision.n_decode_candidates, 1);
+    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, POOL_NO_INSTANCE);
+    eligible |= 1u; /* it changes while a request waits */
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
+    eligible = 1u;
+    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_NO_DECODE_INSTANCE);
+    eligible = 0;
+    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_NO_PREFILL_INSTANCE);
+    rig_fini(&r);
+}
+
 /* Accepted prefills will leave their blocks: local matches see them, others
  * cannot fetch them yet. */
 static void test_pending(void)
@@ -854,6 +885,7 @@ int main(void)
     CU_add_test(suite, "reuse in steps", test_reuse_in_steps);
     CU_add_test(suite, "whole prompt cached", test_whole_prompt_cached);
     CU_add_test(suite, "sender", test_sender);
+    CU_add_test(suite, "eligible", test_eligible);
     CU_add_test(suite, "pending", test_pending);
     CU_add_test(suite, "other policies", test_other_policies);
     CU_add_test(suite, "ties go low", test_ties_go_low);

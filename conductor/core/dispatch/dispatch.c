@@ -43,7 +43,8 @@ static void fill_ask(const struct dispatch *d, struct dispatch_request *r,
 }
 
 /* A request that every instance has failed may go to one of them again, rather
- * than to none; so may one whose only instance is gone to any. */
+ * than to none; so may one whose only instance is gone to any that is eligible.
+ */
 static void ask(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
                 struct schedule_decision *decision)
 {
@@ -279,7 +280,7 @@ static void miss(struct dispatch *d, const struct dispatch_request *r,
     if (r->for_link)
         d->n_link_missed++;
     else if (verdict != SCHEDULE_DECODE_FULL || r->n_excluded || r->ask.whole ||
-             r->ask.only != POOL_NO_INSTANCE ||
+             r->ask.only != POOL_NO_INSTANCE || r->ask.eligible ||
              r->room.instance != POOL_NO_INSTANCE)
         d->n_missed++;
     else if (r->size < d->limit)

@@ -69,8 +69,8 @@ void schedule_match(struct scheduler *s, const struct schedule_request *request,
         match_steps(s, usable_blocks);
 }
 
-/* Why nothing was eligible: no instance of the role, whatever its health, is
- * large enough for so much output; or those that are don't take work. */
+/* Why nothing was found: no eligible instance of the role, whatever its health,
+ * is large enough for so much output; or those that are don't take work. */
 static enum schedule_verdict why_none(const struct scheduler *s,
                                       const struct schedule_request *request,
                                       unsigned role, int64_t max_output_tokens,
@@ -81,7 +81,8 @@ static enum schedule_verdict why_none(const struct scheduler *s,
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
         const struct pool_instance *i = pool_at(s->pool, slot);
 
-        if (!i || (i->role & role) == 0 || i->health == HEALTH_GONE)
+        if (!i || (i->role & role) == 0 || i->health == HEALTH_GONE ||
+            schedule_ineligible(request, slot))
             continue;
         if (!pool_too_long(i, request->n_tokens, max_output_tokens))
             return no_instance;
@@ -347,8 +348,8 @@ bool schedule_choose_decode(struct scheduler *s,
         struct decode_estimate *c = &s->decode_candidates[n];
         const struct pool_instance *i = instances[slot];
 
-        if ((ready[slot] & ROLE_DECODE) == 0 ||
-            schedule_excluded(request, i->id) || !schedule_may_decode(s, p, i))
+        if ((ready[slot] & ROLE_DECODE) == 0 || schedule_excluded(request, i) ||
+            !schedule_may_decode(s, p, i))
             continue;
         estimate_place(s, request, &decision->chosen, i, c);
         if (schedule_guards_tbt(s, request))

@@ -98,12 +98,23 @@ static inline uint32_t schedule_lesser(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Whether an instance has failed the request, or another one alone may take it.
- */
-static inline bool schedule_excluded(const struct schedule_request *request,
-                                     uint32_t id)
+/* Whether the instance of a slot is none of those that may take the request. */
+static inline bool schedule_ineligible(const struct schedule_request *request,
+                                       uint32_t slot)
 {
-    if (request->only != POOL_NO_INSTANCE && request->only != id)
+    return request->eligible &&
+           !(request->eligible[slot / 64] >> slot % 64 & 1u);
+}
+
+/* Whether an instance may not take the request: it is not eligible, has failed
+ * it, or another one alone may. */
+static inline bool schedule_excluded(const struct schedule_request *request,
+                                     const struct pool_instance *instance)
+{
+    uint32_t id = instance->id;
+
+    if ((request->only != POOL_NO_INSTANCE && request->only != id) ||
+        schedule_ineligible(request, instance->slot))
         return true;
     for (size_t i = 0; i < request->n_exclude; i++)
         if (request->exclude[i] == id)
@@ -134,8 +145,7 @@ static inline bool schedule_takes_work(const struct schedule_request *request,
                                        unsigned role)
 {
     return instance && (instance->role & role) != 0 &&
-           pool_takes_work(instance) &&
-           !schedule_excluded(request, instance->id);
+           pool_takes_work(instance) && !schedule_excluded(request, instance);
 }
 
 /* Whether an instance, whose ready roles are these, may prefill a request: of a
@@ -145,7 +155,7 @@ static inline bool schedule_may_prefill(const struct scheduler *s,
                                         const struct pool_instance *i,
                                         unsigned ready)
 {
-    if ((ready & ROLE_PREFILL) == 0 || schedule_excluded(request, i->id))
+    if ((ready & ROLE_PREFILL) == 0 || schedule_excluded(request, i))
         return false;
     return !s->model.coupled || (ready & ROLE_DECODE) ||
            (s->takers & ~request->whole) >> i->pair & 1u;
@@ -196,7 +206,7 @@ static inline bool schedule_can_send(const struct schedule_request *request,
                                      const struct pool_instance *instance)
 {
     return instance && instance->link_bytes_per_s > 0.0 &&
-           !schedule_excluded(request, instance->id) &&
+           !schedule_excluded(request, instance) &&
            (instance->health == HEALTH_READY ||
             instance->health == HEALTH_DRAINING);
 }

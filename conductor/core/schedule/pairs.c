@@ -41,7 +41,7 @@ void schedule_find_pairs(struct scheduler *s,
     for (uint32_t slot = 0; slot < n_slots; slot++) {
         const struct pool_instance *i = instances[slot];
 
-        if (!ready[slot] || i->pair == 0 || schedule_excluded(request, i->id))
+        if (!ready[slot] || i->pair == 0 || schedule_excluded(request, i))
             continue;
         if (ready[slot] & ROLE_DECODE)
             note_taker(s, request, i, usable_blocks);

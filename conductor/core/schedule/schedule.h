@@ -75,6 +75,10 @@ struct schedule_request {
                          little by the policy plan; POOL_NO_INSTANCE: none */
     uint32_t only;    /* pool id of the one instance that may take it;
                          POOL_NO_INSTANCE: any */
+    const uint64_t *eligible; /* (max_instances / 64, rounded up), borrowed: a
+                                 bit of each slot whose instance may take it or
+                                 send to it; it may change between decisions;
+                                 NULL: all */
     /* Pool ids that must not be chosen or fetched from: they failed this
      * request. */
     uint32_t exclude[SCHEDULE_EXCLUDE_MAX];

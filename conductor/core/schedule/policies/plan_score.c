@@ -153,7 +153,7 @@ double plan_link_price(const struct scheduler *s,
         const struct pool_instance *i = instances[slot];
 
         if ((ready[slot] & ROLE_PREFILL) == 0 ||
-            schedule_excluded(request, i->id) || !(i->link_bytes_per_s > 0.0))
+            schedule_excluded(request, i) || !(i->link_bytes_per_s > 0.0))
             continue;
         if (i->link_bytes_per_s != rate) { /* most have the same */
             rate = i->link_bytes_per_s;
