@@ -67,8 +67,8 @@ static const struct field {
      "what it tells"},
     {"aliases", NAMES(aliases),
      "array of other names of that model that requests may use, and that the "
-     "engine knows; the same for all engines of a model; at most 32, of "
-     "255 bytes each and 4064 in all. They need "
+     "engine knows: requests that use one go to the engines that have it; at "
+     "most 32, of 255 bytes each and 4064 in all. They need "
      "`model`",
      NULL, true},
     {"adapters", NAMES(adapters),

@@ -160,32 +160,6 @@ static bool other_blocks(struct place *all, size_t n, struct engine_clash *out)
     return false;
 }
 
-/* Sorted by model: neighbours of one model have the same names. */
-static bool other_names(const struct place *all, size_t n,
-                        struct engine_clash *out)
-{
-    for (size_t i = 1; i < n; i++) {
-        const struct engine_config *a = all[i - 1].e, *b = all[i].e;
-        const char *key =
-            strcmp(a->model, b->model) == 0 ? engine_names_differ(a, b) : NULL;
-
-        if (!key)
-            continue;
-        out->key = key;
-        out->at = all[i].at;
-        json_t *names = engine_names_json(
-            strcmp(key, "aliases") == 0 ? &b->aliases : &b->adapters);
-        char *text = json_dumps(names, JSON_COMPACT);
-        snprintf(out->why, sizeof(out->why),
-                 "%.60s: engine %s of the same model has others",
-                 text ? text : "[]", a->name);
-        free(text);
-        json_decref(names);
-        return true;
-    }
-    return false;
-}
-
 /* A name of a model. */
 struct named {
     const char *name;
@@ -194,8 +168,10 @@ struct named {
 
 static int by_text(const void *a, const void *b)
 {
-    return strcmp(((const struct named *)a)->name,
-                  ((const struct named *)b)->name);
+    const struct named *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+
+    return order ? order : (x->of->at > y->of->at) - (x->of->at < y->of->at);
 }
 
 static bool find_shared(struct named *names, size_t n, struct engine_clash *out)
@@ -204,7 +180,8 @@ static bool find_shared(struct named *names, size_t n, struct engine_clash *out)
     for (size_t i = 1; i < n; i++) {
         const struct place *a = names[i - 1].of, *b = names[i].of;
 
-        if (strcmp(names[i - 1].name, names[i].name) != 0)
+        if (strcmp(names[i - 1].name, names[i].name) != 0 ||
+            strcmp(a->e->model, b->e->model) == 0)
             continue;
         out->at = a->at > b->at ? a->at : b->at;
         out->key = engine_name_field((a->at > b->at ? a : b)->e, names[i].name);
@@ -216,20 +193,21 @@ static bool find_shared(struct named *names, size_t n, struct engine_clash *out)
     return false;
 }
 
-/* Sorted by model: a name leads to one model. */
+/* A name leads to one model. */
 static bool shared_names(const struct place *all, size_t n,
                          struct engine_clash *out)
 {
-    struct named *names =
-        calloc(n * (2 * ENGINE_NAMES_MAX + 1), sizeof(*names));
-    size_t n_names = 0;
+    struct named *names;
+    size_t n_names = 0, most = 0;
     bool shared;
+
+    for (size_t i = 0; i < n; i++)
+        most += 1u + all[i].e->aliases.n + all[i].e->adapters.n;
+    names = calloc(most + 1, sizeof(*names));
 
     for (size_t i = 0; names && i < n; i++) {
         const char *name;
 
-        if (i && strcmp(all[i - 1].e->model, all[i].e->model) == 0)
-            continue;
         for (size_t k = 0; (name = engine_name(all[i].e, k)); k++)
             names[n_names++] = (struct named){name, &all[i]};
     }
@@ -256,7 +234,6 @@ bool engine_configs_clash(const struct engine_config *const *all, size_t n,
         if (*places[i].e->model)
             places[known++] = places[i];
     clash = clash || (places && (other_blocks(places, known, out) ||
-                                 other_names(places, known, out) ||
                                  shared_names(places, known, out)));
     free(places);
     return clash;

@@ -90,24 +90,6 @@ void engine_names_check(struct fields *f, const struct fields_object *o,
                               name);
 }
 
-static bool has_all(const struct engine_names *a, const struct engine_names *b)
-{
-    if (memcmp(a, b, sizeof(*a)) == 0)
-        return true;
-    for (uint8_t i = 0; i < a->n; i++)
-        if (!engine_names_have(b, engine_names_at(a, i)))
-            return false;
-    return a->n == b->n;
-}
-
-const char *engine_names_differ(const struct engine_config *a,
-                                const struct engine_config *b)
-{
-    if (!has_all(&a->aliases, &b->aliases))
-        return "aliases";
-    return has_all(&a->adapters, &b->adapters) ? NULL : "adapters";
-}
-
 const char *engine_name(const struct engine_config *e, size_t i)
 {
     if (i == 0)

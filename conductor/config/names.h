@@ -1,6 +1,6 @@
 /*
  * Other names under which requests ask for a model of engines: aliases, and
- * LoRA adapters. A name leads to one model; engines of one model have the same.
+ * LoRA adapters. A name leads to one model; each engine has its own.
  */
 #ifndef CONDUCTOR_CONFIG_NAMES_H
 #define CONDUCTOR_CONFIG_NAMES_H
@@ -46,11 +46,6 @@ void engine_names_read(struct fields *f, const struct fields_object *o,
 /* Refuses names of an engine that are not told apart. */
 void engine_names_check(struct fields *f, const struct fields_object *o,
                         const struct engine_config *e);
-
-/* The field in which two engines of one model have other names; static. NULL:
- * they have the same. */
-const char *engine_names_differ(const struct engine_config *a,
-                                const struct engine_config *b);
 
 /* The i-th name of its model: the model's own, then the others; NULL behind the
  * last. */

@@ -10,6 +10,8 @@
 #include "conductor/http/escape.h"
 
 #define DECISIONS_MAX 16
+/* Of /v1/models: some thousand names, of several models. */
+#define MODELS_BYTES (16u << 20)
 
 static void reply_no_memory(struct http_conn *conn)
 {
@@ -28,11 +30,11 @@ static void reply_json(const struct front_call *call, struct text_buf *buf)
     text_buf_fini(buf);
 }
 
-/* Of a model, and of the names of it: 0 is its own. */
-static struct openai_model_card card_of(const struct service *service, size_t i)
+/* Of a model, by one of its other names, or, NULL, by its own. */
+static struct openai_model_card card_of(const struct service *service,
+                                        const struct service_name *other)
 {
     const struct service_model_info *info = service_model(service);
-    const struct service_name *other = i ? &info->names[i - 1] : NULL;
 
     return (struct openai_model_card){
         .name = other ? other->name : info->name,
@@ -41,23 +43,44 @@ static struct openai_model_card card_of(const struct service *service, size_t i)
         .vocab = info->vocab,
         .window_tokens = info->window_tokens,
         .block_tokens = info->block_tokens,
-        .policy = info->policy};
+        .policy = info->policy,
+        .engines = other ? other->n_engines : info->n_engines};
+}
+
+/* The first of a model's other names from *i on that an engine has now, which
+ * *i is behind then; NULL: no more. */
+static const struct service_name *next_name(const struct service *service,
+                                            size_t *i)
+{
+    const struct service_name *name;
+
+    while ((name = service_name_at(service, (*i)++)))
+        if (name->n_engines > 0)
+            return name;
+    return NULL;
 }
 
 void view_models(const struct front_call *call)
 {
     const struct service *s = models_first(call->front->models);
+    const char *comma = "";
     struct text_buf buf;
 
-    text_buf_init(&buf, 1 << 20);
+    text_buf_init(&buf, MODELS_BYTES);
     text_buf_puts(&buf, "{\"object\":\"list\",\"data\":[");
-    for (const char *comma = ""; s; s = service_next(s))
-        for (size_t i = 0; i <= service_model(s)->n_names; i++, comma = ",") {
-            const struct openai_model_card card = card_of(s, i);
+    for (; s; s = service_next(s), comma = ",") {
+        struct openai_model_card card = card_of(s, NULL);
+        const struct service_name *name;
+        size_t i = 0;
 
-            text_buf_puts(&buf, comma);
+        text_buf_puts(&buf, comma);
+        openai_model_write(&card, &buf);
+        while ((name = next_name(s, &i))) {
+            card = card_of(s, name);
+            text_buf_puts(&buf, ",");
             openai_model_write(&card, &buf);
         }
+    }
     text_buf_puts(&buf, "]}");
     reply_json(call, &buf);
 }
@@ -85,9 +108,13 @@ void front_models(const struct models *models, char *text, size_t size)
     snprintf(text, size, "no model");
     for (s = first; s; s = service_next(s))
         n = add_name(text, size, n, service_model(s)->name);
-    for (s = first; s; s = service_next(s))
-        for (size_t i = 0; i < service_model(s)->n_names; i++)
-            n = add_name(text, size, n, service_model(s)->names[i].name);
+    for (s = first; s; s = service_next(s)) {
+        const struct service_name *name;
+        size_t i = 0;
+
+        while (n < size && (name = next_name(s, &i)))
+            n = add_name(text, size, n, name->name);
+    }
 }
 
 void view_model(const struct front_call *call)
@@ -101,11 +128,14 @@ void view_model(const struct front_call *call)
 
     (void)http_unescape(at, n, name, sizeof(name));
     const struct service *s = models_find(all, name, strlen(name));
-    for (size_t i = 0; s && i <= service_model(s)->n_names; i++) {
-        const struct openai_model_card card = card_of(s, i);
+    const struct service_name *other = NULL;
+    size_t i = 0;
+    if (s && strcmp(service_model(s)->name, name) != 0)
+        while ((other = next_name(s, &i)) && strcmp(other->name, name) != 0)
+            ;
+    if (s && (other || strcmp(service_model(s)->name, name) == 0)) {
+        const struct openai_model_card card = card_of(s, other);
 
-        if (strcmp(card.name, name) != 0)
-            continue;
         text_buf_init(&buf, 65536);
         openai_model_write(&card, &buf);
         reply_json(call, &buf);

@@ -59,6 +59,21 @@ static int put_scout(struct evbuffer *out, const struct scout *s)
            put_entry(out, s->of, &s->wanted, 0);
 }
 
+/* The other names by which requests for the engine's model may come to it. */
+static int put_names(struct evbuffer *out, const struct engine *e)
+{
+    const char *name, *comma = "";
+    int bad = evbuffer_add_printf(out, ",\"names\":[") < 0;
+
+    for (size_t i = 1; (name = engine_name(&e->own, i)); i++, comma = ",") {
+        char escaped[2 * ENGINE_MODEL_MAX];
+
+        metrics_escape(name, escaped);
+        bad |= evbuffer_add_printf(out, "%s\"%s\"", comma, escaped) < 0;
+    }
+    return bad | (evbuffer_add_printf(out, "]") < 0);
+}
+
 static int put_instance(struct evbuffer *out, const struct service *s,
                         const struct pool_instance *in)
 {
@@ -100,6 +115,8 @@ static int put_instance(struct evbuffer *out, const struct service *s,
     if (e && e->events.feed)
         bad |= put_text(out, "kv_events",
                         kv_feed_state_name(engine_events_state(e))) < 0;
+    if (e)
+        bad |= put_names(out, e);
     if (e)
         return bad |
                put_entry(out, e->entry, e->config, upstream_busy(e->upstream));

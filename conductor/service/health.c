@@ -32,8 +32,8 @@ int models_health(const struct models *models, struct evbuffer *out)
             if (in)
                 by_health[pool_shown_health(in)]++;
         }
-        prefill += instances_count(s, ROLE_PREFILL);
-        decode += instances_count(s, ROLE_DECODE);
+        prefill += instances_count(s, ROLE_PREFILL, NULL);
+        decode += instances_count(s, ROLE_DECODE, NULL);
         in_flight += s->table.size - s->table.n_free;
         ready = ready || service_ready(s);
     }

@@ -2,38 +2,20 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "conductor/service/models.h"
 
-static void add_names(struct service *s, const struct engine_names *names,
-                      bool adapters)
+/* The log has which engines have a name at most so often, and then so many
+ * names. */
+#define TELL_EVERY_US 1000000
+#define TELL_MAX 16u
+/* Engines that a line names. */
+#define TELL_ENGINES 4u
+
+void models_know_names(struct service *s, const struct engine_config *like)
 {
-    for (uint8_t i = 0; i < names->n; i++) {
-        struct service_name *next = &s->names[s->model.n_names++];
-
-        next->adapter = adapters;
-        snprintf(next->name, sizeof(next->name), "%s",
-                 engine_names_at(names, i));
-    }
-}
-
-void models_name_like(struct service *s, const struct engine_config *like)
-{
-    s->model.names = s->names;
-    s->model.n_names = 0;
-    add_names(s, &like->aliases, false);
-    add_names(s, &like->adapters, true);
-}
-
-/* Leaves the names that the engine knows. */
-static void keep_known(struct service *s, const struct engine_config *e)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < s->model.n_names; i++)
-        if (engine_is_named(e, s->names[i].name))
-            s->names[n++] = s->names[i];
-    s->model.n_names = n;
+    name_sets_know(&s->names, &like->aliases, &like->adapters);
 }
 
 /* The least window that an engine told; 0 before the first. */
@@ -42,73 +24,129 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a && (!b || a < b) ? a : b;
 }
 
-static bool has(const struct service_name *names, size_t n, const char *name)
+/* "a, b and 3 others": which engines have it. */
+static void list_engines(const struct service *s, const struct name_set *set,
+                         char *out, size_t size)
 {
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(names[i].name, name) == 0)
-            return true;
-    return false;
+    uint32_t n = 0;
+    size_t at = 0;
+
+    *out = '\0';
+    for (uint32_t i = 0; i < s->names.n_slots && n < TELL_ENGINES; i++)
+        if (name_set_has(set, i) && s->engines[i])
+            at += (size_t)snprintf(out + at, size - at, "%s%s", n++ ? ", " : "",
+                                   s->engines[i]->config->name);
+    if (set->name.n_engines > n)
+        snprintf(out + at, size - at, " and %u others",
+                 set->name.n_engines - n);
 }
 
-/* Logs which names have come, and gone. */
-static void tell_changes(const struct service *s,
-                         const struct service_name *before, size_t n_before)
+static void tell(const struct service *s, const struct name_set *set)
 {
-    for (size_t i = 0; i < s->model.n_names; i++)
-        if (!has(before, n_before, s->names[i].name))
-            log_info("model %s: requests may name %s, too: all of its engines "
-                     "have it",
-                     s->model.name, s->names[i].name);
-    for (size_t i = 0; i < n_before; i++)
-        if (!has(s->names, s->model.n_names, before[i].name))
-            log_warn("model %s: requests may not name %s any more: not all of "
-                     "its engines have it",
-                     s->model.name, before[i].name);
+    char engines[TELL_ENGINES * (ENGINE_NAME_MAX + 2) + 32];
+
+    if (set->name.n_engines == 0) {
+        log_warn("model %s: no engine has %s any more: requests that name it "
+                 "get 503",
+                 s->model.name, set->name.name);
+        return;
+    }
+    list_engines(s, set, engines, sizeof(engines));
+    log_info("model %s: requests may name %s: %u of %lld engines %s it: %s",
+             s->model.name, set->name.name, set->name.n_engines,
+             (long long)s->model.n_engines,
+             set->name.n_engines == 1 ? "has" : "have", engines);
 }
 
-static void name(struct service *s)
+/* Logs of which names the engines are others now. */
+static void tell_changes(struct service *s)
 {
-    const struct engine_config *like = NULL;
-    struct service_name before[2 * ENGINE_NAMES_MAX];
-    size_t n_before = s->model.n_names;
+    size_t n = 0;
 
-    memcpy(before, s->names, sizeof(before));
+    for (size_t i = 0; i < s->names.n; i++) {
+        struct name_set *set = s->names.all[i];
+        bool all = (int64_t)set->name.n_engines == s->model.n_engines;
+        bool news = set->changed || set->told_all != all;
 
+        /* Engines that replace others are none, where all have the name. */
+        if (news && !(all && set->told == set->name.n_engines) &&
+            (set->told || set->name.n_engines) && n++ < TELL_MAX)
+            tell(s, set);
+        set->changed = false;
+        set->told = set->name.n_engines;
+        set->told_all = all;
+    }
+    if (n > TELL_MAX)
+        log_info("model %s: of %zu other names the engines have changed, too: "
+                 "GET /v1/models has them",
+                 s->model.name, n - TELL_MAX);
+    if (s->names.n_dropped && !s->names_full_told)
+        log_warn("model %s: its engines have more than %u aliases and "
+                 "adapters: the others are not known",
+                 s->model.name, NAME_SETS_MAX);
+    s->names_full_told = s->names.n_dropped;
+}
+
+static void look(struct service *s)
+{
     uint32_t widest = 0;
     bool told = true;
 
     s->model.window_tokens = 0;
+    s->model.n_engines = 0;
     for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
         const struct engine *e = s->engines[i];
 
         if (!e || e->leaving)
             continue;
+        s->model.n_engines++;
         s->model.window_tokens =
             least(s->model.window_tokens, e->list.window_tokens);
         told = told && e->list.window_tokens;
         if (e->list.window_tokens > widest)
             widest = e->list.window_tokens;
-        if (!like)
-            models_name_like(s, like = &e->own);
-        else if (engine_names_differ(like, &e->own))
-            keep_known(s, &e->own);
     }
     s->model.widest_tokens = told ? widest : 0;
-    if (like)
-        tell_changes(s, before, n_before);
 }
 
-void models_name(struct service *s)
+void models_name(struct engine *e)
 {
-    s->names_due = true;
+    struct service *s = e->service;
+    uint32_t slot = pool_get(s->pool, e->id)->slot;
+
+    name_sets_take(&s->names, slot, e->leaving ? NULL : &e->own.aliases,
+                   e->leaving ? NULL : &e->own.adapters);
+    service_freed(s); /* some may have waited for an engine that has it */
+    s->names_due = s->names_untold = true;
     fleet_poke(&s->models->fleet);
 }
 
 void models_name_due(struct models *models)
 {
+    int64_t now_us = clock_now_us();
+
     for (struct service *s = models->first; s; s = s->next) {
         if (s->names_due)
-            name(s);
+            look(s);
         s->names_due = false;
+        if (!s->names_untold || now_us - s->names_told_us < TELL_EVERY_US)
+            continue;
+        s->names_untold = false;
+        s->names_told_us = now_us;
+        tell_changes(s);
     }
+}
+
+const struct service_name *service_name_at(const struct service *service,
+                                           size_t i)
+{
+    return i < service->names.n ? &service->names.all[i]->name : NULL;
+}
+
+bool service_has_adapter(const struct service *service, const char *name)
+{
+    const struct name_set *set =
+        name_sets_find(&service->names, name, strlen(name));
+
+    return set && set->name.adapter;
 }

@@ -86,7 +86,7 @@ struct service *models_get(struct models *models,
     s = models_append(models, &own, true, err);
     if (!s)
         return NULL;
-    models_name_like(s, like);
+    models_know_names(s, like);
     log_info("serving model %s, block_tokens %u, policy %s", s->model.name,
              s->model.block_tokens, s->model.policy);
     return s;
@@ -150,22 +150,32 @@ struct service *models_first(const struct models *models)
     return models->first;
 }
 
-static bool is_name(const char *text, const char *name, size_t n)
-{
-    return strlen(text) == n && memcmp(text, name, n) == 0;
-}
-
 struct service *models_find(const struct models *models, const char *name,
                             size_t n)
 {
+    struct service *known = NULL;
+
     for (struct service *s = models->first; s; s = s->next)
-        if (is_name(s->model.name, name, n))
+        if (strlen(s->model.name) == n && memcmp(s->model.name, name, n) == 0)
             return s;
-    for (struct service *s = models->first; s; s = s->next)
-        for (size_t i = 0; i < s->model.n_names; i++)
-            if (is_name(s->names[i].name, name, n))
-                return s;
-    return NULL;
+    for (struct service *s = models->first; s; s = s->next) {
+        const struct name_set *set = name_sets_find(&s->names, name, n);
+
+        if (set && set->name.n_engines > 0)
+            return s;
+        if (set && !known)
+            known = s;
+    }
+    return known;
+}
+
+struct service *models_named(const struct models *models, const char *name)
+{
+    struct service *s = models_find(models, name, strlen(name));
+    const struct name_set *set =
+        s ? name_sets_find(&s->names, name, strlen(name)) : NULL;
+
+    return set && set->name.n_engines == 0 ? NULL : s;
 }
 
 struct service *models_native(const struct models *models)

@@ -71,13 +71,18 @@ void models_note(const struct models *models, const struct fleet_entry *entry);
 /* peers.c: workers are taken from now on, where there are any. */
 void peers_listen(struct models *models, uint16_t port);
 
-/* model_names.c: the names of a model are those that all its engines have, its
- * window the least that they told: they will be looked at in one of the loop's
- * next turns, or now, those of all models where that is due; or the names are
- * those of the engine that is its first. */
-void models_name(struct service *s);
+/* model_names.c: an engine came or left, or has other names or another window:
+ * its names are those of e->own from now on, or none if it is leaving. What is
+ * left to do of it, of all models: the window of a model is the least that its
+ * engines told, and the log has which engines have a name. The names of an
+ * entry are known, whether or not it has an engine. */
+void models_name(struct engine *e);
 void models_name_due(struct models *models);
-void models_name_like(struct service *s, const struct engine_config *like);
+void models_know_names(struct service *s, const struct engine_config *like);
+
+/* The service of the model of that name, or whose engines have that name now;
+ * NULL: there is none. */
+struct service *models_named(const struct models *models, const char *name);
 
 /* Ends the services that nothing is left of: no entry wants their model, and
  * they have neither engine nor request. Returns whether it was done with all at

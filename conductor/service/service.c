@@ -304,6 +304,7 @@ struct service *service_new_one(struct models *models,
     service_lists_init(s);
     if (service_alloc(s) || peers_join(s))
         goto fail;
+    s->model.n_engines = engines ? 0 : -1;
     if (engines) {
         if (engines_prepare(s, err))
             goto fail;
@@ -342,6 +343,7 @@ void service_free_one(struct service *s)
     free(s->sessions);
     free(s->kept);
     free(s->engines);
+    name_sets_fini(&s->names);
     kv_feed_free(s->store_feed);
     kv_feeds_free(s->feeds);
     event_loop_drop(s->inbox_event);

@@ -91,6 +91,7 @@ struct service_request_params {
     size_t n_tenant;
     int32_t priority;    /* the lowest of its tenant's comes first */
     const char *adapter; /* LoRA, at most 255 bytes; NULL: none */
+    const char *model;   /* the name that the request uses; NULL: the model's */
     /* For engines: tokens are what its blocks are known by, any
      * number of them, and max_tokens is a guess if it is not said. */
     const struct service_forward *forward;
@@ -178,6 +179,7 @@ struct service_reply_ops {
 struct service_name {
     char name[SERVICE_MODEL_BYTES];
     bool adapter; /* a LoRA adapter's, which is part of its blocks' keys */
+    uint32_t n_engines; /* that have it now */
 };
 
 /* The served model. Strings live as long as the service. vocab and window are 0
@@ -185,15 +187,14 @@ struct service_name {
  * told its own. */
 struct service_model_info {
     const char *name;
-    uint32_t vocab;                   /* ids are < vocab */
-    uint32_t window_tokens;           /* prompt and output together */
-    uint32_t widest_tokens;           /* the widest of its instances; 0: one has
-                                         not told it */
-    uint32_t block_tokens;            /* tokens in one KV block */
-    const char *policy;               /* how prefill instances are chosen */
-    int64_t created_s;                /* Unix time, for /v1/models */
-    const struct service_name *names; /* (n_names): others of it */
-    size_t n_names;
+    uint32_t vocab;         /* ids are < vocab */
+    uint32_t window_tokens; /* prompt and output together */
+    uint32_t widest_tokens; /* the widest of its instances; 0: one has
+                               not told it */
+    uint32_t block_tokens;  /* tokens in one KV block */
+    const char *policy;     /* how prefill instances are chosen */
+    int64_t created_s;      /* Unix time, for /v1/models */
+    int64_t n_engines;      /* that have it; -1: native workers do */
 };
 
 /*
@@ -226,9 +227,18 @@ struct service *models_first(const struct models *models);
 struct service *service_next(const struct service *service);
 
 /* The service of the model with that name or alias, or of an adapter of that
- * name, of n bytes; NULL: there is none. */
+ * name, of n bytes; rather one whose engines have it now than one of which some
+ * had it; NULL: there is none. */
 struct service *models_find(const struct models *models, const char *name,
                             size_t n);
+
+/* The i-th other name of the model, in their order; NULL behind the last. Some
+ * may be names that no engine has now. */
+const struct service_name *service_name_at(const struct service *service,
+                                           size_t i);
+
+/* Whether that is the name of a LoRA adapter of the model. */
+bool service_has_adapter(const struct service *service, const char *name);
 
 /* The service of the native workers; NULL: none are served. */
 struct service *models_native(const struct models *models);

@@ -31,6 +31,7 @@
 #include "conductor/link/worker_link.h"
 #include "conductor/service/explain/explain.h"
 #include "conductor/service/metrics.h"
+#include "conductor/service/name_sets.h"
 #include "conductor/service/request/token_cache.h"
 #include "conductor/service/service.h"
 #include "conductor/service/sessions.h"
@@ -133,6 +134,8 @@ struct service_request {
     bool broken;             /* request_break() was said of it */
     char last_failure[160];  /* why it was scheduled again */
     struct forward *forward; /* owned; NULL: for native workers */
+    struct name_set *named;  /* by which it asks for the model, counted there;
+                                NULL: by the model's own */
     struct service_result result;
 };
 
@@ -236,9 +239,13 @@ struct service {
 
     /* A model of engines: what native workers have above is unused then. */
     bool forwards;
-    bool names_due; /* engines came, left or told others */
-    bool costs_due; /* entries came or left */
-    struct service_name names[2 * ENGINE_NAMES_MAX];
+    bool names_due;    /* engines came, left or told others: n_engines and the
+                          windows are to be looked at */
+    bool names_untold; /* and the log is to be told */
+    bool costs_due;    /* entries came or left */
+    int64_t names_told_us;   /* when the log last had who has which */
+    bool names_full_told;    /* it has that not all have room */
+    struct name_sets names;  /* of engines; zeros: of native workers */
     struct engine **engines; /* (max_instances), by pool slot; NULL: none */
     uint32_t n_engines;
     uint32_t n_heard, n_asked; /* of these: whose KV events have come; that can
@@ -557,8 +564,10 @@ void index_on_sweep(evutil_socket_t fd, short what, void *arg);
                                        struct worker *worker, uint32_t slot,
                                        const uint8_t *payload, size_t len);
 
-/* instances_count(service, role): ready instances with that role bit. */
-uint32_t instances_count(const struct service *service, unsigned role);
+/* instances_count(service, role, named): ready instances with that role bit;
+ * named: those alone that have the name, NULL: all. */
+uint32_t instances_count(const struct service *service, unsigned role,
+                         const struct name_set *named);
 
 /* instances_pack_lead(service, worker): behind what is in service->out: that
  * this conductor leads, if the worker was not told. */

@@ -35,8 +35,8 @@ class Adapters(EngineCase):
         cards = cluster.api.request('GET', '/v1/models').body['data']
         self.assertEqual(
             [(c['id'], c.get('parent')) for c in cards],
-            [('m', None), ('big', None), ('m/latest', None), ('sql', 'm'),
-             ('law', 'm')])
+            [('m', None), ('big', None), ('law', 'm'), ('m/latest', None),
+             ('sql', 'm')])
         for name in ('sql', 'm%2Flatest'):
             self.assertEqual(cluster.api.request(
                 'GET', f'/v1/models/{name}').status, 200)
@@ -99,11 +99,14 @@ class Adapters(EngineCase):
         refused(['engines[0].aliases', '"m"'], {'aliases': ['m']})
         refused(['engines[0].adapters', '"a"'],
                 {'aliases': ['a'], 'adapters': ['a']})
-        refused(['engines[1].adapters', 'engine e0'], {'adapters': ['a']}, {})
         refused(['engines[1].model', '"n"', 'engine e0'], {'aliases': ['n']},
                 {'model': 'n'})
         refused(['engines[1].adapters', '"a"', 'engine e0'],
                 {'adapters': ['a']}, {'model': 'n', 'adapters': ['a']})
+        # Whichever entries of the models name it.
+        refused(['engines[3].adapters', '"a"', 'engine e1'], {},
+                {'adapters': ['b', 'a']}, {'model': 'n'},
+                {'model': 'n', 'adapters': ['a']})
         path = self.write('d.json', json.dumps({'engines': [
             {'name': 'e0', 'url': 'http://h:1', 'model': 'm', **NAMES}]}))
         status, dumped, errors = self.run_program(

@@ -59,6 +59,11 @@ class InstanceCase(Case):
                    lambda: self.states(cluster) == states)
 
     @staticmethod
+    def wait_log(cluster, *words):
+        wait_until(f'the log has {words}', lambda: all(
+            w in cluster.conductor.log() for w in words))
+
+    @staticmethod
     def ask(cluster, model='m', **body):
         return cluster.api.request('POST', '/v1/completions', {
             'model': model, 'prompt': 'x', **body})
@@ -427,7 +432,7 @@ class File(InstanceCase):
                                  max_instances=2 * n)
         ready = {f'e{i}': 'ready' for i in range(n)}
         self.wait_states(cluster, **ready)
-        self.assertEqual(adapters(), ['m', *names])
+        self.assertEqual(adapters(), ['m', *sorted(names)])
         # Each is another one now, and they have other adapters.
         self.put(*fleet(names[3:6] + ['new'], kv_blocks=100))
         wait_until('the adapters are new', lambda: adapters() == [
@@ -708,10 +713,6 @@ class Llama(engines.Case, InstanceCase):
 class Tls(Certificates, InstanceCase):
     """https, with certificates of an authority of the test's own."""
 
-    def wait_log(self, cluster, *words):
-        wait_until(f'the log has {words}', lambda: all(
-            w in cluster.conductor.log() for w in words))
-
     def test_streams_and_large_bodies(self):
         ca = self.authority()
         large = os.urandom(1 << 19).hex().encode()
@@ -873,17 +874,109 @@ class Models(InstanceCase):
         listed = {i['name']: i for i in cluster.api.request(
             'GET', '/admin/instances').body['instances']}
         self.assertEqual([listed[n]['model'] for n in 'ab'], ['m', None])
-        # Names of a model are those that all its engines have.
+        # Each name is had by engines of its own.
         late.models = [self.card('m'), self.card('lora', 'path', 'm')]
         self.wait_states(cluster, a='ready', b='ready')
-        self.assertEqual(self.names(cluster), {'m': None, 'lora': 'm'})
-        self.assertIn('model m: requests may not name alias any more: not all '
-                      'of its engines have it', cluster.conductor.log())
+        self.assertEqual(self.names(cluster),
+                         {'m': None, 'lora': 'm', 'alias': None})
+        self.wait_log(cluster, 'model m: requests may name lora: 2 of 2 '
+                      'engines have it: a, b')
         late.models.append(self.card('alias'))
-        wait_until('the alias is back', lambda: 'alias' in self.names(cluster))
+        self.wait_log(cluster, 'engine b has 1 aliases and 1 adapters',
+                      'model m: requests may name alias: 2 of 2 engines have '
+                      'it: ')
+
+    def law(self, cluster, engines, log=None):
+        """Waits until these have the adapter `law` and is asked for it."""
+        def have():
+            return {c['id']: c['conductor']['engines'] for c in
+                    cluster.api.request('GET', '/v1/models').body['data']}
+        wait_until(f'{engines} have it', lambda: sorted(
+            i['name'] for i in cluster.api.request(
+                'GET', '/admin/instances').body['instances']
+            if 'law' in i.get('names', ())) == engines)
+        self.assertEqual(have().get('law', 0), len(engines))
+        self.assertEqual(have()['m'], 2)
+        if log:
+            self.wait_log(cluster, log)
+        if not engines:
+            return
+        for _ in range(4):
+            got = self.ask(cluster, 'law')
+            self.assertEqual(got.status, 200, got.body)
+            self.assertIn(got.headers['x-conductor-prefill'], engines)
+            why = cluster.api.request(
+                'GET', '/admin/explain/' +
+                got.headers['x-conductor-request-id']).body
+            self.assertEqual(sorted(c['instance'] for c in why['candidates']),
+                             engines)
+            self.assertEqual(why['name'], 'law')
+            got = cluster.api.request('POST', '/v1/schedule', {
+                'model': 'law', 'prompt': 'x'})
+            self.assertIn(got.body['prefill']['instance'], engines)
+            self.assertEqual(cluster.api.request(
+                'POST', '/v1/schedule/done', {
+                    'ticket': got.body['ticket'],
+                    'state': 'done'}).status, 200)
+
+    def test_an_adapter_that_one_engine_has(self):
+        """Engines load and unload it while they run."""
+        a, b = self.engine(), self.engine()
+        base, law = self.card('m'), self.card('law', 'path', 'm')
+        a.models, b.models = [base, law], [base]
+        cluster = self.conductor(engines=[
+            {'name': 'a', 'url': a.url}, {'name': 'b', 'url': b.url}])
+        self.wait_states(cluster, a='ready', b='ready')
+        self.law(cluster, ['a'],
+                 'model m: requests may name law: 1 of 2 engines has it: a')
+        self.assertEqual(b.requests, [])
+        self.assertIn(self.ask(cluster).headers['x-conductor-prefill'], 'ab')
+        # Who fails it is no reason to ask one that does not have it.
+        a.serve = lambda request, send: send(reply(500, {}))
+        self.assertEqual(self.ask(cluster, 'law').status, 500)
+        a.serve = lambda request, send: 'reset'
+        self.assertEqual(self.ask(cluster, 'law').status, 502)
+        self.assertNotIn(b'law', b''.join(r.body for r in b.requests))
+        a.serve = a.complete
+        b.models = [base, law]
+        self.wait_states(cluster, a='ready', b='ready')
+        self.law(cluster, ['a', 'b'], 'requests may name law: 2 of 2')
+        a.models = [base]
+        self.law(cluster, ['b'], '1 of 2 engines has it: b')
+        b.models = [base]
+        self.law(cluster, [], 'model m: no engine has law any more')
+        self.assertError(self.ask(cluster, 'law'), 503,
+                         "no engine of model 'm' has 'law' now")
+        self.assertError(self.ask(cluster, 'tax'), 404, '"tax"')
+        # Once for each change.
         log = cluster.conductor.log()
-        self.assertIn('engine b lists 1 aliases and 1 adapters', log)
-        self.assertIn('model m: requests may name alias, too', log)
+        for engines in '2 of 2', '1 of 2 engines has it: b':
+            self.assertEqual(log.count(f'may name law: {engines}'), 1)
+        self.assertEqual(log.count('no engine has law'), 1)
+
+    def test_an_adapter_of_one_entry(self):
+        a, b = self.engine(), self.engine()
+        cluster = self.conductor(engines=[
+            self.entry('a', a, adapters=['law']), self.entry('b', b)])
+        self.wait_states(cluster, a='ready', b='ready')
+        self.law(cluster, ['a'])
+        # It had it once, and lists it no more.
+        base, law = self.card('m'), self.card('law', 'path', 'm')
+        a.models = [base, law]
+        asked = a.n_models
+        wait_until('it was asked', lambda: a.n_models > asked + 1)
+        self.law(cluster, ['a'])
+        a.models = [base]
+        self.law(cluster, [], 'engine a does not list law, one of the adapters '
+                 'of its entry: it gets no requests that name it')
+        a.models = [base, law]
+        self.law(cluster, ['a'])
+        a.health = 500
+        self.wait_states(cluster, a='suspect', b='ready')
+        self.assertError(self.ask(cluster, 'law'), 503,
+                         "no engine of model 'm' that has 'law' is ready "
+                         '(1 have it)')
+        self.assertEqual(self.ask(cluster).status, 200)
 
     def test_names_that_an_engine_lacks(self):
         e, none = self.engine(), self.engine()
@@ -1109,7 +1202,7 @@ class Models(InstanceCase):
                        e.n_models > asked + 2)
             self.assertEqual(said('a'), times)
         log = cluster.conductor.log()
-        self.assertIn('as l2: who asks for them gets 404, as the entry names '
+        self.assertIn('as l2: it gets no requests for them, as the entry names '
                       'its model', log)
         self.assertEqual(log.count('adapters that its entry does not'), 2)
 

@@ -85,6 +85,16 @@ struct service *models_native(const struct models *models)
     return models->service;
 }
 
+const struct service_name *service_name_at(const struct service *, size_t)
+{
+    return NULL;
+}
+
+bool service_has_adapter(const struct service *, const char *)
+{
+    return false;
+}
+
 bool models_forward(const struct models *models)
 {
     (void)models;

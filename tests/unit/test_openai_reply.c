@@ -228,7 +228,8 @@ static void test_models(void)
                                      .vocab = 512,
                                      .window_tokens = 1000,
                                      .block_tokens = 256,
-                                     .policy = "plan"};
+                                     .policy = "plan",
+                                     .engines = 2};
     struct text_buf b;
     json_t *v;
 
@@ -236,6 +237,7 @@ static void test_models(void)
     openai_model_write(&card, &b);
     v = take(&b, false);
     CU_ASSERT(text_is(v, "id", "tiny"));
+    CU_ASSERT(int_is(v, "conductor.engines", 2));
     CU_ASSERT(int_is(v, "max_model_len", 1000));
     CU_ASSERT(text_is(v, "conductor.policy", "plan"));
     CU_ASSERT(int_is(v, "conductor.vocab", 512));

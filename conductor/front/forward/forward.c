@@ -51,15 +51,9 @@ static int keep_body(const struct front_call *call, const struct reading *r,
 static const char *adapter_of(const struct service *service,
                               const struct forward_body *body)
 {
-    const struct service_model_info *info = service_model(service);
-
     if (*body->adapter)
         return body->adapter;
-    for (size_t i = 0; i < info->n_names; i++)
-        if (info->names[i].adapter &&
-            strcmp(info->names[i].name, body->model) == 0)
-            return info->names[i].name;
-    return NULL;
+    return service_has_adapter(service, body->model) ? body->model : NULL;
 }
 
 /* Whether an engine keeps the answer, and which kept one the request is about.
@@ -113,6 +107,7 @@ static int submit(struct forward_call *c, const struct front_call *call,
                                           : USUAL_MAX_TOKENS;
     params->salt = body->salt;
     params->adapter = adapter_of(service, body);
+    params->model = *body->model ? body->model : NULL;
     endpoint_names(call->head, params);
     params->forward = &f;
     rc = r->ticket ? schedule_read_headers(c, call, &f, error)

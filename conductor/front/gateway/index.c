@@ -184,15 +184,9 @@ static void put_answer(struct packed *p, const struct answer *a,
 /* The adapter that the question or the model's name means. */
 static const char *adapter_of(const struct service *s, const struct question *q)
 {
-    const struct service_model_info *info = service_model(s);
-
     if (*q->adapter)
         return q->adapter;
-    for (size_t i = 0; i < info->n_names; i++)
-        if (info->names[i].adapter &&
-            strcmp(info->names[i].name, q->model) == 0)
-            return info->names[i].name;
-    return "";
+    return service_has_adapter(s, q->model) ? q->model : "";
 }
 
 static int answer(const struct front_call *call, struct service *s,

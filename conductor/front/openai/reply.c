@@ -239,5 +239,7 @@ void openai_model_write(const struct openai_model_card *card,
     put_known(out, card->window_tokens);
     text_buf_puts(out, ",\"policy\":");
     text_buf_json_str(out, card->policy);
+    if (card->engines >= 0)
+        text_buf_printf(out, ",\"engines\":%" PRId64, card->engines);
     text_buf_puts(out, "}}");
 }

@@ -94,6 +94,7 @@ struct openai_model_card {
     uint32_t window_tokens;
     uint32_t block_tokens;
     const char *policy;
+    int64_t engines; /* that have it; -1: native workers do */
 };
 
 /* The body of GET /v1/models/NAME, one of those in that of GET /v1/models. */

@@ -93,11 +93,12 @@ static bool is_named(const json_t *card, const char *name)
     return name && id && strcmp(id, name) == 0;
 }
 
-/* The first of the names that no card has; NULL: there is none. */
-static const char *lacking(const json_t *cards,
-                           const struct engine_names *names)
+_Static_assert(ENGINE_NAMES_MAX <= 32, "a bit of each");
+
+/* A bit of each of the names that a card has. */
+static uint32_t listed(const json_t *cards, const struct engine_names *names)
 {
-    bool listed[ENGINE_NAMES_MAX] = {0};
+    uint32_t bits = 0;
     const json_t *card;
     size_t i;
 
@@ -105,11 +106,18 @@ static const char *lacking(const json_t *cards,
     {
         const char *id = name_of(card);
 
-        for (size_t k = 0; id && k < names->n; k++)
-            listed[k] = listed[k] || strcmp(engine_names_at(names, k), id) == 0;
+        for (uint8_t k = 0; id && k < names->n; k++)
+            if (strcmp(engine_names_at(names, k), id) == 0)
+                bits |= 1u << k;
     }
-    for (size_t k = 0; k < names->n; k++)
-        if (!listed[k])
+    return bits;
+}
+
+/* The first of the names without a bit; NULL: there is none. */
+static const char *lacking(const struct engine_names *names, uint32_t bits)
+{
+    for (uint8_t k = 0; k < names->n; k++)
+        if (!(bits >> k & 1u))
             return engine_names_at(names, k);
     return NULL;
 }
@@ -128,10 +136,15 @@ static void look_for(struct model_list *list, const json_t *cards,
             list->wanted_window_tokens = window_of(card);
         }
     }
-    if (wanted->aliases)
-        list->lacks = lacking(cards, wanted->aliases);
-    if (wanted->adapters && !list->lacks)
-        list->lacks = lacking(cards, wanted->adapters);
+    if (wanted->aliases) {
+        list->listed_aliases = listed(cards, wanted->aliases);
+        list->lacks = lacking(wanted->aliases, list->listed_aliases);
+    }
+    if (wanted->adapters) {
+        list->listed_adapters = listed(cards, wanted->adapters);
+        if (!list->lacks)
+            list->lacks = lacking(wanted->adapters, list->listed_adapters);
+    }
 }
 
 int model_list_read(const char *text, size_t n,

@@ -32,6 +32,8 @@ struct model_list {
     uint32_t wanted_window_tokens; /* likewise, of the wanted name's card */
     uint32_t n_dropped;            /* aliases and adapters that had no room */
     bool has_wanted;               /* any of all the names is the wanted one */
+    uint32_t listed_aliases; /* a bit of each wanted one that a card has */
+    uint32_t listed_adapters;
     const char *lacks; /* the first of the wanted aliases or adapters that no
                           card has, borrowed from there; NULL: none */
 };

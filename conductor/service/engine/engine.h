@@ -56,8 +56,10 @@ struct engine_models {
                                neither of the paths */
     bool dropped_told;      /* and that it lists too many names */
     bool lack_told;         /* and that it lacks one of its entry */
-    uint64_t left_out;      /* of adapters that its entry does not list, as the
-                               log has it; 0: none */
+    uint32_t seen_aliases;  /* a bit of each of its entry that it has listed */
+    uint32_t seen_adapters;
+    uint64_t left_out; /* of adapters that its entry does not list, as the
+                          log has it; 0: none */
 };
 
 /* Under which id the decode engines of its pairs find a prefill engine. It is

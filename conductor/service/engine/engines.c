@@ -215,6 +215,7 @@ void engine_leave(struct engine *e)
         expect_until(e, INT64_MAX);
         (void)pool_remove(s->pool, e->id, clock_now_us());
         prefix_index_cleared(s->index, slot);
+        name_sets_take(&s->names, slot, NULL, NULL);
         costs_drop(s, e->own_cost);
         s->engines[slot] = NULL;
         s->n_engines--;
@@ -311,7 +312,9 @@ int engines_prepare(struct service *s, char err[CONFIG_ERROR_MAX])
     snprintf(err, CONFIG_ERROR_MAX, "out of memory");
     s->engines = calloc((size_t)s->config.max_instances, sizeof(*s->engines));
     s->tokens = token_cache_new((size_t)s->config.token_cache_mib << 20);
-    if (!s->engines || !s->tokens || service_make_scheduler(s, 1, 0, true))
+    if (!s->engines || !s->tokens ||
+        name_sets_init(&s->names, (uint32_t)s->config.max_instances) ||
+        service_make_scheduler(s, 1, 0, true))
         return -ENOMEM;
     return store_listen(s, err);
 }

@@ -42,15 +42,30 @@ static void tell_dropped(struct engine *e, const struct model_list *list)
              e->config->name, ENGINE_NAMES_MAX, ENGINE_NAMES_BYTES);
 }
 
-/* Names of its entry that it does not know are refused there. */
+/* Of its entry's names, of which it lists those with a bit in `listed`, adds
+ * those that it has: all but those that it has listed before, `seen`, and lists
+ * no more. Some engines take names that they never list. */
+static void add_had(const struct engine_names *wanted, uint32_t listed,
+                    uint32_t *seen, struct engine_names *out)
+{
+    *seen |= listed;
+    for (uint8_t i = 0; i < wanted->n; i++)
+        if (listed >> i & 1u || !(*seen >> i & 1u))
+            (void)!engine_names_add(out, engine_names_at(wanted, i));
+}
+
+/* Logs that it lacks one of the names of its entry, once until it has all. */
 static void check_names(struct engine *e, const char *lacks)
 {
+    bool alias = lacks && engine_names_have(&e->wanted.aliases, lacks);
+
     if (lacks && !e->list.lack_told)
-        log_warn("engine %s does not list %s, one of the %s of its entry: it "
-                 "may refuse requests that name it",
-                 e->config->name, lacks,
-                 engine_names_have(&e->wanted.aliases, lacks) ? "aliases"
-                                                              : "adapters");
+        log_warn(
+            "engine %s does not list %s, one of the %s of its entry: %s",
+            e->config->name, lacks, alias ? "aliases" : "adapters",
+            engine_names_have(alias ? &e->own.aliases : &e->own.adapters, lacks)
+                ? "it may refuse requests that name it"
+                : "it gets no requests that name it");
     e->list.lack_told = lacks;
 }
 
@@ -63,8 +78,8 @@ static bool is_left_out(const struct engine *e, const char *adapter)
            !engine_names_have(&e->wanted.adapters, adapter);
 }
 
-/* Requests for such adapters find no model. Told again when they are others, in
- * whatever order they come. */
+/* Requests for such adapters do not come to it. Told again when they are
+ * others, in whatever order they come. */
 static void check_adapters(struct engine *e, const struct model_list *list)
 {
     const char *model = e->wanted.model, *first = NULL;
@@ -85,25 +100,35 @@ static void check_adapters(struct engine *e, const struct model_list *list)
     }
     if (first && all != e->list.left_out)
         log_warn("engine %s lists %u adapters that its entry does not, as %s: "
-                 "who asks for them gets 404, as the entry names its model",
+                 "it gets no requests for them, as the entry names its model",
                  e->config->name, n, first);
     e->list.left_out = all;
 }
 
-/* The names that the engine told, where no configuration told them. */
+/* Its names are those that it told, or those of its entry, where that names its
+ * model, that it has. */
 static void take_names(struct engine *e, const struct model_list *list)
 {
-    if (*e->wanted.model)
+    struct engine_names aliases = {.n = 0}, adapters = {.n = 0};
+
+    if (*e->wanted.model) {
+        add_had(&e->wanted.aliases, list->listed_aliases, &e->list.seen_aliases,
+                &aliases);
+        add_had(&e->wanted.adapters, list->listed_adapters,
+                &e->list.seen_adapters, &adapters);
+    } else {
+        tell_dropped(e, list);
+        aliases = list->aliases;
+        adapters = list->adapters;
+    }
+    if (memcmp(&e->own.aliases, &aliases, sizeof(aliases)) == 0 &&
+        memcmp(&e->own.adapters, &adapters, sizeof(adapters)) == 0)
         return;
-    tell_dropped(e, list);
-    if (memcmp(&e->own.aliases, &list->aliases, sizeof(list->aliases)) == 0 &&
-        memcmp(&e->own.adapters, &list->adapters, sizeof(list->adapters)) == 0)
-        return;
-    e->own.aliases = list->aliases;
-    e->own.adapters = list->adapters;
-    models_name(e->service);
-    log_info("engine %s lists %u aliases and %u adapters", e->config->name,
-             list->aliases.n, list->adapters.n);
+    e->own.aliases = aliases;
+    e->own.adapters = adapters;
+    models_name(e);
+    log_info("engine %s has %u aliases and %u adapters", e->config->name,
+             aliases.n, adapters.n);
 }
 
 static void take_window(struct engine *e, uint32_t window_tokens)
@@ -111,7 +136,7 @@ static void take_window(struct engine *e, uint32_t window_tokens)
     if (e->list.window_tokens == window_tokens)
         return;
     e->list.window_tokens = window_tokens;
-    models_name(e->service);
+    models_name(e);
 }
 
 /* It has another model, or none: no work, until it has the right one again. */

@@ -258,7 +258,7 @@ static bool may_move(const struct service_request *request)
     return request->output.n_tokens == 0 &&
            (pair_is_leased(request) ||
             (request->dispatch.retries < s->dispatch.max_retries &&
-             instances_count(s, ROLE_PREFILL) > 0));
+             instances_count(s, ROLE_PREFILL, NULL) > 0));
 }
 
 /* Whether it is with a decode engine that cannot fetch its KV from this one. */

@@ -284,6 +284,8 @@ void explain_decided(struct explain *explain,
     r->decided_ms = epoch_ms();
     explain->recent[explain->n_decided++ % EXPLAIN_RECENT] = request->number;
     memcpy(r->session, request->session_id, sizeof(r->session));
+    text_copy(r->named, sizeof(r->named),
+              request->named ? request->named->name.name : "");
     memcpy(r->client_id, request->client_id, sizeof(r->client_id));
     memcpy(r->trace, request->trace, sizeof(r->trace));
     r->policy = s->config.policy;

@@ -36,10 +36,12 @@ struct explain_source {
 };
 
 struct explain_record {
-    char request_id[32]; /* "": none */
-    char client_id[64];  /* what the client calls it, or "" */
-    char trace[64];      /* its traceparent, or "" */
-    char session[64];    /* likewise */
+    char request_id[32];             /* "": none */
+    char client_id[64];              /* what the client calls it, or "" */
+    char trace[64];                  /* its traceparent, or "" */
+    char session[64];                /* likewise */
+    char named[SERVICE_MODEL_BYTES]; /* the name of the model that restricts it
+                                        to engines that have that; "": none */
     uint64_t number;
     uint64_t decided;   /* which decision of all it is, from 1 on */
     int64_t decided_ms; /* since 1970 */

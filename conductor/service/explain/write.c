@@ -261,6 +261,7 @@ static int write_record(const struct explain_record *r, struct evbuffer *out)
     put_name(&w, "client_request_id", r->client_id);
     put_name(&w, "traceparent", r->trace);
     put_name(&w, "session", r->session);
+    put_name(&w, "name", r->named);
     put_name(&w, "reason", r->reason);
     put_limit(&w, "slo_ttft_ms", r->slo_ttft_us);
     put_limit(&w, "slo_tbt_ms", r->slo_tbt_us);

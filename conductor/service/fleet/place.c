@@ -67,7 +67,7 @@ static int start(struct fleet_entry *entry, const struct engine_config *config,
     drains_mark(s, e->id, entry->config.name);
     hide_leaving(entry->fleet, config->name);
     TAILQ_INSERT_TAIL(&entry->engines, e, of_entry);
-    models_name(s);
+    models_name(e);
     return 0;
 }
 
@@ -75,7 +75,7 @@ static int start(struct fleet_entry *entry, const struct engine_config *config,
 static void retire(struct engine *e, struct fleet *fleet)
 {
     engine_retire(e);
-    models_name(e->service);
+    models_name(e);
     fleet->n_leaving++;
 }
 
@@ -95,8 +95,7 @@ bool fleet_is_native(const struct engine_config *c, const char *model,
 bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
                    struct engine_clash *out)
 {
-    const struct service *s =
-        models_find(fleet->models, c->model, strlen(c->model));
+    const struct service *s = models_named(fleet->models, c->model);
     const struct service *native = models_native(fleet->models);
 
     if (native && service_has_worker(native, c->name)) {
@@ -115,8 +114,7 @@ static int join(struct fleet_entry *entry, const struct engine_config *config,
                 const struct engine_config *wanted, char err[CONFIG_ERROR_MAX])
 {
     const struct models *models = entry->fleet->models;
-    const struct service *s =
-        models_find(models, config->model, strlen(config->model));
+    const struct service *s = models_named(models, config->model);
     struct engine_clash clash;
 
     if (s && strcmp(s->config.model, config->model) != 0)

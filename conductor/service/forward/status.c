@@ -75,16 +75,18 @@ void forward_is_refused(struct service_request *request)
                   request->dispatch.ask.session);
 }
 
-/* Whether others than an engine have its role, besides so many that have failed
- * the request. */
-static bool has_other(struct service *s, const struct engine *e,
-                      uint32_t failed)
+/* Whether others than an engine have its role and may take the request, besides
+ * so many that have failed it. */
+static bool has_other(const struct service_request *request,
+                      const struct engine *e, uint32_t failed)
 {
+    const struct service *s = request->service;
     const struct pool_instance *i = pool_get(s->pool, e->id);
     unsigned role = i->role & ROLE_PREFILL ? ROLE_PREFILL : i->role;
-    bool counts = pool_takes_work(i) && !e->leaving;
+    bool counts = pool_takes_work(i) && !e->leaving &&
+                  (!request->named || name_set_has(request->named, i->slot));
 
-    return instances_count(s, role) >= failed + 1u + counts;
+    return instances_count(s, role, request->named) >= failed + 1u + counts;
 }
 
 bool forward_try_elsewhere(struct service_request *request, int status)
@@ -93,9 +95,9 @@ bool forward_try_elsewhere(struct service_request *request, int status)
     struct forward *f = request->forward;
     uint32_t tries = request->dispatch.retries;
     const struct engine *partner = pair_silent(request);
-    bool other = has_other(s, f->engine, tries);
+    bool other = has_other(request, f->engine, tries);
     bool other_partner =
-        partner && (tries > 0 || !other) && has_other(s, partner, 0);
+        partner && (tries > 0 || !other) && has_other(request, partner, 0);
     char why[128];
 
     if (!may_differ(f, status) || !(other || other_partner) ||

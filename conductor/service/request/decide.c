@@ -81,12 +81,22 @@ static void reject_share(struct service_request *request, int64_t retry_us)
 static void reject_none(struct service_request *request, const char *code,
                         const char *role)
 {
-    char text[MSG_TEXT_MAX];
+    char text[MSG_TEXT_MAX + 2 * SERVICE_MODEL_BYTES];
     const struct service *s = request->service;
     const char *failed =
         request->dispatch.retries ? "; the last one failed: " : "";
 
-    if (s->forwards)
+    if (request->named && request->named->name.n_engines == 0)
+        snprintf(text, sizeof(text), "no engine of model '%s' has '%s' now%s%s",
+                 s->config.model, request->named->name.name, failed,
+                 request->last_failure);
+    else if (request->named)
+        snprintf(text, sizeof(text),
+                 "no engine of model '%s' that has '%s' is ready (%u have "
+                 "it)%s%s",
+                 s->config.model, request->named->name.name,
+                 request->named->name.n_engines, failed, request->last_failure);
+    else if (s->forwards)
         snprintf(text, sizeof(text), "no engine of model '%s' is ready%s%s",
                  s->config.model, failed, request->last_failure);
     else

@@ -15,9 +15,9 @@ static bool has_others(const struct service *s,
                        const struct service_request *request, uint32_t id)
 {
     return (request->attempt.prefill != id ||
-            instances_count(s, ROLE_PREFILL) > 0) &&
+            instances_count(s, ROLE_PREFILL, NULL) > 0) &&
            (request->attempt.decode != id ||
-            instances_count(s, ROLE_DECODE) > 0);
+            instances_count(s, ROLE_DECODE, NULL) > 0);
 }
 
 /* What an engine of others has begun is not known. */

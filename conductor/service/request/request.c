@@ -46,6 +46,8 @@ void request_free(struct service_request *request)
 
     s->table.by_slot[request->slot] = NULL;
     s->table.free_slots[s->table.n_free++] = request->slot;
+    if (request->named)
+        request->named->n_requests--;
     free(request->prompt.tokens);
     free(request->prompt.keys);
     free(request->output.early);

@@ -77,6 +77,20 @@ static uint32_t keeper(const struct service *s, const struct service_forward *f)
              : POOL_NO_INSTANCE;
 }
 
+/* The set of engines that a name restricts the request to: that of its adapter,
+ * else that of the model's name; NULL: all. */
+static struct name_set *named(const struct service *s,
+                              const struct service_request_params *p)
+{
+    struct name_set *set =
+        p->adapter ? name_sets_find(&s->names, p->adapter, strlen(p->adapter))
+                   : NULL;
+
+    if (set || !p->model)
+        return set;
+    return name_sets_find(&s->names, p->model, strlen(p->model));
+}
+
 /* What a client calls something: printable, cut. */
 static void copy_name(char out[64], const char *at, size_t n)
 {
@@ -164,6 +178,11 @@ struct service_request *service_submit(struct service *service,
         .slo_tbt_us = limit_us(p, p->slo_tbt_us, s->config.slo_tbt_ms),
         .may_hold = !p->forward,
     };
+    request->named = named(s, p);
+    if (request->named) {
+        request->named->n_requests++;
+        request->dispatch.ask.eligible = request->named->engines;
+    }
     tenants_find(s->models->tenants, p->tenant, p->n_tenant, p->priority,
                  &request->dispatch);
     request->dispatch.length_key =
@@ -216,8 +235,8 @@ bool service_ready(const struct service *service)
 
 const char *service_lacks(const struct service *service)
 {
-    bool prefill = instances_count(service, ROLE_PREFILL) > 0;
-    bool decode = instances_count(service, ROLE_DECODE) > 0;
+    bool prefill = instances_count(service, ROLE_PREFILL, NULL) > 0;
+    bool decode = instances_count(service, ROLE_DECODE, NULL) > 0;
 
     if (prefill)
         return decode ? NULL : "decode";

@@ -170,22 +170,26 @@ static void on_time(evutil_socket_t fd, short what, void *arg)
     finish(arg, ": it did not answer in time");
 }
 
-/* A ready engine that tokenizes, one after the other; NULL: none, or none whose
- * events have come, so that nothing is *wanted. */
-static struct engine *choose(struct service *s, bool *wanted)
+/* A ready engine that tokenizes and may take the request, one after the other;
+ * NULL: none, or none whose events have come, so that nothing is *wanted. */
+static struct engine *choose(const struct service_request *request,
+                             bool *wanted)
 {
+    struct service *s = request->service;
     int64_t now_us = clock_now_us();
     uint32_t n = pool_slots(s->pool);
     struct engine *found = NULL;
     bool heard = false;
 
     for (uint32_t i = 0; i < n; i++) {
-        struct engine *e = s->engines[(s->next_tokenizer + i) % n];
+        uint32_t slot = (s->next_tokenizer + i) % n;
+        struct engine *e = s->engines[slot];
 
         if (!e)
             continue;
         heard = heard || e->events.heard;
         if (!found && *e->config->tokenize_path &&
+            (!request->named || name_set_has(request->named, slot)) &&
             pool_takes_work(pool_get(s->pool, e->id))) {
             *wanted = true;
             found = now_us >= e->tokenize_after_us ? e : NULL;
@@ -215,7 +219,7 @@ static void on_failed(void *arg, enum upstream_fault fault, const char *why)
     t->exchange = NULL;
     if (upstream_gone(fault)) {
         pause_engine(request);
-        next = choose(request->service, &wanted);
+        next = choose(request, &wanted);
     }
     if (next && ask(request, next))
         return;
@@ -282,7 +286,7 @@ bool tokenize_begin(struct service_request *request)
     int64_t us = s->config.engine_tokenize_ms * 1000;
     struct timeval limit = {us / 1000000, us % 1000000};
     bool wanted = false;
-    struct engine *e = what->tokenize && us ? choose(s, &wanted) : NULL;
+    struct engine *e = what->tokenize && us ? choose(request, &wanted) : NULL;
     struct tokenizing *t;
 
     if (wanted && take_cached(request))

@@ -12,14 +12,16 @@ struct worker *worker_of(const struct service *service, uint32_t id)
     return w->link ? w : NULL;
 }
 
-uint32_t instances_count(const struct service *service, unsigned role)
+uint32_t instances_count(const struct service *service, unsigned role,
+                         const struct name_set *named)
 {
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < pool_slots(service->pool); i++) {
         const struct pool_instance *in = pool_at(service->pool, i);
 
-        if (in && pool_takes_work(in) && (in->role & role))
+        if (in && pool_takes_work(in) && (in->role & role) &&
+            (!named || name_set_has(named, i)))
             n++;
     }
     return n;
