@@ -16,7 +16,8 @@
  */
 struct event_base *event_loop_new(int n_priorities);
 
-/* event_loop_dns(base, server): looks up host names on the loop, by /etc/hosts
+/* event_loop_dns(base, server): looks up host names on the loop, for Redis and
+ * for what workers connect to (engines' names: base/dns.h), by /etc/hosts
  * and the name server at ADDRESS:PORT, or, if that is "", those of
  * /etc/resolv.conf. Never blocks. Returns owned (evdns_base_free), or NULL: out
  * of memory, or no such server. */

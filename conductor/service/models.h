@@ -15,7 +15,8 @@
 
 struct models {
     struct event_base *base;
-    struct evdns_base *dns;
+    struct evdns_base *redis_dns; /* of `state` */
+    struct dns *dns;              /* of engines, and of who takes spans */
     struct config config;
     struct service *first;
     uint32_t next_number; /* of a service */

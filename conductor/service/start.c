@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/dns.h"
 #include "base/error.h"
 #include "base/event_loop.h"
 #include "base/log.h"
@@ -127,8 +128,9 @@ static int start_all(struct models *models, char err[CONFIG_ERROR_MAX])
     access_log_take(models->access, fd);
     if (report_lag_start(models))
         return error_say(err, CONFIG_ERROR_MAX, -ENOMEM, "out of memory");
-    models->dns = event_loop_dns(models->base, c->name_server);
-    if (!models->dns)
+    models->dns = dns_new(models->base, c->name_server);
+    models->redis_dns = event_loop_dns(models->base, c->name_server);
+    if (!models->dns || !models->redis_dns)
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                          "name_server: %.200s: not an address", c->name_server);
     models->exporter = exporter_new(models->base, models->dns);
@@ -189,8 +191,9 @@ void models_free(struct models *models)
     exporter_free(models->exporter);
     cluster_free(models->cluster);
     tls_free(models->state_tls);
-    if (models->dns)
-        evdns_base_free(models->dns, 1);
+    dns_free(models->dns);
+    if (models->redis_dns)
+        evdns_base_free(models->redis_dns, 1);
     tenants_free(models->tenants);
     access_log_free(models->access);
     history_free(models->history);

@@ -566,14 +566,27 @@ class File(InstanceCase):
 
 
 class Dns(InstanceCase):
-    def look_up(self, addresses, host='pool.test', **fields):
+    def look_up(self, addresses, host='pool.test', **config):
         """A conductor that looks the name up, and its name server."""
         self.servers = NameServer(host, addresses)
         self.addCleanup(self.servers.stop)
         return self.conductor(
             engine_dns_ms=100, name_server=f'127.0.0.1:{self.servers.port}',
             engines=[{'name': 'p', 'dns': True, 'model': 'm',
-                      'url': f'http://{host}:{self.port}', **fields}])
+                      'url': f'http://{host}:{self.port}'}], **config)
+
+    def everywhere(self):
+        """One engine at all addresses of loopback."""
+        e = self.engine(host='0.0.0.0', called='pool.test')
+        self.port = e.port
+
+    @staticmethod
+    def pods(*which):
+        return [f'127.0.1.{i}' for n in which for i in n]
+
+    def wait_pods(self, cluster, *which):
+        self.wait_states(cluster, **{f'p@{a}': 'ready'
+                                     for a in self.pods(*which)})
 
     def at(self, n, called='pool.test'):
         """An engine at 127.0.0.n; all at one port."""
@@ -611,6 +624,86 @@ class Dns(InstanceCase):
             'conductor_discovery_failures_total{source="dns"}'], 0)
         self.servers.addresses = ['127.0.0.2']
         self.wait_states(cluster, **{'p@127.0.0.2': 'ready'})
+
+    def test_more_addresses_than_a_datagram_holds(self):
+        self.everywhere()
+        cluster = self.look_up(self.pods(range(1, 51)), max_instances=256,
+                               engine_health_ms=60000)
+        self.wait_pods(cluster, range(1, 51))
+        self.assertEqual(self.servers.most, 1232)
+        self.assertEqual(self.servers.asked_tcp, 0)
+        for which in range(1, 201), range(150, 201), range(101, 221):
+            self.servers.addresses = self.pods(which)
+            self.wait_pods(cluster, which)
+        self.assertGreater(self.servers.asked_tcp, 0)
+        self.assertEqual(cluster.api.metrics()[
+            'conductor_discovery_failures_total{source="dns"}'], 0)
+
+    def test_more_addresses_than_instances(self):
+        """Those that were there first stay; others come when some go."""
+        self.everywhere()
+        cluster = self.look_up(self.pods(range(1, 31)), max_instances=40,
+                               engine_health_ms=60000)
+        self.wait_pods(cluster, range(1, 31))
+        self.servers.addresses = self.pods(range(11, 61))
+        wait_until('it is told', lambda: 'engines p: 10 more addresses of '
+                   'pool.test have no place: max_instances is 40' in
+                   cluster.conductor.log())
+        wait_until('there are 40', lambda: list(
+            self.states(cluster).values()) == ['ready'] * 40)
+        self.assertLessEqual({f'p@{a}' for a in self.pods(range(11, 31))},
+                             set(self.states(cluster)))
+        self.servers.addresses = self.pods(range(25, 61))
+        self.wait_pods(cluster, range(25, 61))
+
+    def kept(self, answer, tcp=True):
+        """The engines stay while the name server answers that."""
+        self.everywhere()
+        cluster = self.look_up(self.pods(range(1, 101)), max_instances=256,
+                               engine_health_ms=60000)
+        self.wait_pods(cluster, range(1, 101))
+        self.servers.addresses, self.servers.tcp = answer, tcp
+        wait_until('it fails', lambda: cluster.api.metrics()[
+            'conductor_discovery_failures_total{source="dns"}'] >= 3)
+        self.wait_pods(cluster, range(1, 101))
+        self.assertEqual(cluster.conductor.log().count('cannot look up'), 1)
+        self.servers.addresses, self.servers.tcp = self.pods([7, 201]), True
+        self.wait_pods(cluster, [7, 201])
+        self.assertIn('pool.test is found again', cluster.conductor.log())
+
+    def test_a_name_server_without_tcp(self):
+        """Of a cut answer nothing is taken."""
+        self.kept(self.pods(range(1, 102)), tcp=False)
+
+    def test_a_name_server_that_answers_nonsense(self):
+        self.kept(b'\xc0\x0c\0\1\0\1\0\0\0\1\0\4\x7f')
+
+    def test_a_name_server_that_says_nothing(self):
+        """Nor does who is silent for a while."""
+        self.everywhere()
+        cluster = self.look_up(self.pods(range(1, 4)), engine_health_ms=60000)
+        self.wait_pods(cluster, range(1, 4))
+        self.servers.addresses = 'nothing'
+        asked = self.servers.asked
+        wait_until('it is asked again', lambda: self.servers.asked > asked + 1)
+        self.wait_pods(cluster, range(1, 4))
+        self.servers.addresses = self.pods(range(2, 6))
+        self.wait_pods(cluster, range(2, 6))
+
+    def test_a_family_that_fails(self):
+        """Its addresses stay; those of the other one come and go."""
+        self.everywhere()
+        cluster = self.look_up([*self.pods([1, 2]), '::ffff:127.0.1.9'],
+                               engine_health_ms=60000)
+        wait_until('all are there', lambda: len(self.states(cluster)) == 3)
+        sixth = set(self.states(cluster)) - {f'p@{a}' for a in
+                                             self.pods([1, 2])}
+        self.servers.broken = {28}
+        self.servers.addresses = self.pods([2, 3])
+        wait_until('one came, one went', lambda: set(self.states(cluster)) ==
+                   sixth | {f'p@{a}' for a in self.pods([2, 3])})
+        self.servers.broken = set()
+        self.wait_pods(cluster, [2, 3])
 
     def test_a_name_that_nobody_has(self):
         """As with a typo: it is told once."""

@@ -14,6 +14,7 @@ python3           cmd:python3
 python3-venv      deb:python3-venv
 iproute2          cmd:ip
 libevent-dev      pc:libevent_openssl
+libc-ares-dev     pc:libcares
 openssl           cmd:openssl
 libssl-dev        pc:libcrypto
 libjansson-dev    pc:jansson

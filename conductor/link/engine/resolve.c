@@ -2,32 +2,29 @@
 #include "conductor/link/engine/resolve.h"
 
 #include <arpa/inet.h>
-#include <event2/dns.h>
 #include <event2/event.h>
-#include <event2/util.h>
-#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/address.h"
 #include "base/clock.h"
+#include "base/dns.h"
 #include "base/event_loop.h"
 
 struct resolver {
-    struct event_base *base;
-    struct evdns_base *dns;
+    struct dns *dns;
     char host[ADDRESS_HOST_MAX];
     int64_t every_us;
+    size_t most;
     const struct resolver_ops *ops;
     void *arg;
     struct event *timer;
-    struct evdns_getaddrinfo_request *request; /* NULL: none under way */
-    struct evdns_request *question; /* for records of one kind; NULL: none */
-    bool asking; /* the callback of either is still to come */
-    bool dead;   /* and then frees it */
+    struct dns_lookup *lookup; /* NULL: none under way */
     unsigned jitter;
-    struct resolver_address all[RESOLVE_ADDRESSES_MAX]; /* (n), sorted */
+    struct resolver_address *all; /* (n), sorted */
     size_t n;
+    size_t n_left_out;
     bool tell_again; /* as before the first answer, which may be empty */
 };
 
@@ -37,66 +34,92 @@ static int compare(const void *a, const void *b)
                   ((const struct resolver_address *)b)->text);
 }
 
-/* The answer's address is in the table; true: it is new there. */
-static bool note(struct resolver *r, const struct resolver_address *a)
+/* Appends the texts of the addresses to the n of a list. Returns how many there
+ * are then. */
+static size_t append(struct resolver_address *list, size_t n,
+                     const struct dns_half *half)
 {
-    for (size_t i = 0; i < r->n; i++)
-        if (strcmp(r->all[i].text, a->text) == 0) {
-            r->all[i].misses = 0;
-            return false;
+    for (size_t i = 0; i < half->n; i++) {
+        list[n] = (struct resolver_address){.misses = 0};
+        if (inet_ntop(half->all[i].family, half->all[i].bytes, list[n].text,
+                      sizeof(list[n].text)))
+            n++;
+    }
+    return n;
+}
+
+/* Whether the question for addresses of its kind was answered. */
+static bool was_answered(const struct resolver_address *a,
+                         const struct dns_answer *answer)
+{
+    return strchr(a->text, ':') ? !answer->v6.why_not : !answer->v4.why_not;
+}
+
+/*
+ * Takes the n sorted addresses of an answer, some of which may be there twice.
+ * Those that it has and that too many answers were without go; new ones come as
+ * long as there is room. Writes what there is then into `out`, sorted (at most
+ * r->n + n). Returns whether anything is other than before.
+ */
+static bool merge(struct resolver *r, const struct dns_answer *answer,
+                  const struct resolver_address *found, size_t n,
+                  struct resolver_address *out, size_t *n_out)
+{
+    size_t kept = 0, room, left_out = 0;
+    bool changed = false;
+
+    for (size_t i = 0; i < r->n; i++) {
+        struct resolver_address *a = &r->all[i];
+
+        if (bsearch(a, found, n, sizeof(*found), compare))
+            a->misses = 0;
+        else if (was_answered(a, answer))
+            a->misses++;
+        if (a->misses < RESOLVE_MISSES)
+            out[kept++] = *a;
+    }
+    changed = kept < r->n;
+    room = r->most > kept ? r->most - kept : 0;
+    *n_out = kept;
+    for (size_t i = 0; i < n; i++) {
+        if ((i && compare(&found[i - 1], &found[i]) == 0) ||
+            bsearch(&found[i], out, kept, sizeof(*out), compare))
+            continue;
+        if (room == 0) {
+            left_out++;
+            continue;
         }
-    if (r->n == RESOLVE_ADDRESSES_MAX)
-        return false;
-    r->all[r->n++] = *a;
-    return true;
+        out[(*n_out)++] = found[i];
+        room--;
+        changed = true;
+    }
+    qsort(out, *n_out, sizeof(*out), compare);
+    changed |= left_out != r->n_left_out;
+    r->n_left_out = left_out;
+    return changed;
 }
 
-/* Those that too many answers were without; true: there were some. */
-static bool drop_missing(struct resolver *r)
+static void take(struct resolver *r, const struct dns_answer *answer)
 {
-    size_t kept = 0, n = r->n;
-
-    for (size_t i = 0; i < n; i++)
-        if (r->all[i].misses < RESOLVE_MISSES)
-            r->all[kept++] = r->all[i];
-    r->n = kept;
-    return kept < n;
-}
-
-static bool text_of(const struct sockaddr *sa, struct resolver_address *out)
-{
-    const void *in4 = &((const struct sockaddr_in *)(const void *)sa)->sin_addr;
-    const void *in6 =
-        &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr;
-
-    *out = (struct resolver_address){0};
-    if (sa->sa_family != AF_INET && sa->sa_family != AF_INET6)
-        return false;
-    return inet_ntop(sa->sa_family, sa->sa_family == AF_INET ? in4 : in6,
-                     out->text, sizeof(out->text));
-}
-
-static void take(struct resolver *r, const struct evutil_addrinfo *answer)
-{
-    struct resolver_address a;
+    size_t most = answer->v4.n + answer->v6.n, n;
+    struct resolver_address *found = calloc(most + 1, sizeof(*found));
+    struct resolver_address *next = calloc(r->n + most + 1, sizeof(*next));
     bool changed = r->tell_again;
 
-    for (size_t i = 0; i < r->n; i++)
-        r->all[i].misses++;
-    for (; answer; answer = answer->ai_next)
-        if (text_of(answer->ai_addr, &a))
-            changed |= note(r, &a);
-    changed |= drop_missing(r);
-    if (!changed)
+    if (!found || !next) {
+        free(found);
+        free(next);
         return;
-    qsort(r->all, r->n, sizeof(r->all[0]), compare);
-    r->tell_again = !r->ops->changed(r->arg, r->all, r->n);
-}
-
-/* Whether the answer is that there are no such records. */
-static bool has_none(int result)
-{
-    return result == DNS_ERR_NODATA || result == DNS_ERR_NOTEXIST;
+    }
+    n = append(found, append(found, 0, &answer->v4), &answer->v6);
+    qsort(found, n, sizeof(*found), compare);
+    changed |= merge(r, answer, found, n, next, &n);
+    free(found);
+    free(r->all);
+    r->all = next;
+    r->n = n;
+    if (changed)
+        r->tell_again = !r->ops->changed(r->arg, r->all, r->n, r->n_left_out);
 }
 
 static void look_later(struct resolver *r)
@@ -107,104 +130,41 @@ static void look_later(struct resolver *r)
                       r->every_us / 1000 * (int64_t)(rand_r(&r->jitter) % 401));
 }
 
-static void destroy(struct resolver *r)
+static void on_done(void *arg, const struct dns_answer *answer)
 {
-    event_loop_drop(r->timer);
-    free(r);
-}
+    struct resolver *r = arg;
+    const char *why_not = dns_why_not(answer);
 
-static const char *why_not(int result)
-{
-    return has_none(result)         ? NULL
-           : result == DNS_ERR_NONE ? "two answers differ"
-                                    : evdns_err_to_string(result);
-}
-
-/* The look-up ended, if why is NULL with these addresses. */
-static void end(struct resolver *r, const char *why,
-                const struct evutil_addrinfo *answer)
-{
-    r->ops->looked_up(r->arg, why);
-    if (!why)
+    r->lookup = NULL;
+    r->ops->looked_up(r->arg, why_not);
+    if (!why_not)
         take(r, answer);
     look_later(r);
-}
-
-static void on_ipv6(int result, char, int, int, void *, void *arg)
-{
-    struct resolver *r = arg;
-
-    r->asking = false;
-    r->question = NULL;
-    if (r->dead)
-        destroy(r);
-    else
-        end(r, why_not(result), NULL);
-}
-
-static void on_ipv4(int result, char, int, int, void *, void *arg)
-{
-    struct resolver *r = arg;
-
-    r->question = NULL;
-    if (!r->dead && has_none(result))
-        r->question = evdns_base_resolve_ipv6(r->dns, r->host, 0, on_ipv6, r);
-    r->asking = r->question;
-    if (r->dead)
-        destroy(r);
-    else if (!r->asking)
-        end(r, has_none(result) ? "out of memory" : why_not(result), NULL);
-}
-
-/* libevent calls a name without addresses a failure as any other: the name is
- * asked again for each kind of them. */
-static void on_answer(int error, struct evutil_addrinfo *answer, void *arg)
-{
-    struct resolver *r = arg;
-
-    r->asking = false;
-    r->request = NULL;
-    if (error == EVUTIL_EAI_FAIL && !r->dead)
-        r->question = evdns_base_resolve_ipv4(r->dns, r->host, 0, on_ipv4, r);
-    r->asking = r->question;
-    if (r->dead)
-        destroy(r);
-    else if (!r->asking)
-        end(r,
-            error && error != EVUTIL_EAI_NONAME ? evutil_gai_strerror(error)
-                                                : NULL,
-            answer);
-    if (answer)
-        evutil_freeaddrinfo(answer);
 }
 
 static void on_time(evutil_socket_t, short, void *arg)
 {
     struct resolver *r = arg;
-    const struct evutil_addrinfo hints = {.ai_family = AF_UNSPEC,
-                                          .ai_socktype = SOCK_STREAM,
-                                          .ai_protocol = IPPROTO_TCP};
-    struct evdns_getaddrinfo_request *request;
 
-    r->asking = true;
-    /* It may call back before it returns, with r->request left at NULL. */
-    request = evdns_getaddrinfo(r->dns, r->host, NULL, &hints, on_answer, r);
-    if (r->asking)
-        r->request = request;
+    r->lookup = dns_look_up(r->dns, r->host, on_done, r);
+    if (r->lookup)
+        return;
+    r->ops->looked_up(r->arg, "out of memory");
+    look_later(r);
 }
 
-struct resolver *resolver_new(struct event_base *base, struct evdns_base *dns,
-                              const char *host, int64_t every_us,
+struct resolver *resolver_new(struct event_base *base, struct dns *dns,
+                              const char *host, int64_t every_us, size_t most,
                               const struct resolver_ops *ops, void *arg)
 {
     struct resolver *r = calloc(1, sizeof(*r));
 
     if (!r)
         return NULL;
-    r->base = base;
     r->dns = dns;
     snprintf(r->host, sizeof(r->host), "%s", host);
     r->every_us = every_us;
+    r->most = most;
     r->ops = ops;
     r->arg = arg;
     r->tell_again = true;
@@ -212,7 +172,7 @@ struct resolver *resolver_new(struct event_base *base, struct evdns_base *dns,
     r->timer = event_new(base, -1, 0, on_time, r);
     if (r->timer && event_loop_wait(r->timer, 0) == 0)
         return r;
-    destroy(r);
+    resolver_free(r);
     return NULL;
 }
 
@@ -220,14 +180,8 @@ void resolver_free(struct resolver *resolver)
 {
     if (!resolver)
         return;
-    if (!resolver->asking) {
-        destroy(resolver);
-        return;
-    }
-    resolver->dead = true;
-    event_del(resolver->timer);
-    if (resolver->request)
-        evdns_getaddrinfo_cancel(resolver->request);
-    if (resolver->question)
-        evdns_cancel_request(resolver->dns, resolver->question);
+    dns_cancel(resolver->lookup);
+    event_loop_drop(resolver->timer);
+    free(resolver->all);
+    free(resolver);
 }

@@ -51,7 +51,8 @@ static void specialize(const struct engine_config *entry, const char *address,
     put_endpoint(out->kv_replay, host, address);
 }
 
-static bool on_changed(void *arg, const struct resolver_address *all, size_t n)
+static bool on_changed(void *arg, const struct resolver_address *all, size_t n,
+                       size_t n_left_out)
 {
     struct fleet_entry *entry = arg;
     char err[CONFIG_ERROR_MAX] = "out of memory";
@@ -66,6 +67,11 @@ static bool on_changed(void *arg, const struct resolver_address *all, size_t n)
     else if (!entry->lacks_some)
         log_info("engines %s: %s has %zu address%s", entry->config.name,
                  entry->config.url.at.host, n, n == 1 ? "" : "es");
+    if (n_left_out)
+        log_warn("engines %s: %zu more addresses of %s have no place: "
+                 "max_instances is %lld",
+                 entry->config.name, n_left_out, entry->config.url.at.host,
+                 (long long)entry->fleet->models->config.max_instances);
     bool lacks_some = !wanted || fleet_place(entry, wanted, n, err);
     if (lacks_some && !entry->lacks_some)
         log_error("engines %s: %s; it is tried again", entry->config.name, err);
@@ -106,7 +112,9 @@ int fleet_resolve(struct fleet_entry *entry)
 {
     const struct models *m = entry->fleet->models;
 
-    entry->resolver = resolver_new(m->base, m->dns, entry->config.url.at.host,
-                                   m->config.engine_dns_ms * 1000, &ops, entry);
+    entry->resolver =
+        resolver_new(m->base, m->dns, entry->config.url.at.host,
+                     m->config.engine_dns_ms * 1000,
+                     (size_t)m->config.max_instances, &ops, entry);
     return entry->resolver ? 0 : -ENOMEM;
 }

@@ -34,7 +34,7 @@
 
 struct exporter {
     struct event_base *base;
-    struct evdns_base *dns;
+    struct dns *dns;
     struct upstream *upstream; /* NULL: no receiver */
     char endpoint[ENGINE_URL_MAX];
     const char *path; /* behind the URL's own prefix */
@@ -73,7 +73,7 @@ static void write_head(struct exporter *x)
              (unsigned)(entropy_u64() >> 32), CONDUCTOR_VERSION);
 }
 
-struct exporter *exporter_new(struct event_base *base, struct evdns_base *dns)
+struct exporter *exporter_new(struct event_base *base, struct dns *dns)
 {
     struct exporter *x = calloc(1, sizeof(*x));
 

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 struct event_base;
-struct evdns_base;
+struct dns;
 struct exporter;
 
 /* Of spans that are not sent yet; as many again of the batch under way. */
@@ -27,7 +27,7 @@ struct exporter_counts {
 /* exporter_new(base, dns): without a receiver. Borrows both. Returns it owned,
  * or NULL: out of memory. */
 [[nodiscard]] struct exporter *exporter_new(struct event_base *base,
-                                            struct evdns_base *dns);
+                                            struct dns *dns);
 
 /* exporter_take(x, endpoint): spans go there from now on, which
  * option_check_otlp() has found good; "": nowhere. Those that were not sent are

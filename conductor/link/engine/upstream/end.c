@@ -4,12 +4,15 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/dns.h"
 #include "base/event_loop.h"
 #include "conductor/link/engine/upstream/internal.h"
 
 void upstream_close(struct exchange *x)
 {
     event_del(&x->patience);
+    dns_cancel(x->lookup);
+    x->lookup = NULL;
     if (x->connecting)
         bufferevent_free(x->connecting);
     stream_free(x->stream);

@@ -21,7 +21,9 @@ enum exchange_part {
 struct exchange {
     TAILQ_ENTRY(exchange) entry;
     struct upstream *upstream;
-    struct bufferevent *connecting; /* NULL: the socket is connected */
+    struct dns_lookup *lookup;      /* of the host; NULL: none under way */
+    struct bufferevent *connecting; /* NULL: the host is looked up, or the
+                                       socket is connected */
     struct stream *stream;          /* NULL: it is not */
     struct event patience;          /* pending until it is open */
     int64_t idle_since_us;          /* of a kept connection */
@@ -45,7 +47,7 @@ TAILQ_HEAD(exchange_list, exchange);
 
 struct upstream {
     struct event_base *base;
-    struct evdns_base *dns;
+    struct dns *dns;
     struct engine_url url;
     struct tls *tls; /* NULL: http */
     struct upstream_options options;

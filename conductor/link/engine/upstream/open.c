@@ -1,12 +1,12 @@
 /* The connections of exchanges: opening them, the request, what breaks off. */
 #include <errno.h>
 #include <event2/bufferevent.h>
-#include <event2/dns.h>
 #include <event2/util.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/dns.h"
 #include "base/event_loop.h"
 #include "base/socket.h"
 #include "base/text.h"
@@ -47,10 +47,9 @@ bool upstream_send_again(struct exchange *x)
     return upstream_open(x) == 0;
 }
 
-/* There is no connection, or none any more. A failed look-up leaves no error in
- * errno, and TLS one of its own: then somebody listens, and may well have his
- * cache. */
-static void fail_connect(struct exchange *x, int error, int lookup)
+/* There is no connection, or none any more. TLS leaves an error of its own:
+ * then somebody listens, and may well have his cache. */
+static void fail_connect(struct exchange *x, int error)
 {
     char text[160];
 
@@ -60,9 +59,7 @@ static void fail_connect(struct exchange *x, int error, int lookup)
         upstream_fail(x, UPSTREAM_BROKEN, text);
         return;
     }
-    snprintf(text, sizeof(text), "%s%s",
-             lookup ? "cannot look up the host: " : "",
-             lookup ? evutil_gai_strerror(lookup) : strerror(error));
+    snprintf(text, sizeof(text), "%s", strerror(error));
     upstream_fail(x, x->open ? UPSTREAM_RESET : UPSTREAM_UNREACHABLE, text);
 }
 
@@ -98,7 +95,7 @@ static void on_ended(void *arg, int error)
         upstream_fail(x, UPSTREAM_BROKEN,
                       "it closed the connection without an answer");
     else
-        fail_connect(x, -error, 0);
+        fail_connect(x, -error);
 }
 
 /* The whole request has left. */
@@ -139,11 +136,11 @@ static int speak(struct exchange *x, int fd)
 static void on_connect(struct bufferevent *bev, short what, void *arg)
 {
     struct exchange *x = arg;
-    int error = errno, lookup = bufferevent_socket_get_dns_error(bev);
+    int error = errno;
     int fd = bufferevent_getfd(bev);
 
     if (!(what & BEV_EVENT_CONNECTED)) {
-        fail_connect(x, error, lookup);
+        fail_connect(x, error);
         return;
     }
     bufferevent_setfd(bev, -1); /* the socket is the stream's */
@@ -166,7 +163,7 @@ const char *upstream_late(const struct exchange *x)
 {
     if (x->open)
         return "it does not answer";
-    if (!x->stream && bufferevent_getfd(x->connecting) < 0)
+    if (x->lookup)
         return "its host is not looked up in time";
     if (!x->stream && !is_connected(x))
         return "no connection in time";
@@ -186,22 +183,52 @@ static void on_patience(evutil_socket_t, short, void *arg)
         upstream_fail(x, UPSTREAM_TIMEOUT, upstream_late(x));
 }
 
-int upstream_open(struct exchange *x)
+static int connect_to(struct exchange *x, const struct dns_address *address)
 {
     const struct upstream *u = x->upstream;
-    struct timeval connect = {u->options.connect_us / 1000000,
-                              u->options.connect_us % 1000000};
+    struct sockaddr_storage at;
+    socklen_t n = dns_sockaddr(address, u->url.at.port, &at);
 
-    event_assign(&x->patience, u->base, -1, 0, on_patience, x);
     x->connecting = bufferevent_socket_new(
         u->base, -1, BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
     if (!x->connecting)
         return -ENOMEM;
     bufferevent_setcb(x->connecting, NULL, NULL, on_connect, x);
     bufferevent_disable(x->connecting, EV_READ);
-    if (event_add(&x->patience, &connect) ||
-        bufferevent_socket_connect_hostname(x->connecting, u->dns, AF_UNSPEC,
-                                            u->url.at.host, u->url.at.port))
-        return -ENOMEM;
+    if (bufferevent_socket_connect(x->connecting, (struct sockaddr *)&at,
+                                   (int)n))
+        bufferevent_trigger_event(x->connecting, BEV_EVENT_ERROR, 0);
     return 0;
+}
+
+static void on_looked_up(void *arg, const struct dns_answer *answer)
+{
+    struct exchange *x = arg;
+    const struct dns_address *first = dns_first(answer);
+    const char *why = dns_why_not(answer);
+    char text[160];
+
+    x->lookup = NULL;
+    if (first) {
+        if (connect_to(x, first))
+            upstream_fail(x, UPSTREAM_BROKEN, "out of memory");
+        return;
+    }
+    snprintf(text, sizeof(text), "cannot look up the host: %s",
+             why ? why : "it has no address");
+    upstream_fail(x, UPSTREAM_UNREACHABLE, text);
+}
+
+int upstream_open(struct exchange *x)
+{
+    const struct upstream *u = x->upstream;
+    struct dns_address address;
+
+    event_assign(&x->patience, u->base, -1, 0, on_patience, x);
+    if (event_loop_wait(&x->patience, u->options.connect_us))
+        return -ENOMEM;
+    if (dns_numeric(u->url.at.host, &address))
+        return connect_to(x, &address);
+    x->lookup = dns_look_up(u->dns, u->url.at.host, on_looked_up, x);
+    return x->lookup ? 0 : -ENOMEM;
 }

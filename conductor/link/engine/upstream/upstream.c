@@ -133,7 +133,7 @@ void upstream_pause(struct exchange *exchange, bool pause)
         stream_pause(exchange->stream, pause);
 }
 
-struct upstream *upstream_new(struct event_base *base, struct evdns_base *dns,
+struct upstream *upstream_new(struct event_base *base, struct dns *dns,
                               const struct engine_url *url, struct tls *tls,
                               const struct upstream_options *options)
 {

@@ -27,7 +27,7 @@
 #include "conductor/link/engine/url.h"
 
 struct event_base;
-struct evdns_base;
+struct dns;
 struct tls;
 struct upstream;
 struct exchange;
@@ -84,14 +84,14 @@ struct upstream_ops {
 
 /*
  * Makes the connections' home; none is opened yet.
- *   dns      looks names up; borrowed, like base.
+ *   dns      looks names up; borrowed, like base; NULL: url has an address.
  *   url      copied.
  *   tls      for https, else NULL; the upstream is another owner of it.
  *   options  copied.
  * Returns it owned, or NULL: out of memory.
  */
 [[nodiscard]] struct upstream *
-upstream_new(struct event_base *base, struct evdns_base *dns,
+upstream_new(struct event_base *base, struct dns *dns,
              const struct engine_url *url, struct tls *tls,
              const struct upstream_options *options);
 

@@ -1,0 +1,362 @@
+/*
+ * See dns.h.
+ *
+ * c-ares says which of its sockets it waits for, each of which has an event,
+ * and when it wants to be called without one. A question cannot be withdrawn:
+ * its look-up, without `done` then, lives until c-ares has called back.
+ */
+#include "base/dns.h"
+
+#include <ares.h>
+#include <event2/event.h>
+#include <event2/util.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#include "base/event_loop.h"
+
+/* One of c-ares' sockets. */
+struct wire {
+    LIST_ENTRY(wire) entry;
+    struct event *event;
+};
+
+struct dns {
+    struct event_base *base;
+    ares_channel channel;
+    struct event *timer;
+    LIST_HEAD(, wire) wires;
+};
+
+/* A question of a look-up. */
+struct question {
+    struct dns_lookup *of;
+    struct dns_half *half;
+    bool pending; /* c-ares is still to call back */
+};
+
+struct dns_lookup {
+    struct event *timer; /* of the end */
+    dns_done *done;      /* NULL: it has come, or was cancelled */
+    void *arg;
+    struct question v4, v6;
+    struct dns_answer answer;
+};
+
+/* Has c-ares called when it wants to be. */
+static void set_timer(struct dns *dns)
+{
+    struct timeval tv, *next = ares_timeout(dns->channel, NULL, &tv);
+
+    if (next)
+        (void)event_add(dns->timer, next);
+    else
+        (void)event_del(dns->timer);
+}
+
+static void on_wire(evutil_socket_t fd, short what, void *arg)
+{
+    struct dns *dns = arg;
+
+    ares_process_fd(dns->channel, what & EV_READ ? fd : ARES_SOCKET_BAD,
+                    what & EV_WRITE ? fd : ARES_SOCKET_BAD);
+    set_timer(dns);
+}
+
+static void on_time(evutil_socket_t, short, void *arg)
+{
+    struct dns *dns = arg;
+
+    ares_process_fd(dns->channel, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
+    set_timer(dns);
+}
+
+static void drop_wire(struct wire *w)
+{
+    LIST_REMOVE(w, entry);
+    event_free(w->event);
+    free(w);
+}
+
+/* A socket is waited for so from now on; for nothing: it will be closed.
+ * Without memory it is not: the question is asked again, and fails in the end.
+ */
+static void on_state(void *arg, ares_socket_t fd, int readable, int writable)
+{
+    struct dns *dns = arg;
+    short what = (short)((readable ? EV_READ : 0) | (writable ? EV_WRITE : 0));
+    struct wire *w;
+
+    LIST_FOREACH(w, &dns->wires, entry)
+    {
+        if (event_get_fd(w->event) == fd) {
+            drop_wire(w);
+            break;
+        }
+    }
+    if (!what)
+        return;
+    w = calloc(1, sizeof(*w));
+    if (!w)
+        return;
+    w->event =
+        event_new(dns->base, fd, (short)(what | EV_PERSIST), on_wire, dns);
+    if (!w->event || event_add(w->event, NULL)) {
+        event_loop_drop(w->event);
+        free(w);
+        return;
+    }
+    LIST_INSERT_HEAD(&dns->wires, w, entry);
+}
+
+/* ADDRESS or ADDRESS:PORT. */
+static bool is_address(const char *server)
+{
+    struct sockaddr_storage at;
+    int n = sizeof(at);
+
+    return evutil_parse_sockaddr_port(server, (struct sockaddr *)&at, &n) == 0;
+}
+
+static int open_channel(struct dns *dns, const char *server)
+{
+    struct ares_options options = {
+        .flags = ARES_FLAG_EDNS,
+        .ednspsz = DNS_UDP_BYTES,
+        .timeout = DNS_TIMEOUT_MS,
+        .tries = DNS_TRIES,
+        .sock_state_cb = on_state,
+        .sock_state_cb_data = dns,
+    };
+
+    if (*server && !is_address(server))
+        return -1;
+    if (ares_init_options(&dns->channel, &options,
+                          ARES_OPT_FLAGS | ARES_OPT_EDNSPSZ |
+                              ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES |
+                              ARES_OPT_SOCK_STATE_CB) != ARES_SUCCESS) {
+        dns->channel = NULL;
+        return -1;
+    }
+    return *server && ares_set_servers_ports_csv(dns->channel, server) !=
+                          ARES_SUCCESS
+               ? -1
+               : 0;
+}
+
+struct dns *dns_new(struct event_base *base, const char *server)
+{
+    struct dns *dns;
+
+    if (ares_library_init(ARES_LIB_INIT_ALL) != ARES_SUCCESS)
+        return NULL;
+    dns = calloc(1, sizeof(*dns));
+    if (!dns) {
+        ares_library_cleanup();
+        return NULL;
+    }
+    dns->base = base;
+    LIST_INIT(&dns->wires);
+    dns->timer = event_new(base, -1, 0, on_time, dns);
+    if (dns->timer && open_channel(dns, server) == 0)
+        return dns;
+    dns_free(dns);
+    return NULL;
+}
+
+void dns_free(struct dns *dns)
+{
+    if (!dns)
+        return;
+    if (dns->channel)
+        ares_destroy(dns->channel);
+    while (!LIST_EMPTY(&dns->wires))
+        drop_wire(LIST_FIRST(&dns->wires));
+    event_loop_drop(dns->timer);
+    free(dns);
+    ares_library_cleanup();
+}
+
+/* Returns false: it is an address of another kind. */
+static bool take_address(const struct sockaddr *sa, struct dns_address *out)
+{
+    const struct sockaddr_in *in4 = (const void *)sa;
+    const struct sockaddr_in6 *in6 = (const void *)sa;
+
+    *out = (struct dns_address){.family = sa->sa_family};
+    if (sa->sa_family == AF_INET) {
+        memcpy(out->bytes, &in4->sin_addr, 4);
+    } else if (sa->sa_family == AF_INET6) {
+        memcpy(out->bytes, &in6->sin6_addr, 16);
+        out->scope = in6->sin6_scope_id;
+    }
+    return sa->sa_family == AF_INET || sa->sa_family == AF_INET6;
+}
+
+bool dns_numeric(const char *host, struct dns_address *out)
+{
+    struct sockaddr_storage at;
+    int n = sizeof(at);
+
+    return evutil_parse_sockaddr_port(host, (struct sockaddr *)&at, &n) == 0 &&
+           take_address((const struct sockaddr *)&at, out);
+}
+
+/* Without `done` and question, a look-up is gone. */
+static void release(struct dns_lookup *l)
+{
+    if (l->done || l->v4.pending || l->v6.pending)
+        return;
+    event_loop_drop(l->timer);
+    free(l->answer.v4.all);
+    free(l->answer.v6.all);
+    free(l);
+}
+
+static void on_end(evutil_socket_t, short, void *arg)
+{
+    struct dns_lookup *l = arg;
+    struct dns_answer answer = l->answer;
+    dns_done *done = l->done;
+
+    if (l->v4.pending)
+        answer.v4 = (struct dns_half){.why_not = "no answer in time"};
+    if (l->v6.pending)
+        answer.v6 = (struct dns_half){.why_not = "no answer in time"};
+    l->done = NULL;
+    done(l->arg, &answer);
+    release(l);
+}
+
+static void take_nodes(struct dns_half *half, const struct ares_addrinfo *found)
+{
+    const struct ares_addrinfo_node *node;
+    size_t n = 0;
+
+    for (node = found->nodes; node; node = node->ai_next)
+        n++;
+    half->all = calloc(n + 1, sizeof(*half->all));
+    if (!half->all) {
+        half->why_not = "out of memory";
+        return;
+    }
+    for (node = found->nodes; node; node = node->ai_next)
+        half->n += take_address(node->ai_addr, &half->all[half->n]);
+}
+
+/* It is over at once when both questions are, or a while after one that found
+ * some. */
+static void end_soon(struct dns_lookup *l)
+{
+    if (!l->v4.pending && !l->v6.pending)
+        (void)event_loop_wait(l->timer, 0);
+    else if (l->answer.v4.n + l->answer.v6.n > 0)
+        (void)event_loop_wait(l->timer, DNS_SKEW_US);
+}
+
+static void on_answer(void *arg, int status, int, struct ares_addrinfo *found)
+{
+    struct question *q = arg;
+    struct dns_lookup *l = q->of;
+
+    q->pending = false;
+    if (l->done && status == ARES_SUCCESS)
+        take_nodes(q->half, found);
+    else if (status != ARES_SUCCESS && status != ARES_ENODATA &&
+             status != ARES_ENOTFOUND)
+        q->half->why_not = ares_strerror(status);
+    if (found)
+        ares_freeaddrinfo(found);
+    if (l->done)
+        end_soon(l);
+    else
+        release(l);
+}
+
+static void ask(struct dns *dns, struct question *q, const char *host,
+                int family)
+{
+    /* Sorting would open a socket for each. */
+    const struct ares_addrinfo_hints hints = {.ai_flags = ARES_AI_NOSORT,
+                                              .ai_family = family,
+                                              .ai_socktype = SOCK_STREAM};
+
+    ares_getaddrinfo(dns->channel, host, NULL, &hints, on_answer, q);
+}
+
+struct dns_lookup *dns_look_up(struct dns *dns, const char *host,
+                               dns_done *done, void *arg)
+{
+    struct dns_lookup *l = calloc(1, sizeof(*l));
+    struct dns_address one;
+
+    if (!l)
+        return NULL;
+    l->done = done;
+    l->arg = arg;
+    l->timer = event_new(dns->base, -1, 0, on_end, l);
+    if (!l->timer) {
+        free(l);
+        return NULL;
+    }
+    if (dns_numeric(host, &one)) {
+        struct dns_half *half =
+            one.family == AF_INET ? &l->answer.v4 : &l->answer.v6;
+
+        half->all = calloc(1, sizeof(one));
+        if (half->all)
+            half->all[half->n++] = one;
+        else
+            half->why_not = "out of memory";
+        end_soon(l);
+        return l;
+    }
+    /* Either may call back at once. */
+    l->v4 = (struct question){l, &l->answer.v4, true};
+    l->v6 = (struct question){l, &l->answer.v6, true};
+    ask(dns, &l->v4, host, AF_INET);
+    ask(dns, &l->v6, host, AF_INET6);
+    set_timer(dns);
+    return l;
+}
+
+void dns_cancel(struct dns_lookup *lookup)
+{
+    if (!lookup)
+        return;
+    lookup->done = NULL;
+    (void)event_del(lookup->timer);
+    release(lookup);
+}
+
+const struct dns_address *dns_first(const struct dns_answer *answer)
+{
+    return answer->v4.n ? answer->v4.all : answer->v6.n ? answer->v6.all : NULL;
+}
+
+const char *dns_why_not(const struct dns_answer *answer)
+{
+    if (dns_first(answer))
+        return NULL;
+    return answer->v4.why_not ? answer->v4.why_not : answer->v6.why_not;
+}
+
+socklen_t dns_sockaddr(const struct dns_address *address, uint16_t port,
+                       struct sockaddr_storage *out)
+{
+    struct sockaddr_in *in4 = (struct sockaddr_in *)(void *)out;
+    struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)(void *)out;
+
+    *out = (struct sockaddr_storage){.ss_family = (sa_family_t)address->family};
+    if (address->family == AF_INET) {
+        memcpy(&in4->sin_addr, address->bytes, 4);
+        in4->sin_port = htons(port);
+        return sizeof(*in4);
+    }
+    memcpy(&in6->sin6_addr, address->bytes, 16);
+    in6->sin6_port = htons(port);
+    in6->sin6_scope_id = address->scope;
+    return sizeof(*in6);
+}
