@@ -217,6 +217,12 @@ int models_overview(const struct models *models, struct evbuffer *out)
     return evbuffer_add_printf(out, "{\"requests\":{}}\n") < 0 ? -ENOMEM : 0;
 }
 
+int models_bookings(const struct models *models, struct evbuffer *out)
+{
+    (void)models;
+    return evbuffer_add_printf(out, "{\"bookings\":[]}\n") < 0 ? -ENOMEM : 0;
+}
+
 int models_history(const struct models *models, struct evbuffer *out)
 {
     (void)models;
