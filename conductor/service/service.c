@@ -89,7 +89,7 @@ static int service_alloc(struct service *s)
     pool.max_waiting = (uint32_t)c->max_queue_per_instance;
     pool.max_running = MAX_RUNNING;
     pool.max_decodes = MAX_DECODES;
-    pool.seed = (uint64_t)c->seed;
+    pool.seed = entropy_u64();
     pool.order = queue_order_by_name(policy_queue_order(
         policy, options, c->queue_order,
         c->pool != CONFIG_POOL_AGGREGATED && c->step_tokens > 0));

@@ -86,7 +86,7 @@ static void chosen_keys(uint64_t *keys, uint32_t n)
     uint64_t key = 1;
 
     for (uint32_t i = 0; i < n; key++)
-        if ((key_hash(guess, key) >> 32) * 1024 >> 32 == 0)
+        if ((key_hash(&guess->secret, key) >> 32) * 1024 >> 32 == 0)
             keys[i++] = key;
     prefix_index_free(guess);
 }

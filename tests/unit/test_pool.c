@@ -455,6 +455,45 @@ static void test_pending_grows(void)
     pending_of_many(true);
 }
 
+/* The longest way that a lookup goes through the table of pending blocks. */
+static uint32_t longest_run(const struct pending *pending)
+{
+    uint32_t longest = 0, run = 0;
+
+    for (uint32_t i = 0; i <= pending->mask; i++) {
+        run = pending->slots[i].count ? run + 1 : 0;
+        longest = run > longest ? run : longest;
+    }
+    return longest;
+}
+
+/* Keys that a client has searched for: under a multiplication by this constant
+ * they differ in the upper 13 bits and the lower 32 alone, whatever is between,
+ * so that a table that takes those between has one home for all of them. */
+static void test_pending_searched(void)
+{
+    enum { N = 4096 };
+    const uint64_t c = UINT64_C(0xbf58476d1ce4e5b9);
+    struct pool *pool = small_pool_of(1u << 16, false, "fifo");
+    uint32_t a = add(pool, ROLE_PREFILL), slot = pool_get(pool, a)->slot;
+    uint64_t inverse = 1, *keys = calloc(N, sizeof(*keys));
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(keys);
+    for (int i = 0; i < 6; i++)
+        inverse *= 2 - c * inverse;
+    for (uint64_t k = 0; k < N; k++)
+        keys[k] =
+            (((k * 7919 << 51 | UINT64_C(12345) << 32 | k) * inverse) - slot) ^
+            pool_config(pool)->seed;
+    CU_ASSERT_EQUAL(accept(pool, a, 1, 10, keys, N), 0);
+    CU_ASSERT(longest_run(pool->pending) < 128);
+    CU_ASSERT(pool_check(pool));
+    CU_ASSERT_EQUAL(pool_prefill_cancel(pool, a, 1, 0), 0);
+    CU_ASSERT(pool_check(pool));
+    free(keys);
+    pool_free(pool);
+}
+
 static unsigned rnd(unsigned *state, unsigned below)
 {
     *state = *state * 1664525u + 1013904223u;
@@ -889,6 +928,7 @@ int main(void)
     CU_add_test(suite, "links", test_links);
     CU_add_test(suite, "pending", test_pending);
     CU_add_test(suite, "pending, more than at first", test_pending_grows);
+    CU_add_test(suite, "pending, keys searched for", test_pending_searched);
     CU_add_test(suite, "bookings", test_bookings);
     CU_add_test(suite, "bookings of the gone", test_bookings_of_the_gone);
     CU_add_test(suite, "too long", test_too_long);

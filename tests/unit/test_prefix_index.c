@@ -106,7 +106,9 @@ static uint64_t make_key(struct world *w, uint32_t v)
         for (;;) {
             uint64_t key = rng(&w->rng) | 1;
 
-            if ((key_hash(w->index, key) >> 32) * w->index->n_buckets >> 32 ==
+            if ((key_hash(&w->index->secret, key) >> 32) *
+                        w->index->n_buckets >>
+                    32 ==
                 0)
                 return key;
         }

@@ -37,6 +37,7 @@
 #define CONDUCTOR_CORE_INDEX_PAGES_H
 
 #include "conductor/core/arena.h"
+#include "conductor/core/index/key_hash.h"
 #include "conductor/core/index/prefix_index.h"
 #include "conductor/core/index/zeroed.h"
 
@@ -106,7 +107,7 @@ struct prefix_index {
     struct holder *holders;      /* (n_holders_max) */
     uint16_t *free_holders;      /* stack */
     struct arena arena;
-    uint64_t seed[2];
+    struct key_secret secret;
     bool evicts;
     uint32_t max_instances;
     uint32_t max_pages;
@@ -166,20 +167,11 @@ struct position {
     uint32_t place;
 };
 
-/* hash(key): 64 bits that nobody can choose without the seed; the folded
- * 128-bit product of wyhash. */
-static inline uint64_t key_hash(const struct prefix_index *ix, uint64_t key)
-{
-    __uint128_t product = (__uint128_t)(key ^ ix->seed[0]) * ix->seed[1];
-
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
-
 /* A record's share in its page's hash. */
 static inline uint64_t page_token(const struct prefix_index *ix,
                                   uint32_t holder, unsigned tiers)
 {
-    uint64_t z = ix->seed[0] ^
+    uint64_t z = ix->secret.at[0] ^
                  ((uint64_t)holder << 3 | tiers) * UINT64_C(0x9e3779b97f4a7c15);
 
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -261,7 +253,7 @@ void table_move(struct prefix_index *ix, uint64_t key, struct position from,
 __attribute__((always_inline)) static inline void
 table_prefetch(const struct prefix_index *ix, uint64_t key)
 {
-    uint64_t hash = key_hash(ix, key);
+    uint64_t hash = key_hash(&ix->secret, key);
 
     __builtin_prefetch(&ix->buckets[(hash >> 32) * ix->n_buckets >> 32]);
 }

@@ -19,14 +19,6 @@
 /* That take as long as storing a block. */
 #define LOOKS_A_BLOCK 8u
 
-static uint64_t mix(uint64_t z)
-{
-    z += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 /* Divides the memory; returns whether the bounds are in range. */
 static bool size_parts(struct prefix_index *ix,
                        const struct prefix_index_config *config,
@@ -83,8 +75,7 @@ struct prefix_index *prefix_index_new(const struct prefix_index_config *config)
         free(ix);
         return NULL;
     }
-    ix->seed[0] = mix(config->seed);
-    ix->seed[1] = mix(ix->seed[0]) | 1;
+    ix->secret = key_secret_of(config->seed);
     ix->fresh = 1;
     ix->evicts = config->evicts;
     ix->max_instances = config->max_instances;

@@ -82,7 +82,7 @@ static uint32_t slot_of(const struct prefix_index *ix, uint64_t hash,
 
 struct position table_find(const struct prefix_index *ix, uint64_t key)
 {
-    uint64_t hash = key_hash(ix, key);
+    uint64_t hash = key_hash(&ix->secret, key);
     uint32_t bits = ix->position_bits;
     uint32_t tag = (uint32_t)(hash << bits);
     uint32_t tag_mask = bits < 32 ? UINT32_MAX << bits : 0;
@@ -106,7 +106,7 @@ struct position table_find(const struct prefix_index *ix, uint64_t key)
 
 void table_insert(struct prefix_index *ix, uint64_t key, struct position at)
 {
-    uint64_t hash = key_hash(ix, key);
+    uint64_t hash = key_hash(&ix->secret, key);
 
     for (uint32_t b = home_of(ix, hash);; b = after(ix, b)) {
         struct bucket *bucket = &ix->buckets[b];
@@ -138,7 +138,7 @@ static uint32_t *find_slot(struct prefix_index *ix, uint64_t hash,
 
 void table_remove(struct prefix_index *ix, uint64_t key, struct position at)
 {
-    uint64_t hash = key_hash(ix, key);
+    uint64_t hash = key_hash(&ix->secret, key);
     uint32_t in;
 
     *find_slot(ix, hash, at, &in) = 0;
@@ -150,7 +150,7 @@ void table_remove(struct prefix_index *ix, uint64_t key, struct position at)
 void table_move(struct prefix_index *ix, uint64_t key, struct position from,
                 struct position to)
 {
-    uint64_t hash = key_hash(ix, key);
+    uint64_t hash = key_hash(&ix->secret, key);
     uint32_t in;
 
     *find_slot(ix, hash, from, &in) = slot_of(ix, hash, to);

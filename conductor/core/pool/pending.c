@@ -38,7 +38,7 @@ struct pending *pending_new(uint32_t max_instances, uint32_t max_blocks,
         return NULL;
     pending->max_blocks = max_blocks;
     pending->mask = first - 1;
-    pending->seed = seed;
+    pending->secret = key_secret_of(seed);
     pending->index = prefix_index_new(&config);
     pending->slots = calloc(n_slots, sizeof(*pending->slots));
     if (!pending->index || !pending->slots) {
@@ -60,10 +60,10 @@ void pending_free(struct pending *pending)
 static uint32_t home(const struct pending *pending, uint32_t instance,
                      uint64_t key)
 {
-    uint64_t hash = (key ^ pending->seed) + instance;
+    /* One key of several instances has a home for each of them. */
+    uint64_t own = key + instance * UINT64_C(0x9e3779b97f4a7c15);
 
-    return (uint32_t)((hash * UINT64_C(0xbf58476d1ce4e5b9)) >> 32) &
-           pending->mask;
+    return (uint32_t)key_hash(&pending->secret, own) & pending->mask;
 }
 
 uint32_t pending_find(const struct pending *pending, uint32_t instance,

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "conductor/core/index/key_hash.h"
 #include "conductor/core/index/prefix_index.h"
 
 /* Linear probing; count 0 is an empty slot, deletion shifts back. */
@@ -28,12 +29,12 @@ struct pending {
     uint32_t mask; /* slots - 1, a power of two less one */
     uint32_t n_used;
     uint32_t max_blocks;
-    uint64_t seed;
+    struct key_secret secret;
 };
 
 /* Makes an empty one with room for max_blocks (instance, block) pairs, all
  * memory reserved.
- *   grows  as in struct pool_config.
+ *   grows, seed  as in struct pool_config.
  * Returns it, owned, or NULL. */
 [[nodiscard]] struct pending *pending_new(uint32_t max_instances,
                                           uint32_t max_blocks, bool grows,

@@ -44,7 +44,8 @@ struct pool_config {
                              be interrupted; 0: chunks are short */
     bool grows; /* the tables of pending blocks are small at first, and double:
                    at once, some ms, and so for simulations */
-    uint64_t seed;
+    uint64_t seed; /* of the table of pending blocks: random where strangers
+                      choose keys */
 };
 
 /* 64 instances, 512 waiting, 64 running, 1024 decodes, 1 << 18 pending
