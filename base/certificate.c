@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/tls.h"
 
 #define FILE_BYTES_MAX (1u << 20)
 
@@ -108,7 +109,7 @@ static bool set_up(SSL_CTX *context)
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_read_ahead(context, 1);
     SSL_CTX_set_alpn_select_cb(context, choose, NULL);
-    return SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1;
+    return tls_bound(context);
 }
 
 SSL_CTX *certificate_load(const struct certificate_files *files, char *err,

@@ -24,6 +24,16 @@ struct tls {
     unsigned owners;
 };
 
+bool tls_bound(SSL_CTX *context)
+{
+    /* Of TLS 1.3 all suites are; this list is of TLS 1.2. */
+    static const char suites[] = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:"
+                                 "DHE+CHACHA20:!aNULL:!PSK";
+
+    return SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1 &&
+           SSL_CTX_set_cipher_list(context, suites) == 1;
+}
+
 /* Takes the certificates and revocations of a file. Returns NULL or why not. */
 static const char *take_authorities(SSL_CTX *context, const char *path)
 {
@@ -62,7 +72,7 @@ static const char *set_up(const struct tls *tls)
     SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION);
     SSL_CTX_set_verify(c, tls->insecure ? SSL_VERIFY_NONE : SSL_VERIFY_PEER,
                        NULL);
-    if (SSL_CTX_set_min_proto_version(c, TLS1_2_VERSION) != 1)
+    if (!tls_bound(c))
         return "no TLS 1.2";
     if (tls->insecure)
         return NULL;

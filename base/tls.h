@@ -11,7 +11,14 @@
 
 struct bufferevent;
 struct event_base;
+struct ssl_ctx_st;
 struct tls;
+
+/* Bounds what a client or a server speaks: TLS 1.2 and newer, and of TLS 1.2
+ * only suites that authenticate what they encrypt (no CBC) and whose records
+ * nobody can read with the certificate's key alone. Returns false if that
+ * cannot be set. */
+[[nodiscard]] bool tls_bound(struct ssl_ctx_st *context);
 
 /* What is trusted: the authorities in a file of PEM certificates, or those of
  * the machine if ca_file is ""; anybody, if insecure. Returns it owned, or NULL

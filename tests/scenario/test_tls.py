@@ -89,6 +89,16 @@ class TlsClients(TlsCase):
         status, _, errors = self.run_program(
             *run, '--cacert', 'ca.pem', '--tls-max', '1.1', url)
         self.assertEqual(status, 35, errors)
+        # Of TLS 1.2 no suite without authenticated encryption.
+        for options, want in (
+                (('--tls-max', '1.2', '--ciphers', 'ECDHE+SHA256:ECDHE+SHA384:'
+                  'ECDHE+SHA1:AES256-SHA256:AES128-GCM-SHA256:'
+                  '!ECDHE+AESGCM'), 35),
+                (('--tls-max', '1.2', '--ciphers', 'ECDHE+AESGCM'), 0),
+                (('--tlsv1.3',), 0)):
+            status, _, errors = self.run_program(
+                *run, '--cacert', 'ca.pem', *options, url)
+            self.assertEqual(status, want, (options, errors))
 
     def test_admin_alone_and_too(self):
         tls = self.certify()

@@ -119,12 +119,37 @@ static void test_no_memory_for_an_address(void)
     check_host("127.0.0.1");
 }
 
+/* What a client offers an engine, or a store. */
+static void test_suites(void)
+{
+    char err[200];
+    struct tls *tls = tls_new("", true, err, sizeof(err));
+    SSL *ssl = tls ? tls_ssl(tls, NULL) : NULL;
+    int n_old = 0, n_new = 0;
+    struct stack_st_SSL_CIPHER *all = ssl ? SSL_get_ciphers(ssl) : NULL;
+
+    for (int i = 0; i < sk_SSL_CIPHER_num(all); i++) {
+        const SSL_CIPHER *suite = sk_SSL_CIPHER_value(all, i);
+
+        CU_ASSERT_TRUE(SSL_CIPHER_is_aead(suite));
+        CU_ASSERT_NOT_EQUAL(SSL_CIPHER_get_kx_nid(suite), NID_kx_rsa);
+        if (strcmp(SSL_CIPHER_get_version(suite), "TLSv1.3") == 0)
+            n_new++;
+        else
+            n_old++;
+    }
+    CU_ASSERT(n_old > 0 && n_new > 0);
+    SSL_free(ssl);
+    tls_free(tls);
+}
+
 int main(void)
 {
     int set = CRYPTO_set_mem_functions(allocate, again, give);
 
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("tls", NULL, NULL);
+    CU_add_test(s, "suites", test_suites);
     CU_add_test(s, "no memory, a name", test_no_memory_for_a_name);
     CU_add_test(s, "no memory, an address", test_no_memory_for_an_address);
     CU_basic_run_tests();
