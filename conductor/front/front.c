@@ -140,6 +140,24 @@ static void on_early(void *arg, struct http_conn *conn,
         cors_tell_early(&call);
 }
 
+/* Whether what is said to be JSON begins with a byte order mark; then it was
+ * answered. No JSON does (RFC 8259, 8.1), and whom it asks cannot be read. */
+static bool has_mark(const struct front_call *call)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    struct openai_error error;
+
+    if (call->n < sizeof(mark) - 1 ||
+        memcmp(call->body, mark, sizeof(mark) - 1) != 0 ||
+        !endpoint_is_json(call->head))
+        return false;
+    openai_error_set(&error, 400, "invalid_json", NULL,
+                     "the body isn't valid JSON at byte 0: a byte order mark: "
+                     "must be left out");
+    http_reply_error(call->conn, &error);
+    return true;
+}
+
 static void on_request(void *arg, struct http_conn *conn,
                        const struct http_head *head, const char *body, size_t n)
 {
@@ -156,7 +174,7 @@ static void on_request(void *arg, struct http_conn *conn,
     };
 
     /* A reload may have come between the two, and other requests of its. */
-    if (!may_have(door, route, &call, TENANT_GOES_ON) ||
+    if (!may_have(door, route, &call, TENANT_GOES_ON) || has_mark(&call) ||
         (may_forward(door, head, route, allowed) && forward_serve(&call)))
         return;
     if (may_serve(&call, route, allowed))

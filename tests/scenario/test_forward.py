@@ -89,6 +89,34 @@ class Passthrough(EngineCase):
         self.assertEqual(cluster.api.request(
             'GET', '/admin/explain/abc').status, 404)
 
+    def test_what_is_no_json(self):
+        """Reaches no engine, whatever is served."""
+        bodies = (b'\xef\xbb\xbf{"model":"m","prompt":"x"}',
+                  b'{"model":"m","prompt":"x","temperature":NaN}',
+                  b'{"model":"m","prompt":"x","a":{"b":[-Infinity]}}',
+                  b'{"model":"m","prompt":"x","temperature":1e999}',
+                  b'{"model":"m","prompt":"caf\xe9"}',
+                  b'{"model":"m","prompt":"x","user":"\xed\xa0\x80"}',
+                  b'{"model":"m","prompt":"x","a":[1,]}')
+        for more in ({}, {'worker_listen': '127.0.0.1:0', 'model': 'n',
+                           'policy': 'round_robin'}):
+            cluster = self.engines(None, config=more)
+            if not more:
+                second = Engine(None)
+                self.more.append(second)
+                self.assertEqual(cluster.api.request(
+                    'POST', '/admin/instances', {
+                        'name': 'other', 'url': second.url,
+                        'model': 'n'}).status, 201)
+            for body in bodies:
+                for path in '/v1/completions', '/v1/embeddings':
+                    got = cluster.api.request('POST', path, body)
+                    self.assertError(got, 400, "isn't valid JSON at byte")
+            for e in self.all + self.more:
+                self.assertEqual([r for r in e.requests
+                                  if r.method == 'POST'], [])
+            self.end(cluster)
+
     def test_names_of_the_client(self):
         """They stand in every answer, once, whatever the engine says."""
         trace_id = '4bf92f3577b34da6a3ce929d0e0e4736'
@@ -405,6 +433,15 @@ class Bodies(EngineCase):
             cluster, b'{"model":"m", "kv_transfer_params":{"do_remote_prefill"'
             b':true},\n"prompt": "x","kv\\u005ftransfer_params":[]}'),
             b'{"model":"m",\n"prompt": "x"}')
+        # What else chooses engines, however it is spelled and how often.
+        self.assertEqual(self.sent(
+            cluster, b'{"bootstrap_host":"x","model":"m","bootstrap_port":1,'
+            b'"bootstrap_room":2,"prompt":"x","bootstrap_\\u0068ost":"y",'
+            b'"data_parallel_rank":1,"bootstrap_host":3}'),
+            b'{"model":"m","prompt":"x"}')
+        self.assertError(self.post(cluster, {
+            'prompt': 'x', 'nvext': {'backend_instance_id': 7}}), 400,
+            'backend_instance_id: 7: must be left out')
         # A long one, and those inside of something else.
         prompt = b'"' + b'long ' * 500_000 + b'"'
         inner = b'"x":{"kv_transfer_params":1}'
@@ -415,7 +452,7 @@ class Bodies(EngineCase):
         many = b'"kv_transfer_params":1,"a":1,' * 17
         self.assertError(cluster.api.request(
             'POST', '/v1/completions', b'{' + many + b'"model":"m"}'), 400,
-            'more than 16 times')
+            'more than 16 places')
         wait_until('bodies are given back', lambda: total(
             cluster.api.metrics(), 'conductor_http_body_bytes') == 0)
 

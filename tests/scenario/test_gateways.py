@@ -89,6 +89,18 @@ class Schedule(GatewayCase):
         self.assertError(self.report(cluster, first['ticket']), 404,
                          f'ticket: "{first["ticket"]}": is not open')
 
+    def test_what_only_conductor_says(self):
+        """Is not taken out of what another gateway sends on: it is refused."""
+        cluster = self.engines(None)
+        for name in ('kv_transfer_params', 'bootstrap_host', 'bootstrap_room',
+                     'data_parallel_rank', 'routed_dp_rank'):
+            self.assertError(self.ask(cluster, {'prompt': 'x', name: None}),
+                             400, f'{name}: null: must be left out')
+        for name in 'X-Prefiller-Host-Port', 'x-data-parallel-rank':
+            self.assertError(self.ask(cluster, {'prompt': 'x'}, {name: '1'}),
+                             400, f'header {name}: must be left out')
+        self.ticket(cluster, user={'bootstrap_host': 1}, rid='r')
+
     def test_takes_what_clients_send(self):
         """Bodies of completions, of chats and of SGLang, as they are."""
         cluster = self.engines(None)

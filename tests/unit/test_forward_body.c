@@ -379,15 +379,200 @@ static void test_cuts(void)
          "{\"a\":{\"kv_transfer_params\":1},\"kv_transfer_params2\":1,"
          "\"b\":\",\\\"kv_transfer_params\\\":1\"}"},
         {"{\"prompt\":[1,2] ,\"kv_transfer_params\":1}", "{\"prompt\":[1,2]}"},
+        /* All else that steers engines, however it is spelled, and again. */
+        {"{\"bootstrap_host\":\"x\",\"bootstrap_port\":1,"
+         "\"bootstrap_room\":2,\"bootstrap_\\u0068ost\":\"y\","
+         "\"a\":{\"bootstrap_room\":1},\"data_parallel_rank\":1,"
+         "\"routed_dp_rank\":1,\"bootstrap_host\":[],"
+         "\"disagg_prefill_dp_rank\":1,\"ec_transfer_params\":{}}",
+         "{\"a\":{\"bootstrap_room\":1}}"},
+        {"{\"request_id\":\"x\",\"rid\":\"y\",\"dp_rank\":1}",
+         "{\"request_id\":\"x\",\"rid\":\"y\",\"dp_rank\":1}"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         check_written(cases[i][0], &no_rules, cases[i][1]);
+    /* What would name a response of another tenant's. */
+    check_written("{\"rid\":1,\"a\":2,\"request_id\":\"x\"}",
+                  &(struct forward_rules){.keyed = true}, "{\"a\":2}");
+}
+
+static void check_refused(const char *body, const char *param)
+{
+    struct openai_error e = {0};
+    struct forward_body b;
+
+    if (forward_body_read(kind_of(body), body, strlen(body), &no_rules, &b,
+                          &e) != -EINVAL)
+        CU_FAIL("it passes");
+    if (strcmp(e.param, param) != 0) {
+        printf("%s: '%s', not '%s'\n", body, e.param, param);
+        CU_FAIL("another one is refused");
+    }
+    CU_ASSERT_EQUAL(e.http_status, 400);
+    forward_body_fini(&b);
+}
+
+static void check_taken(const char *text)
+{
+    struct forward_body b = read_ok(text);
+
+    forward_body_fini(&b);
+}
+
+/* Nothing is taken out below the top, where engines look for it, too. */
+static void test_steered_below(void)
+{
+    static const char *const cases[][2] = {
+        {"{\"vllm_xargs\":{\"kv_transfer_params\":1}}", "kv_transfer_params"},
+        {"{\"sampling_params\":{\"extra_args\":{\"a\":[{"
+         "\"kv_tr\\u0061nsfer_params\":{}}]}}}",
+         "kv_transfer_params"},
+        {"{\"sampling_params\":[{\"bootstrap_host\":\"x\"}]}",
+         "bootstrap_host"},
+        {"{\"sampling_params\":{\"data_parallel_rank\":1}}",
+         "data_parallel_rank"},
+        {"{\"nvext\":{\"a\":1,\"backend_instance_id\":7}}",
+         "backend_instance_id"},
+        {"{\"nv\\u0065xt\":{\"token_data\":[1]}}", "token_data"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        check_refused(cases[i][0], cases[i][1]);
+    check_taken("{\"messages\":[{\"content\":{\"bootstrap_host\":1}}],"
+                "\"tools\":[{\"nvext\":{\"dp_rank\":1}}],"
+                "\"nvext\":{\"annotations\":[]}}");
+}
+
+/* What a body refers to, where that may be another tenant's. */
+static void test_references(void)
+{
+    static const char *const cases[][2] = {
+        {"{\"conversation\":\"conv_1\"}", "conversation"},
+        {"{\"conversation\":{\"id\":\"conv_1\"}}", "conversation"},
+        {"{\"conversation\":null,\"file_ids\":[],\"file_id\":null}", NULL},
+        {"{\"prompt\":{\"id\":\"pmpt_1\",\"version\":\"2\"}}", "prompt"},
+        {"{\"prompt\":\"text\"}", NULL},
+        {"{\"input_file_id\":\"file-1\"}", "input_file_id"},
+        {"{\"input\":[{\"content\":[{\"type\":\"input_file\","
+         "\"file\\u005fid\":\"file-1\"}]}]}",
+         "file_id"},
+        {"{\"messages\":[{\"content\":[{\"file\":{\"file_id\":\"f\"}}]}]}",
+         "file_id"},
+        {"{\"messages\":[{\"audio\":{ \"id\" : \"audio_1\" }}]}", "id"},
+        {"{\"input\":[{\"id\":\"msg_1\"}]}", "id"},
+        {"{\"input\":[{\"id\":\"msg_1\",\"content\":\"x\"}]}", NULL},
+        {"{\"input\":[{\"id\":\"m\",\"type\":\"item_reference\"}]}",
+         "item_reference"},
+        {"{\"tools\":[{\"type\":\"file_search\","
+         "\"vector_store_ids\":[ \"vs_1\"]}]}",
+         "vector_store_ids"},
+        {"{\"tools\":[{\"container\":{\"file_ids\":[\"f\"]}}]}", "file_ids"},
+        {"{\"tools\":[{\"container\":\"cntr_1\"}]}", "container"},
+        /* A schema, and a client's own data. */
+        {"{\"tools\":[{\"function\":{\"parameters\":{\"properties\":{"
+         "\"file_id\":{\"type\":\"string\"}},\"default\":{\"file_id\":\"x\"}}}"
+         "}],\"metadata\":{\"file_id\":\"x\",\"conversation\":\"y\"}}",
+         NULL},
+        {"{\"tools\":[{\"parameters\":{\"file_id\":\"x\"},\"file_id\":\"y\"}]}",
+         "file_id"},
+    };
+    const struct forward_rules keyed = {.keyed = true};
+    struct forward_body b;
+    struct openai_error e;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *text = cases[i][0], *want = cases[i][1];
+
+        CU_ASSERT_EQUAL_FATAL(forward_body_read(kind_of(text), text,
+                                                strlen(text), &keyed, &b, &e),
+                              0);
+        if (!b.refers != !want || (want && strcmp(b.refers, want) != 0)) {
+            printf("%s: %s\n", text, b.refers ? b.refers : "none");
+            CU_FAIL("another reference");
+        }
+        forward_body_fini(&b);
+        b = read_ok(text);
+        CU_ASSERT_PTR_NULL(b.refers);
+        forward_body_fini(&b);
+    }
+    /* Of two ids engines may take either. */
+    static const char twice[] = "{\"previous_response_id\":\"resp_1\","
+                                "\"previous_response\\u005fid\":\"resp_2\"}";
+
+    CU_ASSERT_EQUAL(
+        forward_body_read(NULL, twice, sizeof(twice) - 1, &keyed, &b, &e),
+        -EINVAL);
+    CU_ASSERT_STRING_EQUAL(e.param, "previous_response_id");
+    check_taken(twice);
+}
+
+/* What one parser takes, and another refuses or reads as something else. */
+static void test_strict(void)
+{
+    static const char *const refused[] = {
+        "{\"a\":NaN}",
+        "{\"a\":[Infinity]}",
+        "{\"a\":{\"b\":-Infinity}}",
+        "{\"a\":nan}",
+        "{\"a\":1e999}",
+        "{\"prompt\":[[1],[-1e400]]}",
+        "{\"a\":01}",
+        "{\"a\":+1}",
+        "{\"a\":.5}",
+        "{\"a\":1.}",
+        "{\"a\":-}",
+        "{\"a\":1e}",
+        "{\"a\":0x1}",
+        "{\"a\":'x'}",
+        "{\"a\":tru}",
+        "{\"a\":[1,]}",
+        "{\"a\":[,1]}",
+        "{\"a\":{\"b\":1,}}",
+        "{\"a\":{\"b\"}}",
+        "{\"a\":[1}}",
+        "{\"a\":{]}",
+        "{\"a\":[1 2]}",
+        "{\"a\":\"\x80\"}",
+        "{\"a\":\"\xc0\xaf\"}",
+        "{\"a\":\"\xed\xa0\x80\"}",
+        "{\"prompt\":\"ok \xff\"}",
+        "{\"messages\":[{\"content\":\"\xf5\"}]}",
+        "{\"a\":{\"\xff\":1}}",
+        "{\"\xff\":1}",
+        "{\"a\":\"x\ny\"}",
+        "{\"a\":\"\\x\"}",
+        "{\"a\":\"\\u12g4\"}",
+        "{\"a\":\"\\u12\"}",
+        "\xef\xbb\xbf{\"a\":1}",
+        "{\"prompt\":[01,2]}",
+        "{\"prompt\":[1,2",
+        "{\"kv_transfer_params\":NaN}",
+        "{\"sampling_params\":{\"a\":NaN}}",
+    };
+
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
+        check_refused(refused[i], "");
+    /* A NUL is no white space. */
+    static const char nul[] = "{\"prompt\":[\0"
+                              "1,2]}";
+    struct forward_body b;
+    struct openai_error e;
+
+    CU_ASSERT_EQUAL(forward_body_read(kind_of("x"), nul, sizeof(nul) - 1,
+                                      &no_rules, &b, &e),
+                    -EINVAL);
+    forward_body_fini(&b);
+    check_taken(
+        "{\"a\":[],\"b\":{},\"c\":[ [ ] , { } , -0.5E+3 , 0 , 1e-999 , true ,"
+        " false , null , {\"d\" : \"\\ud800 \\\"\\/\\b\\u00E9\xc3\xa9\"} ] ,"
+        "\"prompt\":[[1,2],[3 , 4]]}");
 }
 
 static void test_rules(void)
 {
-    const struct forward_rules both = {"t\"1", "-5", 0}, none = {"", "", 0};
+    const struct forward_rules both = {"t\"1", "-5", 0, false},
+                               none = {"", "", 0, false};
     static const char body[] = "{\"cache_salt\":\"mine\",\"prompt\":[1], "
                                "\"pri\\u006frity\" : 9}";
     struct openai_error e;
@@ -457,7 +642,7 @@ static void test_many_cuts(void)
         forward_body_fini(&b);
         body[strlen(body) - 1] = '\0';
     }
-    CU_ASSERT_PTR_NOT_NULL(strstr(e.message, "more than 16 times"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.message, "more than 16 places"));
 }
 
 /* Prompts behind different salts never match, whatever the salt is. */
@@ -676,6 +861,10 @@ int main(void)
     CU_add_test(s, "chats share their beginning",
                 test_chats_share_their_beginning);
     CU_add_test(s, "what is taken out", test_cuts);
+    CU_add_test(s, "what only Conductor says, below the top",
+                test_steered_below);
+    CU_add_test(s, "references", test_references);
+    CU_add_test(s, "JSON alone", test_strict);
     CU_add_test(s, "what is set", test_rules);
     CU_add_test(s, "what is set for /generate", test_rules_of_generate);
     CU_add_test(s, "taken out at many places", test_many_cuts);

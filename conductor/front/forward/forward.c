@@ -194,7 +194,8 @@ static struct service *find_any(const struct front_call *call)
 }
 
 /* Whether the native model answers: the request is for it, or has a fault that
- * it tells better, as its paths have prompts. `service`: that of the model, as
+ * it tells better, as its paths have prompts; what is no JSON is told here,
+ * whether it has workers or none. `service`: that of the model, as
  * far as the body was read. */
 static bool is_native(const struct front *front, const struct service *service,
                       bool has_prompt, int rc, const struct openai_error *error)
@@ -203,7 +204,8 @@ static bool is_native(const struct front *front, const struct service *service,
         return false;
     if (rc != -EINVAL)
         return service == front->native;
-    return has_prompt && strcmp(error->param, "model") != 0 &&
+    return has_prompt && strcmp(error->code, "invalid_json") != 0 &&
+           strcmp(error->param, "model") != 0 &&
            (!service || service == front->native);
 }
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "conductor/front/forward/state.h"
+#include "conductor/front/openai/forward/steer.h"
 #include "conductor/service/gateway/gateway.h"
 
 #define ANSWER_BYTES 8192
@@ -64,6 +65,24 @@ static int read_redirect(struct forward_call *c, const struct http_head *head,
     return c->redirect ? 0 : -ENOMEM;
 }
 
+/* The gateway would send on what only Conductor may say. */
+static int refuse_steering(const struct http_head *head,
+                           struct openai_error *error)
+{
+    for (size_t i = 0; i < head->n_headers; i++) {
+        struct http_slice name = head->headers[i].name;
+
+        if (!steer_header(name.at, name.n))
+            continue;
+        openai_error_set(error, 400, "invalid_value", "header",
+                         "header %.*s: must be left out: an engine that got it "
+                         "would go by it",
+                         name.n < 60 ? (int)name.n : 60, name.at);
+        return -EINVAL;
+    }
+    return 0;
+}
+
 int schedule_read_headers(struct forward_call *c, const struct front_call *call,
                           struct service_forward *f, struct openai_error *error)
 {
@@ -72,6 +91,8 @@ int schedule_read_headers(struct forward_call *c, const struct front_call *call,
 
     f->ticket = c->ticket = true;
     f->stream = false;
+    if (refuse_steering(call->head, error))
+        return -EINVAL;
     if (read_once(call->head, name, &value, error))
         return -EINVAL;
     if (value && http_is(*value, "first-token"))

@@ -175,6 +175,69 @@ int json_text_read(const char **at, const char *end, char *out, size_t *n_out,
     return 0;
 }
 
+/* The first byte that ends a run of plain ones. */
+static const char *pass_plain(const char *p, const char *end, bool *high)
+{
+#ifdef __x86_64__
+    const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\');
+    const __m128i control = _mm_set1_epi8(0x1f);
+    int seen = 0, special = 0;
+
+    for (; end - p >= 16 && !special; p += special ? 0 : 16) {
+        __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
+
+        seen |= _mm_movemask_epi8(v);
+        special = _mm_movemask_epi8(_mm_or_si128(
+            _mm_or_si128(_mm_cmpeq_epi8(v, quote), _mm_cmpeq_epi8(v, slash)),
+            _mm_cmpeq_epi8(_mm_min_epu8(v, control), v)));
+    }
+    *high |= seen != 0;
+    if (special)
+        return p + __builtin_ctz((unsigned)special);
+#endif
+    for (; p < end && !is_special(*p); p++)
+        *high |= (*p & 0x80) != 0;
+    return p;
+}
+
+int json_text_check(const char **at, const char *end, const char **why)
+{
+    const char *from = *at, *p = from;
+    bool high = false;
+
+    for (;;) {
+        p = pass_plain(p, end, &high);
+        *at = p;
+        *why = "a string without its closing quote";
+        if (p == end)
+            return -EINVAL;
+        if (*p == '"')
+            break;
+        *why = "a raw control character in a string";
+        if (*p != '\\')
+            return -EINVAL;
+        *why = "unknown escape in a string";
+        if (end - p < 2 || (p[1] == 'u' && end - p < 6)) {
+            *at = end;
+            return -EINVAL;
+        }
+        if (p[1] == 'u' ? hex4(p + 2, end) < 0
+                        : !p[1] || !strchr("\"\\/bfnrt", p[1]))
+            return -EINVAL;
+        p += p[1] == 'u' ? 6 : 2;
+    }
+    if (high) {
+        size_t valid = utf8_valid_prefix(from, (size_t)(p - from));
+
+        *at = from + valid;
+        *why = "a string that isn't valid UTF-8";
+        if (*at < p)
+            return -EINVAL;
+    }
+    *at = p + 1;
+    return 0;
+}
+
 const char *json_text_skip(const char *at, const char *end)
 {
     for (const char *p = at; (p = memchr(p, '"', (size_t)(end - p))); p++) {

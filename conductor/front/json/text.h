@@ -22,6 +22,18 @@
                                  size_t *n_out, const char **why);
 
 /*
+ * Goes from just after the opening quote to just after the closing one, and
+ * checks what is between as json_text_read() does, but that half a surrogate
+ * pair in an escape may stand alone: it is JSON.
+ *   at   in: first byte after '"'; out: first byte after the closing one; on an
+ *        error the byte that is wrong, or `end`: it never closes
+ *   why  set on an error only, static
+ * Returns 0 or -EINVAL. O(bytes): 16 at a time.
+ */
+[[nodiscard]] int json_text_check(const char **at, const char *end,
+                                  const char **why);
+
+/*
  * The byte after the closing quote of a string whose text isn't wanted, given
  * the byte after the opening one; NULL if it never closes. Checks nothing.
  */

@@ -8,7 +8,6 @@
 
 #include "conductor/front/json/text.h"
 
-#define MAX_KEY_BYTES 256
 #define SHOWN_BYTES 24
 
 int json_walk_fail(struct json_walk *w, const char *format, ...)
@@ -36,8 +35,7 @@ int json_walk_shown(const struct json_walk *w)
 
 static void skip_space(struct json_walk *w)
 {
-    while (w->p < w->end &&
-           (*w->p == ' ' || *w->p == '\n' || *w->p == '\r' || *w->p == '\t'))
+    while (w->p < w->end && json_is_space(*w->p))
         w->p++;
 }
 
@@ -60,6 +58,9 @@ int json_walk_fail_syntax(struct json_walk *w, const char *expected)
 
 int json_walk_skip(struct json_walk *w)
 {
+    if (w->strict)
+        return json_walk_check(w);
+
     const char *start = w->p;
     size_t depth = 0;
 
@@ -92,19 +93,19 @@ int json_walk_skip(struct json_walk *w)
     return w->p > start ? 0 : json_walk_fail_syntax(w, "a value");
 }
 
-/* A member's key, unescaped into key[MAX_KEY_BYTES + 1]. */
+/* A member's key, unescaped into key[JSON_WALK_KEY_BYTES + 1]. */
 static int read_key(struct json_walk *w, char *key)
 {
-    char text[MAX_KEY_BYTES + JSON_TEXT_SLACK_BYTES];
+    char text[JSON_WALK_KEY_BYTES + JSON_TEXT_SLACK_BYTES];
     const char *after = json_text_skip(w->p + 1, w->end), *why;
     size_t n = 0;
 
     if (!after)
         return json_walk_fail_syntax(w, "a closing quote");
     w->p++;
-    if (after - w->p > MAX_KEY_BYTES)
+    if (after - w->p > JSON_WALK_KEY_BYTES)
         return json_walk_fail(w, "a member's name is longer than %d bytes",
-                              MAX_KEY_BYTES);
+                              JSON_WALK_KEY_BYTES);
     if (json_text_read(&w->p, after, text, &n, &why))
         return json_walk_fail(w, "%s, in a member's name", why);
     if (memchr(text, '\0', n))
@@ -124,8 +125,8 @@ bool json_walk_bits(struct json_walk *w, uint64_t *out)
         if (__builtin_mul_overflow(n, 10, &n) ||
             __builtin_add_overflow(n, (uint64_t)(*p - '0'), &n))
             return false;
-    if (p == from || (p < w->end && strchr(".eE", *p)) ||
-        (minus && n > UINT64_C(1) << 63))
+    if (p == from || (*from == '0' && p > from + 1) ||
+        (p < w->end && strchr(".eE", *p)) || (minus && n > UINT64_C(1) << 63))
         return false;
     w->p = p;
     *out = minus ? ~n + 1 : n;
@@ -178,7 +179,7 @@ static int walk(struct json_walk *w, char close, char *key, json_value_fn *read)
 
 int json_walk_object(struct json_walk *w, json_value_fn *read)
 {
-    char key[MAX_KEY_BYTES + 1];
+    char key[JSON_WALK_KEY_BYTES + 1];
 
     return walk(w, '}', key, read);
 }

@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "conductor/front/json/utf8.h"
+#include "conductor/front/openai/forward/steer.h"
 
 /* "\r\n--" and 70 bytes, the most that RFC 2046 allows. */
 #define BOUNDARY_MAX 70
@@ -109,7 +110,7 @@ static bool find_parameter(struct forward_slice value, const char *name,
 }
 
 struct part {
-    char name[8];               /* of its field; "": a longer one, or a file */
+    char name[32];              /* of its field; "": a longer one, or a file */
     struct forward_slice value; /* up to the next delimiter */
 };
 
@@ -159,6 +160,9 @@ static int take_part(const struct part *part, struct forward_body *out,
 {
     struct forward_slice v = part->value;
 
+    if (steer_nested(part->name))
+        return refuse(error, steer_nested(part->name),
+                      "the form's field must be left out");
     if (strcmp(part->name, "stream") == 0)
         out->stream = is_fold(v, "true") || is_fold(v, "1");
     if (strcmp(part->name, "model") != 0)

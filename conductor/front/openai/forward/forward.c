@@ -7,6 +7,8 @@
 
 #include "base/text.h"
 #include "conductor/front/openai/forward/reader.h"
+#include "conductor/front/openai/forward/refer.h"
+#include "conductor/front/openai/forward/steer.h"
 #include "conductor/front/openai/forward/value.h"
 
 #define MAX_DEPTH 256
@@ -24,7 +26,7 @@ static void add_salt(struct reader *r, const char *key, struct forward_slice v)
  * be another tenant's "ab". */
 static bool is_cut(const struct reader *r, const char *key)
 {
-    return strcmp(key, "kv_transfer_params") == 0 ||
+    return steer_member(key, r->rules->keyed) ||
            (r->rules->cache_salt && (strcmp(key, cache_salt_name) == 0 ||
                                      strcmp(key, extra_key_name) == 0)) ||
            (r->rules->priority && strcmp(key, "priority") == 0);
@@ -63,8 +65,9 @@ static int end_member(struct reader *r, bool cut)
     }
     if (out->n_cuts == FORWARD_CUTS)
         return json_walk_fail(&r->walk,
-                              "kv_transfer_params, cache_salt, extra_key and "
-                              "priority come more than %d times",
+                              "members that are taken out, as "
+                              "kv_transfer_params or cache_salt, stand in more "
+                              "than %d places",
                               FORWARD_CUTS);
     out->cuts[out->n_cuts++] =
         (struct forward_slice){from, (size_t)(to - from)};
@@ -137,14 +140,41 @@ static void take_value(struct reader *r, const char *key,
         r->adapter = v;
 }
 
-/* vLLM looks for kv_transfer_params in here, too. */
-static int read_extra(struct json_walk *w, const char *key)
+/* What only Conductor may say, where it cannot be taken out. */
+static int fail_steering(struct json_walk *w, const char *name)
 {
-    if (strcmp(key, "kv_transfer_params") != 0)
-        return json_walk_skip(w);
-    w->param = "kv_transfer_params";
-    return json_walk_fail(w, "kv_transfer_params: %.*s: must be left out",
+    w->param = name;
+    return json_walk_fail(w, "%s: %.*s: must be left out", name,
                           json_walk_shown(w), w->p);
+}
+
+/* The name of a member below the top: what steers is refused where engines look
+ * for it; references are noted. */
+static int on_name(struct json_walk *w, const char *key)
+{
+    struct reader *r = (struct reader *)(void *)w;
+    const char *steers = r->carries ? steer_nested(key) : NULL;
+
+    if (steers)
+        return fail_steering(w, steers);
+    if (!r->rules->keyed)
+        return 0;
+    if (!r->out->refers)
+        r->out->refers = refer_below(w, key);
+    return refer_is_data(key) && !r->carries;
+}
+
+/* Likewise at the top. Of two ids of an answer engines may take either. */
+static int note_reference(struct reader *r, const char *key)
+{
+    if (!r->rules->keyed)
+        return 0;
+    if (!r->out->refers)
+        r->out->refers = refer_top(&r->walk, key);
+    if (strcmp(key, "previous_response_id") != 0 || !r->out->previous.n)
+        return 0;
+    r->walk.param = "previous_response_id";
+    return json_walk_fail(&r->walk, "previous_response_id: comes twice");
 }
 
 /* SGLang's /generate and vLLM's put the limit in here. */
@@ -153,9 +183,10 @@ static int read_sampling(struct json_walk *w, const char *key)
     struct reader *r = (struct reader *)(void *)w;
     struct forward_slice v = {.at = w->p};
 
-    if (strcmp(key, "extra_args") == 0 && json_walk_peek(w) == '{')
-        return json_walk_object(w, read_extra);
-    int rc = json_walk_skip(w);
+    int rc = on_name(w, key);
+
+    if (rc >= 0)
+        rc = json_walk_skip(w);
     v.n = value_trimmed(v.at, w->p);
     if (rc == 0 && value_names(key, limits))
         r->out->max_tokens = value_number(v);
@@ -168,6 +199,12 @@ static int read_value(struct json_walk *w, const char *key)
     struct forward_slice v = {.at = w->p};
     bool prompt = prompt_is(r, key);
     const char *hashes = prompt_hashes_name(r, key);
+
+    r->carries = steer_carries(key);
+    w->on_name =
+        r->carries || (r->rules->keyed && !refer_is_data(key)) ? on_name : NULL;
+    if (note_reference(r, key))
+        return -EINVAL;
     int rc =
         prompt && w->p < w->end && *w->p == '[' ? prompt_read_ids(r, key) : 0;
 
@@ -175,8 +212,6 @@ static int read_value(struct json_walk *w, const char *key)
         return rc < 0 ? rc : 0;
     if (hashes)
         return prompt_read_hashes(r, hashes);
-    if (strcmp(key, "vllm_xargs") == 0 && json_walk_peek(w) == '{')
-        return json_walk_object(w, read_extra);
     if (strcmp(key, "sampling_params") == 0 && json_walk_peek(w) == '{')
         return json_walk_object(w, read_sampling);
     rc = prompt ? prompt_skip(r, key) : json_walk_skip(w);
@@ -194,7 +229,11 @@ static int read_member(struct json_walk *w, const char *key)
     struct reader *r = (struct reader *)(void *)w;
     bool cut = is_cut(r, key);
 
+    /* Another gateway would send it on. */
+    if (r->asks && steer_member(key, false))
+        return fail_steering(w, steer_nested(key));
     begin_member(r);
+    w->on_name = NULL;
     int rc = cut ? json_walk_skip(w) : read_value(w, key);
     return rc ? rc : end_member(r, cut);
 }
@@ -236,7 +275,8 @@ int forward_body_read(const struct forward_kind *kind, const char *body,
                  .body = body,
                  .end = body + n,
                  .max_depth = MAX_DEPTH,
-                 .max_members = MAX_MEMBERS},
+                 .max_members = MAX_MEMBERS,
+                 .strict = true},
         .out = out,
         .rules = rules,
         .asks = kind && strcmp(kind->path, FORWARD_SCHEDULE_PATH) == 0,

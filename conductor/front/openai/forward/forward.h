@@ -2,17 +2,18 @@
  * What the daemon looks at in a body that an engine gets as it is: the model,
  * whether the answer is streamed, and what the prompt's blocks are known by.
  * Whatever else is in it is the engine's business: nothing is refused here but
- * what is no JSON object.
+ * what is no JSON object to everybody. Its texts must be UTF-8 and its numbers
+ * finite: what one parser takes another refuses, or reads as something else.
  *
  * A prompt of token ids is known by its ids. A text, a chat or anything else is
  * known by the bytes of its JSON, four to a word: two bodies whose prompts
  * begin with the same bytes share the blocks of that beginning. In English, a
  * word of four bytes is about a token.
  *
- * Four members at the top level do not go on as they are:
+ * Some members at the top level do not go on as they are:
  *
- *   kv_transfer_params    never goes on: the parameters of another prompt end
- *                         a vLLM engine
+ *   kv_transfer_params    never goes on, nor does all else that only Conductor
+ *   and others            may say (steer.h)
  *   cache_salt, priority  where struct forward_rules sets them
  *   extra_key             where it sets cache_salt, which SGLang joins with it
  *
@@ -48,6 +49,8 @@ struct forward_rules {
     const char *cache_salt; /* printable ASCII */
     const char *priority;   /* a whole number */
     uint32_t window_tokens; /* the widest of those that may be meant; 0: any */
+    bool keyed; /* keys are required: what bodies refer to may be another
+                   tenant's */
 };
 
 /* What a path's bodies hold. */
@@ -77,6 +80,8 @@ struct forward_body {
     uint32_t prompt_tokens, block_tokens;
     struct forward_slice previous; /* of an answer that an engine keeps: the id,
                                       in its quotes; n 0: none is named */
+    const char *refers; /* static: the first other member that refers to what an
+                           engine keeps, where keys are required; NULL: none */
     /* What the blocks depend on besides. With ids: cache_salt, as it is, so
      * that the keys are those of the engine's own events. Else that, tools and
      * the template's arguments, as one number in hexadecimal. "": on nothing.
@@ -108,8 +113,8 @@ int forward_member(const struct forward_kind *kind, const char *name);
 /*
  * Reads body[0 .. n) of a kind, borrowed. Returns 0; -EINVAL with *error set:
  * it is no JSON object, or its model is no text, or it has too many members to
- * cut out; -ENOMEM. On an error *out has nothing but the model, as far as it
- * was read. O(n).
+ * cut out, or one in a place where none can be; -ENOMEM. On an error *out has
+ * nothing but the model, as far as it was read. O(n).
  */
 [[nodiscard]] int forward_body_read(const struct forward_kind *kind,
                                     const char *body, size_t n,

@@ -48,11 +48,11 @@ int prompt_read_ids(struct reader *r, const char *key)
     const char *at = r->walk.p + 1, *end = must_end(r), *why;
     struct forward_body *out = r->out;
 
-    while (at < end && strchr(" \t\r\n", *at))
+    while (at < end && json_is_space(*at))
         at++;
     bool nested = at < end && *at == '[';
     at += nested;
-    while (at < end && strchr(" \t\r\n", *at))
+    while (at < end && json_is_space(*at))
         at++;
     if (at == end || *at < '0' || *at > '9')
         return 0;
@@ -84,10 +84,8 @@ int prompt_skip(struct reader *r, const char *key)
         return json_walk_skip(w);
     w->end = must_end(r);
     rc = json_walk_skip(w);
-    if (rc && w->end < end) {
-        w->p = at;
+    if (rc && w->end < end && w->p == at) /* no end of it was found */
         rc = fail_long(r, key);
-    }
     w->end = end;
     return rc;
 }

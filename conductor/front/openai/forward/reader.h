@@ -10,6 +10,8 @@ struct reader {
     struct forward_body *out;
     const struct forward_rules *rules;
     bool asks;          /* where to send a request */
+    bool carries;       /* the member at the top holds what engines are steered
+                           by */
     const char *before; /* where the value before ends */
     struct forward_slice prompt;
     uint64_t salt; /* so far */

@@ -7,6 +7,7 @@
 
 #include "conductor/core/index/block_key.h"
 #include "conductor/front/json/text.h"
+#include "conductor/front/json/walk.h"
 
 /* Of a short text as it stands there, at most: each byte as \u002f, quotes. */
 #define ESCAPED_BYTES (6 * FORWARD_MODEL_BYTES)
@@ -64,7 +65,7 @@ bool value_names(const char *key, const char *const *names)
 
 size_t value_trimmed(const char *at, const char *end)
 {
-    while (end > at && strchr(" \t\r\n", end[-1]))
+    while (end > at && json_is_space(end[-1]))
         end--;
     return (size_t)(end - at);
 }
@@ -121,7 +122,7 @@ bool value_makes_whole(const char *key, struct forward_slice v, bool prompt)
         return !value_is(v, "false");
     if (!prompt || *v.at != '[')
         return false;
-    while (at < end && strchr(" \t\r\n", *at))
+    while (at < end && json_is_space(*at))
         at++;
     return at < end && (*at == '[' || *at == '"');
 }
