@@ -193,7 +193,8 @@ int endpoint_rules(const struct front_call *call,
     int rc = 0;
 
     *rules = (struct forward_rules){.window_tokens =
-                                        models_widest(call->front->models)};
+                                        models_widest(call->front->models),
+                                    .keyed = call->terms.name};
     if (salt || call->terms.name) {
         rules->cache_salt = text;
         rc = read_salt(call, salt ? o->cache_salt_header : NULL, text, error);

@@ -341,7 +341,7 @@ void service_free_one(struct service *s)
     pairs_end(s);
     token_cache_free(s->tokens);
     free(s->sessions);
-    free(s->kept);
+    kept_fini(&s->kept);
     free(s->engines);
     name_sets_fini(&s->names);
     kv_feed_free(s->store_feed);

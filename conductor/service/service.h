@@ -60,6 +60,8 @@ struct service_forward {
     bool ticket;  /* another gateway sends it (gateway/gateway.h): method, path,
                      headers and body are not used */
     bool keeps;   /* an engine may keep its answer, and be asked for it by id */
+    uint64_t owner;   /* where keys are required, the tenant whose is what
+                         engines keep of it; 0: they are not */
     const char *kept; /* (n_kept): the id of such an answer, which it is about;
                          n 0: of none; borrowed for the call only */
     size_t n_kept;
@@ -248,6 +250,12 @@ bool models_forward(const struct models *models);
 
 /* The widest window of all models; 0: one of them is not known. O(models). */
 uint32_t models_widest(const struct models *models);
+
+/* Whether an answer of that id (n bytes, borrowed), which an engine keeps, is
+ * known here as one of the tenant's: see service_forward.owner. Cost: SHA-256
+ * of the id. */
+bool service_keeps(const struct service *service, uint64_t owner,
+                   const char *id, size_t n);
 
 /* Whether engines are asked for the tokens of texts: one can be, and events of
  * one have come that they would be compared with. */

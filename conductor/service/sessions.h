@@ -1,8 +1,7 @@
 /*
  * Which instance served a session last: a soft preference of the policy. One
  * place for each of SESSIONS_MAX remainders of a session's number: where two
- * sessions meet, the later one stays. Answers that engines keep are known in
- * the same way, by a number of their ids.
+ * sessions meet, the later one stays.
  */
 #ifndef CONDUCTOR_SERVICE_SESSIONS_H
 #define CONDUCTOR_SERVICE_SESSIONS_H

@@ -30,6 +30,7 @@
 #include "conductor/core/warm/warm.h"
 #include "conductor/link/worker_link.h"
 #include "conductor/service/explain/explain.h"
+#include "conductor/service/kept.h"
 #include "conductor/service/metrics.h"
 #include "conductor/service/name_sets.h"
 #include "conductor/service/request/token_cache.h"
@@ -226,7 +227,7 @@ struct service {
     struct metrics metrics;
     struct explain *explain;
     struct sessions *sessions; /* NULL: none yet */
-    struct sessions *kept;     /* likewise; by answers that engines keep */
+    struct kept kept;          /* answers that engines keep */
     struct service_model_info model;
     uint64_t fingerprint; /* of the registered workers; 0 = none yet */
     uint32_t n_workers;

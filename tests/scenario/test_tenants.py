@@ -454,6 +454,101 @@ class KeysOfEngines(EngineCase):
             'OPTIONS', '/v1/completions', {'model': 'm', 'prompt': 'p'},
             bearer('one')).status, 200)
 
+    def keeper(self, request, send):
+        """An engine that has whatever it is asked for, and makes responses
+        whose bodies hold what clients said in front of the id."""
+        if request.method != 'POST' or request.path.count('/') > 2:
+            send(reply(200, {'of': request.path}))
+            return
+        said = json.loads(request.body)
+        self.made += 1
+        answer = {'metadata': said.get('metadata'),
+                  'id': f'resp_{self.made}', 'output': []}
+        if not said.get('stream'):
+            send(reply(200, answer))
+            return
+        send(stream_head() + chunk(event(
+            {'type': 'response.created', 'response': answer})) +
+            b'0\r\n\r\n')
+
+    def test_what_engines_keep(self):
+        """Is their tenant's: nobody else's request for it reaches an engine,
+        and the answer is that for what does not exist."""
+        self.made = 0
+        path = self.write('tenants.json', json.dumps({'tenants': [
+            entry('a', 'one'), entry('b', 'two')]}))
+        cluster = self.engines(self.keeper, self.keeper, config={
+            'tenants_file': path, 'api_keys': 'required'})
+        n_seen = [0]
+
+        def ask(key, method, path, reaches, body=None):
+            got = cluster.api.request(method, path, body, bearer(key))
+            n = sum(r.path != '/health' and r.path != '/v1/models' and
+                    r.path != '/metrics'
+                    for e in self.all for r in e.requests)
+            self.assertEqual(n - n_seen[0], int(reaches), (key, method, path))
+            n_seen[0] = n
+            return got
+
+        def make(key, **more):
+            got = ask(key, 'POST', '/v1/responses', True,
+                      {'model': 'm', 'input': 'x', **more})
+            self.assertEqual(got.status, 200)
+            return f'resp_{self.made}'
+
+        def lost(got, param):
+            self.assertEqual(
+                (got.status, got.body['error']['code'],
+                 got.body['error']['param']), (404, 'not_found', param))
+            return got.body['error']['message']
+        own = {'one': [make('one'), make('one', stream=True)],
+               'two': [make('two', metadata={'id': 'resp_1'})]}
+        for key, other in ('one', 'two'), ('two', 'one'):
+            for id_ in own[key]:
+                for method, rest in (('GET', ''), ('POST', '/cancel'),
+                                     ('GET', '/input_items?limit=1'),
+                                     ('DELETE', '')):
+                    got = ask(key, method, f'/v1/responses/{id_}{rest}', True)
+                    self.assertEqual(got.status, 200, got.body)
+                make(key, previous_response_id=id_)
+            for id_ in own[other]:
+                for method, rest in (('GET', ''), ('DELETE', ''), ('PUT', ''),
+                                     ('POST', '/cancel'), ('OPTIONS', '')):
+                    told = [lost(ask(key, method, f'/v1/responses/{i}{rest}',
+                                     False), 'path').replace(i, 'ID')
+                            for i in (id_, 'resp_99')]
+                    self.assertEqual(*told)
+                told = [lost(ask(key, 'POST', '/v1/responses', False, {
+                    'model': 'm', 'input': 'x', 'previous_response_id': i}),
+                    'previous_response_id').replace(i, 'ID')
+                    for i in (id_, 'resp_99')]
+                self.assertEqual(*told)
+        # Nor by another spelling of it, or of the path.
+        for path in ('/v1/responses/%72esp_1', '/v1/%72esponses/resp_1',
+                     '/v1/responses/resp_1%2f', '/v1/responses/'):
+            for key in 'one', 'two':
+                got = ask(key, 'GET', path, False)
+                self.assertIn(got.status, (403, 404), path)
+        for path in ('/v1/files/f', '/v1/batches/b', '/v1/conversations/c',
+                     '/v1/files/f/content', '/v1/vector_stores/v/files',
+                     '/v1/chat/completions/c', '/v1/anything/x'):
+            for method in 'GET', 'DELETE', 'PUT', 'PATCH':
+                got = ask('one', method, path, False)
+                self.assertEqual(got.status, 404, (method, path))
+        for path in ('/v1/files', '/v1/batches', '/v1/conversations/',
+                     '/v1/responses', '/v1/anything?limit=1'):
+            self.assertError(ask('one', 'GET', path, False), 403,
+                             'for all tenants together')
+        for more, param in (
+                ({'conversation': 'c'}, 'conversation'),
+                ({'input_file_id': 'f'}, 'input_file_id'),
+                ({'input': [{'content': [{'file_id': 'f'}]}]}, 'file_id')):
+            lost(ask('one', 'POST', '/v1/responses', False,
+                     {'model': 'm', **more}), param)
+        lost(ask('one', 'POST', '/v1/schedule', False,
+                 {'prompt': 'x', 'previous_response_id': own['two'][0]}),
+             'previous_response_id')
+
     def test_paths_without_a_salt(self):
         """What engines cannot tell apart by tenants does not reach them; nor
         do parameters of somebody else's transfers, wherever they stand."""

@@ -372,6 +372,15 @@ void service_listeners(const struct service *s, service_listener_fn *each,
     (void)arg;
 }
 
+bool service_keeps(const struct service *service, uint64_t owner,
+                   const char *id, size_t n)
+{
+    (void)service;
+    (void)owner;
+    (void)id;
+    return n > 0;
+}
+
 bool models_need_keys(const struct models *models)
 {
     (void)models;

@@ -144,6 +144,54 @@ static void test_looks(void)
     CU_ASSERT_FALSE(forward_path_looks("POST", 4, 2));
 }
 
+static void expect_about(const char *method, const char *const *paths,
+                         enum forward_about want)
+{
+    for (; *paths; paths++) {
+        enum forward_about got =
+            forward_path_about(method, strlen(method), *paths, strlen(*paths));
+
+        if (got != want)
+            printf("%s %s: %d, not %d\n", method, *paths, got, want);
+        CU_ASSERT_EQUAL(got, want);
+    }
+}
+
+/* What is not known to be about a prompt is about what engines keep. */
+static void test_about(void)
+{
+    static const char *const prompts[] = {"/v1/completions",
+                                          "/v1/responses",
+                                          "/v1/respo%6eses/",
+                                          "/v1/embeddings",
+                                          "/v1/messages/count_tokens",
+                                          "/score",
+                                          "/tokenize",
+                                          NULL};
+    static const char *const kept[] = {
+        "/v1/responses/r", "/v1/responses/r/cancel", "/v1/responses/%72", NULL};
+    static const char *const things[] = {"/v1/files/f",
+                                         "/v1/files/f/content",
+                                         "/v1/%72esponses/r",
+                                         "/v1/batch/b/",
+                                         "/v1/chat/completions/c",
+                                         "/v1/a%2fb",
+                                         "/v1/messages/count_tokens",
+                                         NULL};
+    static const char *const lists[] = {"/v1/files",      "/v1/files/",
+                                        "/v1/x",          "/v1/responses",
+                                        "/v1/responses/", NULL};
+
+    expect_about("POST", prompts, FORWARD_ABOUT_PROMPT);
+    expect_about("OPTIONS", prompts, FORWARD_ABOUT_PROMPT);
+    expect_about("POST", kept, FORWARD_ABOUT_KEPT);
+    expect_about("DELETE", kept, FORWARD_ABOUT_KEPT);
+    expect_about("GET", things, FORWARD_ABOUT_THING);
+    expect_about("PATCH", things, FORWARD_ABOUT_THING);
+    expect_about("GET", lists, FORWARD_ABOUT_LIST);
+    expect_about("PUT", lists, FORWARD_ABOUT_LIST);
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -154,6 +202,7 @@ int main(void)
     CU_add_test(s, "long paths", test_long);
     CU_add_test(s, "as engines read them", test_read);
     CU_add_test(s, "what asks no model", test_looks);
+    CU_add_test(s, "what it is about", test_about);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
     CU_cleanup_registry();

@@ -65,6 +65,7 @@ static void set_kept(const struct front_call *call,
     struct forward_slice id = body->previous;
 
     f->keeps = body->kind && strstr(body->kind->path, "/responses");
+    f->owner = call->terms.name ? call->terms.number : 0;
     if (id.n > 2 && *id.at == '"') {
         f->kept = id.at + 1;
         f->n_kept = id.n - 2;
@@ -260,6 +261,10 @@ static void serve(const struct front_call *call, struct service *service,
         forward_set_no_model(call, r->body.model, r->of_header, error);
         rc = -ENOENT;
     }
+    if (rc == 0 && !r->ticket)
+        rc = forward_check_path(call, error);
+    if (rc == 0)
+        rc = forward_check_own(call, service, &r->body, error);
     if (rc == 0 && call->front->draining) {
         openai_error_set(error, 503, "shutting_down", NULL,
                          "the server is shutting down");

@@ -1,8 +1,11 @@
 /* Requests that no engine gets: what is wrong with their path, or the model
  * that they name. */
+#include <errno.h>
+
 #include "conductor/front/forward/state.h"
 #include "conductor/front/openai/form.h"
 #include "conductor/front/openai/forward/path.h"
+#include "conductor/front/openai/forward/value.h"
 #include "conductor/front/routes.h"
 
 void forward_set_no_model(const struct front_call *call, const char *model,
@@ -92,6 +95,68 @@ static void refuse_shared(const struct front_call *call)
     http_reply_error(call->conn, &error);
 }
 
+/* The same whether it is another tenant's, or nobody's, or was forgotten. */
+static int set_not_own(const char *param, struct http_slice value,
+                       struct openai_error *error)
+{
+    int n = value.n < 100 ? (int)value.n : 100;
+
+    openai_error_set(error, 404, "not_found", param,
+                     "%s:%s%.*s not found among what this tenant has made here",
+                     param, n ? " " : "", n, value.at);
+    return -ENOENT;
+}
+
+int forward_check_path(const struct front_call *call,
+                       struct openai_error *error)
+{
+    struct http_slice path = call->head->path, method = call->head->method;
+    int n = path.n < 100 ? (int)path.n : 100;
+
+    if (!call->terms.name)
+        return 0;
+    switch (forward_path_about(method.at, method.n, path.at, path.n)) {
+    case FORWARD_ABOUT_THING:
+        return set_not_own("path", path, error);
+    case FORWARD_ABOUT_LIST:
+        openai_error_set(error, 403, "path_mixes_tenants", "path",
+                         "path: \"%.*s\": engines keep what is there for all "
+                         "tenants together, and do not tell it apart: ask for "
+                         "what this tenant has made by its id",
+                         n, path.at);
+        return -EACCES;
+    case FORWARD_ABOUT_PROMPT:
+    case FORWARD_ABOUT_KEPT:
+        break;
+    }
+    return 0;
+}
+
+int forward_check_own(const struct front_call *call,
+                      const struct service *service,
+                      const struct forward_body *body,
+                      struct openai_error *error)
+{
+    struct http_slice path = call->head->path;
+    struct forward_slice before = body->previous;
+    uint64_t owner = call->terms.number;
+    size_t n_id;
+    const char *id = forward_path_kept(path.at, path.n, &n_id);
+
+    if (!call->terms.name)
+        return 0;
+    if (id && !service_keeps(service, owner, id, n_id))
+        return set_not_own("path", path, error);
+    if (body->refers)
+        return set_not_own(body->refers, (struct http_slice){"", 0}, error);
+    if (before.n && !value_is(before, "null") &&
+        (before.n < 2 || *before.at != '"' ||
+         !service_keeps(service, owner, before.at + 1, before.n - 2)))
+        return set_not_own("previous_response_id",
+                           (struct http_slice){before.at, before.n}, error);
+    return 0;
+}
+
 bool forward_may_pass(const struct front_call *call)
 {
     struct http_slice path = call->head->path, method = call->head->method;
@@ -99,10 +164,14 @@ bool forward_may_pass(const struct front_call *call)
         forward_path_of(method.at, method.n, path.at, path.n);
     struct openai_error error;
 
-    if (why == FORWARD_PATH_OPEN && !shares(call))
-        return true;
-    if (why == FORWARD_PATH_OPEN) {
+    if (why == FORWARD_PATH_OPEN && shares(call)) {
         refuse_shared(call);
+        return false;
+    }
+    if (why == FORWARD_PATH_OPEN) {
+        if (forward_check_path(call, &error) == 0)
+            return true;
+        http_reply_error(call->conn, &error);
         return false;
     }
     set_not_for_engines(call, why, &error);

@@ -50,6 +50,19 @@ extern const struct service_reply_ops forward_reply_ops;
 void forward_set_no_model(const struct front_call *call, const char *model,
                           bool of_header, struct openai_error *error);
 
+/* refuse.c: whether a request with a key is about what its tenant may have, by
+ * its path alone. Returns 0, also where no key is required; -EACCES or -ENOENT
+ * with *error set. */
+[[nodiscard]] int forward_check_path(const struct front_call *call,
+                                     struct openai_error *error);
+
+/* refuse.c: likewise, by all that it names of what engines of its model keep.
+ */
+[[nodiscard]] int forward_check_own(const struct front_call *call,
+                                    const struct service *service,
+                                    const struct forward_body *body,
+                                    struct openai_error *error);
+
 /* gateway/schedule.c: as forward_reply_ops, of a ticket. */
 extern const struct service_reply_ops schedule_reply_ops;
 

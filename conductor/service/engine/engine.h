@@ -234,10 +234,6 @@ void engine_retire(struct engine *e);
 /* usage.c: keeps the end of what has come of an answer, (n). */
 void forward_keep_tail(struct forward *f, const char *bytes, size_t n);
 
-/* kept.c: a number of the id of an answer that an engine keeps, n bytes; 0: n
- * is 0. */
-uint64_t forward_kept(const char *id, size_t n);
-
 /* kept.c: notes who keeps an answer as soon as its id has come. Behind
  * forward_keep_tail() of these bytes, the answer's last ones. */
 void forward_note_kept(struct service_request *request, const char *bytes,

@@ -1,50 +1,72 @@
 /*
  * Which engine keeps which answer. Of those to /v1/responses an engine is asked
- * again by their id, which stands near their begin: no other has them.
+ * again by their id: that of the object that the answer is, or, in a stream, of
+ * the response in its first event. No id that stands elsewhere in it, as an
+ * engine may put there what the client said.
  */
+#include <errno.h>
 #include <string.h>
 
+#include "conductor/front/json/text.h"
+#include "conductor/front/json/walk.h"
 #include "conductor/service/engine/engine.h"
-#include "conductor/service/sessions.h"
 
-uint64_t forward_kept(const char *id, size_t n)
+#define MAX_DEPTH 64
+
+struct finder {
+    struct json_walk walk; /* first, so that the walk's pointer is ours */
+    const char *id;        /* (n); NULL: not found yet */
+    size_t n;
+};
+
+/* Ends the walk once the id is there. */
+static int read_member(struct json_walk *w, const char *key)
 {
-    uint64_t h = 0xcbf29ce484222325u;
+    struct finder *f = (struct finder *)(void *)w;
+    char first = json_walk_peek(w);
 
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)id[i]) * 0x100000001b3u;
-    return n == 0 ? 0 : h ? h : 1;
+    if (strcmp(key, "response") == 0 && first == '{')
+        return json_walk_object(w, read_member);
+    if (strcmp(key, "id") == 0 && first == '"') {
+        const char *end = json_text_skip(w->p + 1, w->end);
+
+        if (!end)
+            return -EINVAL;
+        f->id = w->p + 1;
+        f->n = (size_t)(end - 1 - f->id);
+        return -EALREADY;
+    }
+    return json_walk_skip(w);
 }
 
-/* The number of the first id in some bytes; 0: no whole one. */
-static uint64_t find_id(const char *bytes, size_t n)
+/* The id that the first object in some bytes has, of which more may come.
+ * Returns whether it is there. */
+static bool find_id(struct finder *f, const char *bytes, size_t n)
 {
-    static const char name[] = "\"id\":";
-    const char *at = memmem(bytes, n, name, sizeof(name) - 1);
-    const char *end = bytes + n, *quote;
+    const char *at = memchr(bytes, '{', n);
 
-    at = at ? at + sizeof(name) - 1 : end;
-    while (at < end && *at == ' ')
-        at++;
-    if (at == end || *at != '"')
-        return 0;
-    quote = memchr(at + 1, '"', (size_t)(end - at - 1));
-    return quote ? forward_kept(at + 1, (size_t)(quote - at - 1)) : 0;
+    *f = (struct finder){
+        .walk = {
+            .p = at, .body = bytes, .end = bytes + n, .max_depth = MAX_DEPTH}};
+    if (at)
+        (void)!json_walk_object(&f->walk, read_member);
+    return f->id;
 }
 
 void forward_note_kept(struct service_request *request, const char *bytes,
                        size_t n)
 {
     struct forward *f = request->forward;
-    uint64_t number;
+    struct finder id;
 
     if (!f->what.keeps || f->noted || f->refused)
         return;
     if (f->n_bytes == n) /* the first ones */
-        number =
-            find_id(bytes, n < FORWARD_TAIL_BYTES ? n : FORWARD_TAIL_BYTES);
+        f->noted = find_id(&id, bytes,
+                           n < FORWARD_TAIL_BYTES ? n : FORWARD_TAIL_BYTES);
     else
-        number = f->n_bytes == f->n_tail ? find_id(f->tail, f->n_tail) : 0;
-    f->noted = number != 0;
-    sessions_note(&request->service->kept, number, request->attempt.prefill);
+        f->noted = f->n_bytes == f->n_tail && find_id(&id, f->tail, f->n_tail);
+    if (f->noted)
+        kept_note(&request->service->kept, f->what.owner, id.id, id.n,
+                  request->attempt.prefill);
 }

@@ -73,7 +73,7 @@ static int request_copy_prompt(struct service_request *request,
 /* The pool id of the one that keeps the answer that it is about. */
 static uint32_t keeper(const struct service *s, const struct service_forward *f)
 {
-    return f ? sessions_find(s->kept, forward_kept(f->kept, f->n_kept))
+    return f ? kept_find(&s->kept, f->owner, f->kept, f->n_kept)
              : POOL_NO_INSTANCE;
 }
 
@@ -89,6 +89,12 @@ static struct name_set *named(const struct service *s,
     if (set || !p->model)
         return set;
     return name_sets_find(&s->names, p->model, strlen(p->model));
+}
+
+bool service_keeps(const struct service *service, uint64_t owner,
+                   const char *id, size_t n)
+{
+    return kept_find(&service->kept, owner, id, n) != POOL_NO_INSTANCE;
 }
 
 /* What a client calls something: printable, cut. */

@@ -221,6 +221,24 @@ const char *forward_path_kept(const char *path, size_t n, size_t *n_id)
     return path + n_kept;
 }
 
+enum forward_about forward_path_about(const char *method, size_t n_method,
+                                      const char *path, size_t n)
+{
+    static const char *const asks[] = {"POST", "OPTIONS", NULL};
+    size_t n_open = sizeof(OPEN_PREFIX) - 1, n_id;
+    struct flat flat;
+
+    if (forward_path_kept(path, n, &n_id))
+        return FORWARD_ABOUT_KEPT;
+    flatten(&flat, path, n);
+    if (is_one(asks, method, n_method, false) && flat.n < FLAT_BYTES &&
+        is_one(salted, flat.text, flat.n, false))
+        return FORWARD_ABOUT_PROMPT;
+    return flat.n > n_open && memchr(flat.text + n_open, '/', flat.n - n_open)
+               ? FORWARD_ABOUT_THING
+               : FORWARD_ABOUT_LIST;
+}
+
 bool forward_path_looks(const char *method, size_t n_method, size_t n_body)
 {
     return n_body == 0 || n_method != 4 || memcmp(method, "POST", 4) != 0;

@@ -50,6 +50,19 @@ const char *forward_path_methods(const char *path, size_t n);
  * NULL and 0: of none. It points into the path. */
 const char *forward_path_kept(const char *path, size_t n, size_t *n_id);
 
+/* What a request of a tenant's, which has a key, is about. */
+enum forward_about {
+    FORWARD_ABOUT_PROMPT, /* nothing that engines keep, by its path */
+    FORWARD_ABOUT_KEPT,   /* an answer, of forward_path_kept() */
+    FORWARD_ABOUT_THING,  /* something else that an engine keeps, by its id */
+    FORWARD_ABOUT_LIST    /* a list of what engines keep, of all tenants */
+};
+
+/* For a request that goes on (FORWARD_PATH_OPEN). Anything that is not known to
+ * be about a prompt is taken to be about what engines keep. */
+enum forward_about forward_path_about(const char *method, size_t n_method,
+                                      const char *path, size_t n);
+
 /* Whether such a request asks for what the engine keeps, and no model for
  * anything: it has no body, or is no POST. */
 bool forward_path_looks(const char *method, size_t n_method, size_t n_body);

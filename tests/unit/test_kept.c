@@ -1,0 +1,113 @@
+/* Whose answers engines keep: who finds which, and what is forgotten for whom.
+ */
+#include <CUnit/Basic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "conductor/core/pool/pool.h"
+#include "conductor/service/kept.h"
+
+enum { A = 7, B = 8 };
+
+static uint32_t find(const struct kept *k, uint64_t owner, const char *id)
+{
+    return kept_find(k, owner, id, strlen(id));
+}
+
+static void note(struct kept *k, uint64_t owner, const char *id, uint32_t e)
+{
+    kept_note(k, owner, id, strlen(id), e);
+}
+
+static void test_owners(void)
+{
+    struct kept k = {0};
+
+    CU_ASSERT_EQUAL(find(&k, A, "resp_1"), POOL_NO_INSTANCE);
+    note(&k, A, "", 3);
+    CU_ASSERT_EQUAL(k.n, 0);
+    note(&k, A, "resp_1", 3);
+    note(&k, B, "resp_2", 4);
+    note(&k, 0, "resp_3", 5);
+    CU_ASSERT_EQUAL(find(&k, A, "resp_1"), 3);
+    CU_ASSERT_EQUAL(find(&k, B, "resp_2"), 4);
+    CU_ASSERT_EQUAL(find(&k, 0, "resp_3"), 5);
+    for (uint64_t owner = 0; owner < 10; owner++)
+        for (int i = 1; i <= 3; i++) {
+            const char id[] = {'r', 'e', 's', 'p', '_', (char)('0' + i), '\0'};
+            bool own = (owner == A && i == 1) || (owner == B && i == 2) ||
+                       (owner == 0 && i == 3);
+
+            CU_ASSERT_EQUAL(find(&k, owner, id) != POOL_NO_INSTANCE, own);
+        }
+    CU_ASSERT_EQUAL(find(&k, A, "resp_"), POOL_NO_INSTANCE);
+    CU_ASSERT_EQUAL(find(&k, A, "resp_1 "), POOL_NO_INSTANCE);
+    /* It stays its owner's, whoever makes one of that id. */
+    note(&k, B, "resp_1", 9);
+    CU_ASSERT_EQUAL(find(&k, B, "resp_1"), POOL_NO_INSTANCE);
+    CU_ASSERT_EQUAL(find(&k, A, "resp_1"), 3);
+    note(&k, A, "resp_1", 6);
+    CU_ASSERT_EQUAL(find(&k, A, "resp_1"), 6);
+    kept_fini(&k);
+    CU_ASSERT_EQUAL(find(&k, A, "resp_1"), POOL_NO_INSTANCE);
+}
+
+/* One owner's many ids push out none of another's, and its own last ones stay.
+ */
+static void test_fair(void)
+{
+    struct kept k = {0};
+    char id[32];
+    int n_found = 0;
+
+    note(&k, A, "resp_1", 3);
+    for (unsigned i = 0; i < 4 * KEPT_IDS; i++) {
+        snprintf(id, sizeof(id), "b%u", i);
+        note(&k, B, id, 4);
+    }
+    CU_ASSERT_EQUAL(find(&k, A, "resp_1"), 3);
+    CU_ASSERT_EQUAL(find(&k, B, id), 4);
+    for (unsigned i = 0; i < 4 * KEPT_IDS; i++) {
+        snprintf(id, sizeof(id), "b%u", i);
+        n_found += find(&k, B, id) != POOL_NO_INSTANCE;
+    }
+    CU_ASSERT(n_found > (int)KEPT_IDS / 2 && n_found <= (int)KEPT_IDS);
+    kept_fini(&k);
+}
+
+/* Of too many owners the one that noted nothing for longest goes. */
+static void test_bound(void)
+{
+    struct kept k = {0};
+    char id[32];
+
+    for (uint64_t owner = 1; owner <= KEPT_OWNERS; owner++) {
+        snprintf(id, sizeof(id), "of %llu", (unsigned long long)owner);
+        note(&k, owner, id, 5);
+    }
+    note(&k, 1, "more of 1", 5);
+    note(&k, KEPT_OWNERS + 1, "new", 5);
+    CU_ASSERT_EQUAL(k.n, KEPT_OWNERS);
+    CU_ASSERT_EQUAL(find(&k, KEPT_OWNERS + 1, "new"), 5);
+    CU_ASSERT_EQUAL(find(&k, 1, "of 1"), 5);
+    CU_ASSERT_EQUAL(find(&k, 2, "of 2"), POOL_NO_INSTANCE);
+    CU_ASSERT_EQUAL(find(&k, KEPT_OWNERS + 1, "of 2"), POOL_NO_INSTANCE);
+    for (uint64_t owner = 3; owner <= KEPT_OWNERS; owner++) {
+        snprintf(id, sizeof(id), "of %llu", (unsigned long long)owner);
+        CU_ASSERT_EQUAL(find(&k, owner, id), 5);
+    }
+    kept_fini(&k);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("kept", NULL, NULL);
+    CU_add_test(s, "owners", test_owners);
+    CU_add_test(s, "fair", test_fair);
+    CU_add_test(s, "bound", test_bound);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}
