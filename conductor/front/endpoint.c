@@ -213,8 +213,7 @@ int32_t endpoint_priority(const struct forward_rules *rules, int32_t of_body)
                            : of_body;
 }
 
-/* What is behind "Bearer ", of any case. */
-static struct http_slice key_of(struct http_slice value)
+struct http_slice endpoint_key_of(struct http_slice value)
 {
     static const char scheme[] = "bearer ";
     const size_t n = sizeof(scheme) - 1;
@@ -242,7 +241,8 @@ int endpoint_key(const struct front_call *call, struct http_slice *key,
                          "header %s: must come only once", name);
         return -EINVAL;
     }
-    *key = strcmp(name, "authorization") == 0 ? key_of(*value) : *value;
+    *key =
+        strcmp(name, "authorization") == 0 ? endpoint_key_of(*value) : *value;
     return 0;
 }
 

@@ -115,6 +115,10 @@ void client_refused(const struct front *front, struct http_conn *conn,
                                struct http_slice *key,
                                struct openai_error *error);
 
+/* A key in a header's value, without the word Bearer in front of it. Borrows
+ * the value. */
+struct http_slice endpoint_key_of(struct http_slice value);
+
 /* admin.c: whether the client may change instances; else it was answered. */
 bool admin_may_change(const struct front_call *call);
 
@@ -130,14 +134,15 @@ bool forward_may_pass(const struct front_call *call);
  * kind. Returns whether it does; else nothing has happened. */
 bool forward_serve(const struct front_call *call);
 
-/* Whether a header goes on to the other side: it does not only concern the two
- * neighbours of this connection, and the front does not write it itself. */
-bool forward_passes(const struct http_head *head, struct http_slice name);
+/* Whether the client gets a header of an engine's answer: it concerns more than
+ * this connection, and no more than this answer. */
+bool forward_tells(const struct http_head *head, struct http_slice name);
 
 /* Copies what of a request's head is forwarded into one allocation, owned by
- * the caller, and points method, path, headers and authorization into it. NULL:
- * out of memory. */
-[[nodiscard]] char *forward_copy_head(const struct http_head *head,
+ * the caller, and points method, path, headers and authorization into it: not
+ * what only Conductor may say (openai/forward/steer.h), and not the key of a
+ * tenant. NULL: out of memory. */
+[[nodiscard]] char *forward_copy_head(const struct front_call *call,
                                       struct service_forward *f);
 
 /*

@@ -166,20 +166,62 @@ class Passthrough(EngineCase):
     def test_rank_of_the_engine(self):
         """Whatever rank a client names, and how often."""
         named = {'X-DATA-parallel-rank': '7', 'X-Data-Parallel-Rank': '8',
-                 'X-data-parallel-rank-too': 'y'}
+                 'X_data-parallel_rank': '9'}
         for fields, ranks in (({'dp_rank': 0}, ['0']), ({'dp_rank': 3}, ['3']),
-                              ({}, ['7', '8'])):
+                              ({}, [])):
             cluster = self.engines(None, **fields)
             self.post(cluster, {'prompt': 'x'}, headers=named)
             self.post(cluster, {'prompt': 'x'})
             first, second = ([v for n, v in r.headers
-                              if n == 'x-data-parallel-rank']
+                              if 'rank' in n]
                              for r in self.all[0].requests)
             self.assertEqual(first, ranks)
-            self.assertEqual(second, ranks if fields else [])
-            self.assertEqual(self.all[0].requests[0].header(
-                'x-data-parallel-rank-too'), 'y')
+            self.assertEqual(second, ranks)
             self.end(cluster)
+
+    def test_a_client_chooses_no_engine(self):
+        """Nor a rank, a peer or a sidecar's next hop, however it is spelled;
+        what only looks like it passes."""
+        steering = {
+            'x-prefiller-host-port': '169.254.169.254:80',
+            'X-Prefiller-Url': 'http://x', 'x-data-parallel-host-port': 'x:1',
+            'x-encoder-hosts-ports': 'x:1', 'x-kv-cache-source-host-port': 'x',
+            'x-gateway-destination-endpoint': 'x:1',
+            'X-Worker-Instance-ID': '7', 'x-prefill-instance-id': '7',
+            'x-dp-rank': '1', 'x-prefill-dp-rank': '1',
+            'x-dynamo-token-data': '[1]', 'x-smg-target-worker': '1',
+            'target-pod': 'x', 'prefill_target_pod': 'x'}
+        fine = {'x-prefill': 'y', 'x-dp-rank-too': 'y', 'x-target-pod': 'y'}
+        cluster = self.engines(lambda _, send: send(reply(200, {})))
+        self.assertEqual(self.post(cluster, {'prompt': 'x'}, headers={
+            **steering, **fine}).status, 200)
+        self.assertEqual(cluster.api.request(
+            'GET', '/v1/files/one', headers=steering).status, 200)
+        first, second = (dict(r.headers) for r in self.all[0].requests)
+        for name in steering:
+            self.assertNotIn(name.lower(), first)
+            self.assertNotIn(name.lower(), second)
+        self.assertEqual({n: first.get(n) for n in fine}, fine)
+
+    def test_an_engine_commands_no_proxy_and_no_browser(self):
+        commands = ('X-Accel-Redirect: /secret', 'x-accel-buffering: yes',
+                    'X-Sendfile: /etc/passwd', 'X-LIGHTTPD-send-file: /x',
+                    'X-Reproxy-URL: http://x', 'x-envoy-overloaded: true',
+                    'Set-Cookie: a=b', 'set-cookie: c=d', 'Alt-Svc: h3=":1"',
+                    'Strict-Transport-Security: max-age=9', 'NEL: {}',
+                    'Clear-Site-Data: "*"', 'Refresh: 0; url=http://x',
+                    'Surrogate-Control: max-age=9')
+        fine = {'x-accelerator': 'y', 'x-sendfile-too': 'y', 'vary': 'accept',
+                'content-disposition': 'inline', 'x-ratelimit-limit': '1',
+                'etag': '"e"', 'openai-processing-ms': '3'}
+        cluster = self.engines(lambda _, send: send(reply(
+            200, {}, [*commands, *(f'{n}: {v}' for n, v in fine.items())])))
+        got = self.post(cluster, {'prompt': 'x'})
+        self.assertEqual(got.status, 200)
+        for line in commands:
+            self.assertNotIn(line.split(':')[0].lower(),
+                             [n.lower() for n in got.headers])
+        self.assertEqual({n: got.headers.get(n) for n in fine}, fine)
 
     def test_streams_as_it_comes(self):
         go_on = threading.Event()

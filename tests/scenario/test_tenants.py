@@ -454,6 +454,37 @@ class KeysOfEngines(EngineCase):
             'OPTIONS', '/v1/completions', {'model': 'm', 'prompt': 'p'},
             bearer('one')).status, 200)
 
+    def test_keys_stay_here(self):
+        """In whatever header one stands; what is none passes."""
+        path = self.write('tenants.json', json.dumps({'tenants': [
+            entry('a', 'one')]}))
+        keyed = {'tenants_file': path, 'api_keys': 'required'}
+        cluster = self.engines(None, config=keyed)
+        for more in {}, {'x-api-key': 'one', 'Api-Key': 'bearer  one'}:
+            self.assertEqual(self.post(
+                cluster, {'prompt': 'p'}, headers={
+                    **bearer('one'), **more, 'x-other': 'two'}).status, 200)
+            seen = dict(self.all[0].requests[-1].headers)
+            self.assertEqual(seen['x-other'], 'two')
+            self.assertNotIn('one', str(seen))
+        self.end(cluster)
+        # Where the key has a header of its own, Authorization is the engine's.
+        cluster = self.engines(None, config={**keyed, 'tenant_header': 'x-key'})
+        for own in 'bearer engine', 'bearer one':
+            self.assertEqual(self.post(
+                cluster, {'prompt': 'p'},
+                headers={'x-key': 'one', 'Authorization': own}).status, 200)
+        seen = [dict(r.headers) for r in self.all[0].requests]
+        self.assertEqual([r.get('authorization') for r in seen],
+                         ['bearer engine', None])
+        self.assertNotIn('one', str(seen))
+        self.end(cluster)
+        # Where none is required all of it is the client's business.
+        cluster = self.engines(None)
+        self.post(cluster, {'prompt': 'p'}, headers=bearer('one'))
+        self.assertEqual(self.all[0].requests[-1].header('authorization'),
+                         'Bearer one')
+
     def keeper(self, request, send):
         """An engine that has whatever it is asked for, and makes responses
         whose bodies hold what clients said in front of the id."""

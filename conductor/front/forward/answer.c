@@ -135,7 +135,7 @@ static void on_answer(void *arg, const struct http_head *head)
     if (head->status == 204 || head->status == 304)
         c->left = 0;
     for (size_t i = 0; i < head->n_headers; i++)
-        if (forward_passes(head, head->headers[i].name) &&
+        if (forward_tells(head, head->headers[i].name) &&
             !is_own(head->headers[i].name) &&
             !cors_decides(c->front, head->headers[i].name) &&
             !is_echoed(c, head->headers[i].name))

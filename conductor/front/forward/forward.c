@@ -93,7 +93,7 @@ static int submit(struct forward_call *c, const struct front_call *call,
     int rc;
 
     set_kept(call, body, &f);
-    c->head = forward_copy_head(call->head, &f);
+    c->head = forward_copy_head(call, &f);
     if (!c->head)
         return -ENOMEM;
     if (service_tokenizes(service))

@@ -3,7 +3,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "conductor/front/internal.h"
+#include "conductor/front/forward/state.h"
+#include "conductor/front/openai/forward/steer.h"
 
 /* Headers that say how two neighbours talk (RFC 9110, 7.6.1), and those that
  * the front writes itself. */
@@ -29,6 +30,36 @@ static bool is_hop(struct http_slice name)
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (http_is_alike(name, names[i]))
             return true;
+    return false;
+}
+
+/* Headers of an answer by which an engine would command more than its answer:
+ * the proxy in front of Conductor, caches there, or what a browser does with
+ * the whole site. One that ends in '-' begins the name. */
+static bool is_command(struct http_slice name)
+{
+    static const char *const names[] = {
+        /* nginx, Apache, lighttpd, h2o: another file or URL as the answer */
+        "x-accel-", "x-sendfile", "x-sendfile2", "x-lighttpd-", "x-reproxy-",
+        /* Envoy: health, retries and time limits of this server */
+        "x-envoy-",
+        /* caches */
+        "surrogate-", "cdn-cache-control", "x-varnish-",
+        /* browsers */
+        "set-cookie", "set-cookie2", "alt-svc", "strict-transport-security",
+        "public-key-pins", "public-key-pins-report-only", "expect-ct",
+        "clear-site-data", "nel", "report-to", "reporting-endpoints", "refresh",
+        "accept-ch", "critical-ch", "service-worker-allowed",
+        "origin-agent-cluster"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        size_t n = strlen(names[i]);
+        bool open = names[i][n - 1] == '-';
+
+        if ((open ? name.n >= n : name.n == n) &&
+            strncasecmp(name.at, names[i], n) == 0)
+            return true;
+    }
     return false;
 }
 
@@ -61,17 +92,45 @@ static bool is_named_hop(const struct http_head *head, struct http_slice name)
     return false;
 }
 
-bool forward_passes(const struct http_head *head, struct http_slice name)
+/* Whether a header does not only concern the two neighbours of this connection,
+ * and the front does not write it itself. */
+static bool passes(const struct http_head *head, struct http_slice name)
 {
     return !is_hop(name) && !is_named_hop(head, name);
+}
+
+bool forward_tells(const struct http_head *head, struct http_slice name)
+{
+    return passes(head, name) && !is_command(name);
 }
 
 /* Headers that are the engine's business. */
 static bool goes_on(const struct http_head *head, struct http_slice name)
 {
-    return forward_passes(head, name) && !http_is_fold(name, "host") &&
+    return passes(head, name) && !http_is_fold(name, "host") &&
            !http_is_fold(name, "expect") &&
-           !http_is_fold(name, "authorization");
+           !http_is_fold(name, "authorization") &&
+           !steer_header(name.at, name.n);
+}
+
+/* Where keys are required, the key that let the request in stays here, in
+ * whatever header it stands. n 0: none is required. */
+static struct http_slice own_key(const struct front_call *call)
+{
+    struct http_slice key = {"", 0};
+    struct openai_error error;
+
+    if (!call->terms.name || endpoint_key(call, &key, &error))
+        return (struct http_slice){"", 0};
+    return endpoint_key_of(key);
+}
+
+static bool has_key(const struct http_header *h, struct http_slice key)
+{
+    struct http_slice value = endpoint_key_of(h->value);
+
+    return key.n > 0 && value.n == key.n &&
+           memcmp(value.at, key.at, key.n) == 0;
 }
 
 static char *put(char *at, const void *bytes, size_t n)
@@ -88,8 +147,11 @@ static char *put_header(char *at, const struct http_header *h)
     return put(at, "\r\n", 2);
 }
 
-char *forward_copy_head(const struct http_head *head, struct service_forward *f)
+char *forward_copy_head(const struct front_call *call,
+                        struct service_forward *f)
 {
+    const struct http_head *head = call->head;
+    struct http_slice key = own_key(call);
     size_t room = head->method.n + head->path.n + head->query.n + 8;
 
     for (size_t i = 0; i < head->n_headers; i++)
@@ -108,7 +170,7 @@ char *forward_copy_head(const struct http_head *head, struct service_forward *f)
     for (size_t i = 0; i < head->n_headers; i++) {
         const struct http_header *h = &head->headers[i];
 
-        if (!goes_on(head, h->name))
+        if (!goes_on(head, h->name) || has_key(h, key))
             continue;
         at = put_header(at, h);
         f->named = f->named || http_is_fold(h->name, "x-request-id");
@@ -116,7 +178,8 @@ char *forward_copy_head(const struct http_head *head, struct service_forward *f)
     *at++ = '\0';
     f->authorization = at;
     for (size_t i = 0; i < head->n_headers; i++)
-        if (http_is_fold(head->headers[i].name, "authorization")) {
+        if (http_is_fold(head->headers[i].name, "authorization") &&
+            !has_key(&head->headers[i], key)) {
             at = put_header(at, &head->headers[i]);
             break;
         }

@@ -41,7 +41,6 @@ char *forward_headers(const struct engine *e, const char *headers,
         stpcpy(stpcpy(stpcpy(at, "x-request-id: "), id), "\r\n");
     if (rank < 0)
         return text;
-    drop_lines(text, "x-data-parallel-rank:");
     size_t used = strlen(text);
     snprintf(text + used, n - used, RANK_HEADER "%lld\r\n", (long long)rank);
     return text;
