@@ -170,7 +170,8 @@ static void test_looks_beside_a_clear(void)
     while (arena_alloc(&r.ix->arena, ARENA_CLASS_MIN) != ARENA_NONE)
         continue;
     CU_ASSERT_EQUAL(pages_with(&r, 3), PAGES);
-    CU_ASSERT(!evict(r.ix, 0, ARENA_CLASS_MAX + 1, &looks));
+    CU_ASSERT(
+        !evict(r.ix, 0, (struct page_use){0}, ARENA_CLASS_MAX + 1, &looks));
     CU_ASSERT(pages_with(&r, 3) >= PAGES - LOOKS / LOOKS_A_CHANGED_PAGE - 1);
     CU_ASSERT(pages_with(&r, 3) < PAGES);
     rig_fini(&r);
@@ -566,8 +567,8 @@ static uint64_t cost_of(struct rig *r, uint64_t chain)
  * index of which nothing can leave to the last look. */
 static void test_looks_have_a_cost(void)
 {
-    /* 4,096 looks of which the last may change a page, eight a block. */
-    enum { CHAINS_OF_ONE = 400, MOST = (4096 + LOOKS_A_CHANGED_PAGE + 16) / 8 };
+    /* 4,096 looks of which the last may begin a round, eight a block. */
+    enum { CHAINS_OF_ONE = 400, MOST = (4096 + 512 + (FLEET + 1) / 4) / 8 };
     struct rig r;
     uint64_t keys[LENGTH];
     uint64_t dearest = 0;

@@ -56,6 +56,8 @@ uint32_t page_merge(struct prefix_index *ix, uint32_t into, uint32_t page)
     }
     p->n_keys = (uint8_t)(p->n_keys + q->n_keys);
     p->recent |= q->recent;
+    if (page_rank(ix, q->use) > page_rank(ix, p->use))
+        p->use = q->use;
     page_release(ix, page);
     page_rehash(ix, into);
     return LOOKS_A_CHANGED_PAGE + (n_p + n_q) / RECORDS_A_LOOK;

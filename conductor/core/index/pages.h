@@ -7,11 +7,12 @@
  *
  *   keys[page]:   | key 0 | key 1 | ... | key 15 |            16 x 8 bytes
  *
- *      8 bytes   8                 4      1        1       2
- *   +----------+-----------------+------+--------+-------+----------+
- *   | hash     | one record, or  | next | n_keys | flags | removals |
- *   |          | where they are  | free |        |       |          |
- *   +----------+-----------------+------+--------+-------+----------+
+ *      8 bytes   8                 4       1        1       2
+ *   +----------+-----------------+-------+--------+-------+----------+
+ *   | hash     | one record, or  | use,  | n_keys | flags | removals |
+ *   |          | where they are  | next  |        |       |          |
+ *   |          |                 | free  |        |       |          |
+ *   +----------+-----------------+-------+--------+-------+----------+
  *   record: | holder 2 | held in device 2 | host 2 | disk 2 |
  *
  *   bucket of the table: | passed 4 | 15 x (tag, page, place) 4 |   64 bytes
@@ -52,6 +53,12 @@ struct record {
 };
 _Static_assert(sizeof(struct record) == 8, "a match reads it as one word");
 
+/* When a page was last matched, and where: page_rank() compares. */
+struct page_use {
+    uint16_t round; /* of eviction */
+    uint16_t depth; /* pages of its chain in front of it */
+};
+
 struct page {
     uint64_t hash;
     union {
@@ -62,7 +69,10 @@ struct page {
             uint16_t size_class;
         } many;
     };
-    uint32_t next_free; /* while it is free; 0: the last */
+    union {
+        struct page_use use;
+        uint32_t next_free; /* while it is free; 0: the last */
+    };
     uint8_t n_keys;
     uint8_t many_records : 1;
     uint8_t recent : 1; /* matched since the hand of eviction passed */
@@ -97,6 +107,7 @@ struct indexed {
     uint16_t holder;    /* HOLDER_NONE: it holds nothing */
     uint16_t unswept;   /* holders that it had and that are not swept yet */
     bool telling;       /* an inventory is under way */
+    bool gives_way;     /* in this round of eviction */
 };
 
 struct prefix_index {
@@ -125,6 +136,8 @@ struct prefix_index {
     uint32_t fresh;    /* pages from here on have never been used */
     uint32_t free_page;
     uint32_t hand;      /* of eviction */
+    uint16_t round;     /* of it, counted */
+    uint32_t cold;      /* pages of this rank or more go in it */
     uint32_t changed;   /* pages in its round */
     uint32_t largest;   /* instance, when the round began */
     uint32_t part;      /* of 64 of what it holds now: those with more give way;
@@ -261,6 +274,38 @@ table_prefetch(const struct prefix_index *ix, uint64_t key)
 /* A page without keys or records, or 0: none is left. */
 uint32_t page_alloc(struct prefix_index *ix);
 
+/* More rounds are not told apart. */
+#define AGE_MAX 0x7fffu
+
+/*
+ * Pages leave a full index from the highest rank down: first those not matched
+ * for the most rounds, of these the deepest. A prompt that matches a page also
+ * matches all in front of it, and a new page is as old as the one in front; so
+ * along a chain the rank never falls, and its tail goes before its head.
+ */
+static inline uint32_t page_rank(const struct prefix_index *ix,
+                                 struct page_use use)
+{
+    uint32_t age = (uint16_t)(ix->round - use.round);
+
+    return (age < AGE_MAX ? age : AGE_MAX) << 16 | use.depth;
+}
+
+/* Of a page behind one that is not indexed: no match comes to it, so it goes
+ * first. */
+static inline struct page_use page_orphan(const struct prefix_index *ix)
+{
+    return (struct page_use){(uint16_t)(ix->round - AGE_MAX), UINT16_MAX};
+}
+
+/* Of a page that is matched now, `depth` pages behind its chain's first. */
+static inline struct page_use page_used(const struct prefix_index *ix,
+                                        uint32_t depth)
+{
+    return (struct page_use){
+        ix->round, (uint16_t)(depth < UINT16_MAX ? depth : UINT16_MAX)};
+}
+
 /* Frees a page whose records are gone; its keys leave the table. */
 void page_free(struct prefix_index *ix, uint32_t page);
 
@@ -320,16 +365,19 @@ void page_count(struct prefix_index *ix, uint32_t holder, int pages,
  * Makes room in a full index: goes round all pages, puts half-empty ones
  * together, and takes out of those that were not matched since the last round
  * what belongs to instances that hold nearly as much as the largest, more than
- * their share, and no less than the one that needs the room uses. A round that
+ * their share, and nearly as much as the one that needs the room uses. In one
+ * round only the part of these pages with the highest ranks goes. A round that
  * finds little lowers what is nearly as much.
- *   instance    that needs it.
+ *   instance    that needs the room.
+ *   use         of the page that needs it: a page that would be among the first
+ *               to go gets none.
  *   size_class  of records in the arena that need room, 0: a page does.
  *   looks       in, out: how many pages may be looked at; the next call goes on
  *               where this one ends.
  * Returns whether there is room now.
  */
-bool evict(struct prefix_index *ix, uint32_t instance, uint32_t size_class,
-           uint32_t *looks);
+bool evict(struct prefix_index *ix, uint32_t instance, struct page_use use,
+           uint32_t size_class, uint32_t *looks);
 
 /*
  * A key may leave a page that one instance alone is in, and take a place in its

@@ -170,18 +170,36 @@ static int hold(struct store *s)
     if (rc == 0 || !ix->evicts)
         return rc;
     ix->kept_page = s->page;
-    room = evict(ix, s->instance, page_class_for_another(&ix->pages[s->page]),
-                 &s->looks);
+    room = evict(ix, s->instance, ix->pages[s->page].use,
+                 page_class_for_another(&ix->pages[s->page]), &s->looks);
     ix->kept_page = 0;
     return room ? page_hold(ix, s->page, s->holder, s->tier, s->mask) : rc;
 }
 
-static void flush(struct store *s)
+/* The use of a new page that begins with the next key. */
+static struct page_use use_behind(const struct store *s)
+{
+    struct page *p = &s->ix->pages[s->last.page];
+    const struct record *held;
+    struct page_use use = p->use;
+
+    if (s->before == 0)
+        return page_used(s->ix, 0);
+    held = s->last.page != 0 ? page_record(s->ix, p, s->holder) : NULL;
+    if (!held || (record_any(held) >> s->last.place & 1u) == 0)
+        return page_orphan(s->ix);
+    use.depth = (uint16_t)(use.depth + (use.depth < UINT16_MAX));
+    return use;
+}
+
+/* Writes the gathered places. Returns whether there was room for them. */
+static bool flush(struct store *s)
 {
     struct page *p = &s->ix->pages[s->page];
+    bool held = true;
 
     if (s->page == 0)
-        return;
+        return true;
     if (s->grew)
         page_rehash(s->ix, s->page);
     if (hold(s) < 0) {
@@ -189,6 +207,7 @@ static void flush(struct store *s)
         if (!p->many_records && record_any(&p->one) == 0)
             page_free(s->ix, s->page);
         s->last.page = 0;
+        held = false;
     } else if (s->ix->instances[s->instance].held <= s->ix->share) {
         /* Time to be matched; those above their share get none. */
         p->recent = 1;
@@ -196,6 +215,7 @@ static void flush(struct store *s)
     s->page = 0;
     s->mask = 0;
     s->grew = false;
+    return held;
 }
 
 /* Gives a new key a place behind the last one, or in a page of its own. */
@@ -210,12 +230,18 @@ static bool append(struct store *s, uint64_t key)
         table_grow(ix);
     if (at.page == 0 || at.place == PAGE_KEYS ||
         ix->pages[at.page].n_keys != at.place) {
-        flush(s);
+        struct page_use use;
+
+        if (!flush(s))
+            return false;
+        use = use_behind(s);
         at = (struct position){page_alloc(ix), 0};
-        if (at.page == 0 && ix->evicts && evict(ix, s->instance, 0, &s->looks))
+        if (at.page == 0 && ix->evicts &&
+            evict(ix, s->instance, use, 0, &s->looks))
             at.page = page_alloc(ix);
         if (at.page == 0)
             return false;
+        ix->pages[at.page].use = use;
     }
     ix->keys[at.page][at.place] = key;
     ix->pages[at.page].n_keys++;
@@ -261,8 +287,10 @@ static void store_one(struct store *s, uint64_t key)
     } else {
         uint32_t looks = s->looks;
 
-        if (at.page != s->page)
-            flush(s);
+        if (at.page != s->page && !flush(s)) {
+            not_indexed(s, 1);
+            return;
+        }
         if (s->looks != looks) { /* made room, perhaps of the key's page */
             store_one(s, key);
             return;
@@ -282,8 +310,19 @@ static bool quota_is_used(struct store *s, uint64_t key)
 
     if (of->held + places_count(s->mask) < of->quota)
         return false;
-    flush(s);
+    (void)flush(s);
     return of->held >= of->quota &&
+           prefix_index_tiers(s->ix, s->instance, key) == 0;
+}
+
+/* Whether a key is behind one that had no room, so that no match would come to
+ * it. Where all had room, the one in front may still come. */
+static bool is_behind_unindexed(const struct store *s, uint64_t key)
+{
+    const struct indexed *of = &s->ix->instances[s->instance];
+
+    return s->last.page == 0 && s->before != 0 && of->unindexed > 0 &&
+           prefix_index_tiers(s->ix, s->instance, s->before) == 0 &&
            prefix_index_tiers(s->ix, s->instance, key) == 0;
 }
 
@@ -316,12 +355,14 @@ int prefix_index_stored(struct prefix_index *index, uint32_t instance,
             table_prefetch(index, keys[i + AHEAD]);
         s.before = i > 0 ? keys[i - 1] : parent_key;
         s.behind = i + 1 < n ? keys[i + 1] : 0;
-        if (quota_is_used(&s, keys[i]))
+        if (quota_is_used(&s, keys[i]) || is_behind_unindexed(&s, keys[i])) {
             not_indexed(&s, 1);
-        else
+            s.last.page = 0;
+        } else {
             store_one(&s, keys[i]);
+        }
     }
-    flush(&s);
+    (void)flush(&s);
     return i < n ? -EINVAL : s.rc;
 }
 

@@ -100,8 +100,9 @@ void prefix_index_set_quota(struct prefix_index *index, uint32_t instance,
                                       size_t n);
 
 /* What looking for room has cost until now, in blocks whose storing takes as
- * long: in a full index one event may cost as much as some 530 of them, 512 for
- * its looks and what the last one changes in a page. */
+ * long: in a full index one event may cost as much as some 580 of them, 512 for
+ * its looks, and what the last one changes in a page or takes to begin a round.
+ */
 uint64_t prefix_index_room_cost(const struct prefix_index *index);
 
 /* Brings nearer what is looked at when these are stored or removed: for blocks

@@ -370,6 +370,7 @@ void prefix_index_match(struct prefix_index *index, const uint64_t *keys,
         page = &index->pages[at.page];
         here = keys_in_page(index, at, keys + from, n - from);
         page->recent = 1;
+        page->use = page_used(index, from / PAGE_KEYS);
         if (from == 0)
             begin(&w, page, at.place, here);
         else if (here < page->n_keys || page->hash != w.hash)
