@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "conductor/core/dispatch/dispatch.h"
+#include "conductor/core/dispatch/held.h"
 #include "tests/unit/cases.h"
 #include "traces/random.h"
 
@@ -881,6 +882,33 @@ static void test_behind_room(void)
     free(p);
 }
 
+/* How many wait for a place in a queue: counted while a request waits, however
+ * often it is told what it lacks, and given back when it leaves. */
+static void test_waits_for_a_queue(void)
+{
+    struct rig r;
+    struct dispatch *d = &r.dispatch;
+
+    rig_init(&r);
+    held_lacks(d, &r.requests[0], false, true); /* it does not wait yet */
+    CU_ASSERT_EQUAL(d->n_for_queue, 0);
+    held_add(d, &r.requests[0]);
+    held_add(d, &r.requests[1]);
+    CU_ASSERT_EQUAL(d->n_for_queue, 1);
+    held_lacks(d, &r.requests[0], false, true);
+    held_lacks(d, &r.requests[1], false, true);
+    CU_ASSERT_EQUAL(d->n_for_queue, 2);
+    held_lacks(d, &r.requests[1], true, false);
+    CU_ASSERT_EQUAL(d->n_for_queue, 1);
+    CU_ASSERT_EQUAL(d->n_for_link, 1);
+    held_remove(d, &r.requests[0]);
+    CU_ASSERT_EQUAL(d->n_for_queue, 0);
+    held_remove(d, &r.requests[1]);
+    CU_ASSERT_EQUAL(d->n_for_link, 0);
+    CU_ASSERT_EQUAL(d->n_waiting, 0);
+    rig_fini(&r);
+}
+
 /* Two tenants: a decode's room is charged for the answer that is expected, and
  * in the end for what it was. */
 static void test_charge_of_decode(void)
@@ -934,6 +962,7 @@ int main(void)
     CU_add_test(suite, "wait for a link", test_wait_for_link);
     CU_add_test(suite, "links hold up", test_links_hold_up);
     CU_add_test(suite, "behind room", test_behind_room);
+    CU_add_test(suite, "waits for a queue", test_waits_for_a_queue);
     CU_add_test(suite, "charge of a decode", test_charge_of_decode);
     CU_basic_run_tests();
     return CU_get_number_of_failures() ? 1 : 0;

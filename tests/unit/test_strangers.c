@@ -14,7 +14,7 @@ int frame_conn_peer_host(const struct frame_conn *c, char *out, size_t cap)
 struct rig {
     struct strangers strangers;
     struct stranger all[HANDSHAKE_STRANGERS_MAX];
-    struct handshake silent;
+    struct handshake silent, challenged;
 };
 
 static struct stranger *add(struct rig *r, const char *address)
@@ -66,12 +66,54 @@ static void test_crowd(void)
     CU_ASSERT_PTR_EQUAL(strangers_surplus(&r.strangers), oldest);
 }
 
+/* The address that has the most of them gives one up, be they silent or not; of
+ * these the oldest that said nothing, else the oldest. */
+static void test_who_goes_first(void)
+{
+    enum { OTHERS = HANDSHAKE_STRANGERS_MAX / 2 - 1 };
+    struct rig r = {.challenged = {.challenged = true}};
+    struct stranger *crowd = &r.all[OTHERS];
+
+    strangers_init(&r.strangers);
+    for (unsigned i = 0; i < OTHERS; i++)
+        add(&r, "192.0.2.1");
+    while (r.strangers.n < HANDSHAKE_STRANGERS_MAX)
+        add(&r, "192.0.2.2")->handshake = &r.challenged;
+    CU_ASSERT_PTR_EQUAL(strangers_surplus(&r.strangers), &crowd[0]);
+    crowd[2].handshake = crowd[4].handshake = &r.silent;
+    CU_ASSERT_PTR_EQUAL(strangers_surplus(&r.strangers), &crowd[2]);
+    strangers_remove(&r.strangers, &crowd[2]);
+    CU_ASSERT_PTR_NULL(strangers_surplus(&r.strangers));
+    strangers_add(&r.strangers, &crowd[2],
+                  (const struct frame_conn *)"192.0.2.2"); /* the newest now */
+    CU_ASSERT_PTR_EQUAL(strangers_surplus(&r.strangers), &crowd[4]);
+}
+
+/* One address has one more than another, all of them answered, while the other
+ * one's are silent: it gives way by that one. */
+static void test_number_before_silence(void)
+{
+    struct rig r = {.challenged = {.challenged = true}};
+
+    strangers_init(&r.strangers);
+    while (r.strangers.n < HANDSHAKE_STRANGERS_MAX / 2 - 1)
+        add(&r, "192.0.2.1");
+    while (r.strangers.n < HANDSHAKE_STRANGERS_MAX - 2)
+        add(&r, "192.0.2.2")->handshake = &r.challenged;
+    add(&r, "192.0.2.2")->handshake = &r.challenged;
+    add(&r, "192.0.2.3");
+    CU_ASSERT_PTR_EQUAL(strangers_surplus(&r.strangers),
+                        &r.all[HANDSHAKE_STRANGERS_MAX / 2 - 1]);
+}
+
 int main(void)
 {
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("strangers", NULL, NULL);
     CU_add_test(s, "addresses", test_addresses);
     CU_add_test(s, "a crowd of one network", test_crowd);
+    CU_add_test(s, "who goes first", test_who_goes_first);
+    CU_add_test(s, "number before silence", test_number_before_silence);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
     CU_cleanup_registry();
