@@ -304,7 +304,7 @@ static void all_is_found(uint32_t chains, uint32_t length, uint32_t step)
     struct prefix_match m = {0};
     uint32_t found = 0;
 
-    CU_ASSERT_FATAL(ix != NULL && prefix_match_init(&m, 2) == 0);
+    CU_ASSERT_FATAL(ix && prefix_match_init(&m, 2) == 0);
     for (uint32_t k = 0; k < BLOCKS; k++)
         keys[k] = mix(k + 1) | 1;
     for (uint32_t at = 0; at < length; at += step)
@@ -346,7 +346,7 @@ static void test_new_chains_replace_old_ones(void)
     struct prefix_match m = {0};
     uint64_t keys[LENGTH], asked[LENGTH];
 
-    CU_ASSERT_FATAL(ix != NULL && prefix_match_init(&m, 1) == 0);
+    CU_ASSERT_FATAL(ix && prefix_match_init(&m, 1) == 0);
     for (uint32_t c = 0; c < CHAINS; c++) {
         for (uint32_t k = 0; k < LENGTH; k++)
             keys[k] = mix((uint64_t)c << 32 | (k + 1)) | 1;
