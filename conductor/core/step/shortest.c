@@ -333,18 +333,19 @@ static int best_ready(const struct queue_item *items, size_t n, int64_t now_us,
     g.items = items;
     g.n = n;
     *until_us = INT64_MAX;
-    for (uint32_t i = 0; i < n; i++) {
-        g.by_deadline[i] = i;
-        g.due_us[i] = due_us(&items[i], now_us);
+    for (uint32_t i = 0; i < n; i++)
         if (items[i].ready_at_us <= now_us)
             n_ready++;
         else if (queue_expected_us(&items[i]) > now_us)
             *until_us = lesser(*until_us, queue_expected_us(&items[i]));
-    }
     if (n_ready == 0)
         return -1;
-    if (n == 1)
+    if (n == 1) /* at any time: it may be asked about the end of all */
         return 0;
+    for (uint32_t i = 0; i < n; i++) {
+        g.by_deadline[i] = i;
+        g.due_us[i] = due_us(&items[i], now_us);
+    }
     sort(&g);
     slack_us = all_slack_us(&g, now_us);
     if (slack_us < 0)
