@@ -22,29 +22,31 @@ struct reading {
     bool ticket;                     /* another gateway sends it */
 };
 
-/* What the engine gets: the client's bytes, which are kept until the answer is
- * whole, or others in their place. Returns 0 or -ENOMEM. */
-static int keep_body(const struct front_call *call, const struct reading *r,
-                     struct service_forward *f)
+/* What the engine gets: the client's bytes, or others in their place, which
+ * `bytes` (initialised) then has. Returns 0 or -ENOMEM. */
+static int make_body(const struct front_call *call, const struct reading *r,
+                     struct text_buf *bytes, struct service_forward *f)
 {
-    struct text_buf bytes;
-
     f->body = call->body;
     f->n = call->n;
-    if (!forward_body_changes(&r->body, &r->rules)) {
-        http_keep_body(call->conn);
+    if (!forward_body_changes(&r->body, &r->rules))
         return 0;
-    }
-    text_buf_init(&bytes, SIZE_MAX);
-    forward_body_write(&r->body, call->body, call->n, &r->rules, &bytes);
-    if (bytes.error) {
-        text_buf_fini(&bytes);
+    forward_body_write(&r->body, call->body, call->n, &r->rules, bytes);
+    if (bytes->error)
         return -ENOMEM;
-    }
-    f->body = bytes.data;
-    f->n = bytes.len;
-    http_replace_body(call->conn, &bytes);
+    f->body = bytes->data;
+    f->n = bytes->len;
     return 0;
+}
+
+/* The connection keeps them until the answer is whole. The client's own go now
+ * and no sooner: what was read of them points into them. */
+static void keep_body(struct http_conn *conn, struct text_buf *bytes)
+{
+    if (bytes->data)
+        http_replace_body(conn, bytes);
+    else
+        http_keep_body(conn);
 }
 
 /* The LoRA adapter that the body asks for; NULL: none. */
@@ -74,8 +76,8 @@ static void set_kept(const struct front_call *call,
     }
 }
 
-/* Hands the request over. Returns 0, or -EAGAIN or -ENOMEM. The body that came
- * may be gone then. */
+/* Hands the request over. Returns 0, and the body that came may be gone then;
+ * or -EAGAIN or -ENOMEM. */
 static int submit(struct forward_call *c, const struct front_call *call,
                   struct service *service, const struct reading *r,
                   struct service_request_params *params,
@@ -90,8 +92,10 @@ static int submit(struct forward_call *c, const struct front_call *call,
         .prompt = body->kind,
         .pairs = body->kind && body->kind->pairs && !body->whole,
     };
+    struct text_buf bytes;
     int rc;
 
+    text_buf_init(&bytes, SIZE_MAX);
     set_kept(call, body, &f);
     c->head = forward_copy_head(call, &f);
     if (!c->head)
@@ -112,15 +116,19 @@ static int submit(struct forward_call *c, const struct front_call *call,
     endpoint_names(call->head, params);
     params->forward = &f;
     rc = r->ticket ? schedule_read_headers(c, call, &f, error)
-                   : keep_body(call, r, &f);
+                   : make_body(call, r, &bytes, &f);
     if (rc == 0 && body->hashes && !body->ids)
         rc = schedule_take_hashes(call, service, body, params, &f, error);
-    if (rc)
-        return rc;
-    c->request =
-        service_submit(service, params,
-                       r->ticket ? &schedule_reply_ops : &forward_reply_ops, c);
-    return c->request ? 0 : -errno;
+    if (rc == 0) {
+        c->request = service_submit(
+            service, params,
+            r->ticket ? &schedule_reply_ops : &forward_reply_ops, c);
+        rc = c->request ? 0 : -errno;
+    }
+    if (rc == 0 && !r->ticket)
+        keep_body(call->conn, &bytes);
+    text_buf_fini(&bytes);
+    return rc;
 }
 
 /* Takes the request on, or says why not. */
