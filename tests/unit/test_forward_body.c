@@ -464,8 +464,25 @@ static void test_references(void)
         {"{\"input\":[{\"id\":\"msg_1\",\"content\":\"x\"}]}", NULL},
         {"{\"input\":[{\"id\":\"m\",\"type\":\"item_reference\"}]}",
          "item_reference"},
+        {"{\"input\":[{\"id\":\"m\",\"type\":\"item\\u005freference\"}]}",
+         "item_reference"},
+        {"{\"input\":[{\"id\":\"m\",\"type\":null}]}", "id"},
+        {"{\"input\":[{\"id\":\"m\",\"x\":{\"type\":\"message\"}}]}", "id"},
+        {"{\"input\":[{\"x\":[{\"type\":\"message\"}],\"id\":\"m\","
+         "\"content\":null}]}",
+         "id"},
+        {"{\"input\":[{\"type\":\"message\",\"content\":[{\"type\":\"t\"}],"
+         "\"id\":\"m\"},{\"id\":\"c\",\"type\":\"function_call\"}]}",
+         NULL},
+        {"{\"messages\":[{\"audio\":{\"id\":\"a\",\"x\":0}}]}", "id"},
+        {"{\"input\":[{\"content\":\"x\"}],\"sampling_params\":{\"id\":\"m\","
+         "\"type\":\"x\"},\"tools\":[{\"x\":1},{\"id\":\"m\"}]}",
+         "id"},
         {"{\"tools\":[{\"type\":\"file_search\","
          "\"vector_store_ids\":[ \"vs_1\"]}]}",
+         "vector_store_ids"},
+        {"{\"tools\":[{\"type\":\"file_search\","
+         "\"vector_store_ids\":[null,\"vs_1\"]}]}",
          "vector_store_ids"},
         {"{\"tools\":[{\"container\":{\"file_ids\":[\"f\"]}}]}", "file_ids"},
         {"{\"tools\":[{\"container\":\"cntr_1\"}]}", "container"},

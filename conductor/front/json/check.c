@@ -8,7 +8,7 @@
 #include "conductor/front/json/text.h"
 #include "conductor/front/json/walk.h"
 
-#define DEPTH_MOST 512u
+#define DEPTH_MOST JSON_WALK_DEPTH_MOST
 /* A number of fewer bytes, and without an exponent, is a finite one. */
 #define PLAIN_BYTES 300
 #define NUMBER_BYTES 1024
@@ -175,6 +175,9 @@ static int pass_ends(struct json_walk *w, struct brackets *b, bool opened)
             return 1;
         if (next == (in_object(b) ? '}' : ']')) {
             w->p++;
+            w->depth = b->n;
+            if (next == '}' && w->on_end)
+                w->on_end(w);
             b->n--;
             opened = false;
             continue;
@@ -208,6 +211,7 @@ static int check(struct json_walk *w)
             quiet = SIZE_MAX;
         if (!in_object(&b))
             continue;
+        w->depth = b.n;
         rc = pass_name(w, quiet == SIZE_MAX);
         if (rc < 0)
             return rc;
@@ -222,5 +226,6 @@ int json_walk_check(struct json_walk *w)
     int rc = check(w);
 
     w->name = name;
+    w->depth = 0;
     return rc;
 }

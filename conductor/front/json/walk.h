@@ -13,6 +13,7 @@
 
 #define JSON_WALK_ERROR_BYTES 192
 #define JSON_WALK_KEY_BYTES 256 /* of a member's name, at most */
+#define JSON_WALK_DEPTH_MOST 512u
 
 /* body <= p <= end. The reader's own state lies around this struct. */
 struct json_walk {
@@ -30,6 +31,10 @@ struct json_walk {
      * at the value. Returns 0; 1: not of those in this value; or a negative
      * error. NULL: nobody hears them. */
     int (*on_name)(struct json_walk *w, const char *key);
+    /* Likewise at the end of each object in what is skipped; may be NULL. */
+    void (*on_end)(struct json_walk *w);
+    size_t depth;      /* then: the brackets that are open around, in what is
+                          skipped; 1 to JSON_WALK_DEPTH_MOST. Else 0 */
     const char *name;  /* where the last name began, at its quote */
     const char *param; /* static: what the walk is inside of, or NULL */
     size_t error_at;   /* of the failure: offset in the body */

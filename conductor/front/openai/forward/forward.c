@@ -160,8 +160,17 @@ static int on_name(struct json_walk *w, const char *key)
     if (!r->rules->keyed)
         return 0;
     if (!r->out->refers)
-        r->out->refers = refer_below(w, key);
+        r->out->refers = refer_below(&r->objects, w, key);
     return refer_is_data(key) && !r->carries;
+}
+
+static void on_end(struct json_walk *w)
+{
+    struct reader *r = (struct reader *)(void *)w;
+    const char *refers = r->rules->keyed ? refer_end(&r->objects, w) : NULL;
+
+    if (!r->out->refers)
+        r->out->refers = refers;
 }
 
 /* Likewise at the top. Of two ids of an answer engines may take either. */
@@ -201,6 +210,7 @@ static int read_value(struct json_walk *w, const char *key)
     const char *hashes = prompt_hashes_name(r, key);
 
     r->carries = steer_carries(key);
+    w->on_end = on_end;
     w->on_name =
         r->carries || (r->rules->keyed && !refer_is_data(key)) ? on_name : NULL;
     if (note_reference(r, key))

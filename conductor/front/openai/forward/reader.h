@@ -4,14 +4,16 @@
 
 #include "conductor/front/json/walk.h"
 #include "conductor/front/openai/forward/forward.h"
+#include "conductor/front/openai/forward/refer.h"
 
 struct reader {
     struct json_walk walk; /* first, so that the walk's pointer is ours */
     struct forward_body *out;
     const struct forward_rules *rules;
-    bool asks;          /* where to send a request */
-    bool carries;       /* the member at the top holds what engines are steered
-                           by */
+    bool asks;    /* where to send a request */
+    bool carries; /* the member at the top holds what engines are steered
+                     by */
+    struct refer_objects objects;
     const char *before; /* where the value before ends */
     struct forward_slice prompt;
     uint64_t salt; /* so far */

@@ -1,7 +1,10 @@
 /* See refer.h. */
 #include "conductor/front/openai/forward/refer.h"
 
+#include <stddef.h>
 #include <string.h>
+
+#include "conductor/front/json/text.h"
 
 enum {
     TOP = 1,   /* at the top of a body */
@@ -36,14 +39,15 @@ static const char *skip_space(const char *p, const char *end)
     return p;
 }
 
-/* Whether the value at p is a text or an array of some. */
+/* Whether the value at p is a text, or an array with anything in it. */
 static bool is_text(const struct json_walk *w)
 {
     const char *p = w->p;
 
-    if (p < w->end && *p == '[')
-        p = skip_space(p + 1, w->end);
-    return p < w->end && *p == '"';
+    if (p == w->end || *p != '[')
+        return p < w->end && *p == '"';
+    p = skip_space(p + 1, w->end);
+    return p < w->end && *p != ']';
 }
 
 static const char *find(const struct json_walk *w, const char *key,
@@ -64,34 +68,58 @@ const char *refer_top(const struct json_walk *w, const char *key)
     return find(w, key, TOP);
 }
 
-/* {"id": "x"}, and nothing else in it: an item, an answer's sound, a prompt. */
-static bool is_lone_id(const struct json_walk *w, const char *key)
+/* Whether the value at p is a text; *equal: that one, however it is spelled. */
+static bool reads(const struct json_walk *w, const char *text, bool *equal)
 {
-    const char *before = w->name, *behind;
-    struct json_walk past = *w;
+    char read[64 + JSON_TEXT_SLACK_BYTES];
+    const char *at = w->p + 1, *end = at, *why;
+    size_t n = 0;
 
-    if (strcmp(key, "id") != 0 || w->p == w->end || *w->p != '"')
+    *equal = false;
+    if (w->p == w->end || *w->p != '"' || json_text_check(&end, w->end, &why))
         return false;
-    while (before > w->body && json_is_space(before[-1]))
-        before--;
-    past.on_name = NULL;
-    if (before == w->body || before[-1] != '{' || json_walk_check(&past))
-        return false;
-    behind = skip_space(past.p, past.end);
-    return behind < past.end && *behind == '}';
+    if (end - at <= 6 * (ptrdiff_t)strlen(text) + 1 &&
+        (size_t)(end - at) < sizeof(read) - JSON_TEXT_SLACK_BYTES &&
+        json_text_read(&at, end, read, &n, &why) == 0)
+        *equal = n == strlen(text) && memcmp(read, text, n) == 0;
+    return true;
 }
 
-const char *refer_below(const struct json_walk *w, const char *key)
+static void note(uint64_t bits[], const struct json_walk *w)
 {
-    static const char type[] = "\"item_reference\"";
+    if (w->depth == 0) /* of what engines are steered by: no object of these */
+        return;
+    bits[(w->depth - 1) / 64] |= UINT64_C(1) << ((w->depth - 1) % 64);
+}
 
-    if (is_lone_id(w, key))
-        return "id";
-    if (strcmp(key, "type") == 0 &&
-        (size_t)(w->end - w->p) >= sizeof(type) - 1 &&
-        memcmp(w->p, type, sizeof(type) - 1) == 0)
-        return "item_reference";
+const char *refer_below(struct refer_objects *o, const struct json_walk *w,
+                        const char *key)
+{
+    char first = w->p < w->end ? *w->p : '\0';
+    bool refers;
+
+    if (strcmp(key, "id") == 0 && first == '"')
+        note(o->ids, w);
+    if (strcmp(key, "content") == 0 &&
+        (first == '"' || first == '[' || first == '{'))
+        note(o->known, w);
+    if (strcmp(key, "type") == 0 && reads(w, "item_reference", &refers)) {
+        if (refers)
+            return "item_reference";
+        note(o->known, w);
+    }
     return find(w, key, BELOW);
+}
+
+const char *refer_end(struct refer_objects *o, const struct json_walk *w)
+{
+    uint64_t bit = UINT64_C(1) << ((w->depth - 1) % 64);
+    size_t i = (w->depth - 1) / 64;
+    bool refers = (o->ids[i] & ~o->known[i] & bit) != 0;
+
+    o->ids[i] &= ~bit;
+    o->known[i] &= ~bit;
+    return refers ? "id" : NULL;
 }
 
 bool refer_is_data(const char *key)

@@ -64,6 +64,8 @@ static const struct steer {
     {"request_id", KEYED},
     {"rid", KEYED},
 
+    {"extra_args", CARRIES},
+    {"extra_body", CARRIES},
     {"nvext", CARRIES},
     {"sampling_params", CARRIES},
     {"vllm_xargs", CARRIES},
