@@ -4,7 +4,8 @@
  * blocks.
  * tests/bench/transfer runs it beside iperf3.
  *
- * usage: bench_transfer [MIB [RUNS]]   MIB of KV a run (1024), RUNS (5) */
+ * usage: bench_transfer [MIB [RUNS [SHAPES]]]   MIB of KV a run (1024), RUNS
+ *   (5); the first SHAPES of the models and block sizes (all) */
 #include <event2/event.h>
 #include <signal.h>
 #include <stdio.h>
@@ -289,16 +290,19 @@ int main(int argc, char **argv)
 {
     uint64_t mib = argc > 1 ? strtoull(argv[1], NULL, 10) : 1024;
     uint32_t runs = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 5;
+    size_t left = argc > 3 ? strtoul(argv[3], NULL, 10) : SIZE_MAX;
 
-    if (mib < 160 || runs < 1 || runs > RUNS_MAX) {
-        fprintf(stderr, "usage: bench_transfer [MIB (160 or more) [RUNS]]\n");
+    if (mib < 160 || runs < 1 || runs > RUNS_MAX || left < 1) {
+        fprintf(stderr, "usage: bench_transfer [MIB (160 or more) [RUNS "
+                        "[SHAPES]]]\n");
         return 2;
     }
     log_init("bench_transfer", LOG_WARN);
     measure_memcpy(mib << 20, runs);
     for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
-        for (size_t i = 0; i < sizeof(block_tokens) / sizeof(block_tokens[0]);
-             i++)
+        for (size_t i = 0;
+             i < sizeof(block_tokens) / sizeof(block_tokens[0]) && left > 0;
+             i++, left--)
             measure_ways(s, block_tokens[i], mib << 20, runs);
     return 0;
 }
