@@ -81,11 +81,13 @@ class Worker(WorkerCase):
         b.copy(2, a.address, KEYS[:10], rate=20 * BLOCK_BYTES)
         self.assertEqual(b.copied(2), 10)
         self.assertGreater(time.monotonic() - begin, 0.4)
-        b.copy(3, a.address, KEYS, 10, rate=BLOCK_BYTES)
-        time.sleep(0.2)
+        gate = wire.Gate(a.address)
+        b.copy(3, gate.address, KEYS, 10)
+        wait_until('the copy waits', lambda: gate.closed)
         b.cancel(3)
         self.idle(b)
         self.assertFalse([k for k, _, _ in b.by_id.get(3, [])])
+        gate.open()
 
     def test_requests_come_first(self):
         """While a request loads, a copy waits; at most four are taken."""
@@ -184,13 +186,13 @@ class Daemon(Case):
         self.assertNotEqual(copied['from'], told['prefill'])
         self.assertEqual(copied['first_block'], 0)
         self.assertLessEqual(copied['end_block'], 40)
-        self.assertGreater(copied['reason']['per_s'], 0.3)
+        self.assertGreater(copied['reason']['per_s'], 0)
         self.assertGreater(metrics['conductor_replication_passes_total'], 0)
         self.assertGreater(metrics['conductor_replication_wanted_total'], 0)
         copies = cluster.api.request('GET', '/admin/copies').body['copies']
         for copy in copies:
             self.assertEqual(copy['order'], 'copy')
-            self.assertGreater(copy['reason']['per_s'], 0.3)
+            self.assertGreater(copy['reason']['per_s'], 0)
             self.assertGreater(copy['reason']['busy_ratio'],
                                copy['reason']['after_ratio'])
         tokens = ','.join(map(str, document))
