@@ -55,8 +55,9 @@ static inline int64_t follow_shared_us(const struct follow_prompt *other,
 
 /* Whether a waiting `item` waits for `other`, which came before it and makes
  * blocks that it lacks. One with an SLO always does: its place and that of all
- * behind it were promised for what it costs with these blocks. shared_us: of
- * follow_shared_us(). O(1). */
+ * behind it were promised for what it costs with these blocks, and it was only
+ * accepted because its time leaves room for all that waits before it.
+ * shared_us: of follow_shared_us(). O(1). */
 static inline bool follow_waits(const struct queue_order *order,
                                 const struct queue_item *other,
                                 const struct queue_item *item,
