@@ -46,6 +46,8 @@ SCRIPTS = {
     'forward': (['BUILD', '--short'], r'^ +\d+ text +whole +-?\d+'),
     'front_door': (['--short', 'BUILD'], r'^request of 1 KB +nginx +[\d.]+',
                    'nginx'),
+    'late_events': (['30', 'BUILD'],
+                    r'^directly +30 streams, [\d.]+ %', 'nginx'),
     'load_ratio': (['--tokens', '512', '--block-tokens', '32', '--repeats',
                     '1', '--ratios', '1'], r'^\| 1:1 \| \d+'),
     'metrics': (['--engines', '20', '--scrapes', '2'],
