@@ -386,7 +386,8 @@ static bool check(uint64_t seed)
                requests[n].n_output);
         n++;
         go_on(&r, &random, requests, n);
-        CU_ASSERT(pool_check(r.pool));
+        if (n % 4 == 0 || n == REQUESTS) /* what is broken stays so */
+            CU_ASSERT(pool_check(r.pool));
         room = STEP_TOKENS - (double)pool_get(r.pool, r.id)->n_decodes;
         slow = slow_worst(requests, n, room, (double)token_us, more);
         fast = (double)ask(&r, more, more * token_us);

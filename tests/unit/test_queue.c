@@ -6,6 +6,7 @@
 
 #include "conductor/core/step/follow.h"
 #include "conductor/core/step/queue.h"
+#include "tests/unit/cases.h"
 
 static const struct queue_order *fifo(void)
 {
@@ -250,7 +251,7 @@ static void check_waits(const struct queue_order *order, uint64_t seed)
     uint64_t state = seed;
     struct queue_item items[MOST], all[MOST + 1];
 
-    for (int round = 0; round < 20000; round++) {
+    for (uint32_t round = 0; round < cases_of(20000); round++) {
         const struct mix mix = {draw(&state, 9), draw(&state, 9),
                                 1 + draw(&state, 5000), 1 + draw(&state, 200)};
         size_t n = (size_t)draw(&state, round % 16 == 0 ? MOST + 1 : 12);
@@ -276,7 +277,7 @@ static void check_waits(const struct queue_order *order, uint64_t seed)
         if (expected_us != INT64_MAX)
             expected_us -= 1000;
         if (wait_us(order, items, n, &item, left_us, 1000) != expected_us) {
-            printf("\n%s, seed %llu, round %d: a wait of %lld, not %lld us\n",
+            printf("\n%s, seed %llu, round %u: a wait of %lld, not %lld us\n",
                    order->name, (unsigned long long)seed, round,
                    (long long)wait_us(order, items, n, &item, left_us, 1000),
                    (long long)expected_us);
@@ -540,7 +541,7 @@ static void check_picks(uint64_t seed)
     const struct queue_order *order = queue_order_by_name("shortest_first");
     uint64_t rng = seed, n_waits = 0, n_kept = 0;
 
-    for (int round = 0; round < 20000; round++) {
+    for (uint32_t round = 0; round < cases_of(20000); round++) {
         struct queue_item items[64];
         struct obvious o = {.items = items,
                             .n = draw(&rng, round % 16 == 0 ? 64 : 12)};
@@ -561,14 +562,14 @@ static void check_picks(uint64_t seed)
         n_waits += got < 0 && o.n_due > 0;
         n_kept += is_kept(order, items, o.n, got, &rng);
         if (got != expected) {
-            printf("\nseed %llu, round %d: item %d of %zu, not %d\n",
+            printf("\nseed %llu, round %u: item %d of %zu, not %d\n",
                    (unsigned long long)seed, round, got, o.n, expected);
             CU_FAIL("a pick differs");
             return;
         }
     }
-    CU_ASSERT_TRUE(n_waits > 100);
-    CU_ASSERT_TRUE(n_kept > 1000);
+    CU_ASSERT_TRUE(n_waits > cases_of(100));
+    CU_ASSERT_TRUE(n_kept > cases_of(1000));
 }
 
 /* It waits a little for a short one, not for one that does not come. */

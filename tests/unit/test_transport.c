@@ -169,12 +169,21 @@ static const struct transport_path_ops path_ops = {on_stands, on_done,
 static const struct transport_offer_ops offer_ops = {on_revoked, on_broken,
                                                      on_withdrawn};
 
-#define UNTIL(r, what)                                         \
-    do {                                                       \
-        int64_t end_us = clock_now_us() + 20000000;            \
-        while (!(what) && clock_now_us() < end_us)             \
-            (void)event_base_loop((r)->base, EVLOOP_NONBLOCK); \
-        CU_ASSERT(what);                                       \
+/* Waits for what comes next, or a millisecond: other threads may be done. */
+static void turn(struct event_base *base)
+{
+    const struct timeval soon = {0, 1000};
+
+    (void)event_base_loopexit(base, &soon);
+    (void)event_base_loop(base, EVLOOP_ONCE);
+}
+
+#define UNTIL(r, what)                              \
+    do {                                            \
+        int64_t end_us = clock_now_us() + 20000000; \
+        while (!(what) && clock_now_us() < end_us)  \
+            turn((r)->base);                        \
+        CU_ASSERT(what);                            \
     } while (0)
 
 static void open_path(struct rig *r)
