@@ -10,7 +10,8 @@
 
 bool sim_follows(const struct sim *sim)
 {
-    return sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE;
+    return sim->order->rank &&
+           sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE;
 }
 
 /* The blocks that it counts on. */
@@ -99,7 +100,7 @@ void sim_follow_keep(const struct sim *sim, struct sim_node *node)
     uint64_t left = 0;
     uint32_t n = 0;
 
-    if (!sim->order->rank || !sim_follows(sim) || !node->cache)
+    if (!sim_follows(sim) || !node->cache)
         return;
     for (unsigned t = 0; t < BLOCK_TIERS; t++)
         left += (uint64_t)node->has.tiers[t].capacity_tokens /

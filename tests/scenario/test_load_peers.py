@@ -165,7 +165,8 @@ class Peers(LoadCase):
         """A prefix that is loaded for one request is not computed for the next
         one, which counts on it: that one waits."""
         a = self.worker('a', 'both')
-        t = self.worker('t', 'both', '--load-gbps', '0.2')
+        t = self.worker('t', 'both', '--load-gbps', '0.2',
+                        reply=wire.welcome(queue_order='shortest_first'))
         tokens = [i * 7 % 251 for i in range(2000)]
         want, _ = self.run_here(a, 1, tokens + [9] * 20, 4)
         t.prefill(10, tokens, 4, mode=wire.LOAD, sources=[(a.address, 0, 124)])

@@ -63,6 +63,8 @@ bool batch_follows(struct batch *b, struct request *r)
 {
     struct queue_item item, other;
 
+    if (!b->order->rank)
+        return false;
     if (r->turn.looks || (r->turn.follows && !still_makes(b, r)))
         find(b, r);
     if (!r->turn.follows)

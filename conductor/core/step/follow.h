@@ -5,8 +5,8 @@
  * of the queue was accepted would no longer hold. So it waits for that one, if
  * the order would serve that one first anyway, as soon as the shared blocks are
  * part of both. A short prompt does not wait for a long one that shares a few
- * blocks with it and would be served later. Worker and simulator ask here.
- * Pure.
+ * blocks with it and would be served later. Orders by age do not follow. Worker
+ * and simulator ask here. Pure.
  */
 #ifndef CONDUCTOR_CORE_STEP_FOLLOW_H
 #define CONDUCTOR_CORE_STEP_FOLLOW_H
