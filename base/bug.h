@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 
-/* What has tests abort: a variable of the environment. */
+/* Environment variable: if it is set, bug() aborts. Tests set it. */
 #define BUG_ABORTS "CONDUCTOR_ABORT_ON_BUG"
 
 /* Ends the program by abort() where BUG_ABORTS is set. */

@@ -15,10 +15,12 @@
 #include <sys/socket.h>
 
 #define DNS_SKEW_US 3000000
-/* What a question takes without an answer: 2 s, 4 s and 8 s. */
+/* Time-out of the first try in ms; each further try doubles it: a question
+ * without an answer fails after 2 + 4 + 8 s. */
 #define DNS_TIMEOUT_MS 2000
 #define DNS_TRIES 3
-/* Of an answer by UDP, which no network should cut to pieces. */
+/* Largest UDP answer in bytes, told by EDNS0: small enough that no network
+ * fragments it. Longer answers come over TCP. */
 #define DNS_UDP_BYTES 1232
 
 struct event_base;

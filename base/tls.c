@@ -26,7 +26,8 @@ struct tls {
 
 bool tls_bound(SSL_CTX *context)
 {
-    /* Of TLS 1.3 all suites are; this list is of TLS 1.2. */
+    /* Suites of TLS 1.2: AEAD and an ephemeral key. Every TLS 1.3 suite has
+     * both, so OpenSSL's list stays. */
     static const char suites[] = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:"
                                  "DHE+CHACHA20:!aNULL:!PSK";
 

@@ -41,9 +41,9 @@ struct daemon {
 [[nodiscard]] int daemon_admin_key(const struct config *c, struct secret **key,
                                    char err[CONFIG_ERROR_MAX]);
 
-/* daemon_certificates_load(c, out, err): reads what the options name, and
- * logs a warning of each that has expired, or soon will. Returns 0 with *out
- * owned, or -EINVAL with the reason. */
+/* daemon_certificates_load(c, out, err): reads the files that the options
+ * name, and warns of each certificate that has expired or soon will. Returns 0
+ * with *out owned, or -EINVAL with the reason. */
 [[nodiscard]] int daemon_certificates_load(const struct config *c,
                                            struct daemon_certificates *out,
                                            char err[CONFIG_ERROR_MAX]);

@@ -5,7 +5,7 @@
 #include "sim/copies.h"
 #include "sim/internal.h"
 
-/* Of what a node's tiers hold, the part that is kept for those that wait. */
+/* A quarter of a node's tiers is kept for waiting prefills. */
 #define KEPT_SHARE 4
 
 bool sim_follows(const struct sim *sim)
@@ -14,7 +14,7 @@ bool sim_follows(const struct sim *sim)
            sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE;
 }
 
-/* The blocks that it counts on. */
+/* The blocks that a request counts on. */
 static struct follow_prompt counted(const struct sim_node *node,
                                     const struct sim_request *r)
 {
@@ -26,14 +26,14 @@ static struct follow_prompt counted(const struct sim_node *node,
     return p;
 }
 
-/* Those that it will leave. */
+/* The blocks that a request will leave, behind the first n_there. */
 static struct follow_prompt left(const struct sim_request *r, uint32_t n_there)
 {
     return (struct follow_prompt){r->keys, r->n_keys, n_there};
 }
 
-/* Finds whom the i-th of a node's queue follows: the oldest that makes what it
- * lacks. */
+/* Sets whom the i-th request of a node's queue follows: the oldest waiting one
+ * that makes the next block that it lacks, or NULL. */
 static void find(struct sim_node *node, uint32_t i)
 {
     struct sim_request *r = node->queue.requests[i];

@@ -234,8 +234,8 @@ struct service *service_next(const struct service *service);
 struct service *models_find(const struct models *models, const char *name,
                             size_t n);
 
-/* The i-th other name of the model, in their order; NULL behind the last. Some
- * may be names that no engine has now. */
+/* The i-th other name of the model, in their order; NULL behind the last. The
+ * list includes names that no engine has now. */
 const struct service_name *service_name_at(const struct service *service,
                                            size_t i);
 

@@ -14,8 +14,8 @@
 #define ENGINES_MAX 4u
 #define SAMPLES 4000u /* of each engine */
 #define SEEDS 40u
-/* Of its own: after so many samples an engine 1.4 times as slow is told, and
- * one that is equal again is taken back, under noise that does not last. */
+/* Samples of an engine until it is told apart at 1.4 times the time, and until
+ * an equal one is taken back, under noise that does not last. */
 #define TOLD_MAX 900u
 #define BACK_MAX 300u
 #define TOLD_QUIET 330u

@@ -33,7 +33,8 @@ static void test_a_year(void)
                            "expired on 2027-07-01 00:00:00 UTC");
 }
 
-/* One that is renewed each few days is not always about to expire. */
+/* A certificate that is renewed every few days is warned of only near its end.
+ */
 static void test_six_days(void)
 {
     CU_ASSERT_STRING_EQUAL(said(6, JULY_2026_S), "");

@@ -210,7 +210,7 @@ static void test_aborts(void)
     end(&r);
 }
 
-/* Which engines tokenize, and whether any is told of, is counted. */
+/* The service counts the engines that tokenize and those whose events came. */
 static void test_tokenizes(void)
 {
     struct rig r;

@@ -4,10 +4,11 @@
 
 #include "workers/step/internal.h"
 
-/* Of the store, the part that is kept for those that wait. */
+/* A quarter of the store is kept for waiting prefills. */
 #define KEPT_SHARE 4
 
-/* The blocks that it counts on: what its load brings is not among them. */
+/* The blocks that `r` counts on. Blocks that its load brings are not among
+ * them. */
 static struct follow_prompt counted(const struct batch *b, struct request *r)
 {
     uint32_t n = r->prompt.n_reusable;
@@ -19,7 +20,7 @@ static struct follow_prompt counted(const struct batch *b, struct request *r)
         request_look(r, b->config.store, b->config.layout->block_tokens)};
 }
 
-/* What a waiting one is to make, behind what is there. */
+/* The blocks that a waiting prefill will make, behind the first n_there. */
 static struct follow_prompt made(const struct request *r, uint32_t n_there)
 {
     return (struct follow_prompt){r->prompt.keys, r->prompt.n_full, n_there};
@@ -34,7 +35,8 @@ static bool still_makes(const struct batch *b, struct request *r)
     return follow_makes(&makes, &own);
 }
 
-/* Finds whom it follows: the oldest that makes what it lacks. */
+/* Sets r->turn.follows to the oldest waiting prefill that makes the next block
+ * that `r` lacks, or NULL. */
 static void find(const struct batch *b, struct request *r)
 {
     struct follow_prompt own = counted(b, r);

@@ -291,14 +291,15 @@ static inline uint32_t page_rank(const struct prefix_index *ix,
     return (age < AGE_MAX ? age : AGE_MAX) << 16 | use.depth;
 }
 
-/* Of a page behind one that is not indexed: no match comes to it, so it goes
- * first. */
+/* Rank of a page behind a page that is not indexed: no match reaches it, so
+ * it is evicted first. */
 static inline struct page_use page_orphan(const struct prefix_index *ix)
 {
     return (struct page_use){(uint16_t)(ix->round - AGE_MAX), UINT16_MAX};
 }
 
-/* Of a page that is matched now, `depth` pages behind its chain's first. */
+/* Rank of a page that is matched now; `depth`: its distance, in pages, from the
+ * chain's first page. */
 static inline struct page_use page_used(const struct prefix_index *ix,
                                         uint32_t depth)
 {

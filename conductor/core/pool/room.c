@@ -133,9 +133,10 @@ static int64_t free_us(const struct pool *pool,
     return on_top_wait_us(pool, instance, cost_us, now_us, behind);
 }
 
-/* How much longer so much work may take than it is predicted to: the sum of
- * errors of parts that were off by correction_spread(), as if these were
- * independent. Orders by age are tested by what they predict. */
+/* Returns the us by which work_us of work may exceed its prediction:
+ * SURE_SPREADS standard deviations of a sum whose parts were each off by
+ * correction_spread(), taken as independent. 0 for orders by age: Algorithm 1
+ * tests its plain prediction. */
 static int64_t doubt_us(const struct pool_instance *instance, int64_t work_us)
 {
     const struct correction *c = &instance->correction;

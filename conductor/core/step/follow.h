@@ -21,7 +21,7 @@ struct follow_prompt {
     uint32_t n_there;     /* leading blocks that the instance has now */
 };
 
-/* Whether `other` is to make the next block that `own` lacks. O(1). */
+/* Returns whether `other` will make the next block that `own` lacks. O(1). */
 static inline bool follow_makes(const struct follow_prompt *other,
                                 const struct follow_prompt *own)
 {
@@ -31,9 +31,9 @@ static inline bool follow_makes(const struct follow_prompt *other,
            other->keys[next] == own->keys[next];
 }
 
-/* Of what `other` costs, the part that makes blocks which `own` lacks, in us:
- * what `own` would take more if it were served first. follow_makes() holds.
- * O(log n). */
+/* Returns the share of other_us (us, the cost of `other`) that makes blocks
+ * which `own` lacks: the extra time that `own` would take if it were served
+ * first. Requires follow_makes(other, own). O(log n). */
 static inline int64_t follow_shared_us(const struct follow_prompt *other,
                                        int64_t other_us,
                                        const struct follow_prompt *own)

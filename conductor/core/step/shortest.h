@@ -27,8 +27,10 @@
  *      a sixteenth of what that one takes more, and only if all with an SLO
  *      would be in time even as the last. It does not if that one would yield
  *      to the shorter item (yield.h).
- * Of equals the one that came first. An item that is not ready yet counts in
- * rules 1 and 2 like all others: its deadline was promised, too.
+ * Ties go to the oldest item. An item that is not ready yet counts in rules 1
+ * and 2 like all others: its deadline was promised, too. If no ready item may
+ * run, the instance waits for a promised one that is expected, unless that
+ * breaks a promise.
  *   items      (n), in any sequence; n <= QUEUE_ITEMS_MAX.
  *   *until_us  raised where nobody is late: before then the answer stays.
  * Returns its index; -1: none is ready, or it waits. Cost: O(n), and O(n log n)

@@ -22,8 +22,9 @@ struct reading {
     bool ticket;                     /* another gateway sends it */
 };
 
-/* What the engine gets: the client's bytes, or others in their place, which
- * `bytes` (initialised) then has. Returns 0 or -ENOMEM. */
+/* Sets f->body and f->n to the bytes for the engine: the client's own, or, if
+ * members are changed, those written to `bytes`, which the caller initialised
+ * and frees. Returns 0 or -ENOMEM. */
 static int make_body(const struct front_call *call, const struct reading *r,
                      struct text_buf *bytes, struct service_forward *f)
 {
@@ -39,8 +40,9 @@ static int make_body(const struct front_call *call, const struct reading *r,
     return 0;
 }
 
-/* The connection keeps them until the answer is whole. The client's own go now
- * and no sooner: what was read of them points into them. */
+/* Has the connection keep the body until the answer is whole. Written bytes
+ * replace the client's only now: slices read from the client's body were in use
+ * until the request was submitted. */
 static void keep_body(struct http_conn *conn, struct text_buf *bytes)
 {
     if (bytes->data)

@@ -376,8 +376,11 @@ void engine_clear(struct engine *e);
 void engine_learn_prefill(struct engine *e, int64_t tokens, int64_t us);
 void engine_learn_step(struct engine *e, int64_t us);
 
-/* An answer of so many tokens came whole, us after its prefill began, while the
- * engine had no other request. */
+/* Learns from an answer that was not streamed.
+ *   computed_tokens  prompt tokens that were not cached
+ *   tokens           of the answer
+ *   us               from the prefill's begin to the whole answer, during which
+ *                    the engine had no other request */
 void engine_learn_whole(struct engine *e, int64_t computed_tokens,
                         int64_t tokens, int64_t us);
 
