@@ -1,13 +1,14 @@
 """Counts of passed, failed and skipped tests, one JSON line a suite.
 
-Run as a program it adds up a file of them and prints the last line of
-tools/test; it fails if a test failed, if a suite left no line, or if nothing
+Run as a program it adds up a file of them and prints the last lines of
+tools/test: "failed: NAME: why" for each failure, "passed alone: NAME: why" for
+each case that failed only beside others, then the sum. It fails if a test failed, if a suite left no line, or if nothing
 ran.
 """
 import argparse
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass
@@ -16,11 +17,15 @@ class Counts:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    failures: list = field(default_factory=list)  # "NAME: why"
+    alone: list = field(default_factory=list)  # the same
 
     def add(self, other):
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+        self.failures += other.failures
+        self.alone += other.alone
 
     def append_to(self, path):
         if path:
@@ -50,6 +55,10 @@ def main():
     nothing = not (total.passed or total.failed or total.skipped)
     if nothing:
         print('no test ran')
+    for failure in total.failures:
+        print(f'failed: {failure}')
+    for failure in total.alone:
+        print(f'passed alone: {failure}')
     print(total)
     return 1 if total.failed or nothing else 0
 

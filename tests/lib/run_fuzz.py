@@ -73,6 +73,8 @@ def main():
         progress.clear()
         counts.passed += good
         counts.failed += not good
+        if not good:
+            counts.failures.append(f'{program}: {words.splitlines()[0]}')
         print(f'   {program:24} {"ok" if good else "FAIL":8} {words}',
               flush=True)
     counts.append_to(args.counts)

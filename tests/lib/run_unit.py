@@ -49,6 +49,13 @@ def last_words(entry, n):
     return '\n'.join(text.splitlines()[-n:])
 
 
+def reason(entry):
+    """CUnit's "1. file.c:12  - what did not hold", or else the last line."""
+    found = re.search(r'^\s*1\. (\S+:\d+.*)$', entry.get('stdout') or '',
+                      re.MULTILINE)
+    return found[1].strip() if found else last_words(entry, 1).strip()
+
+
 def names(build, text):
     listed = subprocess.run(['meson', 'introspect', '--tests', build],
                             check=True, capture_output=True, text=True)
@@ -96,9 +103,11 @@ def main():
             entries = [json.loads(line) for line in lines]
     for entry in entries:
         counts = count(entry)
-        total.add(counts)
         print(f'   {short(entry["name"]):24} {entry["result"].lower():8} '
               f'{entry["duration"]:6.1f} s  {counts}')
+        if counts.failed:
+            counts.failures.append(f'{short(entry["name"])}: {reason(entry)}')
+        total.add(counts)
         if counts.failed or counts.skipped:
             print(last_words(entry, 60 if counts.failed else 5))
     lost = len(chosen) - len(entries)

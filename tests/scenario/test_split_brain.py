@@ -21,16 +21,17 @@ class Road:
 
     def accept(self):
         while True:
+            near = far = None
             try:
                 near = self.listener.accept()[0]
                 far = self.open and socket.create_connection(
                     ('127.0.0.1', self.port))
             except OSError:
-                far = None
                 if self.listener.fileno() < 0:
                     return
             if not far:
-                near.close()
+                if near:
+                    near.close()
                 continue
             self.ends |= {near, far}
             for a, b in (near, far), (far, near):
