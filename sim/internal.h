@@ -76,9 +76,10 @@ struct sim_prefill {
                           that */
     struct queue_item item; /* as it waited */
     uint32_t cached_tokens;
-    uint32_t position;    /* tokens whose KV is there */
-    uint32_t step_tokens; /* of the step under way */
-    int64_t load_us;      /* reading cached blocks that computing can't hide */
+    uint32_t position;        /* tokens whose KV is there */
+    uint32_t step_tokens;     /* of the step under way */
+    uint32_t computed_tokens; /* in steps that ended */
+    int64_t load_us;     /* reading cached blocks that computing can't hide */
     double error;        /* its time is so many times that of its node's cost */
     int64_t computed_us; /* in the model's time */
     int64_t waited_us;   /* and for reads */

@@ -165,9 +165,10 @@ static struct step_prefill describe(const struct sim *sim,
     return (struct step_prefill){
         .loading = sim_reuse_meets_load(r),
         .item = p->item,
-        .begun = yield_begun(p->item.cost_us, sim->now_us - p->started_us,
-                             p->stood_us, p->position - p->cached_tokens,
-                             r->n_tokens - p->position),
+        .begun = yield_begun(
+            p->item.cost_us, sim->now_us - p->started_us, p->stood_us,
+            p->computed_tokens,
+            sim_reuse_meets_load(r) ? 0 : r->n_tokens - p->position),
     };
 }
 
@@ -370,6 +371,7 @@ void sim_prefill_advance(struct sim *sim, struct sim_node *node)
         int rc = 0;
 
         r->prefill.position += r->prefill.step_tokens;
+        r->prefill.computed_tokens += r->prefill.step_tokens;
         if (sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE)
             store_blocks(sim, node, r, from);
         if (sim->cluster.layerwise)

@@ -504,6 +504,32 @@ static void test_touch(void)
     rig_fini(&rig);
 }
 
+/* How long the rest takes is told by the tokens that were computed, not by
+ * those that a load brought; while it loads, by the prediction alone. */
+static void test_left_behind_a_load(void)
+{
+    struct rig rig;
+    struct request *r;
+
+    rig_init_prefills(&rig, 64, 8, 1);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now_yield"), 0);
+    r = enqueue(&rig, 1, 200, 1);
+    r->turn.cost_us = 1000;
+    STEP_IS(&rig, "1:0+64 ");
+    complete(&rig, 0);
+    r->turn.started_us = 0;
+    r->position = r->cached_tokens = 128; /* as where both have met */
+    CU_ASSERT_EQUAL(batch_active(r, 640).begun.left_us, 720);
+    r->position = r->cached_tokens = 64;
+    STEP_IS(&rig, "1:64+64 ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "1:128+64 ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "1:192+8! ");
+    complete(&rig, 0);
+    rig_fini(&rig);
+}
+
 /* The next turn of a conversation waits behind the turn before it, whose blocks
  * it counts on, and others pass both. */
 static void test_follows(void)
@@ -895,6 +921,7 @@ int main(void)
     CU_add_test(s, "interrupted", test_interrupted);
     CU_add_test(s, "waits for blocks", test_waits_for_blocks);
     CU_add_test(s, "follows", test_follows);
+    CU_add_test(s, "left behind a load", test_left_behind_a_load);
     CU_add_test(s, "follows another", test_follows_another);
     CU_add_test(s, "follows without room", test_follows_without_room);
     CU_add_test(s, "kept for the waiting", test_kept);

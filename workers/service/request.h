@@ -104,6 +104,7 @@ struct request_turn {
     int64_t started_us;
     int64_t stood_us;        /* since then, in steps without it: interrupted */
     int64_t stands_since_us; /* 0: it is in the step under way */
+    uint32_t computed;       /* tokens, in steps that ended */
     int64_t came_us;  /* the engine was free for it, but its load had not come;
                           0: that did not happen */
     int64_t freed_us; /* it no longer had to wait for its load */

@@ -281,6 +281,7 @@ static void advance_prefill(struct batch *b, struct request *r,
     request_advance(r, b->config.store, block_tokens);
     r->position = s->position + s->n_tokens;
     r->step.gated = false;
+    r->turn.computed += s->n_tokens;
     request_advance(r, b->config.store, block_tokens);
     if (!s->want_token)
         return;

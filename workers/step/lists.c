@@ -132,9 +132,9 @@ struct step_prefill batch_active(const struct request *r, int64_t now_us)
         .held_back = r->load.held_back || r->group,
         .loading = batch_is_loading(r),
         .item = item,
-        .begun = yield_begun(item.cost_us, now_us - t->started_us, t->stood_us,
-                             r->position - r->cached_tokens,
-                             r->prompt.n_tokens - r->position),
+        .begun = yield_begun(
+            item.cost_us, now_us - t->started_us, t->stood_us, t->computed,
+            batch_is_loading(r) ? 0 : r->prompt.n_tokens - r->position),
     };
 }
 

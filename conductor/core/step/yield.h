@@ -37,8 +37,10 @@ struct yield_begun {
 /*
  * One that began since_us ago, as its engine sees it: what takes longer than
  * predicted is known by its rate so far.
- *   stood_us      of that it was interrupted.
- *   done, to_do   its tokens.
+ *   stood_us  of that it was interrupted.
+ *   done      tokens that it computed.
+ *   to_do     tokens that it has yet to compute; 0: not known, as some of them
+ *             are still being loaded.
  */
 static inline struct yield_begun yield_begun(int64_t cost_us, int64_t since_us,
                                              int64_t stood_us, uint32_t done,
