@@ -257,10 +257,19 @@ void sim_copies_touch(struct sim_node *node, const struct sim_request *request,
     }
 }
 
-bool sim_copies_has(const struct sim_node *node, uint64_t key)
+/* Whether a block is where reading it costs nothing. */
+static bool is_at_hand(const struct sim_node *node, uint32_t slot)
 {
-    return node->cache &&
-           block_cache_find(node->cache, key) != BLOCK_CACHE_NONE;
+    return node->has.tiers[block_cache_at(node->cache, slot)->tier]
+               .read_bytes_per_s <= 0.0;
+}
+
+bool sim_copies_at_hand(const struct sim_node *node, uint64_t key)
+{
+    uint32_t slot =
+        node->cache ? block_cache_find(node->cache, key) : BLOCK_CACHE_NONE;
+
+    return slot != BLOCK_CACHE_NONE && is_at_hand(node, slot);
 }
 
 uint32_t sim_copies_there(const struct sim_node *node,
@@ -269,16 +278,20 @@ uint32_t sim_copies_there(const struct sim_node *node,
     uint32_t n = 0;
 
     look_ahead(node, request, 0, most < AHEAD ? most : AHEAD);
-    while (node->cache && n < most &&
-           block_cache_find(node->cache, request->keys[n]) != BLOCK_CACHE_NONE)
+    while (n < most && sim_copies_at_hand(node, request->keys[n]))
         n++;
     return n;
 }
 
 void sim_copies_keep(struct sim_node *node, const struct sim_request *request)
 {
-    uint32_t n = sim_copies_there(node, request, request->n_keys);
+    uint32_t n = 0;
 
+    if (!node->cache)
+        return;
+    while (n < request->n_keys &&
+           block_cache_find(node->cache, request->keys[n]) != BLOCK_CACHE_NONE)
+        n++;
     while (n-- > 0)
         block_cache_keep(node->cache,
                          block_cache_find(node->cache, request->keys[n]));

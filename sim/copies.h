@@ -22,10 +22,10 @@ void sim_copies_dispatch(struct sim *sim, struct sim_node *node,
 void sim_copies_ready(struct sim *sim, struct sim_node *node,
                       const struct sim_request *request);
 
-/* Whether a node has a block, in any tier. */
-bool sim_copies_has(const struct sim_node *node, uint64_t key);
+/* Whether a node has a block where reading it takes no time. */
+bool sim_copies_at_hand(const struct sim_node *node, uint64_t key);
 
-/* How many of a request's first `most` blocks the node has, in any tier. */
+/* How many of a request's first `most` blocks the node has at hand. */
 uint32_t sim_copies_there(const struct sim_node *node,
                           const struct sim_request *request, uint32_t most);
 

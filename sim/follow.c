@@ -5,9 +5,6 @@
 #include "sim/copies.h"
 #include "sim/internal.h"
 
-/* A quarter of a node's tiers is kept for waiting prefills. */
-#define KEPT_SHARE 4
-
 bool sim_follows(const struct sim *sim)
 {
     return sim->order->rank &&
@@ -76,8 +73,8 @@ static bool has_changed(const struct sim_node *node,
 {
     uint32_t n = r->prefill.n_there;
 
-    return sim_copies_has(node, r->keys[n]) ||
-           (n > 0 && !sim_copies_has(node, r->keys[n - 1]));
+    return sim_copies_at_hand(node, r->keys[n]) ||
+           (n > 0 && !sim_copies_at_hand(node, r->keys[n - 1]));
 }
 
 bool sim_follow_waits(const struct sim *sim, struct sim_node *node, uint32_t i)
@@ -104,7 +101,7 @@ void sim_follow_keep(const struct sim *sim, struct sim_node *node)
         return;
     for (unsigned t = 0; t < BLOCK_TIERS; t++)
         left += (uint64_t)node->has.tiers[t].capacity_tokens /
-                sim->cluster.block_tokens / KEPT_SHARE;
+                sim->cluster.block_tokens;
     while (n < node->queue.n) {
         uint32_t blocks = node->queue.requests[n]->n_keys;
 

@@ -582,6 +582,24 @@ static void test_followed(void)
     rig_free(r);
 }
 
+/* One that counts on blocks which another one's load brings from the disk waits
+ * for that one: alone it would read them, and keep the engine meanwhile. */
+static void test_followed_load(void)
+{
+    struct rig *r = plan_rig();
+
+    r->cluster.tiers[TIER_DEVICE].capacity_tokens = 20 * BLOCK;
+    r->config.slo_ttft_us = 1000000;
+    ask(r, 100000, 20 * BLOCK, 1, 1000); /* pushes the 8 blocks out */
+    ask(r, 300000, 8 * BLOCK + 4000, 1, 1);
+    ask(r, 300001, 8 * BLOCK + 10, 1, 1);
+    run(r);
+    CU_ASSERT_EQUAL(ttft_us(r, 2), r->records[2].predicted_ttft_us);
+    CU_ASSERT_EQUAL(ttft_us(r, 3), ttft_us(r, 2) - 1 + 100);
+    CU_ASSERT_EQUAL(r->summary.loaded_tokens[TIER_DISK], 8 * BLOCK);
+    rig_free(r);
+}
+
 /* All is read while others compute; what was in memory is on the disk by then
  * and read at its turn, of which 100 us hide behind the rest. */
 static void test_plan_load(void)
@@ -1201,6 +1219,7 @@ int main(void)
     CU_add_test(suite, "plan both", test_plan_both);
     CU_add_test(suite, "interrupted", test_interrupted);
     CU_add_test(suite, "followed", test_followed);
+    CU_add_test(suite, "followed load", test_followed_load);
     CU_add_test(suite, "plan load", test_plan_load);
     CU_add_test(suite, "plan layerwise", test_plan_layerwise);
     CU_add_test(suite, "plan shares disk", test_plan_shares_disk);
