@@ -128,6 +128,26 @@ static void test_paper_options(void)
     pool_free(pool);
 }
 
+/* What tiers can't hold may have to be computed again, at most. */
+static void test_over(void)
+{
+    struct cost_model cost = paper_model();
+    struct estimate_model model = model_of(&cost);
+    struct estimate_memo memo = {.predicted = false};
+    struct estimate_prefill_request ask = {
+        .n_tokens = 8192, .local_blocks = 8, .used_blocks = 8};
+    struct prefill_estimate e, over;
+    uint32_t id;
+    struct pool *pool = one_instance(&id);
+
+    estimate_prefill(&model, pool, pool_get(pool, id), &ask, &memo, &e);
+    ask.over_blocks = 8;
+    estimate_prefill(&model, pool, pool_get(pool, id), &ask, &memo, &over);
+    CU_ASSERT_EQUAL(over.ttft_us, e.ttft_us);
+    CU_ASSERT_EQUAL(over.most_us, e.most_us + 916260 / 2);
+    pool_free(pool);
+}
+
 /* The reference values, computed independently from the paper. */
 static void test_paper_values(void)
 {
@@ -585,6 +605,7 @@ int main(void)
     CU_add_test(suite, "usable blocks", test_usable_blocks);
     CU_add_test(suite, "paper options", test_paper_options);
     CU_add_test(suite, "paper values", test_paper_values);
+    CU_add_test(suite, "over", test_over);
     CU_add_test(suite, "prefill", test_prefill);
     CU_add_test(suite, "no link", test_no_link);
     CU_add_test(suite, "decode", test_decode);

@@ -759,6 +759,76 @@ static void test_shared_steps(void)
     pool_free(pool);
 }
 
+/* What unfinished prefills will leave, each block once, beside the tiers. */
+static void test_blocks_over(void)
+{
+    static const uint64_t one[] = {11, 12, 13, 14, 15, 16};
+    static const uint64_t two[] = {11, 12, 13, 14, 25, 26};
+    struct pool *pool = small_pool();
+    const struct pool_instance *i;
+    uint32_t id;
+
+    CU_ASSERT_EQUAL(
+        pool_add(pool,
+                 &(struct pool_instance_config){.name = "w",
+                                                .role = ROLE_PREFILL,
+                                                .kv_capacity_tokens = 10000,
+                                                .block_tokens = 16,
+                                                .cache_tokens = 10 * 16},
+                 &id),
+        0);
+    i = pool_get(pool, id);
+    CU_ASSERT_EQUAL(pool_blocks_over(pool, i, 50), 0); /* nobody else waits */
+    CU_ASSERT_EQUAL(accept(pool, id, 1, 1000, one, 6), 0);
+    CU_ASSERT_EQUAL(pool_blocks_over(pool, i, 4), 0);
+    CU_ASSERT_EQUAL(pool_blocks_over(pool, i, 5), 1);
+    CU_ASSERT_EQUAL(accept(pool, id, 2, 1000, two, 6), 0);
+    CU_ASSERT_EQUAL(pool_blocks_over(pool, i, 5), 3);
+    CU_ASSERT(pool_check(pool));
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 1, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 1, 1000, 1000), 0);
+    CU_ASSERT_EQUAL(pool_blocks_over(pool, i, 5), 1);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(pool, id, 2, 1000), 0);
+    CU_ASSERT_EQUAL(pool_blocks_over(pool, i, 50), 0);
+
+    /* Of an instance that does not tell its room nothing is known. */
+    id = add(pool, ROLE_PREFILL);
+    CU_ASSERT_EQUAL(accept(pool, id, 3, 1000, one, 6), 0);
+    CU_ASSERT_EQUAL(pool_blocks_over(pool, pool_get(pool, id), 1 << 30), 0);
+    pool_free(pool);
+}
+
+/* Prefills that keep the engine for longer than they were accepted for leave
+ * less time to promise, although their engine was as fast as predicted. */
+static void test_kept_for_longer(void)
+{
+    struct pool_config config = pool_config_default;
+    struct pool_place place;
+    struct pool *pool;
+    uint32_t id;
+
+    config.order = queue_order_by_name("shortest_now_yield");
+    config.correction_tau_us = 3000;
+    pool = pool_new(&config);
+    id = add(pool, ROLE_PREFILL);
+    for (int k = 0; k < 20; k++) {
+        int64_t from_us = 10000 * k, took_us = k % 2 == 0 ? 1000 : 2000;
+
+        CU_ASSERT_EQUAL(accept(pool, id, 1, 1000, NULL, 0), 0);
+        CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 1, from_us), 0);
+        CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 1, 1000, from_us + took_us),
+                        0);
+    }
+    CU_ASSERT_EQUAL(pool_get(pool, id)->correction.ratio, 1.0);
+    CU_ASSERT_EQUAL(accept(pool, id, 1, 5000, NULL, 0), 0);
+    place = pool_queue_place(pool, pool_get(pool, id), 0, 9000, 0, 200000);
+    CU_ASSERT_EQUAL(place.wait_us, 5000);
+    CU_ASSERT_EQUAL(place.most_us, 5000);
+    CU_ASSERT(place.doubt_us > 500);
+    CU_ASSERT(pool_check(pool));
+    pool_free(pool);
+}
+
 /* A stack: the last one that began is at work. */
 static void test_interrupted(void)
 {
@@ -935,6 +1005,8 @@ int main(void)
     CU_add_test(suite, "random", test_random);
     CU_add_test(suite, "shared steps", test_shared_steps);
     CU_add_test(suite, "interrupted", test_interrupted);
+    CU_add_test(suite, "blocks over", test_blocks_over);
+    CU_add_test(suite, "kept for longer", test_kept_for_longer);
     CU_add_test(suite, "computed", test_computed);
     CU_add_test(suite, "decodes of others", test_others);
     CU_add_test(suite, "a slower card is found out", test_found_out);

@@ -838,8 +838,7 @@ static size_t find_senders(const struct rig *r, uint32_t usable,
 
         size_t n_own = own_ranges(r, i, blocks, own, &skip);
         for (size_t o = 0; o < n_own; o++) {
-            double read_us = (own[o].to_block - own[o].from_block) * bytes *
-                             1e6 / own[o].bytes_per_s;
+            double read_us = blocks * bytes * 1e6 / own[o].bytes_per_s;
 
             us = read_us > us ? read_us : us;
             if (own[o].free_at_us > free_us)
@@ -1071,6 +1070,7 @@ static void obvious_plan(const struct rig *r, const struct pool_instance *i,
     o->latest_us = o->ttft_us;
     if (!i->order->by_age && place.most_us > o->queue_us)
         o->latest_us += place.most_us - o->queue_us;
+    o->latest_us += place.doubt_us;
     price += place.behind;
     o->score_us += (int64_t)(price * (double)o->prefill_us +
                              obvious_link_price(r) * (double)o->link_us +

@@ -4,9 +4,6 @@
 
 #include "workers/step/internal.h"
 
-/* A quarter of the store is kept for waiting prefills. */
-#define KEPT_SHARE 4
-
 /* The blocks that `r` counts on. Blocks that its load brings are not among
  * them. */
 static struct follow_prompt counted(const struct batch *b, struct request *r)
@@ -99,7 +96,7 @@ void batch_keep(struct batch *b, uint32_t n_needed)
     kv_store_stats(store, &stats);
     if (!b->order->rank || stats.free_blocks >= n_needed)
         return;
-    left = stats.capacity_blocks / KEPT_SHARE;
+    left = stats.capacity_blocks;
     TAILQ_FOREACH(r, &b->waiting, link)
     {
         uint32_t n = request_look(r, store, b->config.layout->block_tokens);

@@ -74,6 +74,26 @@ static int64_t transfer_us(const struct estimate_model *model,
 
 static const struct prefill_estimate nothing;
 
+/* What it may take to compute again blocks that waiting prefills count on and
+ * that leave because the tiers can't hold all of them: for each block as long
+ * as for one of this prompt. */
+static int64_t again_us(const struct estimate_model *model,
+                        const struct pool_instance *instance,
+                        const struct estimate_prefill_request *request)
+{
+    int64_t all_us;
+
+    if (request->over_blocks == 0)
+        return 0;
+    all_us = correction_apply_us(
+        &instance->correction,
+        cost_model_prefill_us(estimate_cost(model, instance), request->n_tokens,
+                              0, NULL));
+    return at_most_never(
+        (int64_t)((double)all_us * request->over_blocks * model->block_tokens /
+                  (double)request->n_tokens));
+}
+
 /* Where a prefill stands that can begin at ready_us. The queue goes on while
  * it waits for room. */
 static struct pool_place
@@ -94,6 +114,7 @@ place_of(const struct estimate_model *model, const struct pool *pool,
     return (struct pool_place){
         .wait_us = at_most_never(later(wait_us, e->room_us)),
         .most_us = at_most_never(later(place.most_us, e->room_us)),
+        .doubt_us = place.doubt_us,
         .behind = place.behind,
     };
 }
@@ -149,7 +170,9 @@ static void set_ttft(struct prefill_estimate *out,
     int64_t own_us = out->prefill_us + out->beside.step_us + out->push_us;
 
     out->ttft_us = place->wait_us + own_us;
-    out->most_us = place->most_us + own_us;
+    out->doubt_us = place->doubt_us;
+    out->most_us =
+        at_most_never(place->most_us + own_us + out->doubt_us + out->again_us);
 }
 
 void estimate_prefill(const struct estimate_model *model,
@@ -198,6 +221,7 @@ void estimate_prefill(const struct estimate_model *model,
     place = place_of(model, pool, instance, request, now_us, out);
     out->queue_us = place.wait_us;
     out->queue_most_us = place.most_us;
+    out->again_us = again_us(model, instance, request);
     out->behind = place.behind;
     out->beside.step_us = out->beside.step_us > out->queue_us
                               ? out->beside.step_us - out->queue_us
@@ -326,7 +350,8 @@ void estimate_plan(const struct estimate_model *model,
     out->prefill_us = plan->compute_us;
     out->score_us = plan->finish_us - request->now_us + out->push_us;
     out->ttft_us = out->score_us + request->beside.step_us;
-    out->most_us = out->ttft_us + out->queue_most_us - request->queue_us;
+    out->most_us = out->ttft_us + out->queue_most_us - request->queue_us +
+                   out->doubt_us + out->again_us;
     out->late = false;
     out->last_prefill = instance->last_prefill;
 }

@@ -69,6 +69,10 @@ struct prefill_estimate {
     int64_t queue_most_us;   /* the same, whatever comes: where the queue order
                                 lets shorter ones pass, those who wait now may
                                 all go first, and later ones make nobody late */
+    int64_t doubt_us;        /* by which that and its own time may exceed what
+                                is predicted */
+    int64_t again_us;        /* that blocks which can't all stay there may take
+                                to be computed again */
     uint32_t behind;         /* prefills that would wait for it to end */
     int64_t room_us;         /* of queue_us: until there is room to decode it;
                                 0: there is, or the pool is not aggregated */
@@ -88,7 +92,8 @@ struct prefill_estimate {
                         the time until its turn has come and its blocks are
                         here, plus prefill; at most score_us while all are
                         ready */
-    int64_t most_us; /* likewise, after queue_most_us: SLOs look at it */
+    int64_t most_us; /* likewise, after queue_most_us, doubt_us and again_us:
+                        SLOs look at it */
     bool planned;    /* by a load plan: local_blocks are resident,
                         used_blocks - split_block come from sources, transfer
                         is the whole load, predicted and prefill are the work
@@ -169,6 +174,7 @@ struct estimate_prefill_request {
                               a pair has them */
     int64_t pair_room_us;  /* until one has room that would decode it; 0: there
                               is */
+    uint32_t over_blocks;  /* that the instance's tiers can't hold, of pool.h */
     int64_t deadline_us;   /* of its first token; 0: none */
     int64_t now_us;
 };

@@ -122,6 +122,9 @@ struct pool_instance {
     struct pool_running_load running_load; /* of running */
     int64_t running_since_us; /* where prefills are interrupted: when the last
                                  of running began, or went on */
+    struct correction
+        occupancy; /* of how long prefills kept the engine, to what they
+                 were accepted for; where they are interrupted */
     struct correction correction;  /* of prefill times */
     const struct cost_model *cost; /* its own; NULL: as the others */
     /* The rate at which blocks of a tier are read to where the engine uses them
@@ -147,6 +150,7 @@ struct pool_instance {
     size_t n_decodes;
     size_t max_decodes; /* at once: the pool's bound, or its own batch */
     int64_t kv_capacity_tokens;
+    int64_t cache_tokens;           /* as in struct pool_instance_config */
     int64_t decode_kv_tokens;       /* of all decodes, as of now */
     int64_t decode_reserved_tokens; /* of all decodes, as long as they are
                                        expected to be, in whole blocks */

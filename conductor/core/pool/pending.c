@@ -41,7 +41,8 @@ struct pending *pending_new(uint32_t max_instances, uint32_t max_blocks,
     pending->secret = key_secret_of(seed);
     pending->index = prefix_index_new(&config);
     pending->slots = calloc(n_slots, sizeof(*pending->slots));
-    if (!pending->index || !pending->slots) {
+    pending->n_of = calloc(max_instances, sizeof(*pending->n_of));
+    if (!pending->index || !pending->slots || !pending->n_of) {
         pending_free(pending);
         return NULL;
     }
@@ -52,6 +53,7 @@ void pending_free(struct pending *pending)
 {
     if (!pending)
         return;
+    free(pending->n_of);
     free(pending->slots);
     prefix_index_free(pending->index);
     free(pending);
@@ -165,6 +167,7 @@ int pending_add(struct pending *pending, uint32_t instance,
             }
             pending->slots[at] = (struct pending_slot){keys[i], instance, 1};
             pending->n_used++;
+            pending->n_of[instance]++;
         }
     }
     if (error == 0)
@@ -187,6 +190,7 @@ void pending_drop(struct pending *pending, uint32_t instance,
             prefetch(pending, instance, keys[n - AHEAD]);
         if (pending->slots[at].count > 0 && --pending->slots[at].count == 0) {
             erase(pending, at);
+            pending->n_of[instance]--;
             gone[n_gone++] = keys[n];
         }
         /* The instance is in range: it was added. */

@@ -28,6 +28,7 @@ struct pending {
     struct pending_slot *slots;
     uint32_t mask; /* slots - 1, a power of two less one */
     uint32_t n_used;
+    uint32_t *n_of; /* (max_instances) of each instance */
     uint32_t max_blocks;
     struct key_secret secret;
 };
@@ -58,6 +59,13 @@ void pending_drop(struct pending *pending, uint32_t instance,
 /* See pool_pending_match(). */
 void pending_match(struct pending *pending, const uint64_t *keys, size_t n,
                    struct prefix_match *match);
+
+/* How many blocks are counted for an instance, each once. O(1). */
+static inline uint32_t pending_blocks(const struct pending *pending,
+                                      uint32_t instance)
+{
+    return pending->n_of[instance];
+}
 
 /* The slot of a pair, or the empty one where it belongs. */
 uint32_t pending_find(const struct pending *pending, uint32_t instance,

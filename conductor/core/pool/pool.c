@@ -157,6 +157,8 @@ static void init_correction(const struct pool *pool, struct pool_slot *slot)
     /* The bounds were checked by pool_new(). */
     (void)!correction_init(&slot->view.correction, c->correction_tau_us,
                            c->correction_min_ratio, c->correction_max_ratio);
+    (void)!correction_init(&slot->view.occupancy, c->correction_tau_us,
+                           c->correction_min_ratio, c->correction_max_ratio);
 }
 
 int pool_add(struct pool *pool, const struct pool_instance_config *config,
@@ -187,6 +189,7 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
         .most_stages = config->most_stages,
         .switches = config->switches,
         .kv_capacity_tokens = config->kv_capacity_tokens,
+        .cache_tokens = config->cache_tokens,
         .kv_whole_tokens = config->kv_capacity_tokens -
                            config->kv_capacity_tokens % (int64_t)block_tokens,
         .block_tokens = block_tokens,

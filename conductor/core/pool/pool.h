@@ -62,6 +62,8 @@ struct pool_instance_config {
     double tier_bytes_per_s[LOAD_TIERS]; /* at least 0; 0: at no cost, and of
                                             TIER_SHARED that there is none */
     uint32_t block_tokens;               /* of its KV blocks; 0: 1 */
+    int64_t cache_tokens;   /* that its tiers hold, for prompts alone; 0: not
+                               known */
     uint32_t max_batch;     /* decodes that it steps together; 0: any */
     uint32_t window_tokens; /* of its model, or smaller; 0: any */
     uint32_t most_stages;   /* as in struct pool_instance */
@@ -370,10 +372,12 @@ int64_t pool_running_left_us(const struct pool_instance *instance,
 
 /* The place of a new prefill in an instance's queue. */
 struct pool_place {
-    int64_t wait_us; /* until it begins, if nothing else comes */
-    int64_t most_us; /* until it begins, whatever comes: where the order lets
-                        others pass, all that waits now goes first */
-    uint32_t behind; /* prefills that would wait for it */
+    int64_t wait_us;  /* until it begins, if nothing else comes */
+    int64_t most_us;  /* until it begins, whatever comes: where the order lets
+                         others pass, all that waits now goes first */
+    int64_t doubt_us; /* by which that and its own time may exceed what is
+                         predicted; 0: predictions have been exact */
+    uint32_t behind;  /* prefills that would wait for it */
 };
 
 /*
@@ -416,6 +420,11 @@ int64_t pool_kv_tokens(const struct pool_instance *instance,
  */
 void pool_pending_match(struct pool *pool, const uint64_t *keys, size_t n,
                         struct prefix_match *match);
+
+/* By how many blocks more its tiers would have to hold, for all that unfinished
+ * prefills will leave there and n_new more; 0: none, or not known. O(1). */
+uint32_t pool_blocks_over(const struct pool *pool,
+                          const struct pool_instance *instance, uint32_t n_new);
 
 /*
  * An instance will have the blocks of a prompt, although no prefill of the pool

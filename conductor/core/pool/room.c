@@ -135,16 +135,22 @@ static int64_t free_us(const struct pool *pool,
 
 /* Returns the us by which work_us of work may exceed its prediction:
  * SURE_SPREADS standard deviations of a sum whose parts were each off by
- * correction_spread(), taken as independent. 0 for orders by age: Algorithm 1
- * tests its plain prediction. */
+ * correction_spread(), taken as independent, and what they were off by in the
+ * mean. Where prefills are interrupted, what counts is how long they kept the
+ * engine: also late loads, and blocks that had gone. 0 for orders by age:
+ * Algorithm 1 tests its plain prediction. */
 static int64_t doubt_us(const struct pool_instance *instance, int64_t work_us)
 {
-    const struct correction *c = &instance->correction;
+    bool whole = instance->order->preempts;
+    const struct correction *c =
+        whole ? &instance->occupancy : &instance->correction;
+    double us;
 
     if (instance->order->by_age || c->square <= 0.0)
         return 0;
-    return (int64_t)(SURE_SPREADS * correction_spread(c) *
-                     sqrt((double)work_us * correction_sum_us(c)));
+    us = SURE_SPREADS * correction_spread(c) *
+         sqrt((double)work_us * correction_sum_us(c));
+    return (int64_t)us;
 }
 
 /* Value by value: a struct that is copied right after its parts were written
@@ -156,10 +162,10 @@ struct pool_place pool_queue_place(const struct pool *pool,
 {
     int64_t left_us = pool_running_left_us(instance, now_us);
     int64_t most_us = left_us + instance->load.cost_us;
+    int64_t doubt = doubt_us(instance, most_us + cost_us);
     int64_t wait_us, first_us;
     uint32_t behind, interrupted;
 
-    most_us += doubt_us(instance, most_us + cost_us);
     left_us = free_us(pool, instance, left_us, cost_us, now_us, &interrupted);
     if (instance->n_waiting == 0 && ready_at_us != QUEUE_NOT_READY) {
         wait_us =
@@ -167,6 +173,7 @@ struct pool_place pool_queue_place(const struct pool *pool,
         return (struct pool_place){.wait_us = wait_us,
                                    .most_us =
                                        wait_us > most_us ? wait_us : most_us,
+                                   .doubt_us = doubt,
                                    .behind = interrupted};
     }
     struct queue_item item = {
@@ -188,8 +195,10 @@ struct pool_place pool_queue_place(const struct pool *pool,
     behind += interrupted;
     if (instance->order->by_age || most_us < wait_us)
         most_us = wait_us;
-    return (struct pool_place){
-        .wait_us = wait_us, .most_us = most_us, .behind = behind};
+    return (struct pool_place){.wait_us = wait_us,
+                               .most_us = most_us,
+                               .doubt_us = doubt,
+                               .behind = behind};
 }
 
 /* How much of a prefill's time remains until its first n blocks are there. */
@@ -225,6 +234,20 @@ int64_t pool_computed_us(const struct pool *pool,
         end_us += p->begun.left_us;
     }
     return 0;
+}
+
+uint32_t pool_blocks_over(const struct pool *pool,
+                          const struct pool_instance *instance, uint32_t n_new)
+{
+    uint32_t n = pending_blocks(pool->pending, instance->slot);
+    int64_t left_tokens;
+
+    if (instance->cache_tokens <= 0 || n == 0)
+        return 0;
+    left_tokens =
+        instance->cache_tokens - ((int64_t)n + n_new) * instance->block_tokens;
+    return left_tokens < 0 ? (uint32_t)(-left_tokens / instance->block_tokens)
+                           : 0;
 }
 
 int64_t pool_kv_tokens(const struct pool_instance *instance,

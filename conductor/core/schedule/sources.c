@@ -218,7 +218,8 @@ int64_t schedule_own_ready_us(const struct scheduler *s,
 }
 
 /* What another instance can send, and how fast: as its link does, or as its
- * slow tiers can be read, whichever takes longer. */
+ * slow tiers can be read, whichever takes longer. If some of the blocks are in
+ * a slow tier, all count so: others may get there before they are sent. */
 static bool peer_of(const struct scheduler *s,
                     const struct schedule_request *request,
                     const struct pool_instance *i, uint32_t blocks,
@@ -236,9 +237,7 @@ static bool peer_of(const struct scheduler *s,
     schedule_own_blocks(s, i, blocks, &own);
     for (size_t o = 0; o < own.n_sources; o++) {
         enum block_tier tier = own.sources[o].tier;
-        double read_us =
-            (double)(own.sources[o].to_block - own.sources[o].from_block) *
-            block_bytes(s) * 1e6 / rate_of(i, tier);
+        double read_us = blocks * block_bytes(s) * 1e6 / rate_of(i, tier);
 
         if (read_us > us)
             us = read_us;

@@ -40,6 +40,20 @@ static uint32_t most_sent(const struct schedule_peers *peers,
     return schedule_lesser(most, usable_blocks);
 }
 
+/* Blocks that can't all stay where waiting prefills keep theirs: all that these
+ * and the request will leave, less the tiers' room. */
+static uint32_t blocks_over(const struct scheduler *s,
+                            const struct schedule_request *request,
+                            const struct pool_instance *i)
+{
+    size_t there = s->expected.blocks[i->slot];
+
+    if (!i->order->rank || s->model.simulated.expected ||
+        there > request->n_keys)
+        return 0;
+    return pool_blocks_over(s->pool, i, (uint32_t)(request->n_keys - there));
+}
+
 /* As if all that is cached anywhere were there by its turn. */
 static void estimate_at_least(const struct scheduler *s,
                               const struct schedule_request *request,
@@ -56,6 +70,7 @@ static void estimate_at_least(const struct scheduler *s,
         .used_blocks = used_blocks,
         .there_blocks = pair ? s->there[i->pair] : 0,
         .pair_room_us = pair ? s->room_us[i->pair] : 0,
+        .over_blocks = blocks_over(s, request, i),
         .deadline_us = schedule_deadline_us(request),
         .now_us = request->now_us,
     };
@@ -121,7 +136,8 @@ static bool reads_alike(const struct scheduler *s,
     return true;
 }
 
-/* Whether peers send to an instance at least as fast as to another one. */
+/* Whether peers send to an instance at least as fast as to another one; just as
+ * fast where they share its link: a faster one leaves less to the next. */
 static bool is_sent_alike(const struct scheduler *s,
                           const struct pool_instance *i,
                           const struct pool_instance *other)
@@ -133,7 +149,10 @@ static bool is_sent_alike(const struct scheduler *s,
     for (size_t k = 0; k < peers->n; k++) {
         uint32_t from = peers->at[k].source.instance;
 
-        if (schedule_path_rate(s, i, from) < schedule_path_rate(s, other, from))
+        double rate = schedule_path_rate(s, i, from);
+        double than = schedule_path_rate(s, other, from);
+
+        if (rate < than || (s->sees_links && rate != than))
             return false;
     }
     return true;
@@ -211,6 +230,11 @@ static bool take_place(const struct search *f, const struct pool_instance *i,
     e->behind = place.behind;
     if (place.wait_us > e->queue_us)
         e->queue_us = place.wait_us;
+    e->most_us -= e->queue_most_us + e->doubt_us;
+    e->queue_most_us =
+        place.most_us > e->queue_us ? place.most_us : e->queue_us;
+    e->doubt_us = place.doubt_us;
+    e->most_us += e->queue_most_us + e->doubt_us;
     plan_set_score(f->s, f->request, e);
     return e->queue_us > before_us;
 }
