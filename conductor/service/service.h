@@ -54,7 +54,6 @@ struct service_forward {
     size_t n_hashes;
     bool ids;     /* tokens are token ids, as the engine knows them */
     bool several; /* those of the first of several prompts of such ids */
-    bool named;   /* x-request-id is among the headers */
     bool prompt;  /* its path asks a model to answer a prompt */
     bool pairs;   /* two engines may share it */
     bool ticket;  /* another gateway sends it (gateway/gateway.h): method, path,

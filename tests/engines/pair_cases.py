@@ -136,7 +136,7 @@ class Pairs(vllm_cases.Behind):
         path, body = self.asked[number]
         try:
             got, headers = exchange(self.api.port, path,
-                                    {**body, **(more or {})}, f'r{number}')
+                                    {**body, **(more or {})})
         except (http.client.HTTPException, OSError) as fault:
             return number, type(fault).__name__, None
         return number, said(got), (headers['x-conductor-prefill'],

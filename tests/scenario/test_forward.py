@@ -78,7 +78,8 @@ class Passthrough(EngineCase):
         self.assertEqual(seen.body, odd)
         self.assertEqual(seen.path, '/v1/completions?user=7')
         self.assertEqual(seen.header('authorization'), 'Bearer client')
-        self.assertEqual(seen.header('x-request-id'), 'abc-1')
+        self.assertEqual(seen.header('x-request-id'),
+                         got.headers['x-conductor-request-id'])
         self.assertEqual(seen.header('traceparent'), '00-1-2-01')
         self.assertIsNone(seen.header('x-drop'))
         # The engine did not say it again, and explain knows it, too.
@@ -146,6 +147,24 @@ class Passthrough(EngineCase):
         got = self.post(cluster, {'prompt': 'x'})
         self.assertEqual(got.headers['x-request-id'],
                          got.headers['x-conductor-request-id'])
+
+    def test_ids_of_clients(self):
+        """Two clients have the same one: the engine tells them apart, and
+        each client has its own back."""
+        cluster = self.engines(None)
+        names = {'X-Request-Id': 'same', 'X-Dynamo-Request-Id': 'same'}
+        got = [self.post(cluster, {'prompt': 'x', 'stream': i == 1},
+                         headers=names) for i in range(2)]
+        own = [g.headers['x-conductor-request-id'] for g in got]
+        self.assertEqual([g.headers.get_all('x-request-id') for g in got],
+                         [['same']] * 2)
+        seen = [r for r in self.all[0].requests if r.method == 'POST']
+        self.assertEqual([r.header('x-request-id') for r in seen], own)
+        self.assertNotEqual(*own)
+        for r in seen:
+            self.assertIsNone(r.header('x-dynamo-request-id'))
+        self.assertEqual(cluster.api.request(
+            'GET', '/admin/explain/same').body['client_request_id'], 'same')
 
     def test_long_headers_of_the_answer(self):
         long = {'x-' + 'n' * 200: 'short', 'x-long': 'v' * 30000}
@@ -1092,7 +1111,7 @@ class KeepAlive(EngineCase):
     def test_a_stream_goes_on_as_it_is(self):
         _, rest = self.waiting(Engine.complete)
         self.assertEqual(rest, b''.join(
-            event({'id': 'cmpl-mine', 'choices': [{'text': c}]})
+            event({'id': self.all[0].requests[-1].answer_id(), 'choices': [{'text': c}]})
             for c in 'abcd') + event('[DONE]'))
 
     def test_what_is_no_stream_becomes_an_event(self):

@@ -132,7 +132,7 @@ class NixlPairs(PairCase):
     def test_whole_answer(self):
         cluster = self.usual()
         sent = {'prompt': LONG, 'max_tokens': 4, 'min_tokens': 2, 'seed': 7}
-        got = self.post(cluster, sent, headers={'X-Request-Id': 'id-1'})
+        got = self.post(cluster, sent)
         self.assertEqual(got.status, 200, got.body)
         self.assertEqual(got.body['choices'][0], {
             'text': 'abcd', 'finish_reason': 'length', 'logprobs': [1]})
@@ -142,7 +142,8 @@ class NixlPairs(PairCase):
         self.assertEqual(got.headers['x-conductor-decode'], 'e1')
         first, second = self.nixl.prefills[0], self.nixl.fetched[0]
         for leg in (first, second):
-            self.assertEqual(leg.header('x-request-id'), 'id-1')
+            self.assertEqual(leg.header('x-request-id'),
+                             got.headers['x-conductor-request-id'])
             self.assertEqual(leg.path, '/v1/completions')
         body = body_of(second)
         del body['kv_transfer_params']
@@ -885,8 +886,7 @@ class MooncakePairs(PairCase):
                         {'role': 'user', 'content': 'z' + LONG}]})):
             n = len(self.mooncake.fetched)
             got = self.post(cluster, {**sent, 'kv_transfer_params': {
-                'do_remote_prefill': True, 'transfer_id': 'mine'}}, path,
-                headers={'X-Request-Id': f'id-{n}'})
+                'do_remote_prefill': True, 'transfer_id': 'mine'}}, path)
             self.assertEqual(got.status, 200, got.body)
             self.assertEqual(got.headers['x-conductor-prefill'], 'e0')
             self.assertEqual(got.headers['x-conductor-decode'], 'e1')
@@ -897,7 +897,8 @@ class MooncakePairs(PairCase):
             leg = self.mooncake.fetched[n]
             for part in (leg, self.mooncake.prefills[n]):
                 self.assertEqual(part.path, path)
-                self.assertEqual(part.header('x-request-id'), f'id-{n}')
+                self.assertEqual(part.header('x-request-id'),
+                                 got.headers['x-conductor-request-id'])
             body = body_of(leg)
             del body['kv_transfer_params']
             self.assertEqual(body, {'model': 'm', **sent})

@@ -105,7 +105,7 @@ static int submit(struct forward_call *c, const struct front_call *call,
     if (service_tokenizes(service))
         f.tokenize = c->tokenize = forward_tokenize_body(body, &f.n_tokenize);
     f.cache_salt = body->cache_salt;
-    c->named = f.named;
+    c->named = http_find(call->head, "x-request-id");
     c->traced = http_find(call->head, "traceparent");
     params->tokens = body->words;
     params->n_tokens = body->n_words;

@@ -104,12 +104,20 @@ bool forward_tells(const struct http_head *head, struct http_slice name)
     return passes(head, name) && !is_command(name);
 }
 
+/* Headers by which engines name what they have in work: with a client's one, a
+ * client would name another one's request. */
+static bool is_engines_id(struct http_slice name)
+{
+    return http_is_fold(name, "x-request-id") ||
+           http_is_fold(name, "x-dynamo-request-id");
+}
+
 /* Headers that are the engine's business. */
 static bool goes_on(const struct http_head *head, struct http_slice name)
 {
     return passes(head, name) && !http_is_fold(name, "host") &&
            !http_is_fold(name, "expect") &&
-           !http_is_fold(name, "authorization") &&
+           !http_is_fold(name, "authorization") && !is_engines_id(name) &&
            !steer_header(name.at, name.n);
 }
 
@@ -173,7 +181,6 @@ char *forward_copy_head(const struct front_call *call,
         if (!goes_on(head, h->name) || has_key(h, key))
             continue;
         at = put_header(at, h);
-        f->named = f->named || http_is_fold(h->name, "x-request-id");
     }
     *at++ = '\0';
     f->authorization = at;

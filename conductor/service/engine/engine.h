@@ -412,7 +412,7 @@ void forward_prefill_over(struct service_request *request, int64_t us,
                           int64_t now_us);
 
 /* send.c: the headers that an engine gets: these lines, its key or else the
- * client's line, the id unless that is NULL, and its rank. Owned; NULL: out of
+ * client's line, the request's id, and its rank. Owned; NULL: out of
  * memory. The second one: of a request at forward->engine. */
 [[nodiscard]] char *forward_headers(const struct engine *e, const char *headers,
                                     const char *key, const char *id);

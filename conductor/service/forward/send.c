@@ -29,16 +29,15 @@ char *forward_headers(const struct engine *e, const char *headers,
                       const char *key, const char *id)
 {
     const char *own = e->authorization[0] ? e->authorization : key;
-    size_t n = strlen(headers) + strlen(own) + (id ? strlen(id) : 0) +
-               TRACEPARENT_BYTES + 100;
+    size_t n =
+        strlen(headers) + strlen(own) + strlen(id) + TRACEPARENT_BYTES + 100;
     int64_t rank = e->config->dp_rank;
     char *text = malloc(n), *at;
 
     if (!text)
         return NULL;
     at = stpcpy(stpcpy(text, headers), own);
-    if (id)
-        stpcpy(stpcpy(stpcpy(at, "x-request-id: "), id), "\r\n");
+    stpcpy(stpcpy(stpcpy(at, "x-request-id: "), id), "\r\n");
     if (rank < 0)
         return text;
     size_t used = strlen(text);
@@ -64,9 +63,8 @@ static void set_trace(const struct service_request *request, char *headers)
 char *forward_compose(const struct service_request *request)
 {
     const struct forward *f = request->forward;
-    char *headers =
-        forward_headers(f->engine, f->what.headers, f->what.authorization,
-                        f->what.named ? NULL : request->request_id);
+    char *headers = forward_headers(f->engine, f->what.headers,
+                                    f->what.authorization, request->request_id);
 
     if (headers)
         set_trace(request, headers);
@@ -88,7 +86,6 @@ int forward_ask(struct service_request *request, const char *body, size_t n)
                                         .n = n,
                                         .holds_head = f->what.stream,
                                         .repeats = f->what.prompt && !f->pair,
-                                        .id_is_its_own = !f->what.named,
                                     },
                                     &forward_ops, request);
     if (!f->exchange)

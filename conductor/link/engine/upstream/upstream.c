@@ -41,14 +41,9 @@ static uint64_t use_of(const struct upstream_request *r, struct http_slice *id)
     return h ? h : 1;
 }
 
-/* Whether an answer that has come already cannot do harm: it does not have this
- * request's id, and the request is sent once more then. */
-static bool tells_others_apart(const struct upstream_request *r)
-{
-    return r->id_is_its_own && r->repeats;
-}
-
-/* The kept connection of a use that was used last; NULL: none. */
+/* The kept connection of a use that was used last; NULL: none. An answer that
+ * has come there already does no harm to a request that repeats: it does not
+ * have its id, and the request is sent once more then. */
 static struct exchange *kept_for(struct upstream *u, uint64_t use,
                                  const struct upstream_request *request)
 {
@@ -58,7 +53,7 @@ static struct exchange *kept_for(struct upstream *u, uint64_t use,
         next = TAILQ_NEXT(x, entry);
         if (x->use != use)
             continue;
-        if (tells_others_apart(request) || is_silent(x))
+        if ((use && request->repeats) || is_silent(x))
             return x;
         upstream_drop_kept(x);
     }

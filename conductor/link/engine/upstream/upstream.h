@@ -59,14 +59,15 @@ struct upstream_request {
                            engine's URL */
     const char *path;
     const char *headers; /* whole lines with their CR LF; without Host,
-                            Content-Length, Connection and Transfer-Encoding */
+                            Content-Length, Connection and Transfer-Encoding.
+                            No other request that is in work has its
+                            X-Request-Id, and none had it */
     const char *body;    /* (n) */
     size_t n;
     bool holds_head; /* a head of status 200 waits for bytes behind it, and is
                         no answer without them */
     bool repeats;    /* it may be sent once more where the engine may have begun
                         it */
-    bool id_is_its_own; /* no other request has, or had, its X-Request-Id */
 };
 
 /* The callbacks come from the loop, never from inside upstream_send() and
