@@ -494,6 +494,7 @@ class KeysOfEngines(EngineCase):
         said = json.loads(request.body)
         self.made += 1
         answer = {'metadata': said.get('metadata'),
+                  'instructions': 'id"' * 1000,
                   'id': f'resp_{self.made}', 'output': []}
         if not said.get('stream'):
             send(reply(200, answer))

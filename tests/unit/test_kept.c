@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "conductor/core/pool/pool.h"
+#include "conductor/service/forward/answer_id.h"
 #include "conductor/service/kept.h"
 
 enum { A = 7, B = 8 };
@@ -99,6 +100,73 @@ static void test_bound(void)
     kept_fini(&k);
 }
 
+static void read_in(const char *answer, size_t piece, const char *want)
+{
+    struct answer_id a = {0};
+    const char *found = "";
+    char id[ANSWER_ID_MAX + 1];
+
+    for (size_t at = 0, n = strlen(answer); at < n; at += piece)
+        if (answer_id_read(&a, answer + at, n - at < piece ? n - at : piece)) {
+            snprintf(id, sizeof(id), "%.*s", (int)a.n, a.text);
+            CU_ASSERT_STRING_EQUAL(found, ""); /* it comes once */
+            found = id;
+        }
+    if (strcmp(found, want) != 0)
+        printf("pieces of %zu: %s: \"%s\"\n", piece, answer, found);
+    CU_ASSERT_STRING_EQUAL(found, want);
+}
+
+static void test_id_of_an_answer(void)
+{
+    static const char *const all[][2] = {
+        {"{\"id\":\"resp_1\",\"output\":[]}", "resp_1"},
+        {" { \"a\" : [ {\"id\":\"no\"} , 1.5e3 ] ,\r\n \"id\" : \"yes\" }",
+         "yes"},
+        {"{\"metadata\":{\"id\":\"no\",\"response\":{\"id\":\"no\"}},"
+         "\"user\":\"\\\"id\\\":\\\"no\\\\\",\"output\":[[{\"id\":\"no\"}]],"
+         "\"note\":\"id\",\"x\":\"response\",\"y\":{\"id\":\"no\"},"
+         "\"id\":\"yes\",\"id\":\"no\"}",
+         "yes"},
+        /* Events. */
+        {"event: response.created\ndata: {\"type\":\"response.created\","
+         "\"response\":{\"output\":[{\"id\":\"no\"}],\"id\":\"yes\"}}\n\n",
+         "yes"},
+        {": [}\n\ndata: {\"response\":{\"tools\":[]},\"id\":\"yes\"}\n\n",
+         "yes"},
+        {"data: {\"response\":[{\"id\":\"no\"}],\"b\":{\"id\":\"no\"}}\n\n"
+         "data: {\"id\":\"no\"}\n\n",
+         ""},
+        /* None. */
+        {"", ""},
+        {"{\"id\":7,\"a\":\"no\"}", ""},
+        {"{\"id\":\"\"}", ""},
+        {"{\"id\":{\"id\":\"no\"}}", ""},
+        {"}]{\"id\":\"broken", ""},
+    };
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+        for (size_t piece = 1; piece <= 80; piece++)
+            read_in(all[i][0], piece, all[i][1]);
+}
+
+/* Far behind, and the longest. */
+static void test_id_behind_much(void)
+{
+    static char answer[3000];
+
+    for (int n = ANSWER_ID_MAX; n <= ANSWER_ID_MAX + 1; n++) {
+        char id[ANSWER_ID_MAX + 2];
+
+        memset(id, 'i', (size_t)n);
+        id[n] = '\0';
+        snprintf(answer, sizeof(answer), "{\"a\":\"%02000d\",\"id\":\"%s\"}", 7,
+                 id);
+        for (size_t piece = 1; piece <= sizeof(answer); piece = piece * 3 + 1)
+            read_in(answer, piece, n == ANSWER_ID_MAX ? id : "");
+    }
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -106,6 +174,8 @@ int main(void)
     CU_add_test(s, "owners", test_owners);
     CU_add_test(s, "fair", test_fair);
     CU_add_test(s, "bound", test_bound);
+    CU_add_test(s, "id of an answer", test_id_of_an_answer);
+    CU_add_test(s, "id behind much", test_id_behind_much);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
     CU_cleanup_registry();

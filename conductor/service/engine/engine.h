@@ -13,6 +13,7 @@
 #include "conductor/link/engine/report.h"
 #include "conductor/link/engine/upstream/upstream.h"
 #include "conductor/link/events/feed.h"
+#include "conductor/service/forward/answer_id.h"
 #include "conductor/service/state.h"
 
 #define ENGINE_AUTHORIZATION_BYTES 4200
@@ -170,7 +171,7 @@ struct forward {
                             other request then; 0: it had */
     size_t n_had;        /* leading blocks that were predicted before */
     uint64_t drops_seen; /* engine->n_drops when it was sent */
-    bool noted;          /* under which id the engine keeps its answer */
+    struct answer_id id; /* under which the engine keeps its answer */
     bool second;         /* a second opinion was asked for */
     struct forward_doubt doubts[FORWARD_DOUBTS_MAX]; /* (n_doubts) */
     uint32_t n_doubts;
@@ -234,8 +235,8 @@ void engine_retire(struct engine *e);
 /* usage.c: keeps the end of what has come of an answer, (n). */
 void forward_keep_tail(struct forward *f, const char *bytes, size_t n);
 
-/* kept.c: notes who keeps an answer as soon as its id has come. Behind
- * forward_keep_tail() of these bytes, the answer's last ones. */
+/* kept.c: notes which engine keeps an answer as soon as its id has come, with
+ * the answer's next n bytes. */
 void forward_note_kept(struct service_request *request, const char *bytes,
                        size_t n);
 
