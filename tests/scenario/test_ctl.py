@@ -155,7 +155,8 @@ class Ctl(Case):
                    reply(200, b'[1]')]
         with socket.create_server(('127.0.0.1', 0)) as unused:
             port = unused.getsockname()[1]
-        self.bad(port, ('status',), 1, 'Connection refused')
+        self.bad(port, ('status',), 1, 'Connection refused',
+                 '(address from --address)')
         server = Engine(lambda request, send: send(answers.pop(0)))
         self.addCleanup(server.stop)
         port = int(server.url.rsplit(':', 1)[1])

@@ -14,7 +14,7 @@ struct found {
     int rc;
     char at[REPLAY_SERVER_NAME_BYTES];
     bool https;
-    char why[600];
+    char from[CTL_FROM_BYTES], why[600];
 };
 
 static struct found find(const char *given, const char *variable,
@@ -30,7 +30,8 @@ static struct found find(const char *given, const char *variable,
         CU_ASSERT_PTR_NOT_NULL_FATAL(file);
         CU_ASSERT(fputs(text, file) >= 0 && fclose(file) == 0);
     }
-    f.rc = ctl_where(given, variable, CONFIG, &server, f.why, sizeof f.why);
+    f.rc = ctl_where(given, variable, CONFIG, &server, f.from, f.why,
+                     sizeof f.why);
     if (f.rc == 0)
         replay_server_name(&server, f.at);
     f.https = server.https;
@@ -65,6 +66,25 @@ static void test_order(void)
     check(NULL, NULL, "{\"listen\": \"0.0.0.0:7\"}", "127.0.0.1:7", false);
     check(NULL, NULL, "{\"engines\": []}", "127.0.0.1:8080", false);
     check(NULL, NULL, NULL, "127.0.0.1:8080", false);
+}
+
+static void test_from(void)
+{
+    static const struct {
+        const char *given, *variable, *text, *from;
+    } all[] = {
+        {"a:1", "b:2", BOTH "}", "--address"},
+        {NULL, "b:2", BOTH "}", "CONDUCTOR_ADDRESS"},
+        {NULL, "", BOTH "}", "admin_listen in " CONFIG},
+        {NULL, NULL, "{\"listen\": \"*:1\"}", "listen in " CONFIG},
+        {NULL, NULL, "{}", "the default, as " CONFIG " has no listen"},
+        {NULL, NULL, "{", "the default, as " CONFIG " cannot be used"},
+        {NULL, NULL, NULL, "the default, as " CONFIG " is not there"},
+    };
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+        CU_ASSERT_STRING_EQUAL(
+            find(all[i].given, all[i].variable, all[i].text).from, all[i].from);
 }
 
 static void test_tls(void)
@@ -108,8 +128,10 @@ static void test_a_file_that_cannot_be_used(void)
         check(NULL, "b:2", texts[i], "b:2", false);
     }
     struct replay_server server = {0};
-    char why[600];
-    CU_ASSERT_EQUAL(ctl_where(NULL, NULL, ".", &server, why, sizeof why), 0);
+    char from[CTL_FROM_BYTES], why[600];
+    CU_ASSERT_EQUAL(ctl_where(NULL, NULL, ".", &server, from, why, sizeof why),
+                    0);
+    CU_ASSERT_STRING_EQUAL(from, "the default, as . cannot be used");
     CU_ASSERT_PTR_NOT_NULL(strstr(why, "asking 127.0.0.1:8080"));
 }
 
@@ -118,6 +140,7 @@ int main(void)
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("ctl_where", NULL, NULL);
     CU_add_test(s, "what comes first", test_order);
+    CU_add_test(s, "what named it", test_from);
     CU_add_test(s, "https", test_tls);
     CU_add_test(s, "wrong addresses", test_wrong_addresses);
     CU_add_test(s, "a file that cannot be used",

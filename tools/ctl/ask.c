@@ -55,6 +55,21 @@ static int refused(const struct ctl *ctl, const char *path,
     return fail(ctl, path, text, to);
 }
 
+/* exchange() with the conductor, whose error says where its address is from. */
+static int ask(struct ctl *ctl, const char *body, const char *path,
+               struct exchange_answer *answer, struct trouble to)
+{
+    size_t n;
+
+    if (exchange(ctl->base, &ctl->server, body, path, ctl->timeout_us, answer,
+                 to.text, to.size) == 0)
+        return 0;
+    n = strlen(to.text);
+    snprintf(to.text + n, to.size - n, " (address from %s)", ctl->from);
+    ctl_tame(to.text);
+    return 1;
+}
+
 int ctl_try(struct ctl *ctl, const char *body, const char *path, json_t **json,
             char *error, size_t size)
 {
@@ -64,11 +79,8 @@ int ctl_try(struct ctl *ctl, const char *body, const char *path, json_t **json,
     char text[256];
     int rc = 0;
 
-    if (exchange(ctl->base, &ctl->server, body, path, ctl->timeout_us, &answer,
-                 error, size)) {
-        ctl_tame(error);
+    if (ask(ctl, body, path, &answer, to))
         return 1;
-    }
     *json = NULL;
     if (answer.status == 200 || answer.status == 503)
         *json = json_loadb(answer.body, answer.n, 0, &why);
@@ -100,8 +112,8 @@ int ctl_text(struct ctl *ctl, const char *path, char **text)
     struct exchange_answer answer;
     char error[1024];
 
-    if (exchange(ctl->base, &ctl->server, NULL, path, ctl->timeout_us, &answer,
-                 error, sizeof error)) {
+    if (ask(ctl, CTL_GET, path, &answer,
+            (struct trouble){error, sizeof error})) {
         (void)options_complain(CTL_NAME, "%s", error);
         return 1;
     }

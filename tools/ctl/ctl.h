@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tools/ctl/where.h"
 #include "tools/replay/live/server.h"
 
 #define CTL_NAME "conductorctl"
@@ -14,6 +15,7 @@
 struct ctl {
     struct event_base *base;
     struct replay_server server;
+    char from[CTL_FROM_BYTES]; /* what named its address */
     int64_t timeout_us;
     double limit_s; /* of a drain; 0: none */
     bool once;      /* top: prints one frame, and no screen */

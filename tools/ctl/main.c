@@ -371,8 +371,9 @@ int main(int argc, char **argv)
         signal(SIGPIPE, SIG_IGN);
         ctl.timeout_us = (int64_t)(timeout_s * 1e6);
         status = OPTIONS_EXIT_USAGE;
-        if (command && ctl_where(address, getenv("CONDUCTOR_ADDRESS"),
-                                 CTL_CONFIG, &ctl.server, why, sizeof why)) {
+        if (command &&
+            ctl_where(address, getenv("CONDUCTOR_ADDRESS"), CTL_CONFIG,
+                      &ctl.server, ctl.from, why, sizeof why)) {
             (void)options_complain(CTL_NAME, "%s", why);
         } else if (command) {
             if (*why)

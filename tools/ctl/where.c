@@ -46,6 +46,11 @@ static const char *reached_at(const char *host)
     return strcmp(host, "::") == 0 ? "::1" : host;
 }
 
+struct listen {
+    struct replay_server *server;
+    char *from; /* CTL_FROM_BYTES */
+};
+
 /* Whether the file is right is for the conductor to say: what else is in it is
  * not looked at. A fields_reader. */
 static void read_listen(struct fields *f, const struct fields_object *root,
@@ -54,10 +59,16 @@ static void read_listen(struct fields *f, const struct fields_object *root,
     const char *key =
         *text_of(root, "admin_listen") ? "admin_listen" : "listen";
     const char *text = text_of(root, key);
-    struct replay_server *server = into;
+    struct replay_server *server = ((struct listen *)into)->server;
 
-    if (!*text)
+    if (*text) {
+        snprintf(((struct listen *)into)->from, CTL_FROM_BYTES, "%s in %s", key,
+                 f->file);
+    } else {
+        snprintf(((struct listen *)into)->from, CTL_FROM_BYTES,
+                 "the default, as %s has no listen", f->file);
         text = CTL_ADDRESS;
+    }
     if (!read_address(text, server)) {
         fields_refuse(f, "", key, "\"%s\": nobody can be asked there", text);
         return;
@@ -70,25 +81,30 @@ static void read_listen(struct fields *f, const struct fields_object *root,
 }
 
 int ctl_where(const char *given, const char *variable, const char *file,
-              struct replay_server *server, char *why, size_t size)
+              struct replay_server *server, char from[CTL_FROM_BYTES],
+              char *why, size_t size)
 {
     struct fields f = {"", file, why, size, 0};
+    struct listen listen = {server, from};
     const char *address = given;
 
     if (!given && variable && *variable)
         address = variable;
     *why = '\0';
+    snprintf(from, CTL_FROM_BYTES, "%s",
+             given ? "--address" : "CONDUCTOR_ADDRESS");
     if (address)
         return read_address(address, server)
                    ? 0
                    : error_say(why, size, -EINVAL,
                                "%s: \"%s\": must be HOST:PORT, or "
                                "https://HOST:PORT",
-                               given ? "--address" : "CONDUCTOR_ADDRESS",
-                               address);
-    int rc = fields_read(&f, NULL, FILE_BYTES_MAX, read_listen, server);
+                               from, address);
+    int rc = fields_read(&f, NULL, FILE_BYTES_MAX, read_listen, &listen);
     if (rc == 0)
         return 0;
+    snprintf(from, CTL_FROM_BYTES, "the default, as %s %s", file,
+             rc == -ENOENT ? "is not there" : "cannot be used");
     if (rc == -ENOENT)
         *why = '\0';
     else
