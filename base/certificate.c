@@ -176,22 +176,25 @@ static int64_t warning_s(const struct certificate_span *span)
 bool certificate_span_warning(const struct certificate_span *span,
                               int64_t now_s, char *text, size_t size)
 {
-    const char *what = "expires on";
+    const char *what = "expires on",
+               *remedy = "put a new one there before then";
     time_t at = (time_t)span->until_s;
     char date[64] = "?";
     struct tm tm;
 
     if (now_s >= span->until_s) {
         what = "expired on";
+        remedy = "put a valid one there";
     } else if (now_s < span->from_s) {
         what = "is not valid before";
+        remedy = "put a valid one there, or set the clock";
         at = (time_t)span->from_s;
     } else if (span->until_s - now_s > warning_s(span)) {
         return false;
     }
     if (gmtime_r(&at, &tm))
         (void)strftime(date, sizeof(date), "%Y-%m-%d %H:%M:%S UTC", &tm);
-    snprintf(text, size, "%s %s", what, date);
+    snprintf(text, size, "%s %s: %s", what, date, remedy);
     return true;
 }
 

@@ -35,8 +35,9 @@ struct certificate_span certificate_span(const struct ssl_ctx_st *certificate);
 
 /* certificate_span_warning(span, now_s, text, size): whether an operator should
  * renew it at now_s (Unix time), with "expired on ..", "is not valid before .."
- * or "expires on .." in text: CERTIFICATE_WARNING_S before its end, or when a
- * third of its life is left, which is later for those that live shortly. */
+ * or "expires on .." in text, and what to do: CERTIFICATE_WARNING_S before its
+ * end, or when a third of its life is left, which is later for those that live
+ * shortly. */
 #define CERTIFICATE_WARNING_S (14 * 86400)
 [[nodiscard]] bool certificate_span_warning(const struct certificate_span *span,
                                             int64_t now_s, char *text,

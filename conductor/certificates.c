@@ -13,11 +13,11 @@ static void tell_span(const struct certificate_files *files,
                       const SSL_CTX *certificate)
 {
     const struct certificate_span span = certificate_span(certificate);
-    char text[100];
+    char text[160];
 
     if (certificate_span_warning(&span, time(NULL), text, sizeof(text)))
-        log_warn("%s: \"%s\": %s: put a valid one there, and reload",
-                 files->certificate_option, files->certificate, text);
+        log_warn("%s: \"%s\": %s, and reload", files->certificate_option,
+                 files->certificate, text);
 }
 
 static int load(const struct certificate_files *files, SSL_CTX **out,
