@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/text.h"
 
 #define SHOWN_BYTES 60
 #define FIELD_BYTES 128
@@ -60,6 +61,18 @@ void fields_refuse_value(struct fields *f, const struct fields_object *o,
     fields_refuse_got(f, o->path, key, expected, json_object_get(o->json, key));
 }
 
+/* Goes behind a byte order mark, as editors put it in front of a file. */
+static const char *skip_mark(const char *text, size_t *size)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    size_t n = sizeof(mark) - 1;
+
+    if (*size < n || memcmp(text, mark, n) != 0)
+        return text;
+    *size -= n;
+    return text + n;
+}
+
 static bool is_blank(const char *text, size_t size)
 {
     while (size && isspace((unsigned char)text[size - 1]))
@@ -82,21 +95,23 @@ int fields_read(struct fields *f, const char *text, size_t size,
             fields_refuse(f, "", "", "%s", file_why(rc));
         return f->rc = rc;
     }
+    const char *json = skip_mark(text ? text : of_file, &size);
     struct fields_object root = {
-        json_loadb(text ? text : of_file, size, JSON_REJECT_DUPLICATES, &where),
-        ""};
-    bool blank = is_blank(text ? text : of_file, size);
-    free(of_file);
-    if (blank)
+        json_loadb(json, size, JSON_REJECT_DUPLICATES, &where), ""};
+    if (is_blank(json, size))
         fields_refuse(f, "", "", "is empty: must be an object, {} at least");
     else if (!root.json)
         fields_refuse(f, "", "", "line %d, column %d: %s", where.line,
-                      where.column, where.text);
+                      where.column,
+                      text_is_nan_near(json, size, (size_t)where.position)
+                          ? "expected " TEXT_NO_NAN
+                          : where.text);
     else if (!json_is_object(root.json))
         fields_refuse_got(f, "", "", "an object", root.json);
     else
         read(f, &root, into);
     json_decref(root.json);
+    free(of_file);
     return f->rc;
 }
 

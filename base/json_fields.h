@@ -31,7 +31,8 @@ typedef void fields_reader(struct fields *f, const struct fields_object *root,
                            void *into);
 
 /* Parses `size` bytes at `text` (UTF-8, needs no NUL), or the file f->file of
- * at most `size` bytes where `text` is NULL, and has `read` read the object.
+ * at most `size` bytes where `text` is NULL, and has `read` read the object,
+ * behind a byte order mark or none.
  * Returns f->rc: 0, or -EINVAL with a message, which begins with "line " where
  * it is no JSON; of a file also -EFBIG, -ENOMEM, and what open and read report.
  */

@@ -2,8 +2,10 @@
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include <strings.h>
 
 /* Copies a C string into to[0 .. size), cut to fit and terminated; size > 0.
  * For what every request does: snprintf() takes ten times as long. */
@@ -39,6 +41,30 @@ static inline char *text_hex(char *to, uint64_t n, int least)
     for (; shift >= 0; shift -= 4)
         *to++ = "0123456789abcdef"[n >> shift & 15];
     return to;
+}
+
+/* Whether at[0 .. n) begins with NaN or Infinity, in any case and with any
+ * sign: many programs write them, and JSON has no such numbers. */
+#define TEXT_NO_NAN "a number: JSON has no NaN and no Infinity"
+static inline bool text_is_nan(const char *at, size_t n)
+{
+    if (n > 0 && (*at == '-' || *at == '+')) {
+        at++;
+        n--;
+    }
+    return n >= 3 &&
+           (strncasecmp(at, "nan", 3) == 0 || strncasecmp(at, "inf", 3) == 0);
+}
+
+/* Likewise of the word around text[at], where a parser stopped. */
+static inline bool text_is_nan_near(const char *text, size_t n, size_t at)
+{
+    at = at < n ? at : n;
+    while (at > 0 && (text[at - 1] | 0x20) >= 'a' &&
+           (text[at - 1] | 0x20) <= 'z')
+        at--;
+    at -= at > 0 && (text[at - 1] == '-' || text[at - 1] == '+');
+    return text_is_nan(text + at, n - at);
 }
 
 #endif

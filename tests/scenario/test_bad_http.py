@@ -21,6 +21,12 @@ BAD_BODIES = [
     ('deep', '{"model": "tiny", "prompt": "x", "user": ' + '[' * 2000 +
      ']' * 2000 + '}', 400, []),
     ('empty', '', 400, []),
+    ('mark', b'\xef\xbb\xbf{"model": "tiny", "prompt": "x"}', 400,
+     ['a byte order mark']),
+    ('NaN', '{"model": "tiny", "prompt": "x", "user": NaN}', 400,
+     ['expected a number: JSON has no NaN']),
+    ('infinity', '{"model": "tiny", "prompt": "x", "user": [-Infinity]}', 400,
+     ['expected a number: JSON has no NaN']),
 ]
 # (name, fields on top of {"model": "tiny", "prompt": "x"}, status, words)
 BAD_FIELDS = [

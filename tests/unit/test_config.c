@@ -77,6 +77,12 @@ static void test_mistakes(void)
     } cases[] = {
         {"", "is empty: must be an object"},
         {"[]", "configuration: []: must be an object"},
+        {"\xef\xbb\xbf\r\n", "is empty: must be an object"},
+        {"\xef\xbb\xbf\xef\xbb\xbf{}", "line 1, column 1: "},
+        {"{\"seed\": NaN}",
+         "line 1, column 12: expected a number: JSON has no NaN and no Inf"},
+        {"{\"seed\": [-Infinity]}", "column 11: expected a number: JSON has"},
+        {"{\"seed\": nul}", "column 12: invalid token near 'nul'"},
         {"{\"bolck_tokens\": 16}", "bolck_tokens: no such option"},
         {"{\"index_max_blocks\": 4194304}",
          "index_max_blocks: no such option (index_mib replaces it"},
@@ -280,6 +286,20 @@ static void test_options_together(void)
                     "0 a prompt is one step"));
 }
 
+/* Editors put it in front of a file. */
+static void test_byte_order_mark(void)
+{
+    static const char text[] =
+        "\xef\xbb\xbf{\"model\": \"marked\", \"policy\": "
+        "\"random\"}";
+    struct config c;
+    char err[CONFIG_ERROR_MAX];
+
+    CU_ASSERT_EQUAL_FATAL(config_parse(&c, text, sizeof(text) - 1, err), 0);
+    CU_ASSERT_STRING_EQUAL(c.model, "marked");
+    config_fini(&c);
+}
+
 static void test_file_is_named(void)
 {
     struct config c;
@@ -300,6 +320,7 @@ int main(void)
     CU_add_test(s, "one option from text", test_set);
     CU_add_test(s, "policy options", test_policy_options);
     CU_add_test(s, "options fit each other", test_options_together);
+    CU_add_test(s, "a byte order mark is passed over", test_byte_order_mark);
     CU_add_test(s, "a missing file is named", test_file_is_named);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();

@@ -375,7 +375,7 @@ static const struct broken broken_files[] = {
     {"0.001,", "\"x\",", "prefill.coefficients_us[2]: \"x\": must be a number"},
     {"0.001,", "", "must be an array of 4 numbers"},
     {"0.001,", "1e999,", "real number overflow"},
-    {"0.001,", "NaN,", "invalid token near 'NaN'"},
+    {"0.001,", "NaN,", "expected a number: JSON has no NaN"},
     {"500.0,", "false,", "decode.coefficients_us[0]: false: must be a number"},
     {"1000.0,", "-5000.0,",
      "prefill.coefficients_us: -4839.74 us within valid_range"},

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "conductor/front/json/text.h"
 #include "conductor/front/json/walk.h"
 
@@ -76,6 +77,14 @@ static bool is_finite(const char *at, size_t n, bool exponent)
     return isfinite(strtod(text, NULL));
 }
 
+/* There is no value at p. */
+static int fail_value(struct json_walk *w)
+{
+    return json_walk_fail_syntax(w, text_is_nan(w->p, (size_t)(w->end - w->p))
+                                        ? TEXT_NO_NAN
+                                        : "a value");
+}
+
 static int pass_number(struct json_walk *w)
 {
     const char *from = w->p, *end = w->end;
@@ -84,7 +93,7 @@ static int pass_number(struct json_walk *w)
     bool exponent = false;
 
     if (p == whole || (*whole == '0' && p > whole + 1))
-        return json_walk_fail_syntax(w, "a value");
+        return fail_value(w);
     if (p < end && *p == '.') {
         const char *part = p + 1;
 
@@ -113,7 +122,7 @@ static int pass_word(struct json_walk *w, const char *word)
     size_t n = strlen(word);
 
     if ((size_t)(w->end - w->p) < n || memcmp(w->p, word, n) != 0)
-        return json_walk_fail_syntax(w, "a value");
+        return fail_value(w);
     w->p += n;
     return 0;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "conductor/front/json/scan.h"
 #include "conductor/front/openai/chat.h"
 #include "conductor/front/openai/params.h"
@@ -55,8 +56,11 @@ static int parse_rest(const struct json_scan *scan, json_t **out,
         return 0;
     if (json_error_code(&what) == json_error_out_of_memory)
         return -ENOMEM;
-    openai_error_set(error, 400, "invalid_json", NULL,
-                     "the body isn't valid JSON: %s", what.text);
+    openai_error_set(
+        error, 400, "invalid_json", NULL, "the body isn't valid JSON: %s",
+        text_is_nan_near(scan->rest, scan->rest_bytes, (size_t)what.position)
+            ? "expected " TEXT_NO_NAN
+            : what.text);
     return -EINVAL;
 }
 
