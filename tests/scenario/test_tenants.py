@@ -563,12 +563,13 @@ class KeysOfEngines(EngineCase):
                 self.assertIn(got.status, (403, 404), path)
         for path in ('/v1/files/f', '/v1/batches/b', '/v1/conversations/c',
                      '/v1/files/f/content', '/v1/vector_stores/v/files',
-                     '/v1/chat/completions/c', '/v1/anything/x'):
+                     '/v1/chat/completions/c', '/v1/anything/x',
+                     '/v1/anything', '/v1/messages'):
             for method in 'GET', 'DELETE', 'PUT', 'PATCH':
                 got = ask('one', method, path, False)
                 self.assertEqual(got.status, 404, (method, path))
         for path in ('/v1/files', '/v1/batches', '/v1/conversations/',
-                     '/v1/responses', '/v1/anything?limit=1'):
+                     '/v1/responses', '/v1/batches?limit=1'):
             self.assertError(ask('one', 'GET', path, False), 403,
                              'for all tenants together')
         for more, param in (

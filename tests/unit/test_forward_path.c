@@ -177,10 +177,12 @@ static void test_about(void)
                                          "/v1/chat/completions/c",
                                          "/v1/a%2fb",
                                          "/v1/messages/count_tokens",
+                                         "/v1/x",
+                                         "/v1/messages",
                                          NULL};
-    static const char *const lists[] = {"/v1/files",      "/v1/files/",
-                                        "/v1/x",          "/v1/responses",
-                                        "/v1/responses/", NULL};
+    static const char *const lists[] = {
+        "/v1/files",      "/v1/files/",           "/v1/responses",
+        "/v1/responses/", "/v1/fine_tuning/jobs", NULL};
 
     expect_about("POST", prompts, FORWARD_ABOUT_PROMPT);
     expect_about("OPTIONS", prompts, FORWARD_ABOUT_PROMPT);

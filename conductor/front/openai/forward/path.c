@@ -72,6 +72,21 @@ static const char *const salted[] = {"/apply-template",
                                      "/v1/tokenize",
                                      NULL};
 
+/* Lists of what engines keep, in OpenAI's API. */
+static const char *const lists[] = {"/v1/assistants",
+                                    "/v1/batches",
+                                    "/v1/chat/completions",
+                                    "/v1/containers",
+                                    "/v1/conversations",
+                                    "/v1/evals",
+                                    "/v1/files",
+                                    "/v1/fine_tuning/jobs",
+                                    "/v1/responses",
+                                    "/v1/threads",
+                                    "/v1/vector_stores",
+                                    "/v1/videos",
+                                    NULL};
+
 static const char *const methods[] = {"GET",   "HEAD",   "POST",    "PUT",
                                       "PATCH", "DELETE", "OPTIONS", NULL};
 
@@ -225,7 +240,7 @@ enum forward_about forward_path_about(const char *method, size_t n_method,
                                       const char *path, size_t n)
 {
     static const char *const asks[] = {"POST", "OPTIONS", NULL};
-    size_t n_open = sizeof(OPEN_PREFIX) - 1, n_id;
+    size_t n_id;
     struct flat flat;
 
     if (forward_path_kept(path, n, &n_id))
@@ -234,9 +249,8 @@ enum forward_about forward_path_about(const char *method, size_t n_method,
     if (is_one(asks, method, n_method, false) && flat.n < FLAT_BYTES &&
         is_one(salted, flat.text, flat.n, false))
         return FORWARD_ABOUT_PROMPT;
-    return flat.n > n_open && memchr(flat.text + n_open, '/', flat.n - n_open)
-               ? FORWARD_ABOUT_THING
-               : FORWARD_ABOUT_LIST;
+    return is_one(lists, flat.text, flat.n, false) ? FORWARD_ABOUT_LIST
+                                                   : FORWARD_ABOUT_THING;
 }
 
 bool forward_path_looks(const char *method, size_t n_method, size_t n_body)

@@ -54,12 +54,11 @@ const char *forward_path_kept(const char *path, size_t n, size_t *n_id);
 enum forward_about {
     FORWARD_ABOUT_PROMPT, /* nothing that engines keep, by its path */
     FORWARD_ABOUT_KEPT,   /* an answer, of forward_path_kept() */
-    FORWARD_ABOUT_THING,  /* something else that an engine keeps, by its id */
-    FORWARD_ABOUT_LIST    /* a list of what engines keep, of all tenants */
+    FORWARD_ABOUT_LIST,   /* a list of what engines keep, of all tenants */
+    FORWARD_ABOUT_THING   /* anything else: nothing of this tenant's */
 };
 
-/* For a request that goes on (FORWARD_PATH_OPEN). Anything that is not known to
- * be about a prompt is taken to be about what engines keep. */
+/* For a request that goes on (FORWARD_PATH_OPEN). */
 enum forward_about forward_path_about(const char *method, size_t n_method,
                                       const char *path, size_t n);
 
