@@ -58,6 +58,7 @@ struct service_forward {
     bool pairs;   /* two engines may share it */
     bool ticket;  /* another gateway sends it (gateway/gateway.h): method, path,
                      headers and body are not used */
+    bool apart;   /* the answer tells the tokens of each prompt apart */
     bool keeps;   /* an engine may keep its answer, and be asked for it by id */
     uint64_t owner;   /* where keys are required, the tenant whose is what
                          engines keep of it; 0: they are not */

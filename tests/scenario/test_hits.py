@@ -242,6 +242,34 @@ class Hits(HitsCase):
         self.assertEqual(self.sums(cluster.api.metrics())[0],
                          2 * 3 * 576)
 
+    def test_batches_of_sglang(self):
+        """Each prompt's tokens count, not those of the last one alone."""
+        teller = Teller()
+
+        def serve(request, send):
+            body = json.loads(request.body)
+            told = [{'text': 'abcd', 'meta_info': {
+                'id': str(i), 'prompt_tokens': n, 'completion_tokens': 4,
+                'cached_tokens': had}}
+                    for i, (n, had) in enumerate(map(teller.count,
+                                                     body['input_ids']))]
+            if not body.get('stream'):
+                send(reply(200, told))
+                return
+            send(stream_head() + b''.join(
+                chunk(event({**one, 'index': i}))
+                for i, one in 2 * list(enumerate(told))))
+            send(chunk(event('[DONE]')) + b'0\r\n\r\n')
+        cluster = self.engines(serve, config=self.logs(), kind='sglang',
+                               block_tokens=BLOCK)
+        prompts = [list(range(1000 * i, 1000 * i + 288)) for i in range(3)]
+        for stream in False, True, False:
+            self.assertEqual(self.post(cluster, {
+                'input_ids': prompts, 'stream': stream}, '/generate').status,
+                200)
+        self.assertEqual(self.agree(cluster, 3),
+                         (9 * 288, 6 * 256, 0, 0))
+
     def test_lies(self):
         """Of whatever an engine tells, the ratio is one."""
         rng = random.Random(11)

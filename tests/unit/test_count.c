@@ -1,9 +1,12 @@
 /* What counts as a prompt's tokens and as its cached ones, in front of an
  * engine: told, half told, untold, and whatever a liar tells. */
 #include <CUnit/Basic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "conductor/service/forward/count.h"
+#include "conductor/service/forward/meta_info.h"
 
 #define FAR 100000
 
@@ -83,12 +86,65 @@ static void test_any_lie(void)
     }
 }
 
+#define META(prompt, cached)                                             \
+    "\"meta_info\":{\"id\":\"{\\\"}\",\"finish_reason\":{\"length\":9}," \
+    "\"prompt_tokens\":" prompt ",\"cached_tokens\":" cached "}"
+#define EVENT(index, prompt, cached)                   \
+    "data: {\"text\":\"a[\"," META(prompt, cached) "," \
+                                                   "\"index\":" index "}\n\n"
+
+/* SGLang's answers, in pieces of every size. */
+static void test_several_prompts(void)
+{
+    static const struct {
+        const char *answer;
+        uint32_t n;
+        int64_t prompt, cached;
+        bool told;
+    } cases[] = {
+        {"[{\"text\":\"a\"," META("288", "256") "}, {" META(
+             "300", "0") ","
+                         "\"prompt_tokens\":7}]",
+         2, 588, 256, true},
+        /* Each event of a prompt tells the same. */
+        {EVENT("0", "288", "256") EVENT("1", "300", "32") EVENT(
+             "1", "300", "32") EVENT("0", "288", "256") "data: [DONE]\n\n",
+         2, 588, 288, true},
+        {EVENT("1023", "5", "4") EVENT("1024", "5", "4"), 1, 5, 4, true},
+        {EVENT("1", "5", "null"), 1, 5, 0, false},
+        /* One prompt, whose last event tells; no prompt; no such numbers. */
+        {"{\"text\":\"a\"," META("288", "256") "}", 0, 0, 0, false},
+        {"data: [DONE]\n\n", 0, 0, 0, false},
+        {"[{" META("-1", "2") "},{" META("99999999999", "2") "},{}]", 0, 0, 0,
+         false},
+        {"[[{" META("5", "2") "}]]", 0, 0, 0, false},
+        {"", 0, 0, 0, false},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+        for (size_t piece = 1; piece <= 60; piece++) {
+            struct meta_info m = {0};
+            const char *answer = cases[i].answer;
+
+            for (size_t at = 0, n = strlen(answer); at < n; at += piece)
+                meta_info_read(&m, answer + at,
+                               n - at < piece ? n - at : piece);
+            if (m.n != cases[i].n)
+                printf("case %zu, pieces of %zu: %u\n", i, piece, m.n);
+            CU_ASSERT_EQUAL(m.n, cases[i].n);
+            CU_ASSERT_EQUAL(m.prompt, cases[i].prompt);
+            CU_ASSERT_EQUAL(m.cached, cases[i].cached);
+            CU_ASSERT_EQUAL(m.cached_told, cases[i].told);
+        }
+}
+
 int main(void)
 {
     CU_initialize_registry();
     CU_pSuite suite = CU_add_suite("count", NULL, NULL);
     CU_add_test(suite, "cases", test_cases);
     CU_add_test(suite, "any lie", test_any_lie);
+    CU_add_test(suite, "several prompts", test_several_prompts);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();

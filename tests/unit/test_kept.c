@@ -108,7 +108,7 @@ static void read_in(const char *answer, size_t piece, const char *want)
 
     for (size_t at = 0, n = strlen(answer); at < n; at += piece)
         if (answer_id_read(&a, answer + at, n - at < piece ? n - at : piece)) {
-            snprintf(id, sizeof(id), "%.*s", (int)a.n, a.text);
+            snprintf(id, sizeof(id), "%.*s", (int)a.json.n, a.json.value);
             CU_ASSERT_STRING_EQUAL(found, ""); /* it comes once */
             found = id;
         }

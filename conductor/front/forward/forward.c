@@ -92,6 +92,7 @@ static int submit(struct forward_call *c, const struct front_call *call,
         .ids = body->ids,
         .several = body->several,
         .prompt = body->kind,
+        .apart = body->kind && body->kind->sglang,
         .pairs = body->kind && body->kind->pairs && !body->whole,
     };
     struct text_buf bytes;

@@ -14,6 +14,7 @@
 #include "conductor/link/engine/upstream/upstream.h"
 #include "conductor/link/events/feed.h"
 #include "conductor/service/forward/answer_id.h"
+#include "conductor/service/forward/meta_info.h"
 #include "conductor/service/state.h"
 
 #define ENGINE_AUTHORIZATION_BYTES 4200
@@ -171,8 +172,11 @@ struct forward {
                             other request then; 0: it had */
     size_t n_had;        /* leading blocks that were predicted before */
     uint64_t drops_seen; /* engine->n_drops when it was sent */
-    struct answer_id id; /* under which the engine keeps its answer */
-    bool second;         /* a second opinion was asked for */
+    union {
+        struct answer_id id;   /* under which the engine keeps its answer */
+        struct meta_info meta; /* what.apart: the tokens of each prompt */
+    } read;
+    bool second; /* a second opinion was asked for */
     struct forward_doubt doubts[FORWARD_DOUBTS_MAX]; /* (n_doubts) */
     uint32_t n_doubts;
     bool refused;                  /* by the status of the answer */
@@ -232,7 +236,8 @@ void engine_change_costs(struct service *s, const char *file);
 /* It gets no more requests. Those that it has go on. */
 void engine_retire(struct engine *e);
 
-/* usage.c: keeps the end of what has come of an answer, (n). */
+/* usage.c: keeps the end of what has come of an answer, (n), and what it tells
+ * of each prompt. */
 void forward_keep_tail(struct forward *f, const char *bytes, size_t n);
 
 /* kept.c: notes which engine keeps an answer as soon as its id has come, with

@@ -73,5 +73,5 @@ void forward_abort(struct service_request *request)
     f->n_tail = 0;
     f->n_had = 0;
     f->n_bytes = 0;
-    f->id = (struct answer_id){0};
+    memset(&f->read, 0, sizeof(f->read));
 }

@@ -29,6 +29,8 @@ void forward_keep_tail(struct forward *f, const char *bytes, size_t n)
     memmove(f->tail, f->tail + f->n_tail - old, old);
     memcpy(f->tail + old, bytes + n - some, some);
     f->n_tail = old + some;
+    if (f->what.apart)
+        meta_info_read(&f->read.meta, bytes, n);
 }
 
 /* Whether the object at `at` is what stands under a name. */
@@ -231,14 +233,18 @@ void forward_take_usage(struct service_request *request)
     struct told told = told_of(request->forward);
     int64_t prompt = told_tokens(told, "\"prompt_tokens\":");
     int64_t cached = told_tokens(told, CACHED);
+    const struct forward *f = request->forward;
 
+    if (f->what.apart && f->read.meta.n > 0) {
+        prompt = f->read.meta.prompt;
+        cached = f->read.meta.cached_told ? f->read.meta.cached : -1;
+    }
     forward_count_unheard(request, cached);
-    if (request->forward->refused)
+    if (f->refused)
         return;
     if (prompt < 0)
         prompt = told_tokens(told, "\"input_tokens\":");
     /* Of a pair, the engine that computed the prompt tells what it had. */
-    forward_told(request, prompt,
-                 pair_tells_cached(request->forward) ? -1 : cached);
+    forward_told(request, prompt, pair_tells_cached(f) ? -1 : cached);
     learn_length(request, told);
 }

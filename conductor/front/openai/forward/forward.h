@@ -61,7 +61,8 @@ struct forward_kind {
                                none */
     bool chat;              /* that is a chat */
     bool pairs;             /* engines of a pair may share such a request */
-    bool salted_by_key;     /* it has extra_key where others have cache_salt */
+    bool sglang;            /* SGLang's own: extra_key in place of cache_salt,
+                               and the tokens of each prompt told apart */
 };
 
 struct forward_body {

@@ -24,7 +24,7 @@ void forward_body_write(const struct forward_body *read, const char *body,
     (void)!text_buf_reserve(out, n + 8);
     text_buf_puts(out, "{");
     if (sets(rules->cache_salt)) {
-        text_buf_puts(out, read->kind && read->kind->salted_by_key
+        text_buf_puts(out, read->kind && read->kind->sglang
                                ? "\"extra_key\":"
                                : "\"cache_salt\":");
         text_buf_json_str(out, rules->cache_salt);

@@ -1,0 +1,52 @@
+/*
+ * The members of JSON that comes in pieces, of which nothing is kept but the
+ * text or number that is being read. It is not checked: what is no JSON brings
+ * some values or none. What stands in front of the first bracket, as the
+ * "data: " of an event, is passed over, and so is what stands between two
+ * values of JSON.
+ */
+#ifndef CONDUCTOR_FRONT_JSON_PIECES_H
+#define CONDUCTOR_FRONT_JSON_PIECES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define JSON_PIECES_LEVELS 4u /* deeper ones are passed over */
+#define JSON_PIECES_NAME 32   /* a longer name is "" */
+#define JSON_PIECES_VALUE 255 /* bytes of a value that are kept */
+
+enum json_piece {
+    JSON_PIECE_MORE,  /* all bytes are read */
+    JSON_PIECE_VALUE, /* a text, number or word has ended */
+    JSON_PIECE_END    /* an object or array has ended */
+};
+
+/*
+ * All zero before the first byte.
+ *   depth  brackets that are open; behind JSON_PIECE_END: around what ended
+ *   names  (depth): of the members that are open; "" in an array
+ *   value  (n), of JSON_PIECE_VALUE, as it is spelled; n is JSON_PIECES_VALUE
+ *          + 1 for a longer one
+ */
+struct json_pieces {
+    uint64_t depth;
+    char names[JSON_PIECES_LEVELS][JSON_PIECES_NAME];
+    bool is_object[JSON_PIECES_LEVELS];
+    bool in_text, in_word, escaped, behind_name;
+    bool is_text; /* of JSON_PIECE_VALUE */
+    char value[JSON_PIECES_VALUE];
+    size_t n;
+};
+
+/* json_pieces_next(s, at, end): goes on with the bytes *at .. end, up to the
+ * next thing to tell; *at is behind what was read. O(bytes). */
+enum json_piece json_pieces_next(struct json_pieces *s, const char **at,
+                                 const char *end);
+
+/* json_pieces_is(s, depth, name): whether the member that is open at a depth
+ * (from 1 on) has that name. */
+bool json_pieces_is(const struct json_pieces *s, uint64_t depth,
+                    const char *name);
+
+#endif
