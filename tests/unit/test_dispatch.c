@@ -882,6 +882,191 @@ static void test_behind_room(void)
     free(p);
 }
 
+/* Two aggregated instances with room for one: where a prefill and its decode
+ * are over, the next one finds room. */
+static void done_at(struct rig *r, uint32_t instance, int i)
+{
+    r->prefill = r->decode = instance;
+    done(r, i);
+}
+
+/* Requests of an adapter that one instance has, and that is full, hold up each
+ * other, and who would take what they wait for, and nobody else. */
+static void test_reach(void)
+{
+    struct rig r;
+    uint64_t first = 1u;
+
+    rig_init(&r);
+    uint32_t a = add(&r, ROLE_PREFILL | ROLE_DECODE);
+    uint32_t b = add(&r, ROLE_PREFILL | ROLE_DECODE);
+    for (int i = 0; i < REQUESTS; i++)
+        if (i < 2 || i == 4)
+            r.requests[i].ask.eligible = &first;
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(place(&r, 1, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(place(&r, 2, NOW_US), DISPATCH_SEND); /* passes */
+    CU_ASSERT_EQUAL(r.order.decision.prefill, b);
+    CU_ASSERT_EQUAL(place(&r, 3, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(place(&r, 4, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(place(&r, 5, NOW_US), DISPATCH_WAIT);
+    done_at(&r, b, 2);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), 3);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
+    /* No arrival takes what the oldest is about to get; it gets it, and the
+     * other ones of its adapter wait for the next. */
+    done_at(&r, a, 0);
+    CU_ASSERT_EQUAL(place(&r, 6, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), 1);
+    CU_ASSERT_EQUAL(r.order.decision.prefill, a);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
+    done_at(&r, b, 3);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), 5);
+    done_at(&r, b, 5);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), 6);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
+    done_at(&r, a, 1);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), 4);
+    CU_ASSERT_EQUAL(r.order.decision.prefill, a);
+    CU_ASSERT_EQUAL(r.dispatch.n_waiting, 0);
+    CU_ASSERT_EQUAL(r.dispatch.reach.n_anywhere, 0);
+    for (uint32_t i = 0; i < DISPATCH_REACHES; i++)
+        CU_ASSERT_EQUAL(r.dispatch.reach.sets[i].n, 0);
+    rig_fini(&r);
+}
+
+enum { AGGREGATED = 3, STEPS = 200 };
+
+/* Instances with room for one, and requests that may go to some of them. */
+struct apart {
+    struct rig rig;
+    uint32_t ids[AGGREGATED];
+    int busy[AGGREGATED];           /* the request there, or -1 */
+    uint64_t sets[1 << AGGREGATED]; /* the number of each is its bits */
+    bool waits[REQUESTS], sent[REQUESTS];
+};
+
+static uint64_t set_of(const struct apart *a, int i)
+{
+    return *a->rig.requests[i].ask.eligible;
+}
+
+/* It was sent where it may go, and took nothing from an older one. */
+static void check_sent(struct apart *a, int i)
+{
+    int at = 0;
+
+    while (a->ids[at] != a->rig.order.decision.prefill)
+        at++;
+    CU_ASSERT_EQUAL(a->busy[at], -1);
+    a->busy[at] = i;
+    a->waits[i] = false;
+    a->sent[i] = true;
+    CU_ASSERT_TRUE(set_of(a, i) >> at & 1);
+    for (int k = 0; k < REQUESTS; k++)
+        if (a->waits[k] &&
+            a->rig.requests[k].line.seq < a->rig.requests[i].line.seq)
+            CU_ASSERT_FALSE(set_of(a, k) >> at & 1);
+}
+
+/* Nobody waits who may go where nobody is. */
+static void check_waiting(const struct apart *a)
+{
+    for (int k = 0; k < REQUESTS; k++)
+        for (int at = 0; at < AGGREGATED && a->waits[k]; at++)
+            CU_ASSERT_TRUE(a->busy[at] >= 0 || !(set_of(a, k) >> at & 1));
+}
+
+static void apart_arrives(struct apart *a, int i, uint64_t *random)
+{
+    struct dispatch_request *r = &a->rig.requests[i];
+
+    if (a->waits[i] || a->sent[i])
+        return;
+    *r = (struct dispatch_request){
+        .ask = {.request_id = (uint64_t)i,
+                .n_tokens = 100,
+                .max_output_tokens = 10,
+                .eligible = &a->sets[1 + below(random, (1 << AGGREGATED) - 1)]},
+        .arrived_us = NOW_US};
+    a->waits[i] = place(&a->rig, i, NOW_US) == DISPATCH_WAIT;
+    if (!a->waits[i])
+        check_sent(a, i);
+}
+
+static void apart_ends(struct apart *a, int at)
+{
+    int i = a->busy[at];
+
+    if (i < 0)
+        return;
+    a->busy[at] = -1;
+    a->sent[i] = false;
+    done_at(&a->rig, a->ids[at], i);
+    while ((i = next(&a->rig, NOW_US)) >= 0)
+        check_sent(a, i);
+}
+
+/* Whatever sets of instances requests may go to: each takes room from no older
+ * one, and none waits beside room. */
+static void test_reach_random(void)
+{
+    for (uint64_t seed = 1; seed <= cases_of(20); seed++) {
+        struct apart a = {.busy = {-1, -1, -1}};
+        unsigned failed = CU_get_number_of_failures();
+        uint64_t random = seed;
+
+        rig_init(&a.rig);
+        for (int at = 0; at < AGGREGATED; at++)
+            a.ids[at] = add(&a.rig, ROLE_PREFILL | ROLE_DECODE);
+        for (uint64_t set = 0; set < 1 << AGGREGATED; set++)
+            a.sets[set] = set;
+        for (int step = 0; step < STEPS; step++) {
+            if (below(&random, 3) > 0)
+                apart_arrives(&a, (int)below(&random, REQUESTS), &random);
+            else
+                apart_ends(&a, (int)below(&random, AGGREGATED));
+            check_waiting(&a);
+        }
+        if (CU_get_number_of_failures() > failed)
+            printf("reach: seed %llu\n", (unsigned long long)seed);
+        rig_fini(&a.rig);
+    }
+}
+
+/* More sets of instances than are told apart hold up everybody; the set of all
+ * instances is none. */
+static void test_reaches(void)
+{
+    struct rig r;
+    uint64_t sets[DISPATCH_REACHES + 1], all = 3u;
+    struct reach reach = {.n_anywhere = 0};
+    struct schedule_decision second = {.prefill = 0};
+    struct schedule_request ask = {.eligible = &all};
+
+    rig_init(&r);
+    add(&r, ROLE_PREFILL);
+    second.prefill = add(&r, ROLE_PREFILL | ROLE_DECODE);
+    second.decode = second.prefill;
+    CU_ASSERT_EQUAL(reach_add(&reach, r.pool, &ask), DISPATCH_REACHES);
+    CU_ASSERT_TRUE(reach_takes(&reach, r.pool, &second));
+    CU_ASSERT_FALSE(reach_has(&reach, &ask));
+    reach_remove(&reach, DISPATCH_REACHES);
+    for (uint32_t i = 0; i <= DISPATCH_REACHES; i++) {
+        CU_ASSERT_FALSE(reach_takes(&reach, r.pool, &second));
+        sets[i] = 1u;
+        ask.eligible = &sets[i];
+        for (int times = 0; times < 2; times++)
+            CU_ASSERT_EQUAL(reach_add(&reach, r.pool, &ask) < DISPATCH_REACHES,
+                            i < DISPATCH_REACHES);
+    }
+    CU_ASSERT_TRUE(reach_takes(&reach, r.pool, &second));
+    CU_ASSERT_FALSE(reach_takes_of(&ask, r.pool, &second));
+    ask = (struct schedule_request){.only = second.prefill};
+    CU_ASSERT_TRUE(reach_takes_of(&ask, r.pool, &second));
+    rig_fini(&r);
+}
+
 /* How many wait for a place in a queue: counted while a request waits, however
  * often it is told what it lacks, and given back when it leaves. */
 static void test_waits_for_a_queue(void)
@@ -953,6 +1138,9 @@ int main(void)
     CU_add_test(suite, "wait with SLO", test_wait_with_slo);
     CU_add_test(suite, "retry", test_retry);
     CU_add_test(suite, "retry of eligible", test_retry_of_eligible);
+    CU_add_test(suite, "who waits for some instances", test_reach);
+    CU_add_test(suite, "any sets of instances", test_reach_random);
+    CU_add_test(suite, "sets of instances", test_reaches);
     CU_add_test(suite, "a retry is due", test_retry_is_due);
     CU_add_test(suite, "price", test_price);
     CU_add_test(suite, "price of the late", test_price_of_late);

@@ -56,6 +56,7 @@ static void ask(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
          decision->verdict == SCHEDULE_NO_DECODE_INSTANCE)) {
         r->n_excluded = 0;
         r->ask.only = POOL_NO_INSTANCE;
+        held_reaches(d, r);
         fill_ask(d, r, now_us);
         schedule_decide(d->scheduler, &r->ask, decision);
     }
@@ -111,8 +112,10 @@ static void refuse(enum dispatch_reason reason, int64_t retry_after_us,
     order->retry_after_us = retry_after_us;
 }
 
+/* others: where those may go whom this one must take nothing from; NULL: there
+ * are none. */
 static void give_order(struct dispatch *d, struct dispatch_request *r,
-                       bool behind_others, int64_t now_us,
+                       const struct reach *others, int64_t now_us,
                        struct dispatch_order *order)
 {
     struct schedule_decision *decision = &order->decision;
@@ -134,7 +137,8 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
         decision->retry_after_us = 0;
     }
     reason = reason_of(decision->verdict);
-    r->behind = behind_others && decision->verdict == SCHEDULE_ACCEPT;
+    r->behind = others && decision->verdict == SCHEDULE_ACCEPT &&
+                reach_takes(others, schedule_pool(d->scheduler), decision);
     held_lacks(d, r,
                decision->verdict == SCHEDULE_LINK_BUSY ||
                    (r->behind && dispatch_may_wait_for_link(r) &&
@@ -193,7 +197,9 @@ void dispatch_place(struct dispatch *d, struct dispatch_request *request,
         share_orders(&d->share, request->place) ? request->priority : 0;
     request->line.rank = INT64_MAX; /* not known yet */
     request->line.seq = d->n_waited++;
-    give_order(d, request, dispatch_stands_behind(d, request), now_us, order);
+    give_order(d, request,
+               dispatch_stands_behind(d, request) ? &d->reach : NULL, now_us,
+               order);
     if (order->action == DISPATCH_WAIT)
         begin_waiting(d, request, order);
 }
@@ -217,13 +223,14 @@ static void begin_round(struct dispatch *d)
     d->last_turn_us = INFINITY;
     held_begin(d);
     memset(d->missed, 0, sizeof(d->missed));
+    d->missed_reach = (struct reach){.n_anywhere = 0};
     if (d->scheduler)
         schedule_await_none(d->scheduler);
 }
 
 /* Younger requests of sizes below this may go before the oldest, which found no
- * room: all that may find some, until so many were sent that it is its turn,
- * and then who needs nothing of what it waits for. */
+ * room, whatever they take: all that may find some, until so many were sent
+ * that it is its turn, and then who needs nothing of what it waits for. */
 static uint32_t may_pass(const struct dispatch *d)
 {
     uint32_t bypass = d->scheduler ? schedule_bypass(d->scheduler) : 0;
@@ -236,6 +243,12 @@ static uint32_t may_pass(const struct dispatch *d)
     return oldest->size > 0 && !oldest->for_queue ? 1 : 0;
 }
 
+/* Likewise, with those that may go elsewhere. */
+static uint32_t may_try(const struct dispatch *d)
+{
+    return d->missed_reach.n_anywhere == 0 ? DISPATCH_SIZES : may_pass(d);
+}
+
 /* The next one in a round where tenants take turns. */
 static struct dispatch_request *next_in_turn(struct dispatch *d, int64_t now_us,
                                              struct dispatch_order *order)
@@ -246,7 +259,7 @@ static struct dispatch_request *next_in_turn(struct dispatch *d, int64_t now_us,
         if (!r)
             break;
         if (!dispatch_is_too_late(d, r)) {
-            give_order(d, r, false, now_us, order);
+            give_order(d, r, NULL, now_us, order);
             if (order->action != DISPATCH_WAIT) {
                 held_remove(d, r);
                 return r;
@@ -262,11 +275,16 @@ static struct dispatch_request *next_in_turn(struct dispatch *d, int64_t now_us,
 
 /* Whether a request that is sent past the oldest takes room that this one
  * waits for. */
-static bool takes_room(const struct dispatch_request *oldest,
+static bool takes_room(const struct dispatch *d,
                        const struct dispatch_request *r,
                        const struct dispatch_order *order)
 {
-    return r != oldest && (r->size > 0 || oldest->for_queue) &&
+    const struct dispatch_request *oldest = TAILQ_FIRST(&d->waiting);
+
+    return r != oldest &&
+           reach_takes_of(&oldest->ask, schedule_pool(d->scheduler),
+                          &order->decision) &&
+           (r->size > 0 || oldest->for_queue) &&
            (!oldest->for_link || dispatch_may_wait_for_link(r)) &&
            (oldest->room.instance == POOL_NO_INSTANCE ||
             oldest->room.instance == order->decision.decode);
@@ -294,15 +312,18 @@ static bool try(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
     if (d->n_link_missed >= DISPATCH_LOOK &&
         (r->for_link || (r->behind && dispatch_may_wait_for_link(r))))
         return false;
+    bool passes = r == TAILQ_FIRST(&d->waiting) || r->size < may_pass(d);
+
+    if (!passes && reach_has(&d->missed_reach, &r->ask))
+        return false;
     if (d->scheduler && !schedule_room_came(d->scheduler, &r->room))
         return false;
-    give_order(d, r, false, now_us, order);
+    give_order(d, r, passes ? NULL : &d->missed_reach, now_us, order);
     if (order->action == DISPATCH_WAIT) {
         miss(d, r, order->decision.verdict);
         return false;
     }
-    d->n_passed += order->action == DISPATCH_SEND &&
-                   takes_room(TAILQ_FIRST(&d->waiting), r, order);
+    d->n_passed += order->action == DISPATCH_SEND && takes_room(d, r, order);
     held_remove(d, r);
     return true;
 }
@@ -318,13 +339,16 @@ next_in_round(struct dispatch *d, int64_t now_us, struct dispatch_order *order)
         begin_round(d);
     if (dispatch_shares(d))
         return next_in_turn(d, now_us, order);
-    for (struct dispatch_request *r; (r = held_next(d, may_pass(d)));) {
+    for (struct dispatch_request *r; (r = held_next(d, may_try(d)));) {
         if (d->n_link_missed >= DISPATCH_LOOK && d->n_for_link == d->n_waiting)
             break; /* nobody else to try */
         if (try(d, r, now_us, order))
             return r;
-        if (d->scheduler)
+        if (d->scheduler) {
             schedule_await(d->scheduler, &r->room);
+            (void)reach_add(&d->missed_reach, schedule_pool(d->scheduler),
+                            &r->ask);
+        }
         held_tried(d, r);
     }
     d->in_round = false;

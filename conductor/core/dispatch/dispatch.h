@@ -14,10 +14,15 @@
  * decode stands behind nobody who waits for that. Who waits for the room of one
  * instance (schedule_room()) is not tried before that has more of it.
  *
+ * Who may go to some instances alone (reach.h), as those of a LoRA adapter,
+ * holds up those of the same instances, and besides only who would take
+ * something there: a younger request that goes elsewhere passes, and is not
+ * counted among the B.
+ *
  * Cost of a round, besides who is sent: at most DISPATCH_SIZES decisions and
- * twice DISPATCH_LOOK, a few as a rule, however many wait; each try
- * O(DISPATCH_SIZES). Who waits for a link or for the room of one instance is
- * walked over.
+ * twice DISPATCH_LOOK and DISPATCH_REACHES, a few as a rule, however many wait;
+ * each try O(DISPATCH_SIZES). Who waits for a link, for the room of one
+ * instance or for instances that others found full is walked over.
  *
  * Who waits for a link (schedule_waits_for_link()) holds up only those who may
  * have to do so, too: not who has no SLO for it, nor who waits for room.
@@ -43,6 +48,7 @@
 #include <sys/queue.h>
 
 #include "conductor/core/dispatch/line.h"
+#include "conductor/core/dispatch/reach.h"
 #include "conductor/core/observation/lengths.h"
 #include "conductor/core/schedule/schedule.h"
 #include "conductor/core/share/share.h"
@@ -77,6 +83,7 @@ struct dispatch_request {
     struct line_node line;
     struct schedule_room room; /* that it waits for */
     uint32_t retries;
+    uint32_t reach; /* its place in the dispatch's `reach`, while it waits */
     uint32_t size;  /* of the room to decode that it waits with; 0: none */
     bool for_link;  /* it waits for a link, or behind those alone who do */
     bool for_queue; /* for a place in a queue, not for room to decode */
@@ -110,6 +117,7 @@ struct dispatch {
     uint64_t n_waiting;
     uint64_t n_for_link;  /* of them, who wait for a link */
     uint64_t n_for_queue; /* and for a place in a queue */
+    struct reach reach;   /* where they may go */
     bool room;            /* room was freed since the last round began */
     bool for_link;        /* some wait for a link, since the last round began */
     bool in_round;        /* waiting requests are being tried */
@@ -117,10 +125,11 @@ struct dispatch {
                                                       each size; NULL: none */
     uint32_t limit;    /* of this round: sizes from here on find no room */
     uint32_t n_missed; /* that found none in this round, for other reasons */
-    uint32_t n_link_missed; /* or had to wait for a link still */
-    uint32_t n_passed;      /* that were sent past the oldest one */
-    struct lengths lengths; /* of answers */
-    struct share share;     /* of tenants */
+    uint32_t n_link_missed;    /* or had to wait for a link still */
+    struct reach missed_reach; /* where those may go that found none */
+    uint32_t n_passed;         /* that were sent past the oldest one */
+    struct lengths lengths;    /* of answers */
+    struct share share;        /* of tenants */
     struct line_node *lines[SHARE_TENANTS]; /* who waits, for each of them */
     bool missed[SHARE_TENANTS]; /* whose first found no room in this round */
     double last_turn_us;  /* later turns get no room to decode in this round */

@@ -35,6 +35,8 @@ static int64_t expiry_us(const struct dispatch_request *r)
 void held_add(struct dispatch *d, struct dispatch_request *request)
 {
     request->waits = true;
+    request->reach =
+        reach_add(&d->reach, schedule_pool(d->scheduler), &request->ask);
     line_add(&d->lines[request->place], &request->line);
     d->share.tenants[request->place].waiting++;
     d->share.tenants[request->place].patient += !request->slo_ttft_us;
@@ -52,6 +54,7 @@ void held_add(struct dispatch *d, struct dispatch_request *request)
 void held_remove(struct dispatch *d, struct dispatch_request *request)
 {
     request->waits = false;
+    reach_remove(&d->reach, request->reach);
     held_tried(d, request);
     if (request == TAILQ_FIRST(&d->waiting))
         d->n_passed = 0;
@@ -75,6 +78,15 @@ void held_lacks(struct dispatch *d, struct dispatch_request *request,
     request->for_link = for_link;
     request->for_queue = for_queue;
     d->for_link |= for_link;
+}
+
+void held_reaches(struct dispatch *d, struct dispatch_request *request)
+{
+    if (!request->waits)
+        return;
+    reach_remove(&d->reach, request->reach);
+    request->reach =
+        reach_add(&d->reach, schedule_pool(d->scheduler), &request->ask);
 }
 
 void held_begin(struct dispatch *d)

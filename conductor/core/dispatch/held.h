@@ -29,6 +29,9 @@ void held_remove(struct dispatch *d, struct dispatch_request *request);
 void held_lacks(struct dispatch *d, struct dispatch_request *request,
                 bool for_link, bool for_queue);
 
+/* Where it may go has changed. O(slots of the pool). */
+void held_reaches(struct dispatch *d, struct dispatch_request *request);
+
 /* A round begins: all are to be tried. O(DISPATCH_SIZES). */
 void held_begin(struct dispatch *d);
 
