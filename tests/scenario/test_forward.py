@@ -1389,8 +1389,13 @@ class Placement(EngineCase):
 
     def test_answers_that_come_whole_teach(self):
         """Costs are learned without a stream, where an engine has one request
-        at a time: from answers of one token what a prefill takes."""
+        at a time: from answers of one token what a prefill takes. Of two
+        that it has together neither is timed."""
+        together = threading.Barrier(2)
+
         def slow(request, send):
+            if b'both' in request.body:
+                together.wait(60 * settings.scale)
             time.sleep(0.02)
             send(reply(200, {'usage': {'completion_tokens': 1}}))
         cluster = self.engines(slow)
@@ -1407,6 +1412,19 @@ class Placement(EngineCase):
         # of the one before: these two teach nothing.
         why = wait_until('costs are learned', learned)
         self.assertGreaterEqual(why['candidates'][0]['prefill_ms'], 20)
+
+        def timed():
+            return cluster.api.metrics()[
+                'conductor_engine_timed_prefills_total{instance="e0"}']
+        self.assertEqual(timed(), 9)
+        both = [threading.Thread(target=self.post, args=(cluster, {
+            'prompt': [i] * 40, 'max_tokens': 1, 'user': 'both'}))
+                for i in range(2)]
+        for one in both:
+            one.start()
+        for one in both:
+            one.join()
+        self.assertEqual(timed(), 9)
 
     def test_lengths_are_learned(self):
         """Of answers with a usage, in the words of two APIs, and of streams

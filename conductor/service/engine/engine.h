@@ -101,6 +101,7 @@ struct engine_wellness {
 struct engine_counts {
     uint64_t sent, failures, status[6]; /* by class */
     uint64_t excused; /* of sent: no KV event was to come of them */
+    uint64_t timed;   /* prefills whose time was seen */
     /* Of answers that tell their cached tokens: those predicted, and those.
      * Both are the engine's tokens: what was predicted of a prompt that is
      * known by its bytes counts where its tokens are told, too. */

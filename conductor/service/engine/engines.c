@@ -367,9 +367,12 @@ void engine_learn_prefill(struct engine *e, int64_t tokens, int64_t us)
     struct service *s;
     bool changed;
 
-    if (!e || *e->service->config.cost_model || !can_be(tokens) || !can_be(us))
+    if (!e || !can_be(tokens) || !can_be(us))
         return;
+    e->count.timed++;
     s = e->service;
+    if (*s->config.cost_model)
+        return;
     changed = !has_file(e) && alike_see(&e->prefills, &s->prefills, tokens, us);
     learned_prefill(&e->learned, tokens, us);
     if (!e->prefills.unlike) {

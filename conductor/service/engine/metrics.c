@@ -8,6 +8,9 @@ static const struct {
     const char *name, *label, *type, *help; /* help NULL: as the line before */
 } lines[] = {
     {"requests_total", "", "counter", "Requests sent to the engine."},
+    {"timed_prefills_total", "", "counter",
+     "Requests whose prefill could be timed: streamed ones, and others that "
+     "the engine had alone. Costs are learned by them."},
     {"failures_total", "", "counter",
      "Requests and questions for its health that it failed."},
     {"answers_total", "class=\"2xx\"", "counter", "Its answers by status."},
@@ -86,6 +89,7 @@ static double value_of(const struct engine *e, size_t line)
         k = kv_feed_stats(e->events.feed);
     const double values[LINES] = {
         (double)e->count.sent,
+        (double)e->count.timed,
         (double)e->count.failures,
         (double)e->count.status[2],
         (double)e->count.status[3],
