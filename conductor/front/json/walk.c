@@ -2,59 +2,9 @@
 #include "conductor/front/json/walk.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "conductor/front/json/text.h"
-
-#define SHOWN_BYTES 24
-
-int json_walk_fail(struct json_walk *w, const char *format, ...)
-{
-    va_list args;
-
-    w->error_at = (size_t)(w->p - w->body);
-    w->error_param = w->param;
-    va_start(args, format);
-    vsnprintf(w->error, sizeof(w->error), format, args);
-    va_end(args);
-    return -EINVAL;
-}
-
-int json_walk_shown(const struct json_walk *w)
-{
-    const char *p = w->p;
-    int n = 0;
-
-    while (n < SHOWN_BYTES && p + n < w->end && p[n] > ' ' && p[n] < 0x7f &&
-           (n == 0 || !strchr(",[]{}", p[n])))
-        n++;
-    return n;
-}
-
-static void skip_space(struct json_walk *w)
-{
-    while (w->p < w->end && json_is_space(*w->p))
-        w->p++;
-}
-
-char json_walk_peek(struct json_walk *w)
-{
-    skip_space(w);
-    return w->p < w->end ? *w->p : '\0';
-}
-
-int json_walk_fail_syntax(struct json_walk *w, const char *expected)
-{
-    size_t at = (size_t)(w->p - w->body);
-
-    if (w->p == w->end)
-        return json_walk_fail(w, "the body ends at byte %zu; expected %s", at,
-                              expected);
-    return json_walk_fail(
-        w, "the body isn't valid JSON at byte %zu: expected %s", at, expected);
-}
 
 int json_walk_skip(struct json_walk *w)
 {
@@ -163,7 +113,7 @@ static int walk(struct json_walk *w, char close, char *key, json_value_fn *read)
             rc = json_walk_fail(w, "the body has more than %zu members",
                                 w->max_members);
 
-        skip_space(w);
+        (void)json_walk_peek(w);
         if (rc == 0)
             rc = read(w, key);
         if (rc)
