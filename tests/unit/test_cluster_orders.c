@@ -344,43 +344,38 @@ static void complain(struct verdict *v, const char *what, unsigned who,
                v->seed, who, what, of, request);
 }
 
-/* What `c` must have on an instance, of requests of all; whether it has. */
-static size_t look_for_prefills(struct verdict *v, const struct conductor *c,
-                                unsigned at)
+/* Whether `c` has a request's prefill or decode on an instance, as it is. */
+static bool has_part(const struct conductor *c, unsigned at,
+                     const struct request *r, bool decodes)
 {
-    struct pool_record_prefill has;
-    size_t n = 0;
+    struct pool_record_prefill prefill;
+    struct pool_record_decode decode;
 
-    for (unsigned i = 0; i < WORLD_CONDUCTORS; i++)
-        for (unsigned k = 0; k < conductors[i].n; k++) {
-            const struct request *r = &conductors[i].requests[k];
-
-            if (r->prefill != at || r->phase == DECODES)
-                continue;
-            n++;
-            if (pool_read_prefill(c->pool, c->instances[at], r->id, &has) ||
-                has.started != (r->phase == COMPUTES))
-                complain(v, "lacks a prefill", c->number, i, r->id);
-        }
-    return n;
+    if (decodes)
+        return pool_read_decode(c->pool, c->instances[at], r->id, &decode) ==
+                   0 &&
+               decode.started == (r->phase == DECODES);
+    return pool_read_prefill(c->pool, c->instances[at], r->id, &prefill) == 0 &&
+           prefill.started == (r->phase == COMPUTES);
 }
 
-static size_t look_for_decodes(struct verdict *v, const struct conductor *c,
-                               unsigned at)
+/* What `c` must have on an instance, of requests of all; how many these are. */
+static size_t look_for(struct verdict *v, const struct conductor *c,
+                       unsigned at, bool decodes)
 {
-    struct pool_record_decode has;
     size_t n = 0;
 
     for (unsigned i = 0; i < WORLD_CONDUCTORS; i++)
         for (unsigned k = 0; k < conductors[i].n; k++) {
             const struct request *r = &conductors[i].requests[k];
 
-            if (r->decode != at)
+            if (decodes ? r->decode != at
+                        : r->prefill != at || r->phase == DECODES)
                 continue;
             n++;
-            if (pool_read_decode(c->pool, c->instances[at], r->id, &has) ||
-                has.started != (r->phase == DECODES))
-                complain(v, "lacks a decode", c->number, i, r->id);
+            if (!has_part(c, at, r, decodes))
+                complain(v, decodes ? "lacks a decode" : "lacks a prefill",
+                         c->number, i, r->id);
         }
     return n;
 }
@@ -393,9 +388,9 @@ static void check_books(struct verdict *v, const struct conductor *c)
 
         if (!in)
             continue;
-        if (look_for_prefills(v, c, at) != in->n_waiting + in->n_running)
+        if (look_for(v, c, at, false) != in->n_waiting + in->n_running)
             complain(v, "has other prefills, too", c->number, at, 0);
-        if (look_for_decodes(v, c, at) != in->n_decodes)
+        if (look_for(v, c, at, true) != in->n_decodes)
             complain(v, "has other decodes, too", c->number, at, 0);
     }
 }
