@@ -20,7 +20,15 @@ static const struct option_usage usage = {
             "an infinite cache would reuse; or of\nanother kind of traffic "
             "(traces/DESIGN.md), in which --rate scales when sessions\nstart "
             "and the gaps within them stay. The same seed gives the same trace "
-            "on every\nmachine. What came out goes to stderr.",
+            "on every\nmachine. What came out goes to stderr.\n\n"
+            "  chats    short chats behind shared system prompts\n"
+            "  agents   coding agents: long prompts, mostly the turn before\n"
+            "  crowds   many users with questions about one document\n"
+            "  day      conversations whose rate follows the hours of a day\n"
+            "  bursts   conversations of which many start at once\n"
+            "  singles  prompts of which no other has a block\n"
+            "  mixed    30 % agents, 70 % chats\n"
+            "  nightly  chats by day, a batch of long prompts by night",
     .examples =
         "  conductor-replay generate --like conversation --out conv.jsonl.gz\n"
         "  conductor-replay generate --like synthetic --requests 200 "
