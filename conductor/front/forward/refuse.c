@@ -1,6 +1,7 @@
 /* Requests that no engine gets: what is wrong with their path, or the model
  * that they name. */
 #include <errno.h>
+#include <stdio.h>
 
 #include "conductor/front/forward/state.h"
 #include "conductor/front/openai/form.h"
@@ -107,6 +108,15 @@ static int set_not_own(const char *param, struct http_slice value,
     return -ENOENT;
 }
 
+static int set_not_own_path(struct http_slice path, struct openai_error *error)
+{
+    char quoted[110];
+    int n = snprintf(quoted, sizeof(quoted), "\"%.*s\"",
+                     path.n < 98 ? (int)path.n : 98, path.at);
+
+    return set_not_own("path", (struct http_slice){quoted, (size_t)n}, error);
+}
+
 int forward_check_path(const struct front_call *call,
                        struct openai_error *error)
 {
@@ -117,7 +127,7 @@ int forward_check_path(const struct front_call *call,
         return 0;
     switch (forward_path_about(method.at, method.n, path.at, path.n)) {
     case FORWARD_ABOUT_THING:
-        return set_not_own("path", path, error);
+        return set_not_own_path(path, error);
     case FORWARD_ABOUT_LIST:
         openai_error_set(error, 403, "path_mixes_tenants", "path",
                          "path: \"%.*s\": engines keep what is there for all "
@@ -146,7 +156,7 @@ int forward_check_own(const struct front_call *call,
     if (!call->terms.name)
         return 0;
     if (id && !service_keeps(service, owner, id, n_id))
-        return set_not_own("path", path, error);
+        return set_not_own_path(path, error);
     if (body->refers)
         return set_not_own(body->refers, (struct http_slice){"", 0}, error);
     if (before.n && !value_is(before, "null") &&
