@@ -15,9 +15,6 @@
 
 #include "traces/trace.h"
 
-/* A line longer than this is an error in the line. */
-#define TRACE_LINE_BYTES_MAX ((size_t)8 << 20)
-
 struct trace_reader_options {
     uint32_t block_tokens; /* 0: TRACE_BLOCK_TOKENS */
     /* The file is opened again and must read the same, so only a regular file

@@ -12,6 +12,7 @@
 #include <zlib.h>
 
 #include "traces/id_map.h"
+#include "traces/lines.h"
 #include "traces/reader.h"
 #include "traces/stats.h"
 #include "traces/tokens.h"

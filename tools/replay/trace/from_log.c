@@ -8,7 +8,7 @@
 #include "tools/replay/command.h"
 #include "tools/result_file.h"
 #include "traces/file.h"
-#include "traces/reader.h"
+#include "traces/lines.h"
 #include "traces/scan.h"
 #include "traces/writer.h"
 
