@@ -14,7 +14,8 @@ int64_t sim_real_us(int64_t slow_us)
     return (slow_us + SIM_SLOWDOWN / 2) / SIM_SLOWDOWN;
 }
 
-static void hand_over(struct sim *sim, struct sim_record record)
+/* In the source's microseconds. */
+static struct sim_record real_record(struct sim_record record)
 {
     record.arrival_us = sim_real_us(record.arrival_us);
     record.first_token_us = sim_real_us(record.first_token_us);
@@ -24,7 +25,24 @@ static void hand_over(struct sim *sim, struct sim_record record)
     record.prefill_us = sim_real_us(record.prefill_us);
     record.predicted_ttft_us = sim_real_us(record.predicted_ttft_us);
     record.predicted_tbt_us = sim_real_us(record.predicted_tbt_us);
-    sim->io.record(sim->io.arg, &record);
+    return record;
+}
+
+static void hand_over(struct sim *sim, const struct sim_record *record)
+{
+    const struct sim_record real = real_record(*record);
+
+    sim->io.record(sim->io.arg, &real);
+}
+
+/* A closed loop hears of it now, and not in the order of the source. */
+static void tell_source(struct sim *sim, const struct sim_record *record)
+{
+    const struct sim_record real = real_record(*record);
+    int rc = sim->io.ended ? sim->io.ended(sim->io.arg, &real) : 0;
+
+    if (rc != 0)
+        sim_fail(sim, rc, "the source of requests failed");
 }
 
 /* Room for the record of `index`; what is not there yet has another index. */
@@ -70,6 +88,7 @@ void sim_end(struct sim *sim, struct sim_request *request,
     record->reason = reason;
     record->end_us = sim->now_us;
     sim->n_unfinished--;
+    tell_source(sim, record);
     if (records_reserve(sim, index) < 0) {
         sim_fail(sim, -ENOMEM, "out of memory");
         goto free_request;
@@ -81,7 +100,7 @@ void sim_end(struct sim *sim, struct sim_request *request,
 
         if (next->index != sim->late.first)
             break;
-        hand_over(sim, *next);
+        hand_over(sim, next);
         next->index = UINT64_MAX;
         sim->late.first++;
     }

@@ -156,32 +156,84 @@ static void run_until(struct sim *sim, int64_t until_us)
         run_event(sim, event);
 }
 
+/* A request of the source comes. */
+static void take(struct sim *sim, const struct trace_request *request,
+                 int64_t at_us)
+{
+    sim_copies_watch(sim, at_us);
+    sim_samples_take(sim, at_us);
+    sim->now_us = at_us;
+    sim->summary.events++;
+    sim_arrive(sim, request);
+    settle(sim);
+    if (sim_retries_at_once(sim))
+        retry_waiting(sim);
+    warm(sim);
+}
+
+/* The next request of the source. Returns 1; 0: there is none, or no more. */
+static int ask_source(struct sim *sim, struct trace_request *request)
+{
+    int rc = sim->io.next(sim->io.arg, request);
+
+    if (rc < 0)
+        sim_fail(sim, rc, "the source of requests failed");
+    return rc > 0;
+}
+
+static void run_open(struct sim *sim, struct trace_request *request)
+{
+    while (sim->rc == 0 && ask_source(sim, request) == 1) {
+        int64_t at_us = arrival_us(sim, request);
+
+        run_until(sim, at_us);
+        if (sim->rc == 0)
+            take(sim, request, at_us);
+    }
+}
+
+/* When the next request of a closed loop comes, in slow time; INT64_MAX: none
+ * does before another one ends. */
+static int64_t due_us(struct sim *sim)
+{
+    int64_t us = sim->io.due_us(sim->io.arg);
+
+    if (us < 0)
+        return INT64_MAX;
+    if ((double)us > SIM_SPAN_MAX_US) {
+        sim_fail(sim, -ERANGE, "a request is due in over 30 years");
+        return INT64_MAX;
+    }
+    us *= SIM_SLOWDOWN;
+    return us > sim->now_us ? us : sim->now_us;
+}
+
+/* Each event can bring the next request nearer. */
+static void run_closed(struct sim *sim, struct trace_request *request)
+{
+    while (sim->rc == 0) {
+        const struct heap_entry *event = heap_first(&sim->heap);
+        int64_t at_us = due_us(sim);
+
+        if (at_us == INT64_MAX && sim->n_unfinished == 0)
+            return;
+        if (event && event->at <= at_us)
+            run_event(sim, event);
+        else if (at_us == INT64_MAX || ask_source(sim, request) == 0)
+            return;
+        else
+            take(sim, request, at_us);
+    }
+}
+
 static void run(struct sim *sim)
 {
     struct trace_request request = {0};
-    int rc;
 
-    while (sim->rc == 0) {
-        rc = sim->io.next(sim->io.arg, &request);
-        if (rc < 0)
-            sim_fail(sim, rc, "the source of requests failed");
-        if (rc <= 0)
-            break;
-        int64_t at_us = arrival_us(sim, &request);
-
-        run_until(sim, at_us);
-        if (sim->rc != 0)
-            break;
-        sim_copies_watch(sim, at_us);
-        sim_samples_take(sim, at_us);
-        sim->now_us = at_us;
-        sim->summary.events++;
-        sim_arrive(sim, &request);
-        settle(sim);
-        if (sim_retries_at_once(sim))
-            retry_waiting(sim);
-        warm(sim);
-    }
+    if (sim->io.due_us)
+        run_closed(sim, &request);
+    else
+        run_open(sim, &request);
     trace_request_fini(&request);
     sim->source_over = true;
     run_until(sim, INT64_MAX);

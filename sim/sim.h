@@ -150,6 +150,17 @@ struct sim_io {
      * which ends the run.
      */
     int (*next)(void *arg, struct trace_request *request);
+    /*
+     * Of a closed loop, where requests follow from answers; both NULL: requests
+     * come by the source's clock alone.
+     * due_us: when `next` has a request, in us of the simulation; speed does
+     * not scale it; -1: not before another one ends, or never. It may have
+     * changed when a request has ended.
+     * ended: a request has ended, in the order of time, at record->end_us.
+     * Returns 0 or a negative errno, which ends the run.
+     */
+    int64_t (*due_us)(void *arg);
+    int (*ended)(void *arg, const struct sim_record *record);
     /* Takes the record of a request that ended, in the order of the source. */
     void (*record)(void *arg, const struct sim_record *record);
     /* Copies of the watched blocks at a time, (n_watch). May be NULL. */
