@@ -48,6 +48,7 @@ int replay_command_cake_adaptive(int argc, char **argv);
 int replay_command_cake_fluctuation(int argc, char **argv);
 int replay_command_figures(int argc, char **argv);
 int replay_command_simulate(int argc, char **argv);
+int replay_command_sessions(int argc, char **argv);
 int replay_command_sweep(int argc, char **argv);
 
 #endif

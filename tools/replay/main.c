@@ -28,6 +28,8 @@ static const struct command commands[] = {
      replay_command_stats},
     {"compare", "simulate a trace under several policies, side by side",
      replay_command_compare},
+    {"sessions", "simulate recorded sessions closed-loop, side by side",
+     replay_command_sessions},
     {"sweep", "search clusters, drawn at random, for one where a policy loses",
      replay_command_sweep},
     {"agree", "compare a live replay with its simulation",

@@ -40,6 +40,7 @@ struct replay_summary replay_summarise(double *values, size_t count)
     s.mean /= (double)count;
     s.p50 = replay_percentile(values, count, 0.50);
     s.p90 = replay_percentile(values, count, 0.90);
+    s.p95 = replay_percentile(values, count, 0.95);
     s.p99 = replay_percentile(values, count, 0.99);
     s.max = values[count - 1];
     return s;

@@ -11,6 +11,7 @@ struct replay_summary {
     double mean;
     double p50;
     double p90;
+    double p95;
     double p99;
     double max;
 };

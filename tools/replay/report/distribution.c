@@ -104,6 +104,7 @@ struct replay_summary replay_distribution_summary(struct replay_distribution *d)
                                    .mean = d->sum / (double)d->count,
                                    .p50 = at_share(d, 0.50),
                                    .p90 = at_share(d, 0.90),
+                                   .p95 = at_share(d, 0.95),
                                    .p99 = at_share(d, 0.99),
                                    .max = d->max};
 }

@@ -171,6 +171,7 @@ static struct replay_summary less_one(struct replay_summary s)
     s.mean -= 1;
     s.p50 -= 1;
     s.p90 -= 1;
+    s.p95 -= 1;
     s.p99 -= 1;
     s.max -= 1;
     return s;

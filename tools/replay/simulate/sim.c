@@ -15,11 +15,49 @@ struct run {
     struct replay_sim_result *result;
     struct replay_tally *tally;
     struct replay_stream *stream;
+    struct closed_loop *loop;       /* or */
+    struct replay_counter *counter; /* what it asked for */
+    struct replay_sessions_tally turns;
     uint64_t n_counted; /* by the first pass */
     char *error;        /* (size) */
     size_t size;
     int rc; /* of a callback that cannot return it */
 };
+
+static int open_loop(struct run *run)
+{
+    const struct sim_config *sim = &run->params->sim;
+    struct closed_loop_options options = *run->params->loop;
+
+    options.block_tokens = sim->cluster->block_tokens;
+    run->counter = replay_counter_new(options.block_tokens,
+                                      sim->cluster->whole_prompt_reuse);
+    if (!run->counter)
+        return -ENOMEM;
+    return closed_loop_open(&options, &run->loop, run->error, run->size);
+}
+
+/* Notes what became of its sessions and what an infinite cache would reuse. */
+static int close_loop(struct run *run)
+{
+    struct replay_sim_result *result = run->result;
+    struct replay_facts facts = {0};
+    int rc = run->counter ? replay_counter_facts(run->counter, &facts) : 0;
+
+    result->facts.best_possible_hit_ratio = facts.best_possible_hit_ratio;
+    if (run->loop) {
+        struct closed_loop_counts counts = closed_loop_counts(run->loop);
+
+        if (*closed_loop_error(run->loop))
+            snprintf(run->error, run->size, "%s", closed_loop_error(run->loop));
+        replay_sessions_report(&run->turns, &counts,
+                               run->params->loop->until_us, &result->sessions);
+    }
+    replay_sessions_fini(&run->turns);
+    replay_counter_free(run->counter);
+    closed_loop_free(run->loop);
+    return rc;
+}
 
 static int open_source(struct run *run)
 {
@@ -48,6 +86,13 @@ static int next_request(void *arg, struct trace_request *request)
 {
     struct run *run = arg;
 
+    if (run->loop && run->rc == 0) {
+        int rc = closed_loop_next(run->loop, request);
+
+        if (rc == 1 && replay_counter_add(run->counter, request) != 0)
+            return -ENOMEM;
+        return rc;
+    }
     return run->rc != 0 ? run->rc : replay_stream_next(run->stream, request);
 }
 
@@ -82,7 +127,7 @@ static int check_passes(const struct run *run)
 {
     uint64_t n = run->result->summary.requests;
 
-    if (!run->params->with_facts || n == run->n_counted)
+    if (!run->params->with_facts || run->params->loop || n == run->n_counted)
         return 0;
     return error_say(run->error, run->size, -ESTALE,
                      "the trace has changed: %" PRIu64 " requests, %" PRIu64
@@ -127,6 +172,29 @@ static void take_record(void *arg, const struct sim_record *r)
     }
     if (run->params->csv)
         replay_csv_line(&record, run->params->csv);
+}
+
+/* sim_io.due_us */
+static int64_t due_us(void *arg)
+{
+    const struct run *run = arg;
+
+    return closed_loop_due_us(run->loop);
+}
+
+/* sim_io.ended */
+static int take_end(void *arg, const struct sim_record *r)
+{
+    struct run *run = arg;
+    bool answered = r->outcome == SIM_COMPLETED;
+    int rc = 0;
+
+    if (answered)
+        rc = replay_sessions_add(&run->turns, r->first_token_us - r->arrival_us,
+                                 r->end_us - r->arrival_us, r->end_us);
+    return rc != 0
+               ? rc
+               : closed_loop_ended(run->loop, r->index, r->end_us, answered);
 }
 
 void replay_nodes_csv_header(FILE *file)
@@ -234,7 +302,10 @@ static int simulate(struct run *run)
 {
     struct sim_config config = run->params->sim;
     struct replay_sim_result *result = run->result;
+    bool closed = run->params->loop;
     const struct sim_io io = {.next = next_request,
+                              .due_us = closed ? due_us : NULL,
+                              .ended = closed ? take_end : NULL,
                               .record = take_record,
                               .copies = take_copies,
                               .sample = take_sample,
@@ -248,13 +319,19 @@ static int simulate(struct run *run)
                                    ? run->params->copies_interval_us
                                    : REPLAY_COPIES_INTERVAL_US;
     result->copies.interval_us = config.watch_interval_us;
-    int rc = open_source(run);
-    if (rc != 0)
+    int rc = closed ? open_loop(run) : open_source(run);
+    if (rc != 0) {
+        if (closed)
+            (void)close_loop(run);
         return rc;
+    }
     int64_t begin_us = clock_now_us();
     rc = sim_run(&config, &io, &result->summary, why);
     result->wall_s = (double)(clock_now_us() - begin_us) / 1e6;
-    close_source(run);
+    if (closed)
+        keep_error(run, close_loop(run));
+    else
+        close_source(run);
     if (rc == 0)
         rc = run->rc;
     if (rc != 0 && run->error[0] == '\0')
@@ -265,6 +342,8 @@ static int simulate(struct run *run)
 static int check_source(const struct replay_sim_params *p, char *error,
                         size_t size)
 {
+    if (p->loop)
+        return 0; /* it checks each session */
     uint32_t blocks = p->sim.cluster->block_tokens;
     uint32_t scaled = p->source.block_tokens / p->source.length_scale;
 
@@ -285,7 +364,9 @@ static int check_result(const struct run *run)
 
     if (r->total > 0 && r->failed < r->total)
         return 0;
-    int n = snprintf(run->error, run->size, "%s: ", run->params->source.path);
+    int n = snprintf(run->error, run->size, "%s: ",
+                     run->params->loop ? run->params->loop->path
+                                       : run->params->source.path);
     if (r->total == 0) {
         snprintf(run->error + n, run->size - (size_t)n, "holds no request%s",
                  run->params->source.from > 0 ? " behind --from" : "");
@@ -313,7 +394,7 @@ int replay_sim_run(const struct replay_sim_params *params,
     run.tally = replay_tally_new(params->slo_ttft_s, params->slo_tbt_s);
     if (!run.tally)
         rc = -ENOMEM;
-    if (rc == 0 && params->with_facts)
+    if (rc == 0 && params->with_facts && !params->loop)
         rc = count_facts(&run);
     if (rc == 0)
         rc = simulate(&run);

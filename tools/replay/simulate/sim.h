@@ -12,8 +12,10 @@
 
 #include "sim/sim.h"
 #include "tools/replay/report/report.h"
+#include "tools/replay/report/sessions.h"
 #include "tools/replay/simulate/facts.h"
 #include "tools/replay/trace/stream.h"
+#include "traces/recorded/loop.h"
 
 /* Virtual time between two counts of copies, as in the paper's figure 11. */
 #define REPLAY_COPIES_INTERVAL_US INT64_C(30000000)
@@ -24,7 +26,10 @@
 struct replay_sim_params {
     struct sim_config sim; /* watch_* are filled in by replay_sim_run() */
     struct replay_stream_options source; /* a regular file, read twice */
-    double slo_ttft_s;                   /* what counts as effective */
+    /* A closed loop in its place, whose block size becomes the cluster's;
+     * borrowed. NULL: none. Then there are no facts but the best ratio. */
+    const struct closed_loop_options *loop;
+    double slo_ttft_s; /* what counts as effective */
     double slo_tbt_s;
     bool with_facts;            /* a first pass for best ratio and ranks */
     int64_t copies_interval_us; /* of the ranked blocks; 0: as
@@ -62,9 +67,10 @@ struct replay_sim_result {
     struct sim_summary summary;
     struct replay_copies copies;
     struct replay_switches switches;
-    uint64_t skipped;        /* bad lines */
-    char first_skipped[512]; /* the message of the first; "": none */
-    double wall_s;           /* of the simulation, without the first pass */
+    struct replay_sessions sessions; /* of a closed loop */
+    uint64_t skipped;                /* bad lines */
+    char first_skipped[512];         /* the message of the first; "": none */
+    double wall_s; /* of the simulation, without the first pass */
 };
 
 /*

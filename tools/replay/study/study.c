@@ -112,6 +112,7 @@ static int run_case(const struct replay_study *study, struct replay_case *c,
                 .slo_tbt_us = llround(c->slo_tbt_s * 1e6),
                 .seed = c->seed},
         .source = c->source ? *c->source : study->source,
+        .loop = c->loop,
         .csv = c->csv,
         .observe = observe,
         .observe_arg = c};

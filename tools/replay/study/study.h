@@ -45,6 +45,8 @@ struct replay_case {
     const char *admission;                      /* NULL: plain */
     const struct replay_stream_options *source; /* NULL: the study's; borrowed
                                                  */
+    const struct closed_loop_options *loop;     /* in the source's place; NULL:
+                                                   none; borrowed */
     FILE *csv; /* a line a request; NULL: none; borrowed */
     double speed;
     double slo_ttft_s; /* asked for by every request; 0: none */

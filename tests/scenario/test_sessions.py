@@ -1,0 +1,119 @@
+"""conductor-replay sessions: recorded sessions in a closed loop."""
+import json
+import os
+import random
+import tempfile
+import unittest
+
+from test_replay import replay
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))))
+PAPER = os.path.join(ROOT, 'traces', 'clusters', 'paper-16.json')
+
+
+def session(draw, name):
+    """Turns of a parent that grow, and now and then one of a sub-agent."""
+    requests, begun, ids, blocks = [], 0.0, 1, {}
+    for i in range(draw.randint(3, 8)):
+        sub = int(i > 0 and draw.random() < 0.2)
+        base = sub if sub in blocks else (-1 if i == 0 else 0)
+        keep = blocks[base] if base == sub else 0
+        new = draw.randint(5, 60)
+        requests.append({
+            't': begun, 'sub': sub, 'in': 64 * (keep + new) + 9,
+            'out': draw.randint(1, 40), 'from': base, 'keep': keep,
+            'add': [[ids, new]], 'stop': 'tool_use', 'api': 1.0,
+            'think': draw.choice([0.0, 3.5, 900.0, None]),
+            'itypes': ['text'], 'model': 'm'})
+        blocks[sub], ids, begun = keep + new, ids + new, begun + 2.5
+    return {'id': name, 'block_tokens': 64, 'tool_tokens': 150,
+            'system_tokens': 100, 'requests': requests}
+
+
+class Sessions(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        draw = random.Random(27)
+        self.sessions = [session(draw, f's{i}') for i in range(10)]
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, sessions):
+        with open(self.path('s.jsonl'), 'w', encoding='utf-8') as file:
+            file.writelines(json.dumps(s) + '\n' for s in sessions)
+        return self.path('s.jsonl')
+
+    def run_it(self, *args, report='r.json'):
+        done = replay('sessions', '--trace', self.path('s.jsonl'), '--cluster',
+                      PAPER, '--report', self.path(report), *args)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path(report), encoding='utf-8') as file:
+            return done.stdout, json.load(file)
+
+    def test_report(self):
+        """Each session is answered whole, up to its first long prompt; the
+        file begins again; two runs say the same."""
+        self.write(self.sessions)
+        limit = 150 * 64
+        turns = []
+        for s in self.sessions:
+            sizes = [r['in'] for r in s['requests']]
+            turns.append(next((i for i, n in enumerate(sizes) if n > limit),
+                              len(sizes)))
+        self.assertIn(True, [n < len(s['requests'])
+                             for n, s in zip(turns, self.sessions)])
+        args = ('--in-flight', '2,5', '--sessions', 13, '--input-max', limit,
+                '--policies', 'global_cache,plan')
+        text, report = self.run_it(*args)
+        self.assertEqual(len(report['runs']), 4)
+        for run in report['runs']:
+            self.assertEqual(run['sessions'],
+                             {'started': 13, 'finished': 13, 'lost': 0})
+            self.assertEqual(run['turns'], sum(turns) + sum(turns[:3]))
+            self.assertEqual(len(run['ttft_s']), 5)
+            self.assertLess(run['ttft_s']['mean'], run['turn_s']['mean'])
+            self.assertLessEqual(run['prefix_hit_ratio'],
+                                 run['best_possible_hit_ratio'])
+            self.assertIn(f"{run['in_flight']:9}  {run['policy']:14}", text)
+        self.assertGreater(report['runs'][2]['sessions_finished_per_hour'],
+                           report['runs'][0]['sessions_finished_per_hour'])
+        self.assertEqual(self.run_it(*args, report='again.json')[1], report)
+
+    def test_search(self):
+        """The number at which the mean TTFT is as asked for, half, twice."""
+        self.write(self.sessions)
+        done = replay('sessions', '--trace', self.path('s.jsonl'), '--cluster',
+                      PAPER, '--ttft', 4, '--hours', 0.05, '--think-max', 0,
+                      '--policies', 'local_cache', '--report',
+                      self.path('r.json'))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path('r.json'), encoding='utf-8') as file:
+            half, found, twice = json.load(file)['runs']
+        self.assertEqual(half['in_flight'], found['in_flight'] // 2)
+        self.assertEqual(twice['in_flight'], found['in_flight'] * 2)
+        self.assertLess(half['ttft_s']['mean'], 4)
+        self.assertGreater(twice['ttft_s']['mean'], 4)
+
+    def test_refused(self):
+        self.sessions[1]['requests'][2]['keep'] = -3
+        trace = self.write(self.sessions)
+        done = replay('sessions', '--trace', trace, '--cluster', PAPER)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f'{trace}:2: requests[2].keep: -3: must be', done.stderr)
+        for words, why in (
+                (('--in-flight', '3', '--ttft', '2'),
+                 '--in-flight: does not go with --ttft'),
+                (('--in-flight', '1.5'), '--in-flight 1.5'),
+                (('--policies', 'none'), 'none')):
+            done = replay('sessions', '--trace', trace, '--cluster', PAPER,
+                          *words)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(why, done.stderr)
+
+
+if __name__ == '__main__':
+    unittest.main()

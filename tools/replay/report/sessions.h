@@ -1,0 +1,39 @@
+/* The turns and sessions of a closed loop to numbers. Pure. */
+#ifndef TOOLS_REPLAY_REPORT_SESSIONS_H
+#define TOOLS_REPLAY_REPORT_SESSIONS_H
+
+#include <stdint.h>
+
+#include "tools/replay/report/distribution.h"
+#include "traces/recorded/loop.h"
+
+/* Turns that were answered. {0} is an empty one. */
+struct replay_sessions_tally {
+    struct replay_distribution ttft_s;
+    struct replay_distribution turn_s;
+    int64_t last_end_us;
+};
+
+struct replay_sessions {
+    struct closed_loop_counts counts;
+    double finished_per_hour;
+    struct replay_summary ttft_s; /* from a turn's start to its first token */
+    struct replay_summary turn_s; /* to its last one */
+};
+
+/* Takes an answered turn in: the times from its start, and its end. Returns 0
+ * or -ENOMEM. */
+[[nodiscard]] int replay_sessions_add(struct replay_sessions_tally *tally,
+                                      int64_t ttft_us, int64_t turn_us,
+                                      int64_t end_us);
+
+/* Sums up. until_us: when the loop ended, which sessions an hour count to; 0:
+ * with its last answer. */
+void replay_sessions_report(struct replay_sessions_tally *tally,
+                            const struct closed_loop_counts *counts,
+                            int64_t until_us, struct replay_sessions *report);
+
+/* Frees what the tally owns. */
+void replay_sessions_fini(struct replay_sessions_tally *tally);
+
+#endif
