@@ -5,6 +5,7 @@ import random
 import tempfile
 import unittest
 
+from fake_server import FakeServer
 from test_replay import replay
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
@@ -113,6 +114,54 @@ class Sessions(unittest.TestCase):
                           *words)
             self.assertEqual(done.returncode, 2)
             self.assertIn(why, done.stderr)
+
+    def live(self, server, *args):
+        done = replay('live-sessions', '--url', server.url, '--trace',
+                      self.path('s.jsonl'), '--length-scale', 16,
+                      '--think-max', 0, '--report', self.path('r.json'), *args)
+        with open(self.path('r.json'), encoding='utf-8') as file:
+            return done, json.load(file)
+
+    def test_live(self):
+        """Each turn comes when the answers before it have ended, with the
+        tokens of the turn that it begins with."""
+        server = FakeServer()
+        self.addCleanup(server.close)
+        self.write(self.sessions[:3])
+        done, report = self.live(server, '--in-flight', 1, '--sessions', 4)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        loop = report['closed_loop']
+        self.assertEqual(loop['sessions'],
+                         {'started': 4, 'finished': 4, 'lost': 0})
+        turns = [r for s in self.sessions[:3] + self.sessions[:1]
+                 for r in s['requests']]
+        self.assertEqual(loop['turns'], len(turns))
+        self.assertEqual(report['requests']['completed'], len(turns))
+        self.assertEqual(sorted(len(b['prompt']) for b in server.requests),
+                         sorted((r['in'] + 15) // 16 for r in turns))
+        first = [b['prompt'] for b in server.requests][:2]
+        self.assertEqual(len(first[0]), (turns[0]['in'] + 15) // 16)
+        kept = turns[1]['keep'] * 64 // 512 * 32 if turns[1]['sub'] == 0 else 0
+        self.assertEqual(first[1][:kept], first[0][:kept])
+        # An infinite cache behind the server, and one turn after the other.
+        self.assertAlmostEqual(report['prefix_hit_ratio'],
+                               report['best_possible_hit_ratio'], delta=0.003)
+        self.assertIn('sessions started', done.stdout)
+
+    def test_live_lost(self):
+        """A turn that is refused ends its session; others go on."""
+        server = FakeServer(behave=lambda i: 429 if i == 1 else 'answer')
+        self.addCleanup(server.close)
+        self.write(self.sessions[:2])
+        done, report = self.live(server, '--in-flight', 1, '--sessions', 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(report['closed_loop']['sessions'],
+                         {'started': 2, 'finished': 1, 'lost': 1})
+        self.assertEqual(len(server.requests),
+                         2 + len(self.sessions[1]['requests']))
+        done = replay('live-sessions', '--trace', self.path('s.jsonl'))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn('needs --hours or --sessions', done.stderr)
 
 
 if __name__ == '__main__':

@@ -260,7 +260,7 @@ static void test_ends(void)
     CU_ASSERT_EQUAL(closed_loop_open(&options, &loop, error, sizeof error),
                     -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(
-        strstr(error, ":1: block_tokens: 64: must divide the cluster's 96"));
+        strstr(error, ":1: block_tokens: 64: must divide 96"));
     struct closed_loop_options short_ones = options;
 
     short_ones.block_tokens = 64;

@@ -36,6 +36,7 @@ void replay_missing(const char *name, const char *option);
 /* Each gets its own name as argv[0] and returns the exit status; below 0 stands
  * for 1. */
 int replay_command_live(int argc, char **argv);
+int replay_command_live_sessions(int argc, char **argv);
 int replay_command_profile(int argc, char **argv);
 int replay_command_from_log(int argc, char **argv);
 int replay_command_generate(int argc, char **argv);

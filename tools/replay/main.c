@@ -16,6 +16,8 @@ struct command {
 static const struct command commands[] = {
     {"live", "replay a trace against a running conductor, and report",
      replay_command_live},
+    {"live-sessions", "play recorded sessions closed-loop against a server",
+     replay_command_live_sessions},
     {"profile", "measure a running engine, for conductor-fit",
      replay_command_profile},
     {"simulate", "run a trace through a described cluster, and report",

@@ -130,7 +130,8 @@ static int read_session(struct closed_loop *loop, struct slot *slot)
             recorded_session_read(line, bytes, &slot->session, why, sizeof why);
         if (rc == 0 && block_tokens % slot->session.block_tokens != 0)
             rc = error_say(why, sizeof why, -EINVAL,
-                           "block_tokens: %u: must divide the cluster's %u",
+                           "block_tokens: %u: must divide %u, the blocks of "
+                           "the cluster or server",
                            slot->session.block_tokens, block_tokens);
         if (rc != 0)
             return say(loop, trace_lines_number(loop->lines), rc, why);

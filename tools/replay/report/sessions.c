@@ -1,6 +1,8 @@
 /* See sessions.h. */
 #include "tools/replay/report/sessions.h"
 
+#include <inttypes.h>
+
 #include "tools/replay/math.h"
 
 int replay_sessions_add(struct replay_sessions_tally *tally, int64_t ttft_us,
@@ -27,6 +29,46 @@ void replay_sessions_report(struct replay_sessions_tally *tally,
         .finished_per_hour = hours > 0 ? (double)counts->finished / hours : 0.0,
         .ttft_s = replay_distribution_summary(&tally->ttft_s),
         .turn_s = replay_distribution_summary(&tally->turn_s)};
+}
+
+static json_t *summary_json(const struct replay_summary *s)
+{
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "mean", s->mean, "p50",
+                     s->p50, "p95", s->p95, "p99", s->p99, "max", s->max);
+}
+
+json_t *replay_sessions_json(const struct replay_sessions *report)
+{
+    const struct closed_loop_counts *n = &report->counts;
+
+    return json_pack(
+        "{s:f, s:{s:I, s:I, s:I}, s:I, s:o, s:o}", "sessions_finished_per_hour",
+        report->finished_per_hour, "sessions", "started",
+        (json_int_t)n->started, "finished", (json_int_t)n->finished, "lost",
+        (json_int_t)n->lost, "turns", (json_int_t)n->turns, "ttft_s",
+        summary_json(&report->ttft_s), "turn_s", summary_json(&report->turn_s));
+}
+
+static void print_summary(const char *name, const struct replay_summary *s,
+                          FILE *file)
+{
+    fprintf(file, "  %-22s %10.3f %10.3f %10.3f %10.3f\n", name, s->mean,
+            s->p50, s->p95, s->p99);
+}
+
+void replay_sessions_print(const struct replay_sessions *report, FILE *file)
+{
+    const struct closed_loop_counts *n = &report->counts;
+
+    fprintf(file,
+            "  %-22s %10" PRIu64 "  finished %" PRIu64 " (%.1f an hour), lost "
+            "%" PRIu64 "\n  %-22s %10s %10s %10s %10s\n",
+            "sessions started", n->started, n->finished,
+            report->finished_per_hour, n->lost, "", "mean", "p50", "p95",
+            "p99");
+    print_summary("TTFT of turns (s)", &report->ttft_s, file);
+    print_summary("time of turns (s)", &report->turn_s, file);
+    fputc('\n', file);
 }
 
 void replay_sessions_fini(struct replay_sessions_tally *tally)

@@ -2,7 +2,9 @@
 #ifndef TOOLS_REPLAY_REPORT_SESSIONS_H
 #define TOOLS_REPLAY_REPORT_SESSIONS_H
 
+#include <jansson.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "tools/replay/report/distribution.h"
 #include "traces/recorded/loop.h"
@@ -32,6 +34,13 @@ struct replay_sessions {
 void replay_sessions_report(struct replay_sessions_tally *tally,
                             const struct closed_loop_counts *counts,
                             int64_t until_us, struct replay_sessions *report);
+
+/* All of it as JSON. Returns a new reference, or NULL without memory. */
+[[nodiscard]] json_t *
+replay_sessions_json(const struct replay_sessions *report);
+
+/* Prints it as lines of a report's table. */
+void replay_sessions_print(const struct replay_sessions *report, FILE *file);
 
 /* Frees what the tally owns. */
 void replay_sessions_fini(struct replay_sessions_tally *tally);

@@ -258,28 +258,22 @@ static void print_case(const struct replay_case *c)
         puts("     -");
 }
 
-static json_t *summary_json(const struct replay_summary *s)
-{
-    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "mean", s->mean, "p50",
-                     s->p50, "p95", s->p95, "p99", s->p99, "max", s->max);
-}
-
 static json_t *case_json(const struct replay_case *c)
 {
-    const struct replay_sessions *r = &c->result.sessions;
     const struct replay_report *report = &c->result.report;
     double best = report->context.best_possible_hit_ratio;
+    json_t *json = replay_sessions_json(&c->result.sessions);
+    json_t *more = json_pack(
+        "{s:I, s:s, s:f, s:o}", "in_flight", (json_int_t)c->loop->in_flight,
+        "policy", c->policy, "prefix_hit_ratio", report->prefix_hit_ratio,
+        "best_possible_hit_ratio", best >= 0 ? json_real(best) : json_null());
 
-    return json_pack(
-        "{s:I, s:s, s:f, s:{s:I, s:I, s:I}, s:I, s:o, s:o, s:f, s:o}",
-        "in_flight", (json_int_t)c->loop->in_flight, "policy", c->policy,
-        "sessions_finished_per_hour", r->finished_per_hour, /**/
-        "sessions", "started", (json_int_t)r->counts.started, "finished",
-        (json_int_t)r->counts.finished, "lost", (json_int_t)r->counts.lost,
-        "turns", (json_int_t)r->counts.turns, "ttft_s",
-        summary_json(&r->ttft_s), "turn_s", summary_json(&r->turn_s),
-        "prefix_hit_ratio", report->prefix_hit_ratio, "best_possible_hit_ratio",
-        best >= 0 ? json_real(best) : json_null());
+    if (!json || !more || json_object_update(json, more) != 0) {
+        json_decref(json);
+        json = NULL;
+    }
+    json_decref(more);
+    return json;
 }
 
 static int write_report(const struct settings *s, const struct cases *c)

@@ -1,0 +1,245 @@
+/* conductor-replay live-sessions: recorded sessions against a running server.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/event_loop.h"
+#include "tools/replay/command.h"
+#include "tools/replay/live/loop.h"
+#include "tools/replay/live/model.h"
+#include "tools/replay/report/report.h"
+#include "tools/replay/report/sessions.h"
+#include "tools/replay/simulate/facts.h"
+
+/* What the server's blocks are taken to have where it does not say: the
+ * recorded ones. */
+#define RECORDED_BLOCK_TOKENS 64u
+
+#define SLOTS_MAX 65536
+
+static const struct option_usage usage = {
+    .name = "live-sessions",
+    .synopsis = "--trace FILE --in-flight N [OPTIONS]",
+    .text =
+        "Plays recorded sessions of agents against a running conductor (or any "
+        "server of the\nOpenAI completions API that takes token ids) in a "
+        "closed loop, as `sessions` simulates\nthem, and reports what came "
+        "back. A turn that is rejected or fails ends its session.\nEnds with 1 "
+        "if a request failed.",
+    .examples =
+        "  conductor-replay live-sessions --trace agentic_sessions.jsonl.gz "
+        "--in-flight 4 \\\n      --sessions 8 --length-scale 16 --think-max "
+        "2\n",
+};
+
+struct settings {
+    struct closed_loop_options loop;
+    const char *url, *report;
+    double hours, think_max_s, timeout_s;
+    uint32_t length_scale;
+    uint64_t max_in_flight, seed, vocab;
+};
+
+/* What a run says of its turns. */
+struct seen {
+    struct replay_tally *tally;
+    struct replay_sessions_tally turns;
+    struct replay_counter *counter;
+};
+
+static int parse(int argc, char **argv, struct settings *s, int *status)
+{
+    const struct option_spec specs[] = {
+        {"url", OPTION_TEXT, &s->url, "URL", 0, 0,
+         "the server (default http://127.0.0.1:8080)"},
+        {"trace", OPTION_TEXT, &s->loop.path, "FILE", 0, 0,
+         "recorded sessions, one a line (traces/DESIGN.md), plain or gzip",
+         .required = true},
+        {"in-flight", OPTION_U32, &s->loop.in_flight, "N", 1,
+         CLOSED_LOOP_IN_FLIGHT_MAX, "sessions in flight (default 1)"},
+        {"hours", OPTION_NUMBER, &s->hours, "H", 1e-6, 1e5,
+         "hours after which no turn starts (default: none)"},
+        {"sessions", OPTION_COUNT, &s->loop.sessions, "N", 1, 1e9,
+         "sessions after which none starts (default: any number)"},
+        {"think-max", OPTION_NUMBER, &s->think_max_s, "S", 0, 1e6,
+         "longest pause before a turn; longer ones are cut (default 120)"},
+        {"input-max", OPTION_U32, &s->loop.input_max_tokens, "N", 1,
+         TRACE_TOKENS_MAX,
+         "a session ends before its first longer prompt (default 131072)"},
+        {"length-scale", OPTION_U32, &s->length_scale, "S", 1, 65536,
+         "divides lengths, once the limit is applied (default 1)"},
+        {"timeout", OPTION_NUMBER, &s->timeout_s, "S", 1e-3, 1e6,
+         "seconds for one answer (default 300)"},
+        {"max-in-flight", OPTION_COUNT, &s->max_in_flight, "N", 1, SLOTS_MAX,
+         "requests at once (default 512)"},
+        {"seed", OPTION_COUNT, &s->seed, "S", 0, 9e15,
+         "another makes new prompts for a warm server (default 0)"},
+        {"vocab", OPTION_COUNT, &s->vocab, "N", 1, UINT32_MAX,
+         "token ids stay below it (default: the server's, or 512)"},
+        {"report", OPTION_OUTPUT, &s->report, "FILE", 0, 0,
+         "write the report as JSON"},
+    };
+
+    return replay_parse(&usage, OPTION_TABLE(specs), argc, argv, status);
+}
+
+static int take_sent(void *arg, const struct trace_request *request)
+{
+    struct seen *seen = arg;
+
+    return replay_counter_add(seen->counter, request);
+}
+
+static int take_ended(void *arg, const struct replay_record *r)
+{
+    struct seen *seen = arg;
+    int rc = replay_tally_add(seen->tally, r);
+
+    if (rc == 0 && r->outcome == REPLAY_COMPLETED && r->first_token_us >= 0)
+        rc = replay_sessions_add(&seen->turns,
+                                 r->first_token_us - r->intended_us,
+                                 r->end_us - r->intended_us, r->end_us);
+    return rc;
+}
+
+static int write_report(const struct settings *s,
+                        const struct replay_report *report,
+                        const struct replay_sessions *sessions)
+{
+    json_t *json = replay_report_json(report);
+    json_t *turns = replay_sessions_json(sessions);
+    int rc = -ENOMEM;
+
+    if (json && turns && json_object_set(json, "closed_loop", turns) == 0 &&
+        json_object_set_new(turns, "file", json_string(s->loop.path)) == 0 &&
+        json_object_set_new(turns, "in_flight",
+                            json_integer(s->loop.in_flight)) == 0)
+        rc = replay_json_write(json, s->report);
+    json_decref(turns);
+    json_decref(json);
+    return rc;
+}
+
+/* Sums up, prints and writes what was asked for. Returns the exit status. */
+static int report_on(const struct settings *s, const struct replay_model *model,
+                     uint32_t block_tokens, struct closed_loop *loop,
+                     struct seen *seen, const struct replay_loop_result *result)
+{
+    struct closed_loop_counts counts = closed_loop_counts(loop);
+    struct replay_sessions sessions;
+    struct replay_report report;
+    struct replay_facts facts;
+
+    if (replay_counter_facts(seen->counter, &facts) != 0)
+        return replay_complain(usage.name, "out of memory");
+    const struct replay_context context = {
+        .mode = "live",
+        .policy = model->policy[0] != '\0' ? model->policy : NULL,
+        .block_tokens = block_tokens,
+        .best_possible_hit_ratio = facts.best_possible_hit_ratio,
+        .wall_us = result->wall_us,
+        .asked = counts.turns,
+        .interrupted = result->interrupted};
+
+    replay_tally_report(seen->tally, &context, &report);
+    replay_sessions_report(&seen->turns, &counts, s->loop.until_us, &sessions);
+    replay_report_print(&report, stdout);
+    replay_sessions_print(&sessions, stdout);
+    int rc = REPLAY_OUTPUT(usage.name, s->report,
+                           write_report(s, &report, &sessions));
+    if (result->interrupted)
+        return REPLAY_EXIT_INTERRUPTED;
+    return rc != 0 || report.failed > 0 ? 1 : 0;
+}
+
+static int play(const struct settings *s, struct event_base *base,
+                const struct replay_server *server,
+                const struct replay_model *model, struct seen *seen)
+{
+    struct closed_loop_options options = s->loop;
+    uint32_t block_tokens = model->block_tokens > 0
+                                ? model->block_tokens
+                                : RECORDED_BLOCK_TOKENS / s->length_scale;
+    struct replay_loop_result result = {0};
+    struct closed_loop *loop = NULL;
+    char error[512] = "";
+    int status = 1;
+
+    block_tokens = block_tokens > 0 ? block_tokens : 1;
+    options.block_tokens = block_tokens * s->length_scale;
+    seen->tally = replay_tally_new(30, 0.2);
+    seen->counter = replay_counter_new(block_tokens, false);
+    if (!seen->tally || !seen->counter)
+        return replay_complain(usage.name, "out of memory");
+    if (closed_loop_open(&options, &loop, error, sizeof error) != 0)
+        return replay_complain(usage.name, "%s", error);
+    const struct replay_loop_params params = {
+        .base = base,
+        .server = server,
+        .loop = loop,
+        .model = model->name,
+        .tokens = {.block_tokens = block_tokens,
+                   .vocab_tokens = replay_model_vocab(model, s->vocab),
+                   .seed = s->seed},
+        .length_scale = s->length_scale,
+        .slots = s->max_in_flight,
+        .timeout_us = llround(s->timeout_s * 1e6),
+        .sent = take_sent,
+        .ended = take_ended,
+        .arg = seen};
+    int rc = replay_loop_run(&params, &result);
+    if (rc == 0)
+        status = report_on(s, model, block_tokens, loop, seen, &result);
+    else
+        replay_complain(usage.name, "%s",
+                        *closed_loop_error(loop) ? closed_loop_error(loop)
+                                                 : strerror(-rc));
+    closed_loop_free(loop);
+    return status;
+}
+
+int replay_command_live_sessions(int argc, char **argv)
+{
+    struct settings s = {
+        .url = "http://127.0.0.1:8080",
+        .loop = {.in_flight = 1,
+                 .input_max_tokens = CLOSED_LOOP_INPUT_MAX_TOKENS},
+        .think_max_s = (double)CLOSED_LOOP_THINK_MAX_US / 1e6,
+        .timeout_s = 300,
+        .length_scale = 1,
+        .max_in_flight = 512};
+    struct replay_server server;
+    struct replay_model model;
+    struct seen seen = {0};
+    int status = 0;
+
+    if (parse(argc, argv, &s, &status) != 0)
+        return status;
+    if (s.hours == 0 && s.loop.sessions == 0)
+        return replay_refuse(usage.name, "needs --hours or --sessions: the "
+                                         "file begins again at its end");
+    if (replay_server_parse(s.url, &server) != 0 || server.https)
+        return replay_refuse(
+            usage.name,
+            "--url %s: must be http://HOST[:PORT][/PREFIX], without "
+            "/v1/completions",
+            s.url);
+    s.loop.until_us = llround(s.hours * 3600e6);
+    s.loop.think_max_us = llround(s.think_max_s * 1e6);
+    struct event_base *base = event_loop_new(1);
+    status = 1;
+    if (!base)
+        replay_complain(usage.name, "out of memory");
+    else if (replay_model_ask(base, &server, usage.name, NULL, &model) == 0)
+        status = play(&s, base, &server, &model, &seen);
+    replay_tally_free(seen.tally);
+    replay_counter_free(seen.counter);
+    replay_sessions_fini(&seen.turns);
+    if (base)
+        event_base_free(base);
+    return status;
+}
