@@ -269,6 +269,34 @@ static void test_ends(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(error, none));
 }
 
+/* No turn starts at until_us or later; a session that ends later is not
+ * finished. */
+static void test_until(void)
+{
+    const struct closed_loop_options options = {.path = path,
+                                                .block_tokens = 64,
+                                                .in_flight = 2,
+                                                .input_max_tokens = 1000,
+                                                .until_us = 1000};
+    struct closed_loop *loop = NULL;
+    char error[256] = "";
+
+    write_file(ONE(200, "[[1,3]]", "m"));
+    CU_ASSERT_EQUAL_FATAL(
+        closed_loop_open(&options, &loop, error, sizeof error), 0);
+    expect_turn(loop, 0, 200);
+    expect_turn(loop, 0, 200);
+    end(loop, 1, 999);
+    expect_turn(loop, 999, 200);
+    end(loop, 0, 1000);
+    CU_ASSERT_EQUAL(closed_loop_due_us(loop), -1);
+    end(loop, 2, 1001);
+    CU_ASSERT_EQUAL(closed_loop_due_us(loop), -1);
+    CU_ASSERT_EQUAL(closed_loop_counts(loop).started, 3);
+    CU_ASSERT_EQUAL(closed_loop_counts(loop).finished, 2);
+    closed_loop_free(loop);
+}
+
 /* In the order of their starts. */
 struct simulated {
     size_t n;
@@ -360,6 +388,7 @@ int main(void)
     CU_add_test(s, "agents", test_agents);
     CU_add_test(s, "ids", test_ids);
     CU_add_test(s, "ends", test_ends);
+    CU_add_test(s, "until", test_until);
     CU_add_test(s, "simulated", test_simulated);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
