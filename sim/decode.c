@@ -99,6 +99,15 @@ static void release_first(const struct sim *sim, struct sim_request *r)
         r->record.first_token_us = until_us;
 }
 
+void sim_first_token(struct sim_request *r)
+{
+    if (r->forecast.estimated_us == 0)
+        return;
+    dispatch_first_token(&r->view->dispatch, &r->forecast,
+                         r->record.first_token_us - r->dispatch.arrived_us);
+    r->forecast.estimated_us = 0;
+}
+
 /* Its client asked for more, but the answer was over with its first token: the
  * place that was kept for it is free again. */
 static void end_without_decode(struct sim *sim, struct sim_node *node,
@@ -111,6 +120,7 @@ static void end_without_decode(struct sim *sim, struct sim_node *node,
     }
     give_back(sim, node, r);
     release_first(sim, r);
+    sim_first_token(r);
     r->record.decode_node = SIM_NO_NODE;
     sim_end(sim, r, SIM_COMPLETED, NULL);
 }
@@ -150,6 +160,7 @@ void sim_decode_join(struct sim *sim, struct sim_node *node)
             r->record.first_token_us = sim->now_us;
         }
         release_first(sim, r);
+        sim_first_token(r);
         r->decode.first_gap_us = sim->now_us - r->record.first_token_us;
         /* It was accepted there, and stays until it ends. */
         sim_views_decodes(sim, r);

@@ -15,6 +15,10 @@ void sim_batch_fini(struct sim_batch *batch);
  * with all that it will ever need, as in a worker. */
 void sim_decode_ask(struct sim *sim, struct sim_request *request);
 
+/* A request's first token has been sent: its conductor learns what came of the
+ * forecast, once. */
+void sim_first_token(struct sim_request *request);
+
 /* A request's KV is all on its decode node. */
 void sim_decode_add(struct sim *sim, struct sim_request *request);
 

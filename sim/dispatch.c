@@ -13,15 +13,19 @@
 /* Requests in the system at once; more are refused. */
 #define UNFINISHED_MAX (UINT64_C(1) << 22)
 
-/* From arrival on. */
-static int64_t predicted_ttft_us(const struct sim *sim,
-                                 const struct sim_request *r,
-                                 const struct dispatch_order *order)
+/* Notes what core forecast, and adds the passage, which it does not know. */
+static void note_forecast(struct sim *sim, struct sim_request *r,
+                          const struct dispatch_order *order)
 {
-    return order->predicted_ttft_us +
-           sim_prefill_passage_us(
-               sim, sim->nodes[order->decision.chosen.slot].known, r->n_tokens,
-               order->decision.chosen.cached_tokens);
+    int64_t passage_us = sim_prefill_passage_us(
+        sim, sim->nodes[order->decision.chosen.slot].known, r->n_tokens,
+        order->decision.chosen.cached_tokens);
+
+    r->forecast = order->forecast;
+    r->forecast.known_us += passage_us;
+    r->record.predicted_ttft_us = r->forecast.ttft_us + passage_us;
+    if (r->forecast.p90_us > 0)
+        r->record.predicted_p90_us = r->forecast.p90_us + passage_us;
 }
 
 /* A decode takes memory from its node's cache. */
@@ -45,7 +49,7 @@ static void carry_out(struct sim *sim, struct sim_request *r,
     sim_lend(sim, r, &d->lent);
     r->holds_first = d->holds;
     r->accepted_at_us = sim->now_us + sim->cluster.handover_us;
-    r->record.predicted_ttft_us = predicted_ttft_us(sim, r, order);
+    note_forecast(sim, r, order);
     r->record.prefill_node = node->index;
     if (decode) {
         r->record.predicted_tbt_us = d->tbt_us;
@@ -101,7 +105,7 @@ static void refuse(struct sim *sim, struct sim_request *r,
     case DISPATCH_PRICE:
     case DISPATCH_SHARE:
         if (d->chosen.instance != POOL_NO_INSTANCE)
-            r->record.predicted_ttft_us = predicted_ttft_us(sim, r, order);
+            note_forecast(sim, r, order);
         sim_end(sim, r, SIM_REJECTED, verdict);
         return;
     case DISPATCH_NO_PREFILL:

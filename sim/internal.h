@@ -136,6 +136,7 @@ struct sim_request {
     uint32_t max_output; /* as its client asks */
     int64_t accepted_at_us;
     struct prefill_estimate plan;
+    struct forecast forecast;  /* of its TTFT */
     struct schedule_lent lent; /* until its prefill is done */
     struct sim_load *load;     /* what a plan loads; NULL: nothing (more) */
     struct warm_job *warms; /* it is a piece of this job; NULL: of the source */

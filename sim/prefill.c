@@ -16,6 +16,15 @@ static bool decodes_elsewhere(const struct sim_request *r)
            r->record.decode_node != r->record.prefill_node;
 }
 
+/* Whether the first token leaves when the prefill ends: it is not held back,
+ * and its decode node does not send it. */
+static bool sends_at_end(const struct sim *sim, const struct sim_request *r)
+{
+    return !r->holds_first && !(decodes_elsewhere(r) &&
+                                (sim->cluster.coupled_nodes > 0 ||
+                                 sim->cluster.reality.first_token_at_decode));
+}
+
 /* KV of so many tokens goes to the decode node; `share` of each. */
 static void push(struct sim *sim, struct sim_request *r, uint32_t tokens,
                  double share)
@@ -313,6 +322,8 @@ void sim_prefill_done(struct sim *sim, struct sim_request *r)
     if (sim->cluster.cache_at == CLUSTER_CACHE_AT_DISPATCH)
         sim_copies_ready(sim, node, r);
     observe(sim, r);
+    if (sends_at_end(sim, r))
+        sim_first_token(r);
     if (decodes_elsewhere(r)) {
         sim->summary.pushes.count++;
         if (!sim->cluster.layerwise)

@@ -24,6 +24,7 @@ static struct sim_record real_record(struct sim_record record)
     record.queue_us = sim_real_us(record.queue_us);
     record.prefill_us = sim_real_us(record.prefill_us);
     record.predicted_ttft_us = sim_real_us(record.predicted_ttft_us);
+    record.predicted_p90_us = sim_real_us(record.predicted_p90_us);
     record.predicted_tbt_us = sim_real_us(record.predicted_tbt_us);
     return record;
 }

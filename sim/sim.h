@@ -80,6 +80,7 @@ struct sim_record {
     int64_t queue_us;       /* from acceptance to the begin of its prefill */
     int64_t prefill_us;     /* begin to end of its prefill */
     int64_t predicted_ttft_us;
+    int64_t predicted_p90_us; /* the 90th percentile of its TTFT */
     int64_t predicted_tbt_us;
     uint32_t input_tokens;
     uint32_t output_tokens;

@@ -80,6 +80,10 @@ static const struct counter_def {
     {"conductor_promises_total", "",
      "First tokens of requests that were accepted with a limit on the TTFT.",
      AT(promises)},
+    {"conductor_ttft_p90_total", "{held=\"true\"}",
+     "First tokens by whether they came within the 90th percentile predicted.",
+     AT(p90_held)},
+    {"conductor_ttft_p90_total", "{held=\"false\"}", NULL, AT(p90_broken)},
     {"conductor_promises_broken_total", "{cause=\"retried\"}",
      "Those that came after it, by why.", AT(broken_retried)},
     {"conductor_promises_broken_total", "{cause=\"other\"}", NULL,
@@ -358,6 +362,19 @@ void metrics_predicted(struct histogram *error, struct histogram *ratio,
     metrics_ratio_error(error, predicted, observed);
     if (observed > 0)
         histogram_observe(ratio, (double)predicted / (double)observed);
+}
+
+void metrics_ttft_predicted(struct metrics *m, const struct forecast *forecast,
+                            int64_t ttft_us)
+{
+    metrics_predicted(&m->ttft_error_ratio, &m->ttft_ratio, forecast->ttft_us,
+                      ttft_us);
+    if (forecast->p90_us == 0)
+        return;
+    if (ttft_us <= forecast->p90_us)
+        m->p90_held++;
+    else
+        m->p90_broken++;
 }
 
 void metrics_first_token(struct metrics *m, int64_t ttft_us, int64_t slo_us,

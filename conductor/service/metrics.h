@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "conductor/core/observation/forecast.h"
 #include "conductor/core/replication/replication.h"
 #include "conductor/core/roles/roles.h"
 #include "conductor/core/warm/warm.h"
@@ -57,6 +58,8 @@ struct metrics {
      * first tokens of these, and those that came after it: of requests that
      * were scheduled again after a failure, and of others. */
     uint64_t promises, broken_retried, broken_other;
+    uint64_t p90_held, p90_broken; /* first tokens that came within the 90th
+                                      percentile forecast, and later */
     uint64_t effective, effective_tokens; /* completed within their limits;
                                              their prompts' tokens */
     uint64_t offered_tokens; /* of the prompts of all that ended and were not
@@ -109,6 +112,11 @@ void histogram_observe(struct histogram *h, double value);
  * error of a prediction; an observation of 0 or less says nothing. */
 void metrics_ratio_error(struct histogram *h, int64_t predicted,
                          int64_t observed);
+
+/* metrics_ttft_predicted(m, forecast, ttft_us): a first token came, ttft_us
+ * after the arrival of a request that was not tried again. */
+void metrics_ttft_predicted(struct metrics *m, const struct forecast *forecast,
+                            int64_t ttft_us);
 
 /* metrics_predicted(error, ratio, predicted, observed): the same in *error, and
  * predicted / observed in *ratio. */

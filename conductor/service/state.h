@@ -107,7 +107,7 @@ struct request_attempt {
     int64_t heard_us;          /* when that was, or its worker or
                                   engine last spoke of it
                                   other than by a token */
-    int64_t predicted_ttft_us; /* 0: nothing predicts */
+    struct forecast forecast;  /* of its TTFT */
     int64_t predicted_tbt_us;
     /* When its prefill worker was lost while its KV may still have been on its
      * way; 0: it was not lost. */

@@ -144,18 +144,45 @@ static void test_slo_left(void)
     /* 100 ms to compute, 1 + 20 + 5 have gone. */
     CU_ASSERT_EQUAL(place(&r, 0, NOW_US + 1001), DISPATCH_REJECT);
     CU_ASSERT_EQUAL(r.order.reason, DISPATCH_MISSES_TTFT);
-    CU_ASSERT_EQUAL(r.order.predicted_ttft_us, 121001);
+    CU_ASSERT_EQUAL(r.order.forecast.ttft_us, 121001);
     CU_ASSERT_EQUAL(r.requests[0].ask.slo_ttft_us, 99999);
     CU_ASSERT_EQUAL(r.requests[0].ask.waited_us, 1001);
     CU_ASSERT_EQUAL(place(&r, 0, NOW_US + 900000), DISPATCH_REJECT);
     CU_ASSERT_EQUAL(r.requests[0].ask.slo_ttft_us, 1);
     CU_ASSERT_EQUAL(place(&r, 0, NOW_US + 1000), DISPATCH_SEND);
-    CU_ASSERT_EQUAL(r.order.predicted_ttft_us, 121000);
+    CU_ASSERT_EQUAL(r.order.forecast.ttft_us, 121000);
     CU_ASSERT_EQUAL(r.order.decision.prefill, r.prefill);
     done(&r, 0);
     /* Once accepted it is held to no SLO. */
     CU_ASSERT_EQUAL(place(&r, 0, NOW_US + 900000), DISPATCH_SEND);
     CU_ASSERT_EQUAL(r.requests[0].ask.slo_ttft_us, 0);
+    rig_fini(&r);
+}
+
+/* What came of forecasts teaches the next ones, and refuses nobody. */
+static void test_forecast(void)
+{
+    struct rig r;
+
+    rig_init(&r);
+    r.prefill = add(&r, ROLE_PREFILL);
+    r.decode = add(&r, ROLE_DECODE);
+    r.dispatch.overhead_us = 20000;
+    r.requests[0].slo_ttft_us = 126000;
+    for (uint32_t i = 0; i < FORECAST_LEAST; i++) {
+        CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
+        CU_ASSERT_EQUAL(r.order.forecast.ttft_us, 120000);
+        CU_ASSERT_EQUAL(r.order.forecast.p90_us, 0);
+        dispatch_first_token(&r.dispatch, &r.order.forecast, 320000);
+        done(&r, 0);
+    }
+    r.requests[0].accepted = false;
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r.order.forecast.known_us, 20000);
+    CU_ASSERT_EQUAL(r.order.forecast.ttft_us, 320000);
+    CU_ASSERT_EQUAL(r.order.forecast.p50_us, 320000);
+    CU_ASSERT_EQUAL(r.order.forecast.p90_us, 320000);
+    done(&r, 0);
     rig_fini(&r);
 }
 
@@ -180,7 +207,7 @@ static void test_unpredicted(void)
     r.requests[0].ask.max_output_tokens = 4000; /* 400 ms, if they were any */
     r.requests[0].slo_ttft_us = r.requests[1].slo_ttft_us = 50000;
     CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
-    CU_ASSERT_EQUAL(r.order.predicted_ttft_us, 0);
+    CU_ASSERT_EQUAL(r.order.forecast.ttft_us, 0);
     CU_ASSERT_EQUAL(place(&r, 1, NOW_US), DISPATCH_WAIT);
     CU_ASSERT_EQUAL(r.order.decision.retry_after_us, 0);
     CU_ASSERT_EQUAL(next(&r, NOW_US + 49999), -1);
@@ -1133,6 +1160,7 @@ int main(void)
     suite = CU_add_suite("dispatch", NULL, NULL);
     CU_add_test(suite, "without instances", test_without_instances);
     CU_add_test(suite, "SLO left", test_slo_left);
+    CU_add_test(suite, "forecast", test_forecast);
     CU_add_test(suite, "unpredicted", test_unpredicted);
     CU_add_test(suite, "wait", test_wait);
     CU_add_test(suite, "wait with SLO", test_wait_with_slo);

@@ -308,7 +308,7 @@ static void note_order(struct action *a, const struct dispatch_order *order,
     if (order->action != DISPATCH_SEND)
         return;
     a->at_us = now_us;
-    a->predicted_us = order->predicted_ttft_us;
+    a->predicted_us = order->forecast.ttft_us;
     a->local_blocks = d->chosen.local_blocks;
     a->cached_blocks = d->chosen.used_blocks;
     if (!d->chosen.planned)

@@ -12,6 +12,7 @@
 
 #include "sim/sim.h"
 #include "traces/noise.h"
+#include "traces/random.h"
 
 #define BLOCK 512
 enum { REQUESTS = 4000 };
@@ -24,6 +25,7 @@ struct rig {
     int64_t interval_us;
     uint32_t input_tokens, output_tokens;
     uint32_t turns_long_at, long_tokens; /* 0: never */
+    bool mixes_lengths; /* of the input: from a quarter to 16 times as long */
     struct sim_record records[REQUESTS];
     size_t n_records;
 };
@@ -31,14 +33,17 @@ struct rig {
 static int next(void *arg, struct trace_request *t)
 {
     struct rig *r = arg;
-    size_t n = (r->input_tokens + BLOCK - 1) / BLOCK;
+    uint32_t input_tokens =
+        r->mixes_lengths ? (r->input_tokens << random_mix(r->n_given) % 7) / 4
+                         : r->input_tokens;
+    size_t n = (input_tokens + BLOCK - 1) / BLOCK;
 
     if (r->n_given == r->n_requests)
         return 0;
     if (trace_request_reserve(t, n) != 0)
         return -ENOMEM;
     t->arrival_us = r->n_given * r->interval_us;
-    t->input_tokens = r->input_tokens;
+    t->input_tokens = input_tokens;
     t->output_tokens = r->turns_long_at && r->n_given >= r->turns_long_at
                            ? r->long_tokens
                            : r->output_tokens;
@@ -153,7 +158,8 @@ static void test_noise(void)
 }
 
 /* The node takes the true time; predictions stay where they were, but for what
- * observations taught. */
+ * observations taught: the mean of FORECAST_LAST errors of 30 % is off by 4 %
+ * as a rule. */
 static void test_prefill_error(void)
 {
     static double x[REQUESTS];
@@ -171,7 +177,7 @@ static void test_prefill_error(void)
     for (size_t i = 0; i < REQUESTS; i++) {
         double predicted = (double)r->records[i].predicted_ttft_us / 10000;
 
-        CU_ASSERT(predicted > 0.9 && predicted < 1.1);
+        CU_ASSERT(predicted > 0.8 && predicted < 1.2);
     }
     /* A request's time is its own, not its place's or its policy's. */
     int64_t first_us = r->records[REQUESTS - 1].prefill_us;
@@ -203,6 +209,37 @@ static void test_decode_error(void)
     moments(x, REQUESTS, &mean, &sigma);
     CU_ASSERT_DOUBLE_EQUAL(mean, 1.0, 0.02);
     CU_ASSERT_DOUBLE_EQUAL(sigma, 0.2, 0.012);
+    free(r);
+}
+
+/* Long prompts wait while shorter ones that come later pass them. No estimate
+ * knows these. What is predicted is right in the mean all the same, and 9 of 10
+ * first tokens come within the 90th percentile. */
+static void test_passed(void)
+{
+    struct rig *r = rig_new();
+    double predicted = 0, actual = 0;
+    size_t told = 0, held = 0;
+
+    r->mixes_lengths = true;
+    r->config.policy = "plan";
+    r->cluster.max_waiting = REQUESTS;
+    r->cluster.reality.prefill_error_sigma = 0.3;
+    r->interval_us = 55000;
+    r->output_tokens = 1;
+    run(r);
+    for (size_t i = 0; i < REQUESTS; i++) {
+        int64_t ttft_us =
+            r->records[i].first_token_us - r->records[i].arrival_us;
+
+        predicted += (double)r->records[i].predicted_ttft_us;
+        actual += (double)ttft_us;
+        told += r->records[i].predicted_p90_us >= 0;
+        held += r->records[i].predicted_p90_us >= ttft_us;
+    }
+    CU_ASSERT_DOUBLE_EQUAL(predicted / actual, 1.0, 0.05);
+    CU_ASSERT(told > REQUESTS - 100);
+    CU_ASSERT_DOUBLE_EQUAL((double)held / (double)told, 0.9, 0.03);
     free(r);
 }
 
@@ -473,6 +510,7 @@ int main(void)
     CU_add_test(suite, "noise", test_noise);
     CU_add_test(suite, "held first token", test_held_first_token);
     CU_add_test(suite, "prefill error", test_prefill_error);
+    CU_add_test(suite, "passed by shorter ones", test_passed);
     CU_add_test(suite, "decode error", test_decode_error);
     CU_add_test(suite, "speed", test_speed);
     CU_add_test(suite, "known speeds", test_known_speeds);

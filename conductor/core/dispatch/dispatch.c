@@ -122,7 +122,8 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
     enum dispatch_reason reason;
 
     order->reason = DISPATCH_NO_REASON;
-    order->retry_after_us = order->predicted_ttft_us = 0;
+    order->retry_after_us = 0;
+    order->forecast = (struct forecast){0};
     order->decided = d->scheduler;
     if (!d->scheduler) {
         memset(decision, 0, sizeof(*decision));
@@ -146,8 +147,10 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
                decision->verdict == SCHEDULE_QUEUE_FULL);
     r->room = schedule_room(d->scheduler, &r->ask, decision);
     if (decision->chosen.instance != POOL_NO_INSTANCE && !d->unpredicted)
-        order->predicted_ttft_us = now_us - r->arrived_us + d->overhead_us +
-                                   decision->chosen.ttft_us + decision->hold_us;
+        order->forecast = forecast_make(&d->forecasts,
+                                        now_us - r->arrived_us +
+                                            d->overhead_us + decision->hold_us,
+                                        decision->chosen.ttft_us);
     if (r->behind) {
         order->action = DISPATCH_WAIT;
     } else if (decision->verdict == SCHEDULE_ACCEPT &&
@@ -375,6 +378,12 @@ void dispatch_answered(struct dispatch *d,
 {
     lengths_observe(&d->lengths, request->length_key, output_tokens,
                     request->ask.max_output_tokens);
+}
+
+void dispatch_first_token(struct dispatch *d, const struct forecast *forecast,
+                          int64_t ttft_us)
+{
+    forecast_came(&d->forecasts, forecast, ttft_us);
 }
 
 void dispatch_forget(struct dispatch *d, struct dispatch_request *request)

@@ -49,6 +49,7 @@
 
 #include "conductor/core/dispatch/line.h"
 #include "conductor/core/dispatch/reach.h"
+#include "conductor/core/observation/forecast.h"
 #include "conductor/core/observation/lengths.h"
 #include "conductor/core/schedule/schedule.h"
 #include "conductor/core/share/share.h"
@@ -125,11 +126,12 @@ struct dispatch {
                                                       each size; NULL: none */
     uint32_t limit;    /* of this round: sizes from here on find no room */
     uint32_t n_missed; /* that found none in this round, for other reasons */
-    uint32_t n_link_missed;    /* or had to wait for a link still */
-    struct reach missed_reach; /* where those may go that found none */
-    uint32_t n_passed;         /* that were sent past the oldest one */
-    struct lengths lengths;    /* of answers */
-    struct share share;        /* of tenants */
+    uint32_t n_link_missed;     /* or had to wait for a link still */
+    struct reach missed_reach;  /* where those may go that found none */
+    uint32_t n_passed;          /* that were sent past the oldest one */
+    struct lengths lengths;     /* of answers */
+    struct forecasts forecasts; /* what came of predicted TTFTs */
+    struct share share;         /* of tenants */
     struct line_node *lines[SHARE_TENANTS]; /* who waits, for each of them */
     bool missed[SHARE_TENANTS]; /* whose first found no room in this round */
     double last_turn_us;  /* later turns get no room to decode in this round */
@@ -168,8 +170,7 @@ struct dispatch_order {
     enum dispatch_action action;
     enum dispatch_reason reason; /* of a refusal; DISPATCH_SHARE of a wait */
     int64_t retry_after_us;      /* refused: as in the decision; 0: not known */
-    int64_t predicted_ttft_us;   /* from arrival, without the passage; 0: not
-                                    known */
+    struct forecast forecast;    /* of its TTFT, without the passage */
     bool decided; /* the scheduler was asked; else decision is its verdict */
     /* As it was decided, committed if it is to be sent. */
     struct schedule_decision decision;
@@ -200,6 +201,11 @@ void dispatch_link_freed(struct dispatch *d);
  */
 struct dispatch_request *dispatch_next(struct dispatch *d, int64_t now_us,
                                        struct dispatch_order *order);
+
+/* The first token of a request has come, ttft_us after its arrival, that was
+ * given an order with this forecast: the next ones are as sure as it was. */
+void dispatch_first_token(struct dispatch *d, const struct forecast *forecast,
+                          int64_t ttft_us);
 
 /* A request's answer has ended by itself, with so many tokens: what comes is
  * expected to be as long. */

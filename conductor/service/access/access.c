@@ -125,7 +125,7 @@ static void put_times(struct text_buf *out, const struct service_request *r)
 {
     const struct request_output *o = &r->output;
 
-    put_ms(out, "predicted_ttft_ms", r->attempt.predicted_ttft_us);
+    put_ms(out, "predicted_ttft_ms", r->attempt.forecast.ttft_us);
     put_ms(out, "ttft_ms",
            o->n_tokens ? o->first_token_us - r->dispatch.arrived_us : 0);
     put_ms(out, "predicted_tbt_ms", r->attempt.predicted_tbt_us);

@@ -324,7 +324,7 @@ void explain_decided(struct explain *explain,
     r->price_us = d->price_us;
     r->price_limit_us = d->price_limit_us;
     if (d->verdict == SCHEDULE_ACCEPT)
-        r->predicted_ttft_us = request->attempt.predicted_ttft_us;
+        r->forecast = request->attempt.forecast;
     r->predicts = s->predicts;
     r->cost = s->cost_source;
     r->predicted_tbt_us = s->predicts ? d->tbt_us : 0;

@@ -73,8 +73,8 @@ struct explain_record {
     double engine_price;
     double price_us, price_limit_us; /* 0: not priced, no limit */
     const char *cost;                /* where the estimates come from; static */
-    bool predicts;             /* false: the estimates hold counts, no times */
-    int64_t predicted_ttft_us; /* with the hand-over; 0: none */
+    bool predicts;            /* false: the estimates hold counts, no times */
+    struct forecast forecast; /* of its TTFT, with the hand-over */
     int64_t predicted_tbt_us;
     uint32_t n_sources;
     uint32_t n_candidates, n_left_out;

@@ -204,7 +204,9 @@ static void put_decision(struct writer *w, const struct explain_record *r)
     PUT(w, ",\"predicted\":{");
     w->first = true;
     put_name(w, "cost_model", r->cost_model);
-    put_limit(w, "total_ttft_ms", r->predicted_ttft_us);
+    put_limit(w, "total_ttft_ms", r->forecast.ttft_us);
+    put_limit(w, "p50_ttft_ms", r->forecast.p50_us);
+    put_limit(w, "p90_ttft_ms", r->forecast.p90_us);
     put_limit(w, "tbt_ms", r->predicted_tbt_us);
     put_estimate(w, &r->chosen);
     PUT(w, ",\"stored_blocks\":%u}", r->stored_blocks);

@@ -53,9 +53,8 @@ void forward_first_token(struct service_request *request, int64_t now_us)
         metrics_first_token(&s->metrics, ttft_us, request->dispatch.slo_ttft_us,
                             request->dispatch.retries > 0);
         if (s->predicts && !request->dispatch.retries)
-            metrics_predicted(&s->metrics.ttft_error_ratio,
-                              &s->metrics.ttft_ratio,
-                              request->attempt.predicted_ttft_us, ttft_us);
+            metrics_ttft_predicted(&s->metrics, &request->attempt.forecast,
+                                   ttft_us);
     }
     forward_prefill_over(
         request, f->what.stream && f->turn_us ? now_us - f->turn_us : -1,

@@ -29,12 +29,19 @@ static void reject_late(struct service_request *request,
 {
     const struct dispatch_request *r = &request->dispatch;
     int64_t passed_us = r->slo_ttft_us - r->ask.slo_ttft_us;
-    const char *also = "";
+    const char *why = "";
+    char also[160] = "";
 
     if (order->decision.never)
-        also = ", and would be on an idle instance, too";
+        why = ", and would be on an idle instance, too";
     else if (order->retry_after_us < 0)
-        also = ", and the load leaves no time when it would not";
+        why = ", and the load leaves no time when it would not";
+    if (order->decision.tested_us > order->decision.chosen.ttft_us)
+        snprintf(also, sizeof(also),
+                 ", if all accepted work goes first; %.3f ms is expected%s",
+                 (double)order->forecast.ttft_us / 1e3, why);
+    else
+        snprintf(also, sizeof(also), "%s", why);
     reject_slo(request, "slo_ttft_exceeded", "time to first token",
                passed_us + order->decision.tested_us, r->slo_ttft_us, also,
                order->retry_after_us);
@@ -205,7 +212,7 @@ static void carry_out(struct service_request *request,
     request->attempt.planned_us = now_us;
     request->attempt.heard_us = now_us;
     request->attempt.orphaned_us = 0;
-    request->attempt.predicted_ttft_us = order->predicted_ttft_us;
+    request->attempt.forecast = order->forecast;
     request->attempt.holds_first = d->holds;
     request->attempt.predicted_tbt_us = s->predicts ? d->tbt_us : 0;
     cluster_decided(
@@ -227,7 +234,7 @@ static void carry_out(struct service_request *request,
         .model = s->model.name,
         .prefill = p ? p->name : "?",
         .decode = w ? w->name : NULL,
-        .predicted_ttft_us = request->attempt.predicted_ttft_us,
+        .predicted_ttft_us = request->attempt.forecast.ttft_us,
     };
     log_debug(
         "%s: %u tokens to %s, decode %s, %u local and %u fetched "

@@ -123,8 +123,9 @@ void request_first_token(struct service_request *request, int64_t ttft_us,
     struct service *s = request->service;
 
     explain_first_token(s->explain, request, ttft_us);
-    history_first_token(s->models->history, request->attempt.predicted_ttft_us,
+    history_first_token(s->models->history, request->attempt.forecast.ttft_us,
                         ttft_us, now_us);
+    dispatch_first_token(&s->dispatch, &request->attempt.forecast, ttft_us);
 }
 
 /* Whether what it has of its answer came within its SLOs. */

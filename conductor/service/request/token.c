@@ -20,10 +20,8 @@ bool request_token(struct service_request *request, uint32_t token)
                 request->dispatch.slo_ttft_us, request->dispatch.retries > 0);
         request->output.timed = true;
         if (s->predicts && !request->dispatch.retries)
-            metrics_predicted(&s->metrics.ttft_error_ratio,
-                              &s->metrics.ttft_ratio,
-                              request->attempt.predicted_ttft_us,
-                              now_us - request->dispatch.arrived_us);
+            metrics_ttft_predicted(&s->metrics, &request->attempt.forecast,
+                                   now_us - request->dispatch.arrived_us);
     } else {
         histogram_observe(&s->metrics.tbt_s,
                           (double)(now_us - request->output.last_token_us) /

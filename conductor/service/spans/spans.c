@@ -256,7 +256,7 @@ static void put_attempt(struct writer *w, const char *error)
     put_text(w, "conductor.instance.decode", name_of(s, r->attempt.decode));
     put_int(w, "conductor.attempt", (int64_t)r->dispatch.retries + 1);
     put_s(w, "conductor.predicted.time_to_first_token",
-          r->attempt.predicted_ttft_us);
+          r->attempt.forecast.ttft_us);
     put_s(w, "conductor.predicted.queue", r->attempt.plan.queue_us);
     put_int(w, "conductor.predicted.cached_tokens",
             r->attempt.plan.cached_tokens);
