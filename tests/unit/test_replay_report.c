@@ -93,6 +93,7 @@ static struct replay_record answered(int64_t intended, int64_t sent,
                                   .computed_tokens = 68,
                                   .generated_tokens = 3,
                                   .predicted_ttft_us = -1,
+                                  .predicted_p90_us = -1,
                                   .queue_us = -1,
                                   .prefill_us = -1,
                                   .retries = 1};
@@ -107,6 +108,7 @@ static struct replay_record lost(enum replay_outcome outcome,
                               .end_us = -1,
                               .tbt_us = -1,
                               .predicted_ttft_us = -1,
+                              .predicted_p90_us = -1,
                               .queue_us = -1,
                               .prefill_us = -1};
 
@@ -137,6 +139,8 @@ static void test_report(void)
     };
     r[0].predicted_ttft_us = 900000;  /* 10 % off */
     r[1].predicted_ttft_us = 1200000; /* 20 % off the time since sending */
+    r[0].predicted_p90_us = 999999;
+    r[1].predicted_p90_us = 1000000;
     struct replay_report report;
     CU_ASSERT_EQUAL(replay_report_make(r, 8, &context, &report), 0);
     CU_ASSERT_EQUAL(report.total, 7);
@@ -161,6 +165,9 @@ static void test_report(void)
     CU_ASSERT_DOUBLE_EQUAL(report.effective_ratio, 2.0 / 7, 1e-12);
     CU_ASSERT_EQUAL(report.prediction_error.count, 2);
     CU_ASSERT_DOUBLE_EQUAL(report.prediction_error.p50, 0.15, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(report.predicted_ratio, 1.05, 1e-9);
+    CU_ASSERT_EQUAL(report.p90_told, 2);
+    CU_ASSERT_EQUAL(report.p90_held, 1);
     CU_ASSERT_EQUAL(report.retries, 4);
 }
 
@@ -347,7 +354,7 @@ static void test_csv(void)
     remove(path);
     text[n] = '\0';
     CU_ASSERT_PTR_NOT_NULL(
-        strstr(text, "\n7,completed,200,1.000000,0.500000,1.000000,,0.050000,"
+        strstr(text, "\n7,completed,200,1.000000,0.500000,1.000000,,,0.050000,"
                      "1.001000,,,0,0,100,32,0,32,68,3,1,"));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, ",\"a \"\"b\"\", c\","));
 }

@@ -232,6 +232,7 @@ static void init_records(struct run *run)
             .tbt_us = -1,
             .slo_ttft_us = p->slo_ttft_us,
             .predicted_ttft_us = -1,
+            .predicted_p90_us = -1,
             .queue_us = -1,
             .prefill_us = -1,
             .input_tokens = p->trace->requests[i].input_tokens,

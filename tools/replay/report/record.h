@@ -40,6 +40,7 @@ struct replay_record {
     uint32_t computed_tokens;
     uint32_t generated_tokens;
     int64_t predicted_ttft_us;
+    int64_t predicted_p90_us; /* the 90th percentile of it */
     int64_t queue_us;
     int64_t prefill_us;
     uint32_t retries;

@@ -14,6 +14,7 @@ struct replay_tally {
     struct replay_distribution ttft_s, tbt_s, lag_s, error;
     struct replay_distribution ratio; /* predicted / observed */
     struct replay_distribution late_s;
+    double predicted_s, observed_s; /* sums, of all that were predicted */
 };
 
 static void count_reason(struct replay_report *report,
@@ -101,9 +102,13 @@ static int add_completed(struct replay_tally *t, const struct replay_record *r,
     tenant->ttft_sum_s += ttft_s;
     if (rc == 0)
         rc = add_promise(t, r);
+    report->p90_told += r->predicted_p90_us >= 0;
+    report->p90_held += r->predicted_p90_us >= r->first_token_us - r->sent_us;
     if (rc == 0 && r->predicted_ttft_us >= 0 && observed_s > 0) {
         double predicted_s = replay_seconds(r->predicted_ttft_us);
 
+        t->predicted_s += predicted_s;
+        t->observed_s += observed_s;
         rc = replay_distribution_add(&t->error, fabs(predicted_s - observed_s) /
                                                     observed_s);
         if (rc == 0)
@@ -205,6 +210,7 @@ void replay_tally_report(struct replay_tally *tally,
     report->tbt_s = replay_distribution_summary(&tally->tbt_s);
     report->send_lag_s = replay_distribution_summary(&tally->lag_s);
     report->prediction_error = replay_distribution_summary(&tally->error);
+    report->predicted_ratio = tally->predicted_s / tally->observed_s;
     report->signed_error = less_one(replay_distribution_summary(&tally->ratio));
 }
 

@@ -77,6 +77,11 @@ struct replay_report {
     struct replay_summary late_s;
     /* |predicted - observed| / observed, observed from the real sending. */
     struct replay_summary prediction_error;
+    /* The sum of what was predicted over that of what was observed: 1 is right
+     * in the mean. */
+    double predicted_ratio;
+    uint64_t p90_told; /* requests whose 90th percentile was predicted */
+    uint64_t p90_held; /* and those that were within it */
     /* (predicted - observed) / observed: below 0 where it took longer. */
     struct replay_summary signed_error;
     uint64_t retries;

@@ -92,7 +92,7 @@ json_t *replay_report_json(const struct replay_report *r)
         "{s:s, s:s?, s:{s:o, s:o, s:o, s:o}, s:{s:o, s:o, s:o, s:o, s:o},"
         " s:{s:o}, s:o, s:o, s:o, s:o, s:o,"
         " s:{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o},"
-        " s:{s:o, s:{s:o, s:o}}, s:o, s:o, s:o, s:o, s:b, s:b}",
+        " s:{s:o, s:{s:o, s:o}, s:o, s:o}, s:o, s:o, s:o, s:o, s:b, s:b}",
         "mode", c->mode, "policy", c->policy, /**/
         "requests", "total", count(r->total), "completed", count(r->completed),
         "rejected", count(r->rejected), "failed", count(r->failed), /**/
@@ -117,10 +117,12 @@ json_t *replay_report_json(const struct replay_report *r)
         summary_json(&r->late_s), /**/
         "prediction", "requests", count(r->prediction_error.count),
         "ttft_abs_rel_error", "p50", known(predicted, r->prediction_error.p50),
-        "p90", known(predicted, r->prediction_error.p90), /**/
-        "retries", count(r->retries),                     /**/
-        "failures", reasons_json(r, false),               /**/
-        "rejections", reasons_json(r, true),              /**/
+        "p90", known(predicted, r->prediction_error.p90), "ttft_mean_ratio",
+        known(predicted, r->predicted_ratio), "ttft_p90_held_ratio",
+        known(r->p90_told > 0, replay_ratio(r->p90_held, r->p90_told)), /**/
+        "retries", count(r->retries),                                   /**/
+        "failures", reasons_json(r, false),                             /**/
+        "rejections", reasons_json(r, true),                            /**/
         "wall_s", number((double)c->wall_us / 1e6), "held_before",
         (int)r->held_before, "interrupted", (int)c->interrupted);
     if (json && is_live(r) &&
@@ -292,6 +294,18 @@ static void print_promises(const struct replay_report *r, FILE *f)
     fputc('\n', f);
 }
 
+static void print_forecasts(const struct replay_report *r, FILE *f)
+{
+    if (r->prediction_error.count == 0)
+        return;
+    fprintf(f, "  %-22s %10.3f of the mean that came", "TTFT predicted, mean",
+            r->predicted_ratio);
+    if (r->p90_told > 0)
+        fprintf(f, "; %.1f %% came within the predicted p90",
+                100 * replay_ratio(r->p90_held, r->p90_told));
+    fputc('\n', f);
+}
+
 void replay_report_print(const struct replay_report *r, FILE *f)
 {
     const struct replay_context *c = &r->context;
@@ -310,6 +324,7 @@ void replay_report_print(const struct replay_report *r, FILE *f)
     print_summary(f, "TTFT predicted off (%)", &r->prediction_error, 1e2);
     if (is_live(r))
         print_summary(f, "  signed (%)", &r->signed_error, 1e2);
+    print_forecasts(r, f);
     print_tenants(r, f);
     fprintf(f,
             "\n  %-22s %9.1f%%  (%" PRIu64 " of %" PRIu64 " within TTFT %g s",
@@ -355,6 +370,7 @@ void replay_csv_line(const struct replay_record *r, FILE *f)
     csv_time(f, r->sent_us >= 0, r->sent_us - r->intended_us);
     csv_time(f, first, r->first_token_us - r->intended_us);
     csv_time(f, r->predicted_ttft_us >= 0, r->predicted_ttft_us);
+    csv_time(f, r->predicted_p90_us >= 0, r->predicted_p90_us);
     csv_time(f, r->tbt_us >= 0, r->tbt_us);
     csv_time(f, r->end_us >= 0, r->end_us - r->intended_us);
     csv_time(f, r->queue_us >= 0, r->queue_us);
@@ -376,7 +392,8 @@ void replay_csv_line(const struct replay_record *r, FILE *f)
 void replay_csv_header(FILE *f)
 {
     fputs("index,outcome,status,intended_s,send_lag_s,ttft_s,predicted_ttft_s,"
-          "tbt_s,total_s,queue_s,prefill_s,input_tokens,output_tokens,"
+          "predicted_ttft_p90_s,tbt_s,total_s,queue_s,prefill_s,input_tokens,"
+          "output_tokens,"
           "prompt_tokens,reused_tokens,local_tokens,fetched_tokens,"
           "computed_tokens,generated_tokens,retries,prefill,decode,id,reason,"
           "message\n",

@@ -159,6 +159,7 @@ static void take_record(void *arg, const struct sim_record *r)
         .generated_tokens =
             r->decode_node != SIM_NO_NODE ? r->output_tokens : 1,
         .predicted_ttft_us = r->predicted_ttft_us,
+        .predicted_p90_us = r->predicted_p90_us,
         .queue_us = r->queue_us,
         .prefill_us = r->prefill_us,
     };

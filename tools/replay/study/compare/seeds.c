@@ -63,7 +63,7 @@ static void average(struct replay_case *mean, const struct replay_case *runs,
                     size_t n)
 {
     struct replay_report *r = &mean->result.report;
-    double hits = 0, effective = 0, tokens = 0;
+    double hits = 0, effective = 0, tokens = 0, predicted = 0;
 
     *mean = runs[0];
     mean->result.copies = (struct replay_copies){0};
@@ -77,11 +77,14 @@ static void average(struct replay_case *mean, const struct replay_case *runs,
         mean->arrivals_s += runs[i].arrivals_s;
         mean->prefill_s += runs[i].prefill_s;
         r->promised += other->promised;
+        r->p90_told += other->p90_told;
+        r->p90_held += other->p90_held;
     }
     for (size_t i = 0; i < n; i++) {
         hits += runs[i].result.report.prefix_hit_ratio;
         effective += runs[i].result.report.effective_ratio;
         tokens += runs[i].result.report.effective_token_ratio;
+        predicted += runs[i].result.report.predicted_ratio;
     }
     r->completed /= n;
     r->rejected /= n;
@@ -90,6 +93,7 @@ static void average(struct replay_case *mean, const struct replay_case *runs,
     r->prefix_hit_ratio = hits / (double)n;
     r->effective_ratio = effective / (double)n;
     r->effective_token_ratio = tokens / (double)n;
+    r->predicted_ratio = predicted / (double)n;
     average_summary(&r->ttft_s, runs, n, ttft_of);
     average_summary(&r->tbt_s, runs, n, tbt_of);
     average_summary(&r->late_s, runs, n, late_of);

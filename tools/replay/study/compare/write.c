@@ -170,8 +170,8 @@ static void print_head(const struct replay_comparison *c, FILE *file)
     fputs("\n\n", file);
 }
 
-/* Seconds, or "-" where nothing was measured. */
-static void print_seconds(double x, bool measured, int digits, FILE *file)
+/* A number of 9 columns, or "-" where nothing was measured. */
+static void print_number(double x, bool measured, int digits, FILE *file)
 {
     if (measured)
         fprintf(file, " %9.*f", digits, x);
@@ -190,25 +190,28 @@ static void print_case(const struct replay_case *one, int width, bool with_slo,
     fprintf(file, "%7s %7g %6g  %-*s", nodes,
             one->cluster.link_bytes_per_s * 8 / 1e9, one->speed, width,
             one->label);
-    print_seconds(r->ttft_s.mean, any, 3, file);
-    print_seconds(r->ttft_s.p50, any, 3, file);
-    print_seconds(r->ttft_s.p90, any, 3, file);
-    print_seconds(r->ttft_s.p99, any, 3, file);
+    print_number(r->ttft_s.mean, any, 3, file);
+    print_number(r->ttft_s.p50, any, 3, file);
+    print_number(r->ttft_s.p90, any, 3, file);
+    print_number(r->ttft_s.p99, any, 3, file);
     if (decodes(&one->cluster))
-        print_seconds(r->tbt_s.p90, r->tbt_s.count > 0, 4, file);
+        print_number(r->tbt_s.p90, r->tbt_s.count > 0, 4, file);
     if (any)
         fprintf(file, " %6.2f%%", 100 * r->prefix_hit_ratio);
     else
         fprintf(file, " %7s", "-");
     fprintf(file, " %8.2f%% %8.2f%% %10.3f", 100 * r->effective_ratio,
             100 * r->effective_token_ratio, replay_case_goodput(one));
+    print_number(r->predicted_ratio, r->prediction_error.count > 0, 3, file);
+    print_number(100 * replay_ratio(r->p90_held, r->p90_told), r->p90_told > 0,
+                 1, file);
     if (with_slo) {
         fprintf(file, "  %8llu  %8llu", (unsigned long long)r->rejected,
                 (unsigned long long)r->late_s.count);
-        print_seconds(r->late_s.max, r->late_s.count > 0, 3, file);
+        print_number(r->late_s.max, r->late_s.count > 0, 3, file);
         fputc(' ', file);
-        print_seconds(one->error_s.p99, one->error_s.count > 0, 3, file);
-        print_seconds(one->error_s.max, one->error_s.count > 0, 3, file);
+        print_number(one->error_s.p99, one->error_s.count > 0, 3, file);
+        print_number(one->error_s.max, one->error_s.count > 0, 3, file);
     }
     fputc('\n', file);
 }
@@ -232,17 +235,21 @@ void replay_comparison_print(const struct replay_comparison *c, FILE *file)
     int width = name_width(c);
 
     print_head(c, file);
-    fprintf(file, "%7s %7s %6s  %-*s %9s %9s %9s %9s%s %7s %9s %9s %10s%s\n",
+    fprintf(file,
+            "%7s %7s %6s  %-*s %9s %9s %9s %9s%s %7s %9s %9s %10s %9s %9s%s\n",
             "", "", "", width, "", "TTFT (s)", "", "", "",
             tbt ? "   TBT (s)" : "", "", "effective", "effective", "goodput",
+            "predicted", "% within",
             with_slo ? "                     by most "
                        " prediction off by (s)"
                      : "");
-    fprintf(
-        file, "%7s %7s %6s  %-*s %9s %9s %9s %9s%s %7s %9s %9s %10s%s\n",
-        "nodes", "Gbit/s", "speed", width, "policy", "mean", "p50", "p90",
-        "p99", tbt ? "       p90" : "", "hits", "requests", "tokens", "(req/s)",
-        with_slo ? "  rejected      late       (s)        p99       max" : "");
+    fprintf(file,
+            "%7s %7s %6s  %-*s %9s %9s %9s %9s%s %7s %9s %9s %10s %9s %9s%s\n",
+            "nodes", "Gbit/s", "speed", width, "policy", "mean", "p50", "p90",
+            "p99", tbt ? "       p90" : "", "hits", "requests", "tokens",
+            "(req/s)", "/ actual", "its p90",
+            with_slo ? "  rejected      late       (s)        p99       max"
+                     : "");
     for (size_t i = 0; i < c->n_cases; i++)
         print_case(&c->cases[i], width, with_slo, file);
     print_verdicts(c, with_slo, file);
@@ -277,6 +284,8 @@ static void csv_case(FILE *f, const struct replay_case *one, bool with_seed)
             (unsigned long long)r->rejected, (unsigned long long)r->failed,
             one->prefill_s, (unsigned long long)r->promised, r->late_s.count,
             r->late_s.max);
+    csv_number(f, r->predicted_ratio, r->prediction_error.count > 0);
+    csv_number(f, replay_ratio(r->p90_held, r->p90_told), r->p90_told > 0);
     csv_number(f, one->error_s.p99, one->error_s.count > 0);
     if (one->error_s.count > 0)
         fprintf(f, "%.6f", one->error_s.max);
@@ -294,7 +303,7 @@ int replay_comparison_csv(const struct replay_comparison *c, const char *path)
     fputs("nodes,decode_nodes,link_gbps,speed,policy,ttft_mean_s,ttft_p50_s,"
           "ttft_p90_s,ttft_p99_s,tbt_p90_s,hit_ratio,effective_ratio,"
           "effective_token_ratio,goodput_per_s,completed,rejected,failed,"
-          "prefill_s,promised,late,latest_s,"
+          "prefill_s,promised,late,latest_s,predicted_ratio,p90_held_ratio,"
           "error_p99_s,error_max_s",
           f);
     fputs(c->n_seeds > 1 ? ",seed\n" : "\n", f);

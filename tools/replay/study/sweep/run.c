@@ -114,6 +114,11 @@ static void take_values(const struct job *job, const struct replay_report *r)
     } else {
         v->at[SWEEP_TTFT] = any ? r->ttft_s.mean : (double)NAN;
         v->at[SWEEP_P99] = any ? r->ttft_s.p99 : (double)NAN;
+        v->predicted_ratio =
+            r->prediction_error.count > 0 ? r->predicted_ratio : (double)NAN;
+        v->p90_held_ratio = r->p90_told > 0
+                                ? replay_ratio(r->p90_held, r->p90_told)
+                                : (double)NAN;
     }
 }
 

@@ -64,6 +64,9 @@ struct sweep_values {
     uint64_t promised, late;  /* requests accepted with the SLO; those of them
                                  whose first token came after it, */
     double latest_s;          /* by so much at most */
+    double predicted_ratio;   /* of those without an SLO: predicted over actual
+                                 mean TTFT; and the share of first tokens */
+    double p90_held_ratio;    /* within the 90th percentile predicted; NaN */
 };
 
 /* What became of a case. */

@@ -394,7 +394,8 @@ int sweep_csv(const struct sweep *sweep, const struct sweep_result *results,
           "prefill_error_sigma,decode_error_sigma,slo_ttft_s,slo_tbt_s,"
           "max_tokens,mixed_nodes,mixed_cost,mixed_memory,cache,rate,policy,"
           "ttft_mean_s,ttft_p99_s,effective_ratio,effective_token_ratio,"
-          "promised,late,latest_s,seeds,ttft_mean_s_seeds,ttft_p99_s_seeds,"
+          "promised,late,latest_s,predicted_ratio,p90_held_ratio,seeds,ttft_"
+          "mean_s_seeds,ttft_p99_s_seeds,"
           "effective_ratio_seeds,effective_token_ratio_seeds\n",
           f);
     for (size_t i = 0; i < sweep->n_cases; i++) {
@@ -419,10 +420,12 @@ int sweep_csv(const struct sweep *sweep, const struct sweep_result *results,
                     sweep->policies.names[p]);
             for (int m = 0; m < SWEEP_METRICS; m++)
                 csv_number(f, r->own[p].at[m]);
-            fprintf(f, "%llu,%llu,%.6f,%llu,",
+            fprintf(f, "%llu,%llu,%.6f,",
                     (unsigned long long)r->own[p].promised,
-                    (unsigned long long)r->own[p].late, r->own[p].latest_s,
-                    (unsigned long long)r->seeds);
+                    (unsigned long long)r->own[p].late, r->own[p].latest_s);
+            csv_number(f, r->own[p].predicted_ratio);
+            csv_number(f, r->own[p].p90_held_ratio);
+            fprintf(f, "%llu,", (unsigned long long)r->seeds);
             for (int m = 0; m + 1 < SWEEP_METRICS; m++)
                 csv_number(f, r->all[p].at[m] / seeds);
             fprintf(f, "%.6f\n", r->all[p].at[SWEEP_TOKENS] / seeds);
