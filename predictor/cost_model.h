@@ -53,6 +53,8 @@ struct cost_model {
                              known, or no matter */
     double prefill[COST_MODEL_PREFILL_TERMS]; /* us for 1, u, u^2, u p */
     double decode[COST_MODEL_DECODE_TERMS];   /* us for 1, batch, kv_tokens */
+    double shared_us; /* of prefill[0], what prompts that wait together pay once
+                         between them; a file has none */
     struct cost_model_range range;
     struct cost_model_quality prefill_quality;
     struct cost_model_quality decode_quality;

@@ -11,6 +11,7 @@
 #define GUESS_TOKENS 2000.0
 #define GUESS_WEIGHT 0.05
 #define STEP_WEIGHT 0.05
+#define WAITED_WEIGHT 0.05
 
 static void add(struct learned *l, double weight, double u, double t)
 {
@@ -41,6 +42,7 @@ void learned_init_from(struct learned *l, const struct learned *other)
     learned_terms(other, &us, &token_us);
     learned_init_guess(l, us, token_us);
     l->step_us = other->step_us;
+    l->together = other->together;
 }
 
 void learned_prefill(struct learned *l, int64_t computed_tokens, int64_t us)
@@ -55,6 +57,21 @@ void learned_prefill(struct learned *l, int64_t computed_tokens, int64_t us)
     l->ut *= KEEP;
     add(l, 1.0, (double)computed_tokens, (double)us);
     l->prefills++;
+}
+
+/* Not together, until it is seen: that counts as one more. */
+void learned_waited(struct learned *l, uint32_t together, uint32_t apart)
+{
+    while (together + apart > 0) {
+        double weight = 1.0 / (double)(++l->waited + 1);
+        double seen = together > 0 ? 1.0 : 0.0;
+
+        l->together += fmax(weight, WAITED_WEIGHT) * (seen - l->together);
+        if (together > 0)
+            together--;
+        else
+            apart--;
+    }
 }
 
 /* The first ones count alike, or the guess would last longer where fewer are
@@ -125,6 +142,7 @@ void learned_write(const struct learned *l, struct cost_model *m)
     m->prefill[0] = a;
     m->prefill[1] = b;
     m->decode[0] = l->step_us;
+    m->shared_us = a * l->together;
     m->range =
         (struct cost_model_range){0, COST_MODEL_MAX_US, COST_MODEL_MAX_US,
                                   COST_MODEL_MAX_US, COST_MODEL_MAX_US};

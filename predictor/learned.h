@@ -6,6 +6,10 @@
  *
  *   prefill_us(u) = a + b u, by least squares over what was seen, older
  *   observations counting less and less, with the guess as one more of them
+ *
+ * What is seen are steps (steps.h): u tokens of all prompts of one. How much of
+ * a is paid once for all prompts that wait is seen, too: all, where they
+ * are computed together, nothing, where each has a step of its own.
  */
 #ifndef PREDICTOR_LEARNED_H
 #define PREDICTOR_LEARNED_H
@@ -35,7 +39,9 @@ struct learned {
     double n, u, uu, t, ut;
     double guess_us, guess_token_us; /* what it begins with */
     double step_us;
-    uint64_t prefills, steps;
+    double together; /* share of the prompts waiting for a step that are of it
+                        with others */
+    uint64_t prefills, steps, waited;
 };
 
 /* The guess alone. */
@@ -55,6 +61,10 @@ void learned_terms(const struct learned *l, double *us, double *token_us);
  * no time, over COST_MODEL_MAX_US) is ignored. */
 void learned_prefill(struct learned *l, int64_t computed_tokens, int64_t us);
 
+/* Of prompts that waited when a step began: so many were computed in it beside
+ * its first one, and so many were not. */
+void learned_waited(struct learned *l, uint32_t together, uint32_t apart);
+
 /* Two tokens of an answer came so long after each other, on average. */
 void learned_step(struct learned *l, int64_t us);
 
@@ -73,8 +83,8 @@ struct learned_whole learned_whole(const struct learned *l,
                                    int64_t computed_tokens, int64_t tokens,
                                    int64_t us);
 
-/* Writes the prefill and decode terms and an unbounded range into *m; the rest
- * of it stays. */
+/* Writes the prefill and decode terms, shared_us and an unbounded range into
+ * *m; the rest of it stays. */
 void learned_write(const struct learned *l, struct cost_model *m);
 
 #endif

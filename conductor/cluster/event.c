@@ -123,6 +123,7 @@ static void prefill_fields(struct codec *c, const struct cluster_wire *wire,
     instance_field(c, wire, &p->instance);
     flag_field(c, &p->started);
     number_field(c, &r->predicted_us, 0, COST_MODEL_MAX_US);
+    number_field(c, &r->shared_us, 0, COST_MODEL_MAX_US);
     time_field(c, wire, &r->ready_at_us);
     time_field(c, wire, &r->loading_until_us);
     time_field(c, wire, &r->arrived_us);

@@ -43,6 +43,7 @@
 #include "predictor/alike.h"
 #include "predictor/cost_model.h"
 #include "predictor/learned.h"
+#include "predictor/steps.h"
 
 enum request_state {
     REQUEST_RECEIVED,  /* in the inbox, not looked at yet */

@@ -9,7 +9,10 @@ static bool check_item(const struct pool_slot *slot,
                        const struct pool_prefill *p, bool running)
 {
     return p->item.cost_us ==
-               correction_apply_us(&slot->view.correction, p->predicted_us) &&
+               correction_apply_us(&slot->view.correction,
+                                   p->predicted_us - (p->started_at_us < 0
+                                                          ? p->shared_us
+                                                          : 0)) &&
            (p->started_at_us >= 0) == running;
 }
 

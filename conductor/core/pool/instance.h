@@ -55,6 +55,9 @@ struct pool_prefill {
     uint64_t request_id;
     struct queue_item item; /* cost_us is corrected: predicted * ratio */
     int64_t predicted_us;   /* uncorrected */
+    int64_t shared_us;      /* of that: it is part of cost_us only while it
+                               runs; those that wait begin in one step, and the
+                               next one brings it */
     int64_t uncached_tokens;
     int64_t cached_tokens;
     int64_t started_at_us; /* -1 while it waits */

@@ -221,6 +221,8 @@ struct pool_prefill_request {
     uint64_t request_id;  /* unique among the instance's prefills */
     int64_t predicted_us; /* by the cost model, with what decodes beside it add
                              to it; uncorrected */
+    int64_t shared_us;    /* of that, at most all: what all that wait together
+                             pay once, as one step computes them */
     int64_t ready_at_us;  /* when its blocks will have been fetched */
     int64_t loading_until_us; /* until then blocks come while it computes; 0:
                                  none do */
@@ -302,6 +304,13 @@ int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,
  */
 int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
                       int64_t observed_us, int64_t now_us);
+
+/* Several prefills that one step computed took observed_us: by the cost model
+ * alone predicted_us, what they share counted once. The correction learns from
+ * it, as it does not from each of them, which are done with an unknown time.
+ * Returns 0; -ESTALE. */
+int pool_step_done(struct pool *pool, uint32_t id, int64_t predicted_us,
+                   int64_t observed_us);
 
 /* A prefill was cancelled or failed: as pool_prefill_done(), but nothing is
  * learned.

@@ -36,6 +36,7 @@ int pool_read_prefill(const struct pool *pool, uint32_t id, uint64_t request_id,
     out->request = (struct pool_prefill_request){
         .request_id = request_id,
         .predicted_us = p->predicted_us,
+        .shared_us = p->shared_us,
         .ready_at_us = p->item.ready_at_us,
         .loading_until_us = p->item.loading_until_us,
         .arrived_us = p->item.arrived_us,

@@ -85,6 +85,15 @@ struct pool_work pool_work_less(struct pool_work a, struct pool_work b)
                               a.own_square - b.own_square};
 }
 
+/* What it costs: while it waits, without what it shares with others. */
+static int64_t cost_us(const struct pool_instance *view,
+                       const struct pool_prefill *p)
+{
+    return correction_apply_us(&view->correction,
+                               p->predicted_us -
+                                   (p->started_at_us < 0 ? p->shared_us : 0));
+}
+
 int pool_prefill_accept(struct pool *pool, uint32_t id,
                         const struct pool_prefill_request *request)
 {
@@ -93,8 +102,8 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
 
     if (!slot)
         return -ESTALE;
-    if (predicted_us < 0 || request->uncached_tokens < 0 ||
-        request->cached_tokens < 0)
+    if (predicted_us < 0 || request->shared_us < 0 ||
+        request->uncached_tokens < 0 || request->cached_tokens < 0)
         return -EINVAL;
     if (predicted_us > COST_MODEL_MAX_US)
         predicted_us = COST_MODEL_MAX_US;
@@ -110,8 +119,6 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
         .request_id = request->request_id,
         .item = {.arrival_seq = pool->next_seq++,
                  .ready_at_us = request->ready_at_us,
-                 .cost_us =
-                     correction_apply_us(&view->correction, predicted_us),
                  .arrived_us = request->arrived_us,
                  .deadline_us =
                      request->deadline_us > 0
@@ -123,12 +130,15 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
                                : 0,
                  .loading_until_us = request->loading_until_us},
         .predicted_us = predicted_us,
+        .shared_us = request->shared_us < predicted_us ? request->shared_us
+                                                       : predicted_us,
         .uncached_tokens = request->uncached_tokens,
         .cached_tokens = request->cached_tokens,
         .work = request->work,
         .started_at_us = -1,
         .bookings = BOOKING_NONE,
     };
+    prefill->item.cost_us = cost_us(view, prefill);
     remember_keys(pool, view->slot, request->keys, request->n_keys, prefill);
     view->last_prefill = prefill->item.arrival_seq + 1;
     slot->queue[view->n_waiting++] = prefill->item;
@@ -280,6 +290,7 @@ int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,
 
     note_work(slot, now_us);
     prefill.started_at_us = now_us;
+    prefill.item.cost_us = cost_us(&slot->view, &prefill);
     prefill.decodes_here = pool_find_decode(slot, request_id);
     slot->view.running_kv_tokens += pool_prefill_kv_tokens(slot, &prefill);
     slot->running[slot->view.n_running++] = prefill;
@@ -327,16 +338,14 @@ static void apply_correction(struct pool_slot *slot)
         struct pool_prefill *p = &slot->waiting[i];
 
         view->load.cost_us -= p->item.cost_us;
-        p->item.cost_us =
-            correction_apply_us(&view->correction, p->predicted_us);
+        p->item.cost_us = cost_us(view, p);
         slot->queue[i].cost_us = p->item.cost_us;
         view->load.cost_us += p->item.cost_us;
     }
     for (size_t i = 0; i < view->n_running; i++) {
         struct pool_prefill *p = &slot->running[i];
 
-        p->item.cost_us =
-            correction_apply_us(&view->correction, p->predicted_us);
+        p->item.cost_us = cost_us(view, p);
     }
     sum_running(slot);
 }
@@ -372,6 +381,20 @@ int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
         correction_observe(&slot->view.occupancy, done.item.cost_us,
                            done.worked_us);
     slot->view.prefilled_us = now_us;
+    apply_correction(slot);
+    return 0;
+}
+
+int pool_step_done(struct pool *pool, uint32_t id, int64_t predicted_us,
+                   int64_t observed_us)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (!slot)
+        return -ESTALE;
+    if (pool->config.uncorrected)
+        return 0;
+    correction_observe(&slot->view.correction, predicted_us, observed_us);
     apply_correction(slot);
     return 0;
 }

@@ -121,6 +121,15 @@ static void book_all(struct scheduler *s,
         book_own(s, request, decision);
 }
 
+/* What it would pay once with all that wait beside it. */
+static int64_t shared_us(const struct scheduler *s,
+                         const struct prefill_estimate *chosen)
+{
+    const struct pool_instance *i = pool_get(s->pool, chosen->instance);
+
+    return i ? (int64_t)estimate_cost(&s->model, i)->shared_us : 0;
+}
+
 /* The prefill as the pool sees it. */
 static struct pool_prefill_request
 prefill_of(const struct scheduler *scheduler,
@@ -132,6 +141,7 @@ prefill_of(const struct scheduler *scheduler,
     return (struct pool_prefill_request){
         .request_id = request->request_id,
         .predicted_us = chosen->predicted_us + chosen->beside_us,
+        .shared_us = shared_us(scheduler, chosen),
         .ready_at_us = chosen->ready_us,
         .loading_until_us = chosen->planned && decision->plan.n_pieces > 0 &&
                                     decision->plan.mode == LOAD_MODE_BOTH

@@ -146,6 +146,7 @@ struct engine {
     /* Requests whose first token has not come, in the order in which they were
      * sent: the first of them is taken to be computed now. */
     struct request_list line;
+    struct steps prefill_steps; /* of first tokens, which come in order */
     struct engine_counts count;
     uint32_t n_tickets; /* that other gateways have for it */
 };
@@ -168,6 +169,7 @@ struct forward {
     struct exchange *exchange;       /* NULL: not sent */
     bool in_line;                    /* engine->line */
     struct expectation *expectation; /* of engine->expected; NULL: none */
+    int64_t line_us;                 /* when it joined that */
     int64_t turn_us;     /* since when it is the first of the line */
     uint64_t alone;      /* engine->count.sent with it, if the engine had no
                             other request then; 0: it had */
@@ -376,11 +378,11 @@ void engine_evicted(void *arg, uint64_t key);
 /* Its cache is empty. */
 void engine_clear(struct engine *e);
 
-/* A prefill of so many computed tokens took so long there; so long was it
- * between an answer's tokens. The cost model of its model learns of that,
- * unless the engine is known to be another: when that is enough, times are
- * promised from then on. NULL is a no-op, and so is what cannot be. */
-void engine_learn_prefill(struct engine *e, int64_t tokens, int64_t us);
+/* A step that computed so many tokens of prompts took so long there; so long
+ * was it between an answer's tokens. The cost model of its model learns of
+ * that, unless the engine is known to be another: when that is enough, times
+ * are promised from then on. NULL is a no-op, and so is what cannot be. */
+void engine_learn_prefill(struct engine *e, const struct steps_step *step);
 void engine_learn_step(struct engine *e, int64_t us);
 
 /* Learns from an answer that was not streamed.
@@ -414,8 +416,8 @@ void forward_count(struct service_request *request);
 /* first.c: its answer of so many tokens has come whole: what that teaches. */
 void forward_learn_whole(struct service_request *request, int64_t tokens);
 
-/* first.c: its prefill is over; it took `us`, negative: not known. */
-void forward_prefill_over(struct service_request *request, int64_t us,
+/* first.c: its prefill is over; seen: now, else nobody knows when. */
+void forward_prefill_over(struct service_request *request, bool seen,
                           int64_t now_us);
 
 /* send.c: the headers that an engine gets: these lines, its key or else the

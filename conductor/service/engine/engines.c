@@ -362,21 +362,29 @@ static bool can_be(int64_t n)
     return n > 0 && n <= COST_MODEL_MAX_US;
 }
 
-void engine_learn_prefill(struct engine *e, int64_t tokens, int64_t us)
+static void learn_step(struct learned *l, const struct steps_step *step)
+{
+    learned_prefill(l, step->tokens, step->us);
+    learned_waited(l, step->prompts - 1, step->left_one);
+}
+
+void engine_learn_prefill(struct engine *e, const struct steps_step *step)
 {
     struct service *s;
     bool changed;
 
-    if (!e || !can_be(tokens) || !can_be(us))
+    if (!e || step->prompts == 0 || !can_be(step->tokens) ||
+        !can_be(step->us))
         return;
-    e->count.timed++;
+    e->count.timed += step->prompts;
     s = e->service;
     if (*s->config.cost_model)
         return;
-    changed = !has_file(e) && alike_see(&e->prefills, &s->prefills, tokens, us);
-    learned_prefill(&e->learned, tokens, us);
+    changed = !has_file(e) &&
+              alike_see(&e->prefills, &s->prefills, step->tokens, step->us);
+    learn_step(&e->learned, step);
     if (!e->prefills.unlike) {
-        learned_prefill(&s->learned, tokens, us);
+        learn_step(&s->learned, step);
         learned_write(&s->learned, &s->cost);
     }
     if (!s->predicts && learned_enough(&s->learned))
@@ -407,7 +415,9 @@ void engine_learn_whole(struct engine *e, int64_t computed_tokens,
     struct learned_whole told =
         learned_whole(&e->learned, computed_tokens, tokens, us);
 
-    engine_learn_prefill(e, computed_tokens, told.prefill_us);
+    engine_learn_prefill(e, &(struct steps_step){.tokens = computed_tokens,
+                                                 .us = told.prefill_us,
+                                                 .prompts = 1});
     engine_learn_step(e, told.step_us);
 }
 

@@ -1,27 +1,69 @@
 /* The first token of an answer, and the end of a prefill: what they teach. */
 #include "conductor/service/engine/engine.h"
 
-void forward_prefill_over(struct service_request *request, int64_t us,
+/* What a step teaches: the costs of its engine, and their correction. */
+static void learn(struct engine *e, const struct steps_step *step)
+{
+    struct service *s = e->service;
+    const struct pool_instance *i = pool_get(s->pool, e->id);
+
+    if (step->prompts == 0 || step->us <= 0 || !i)
+        return;
+    engine_learn_prefill(e, step);
+    if (s->predicts)
+        metrics_ratio_error(
+            &s->metrics.prefill_error_ratio,
+            correction_apply_us(&i->correction, step->predicted_us), step->us);
+    (void)pool_step_done(s->pool, e->id, step->predicted_us, step->us);
+}
+
+/* The end of its prefill was seen: that is one of a step. Or it was not. */
+static void note_end(struct engine *e, const struct service_request *request,
+                     bool seen, int64_t now_us)
+{
+    const struct prefill_estimate *plan = &request->attempt.plan;
+    const struct forward *f = request->forward;
+    const struct cost_model *cost =
+        e->own_cost ? e->own_cost : &e->service->cost;
+    struct steps_step over;
+
+    if (seen)
+        steps_first_token(
+            &e->prefill_steps,
+            &(struct steps_token){.tokens = (int64_t)request->prompt.n_tokens -
+                                            plan->cached_tokens,
+                                  .us = f->turn_us ? now_us - f->turn_us : -1,
+                                  .now_us = now_us,
+                                  .sent_us = f->line_us,
+                                  .predicted_us =
+                                      plan->predicted_us + plan->beside_us,
+                                  .shared_us = (int64_t)cost->shared_us},
+            cost->prefill[0], &over);
+    else
+        steps_end(&e->prefill_steps, &over);
+    learn(e, &over);
+}
+
+void forward_prefill_over(struct service_request *request, bool seen,
                           int64_t now_us)
 {
     struct service *s = request->service;
-    const struct prefill_estimate *plan = &request->attempt.plan;
+    struct engine *e = engine_of(s, request->attempt.prefill);
+    struct steps_step over;
 
     if (!request->attempt.prefill_open)
         return;
     request->attempt.prefill_open = false;
-    if (us >= 0) {
-        engine_learn_prefill(
-            engine_of(s, request->attempt.prefill),
-            (int64_t)request->prompt.n_tokens - plan->cached_tokens, us);
-        if (s->predicts)
-            metrics_ratio_error(&s->metrics.prefill_error_ratio,
-                                plan->prefill_us, us);
-    }
+    if (e)
+        note_end(e, request, seen, now_us);
     (void)pool_prefill_done(s->pool, request->attempt.prefill,
-                            request->attempt.id, us, now_us);
-    cluster_prefilled(s->peers, request->attempt.id, us);
+                            request->attempt.id, -1, now_us);
+    cluster_prefilled(s->peers, request->attempt.id, -1);
     forward_leave_line(request, now_us);
+    if (e && TAILQ_EMPTY(&e->line)) {
+        steps_end(&e->prefill_steps, &over);
+        learn(e, &over);
+    }
     service_freed(s);
 }
 
@@ -36,7 +78,7 @@ static void pass_unseen(struct service_request *request, int64_t now_us)
     for (other = TAILQ_FIRST(&e->line); other != request; other = next) {
         next = TAILQ_NEXT(other, unsent);
         if (!other->forward->what.stream && !other->forward->pair)
-            forward_prefill_over(other, -1, now_us);
+            forward_prefill_over(other, false, now_us);
     }
 }
 
@@ -56,9 +98,7 @@ void forward_first_token(struct service_request *request, int64_t now_us)
             metrics_ttft_predicted(&s->metrics, &request->attempt.forecast,
                                    ttft_us);
     }
-    forward_prefill_over(
-        request, f->what.stream && f->turn_us ? now_us - f->turn_us : -1,
-        now_us);
+    forward_prefill_over(request, f->what.stream, now_us);
     (void)pool_decode_started(s->pool, request->attempt.decode,
                               request->attempt.id);
     cluster_decoding(s->peers, request->attempt.id);

@@ -30,7 +30,7 @@ static void on_answer(void *arg, const struct http_head *head)
     f->refused = head->status >= 300;
     if (f->refused) {
         forward_is_refused(request);
-        forward_prefill_over(request, -1, clock_now_us());
+        forward_prefill_over(request, false, clock_now_us());
     } else {
         forward_answers_well(request);
     }
@@ -136,7 +136,7 @@ static void on_ended(void *arg)
         engine_answered(f->engine);
     expect_ended(request);
     forward_take_usage(request);
-    forward_prefill_over(request, -1, clock_now_us());
+    forward_prefill_over(request, false, clock_now_us());
     if (f->refused) {
         request_end(request, METRICS_FAILED, "failed", "engine_status");
         return;
@@ -200,7 +200,7 @@ static void end_unseen(struct engine *e, int64_t now_us)
     if (first && !first->forward->what.stream && !first->forward->pair &&
         first->forward->turn_us &&
         now_us - first->forward->turn_us > first->attempt.plan.prefill_us)
-        forward_prefill_over(first, -1, now_us);
+        forward_prefill_over(first, false, now_us);
 }
 
 void forward_tick(struct service *s)

@@ -38,6 +38,7 @@ void forward_join_line(struct service_request *request, int64_t now_us)
             : 0;
     TAILQ_INSERT_TAIL(&f->engine->line, request, unsent);
     f->in_line = true;
+    f->line_us = now_us;
     next_turn(f->engine, now_us);
 }
 

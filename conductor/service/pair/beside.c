@@ -12,7 +12,7 @@ static struct engine *pair_decoder(const struct service_request *request)
     return engine_of(request->service, request->attempt.decode);
 }
 
-void pair_pass_on(struct service_request *request, int64_t us, int64_t now_us)
+void pair_pass_on(struct service_request *request, bool seen, int64_t now_us)
 {
     struct forward *f = request->forward;
 
@@ -20,7 +20,7 @@ void pair_pass_on(struct service_request *request, int64_t us, int64_t now_us)
         return;
     f->pair->beside = false;
     expect_ended(request);
-    forward_prefill_over(request, us, now_us);
+    forward_prefill_over(request, seen, now_us);
     f->engine = pair_decoder(request);
     f->n_had = 0;
     expect_sent(request);
@@ -47,7 +47,7 @@ void pair_blames_decode(struct service_request *request)
         p->leg = NULL;
     }
     expect_failed(request);
-    pair_pass_on(request, -1, clock_now_us());
+    pair_pass_on(request, false, clock_now_us());
 }
 
 /* The decode leg waits for a prompt that is not computed; so do the blocks that
@@ -150,10 +150,7 @@ static void on_ended(void *arg)
         return;
     engine_answered(p->at);
     p->sent_us = now_us;
-    pair_pass_on(request,
-                 request->forward->turn_us ? now_us - request->forward->turn_us
-                                           : -1,
-                 now_us);
+    pair_pass_on(request, true, now_us);
 }
 
 static void on_failed(void *arg, enum upstream_fault fault, const char *why)

@@ -71,8 +71,7 @@ static void go_on(struct service_request *request)
     expect_ended(request);
     forward_told(request, f->pair->told.prompt_tokens, told);
     forward_count_unheard(request, told);
-    forward_prefill_over(request, f->turn_us ? now_us - f->turn_us : -1,
-                         now_us);
+    forward_prefill_over(request, true, now_us);
     if (!engine_of(request->service, request->attempt.decode))
         request_instance_lost(request, request->attempt.decode,
                               "the decode engine of the pair is gone");
@@ -105,7 +104,7 @@ static void refused(struct service_request *request)
         return;
     }
     expect_refused(request);
-    forward_prefill_over(request, -1, clock_now_us());
+    forward_prefill_over(request, false, clock_now_us());
     if (!engine_of(request->service, request->attempt.decode))
         request_instance_lost(request, request->attempt.decode,
                               "the decode engine of the pair is gone");
@@ -256,9 +255,7 @@ void pair_answered(struct service_request *request, int64_t now_us)
     const struct pair *p = request->forward->pair;
     const struct forward *f = request->forward;
 
-    pair_pass_on(request,
-                 f->what.stream && f->turn_us ? now_us - f->turn_us : -1,
-                 now_us);
+    pair_pass_on(request, f->what.stream, now_us);
     if (!p || !f->what.stream || p->sent_us == 0 ||
         (p->protocol->decode && !p->answering.len))
         return;

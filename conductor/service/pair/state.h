@@ -70,10 +70,10 @@ void pair_free(struct pair *p);
 /* beside.c: sends both legs. Returns 0, or -ENOMEM with nothing under way. */
 [[nodiscard]] int pair_send_both(struct service_request *request);
 
-/* beside.c: of a concurrent pair the prompt is computed, us after its turn had
- * come; -1: not known. From now on the decode engine has the request. Nothing
+/* beside.c: of a concurrent pair the prompt is computed; seen: now, else nobody
+ * knows when. From now on the decode engine has the request. Nothing
  * if it had it before. */
-void pair_pass_on(struct service_request *request, int64_t us, int64_t now_us);
+void pair_pass_on(struct service_request *request, bool seen, int64_t now_us);
 
 /* release.c: it goes on without its request. */
 void pair_outlive(struct pair *p);
