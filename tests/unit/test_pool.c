@@ -500,6 +500,38 @@ static unsigned rnd(unsigned *state, unsigned below)
     return (*state >> 8) % below;
 }
 
+/* The next turn of a conversation waits for the turn before it, which shorter
+ * ones pass. A short prompt that shares a few of its blocks does not. */
+static void test_followed(void)
+{
+    static const uint64_t turn[] = {1, 2, 3, 4}, other[] = {9};
+    struct pool *pool = small_pool_of(512, true, "shortest_first");
+    uint32_t id = add(pool, ROLE_PREFILL);
+    const struct pool_instance *i = pool_get(pool, id);
+    struct queue_item item = {.cost_us = 1000, .has_slo = true};
+
+    CU_ASSERT_EQUAL(accept(pool, id, 1, 50000, NULL, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 1, 0), 0);
+    CU_ASSERT_EQUAL(accept(pool, id, 2, 100000, turn, 4), 0);
+    CU_ASSERT_EQUAL(accept(pool, id, 3, 20000, other, 1), 0);
+    CU_ASSERT_EQUAL(pool_followed_us(pool, i, turn, 4, &item, 0), 170000);
+    CU_ASSERT_EQUAL(pool_followed_us(pool, i, other, 1, &item, 0), 70000);
+    /* Without an SLO it follows where it would come later anyway. */
+    item.has_slo = false;
+    CU_ASSERT_EQUAL(pool_followed_us(pool, i, turn, 4, &item, 0), 170000);
+    CU_ASSERT_EQUAL(pool_followed_us(pool, i, turn, 1, &item, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(pool, id, 2, 0), 0);
+    CU_ASSERT_EQUAL(pool_followed_us(pool, i, turn, 4, &item, 0), 0);
+    pool_free(pool);
+    /* Served by age it comes later without that. */
+    pool = small_pool();
+    id = add(pool, ROLE_PREFILL);
+    CU_ASSERT_EQUAL(accept(pool, id, 2, 100000, turn, 4), 0);
+    CU_ASSERT_EQUAL(
+        pool_followed_us(pool, pool_get(pool, id), turn, 4, &item, 0), 0);
+    pool_free(pool);
+}
+
 /* Random work, with the invariants checked after every operation, and the
  * pending blocks against what the accepted prefills say. */
 static void test_random(void)
@@ -1011,6 +1043,7 @@ int main(void)
     CU_add_test(suite, "decodes of others", test_others);
     CU_add_test(suite, "a slower card is found out", test_found_out);
     CU_add_test(suite, "uncorrected", test_uncorrected);
+    CU_add_test(suite, "followed", test_followed);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();
     CU_cleanup_registry();

@@ -25,6 +25,7 @@ struct rig {
     int64_t interval_us;
     uint32_t input_tokens, output_tokens;
     uint32_t turns_long_at, long_tokens; /* 0: never */
+    bool has_turns;     /* the third one is the second one, and a block more */
     bool mixes_lengths; /* of the input: from a quarter to 16 times as long */
     struct sim_record records[REQUESTS];
     size_t n_records;
@@ -37,6 +38,13 @@ static int next(void *arg, struct trace_request *t)
         r->mixes_lengths ? (r->input_tokens << random_mix(r->n_given) % 7) / 4
                          : r->input_tokens;
     size_t n = (input_tokens + BLOCK - 1) / BLOCK;
+    uint32_t first = r->n_given;
+
+    if (r->has_turns && r->n_given == 2) {
+        input_tokens += BLOCK;
+        n++;
+        first = 1;
+    }
 
     if (r->n_given == r->n_requests)
         return 0;
@@ -49,7 +57,7 @@ static int next(void *arg, struct trace_request *t)
                            : r->output_tokens;
     t->block_count = n;
     for (size_t i = 0; i < n; i++)
-        t->hash_ids[i] = 1 + r->n_given * 1000 + i;
+        t->hash_ids[i] = 1 + first * 1000 + i;
     r->n_given++;
     return 1;
 }
@@ -240,6 +248,25 @@ static void test_passed(void)
     CU_ASSERT_DOUBLE_EQUAL(predicted / actual, 1.0, 0.05);
     CU_ASSERT(told > REQUESTS - 100);
     CU_ASSERT_DOUBLE_EQUAL((double)held / (double)told, 0.9, 0.03);
+    free(r);
+}
+
+/* A turn that follows the turn before it is expected behind that one. */
+static void test_follows(void)
+{
+    struct rig *r = rig_new();
+
+    r->has_turns = true;
+    r->config.policy = "plan";
+    r->input_tokens = 20 * BLOCK; /* 102.4 ms */
+    r->interval_us = 1000;
+    r->n_requests = 3;
+    r->output_tokens = 1;
+    run(r);
+    CU_ASSERT_EQUAL(r->records[2].local_tokens, 20 * BLOCK);
+    CU_ASSERT_EQUAL(r->records[2].first_token_us - r->records[2].arrival_us,
+                    2 * 102400 - 2000 + 5120);
+    CU_ASSERT_EQUAL(r->records[2].predicted_ttft_us, 2 * 102400 - 2000 + 5120);
     free(r);
 }
 
@@ -511,6 +538,7 @@ int main(void)
     CU_add_test(suite, "held first token", test_held_first_token);
     CU_add_test(suite, "prefill error", test_prefill_error);
     CU_add_test(suite, "passed by shorter ones", test_passed);
+    CU_add_test(suite, "follows", test_follows);
     CU_add_test(suite, "decode error", test_decode_error);
     CU_add_test(suite, "speed", test_speed);
     CU_add_test(suite, "known speeds", test_known_speeds);

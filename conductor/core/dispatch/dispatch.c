@@ -147,10 +147,10 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
                decision->verdict == SCHEDULE_QUEUE_FULL);
     r->room = schedule_room(d->scheduler, &r->ask, decision);
     if (decision->chosen.instance != POOL_NO_INSTANCE && !d->unpredicted)
-        order->forecast = forecast_make(&d->forecasts,
-                                        now_us - r->arrived_us +
-                                            d->overhead_us + decision->hold_us,
-                                        decision->chosen.ttft_us);
+        order->forecast = forecast_make(
+            &d->forecasts,
+            now_us - r->arrived_us + d->overhead_us + decision->hold_us,
+            schedule_expected_us(d->scheduler, &r->ask, decision));
     if (r->behind) {
         order->action = DISPATCH_WAIT;
     } else if (decision->verdict == SCHEDULE_ACCEPT &&

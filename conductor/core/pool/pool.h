@@ -413,6 +413,18 @@ int64_t pool_computed_us(const struct pool *pool,
                          const uint64_t *keys, uint32_t n, int64_t now_us);
 
 /*
+ * When the waiting prefill that `item` would follow (step/follow.h) will have
+ * ended, which makes a prompt's first blocks.
+ *   keys  (n), borrowed: of these blocks, at least 1.
+ *   item  borrowed: the newcomer, with what it costs behind them.
+ * Returns 0: it would follow none. Cost: O(waiting).
+ */
+int64_t pool_followed_us(const struct pool *pool,
+                         const struct pool_instance *instance,
+                         const uint64_t *keys, uint32_t n,
+                         const struct queue_item *item, int64_t now_us);
+
+/*
  * The KV of a request on an instance at its longest: its prompt and all output
  * tokens except the last, which is never fed back, in whole blocks.
  *   prompt_tokens, max_output_tokens  at least 0; 0 or 1 output tokens: the

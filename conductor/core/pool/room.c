@@ -4,6 +4,7 @@
 
 #include "conductor/core/pool/internal.h"
 #include "conductor/core/pool/pool.h"
+#include "conductor/core/step/follow.h"
 
 /* A promise is made if it holds even where predictions are this many standard
  * deviations too low. */
@@ -248,6 +249,45 @@ uint32_t pool_blocks_over(const struct pool *pool,
         instance->cache_tokens - ((int64_t)n + n_new) * instance->block_tokens;
     return left_tokens < 0 ? (uint32_t)(-left_tokens / instance->block_tokens)
                            : 0;
+}
+
+/* When a waiting prefill will have ended, as the queue stands. */
+static int64_t waiting_end_us(const struct pool_instance *instance, size_t i,
+                              int64_t now_us)
+{
+    const struct queue_item *item = &instance->queue[i];
+    int64_t start_us = now_us + pool_running_left_us(instance, now_us);
+    uint32_t behind;
+    int64_t end_us =
+        instance->order->begin_us(instance->order, instance->queue,
+                                  instance->n_waiting, item, start_us, &behind);
+
+    /* It counts as one in front of itself, unless it is too late for that. */
+    return start_us + item->cost_us <= item->deadline_us
+               ? end_us
+               : end_us + item->cost_us;
+}
+
+int64_t pool_followed_us(const struct pool *pool,
+                         const struct pool_instance *instance,
+                         const uint64_t *keys, uint32_t n,
+                         const struct queue_item *item, int64_t now_us)
+{
+    if (!instance->order->rank)
+        return 0;
+    for (size_t i = 0; i < instance->n_waiting; i++) {
+        const struct pool_prefill *p = &instance->waiting[i];
+
+        if (p->n_keys < n || p->item.ready_at_us == QUEUE_NOT_READY ||
+            ((const uint64_t *)arena_at(&pool->keys, p->keys_at))[n - 1] !=
+                keys[n - 1])
+            continue;
+        return follow_waits(instance->order, &p->item, item,
+                            blocks_left_us(p, n))
+                   ? waiting_end_us(instance, i, now_us)
+                   : 0;
+    }
+    return 0;
 }
 
 int64_t pool_kv_tokens(const struct pool_instance *instance,

@@ -215,6 +215,24 @@ int64_t schedule_rank(const struct scheduler *scheduler,
     return shortest_rank(&least);
 }
 
+int64_t schedule_expected_us(const struct scheduler *s,
+                             const struct schedule_request *request,
+                             const struct schedule_decision *decision)
+{
+    const struct prefill_estimate *e = &decision->chosen;
+    const struct pool_instance *i = pool_get(s->pool, e->instance);
+    struct queue_item item = {.cost_us = e->prefill_us,
+                              .arrived_us = request->now_us,
+                              .has_slo = request->slo_ttft_us > 0};
+    int64_t us = 0;
+
+    if (i && e->local_blocks > decision->stored_blocks)
+        us = pool_followed_us(s->pool, i, request->keys, e->local_blocks, &item,
+                              request->now_us) -
+             request->now_us + e->prefill_us;
+    return us > e->ttft_us ? us : e->ttft_us;
+}
+
 bool schedule_shares(const struct scheduler *scheduler)
 {
     return scheduler->shares;

@@ -245,6 +245,14 @@ bool schedule_predicts_decodes(const struct scheduler *scheduler);
  * bypass; 0 without it. */
 uint32_t schedule_bypass(const struct scheduler *scheduler);
 
+/* The TTFT of a decision that is not committed yet, as it is expected: the
+ * chosen one's ttft_us, but not before a prefill has ended that it follows.
+ * Candidates are compared and limits are tested without that. Cost: O(waiting
+ * prefills of the instance). */
+int64_t schedule_expected_us(const struct scheduler *scheduler,
+                             const struct schedule_request *request,
+                             const struct schedule_decision *decision);
+
 /* By what a request that waits comes before others of its tenant, where
  * instances do not serve by age: the least work that any of them would have
  * with it, and its age, as their order weighs both; else 0. Cost:
