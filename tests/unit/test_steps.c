@@ -79,7 +79,7 @@ static void test_apart(void)
 #define STEP_US 8000
 #define TOKEN_US 30
 
-enum { PROMPTS = 40000 };
+enum { PROMPTS = 10000 };
 
 struct engine {
     bool batches; /* false: a step for each prompt */
@@ -204,7 +204,8 @@ static struct engine *engine_new(bool batches, uint32_t most, double load)
     int64_t now_us = 0;
 
     e = (struct engine){.batches = batches};
-    config.max_waiting = PROMPTS;
+    config.max_waiting = 2000;
+    config.max_instances = 1;
     config.shared_steps = true;
     e.pool = pool_new(&config);
     CU_ASSERT_PTR_NOT_NULL_FATAL(e.pool);
