@@ -373,8 +373,7 @@ void engine_learn_prefill(struct engine *e, const struct steps_step *step)
     struct service *s;
     bool changed;
 
-    if (!e || step->prompts == 0 || !can_be(step->tokens) ||
-        !can_be(step->us))
+    if (!e || step->prompts == 0 || !can_be(step->tokens) || !can_be(step->us))
         return;
     e->count.timed += step->prompts;
     s = e->service;
