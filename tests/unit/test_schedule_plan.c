@@ -56,6 +56,8 @@ static bool coupled;
 enum { STEP = 120 };
 /* And whether transfers on links see one another. */
 static bool links;
+/* And whether all instances decode, too. */
+static bool all_decode;
 
 /* prefill_us = 10 u: a block takes 1000 us to compute, 100 us to send. */
 static void rig_init(struct rig *r, const char *policy, unsigned load_modes,
@@ -133,7 +135,7 @@ static uint32_t add(struct rig *r, double link, double disk)
 {
     uint32_t slot = pool_slots(r->pool);
     struct pool_instance_config config = {
-        .role = coupled ? ROLE_BOTH : ROLE_PREFILL,
+        .role = coupled || all_decode ? ROLE_BOTH : ROLE_PREFILL,
         .kv_capacity_tokens = 5000,
         .link_bytes_per_s = link,
         .tier_bytes_per_s = {[TIER_DISK] = disk}};
@@ -995,7 +997,53 @@ static double obvious_behind_us(const struct rig *r,
                             : 0;
 }
 
-/* What that costs; the late ones cost more while others wait for room. */
+/* What that costs. */
+static bool is_candidate(const struct rig *r, const struct pool_instance *i)
+{
+    return i->health == HEALTH_READY &&
+           (r->request.n_exclude == 0 || r->request.exclude[0] != i->id);
+}
+
+/* What it costs that its KV holds room to decode and waits, for late pushes and
+ * for those before it, longer than it would wait anywhere. */
+static double obvious_held_here_us(const struct rig *r,
+                                   const struct pool_instance *i,
+                                   double late_bytes, const struct obvious *o)
+{
+    double used = 0, all = 0, in = 0, receive = 0, send = 0, anywhere, own;
+    double coming = (double)i->push_out_bytes - 2 * late_bytes, price;
+    double work_us =
+        (double)(pool_running_left_us(i, r->request.now_us) + i->load.cost_us);
+
+    for (uint32_t slot = 0; slot < pool_slots(r->pool); slot++) {
+        const struct pool_instance *k = pool_at(r->pool, slot);
+
+        if (!is_candidate(r, k))
+            continue;
+        send += k->role & ROLE_PREFILL ? k->link_bytes_per_s : 0;
+        if (!(k->role & ROLE_DECODE))
+            continue;
+        used += (double)(k->decode_reserved_tokens + k->running_kv_tokens);
+        all += (double)k->kv_capacity_tokens;
+        in += (double)k->push_in_bytes;
+        receive += k->link_bytes_per_s;
+    }
+    price = used < all ? pow(used / all, 2) : all > 0;
+    if (price <= 0.1 || i->n_pushes_out == 0)
+        return 0;
+    anywhere =
+        receive > 0 && send > receive ? in * (1 / receive - 1 / send) : 0;
+    own = (double)r->request.n_tokens * 1000;
+    if ((double)o->queue_us < work_us)
+        coming *= (double)o->queue_us / work_us;
+    return price *
+           fmax(fmax((double)o->ttft_us,
+                     (own + late_bytes + coming) * 1e6 / i->link_bytes_per_s) -
+                    fmax((double)o->ttft_us,
+                         own * 1e6 / i->link_bytes_per_s + anywhere * 1e6),
+                0);
+}
+
 static double obvious_held_up_us(const struct rig *r,
                                  const struct pool_instance *i,
                                  const struct obvious *o)
@@ -1011,10 +1059,7 @@ static double obvious_held_up_us(const struct rig *r,
                            (double)o->ttft_us);
     if (r->request.slo_tbt_us > 0)
         return us;
-    return fmax(us * 0.1,
-                r->request.n_held > 0
-                    ? obvious_behind_us(r, i, half, (double)o->ttft_us)
-                    : 0);
+    return fmax(us * 0.1, obvious_held_here_us(r, i, half, o));
 }
 
 static struct pool_place obvious_place(const struct rig *r,
@@ -1078,12 +1123,6 @@ static void obvious_plan(const struct rig *r, const struct pool_instance *i,
     o->score_us -= i->id == r->request.session ? 10000 : 0;
     o->late =
         r->request.slo_ttft_us > 0 && o->latest_us > r->request.slo_ttft_us;
-}
-
-static bool is_candidate(const struct rig *r, const struct pool_instance *i)
-{
-    return i->health == HEALTH_READY &&
-           (r->request.n_exclude == 0 || r->request.exclude[0] != i->id);
 }
 
 static double obvious_speed(const struct rig *r, const struct pool_instance *i)
@@ -1402,7 +1441,8 @@ static void random_traffic(struct rig *r)
                                        r->request.now_us + pick(-500, 5000)},
                 POOL_NO_INSTANCE, 0, 0);
         if (!coupled && pick(0, 1) && n > 1 &&
-            pool_decode_accept(r->pool, r->ids[(slot + 1) % n], id, 1, 2) == 0)
+            pool_decode_accept(r->pool, r->ids[(slot + 1) % n], id,
+                               pick(1, 4000), 2) == 0)
             CU_ASSERT_EQUAL(
                 pool_book_push(r->pool, &push, r->ids[(slot + 1) % n], id), 0);
     }
@@ -1452,31 +1492,40 @@ static void test_link_price(void)
 }
 
 /* Its blocks are where the link has much to send: another one computes all, if
- * a TBT limit makes the wait worth that, or others wait for room. */
+ * a TBT limit makes the wait worth that, or the room to decode that it would
+ * hold meanwhile is scarce. Not if whoever sends waits as long: what decodes
+ * receives as little as it sends. */
 static void test_held_up(void)
 {
-    for (int i = 0; i < 8; i++) {
-        bool on = i & 1, limit = i & 2, full = i & 4;
+    struct pool_instance_config config = {.role = ROLE_DECODE,
+                                          .kv_capacity_tokens = 5000};
+
+    for (int i = 0; i < 16; i++) {
+        bool on = i & 1, limit = i & 2, full = i & 4, slow = i & 8;
         struct rig r;
 
-        links = on;
         rig_init(&r, "plan", 0, false);
+        scheduler_free(r.scheduler);
+        r.scheduler = with_options(&r, "links", on, "hold_first", 1);
         for (int k = 0; k < 2; k++)
             (void)add(&r, 1e7, 0);
+        config.link_bytes_per_s = slow ? 1e6 : 2e7;
+        CU_ASSERT_EQUAL(pool_add(r.pool, &config, &r.ids[2]), 0);
+        CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[2], HEALTH_READY), 0);
         r.request.max_output_tokens = 2;
         r.request.slo_tbt_us = limit * 1000000000;
-        r.request.n_held = full;
         hold(&r, 0, TIER_DEVICE, 0, 4);
-        CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 9, 1, 2), 0);
+        CU_ASSERT_EQUAL(
+            pool_decode_accept(r.pool, r.ids[2], 9, full ? 3800 : 1000, 2), 0);
         CU_ASSERT_EQUAL(
             pool_book_push(r.pool, &(struct pool_push){r.ids[0], 1 << 19, 0},
-                           r.ids[1], 9),
+                           r.ids[2], 9),
             0);
         schedule_decide(r.scheduler, &r.request, &r.decision);
-        CU_ASSERT_EQUAL(r.decision.prefill, r.ids[on && (limit || full)]);
+        CU_ASSERT_EQUAL(r.decision.prefill,
+                        r.ids[on && (limit || (full && !slow))]);
         rig_fini(&r);
     }
-    links = false;
 }
 
 /* The predicted TBT of a decode that waits for its KV: by the median length. */
@@ -1719,12 +1768,12 @@ static void test_obvious(void)
         order = orders[pick(0, 2)];
         coupled = pick(0, 1);
         links = pick(0, 1);
+        all_decode = pick(0, 1);
         rig_init(&r, "plan", 0, pick(0, 1));
         random_rig(&r);
         random_traffic(&r);
         r.request.slo_tbt_us =
             coupled ? 0 : pick(0, 1) * INT64_C(1000000000000);
-        r.request.n_held = coupled ? 0 : (uint64_t)pick(0, 1);
         if (!as_obvious(&r, &left_out)) {
             printf("SCHEDULE_PLAN_SEED=%llu\n", (unsigned long long)at);
             bad++;
@@ -1735,7 +1784,7 @@ static void test_obvious(void)
         CU_ASSERT(pool_check(r.pool));
         rig_fini(&r);
     }
-    coupled = links = false;
+    coupled = links = all_decode = false;
     CU_ASSERT_EQUAL(bad, 0);
     CU_ASSERT(left_out > cases / 4); /* something is left out at all */
 }

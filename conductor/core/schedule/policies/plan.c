@@ -332,6 +332,7 @@ static size_t estimate(struct scheduler *s,
     queues.n_instances = n;
     state->engine_price = plan_engine_price(s, &queues, request->n_held);
     state->link_price = plan_link_price(s, request);
+    plan_set_room(s, request);
     for (size_t c = 0; c < n; c++) {
         struct prefill_estimate *e = &s->candidates[c];
 

@@ -76,8 +76,8 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_PUSH_PRICE] = {"push_price", 0, 1, false, 0.1,
                          "without a TBT SLO: seconds to add for each second by "
                          "which the KV of a request waits to be sent; with one "
-                         "it is 1, and above 0 it is 1 for KV that is late "
-                         "while requests wait for room to decode"},
+                         "it is 1, and above 0 it grows to 1 as room to decode "
+                         "fills"},
     [PLAN_BY_USE] =
         {"by_use", 0, 1, true, 1,
          "where prefills have instances of their own: 1: prices are for what "
@@ -194,15 +194,47 @@ static double price_of(const struct scheduler *s,
                (double)(i->n_waiting + i->n_running);
 }
 
+void plan_set_room(struct scheduler *s, const struct schedule_request *request)
+{
+    const struct pool_instance *const *instances = pool_instances(s->pool);
+    const uint8_t *ready = pool_ready_roles(s->pool);
+    uint32_t n_slots = pool_slots(s->pool);
+    struct plan_state *state = s->state;
+    double used = 0.0, all = 0.0, coming = 0.0, receive = 0.0, send = 0.0;
+
+    state->room_price = state->anywhere_us = 0.0;
+    if (!s->sees_links || s->model.coupled || request->slo_tbt_us > 0 ||
+        s->options[PLAN_PUSH_PRICE] <= 0.0)
+        return;
+    for (uint32_t slot = 0; slot < n_slots; slot++) {
+        const struct pool_instance *i = instances[slot];
+
+        if (ready[slot] == 0 || schedule_excluded(request, i))
+            continue;
+        if (ready[slot] & ROLE_PREFILL)
+            send += i->link_bytes_per_s;
+        if ((ready[slot] & ROLE_DECODE) == 0)
+            continue;
+        used += (double)(i->decode_reserved_tokens + i->running_kv_tokens);
+        all += (double)i->kv_capacity_tokens;
+        coming += (double)i->push_in_bytes;
+        receive += i->link_bytes_per_s;
+    }
+    if (used > 0.0)
+        state->room_price = used < all ? used / all * (used / all) : 1.0;
+    if (receive > 0.0 && send > receive)
+        state->anywhere_us = coming * 1e6 / receive * (1.0 - receive / send);
+}
+
 /* What it costs that its second token comes later because its KV waits for the
- * link of the instance; and, while requests wait for room to decode, that it
- * holds some for longer. At most what it waits: a bound of the score needs it.
- */
+ * link of the instance; and that it holds room to decode for longer. At most
+ * what it waits: a bound of the score needs it. */
 static double held_up_us(const struct scheduler *s,
                          const struct schedule_request *request,
                          const struct prefill_estimate *e)
 {
     const struct pool_instance *i = pool_at(s->pool, e->slot);
+    const struct plan_state *state = s->state;
     double price = request->slo_tbt_us > 0 ? 1.0 : s->options[PLAN_PUSH_PRICE];
     double token_us, room_us = 0.0;
 
@@ -211,9 +243,17 @@ static double held_up_us(const struct scheduler *s,
     token_us =
         price * traffic_held_up_us(i, request->n_tokens,
                                    s->model.kv_bytes_per_token, e->ttft_us);
-    if (request->n_held > 0 && price > 0.0 && price < 1.0)
-        room_us = traffic_held_up_by_late_us(
-            i, request->n_tokens, s->model.kv_bytes_per_token, e->ttft_us);
+    if (state->room_price > price)
+        room_us = state->room_price *
+                  traffic_held_up_here_us(
+                      i,
+                      &(struct traffic_push){
+                          .n_tokens = request->n_tokens,
+                          .kv_bytes_per_token = s->model.kv_bytes_per_token,
+                          .due_us = request->now_us + e->ttft_us,
+                          .now_us = request->now_us,
+                      },
+                      e->queue_us, state->anywhere_us);
     return token_us > room_us ? token_us : room_us;
 }
 

@@ -51,6 +51,10 @@ struct plan_state {
     double engine_price; /* see schedule_decision */
     double link_price;   /* likewise for each second of a link */
     double mean_speed;   /* of the candidates; 0: all have the same one */
+    double room_price;   /* for each second that its KV holds room to decode
+                            before it is there */
+    double anywhere_us;  /* how long that waits for where it decodes, whoever
+                            sends it */
 };
 
 /* What the candidates have to do, together. */
@@ -84,6 +88,17 @@ double plan_engine_price(const struct scheduler *s,
  */
 double plan_link_price(const struct scheduler *s,
                        const struct schedule_request *request);
+
+/*
+ * Writes what it costs a request without a TBT SLO that its KV is sent late.
+ * Its room to decode is held meanwhile: nobody loses by that while most of the
+ * room is free, and all that come wait for it once it is full. So a second
+ * costs the square of the share that is taken. What decode instances can
+ * receive may be less than what prefill instances can send; then its KV waits
+ * for those, whichever instance it goes to, and only what it waits beyond that
+ * counts. Cost: O(instances).
+ */
+void plan_set_room(struct scheduler *s, const struct schedule_request *request);
 
 /* When a candidate ends, whatever comes. */
 static inline int64_t plan_latest_us(const struct prefill_estimate *e)
