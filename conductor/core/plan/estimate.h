@@ -105,6 +105,8 @@ struct prefill_estimate {
     bool spared;     /* not eligible: it decodes for those that prefill, and
                         would compute for longer than is won by it */
     uint64_t last_prefill; /* planned: the instance's */
+    bool evicts; /* planned, one of equal candidates: its blocks have no
+                    room beside what is cached there */
     enum load_mode load_mode;
     uint32_t split_block; /* [local_blocks, split_block) is computed although
                              it is cached somewhere */

@@ -2,11 +2,12 @@
  * plan: for every prefill instance the load plan (load_plan.h) that finishes
  * first, from its own slow tiers and the best other holders. What meets the
  * TTFT SLO comes before what does not; then the lowest finishing time + engine
- * work x engine_price wins, where the instance that served the request's
- * session last is forgiven session_ms, of equal ones the shorter queue, then
- * the instance whose last prefill came longest ago, then the lower slot. On the
- * chosen instance, loading all takes the plan's place if it scores lower,
- * unless computing all would end before it.
+ * work x engine_price is best, where the instance that served the request's
+ * session last is forgiven session_ms. Of those that predictions cannot tell
+ * from it the one wins that evicts nothing, then the instance whose last
+ * prefill came longest ago, then the lower slot. On the chosen instance,
+ * loading all takes the plan's place if it scores lower, unless computing all
+ * would end before it.
  *
  * A candidate that was not worked out carries lower bounds of its end and of
  * its engine's work. Two hold for the end: its queue and what must be computed
@@ -292,6 +293,48 @@ static bool may_win(const struct prefill_estimate *e)
     return !e->queue_full && !e->too_long && !e->spared;
 }
 
+/* Of candidates as good as the best, worked out or not, the one that comes
+ * first; NULL: none comes before `first`. */
+static struct prefill_estimate *
+next_of_equal(const struct search *f, size_t n,
+              const struct prefill_estimate *first)
+{
+    const struct plan_state *state = state_of(f->s);
+    struct prefill_estimate *next = NULL;
+
+    for (size_t c = 0; c < n; c++) {
+        struct prefill_estimate *e = &f->s->candidates[c];
+
+        if (!may_win(e) || !plan_equals(state, e, f->best) ||
+            !plan_precedes(e, next ? next : first))
+            continue;
+        next = e;
+    }
+    return next;
+}
+
+/* Sees to it that of those as good as the best the one that comes first is
+ * worked out. */
+static void search_equals(struct search *f, size_t n)
+{
+    const struct plan_state *state = state_of(f->s);
+    const struct prefill_estimate *first = f->best;
+    struct prefill_estimate *next;
+
+    for (size_t c = 0; c < n; c++)
+        if (plan_equals(state, &f->s->candidates[c], f->best))
+            f->s->candidates[c].evicts = plan_evicts(
+                f->s, f->request, f->usable_blocks, f->s->candidates[c].slot);
+    while ((next = next_of_equal(f, n, first)) != NULL) {
+        if (next->at_least)
+            raise_bound(f, next);
+        if (next->at_least && plan_equals(state, next, f->best))
+            search_work_out(f, next);
+        if (!next->at_least && plan_equals(state, next, f->best))
+            first = next;
+    }
+}
+
 static size_t estimate(struct scheduler *s,
                        const struct schedule_request *request,
                        uint32_t usable_blocks)
@@ -308,6 +351,7 @@ static size_t estimate(struct scheduler *s,
     size_t n = 0;
     bool unequal = pool_costs_differ(s->pool);
     double speed = 0.0;
+    int64_t least_us = INT64_MAX;
 
     schedule_find_peers(s, request, usable_blocks, &state->peers);
     sent = most_sent(&state->peers, usable_blocks);
@@ -337,11 +381,16 @@ static size_t estimate(struct scheduler *s,
         struct prefill_estimate *e = &s->candidates[c];
 
         plan_set_score(s, request, e);
-        if (may_win(e) && (!first || plan_before(e, first)))
+        if (!may_win(e))
+            continue;
+        if (!first || plan_before(e, first))
             first = e;
+        if (e->predicted_us < least_us)
+            least_us = e->predicted_us;
     }
     if (!first)
         return n;
+    state->equal_us = plan_equal_us(s, least_us);
     search_work_out(&f, first);
     for (size_t c = 0; c < n; c++) {
         struct prefill_estimate *e = &s->candidates[c];
@@ -355,6 +404,7 @@ static size_t estimate(struct scheduler *s,
         if (!plan_before(f.best, e))
             search_work_out(&f, e);
     }
+    search_equals(&f, n);
     return n;
 }
 
@@ -362,14 +412,20 @@ static size_t estimate(struct scheduler *s,
 static size_t choose(const struct policy_choice *choice)
 {
     const struct prefill_estimate *candidates = choice->candidates;
-    size_t best = choice->n;
+    size_t best = choice->n, first;
 
     for (size_t i = 0; i < choice->n; i++)
         if (policy_may_take(&candidates[i]) &&
             (best == choice->n ||
              plan_before(&candidates[i], &candidates[best])))
             best = i;
-    return best;
+    first = best;
+    for (size_t i = 0; i < choice->n; i++)
+        if (policy_may_take(&candidates[i]) &&
+            plan_equals(choice->state, &candidates[i], &candidates[best]) &&
+            plan_precedes(&candidates[i], &candidates[first]))
+            first = i;
+    return first;
 }
 
 /* Works out the plan of the chosen candidate in full, and lets it load

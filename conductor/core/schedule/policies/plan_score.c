@@ -282,6 +282,25 @@ void plan_set_score(const struct scheduler *s,
         request->slo_ttft_us > 0 && plan_latest_us(e) > request->slo_ttft_us;
 }
 
+int64_t plan_equal_us(const struct scheduler *s, int64_t least_us)
+{
+    const struct plan_state *state = s->state;
+
+    return (int64_t)(2.0 * CORRECTION_NOISE * (1.0 + state->engine_price) *
+                     (double)least_us);
+}
+
+bool plan_evicts(const struct scheduler *s,
+                 const struct schedule_request *request, uint32_t usable_blocks,
+                 uint32_t slot)
+{
+    int64_t others = (int64_t)prefix_index_held(s->index, slot) -
+                     schedule_local_blocks(s, slot, usable_blocks);
+
+    return others * s->model.block_tokens + request->n_tokens >
+           pool_at(s->pool, slot)->kv_capacity_tokens;
+}
+
 void plan_set_tbt(const struct scheduler *s,
                   const struct schedule_request *request,
                   struct prefill_estimate *e)

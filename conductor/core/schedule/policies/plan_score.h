@@ -51,6 +51,7 @@ struct plan_state {
     double engine_price; /* see schedule_decision */
     double link_price;   /* likewise for each second of a link */
     double mean_speed;   /* of the candidates; 0: all have the same one */
+    int64_t equal_us;    /* scores that differ by no more are equal */
     double room_price;   /* for each second that its KV holds room to decode
                             before it is there */
     double anywhere_us;  /* how long that waits for where it decodes, whoever
@@ -124,6 +125,44 @@ static inline bool plan_before(const struct prefill_estimate *a,
         return end_a < end_b;
     if (a->queue_us != b->queue_us)
         return a->queue_us < b->queue_us;
+    if (a->last_prefill != b->last_prefill)
+        return a->last_prefill < b->last_prefill;
+    return a->slot < b->slot;
+}
+
+/*
+ * By how much the scores of equal candidates differ at most. Of two instances
+ * each may be off by CORRECTION_NOISE, which is not corrected, so no smaller
+ * difference is known to be one. What a request itself is off by does not
+ * count: that is so on either. least_us  the work of the candidate that has
+ * least to compute.
+ */
+int64_t plan_equal_us(const struct scheduler *s, int64_t least_us);
+
+/* Whether the instance at a slot has no room for the request's blocks beside
+ * what is known to be cached there. O(1). */
+bool plan_evicts(const struct scheduler *s,
+                 const struct schedule_request *request, uint32_t usable_blocks,
+                 uint32_t slot);
+
+/* Whether a candidate is as good as the best one: nobody is late, and their
+ * scores are equal. With a lower bound of its score: whether it may be. */
+static inline bool plan_equals(const struct plan_state *state,
+                               const struct prefill_estimate *e,
+                               const struct prefill_estimate *best)
+{
+    return !best->late && !e->late && e->tbt_late == best->tbt_late &&
+           e->score_us - best->score_us <= state->equal_us;
+}
+
+/* Which of two that are as good as the best is chosen: the one that evicts
+ * nothing, the instance whose last prefill came longest ago, so that all fill
+ * alike, the lower slot. */
+static inline bool plan_precedes(const struct prefill_estimate *a,
+                                 const struct prefill_estimate *b)
+{
+    if (a->evicts != b->evicts)
+        return b->evicts;
     if (a->last_prefill != b->last_prefill)
         return a->last_prefill < b->last_prefill;
     return a->slot < b->slot;
