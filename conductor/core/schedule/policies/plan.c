@@ -321,16 +321,23 @@ static void search_equals(struct search *f, size_t n)
     const struct prefill_estimate *first = f->best;
     struct prefill_estimate *next;
 
-    for (size_t c = 0; c < n; c++)
-        if (plan_equals(state, &f->s->candidates[c], f->best))
-            f->s->candidates[c].evicts = plan_evicts(
-                f->s, f->request, f->usable_blocks, f->s->candidates[c].slot);
-    while ((next = next_of_equal(f, n, first)) != NULL) {
+    f->best->evicts =
+        plan_evicts(f->s, f->request, f->usable_blocks, f->best->slot);
+    for (size_t c = 0; c < n; c++) {
+        struct prefill_estimate *e = &f->s->candidates[c];
+
+        /* If the best evicts nothing, it is earlier turns that come first. */
+        if (!may_win(e) || !plan_equals(state, e, f->best) ||
+            !plan_precedes(e, first))
+            continue;
+        if (e->at_least)
+            raise_bound(f, e);
+        e->evicts = plan_evicts(f->s, f->request, f->usable_blocks, e->slot);
+    }
+    while ((next = next_of_equal(f, n, first))) {
         if (next->at_least)
-            raise_bound(f, next);
-        if (next->at_least && plan_equals(state, next, f->best))
             search_work_out(f, next);
-        if (!next->at_least && plan_equals(state, next, f->best))
+        if (plan_equals(state, next, f->best))
             first = next;
     }
 }
