@@ -1015,16 +1015,14 @@ static bool is_candidate(const struct rig *r, const struct pool_instance *i)
            (r->request.n_exclude == 0 || r->request.exclude[0] != i->id);
 }
 
-/* What it costs that its KV holds room to decode and waits, for late pushes and
- * for those before it, longer than it would wait anywhere. */
+/* What it costs that its KV holds room to decode and waits longer than it would
+ * wait anywhere. */
 static double obvious_held_here_us(const struct rig *r,
                                    const struct pool_instance *i,
                                    double late_bytes, const struct obvious *o)
 {
     double used = 0, all = 0, in = 0, receive = 0, send = 0, anywhere, own;
-    double coming = (double)i->push_out_bytes - 2 * late_bytes, price;
-    double work_us =
-        (double)(pool_running_left_us(i, r->request.now_us) + i->load.cost_us);
+    double pushes = (double)i->push_out_bytes - late_bytes, price;
 
     for (uint32_t slot = 0; slot < pool_slots(r->pool); slot++) {
         const struct pool_instance *k = pool_at(r->pool, slot);
@@ -1039,17 +1037,15 @@ static double obvious_held_here_us(const struct rig *r,
         in += (double)k->push_in_bytes;
         receive += k->link_bytes_per_s;
     }
-    price = used < all ? pow(used / all, 2) : all > 0;
+    price = used < all ? pow(used / all, 4) : all > 0;
     if (price <= 0.1 || i->n_pushes_out == 0)
         return 0;
     anywhere =
         receive > 0 && send > receive ? in * (1 / receive - 1 / send) : 0;
     own = (double)r->request.n_tokens * 1000;
-    if ((double)o->queue_us < work_us)
-        coming *= (double)o->queue_us / work_us;
     return price *
            fmax(fmax((double)o->ttft_us,
-                     (own + late_bytes + coming) * 1e6 / i->link_bytes_per_s) -
+                     (own + pushes) * 1e6 / i->link_bytes_per_s) -
                     fmax((double)o->ttft_us,
                          own * 1e6 / i->link_bytes_per_s + anywhere * 1e6),
                 0);

@@ -38,7 +38,8 @@ static double greater(double a, double b)
 }
 
 double traffic_held_up_us(const struct pool_instance *prefill, int64_t n_tokens,
-                          int64_t kv_bytes_per_token, int64_t ttft_us)
+                          int64_t kv_bytes_per_token, int64_t ttft_us,
+                          double anywhere_us)
 {
     double own_us, pushes_us;
 
@@ -47,30 +48,8 @@ double traffic_held_up_us(const struct pool_instance *prefill, int64_t n_tokens,
     own_us = link_us(prefill, (double)n_tokens * (double)kv_bytes_per_token);
     pushes_us = link_us(prefill, (double)prefill->push_out_bytes) -
                 traffic_late_us(prefill, kv_bytes_per_token);
-    return greater((double)ttft_us, own_us + pushes_us) -
-           greater((double)ttft_us, own_us);
-}
-
-double traffic_held_up_here_us(const struct pool_instance *prefill,
-                               const struct traffic_push *push,
-                               int64_t queue_us, double anywhere_us)
-{
-    double ttft_us = (double)(push->due_us - push->now_us);
-    double own_us, late_us, coming_us, work_us;
-
-    if (prefill->n_pushes_out == 0)
-        return 0.0;
-    own_us = link_us(prefill,
-                     (double)push->n_tokens * (double)push->kv_bytes_per_token);
-    late_us = traffic_late_us(prefill, push->kv_bytes_per_token);
-    coming_us =
-        link_us(prefill, (double)prefill->push_out_bytes) - 2.0 * late_us;
-    work_us = (double)(pool_running_left_us(prefill, push->now_us) +
-                       prefill->load.cost_us);
-    if ((double)queue_us < work_us)
-        coming_us *= (double)queue_us / work_us;
-    return greater(greater(ttft_us, own_us + late_us + coming_us) -
-                       greater(ttft_us, own_us + anywhere_us),
+    return greater(greater((double)ttft_us, own_us + pushes_us) -
+                       greater((double)ttft_us, own_us + anywhere_us),
                    0.0);
 }
 

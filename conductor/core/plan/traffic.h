@@ -47,25 +47,15 @@ double traffic_sent_us(const struct pool_instance *prefill,
  * fluid that nothing wastes.
  *   n_tokens  of its prompt.
  *   ttft_us   when its prefill ends, from now.
- * Returns max(ttft_us, pushes + own) - max(ttft_us, own) in microseconds, at
- * least 0: it falls by at most as much as ttft_us grows. Cost: O(1).
+ *   anywhere_us  that its KV waits for where it decodes, whoever sends it: what
+ *                it waits no longer than that does not count; 0: all counts.
+ * Returns max(ttft_us, pushes + own) - max(ttft_us, anywhere + own) in
+ * microseconds, at least 0: it falls by at most as much as ttft_us grows. Cost:
+ * O(1).
  */
 double traffic_held_up_us(const struct pool_instance *prefill, int64_t n_tokens,
-                          int64_t kv_bytes_per_token, int64_t ttft_us);
-
-/*
- * Likewise, but only because of pushes that leave before its own: the late ones
- * and those of the prefills that stand before it in the queue, and only as far
- * as its KV would not wait as long from any other instance.
- *   push         its own; `layers` does not matter.
- *   queue_us     how long its prefill waits.
- *   anywhere_us  how long its KV waits for where it decodes, whoever sends.
- * Returns microseconds, at least 0; it falls by at most as much as the end of
- * the prefill grows. O(1).
- */
-double traffic_held_up_here_us(const struct pool_instance *prefill,
-                               const struct traffic_push *push,
-                               int64_t queue_us, double anywhere_us);
+                          int64_t kv_bytes_per_token, int64_t ttft_us,
+                          double anywhere_us);
 
 /* By how much later a push has come to a decode instance because of all that
  * this was accepted to receive, whenever that is due; microseconds, at least 0,

@@ -201,6 +201,7 @@ void plan_set_room(struct scheduler *s, const struct schedule_request *request)
     uint32_t n_slots = pool_slots(s->pool);
     struct plan_state *state = s->state;
     double used = 0.0, all = 0.0, coming = 0.0, receive = 0.0, send = 0.0;
+    double share;
 
     state->room_price = state->anywhere_us = 0.0;
     if (!s->sees_links || s->model.coupled || request->slo_tbt_us > 0 ||
@@ -220,8 +221,8 @@ void plan_set_room(struct scheduler *s, const struct schedule_request *request)
         coming += (double)i->push_in_bytes;
         receive += i->link_bytes_per_s;
     }
-    if (used > 0.0)
-        state->room_price = used < all ? used / all * (used / all) : 1.0;
+    share = used < all ? used / all : (double)(used > 0.0);
+    state->room_price = share * share * share * share;
     if (receive > 0.0 && send > receive)
         state->anywhere_us = coming * 1e6 / receive * (1.0 - receive / send);
 }
@@ -240,20 +241,14 @@ static double held_up_us(const struct scheduler *s,
 
     if (!s->sees_links || s->model.coupled || request->max_output_tokens <= 1)
         return 0.0;
-    token_us =
-        price * traffic_held_up_us(i, request->n_tokens,
-                                   s->model.kv_bytes_per_token, e->ttft_us);
+    token_us = price * traffic_held_up_us(i, request->n_tokens,
+                                          s->model.kv_bytes_per_token,
+                                          e->ttft_us, 0.0);
     if (state->room_price > price)
         room_us = state->room_price *
-                  traffic_held_up_here_us(
-                      i,
-                      &(struct traffic_push){
-                          .n_tokens = request->n_tokens,
-                          .kv_bytes_per_token = s->model.kv_bytes_per_token,
-                          .due_us = request->now_us + e->ttft_us,
-                          .now_us = request->now_us,
-                      },
-                      e->queue_us, state->anywhere_us);
+                  traffic_held_up_us(i, request->n_tokens,
+                                     s->model.kv_bytes_per_token, e->ttft_us,
+                                     state->anywhere_us);
     return token_us > room_us ? token_us : room_us;
 }
 

@@ -94,7 +94,7 @@ double plan_link_price(const struct scheduler *s,
  * Writes what it costs a request without a TBT SLO that its KV is sent late.
  * Its room to decode is held meanwhile: nobody loses by that while most of the
  * room is free, and all that come wait for it once it is full. So a second
- * costs the square of the share that is taken. What decode instances can
+ * costs the fourth power of the share that is taken. What decode instances can
  * receive may be less than what prefill instances can send; then its KV waits
  * for those, whichever instance it goes to, and only what it waits beyond that
  * counts. Cost: O(instances).
