@@ -30,6 +30,8 @@ static int enqueue(struct sim *sim, struct sim_node *node,
                    struct sim_request *r)
 {
     int64_t due_us = schedule_due_us(&r->dispatch.ask, &r->plan);
+    int64_t implied_us = queue_implied_us(
+        r->plan.prefill_us, pool_config(r->view->pool)->patience_us);
     int rc = queue_reserve(node);
 
     if (rc < 0)
@@ -44,11 +46,11 @@ static int enqueue(struct sim *sim, struct sim_node *node,
         .expected_us = r->plan.ready_us,
         .cost_us = r->plan.prefill_us,
         .arrived_us = sim->now_us,
-        .deadline_us =
-            due_us > 0 ? due_us
-                       : sim->now_us + pool_config(r->view->pool)->patience_us,
+        .deadline_us = due_us > 0 ? due_us : sim->now_us + implied_us,
         .has_slo = due_us > 0,
-        .slo_us = due_us > sim->now_us ? due_us - sim->now_us : 0,
+        .slo_us = due_us == 0            ? implied_us
+                  : due_us > sim->now_us ? due_us - sim->now_us
+                                         : 0,
         .loading_until_us = r->load && !r->load->over && !waits_for_blocks(r)
                                 ? QUEUE_NOT_READY
                                 : 0,

@@ -1200,7 +1200,7 @@ static struct obvious obvious_of(const struct rig *r,
     price *= obvious_worth(r, i);
     if (coupled)
         price += 0.004 * (double)i->n_decodes +
-                 0.5 * (double)(i->n_waiting + i->n_running);
+                 0.1 * (double)(i->n_waiting + i->n_running);
     struct load_plan_request ask = {
         .cost = &cost,
         .cost_ratio = correction_factor(&i->correction),

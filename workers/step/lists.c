@@ -72,17 +72,21 @@ int batch_take_ahead(struct batch *b, struct request *r)
 struct queue_item batch_item(const struct request *r)
 {
     const struct request_turn *t = &r->turn;
+    int64_t cost_us = t->cost_us > 0 ? t->cost_us : r->prompt.n_tokens;
+    int64_t due_us =
+        t->deadline_us > 0
+            ? t->deadline_us
+            : t->arrival_us + queue_implied_us(cost_us, QUEUE_PATIENCE_US);
 
     return (struct queue_item){
         .arrival_seq = t->seq,
         .ready_at_us = r->load.held_back ? QUEUE_NOT_READY : 0,
         .expected_us = t->expected_us,
-        .cost_us = t->cost_us > 0 ? t->cost_us : r->prompt.n_tokens,
+        .cost_us = cost_us,
         .arrived_us = t->arrival_us,
-        .deadline_us = t->deadline_us > 0 ? t->deadline_us
-                                          : t->arrival_us + QUEUE_PATIENCE_US,
+        .deadline_us = due_us,
         .has_slo = t->deadline_us > 0,
-        .slo_us = t->deadline_us > 0 ? t->deadline_us - t->arrival_us : 0,
+        .slo_us = due_us - t->arrival_us,
         .loading_until_us = batch_is_loading(r) ? QUEUE_NOT_READY : 0,
     };
 }

@@ -108,6 +108,11 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
     if (predicted_us > COST_MODEL_MAX_US)
         predicted_us = COST_MODEL_MAX_US;
     struct pool_instance *view = &slot->view;
+    int64_t due_us =
+        request->deadline_us > 0
+            ? request->deadline_us
+            : request->arrived_us +
+                  queue_implied_us(predicted_us, pool->config.patience_us);
 
     if (pool_find_prefill(pool, id, request->request_id))
         return -EEXIST;
@@ -120,13 +125,10 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
         .item = {.arrival_seq = pool->next_seq++,
                  .ready_at_us = request->ready_at_us,
                  .arrived_us = request->arrived_us,
-                 .deadline_us =
-                     request->deadline_us > 0
-                         ? request->deadline_us
-                         : request->arrived_us + pool->config.patience_us,
+                 .deadline_us = due_us,
                  .has_slo = request->deadline_us > 0,
-                 .slo_us = request->deadline_us > request->arrived_us
-                               ? request->deadline_us - request->arrived_us
+                 .slo_us = due_us > request->arrived_us
+                               ? due_us - request->arrived_us
                                : 0,
                  .loading_until_us = request->loading_until_us},
         .predicted_us = predicted_us,

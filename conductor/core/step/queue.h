@@ -12,9 +12,10 @@
 
 /* The order of workers unless the conductor's configuration says otherwise. */
 #define QUEUE_ORDER_DEFAULT "uncached_first"
-/* How long after its arrival a prefill without an SLO is due, for orders that
- * look at deadlines. It is refused for nothing. */
+/* How long a queue may be in which prefills interrupt each other; a tenth of it
+ * is part of what queue_implied_us() promises. */
 #define QUEUE_PATIENCE_US 30000000
+#define QUEUE_IMPLIED_TIMES 4
 /* Most items one queue can hold. */
 #define QUEUE_ITEMS_MAX 65536u
 /* ready_at_us of an item whose fetch has no known end. */
@@ -32,11 +33,20 @@ struct queue_item {
     int64_t deadline_us; /* of its first token; without an SLO so long after its
                             arrival as everybody may wait */
     bool has_slo;
-    int64_t slo_us; /* the time that its SLO leaves it in all; 0: without one */
+    int64_t slo_us; /* the time from its arrival to deadline_us; 0: not known */
     int64_t loading_until_us; /* until then its cached prefix is loaded while it
                                  could be computed; 0: it loads nothing. A
                                  worker says QUEUE_NOT_READY while it loads */
 };
+
+/* Returns the time (us) within which a prefill without an SLO is to have its
+ * first token, for orders that look at deadlines: a tenth of patience_us, and
+ * QUEUE_IMPLIED_TIMES its own cost_us, so that it is not passed for much longer
+ * than it takes. It only orders: nobody is refused for it. */
+static inline int64_t queue_implied_us(int64_t cost_us, int64_t patience_us)
+{
+    return patience_us / 10 + QUEUE_IMPLIED_TIMES * cost_us;
+}
 
 /* When an item is or will be ready, as far as it is known; 0: it is not. */
 static inline int64_t queue_expected_us(const struct queue_item *item)

@@ -32,8 +32,7 @@ struct step_config {
     uint32_t max_prefills; /* under way at once; those that are loading do not
                               count where the order puts them last */
     uint32_t max_segments; /* decodes and chunks of a step */
-    int64_t patience_us;   /* how long after its arrival a prefill without an
-                              SLO is due, for orders that interrupt */
+    int64_t patience_us;   /* of yield_has_time() */
 };
 
 /* A prefill under way. */

@@ -19,7 +19,7 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_DECODE_PRICE] = {"decode_price", 0, 1e6, false, 0.004,
                            "aggregated pools: seconds to add to each second of "
                            "engine time for each decode of the instance"},
-    [PLAN_BESIDE_PRICE] = {"beside_price", 0, 1e6, false, 0.5,
+    [PLAN_BESIDE_PRICE] = {"beside_price", 0, 1e6, false, 0.1,
                            "aggregated pools: likewise for each of its "
                            "prefills that waits or runs"},
     [PLAN_HELD_PRICE] = {"held_price", 0, 1e6, false, 6,
