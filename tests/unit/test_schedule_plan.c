@@ -1472,6 +1472,7 @@ static bool as_obvious(struct rig *r, unsigned *left_out)
 
         if (!e->queue_full && !e->too_long && !all[c].late &&
             (double)(all[c].score_us - best_o->score_us) <= equal_us &&
+            all[c].link_us <= best_o->link_us &&
             obvious_precedes(r, e, best, usable))
             best = e;
     }

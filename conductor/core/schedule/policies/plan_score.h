@@ -145,14 +145,17 @@ bool plan_evicts(const struct scheduler *s,
                  const struct schedule_request *request, uint32_t usable_blocks,
                  uint32_t slot);
 
-/* Whether a candidate is as good as the best one: nobody is late, and their
- * scores are equal. With a lower bound of its score: whether it may be. */
+/* Whether a candidate is as good as the best one: nobody is late, their scores
+ * are equal, and it takes no more of others' links: blocks that are on one
+ * instance are not fetched to another for nothing. With a lower bound of its
+ * score: whether it may be. */
 static inline bool plan_equals(const struct plan_state *state,
                                const struct prefill_estimate *e,
                                const struct prefill_estimate *best)
 {
     return !best->late && !e->late && e->tbt_late == best->tbt_late &&
-           e->score_us - best->score_us <= state->equal_us;
+           e->score_us - best->score_us <= state->equal_us &&
+           e->link_us <= best->link_us;
 }
 
 /* Which of two that are as good as the best is chosen: the one that evicts
