@@ -142,10 +142,8 @@ uint32_t sim_copies_nodes(const struct sim *sim)
 {
     const struct cluster *c = &sim->cluster;
 
-    return policy_option_value(sim->policy, sim->policy_options, "switch_roles",
-                               0.0) > 0.0
-               ? sim->n_nodes
-               : c->prefill_nodes + c->coupled_nodes;
+    return sim->rules.switch_us > 0 ? sim->n_nodes
+                                    : c->prefill_nodes + c->coupled_nodes;
 }
 
 int sim_copies_init(struct sim *sim)

@@ -241,7 +241,8 @@ struct sim {
     uint32_t n_nodes;
     const struct schedule_policy *policy;
     double policy_options[POLICY_OPTIONS_MAX];
-    bool shared; /* all nodes have the cache of node 0 */
+    struct schedule_rules rules; /* of the policy, with these */
+    bool shared;                 /* all nodes have the cache of node 0 */
     struct sim_load_list loads;
     struct sim_moves *moves; /* copies.c: what storing a chain moves */
     struct sim_request_list every;

@@ -170,8 +170,9 @@ static void set_policy(struct sim *sim)
                               (double)config->seed);
     policy_options_apply(sim->policy, options, config->settings,
                          config->n_settings);
+    sim->rules = policy_rules(sim->policy, options);
     sim->order = queue_order_by_name(policy_queue_order(
-        sim->policy, options, sim->cluster.order,
+        &sim->rules, sim->cluster.order,
         sim->cluster.step_tokens > 0 && sim->cluster.coupled_nodes == 0));
 }
 

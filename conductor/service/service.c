@@ -83,7 +83,8 @@ static int service_alloc(struct service *s)
     const struct config *c = &s->config;
     struct pool_config pool = pool_config_default;
     double options[POLICY_OPTIONS_MAX];
-    const struct schedule_policy *policy = config_policy(c, options);
+    const struct schedule_rules rules =
+        policy_rules(config_policy(c, options), options);
 
     pool.max_instances = (uint32_t)c->max_instances;
     pool.max_waiting = (uint32_t)c->max_queue_per_instance;
@@ -91,9 +92,9 @@ static int service_alloc(struct service *s)
     pool.max_decodes = MAX_DECODES;
     pool.seed = entropy_u64();
     pool.order = queue_order_by_name(policy_queue_order(
-        policy, options, c->queue_order,
+        &rules, c->queue_order,
         c->pool != CONFIG_POOL_AGGREGATED && c->step_tokens > 0));
-    pool.uncorrected = !policy_corrects(policy, options);
+    pool.uncorrected = rules.uncorrected;
     pool.shared_steps = c->pool == CONFIG_POOL_AGGREGATED;
     pool.step_tokens = (uint32_t)c->step_tokens;
     pool.correction_tau_us = c->correction_ms * 1000;

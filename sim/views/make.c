@@ -27,7 +27,7 @@ static struct pool_config pool_config_of(const struct sim *sim)
     config.correction_tau_us *= SIM_SLOWDOWN;
     config.patience_us *= SIM_SLOWDOWN;
     config.order = sim->order;
-    config.uncorrected = !policy_corrects(sim->policy, sim->policy_options);
+    config.uncorrected = sim->rules.uncorrected;
     config.shared_steps = c->coupled_nodes > 0;
     config.step_tokens = c->step_tokens;
     config.grows = true;
@@ -147,7 +147,7 @@ int sim_views_start(struct sim *sim)
     s = sim->views[0].scheduler;
     if (sim->n_views > 1 &&
         (schedule_warms(s) || schedule_replicates(s) > 0.0 ||
-         schedule_switch_us(s) > 0.0)) {
+         schedule_switch_us(s) > 0)) {
         sim_fail(sim, -EINVAL,
                  "%u conductors: warm_on_reject, replicate and switch_roles "
                  "are simulated with one alone: set them to 0",

@@ -65,6 +65,7 @@ static void rig_init(struct rig *r, double shares, uint64_t seed)
     const struct schedule_policy *plan = schedule_policy_by_name("plan");
     double options[POLICY_OPTIONS_MAX];
     struct schedule_config config = {.policy = plan, .options = options};
+    struct schedule_rules rules;
 
     memset(r, 0, sizeof(*r));
     policy_options_init(plan, options);
@@ -75,8 +76,9 @@ static void rig_init(struct rig *r, double shares, uint64_t seed)
     pool.max_waiting = WAITING;
     pool.max_running = BEGUN;
     pool.step_tokens = CHUNK;
+    rules = policy_rules(plan, options);
     pool.order = queue_order_by_name(
-        policy_queue_order(plan, options, QUEUE_ORDER_DEFAULT, true));
+        policy_queue_order(&rules, QUEUE_ORDER_DEFAULT, true));
     CU_ASSERT_FATAL(pool.order->preempts);
     r->pool = pool_new(&pool);
     r->index = prefix_index_new(&index);

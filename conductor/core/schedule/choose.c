@@ -203,7 +203,7 @@ static void estimate_place(const struct scheduler *s,
                        .pool = s->pool,
                        .comes_us = request->now_us + schedule_kv_in_us(prefill),
                        .ready_us = request->now_us + prefill->ttft_us,
-                       .overhang_steps = s->overhang_steps,
+                       .overhang_steps = s->rules.overhang_steps,
                        .slo_tbt_us = request->slo_tbt_us,
                        .now_us = request->now_us,
                    },
@@ -216,7 +216,7 @@ struct pool_work schedule_work_of(const struct scheduler *s,
 {
     const struct pool_instance *i = pool_get(s->pool, prefill->instance);
 
-    if (!s->spares_decodes)
+    if (!s->rules.spares_decodes)
         return (struct pool_work){0};
     return beside_work_of(estimate_cost(&s->model, i), s->model.step_tokens, i,
                           request->n_tokens - prefill->cached_tokens,
@@ -355,7 +355,8 @@ bool schedule_choose_decode(struct scheduler *s,
         if (schedule_guards_tbt(s, request))
             c->tbt_us = worst_tbt_us(s, request, decision, c);
         c->load_us = relative_load_us(s, i, c->load_us);
-        if (s->sees_links && !s->model.coupled && i->id != decision->prefill)
+        if (s->rules.sees_links && !s->model.coupled &&
+            i->id != decision->prefill)
             add_gap(c, &push, i);
         if (s->model.coupled && i->id != decision->prefill)
             add_pair(s, request, c);

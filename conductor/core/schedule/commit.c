@@ -194,7 +194,7 @@ int schedule_commit(struct scheduler *scheduler,
             (void)pool_decode_done(pool, decision->decode, request->request_id);
         return error;
     }
-    if (scheduler->spares_decodes && decision->decode != POOL_NO_INSTANCE)
+    if (scheduler->rules.spares_decodes && decision->decode != POOL_NO_INSTANCE)
         (void)pool_decode_likely(pool, decision->decode, request->request_id,
                                  request->expected_tokens > 0
                                      ? request->expected_tokens

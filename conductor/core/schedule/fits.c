@@ -69,7 +69,7 @@ static int64_t candidate_fits_in_us(const struct scheduler *s,
 
     if (s->policy->fits_in_us)
         return s->policy->fits_in_us(s, request, e);
-    if (s->by_score)
+    if (s->rules.by_score)
         return score_fits_in_us(s, request, e);
     load_us -=
         greater_us(congestion_us(s, request, e), own_wait_us(s, request, e));
@@ -90,7 +90,7 @@ int64_t schedule_fits_in_us(const struct scheduler *s,
 
         /* Each needs at least what it misses the SLO by, or half of it where
          * queue and congestion add up, so most need not be looked at. */
-        if (s->by_score)
+        if (s->rules.by_score)
             in_us /= 2;
         if (e->too_long || e->queue_full || e->spared ||
             e->instance == decision->prefill ||

@@ -32,24 +32,7 @@ struct scheduler {
     const struct admission_policy *admission;
     double options[POLICY_OPTIONS_MAX]; /* the policy's */
     void *state;                        /* likewise */
-    bool predicts_decodes;              /* the policy's option lengths */
-    double overhang_steps;              /* and overhang_steps */
-    uint32_t bypass;                    /* and bypass */
-    bool sees_links;   /* and links: what links have accepted counts */
-    double link_wait;  /* and link_wait, if it sees them */
-    bool link_last;    /* and link_last, if they wait for links */
-    bool holds_first;  /* and hold_first, if it sees them */
-    bool shares;       /* and shares */
-    bool warms;        /* and warm_on_reject */
-    double replicates; /* and replicate */
-    double switch_us;  /* and switch_roles */
-    struct {
-        uint32_t most;     /* and lend; 0: nothing is lent */
-        int64_t from_us;   /* and lend_ms */
-        double efficiency; /* and lend_efficiency */
-    } lend;
-    bool spares_decodes; /* and beside_tbt, in an aggregated pool: what a
-                            prefill does to the decodes there counts */
+    struct schedule_rules rules;        /* likewise, as far as they apply */
     /* Groups of pairs, a bit each, of which instances take work now: some that
      * prefill and have a place, some that decode. */
     uint32_t givers, takers;
@@ -63,8 +46,6 @@ struct scheduler {
     struct prefill_estimate *candidates;
     struct decode_estimate *decode_candidates;
     struct decode_end *decode_ends; /* scratch */
-    bool by_score;                  /* it is the score that must meet the TTFT
-                                       SLO, of the policy's choice alone */
     struct schedule_pace pace;
     struct price *price; /* NULL: nothing is priced */
 };
@@ -127,7 +108,7 @@ static inline bool
 schedule_predicts_decode(const struct scheduler *s,
                          const struct schedule_request *request)
 {
-    return s->predicts_decodes && request->expected_tokens > 0;
+    return s->rules.predicts_decodes && request->expected_tokens > 0;
 }
 
 /* When a prefill begins, and with it the push of its KV, from now. */
@@ -192,7 +173,7 @@ schedule_push_tokens(const struct scheduler *s,
 static inline bool schedule_guards_tbt(const struct scheduler *s,
                                        const struct schedule_request *request)
 {
-    return s->spares_decodes && request->slo_tbt_us > 0;
+    return s->rules.spares_decodes && request->slo_tbt_us > 0;
 }
 
 /* Marks those of the first n candidates that are left to their decodes: others
@@ -372,7 +353,8 @@ int64_t schedule_beside_tbt_us(const struct scheduler *s,
 static inline int64_t schedule_tested_us(const struct scheduler *s,
                                          const struct prefill_estimate *e)
 {
-    return s->by_score && e->score_us > e->most_us ? e->score_us : e->most_us;
+    return s->rules.by_score && e->score_us > e->most_us ? e->score_us
+                                                         : e->most_us;
 }
 
 /* When the first of the candidates of a request that is late will meet its TTFT

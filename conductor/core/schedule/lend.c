@@ -17,11 +17,11 @@ static bool may_lead(const struct scheduler *s,
     const struct prefill_estimate *e = &d->chosen;
     const struct pool_instance *i = pool_get(s->pool, d->prefill);
 
-    return s->lend.most > 0 && !s->model.coupled && i && idle(i) &&
+    return s->rules.lend.most > 0 && !s->model.coupled && i && idle(i) &&
            i->most_stages > 1 && !e->queue_full && !e->too_long &&
            e->queue_us == 0 && e->transfer_us == 0 &&
            e->used_blocks == e->local_blocks && d->plan.n_pieces == 0 &&
-           e->prefill_us >= s->lend.from_us;
+           e->prefill_us >= s->rules.lend.from_us;
 }
 
 static bool may_be_lent(const struct schedule_request *request,
@@ -57,7 +57,8 @@ static void find_members(const struct scheduler *s,
                          const struct pool_instance *leader,
                          struct schedule_lent *lent)
 {
-    uint32_t most = schedule_lesser(s->lend.most, leader->most_stages - 1);
+    uint32_t most =
+        schedule_lesser(s->rules.lend.most, leader->most_stages - 1);
 
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
         const struct pool_instance *i = pool_at(s->pool, slot);
@@ -73,7 +74,8 @@ static double stage_share(const struct scheduler *s,
 {
     uint32_t layers = leader->most_stages;
 
-    return (double)((layers + n - 1) / n) / (double)layers / s->lend.efficiency;
+    return (double)((layers + n - 1) / n) / (double)layers /
+           s->rules.lend.efficiency;
 }
 
 /* How long one chunk at the end of the prompt takes alone, corrected as the

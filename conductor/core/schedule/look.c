@@ -9,7 +9,7 @@ struct pool *schedule_pool(const struct scheduler *scheduler)
 
 bool schedule_warms(const struct scheduler *scheduler)
 {
-    return scheduler->warms;
+    return scheduler->rules.warms;
 }
 
 const struct estimate_model *schedule_model(const struct scheduler *scheduler)
@@ -17,14 +17,14 @@ const struct estimate_model *schedule_model(const struct scheduler *scheduler)
     return &scheduler->model;
 }
 
-double schedule_switch_us(const struct scheduler *scheduler)
+int64_t schedule_switch_us(const struct scheduler *scheduler)
 {
-    return scheduler->switch_us;
+    return scheduler->rules.switch_us;
 }
 
 double schedule_replicates(const struct scheduler *scheduler)
 {
-    return scheduler->replicates;
+    return scheduler->rules.replicates;
 }
 
 struct schedule_look schedule_look(struct scheduler *s, const uint64_t *keys,

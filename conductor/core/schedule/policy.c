@@ -21,15 +21,6 @@ policy_option_by_name(const struct schedule_policy *policy, const char *name)
     return NULL;
 }
 
-double policy_option_value(const struct schedule_policy *policy,
-                           const double values[POLICY_OPTIONS_MAX],
-                           const char *name, double otherwise)
-{
-    const struct policy_option *o = policy_option_by_name(policy, name);
-
-    return o ? values[o - policy->options] : otherwise;
-}
-
 int policy_options_set(const struct schedule_policy *policy,
                        double values[POLICY_OPTIONS_MAX], const char *name,
                        double value)
@@ -54,29 +45,20 @@ void policy_options_apply(const struct schedule_policy *policy,
                                   settings[i].value);
 }
 
-/* Whether an option is not 0; `without`: a policy does not have it. */
-static bool is_on(const struct schedule_policy *policy,
-                  const double values[POLICY_OPTIONS_MAX], const char *name,
-                  bool without)
+struct schedule_rules policy_rules(const struct schedule_policy *policy,
+                                   const double values[POLICY_OPTIONS_MAX])
 {
-    const struct policy_option *o = policy_option_by_name(policy, name);
+    struct schedule_rules rules = {.by_score = false};
 
-    return o ? values[o - policy->options] > 0.0 : without;
+    if (policy->rules)
+        policy->rules(values, &rules);
+    return rules;
 }
 
-const char *policy_queue_order(const struct schedule_policy *policy,
-                               const double values[POLICY_OPTIONS_MAX],
-                               const char *configured, bool yields)
+void policy_price_rules(const double *values, struct schedule_rules *rules)
 {
-    bool awaits = is_on(policy, values, "await", true);
-    bool preempts = yields && is_on(policy, values, "preempt", false);
-    const char *order = policy->queue_orders[awaits][preempts];
-
-    return order && is_on(policy, values, "order", true) ? order : configured;
-}
-
-bool policy_corrects(const struct schedule_policy *policy,
-                     const double values[POLICY_OPTIONS_MAX])
-{
-    return is_on(policy, values, "correction", true);
+    rules->price.on = values[0] > 0.0;
+    rules->price.rho = values[1];
+    rules->price.eases = values[2] > 0.0;
+    rules->price.floor = values[3];
 }

@@ -33,11 +33,48 @@ struct policy_option {
     const char *help; /* what it does, in a few words */
 };
 
-/* The option of a policy whose choice is not replaced if it is late: at 0 the
- * sum by which it chose, score_us, is held against the TTFT SLO. */
-#define POLICY_RESCUE "rescue"
+/* What a policy has others do. Zeroes: what each would do without a policy. */
+struct schedule_rules {
+    /* In which order instances serve its prefills; [1]: those that can be
+     * interrupted behind chunks of a prompt, and compute one prompt at a time.
+     * NULL: as configured. */
+    const char *queue_order[2];
 
-/* The options of admission by price (core/price), for a policy's table. */
+    bool uncorrected; /* predictions are not corrected by what is observed */
+    bool by_score;    /* it is the score that must meet the TTFT SLO, of the
+                         policy's choice alone */
+    struct {
+        bool on;      /* admission by price (core/price) */
+        bool eases;   /* see struct price_config */
+        double rho;   /* likewise */
+        double floor; /* likewise */
+    } price;
+    bool shares;           /* priorities and fair shares of tenants count */
+    bool predicts_decodes; /* a decode's room is that of its likely length */
+    bool spares_decodes;   /* aggregated pools: what a prefill does to the
+                              decodes there counts */
+    double overhang_steps; /* that a decode may wait for room */
+    uint32_t bypass;       /* requests that may pass one that waits for room */
+    bool sees_links;       /* what links have accepted counts */
+    bool link_last;        /* a request waits for a link that would make it miss
+                              its TBT SLO, instead of being refused */
+    bool holds_first;      /* the first token waits for its KV */
+    double link_wait;      /* TBT limits by which KV of others may hold up a
+                              request's own before it waits; 0: any number */
+    bool warms;            /* refused prompts are computed in the background */
+    double replicates;     /* share of an idle link at which hot blocks are
+                              copied ahead; 0: they are not */
+    int64_t switch_us;     /* for which another ratio of roles must have been
+                              better before instances switch; 0: they do not */
+    struct {
+        uint32_t most;     /* instances that one prefill is lent; 0: none */
+        int64_t from_us;   /* what it takes alone, at least, to be lent any */
+        double efficiency; /* share of its time that each of them computes */
+    } lend;
+};
+
+/* The numbers of admission by price (core/price), for a policy's table;
+ * policy_price_rules() reads them. */
 #define POLICY_PRICE_OPTIONS(on)                                               \
     {"price",                                                                  \
      0,                                                                        \
@@ -90,12 +127,11 @@ struct schedule_policy {
     size_t n_options;                    /* at most POLICY_OPTIONS_MAX */
     size_t state_bytes; /* of what it keeps from decision to decision */
 
-    /* The orders in which instances serve its prefills, by its options `await`
-     * and `preempt`; NULL: as configured. A policy's option `order`, if it has
-     * one, turns them off with 0. */
-    const char *queue_orders[2][2];
-
     bool without_cost_model; /* it chooses well even without predicted times */
+
+    /* Writes what it has others do, with these values of its options, into the
+     * zeroed *rules. NULL: zeroes. */
+    void (*rules)(const double *options, struct schedule_rules *rules);
 
     /* Sets up the zeroed state. NULL: zeroes are enough. */
     void (*init)(void *state, const double *options);
@@ -185,26 +221,27 @@ void policy_options_apply(const struct schedule_policy *policy,
                           double values[POLICY_OPTIONS_MAX],
                           const struct policy_setting *settings, size_t n);
 
-/* The queue order under a policy with these options: its own, or else the one
- * that is configured.
- *   yields  whether instances can be interrupted behind chunks of a prompt, and
- *           compute one prompt at a time: for its option `preempt`. */
-const char *policy_queue_order(const struct schedule_policy *policy,
-                               const double values[POLICY_OPTIONS_MAX],
-                               const char *configured, bool yields);
+/* What a policy with these values has others do. */
+struct schedule_rules policy_rules(const struct schedule_policy *policy,
+                                   const double values[POLICY_OPTIONS_MAX]);
 
-/* Whether predictions are corrected by what is observed: so, unless the policy
- * has an option `correction` and it is 0. */
-bool policy_corrects(const struct schedule_policy *policy,
-                     const double values[POLICY_OPTIONS_MAX]);
+/* Writes rules->price, for a policy's rules(), from the values of
+ * POLICY_PRICE_OPTIONS. */
+void policy_price_rules(const double *values, struct schedule_rules *rules);
+
+/* The queue order under these rules: theirs, or else the one that is
+ * configured. `yields`: see struct schedule_rules. */
+static inline const char *policy_queue_order(const struct schedule_rules *rules,
+                                             const char *configured,
+                                             bool yields)
+{
+    const char *order = rules->queue_order[yields];
+
+    return order ? order : configured;
+}
 
 /* The policy's option of that name; NULL if it has none. */
 const struct policy_option *
 policy_option_by_name(const struct schedule_policy *policy, const char *name);
-
-/* The value of that option among the policy's; `otherwise` if it has none. */
-double policy_option_value(const struct schedule_policy *policy,
-                           const double values[POLICY_OPTIONS_MAX],
-                           const char *name, double otherwise);
 
 #endif

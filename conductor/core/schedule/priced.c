@@ -9,13 +9,11 @@ int schedule_price_init(struct scheduler *s, int64_t slower)
 {
     struct price_config config = price_config_default;
 
-    if (policy_option_value(s->policy, s->options, "price", 0.0) == 0.0)
+    if (!s->rules.price.on)
         return 0;
-    config.rho = policy_option_value(s->policy, s->options, "rho", config.rho);
-    config.eases =
-        policy_option_value(s->policy, s->options, "rho_eases", 0.0) > 0.0;
-    config.floor =
-        policy_option_value(s->policy, s->options, "price_floor", config.floor);
+    config.rho = s->rules.price.rho;
+    config.eases = s->rules.price.eases;
+    config.floor = s->rules.price.floor;
     config.seed = pool_config(s->pool)->seed;
     if (slower > 0) {
         config.window_us *= slower;

@@ -22,7 +22,7 @@ static double too_late_us(const struct scheduler *s,
                           const struct schedule_decision *decision)
 {
     double bears = (double)decision->n_slowed * BEARS;
-    double limits = bears < s->link_wait ? bears : s->link_wait;
+    double limits = bears < s->rules.link_wait ? bears : s->rules.link_wait;
     double limit_us = (double)request->slo_tbt_us;
     double late_us = (double)decision->behind_us - limits * limit_us;
     struct traffic_beside beside;
@@ -85,7 +85,7 @@ void schedule_wait_instead(const struct scheduler *s,
                            const struct schedule_request *request,
                            struct schedule_decision *decision)
 {
-    if (s->link_last && decision->verdict == SCHEDULE_REJECT_TBT &&
+    if (s->rules.link_last && decision->verdict == SCHEDULE_REJECT_TBT &&
         decision->behind_us > 0 && request->slo_ttft_us > 0 &&
         !late_alone(s, request, decision))
         set_link_busy(request, decision, (double)decision->behind_us);
@@ -105,7 +105,7 @@ int64_t schedule_hold_first(const struct scheduler *s,
     int64_t ttft_us = schedule_tested_us(s, &decision->chosen);
     int64_t slo_us = request->slo_ttft_us;
 
-    if (!s->holds_first || !request->may_hold || slo_us <= 0 ||
+    if (!s->rules.holds_first || !request->may_hold || slo_us <= 0 ||
         request->slo_tbt_us <= 0 || decision->decode == POOL_NO_INSTANCE ||
         decision->decode == decision->prefill)
         return 0;
@@ -120,7 +120,7 @@ struct schedule_room schedule_room(const struct scheduler *s,
                                    const struct schedule_decision *decision)
 {
     const struct pool_instance *i =
-        s->model.coupled && s->bypass > 0 &&
+        s->model.coupled && s->rules.bypass > 0 &&
                 decision->verdict == SCHEDULE_DECODE_FULL
             ? pool_get(s->pool, decision->chosen.instance)
             : NULL;

@@ -22,17 +22,26 @@ static const char *const verdict_names[SCHEDULE_VERDICTS] = {
     [SCHEDULE_TOO_LONG] = "too_long",
 };
 
-static void set_lend(struct scheduler *s)
+/* The policy's, but for what this cluster has no use for. */
+static void set_rules(struct scheduler *s)
 {
-    int64_t slower = s->model.simulated.slowdown;
+    const struct estimate_model *model = &s->model;
+    int64_t slower = model->simulated.slowdown;
+    struct schedule_rules *r = &s->rules;
 
-    s->lend.most =
-        (uint32_t)policy_option_value(s->policy, s->options, "lend", 0.0);
-    s->lend.from_us = (int64_t)(1e3 * policy_option_value(s->policy, s->options,
-                                                          "lend_ms", 0.0)) *
-                      (slower > 0 ? slower : 1);
-    s->lend.efficiency =
-        policy_option_value(s->policy, s->options, "lend_efficiency", 1.0);
+    *r = policy_rules(s->policy, s->options);
+    r->predicts_decodes = r->predicts_decodes && !model->coupled;
+    r->spares_decodes =
+        r->spares_decodes && model->coupled && model->step_tokens > 0;
+    r->sees_links = r->sees_links && !model->simulated.links_unshared;
+    if (!r->sees_links)
+        r->link_wait = 0.0;
+    r->link_last = r->link_last && r->link_wait > 0.0 && !model->coupled;
+    r->holds_first = r->holds_first && r->sees_links && !model->coupled;
+    if (slower > 0) {
+        r->switch_us *= slower;
+        r->lend.from_us *= slower;
+    }
 }
 
 struct scheduler *scheduler_new(const struct schedule_config *config,
@@ -60,40 +69,7 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
     if (config->options)
         memcpy(s->options, config->options, sizeof(s->options));
     schedule_pace_init(&s->pace, model->simulated.slowdown);
-    s->by_score =
-        policy_option_value(s->policy, s->options, POLICY_RESCUE, 1.0) == 0.0;
-    s->predicts_decodes =
-        !s->model.coupled &&
-        policy_option_value(s->policy, s->options, "lengths", 0.0) > 0.0;
-    s->overhang_steps =
-        policy_option_value(s->policy, s->options, "overhang_steps", 0.0);
-    s->bypass =
-        (uint32_t)policy_option_value(s->policy, s->options, "bypass", 0.0);
-    s->sees_links =
-        !model->simulated.links_unshared &&
-        policy_option_value(s->policy, s->options, "links", 0.0) > 0.0;
-    if (s->sees_links)
-        s->link_wait =
-            policy_option_value(s->policy, s->options, "link_wait", 0.0);
-    s->link_last =
-        s->link_wait > 0.0 && !model->coupled &&
-        policy_option_value(s->policy, s->options, "link_last", 0.0) > 0.0;
-    s->holds_first =
-        s->sees_links && !model->coupled &&
-        policy_option_value(s->policy, s->options, "hold_first", 0.0) > 0.0;
-    s->shares = policy_option_value(s->policy, s->options, "shares", 0.0) > 0.0;
-    s->warms =
-        policy_option_value(s->policy, s->options, "warm_on_reject", 0.0) > 0.0;
-    s->replicates =
-        policy_option_value(s->policy, s->options, "replicate", 0.0);
-    s->switch_us =
-        policy_option_value(s->policy, s->options, "switch_roles", 0.0) * 1e6 *
-        (model->simulated.slowdown > 0 ? (double)model->simulated.slowdown
-                                       : 1.0);
-    set_lend(s);
-    s->spares_decodes =
-        s->model.coupled && s->model.step_tokens > 0 &&
-        policy_option_value(s->policy, s->options, "beside_tbt", 0.0) > 0.0;
+    set_rules(s);
     s->state = calloc(1, s->policy->state_bytes + 1);
     s->pool = pool;
     s->index = index;
@@ -169,7 +145,7 @@ static void admit(struct scheduler *s, const struct schedule_request *request,
         break;
     case ADMISSION_REJECT_TBT:
         decision->verdict = SCHEDULE_REJECT_TBT;
-        if (s->spares_decodes) /* others will decode then: nobody knows */
+        if (s->rules.spares_decodes) /* others will decode then: nobody knows */
             break;
         for (size_t c = 0; c < decision->n_decode_candidates; c++)
             if (s->decode_candidates[c].instance == decision->decode)
@@ -191,12 +167,12 @@ static bool meets_ttft(const struct scheduler *s,
 
 bool schedule_predicts_decodes(const struct scheduler *scheduler)
 {
-    return scheduler->predicts_decodes;
+    return scheduler->rules.predicts_decodes;
 }
 
 uint32_t schedule_bypass(const struct scheduler *scheduler)
 {
-    return scheduler->bypass;
+    return scheduler->rules.bypass;
 }
 
 int64_t schedule_rank(const struct scheduler *scheduler,
@@ -235,7 +211,7 @@ int64_t schedule_expected_us(const struct scheduler *s,
 
 bool schedule_shares(const struct scheduler *scheduler)
 {
-    return scheduler->shares;
+    return scheduler->rules.shares;
 }
 
 bool schedule_admits_late(const struct scheduler *scheduler)
@@ -253,7 +229,7 @@ static void choose_in_time(struct scheduler *s,
 {
     const struct prefill_estimate *best = NULL;
 
-    if (s->by_score || meets_ttft(s, request, decision->chosen.most_us))
+    if (s->rules.by_score || meets_ttft(s, request, decision->chosen.most_us))
         return;
     for (size_t c = 0; c < decision->n_candidates; c++) {
         const struct prefill_estimate *e = &decision->candidates[c];

@@ -285,18 +285,16 @@ void schedule_give_back(struct pool *pool, struct schedule_lent *lent,
 /* schedule_pool(scheduler): the pool that it was made with. */
 struct pool *schedule_pool(const struct scheduler *scheduler);
 
-/* Whether refused prompts are warmed: the policy's option warm_on_reject; false
- * without it. */
+/* Whether refused prompts are warmed: see struct schedule_rules. */
 bool schedule_warms(const struct scheduler *scheduler);
 
-/* The share of an idle link at which hot blocks are copied ahead of demand: the
- * policy's option replicate; 0 without it. */
+/* The share of an idle link at which hot blocks are copied ahead of demand; 0:
+ * they are not. */
 double schedule_replicates(const struct scheduler *scheduler);
 
 /* For how long another ratio of prefill and decode instances must have been the
- * better one before instances switch: the policy's option switch_roles, as
- * time passes; 0: they do not. */
-double schedule_switch_us(const struct scheduler *scheduler);
+ * better one before instances switch, as time passes; 0: they do not. */
+int64_t schedule_switch_us(const struct scheduler *scheduler);
 
 /* schedule_model(scheduler): that it was made with. Borrowed. */
 const struct estimate_model *schedule_model(const struct scheduler *scheduler);

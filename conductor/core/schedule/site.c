@@ -100,7 +100,7 @@ void schedule_find_site(const struct scheduler *s,
     }
     n_own = site->n;
     site->n_own = n_own;
-    if (s->sees_links) {
+    if (s->rules.sees_links) {
         add_peers_within(s, i, peers, site);
         return;
     }

@@ -230,7 +230,7 @@ static bool peer_of(const struct scheduler *s,
     int64_t free_us =
         s->model.simulated.links_unshared ? request->now_us : i->egress_free_us;
 
-    if (s->sees_links)
+    if (s->rules.sees_links)
         us = traffic_fetch_us(i, us, request->now_us);
     peer->source = (struct schedule_source){
         .instance = i->id, .tier = TIER_DEVICE, .to_block = blocks};
@@ -270,7 +270,7 @@ static double worth_of(const struct scheduler *s,
         busy_us = 0;
     sent = (double)(horizon_us - busy_us) * i->link_bytes_per_s /
            (1e6 * block_bytes(s));
-    if (s->sees_links && sent > 0.0 && i->push_out_bytes > 0) {
+    if (s->rules.sees_links && sent > 0.0 && i->push_out_bytes > 0) {
         double us = blocks * block_bytes(s) * 1e6 / i->link_bytes_per_s;
 
         sent *= us / traffic_fetch_us(i, us, request->now_us);
@@ -317,7 +317,7 @@ void schedule_find_peers(const struct scheduler *s,
     p->n = 0;
     if (!deepest)
         return;
-    worth[0] = s->sees_links
+    worth[0] = s->rules.sees_links
                    ? worth_of(s, request, deepest, deepest_blocks, horizon_us)
                    : INFINITY;
     slots[0] = deepest->slot;

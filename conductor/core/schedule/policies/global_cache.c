@@ -12,13 +12,19 @@ static const struct policy_option options[] = {
     {"kvcache_balancing_threshold", 1, 1e9, false, 1,
      "fetch blocks if the best match elsewhere is more than so many times as "
      "long as the local one"},
-    {POLICY_RESCUE, 0, 1, true, 0,
+    {"rescue", 0, 1, true, 0,
      "1: if the choice is late, the candidate with the lowest TTFT takes its "
      "place if it is in time, and transfers may overlap the queue; 0: as the "
      "paper has it, the sum of transfer, queue and prefill is held against "
      "the SLO"},
     POLICY_PRICE_OPTIONS(0),
 };
+
+static void rules(const double *values, struct schedule_rules *out)
+{
+    out->by_score = !(values[1] > 0.0);
+    policy_price_rules(values + 2, out);
+}
 
 static size_t estimate(struct scheduler *s,
                        const struct schedule_request *request,
@@ -42,6 +48,7 @@ const struct schedule_policy policy_global_cache = {
     .help = "Mooncake's Algorithm 1: fetch the longest match, or not",
     .options = options,
     .n_options = sizeof(options) / sizeof(options[0]),
+    .rules = rules,
     .estimate = estimate,
     .choose = choose,
 };

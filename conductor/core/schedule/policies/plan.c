@@ -153,7 +153,7 @@ static bool is_sent_alike(const struct scheduler *s,
         double rate = schedule_path_rate(s, i, from);
         double than = schedule_path_rate(s, other, from);
 
-        if (rate < than || (s->sees_links && rate != than))
+        if (rate < than || (s->rules.sees_links && rate != than))
             return false;
     }
     return true;
@@ -180,7 +180,7 @@ static void raise_bound(const struct search *f, struct prefill_estimate *e)
             other->cost == i->cost &&
             other->beside.prompt_us <= e->beside.prompt_us &&
             other->beside.token_us <= e->beside.token_us &&
-            (!s->sees_links ||
+            (!s->rules.sees_links ||
              (other->ingress_free_us <= i->ingress_free_us &&
               other->link_bytes_per_s >= i->link_bytes_per_s)) &&
             is_sent_alike(s, other->instance, i) &&
@@ -451,7 +451,7 @@ static void complete(struct scheduler *s,
     schedule_find_site(s, request, i, usable_blocks, &state_of(s)->peers,
                        &site);
     decision->n_sources = site.n;
-    if (s->sees_links && decision->chosen.link_us == 0)
+    if (s->rules.sees_links && decision->chosen.link_us == 0)
         site.n = site.n_own; /* as it was chosen */
     plan_work_out(s, request, usable_blocks, &site, plan_load_modes(s),
                   &decision->plan, &decision->chosen);
@@ -478,8 +478,7 @@ const struct schedule_policy policy_plan = {
     .help = "the best plan of what to compute and what to load, and from where",
     .options = plan_options,
     .n_options = PLAN_OPTIONS,
-    .queue_orders = {{"shortest_now", "shortest_now_yield"},
-                     {"shortest_first", "shortest_first_yield"}},
+    .rules = plan_rules,
     .state_bytes = sizeof(struct plan_state),
     .estimate = estimate,
     .choose = choose,

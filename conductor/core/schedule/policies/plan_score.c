@@ -116,6 +116,36 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     POLICY_PRICE_OPTIONS(1),
 };
 
+void plan_rules(const double *o, struct schedule_rules *out)
+{
+    static const char *const orders[2][2] = {
+        {"shortest_now", "shortest_now_yield"},
+        {"shortest_first", "shortest_first_yield"}};
+    const char *const *order = orders[o[PLAN_AWAIT] > 0.0];
+
+    if (o[PLAN_ORDER] > 0.0) {
+        out->queue_order[0] = order[0];
+        out->queue_order[1] = order[o[PLAN_PREEMPT] > 0.0];
+    }
+    out->uncorrected = !(o[PLAN_CORRECTION] > 0.0);
+    policy_price_rules(&o[PLAN_PRICE], out);
+    out->shares = o[PLAN_SHARES] > 0.0;
+    out->predicts_decodes = o[PLAN_LENGTHS] > 0.0;
+    out->spares_decodes = o[PLAN_BESIDE_TBT] > 0.0;
+    out->overhang_steps = o[PLAN_OVERHANG];
+    out->bypass = (uint32_t)o[PLAN_BYPASS];
+    out->sees_links = o[PLAN_LINKS] > 0.0;
+    out->link_wait = o[PLAN_LINK_WAIT];
+    out->link_last = o[PLAN_LINK_LAST] > 0.0;
+    out->holds_first = o[PLAN_HOLD_FIRST] > 0.0;
+    out->warms = o[PLAN_WARM] > 0.0;
+    out->replicates = o[PLAN_REPLICATE];
+    out->switch_us = (int64_t)(o[PLAN_SWITCH_ROLES] * 1e6);
+    out->lend.most = (uint32_t)o[PLAN_LEND];
+    out->lend.from_us = (int64_t)(o[PLAN_LEND_FROM] * 1e3);
+    out->lend.efficiency = o[PLAN_LEND_EFFICIENCY];
+}
+
 double plan_engine_price(const struct scheduler *s,
                          const struct plan_queues *queues, uint64_t n_held)
 {
@@ -147,7 +177,7 @@ double plan_link_price(const struct scheduler *s,
     double busy_us = 0.0, own_us = 0.0, rate = 0.0, each_us = 0.0;
     double busy, idle = 1.0;
 
-    if (!s->sees_links)
+    if (!s->rules.sees_links)
         return 0.0;
     for (uint32_t slot = 0; slot < n_slots; slot++) {
         const struct pool_instance *i = instances[slot];
@@ -204,7 +234,7 @@ void plan_set_room(struct scheduler *s, const struct schedule_request *request)
     double share;
 
     state->room_price = state->anywhere_us = 0.0;
-    if (!s->sees_links || s->model.coupled || request->slo_tbt_us > 0 ||
+    if (!s->rules.sees_links || s->model.coupled || request->slo_tbt_us > 0 ||
         s->options[PLAN_PUSH_PRICE] <= 0.0)
         return;
     for (uint32_t slot = 0; slot < n_slots; slot++) {
@@ -239,7 +269,8 @@ static double held_up_us(const struct scheduler *s,
     double price = request->slo_tbt_us > 0 ? 1.0 : s->options[PLAN_PUSH_PRICE];
     double token_us, room_us = 0.0;
 
-    if (!s->sees_links || s->model.coupled || request->max_output_tokens <= 1)
+    if (!s->rules.sees_links || s->model.coupled ||
+        request->max_output_tokens <= 1)
         return 0.0;
     token_us = price * traffic_held_up_us(i, request->n_tokens,
                                           s->model.kv_bytes_per_token,
@@ -348,6 +379,6 @@ void plan_work_out(const struct scheduler *s,
     if (site->computed_us > e->ready_us)
         e->ready_us = site->computed_us;
     plan_set_tbt(s, request, e);
-    e->link_us = s->sees_links ? link_us(s, site, plan) : 0;
+    e->link_us = s->rules.sees_links ? link_us(s, site, plan) : 0;
     plan_set_score(s, request, e);
 }

@@ -39,11 +39,17 @@ enum {
     PLAN_LEND,
     PLAN_LEND_FROM,
     PLAN_LEND_EFFICIENCY,
-    PLAN_OPTIONS_SCORE,
+    PLAN_PRICE, /* of POLICY_PRICE_OPTIONS, like the next three */
+    PLAN_RHO,
+    PLAN_RHO_EASES,
+    PLAN_PRICE_FLOOR,
+    PLAN_OPTIONS,
 };
-#define PLAN_OPTIONS (PLAN_OPTIONS_SCORE + 4)
 
 extern const struct policy_option plan_options[PLAN_OPTIONS];
+
+/* Writes what the policy has others do: see struct schedule_policy. */
+void plan_rules(const double *options, struct schedule_rules *out);
 
 /* Of the request that is decided on. */
 struct plan_state {
