@@ -138,7 +138,7 @@ static void follow(struct sim *sim, struct sim_request *r,
  * produced comes in with their runs. */
 static void tell(struct sim *sim, struct sim_view *view)
 {
-    bool single = schedule_predicts_decodes(view->scheduler);
+    bool single = schedule_rules_of(view->scheduler)->predicts_decodes;
 
     if (sim->n_views == 1 && !single)
         return; /* it was told of each run */
@@ -178,8 +178,8 @@ bool sim_retry_next(struct sim *sim, struct sim_view *view)
 
 bool sim_retries_at_once(const struct sim *sim)
 {
-    return schedule_predicts_decodes(sim->views[0].scheduler) ||
-           schedule_bypass(sim->views[0].scheduler) > 0;
+    return schedule_rules_of(sim->views[0].scheduler)->predicts_decodes ||
+           schedule_rules_of(sim->views[0].scheduler)->bypass > 0;
 }
 
 static enum dispatch_action place(struct sim *sim, struct sim_request *r)

@@ -179,7 +179,7 @@ static void set_policy(struct sim *sim)
 /* Only where hot blocks are copied: it has memory of its own. */
 static int make_replication(struct sim *sim)
 {
-    if (schedule_replicates(sim->views[0].scheduler) <= 0.0)
+    if (sim->rules.replicates <= 0.0)
         return 0;
     sim->replication = replication_new(&sim->views[0].dispatch, sim->n_nodes,
                                        SIM_SLOWDOWN, sim->config.seed);

@@ -37,7 +37,7 @@ void sim_switch_asked(struct sim *sim, const struct sim_request *r,
 
 int sim_switch_init(struct sim *sim)
 {
-    if (schedule_switch_us(sim->views[0].scheduler) <= 0)
+    if (sim->rules.switch_us <= 0)
         return 0;
     sim->roles = roles_new(&sim->views[0].dispatch, sim->n_nodes, SIM_SLOWDOWN);
     return sim->roles ? 0 : -ENOMEM;

@@ -137,17 +137,14 @@ static int start(struct sim *sim, struct sim_view *view)
 
 int sim_views_start(struct sim *sim)
 {
-    const struct scheduler *s;
     int rc = 0;
 
     for (uint32_t v = 0; rc == 0 && v < sim->n_views; v++)
         rc = start(sim, &sim->views[v]);
     if (rc < 0)
         return rc;
-    s = sim->views[0].scheduler;
-    if (sim->n_views > 1 &&
-        (schedule_warms(s) || schedule_replicates(s) > 0.0 ||
-         schedule_switch_us(s) > 0)) {
+    if (sim->n_views > 1 && (sim->rules.warms || sim->rules.replicates > 0.0 ||
+                             sim->rules.switch_us > 0)) {
         sim_fail(sim, -EINVAL,
                  "%u conductors: warm_on_reject, replicate and switch_roles "
                  "are simulated with one alone: set them to 0",

@@ -177,7 +177,8 @@ static int64_t decode_tokens(const struct dispatch *d,
     if (ask->max_output_tokens <= 1)
         return 0;
     return ask->n_tokens +
-           (ask->expected_tokens > 0 && schedule_predicts_decodes(d->scheduler)
+           (ask->expected_tokens > 0 &&
+                    schedule_rules_of(d->scheduler)->predicts_decodes
                 ? ask->expected_tokens
                 : ask->max_output_tokens);
 }
@@ -236,7 +237,8 @@ static void begin_round(struct dispatch *d)
  * that it is its turn, and then who needs nothing of what it waits for. */
 static uint32_t may_pass(const struct dispatch *d)
 {
-    uint32_t bypass = d->scheduler ? schedule_bypass(d->scheduler) : 0;
+    uint32_t bypass =
+        d->scheduler ? schedule_rules_of(d->scheduler)->bypass : 0;
     const struct dispatch_request *oldest = TAILQ_FIRST(&d->waiting);
 
     if (bypass == 0 || d->n_missed >= DISPATCH_LOOK)

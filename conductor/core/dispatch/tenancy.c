@@ -6,7 +6,8 @@
 
 bool dispatch_shares(const struct dispatch *d)
 {
-    return d->share.matters && d->scheduler && schedule_shares(d->scheduler);
+    return d->share.matters && d->scheduler &&
+           schedule_rules_of(d->scheduler)->shares;
 }
 
 /* The first that waits of a tenant; NULL: none does. */
@@ -33,7 +34,7 @@ static bool holds_up(const struct dispatch *d, uint32_t t,
 static bool by_age(const struct dispatch *d, const struct dispatch_request *r)
 {
     if (r->ask.max_output_tokens <= 1 && d->scheduler &&
-        schedule_bypass(d->scheduler) > 0)
+        schedule_rules_of(d->scheduler)->bypass > 0)
         return d->n_for_queue > 0 || !TAILQ_EMPTY(&d->sizes[0]);
     return d->n_waiting > (dispatch_may_wait_for_link(r) ? 0 : d->n_for_link);
 }

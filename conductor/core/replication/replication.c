@@ -50,7 +50,7 @@ void replication_free(struct replication *r)
 bool replication_on(const struct replication *r)
 {
     return r->dispatch->scheduler && !r->dispatch->unpredicted &&
-           schedule_replicates(r->dispatch->scheduler) > 0.0;
+           schedule_rules_of(r->dispatch->scheduler)->replicates > 0.0;
 }
 
 /* How busy instances are, weighted by time: each of a prefill, or not, since
@@ -176,7 +176,7 @@ static bool cut(struct replication *r, const struct replication_job *job,
     from = find_sender(r, &look, job->tip.n_blocks, has, now_us, &end);
     if (!from)
         return false;
-    rate = schedule_replicates(r->dispatch->scheduler) *
+    rate = schedule_rules_of(r->dispatch->scheduler)->replicates *
            fmin(from->link_bytes_per_s, to->link_bytes_per_s);
     blocks = rate * (double)replication_us(r, REPLICATION_PIECE_US) / 1e6 /
              replication_block_bytes(&look);

@@ -45,7 +45,7 @@ bool roles_on(const struct roles *r)
     const struct dispatch *d = r->dispatch;
 
     return d->scheduler && !d->unpredicted &&
-           schedule_switch_us(d->scheduler) > 0 &&
+           schedule_rules_of(d->scheduler)->switch_us > 0 &&
            !schedule_model(d->scheduler)->coupled;
 }
 
@@ -88,7 +88,8 @@ static double load(const struct roles_seen *seen, uint32_t prefills)
 
 static void look(struct roles *r, int64_t now_us)
 {
-    double tau_us = (double)schedule_switch_us(r->dispatch->scheduler) / 2.0;
+    double tau_us =
+        (double)schedule_rules_of(r->dispatch->scheduler)->switch_us / 2.0;
     double passes = tau_us / ((double)ROLES_PASS_US * (double)r->slowdown);
     struct roles_demand *d = &r->demand;
     struct roles_seen *seen = &r->seen;
@@ -234,8 +235,8 @@ bool roles_pass(struct roles *r, int64_t now_us)
         r->moving = false;
     }
     r->to_prefill = to_prefill;
-    if (r->moving ||
-        now_us - r->better_us >= schedule_switch_us(r->dispatch->scheduler))
+    if (r->moving || now_us - r->better_us >=
+                         schedule_rules_of(r->dispatch->scheduler)->switch_us)
         switch_one(r);
     return true;
 }

@@ -7,24 +7,15 @@ struct pool *schedule_pool(const struct scheduler *scheduler)
     return scheduler->pool;
 }
 
-bool schedule_warms(const struct scheduler *scheduler)
+const struct schedule_rules *
+schedule_rules_of(const struct scheduler *scheduler)
 {
-    return scheduler->rules.warms;
+    return &scheduler->rules;
 }
 
 const struct estimate_model *schedule_model(const struct scheduler *scheduler)
 {
     return &scheduler->model;
-}
-
-int64_t schedule_switch_us(const struct scheduler *scheduler)
-{
-    return scheduler->rules.switch_us;
-}
-
-double schedule_replicates(const struct scheduler *scheduler)
-{
-    return scheduler->rules.replicates;
 }
 
 struct schedule_look schedule_look(struct scheduler *s, const uint64_t *keys,

@@ -165,16 +165,6 @@ static bool meets_ttft(const struct scheduler *s,
     return s->admission->decide(&ask) == ADMISSION_ACCEPT;
 }
 
-bool schedule_predicts_decodes(const struct scheduler *scheduler)
-{
-    return scheduler->rules.predicts_decodes;
-}
-
-uint32_t schedule_bypass(const struct scheduler *scheduler)
-{
-    return scheduler->rules.bypass;
-}
-
 int64_t schedule_rank(const struct scheduler *scheduler,
                       const struct schedule_decision *decision,
                       int64_t arrived_us)
@@ -207,11 +197,6 @@ int64_t schedule_expected_us(const struct scheduler *s,
                               request->now_us) -
              request->now_us + e->prefill_us;
     return us > e->ttft_us ? us : e->ttft_us;
-}
-
-bool schedule_shares(const struct scheduler *scheduler)
-{
-    return scheduler->rules.shares;
 }
 
 bool schedule_admits_late(const struct scheduler *scheduler)

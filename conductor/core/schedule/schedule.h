@@ -237,14 +237,6 @@ void schedule_heard(struct scheduler *scheduler,
  * and one more. In microseconds of an instance of the model's cost model. */
 double schedule_work_us(const struct scheduler *scheduler, int64_t tokens);
 
-/* Whether the begin and end of decodes are predicted: the policy's option
- * lengths. */
-bool schedule_predicts_decodes(const struct scheduler *scheduler);
-
-/* How many requests may pass one that waits for room: the policy's option
- * bypass; 0 without it. */
-uint32_t schedule_bypass(const struct scheduler *scheduler);
-
 /* The TTFT of a decision that is not committed yet, as it is expected: the
  * chosen one's ttft_us, but not before a prefill has ended that it follows.
  * Candidates are compared and limits are tested without that. Cost: O(waiting
@@ -260,9 +252,6 @@ int64_t schedule_expected_us(const struct scheduler *scheduler,
 int64_t schedule_rank(const struct scheduler *scheduler,
                       const struct schedule_decision *decision,
                       int64_t arrived_us);
-
-/* Whether the policy orders requests of several tenants (its option shares). */
-bool schedule_shares(const struct scheduler *scheduler);
 
 /* Whether the admission policy accepts requests that miss their TTFT SLO. */
 bool schedule_admits_late(const struct scheduler *scheduler);
@@ -285,16 +274,10 @@ void schedule_give_back(struct pool *pool, struct schedule_lent *lent,
 /* schedule_pool(scheduler): the pool that it was made with. */
 struct pool *schedule_pool(const struct scheduler *scheduler);
 
-/* Whether refused prompts are warmed: see struct schedule_rules. */
-bool schedule_warms(const struct scheduler *scheduler);
-
-/* The share of an idle link at which hot blocks are copied ahead of demand; 0:
- * they are not. */
-double schedule_replicates(const struct scheduler *scheduler);
-
-/* For how long another ratio of prefill and decode instances must have been the
- * better one before instances switch, as time passes; 0: they do not. */
-int64_t schedule_switch_us(const struct scheduler *scheduler);
+/* What its policy has others do, in times as they pass here, without what its
+ * instances have no use for. Borrowed. */
+const struct schedule_rules *
+schedule_rules_of(const struct scheduler *scheduler);
 
 /* schedule_model(scheduler): that it was made with. Borrowed. */
 const struct estimate_model *schedule_model(const struct scheduler *scheduler);

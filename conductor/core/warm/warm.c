@@ -16,7 +16,8 @@ bool warm_wants(const struct warm *w, const struct dispatch_request *request,
                 const struct dispatch_order *order)
 {
     return request->ask.n_keys > 0 && !w->dispatch->unpredicted &&
-           w->dispatch->scheduler && schedule_warms(w->dispatch->scheduler) &&
+           w->dispatch->scheduler &&
+           schedule_rules_of(w->dispatch->scheduler)->warms &&
            (order->reason == DISPATCH_MISSES_TTFT ||
             order->reason == DISPATCH_MISSES_TBT ||
             order->reason == DISPATCH_PRICE);
