@@ -76,7 +76,7 @@ static int parse_command_line(int argc, char **argv, struct command_line *cl,
     };
     const struct option_table table = {specs, sizeof(specs) / sizeof(*specs)};
 
-    policy_options_help(policy_help);
+    policy_options_help(POLICY_SET_BY_OPERATOR, policy_help);
     return options_start(&usage, &table, argc, argv, status);
 }
 
@@ -142,7 +142,11 @@ static int read_again(void *arg, struct config *c, char err[CONFIG_ERROR_MAX])
 {
     int rc = read_parts(arg, c, err);
 
-    return rc ? rc : config_check(c, err);
+    if (rc == 0)
+        rc = config_check(c, err);
+    if (rc == 0)
+        config_drop_rules(c);
+    return rc;
 }
 
 /* Returns 0 or the exit status. */
@@ -156,6 +160,7 @@ static int read_config(const struct command_line *cl, struct config *c)
         return fail_config(cl, err);
     log_init("conductor", c->log_level);
     log_set_format(c->log_format);
+    config_drop_rules(c);
     return 0;
 }
 

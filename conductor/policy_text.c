@@ -55,24 +55,34 @@ static void range_of(const struct policy_option *o, char *text, size_t size)
              o->whole ? " whole" : "", o->min, o->max);
 }
 
+/* Whether a policy's option is set by whom `set_by` says. */
+static bool may_set(const struct policy_option *o, enum policy_set_by set_by)
+{
+    return set_by == POLICY_SET_BY_SIMULATION || !o->rule_of;
+}
+
 /* Adds the names of a policy's options, as many as fit. Returns whether all do.
  */
-static bool name_options(const struct schedule_policy *p, const char *before,
+static bool name_options(const struct schedule_policy *p,
+                         enum policy_set_by set_by, const char *before,
                          char *error, size_t size)
 {
-    bool fits = append(error, size, "%s policy %s has %s", before, p->name,
-                       p->n_options > 0 ? "" : "none");
+    bool fits = append(error, size, "%s policy %s has", before, p->name);
+    const char *comma = " ";
 
-    for (size_t o = 0; fits && o < p->n_options; o++)
-        fits =
-            append(error, size, "%s%s", o > 0 ? ", " : "", p->options[o].name);
-    return fits;
+    for (size_t o = 0; fits && o < p->n_options; o++) {
+        if (!may_set(&p->options[o], set_by))
+            continue;
+        fits = append(error, size, "%s%s", comma, p->options[o].name);
+        comma = ", ";
+    }
+    return fits && (*comma == ',' || append(error, size, " none"));
 }
 
 /* Which options there are instead; dots where there is no room for more. */
 static void say_unknown(const struct policy_setting *s,
                         const struct schedule_policy *const *policies, size_t n,
-                        char *error, size_t size)
+                        enum policy_set_by set_by, char *error, size_t size)
 {
     const char dots[] = ", ...";
     bool fits;
@@ -81,14 +91,15 @@ static void say_unknown(const struct policy_setting *s,
     size -= sizeof(dots) - 1;
     fits = append(error, size, "%s=%.10g: no such option;", s->name, s->value);
     for (size_t p = 0; fits && p < n; p++)
-        fits = name_options(policies[p], p > 0 ? ";" : "", error, size);
+        fits = name_options(policies[p], set_by, p > 0 ? ";" : "", error, size);
     if (!fits)
         (void)append(error, size + sizeof(dots) - 1, "%s", dots);
 }
 
 int policy_settings_check(const struct policy_settings *settings,
                           const struct schedule_policy *const *policies,
-                          size_t n, char *error, size_t size)
+                          size_t n, enum policy_set_by set_by, char *error,
+                          size_t size)
 {
     for (size_t i = 0; i < settings->n; i++) {
         const struct policy_setting *s = &settings->at[i];
@@ -109,28 +120,55 @@ int policy_settings_check(const struct policy_settings *settings,
                              s->value, policies[p]->name, range);
         }
         if (!known) {
-            say_unknown(s, policies, n, error, size);
+            say_unknown(s, policies, n, set_by, error, size);
             return -EINVAL;
         }
     }
     return 0;
 }
 
-void policy_options_help(char text[POLICY_TEXT_BYTES])
+void policy_options_help(enum policy_set_by set_by,
+                         char text[POLICY_TEXT_BYTES])
 {
     const struct schedule_policy *p;
     const char *before = " ";
 
     snprintf(text, POLICY_TEXT_BYTES,
              "set an option of the policy; may be repeated.");
-    for (size_t i = 0; (p = schedule_policy_at(i)); i++)
-        for (size_t o = 0; o < p->n_options; o++, before = "; ")
+    for (size_t i = 0; (p = schedule_policy_at(i)); i++) {
+        bool named = false;
+
+        for (size_t n = 0; n < p->n_options; n++) {
+            const struct policy_option *o = &p->options[n];
+
+            if (!may_set(o, set_by))
+                continue;
             (void)append(text, POLICY_TEXT_BYTES,
                          "%s%s%s%s (%.10g to %.10g, default %.10g)",
-                         o > 0 ? ", " : before, o > 0 ? "" : p->name,
-                         o > 0 ? "" : ": ", p->options[o].name,
-                         p->options[o].min, p->options[o].max,
-                         p->options[o].initial);
+                         named ? ", " : before, named ? "" : p->name,
+                         named ? "" : ": ", o->name, o->min, o->max,
+                         o->initial);
+            named = true;
+            before = "; ";
+        }
+    }
+}
+
+bool policy_rule_say(const struct schedule_policy *policy, const char *name,
+                     char *text, size_t size)
+{
+    const struct policy_option *o = policy_option_by_name(policy, name);
+    const char *of = o ? o->rule_of : NULL;
+
+    if (!of)
+        return false;
+    snprintf(
+        text, size,
+        "%s is no longer an option of the policy %s: it is fixed at %.10g, "
+        "and the value given is ignored. Remove it%s%s; the next version "
+        "refuses the name",
+        name, policy->name, o->initial, *of ? " and use the option " : "", of);
+    return true;
 }
 
 void policy_reference(FILE *out)
@@ -153,6 +191,8 @@ void policy_reference(FILE *out)
             const struct policy_option *o = &p->options[n];
             char range[128];
 
+            if (!may_set(o, POLICY_SET_BY_OPERATOR))
+                continue;
             range_of(o, range, sizeof(range));
             fprintf(out, "| `%s` | `%s` | %s | `%.10g` | %s |\n", p->name,
                     o->name, range + 2, o->initial, o->help);

@@ -20,6 +20,12 @@ struct policy_settings {
     size_t n;
 };
 
+/* Who sets a policy's numbers. */
+enum policy_set_by {
+    POLICY_SET_BY_OPERATOR,   /* its options */
+    POLICY_SET_BY_SIMULATION, /* its rules, too */
+};
+
 /*
  * Adds one.
  *   text  "name=number".
@@ -32,17 +38,26 @@ struct policy_settings {
 /*
  * Whether every setting is one of some policy, with a value in its range.
  *   policies  (n), those that are to run.
+ *   set_by    whose names a message about an unknown one lists. A rule's name
+ *             is known in any case: see policy_rule_say().
  * Returns 0, or -EINVAL with a message that names policy, option, value and
  * range in `error` (`size` bytes).
  */
 [[nodiscard]] int
 policy_settings_check(const struct policy_settings *settings,
                       const struct schedule_policy *const *policies, size_t n,
-                      char *error, size_t size);
+                      enum policy_set_by set_by, char *error, size_t size);
 
-/* For --help: what the option does, and every option of every policy with its
- * range and default. */
-void policy_options_help(char text[POLICY_TEXT_BYTES]);
+/* For --help: what the option does, and everything that may be set of every
+ * policy with its range and default. */
+void policy_options_help(enum policy_set_by set_by,
+                         char text[POLICY_TEXT_BYTES]);
+
+/* Returns whether a name is that of a rule, which an operator cannot set. If
+ * so, writes a warning that says so to `text` (`size` bytes): the value that
+ * holds, and the option to use instead. */
+bool policy_rule_say(const struct schedule_policy *policy, const char *name,
+                     char *text, size_t size);
 
 /* All policies and their options as Markdown tables, for docs/. */
 void policy_reference(FILE *out);

@@ -16,7 +16,8 @@ static int check_policy(const struct config *c, char err[CONFIG_ERROR_MAX])
     int rc = config_settings(c->policy_options, &settings, why, sizeof(why));
 
     if (rc == 0)
-        rc = policy_settings_check(&settings, &policy, 1, why, sizeof(why));
+        rc = policy_settings_check(&settings, &policy, 1,
+                                   POLICY_SET_BY_OPERATOR, why, sizeof(why));
     if (rc)
         snprintf(err, CONFIG_ERROR_MAX, "policy_options: %s", why);
     return rc;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "conductor/config/internal.h"
 #include "conductor/policy_text.h"
@@ -67,6 +68,29 @@ int config_set(struct config *c, const char *name, const char *value,
         err, CONFIG_ERROR_MAX, -EINVAL,
         config_is_text(o) ? "%s: \"%.150s\": %s" : "%s: %.150s: %s", name,
         value, config_is_switch(o) ? "must be true or false" : why);
+}
+
+void config_drop_rules(struct config *c)
+{
+    const struct schedule_policy *policy = schedule_policy_by_name(c->policy);
+    struct policy_settings settings;
+    char all[CONFIG_STRING_MAX], why[CONFIG_ERROR_MAX];
+    const char *text = all;
+
+    snprintf(all, sizeof(all), "%s", c->policy_options);
+    if (config_settings(all, &settings, why, sizeof(why)))
+        return;
+    c->policy_options[0] = '\0';
+    for (size_t i = 0; i < settings.n; i++) {
+        size_t n = strcspn(text, ","), at = strlen(c->policy_options);
+
+        if (policy_rule_say(policy, settings.at[i].name, why, sizeof(why)))
+            log_warn("policy_options: %s", why);
+        else
+            snprintf(c->policy_options + at, sizeof(all) - at, "%s%.*s",
+                     at > 0 ? "," : "", (int)n, text);
+        text += n + (text[n] == ',');
+    }
 }
 
 const struct schedule_policy *config_policy(const struct config *c,

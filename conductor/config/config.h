@@ -172,6 +172,10 @@ void config_fini(struct config *c);
 [[nodiscard]] int config_policy_option(struct config *c, const char *text,
                                        char err[CONFIG_ERROR_MAX]);
 
+/* config_drop_rules(c): takes the policy's rules, which are fixed, out of
+ * policy_options, with a warning for each. Call it after config_check(). */
+void config_drop_rules(struct config *c);
+
 /* config_policy(c, options): the chosen policy, static, and its options with
  * the values of the configuration. NULL: there is no such policy. */
 const struct schedule_policy *config_policy(const struct config *c,

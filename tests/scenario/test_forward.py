@@ -1226,8 +1226,8 @@ class Placement(EngineCase):
         took: what a prefix is worth does not change with the machine's load."""
         cost = self.write('m.json', json.dumps(
             {**json.loads(cost_model_json()), 'model': 'm'}))
-        return self.engines(*serves, cost_model=cost, config={
-            'policy_options': {'correction': 0}})
+        return self.engines(*serves, cost_model=cost,
+                            config={'correction_ms': 3600000})
 
     def test_prefixes_return_to_their_engine(self):
         """Conversations that go on are found again where they were."""
@@ -1563,6 +1563,37 @@ class Configuration(Case):
                 self.assertEqual(done[1], done[0])
                 self.assertEqual(done[0][0], 2)
                 self.assertIn(f'{path}: {field}: ', done[0][2])
+
+    def test_rules_are_no_options(self):
+        """What is fixed in the policy is named, by -t, at the start and by a
+        reload, and left out; what is set beside it counts."""
+        cluster = Cluster(self, {'policy_options': {'lend': 2, 'lend_ms': 9,
+                                                    'wait_price': 3}})
+        said = (r'warn .*policy_options: lend_ms is no longer an option of the '
+                r'policy plan: it is fixed at 2000, .*use the option lend;',
+                r'warn .*policy_options: wait_price .* fixed at 1, .*it;')
+        cluster.start_conductor()
+        log = cluster.conductor.log
+        path = os.path.join(self.folder, 'conductor.json')
+        for test, left in (('-t', 'configuration ok\n'),
+                           ('--dump-config', '"lend": 2.0\n')):
+            status, out, errors = self.run_program(program(*CONDUCTOR), test,
+                                                   '-c', path)
+            self.assertEqual(status, 0, errors)
+            self.assertIn(left, out)
+            self.assertNotIn('lend_ms', out)
+            for words in said:
+                self.assertRegex(errors, words)
+        self.assertEqual([len(re.findall(w, log())) for w in said], [1, 1])
+        reply = cluster.api.request('POST', '/admin/reload')
+        self.assertEqual(reply.status, 200, reply.body)
+        self.assertEqual([len(re.findall(w, log())) for w in said], [2, 2])
+        status, _, errors = self.run_program(
+            program(*CONDUCTOR), '-t', '-c', path, '--policy-option', 'lent=1')
+        self.assertEqual(status, 2)
+        self.assertIn('lent=1: no such option; policy plan has order, preempt,',
+                      errors)
+        self.assertNotIn('lend_ms,', errors)
 
     def test_errors_name_field_and_value(self):
         good = {'name': 'a', 'url': 'http://h:1', 'model': 'm'}

@@ -118,12 +118,8 @@ class QueueOrder(Case):
                              order)
             self.assertEqual(told(policy_options={'order': 0},
                                   queue_order=order), order)
-        self.assertEqual(told(policy_options={'await': 0}),
-                         'shortest_now_yield')
         self.assertEqual(told(policy_options={'preempt': 0}),
                          'shortest_first')
-        self.assertEqual(told(policy_options={'preempt': 0, 'await': 0}),
-                         'shortest_now')
         # Where a prompt is one step, or shares steps, nothing interrupts it.
         self.assertEqual(told(step_tokens=0), 'shortest_first')
         self.assertEqual(told('both', pool='aggregated'), 'shortest_first')

@@ -182,7 +182,10 @@ static void test_policy_options(void)
         const char *names;
     } wrong[] = {
         {"{\"policy_options\": {\"seed\": 1}}",
-         "policy_options: seed=1: no such option; policy plan has wait_price"},
+         "policy_options: seed=1: no such option; policy plan has order, "
+         "preempt, "
+         "bypass, hold_first, shares, warm_on_reject, replicate, switch_roles, "
+         "lend, price"},
         {"{\"policy_options\": {\"wait_price\": -2}}",
          "wait_price=-2 of policy plan: must be a number from 0 to 1000000"},
         {"{\"policy\": \"random\", \"policy_options\": {\"seed\": 1.5}}",
@@ -231,14 +234,161 @@ static void test_policy_options(void)
     /* Whole names, as many as there is room for. */
     CU_ASSERT_EQUAL(policy_settings_add(&settings, "a=1", err, sizeof(err)), 0);
     for (size_t size = 40; size < sizeof(err); size += 200) {
-        CU_ASSERT_EQUAL(policy_settings_check(&settings, &plan, 1, err, size),
+        CU_ASSERT_EQUAL(policy_settings_check(&settings, &plan, 1,
+                                              POLICY_SET_BY_OPERATOR, err,
+                                              size),
                         -EINVAL);
         CU_ASSERT_TRUE(strlen(err) < size);
     }
-    CU_ASSERT_EQUAL(policy_settings_check(&settings, &plan, 1, err, 60),
+    CU_ASSERT_EQUAL(policy_settings_check(&settings, &plan, 1,
+                                          POLICY_SET_BY_OPERATOR, err, 60),
                     -EINVAL);
     CU_ASSERT_STRING_EQUAL(
-        err, "a=1: no such option; policy plan has wait_price, ...");
+        err, "a=1: no such option; policy plan has order, preempt, ...");
+}
+
+/* What plan has others do after a configuration file's policy_options. */
+static struct schedule_rules rules_of(const char *text)
+{
+    struct config c;
+    char err[CONFIG_ERROR_MAX];
+    double values[POLICY_OPTIONS_MAX];
+    const struct schedule_policy *policy;
+
+    CU_ASSERT_EQUAL_FATAL(parse(&c, text, err), 0);
+    CU_ASSERT_EQUAL_FATAL(config_check(&c, err), 0);
+    config_drop_rules(&c);
+    policy = config_policy(&c, values);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(policy);
+    return policy_rules(policy, values);
+}
+
+#define ONE(option, value) \
+    rules_of("{\"policy_options\": {\"" option "\": " value "}}")
+
+/* Each option of plan arrives where it counts. */
+static void test_options_of_plan(void)
+{
+    const struct schedule_policy *plan = schedule_policy_by_name("plan");
+    const struct schedule_rules usual = rules_of("{}");
+    struct schedule_rules r;
+    size_t n = 0;
+
+    for (size_t i = 0; i < plan->n_options; i++)
+        n += !plan->options[i].rule_of;
+    CU_ASSERT_EQUAL(n, 10);
+    CU_ASSERT_STRING_EQUAL(usual.queue_order[0], "shortest_first");
+    CU_ASSERT_STRING_EQUAL(usual.queue_order[1], "shortest_first_yield");
+    r = ONE("order", "0");
+    CU_ASSERT_PTR_NULL(r.queue_order[0]);
+    CU_ASSERT_STRING_EQUAL(policy_queue_order(&r, "fifo", true), "fifo");
+    CU_ASSERT_STRING_EQUAL(policy_queue_order(&usual, "fifo", false),
+                           "shortest_first");
+    CU_ASSERT_STRING_EQUAL(ONE("preempt", "0").queue_order[1],
+                           "shortest_first");
+    CU_ASSERT_EQUAL(ONE("bypass", "7").bypass, 7);
+    CU_ASSERT_TRUE(usual.holds_first && !ONE("hold_first", "0").holds_first);
+    CU_ASSERT_TRUE(usual.shares && !ONE("shares", "0").shares);
+    CU_ASSERT_TRUE(usual.price.on && !ONE("price", "0").price.on);
+    CU_ASSERT_TRUE(ONE("warm_on_reject", "1").warms);
+    CU_ASSERT_FALSE(ONE("warm_on_reject", "0").warms);
+    CU_ASSERT_EQUAL(ONE("replicate", "0.25").replicates, 0.25);
+    CU_ASSERT_EQUAL(ONE("switch_roles", "60").switch_us, 60000000);
+    CU_ASSERT_EQUAL(ONE("lend", "3").lend.most, 3);
+}
+
+/* What simulations turn off: values in the order of the policy's table. */
+static void test_rules_of_plan(void)
+{
+    const struct schedule_policy *plan = schedule_policy_by_name("plan");
+    static const char *const orders[2][2] = {
+        {"shortest_now", "shortest_now_yield"},
+        {"shortest_first", "shortest_first_yield"}};
+    double values[POLICY_OPTIONS_MAX];
+    struct schedule_rules r;
+
+    for (int await = 0; await < 2; await++) {
+        for (int preempt = 0; preempt < 2; preempt++) {
+            policy_options_init(plan, values);
+            CU_ASSERT_EQUAL(policy_options_set(plan, values, "await", await),
+                            0);
+            CU_ASSERT_EQUAL(
+                policy_options_set(plan, values, "preempt", preempt), 0);
+            r = policy_rules(plan, values);
+            CU_ASSERT_STRING_EQUAL(r.queue_order[0], orders[await][0]);
+            CU_ASSERT_STRING_EQUAL(r.queue_order[1], orders[await][preempt]);
+        }
+    }
+    policy_options_init(plan, values);
+    CU_ASSERT_FALSE(policy_rules(plan, values).uncorrected);
+    CU_ASSERT_EQUAL(policy_options_set(plan, values, "correction", 0), 0);
+    CU_ASSERT_EQUAL(policy_options_set(plan, values, "rho", 0.1), 0);
+    CU_ASSERT_EQUAL(policy_options_set(plan, values, "rho_eases", 0), 0);
+    CU_ASSERT_EQUAL(policy_options_set(plan, values, "price_floor", 0.2), 0);
+    CU_ASSERT_EQUAL(policy_options_set(plan, values, "lend_ms", 3), 0);
+    r = policy_rules(plan, values);
+    CU_ASSERT_TRUE(r.uncorrected && r.price.on && !r.price.eases);
+    CU_ASSERT_EQUAL(r.price.rho, 0.1);
+    CU_ASSERT_EQUAL(r.price.floor, 0.2);
+    CU_ASSERT_EQUAL(r.lend.from_us, 3000);
+    /* Under the others nothing is asked for but what their options say. */
+    plan = schedule_policy_by_name("local_cache");
+    r = policy_rules(plan, values);
+    CU_ASSERT_TRUE(!r.uncorrected && !r.by_score && !r.price.on);
+    CU_ASSERT_PTR_NULL(r.queue_order[1]);
+    plan = schedule_policy_by_name("global_cache");
+    policy_options_init(plan, values);
+    CU_ASSERT_TRUE(policy_rules(plan, values).by_score);
+    CU_ASSERT_EQUAL(policy_options_set(plan, values, "rescue", 1), 0);
+    CU_ASSERT_EQUAL(policy_options_set(plan, values, "price", 1), 0);
+    r = policy_rules(plan, values);
+    CU_ASSERT_TRUE(!r.by_score && r.price.on && r.price.eases);
+}
+
+/* Whether operators may set that, of the policy or of the daemon. */
+static bool is_option(const struct schedule_policy *policy, struct config *c,
+                      const char *name)
+{
+    const struct policy_option *o = policy_option_by_name(policy, name);
+    char err[CONFIG_ERROR_MAX];
+
+    return o ? !o->rule_of : config_set(c, name, "1000", err) == 0;
+}
+
+/* A rule that a configuration still has is left out, and nothing else. */
+static void test_rules_are_dropped(void)
+{
+    const struct schedule_policy *plan = schedule_policy_by_name("plan");
+    double usual[POLICY_OPTIONS_MAX], values[POLICY_OPTIONS_MAX];
+    struct config c;
+    char text[256], err[CONFIG_ERROR_MAX];
+
+    policy_options_init(plan, usual);
+    for (size_t i = 0; i < plan->n_options; i++) {
+        const struct policy_option *o = &plan->options[i];
+        const char *of = o->rule_of;
+
+        CU_ASSERT_EQUAL(!!of, policy_rule_say(plan, o->name, err, sizeof(err)));
+        if (!of)
+            continue;
+        CU_ASSERT_TRUE(strstr(err, o->name) && strstr(err, of));
+        config_defaults(&c);
+        CU_ASSERT_TRUE(*of == '\0' || is_option(plan, &c, of));
+        snprintf(text, sizeof(text), "lend=3,%s=%.17g,bypass=9", o->name,
+                 o->max);
+        CU_ASSERT_EQUAL(config_set(&c, "policy_options", text, err), 0);
+        CU_ASSERT_EQUAL(config_check(&c, err), 0);
+        config_drop_rules(&c);
+        CU_ASSERT_STRING_EQUAL(c.policy_options, "lend=3,bypass=9");
+        (void)config_policy(&c, values);
+        CU_ASSERT_EQUAL(values[i], usual[i]);
+    }
+    /* Another policy's option of that name is one. */
+    config_defaults(&c);
+    CU_ASSERT_EQUAL(config_set(&c, "policy", "global_cache", err), 0);
+    CU_ASSERT_EQUAL(config_set(&c, "policy_options", "rho=0.1", err), 0);
+    config_drop_rules(&c);
+    CU_ASSERT_STRING_EQUAL(c.policy_options, "rho=0.1");
 }
 
 static void test_options_together(void)
@@ -319,6 +469,9 @@ int main(void)
     CU_add_test(s, "strings are bounded", test_long_string);
     CU_add_test(s, "one option from text", test_set);
     CU_add_test(s, "policy options", test_policy_options);
+    CU_add_test(s, "options of plan", test_options_of_plan);
+    CU_add_test(s, "rules of plan", test_rules_of_plan);
+    CU_add_test(s, "rules are dropped", test_rules_are_dropped);
     CU_add_test(s, "options fit each other", test_options_together);
     CU_add_test(s, "a byte order mark is passed over", test_byte_order_mark);
     CU_add_test(s, "a missing file is named", test_file_is_named);

@@ -740,7 +740,7 @@ static void test_expected(void)
 /* A policy of its own, which looks at the prompt: the first block's key says
  * where it goes, its option by how many instances it is off. */
 static const struct policy_option by_key_options[] = {
-    {"shift", 0, 7, true, 0, "instances to the right"},
+    {"shift", NULL, 0, 7, true, 0, "instances to the right"},
 };
 
 struct by_key_state {

@@ -23,9 +23,13 @@ struct scheduler;
 struct schedule_request;
 struct schedule_decision;
 
-/* A number of a policy that an operator may set. */
+/* A number of a policy. Operators set its options; its rules are fixed, and
+ * only simulations set them, to see what each is worth. */
 struct policy_option {
     const char *name;
+    const char *rule_of; /* NULL: operators set it. Else a rule, and the option,
+                            the policy's or the daemon's, that it is a part of;
+                            "": there is none */
     double min;
     double max;
     bool whole; /* only whole numbers */
@@ -73,35 +77,24 @@ struct schedule_rules {
     } lend;
 };
 
-/* The numbers of admission by price (core/price), for a policy's table;
- * policy_price_rules() reads them. */
-#define POLICY_PRICE_OPTIONS(on)                                               \
-    {"price",                                                                  \
-     0,                                                                        \
-     1,                                                                        \
-     true,                                                                     \
-     on,                                                                       \
-     "1: under overload refuse what costs most engine time for what it saves " \
-     "later requests; 0: admit by the SLOs alone"},                            \
-        {"rho",                                                                \
-         0,                                                                    \
-         10,                                                                   \
-         false,                                                                \
-         0.7,                                                                  \
-         "mean queue that admission by price aims at, as a share of the "      \
-         "TTFT SLO: 0.7 absorbs bursts, 0.1 answers soonest"},                 \
-        {"rho_eases",                                                          \
-         0,                                                                    \
-         1,                                                                    \
-         true,                                                                 \
-         1,                                                                    \
-         "1: in an overload of over ten minutes the mean queue to aim at "     \
-         "falls, down to 0.35; 0: it does not"},                               \
-    {                                                                          \
-        "price_floor", 0, 1, false, 0,                                         \
-            "share of each class of prompt lengths that is admitted whatever " \
-            "its price, if in time"                                            \
-    }
+/* The numbers of admission by price (core/price), for a policy's table, in this
+ * order; policy_price_rules() reads them. `of`: see rule_of. */
+#define POLICY_PRICE(on)                                                    \
+    "price", NULL, 0, 1, true, on,                                          \
+        "1: under overload refuse what costs most engine time for what it " \
+        "saves later requests; 0: admit by the SLOs alone"
+#define POLICY_RHO(of)                                                        \
+    "rho", of, 0, 10, false, 0.7,                                             \
+        "mean queue that admission by price aims at, as a share of the TTFT " \
+        "SLO: 0.7 absorbs bursts, 0.1 answers soonest"
+#define POLICY_RHO_EASES(of)                                              \
+    "rho_eases", of, 0, 1, true, 1,                                       \
+        "1: in an overload of over ten minutes the mean queue to aim at " \
+        "falls, down to 0.35; 0: it does not"
+#define POLICY_PRICE_FLOOR(of)                                                 \
+    "price_floor", of, 0, 1, false, 0,                                         \
+        "share of each class of prompt lengths that is admitted whatever its " \
+        "price, if in time"
 
 #define POLICY_OPTION_BYTES 48
 
@@ -225,8 +218,8 @@ void policy_options_apply(const struct schedule_policy *policy,
 struct schedule_rules policy_rules(const struct schedule_policy *policy,
                                    const double values[POLICY_OPTIONS_MAX]);
 
-/* Writes rules->price, for a policy's rules(), from the values of
- * POLICY_PRICE_OPTIONS. */
+/* Writes rules->price, for a policy's rules(), from the values of POLICY_PRICE
+ * and those behind it. */
 void policy_price_rules(const double *values, struct schedule_rules *rules);
 
 /* The queue order under these rules: theirs, or else the one that is

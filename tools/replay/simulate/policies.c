@@ -30,7 +30,7 @@ int replay_policies_parse(struct replay_policies *p,
 {
     char error[512];
 
-    policy_options_help(p->help);
+    policy_options_help(POLICY_SET_BY_SIMULATION, p->help);
     p->texts.items = calloc((size_t)argc, sizeof(*p->texts.items));
     if (!p->texts.items)
         return replay_complain(usage->name, "out of memory");
@@ -55,7 +55,8 @@ int replay_policies_check(const struct replay_policies *p, const char *name,
 
     for (size_t i = 0; i < n; i++)
         of[i] = sim_policy(policies[i]);
-    return policy_settings_check(&p->settings, of, n, error, sizeof(error)) == 0
+    return policy_settings_check(&p->settings, of, n, POLICY_SET_BY_SIMULATION,
+                                 error, sizeof(error)) == 0
                ? 0
                : replay_complain(name, "--policy-option %s", error);
 }

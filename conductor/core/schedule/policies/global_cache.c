@@ -9,15 +9,18 @@
 #include "conductor/core/schedule/internal.h"
 
 static const struct policy_option options[] = {
-    {"kvcache_balancing_threshold", 1, 1e9, false, 1,
+    {"kvcache_balancing_threshold", NULL, 1, 1e9, false, 1,
      "fetch blocks if the best match elsewhere is more than so many times as "
      "long as the local one"},
-    {"rescue", 0, 1, true, 0,
+    {"rescue", NULL, 0, 1, true, 0,
      "1: if the choice is late, the candidate with the lowest TTFT takes its "
      "place if it is in time, and transfers may overlap the queue; 0: as the "
      "paper has it, the sum of transfer, queue and prefill is held against "
      "the SLO"},
-    POLICY_PRICE_OPTIONS(0),
+    {POLICY_PRICE(0)},
+    {POLICY_RHO(NULL)},
+    {POLICY_RHO_EASES(NULL)},
+    {POLICY_PRICE_FLOOR(NULL)},
 };
 
 static void rules(const double *values, struct schedule_rules *out)

@@ -4,116 +4,121 @@
 #include "conductor/core/plan/traffic.h"
 
 const struct policy_option plan_options[PLAN_OPTIONS] = {
-    [PLAN_WAIT_PRICE] = {"wait_price", 0, 1e6, false, 1,
+    [PLAN_WAIT_PRICE] = {"wait_price", "", 0, 1e6, false, 1,
                          "seconds that other requests wait for each second of "
                          "engine time, once a prefill waits or runs"},
-    [PLAN_QUEUE_PRICE] = {"queue_price", 0, 1e6, false, 0.25,
+    [PLAN_QUEUE_PRICE] = {"queue_price", "", 0, 1e6, false, 0.25,
                           "seconds to add for each prefill in the mean queue"},
     [PLAN_LOAD_MODES] =
-        {"load_modes", 1, LOAD_MODE_ALL, true, LOAD_MODE_ALL,
+        {"load_modes", "", 1, LOAD_MODE_ALL, true, LOAD_MODE_ALL,
          "sum of the modes that plans may use: 1 compute, 2 load, 4 both, 8 "
          "layer by layer"},
-    [PLAN_SESSION] = {"session_ms", 0, 1e6, false, 10,
+    [PLAN_SESSION] = {"session_ms", "", 0, 1e6, false, 10,
                       "milliseconds that an instance may end later if it "
                       "served the request's session last"},
-    [PLAN_DECODE_PRICE] = {"decode_price", 0, 1e6, false, 0.004,
+    [PLAN_DECODE_PRICE] = {"decode_price", "", 0, 1e6, false, 0.004,
                            "aggregated pools: seconds to add to each second of "
                            "engine time for each decode of the instance"},
-    [PLAN_BESIDE_PRICE] = {"beside_price", 0, 1e6, false, 0.1,
+    [PLAN_BESIDE_PRICE] = {"beside_price", "", 0, 1e6, false, 0.1,
                            "aggregated pools: likewise for each of its "
                            "prefills that waits or runs"},
-    [PLAN_HELD_PRICE] = {"held_price", 0, 1e6, false, 6,
+    [PLAN_HELD_PRICE] = {"held_price", "", 0, 1e6, false, 6,
                          "aggregated pools: seconds to add to each second of "
                          "engine time for each request, divided by the "
                          "instances, that waits for room to decode"},
-    [PLAN_ORDER] = {"order", 0, 1, true, 1,
-                    "1: instances serve shortest_first; 0: in the order that "
-                    "is configured"},
-    [PLAN_AWAIT] = {"await", 0, 1, true, 1,
+    [PLAN_ORDER] = {"order", NULL, 0, 1, true, 1,
+                    "1: instances serve the shortest prefill first, as long as "
+                    "no deadline is missed for it; 0: they serve in the order "
+                    "of queue_order"},
+    [PLAN_AWAIT] = {"await", "order", 0, 1, true, 1,
                     "order: 1: in front of a long prefill an instance waits a "
                     "little for a short one whose blocks are about to come; "
                     "0: it does not"},
-    [PLAN_PREEMPT] = {"preempt", 0, 1, true, 1,
-                      "order: 1: at the end of a chunk a prefill yields to one "
-                      "that takes at most a third of what it has left; 0: it "
-                      "does not"},
-    [PLAN_BEHIND_PRICE] = {"behind_price", 0, 1e6, false, 1,
+    [PLAN_PREEMPT] =
+        {"preempt", NULL, 0, 1, true, 1,
+         "1: at the end of a chunk a long prefill pauses for one that takes at "
+         "most a third of what it has left; 0: it runs to its end"},
+    [PLAN_BEHIND_PRICE] = {"behind_price", "order", 0, 1e6, false, 1,
                            "seconds to add to each second of engine time for "
                            "each prefill that waits for it"},
-    [PLAN_CORRECTION] = {"correction", 0, 1, true, 1,
+    [PLAN_CORRECTION] = {"correction", "correction_ms", 0, 1, true, 1,
                          "1: predictions are corrected by what is observed; 0: "
                          "they stay as they are"},
     [PLAN_LENGTHS] =
-        {"lengths", 0, 1, true, 1,
+        {"lengths", "", 0, 1, true, 1,
          "1: a decode takes room from the start of its prefill for "
          "as long as answers were; 0: for max_tokens from its "
          "arrival on"},
-    [PLAN_OVERHANG] = {"overhang_steps", 0, 1e6, false, 1,
+    [PLAN_OVERHANG] = {"overhang_steps", "", 0, 1e6, false, 1,
                        "lengths: decode steps that a decode may have to wait "
                        "for room, at most the TBT limit"},
-    [PLAN_BYPASS] = {"bypass", 0, 1e6, true, 64,
-                     "requests that may pass one that waits for room"},
-    [PLAN_LINKS] = {"links", 0, 1, true, 1,
+    [PLAN_BYPASS] = {"bypass", NULL, 0, 1e6, true, 64,
+                     "how many later requests may pass one that waits for "
+                     "room to decode"},
+    [PLAN_LINKS] = {"links", "", 0, 1, true, 1,
                     "whether fetches and pushes of KV wait for one another on "
                     "links, and a link's time has a price"},
-    [PLAN_LINK_WAIT] = {"link_wait", 0, 1e6, false, 4,
+    [PLAN_LINK_WAIT] = {"link_wait", "hold_first", 0, 1e6, false, 4,
                         "links, with both SLOs: a request waits, as long as "
                         "its TTFT allows, while KV on its way to where it "
                         "decodes would hold up its own by more than so many "
                         "TBT limits, or half of what its answer bears; 0: it "
                         "does not"},
-    [PLAN_LINK_LAST] = {"link_last", 0, 1, true, 1,
+    [PLAN_LINK_LAST] = {"link_last", "hold_first", 0, 1, true, 1,
                         "link_wait: 1: a request that would be refused for its "
                         "TBT because of KV of others on its way waits as long "
                         "as its TTFT allows; 0: it is refused at once"},
-    [PLAN_HOLD_FIRST] = {"hold_first", 0, 1, true, 1,
-                         "links, with both SLOs: 1: the first token waits "
-                         "until the instance that decodes has the prompt's KV, "
-                         "as long as the TTFT allows; 0: it does not"},
-    [PLAN_LINK_PRICE] = {"link_price", 0, 1e6, false, 1,
+    [PLAN_HOLD_FIRST] =
+        {"hold_first", NULL, 0, 1, true, 1,
+         "with limits on TTFT and TBT: 1: the first token is held back until "
+         "the instance that decodes has the prompt's KV, as long as its limit "
+         "allows; 0: it is sent at once"},
+    [PLAN_LINK_PRICE] = {"link_price", "", 0, 1e6, false, 1,
                          "seconds to add for each second of a link, and as "
                          "many for each transfer that waits for one"},
-    [PLAN_PUSH_PRICE] = {"push_price", 0, 1, false, 0.1,
+    [PLAN_PUSH_PRICE] = {"push_price", "", 0, 1, false, 0.1,
                          "without a TBT SLO: seconds to add for each second by "
                          "which the KV of a request waits to be sent; with one "
                          "it is 1, and above 0 it grows to 1 as room to decode "
                          "fills"},
     [PLAN_BY_USE] =
-        {"by_use", 0, 1, true, 1,
+        {"by_use", "", 0, 1, true, 1,
          "where prefills have instances of their own: 1: prices are for what "
          "is in use: engine time by the share of these that prefill, and, "
          "without a TBT SLO, links by what they are busy with; 0: in full"},
-    [PLAN_SHARES] = {"shares", 0, 1, true, 1,
-                     "1: once several tenants or priorities were seen, "
-                     "priorities and fair shares count; 0: they do not"},
+    [PLAN_SHARES] = {"shares", NULL, 0, 1, true, 1,
+                     "1: tenants get fair shares and priorities count, once "
+                     "several were seen; 0: all requests count alike"},
     [PLAN_BESIDE_TBT] =
-        {"beside_tbt", 0, 1, true, 1,
+        {"beside_tbt", "", 0, 1, true, 1,
          "aggregated pools: 1: a request that asks for a TBT goes where no "
          "decode misses it for its prefill, or is refused; 0: the chunks of "
          "prompts that wait are to keep it"},
-    [PLAN_WARM] = {"warm_on_reject", 0, 1, true, 0,
+    [PLAN_WARM] = {"warm_on_reject", NULL, 0, 1, true, 0,
                    "1: what is refused for its time or price is computed in "
                    "the background, by native workers that have nothing to "
                    "do; 0: it is not"},
-    [PLAN_REPLICATE] = {"replicate", 0, 1, false, 0,
-                        "the share of an idle link at which hot blocks are "
-                        "copied before requests ask for them, between native "
-                        "workers; 0: they are not"},
+    [PLAN_REPLICATE] =
+        {"replicate", NULL, 0, 1, false, 0,
+         "share of an idle link's rate at which native workers copy hot blocks "
+         "before requests ask for them; 0: they do not"},
     [PLAN_SWITCH_ROLES] =
-        {"switch_roles", 0, 86400, false, 0,
-         "seconds for which another ratio of instances that prefill and that "
-         "decode must have been better before native workers switch their "
-         "roles; 0: they do not"},
-    [PLAN_LEND] = {"lend", 0, SCHEDULE_LENT_MAX, true, 0,
+        {"switch_roles", NULL, 0, 86400, false, 0,
+         "seconds for which another ratio of prefill to decode workers must "
+         "have been better before native workers switch roles; 0: they do not"},
+    [PLAN_LEND] = {"lend", NULL, 0, SCHEDULE_LENT_MAX, true, 0,
                    "idle native workers that one long prefill may be lent, "
                    "each to compute some of the layers; 0: none"},
-    [PLAN_LEND_FROM] = {"lend_ms", 0, 1e6, false, 2000,
+    [PLAN_LEND_FROM] = {"lend_ms", "lend", 0, 1e6, false, 2000,
                         "lend: what a prefill takes alone, at least, to be "
                         "lent any"},
-    [PLAN_LEND_EFFICIENCY] = {"lend_efficiency", 0.01, 1, false, 0.9,
+    [PLAN_LEND_EFFICIENCY] = {"lend_efficiency", "lend", 0.01, 1, false, 0.9,
                               "lend: the share of its time that each of a "
                               "group computes"},
-    POLICY_PRICE_OPTIONS(1),
+    [PLAN_PRICE] = {POLICY_PRICE(1)},
+    [PLAN_RHO] = {POLICY_RHO("price")},
+    [PLAN_RHO_EASES] = {POLICY_RHO_EASES("price")},
+    [PLAN_PRICE_FLOOR] = {POLICY_PRICE_FLOOR("price")},
 };
 
 void plan_rules(const double *o, struct schedule_rules *out)

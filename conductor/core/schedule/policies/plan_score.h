@@ -39,7 +39,7 @@ enum {
     PLAN_LEND,
     PLAN_LEND_FROM,
     PLAN_LEND_EFFICIENCY,
-    PLAN_PRICE, /* of POLICY_PRICE_OPTIONS, like the next three */
+    PLAN_PRICE,
     PLAN_RHO,
     PLAN_RHO_EASES,
     PLAN_PRICE_FLOOR,

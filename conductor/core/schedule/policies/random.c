@@ -2,7 +2,7 @@
 #include "conductor/core/schedule/policy.h"
 
 static const struct policy_option options[] = {
-    {"seed", 0, 9e15, true, 1, "seed of the random choices"},
+    {"seed", NULL, 0, 9e15, true, 1, "seed of the random choices"},
 };
 
 struct random_state {
