@@ -962,6 +962,29 @@ static void test_reach(void)
     rig_fini(&r);
 }
 
+/* An instance without the adapter joins while its requests wait: it is free for
+ * others at once. */
+static void test_reach_joined(void)
+{
+    struct rig r;
+    uint64_t first = 1u;
+
+    rig_init(&r);
+    uint32_t a = add(&r, ROLE_PREFILL | ROLE_DECODE);
+    for (int i = 0; i < 2; i++)
+        r.requests[i].ask.eligible = &first;
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(place(&r, 1, NOW_US), DISPATCH_WAIT);
+    uint32_t b = add(&r, ROLE_PREFILL | ROLE_DECODE);
+    dispatch_freed(&r.dispatch);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
+    CU_ASSERT_EQUAL(place(&r, 2, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r.order.decision.prefill, b);
+    done_at(&r, a, 0);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), 1);
+    rig_fini(&r);
+}
+
 enum { AGGREGATED = 3, STEPS = 200 };
 
 /* Instances with room for one, and requests that may go to some of them. */
@@ -1167,6 +1190,8 @@ int main(void)
     CU_add_test(suite, "retry", test_retry);
     CU_add_test(suite, "retry of eligible", test_retry_of_eligible);
     CU_add_test(suite, "who waits for some instances", test_reach);
+    CU_add_test(suite, "an instance joins that they may not take",
+                test_reach_joined);
     CU_add_test(suite, "any sets of instances", test_reach_random);
     CU_add_test(suite, "sets of instances", test_reaches);
     CU_add_test(suite, "a retry is due", test_retry_is_due);

@@ -29,7 +29,7 @@ void held_remove(struct dispatch *d, struct dispatch_request *request);
 void held_lacks(struct dispatch *d, struct dispatch_request *request,
                 bool for_link, bool for_queue);
 
-/* Where it may go has changed. O(slots of the pool). */
+/* Where it may go has changed. O(1). */
 void held_reaches(struct dispatch *d, struct dispatch_request *request);
 
 /* A round begins: all are to be tried. O(DISPATCH_SIZES). */

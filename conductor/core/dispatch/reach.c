@@ -13,11 +13,15 @@ static bool may_go(const uint64_t *eligible, uint32_t only,
 static bool is_everywhere(const struct pool *pool,
                           const struct schedule_request *ask)
 {
-    const struct pool_instance *const *instances = pool_instances(pool);
-    const uint8_t *ready = pool_ready_roles(pool);
+    const struct pool_instance *const *instances;
+    const uint8_t *ready;
 
     if (!ask->eligible && ask->only == POOL_NO_INSTANCE)
         return true;
+    if (!pool)
+        return false;
+    instances = pool_instances(pool);
+    ready = pool_ready_roles(pool);
     for (uint32_t slot = 0; slot < pool_slots(pool); slot++)
         if (ready[slot] && !may_go(ask->eligible, ask->only, instances[slot]))
             return false;

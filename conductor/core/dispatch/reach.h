@@ -6,7 +6,7 @@
  *
  * Requests of one set of instances are counted together. Where there are more
  * than DISPATCH_REACHES sets, further requests count as going anywhere, and so
- * do those whose set has all ready instances.
+ * do those whose set has all ready instances, as long as no instance can join.
  */
 #ifndef CONDUCTOR_CORE_DISPATCH_REACH_H
 #define CONDUCTOR_CORE_DISPATCH_REACH_H
@@ -28,8 +28,10 @@ struct reach {
     uint64_t n_anywhere; /* of requests that may go to all instances */
 };
 
-/* reach_add(reach, pool, ask): a request is one of them. Returns its place, for
- * reach_remove(). O(slots of the pool). */
+/* reach_add(reach, pool, ask): a request is one of them. pool: stays as it is
+ * until all are removed, so that a set of all its ready instances counts as
+ * anywhere; NULL: it may change. Returns its place, for reach_remove(). O(slots
+ * of the pool). */
 uint32_t reach_add(struct reach *reach, const struct pool *pool,
                    const struct schedule_request *ask);
 
