@@ -145,6 +145,14 @@ static void test_over(void)
     estimate_prefill(&model, pool, pool_get(pool, id), &ask, &memo, &over);
     CU_ASSERT_EQUAL(over.ttft_us, e.ttft_us);
     CU_ASSERT_EQUAL(over.most_us, e.most_us + 916260 / 2);
+    /* More than a time can be: never. */
+    cost.prefill[0] = (double)COST_MODEL_MAX_US;
+    ask = (struct estimate_prefill_request){.n_tokens = 1,
+                                            .over_blocks = UINT32_MAX};
+    memo = (struct estimate_memo){.predicted = false};
+    estimate_prefill(&model, pool, pool_get(pool, id), &ask, &memo, &over);
+    CU_ASSERT_EQUAL(over.again_us, ESTIMATE_NEVER_US);
+    CU_ASSERT_EQUAL(over.most_us, ESTIMATE_NEVER_US);
     pool_free(pool);
 }
 

@@ -82,16 +82,17 @@ static int64_t again_us(const struct estimate_model *model,
                         const struct estimate_prefill_request *request)
 {
     int64_t all_us;
+    double us;
 
-    if (request->over_blocks == 0)
+    if (request->over_blocks == 0 || request->n_tokens <= 0)
         return 0;
     all_us = correction_apply_us(
         &instance->correction,
         cost_model_prefill_us(estimate_cost(model, instance), request->n_tokens,
                               0, NULL));
-    return at_most_never(
-        (int64_t)((double)all_us * request->over_blocks * model->block_tokens /
-                  (double)request->n_tokens));
+    us = (double)all_us * request->over_blocks * model->block_tokens /
+         (double)request->n_tokens;
+    return us < (double)ESTIMATE_NEVER_US ? (int64_t)us : ESTIMATE_NEVER_US;
 }
 
 /* Where a prefill stands that can begin at ready_us. The queue goes on while
