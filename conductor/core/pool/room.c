@@ -136,10 +136,10 @@ static int64_t free_us(const struct pool *pool,
 
 /* Returns the us by which work_us of work may exceed its prediction:
  * SURE_SPREADS standard deviations of a sum whose parts were each off by
- * correction_spread(), taken as independent, and what they were off by in the
- * mean. Where prefills are interrupted, what counts is how long they kept the
- * engine: also late loads, and blocks that had gone. 0 for orders by age:
- * Algorithm 1 tests its plain prediction. */
+ * correction_spread(), taken as independent. Where prefills are interrupted,
+ * what counts is how long they kept the engine: also late loads, and blocks
+ * that had gone. 0 for orders by age: Algorithm 1 tests its plain prediction.
+ */
 static int64_t doubt_us(const struct pool_instance *instance, int64_t work_us)
 {
     bool whole = instance->order->preempts;
