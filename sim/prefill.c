@@ -211,8 +211,7 @@ static void hold(const struct sim *sim, struct sim_node *node)
 
         if (item->ready_at_us > sim->now_us && !r->prefill.waits_for_other)
             continue;
-        held = (sim->order->preempts && is_computed_for(sim, node, r)) ||
-               sim_follow_waits(sim, node, i);
+        held = is_computed_for(sim, node, r) || sim_follow_waits(sim, node, i);
         if (held)
             item->ready_at_us = QUEUE_NOT_READY;
         else if (r->prefill.waits_for_other)

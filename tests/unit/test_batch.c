@@ -599,6 +599,33 @@ static void test_follows_another(void)
     rig_fini(&rig);
 }
 
+/* Where prefills share steps, one that counts on blocks which another one is
+ * yet to compute, beside its load, does not begin beside it and compute them
+ * too; one that shares nothing does. */
+static void test_follows_begun(void)
+{
+    struct rig rig;
+    struct request *a;
+
+    rig_init_prefills(&rig, 100, 10, 4);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now"), 0);
+    rig.chunk = 16;
+    a = enqueue(&rig, 1, 70, 1);
+    a->load.job = some_load;
+    STEP_IS(&rig, "1:0+16 ");
+    complete(&rig, 0);
+    enqueue(&rig, 1, 75, 1);
+    enqueue(&rig, 2, 20, 1);
+    STEP_IS(&rig, "1:16+16 3:0+20! ");
+    complete(&rig, 0);
+    a->load.job = NULL;
+    STEP_IS(&rig, "1:32+38! ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "2:64+11! ");
+    complete(&rig, 0);
+    rig_fini(&rig);
+}
+
 /* One whose blocks were taken ahead goes on where the one in front of it, whose
  * blocks it counts on, cannot get its own. */
 static void test_follows_without_room(void)
@@ -923,6 +950,7 @@ int main(void)
     CU_add_test(s, "follows", test_follows);
     CU_add_test(s, "left behind a load", test_left_behind_a_load);
     CU_add_test(s, "follows another", test_follows_another);
+    CU_add_test(s, "follows begun", test_follows_begun);
     CU_add_test(s, "follows without room", test_follows_without_room);
     CU_add_test(s, "kept for the waiting", test_kept);
     CU_add_test(s, "unknown order", test_unknown_order);

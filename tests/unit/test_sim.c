@@ -582,6 +582,30 @@ static void test_followed(void)
     rig_free(r);
 }
 
+/* Prefills share steps: one that could join the last step of another one, whose
+ * last block it can use, waits for that block instead of computing it too. */
+static void test_followed_begun(void)
+{
+    static const struct policy_setting preempt = {"preempt", 0};
+    struct rig *r = rig_new();
+
+    make_simple(r);
+    r->cluster.decode_nodes = 0;
+    r->cluster.step_tokens = 3 * BLOCK;
+    r->cluster.mix_requests = true;
+    r->config.policy = "plan";
+    r->config.settings = &preempt;
+    r->config.n_settings = 1;
+    ask(r, 0, 4 * BLOCK, 1, 1);
+    ask(r, 1000, 4 * BLOCK + 10, 1, 1);
+    run(r);
+    CU_ASSERT_EQUAL(r->records[0].computed_tokens, 4 * BLOCK);
+    CU_ASSERT_EQUAL(r->records[1].computed_tokens, 10);
+    CU_ASSERT_EQUAL(ttft_us(r, 0), 4 * 5120);
+    CU_ASSERT_EQUAL(ttft_us(r, 1), 4 * 5120 - 1000 + 100);
+    rig_free(r);
+}
+
 /* One that counts on blocks which another one's load brings from the disk waits
  * for that one: alone it would read them, and keep the engine meanwhile. */
 static void test_followed_load(void)
@@ -1219,6 +1243,7 @@ int main(void)
     CU_add_test(suite, "plan both", test_plan_both);
     CU_add_test(suite, "interrupted", test_interrupted);
     CU_add_test(suite, "followed", test_followed);
+    CU_add_test(suite, "followed begun", test_followed_begun);
     CU_add_test(suite, "followed load", test_followed_load);
     CU_add_test(suite, "plan load", test_plan_load);
     CU_add_test(suite, "plan layerwise", test_plan_layerwise);

@@ -97,7 +97,7 @@ static bool waits_for_begun(const struct batch *b, const struct request *r)
     uint32_t bt = b->config.layout->block_tokens;
     const struct request *begun;
 
-    if (!b->order->preempts || r->load.job)
+    if (!b->order->rank || r->load.job)
         return false;
     TAILQ_FOREACH(begun, &b->prefills, link)
     {
