@@ -48,12 +48,17 @@ static inline char *text_hex(char *to, uint64_t n, int least)
 #define TEXT_NO_NAN "a number: JSON has no NaN and no Infinity"
 static inline bool text_is_nan(const char *at, size_t n)
 {
+    size_t word = 0;
+
     if (n > 0 && (*at == '-' || *at == '+')) {
         at++;
         n--;
     }
-    return n >= 3 &&
-           (strncasecmp(at, "nan", 3) == 0 || strncasecmp(at, "inf", 3) == 0);
+    while (word < n && (at[word] | 0x20) >= 'a' && (at[word] | 0x20) <= 'z')
+        word++;
+    return (word == 3 && (strncasecmp(at, "nan", 3) == 0 ||
+                          strncasecmp(at, "inf", 3) == 0)) ||
+           (word == 8 && strncasecmp(at, "infinity", 8) == 0);
 }
 
 /* Likewise of the word around text[at], where a parser stopped. */
@@ -63,6 +68,8 @@ static inline bool text_is_nan_near(const char *text, size_t n, size_t at)
     while (at > 0 && (text[at - 1] | 0x20) >= 'a' &&
            (text[at - 1] | 0x20) <= 'z')
         at--;
+    if (at > 0 && text[at - 1] == '"') /* of a string that does not end */
+        return false;
     at -= at > 0 && (text[at - 1] == '-' || text[at - 1] == '+');
     return text_is_nan(text + at, n - at);
 }

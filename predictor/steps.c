@@ -35,7 +35,10 @@ void steps_first_token(struct steps *s, const struct steps_token *token,
                        double constant_us, struct steps_step *over)
 {
     struct steps_step early = s->early;
-    int64_t own_us = token->predicted_us - token->shared_us;
+    /* The constant may have been learned after the prediction. */
+    int64_t own_us = token->predicted_us > token->shared_us
+                         ? token->predicted_us - token->shared_us
+                         : 0;
 
     *over = (struct steps_step){0};
     if (token->us < 0) {

@@ -46,7 +46,7 @@ def cold_answers(case, prompts, clients, n_tokens=OUTPUT_TOKENS, **cluster):
         answers = list(pool.map(ask, range(len(prompts))))
     for process in oracle.processes():
         case.stop(process)
-    case.assertGreater(len(set(answers)), len(prompts) // 2,
+    case.assertGreater(len(set(answers)), len(prompts) // 4,
                        'the answers tell nothing')
     return answers
 

@@ -81,6 +81,8 @@ static void test_mistakes(void)
         {"\xef\xbb\xbf\xef\xbb\xbf{}", "line 1, column 1: "},
         {"{\"seed\": NaN}",
          "line 1, column 12: expected a number: JSON has no NaN and no Inf"},
+        {"{\"seed\": nano}", "invalid token near 'nano'"},
+        {"{\"seed\": \"inf", "premature end of input"},
         {"{\"seed\": [-Infinity]}", "column 11: expected a number: JSON has"},
         {"{\"seed\": nul}", "column 12: invalid token near 'nul'"},
         {"{\"bolck_tokens\": 16}", "bolck_tokens: no such option"},

@@ -351,8 +351,9 @@ void estimate_plan(const struct estimate_model *model,
     out->prefill_us = plan->compute_us;
     out->score_us = plan->finish_us - request->now_us + out->push_us;
     out->ttft_us = out->score_us + request->beside.step_us;
-    out->most_us = out->ttft_us + out->queue_most_us - request->queue_us +
-                   out->doubt_us + out->again_us;
+    out->most_us =
+        at_most_never(out->ttft_us + out->queue_most_us - request->queue_us +
+                      out->doubt_us + out->again_us);
     out->late = false;
     out->last_prefill = instance->last_prefill;
 }

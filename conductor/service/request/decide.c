@@ -36,7 +36,8 @@ static void reject_late(struct service_request *request,
         why = ", and would be on an idle instance, too";
     else if (order->retry_after_us < 0)
         why = ", and the load leaves no time when it would not";
-    if (order->decision.tested_us > order->decision.chosen.ttft_us)
+    if (order->decision.tested_us > order->decision.chosen.ttft_us &&
+        order->forecast.ttft_us > 0)
         snprintf(also, sizeof(also),
                  ", if all accepted work goes first; %.3f ms is expected%s",
                  (double)order->forecast.ttft_us / 1e3, why);

@@ -316,9 +316,10 @@ void plan_set_score(const struct scheduler *s,
 int64_t plan_equal_us(const struct scheduler *s, int64_t least_us)
 {
     const struct plan_state *state = s->state;
+    double us =
+        2.0 * CORRECTION_NOISE * (1.0 + state->engine_price) * (double)least_us;
 
-    return (int64_t)(2.0 * CORRECTION_NOISE * (1.0 + state->engine_price) *
-                     (double)least_us);
+    return us < (double)ESTIMATE_NEVER_US ? (int64_t)us : ESTIMATE_NEVER_US;
 }
 
 bool plan_evicts(const struct scheduler *s,
