@@ -26,7 +26,16 @@ static struct follow_prompt counted(const struct sim_node *node,
 /* The blocks that a request will leave, behind the first n_there. */
 static struct follow_prompt left(const struct sim_request *r, uint32_t n_there)
 {
-    return (struct follow_prompt){r->keys, r->n_keys, n_there};
+    struct follow_prompt p = {r->keys, r->n_keys, n_there, 0};
+    uint32_t from = n_there;
+
+    if (!r->load)
+        return p;
+    if (from < r->load->plan.split_block)
+        from = r->load->plan.split_block;
+    if (r->load->plan.cached_blocks > from)
+        p.n_loaded = r->load->plan.cached_blocks - from;
+    return p;
 }
 
 /* Sets whom the i-th request of a node's queue follows: the oldest waiting one

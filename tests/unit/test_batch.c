@@ -599,6 +599,32 @@ static void test_follows_another(void)
     rig_fini(&rig);
 }
 
+/* A short one waits for the blocks that the load of another one brings, which
+ * are no part of what that one costs. */
+static void test_follows_load(void)
+{
+    struct rig rig;
+    struct request *one, *two;
+
+    rig_init_prefills(&rig, 100, 10, 4);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now"), 0);
+    one = enqueue(&rig, 1, 60, 1);
+    one->turn.cost_us = 9000;
+    one->load.job = some_load;
+    one->load.held_back = true;
+    two = enqueue(&rig, 1, 34, 1);
+    two->turn.cost_us = 50;
+    STEP_IS(&rig, "");
+    one->load.job = NULL;
+    one->load.held_back = false;
+    CU_ASSERT_TRUE(batch_follows(rig.batch, two));
+    STEP_IS(&rig, "1:0+60! ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "2:32+2! ");
+    complete(&rig, 0);
+    rig_fini(&rig);
+}
+
 /* Where prefills share steps, one that counts on blocks which another one is
  * yet to compute, beside its load, does not begin beside it and compute them
  * too; one that shares nothing does. */
@@ -950,6 +976,7 @@ int main(void)
     CU_add_test(s, "follows", test_follows);
     CU_add_test(s, "left behind a load", test_left_behind_a_load);
     CU_add_test(s, "follows another", test_follows_another);
+    CU_add_test(s, "follows load", test_follows_load);
     CU_add_test(s, "follows begun", test_follows_begun);
     CU_add_test(s, "follows without room", test_follows_without_room);
     CU_add_test(s, "kept for the waiting", test_kept);

@@ -684,8 +684,9 @@ static void test_follow(void)
     for (int i = 0; i < 20000; i++) {
         uint64_t a[32], b[32];
         uint32_t same = (uint32_t)draw(&state, 33), shared = 0;
-        struct follow_prompt other = {a, (uint32_t)draw(&state, 33), 0};
-        struct follow_prompt own = {b, (uint32_t)draw(&state, 33), 0};
+        struct follow_prompt other = {.keys = a,
+                                      .n = (uint32_t)draw(&state, 33)};
+        struct follow_prompt own = {.keys = b, .n = (uint32_t)draw(&state, 33)};
         int64_t us = (int64_t)draw(&state, 1000);
 
         for (uint32_t k = 0; k < 32; k++) {
@@ -702,6 +703,11 @@ static void test_follow(void)
             continue;
         CU_ASSERT_EQUAL_FATAL(follow_shared_us(&other, us, &own),
                               us * shared / (other.n - other.n_there));
+        /* Its cost is of what its load does not bring, of one at least. */
+        other.n_loaded = (uint32_t)draw(&state, 33);
+        int64_t computed = (int64_t)other.n - other.n_there - other.n_loaded;
+        CU_ASSERT_EQUAL_FATAL(follow_shared_us(&other, us, &own),
+                              us * shared / (computed > 0 ? computed : 1));
     }
 }
 

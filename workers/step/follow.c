@@ -13,14 +13,25 @@ static struct follow_prompt counted(const struct batch *b, struct request *r)
     if (r->load.job && r->load.from_block < n)
         n = r->load.from_block;
     return (struct follow_prompt){
-        r->prompt.keys, n,
-        request_look(r, b->config.store, b->config.layout->block_tokens)};
+        .keys = r->prompt.keys,
+        .n = n,
+        .n_there =
+            request_look(r, b->config.store, b->config.layout->block_tokens)};
 }
 
 /* The blocks that a waiting prefill will make, behind the first n_there. */
 static struct follow_prompt made(const struct request *r, uint32_t n_there)
 {
-    return (struct follow_prompt){r->prompt.keys, r->prompt.n_full, n_there};
+    struct follow_prompt p = {r->prompt.keys, r->prompt.n_full, n_there, 0};
+    uint32_t from = n_there;
+
+    if (!r->load.job)
+        return p;
+    if (from < r->load.from_block)
+        from = r->load.from_block;
+    if (r->prompt.n_reusable > from)
+        p.n_loaded = r->prompt.n_reusable - from;
+    return p;
 }
 
 /* Whether the one that it follows makes what it lacks now. */

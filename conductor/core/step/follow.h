@@ -19,6 +19,7 @@ struct follow_prompt {
     const uint64_t *keys; /* (n), borrowed */
     uint32_t n;           /* it will have, or may reuse */
     uint32_t n_there;     /* leading blocks that the instance has now */
+    uint32_t n_loaded;    /* behind those, that its load is to bring */
 };
 
 /* Returns whether `other` will make the next block that `own` lacks. O(1). */
@@ -31,9 +32,11 @@ static inline bool follow_makes(const struct follow_prompt *other,
            other->keys[next] == own->keys[next];
 }
 
-/* Returns the share of other_us (us, the cost of `other`) that makes blocks
- * which `own` lacks: the extra time that `own` would take if it were served
- * first. Requires follow_makes(other, own). O(log n). */
+/* Returns the extra time (us) that `own` would take if it were served first:
+ * that of computing the blocks which it lacks and `other` will have. other_us,
+ * the cost of `other`, is of the blocks that it computes, which its load does
+ * not bring; each of the others takes as long. Requires
+ * follow_makes(other, own). O(log n). */
 static inline int64_t follow_shared_us(const struct follow_prompt *other,
                                        int64_t other_us,
                                        const struct follow_prompt *own)
@@ -49,8 +52,9 @@ static inline int64_t follow_shared_us(const struct follow_prompt *other,
         else
             high = mid - 1;
     }
-    return (int64_t)((double)other_us * (low - from) /
-                     (other->n - other->n_there));
+    high = other->n - other->n_there;
+    high = other->n_loaded < high ? high - other->n_loaded : 1;
+    return (int64_t)((double)other_us * (low - from) / high);
 }
 
 /* Whether a waiting `item` waits for `other`, which came before it and makes
