@@ -190,6 +190,7 @@ class OverRedis(Conductors):
 class LongLease(OverRedis):
     # version, owner, token, number; kind, request
     ASK = struct.Struct('<BQQQBQ')
+    VERSION = 2  # CLUSTER_VERSION of conductor/cluster/event.h
 
     def test_who_asks_for_all_silences_nobody(self):
         """Twice at once: the second answer is not due yet, and what is decided
@@ -204,7 +205,7 @@ class LongLease(OverRedis):
         for i in range(2):  # not heard in one turn
             heard = [self.metric(c, 'state_heard_total') for c in (a, b)]
             redis.command('XADD', key, '*', 'e', self.ASK.pack(
-                1, 77, 1, i, 2, 0))
+                self.VERSION, 77, 1, i, 2, 0))
             for c, n in zip((a, b), heard):
                 wait_until('who asks is heard', lambda c=c, n=n: self.metric(
                     c, 'state_heard_total') > n)
