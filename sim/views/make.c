@@ -77,8 +77,7 @@ static struct pool_instance_config instance_of(const struct sim *sim,
 
     for (unsigned t = 0; t < BLOCK_TIERS; t++) {
         config.tier_bytes_per_s[t] = node->has.tiers[t].read_bytes_per_s;
-        config.cache_tokens +=
-            node->shares ? 0 : node->has.tiers[t].capacity_tokens;
+        config.cache_tokens += node->has.tiers[t].capacity_tokens;
     }
     return config;
 }

@@ -823,6 +823,19 @@ static void test_blocks_over(void)
     CU_ASSERT_EQUAL(pool_prefill_cancel(pool, id, 2, 1000), 0);
     CU_ASSERT_EQUAL(pool_blocks_over(pool, i, 50), 0);
 
+    /* Answers take part of what one holds that decodes, too. */
+    CU_ASSERT_EQUAL(pool_add(pool,
+                             &(struct pool_instance_config){
+                                 .name = "both",
+                                 .role = ROLE_PREFILL | ROLE_DECODE,
+                                 .kv_capacity_tokens = 160,
+                                 .block_tokens = 16,
+                                 .cache_tokens = 10 * 16},
+                             &id),
+                    0);
+    CU_ASSERT_EQUAL(accept(pool, id, 4, 1000, one, 6), 0);
+    CU_ASSERT_EQUAL(pool_blocks_over(pool, pool_get(pool, id), 50), 0);
+
     /* Of an instance that does not tell its room nothing is known. */
     id = add(pool, ROLE_PREFILL);
     CU_ASSERT_EQUAL(accept(pool, id, 3, 1000, one, 6), 0);

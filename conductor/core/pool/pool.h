@@ -62,8 +62,7 @@ struct pool_instance_config {
     double tier_bytes_per_s[LOAD_TIERS]; /* at least 0; 0: at no cost, and of
                                             TIER_SHARED that there is none */
     uint32_t block_tokens;               /* of its KV blocks; 0: 1 */
-    int64_t cache_tokens;   /* that its tiers hold, for prompts alone; 0: not
-                               known */
+    int64_t cache_tokens;   /* that all its tiers hold; 0: not known */
     uint32_t max_batch;     /* decodes that it steps together; 0: any */
     uint32_t window_tokens; /* of its model, or smaller; 0: any */
     uint32_t most_stages;   /* as in struct pool_instance */
@@ -443,7 +442,8 @@ void pool_pending_match(struct pool *pool, const uint64_t *keys, size_t n,
                         struct prefix_match *match);
 
 /* By how many blocks more its tiers would have to hold, for all that unfinished
- * prefills will leave there and n_new more; 0: none, or not known. O(1). */
+ * prefills will leave there and n_new more; 0: none, or not known, as of an
+ * instance that decodes, whose answers have part of them. O(1). */
 uint32_t pool_blocks_over(const struct pool *pool,
                           const struct pool_instance *instance, uint32_t n_new);
 

@@ -245,7 +245,7 @@ uint32_t pool_blocks_over(const struct pool *pool,
     uint32_t n = pending_blocks(pool->pending, instance->slot);
     int64_t left_tokens;
 
-    if (instance->cache_tokens <= 0 || n == 0)
+    if (instance->cache_tokens <= 0 || instance->role & ROLE_DECODE || n == 0)
         return 0;
     left_tokens =
         instance->cache_tokens - ((int64_t)n + n_new) * instance->block_tokens;

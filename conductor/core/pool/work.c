@@ -379,7 +379,8 @@ int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
     if (!pool->config.uncorrected)
         correction_observe(&slot->view.correction, done.predicted_us,
                            own_us(pool, &slot->view, &done, observed_us));
-    if (slot->view.order->preempts && done.started_at_us >= 0)
+    if (!pool->config.uncorrected && slot->view.order->preempts &&
+        done.started_at_us >= 0)
         correction_observe(&slot->view.occupancy, done.item.cost_us,
                            done.worked_us);
     slot->view.prefilled_us = now_us;

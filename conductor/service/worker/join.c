@@ -193,11 +193,10 @@ uint16_t service_join(void *arg, struct worker_link *link,
         .window_tokens = m->window_tokens,
         .most_stages = m->capabilities & PROTO_CAP_STAGES ? m->layers : 0,
         .switches = (m->capabilities & CAPS_SWITCH) == CAPS_SWITCH,
-    };
-    if ((m->role & ROLE_DECODE) == 0)
-        in.cache_tokens =
+        .cache_tokens =
             (int64_t)(m->kv_capacity_blocks + m->disk_capacity_blocks) *
-            (int64_t)m->block_tokens;
+            (int64_t)m->block_tokens,
+    };
     if (m->disk_capacity_blocks)
         in.tier_bytes_per_s[TIER_DISK] = (double)s->config.disk_mbps * 1e6 / 8;
     int rc = pool_add(s->pool, &in, &id);
