@@ -231,6 +231,10 @@ static bool take_place(const struct search *f, const struct pool_instance *i,
     e->behind = place.behind;
     if (place.wait_us > e->queue_us)
         e->queue_us = place.wait_us;
+    /* The step under way ends while it waits. */
+    e->beside.step_us = e->beside.step_us > e->queue_us - before_us
+                            ? e->beside.step_us - (e->queue_us - before_us)
+                            : 0;
     e->most_us -= e->queue_most_us + e->doubt_us;
     e->queue_most_us =
         place.most_us > e->queue_us ? place.most_us : e->queue_us;
