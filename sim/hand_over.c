@@ -30,8 +30,8 @@ static int enqueue(struct sim *sim, struct sim_node *node,
                    struct sim_request *r)
 {
     int64_t due_us = schedule_due_us(&r->dispatch.ask, &r->plan);
-    int64_t implied_us = queue_implied_us(
-        r->plan.prefill_us, pool_config(r->view->pool)->patience_us);
+    int64_t implied_us =
+        queue_implied_us(r->plan.prefill_us, sim_prefill_left_us(sim, node));
     int rc = queue_reserve(node);
 
     if (rc < 0)

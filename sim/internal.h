@@ -457,6 +457,10 @@ bool sim_reuse_meets_load(const struct sim_request *request);
 uint32_t sim_reuse_chunk_end(struct sim *sim, struct sim_node *node,
                              struct sim_request *request);
 
+/* prefill.c: the time that all prefills which wait there or are under way have
+ * yet to take. */
+int64_t sim_prefill_left_us(const struct sim *sim, const struct sim_node *node);
+
 /* prefill.c: gives the node's prefills their tokens of the next step.
  * Returns the time they take together; *any: whether there are any. */
 int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any);

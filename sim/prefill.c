@@ -181,6 +181,17 @@ static struct step_prefill describe(const struct sim *sim,
     };
 }
 
+int64_t sim_prefill_left_us(const struct sim *sim, const struct sim_node *node)
+{
+    int64_t us = 0;
+
+    for (uint32_t i = 0; i < node->queue.n; i++)
+        us = sim_sum_us(us, node->queue.items[i].cost_us);
+    for (uint32_t i = 0; i < node->n_active; i++)
+        us = sim_sum_us(us, describe(sim, node->active[i]).begun.left_us);
+    return us;
+}
+
 /* Whether one that has begun computes what a waiting one can use. */
 static bool is_computed_for(const struct sim *sim, const struct sim_node *node,
                             const struct sim_request *r)

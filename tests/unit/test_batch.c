@@ -165,13 +165,21 @@ static struct request *make(struct rig *rig, uint32_t kind, uint32_t n,
     return r;
 }
 
-static struct request *enqueue(struct rig *rig, uint32_t kind, uint32_t n,
-                               uint32_t max_tokens)
+static struct request *enqueue_costing(struct rig *rig, uint32_t kind,
+                                       uint32_t n, uint32_t max_tokens,
+                                       int64_t cost_us)
 {
     struct request *r = make(rig, kind, n, max_tokens);
 
+    r->turn.cost_us = cost_us;
     CU_ASSERT_EQUAL_FATAL(batch_enqueue(rig->batch, r), 0);
     return r;
+}
+
+static struct request *enqueue(struct rig *rig, uint32_t kind, uint32_t n,
+                               uint32_t max_tokens)
+{
+    return enqueue_costing(rig, kind, n, max_tokens, 0);
 }
 
 /* Forms a step and writes it as "id:position+tokens" into `out`. */
@@ -236,11 +244,9 @@ static void test_interrupted(void)
 
     rig_init_prefills(&rig, 64, 8, 1);
     CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now_yield"), 0);
-    one = enqueue(&rig, 1, 200, 1);
-    one->turn.cost_us = 9000;
+    one = enqueue_costing(&rig, 1, 200, 1, 9000);
     STEP_IS(&rig, "1:0+64 ");
-    two = enqueue(&rig, 2, 70, 1);
-    two->turn.cost_us = 3001;
+    two = enqueue_costing(&rig, 2, 70, 1, 3001);
     complete(&rig, 0);
     STEP_IS(&rig, "1:64+64 ");
     two->turn.cost_us = 3000;
@@ -513,8 +519,7 @@ static void test_left_behind_a_load(void)
 
     rig_init_prefills(&rig, 64, 8, 1);
     CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now_yield"), 0);
-    r = enqueue(&rig, 1, 200, 1);
-    r->turn.cost_us = 1000;
+    r = enqueue_costing(&rig, 1, 200, 1, 1000);
     STEP_IS(&rig, "1:0+64 ");
     complete(&rig, 0);
     r->turn.started_us = 0;
@@ -535,16 +540,12 @@ static void test_left_behind_a_load(void)
 static void test_follows(void)
 {
     struct rig rig;
-    struct request *one, *two, *three;
 
     rig_init_prefills(&rig, 64, 8, 1);
     CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now"), 0);
-    one = enqueue(&rig, 1, 48, 1);
-    one->turn.cost_us = 9000;
-    two = enqueue(&rig, 1, 60, 1);
-    two->turn.cost_us = 100;
-    three = enqueue(&rig, 2, 20, 1);
-    three->turn.cost_us = 500;
+    enqueue_costing(&rig, 1, 48, 1, 9000);
+    enqueue_costing(&rig, 1, 60, 1, 100);
+    enqueue_costing(&rig, 2, 20, 1, 500);
     STEP_IS(&rig, "3:0+20! ");
     complete(&rig, 0);
     STEP_IS(&rig, "1:0+48! ");
@@ -564,16 +565,12 @@ static void test_follows_another(void)
 
     rig_init_prefills(&rig, 64, 8, 1);
     CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now"), 0);
-    one = enqueue(&rig, 1, 60, 1);
-    one->turn.cost_us = 9000;
-    two = enqueue(&rig, 1, 30, 1);
-    two->turn.cost_us = 100;
+    one = enqueue_costing(&rig, 1, 60, 1, 9000);
+    two = enqueue_costing(&rig, 1, 30, 1, 100);
     STEP_IS(&rig, "2:0+30! ");
     complete(&rig, 0);
-    two = enqueue(&rig, 1, 50, 1);
-    two->turn.cost_us = 9000;
-    three = enqueue(&rig, 1, 51, 1);
-    three->turn.cost_us = 50;
+    two = enqueue_costing(&rig, 1, 50, 1, 9000);
+    three = enqueue_costing(&rig, 1, 51, 1, 50);
     STEP_IS(&rig, "1:16+44! ");
     CU_ASSERT_PTR_EQUAL(three->turn.follows, two);
     complete(&rig, 0);
@@ -582,12 +579,9 @@ static void test_follows_another(void)
     STEP_IS(&rig, "3:48+2! ");
     complete(&rig, 0);
 
-    one = enqueue(&rig, 9, 60, 1);
-    one->turn.cost_us = 9000;
-    two = enqueue(&rig, 9, 50, 1);
-    two->turn.cost_us = 9000;
-    three = enqueue(&rig, 9, 51, 1);
-    three->turn.cost_us = 50;
+    one = enqueue_costing(&rig, 9, 60, 1, 9000);
+    two = enqueue_costing(&rig, 9, 50, 1, 9000);
+    three = enqueue_costing(&rig, 9, 51, 1, 50);
     CU_ASSERT_TRUE(batch_follows(rig.batch, three));
     CU_ASSERT_PTR_EQUAL(three->turn.follows, one);
     CU_ASSERT_EQUAL(batch_remove(rig.batch, one), true);
@@ -608,12 +602,10 @@ static void test_follows_load(void)
 
     rig_init_prefills(&rig, 100, 10, 4);
     CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now"), 0);
-    one = enqueue(&rig, 1, 60, 1);
-    one->turn.cost_us = 9000;
+    one = enqueue_costing(&rig, 1, 60, 1, 9000);
     one->load.job = some_load;
     one->load.held_back = true;
-    two = enqueue(&rig, 1, 34, 1);
-    two->turn.cost_us = 50;
+    two = enqueue_costing(&rig, 1, 34, 1, 50);
     STEP_IS(&rig, "");
     one->load.job = NULL;
     one->load.held_back = false;
@@ -657,14 +649,12 @@ static void test_follows_begun(void)
 static void test_follows_without_room(void)
 {
     struct rig rig;
-    struct request *one, *two;
+    struct request *two;
 
     rig_init_prefills(&rig, 6, 8, 1);
     CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now"), 0);
-    one = enqueue(&rig, 1, 48, 1);
-    one->turn.cost_us = 9000;
-    two = enqueue(&rig, 1, 60, 1);
-    two->turn.cost_us = 100;
+    enqueue_costing(&rig, 1, 48, 1, 9000);
+    two = enqueue_costing(&rig, 1, 60, 1, 100);
     CU_ASSERT_EQUAL(request_take(two, rig.store, BT), 0);
     STEP_IS(&rig, "2:0+60! ");
     complete(&rig, 0);
@@ -684,10 +674,9 @@ static void test_kept(void)
     CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now"), 0);
     enqueue(&rig, 1, 64, 1);
     drain(&rig);
-    late = enqueue(&rig, 1, 80, 1);
-    late->turn.cost_us = 1000;
+    late = enqueue_costing(&rig, 1, 80, 1, 1000000);
     for (uint32_t i = 3; i < 20; i++) {
-        enqueue(&rig, i, 60, 1)->turn.cost_us = 900;
+        enqueue_costing(&rig, i, 60, 1, 900);
         snprintf(step, sizeof(step), "%u:0+60! ", i);
         STEP_IS(&rig, step);
         complete(&rig, 0);
@@ -929,15 +918,12 @@ static void test_states(void)
 static void test_waits_for_blocks(void)
 {
     struct rig rig;
-    struct request *one, *two;
 
     rig_init_prefills(&rig, 64, 8, 1);
     CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now_yield"), 0);
-    one = enqueue(&rig, 1, 200, 1);
-    one->turn.cost_us = 9000;
+    enqueue_costing(&rig, 1, 200, 1, 9000);
     STEP_IS(&rig, "1:0+64 ");
-    two = enqueue(&rig, 1, 130, 1);
-    two->turn.cost_us = 1000;
+    enqueue_costing(&rig, 1, 130, 1, 1000);
     complete(&rig, 0);
     STEP_IS(&rig, "1:64+64 ");
     complete(&rig, 0);

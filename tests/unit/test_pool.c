@@ -865,7 +865,12 @@ static void test_kept_for_longer(void)
                         0);
     }
     CU_ASSERT_EQUAL(pool_get(pool, id)->correction.ratio, 1.0);
-    CU_ASSERT_EQUAL(accept(pool, id, 1, 5000, NULL, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_accept(
+                        pool, id,
+                        &(struct pool_prefill_request){.request_id = 1,
+                                                       .predicted_us = 5000,
+                                                       .arrived_us = 200000}),
+                    0);
     place = pool_queue_place(pool, pool_get(pool, id), 0, 9000, 0, 200000);
     CU_ASSERT_EQUAL(place.wait_us, 5000);
     CU_ASSERT_EQUAL(place.most_us, 5000);

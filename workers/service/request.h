@@ -99,7 +99,8 @@ struct request_turn {
     uint64_t seq; /* order of arrival */
     int64_t arrival_us;
     int64_t cost_us;     /* as the conductor predicts it; 0: not known */
-    int64_t deadline_us; /* of its first token; 0: no SLO */
+    int64_t deadline_us; /* of its first token */
+    bool has_slo;        /* that says so; else it is implied */
     int64_t expected_us; /* when its blocks are, as the conductor predicts it */
     int64_t started_us;
     int64_t stood_us;        /* since then, in steps without it: interrupted */

@@ -115,7 +115,8 @@ static struct request *begin_prefill(struct conductor *from, uint64_t id,
     if (!r)
         return NULL;
     r->turn.cost_us = (int64_t)m->cost_us;
-    if (m->due_us > 0)
+    r->turn.has_slo = m->due_us > 0;
+    if (r->turn.has_slo)
         r->turn.deadline_us = r->turn.arrival_us + (int64_t)m->due_us;
     r->turn.expected_us = r->turn.arrival_us + (int64_t)m->ready_us;
     if (batch_enqueue(w->batch, r) < 0) {

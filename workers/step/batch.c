@@ -68,8 +68,14 @@ void batch_free(struct batch *b)
 
 int batch_enqueue(struct batch *b, struct request *r)
 {
+    struct request_turn *t = &r->turn;
+
     if (b->n.waiting >= b->config.max_queue)
         return -EBUSY;
+    if (!t->has_slo)
+        t->deadline_us =
+            t->arrival_us + queue_implied_us(batch_item(r).cost_us,
+                                             batch_left_us(b, t->arrival_us));
     r->turn.seq = b->next_seq++;
     r->turn.looks = true;
     TAILQ_INSERT_TAIL(&b->waiting, r, link);

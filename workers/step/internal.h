@@ -67,6 +67,9 @@ uint32_t batch_list_waiting(struct batch *b, bool only_taken);
 /* What core/step sees of a prefill under way, before its turn. */
 struct step_prefill batch_active(const struct request *r, int64_t now_us);
 
+/* The time that all prefills which wait or are under way have yet to take. */
+int64_t batch_left_us(const struct batch *b, int64_t now_us);
+
 /* Fill active and active_of, reserved, with the prefills under way. */
 void batch_list_active(struct batch *b, int64_t now_us);
 

@@ -73,10 +73,6 @@ struct queue_item batch_item(const struct request *r)
 {
     const struct request_turn *t = &r->turn;
     int64_t cost_us = t->cost_us > 0 ? t->cost_us : r->prompt.n_tokens;
-    int64_t due_us =
-        t->deadline_us > 0
-            ? t->deadline_us
-            : t->arrival_us + queue_implied_us(cost_us, QUEUE_PATIENCE_US);
 
     return (struct queue_item){
         .arrival_seq = t->seq,
@@ -84,9 +80,9 @@ struct queue_item batch_item(const struct request *r)
         .expected_us = t->expected_us,
         .cost_us = cost_us,
         .arrived_us = t->arrival_us,
-        .deadline_us = due_us,
-        .has_slo = t->deadline_us > 0,
-        .slo_us = due_us - t->arrival_us,
+        .deadline_us = t->deadline_us,
+        .has_slo = t->has_slo,
+        .slo_us = t->deadline_us - t->arrival_us,
         .loading_until_us = batch_is_loading(r) ? QUEUE_NOT_READY : 0,
     };
 }
@@ -140,6 +136,18 @@ struct step_prefill batch_active(const struct request *r, int64_t now_us)
             item.cost_us, now_us - t->started_us, t->stood_us, t->computed,
             batch_is_loading(r) ? 0 : r->prompt.n_tokens - r->position),
     };
+}
+
+int64_t batch_left_us(const struct batch *b, int64_t now_us)
+{
+    const struct request *r;
+    int64_t us = 0;
+
+    TAILQ_FOREACH(r, &b->waiting, link)
+    us += batch_item(r).cost_us;
+    TAILQ_FOREACH(r, &b->prefills, link)
+    us += batch_active(r, now_us).begun.left_us;
+    return us;
 }
 
 void batch_list_active(struct batch *b, int64_t now_us)

@@ -29,9 +29,7 @@ struct pool_config {
     uint32_t max_bookings;       /* of links and tiers by unfinished prefills;
                                     bookings beyond it are not given back early */
     const struct queue_order *order; /* static; NULL: fifo */
-    int64_t
-        patience_us; /* of queue_implied_us(), and of yield_has_time(); above
-                        0 */
+    int64_t patience_us;             /* of yield_has_time(); above 0 */
     int64_t correction_tau_us; /* predicted work that it learns from, above 0 */
     double correction_min_ratio;
     double correction_max_ratio;

@@ -182,10 +182,9 @@ struct pool_place pool_queue_place(const struct pool *pool,
         .ready_at_us = ready_at_us,
         .cost_us = cost_us,
         .arrived_us = now_us,
-        .deadline_us =
-            deadline_us > 0
-                ? deadline_us
-                : now_us + queue_implied_us(cost_us, pool->config.patience_us),
+        .deadline_us = deadline_us > 0
+                           ? deadline_us
+                           : now_us + queue_implied_us(cost_us, most_us),
         .has_slo = deadline_us > 0,
     };
 

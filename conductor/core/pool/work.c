@@ -108,11 +108,12 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
     if (predicted_us > COST_MODEL_MAX_US)
         predicted_us = COST_MODEL_MAX_US;
     struct pool_instance *view = &slot->view;
+    int64_t ahead_us =
+        view->load.cost_us + pool_running_left_us(view, request->arrived_us);
     int64_t due_us =
         request->deadline_us > 0
             ? request->deadline_us
-            : request->arrived_us +
-                  queue_implied_us(predicted_us, pool->config.patience_us);
+            : request->arrived_us + queue_implied_us(predicted_us, ahead_us);
 
     if (pool_find_prefill(pool, id, request->request_id))
         return -EEXIST;

@@ -12,10 +12,11 @@
 
 /* The order of workers unless the conductor's configuration says otherwise. */
 #define QUEUE_ORDER_DEFAULT "uncached_first"
-/* How long a queue may be in which prefills interrupt each other; a tenth of it
- * is part of what queue_implied_us() promises. */
+/* How long a queue may be in which prefills interrupt each other. */
 #define QUEUE_PATIENCE_US 30000000
-#define QUEUE_IMPLIED_TIMES 4
+/* Without an SLO a first token is due after so many times what it would take
+ * if all were served by age. */
+#define QUEUE_IMPLIED_TIMES 2
 /* Most items one queue can hold. */
 #define QUEUE_ITEMS_MAX 65536u
 /* ready_at_us of an item whose fetch has no known end. */
@@ -40,12 +41,13 @@ struct queue_item {
 };
 
 /* Returns the time (us) within which a prefill without an SLO is to have its
- * first token, for orders that look at deadlines: a tenth of patience_us, and
- * QUEUE_IMPLIED_TIMES its own cost_us, so that it is not passed for much longer
- * than it takes. It only orders: nobody is refused for it. */
-static inline int64_t queue_implied_us(int64_t cost_us, int64_t patience_us)
+ * first token, for orders that look at deadlines: QUEUE_IMPLIED_TIMES its own
+ * cost_us and ahead_us, the work that its instance had when it came. Shorter
+ * ones may so pass it for as long as it would have waited anyway. It only
+ * orders: nobody is refused for it. */
+static inline int64_t queue_implied_us(int64_t cost_us, int64_t ahead_us)
 {
-    return patience_us / 10 + QUEUE_IMPLIED_TIMES * cost_us;
+    return QUEUE_IMPLIED_TIMES * (ahead_us + cost_us);
 }
 
 /* When an item is or will be ready, as far as it is known; 0: it is not. */
