@@ -188,6 +188,9 @@ static void begin_waiting(struct dispatch *d, struct dispatch_request *request,
 {
     request->line.rank =
         schedule_rank(d->scheduler, &order->decision, request->arrived_us);
+    request->patient_until_us =
+        request->arrived_us +
+        queue_implied_us(schedule_least_us(&order->decision), 0);
     request->size = held_size(decode_tokens(d, &request->ask));
     held_add(d, request);
 }
@@ -232,26 +235,37 @@ static void begin_round(struct dispatch *d)
         schedule_await_none(d->scheduler);
 }
 
-/* Younger requests of sizes below this may go before the oldest, which found no
- * room, whatever they take: all that may find some, until so many were sent
- * that it is its turn, and then who needs nothing of what it waits for. */
-static uint32_t may_pass(const struct dispatch *d)
+/* What it takes of an instance, where it decodes or, if it does not, before. */
+static int64_t all_tokens(const struct dispatch *d,
+                          const struct schedule_request *ask)
 {
-    uint32_t bypass =
-        d->scheduler ? schedule_rules_of(d->scheduler)->bypass : 0;
+    int64_t tokens = decode_tokens(d, ask);
+
+    return tokens > 0 ? tokens : ask->n_tokens;
+}
+
+/* Younger requests of sizes below this may go before the oldest, which found no
+ * room, whatever they take: all that may find some, until it has waited for as
+ * long as it may be made to and they have taken so much of the room that it is
+ * its turn; and then who needs nothing of what it waits for. */
+static uint32_t may_pass(const struct dispatch *d, int64_t now_us)
+{
+    double bypass = d->scheduler ? schedule_rules_of(d->scheduler)->bypass : 0;
     const struct dispatch_request *oldest = TAILQ_FIRST(&d->waiting);
 
-    if (bypass == 0 || d->n_missed >= DISPATCH_LOOK)
+    if (bypass <= 0.0 || d->n_missed >= DISPATCH_LOOK)
         return 0;
-    if (d->n_passed < bypass)
+    if (now_us < oldest->patient_until_us ||
+        (double)d->passed_tokens < bypass * (double)all_tokens(d, &oldest->ask))
         return d->limit;
     return oldest->size > 0 && !oldest->for_queue ? 1 : 0;
 }
 
 /* Likewise, with those that may go elsewhere. */
-static uint32_t may_try(const struct dispatch *d)
+static uint32_t may_try(const struct dispatch *d, int64_t now_us)
 {
-    return d->missed_reach.n_anywhere == 0 ? DISPATCH_SIZES : may_pass(d);
+    return d->missed_reach.n_anywhere == 0 ? DISPATCH_SIZES
+                                           : may_pass(d, now_us);
 }
 
 /* The next one in a round where tenants take turns. */
@@ -317,7 +331,8 @@ static bool try(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
     if (d->n_link_missed >= DISPATCH_LOOK &&
         (r->for_link || (r->behind && dispatch_may_wait_for_link(r))))
         return false;
-    bool passes = r == TAILQ_FIRST(&d->waiting) || r->size < may_pass(d);
+    bool passes =
+        r == TAILQ_FIRST(&d->waiting) || r->size < may_pass(d, now_us);
 
     if (!passes && reach_has(&d->missed_reach, &r->ask))
         return false;
@@ -328,7 +343,8 @@ static bool try(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
         miss(d, r, order->decision.verdict);
         return false;
     }
-    d->n_passed += order->action == DISPATCH_SEND && takes_room(d, r, order);
+    if (order->action == DISPATCH_SEND && takes_room(d, r, order))
+        d->passed_tokens += all_tokens(d, &r->ask);
     held_remove(d, r);
     return true;
 }
@@ -344,7 +360,7 @@ next_in_round(struct dispatch *d, int64_t now_us, struct dispatch_order *order)
         begin_round(d);
     if (dispatch_shares(d))
         return next_in_turn(d, now_us, order);
-    for (struct dispatch_request *r; (r = held_next(d, may_try(d)));) {
+    for (struct dispatch_request *r; (r = held_next(d, may_try(d, now_us)));) {
         if (d->n_link_missed >= DISPATCH_LOOK && d->n_for_link == d->n_waiting)
             break; /* nobody else to try */
         if (try(d, r, now_us, order))

@@ -9,15 +9,16 @@
  * may have appeared, the oldest are tried until one finds none. Where the
  * policy's option bypass is B above 0, younger ones are, too, each that needs
  * less room to decode than all that found none in this round (by sizes, a
- * quarter of a power of two wide); and at most B are sent past the oldest
- * before it is, of those that take room it waits for. Who needs no room to
- * decode stands behind nobody who waits for that. Who waits for the room of one
- * instance (schedule_room()) is not tried before that has more of it.
+ * quarter of a power of two wide); and once the oldest has waited for
+ * queue_implied_us() of its own prefill, those that are sent past it take at
+ * most about B times the room that it needs itself. Who needs no room
+ * to decode stands behind nobody who waits for that. Who waits for the room of
+ * one instance (schedule_room()) is not tried before that has more of it.
  *
  * Who may go to some instances alone (reach.h), as those of a LoRA adapter,
  * holds up those of the same instances, and besides only who would take
- * something there: a younger request that goes elsewhere passes, and is not
- * counted among the B.
+ * something there: a younger request that goes elsewhere passes, and what it
+ * takes is not counted.
  *
  * Cost of a round, besides who is sent: at most DISPATCH_SIZES decisions and
  * twice DISPATCH_LOOK and DISPATCH_REACHES, a few as a rule, however many wait;
@@ -85,6 +86,7 @@ struct dispatch_request {
     struct schedule_room room; /* that it waits for */
     uint32_t retries;
     uint32_t reach; /* its place in the dispatch's `reach`, while it waits */
+    int64_t patient_until_us; /* until then it may be passed freely */
     uint32_t size;  /* of the room to decode that it waits with; 0: none */
     bool for_link;  /* it waits for a link, or behind those alone who do */
     bool for_queue; /* for a place in a queue, not for room to decode */
@@ -128,7 +130,7 @@ struct dispatch {
     uint32_t n_missed; /* that found none in this round, for other reasons */
     uint32_t n_link_missed;     /* or had to wait for a link still */
     struct reach missed_reach;  /* where those may go that found none */
-    uint32_t n_passed;          /* that were sent past the oldest one */
+    int64_t passed_tokens;      /* of those that were sent past the oldest */
     struct lengths lengths;     /* of answers */
     struct forecasts forecasts; /* what came of predicted TTFTs */
     struct share share;         /* of tenants */

@@ -56,7 +56,7 @@ void held_remove(struct dispatch *d, struct dispatch_request *request)
     reach_remove(&d->reach, request->reach);
     held_tried(d, request);
     if (request == TAILQ_FIRST(&d->waiting))
-        d->n_passed = 0;
+        d->passed_tokens = 0;
     TAILQ_REMOVE(&d->waiting, request, entry);
     TAILQ_REMOVE(&d->sizes[request->size], request, by_size);
     line_remove(&d->lines[request->place], &request->line);

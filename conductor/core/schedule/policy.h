@@ -58,18 +58,19 @@ struct schedule_rules {
     bool spares_decodes;   /* aggregated pools: what a prefill does to the
                               decodes there counts */
     double overhang_steps; /* that a decode may wait for room */
-    uint32_t bypass;       /* requests that may pass one that waits for room */
-    bool sees_links;       /* what links have accepted counts */
-    bool link_last;        /* a request waits for a link that would make it miss
-                              its TBT SLO, instead of being refused */
-    bool holds_first;      /* the first token waits for its KV */
-    double link_wait;      /* TBT limits by which KV of others may hold up a
-                              request's own before it waits; 0: any number */
-    bool warms;            /* refused prompts are computed in the background */
-    double replicates;     /* share of an idle link at which hot blocks are
-                              copied ahead; 0: they are not */
-    int64_t switch_us;     /* for which another ratio of roles must have been
-                              better before instances switch; 0: they do not */
+    double bypass; /* times the room that one needs which waits for it, as much
+                      as later ones may take meanwhile */
+    bool sees_links;   /* what links have accepted counts */
+    bool link_last;    /* a request waits for a link that would make it miss
+                          its TBT SLO, instead of being refused */
+    bool holds_first;  /* the first token waits for its KV */
+    double link_wait;  /* TBT limits by which KV of others may hold up a
+                          request's own before it waits; 0: any number */
+    bool warms;        /* refused prompts are computed in the background */
+    double replicates; /* share of an idle link at which hot blocks are
+                          copied ahead; 0: they are not */
+    int64_t switch_us; /* for which another ratio of roles must have been
+                          better before instances switch; 0: they do not */
     struct {
         uint32_t most;     /* instances that one prefill is lent; 0: none */
         int64_t from_us;   /* what it takes alone, at least, to be lent any */

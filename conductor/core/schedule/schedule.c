@@ -165,19 +165,26 @@ static bool meets_ttft(const struct scheduler *s,
     return s->admission->decide(&ask) == ADMISSION_ACCEPT;
 }
 
+int64_t schedule_least_us(const struct schedule_decision *decision)
+{
+    int64_t least_us = INT64_MAX / 256;
+
+    for (size_t i = 0; i < decision->n_candidates; i++)
+        if (decision->candidates[i].prefill_us < least_us)
+            least_us = decision->candidates[i].prefill_us;
+    return least_us;
+}
+
 int64_t schedule_rank(const struct scheduler *scheduler,
                       const struct schedule_decision *decision,
                       int64_t arrived_us)
 {
-    struct queue_item least = {.cost_us = INT64_MAX / 256,
-                               .arrived_us = arrived_us};
+    const struct queue_item least = {.cost_us = schedule_least_us(decision),
+                                     .arrived_us = arrived_us};
 
     if (!pool_config(scheduler->pool)->order ||
         pool_config(scheduler->pool)->order->by_age)
         return 0;
-    for (size_t i = 0; i < decision->n_candidates; i++)
-        if (decision->candidates[i].prefill_us < least.cost_us)
-            least.cost_us = decision->candidates[i].prefill_us;
     return shortest_rank(&least);
 }
 

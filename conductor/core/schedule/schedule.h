@@ -245,6 +245,10 @@ int64_t schedule_expected_us(const struct scheduler *scheduler,
                              const struct schedule_request *request,
                              const struct schedule_decision *decision);
 
+/* The least work that any candidate would have with the prompt, us; without
+ * candidates more than any work. Cost: O(candidates). */
+int64_t schedule_least_us(const struct schedule_decision *decision);
+
 /* By what a request that waits comes before others of its tenant, where
  * instances do not serve by age: the least work that any of them would have
  * with it, and its age, as their order weighs both; else 0. Cost:

@@ -52,9 +52,9 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_OVERHANG] = {"overhang_steps", "", 0, 1e6, false, 1,
                        "lengths: decode steps that a decode may have to wait "
                        "for room, at most the TBT limit"},
-    [PLAN_BYPASS] = {"bypass", NULL, 0, 1e6, true, 64,
-                     "how many later requests may pass one that waits for "
-                     "room to decode"},
+    [PLAN_BYPASS] = {"bypass", NULL, 0, 1e6, false, 2,
+                     "how much room to decode later requests may take while "
+                     "one waits for it: so many times what that one needs"},
     [PLAN_LINKS] = {"links", "", 0, 1, true, 1,
                     "whether fetches and pushes of KV wait for one another on "
                     "links, and a link's time has a price"},
@@ -138,7 +138,7 @@ void plan_rules(const double *o, struct schedule_rules *out)
     out->predicts_decodes = o[PLAN_LENGTHS] > 0.0;
     out->spares_decodes = o[PLAN_BESIDE_TBT] > 0.0;
     out->overhang_steps = o[PLAN_OVERHANG];
-    out->bypass = (uint32_t)o[PLAN_BYPASS];
+    out->bypass = o[PLAN_BYPASS];
     out->sees_links = o[PLAN_LINKS] > 0.0;
     out->link_wait = o[PLAN_LINK_WAIT];
     out->link_last = o[PLAN_LINK_LAST] > 0.0;
