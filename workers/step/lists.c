@@ -1,4 +1,4 @@
-/* The lists of requests, who gets blocks, and what core/step sees of them. */
+/* The lists of requests, and which of them get blocks. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -67,24 +67,6 @@ int batch_take_ahead(struct batch *b, struct request *r)
         return -ENOSPC;
     batch_keep(b, r->blocks.n_needed);
     return request_take(r, b->config.store, b->config.layout->block_tokens);
-}
-
-struct queue_item batch_item(const struct request *r)
-{
-    const struct request_turn *t = &r->turn;
-    int64_t cost_us = t->cost_us > 0 ? t->cost_us : r->prompt.n_tokens;
-
-    return (struct queue_item){
-        .arrival_seq = t->seq,
-        .ready_at_us = r->load.held_back ? QUEUE_NOT_READY : 0,
-        .expected_us = t->expected_us,
-        .cost_us = cost_us,
-        .arrived_us = t->arrival_us,
-        .deadline_us = t->deadline_us,
-        .has_slo = t->has_slo,
-        .slo_us = t->deadline_us - t->arrival_us,
-        .loading_until_us = batch_is_loading(r) ? QUEUE_NOT_READY : 0,
-    };
 }
 
 /* Whether one under way computes what it can use. */

@@ -1,0 +1,20 @@
+/* What the order of the queue sees of a request. Pure. */
+#include "workers/step/internal.h"
+
+struct queue_item batch_item(const struct request *r)
+{
+    const struct request_turn *t = &r->turn;
+    int64_t cost_us = t->cost_us > 0 ? t->cost_us : r->prompt.n_tokens;
+
+    return (struct queue_item){
+        .arrival_seq = t->seq,
+        .ready_at_us = r->load.held_back ? QUEUE_NOT_READY : 0,
+        .expected_us = t->expected_us,
+        .cost_us = cost_us,
+        .arrived_us = t->arrival_us,
+        .deadline_us = t->deadline_us,
+        .has_slo = t->has_slo,
+        .slo_us = t->deadline_us - t->arrival_us,
+        .loading_until_us = batch_is_loading(r) ? QUEUE_NOT_READY : 0,
+    };
+}
