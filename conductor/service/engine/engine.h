@@ -167,6 +167,8 @@ struct forward {
                                         engine; NULL: none */
     struct pair *pair;               /* owned; NULL: one leg */
     struct exchange *exchange;       /* NULL: not sent */
+    const struct upstream_ops *ops;  /* what becomes of a leg that answers the
+                                        client; arg is the request */
     bool in_line;                    /* engine->line */
     struct expectation *expectation; /* of engine->expected; NULL: none */
     int64_t line_us;                 /* when it joined that */
@@ -378,9 +380,9 @@ void engine_evicted(void *arg, uint64_t key);
 /* Its cache is empty. */
 void engine_clear(struct engine *e);
 
-/* A step that computed so many tokens of prompts took so long there; so long
- * was it between an answer's tokens. The cost model of its model learns of
- * that, unless the engine is known to be another: when that is enough, times
+/* learn.c: a step that computed so many tokens of prompts took so long there;
+ * so long was it between an answer's tokens. The cost model of its model learns
+ * of that, unless the engine is known to be another: when that is enough, times
  * are promised from then on. NULL is a no-op, and so is what cannot be. */
 void engine_learn_prefill(struct engine *e, const struct steps_step *step);
 void engine_learn_step(struct engine *e, int64_t us);
@@ -409,7 +411,7 @@ void forward_first_token(struct service_request *request, int64_t at_us);
 void forward_told(struct service_request *request, int64_t prompt,
                   int64_t cached);
 
-/* usage.c: the request ends, whichever way: if its prefill is over, counts its
+/* charge.c: the request ends, whichever way: if its prefill is over, counts its
  * prompt's tokens, in request->result and wherever they are added up. */
 void forward_count(struct service_request *request);
 
@@ -431,10 +433,6 @@ void forward_prefill_over(struct service_request *request, bool seen,
  * forward->engine, which is to answer the client. Returns 0 or -ENOMEM. */
 [[nodiscard]] int forward_ask(struct service_request *request, const char *body,
                               size_t n);
-
-/* forward.c: what becomes of a leg that answers the client; arg is the request.
- */
-extern const struct upstream_ops forward_ops;
 
 /* forward.c: hand a request over (0, or -ENOMEM with nothing changed); look
  * after those whose first token cannot be seen. */

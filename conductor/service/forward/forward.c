@@ -158,7 +158,7 @@ static void on_failed(void *arg, enum upstream_fault fault, const char *why)
     forward_failed(request, upstream_gone(fault), why);
 }
 
-const struct upstream_ops forward_ops = {
+static const struct upstream_ops forward_ops = {
     .answer = on_answer,
     .bytes = on_bytes,
     .ended = on_ended,
@@ -178,6 +178,7 @@ int forward_send(struct service_request *request)
 {
     struct forward *f = request->forward;
 
+    f->ops = &forward_ops;
     f->told.prompt = f->told.cached = -1;
     if (f->what.ticket) {
         ticket_sent(request);

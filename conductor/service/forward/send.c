@@ -87,7 +87,7 @@ int forward_ask(struct service_request *request, const char *body, size_t n)
                                         .holds_head = f->what.stream,
                                         .repeats = f->what.prompt && !f->pair,
                                     },
-                                    &forward_ops, request);
+                                    f->ops, request);
     if (!f->exchange)
         return -ENOMEM;
     f->engine->count.sent++;

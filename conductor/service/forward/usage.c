@@ -1,19 +1,12 @@
-/* What the usage at an answer's end tells, and what a request counts as. */
+/* What the usage at an answer's end tells. */
 #include <string.h>
 
-#include "base/clock.h"
 #include "conductor/service/engine/engine.h"
-#include "conductor/service/forward/count.h"
-#include "conductor/service/models.h"
 #include "conductor/service/pair/pair.h"
 
 #define CACHED "\"cached_tokens\":"
 #define USAGE "\"usage\":"
 #define META_INFO "\"meta_info\":" /* SGLang's */
-/* Of a template, or of what a body names and does not hold: pictures, an
- * earlier answer. */
-#define UNSEEN_TOKENS_MAX 32768
-
 /* What an answer tells of its tokens, in its tail; NULL: nothing. */
 struct told {
     const char *at, *end;
@@ -155,77 +148,6 @@ static void learn_length(struct service_request *request, struct told told)
         return;
     request_answered(request, n);
     forward_learn_whole(request, n);
-}
-
-/* Whether its prompt's tokens are known as the engine has them, and all. */
-static bool is_exact(const struct service_request *request)
-{
-    const struct service_forward *what = &request->forward->what;
-
-    return what->ids && !what->several;
-}
-
-/* A prompt's tokens, and those cached of them. An engine that lies is believed
- * up to a bound: it must not starve a tenant. A ticket has no body, and a word
- * of a prompt four bytes. */
-static struct count count_of(const struct service_request *request)
-{
-    const struct forward *f = request->forward;
-    int64_t n = request->prompt.n_tokens, bytes = (int64_t)f->what.n;
-
-    return count_prompt(&(struct count_facts){
-        .known = n,
-        .cached = request->attempt.plan.cached_tokens,
-        .exact = is_exact(request),
-        .most = (bytes > 4 * n ? bytes : 4 * n) + UNSEEN_TOKENS_MAX,
-        .told_prompt = f->told.prompt,
-        .told_cached = f->told.cached,
-    });
-}
-
-/* What was predicted is compared with what was told in the same tokens, of the
- * same requests. */
-static void compare(const struct service_request *request,
-                    const struct count *c)
-{
-    struct engine *e = engine_of(request->service, request->attempt.prefill);
-
-    if (!c->comparable || !e)
-        return;
-    e->count.told_tokens += (uint64_t)c->cached;
-    e->count.predicted_tokens += (uint64_t)c->predicted;
-}
-
-/* Its tenant has used what was computed, not what was thought when it was
- * decided. */
-static void charge(struct service_request *request, const struct count *c)
-{
-    struct service *s = request->service;
-    int64_t thought =
-        request->prompt.n_tokens - request->attempt.plan.cached_tokens;
-
-    tenants_sent(s->models->tenants, request->dispatch.tenant,
-                 (uint64_t)(c->prompt - c->cached));
-    if (c->prompt_told && !is_exact(request) && thought > 0)
-        dispatch_told(&s->dispatch, &request->dispatch, thought,
-                      c->prompt - c->cached, clock_now_us());
-}
-
-void forward_count(struct service_request *request)
-{
-    struct service_result *r = &request->result;
-
-    if (request->forward->what.looks || !request->output.first_token_us)
-        return;
-    struct count c = count_of(request);
-    r->prompt_by = c.prompt_told ? SERVICE_BY_TOLD : request_known_by(request);
-    r->cached_by = c.cached_told ? SERVICE_BY_TOLD : SERVICE_BY_INDEX;
-    r->prompt_tokens = (uint32_t)c.prompt;
-    r->local_tokens = (uint32_t)c.cached;
-    r->computed_tokens = (uint32_t)(c.prompt - c.cached);
-    request_count_prompt(request);
-    compare(request, &c);
-    charge(request, &c);
 }
 
 void forward_take_usage(struct service_request *request)

@@ -76,7 +76,7 @@ static void refused(struct pair *p, const struct http_head *head)
     p->leg = NULL;
     p->answers = true;
     p->silent = request->attempt.decode;
-    forward_ops.answer(request, head);
+    f->ops->answer(request, head);
 }
 
 /* The prefill engine sends the leg elsewhere, where the decode engine would not
@@ -120,7 +120,7 @@ static void on_bytes(void *arg, const char *bytes, size_t n)
     struct pair *p = arg;
 
     if (p->answers) {
-        forward_ops.bytes(p->request, bytes, n);
+        p->request->forward->ops->bytes(p->request, bytes, n);
         return;
     }
     if (p->protocol->leased)
@@ -136,7 +136,7 @@ static void on_ended(void *arg)
     int64_t now_us = clock_now_us();
 
     if (p->answers) {
-        forward_ops.ended(request);
+        request->forward->ops->ended(request);
         return;
     }
     p->leg = NULL;
@@ -158,7 +158,7 @@ static void on_failed(void *arg, enum upstream_fault fault, const char *why)
     struct pair *p = arg;
 
     if (p->answers) {
-        forward_ops.failed(p->request, fault, why);
+        p->request->forward->ops->failed(p->request, fault, why);
         return;
     }
     p->leg = NULL;

@@ -159,7 +159,7 @@ static void on_leg_failed(void *arg, enum upstream_fault fault, const char *why)
         pair_strand(p);
 }
 
-const struct upstream_ops pair_leg_ops = {
+static const struct upstream_ops leg_ops = {
     .answer = on_leg_answer,
     .bytes = on_leg_bytes,
     .ended = on_leg_ended,
@@ -190,6 +190,7 @@ static struct pair *pair_new(struct service_request *request)
         return NULL;
     p->service = request->service;
     p->request = request;
+    p->ops = &leg_ops;
     p->protocol = pair_protocol(at->kv_connector);
     p->usage.cached_tokens = -1;
     p->decode = request->attempt.decode;
@@ -235,7 +236,7 @@ int pair_send(struct service_request *request)
                                         .body = f->pair->body.data,
                                         .n = f->pair->body.len,
                                     },
-                                    &pair_leg_ops, f->pair);
+                                    f->pair->ops, f->pair);
     if (!f->exchange)
         return -ENOMEM;
     f->engine->count.sent++;

@@ -70,7 +70,7 @@ static void release(struct pair *p)
                                    .body = p->empty.data,
                                    .n = p->empty.len,
                                },
-                               &pair_leg_ops, p);
+                               p->ops, p);
     if (!p->leg)
         pair_strand(p);
 }

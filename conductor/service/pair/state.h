@@ -10,6 +10,8 @@ struct pair {
     struct service *service;
     struct service_request *request; /* NULL: it has gone */
     const struct pair_protocol *protocol;
+    const struct upstream_ops *ops; /* of a prefill leg, and of one that
+                                       releases; arg is the pair */
     char request_id[32];
     char *method, *path;       /* owned: of both legs; one may outlive the
                                   request */
@@ -41,10 +43,6 @@ struct pair {
     bool releases;         /* this is that leg */
     int64_t until_us;
 };
-
-/* pair.c: the callbacks of a prefill leg, and of one that releases; arg is the
- * pair. */
-extern const struct upstream_ops pair_leg_ops;
 
 /* What a leg with that body is made of. */
 static inline struct pair_ask pair_ask_of(const struct pair *p,

@@ -21,19 +21,6 @@ struct service_request *request_find(struct service *service,
     return request && request->attempt.id == attempt_id ? request : NULL;
 }
 
-void service_freed(struct service *service)
-{
-    dispatch_freed(&service->dispatch);
-    event_active(service->inbox_event, EV_TIMEOUT, 0);
-}
-
-void service_link_freed(struct service *service)
-{
-    dispatch_link_freed(&service->dispatch);
-    if (service->dispatch.room)
-        event_active(service->inbox_event, EV_TIMEOUT, 0);
-}
-
 void request_drop_first(struct service_request *request)
 {
     event_loop_drop(request->output.held);
@@ -207,14 +194,6 @@ void request_fail(struct service_request *request, int http_status,
     log_debug("%s: failed, %s: %s", request->request_id, code, message);
     request->ops->failed(request->arg, &failure);
     request_free(request);
-}
-
-void request_break(struct service_request *request)
-{
-    struct service *s = request->service;
-
-    request->broken = s->has_broken = true;
-    event_active(s->inbox_event, EV_TIMEOUT, 0);
 }
 
 /* Each may end others. */

@@ -25,6 +25,14 @@ static const unsigned transitions[REQUEST_STATES] = {
     [REQUEST_TOKENIZING] = TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
 };
 
+void request_break(struct service_request *request)
+{
+    struct service *s = request->service;
+
+    request->broken = s->has_broken = true;
+    event_active(s->inbox_event, EV_TIMEOUT, 0);
+}
+
 bool request_set_state(struct service_request *request, enum request_state next)
 {
     if (!(transitions[request->state] & TO(next))) {

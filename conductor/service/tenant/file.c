@@ -143,6 +143,14 @@ static void read_tenant(struct fields *f, const struct fields_object *o,
                                     .max_open = one->max_open};
 }
 
+uint64_t tenant_number(const uint8_t digest[DIGEST_BYTES])
+{
+    uint64_t number;
+
+    memcpy(&number, digest, sizeof(number));
+    return number ? number : 1;
+}
+
 void tenants_read(struct fields *f, const struct fields_object *root,
                   void *into)
 {

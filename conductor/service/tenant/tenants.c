@@ -14,14 +14,6 @@
 
 #define FILE_MAX_BYTES (1u << 20)
 
-uint64_t tenant_number(const uint8_t digest[DIGEST_BYTES])
-{
-    uint64_t number;
-
-    memcpy(&number, digest, sizeof(number));
-    return number ? number : 1;
-}
-
 int tenants_new(const char *path, struct tenants **out,
                 char err[CONFIG_ERROR_MAX])
 {

@@ -116,36 +116,6 @@ static int check_host(const struct service *s, const char *host,
     return 0;
 }
 
-int service_make_scheduler(struct service *s, int64_t kv_bytes_per_token,
-                           uint32_t layers, bool coupled)
-{
-    double options[POLICY_OPTIONS_MAX];
-    struct schedule_config config = {
-        .policy = config_policy(&s->config, options),
-        .options = options,
-        .admission = s->predicts ? "plain" : "none",
-    };
-    struct estimate_model model = {
-        .cost = &s->cost,
-        .block_tokens = (uint32_t)s->config.block_tokens,
-        .kv_bytes_per_token = kv_bytes_per_token,
-        .layers = layers,
-        .assumes_stored = s->forwards,
-        .shared_store = s->store || !s->forwards ? service_store_slot(s) : 0,
-        .shared_tier = s->store ? TIER_DISK : TIER_SHARED,
-        .coupled = coupled,
-        .push = s->forwards ? s->push : NULL,
-        .step_tokens = (uint32_t)s->config.step_tokens,
-    };
-    struct scheduler *next = scheduler_new(&config, &model, s->pool, s->index);
-    if (!next)
-        return -ENOMEM;
-    scheduler_free(s->scheduler);
-    s->scheduler = s->dispatch.scheduler = next;
-    cluster_prices(s->peers, next);
-    return 0;
-}
-
 /* The first worker tells what the fleet serves. */
 static int adopt_fleet(struct service *s, const struct msg_hello *m)
 {

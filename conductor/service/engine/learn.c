@@ -1,0 +1,113 @@
+/* What answers teach of the costs of an engine and of its model. */
+#include "base/log.h"
+#include "conductor/service/models.h"
+
+static void promise(struct service *s)
+{
+    s->predicts = true;
+    s->cost_source = "learned";
+    s->dispatch.unpredicted = false;
+    if (service_make_scheduler(s, 1, 0, true))
+        log_warn("model %s: out of memory; no limit rejects", s->config.model);
+    log_info("model %s: its costs are learned: %.3f ms and %.1f us a token",
+             s->config.model, s->cost.prefill[0] / 1e3, s->cost.prefill[1]);
+}
+
+/* Its own costs, where they are not its model's; `changed`: whether they are
+ * may be news. */
+static void own_costs(struct engine *e, bool changed)
+{
+    struct service *s = e->service;
+    bool unlike = e->prefills.unlike || e->steps.unlike;
+    struct learned own = e->prefills.unlike ? e->learned : s->learned;
+
+    if (unlike) {
+        own.step_us = e->steps.unlike ? e->learned.step_us : s->learned.step_us;
+        e->cost = s->cost;
+        learned_write(&own, &e->cost);
+    }
+    if (!changed || unlike == !!e->own_cost)
+        return;
+    e->own_cost = unlike ? &e->cost : NULL;
+    (void)pool_set_cost(s->pool, e->id, e->own_cost);
+    log_info("engine %s: its costs are %s", e->config->name,
+             unlike ? "not those of its model" : "those of its model again");
+}
+
+/* Whether its costs are of a file of its own. */
+static bool has_file(const struct engine *e)
+{
+    return e->own_cost && e->own_cost != &e->cost;
+}
+
+static bool can_be(int64_t n)
+{
+    return n > 0 && n <= COST_MODEL_MAX_US;
+}
+
+static void learn_step(struct learned *l, const struct steps_step *step)
+{
+    learned_prefill(l, step->tokens, step->us);
+    learned_waited(l, step->prompts - 1, step->left_one);
+}
+
+void engine_learn_prefill(struct engine *e, const struct steps_step *step)
+{
+    struct service *s;
+    bool changed;
+
+    if (!e || step->prompts == 0 || !can_be(step->tokens) || !can_be(step->us))
+        return;
+    e->count.timed += step->prompts;
+    s = e->service;
+    if (*s->config.cost_model)
+        return;
+    changed = !has_file(e) &&
+              alike_see(&e->prefills, &s->prefills, step->tokens, step->us);
+    learn_step(&e->learned, step);
+    if (!e->prefills.unlike) {
+        learn_step(&s->learned, step);
+        learned_write(&s->learned, &s->cost);
+    }
+    if (!s->predicts && learned_enough(&s->learned))
+        promise(s);
+    own_costs(e, changed);
+}
+
+void engine_learn_step(struct engine *e, int64_t us)
+{
+    struct service *s;
+    bool changed;
+
+    if (!e || !can_be(us))
+        return;
+    s = e->service;
+    changed = !*s->config.cost_model && !has_file(e) &&
+              alike_see(&e->steps, &s->steps, 0, us);
+    learned_step(&e->learned, us);
+    if (!e->steps.unlike)
+        learned_step(&s->learned, us);
+    if (changed)
+        own_costs(e, true);
+}
+
+void engine_learn_whole(struct engine *e, int64_t computed_tokens,
+                        int64_t tokens, int64_t us)
+{
+    struct learned_whole told =
+        learned_whole(&e->learned, computed_tokens, tokens, us);
+
+    engine_learn_prefill(e, &(struct steps_step){.tokens = computed_tokens,
+                                                 .us = told.prefill_us,
+                                                 .prompts = 1});
+    engine_learn_step(e, told.step_us);
+}
+
+void engine_forget_costs(struct engine *e)
+{
+    bool prefills = alike_forget(&e->prefills, &e->service->prefills);
+    bool steps = alike_forget(&e->steps, &e->service->steps);
+
+    if (prefills || steps)
+        own_costs(e, true);
+}

@@ -1,0 +1,48 @@
+/* The scheduler of one model: it is made from the configuration, and the loop
+ * looks at waiting requests again when room has become free. */
+#include <errno.h>
+
+#include "conductor/service/models.h"
+
+int service_make_scheduler(struct service *s, int64_t kv_bytes_per_token,
+                           uint32_t layers, bool coupled)
+{
+    double options[POLICY_OPTIONS_MAX];
+    struct schedule_config config = {
+        .policy = config_policy(&s->config, options),
+        .options = options,
+        .admission = s->predicts ? "plain" : "none",
+    };
+    struct estimate_model model = {
+        .cost = &s->cost,
+        .block_tokens = (uint32_t)s->config.block_tokens,
+        .kv_bytes_per_token = kv_bytes_per_token,
+        .layers = layers,
+        .assumes_stored = s->forwards,
+        .shared_store = s->store || !s->forwards ? service_store_slot(s) : 0,
+        .shared_tier = s->store ? TIER_DISK : TIER_SHARED,
+        .coupled = coupled,
+        .push = s->forwards ? s->push : NULL,
+        .step_tokens = (uint32_t)s->config.step_tokens,
+    };
+    struct scheduler *next = scheduler_new(&config, &model, s->pool, s->index);
+    if (!next)
+        return -ENOMEM;
+    scheduler_free(s->scheduler);
+    s->scheduler = s->dispatch.scheduler = next;
+    cluster_prices(s->peers, next);
+    return 0;
+}
+
+void service_freed(struct service *service)
+{
+    dispatch_freed(&service->dispatch);
+    event_active(service->inbox_event, EV_TIMEOUT, 0);
+}
+
+void service_link_freed(struct service *service)
+{
+    dispatch_link_freed(&service->dispatch);
+    if (service->dispatch.room)
+        event_active(service->inbox_event, EV_TIMEOUT, 0);
+}
