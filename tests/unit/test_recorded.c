@@ -234,6 +234,28 @@ static void test_ids(void)
     closed_loop_free(loop);
 }
 
+/* A shared block is known by its place, too: an id elsewhere is the session's.
+ */
+static void test_shared_place(void)
+{
+    struct closed_loop *loop = open_loop(
+        HEAD("\"requests\":[") FIRST(200, "[[1,1],[5,2]]", "m")
+            TURN(1, 0, 192, 0, 1, "[[5,1],[1,1]]", ",\"think\":0") "]}\n",
+        1, 1, 1000);
+    struct trace_request first = {0}, second = {0};
+
+    CU_ASSERT_EQUAL_FATAL(closed_loop_next(loop, &first), 1);
+    end(loop, 0, 100);
+    CU_ASSERT_EQUAL_FATAL(closed_loop_next(loop, &second), 1);
+    CU_ASSERT_EQUAL_FATAL(second.block_count, 3);
+    CU_ASSERT_EQUAL(second.hash_ids[0], first.hash_ids[0]);
+    CU_ASSERT_EQUAL(second.hash_ids[1], first.hash_ids[1]);
+    CU_ASSERT_NOT_EQUAL(second.hash_ids[2], second.hash_ids[0]);
+    trace_request_fini(&first);
+    trace_request_fini(&second);
+    closed_loop_free(loop);
+}
+
 /* A session ends before its first long prompt, and with a turn that is
  * refused; one whose first prompt is too long is left out. */
 static void test_ends(void)
@@ -387,6 +409,7 @@ int main(void)
     CU_add_test(s, "refused", test_refused);
     CU_add_test(s, "agents", test_agents);
     CU_add_test(s, "ids", test_ids);
+    CU_add_test(s, "shared place", test_shared_place);
     CU_add_test(s, "ends", test_ends);
     CU_add_test(s, "until", test_until);
     CU_add_test(s, "simulated", test_simulated);

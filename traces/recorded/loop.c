@@ -271,23 +271,27 @@ int64_t closed_loop_due_us(const struct closed_loop *loop)
     return until_us > 0 && due_us >= until_us ? -1 : due_us;
 }
 
-/* The id that all requests know the session's block by. */
-static uint64_t shown_id(const struct slot *slot, uint64_t id)
+/* Turns the ids of a prompt's n blocks into those that all requests know the
+ * blocks by. A block that sessions share stands where the first prompt has it,
+ * because an id stands for all blocks before it, too. O(n). */
+static void show_ids(const struct slot *slot, uint64_t *ids, uint32_t n)
 {
     const struct recorded_session *s = &slot->session;
-    uint32_t at = 0;
+    const struct recorded_run *run = s->runs; /* all of the first prompt */
+    uint32_t in_run = 0;
 
-    /* The first prompt has nothing but runs. */
-    for (uint32_t i = 0; at < s->shared_blocks; i++) {
-        const struct recorded_run *run = &s->runs[i];
-        uint64_t k = id - run->first;
+    for (uint32_t at = 0; at < n; at++) {
+        bool shared = at < s->shared_blocks && ids[at] == run->first + in_run;
 
-        if (id >= run->first && k < run->count && at + k < s->shared_blocks)
-            return SHARED_ID |
-                   (random_mix(s->shared_key + at + k) & (SHARED_ID - 1));
-        at += run->count;
+        ids[at] =
+            shared
+                ? SHARED_ID | (random_mix(s->shared_key + at) & (SHARED_ID - 1))
+                : slot->base_id + ids[at];
+        if (at < s->shared_blocks && ++in_run == run->count) {
+            run++;
+            in_run = 0;
+        }
     }
-    return slot->base_id + id;
 }
 
 /* In blocks of the requests: each has the id of the last one that is in it,
@@ -306,8 +310,9 @@ static int fill_request(struct closed_loop *loop, const struct place *place,
         trace_request_reserve(request, n + 1) != 0)
         return -ENOMEM;
     recorded_session_ids(s, place->turn, loop->ids);
+    show_ids(slot, loop->ids, recorded_blocks(s, place->turn));
     for (size_t i = 0; i < n; i++)
-        request->hash_ids[i] = shown_id(slot, loop->ids[(i + 1) * of - 1]);
+        request->hash_ids[i] = loop->ids[(i + 1) * of - 1];
     if (t->input_tokens % loop->options.block_tokens != 0)
         request->hash_ids[n++] = slot->base_id + s->last_id + 1 + place->turn;
     request->block_count = n;
