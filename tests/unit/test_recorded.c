@@ -109,7 +109,8 @@ static void test_refused(void)
     expect_refused(HEAD("\"requests\":[7]}"),
                    "requests[0]: 7: must be an object");
     expect_refused(ONE(200, "[[1,2]]", "m"),
-                   "requests[0].add: 2 blocks: keep and in leave 3 to add");
+                   "requests[0].add: 2 blocks: must be 3, the full blocks of "
+                   "in (3) but for keep");
     expect_refused(ONE(200, "[[1,0]]", "m"),
                    "requests[0].add[0]: [1,0]: must be [first id, count], the "
                    "count above 0 and no id above 4294967295");
@@ -130,7 +131,20 @@ static void test_refused(void)
     expect_refused(HEAD("\"requests\":[") FIRST(200, "[[1,3]]", "m")
                        TURN(2, 0, 64, -1, 0, "[[9,1]]", "")
                            TURN(1, 0, 64, -1, 0, "[[9,1]]", "") "]}",
-                   "requests[2].t: 1: the turn before it has 2");
+                   "requests[2].t: 1: must be at least 2, the t of the turn "
+                   "before");
+    expect_refused(HEAD("\"requests\":[") FIRST(200, "[[1,3]]", "m")
+                       TURN(1, 0, 130, 0, 3, "[]", "") "]}",
+                   "requests[1].keep: 3: must be an integer of 0 to 2");
+    expect_refused(HEAD("\"requests\":[") FIRST(200, "[[1,3]]", "m")
+                       TURN(1, 0, 300, 0, 3, "[[4,9]]", "") "]}",
+                   "requests[1].add: 9 blocks: must be 1, the full blocks of "
+                   "in (4) but for keep");
+    expect_refused(HEAD("\"requests\":[{\"t\":0,\"sub\":1}]}"),
+                   "requests[0].sub: 1: must be 0, the parent, in the first "
+                   "turn");
+    expect_refused(HEAD("\"requests\":[") FIRST(200, "7", "m") "]}",
+                   "requests[0].add: 7: must be an array of [first id, count]");
 }
 
 static struct closed_loop *open_loop(const char *text, uint32_t in_flight,

@@ -55,6 +55,12 @@ static uint64_t key_of(uint64_t tool_tokens, uint64_t system_tokens,
     return key;
 }
 
+static uint32_t full_blocks(const struct recorded_session *s,
+                            const struct recorded_turn *turn)
+{
+    return turn->input_tokens / s->block_tokens;
+}
+
 /* The i-th of `add`: [first id, count]. */
 static void read_run(struct fields *f, const struct fields_object *o, size_t i,
                      struct recorded_session *s, uint64_t *added)
@@ -91,7 +97,7 @@ static void read_runs(struct fields *f, const struct fields_object *o,
     uint64_t added = 0;
 
     if (!json_is_array(add)) {
-        fields_refuse_value(f, o, "add", "an array of runs");
+        fields_refuse_value(f, o, "add", "an array of [first id, count]");
         return;
     }
     if (array_reserve(s->runs, s->runs_room, s->n_runs + n) != 0) {
@@ -102,12 +108,12 @@ static void read_runs(struct fields *f, const struct fields_object *o,
     turn->n_runs = (uint32_t)n;
     for (size_t i = 0; f->rc == 0 && i < n; i++)
         read_run(f, o, i, s, &added);
-    if (f->rc == 0 &&
-        turn->keep + added != turn->input_tokens / s->block_tokens)
+    if (f->rc == 0 && added != full_blocks(s, turn) - turn->keep)
         fields_refuse(
-            f, o->path, "add", "%llu blocks: keep and in leave %lld to add",
-            (unsigned long long)added,
-            (long long)(turn->input_tokens / s->block_tokens) - turn->keep);
+            f, o->path, "add",
+            "%llu blocks: must be %u, the full blocks of in (%u) but for keep",
+            (unsigned long long)added, full_blocks(s, turn) - turn->keep,
+            full_blocks(s, turn));
 }
 
 /* What its prompt begins with. */
@@ -125,8 +131,11 @@ static void read_base(struct fields *f, const struct fields_object *o,
             fields_refuse_value(
                 f, o, "from", "-1, or an agent with a prompt before this one");
     }
-    if (f->rc == 0 && turn->base != RECORDED_NONE)
+    if (f->rc == 0 && turn->base != RECORDED_NONE) {
         most = recorded_blocks(r->session, turn->base);
+        if (most > full_blocks(r->session, turn))
+            most = full_blocks(r->session, turn);
+    }
     turn->keep = integer(f, o, "keep", 0, most);
 }
 
@@ -159,14 +168,17 @@ static void read_turn(struct fields *f, const struct fields_object *o,
     double api_s = seconds(f, o, "api");
 
     if (f->rc == 0 && begin_s < r->begin_s)
-        fields_refuse(f, o->path, "t", "%g: the turn before it has %g", begin_s,
-                      r->begin_s);
-    turn.agent =
-        integer(f, o, "sub", 0, s->n_turns == 0 ? 0 : RECORDED_AGENTS_MAX - 1);
+        fields_refuse(f, o->path, "t",
+                      "%.15g: must be at least %.15g, the t of the turn before",
+                      begin_s, r->begin_s);
+    turn.agent = integer(f, o, "sub", 0, RECORDED_AGENTS_MAX - 1);
+    if (s->n_turns == 0 && turn.agent != 0)
+        fields_refuse_value(f, o, "sub", "0, the parent, in the first turn");
     turn.input_tokens = integer(f, o, "in", 1, TRACE_TOKENS_MAX);
     turn.output_tokens = integer(f, o, "out", 0, TRACE_TOKENS_MAX);
-    if (f->rc == 0 && turn.input_tokens / s->block_tokens > TRACE_BLOCKS_MAX)
-        fields_refuse_value(f, o, "in", "at most 1048576 blocks");
+    if (f->rc == 0 && full_blocks(s, &turn) > TRACE_BLOCKS_MAX)
+        fields_refuse_value(f, o, "in",
+                            "at most 1048576 blocks of block_tokens");
     read_base(f, o, r, &turn);
     if (f->rc == 0)
         read_runs(f, o, r, &turn);
@@ -284,7 +296,7 @@ void recorded_session_fini(struct recorded_session *session)
 
 uint32_t recorded_blocks(const struct recorded_session *session, uint32_t turn)
 {
-    return session->turns[turn].input_tokens / session->block_tokens;
+    return full_blocks(session, &session->turns[turn]);
 }
 
 /* From the end: each turn has what is not in the one that it begins with. */
