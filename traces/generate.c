@@ -36,17 +36,12 @@ struct trace_generator {
     bool started;
     uint64_t next_id;
     struct trace_request *popular; /* (popular_count), filled on first use */
-    uint64_t popular_weight;
+    uint32_t popular_weight;
     uint32_t first_start; /* of the sequence of first prompts' lengths */
     uint64_t first_count;
     size_t session_count;
     struct session *sessions[SESSIONS_MAX]; /* the last one spoke last */
 };
-
-static uint64_t popular_weight(size_t rank)
-{
-    return 1000000 / (rank + 1);
-}
 
 /* The workloads of the paper, then those of sessions. */
 const struct trace_workload_facts *trace_workload_facts(size_t i)
@@ -90,8 +85,7 @@ static int start_paper(struct trace_generator *g,
     g->workload = w;
     g->gap_us = rate != 0.0 ? (int64_t)(1e6 / rate) : w->gap_us;
     g->next_id = 1; /* 0 is the block that every prompt shares */
-    for (size_t i = 0; i < w->popular_count; i++)
-        g->popular_weight += popular_weight(i);
+    g->popular_weight = quantile_rank_weights(w->popular_count);
     random_init(&g->random, seed);
     g->first_start = (uint32_t)random_u64(&g->random);
     return 0;
@@ -146,21 +140,6 @@ void trace_generator_free(struct trace_generator *generator)
     free(generator);
 }
 
-/* Gives `request` new ids up to the end of its length. */
-static int extend(struct trace_generator *g, struct trace_request *request,
-                  uint32_t tokens)
-{
-    size_t blocks = (tokens + TRACE_BLOCK_TOKENS - 1) / TRACE_BLOCK_TOKENS;
-    int rc = trace_request_reserve(request, blocks);
-
-    if (rc != 0)
-        return rc;
-    request->input_tokens = tokens;
-    while (request->block_count < blocks)
-        request->hash_ids[request->block_count++] = g->next_id++;
-    return 0;
-}
-
 /* The prefix of a new session: block 0, or that and a popular one. */
 static int start_base(struct trace_generator *g, struct trace_request *base)
 {
@@ -173,12 +152,7 @@ static int start_base(struct trace_generator *g, struct trace_request *base)
     base->input_tokens = TRACE_BLOCK_TOKENS;
     if (!random_chance(&g->random, g->workload->popular_per_mille))
         return 0;
-    uint32_t at = random_below(&g->random, (uint32_t)g->popular_weight);
-    size_t rank = 0;
-    while (at >= popular_weight(rank)) {
-        at -= (uint32_t)popular_weight(rank);
-        rank++;
-    }
+    uint32_t rank = quantile_draw_rank(&g->random, g->popular_weight);
     struct trace_request *popular = &g->popular[rank];
     if (popular->block_count == 0) {
         uint32_t blocks = quantile_at(&g->workload->popular_blocks,
@@ -186,7 +160,8 @@ static int start_base(struct trace_generator *g, struct trace_request *base)
 
         rc = trace_request_copy(popular, base);
         if (rc == 0)
-            rc = extend(g, popular, blocks * TRACE_BLOCK_TOKENS);
+            rc = trace_request_extend(popular, blocks * TRACE_BLOCK_TOKENS,
+                                      &g->next_id);
         if (rc != 0)
             return rc;
     }
@@ -264,7 +239,8 @@ static int first_turn(struct trace_generator *g, struct session *session,
         (uint64_t)session->base.input_tokens +
         quantile_at(&g->workload->first_tokens,
                     quantile_spread(g->first_start, g->first_count++));
-    int rc = extend(g, &session->base, limit(g, tokens));
+    int rc =
+        trace_request_extend(&session->base, limit(g, tokens), &g->next_id);
 
     if (rc != 0 || !session->branches)
         return rc != 0 ? rc : trace_request_copy(request, &session->base);
@@ -272,7 +248,9 @@ static int first_turn(struct trace_generator *g, struct session *session,
     rc = trace_request_copy(request, &session->base);
     tokens = (uint64_t)session->base.input_tokens +
              quantile_draw(&g->random, &g->workload->turn_tokens);
-    return rc != 0 ? rc : extend(g, request, limit(g, tokens));
+    return rc != 0
+               ? rc
+               : trace_request_extend(request, limit(g, tokens), &g->next_id);
 }
 
 /* A later turn; 1: the prompt would grow too long, the session is over. */
@@ -287,7 +265,9 @@ static int later_turn(struct trace_generator *g, struct session *session,
     if (tokens > g->workload->input_max_tokens)
         return 1;
     int rc = trace_request_copy(request, &session->base);
-    return rc != 0 ? rc : extend(g, request, (uint32_t)tokens);
+    return rc != 0
+               ? rc
+               : trace_request_extend(request, (uint32_t)tokens, &g->next_id);
 }
 
 static void advance_clock(struct trace_generator *g)

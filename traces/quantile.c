@@ -35,3 +35,26 @@ uint64_t quantile_mean_milli(const struct quantile_table *table)
                ((uint64_t)k[i].value + k[i - 1].value);
     return sum / 2;
 }
+
+static uint32_t rank_weight(uint32_t rank)
+{
+    return 1000000 / (rank + 1);
+}
+
+uint32_t quantile_rank_weights(uint32_t n)
+{
+    uint32_t sum = 0;
+
+    for (uint32_t rank = 0; rank < n; rank++)
+        sum += rank_weight(rank);
+    return sum;
+}
+
+uint32_t quantile_draw_rank(struct random_state *random, uint32_t weights)
+{
+    uint32_t at = random_below(random, weights), rank = 0;
+
+    for (; at >= rank_weight(rank); rank++)
+        at -= rank_weight(rank);
+    return rank;
+}

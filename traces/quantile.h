@@ -23,6 +23,15 @@ struct quantile_table {
     struct quantile_knot knots[QUANTILE_KNOTS];
 };
 
+/* A table whose draws all have the value v. */
+#define QUANTILE_ALWAYS(v)                                            \
+    {                                                                 \
+        {                                                             \
+            {0, v}, {100, v}, {200, v}, {300, v}, {400, v}, {500, v}, \
+                {600, v}, {700, v}, {800, v}, {1000, v},              \
+        }                                                             \
+    }
+
 /* The value of the table at the share u / 2^32 of its draws. */
 uint32_t quantile_at(const struct quantile_table *table, uint32_t u);
 
@@ -42,6 +51,15 @@ static inline uint32_t quantile_spread(uint32_t start, uint64_t i)
 {
     return start + (uint32_t)i * 0x9e3779b9U;
 }
+
+/* The weights of the first n ranks together, of which each is drawn less often
+ * than the one before it: rank r, from 0, has the weight 1,000,000 / (r + 1).
+ * O(n). */
+uint32_t quantile_rank_weights(uint32_t n);
+
+/* A random rank; weights: quantile_rank_weights() of how many there are, at
+ * least 1. O(ranks). */
+uint32_t quantile_draw_rank(struct random_state *random, uint32_t weights);
 
 /* True in per_mille of 1,000 draws. */
 static inline bool random_chance(struct random_state *random,

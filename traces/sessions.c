@@ -21,7 +21,7 @@
 struct source {
     const struct session_kind *kind;
     struct trace_request *prefixes; /* (kind->prefixes), filled on first use */
-    uint64_t weight;                /* of all prefixes */
+    uint32_t weight;                /* of all prefixes */
     uint32_t lengths, turns;        /* starts of sequences */
     uint64_t started;
 };
@@ -68,11 +68,6 @@ static int64_t times_q32(int64_t x, uint64_t q32)
                      ((u & 0xffff) * share >> 16));
 }
 
-static uint64_t prefix_weight(uint32_t rank)
-{
-    return 1000000 / (rank + 1);
-}
-
 static int source_init(struct source *s, const struct session_kind *kind,
                        struct random_state *random)
 {
@@ -81,8 +76,7 @@ static int source_init(struct source *s, const struct session_kind *kind,
     s->turns = (uint32_t)random_u64(random);
     if (!kind || kind->prefixes == 0)
         return 0;
-    for (uint32_t i = 0; i < kind->prefixes; i++)
-        s->weight += prefix_weight(i);
+    s->weight = quantile_rank_weights(kind->prefixes);
     s->prefixes = calloc(kind->prefixes, sizeof(s->prefixes[0]));
     return s->prefixes ? 0 : -ENOMEM;
 }
@@ -263,27 +257,13 @@ static struct session *pop(struct sessions *s)
     return first;
 }
 
-/* Gives `request` new ids up to the end of its length. */
-static int extend(struct sessions *s, struct trace_request *request,
-                  uint32_t tokens)
-{
-    size_t blocks = (tokens + TRACE_BLOCK_TOKENS - 1) / TRACE_BLOCK_TOKENS;
-    int rc = trace_request_reserve(request, blocks);
-
-    if (rc != 0)
-        return rc;
-    request->input_tokens = tokens;
-    while (request->block_count < blocks)
-        request->hash_ids[request->block_count++] = s->next_id++;
-    return 0;
-}
-
 static int fill_prefix(struct sessions *s, const struct session_kind *kind,
                        uint32_t at, struct trace_request *prefix)
 {
     uint32_t blocks = quantile_at(&kind->prefix_blocks, at);
 
-    return extend(s, prefix, blocks * TRACE_BLOCK_TOKENS);
+    return trace_request_extend(prefix, blocks * TRACE_BLOCK_TOKENS,
+                                &s->next_id);
 }
 
 /* What a new session shares with others, into its base. */
@@ -291,8 +271,7 @@ static int share_prefix(struct sessions *s, struct stream *stream,
                         struct session *session)
 {
     struct source *from = session->from;
-    uint64_t at;
-    uint32_t rank = 0;
+    uint32_t rank;
     int rc = 0;
 
     if (stream->is->burst_shares && from == &stream->source) {
@@ -305,9 +284,7 @@ static int share_prefix(struct sessions *s, struct stream *stream,
     }
     if (from->kind->prefixes == 0)
         return 0;
-    at = random_below(&session->random, (uint32_t)from->weight);
-    for (; at >= prefix_weight(rank); rank++)
-        at -= prefix_weight(rank);
+    rank = quantile_draw_rank(&session->random, from->weight);
     if (from->prefixes[rank].block_count == 0)
         rc = fill_prefix(s, from->kind, quantile_spread(UINT32_MAX / 2, rank),
                          &from->prefixes[rank]);
@@ -374,9 +351,10 @@ static int write_prompt(struct sessions *s, struct session *session,
 
     if (!session->begun && kind->asks) {
         tokens = (uint64_t)session->base.input_tokens + session->first_tokens;
-        rc = extend(
-            s, &session->base,
-            (uint32_t)(tokens / TRACE_BLOCK_TOKENS * TRACE_BLOCK_TOKENS));
+        rc = trace_request_extend(
+            &session->base,
+            (uint32_t)(tokens / TRACE_BLOCK_TOKENS * TRACE_BLOCK_TOKENS),
+            &s->next_id);
     }
     tokens = draw_tokens(session);
     if (tokens > kind->input_max_tokens) {
@@ -387,7 +365,7 @@ static int write_prompt(struct sessions *s, struct session *session,
     if (rc == 0)
         rc = trace_request_copy(request, &session->base);
     if (rc == 0)
-        rc = extend(s, request, (uint32_t)tokens);
+        rc = trace_request_extend(request, (uint32_t)tokens, &s->next_id);
     if (rc == 0 && !kind->asks) {
         rc = trace_request_copy(&session->base, request);
         session->base.block_count = tokens / TRACE_BLOCK_TOKENS;

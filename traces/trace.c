@@ -14,6 +14,20 @@ int trace_request_reserve(struct trace_request *request, size_t blocks)
     return array_reserve(request->hash_ids, request->block_capacity, blocks);
 }
 
+int trace_request_extend(struct trace_request *request, uint32_t tokens,
+                         uint64_t *next_id)
+{
+    size_t blocks = (tokens + TRACE_BLOCK_TOKENS - 1) / TRACE_BLOCK_TOKENS;
+    int rc = trace_request_reserve(request, blocks);
+
+    if (rc != 0)
+        return rc;
+    request->input_tokens = tokens;
+    while (request->block_count < blocks)
+        request->hash_ids[request->block_count++] = (*next_id)++;
+    return 0;
+}
+
 int trace_request_copy(struct trace_request *to,
                        const struct trace_request *from)
 {

@@ -50,6 +50,14 @@ struct trace_error {
                                         size_t blocks);
 
 /*
+ * Makes its prompt `tokens` long, which is no shorter than its blocks are, and
+ * gives it the ids *next_id, *next_id + 1, ... up to there. Returns 0, or
+ * -ENOMEM with the request unchanged. O(new blocks).
+ */
+[[nodiscard]] int trace_request_extend(struct trace_request *request,
+                                       uint32_t tokens, uint64_t *next_id);
+
+/*
  * Copies `from` into `to`, ids included; `to` is {0} or a filled request and
  * owns its copy. Returns 0 or -ENOMEM. O(blocks).
  */

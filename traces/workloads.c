@@ -75,9 +75,7 @@ static const struct trace_workload workloads[] = {
         .popular_count = 1,
         .pause_us = 5000000,
         .input_max_tokens = 126195,
-        .popular_blocks =
-            {{{0, 1}, {100, 1}, {250, 1}, {500, 1}, {750, 1}, {850, 1},
-              {900, 1}, {950, 1}, {990, 1}, {1000, 1}}},
+        .popular_blocks = QUANTILE_ALWAYS(1),
         .first_tokens =
             {{{0, 100}, {100, 400}, {250, 3000}, {500, 9000}, {750, 19500},
               {900, 32200}, {950, 42000}, {990, 69000}, {995, 79000},
