@@ -24,9 +24,9 @@ def program():
     return os.path.join(settings.build, 'tools', 'conductor-replay')
 
 
-def replay(*args, timeout=60):
+def replay(*args, timeout=60, **how):
     return subprocess.run([program(), *map(str, args)], capture_output=True,
-                          text=True, timeout=timeout * settings.scale)
+                          text=True, timeout=timeout * settings.scale, **how)
 
 
 class Replay(unittest.TestCase):

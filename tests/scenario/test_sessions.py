@@ -2,6 +2,7 @@
 import json
 import os
 import random
+import resource
 import tempfile
 import unittest
 
@@ -115,10 +116,11 @@ class Sessions(unittest.TestCase):
             self.assertEqual(done.returncode, 2)
             self.assertIn(why, done.stderr)
 
-    def live(self, server, *args):
+    def live(self, server, *args, **how):
         done = replay('live-sessions', '--url', server.url, '--trace',
                       self.path('s.jsonl'), '--length-scale', 16,
-                      '--think-max', 0, '--report', self.path('r.json'), *args)
+                      '--think-max', 0, '--report', self.path('r.json'), *args,
+                      **how)
         with open(self.path('r.json'), encoding='utf-8') as file:
             return done, json.load(file)
 
@@ -147,6 +149,18 @@ class Sessions(unittest.TestCase):
         self.assertAlmostEqual(report['prefix_hit_ratio'],
                                report['best_possible_hit_ratio'], delta=0.003)
         self.assertIn('sessions started', done.stdout)
+
+    def test_live_needs_more_files(self):
+        """More connections than this process may have files, at first."""
+        server = FakeServer()
+        self.addCleanup(server.close)
+        self.write(self.sessions)
+        few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        done, report = self.live(
+            server, '--in-flight', 60, '--sessions', 60, preexec_fn=lambda:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(few, 30), most)))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(report['closed_loop']['sessions']['finished'], 60)
 
     def test_live_lost(self):
         """A turn that is refused ends its session; others go on."""

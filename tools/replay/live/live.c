@@ -4,13 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
-#include "base/event_loop.h"
 #include "tools/replay/command.h"
-#include "tools/replay/live/model.h"
 #include "tools/replay/live/plot.h"
 #include "tools/replay/live/run.h"
+#include "tools/replay/live/target.h"
 #include "tools/replay/report/report.h"
 #include "tools/replay/trace/load.h"
 
@@ -37,17 +35,16 @@ static const struct option_usage usage = {
 
 struct settings {
     struct replay_stream_options source;
-    const char *url, *report, *csv, *plot;
-    double speed, slo_ttft_s, slo_tbt_s, timeout_s;
+    struct replay_target target;
+    const char *csv, *plot;
+    double speed, slo_ttft_s, slo_tbt_s;
     double promised_s; /* 0: no TTFT was given */
-    uint64_t max_in_flight, seed, vocab;
 };
 
 static int parse(int argc, char **argv, struct settings *s, int *status)
 {
     const struct option_spec specs[] = {
-        {"url", OPTION_TEXT, &s->url, "URL", 0, 0,
-         "the server (default http://127.0.0.1:8080)"},
+        REPLAY_TARGET_URL_SPEC(s->target),
         {"trace", OPTION_TEXT, &s->source.path, "FILE", 0, 0,
          "JSON lines, plain or gzip", .required = true},
         {"speed", OPTION_NUMBER, &s->speed, "X", 1e-3, 1e6,
@@ -62,16 +59,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "                         accepts (default 30, none promised)"},
         {"slo-tbt", OPTION_NUMBER, &s->slo_tbt_s, "S", 0, 1e6,
          "seconds between tokens (default 0.2)"},
-        {"timeout", OPTION_NUMBER, &s->timeout_s, "S", 1e-3, 1e6,
-         "seconds for one answer (default 300)"},
-        {"max-in-flight", OPTION_COUNT, &s->max_in_flight, "N", 1, 65536,
-         "requests at once (default 512)"},
-        {"seed", OPTION_COUNT, &s->seed, "S", 0, 9e15,
-         "another makes new prompts for a warm server (default 0)"},
-        {"vocab", OPTION_COUNT, &s->vocab, "N", 1, UINT32_MAX,
-         "token ids stay below it (default: the server's, or 512)"},
-        {"report", OPTION_OUTPUT, &s->report, "FILE", 0, 0,
-         "write the report as JSON"},
+        REPLAY_TARGET_SPECS(s->target),
         {"requests-csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
          "write a line per request"},
         {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
@@ -120,17 +108,6 @@ static void warn(const struct settings *s, const struct replay_model *model,
     }
 }
 
-/* A connection per request in flight: ask for as many files as we may have. */
-static void raise_file_limit(void)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
 /* How the numbers came about, added to the report so that it can be redone. */
 static json_t *settings_json(const struct settings *s,
                              const struct replay_trace *trace)
@@ -140,8 +117,8 @@ static json_t *settings_json(const struct settings *s,
                      "from", (json_int_t)s->source.from, "length_scale",
                      (json_int_t)s->source.length_scale, "block_tokens",
                      (json_int_t)trace->block_tokens, "speed", s->speed,
-                     "max_in_flight", (json_int_t)s->max_in_flight, "seed",
-                     (json_int_t)s->seed);
+                     "max_in_flight", (json_int_t)s->target.max_in_flight,
+                     "seed", (json_int_t)s->target.seed);
 }
 
 static int write_report(const struct settings *s,
@@ -153,7 +130,7 @@ static int write_report(const struct settings *s,
 
     if (json &&
         json_object_set_new(json, "trace", settings_json(s, trace)) == 0)
-        rc = replay_json_write(json, s->report);
+        rc = replay_json_write(json, s->target.report);
     json_decref(json);
     return rc;
 }
@@ -165,7 +142,7 @@ static int write_outputs(const struct settings *s,
                          const struct replay_report *report)
 {
     replay_report_print(report, stdout);
-    return REPLAY_OUTPUT(usage.name, s->report,
+    return REPLAY_OUTPUT(usage.name, s->target.report,
                          write_report(s, trace, report)) |
            REPLAY_OUTPUT(usage.name, s->csv,
                          replay_csv_write(records, trace->count, s->csv)) |
@@ -174,27 +151,22 @@ static int write_outputs(const struct settings *s,
                replay_live_plot(records, trace->count, report, s->plot));
 }
 
-static int run(const struct settings *s, struct event_base *base,
-               const struct replay_server *server,
-               const struct replay_trace *trace, struct replay_record *records)
+static int run(const struct settings *s, const struct replay_trace *trace,
+               struct replay_record *records)
 {
-    struct replay_model model;
+    const struct replay_model *model = &s->target.model;
 
-    if (replay_model_ask(base, server, usage.name, NULL, &model) != 0)
-        return 1;
-    warn(s, &model, trace);
+    warn(s, model, trace);
     const struct replay_run_params params = {
-        .base = base,
-        .server = server,
+        .base = s->target.base,
+        .server = &s->target.server,
         .trace = trace,
-        .model = model.name,
-        .tokens = {.block_tokens = trace->block_tokens,
-                   .vocab_tokens = replay_model_vocab(&model, s->vocab),
-                   .seed = s->seed},
+        .model = model->name,
+        .tokens = replay_target_tokens(&s->target, trace->block_tokens),
         .first_index = s->source.from,
         .speed = s->speed,
-        .max_in_flight = s->max_in_flight,
-        .timeout_us = (int64_t)(s->timeout_s * 1e6),
+        .max_in_flight = s->target.max_in_flight,
+        .timeout_us = (int64_t)(s->target.timeout_s * 1e6),
         .slo_ttft_us = (int64_t)(s->promised_s * 1e6)};
     struct replay_run_result result = {0};
     struct replay_report report;
@@ -202,15 +174,15 @@ static int run(const struct settings *s, struct event_base *base,
     if (rc == 0) {
         const struct replay_context context = {
             .mode = "live",
-            .policy = model.policy[0] != '\0' ? model.policy : NULL,
-            .block_tokens = model.block_tokens != 0 ? model.block_tokens
-                                                    : trace->block_tokens,
+            .policy = model->policy[0] != '\0' ? model->policy : NULL,
+            .block_tokens = model->block_tokens != 0 ? model->block_tokens
+                                                     : trace->block_tokens,
             .slo_ttft_s = s->slo_ttft_s,
             .slo_tbt_s = s->slo_tbt_s,
             .best_possible_hit_ratio = replay_best_hit_ratio(
                 trace, records,
-                model.block_tokens != 0 &&
-                    model.block_tokens < trace->block_tokens),
+                model->block_tokens != 0 &&
+                    model->block_tokens < trace->block_tokens),
             .wall_us = result.wall_us,
             .asked = trace->count,
             .interrupted = result.interrupted};
@@ -220,29 +192,25 @@ static int run(const struct settings *s, struct event_base *base,
     if (rc != 0)
         return replay_complain(usage.name, "%s", strerror(-rc));
     rc = write_outputs(s, trace, records, &report);
-    if (result.interrupted)
-        return REPLAY_EXIT_INTERRUPTED;
-    return rc != 0 || report.failed > 0 ? 1 : 0;
+    return replay_target_status(result.interrupted,
+                                rc != 0 || report.failed > 0);
 }
 
-static int load_and_run(const struct settings *s,
-                        const struct replay_server *server)
+static int load_and_run(struct settings *s)
 {
     struct replay_trace trace = {0};
     char error[512];
 
     if (replay_trace_load(&s->source, &trace, error, sizeof error) != 0)
         return replay_complain(usage.name, "%s", error);
-    struct event_base *base = event_loop_new(1);
     struct replay_record *records = calloc(trace.count, sizeof records[0]);
     int status = 1;
-    if (base && records)
-        status = run(s, base, server, &trace, records);
-    else
+    if (!records)
         replay_complain(usage.name, "out of memory");
+    else if (replay_target_open(&s->target, usage.name) == 0)
+        status = run(s, &trace, records);
+    replay_target_close(&s->target);
     free(records);
-    if (base)
-        event_base_free(base);
     replay_trace_fini(&trace);
     return status;
 }
@@ -250,26 +218,17 @@ static int load_and_run(const struct settings *s,
 int replay_command_live(int argc, char **argv)
 {
     struct settings s = {
-        .url = "http://127.0.0.1:8080",
+        .target = REPLAY_TARGET_DEFAULT,
         .source = {.block_tokens = TRACE_BLOCK_TOKENS, .length_scale = 1},
         .speed = 1,
         .slo_ttft_s = 30,
-        .slo_tbt_s = 0.2,
-        .timeout_s = 300,
-        .max_in_flight = 512};
-    struct replay_server server;
+        .slo_tbt_s = 0.2};
     int status = 0;
 
     if (parse(argc, argv, &s, &status) != 0)
         return status;
     if (s.promised_s > 0)
         s.slo_ttft_s = s.promised_s;
-    if (replay_server_parse(s.url, &server) != 0 || server.https)
-        return replay_refuse(
-            usage.name,
-            "--url %s: must be http://HOST[:PORT][/PREFIX], without "
-            "/v1/completions",
-            s.url);
-    raise_file_limit();
-    return load_and_run(&s, &server);
+    status = replay_target_parse(&s.target, usage.name);
+    return status != 0 ? status : load_and_run(&s);
 }

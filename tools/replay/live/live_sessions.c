@@ -7,10 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/event_loop.h"
 #include "tools/replay/command.h"
 #include "tools/replay/live/loop.h"
-#include "tools/replay/live/model.h"
+#include "tools/replay/live/target.h"
 #include "tools/replay/report/report.h"
 #include "tools/replay/report/sessions.h"
 #include "tools/replay/simulate/facts.h"
@@ -18,8 +17,6 @@
 /* What the server's blocks are taken to have where it does not say: the
  * recorded ones. */
 #define RECORDED_BLOCK_TOKENS 64u
-
-#define SLOTS_MAX 65536
 
 static const struct option_usage usage = {
     .name = "live-sessions",
@@ -38,10 +35,9 @@ static const struct option_usage usage = {
 
 struct settings {
     struct closed_loop_options loop;
-    const char *url, *report;
-    double hours, think_max_s, timeout_s;
+    struct replay_target target;
+    double hours, think_max_s;
     uint32_t length_scale;
-    uint64_t max_in_flight, seed, vocab;
 };
 
 /* What a run says of its turns. */
@@ -54,8 +50,7 @@ struct seen {
 static int parse(int argc, char **argv, struct settings *s, int *status)
 {
     const struct option_spec specs[] = {
-        {"url", OPTION_TEXT, &s->url, "URL", 0, 0,
-         "the server (default http://127.0.0.1:8080)"},
+        REPLAY_TARGET_URL_SPEC(s->target),
         {"trace", OPTION_TEXT, &s->loop.path, "FILE", 0, 0,
          "recorded sessions, one a line (traces/DESIGN.md), plain or gzip",
          .required = true},
@@ -72,16 +67,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "a session ends before its first longer prompt (default 131072)"},
         {"length-scale", OPTION_U32, &s->length_scale, "S", 1, 65536,
          "divides lengths, once the limit is applied (default 1)"},
-        {"timeout", OPTION_NUMBER, &s->timeout_s, "S", 1e-3, 1e6,
-         "seconds for one answer (default 300)"},
-        {"max-in-flight", OPTION_COUNT, &s->max_in_flight, "N", 1, SLOTS_MAX,
-         "requests at once (default 512)"},
-        {"seed", OPTION_COUNT, &s->seed, "S", 0, 9e15,
-         "another makes new prompts for a warm server (default 0)"},
-        {"vocab", OPTION_COUNT, &s->vocab, "N", 1, UINT32_MAX,
-         "token ids stay below it (default: the server's, or 512)"},
-        {"report", OPTION_OUTPUT, &s->report, "FILE", 0, 0,
-         "write the report as JSON"},
+        REPLAY_TARGET_SPECS(s->target),
     };
 
     return replay_parse(&usage, OPTION_TABLE(specs), argc, argv, status);
@@ -118,17 +104,18 @@ static int write_report(const struct settings *s,
         json_object_set_new(turns, "file", json_string(s->loop.path)) == 0 &&
         json_object_set_new(turns, "in_flight",
                             json_integer(s->loop.in_flight)) == 0)
-        rc = replay_json_write(json, s->report);
+        rc = replay_json_write(json, s->target.report);
     json_decref(turns);
     json_decref(json);
     return rc;
 }
 
 /* Sums up, prints and writes what was asked for. Returns the exit status. */
-static int report_on(const struct settings *s, const struct replay_model *model,
-                     uint32_t block_tokens, struct closed_loop *loop,
-                     struct seen *seen, const struct replay_loop_result *result)
+static int report_on(const struct settings *s, uint32_t block_tokens,
+                     struct closed_loop *loop, struct seen *seen,
+                     const struct replay_loop_result *result)
 {
+    const char *policy = s->target.model.policy;
     struct closed_loop_counts counts = closed_loop_counts(loop);
     struct replay_sessions sessions;
     struct replay_report report;
@@ -138,7 +125,7 @@ static int report_on(const struct settings *s, const struct replay_model *model,
         return replay_complain(usage.name, "out of memory");
     const struct replay_context context = {
         .mode = "live",
-        .policy = model->policy[0] != '\0' ? model->policy : NULL,
+        .policy = policy[0] != '\0' ? policy : NULL,
         .block_tokens = block_tokens,
         .best_possible_hit_ratio = facts.best_possible_hit_ratio,
         .wall_us = result->wall_us,
@@ -149,17 +136,15 @@ static int report_on(const struct settings *s, const struct replay_model *model,
     replay_sessions_report(&seen->turns, &counts, s->loop.until_us, &sessions);
     replay_report_print(&report, stdout);
     replay_sessions_print(&sessions, stdout);
-    int rc = REPLAY_OUTPUT(usage.name, s->report,
+    int rc = REPLAY_OUTPUT(usage.name, s->target.report,
                            write_report(s, &report, &sessions));
-    if (result->interrupted)
-        return REPLAY_EXIT_INTERRUPTED;
-    return rc != 0 || report.failed > 0 ? 1 : 0;
+    return replay_target_status(result->interrupted,
+                                rc != 0 || report.failed > 0);
 }
 
-static int play(const struct settings *s, struct event_base *base,
-                const struct replay_server *server,
-                const struct replay_model *model, struct seen *seen)
+static int play(const struct settings *s, struct seen *seen)
 {
+    const struct replay_model *model = &s->target.model;
     struct closed_loop_options options = s->loop;
     uint32_t block_tokens = model->block_tokens > 0
                                 ? model->block_tokens
@@ -178,22 +163,20 @@ static int play(const struct settings *s, struct event_base *base,
     if (closed_loop_open(&options, &loop, error, sizeof error) != 0)
         return replay_complain(usage.name, "%s", error);
     const struct replay_loop_params params = {
-        .base = base,
-        .server = server,
+        .base = s->target.base,
+        .server = &s->target.server,
         .loop = loop,
         .model = model->name,
-        .tokens = {.block_tokens = block_tokens,
-                   .vocab_tokens = replay_model_vocab(model, s->vocab),
-                   .seed = s->seed},
+        .tokens = replay_target_tokens(&s->target, block_tokens),
         .length_scale = s->length_scale,
-        .slots = s->max_in_flight,
-        .timeout_us = llround(s->timeout_s * 1e6),
+        .slots = s->target.max_in_flight,
+        .timeout_us = llround(s->target.timeout_s * 1e6),
         .sent = take_sent,
         .ended = take_ended,
         .arg = seen};
     int rc = replay_loop_run(&params, &result);
     if (rc == 0)
-        status = report_on(s, model, block_tokens, loop, seen, &result);
+        status = report_on(s, block_tokens, loop, seen, &result);
     else
         replay_complain(usage.name, "%s",
                         *closed_loop_error(loop) ? closed_loop_error(loop)
@@ -205,15 +188,11 @@ static int play(const struct settings *s, struct event_base *base,
 int replay_command_live_sessions(int argc, char **argv)
 {
     struct settings s = {
-        .url = "http://127.0.0.1:8080",
+        .target = REPLAY_TARGET_DEFAULT,
         .loop = {.in_flight = 1,
                  .input_max_tokens = CLOSED_LOOP_INPUT_MAX_TOKENS},
         .think_max_s = (double)CLOSED_LOOP_THINK_MAX_US / 1e6,
-        .timeout_s = 300,
-        .length_scale = 1,
-        .max_in_flight = 512};
-    struct replay_server server;
-    struct replay_model model;
+        .length_scale = 1};
     struct seen seen = {0};
     int status = 0;
 
@@ -222,24 +201,17 @@ int replay_command_live_sessions(int argc, char **argv)
     if (s.hours == 0 && s.loop.sessions == 0)
         return replay_refuse(usage.name, "needs --hours or --sessions: the "
                                          "file begins again at its end");
-    if (replay_server_parse(s.url, &server) != 0 || server.https)
-        return replay_refuse(
-            usage.name,
-            "--url %s: must be http://HOST[:PORT][/PREFIX], without "
-            "/v1/completions",
-            s.url);
+    status = replay_target_parse(&s.target, usage.name);
+    if (status != 0)
+        return status;
     s.loop.until_us = llround(s.hours * 3600e6);
     s.loop.think_max_us = llround(s.think_max_s * 1e6);
-    struct event_base *base = event_loop_new(1);
     status = 1;
-    if (!base)
-        replay_complain(usage.name, "out of memory");
-    else if (replay_model_ask(base, &server, usage.name, NULL, &model) == 0)
-        status = play(&s, base, &server, &model, &seen);
+    if (replay_target_open(&s.target, usage.name) == 0)
+        status = play(&s, &seen);
     replay_tally_free(seen.tally);
     replay_counter_free(seen.counter);
     replay_sessions_fini(&seen.turns);
-    if (base)
-        event_base_free(base);
+    replay_target_close(&s.target);
     return status;
 }

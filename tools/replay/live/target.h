@@ -1,0 +1,73 @@
+/* The server that `live` and `live-sessions` send to: the options that both
+ * have, and what comes before the first request. */
+#ifndef TOOLS_REPLAY_LIVE_TARGET_H
+#define TOOLS_REPLAY_LIVE_TARGET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tools/replay/live/model.h"
+#include "tools/replay/options.h"
+#include "traces/tokens.h"
+
+#define REPLAY_TARGET_IN_FLIGHT_MAX 65536
+
+struct replay_target {
+    const char *url, *report; /* borrowed; report NULL: none */
+    double timeout_s;
+    uint64_t max_in_flight, seed;
+    uint64_t vocab;              /* 0: the model's */
+    struct replay_server server; /* by replay_target_parse() */
+    /* By replay_target_open(). */
+    struct event_base *base; /* owned */
+    struct replay_model model;
+};
+
+/* The options' defaults. */
+#define REPLAY_TARGET_DEFAULT                             \
+    {                                                     \
+        .url = "http://127.0.0.1:8080", .timeout_s = 300, \
+        .max_in_flight = 512,                             \
+    }
+
+/* Rows of a table of options. */
+#define REPLAY_TARGET_URL_SPEC(t)                          \
+    OPTION_SPEC("url", OPTION_TEXT, &(t).url, "URL", 0, 0, \
+                "the server (default http://127.0.0.1:8080)")
+#define REPLAY_TARGET_SPECS(t)                                                 \
+    OPTION_SPEC("timeout", OPTION_NUMBER, &(t).timeout_s, "S", 1e-3, 1e6,      \
+                "seconds for one answer (default 300)"),                       \
+        OPTION_SPEC("max-in-flight", OPTION_COUNT, &(t).max_in_flight, "N", 1, \
+                    REPLAY_TARGET_IN_FLIGHT_MAX,                               \
+                    "requests at once (default 512)"),                         \
+        OPTION_SPEC("seed", OPTION_COUNT, &(t).seed, "S", 0, 9e15,             \
+                    "another makes new prompts for a warm server (default "    \
+                    "0)"),                                                     \
+        OPTION_SPEC("vocab", OPTION_COUNT, &(t).vocab, "N", 1, UINT32_MAX,     \
+                    "token ids stay below it (default: the server's, or "      \
+                    "512)"),                                                   \
+        OPTION_SPEC("report", OPTION_OUTPUT, &(t).report, "FILE", 0, 0,        \
+                    "write the report as JSON")
+
+/* Reads t->url into t->server. Returns 0, or the exit status after a complaint
+ * of `command`. */
+[[nodiscard]] int replay_target_parse(struct replay_target *t,
+                                      const char *command);
+
+/* Makes t->base, lets this process have as many open files as it may, and asks
+ * the server for its model. Returns 0, or -1 after a complaint of `command`;
+ * replay_target_close() either way. Blocks for 10 s at most. */
+[[nodiscard]] int replay_target_open(struct replay_target *t,
+                                     const char *command);
+
+void replay_target_close(struct replay_target *t);
+
+/* What the tokens of prompts are made from, after replay_target_open(). */
+struct trace_token_options replay_target_tokens(const struct replay_target *t,
+                                                uint32_t block_tokens);
+
+/* The exit status of a replay that was reported on; failed: a request, or the
+ * writing of an output. */
+int replay_target_status(bool interrupted, bool failed);
+
+#endif
