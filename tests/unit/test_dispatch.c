@@ -991,6 +991,35 @@ static void test_reach(void)
     rig_fini(&r);
 }
 
+/* A request leaves within the round in which it found no room: the instances
+ * that it might have gone to are its shell's again, and are not looked at. */
+static void test_reach_left(void)
+{
+    struct rig r;
+    uint64_t first = 1u, alike = 1u, second = 2u;
+
+    rig_init(&r);
+    (void)add(&r, ROLE_PREFILL | ROLE_DECODE);
+    uint32_t b = add(&r, ROLE_PREFILL | ROLE_DECODE);
+    for (int i = 0; i < 5; i++)
+        r.requests[i].ask.eligible = i < 2 ? &first : &second;
+    r.requests[5].ask.eligible = &alike;
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(place(&r, 1, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(place(&r, 5, NOW_US), DISPATCH_WAIT); /* then the oldest */
+    CU_ASSERT_EQUAL(place(&r, 2, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(place(&r, 3, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(place(&r, 4, NOW_US), DISPATCH_WAIT);
+    done_at(&r, b, 2);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), 3); /* the first one found none */
+    CU_ASSERT_TRUE(r.dispatch.in_round);
+    done_at(&r, b, 3);
+    dispatch_forget(&r.dispatch, &r.requests[1]);
+    first = 2u;
+    CU_ASSERT_EQUAL(next(&r, NOW_US), 4);
+    rig_fini(&r);
+}
+
 /* An instance without the adapter joins while its requests wait: it is free for
  * others at once. */
 static void test_reach_joined(void)
@@ -1127,19 +1156,24 @@ static void test_reaches(void)
     add(&r, ROLE_PREFILL);
     second.prefill = add(&r, ROLE_PREFILL | ROLE_DECODE);
     second.decode = second.prefill;
-    CU_ASSERT_EQUAL(reach_add(&reach, r.pool, &ask), DISPATCH_REACHES);
-    CU_ASSERT_TRUE(reach_takes(&reach, r.pool, &second));
-    CU_ASSERT_FALSE(reach_has(&reach, &ask));
-    reach_remove(&reach, DISPATCH_REACHES);
+    uint32_t place = reach_add(&reach, &ask);
+    CU_ASSERT(place < DISPATCH_REACHES);
+    CU_ASSERT_FALSE(reach_takes(&reach, REACH_MISSED, r.pool, &second));
+    reach_miss(&reach, r.pool, &ask, place);
+    CU_ASSERT_TRUE(reach_takes(&reach, REACH_MISSED, r.pool, &second));
+    CU_ASSERT_FALSE(reach_missed(&reach, &ask));
+    reach_begin(&reach);
+    CU_ASSERT_FALSE(reach_takes(&reach, REACH_MISSED, r.pool, &second));
+    reach_remove(&reach, place);
     for (uint32_t i = 0; i <= DISPATCH_REACHES; i++) {
-        CU_ASSERT_FALSE(reach_takes(&reach, r.pool, &second));
+        CU_ASSERT_FALSE(reach_takes(&reach, REACH_WAITING, r.pool, &second));
         sets[i] = 1u;
         ask.eligible = &sets[i];
         for (int times = 0; times < 2; times++)
-            CU_ASSERT_EQUAL(reach_add(&reach, r.pool, &ask) < DISPATCH_REACHES,
+            CU_ASSERT_EQUAL(reach_add(&reach, &ask) < DISPATCH_REACHES,
                             i < DISPATCH_REACHES);
     }
-    CU_ASSERT_TRUE(reach_takes(&reach, r.pool, &second));
+    CU_ASSERT_TRUE(reach_takes(&reach, REACH_WAITING, r.pool, &second));
     CU_ASSERT_FALSE(reach_takes_of(&ask, r.pool, &second));
     ask = (struct schedule_request){.only = second.prefill};
     CU_ASSERT_TRUE(reach_takes_of(&ask, r.pool, &second));
@@ -1221,6 +1255,7 @@ int main(void)
     CU_add_test(suite, "who waits for some instances", test_reach);
     CU_add_test(suite, "an instance joins that they may not take",
                 test_reach_joined);
+    CU_add_test(suite, "who leaves within a round", test_reach_left);
     CU_add_test(suite, "any sets of instances", test_reach_random);
     CU_add_test(suite, "sets of instances", test_reaches);
     CU_add_test(suite, "a retry is due", test_retry_is_due);

@@ -112,10 +112,9 @@ static void refuse(enum dispatch_reason reason, int64_t retry_after_us,
     order->retry_after_us = retry_after_us;
 }
 
-/* others: where those may go whom this one must take nothing from; NULL: there
- * are none. */
+/* others: the waiting requests that this one must take nothing from. */
 static void give_order(struct dispatch *d, struct dispatch_request *r,
-                       const struct reach *others, int64_t now_us,
+                       enum reach_of others, int64_t now_us,
                        struct dispatch_order *order)
 {
     struct schedule_decision *decision = &order->decision;
@@ -138,8 +137,9 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
         decision->retry_after_us = 0;
     }
     reason = reason_of(decision->verdict);
-    r->behind = others && decision->verdict == SCHEDULE_ACCEPT &&
-                reach_takes(others, schedule_pool(d->scheduler), decision);
+    r->behind =
+        decision->verdict == SCHEDULE_ACCEPT &&
+        reach_takes(&d->reach, others, schedule_pool(d->scheduler), decision);
     held_lacks(d, r,
                decision->verdict == SCHEDULE_LINK_BUSY ||
                    (r->behind && dispatch_may_wait_for_link(r) &&
@@ -205,8 +205,8 @@ void dispatch_place(struct dispatch *d, struct dispatch_request *request,
     request->line.rank = INT64_MAX; /* not known yet */
     request->line.seq = d->n_waited++;
     give_order(d, request,
-               dispatch_stands_behind(d, request) ? &d->reach : NULL, now_us,
-               order);
+               dispatch_stands_behind(d, request) ? REACH_WAITING : REACH_NONE,
+               now_us, order);
     if (order->action == DISPATCH_WAIT)
         begin_waiting(d, request, order);
 }
@@ -230,7 +230,7 @@ static void begin_round(struct dispatch *d)
     d->last_turn_us = INFINITY;
     held_begin(d);
     memset(d->missed, 0, sizeof(d->missed));
-    d->missed_reach = (struct reach){.n_anywhere = 0};
+    reach_begin(&d->reach);
     if (d->scheduler)
         schedule_await_none(d->scheduler);
 }
@@ -264,8 +264,7 @@ static uint32_t may_pass(const struct dispatch *d, int64_t now_us)
 /* Likewise, with those that may go elsewhere. */
 static uint32_t may_try(const struct dispatch *d, int64_t now_us)
 {
-    return d->missed_reach.n_anywhere == 0 ? DISPATCH_SIZES
-                                           : may_pass(d, now_us);
+    return d->reach.missed_anywhere ? may_pass(d, now_us) : DISPATCH_SIZES;
 }
 
 /* The next one in a round where tenants take turns. */
@@ -278,7 +277,7 @@ static struct dispatch_request *next_in_turn(struct dispatch *d, int64_t now_us,
         if (!r)
             break;
         if (!dispatch_is_too_late(d, r)) {
-            give_order(d, r, NULL, now_us, order);
+            give_order(d, r, REACH_NONE, now_us, order);
             if (order->action != DISPATCH_WAIT) {
                 held_remove(d, r);
                 return r;
@@ -334,11 +333,11 @@ static bool try(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
     bool passes =
         r == TAILQ_FIRST(&d->waiting) || r->size < may_pass(d, now_us);
 
-    if (!passes && reach_has(&d->missed_reach, &r->ask))
+    if (!passes && reach_missed(&d->reach, &r->ask))
         return false;
     if (d->scheduler && !schedule_room_came(d->scheduler, &r->room))
         return false;
-    give_order(d, r, passes ? NULL : &d->missed_reach, now_us, order);
+    give_order(d, r, passes ? REACH_NONE : REACH_MISSED, now_us, order);
     if (order->action == DISPATCH_WAIT) {
         miss(d, r, order->decision.verdict);
         return false;
@@ -367,8 +366,8 @@ next_in_round(struct dispatch *d, int64_t now_us, struct dispatch_order *order)
             return r;
         if (d->scheduler) {
             schedule_await(d->scheduler, &r->room);
-            (void)reach_add(&d->missed_reach, schedule_pool(d->scheduler),
-                            &r->ask);
+            reach_miss(&d->reach, schedule_pool(d->scheduler), &r->ask,
+                       r->reach);
         }
         held_tried(d, r);
     }

@@ -129,7 +129,6 @@ struct dispatch {
     uint32_t limit;    /* of this round: sizes from here on find no room */
     uint32_t n_missed; /* that found none in this round, for other reasons */
     uint32_t n_link_missed;     /* or had to wait for a link still */
-    struct reach missed_reach;  /* where those may go that found none */
     int64_t passed_tokens;      /* of those that were sent past the oldest */
     struct lengths lengths;     /* of answers */
     struct forecasts forecasts; /* what came of predicted TTFTs */

@@ -35,7 +35,7 @@ static int64_t expiry_us(const struct dispatch_request *r)
 void held_add(struct dispatch *d, struct dispatch_request *request)
 {
     request->waits = true;
-    request->reach = reach_add(&d->reach, NULL, &request->ask);
+    request->reach = reach_add(&d->reach, &request->ask);
     line_add(&d->lines[request->place], &request->line);
     d->share.tenants[request->place].waiting++;
     d->share.tenants[request->place].patient += !request->slo_ttft_us;
@@ -84,7 +84,7 @@ void held_reaches(struct dispatch *d, struct dispatch_request *request)
     if (!request->waits)
         return;
     reach_remove(&d->reach, request->reach);
-    request->reach = reach_add(&d->reach, NULL, &request->ask);
+    request->reach = reach_add(&d->reach, &request->ask);
 }
 
 void held_begin(struct dispatch *d)

@@ -5,8 +5,9 @@
  * up. Private to this folder.
  *
  * Requests of one set of instances are counted together. Where there are more
- * than DISPATCH_REACHES sets, further requests count as going anywhere, and so
- * do those whose set has all ready instances, as long as no instance can join.
+ * than DISPATCH_REACHES sets, further requests count as going anywhere. Within
+ * a round no instance joins, so of requests that found no room in it those
+ * whose set has all ready instances count as going anywhere, too.
  */
 #ifndef CONDUCTOR_CORE_DISPATCH_REACH_H
 #define CONDUCTOR_CORE_DISPATCH_REACH_H
@@ -24,27 +25,40 @@ struct reach {
         const uint64_t *eligible; /* as in schedule_request; borrowed */
         uint32_t only;            /* likewise */
         uint64_t n;               /* requests; 0: a free place */
+        bool missed;              /* one of them found no room in this round */
     } sets[DISPATCH_REACHES];
-    uint64_t n_anywhere; /* of requests that may go to all instances */
+    uint64_t n_anywhere;  /* of requests that may go to all instances */
+    bool missed_anywhere; /* one of them found no room in this round */
 };
 
-/* reach_add(reach, pool, ask): a request is one of them. pool: stays as it is
- * until all are removed, so that a set of all its ready instances counts as
- * anywhere; NULL: it may change. Returns its place, for reach_remove(). O(slots
- * of the pool). */
-uint32_t reach_add(struct reach *reach, const struct pool *pool,
-                   const struct schedule_request *ask);
+/* Which of the waiting requests are meant. */
+enum reach_of { REACH_NONE, REACH_WAITING, REACH_MISSED };
 
-/* reach_remove(reach, place): it is none of them any more. */
+/* reach_add(reach, ask): a request waits. Borrows ask->eligible until
+ * reach_remove(). Returns its place. O(DISPATCH_REACHES). */
+uint32_t reach_add(struct reach *reach, const struct schedule_request *ask);
+
+/* reach_remove(reach, place): it does not wait any more. With the last one of
+ * its set nothing of the set is kept, nor that one of them found no room. */
 void reach_remove(struct reach *reach, uint32_t place);
 
-/* reach_has(reach, ask): whether one of them may go where this request may, and
- * nowhere else. */
-bool reach_has(const struct reach *reach, const struct schedule_request *ask);
+/* reach_begin(reach): a round begins, in which no request has been tried. */
+void reach_begin(struct reach *reach);
 
-/* reach_takes(reach, pool, decision): whether a decision takes what one of them
- * may go to. */
-bool reach_takes(const struct reach *reach, const struct pool *pool,
+/* reach_miss(reach, pool, ask, place): the waiting request at `place` found no
+ * room in this round. O(slots of the pool). */
+void reach_miss(struct reach *reach, const struct pool *pool,
+                const struct schedule_request *ask, uint32_t place);
+
+/* reach_missed(reach, ask): whether one found no room in this round that may go
+ * where this request may, and nowhere else. */
+bool reach_missed(const struct reach *reach,
+                  const struct schedule_request *ask);
+
+/* reach_takes(reach, of, pool, decision): whether a decision takes what one of
+ * the requests meant may go to. */
+bool reach_takes(const struct reach *reach, enum reach_of of,
+                 const struct pool *pool,
                  const struct schedule_decision *decision);
 
 /* Likewise of a single request. */
