@@ -452,18 +452,20 @@ void forward_end_late(struct service_request *request);
  * tried elsewhere: as if the engine had failed, but no fault of it yet. */
 bool forward_try_elsewhere(struct service_request *request, int status);
 
-/* forward/status.c: its engine refuses it: nothing of it is cached there, and
- * its session's home is what it was. */
-void forward_is_refused(struct service_request *request);
+/* forward/status.c: its engine refuses it with that status: nothing of it is
+ * cached there, and its session's home is what it was. */
+void forward_is_refused(struct service_request *request, int status);
 
 /* forward/status.c: its engine answers well: those that did not are at fault.
  */
 void forward_answers_well(struct service_request *request);
 
 /* forward/line.c: enter the line of the request's engine; leave it, nothing if
- * it is in none; give the request up, wherever it is. */
+ * it is in none; likewise, because the engine refused the request: its turn was
+ * the next one's; give the request up, wherever it is. */
 void forward_join_line(struct service_request *request, int64_t now_us);
 void forward_leave_line(struct service_request *request, int64_t now_us);
+void forward_refused_in_line(struct service_request *request, int64_t now_us);
 void forward_abort(struct service_request *request);
 
 #endif

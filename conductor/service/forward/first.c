@@ -54,7 +54,8 @@ void forward_prefill_over(struct service_request *request, bool seen,
     if (!request->attempt.prefill_open)
         return;
     request->attempt.prefill_open = false;
-    if (e)
+    /* A refused one has left the line: the step under way goes on. */
+    if (e && (seen || request->forward->in_line))
         note_end(e, request, seen, now_us);
     (void)pool_prefill_done(s->pool, request->attempt.prefill,
                             request->attempt.id, -1, now_us);

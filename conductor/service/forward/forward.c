@@ -29,7 +29,7 @@ static void on_answer(void *arg, const struct http_head *head)
     request->output.n_tokens = 1; /* from now on it is not tried again */
     f->refused = head->status >= 300;
     if (f->refused) {
-        forward_is_refused(request);
+        forward_is_refused(request, head->status);
         forward_prefill_over(request, false, clock_now_us());
     } else {
         forward_answers_well(request);

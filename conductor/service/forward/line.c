@@ -13,14 +13,17 @@
 #include "conductor/service/gateway/ticket.h"
 #include "conductor/service/pair/pair.h"
 
-/* The first of the line begins. */
-static void next_turn(struct engine *e, int64_t now_us)
+/* The first of the line begins. The engine has had time for it since from_us,
+ * if it was there. */
+static void next_turn(struct engine *e, int64_t from_us, int64_t now_us)
 {
     struct service_request *first = TAILQ_FIRST(&e->line);
+    struct forward *f;
 
     if (!first || first->forward->turn_us)
         return;
-    first->forward->turn_us = now_us;
+    f = first->forward;
+    f->turn_us = from_us > f->line_us ? from_us : f->line_us;
     (void)pool_prefill_started(e->service->pool, e->id, first->attempt.id,
                                now_us);
     cluster_started(e->service->peers, first->attempt.id);
@@ -39,10 +42,11 @@ void forward_join_line(struct service_request *request, int64_t now_us)
     TAILQ_INSERT_TAIL(&f->engine->line, request, unsent);
     f->in_line = true;
     f->line_us = now_us;
-    next_turn(f->engine, now_us);
+    next_turn(f->engine, now_us, now_us);
 }
 
-void forward_leave_line(struct service_request *request, int64_t now_us)
+static void leave(struct service_request *request, int64_t from_us,
+                  int64_t now_us)
 {
     struct forward *f = request->forward;
 
@@ -50,7 +54,17 @@ void forward_leave_line(struct service_request *request, int64_t now_us)
         return;
     TAILQ_REMOVE(&f->engine->line, request, unsent);
     f->in_line = false;
-    next_turn(f->engine, now_us);
+    next_turn(f->engine, from_us, now_us);
+}
+
+void forward_leave_line(struct service_request *request, int64_t now_us)
+{
+    leave(request, now_us, now_us);
+}
+
+void forward_refused_in_line(struct service_request *request, int64_t now_us)
+{
+    leave(request, request->forward->turn_us, now_us);
 }
 
 void forward_abort(struct service_request *request)

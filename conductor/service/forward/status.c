@@ -18,6 +18,7 @@
  */
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/pair/pair.h"
@@ -68,9 +69,12 @@ static void doubt(struct service_request *request, int status)
             f->engine->id, status, partner ? partner->id : POOL_NO_INSTANCE};
 }
 
-void forward_is_refused(struct service_request *request)
+void forward_is_refused(struct service_request *request, int status)
 {
     expect_refused(request);
+    /* One that fails within the engine may have been computed. */
+    if (status < 500 || status == 503)
+        forward_refused_in_line(request, clock_now_us());
     sessions_note(&request->service->sessions, request->session,
                   request->dispatch.ask.session);
 }
@@ -106,7 +110,7 @@ bool forward_try_elsewhere(struct service_request *request, int status)
     doubt(request, status);
     if (other_partner)
         dispatch_exclude(&request->dispatch, partner->id);
-    forward_is_refused(request);
+    forward_is_refused(request, status);
     snprintf(why, sizeof(why), "engine %s answers %d", f->engine->config->name,
              status);
     request_instance_lost(request, other ? f->engine->id : POOL_NO_INSTANCE,

@@ -104,6 +104,7 @@ static void refused(struct service_request *request)
         return;
     }
     expect_refused(request);
+    forward_refused_in_line(request, clock_now_us());
     forward_prefill_over(request, false, clock_now_us());
     if (!engine_of(request->service, request->attempt.decode))
         request_instance_lost(request, request->attempt.decode,
