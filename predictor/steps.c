@@ -21,7 +21,8 @@ static void add(struct steps_step *step, int64_t tokens, int64_t predicted_us,
 static bool is_together(const struct steps_step *step,
                         const struct steps_token *token, double constant_us)
 {
-    return step->prompts > 0 && token->us < step->us / APART_SHARE &&
+    return step->prompts > 0 &&
+           (step->us == 0 || token->us < step->us / APART_SHARE) &&
            (double)token->us < fmax(constant_us, STEP_LEAST_US) / APART_SHARE;
 }
 
@@ -46,7 +47,8 @@ void steps_first_token(struct steps *s, const struct steps_token *token,
         return;
     }
     if (is_together(&s->now, token, constant_us)) {
-        s->now.us += token->us;
+        if (s->now.us > 0)
+            s->now.us += token->us;
         add(&s->now, token->tokens, own_us, 1);
     } else {
         steps_end(s, over);

@@ -19,7 +19,8 @@
 /* What is known of a first token when it comes. */
 struct steps_token {
     int64_t tokens; /* of its prompt that were computed */
-    int64_t us;     /* since its turn began; below 0: it comes out of turn */
+    int64_t us;     /* since its turn began; 0: with the end, unseen, of the
+                       prompt before it; below 0: it comes out of turn */
     int64_t now_us;
     int64_t sent_us;      /* when the engine got its request */
     int64_t predicted_us; /* of its prefill alone, by the cost model */
@@ -28,7 +29,7 @@ struct steps_token {
 
 /* A step that is over. */
 struct steps_step {
-    int64_t us;
+    int64_t us; /* 0: nobody saw when it began */
     int64_t began_us;
     int64_t tokens; /* of all its prompts */
     int64_t predicted_us;

@@ -59,6 +59,19 @@ static void test_groups(void)
     CU_ASSERT_EQUAL(end(&s).prompts, 0);
 }
 
+/* A step whose begin nobody saw, behind an answer that is not streamed: nothing
+ * is learned of the prompts that come out of it. */
+static void test_begin_unseen(void)
+{
+    struct steps s = {0};
+
+    CU_ASSERT_EQUAL(came(&s, token(100, 0, 50000, 0)).prompts, 0);
+    CU_ASSERT_EQUAL(came(&s, token(100, 30, 50030, 0)).prompts, 0);
+    CU_ASSERT_EQUAL(came(&s, token(100, 40, 50070, 0)).prompts, 0);
+    CU_ASSERT_EQUAL(came(&s, token(100, 11000, 61070, 50050)).us, 0);
+    CU_ASSERT_EQUAL(end(&s).us, 11000);
+}
+
 /* Prompts that are computed one by one although they wait together. */
 static void test_apart(void)
 {
@@ -299,6 +312,7 @@ int main(void)
     CU_initialize_registry();
     suite = CU_add_suite("steps", NULL, NULL);
     CU_add_test(suite, "groups", test_groups);
+    CU_add_test(suite, "begin unseen", test_begin_unseen);
     CU_add_test(suite, "apart", test_apart);
     CU_add_test(suite, "bursts", test_bursts);
     CU_basic_run_tests();
