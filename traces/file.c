@@ -9,7 +9,7 @@ static ssize_t gzip_write(void *cookie, const char *bytes, size_t size)
 {
     unsigned part = size < 1u << 30 ? (unsigned)size : 1u << 30;
 
-    /* 0 is what fopencookie(3) takes for an error. */
+    /* fopencookie(3) takes 0 for an error. */
     return gzwrite(cookie, bytes, part);
 }
 

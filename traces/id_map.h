@@ -22,8 +22,8 @@ struct id_map;
 /* Frees the map; NULL is a no-op. */
 void id_map_free(struct id_map *map);
 
-/* Brings the value of `id` nearer, and changes nothing: for who knows the ids
- * that are looked up next. */
+/* Loads the slot of `id` into the CPU cache, for a caller that will look it up
+ * soon. Changes nothing. */
 void id_map_prefetch(const struct id_map *map, uint64_t id);
 
 /* The value of `id`, borrowed until the next id_map_put, or NULL. */

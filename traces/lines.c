@@ -22,7 +22,7 @@ struct trace_lines {
     size_t end;
 };
 
-/* What cannot be opened is gzopen()'s to tell. */
+/* Returns 0 for a file that cannot be opened: gzopen() reports that. */
 static int check_regular(const char *path, struct trace_error *error)
 {
     struct stat status;

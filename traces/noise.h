@@ -1,5 +1,5 @@
-/* What predictions do not know: how long the work of a request takes in the
- * end. For the simulator and the engine `timed`. */
+/* Random factors between the predicted and the actual time of a request's work,
+ * for the simulator and the engine `timed`. */
 #ifndef TRACES_NOISE_H
 #define TRACES_NOISE_H
 

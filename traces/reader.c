@@ -111,8 +111,9 @@ static int check_request(struct trace_reader *r, const struct trace_request *q,
                         blocks);
         return -EINVAL;
     }
-    /* Twice: nothing is learned from a bad line. Only an id that comes twice in
-     * one line is found while it is learned. */
+    /* Check the whole line first, then record its ids, so that a bad line
+     * records none. Only an id that stands twice in one line is found while
+     * recording. */
     int rc = check_chain(r, q, false, error);
     rc = rc == 0 ? check_chain(r, q, true, error) : rc;
     if (rc == 0)

@@ -44,7 +44,8 @@ static bool ends_token(char c)
            c == '\r' || c == '\n';
 }
 
-/* Everything up to the next separator, to show what was found. */
+/* Returns how many bytes stand before the next separator, to show them in an
+ * error. */
 static size_t token_bytes(const struct cursor *c)
 {
     const char *p = c->p;
@@ -149,7 +150,8 @@ static int scan_ids(struct cursor *c, struct trace_request *request)
     }
 }
 
-/* A field that isn't ours: a string or a bare word, nothing nested. */
+/* Skips the value of an unknown field: a string or a bare word, nothing nested.
+ */
 static int skip_value(struct cursor *c, const char *name, size_t name_bytes)
 {
     const char *text = NULL;

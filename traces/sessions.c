@@ -13,7 +13,7 @@
 #define SESSIONS_MAX ((size_t)1 << 16)
 /* Between the tokens of an answer. */
 #define TOKEN_US 25000
-/* That the turn of a sub-agent takes, at most twice as many for its parent. */
+/* How long a turn of a sub-agent takes, as its parent waits for it. */
 #define CHILD_TURN_US 10000000
 #define TICK_US 1000
 
@@ -35,7 +35,8 @@ struct session {
     uint32_t answer_tokens; /* of the last turn */
     bool begun;
     int64_t due_us;
-    uint64_t number; /* in order of making: of equal times the first */
+    uint64_t number; /* counts the sessions made; of two that are due at the
+                        same time the lower number goes first */
 };
 
 struct stream {
@@ -119,8 +120,9 @@ static int64_t draw_gap(struct stream *s)
     return times_q32(gap_us, random_exponential_q32(&s->random));
 }
 
-/* The next start: so much later by the mean rate is later where the curve is
- * low, and sooner where it is high. */
+/* Draws when the next session starts. The gap, drawn at the mean rate, is
+ * stretched where the curve is below its mean and shortened where it is above.
+ */
 static void draw_start(struct stream *s)
 {
     int64_t left_us = draw_gap(s);
@@ -266,7 +268,7 @@ static int fill_prefix(struct sessions *s, const struct session_kind *kind,
                                 &s->next_id);
 }
 
-/* What a new session shares with others, into its base. */
+/* Copies the prefix that a new session shares with others into its base. */
 static int share_prefix(struct sessions *s, struct stream *stream,
                         struct session *session)
 {
@@ -307,9 +309,10 @@ static struct session *session_new(struct sessions *s, struct stream *stream,
     random_init(&session->random, seed);
     if (from == &stream->source) {
         first = quantile_spread(from->lengths, from->started);
-        /* By the square root of 2, so that they don't go along. */
+        /* Steps by the square root of 2, so that turns and lengths are not
+         * correlated. */
         turns = from->turns + (uint32_t)from->started++ * 0x6a09e667U;
-    } else { /* the order in which children come is another at each rate */
+    } else { /* no sequence: children come in another order at each rate */
         first = (uint32_t)random_u64(&session->random);
         turns = (uint32_t)random_u64(&session->random);
     }
@@ -373,7 +376,8 @@ static int write_prompt(struct sessions *s, struct session *session,
     return rc;
 }
 
-/* Sessions that this turn starts; *wait_us grows by what they take. */
+/* Starts the sub-agents of this turn, if it has any; adds to *wait_us how long
+ * they take. */
 static int start_children(struct sessions *s, struct stream *stream,
                           struct session *parent, int64_t at_us,
                           int64_t *wait_us)

@@ -1,9 +1,7 @@
-/*
- * Workloads of sessions that live by their own clock: what starts is drawn from
- * a process that a rate scales, and the gaps within a session stay what they
- * are. At another rate the same sessions come, nearer to each other or farther
- * apart. Internal to traces/; the numbers are in kinds.c.
- */
+/* Workloads made of sessions. The rate scales when sessions start; the pauses
+ * between the turns of a session do not depend on it. So at another rate the
+ * same sessions come, nearer to each other or farther apart. Internal to
+ * traces/; the numbers are in kinds.c. */
 #ifndef TRACES_SESSIONS_H
 #define TRACES_SESSIONS_H
 
@@ -16,8 +14,8 @@
 
 /* What the sessions of one kind are like. */
 struct session_kind {
-    /* The prefix that a session shares with others: one of `prefixes`, the
-     * i-th drawn as 1 / i; 0: none. */
+    /* How many prefixes there are, of which each session has one; the i-th is
+     * drawn with weight 1 / i. 0: none. */
     uint32_t prefixes;
     struct quantile_table prefix_blocks;
     struct quantile_table first_tokens; /* own part of a first prompt */
@@ -26,15 +24,16 @@ struct session_kind {
     struct quantile_table output_tokens;
     struct quantile_table turns;    /* requests of a session */
     struct quantile_table pause_ms; /* from an answer to the next turn */
-    /* Of a prompt that is the turn before, per mille: drawn between both, in
-     * place of turn_tokens; all 0: it is not. */
+    /* How much of a later prompt is the prompt before it, per mille: drawn
+     * between these two. The rest is new, in place of turn_tokens. Both 0:
+     * turn_tokens say how much is new. */
     uint32_t repeat_least, repeat_most;
     /* Each turn asks about the prefix and what the first prompt added to it,
      * and adds nothing to either. */
     bool asks;
     uint32_t input_max_tokens; /* a session ends before a longer prompt */
-    /* Sessions that a turn starts beside its own, in so many of 1,000 turns;
-     * their number. The turn after it waits for them. */
+    /* In children_per_mille of 1,000 turns children_least to children_most sub-
+     * agents of this kind start; the next turn waits for them. NULL: none. */
     const struct session_kind *children;
     uint32_t children_per_mille, children_least, children_most;
 };
@@ -45,14 +44,14 @@ struct session_kind {
 struct session_stream {
     const struct session_kind *kind;
     uint32_t share_per_mille; /* of the requests of all streams */
-    /* The rate by the hour of a day, 1,000: its mean. NULL: even. A day has
-     * day_requests of the workload, whatever its rate is. */
+    /* The rate in each hour of a day; its mean is 1,000. NULL: the same all
+     * day. A day has day_requests requests of the workload, at any rate. */
     const uint16_t *curve; /* (CURVE_SLOTS) */
-    /* Sessions that start together, and the mean gap between them as a share of
-     * that between all; 0: they start alone. */
+    /* How many sessions start together, and the mean gap between these, per
+     * mille of the mean gap between all; 0: each starts alone. */
     struct quantile_table burst;
     uint32_t burst_gap_per_mille;
-    /* Those of one burst share a prefix of their own. */
+    /* The sessions of one burst share a prefix that no others have. */
     bool burst_shares;
 };
 
@@ -68,8 +67,8 @@ struct session_workload {
 /* The i-th workload, or NULL behind the last one. */
 const struct session_workload *session_workload_at(size_t i);
 
-/* A generator of a workload: see generate.h, whose functions of a generator
- * these stand behind. `rate` is above 0. NULL: no memory. */
+/* A generator of a workload of sessions; trace_generator_new() and its like
+ * (generate.h) call these functions. `rate` is above 0. NULL: no memory. */
 struct sessions;
 [[nodiscard]] struct sessions *
 sessions_new(const struct session_workload *workload, uint64_t seed,

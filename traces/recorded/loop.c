@@ -83,7 +83,7 @@ static int say_trace(struct closed_loop *loop, int rc,
     return rc;
 }
 
-/* The next line; at the end of the file its first one again. */
+/* Reads the next line; at the end of the file, the first line again. */
 static int next_line(struct closed_loop *loop, const char **line, size_t *bytes)
 {
     struct trace_error why = {0};
@@ -176,7 +176,8 @@ static void drop_place(struct places *p, size_t i)
     p->at[i] = p->at[--p->n];
 }
 
-/* One answer fewer to wait for; it starts at `due_us` at the earliest. */
+/* The turn has one answer fewer to wait for, and starts at due_us at the
+ * earliest. */
 static int come_nearer(struct closed_loop *loop, struct slot *slot,
                        uint32_t turn, int64_t due_us)
 {
@@ -294,8 +295,9 @@ static void show_ids(const struct slot *slot, uint64_t *ids, uint32_t n)
     }
 }
 
-/* In blocks of the requests: each has the id of the last one that is in it,
- * which stands for all before it. */
+/* Writes the prompt in blocks of the requests, each a whole number of the
+ * file's blocks. A block gets the id of the last one in it, which stands for
+ * all before it. */
 static int fill_request(struct closed_loop *loop, const struct place *place,
                         struct trace_request *request)
 {
@@ -345,7 +347,8 @@ int closed_loop_next(struct closed_loop *loop, struct trace_request *request)
     return 1;
 }
 
-/* What waits for the answer of a turn comes nearer. */
+/* The turns that wait for the answer of `turn` have one answer fewer to wait
+ * for. */
 static int answer(struct closed_loop *loop, struct slot *slot, uint32_t turn,
                   int64_t at_us)
 {

@@ -29,8 +29,8 @@ struct closed_loop_options {
     int64_t think_max_us;  /* a longer pause is cut to this */
     uint32_t input_max_tokens;
     uint64_t sessions; /* that start; 0: any number */
-    int64_t until_us;  /* no turn starts then or later; 0: no such time. One of
-                          both ends the loop */
+    int64_t until_us; /* no turn starts at this time or later; 0: unlimited. One
+                         of `sessions` and until_us must not be 0 */
 };
 
 struct closed_loop_counts {

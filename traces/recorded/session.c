@@ -23,7 +23,7 @@ struct reading {
     uint32_t last[RECORDED_AGENTS_MAX]; /* each agent's last turn so far */
     double begin_s;                     /* of the turn before */
     bool no_memory;
-    /* Of each turn: when its answer ended; below 0: nobody knows. */
+    /* When the answer of each turn ended; below 0: unknown. */
     double *ends_s;
     size_t ends_room;
 };
@@ -299,7 +299,8 @@ uint32_t recorded_blocks(const struct recorded_session *session, uint32_t turn)
     return full_blocks(session, &session->turns[turn]);
 }
 
-/* From the end: each turn has what is not in the one that it begins with. */
+/* From the end of the prompt: each turn has the blocks that the turn before it,
+ * whose prompt it begins with, has not. */
 void recorded_session_ids(const struct recorded_session *session, uint32_t turn,
                           uint64_t *ids)
 {

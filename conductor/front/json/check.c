@@ -1,5 +1,5 @@
-/* A value of JSON that is checked to its end, without an object for any of it.
- */
+/* Checks that a value is JSON, up to its end, without making an object of any
+ * part of it. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,11 +10,11 @@
 #include "conductor/front/json/walk.h"
 
 #define DEPTH_MOST JSON_WALK_DEPTH_MOST
-/* A number of fewer bytes, and without an exponent, is a finite one. */
+/* A number of fewer bytes and without an exponent is finite as a double. */
 #define PLAIN_BYTES 300
 #define NUMBER_BYTES 1024
 
-/* The open brackets: which of them are of objects. */
+/* The open brackets, and for each whether it opened an object. */
 struct brackets {
     uint64_t objects[DEPTH_MOST / 64];
     size_t n;
@@ -63,7 +63,8 @@ static const char *pass_digits(const char *p, const char *end)
     return p;
 }
 
-/* Whether a number is none that a reader takes for infinite. */
+/* Whether a number of n bytes is finite as a double; a reader would take 1e999
+ * for infinite. */
 static bool is_finite(const char *at, size_t n, bool exponent)
 {
     char text[NUMBER_BYTES];
@@ -144,8 +145,8 @@ static int pass_scalar(struct json_walk *w)
     }
 }
 
-/* A member's name and its colon. Returns what `on_name` says of it, where that
- * is to be told. */
+/* Passes a member's name and its colon. Returns 0, -EINVAL, or what on_name()
+ * returned for the name; it is called if `told`. */
 static int pass_name(struct json_walk *w, bool told)
 {
     char key[JSON_WALK_KEY_BYTES + JSON_TEXT_SLACK_BYTES];
@@ -172,9 +173,9 @@ static int pass_name(struct json_walk *w, bool told)
     return w->on_name(w, key);
 }
 
-/* Goes behind brackets that close, and a comma, to where a value or a name must
- * begin; `opened`: behind a bracket that opened. Returns 1: behind all of it;
- * 0; -EINVAL. */
+/* Passes closing brackets and a comma, up to where a value or a name must
+ * begin; `opened`: the byte before p opened a bracket. Returns 0; 1 when the
+ * outermost bracket has closed; or -EINVAL. */
 static int pass_ends(struct json_walk *w, struct brackets *b, bool opened)
 {
     for (;;) {

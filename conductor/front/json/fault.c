@@ -1,4 +1,5 @@
-/* Where a walk is, and what is wrong there: what walking and checking share. */
+/* The next byte of a walk, and the errors that walk.c and check.c both report.
+ */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

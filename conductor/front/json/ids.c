@@ -16,7 +16,8 @@
 #include <emmintrin.h>
 #endif
 
-/* Eight ASCII digits in little-endian order, minus '0' each: their value. */
+/* Returns the number that eight digits spell; x holds them as bytes from 0 to
+ * 9, the first digit in the lowest byte. */
 static uint32_t eight_digits(uint64_t x)
 {
     x = x * 10 + (x >> 8);
@@ -32,7 +33,8 @@ static const char *skip_space(const char *p, const char *end)
     return p;
 }
 
-/* One number, a byte at a time. The byte after it, or NULL with *why. */
+/* Reads one number, a byte at a time. Returns the byte after it, or NULL with
+ * the reason in *why. */
 static const char *slow_id(const char *p, const char *end, uint32_t *id,
                            const char **why)
 {

@@ -15,7 +15,7 @@ static bool is_read(const struct json_pieces *s)
     return s->depth > 0 && s->depth <= JSON_PIECES_LEVELS;
 }
 
-/* Whether a text that begins or has ended here is a member's name. */
+/* Whether the text that begins or ends here is a member's name. */
 static bool at_name(const struct json_pieces *s)
 {
     return is_read(s) && s->is_object[s->depth - 1] && !s->behind_name;
@@ -30,7 +30,7 @@ static void set_name(struct json_pieces *s)
     name[n] = '\0';
 }
 
-/* Goes on with a byte of a text. Returns whether it ended as a value. */
+/* Reads one byte of a text. Returns whether the text ended and is a value. */
 static bool read_text(struct json_pieces *s, char c)
 {
     bool ends = c == '"' && !s->escaped;
@@ -68,7 +68,7 @@ static bool close_bracket(struct json_pieces *s)
     return told;
 }
 
-/* Goes on with a byte that is in no text and no word. */
+/* Reads one byte that belongs to no text and no word. */
 static enum json_piece read_mark(struct json_pieces *s, char c)
 {
     switch (c) {

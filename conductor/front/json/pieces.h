@@ -1,10 +1,7 @@
-/*
- * The members of JSON that comes in pieces, of which nothing is kept but the
- * text or number that is being read. It is not checked: what is no JSON brings
- * some values or none. What stands in front of the first bracket, as the
- * "data: " of an event, is passed over, and so is what stands between two
- * values of JSON.
- */
+/* Reads the members of JSON that arrives in pieces, and keeps only the text or
+ * number that it is reading. It does not check the JSON: bad JSON yields some
+ * values or none. Bytes before the first bracket, such as the "data: " of an
+ * event, and bytes between two JSON values are skipped. */
 #ifndef CONDUCTOR_FRONT_JSON_PIECES_H
 #define CONDUCTOR_FRONT_JSON_PIECES_H
 
@@ -39,8 +36,9 @@ struct json_pieces {
     size_t n;
 };
 
-/* json_pieces_next(s, at, end): goes on with the bytes *at .. end, up to the
- * next thing to tell; *at is behind what was read. O(bytes). */
+/* json_pieces_next(s, at, end): reads the bytes *at .. end up to the end of a
+ * value, object or array, or to `end`, and moves *at behind what it read.
+ * O(bytes). */
 enum json_piece json_pieces_next(struct json_pieces *s, const char **at,
                                  const char *end);
 

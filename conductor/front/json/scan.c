@@ -71,7 +71,8 @@ static int add_span(struct json_walk *w, size_t start, size_t count)
     return 0;
 }
 
-/* The rest of the body bounds what can still come, so one allocation does. */
+/* Makes room for all ids that the remaining bytes of the body can hold, so that
+ * one allocation is enough. */
 static int reserve_ids(struct json_walk *w)
 {
     struct json_scan *out = of(w)->out;
@@ -93,8 +94,8 @@ static int reserve_bytes(struct json_walk *w)
     return out->bytes ? 0 : -ENOMEM;
 }
 
-/* Where the value at p must end: what is far longer than a window is not read
- * to its end. */
+/* Returns where the value at p must have ended; a value far longer than a
+ * window is not read to its end. */
 static const char *must_end(const struct json_walk *w, size_t taken)
 {
     size_t most = of((struct json_walk *)w)->limits->max_span_bytes;
@@ -257,7 +258,7 @@ static int on_message_member(struct json_walk *w, const char *key)
         return take_message_text(w);
     if (c == '[')
         return json_walk_array(w, on_part);
-    if (c == 'n') /* null: whether it may have no content, its role says */
+    if (c == 'n') /* null: its role says whether it needs content */
         return json_walk_skip(w);
     return json_walk_fail(
         w,

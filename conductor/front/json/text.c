@@ -188,7 +188,8 @@ static unsigned special_of(__m128i v)
 }
 #endif
 
-/* The first byte that ends a run of plain ones. */
+/* Returns the first byte that is not plain: a quote, a backslash or a control
+ * character. */
 static const char *pass_plain(const char *p, const char *end, bool *high)
 {
 #ifdef __x86_64__

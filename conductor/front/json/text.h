@@ -33,10 +33,8 @@
 [[nodiscard]] int json_text_check(const char **at, const char *end,
                                   const char **why);
 
-/*
- * The byte after the closing quote of a string whose text isn't wanted, given
- * the byte after the opening one; NULL if it never closes. Checks nothing.
- */
+/* Skips a string, from the byte after its opening quote. Returns the byte after
+ * the closing quote, or NULL if there is none. Checks nothing. */
 const char *json_text_skip(const char *at, const char *end);
 
 #endif

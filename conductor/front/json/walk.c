@@ -98,7 +98,8 @@ static int read_name(struct json_walk *w, char *key)
     return 0;
 }
 
-/* The values up to `close`; only members have room for a name in `key`. */
+/* Reads the values up to the bracket `close`. `key` has room for a member's
+ * name; NULL in an array. */
 static int walk(struct json_walk *w, char close, char *key, json_value_fn *read)
 {
     w->p++;

@@ -1,9 +1,7 @@
-/*
- * Walks over JSON objects and arrays whose members someone else reads.
- * Knows just enough JSON for that; values that nobody reads are skipped
- * bracket by bracket and left to be checked by a parser, or, of a strict walk,
- * checked as they are skipped.
- */
+/* Walks over JSON objects and arrays and calls the caller's function for each
+ * member. Knows just enough JSON for that. Values that the caller does not read
+ * are skipped bracket by bracket: a strict walk checks them, any other leaves
+ * that to a parser. */
 #ifndef CONDUCTOR_FRONT_JSON_WALK_H
 #define CONDUCTOR_FRONT_JSON_WALK_H
 
@@ -15,7 +13,7 @@
 #define JSON_WALK_KEY_BYTES 256 /* of a member's name, at most */
 #define JSON_WALK_DEPTH_MOST 512u
 
-/* body <= p <= end. The reader's own state lies around this struct. */
+/* body <= p <= end. The caller embeds this struct in its own state. */
 struct json_walk {
     const char *p;
     const char *body;
@@ -25,16 +23,17 @@ struct json_walk {
     size_t members;
     size_t max_skipped; /* values in what is skipped; 0: no bound */
     size_t skipped;
-    bool strict; /* what is skipped must be JSON (RFC 8259), and its numbers
+    bool strict; /* skipped values must be JSON (RFC 8259), and their numbers
                     finite as doubles */
-    /* Of a strict walk: hears the names of members in what is skipped, with p
-     * at the value. Returns 0; 1: not of those in this value; or a negative
-     * error. NULL: nobody hears them. */
+    /* In a strict walk: called for each member of a skipped value, with p at
+     * the member's value. Returns 0; 1: do not call it for members inside that
+     * value; or a negative error. NULL: never called. */
     int (*on_name)(struct json_walk *w, const char *key);
-    /* Likewise at the end of each object in what is skipped; may be NULL. */
+    /* Likewise called at the end of each object in a skipped value; may be
+     * NULL. */
     void (*on_end)(struct json_walk *w);
-    size_t depth;      /* then: the brackets that are open around, in what is
-                          skipped; 1 to JSON_WALK_DEPTH_MOST. Else 0 */
+    size_t depth; /* during these calls: the open brackets within the skipped
+                     value, 1 to JSON_WALK_DEPTH_MOST; else 0 */
     const char *name;  /* where the last name began, at its quote */
     const char *param; /* static: what the walk is inside of, or NULL */
     size_t error_at;   /* of the failure: offset in the body */
@@ -50,7 +49,7 @@ typedef int json_value_fn(struct json_walk *w, const char *key);
 int json_walk_fail(struct json_walk *w, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Whether it is white space between values; a NUL is none. */
+/* Whether c is white space between JSON values. NUL is not. */
 static inline bool json_is_space(char c)
 {
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
@@ -60,10 +59,12 @@ static inline bool json_is_space(char c)
  * at most, all printable. */
 int json_walk_shown(const struct json_walk *w);
 
-/* Note that the JSON breaks off or goes wrong at p. Returns -EINVAL. */
+/* Notes that the JSON ends or is wrong at p, where `expected` should stand.
+ * Returns -EINVAL. */
 int json_walk_fail_syntax(struct json_walk *w, const char *expected);
 
-/* Go to the next byte that isn't white space; it, or NUL at the end. */
+/* Moves p to the next byte that isn't white space. Returns that byte, or NUL at
+ * the end. */
 char json_walk_peek(struct json_walk *w);
 
 /* Skip the value at p. Returns 0 or -EINVAL, also when max_skipped are passed.
@@ -75,8 +76,9 @@ char json_walk_peek(struct json_walk *w);
  * O(bytes): texts 16 at a time. */
 [[nodiscard]] int json_walk_check(struct json_walk *w);
 
-/* Reads the whole number at p as its 64 bits; one below 0 as two's complement.
- * false: it is none, or has more; p stays. */
+/* Reads the integer at p into 64 bits, a negative one as two's complement.
+ * Returns false, with p where it was, if it is no integer or needs more bits.
+ */
 [[nodiscard]] bool json_walk_bits(struct json_walk *w, uint64_t *out);
 
 /* Walk the object whose '{' is at p, handing each value to `read`. Returns 0
