@@ -54,8 +54,8 @@ void drains_fini(struct drains *drains)
     *drains = (struct drains){0};
 }
 
-/* Of an instance, or of its entry (NULL: it has none); NULL: neither is
- * drained. */
+/* Returns the drain of an instance or of its entry (NULL: it has none); NULL if
+ * neither is drained. */
 static struct drain *of(const struct service *s, uint32_t id, const char *entry)
 {
     const struct drains *drains = &s->models->drains;

@@ -13,12 +13,13 @@
 
 #include "conductor/service/service.h"
 
-/* Names at a time: those of instances that are gone stay until let go. */
+/* Most names at a time. The name of an instance that is gone stays until an
+ * operator lets it go. */
 #define DRAINS_MAX 4096u
 
 struct drain {
     char name[SERVICE_NAME_BYTES];
-    int64_t until_us; /* when the requests that they have end; 0: never */
+    int64_t until_us; /* when the requests of its instances end; 0: never */
 };
 
 /* All 0: none. */
@@ -41,13 +42,13 @@ bool drains_has(const struct drains *drains, const char *name);
 /* Frees what it owns. */
 void drains_fini(struct drains *drains);
 
-/* Holds an instance of a service, or lets it go, as its name says, or that of
- * its entry; NULL: it has none. One that is held from now on loses what has not
- * begun there. */
+/* Drains an instance of a service, or lets it go, by whether its name, or that
+ * of its entry (NULL: none), is drained. An instance that is newly drained
+ * loses the requests that have not begun. */
 void drains_mark(struct service *s, uint32_t id, const char *entry);
 
-/* Ends the requests of instances that were drained until now. Some times a
- * second. O(instances n). */
+/* Ends the requests of drained instances whose time is over at now_us. Called
+ * some times a second. O(instances * n). */
 void drains_tick(struct service *s, int64_t now_us);
 
 #endif

@@ -228,7 +228,8 @@ static const struct histogram_def {
     size_t offset;
     const double *bounds;
     unsigned n_bounds;
-    const char *label; /* NULL: none; then help NULL: as the one before */
+    const char *label; /* NULL: none. With a label, help NULL: that of the line
+                          before */
 } histograms[] = {
     {"conductor_time_to_first_token_seconds",
      "Arrival of the request to its first token.", AT(ttft_s),

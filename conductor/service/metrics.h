@@ -36,10 +36,10 @@ enum metrics_outcome {
 
 #define METRICS_LOAD_MODES 4
 
-/* Why a request failed: what its error calls it, and all others. */
+/* Codes of errors that are counted apart, and "other". */
 #define METRICS_FAILURES 9
 
-/* On which way KV came to where it was needed. */
+/* How KV came to the instance that needed it. */
 enum metrics_path {
     METRICS_PEER,   /* from other workers, for a prefill */
     METRICS_DISK,   /* from the worker's own disk, for a prefill */
@@ -54,22 +54,22 @@ struct metrics {
     uint64_t rejected_ttft, rejected_tbt, rejected_price, rejected_share,
         rejected_no_room, rejected_link, rejected_tickets;
     uint64_t failures[METRICS_FAILURES]; /* see metrics_count_failure() */
-    /* A request that is accepted with a limit on its TTFT was promised it:
-     * first tokens of these, and those that came after it: of requests that
-     * were scheduled again after a failure, and of others. */
+    /* A request that is accepted with a TTFT limit has a promise: first tokens
+     * of such requests; and those after the limit, of requests that were
+     * scheduled again after a failure, and of others. */
     uint64_t promises, broken_retried, broken_other;
     uint64_t p90_held, p90_broken; /* first tokens that came within the 90th
                                       percentile forecast, and later */
     uint64_t effective, effective_tokens; /* completed within their limits;
                                              their prompts' tokens */
-    uint64_t offered_tokens; /* of the prompts of all that ended and were not
-                                cancelled */
+    uint64_t offered_tokens; /* prompt tokens of all requests that ended and
+                                were not cancelled */
     uint64_t retries;
     uint64_t prompt_tokens; /* of requests whose prefill finished */
     uint64_t local_tokens, fetched_tokens, disk_tokens, shared_tokens,
         computed_tokens;
-    /* Of prompt_tokens: those of prompts whose tokens were guessed by bytes;
-     * and those of prompts whose cached part is what the index had. */
+    /* Of prompt_tokens: tokens of prompts whose length was guessed from bytes;
+     * and of prompts whose cached part was taken from the index. */
     uint64_t guessed_length_tokens, guessed_cached_tokens;
     uint64_t fetched_blocks, fetched_bytes, disk_bytes, shared_bytes;
     uint64_t pushed_tokens; /* of prompts, to another worker that decodes */
@@ -79,8 +79,8 @@ struct metrics {
     uint64_t inventories_asked, inventories_healed;
     uint64_t extrapolated_predictions;
     uint64_t tokenized, tokenize_cached, tokenize_failed;
-    uint64_t pairs, pairs_alone; /* requests with a prefill leg, and those of
-                                    them without parameters */
+    uint64_t pairs, pairs_alone; /* requests with a prefill leg, and those whose
+                                    prefill leg brought no parameters */
     uint64_t pairs_released, pairs_stranded;
     uint64_t tickets, tickets_refused, tickets_expired;
     struct warm_counts warm; /* refused prompts in the background */
@@ -88,8 +88,8 @@ struct metrics {
     struct roles_counts roles;             /* switched */
     uint64_t workers_refused, workers_lost, bad_frames;
     struct histogram ttft_s, tbt_s, queue_s, prefill_s;
-    struct histogram late_s; /* the first token after the limit, where it was
-                                promised and broken */
+    /* From a promised limit to a first token after it. */
+    struct histogram late_s;
     struct histogram ttft_error_ratio;    /* |predicted - observed| / observed,
                                              TTFT as the daemon saw it */
     struct histogram prefill_error_ratio; /* corrected prediction */
@@ -134,14 +134,15 @@ void metrics_first_token(struct metrics *m, int64_t ttft_us, int64_t slo_us,
  * error. A code that is not in the table counts as "other". */
 void metrics_count_failure(struct metrics *m, const char *code);
 
-/* metrics_escape(from, to): a label's value as it stands between its quotes, at
- * most twice as long. Line ends would need it, too, and no name has them. */
+/* metrics_escape(from, to): writes a label's value as it stands between its
+ * quotes, at most twice as long. Line ends are not escaped: no name has them.
+ */
 void metrics_escape(const char *from, char *to);
 
-/* metrics_add(into, m): everything in m is counted in *into, too. */
+/* metrics_add(into, m): adds all counts of m to *into. */
 void metrics_add(struct metrics *into, const struct metrics *m);
 
-/* metrics_write(m, out): everything in m, in Prometheus's text format. Returns
+/* metrics_write(m, out): appends all of m in Prometheus's text format. Returns
  * 0 or -ENOMEM. */
 [[nodiscard]] int metrics_write(const struct metrics *m, struct evbuffer *out);
 

@@ -6,8 +6,8 @@
 #include "base/log.h"
 #include "conductor/service/models.h"
 
-/* The log has which engines have a name at most so often, and then so many
- * names. */
+/* How often the log says at most which engines have a name, and of how many
+ * names then. */
 #define TELL_EVERY_US 1000000
 #define TELL_MAX 16u
 /* Engines that a line names. */
@@ -58,7 +58,7 @@ static void tell(const struct service *s, const struct name_set *set)
              set->name.n_engines == 1 ? "has" : "have", engines);
 }
 
-/* Logs of which names the engines are others now. */
+/* Logs the names whose engines have changed. */
 static void tell_changes(struct service *s)
 {
     size_t n = 0;
@@ -68,7 +68,8 @@ static void tell_changes(struct service *s)
         bool all = (int64_t)set->name.n_engines == s->model.n_engines;
         bool news = set->changed || set->told_all != all;
 
-        /* Engines that replace others are none, where all have the name. */
+        /* No news: engines have replaced others, and all engines still have the
+         * name. */
         if (news && !(all && set->told == set->name.n_engines) &&
             (set->told || set->name.n_engines) && n++ < TELL_MAX)
             tell(s, set);
@@ -116,7 +117,7 @@ void models_name(struct engine *e)
 
     name_sets_take(&s->names, slot, e->leaving ? NULL : &e->own.aliases,
                    e->leaving ? NULL : &e->own.adapters);
-    service_freed(s); /* some may have waited for an engine that has it */
+    service_freed(s); /* requests may have waited for it */
     s->names_due = s->names_untold = true;
     fleet_poke(&s->models->fleet);
 }

@@ -11,7 +11,8 @@
 #include "conductor/core/index/block_cut.h"
 #include "conductor/service/setup.h"
 
-/* What an engine says of its model, where none has said it yet. */
+/* Joins the block size with that of an entry; takes its cost model, if there is
+ * none yet. */
 static void take_from(struct config *out, const struct engine_config *e)
 {
     out->block_tokens =
@@ -35,7 +36,7 @@ static void take_from_entries(const struct models *models, const char *model,
     }
 }
 
-/* The configuration as the model of that engine has it. */
+/* Makes the configuration of the model that the engine serves. */
 static void engine_model_config(const struct models *models,
                                 const struct engine_config *e,
                                 struct config *out)
@@ -112,7 +113,7 @@ static bool is_wanted(const struct models *models, const char *model)
     return false;
 }
 
-/* The costs that its model should have by now. */
+/* Gives the model the cost model that its wanted entries name now. */
 static void follow(struct service *s)
 {
     struct config now = s->config;
@@ -205,7 +206,7 @@ uint32_t models_widest(const struct models *models)
     return widest;
 }
 
-/* It is gone, and what it counted stays counted. */
+/* Frees a service; what it counted stays in the metrics. */
 static void bury(struct models *models, struct service *s)
 {
     models->past.n++;

@@ -10,7 +10,7 @@
 #include "conductor/service/fleet/fleet.h"
 #include "conductor/service/tenant/tenants.h"
 
-/* In a block, where no engine of the model is said to have another number. */
+/* Tokens in a block, if no entry of the model says another number. */
 #define ENGINE_BLOCK_TOKENS 16
 
 struct models {
@@ -38,23 +38,25 @@ struct models {
     struct history *history;   /* NULL: nothing is kept */
     uint64_t decided;          /* decisions, counted for explain/ */
     struct entropy_store ids;  /* for requests */
-    size_t reply_bytes; /* of prefill legs; <= config.max_body_total_bytes */
+    size_t reply_bytes;        /* of replies to prefill legs that are held; <=
+                                  config.max_body_total_bytes */
 };
 
-/* The service of the engines of a model, made if there is none yet: its block
- * size is block_cut_join() of those that `like` and the wanted entries of the
- * model say, its cost model that of the first of them that says one. Returns
- * it, or NULL with a message. */
+/* Returns the service of the engines of a model; makes it if there is none. A
+ * new one has the block size that block_cut_join() makes of those in `like` and
+ * in the wanted entries of the model, and the cost model of the first of these
+ * that names one. NULL with a message on failure. */
 [[nodiscard]] struct service *models_get(struct models *models,
                                          const struct engine_config *like,
                                          char err[CONFIG_ERROR_MAX]);
 
-/* Of models of which entries came or went, the costs are those of the first
- * wanted entry that names some. Returns whether it was done with all at
- * until_us; else it wants to be called again. */
+/* Gives each model whose entries have come or gone the cost model of the first
+ * wanted entry that names one. Stops at until_us; returns whether all are done,
+ * else call it again. */
 bool models_follow(struct models *models, int64_t until_us);
 
-/* The entry is of the model of a service: models_follow() looks at it. */
+/* An entry came or went: models_follow() looks at its model, if that has a
+ * service. */
 void models_note(const struct models *models, const struct fleet_entry *entry);
 
 /* A service for one model, of engines or of native workers. Returns it, which
@@ -69,14 +71,15 @@ void models_note(const struct models *models, const struct fleet_entry *entry);
 [[nodiscard]] int peers_start(struct models *models,
                               char err[CONFIG_ERROR_MAX]);
 
-/* peers.c: workers are taken from now on, where there are any. */
+/* peers.c: tells other conductors the port at which native workers register
+ * here. */
 void peers_listen(struct models *models, uint16_t port);
 
-/* model_names.c: an engine came or left, or has other names or another window:
- * its names are those of e->own from now on, or none if it is leaving. What is
- * left to do of it, of all models: the window of a model is the least that its
- * engines told, and the log has which engines have a name. The names of an
- * entry are known, whether or not it has an engine. */
+/* model_names.c. models_name(): an engine came or left, or has other names or
+ * another window; takes its names from e->own, or none if it is leaving. The
+ * second one finishes that for all models: sets the window of each to the least
+ * that its engines told, and logs which engines have a name. The third one
+ * makes the names of an entry known, even without an engine. */
 void models_name(struct engine *e);
 void models_name_due(struct models *models);
 void models_know_names(struct service *s, const struct engine_config *like);
@@ -85,9 +88,9 @@ void models_know_names(struct service *s, const struct engine_config *like);
  * NULL: there is none. */
 struct service *models_named(const struct models *models, const char *name);
 
-/* Ends the services that nothing is left of: no entry wants their model, and
- * they have neither engine nor request. Returns whether it was done with all at
- * until_us; else it wants to be called again. */
+/* Frees the services without use: no entry wants their model, and they have no
+ * engine and no request. Stops at until_us; returns whether all are done, else
+ * call it again. */
 bool models_reap(struct models *models, int64_t until_us);
 
 #endif

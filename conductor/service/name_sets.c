@@ -26,7 +26,7 @@ bool name_set_has(const struct name_set *set, uint32_t slot)
     return set->engines[slot / 64] >> slot % 64 & 1u;
 }
 
-/* The order of a set's name and one of n bytes, which may hold NULs. */
+/* Compares a set's name with name[0..n), which may hold NULs; as memcmp(). */
 static int compare(const struct name_set *set, const char *name, size_t n)
 {
     size_t own = strlen(set->name.name);
@@ -60,8 +60,8 @@ struct name_set *name_sets_find(const struct name_sets *sets, const char *name,
                                                                 : NULL;
 }
 
-/* Forgets the name that nobody has had for the longest time. Returns whether
- * there was one. */
+/* Frees the set that has had no engine for the longest time, of those that no
+ * request names. Returns whether there was one. */
 static bool forget_one(struct name_sets *sets)
 {
     size_t oldest = sets->n;
@@ -114,8 +114,9 @@ static void lose(struct name_sets *sets, struct name_set *set, uint32_t slot)
 
 #define NO_SLOT UINT32_MAX
 
-/* The engine of a slot, if there is one, has these, too. A name is an adapter's
- * as soon as one engine says so: its blocks are then nobody else's. */
+/* Adds these names to the engine of a slot; NO_SLOT: only makes them known. A
+ * name is an adapter's as soon as one engine says so: its blocks are then
+ * shared with no other name. */
 static void take(struct name_sets *sets, uint32_t slot,
                  const struct engine_names *names, bool adapters)
 {

@@ -18,11 +18,11 @@
 struct name_set {
     struct service_name name;
     uint32_t n_requests; /* that name it, and have not ended */
-    uint64_t lost;       /* by when its last engine lost it, in their order */
+    uint64_t lost;       /* when its last engine lost it: counts such events */
     uint32_t told;       /* name.n_engines, as the log has it */
     bool told_all;       /* and that these were all of the model */
-    bool changed;        /* which engines it has, since the log was told */
-    uint64_t engines[];  /* a bit of each slot, as schedule_request.eligible */
+    bool changed; /* its engines have changed since the log last said them */
+    uint64_t engines[]; /* a bit of each slot, as schedule_request.eligible */
 };
 
 struct name_sets {

@@ -108,7 +108,7 @@ void peers_tick(struct service *s)
     }
 }
 
-/* Workers find the conductors that they do not know. */
+/* Tells workers of the conductors that they do not know. */
 static void on_members(void *arg)
 {
     struct service *s = native_of(arg);
@@ -119,7 +119,8 @@ static void on_members(void *arg)
         send_conductors(s, &s->workers[i]);
 }
 
-/* Workers take orders of an earlier leader no more. */
+/* Tells workers that this conductor leads: they refuse orders of earlier
+ * leaders from then on. */
 static void on_leads(void *arg, bool leads)
 {
     struct service *s = native_of(arg);
@@ -146,7 +147,8 @@ static struct joint_key *limit_at(void *arg, size_t i)
 static const struct cluster_ops cluster_ops = {
     .members = on_members, .leads = on_leads, .limit = limit_at};
 
-/* Where others send workers to: host "" if only Redis's side tells it. */
+/* The address that other conductors give to workers; host "": the one from
+ * which Redis sees this process. */
 static void own_address(const struct config *c, struct address *at)
 {
     if (address_parse(*c->worker_address ? c->worker_address : c->worker_listen,

@@ -1,4 +1,4 @@
-/* Setting everything up, and the turns of the loop. */
+/* Creates and frees the service of one model; its turns of the event loop. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,8 +127,8 @@ static int service_alloc(struct service *s)
     return event_loop_wait(s->tick, TICK_US) ? -ENOMEM : 0;
 }
 
-/* The secret that workers must prove; none if only this machine reaches the
- * port. */
+/* Loads the secret that workers must prove. None is needed if only this machine
+ * reaches the port. */
 static int secret_of_config(const struct config *c, struct secret **out,
                             char err[CONFIG_ERROR_MAX])
 {

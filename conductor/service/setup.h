@@ -1,6 +1,4 @@
-/*
- * Making and ending what is behind conductor/service/service.h. For main
- * only.
+/* Creates and frees what is behind conductor/service/service.h. For main only.
  */
 #ifndef CONDUCTOR_SERVICE_SETUP_H
 #define CONDUCTOR_SERVICE_SETUP_H
@@ -16,9 +14,9 @@
 [[nodiscard]] int service_check_config(const struct config *config,
                                        char err[CONFIG_ERROR_MAX]);
 
-/* models_check(config, err): service_check_config(), and whether the engines of
- * engines_file can be used beside those of config: the reason why models_new()
- * would fail, as far as files tell it. */
+/* models_check(config, err): does service_check_config(), and checks that the
+ * engines of engines_file can be used beside those of config. So it finds the
+ * reason why models_new() would fail, as far as files show it. */
 [[nodiscard]] int models_check(const struct config *config,
                                char err[CONFIG_ERROR_MAX]);
 
@@ -42,21 +40,22 @@ size_t models_cut(struct models *models);
  * waiting for more. Returns whether all of it was. */
 bool models_flush(struct models *models);
 
-/* models_reload(m, next, err): takes what a running daemon takes of a
- * configuration that models_check() has accepted: its options, its engines, and
- * what its tenants_file and cost_model hold now. The list of engines of next is
- * used from then on, and the one of before no more. Returns 0, or a negative
- * errno with a message: nothing has changed, or, out of memory, no engine. */
+/* models_reload(m, next, err): takes over what a running daemon can change of a
+ * configuration that models_check() has accepted: options, engines, and the
+ * present contents of tenants_file and cost_model. From then on the list of
+ * engines of next is borrowed, and the earlier one no more. Returns 0, or a
+ * negative errno with a message: then nothing has changed or, out of memory, no
+ * engine has. */
 [[nodiscard]] int models_reload(struct models *models,
                                 const struct config *next,
                                 char err[CONFIG_ERROR_MAX]);
 
-/* models_tls(m, certificate): workers that connect from now on are shown it; m
- * is another owner. NULL: they come without TLS. */
+/* models_tls(m, certificate): workers that connect from now on are shown this
+ * certificate; m keeps a reference of its own. NULL: without TLS. */
 struct ssl_ctx_st;
 void models_tls(struct models *models, struct ssl_ctx_st *certificate);
 
-/* models_worker_port(m): where workers register; 0: nowhere. */
+/* models_worker_port(m): the port where workers register; 0: none. */
 uint16_t models_worker_port(const struct models *models);
 
 #endif

@@ -46,20 +46,21 @@
 #include "predictor/steps.h"
 
 enum request_state {
-    REQUEST_RECEIVED,  /* in the inbox, not looked at yet */
-    REQUEST_WAITING,   /* no instance has room now; tried again when one does */
-    REQUEST_SCHEDULED, /* sent to its workers, not begun */
+    REQUEST_RECEIVED,     /* in the inbox, not looked at yet */
+    REQUEST_WAITING,      /* no instance has room; tried again when one has */
+    REQUEST_SCHEDULED,    /* sent to its workers, not begun */
     REQUEST_PREFILLING,   /* the prefill has begun */
     REQUEST_TRANSFERRING, /* first token sent; its KV is on the way */
     REQUEST_DECODING,
     REQUEST_ENDED,      /* done, failed, rejected or cancelled */
-    REQUEST_TOKENIZING, /* before it is received: its tokens are asked for */
+    REQUEST_TOKENIZING, /* before REQUEST_RECEIVED: an engine is asked for its
+                           tokens */
 };
 #define REQUEST_STATES 8
 
-/* Blocks [from_block, to_block) come from there. */
+/* Blocks [from_block, to_block) are loaded from `instance`. */
 struct request_source {
-    uint32_t instance; /* pool id; the prefill instance itself: its disk, */
+    uint32_t instance; /* pool id; the prefill instance itself: from its disk */
     uint32_t from_block, to_block;
     bool shared; /* or the store that it shares with others */
 };
@@ -73,18 +74,19 @@ struct request_prompt {
     uint64_t key_seed;
 };
 
-/* What the front has of the answer, and what came too early. */
+/* The tokens handed to the front, and those that came too early for that. */
 struct request_output {
     int64_t first_token_us, last_token_us;
     uint32_t n_tokens; /* handed to the front, and not taken back */
-    bool timed;        /* its first token was, even if that was taken back */
-    /* Tokens 1.. of the decode worker that came before the prefill worker's
-     * token 0: the two connections have no common order. */
+    bool timed; /* its first token was counted, even if the client has not got
+                   it */
+    /* Tokens 1, 2, ... of the decode worker that arrived before token 0 of the
+     * prefill worker: frames of two connections arrive in any order. */
     uint32_t *early; /* (n_early), room for max_tokens; NULL until needed */
     uint32_t n_early;
     bool early_done; /* its DONE came, too */
-    /* Token 0, while it is held back for the KV that the others need; the timer
-     * that ends that. NULL: it is not. */
+    /* The timer that hands over token 0, which is held back until the KV for
+     * the next tokens has arrived. NULL: token 0 is not held back. */
     struct event *held;
     uint32_t held_token;
 };
@@ -105,13 +107,12 @@ struct request_attempt {
     struct prefill_estimate plan;
     struct schedule_lent lent; /* entered in the pool, too */
     int64_t planned_us;        /* when it was decided */
-    int64_t heard_us;          /* when that was, or its worker or
-                                  engine last spoke of it
-                                  other than by a token */
-    struct forecast forecast;  /* of its TTFT */
+    int64_t heard_us; /* when it was decided, or when its worker or engine last
+                         sent something about it that is no token */
+    struct forecast forecast; /* of its TTFT */
     int64_t predicted_tbt_us;
-    /* When its prefill worker was lost while its KV may still have been on its
-     * way; 0: it was not lost. */
+    /* When its prefill worker was lost, while its KV may still have been on the
+     * way; 0: not lost. */
     int64_t orphaned_us;
 };
 
@@ -136,8 +137,8 @@ struct service_request {
     bool broken;             /* request_break() was said of it */
     char last_failure[160];  /* why it was scheduled again */
     struct forward *forward; /* owned; NULL: for native workers */
-    struct name_set *named;  /* by which it asks for the model, counted there;
-                                NULL: by the model's own */
+    struct name_set *named;  /* the alias or adapter that it names, which counts
+                                it; NULL: it names the model itself */
     struct service_result result;
 };
 
@@ -239,12 +240,13 @@ struct service {
     struct service *next;   /* owned: of another model */
     uint32_t number;        /* among the models */
 
-    /* A model of engines: what native workers have above is unused then. */
+    /* Whether this model is served by engines; then the fields above for native
+     * workers are unused. */
     bool forwards;
-    bool names_due;    /* engines came, left or told others: n_engines and the
-                          windows are to be looked at */
-    bool names_untold; /* and the log is to be told */
-    bool costs_due;    /* entries came or left */
+    bool names_due; /* engines came, left or changed their names: n_engines and
+                       the windows must be computed again */
+    bool names_untold;       /* and the log must say so */
+    bool costs_due;          /* entries came or left */
     int64_t names_told_us;   /* when the log last had who has which */
     bool names_full_told;    /* it has that not all have room */
     struct name_sets names;  /* of engines; zeros: of native workers */
@@ -266,8 +268,8 @@ struct service {
     const char *cost_source;    /* of `cost`: static */
 
     struct {
-        struct event *next; /* turn of the loop; pending if this one has taken
-                               any */
+        struct event *next; /* the next turn of the loop; pending if this turn
+                               has taken blocks */
         uint32_t left;      /* blocks that it may still take */
         uint32_t part;      /* of these, of the worker that is served */
         struct worker_list line; /* whose frames wait, the next one first */
@@ -279,8 +281,8 @@ struct service {
     } healing;
 
     struct request_table table;
-    /* Its overhead is the time that a first token spends outside queue and
-     * prefill: hand-over, frames, wake-ups. */
+    /* dispatch.overhead_us is the time that a first token spends outside queue
+     * and prefill: hand-over, frames, wake-ups. */
     struct dispatch dispatch;
     struct warm warm;
     struct copies *copies;
@@ -294,7 +296,7 @@ struct service {
     struct wire_buf out;      /* scratch for one frame */
 };
 
-/* The index's instance that is the store, behind those of the pool. */
+/* The slot of the shared store in the index, behind the slots of the pool. */
 static inline uint32_t service_store_slot(const struct service *s)
 {
     return (uint32_t)s->config.max_instances;
@@ -307,19 +309,20 @@ void request_fail(struct service_request *request, int http_status,
                   const char *code, const char *message,
                   int64_t retry_after_us);
 
-/* request_break(request): it fails with 500 "internal_error" in the next turn
- * of the loop, wherever it is: a bug has come upon it. */
+/* request_break(request): after a bug: the request fails with 500
+ * "internal_error" in the next turn of the loop, whatever its state. */
 void request_break(struct service_request *request);
 
-/* request_fail_broken(service): fails those of which request_break() was said.
- * O(requests) if there are any. */
+/* request_fail_broken(service): fails the requests that request_break() was
+ * called for. O(requests) if there are any. */
 void request_fail_broken(struct service *service);
 
-/* request_take_inbox(service): places what has arrived. */
+/* request_take_inbox(service): has core/dispatch place the requests of the
+ * inbox. */
 void request_take_inbox(struct service *service);
 
-/* request_send(request): announces the attempt to its decode worker, if another
- * worker decodes, and lines it up for its prefill worker. */
+/* request_send(request): announces the attempt to its decode worker, if that is
+ * another one, and puts it into the line of its prefill worker. */
 void request_send(struct service_request *request);
 
 /* request_plan_sources(request, decision): stores what the decision says about
@@ -330,10 +333,12 @@ void request_plan_sources(struct service_request *request,
 /* request_clear(request): its decode worker is ready; the PREFILL may go. */
 void request_clear(struct service_request *request);
 
-/* request_unsend(request): takes it out of the line; nothing if it was sent. */
+/* request_unsend(request): takes the request out of the line of its prefill
+ * worker. No-op if it was sent. */
 void request_unsend(struct service_request *request);
 
-/* request_flush_unsent(worker): sends what may go. */
+/* request_flush_unsent(worker): sends the PREFILLs of its line that may go, up
+ * to one that others still wait for. */
 void request_flush_unsent(struct worker *worker);
 
 /* request_send_cancel(service, id, attempt_id): tells an instance to free what
@@ -341,56 +346,61 @@ void request_flush_unsent(struct worker *worker);
 void request_send_cancel(struct service *service, uint32_t id,
                          uint64_t attempt_id);
 
-/* request_warm(request, order): it is refused so: its prompt is taken over, if
- * it is to be computed in the background. */
+/* request_warm(request, order): the request is refused by this order: keeps its
+ * prompt, if core/warm wants it computed in the background. */
 void request_warm(struct service_request *request,
                   const struct dispatch_order *order);
 
-/* request_warm_next(service): begins what can be begun of these. */
+/* request_warm_next(service): sends the kept prompts that core/warm orders now.
+ */
 void request_warm_next(struct service *service);
 
-/* request_warm_frame(service, id, h, payload, rc): a frame of instance id about
- * a piece of one. Returns whether it was; *rc as of request_frame(). */
+/* request_warm_frame(service, id, h, payload, rc): takes a frame from instance
+ * id. Returns whether it was about a piece of a kept prompt; then *rc is what
+ * request_frame() would return. */
 bool request_warm_frame(struct service *service, uint32_t id,
                         const struct frame_header *h, const uint8_t *payload,
                         int *rc);
 
-/* request_warm_left(service, worker): it is gone. */
+/* request_warm_left(service, worker): the worker is gone, and the piece that it
+ * computed with it. */
 void request_warm_left(struct service *service, struct worker *worker);
 
-/* request_warm_tick(service): gives up pieces of which nobody speaks; begins
- * others. */
+/* request_warm_tick(service): gives up pieces whose worker reports nothing, and
+ * begins others. */
 void request_warm_tick(struct service *service);
 
-/* request_warm_fini(service): frees what is kept. */
+/* request_warm_fini(service): frees the kept prompts. */
 void request_warm_fini(struct service *service);
 
 /* What a worker may report at most: a time, bytes. */
 #define REPORTED_MAX_US ((uint64_t)COST_MODEL_MAX_US)
 #define REPORTED_MAX_BYTES (UINT64_C(1) << 50)
 
-/* prefill_done_ok(service, n_tokens, done): whether what a worker reports about
- * a prefill of so many tokens can be. */
+/* prefill_done_ok(service, n_tokens, done): whether a worker's report about a
+ * prefill of n_tokens tokens is possible. */
 bool prefill_done_ok(const struct service *service, uint32_t n_tokens,
                      const struct msg_prefill_done *done);
 
-/* request_loaded(request, done): its prefill ended, for which KV may have been
- * loaded. request_pushed(request): its KV is where it decodes. */
+/* request_loaded(request, done): its prefill has ended; counts and learns from
+ * the KV that was loaded for it. request_pushed(request): its KV has arrived at
+ * the decode worker; likewise. */
 void request_loaded(struct service_request *request,
                     const struct msg_prefill_done *done);
 void request_pushed(struct service_request *request);
 
-/* request_hold_first(request, token): holds its first token back until it is
- * released, or until its TTFT is nearly over. False: it does not have to wait,
- * or there is no memory for it. request_release_first(request): hands it over
- * if it is held. False: the request is gone. request_drop_first(request):
- * forgets it. */
+/* request_hold_first(request, token): holds its first token back until
+ * request_release_first(), or until its TTFT limit is nearly over. False: the
+ * token does not have to wait, or there is no memory.
+ * request_release_first(request): hands the held token over, if there is one.
+ * False: the request is gone. request_drop_first(request): forgets the held
+ * token. */
 bool request_hold_first(struct service_request *request, uint32_t token);
 bool request_release_first(struct service_request *request);
 void request_drop_first(struct service_request *request);
 
-/* request_token(request, token): hands a token over. False: the request is
- * gone, because who takes it may cancel it. */
+/* request_token(request, token): hands a token to the front. False: the front
+ * has cancelled the request, which is gone. */
 bool request_token(struct service_request *request, uint32_t token);
 
 /* request_find(service, attempt_id): the request of a running attempt, or NULL.
@@ -404,16 +414,17 @@ struct service_request *request_find(struct service *service,
 void request_instance_lost(struct service_request *request, uint32_t id,
                            const char *why);
 
-/* request_place_again(request): its attempt, of which no token was handed over,
- * is over; another choice is made. */
+/* request_place_again(request): ends its attempt, of which no token was handed
+ * over, and puts the request back into the inbox. */
 void request_place_again(struct service_request *request);
 
-/* request_move_waiting(service, id): an instance is drained: what has not begun
- * there is placed anew, if others could take it. O(requests). */
+/* request_move_waiting(service, id): an instance is drained: places its
+ * requests that have not begun anew, if another instance could take them.
+ * O(requests). */
 void request_move_waiting(struct service *service, uint32_t id);
 
-/* request_end_work(service, id): what a drained instance still has is taken
- * from it, as if it were lost. O(requests). */
+/* request_end_work(service, id): takes all requests from a drained instance, as
+ * if it were lost. O(requests). */
 void request_end_work(struct service *service, uint32_t id);
 
 /* request_frame(service, id, h, payload): a frame about a request from instance
@@ -433,50 +444,51 @@ void service_freed(struct service *service);
 /* The same of a link to a decode instance, if a request waits for one. */
 void service_link_freed(struct service *service);
 
-/* request/count.c: tokens of its prompt, and what they are known by: as counted
- * once its prefill has ended, until then as they were for the decision.
- * request_count_prompt(request): request->result has what its prefill came to;
- * metrics and the last hour count it. Once for each prefill of a worker, once
- * for each request of an engine. */
+/* request/count.c: the number of tokens of its prompt, and how that is known:
+ * as counted when its prefill ended; before that, as the decision had it.
+ * request_count_prompt(request): adds the prompt's tokens in request->result to
+ * the metrics and the last hour. Called once for each prefill of a worker, and
+ * once for each request of an engine. */
 uint32_t request_prompt_tokens(const struct service_request *request);
 enum service_known_by request_known_by(const struct service_request *request);
 void request_count_prompt(struct service_request *request);
 
 /* request_set_state(request, next): changes the state if the transition table
- * in request/state.c allows it; returns whether it did. Else that is a bug, and
- * the request fails in the next turn of the loop; whoever asked may go on. */
+ * in request/state.c allows it; returns whether it did. If not, that is a bug:
+ * the request fails in the next turn of the loop, and stays valid until then.
+ */
 bool request_set_state(struct service_request *request,
                        enum request_state next);
 
-/* request_close_pool(request): takes what is left of the attempt out of the
- * pool. */
+/* request_close_pool(request): removes the attempt's prefill, decode and lent
+ * memory from the pool, as far as they are still there. */
 void request_close_pool(struct service_request *request);
 
-/* request_first_token(request, ttft_us, now_us): what is remembered of it has
- * its time to first token. */
+/* request_first_token(request, ttft_us, now_us): enters its TTFT into explain,
+ * history and the forecasts. */
 void request_first_token(struct service_request *request, int64_t ttft_us,
                          int64_t now_us);
 
-/* request_answered(request, tokens): its answer ended by itself, with so many:
- * what comes is expected to be as long. */
+/* request_answered(request, tokens): its answer ended by itself after so many
+ * tokens: learns the length for the answers to come. */
 void request_answered(struct service_request *request, int64_t tokens);
 
-/* request_end(request, outcome, how, reason): it has its whole answer; how and
- * reason as explain_ended() has them. It is freed. */
+/* request_end(request, outcome, how, reason): ends and frees a request that has
+ * its whole answer; how and reason as in explain_ended(). */
 void request_end(struct service_request *request, enum metrics_outcome outcome,
                  const char *how, const char *reason);
 
-/* request_free(request): frees memory and slot; the request is with no worker
- * and in no list. */
+/* request_free(request): frees its memory and slot. The request must be with no
+ * worker and in no list. */
 void request_free(struct service_request *request);
 
-/* service_set_window(s): a worker came or left: the served window is the
- * longest of the registered workers', or the last one if there are none. */
+/* service_set_window(s): after a worker came or left: sets the served window to
+ * the longest window of the registered workers. Without any it stays. */
 void service_set_window(struct service *s);
 
-/* service_new_one(models, config, engines, err): the service of one model, that
- * of config: of engines, which are still to be started, or of native workers.
- * As models_new(). */
+/* service_new_one(models, config, engines, err): creates the service of
+ * config->model: for engines, which the caller starts, or for native workers.
+ * Returns as models_new(). */
 [[nodiscard]] struct service *service_new_one(struct models *models,
                                               const struct config *config,
                                               bool engines,
@@ -485,13 +497,13 @@ void service_set_window(struct service *s);
 /* service_drop_requests(s): frees all requests without a callback. */
 void service_drop_requests(struct service *s);
 
-/* service_free_one(s): frees it, which has no engine any more, and not the next
- * one. NULL is a no-op. */
+/* service_free_one(s): frees this service, whose engines must be gone, and not
+ * s->next. NULL is a no-op. */
 void service_free_one(struct service *s);
 
-/* service_make_scheduler(s, kv_bytes_per_token, layers, coupled): the scheduler
- * of this model's instances, in place of an earlier one. Returns 0 or -ENOMEM.
- */
+/* service_make_scheduler(s, kv_bytes_per_token, layers, coupled): creates the
+ * scheduler of this model's instances from the configuration, and frees the one
+ * before. Returns 0 or -ENOMEM. */
 [[nodiscard]] int service_make_scheduler(struct service *s,
                                          int64_t kv_bytes_per_token,
                                          uint32_t layers, bool coupled);
@@ -508,28 +520,28 @@ uint16_t service_join(void *arg, struct worker_link *link,
  * any. Returns 0 or -ENOMEM. */
 [[nodiscard]] int peers_join(struct service *s);
 
-/* peers_tick(s): workers that came are told which conductors there are. */
+/* peers_tick(s): tells workers that have come which conductors there are. */
 void peers_tick(struct service *s);
 
-/* service_link_ops: what the worker links request; arg is the service. */
+/* service_link_ops: the callbacks of the worker links; arg is the service. */
 extern const struct worker_link_ops service_link_ops;
 
-/* shared_frame(s, worker, payload, len): a SHARED. Returns 0, -EBADMSG or
- * -EPROTO. */
+/* shared_frame(s, worker, payload, len): takes a SHARED frame in. Returns 0,
+ * -EBADMSG or -EPROTO. */
 [[nodiscard]] int shared_frame(struct service *s, struct worker *worker,
                                const uint8_t *payload, size_t len);
 
-/* shared_left(s, worker): it is gone, and with the last one that shared it what
- * is known of the store. */
+/* shared_left(s, worker): the worker is gone. With the last worker of the
+ * shared store all that is known of the store is forgotten. */
 void shared_left(struct service *s, struct worker *worker);
 
-/* shared_write_metrics(all, out): what is known of the stores of all services.
- * Returns 0 or -ENOMEM. */
+/* shared_write_metrics(all, out): appends the metrics of the shared stores of
+ * all services. Returns 0 or -ENOMEM. */
 [[nodiscard]] int shared_write_metrics(const struct service *all,
                                        struct evbuffer *out);
 
-/* shared_is_same(s, worker): whether it speaks of what the index has of the
- * store. */
+/* shared_is_same(s, worker): whether the worker uses the shared store whose
+ * blocks the index has. */
 bool shared_is_same(const struct service *s, const struct worker *worker);
 
 /* blocks_init(s), blocks_fini(s): what blocks_frame() needs. Returns 0 or
@@ -566,13 +578,13 @@ void index_on_sweep(evutil_socket_t fd, short what, void *arg);
                                        struct worker *worker, uint32_t slot,
                                        const uint8_t *payload, size_t len);
 
-/* instances_count(service, role, named): ready instances with that role bit;
- * named: those alone that have the name, NULL: all. */
+/* instances_count(service, role, named): the number of ready instances with
+ * that role bit, and with that name; named NULL: with any. */
 uint32_t instances_count(const struct service *service, unsigned role,
                          const struct name_set *named);
 
-/* instances_pack_lead(service, worker): behind what is in service->out: that
- * this conductor leads, if the worker was not told. */
+/* instances_pack_lead(service, worker): appends to service->out the frame that
+ * says that this conductor leads, if the worker has not got it. */
 void instances_pack_lead(struct service *service, struct worker *worker);
 
 /* worker_of(service, id): the worker of a pool id, or NULL if it is gone. */
