@@ -1,7 +1,5 @@
-/*
- * The cost models of single instances, beside that of their model. Instances
- * whose files hold the same share one.
- */
+/* Cost models of single instances, which differ from the cost model of their
+ * model. Instances whose files have equal contents share one. */
 #ifndef CONDUCTOR_SERVICE_ENGINE_COSTS_H
 #define CONDUCTOR_SERVICE_ENGINE_COSTS_H
 
@@ -10,22 +8,23 @@
 
 struct service;
 
-/* Takes the cost model in the file `path` for one user more. Returns it, valid
- * until costs_drop(), or NULL with a reason in err: out of memory, or what is
- * wrong with the file. Reads the file. */
+/* Reads the cost model in the file `path`. Returns it, valid until this caller
+ * calls costs_drop(), or NULL with a reason in err: out of memory, or an error
+ * in the file. */
 [[nodiscard]] const struct cost_model *
 costs_take(struct service *s, const char *path, char err[CONFIG_ERROR_MAX]);
 
 /* One of its users is gone. NULL is a no-op. */
 void costs_drop(struct service *s, const struct cost_model *cost);
 
-/* The name, without its folder, of the file that the instance at a slot of the
- * pool has its costs from; "": from none. What is not printable becomes a ?. */
+/* Writes the name, without its folder, of the cost model file of the instance
+ * at a slot of the pool; "" if it has none of its own. Bytes that are not
+ * printable become ?. */
 void costs_name(const struct service *s, uint32_t slot,
                 char name[POOL_NAME_BYTES]);
 
-/* What the work of an instance costs; of none any more: what the model's does.
- */
+/* Returns the cost model of an instance; that of the model if it has none of
+ * its own, or is gone. */
 const struct cost_model *costs_of(const struct service *s, uint32_t id);
 
 /* Takes the files of worker_costs, and gives a worker that joins its own.

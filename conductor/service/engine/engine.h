@@ -32,8 +32,8 @@ struct fleet_entry;
 struct forward_doubt {
     uint32_t instance; /* pool id */
     int status;
-    uint32_t partner; /* that had said nothing, of a pair; POOL_NO_INSTANCE:
-                         none */
+    uint32_t partner; /* pool id of the other engine of the pair, if that had
+                         said nothing; POOL_NO_INSTANCE: none */
 };
 
 /* The KV events that an engine publishes. */
@@ -42,7 +42,8 @@ struct engine_events {
     bool heard;           /* some came */
     bool silence_told;    /* the log has it that none come */
     uint64_t n_messages;  /* when last looked at */
-    /* Requests that ended there since, and should have stored a new block. */
+    /* Requests that ended there since its last event and must have stored a new
+     * block. */
     uint64_t n_unheard;
     int64_t unheard_since_us; /* the first of these */
     int64_t heal_after_us;    /* they are not asked for again before */
@@ -54,11 +55,12 @@ struct engine_models {
     bool had_model;         /* it has listed its model */
     bool other_model;       /* it has another one now */
     uint32_t window_tokens; /* that it told; 0: none */
-    bool doubt_told;        /* the log has it that it lists another one, or has
-                               neither of the paths */
-    bool dropped_told;      /* and that it lists too many names */
-    bool lack_told;         /* and that it lacks one of its entry */
-    uint32_t seen_aliases;  /* a bit of each of its entry that it has listed */
+    bool doubt_told;   /* the log has said that it lists another model, or has
+                          neither of the paths */
+    bool dropped_told; /* and that it lists too many names */
+    bool lack_told;    /* and that it lacks one of its entry */
+    uint32_t seen_aliases; /* a bit for each alias of its entry that the engine
+                              has listed */
     uint32_t seen_adapters;
     uint64_t left_out; /* of adapters that its entry does not list, as the
                           log has it; 0: none */
@@ -78,7 +80,7 @@ struct engine_bootstrap {
 /* In a row; then it gets no work. */
 #define ENGINE_FAILURES_MAX 3u
 
-/* Whether an engine is well: probes, and what became of requests. */
+/* The health of an engine, from probes and from the outcome of requests. */
 struct engine_wellness {
     struct event *timer;           /* of the next probe, or the limit of one */
     struct exchange *probe;        /* NULL: none under way */
@@ -89,12 +91,13 @@ struct engine_wellness {
     bool no_health;                /* it answers 404 when asked for it */
     uint32_t failures_in_row;
     uint32_t refused_in_row; /* requests, which no good health makes up for */
-    bool on_trial;           /* no request has ended well since it came back */
-    uint32_t trials;         /* that failed in a row */
-    uint32_t good_to_go;     /* good answers for its health before the next */
-    bool key_refused;        /* it was, when it was last asked */
-    uint64_t blamed_by; /* number + 1 of the request that failed there last */
-    bool unreachable;   /* nobody listened there since it was last ready */
+    bool on_trial; /* on trial: no request has ended well since the engine came
+                      back */
+    uint32_t trials;     /* that failed in a row */
+    uint32_t good_to_go; /* good answers for its health before the next */
+    bool key_refused;    /* it was, when it was last asked */
+    uint64_t blamed_by;  /* number + 1 of the request that failed there last */
+    bool unreachable;    /* connections were refused since it was last ready */
 };
 
 /* What is counted of an engine, for /metrics. */
@@ -102,9 +105,10 @@ struct engine_counts {
     uint64_t sent, failures, status[6]; /* by class */
     uint64_t excused; /* of sent: no KV event was to come of them */
     uint64_t timed;   /* prefills whose time was seen */
-    /* Of answers that tell their cached tokens: those predicted, and those.
-     * Both are the engine's tokens: what was predicted of a prompt that is
-     * known by its bytes counts where its tokens are told, too. */
+    /* Sums over the answers that tell their cached tokens: the cached tokens
+     * that were predicted, and those that the answers told, both in the
+     * engine's tokens. An answer to a prompt that is known by its bytes counts
+     * only if it tells the prompt's tokens, too. */
     uint64_t predicted_tokens, told_tokens;
 };
 
@@ -119,8 +123,8 @@ struct engine {
     int64_t left_us; /* since when */
     bool replaced;   /* while another one has its name */
     uint32_t id;     /* pool id */
-    const struct cost_model *own_cost; /* of costs_take(), or `cost`; NULL: its
-                                          model's */
+    const struct cost_model *own_cost; /* from costs_take(), or &cost; NULL: it
+                                          has the costs of its model */
     struct cost_model cost;            /* as `learned` has it */
     struct learned learned;            /* of itself, where its model learns */
     struct alike prefills, steps;      /* whether they are as its model's */
@@ -153,29 +157,28 @@ struct engine {
 
 TAILQ_HEAD(engine_row, engine);
 
-/* What the service holds of a request that is forwarded. */
+/* What the service keeps for a forwarded request. */
 struct forward {
     struct tokenizing *tokenizing; /* owned; NULL: not under way */
-    uint64_t ticket; /* what proves it; 0: it has none (gateway/ticket.h) */
+    uint64_t ticket; /* the secret of its ticket; 0: none (gateway/ticket.h) */
     char cache_salt[256];
-    char adapter[256];               /* "": none */
-    struct service_forward what;     /* borrowed from the front */
-    char *headers;                   /* owned: what is sent */
-    struct engine *engine;           /* NULL: with none. Of a pair: first the
-                                        prefill, then the decode engine */
-    struct engine *shares;           /* of a ticket of a pair: the decode
-                                        engine; NULL: none */
-    struct pair *pair;               /* owned; NULL: one leg */
-    struct exchange *exchange;       /* NULL: not sent */
+    char adapter[256];           /* "": none */
+    struct service_forward what; /* borrowed from the front */
+    char *headers;               /* owned: what is sent */
+    struct engine *engine;     /* the engine that has it; NULL: none. Of a pair
+                                  first the prefill, then the decode engine */
+    struct engine *shares;     /* of a pair's ticket: the decode engine */
+    struct pair *pair;         /* owned; NULL: one leg */
+    struct exchange *exchange; /* NULL: not sent */
     const struct upstream_ops *ops;  /* what becomes of a leg that answers the
                                         client; arg is the request */
     bool in_line;                    /* engine->line */
     struct expectation *expectation; /* of engine->expected; NULL: none */
     int64_t line_us;                 /* when it joined that */
-    int64_t turn_us;     /* since when it is the first of the line */
-    uint64_t alone;      /* engine->count.sent with it, if the engine had no
-                            other request then; 0: it had */
-    size_t n_had;        /* leading blocks that were predicted before */
+    int64_t turn_us; /* since when it is the first of the line */
+    uint64_t alone;  /* engine->count.sent after it was sent, if the engine had
+                        no other request; 0: it had */
+    size_t n_had;    /* leading blocks that were predicted before */
     uint64_t drops_seen; /* engine->n_drops when it was sent */
     union {
         struct answer_id id;   /* under which the engine keeps its answer */
@@ -210,21 +213,22 @@ struct forward {
 bool engine_costs_clash(const struct engine_config *const *all, size_t n,
                         struct engine_clash *out);
 
-/* Logs the first two that have one model and one url, unless they are two of
- * its ranks: their load is counted apart. Engines of two models may well be one
- * server. Not if they are *told, which they become. */
+/* Logs a warning for the first two engines with the same model and url, because
+ * each counts as a server of its own. Ranks of one server are no such case, nor
+ * are engines of different models. Writes the two to *told, and logs nothing if
+ * they stand there. */
 struct engine_pair {
     char names[2][ENGINE_NAME_MAX];
 };
 void engine_urls_warn(const struct engine_config *const *all, size_t n,
                       struct engine_pair *told);
 
-/* partners.c: logs which engines of pairs have no partner among all, or are
- * met where another one is. O(n^2). */
+/* partners.c: logs the engines of pairs that have no partner, or whose
+ * bootstrap address is another engine's. O(n^2). */
 void engine_partners_warn(const struct engine_config *const *all, size_t n);
 
-/* The costs of the service's model are those of another file, or, if that is
- * "", learned. */
+/* Gives the service's model the costs in another file; "": they are learned
+ * from then on. */
 void engine_change_costs(struct service *s, const char *file);
 
 /* Makes a service ready for the engines of its model. Returns 0 or a negative
@@ -238,31 +242,35 @@ void engine_change_costs(struct service *s, const char *file);
                                           const struct engine_config *config,
                                           char err[CONFIG_ERROR_MAX]);
 
-/* It gets no more requests. Those that it has go on. */
+/* Takes an engine out of service: it gets no more requests, and those that it
+ * has go on. */
 void engine_retire(struct engine *e);
 
-/* usage.c: keeps the end of what has come of an answer, (n), and what it tells
- * of each prompt. */
+/* usage.c: takes the next n bytes of an answer: keeps the last
+ * FORWARD_TAIL_BYTES of all, and what they tell of each prompt. */
 void forward_keep_tail(struct forward *f, const char *bytes, size_t n);
 
-/* kept.c: notes which engine keeps an answer as soon as its id has come, with
- * the answer's next n bytes. */
+/* kept.c: takes the next n bytes of an answer, and notes which engine keeps it
+ * as soon as its id is complete. */
 void forward_note_kept(struct service_request *request, const char *bytes,
                        size_t n);
 
-/* Its answer, which told so many cached tokens (below 0: nothing), has ended:
- * counts whether the engine's KV events are to tell of the prompt. The last
- * block is computed, and perhaps not published, each time. */
+/* Called at the end of an answer that told `told` cached tokens; below 0: none
+ * told. Counts the request if its engine must publish a KV event for it. The
+ * prompt's last block does not count: it is computed each time, and perhaps not
+ * published. */
 void forward_count_unheard(struct service_request *request, int64_t told);
 
-/* Its answer has ended: takes in what the usage tells of it. */
+/* Called at the end of an answer: reads its usage, and counts and learns from
+ * it. */
 void forward_take_usage(struct service_request *request);
 
-/* forward.c: the requests that it has are tried elsewhere, or fail. */
+/* forward.c: takes all requests from an engine: they are tried elsewhere, or
+ * fail. */
 void engine_cut_off(struct engine *e, const char *why);
 
-/* Takes one without requests out of its service, with all that is known of it,
- * and frees it. */
+/* Removes an engine without requests from its service, with all that is known
+ * of it, and frees it. */
 void engine_leave(struct engine *e);
 
 /* The header line with the engine's key, or "". Returns 0, or -EINVAL with a
@@ -271,17 +279,17 @@ void engine_leave(struct engine *e);
                                   char line[ENGINE_AUTHORIZATION_BYTES],
                                   char err[CONFIG_ERROR_MAX]);
 
-/* models.c: whether a healthy engine is to be asked for its models now;
- * what its answer means, n bytes, which may be no list: whether it has its
- * model, as far as is known. */
+/* models.c. engine_models_due(): whether a healthy engine must be asked for its
+ * models now. engine_take_models(): reads its answer of n bytes, which may be
+ * no list; returns whether the engine has its model, as far as is known. */
 bool engine_models_due(struct engine *e);
 [[nodiscard]] bool engine_take_models(struct engine *e, const char *text,
                                       size_t n);
 
-/* bootstrap.c: makes what asks its bootstrap server, if it has one (0, or
- * -ENOMEM); takes in what that says: 0, or -EINVAL with what is wrong: an
- * answer without an id, or with that of another engine of the model, has the
- * old one forgotten. */
+/* bootstrap.c. engine_bootstrap_new(): makes the connection to its bootstrap
+ * server, if it has one; 0 or -ENOMEM. engine_take_bootstrap(): reads the id in
+ * that server's answer; 0, or -EINVAL with a reason, which also forgets the
+ * earlier id: no id in it, or that of another engine of the model. */
 [[nodiscard]] int engine_bootstrap_new(struct engine *e,
                                        const struct upstream_options *options);
 [[nodiscard]] int engine_take_bootstrap(struct engine *e,
@@ -293,43 +301,47 @@ void engine_look(evutil_socket_t fd, short what, void *arg);
 /* The engine of a pool id; NULL: none. */
 struct engine *engine_of(const struct service *s, uint32_t id);
 
-/* A request failed there; nobody listens, if `unreachable`. */
+/* A request failed at the engine; unreachable: the connection was refused. */
 void engine_failed(struct engine *e, bool unreachable, const char *why);
 
-/* Likewise a probe, which is no trial. */
+/* A probe failed; likewise, but it does not count as a trial. */
 void engine_probe_failed(struct engine *e, bool unreachable, const char *why);
 
-/* A request was refused there that another engine has answered well. */
+/* The engine refused a request that another engine has answered well. */
 void engine_refused(struct engine *e, const char *why);
 
 /* A request was answered well. */
 void engine_answered(struct engine *e);
 
-/* Blocks that the engines of a service have told of, and their store, and that
- * had no room in their maps: nothing is known of them. */
+/* Returns how many blocks the engines of a service and their store have
+ * published that had no room in their maps, so that nothing is known of them.
+ */
 uint64_t engines_unkept(const struct service *s);
 
-/* What is counted of engines: how many metrics there are; the head of the i-th,
- * if it does not share that of the one before; its line of the engine in a
- * slot, if there is one. They return 0, or not 0: out of memory. */
+/* The metrics of engines. engine_metrics() returns how many there are.
+ * engine_metric_begin() appends the head of the i-th, if it does not share that
+ * of the one before; engine_metric_line() its line for the engine in a slot, if
+ * there is one. Both return 0, or not 0 without memory. */
 size_t engine_metrics(void);
 [[nodiscard]] int engine_metric_begin(size_t i, struct evbuffer *out);
 [[nodiscard]] int engine_metric_line(const struct service *s, uint32_t slot,
                                      size_t i, struct evbuffer *out);
 
-/* store.c: subscribes to the KV events of the store of the service's model, if
- * there is one: 0, or -EINVAL with a message; has an engine read it; appends
- * what is counted of the stores of all services: 0 or -ENOMEM. */
+/* store.c. store_listen(): subscribes to the KV events of the model's store, if
+ * there is one; 0, or -EINVAL with a message. store_share(): the engine reads
+ * from that store. stores_write_metrics(): appends the metrics of the stores of
+ * all services; 0 or -ENOMEM. */
 [[nodiscard]] int store_listen(struct service *s, char err[CONFIG_ERROR_MAX]);
 void store_share(struct engine *e);
 [[nodiscard]] int stores_write_metrics(const struct service *all,
                                        struct evbuffer *out);
 
-/* blocks.c: whether an engine's blocks cannot be cut for the index of
- * its model (*out is written then); takes in how large its blocks and its cache
- * are, which may be news; logs once if its report says another size; how many
- * tokens of a prompt it may reuse beyond those that the index found, at most.
- */
+/* blocks.c. engine_misfits(): whether an engine's blocks cannot be cut to the
+ * block size of its model's index; then writes *out. engine_take_size(): takes
+ * the size of its blocks and of its cache, which may have changed.
+ * engine_doubt_size(): logs once if its report says another size.
+ * engine_unseen_tokens(): the most tokens of a prompt that it may reuse beyond
+ * those that the index found. */
 bool engine_misfits(const struct service *s, const struct engine_config *c,
                     struct engine_clash *out);
 void engine_take_size(struct engine *e);
@@ -341,49 +353,53 @@ uint32_t engine_unseen_tokens(const struct engine *e, uint32_t prompt_tokens,
  * -EINVAL with a message. */
 [[nodiscard]] int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX]);
 
-/* A request ended there that must have made it store a new block. */
+/* A request has ended that must have made the engine store a new block. */
 void engine_unheard(struct engine *e);
 
-/* Looks whether events have come, and logs once that they should have, and that
- * they do again. */
+/* Checks whether its KV events come; logs once that they are missing, and once
+ * that they come again. */
 void engine_check_events(struct engine *e);
 
 /* Of its KV events, which it must publish. */
 enum kv_feed_state engine_events_state(const struct engine *e);
 
-/* expect.c: what an engine will hold. A request was handed to it; is refused,
- * or taken from it before it was answered; begins to be answered well; has
- * ended well; has failed, or was given up (nothing if it is not expected any
- * more). */
+/* expect.c: the blocks that an engine will hold. To be called when a request
+ * was sent to it; was refused, or taken back before an answer; begins to be
+ * answered well; has ended well; has failed or was given up (no-op if its
+ * blocks are not expected any more). */
 void expect_sent(struct service_request *request);
 void expect_refused(struct service_request *request);
 void expect_answered(struct service_request *request);
 void expect_ended(struct service_request *request);
 void expect_failed(struct service_request *request);
 
-/* Whether a request must have made its engine store a block, beside the
- * prompt's last one, if it had so many of the index's blocks. */
+/* Whether a request must have made its engine store a block other than the
+ * prompt's last one, if the engine had the first `had` of the index's blocks
+ * before. */
 bool expect_stores(const struct service_request *request, uint64_t had);
 
-/* Events have come; so late is it; nothing is in its cache any more, which ends
- * what is expected until INT64_MAX, but for requests that it has. */
+/* expect_told(): events have come. expect_until(): ends the expectations that
+ * are over at now_us; INT64_MAX: the cache is empty, so all of them, but for
+ * requests that the engine has. */
 void expect_told(struct engine *e);
 void expect_until(struct engine *e, int64_t now_us);
 
-/* Whether the cached blocks of such prompts are predicted there, of token ids
- * or of others. */
+/* Whether the cached blocks of prompts of token ids (ids), or of other prompts,
+ * are predicted at this engine. */
 bool engine_predicts(const struct engine *e, bool ids);
 
-/* What predicted_use() calls; arg is the engine. */
+/* The callback of predicted_use() for blocks that leave the predicted cache;
+ * arg is the engine. */
 void engine_evicted(void *arg, uint64_t key);
 
 /* Its cache is empty. */
 void engine_clear(struct engine *e);
 
-/* learn.c: a step that computed so many tokens of prompts took so long there;
- * so long was it between an answer's tokens. The cost model of its model learns
- * of that, unless the engine is known to be another: when that is enough, times
- * are promised from then on. NULL is a no-op, and so is what cannot be. */
+/* learn.c. engine_learn_prefill() learns from a step that computed prompts,
+ * engine_learn_step() from the time between the tokens of an answer: for the
+ * engine, and for its model unless the engine is known to differ. When the
+ * model has seen enough, times are promised from then on. No-op for NULL and
+ * for impossible values. */
 void engine_learn_prefill(struct engine *e, const struct steps_step *step);
 void engine_learn_step(struct engine *e, int64_t us);
 
@@ -395,36 +411,41 @@ void engine_learn_step(struct engine *e, int64_t us);
 void engine_learn_whole(struct engine *e, int64_t computed_tokens,
                         int64_t tokens, int64_t us);
 
-/* Its own costs are forgotten if nothing was seen of it for long. */
+/* Forgets the own costs of an engine that was not seen working for long. */
 void engine_forget_costs(struct engine *e);
 
-/* tokenize.c: ask for the tokens of a request that was just submitted (false:
- * it goes on at once), and give up asking. */
+/* tokenize.c. tokenize_begin(): asks an engine for the tokens of a request that
+ * was just submitted; false: nobody is asked, go on. tokenize_abort(): stops
+ * asking. */
 bool tokenize_begin(struct service_request *request);
 void tokenize_abort(struct service_request *request);
 
-/* first.c: its first token came then. */
+/* first.c: the first token of a request has come, at at_us. */
 void forward_first_token(struct service_request *request, int64_t at_us);
 
-/* usage.c: who computed the prompt told that it has so many tokens, of which so
- * many were cached; below 0: not told. What was told first stands. */
+/* usage.c: the engine that computed the prompt told its length and cached
+ * tokens; below 0: not told. The first that was told is kept. */
 void forward_told(struct service_request *request, int64_t prompt,
                   int64_t cached);
 
-/* charge.c: the request ends, whichever way: if its prefill is over, counts its
- * prompt's tokens, in request->result and wherever they are added up. */
+/* charge.c: called when a request ends, in whichever way. If its prefill is
+ * over, counts the prompt's tokens in request->result, the metrics and the
+ * tenant's use. */
 void forward_count(struct service_request *request);
 
-/* first.c: its answer of so many tokens has come whole: what that teaches. */
+/* first.c: learns from an answer of so many tokens that has come in one piece.
+ */
 void forward_learn_whole(struct service_request *request, int64_t tokens);
 
-/* first.c: its prefill is over; seen: now, else nobody knows when. */
+/* first.c: the prefill of a request is over. seen: it ended at now_us; else
+ * nobody knows when. */
 void forward_prefill_over(struct service_request *request, bool seen,
                           int64_t now_us);
 
-/* send.c: the headers that an engine gets: these lines, its key or else the
- * client's line, the request's id, and its rank. Owned; NULL: out of
- * memory. The second one: of a request at forward->engine. */
+/* send.c. forward_headers(): makes the headers for an engine: `headers`, the
+ * engine's key or else `key`, the request's id, and the engine's rank. Owned by
+ * the caller; NULL: out of memory. forward_compose(): the same for a request to
+ * forward->engine. */
 [[nodiscard]] char *forward_headers(const struct engine *e, const char *headers,
                                     const char *key, const char *id);
 [[nodiscard]] char *forward_compose(const struct service_request *request);
@@ -434,35 +455,40 @@ void forward_prefill_over(struct service_request *request, bool seen,
 [[nodiscard]] int forward_ask(struct service_request *request, const char *body,
                               size_t n);
 
-/* forward.c: hand a request over (0, or -ENOMEM with nothing changed); look
- * after those whose first token cannot be seen. */
+/* forward.c. forward_send(): sends a request to its engine; 0, or -ENOMEM with
+ * nothing changed. forward_tick(): ends prefills whose first token cannot be
+ * seen, when they must be over. */
 [[nodiscard]] int forward_send(struct service_request *request);
 void forward_tick(struct service *s);
 
-/* status.c: its engine failed it, and nothing is under way there any more. */
+/* status.c: the engine failed a request, of which nothing is under way any
+ * more. */
 void forward_failed(struct service_request *request, bool unreachable,
                     const char *why);
 
-/* forward/hung.c: whether its engine should have gone on with its answer; it
- * did not: the engine has failed it. */
+/* forward/hung.c. forward_late(): whether an engine has been silent about a
+ * request for too long. forward_end_late(): then the engine has failed it. */
 bool forward_late(const struct service_request *request, int64_t now_us);
 void forward_end_late(struct service_request *request);
 
-/* forward/status.c: an answer of that status has come. Whether the request is
- * tried elsewhere: as if the engine had failed, but no fault of it yet. */
+/* forward/status.c: an answer of that status has come. Returns whether the
+ * request is tried elsewhere; then it is handled as if the engine had failed,
+ * but the engine is not blamed yet. */
 bool forward_try_elsewhere(struct service_request *request, int status);
 
-/* forward/status.c: its engine refuses it with that status: nothing of it is
- * cached there, and its session's home is what it was. */
+/* forward/status.c: the engine refuses a request with that status. None of its
+ * blocks count as cached there, and its session's instance stays as it was. */
 void forward_is_refused(struct service_request *request, int status);
 
-/* forward/status.c: its engine answers well: those that did not are at fault.
- */
+/* forward/status.c: an engine answers a request well: blames the engines that
+ * refused it before. */
 void forward_answers_well(struct service_request *request);
 
-/* forward/line.c: enter the line of the request's engine; leave it, nothing if
- * it is in none; likewise, because the engine refused the request: its turn was
- * the next one's; give the request up, wherever it is. */
+/* forward/line.c. forward_join_line(): puts a request into the line of its
+ * engine. forward_leave_line(): takes it out; no-op if it is in none.
+ * forward_refused_in_line(): likewise, after the engine refused it: the time of
+ * its turn was the next request's. forward_abort(): gives the attempt up,
+ * wherever it is. */
 void forward_join_line(struct service_request *request, int64_t now_us);
 void forward_leave_line(struct service_request *request, int64_t now_us);
 void forward_refused_in_line(struct service_request *request, int64_t now_us);

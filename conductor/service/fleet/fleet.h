@@ -30,8 +30,8 @@ enum fleet_origin { FLEET_CONFIGURATION, FLEET_FILE, FLEET_ADMIN };
 /* "configuration", "file", "admin"; static. */
 const char *fleet_origin_name(enum fleet_origin origin);
 
-/* The engine has this configuration, in place of the one that was wanted.
- * Returns 0 or a negative errno with a message. */
+/* Called when an engine has told its model: it has this configuration in place
+ * of the wanted one. Returns 0 or a negative errno with a message. */
 typedef int scout_found(struct fleet_entry *entry,
                         const struct engine_config *config,
                         const struct engine_config *wanted,
@@ -85,11 +85,11 @@ struct fleet {
     struct engine_pair shared_url; /* that the log has told last */
 };
 
-/* How many names that are looked up have no address. */
+/* How many host names have no address. */
 size_t fleet_empty_names(const struct fleet *fleet);
 
-/* fleet_start(models): begins with what its configuration wants. Returns 0 or a
- * negative errno with a message; fleet_stop() frees what there is. */
+/* fleet_start(models): makes the engines of the configuration. Returns 0 or a
+ * negative errno with a message; call fleet_stop() either way. */
 [[nodiscard]] int fleet_start(struct models *models,
                               char err[CONFIG_ERROR_MAX]);
 void fleet_stop(struct models *models);
@@ -112,7 +112,7 @@ void fleet_stop(struct models *models);
                               const struct engine_config *list, size_t n,
                               const char *path, char err[CONFIG_ERROR_MAX]);
 
-/* What is due will be done in the loop's next turns. */
+/* Has the next turns of the loop do what fleet_set() has made due. */
 void fleet_poke(const struct fleet *fleet);
 
 /* An entry of that origin, not among the others yet, which fleet_append() does;
@@ -123,7 +123,7 @@ fleet_entry_new(struct fleet *fleet, enum fleet_origin origin,
 void fleet_append(struct fleet_entry *entry);
 void fleet_leave(struct fleet_entry *entry);
 
-/* An administrator wants this one, too. Returns 0; -EINVAL with a message that
+/* Adds an entry for an administrator. Returns 0; -EINVAL with a message that
  * names the field. */
 [[nodiscard]] int fleet_add(struct fleet *fleet,
                             const struct engine_config *config,
@@ -163,12 +163,11 @@ bool fleet_is_native(const struct engine_config *c, const char *model,
 bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
                    struct engine_clash *out);
 
-/* Engines that have drained go, and so do the entries that have left. Returns
- * whether it was done with all at until_us; else it wants to be called again.
- */
+/* Frees engines that have drained, and entries that are not wanted any more.
+ * Stops at until_us; returns whether all are done, else call it again. */
 bool fleet_reap(struct fleet *fleet, int64_t until_us);
 
-/* Engines that have another model than they told are asked anew. */
+/* Asks engines anew that now have another model than they told. */
 void fleet_look_for_models(struct fleet *fleet);
 
 /* dns.c: begins to look up the entry's host; its engines follow. Returns
@@ -183,9 +182,9 @@ void fleet_look_for_models(struct fleet *fleet);
                             scout_found *found, char err[CONFIG_ERROR_MAX]);
 void scout_free(struct scout *scout);
 
-/* file.c: reads the watched file, if the configuration has one, and
- * watches it from then on: 0, or a negative errno with a message. Begins to
- * read it again if it has changed. Takes what was read then. Ends it all. */
+/* file.c, in order: reads engines_file, if the configuration has one, and
+ * watches it from then on; 0, or a negative errno with a message. Begins to
+ * read it again if it has changed. Takes over what was read. Stops watching. */
 [[nodiscard]] int fleet_file_start(struct fleet *fleet,
                                    char err[CONFIG_ERROR_MAX]);
 void fleet_file_look(struct fleet *fleet);
@@ -198,7 +197,8 @@ void fleet_file_stop(struct fleet *fleet);
 [[nodiscard]] int fleet_file_read(const char *path, struct engine_list *out,
                                   char err[CONFIG_ERROR_MAX]);
 
-/* Why the file was not taken, behind the name of the option; -EINVAL. */
+/* Writes why the file was refused, behind the name of the option. Returns
+ * -EINVAL. */
 int fleet_file_say(char err[CONFIG_ERROR_MAX], const char *why);
 
 #endif

@@ -20,7 +20,7 @@ struct service_place {
     const char *name;                    /* NULL: none takes part */
     const char *url;                     /* as it was configured */
     char address[SERVICE_ADDRESS_BYTES]; /* host:port to connect to */
-    int dp_rank; /* it is this one of a server's ranks; -1: it is not */
+    int dp_rank; /* its rank among those of a server; -1: it is no rank */
 };
 
 #define SERVICE_LEG_BYTES 1024
@@ -28,8 +28,8 @@ struct service_place {
 /* What the gateway does for a pair of engines. */
 struct service_legs {
     const char *connector; /* NULL: one engine does both */
-    bool at_once;          /* both legs are sent at once; else the decode leg
-                              when the other one was answered */
+    bool at_once; /* both legs are sent at once; else the decode leg after the
+                     answer to the prefill leg */
     /* Members that a leg's body gets in place of the client's own, an object;
      * "": the client's body as it is, or what the prefill leg's answer says. */
     char prefill[SERVICE_LEG_BYTES], decode[SERVICE_LEG_BYTES];
@@ -45,7 +45,7 @@ struct service_ticket {
     uint32_t prompt_tokens, cached_tokens;
     uint32_t local_tokens, fetched_tokens; /* of cached_tokens */
     const char *mode;                      /* how blocks are loaded */
-    const char *known_by; /* what the prompt is: "tokens", "hashes", "bytes" */
+    const char *known_by; /* as "tokens", "hashes" or "bytes" */
     bool predicts;        /* the times below are times */
     int64_t ttft_us, queue_us, prefill_us, tbt_us;
     int64_t expires_us; /* from now: without a word by then it ends */
@@ -103,9 +103,9 @@ struct service_holdings {
     size_t n;
 };
 
-/* Who holds something of a prompt. Returns 0 with *out to be ended by
- * service_holdings_fini(), or -ENOMEM. Cost: a match and O(instances); hashes
- * that no engine told end the prompt. */
+/* Finds the instances that hold blocks of a prompt. Returns 0 with *out, which
+ * the caller gives to service_holdings_fini(), or -ENOMEM. A hash that no
+ * engine has published ends the prompt. Cost: a match and O(instances). */
 [[nodiscard]] int service_ask_index(struct service *s,
                                     const struct service_question *question,
                                     struct service_holdings *out);

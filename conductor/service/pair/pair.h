@@ -31,26 +31,25 @@ void pair_abort(struct service_request *request);
  * 0: it releases the KV itself, unless it had no room for the request. */
 void pair_heard(struct service_request *request, int status);
 
-/* Its request has been answered: frees it, when what the prefill engine keeps
- * is released, and a prefill leg that goes on beside has ended. NULL is a
- * no-op. */
+/* Called when the request has been answered: frees the pair as soon as the KV
+ * at the prefill engine is released and a prefill leg that still runs has
+ * ended. NULL is a no-op. */
 void pair_end(struct pair *pair);
 
-/* Whether a request is lost with an engine that goes; a prefill leg there that
- * nobody needs any more is ended. */
+/* Whether a request is lost if the engine goes. Ends a prefill leg there that
+ * the request does not need any more. */
 bool pair_lost_with(struct service_request *request, const struct engine *e);
 
-/* The leg of a concurrent pair that answers fails: it is the decode engine's
- * fault, from now on. */
+/* The decode leg of a concurrent pair fails: the decode engine is blamed from
+ * now on. */
 void pair_blames_decode(struct service_request *request);
 
-/* The engine of a concurrent pair that had said nothing when the other one
- * refused: that may only say that it does not reach this one. NULL: there is
- * none. */
+/* The engine of a concurrent pair that had said nothing when the other engine
+ * refused, perhaps only because it does not reach this one. NULL: none. */
 struct engine *pair_silent(const struct service_request *request);
 
-/* Whether its decode leg reads KV that the prefill engine keeps for some time
- * only. */
+/* Whether the decode leg reads KV that the prefill engine keeps only until a
+ * lease ends. */
 bool pair_is_leased(const struct service_request *request);
 
 /* Whether its decode leg may still have to fetch KV from that engine, the
@@ -60,15 +59,16 @@ bool pair_is_leased(const struct service_request *request);
 bool pair_fetches_from(const struct service_request *request,
                        const struct engine *e);
 
-/* The engine whose answer the client is to get. */
+/* Returns the engine whose answer the client gets. */
 struct engine *pair_answerer(const struct service_request *request);
 
 /* Whether the prefill leg's reply tells the prompt's cached tokens, and not the
  * answer. */
 bool pair_tells_cached(const struct forward *f);
 
-/* Whether the client's answer is not quite the decode engine's; then: appends
- * what it gets of the next n bytes, of the last ones all. */
+/* pair_changes(): whether the decode engine's answer is rewritten for the
+ * client. pair_rewrite(): appends to `out` what the client gets of the next n
+ * bytes; last: and all that was held back. */
 bool pair_changes(const struct forward *f);
 void pair_rewrite(struct service_request *request, const char *bytes, size_t n,
                   bool last, struct text_buf *out);
@@ -76,7 +76,8 @@ void pair_rewrite(struct service_request *request, const char *bytes, size_t n,
 /* The first byte of the decode engine's answer has come. */
 void pair_answered(struct service_request *request, int64_t now_us);
 
-/* Ends releases that take too long; those at an engine that goes; all. */
+/* Gives up releases: those that take too long; those at an engine that goes;
+ * all. */
 void pairs_tick(struct service *s, int64_t now_us);
 void pairs_cut_off(struct engine *e);
 void pairs_end(struct service *s);

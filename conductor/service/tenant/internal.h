@@ -9,7 +9,8 @@
 
 #define NAME_BYTES 64
 #define DIGEST_BYTES PROTO_PROOF_BYTES
-/* As many have a place of their own in the shares. */
+/* Tenants of a file, at most: so many have a place of their own in the shares.
+ */
 #define NAMES_MAX (SHARE_TENANTS - 1)
 #define KEYS_MAX 1024u
 
@@ -55,7 +56,7 @@ struct tenants {
 struct fields;
 struct fields_object;
 
-/* tenant_number(digest): what the core knows a tenant by; never 0. */
+/* tenant_number(digest): the number by which core knows a tenant; never 0. */
 uint64_t tenant_number(const uint8_t digest[DIGEST_BYTES]);
 
 /* Reads the file's object into a struct tenants. See fields_read(). */

@@ -22,17 +22,17 @@
 struct evbuffer;
 struct tenants;
 
-/* tenants_new(path, out, err): those of the file at path; "": no file. Returns
- * 0 with *out owned, or a negative errno with a message. */
+/* tenants_new(path, out, err): reads the tenants of the file at path; "": no
+ * file. Returns 0 with *out owned, or a negative errno with a message. */
 [[nodiscard]] int tenants_new(const char *path, struct tenants **out,
                               char err[CONFIG_ERROR_MAX]);
 
 /* tenants_free(t): NULL is a no-op. */
 void tenants_free(struct tenants *t);
 
-/* tenants_take(t, next): t has the tenants of next from then on, which it
- * takes; what was counted of a name stays, and requests in work are those of
- * their key's tenant, should it leave and come again. */
+/* tenants_take(t, next): replaces the tenants of t by those of next, which it
+ * takes over. Counts of a name stay. Requests in work still count for their
+ * key's tenant, also if a reload removes it and a later one brings it back. */
 void tenants_take(struct tenants *t, struct tenants *next);
 
 /* tenants_share(t): from now on limits count what all conductors have taken,
@@ -58,12 +58,13 @@ enum tenant_refusal tenants_enter(struct tenants *t, const char *key, size_t n,
                                   struct tenant_terms *terms,
                                   int64_t *retry_us);
 
-/* tenants_began(t, tenant): a request of it is in work until tenants_count().
- * Without memory it counts with nobody. O(log tenants with requests). */
+/* tenants_began(t, tenant): a request of the tenant is in work until
+ * tenants_count(). Without memory it is not counted. O(log tenants with
+ * requests). */
 void tenants_began(struct tenants *t, uint64_t tenant);
 
-/* tenants_spent(t, tenant, tokens, now_us): prompt and answer of a request of
- * it were so many. */
+/* tenants_spent(t, tenant, tokens, now_us): charges the tenant for the tokens
+ * of a prompt and its answer. */
 void tenants_spent(struct tenants *t, uint64_t tenant, uint64_t tokens,
                    int64_t now_us);
 
@@ -79,12 +80,13 @@ void tenants_find(const struct tenants *t, const char *key, size_t n,
  * next reload. */
 const char *tenants_name(const struct tenants *t, uint64_t tenant);
 
-/* tenants_count(t, tenant, outcome): a request of it that began has ended. */
+/* tenants_count(t, tenant, outcome): a request of the tenant that began has
+ * ended. */
 void tenants_count(struct tenants *t, uint64_t tenant,
                    enum metrics_outcome outcome);
 
-/* tenants_sent(t, tenant, tokens): a request of it was sent, with so many
- * prompt tokens to compute. */
+/* tenants_sent(t, tenant, tokens): counts a sent request of the tenant, with so
+ * many prompt tokens to compute. */
 void tenants_sent(struct tenants *t, uint64_t tenant, uint64_t tokens);
 
 /* tenants_weigh(t, d, now_us): the standings in these shares count for the

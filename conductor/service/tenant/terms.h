@@ -1,4 +1,4 @@
-/* What a key is good for, where keys are required. */
+/* What a key allows, where keys are required. */
 #ifndef CONDUCTOR_SERVICE_TENANT_TERMS_H
 #define CONDUCTOR_SERVICE_TENANT_TERMS_H
 
@@ -7,7 +7,7 @@
 /* What a listed key may count on. */
 struct tenant_terms {
     uint64_t number;  /* as the core knows the tenant */
-    uint32_t room;    /* requests that may begin beside those in work */
+    uint32_t room;    /* requests that may begin now, beside those in work */
     const char *name; /* of the tenant, until the next reload; "": no key */
     int64_t slo_ttft_us,
         slo_tbt_us; /* where a request asks for none; 0: none */

@@ -24,7 +24,8 @@ struct worker_copy {
 
 struct copies;
 
-/* Makes it for a service with a pool. Returns it, owned, or NULL: no memory. */
+/* Makes the copies of a service, which has a pool. Returned owned; NULL: no
+ * memory. */
 [[nodiscard]] struct copies *copies_new(struct service *service);
 
 /* Frees it; NULL is a no-op. */
@@ -42,7 +43,8 @@ bool copies_frame(struct service *service, uint32_t id,
 /* A worker goes: before its slot is cleared. */
 void copies_left(struct service *service, const struct worker *worker);
 
-/* Gives up pieces of which nobody speaks; passes; begins what can begin. */
+/* Gives up pieces whose workers report nothing, runs a replication pass when it
+ * is due, and begins the copies that can begin. */
 void copies_tick(struct service *service);
 
 /*

@@ -37,8 +37,8 @@ void notes_ended(struct notes *notes, uint64_t number, uint32_t blocks);
 
 /* Why an instance has blocks that a request reuses there. */
 struct note_why {
-    char from[POOL_NAME_BYTES]; /* that sent them; "": none of these came by a
-                                   copy that is remembered */
+    char from[POOL_NAME_BYTES]; /* the instance that sent them; "": no
+                                   remembered copy brought any of them */
     uint32_t first_block,
         end_block;  /* of the prompt, that its pieces brought */
     int64_t age_us; /* of the last piece's order */

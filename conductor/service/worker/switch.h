@@ -11,8 +11,8 @@ struct service;
 [[nodiscard]] int switch_command(struct service *service, uint32_t id,
                                  unsigned role);
 
-/* Looks at roles; workers that have ended their work take those that they are
- * to have. */
+/* Lets core/roles decide on switches; workers that have ended their work take
+ * their new role. */
 void switch_tick(struct service *service);
 
 #endif
