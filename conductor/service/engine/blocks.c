@@ -100,7 +100,8 @@ static uint32_t capacity_of(const struct engine *e, int64_t told, int64_t size)
     return (uint32_t)(told < most ? told : most);
 }
 
-/* Its cache is as large as the configuration says, or else as it says. */
+/* Sets the size of its cache to what the configuration says, else to what the
+ * engine says. */
 static void take_capacity(struct engine *e)
 {
     const struct engine_report *r = &e->report;

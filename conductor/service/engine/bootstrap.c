@@ -28,8 +28,8 @@ int engine_bootstrap_new(struct engine *e,
     return e->bootstrap.server ? 0 : -ENOMEM;
 }
 
-/* Another engine of the model that has this id: decode engines would ask that
- * one for the KV of this one. */
+/* Returns another engine of the model that has this id, or NULL: decode engines
+ * would ask that one for KV of this one. */
 static const struct engine *find_id(const struct engine *e, const char *id)
 {
     const struct service *s = e->service;
@@ -43,7 +43,8 @@ static const struct engine *find_id(const struct engine *e, const char *id)
     return NULL;
 }
 
-/* What is wrong with the answer, static; NULL: it told this id. */
+/* Reads the id out of the answer. Returns NULL, or what is wrong with the
+ * answer, static. */
 static const char *read_id(const struct engine *e, char id[BOOTSTRAP_ID_MAX])
 {
     if (e->health.probe_status != 200)

@@ -10,7 +10,7 @@
 #include "conductor/service/models.h"
 #include "predictor/cost_model_json.h"
 
-/* Whether the check of one says all about the other. */
+/* Whether both have the same model and files, so that one check is enough. */
 static bool alike(const struct engine_config *a, const struct engine_config *b)
 {
     return strcmp(a->model, b->model) == 0 &&
@@ -72,7 +72,7 @@ static bool is_of_others(const struct engine_config *e, const struct place *all,
     struct cost_model cost;
     char why[CONFIG_ERROR_MAX];
 
-    /* A file that cannot be read is no matter of blocks. */
+    /* engine_check() reports a file that cannot be read. */
     if (cost_model_load_file(e->cost_model, &cost, why, sizeof(why)) ||
         !cost.block_tokens || any_has(all, n, cost.block_tokens))
         return false;
@@ -138,7 +138,7 @@ static int by_url(const void *a, const void *b)
     return order ? order : (x->at > y->at) - (x->at < y->at);
 }
 
-/* Whether they were told before; they are now. */
+/* Whether *told has this pair; writes it there. */
 static bool was_told(struct engine_pair *told, const char *a, const char *b)
 {
     bool was = strcmp(told->names[0], a) == 0 && strcmp(told->names[1], b) == 0;

@@ -1,4 +1,4 @@
-/* The engines of a service: what is made of their configuration. */
+/* Makes the engines of a service from their configuration, and frees them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +20,8 @@
 #define ANSWER_HEAD_BYTES 65536
 #define KEY_LINE "Authorization: Bearer %s\r\n"
 #define KV_BLOCKS_UNTOLD 8192
-/* The conductor keeps nothing back for lack of KV: an engine queues by itself,
- * and knows better. */
+/* The conductor holds no request back for lack of KV: an engine queues by
+ * itself, and knows its KV better. */
 #define KV_TOKENS_UNBOUNDED (INT64_MAX / 4096)
 
 int engine_read_key(const struct engine_config *config,
@@ -42,7 +42,7 @@ int engine_read_key(const struct engine_config *config,
     return 0;
 }
 
-/* What its cost model says of itself must fit to the engine. */
+/* Checks that the cost model of an engine was fitted for its model. */
 static int check_costs(const struct engine_config *config,
                        char err[CONFIG_ERROR_MAX])
 {
@@ -88,7 +88,8 @@ int engine_check(const struct engine_config *config, char err[CONFIG_ERROR_MAX])
     return check_tls(config, err);
 }
 
-/* As the pool has it: a decode engine that can serves alone, too. */
+/* Returns its role in the pool: a decode engine that can also compute prompts
+ * has both. */
 static unsigned role_of(const struct engine_config *config)
 {
     const struct pair_protocol *pair = pair_protocol(config->kv_connector);
@@ -117,8 +118,9 @@ static int join_pool(struct engine *e)
     return rc;
 }
 
-/* Its own costs, where it names others than its model has. Returns 0, or
- * -EINVAL with a reason in err and nothing changed. */
+/* Gives the engine the cost model that its configuration names, if its model
+ * has another. Returns 0, or -EINVAL with a reason in err and nothing changed.
+ */
 static int take_costs(struct engine *e, char err[CONFIG_ERROR_MAX])
 {
     struct service *s = e->service;
@@ -139,7 +141,8 @@ static int take_costs(struct engine *e, char err[CONFIG_ERROR_MAX])
     return 0;
 }
 
-/* What it needs to begin; engine_free() frees what there is. */
+/* Makes what the engine needs to begin; on an error engine_free() frees what
+ * there is. */
 static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
 {
     struct service *s = e->service;

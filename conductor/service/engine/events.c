@@ -19,10 +19,10 @@
 
 #define BLOCKS_UNTOLD (UINT64_C(1) << 20)
 #define WAITING_BYTES (16u << 20)
-/* Requests after which an engine should have said something. */
+/* Requests after which an engine must have published an event. */
 #define SILENT_REQUESTS 16u
-/* So few are enough where the first of them ended that long ago: events come
- * with the engine's next step. */
+/* So few requests are enough if the first of them ended long ago: events come
+ * with the next step of the engine. */
 #define SILENT_FEW 2u
 #define SILENT_US 5000000
 /* Between two times that an engine is asked for all its events because the
@@ -34,7 +34,7 @@ static uint32_t slot_of(const struct engine *e)
     return pool_get(e->service->pool, e->id)->slot;
 }
 
-/* What was predicted gives way to what is known. */
+/* Drops what was predicted of the engine: its events say what it holds. */
 static void hear(struct engine *e)
 {
     if (e->events.heard)
@@ -140,8 +140,8 @@ static void tell_silence(struct engine *e, const char *since)
              e->config->kv_events, since);
 }
 
-/* Blocks that it told of when the index could not take them: all is asked for
- * again. */
+/* Asks the engine for all its events again, if the index had no room for some.
+ */
 static void heal(struct engine *e)
 {
     int64_t now_us = clock_now_us();
@@ -172,7 +172,8 @@ enum kv_feed_state engine_events_state(const struct engine *e)
     return state == KV_FEED_SILENT ? KV_FEED_PARTIAL : state;
 }
 
-/* Whether it should have said something; `ever`: it has, before. */
+/* Whether the engine must have published an event by now; ever: it has
+ * published some before. */
 static bool is_silent(const struct engine *e, bool ever)
 {
     if (e->events.n_unheard >= SILENT_FEW &&

@@ -13,8 +13,8 @@ static void promise(struct service *s)
              s->config.model, s->cost.prefill[0] / 1e3, s->cost.prefill[1]);
 }
 
-/* Its own costs, where they are not its model's; `changed`: whether they are
- * may be news. */
+/* Writes the engine's own costs if they differ from its model's. changed:
+ * whether they differ may be new; then logs it. */
 static void own_costs(struct engine *e, bool changed)
 {
     struct service *s = e->service;

@@ -21,7 +21,7 @@
 
 #include "base/log.h"
 
-/* One good answer for its health in so many is followed by this question. */
+/* After so many good health probes the engine is asked for its models. */
 #define GOOD_PER_QUESTION 8u
 
 bool engine_models_due(struct engine *e)
@@ -42,9 +42,9 @@ static void tell_dropped(struct engine *e, const struct model_list *list)
              e->config->name, ENGINE_NAMES_MAX, ENGINE_NAMES_BYTES);
 }
 
-/* Of its entry's names, of which it lists those with a bit in `listed`, adds
- * those that it has: all but those that it has listed before, `seen`, and lists
- * no more. Some engines take names that they never list. */
+/* Adds the wanted names that the engine has: all but those that it has listed
+ * before (a bit in `seen`) and does not list now (none in `listed`). Some
+ * engines take names that they never list. */
 static void add_had(const struct engine_names *wanted, uint32_t listed,
                     uint32_t *seen, struct engine_names *out)
 {
@@ -54,7 +54,8 @@ static void add_had(const struct engine_names *wanted, uint32_t listed,
             (void)!engine_names_add(out, engine_names_at(wanted, i));
 }
 
-/* Logs that it lacks one of the names of its entry, once until it has all. */
+/* Logs that the engine lacks a name of its entry; once, until it has all of
+ * them. */
 static void check_names(struct engine *e, const char *lacks)
 {
     bool alias = lacks && engine_names_have(&e->wanted.aliases, lacks);
@@ -69,8 +70,8 @@ static void check_names(struct engine *e, const char *lacks)
     e->list.lack_told = lacks;
 }
 
-/* Whether it is an adapter that its entry, which names its model, leaves out.
- */
+/* Whether this is an adapter that the engine lists and its entry, which names
+ * its model, does not. */
 static bool is_left_out(const struct engine *e, const char *adapter)
 {
     return strcmp(adapter, e->wanted.model) != 0 &&
@@ -78,8 +79,8 @@ static bool is_left_out(const struct engine *e, const char *adapter)
            !engine_names_have(&e->wanted.adapters, adapter);
 }
 
-/* Requests for such adapters do not come to it. Told again when they are
- * others, in whatever order they come. */
+/* Logs that requests for these adapters do not come to the engine; again when
+ * they are others, whatever their order. */
 static void check_adapters(struct engine *e, const struct model_list *list)
 {
     const char *model = e->wanted.model, *first = NULL;
@@ -105,8 +106,8 @@ static void check_adapters(struct engine *e, const struct model_list *list)
     e->list.left_out = all;
 }
 
-/* Its names are those that it told, or those of its entry, where that names its
- * model, that it has. */
+/* Takes the names of the engine: those that it told; if its entry names its
+ * model, the names of the entry that the engine has. */
 static void take_names(struct engine *e, const struct model_list *list)
 {
     struct engine_names aliases = {.n = 0}, adapters = {.n = 0};
@@ -139,7 +140,8 @@ static void take_window(struct engine *e, uint32_t window_tokens)
     models_name(e);
 }
 
-/* It has another model, or none: no work, until it has the right one again. */
+/* The engine has another model, or none: it gets no work until it has the right
+ * one again. */
 static void lose_model(struct engine *e, const char *why)
 {
     struct service *s = e->service;
@@ -154,7 +156,7 @@ static void lose_model(struct engine *e, const char *why)
     log_warn("engine %s gets no work: %s", e->config->name, why);
 }
 
-/* Whether it is not believed, as it should have answered with a list. */
+/* Whether the engine must have answered with a list, and did not. */
 static bool lacks_list(const struct engine *e)
 {
     return e->config->kind != ENGINE_OPENAI && e->health.probe_status != 401 &&
@@ -163,7 +165,8 @@ static bool lacks_list(const struct engine *e)
              (e->health.probe_status >= 500 || e->health.probe_status == 429));
 }
 
-/* A server that has neither path may have no other one either. */
+/* Logs a doubt about the URL: a server that has neither of the two paths may
+ * have no other one either. */
 static void doubt_url(struct engine *e)
 {
     if (e->list.doubt_told || !e->health.no_health ||

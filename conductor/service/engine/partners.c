@@ -16,7 +16,7 @@ static bool has_partner(const struct engine_config *const *all, size_t n,
     return false;
 }
 
-/* Where a prefill engine is met; 0: at no port of its own. */
+/* The bootstrap port of a prefill engine; 0: none of its own. */
 static int64_t port_of(const struct engine_config *e)
 {
     const struct pair_protocol *p = pair_protocol(e->kv_connector);
@@ -27,7 +27,8 @@ static int64_t port_of(const struct engine_config *e)
            (p->bootstraps || e->dp_rank < 0 ? 0 : e->dp_rank);
 }
 
-/* One before e whose port is e's, too. Ranks of one server may share it. */
+/* Returns an engine before e that has the same bootstrap port on the same host,
+ * or NULL. Ranks of one server may share a port. */
 static const struct engine_config *
 same_port(const struct engine_config *const *all, const struct engine_config *e)
 {

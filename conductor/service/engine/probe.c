@@ -10,9 +10,9 @@
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/pair/pair.h"
 
-/* Of an engine's /metrics; the rest is not looked at. */
+/* Bytes of an engine's /metrics that are read. */
 #define REPORT_BYTES_MAX (4u << 20)
-/* More requests than this run on no engine: it says nonsense. */
+/* No engine runs more requests than this; a larger number is ignored. */
 #define OTHERS_MAX 1e6
 
 static void probe_later(struct engine *e)
@@ -83,7 +83,7 @@ static void ask_next(struct engine *e, enum engine_question question,
     ask(e, path);
 }
 
-/* A question was answered: the next one, or a rest. */
+/* A question was answered: asks the next one, or waits for the next round. */
 static void ask_more(struct engine *e)
 {
     if (e->health.question == ASKS_HEALTH && engine_models_due(e)) {
@@ -187,7 +187,7 @@ static void probe_bytes(void *arg, const char *bytes, size_t n)
         report_feed(&e->scan, bytes, n);
 }
 
-/* What may be wrong with a server that does not speak as it should. */
+/* Returns a hint for the log: why a server may not answer as an engine does. */
 static const char *hint(const struct engine *e)
 {
     return e->tls ? "" : "; is it one of https://?";

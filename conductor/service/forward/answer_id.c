@@ -1,7 +1,7 @@
 /* See answer_id.h. */
 #include "conductor/service/forward/answer_id.h"
 
-/* Whether a value that has ended stands where the id does. */
+/* Whether the value that has ended stands at the place of the id. */
 static bool is_id(const struct json_pieces *json)
 {
     return json_pieces_is(json, json->depth, "id") &&

@@ -5,11 +5,11 @@
 #include "conductor/service/forward/count.h"
 #include "conductor/service/models.h"
 
-/* Of a template, or of what a body names and does not hold: pictures, an
- * earlier answer. */
+/* Most tokens of a prompt that its body does not show: of a template, of
+ * pictures, of an earlier answer. */
 #define UNSEEN_TOKENS_MAX 32768
 
-/* Whether its prompt's tokens are known as the engine has them, and all. */
+/* Whether all tokens of its prompt are known, as the engine counts them. */
 static bool is_exact(const struct service_request *request)
 {
     const struct service_forward *what = &request->forward->what;
@@ -17,9 +17,9 @@ static bool is_exact(const struct service_request *request)
     return what->ids && !what->several;
 }
 
-/* A prompt's tokens, and those cached of them. An engine that lies is believed
- * up to a bound: it must not starve a tenant. A ticket has no body, and a word
- * of a prompt four bytes. */
+/* Counts a prompt's tokens and the cached ones among them. What an engine tells
+ * counts only up to a bound, so that a lie cannot starve a tenant. A ticket has
+ * no body: the bound takes four bytes for each token. */
 static struct count count_of(const struct service_request *request)
 {
     const struct forward *f = request->forward;
@@ -35,8 +35,8 @@ static struct count count_of(const struct service_request *request)
     });
 }
 
-/* What was predicted is compared with what was told in the same tokens, of the
- * same requests. */
+/* Adds the predicted and the told cached tokens to the engine's counts, if both
+ * are known in the same tokens. */
 static void compare(const struct service_request *request,
                     const struct count *c)
 {
@@ -48,8 +48,8 @@ static void compare(const struct service_request *request,
     e->count.predicted_tokens += (uint64_t)c->predicted;
 }
 
-/* Its tenant has used what was computed, not what was thought when it was
- * decided. */
+/* Charges the tenant for the tokens that were computed, in place of those that
+ * the decision expected. */
 static void charge(struct service_request *request, const struct count *c)
 {
     struct service *s = request->service;

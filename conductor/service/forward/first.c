@@ -1,7 +1,7 @@
-/* The first token of an answer, and the end of a prefill: what they teach. */
+/* Learns from the first token of an answer and from the end of a prefill. */
 #include "conductor/service/engine/engine.h"
 
-/* What a step teaches: the costs of its engine, and their correction. */
+/* Learns the engine's costs, and their correction, from a step that is over. */
 static void learn(struct engine *e, const struct steps_step *step)
 {
     struct service *s = e->service;
@@ -17,7 +17,8 @@ static void learn(struct engine *e, const struct steps_step *step)
     (void)pool_step_done(s->pool, e->id, step->predicted_us, step->us);
 }
 
-/* The end of its prefill was seen: that is one of a step. Or it was not. */
+/* Notes the end of a prefill: if it was seen, the prompt belongs to a step; if
+ * not, the step under way is over. */
 static void note_end(struct engine *e, const struct service_request *request,
                      bool seen, int64_t now_us)
 {
@@ -68,7 +69,8 @@ void forward_prefill_over(struct service_request *request, bool seen,
     service_freed(s);
 }
 
-/* Those in front of it whose first token cannot be seen are through, too. */
+/* Ends the prefills in front of it in the line whose first token cannot be
+ * seen. */
 static void pass_unseen(struct service_request *request, int64_t now_us)
 {
     struct engine *e = request->forward->engine;
@@ -114,7 +116,8 @@ void forward_learn_whole(struct service_request *request, int64_t tokens)
     const struct forward *f = request->forward;
     int64_t us = request->output.first_token_us - f->turn_us;
 
-    /* More than it may have: several answers, which are computed at once. */
+    /* More tokens than max_tokens: several answers, which are computed
+     * together. */
     if (f->what.stream || f->pair || !f->alone || !f->turn_us ||
         f->engine->count.sent != f->alone ||
         tokens > request->prompt.max_tokens)

@@ -85,7 +85,8 @@ static void hand_on(struct service_request *request, const char *bytes,
     request->ops->bytes(request->arg, bytes, n);
 }
 
-/* Likewise, of an answer that is rewritten. Whether the request is alive. */
+/* Likewise, of an answer that is rewritten. Returns whether the request is
+ * alive. */
 static bool hand_on_rewritten(struct service_request *request,
                               const char *bytes, size_t n, bool last)
 {
@@ -165,8 +166,7 @@ static const struct upstream_ops forward_ops = {
     .failed = on_failed,
 };
 
-/* Whether another engine is to have it when this one has computed the prompt.
- */
+/* Whether another engine decodes what this one prefills. */
 static bool is_shared(const struct service_request *request)
 {
     const struct request_attempt *a = &request->attempt;

@@ -30,7 +30,8 @@ static void take(struct meta_info *m, uint64_t level)
         m->one.cached = number(json) + 1;
 }
 
-/* Whether an event is the first one of its prompt: all tell the same. */
+/* Whether an event is the first one of its prompt. Further ones tell the same
+ * again. */
 static bool is_new(struct meta_info *m)
 {
     int64_t i = m->one.index - 1;

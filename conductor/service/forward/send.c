@@ -1,4 +1,4 @@
-/* What an engine is sent of a request, and to whom its answer comes. */
+/* Sends a request to an engine: its headers and its body. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #define RANK_HEADER "X-data-parallel-rank: "
 
-/* Takes the lines of a client that begin so out of its headers. */
+/* Removes the lines that begin with `name` from a client's headers. */
 static void drop_lines(char *headers, const char *name)
 {
     char *to = headers, *end;
@@ -45,7 +45,8 @@ char *forward_headers(const struct engine *e, const char *headers,
     return text;
 }
 
-/* Its spans stand below the attempt's: forward_headers() has left room. */
+/* Writes the trace header, so that the engine's spans stand below the
+ * attempt's. forward_headers() has left room. */
 static void set_trace(const struct service_request *request, char *headers)
 {
     char own[TRACEPARENT_BYTES];

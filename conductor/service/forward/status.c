@@ -31,14 +31,14 @@ static bool is_key(int status)
     return status == 401 || status == 403;
 }
 
-/* Whether the client's own key went with the request. */
+/* Whether the request was sent with the client's own key. */
 static bool has_own_key(const struct forward *f)
 {
     return !f->engine->authorization[0] && f->what.authorization[0];
 }
 
-/* Of what a prompt may have caused itself one other engine is asked, and no
- * third. */
+/* Whether another engine may answer better. If the prompt itself may be the
+ * cause, one other engine is asked, and no third. */
 static bool may_differ(struct forward *f, int status)
 {
     if (status == 429 || status == 503)
@@ -57,7 +57,7 @@ static bool may_differ(struct forward *f, int status)
     return true;
 }
 
-/* Should another engine answer well, it is at fault. */
+/* Notes the engine: it is at fault if another one answers this request well. */
 static void doubt(struct service_request *request, int status)
 {
     struct forward *f = request->forward;
@@ -72,15 +72,15 @@ static void doubt(struct service_request *request, int status)
 void forward_is_refused(struct service_request *request, int status)
 {
     expect_refused(request);
-    /* One that fails within the engine may have been computed. */
+    /* An engine that fails may have computed the prompt. */
     if (status < 500 || status == 503)
         forward_refused_in_line(request, clock_now_us());
     sessions_note(&request->service->sessions, request->session,
                   request->dispatch.ask.session);
 }
 
-/* Whether others than an engine have its role and may take the request, besides
- * so many that have failed it. */
+/* Whether other engines of its role may take the request, beyond the `failed`
+ * ones that have failed it. */
 static bool has_other(const struct service_request *request,
                       const struct engine *e, uint32_t failed)
 {

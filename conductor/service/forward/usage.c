@@ -7,7 +7,7 @@
 #define CACHED "\"cached_tokens\":"
 #define USAGE "\"usage\":"
 #define META_INFO "\"meta_info\":" /* SGLang's */
-/* What an answer tells of its tokens, in its tail; NULL: nothing. */
+/* The part of an answer's tail that tells its tokens; at NULL: none. */
 struct told {
     const char *at, *end;
 };
@@ -26,7 +26,7 @@ void forward_keep_tail(struct forward *f, const char *bytes, size_t n)
         meta_info_read(&f->read.meta, bytes, n);
 }
 
-/* Whether the object at `at` is what stands under a name. */
+/* Whether the object at `at` is the member `name`. */
 static bool is_of(const struct forward *f, const char *at, const char *name)
 {
     size_t n = strlen(name);
@@ -85,8 +85,8 @@ static struct told told_of(const struct forward *f)
     return brought;
 }
 
-/* The number behind a name in the usage, `"name":`; -1: none, or one that no
- * request has. */
+/* Returns the number behind `"name":` in the usage; -1: none, or too large for
+ * any request. */
 static int64_t told_tokens(struct told told, const char *name)
 {
     const char *end = told.end, *at;
@@ -130,9 +130,9 @@ void forward_count_unheard(struct service_request *request, int64_t told)
         engine_unheard(f->engine);
 }
 
-/* How long the answer is, so that others' lengths are expected by it: as its
- * usage tells, in one of the APIs' words. A stream without it has an event for
- * each token, and one behind the last. */
+/* Learns the length of the answer, from which lengths of later ones are
+ * expected: from its usage, in the words of any API. A stream without usage has
+ * an event for each token and one after the last. */
 static void learn_length(struct service_request *request, struct told told)
 {
     struct forward *f = request->forward;

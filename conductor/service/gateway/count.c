@@ -3,8 +3,8 @@
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/gateway/ticket.h"
 
-/* No tenant has more than so many times the tickets that are free: one alone
- * gets four fifths of them, two get four ninths each. */
+/* A tenant may have this many times the tickets that are free: one tenant alone
+ * gets 4/5 of all, each of two 4/9. */
 #define SHARE_OF_FREE 4u
 
 void tickets_init(struct tickets *t)
@@ -13,7 +13,8 @@ void tickets_init(struct tickets *t)
     t->seed = entropy_u64();
 }
 
-/* Tenants that meet here share one share: which ones nobody can choose. */
+/* Returns the count of a tenant. Tenants with the same remainder share one
+ * count; nobody can choose which. */
 static uint32_t *count_of(struct tickets *t, uint64_t tenant)
 {
     uint64_t h = (tenant ^ t->seed) * 0x9e3779b97f4a7c15u;

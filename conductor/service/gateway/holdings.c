@@ -6,8 +6,9 @@
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/gateway/ticket.h"
 
-/* The key of an engine's hash; 0: no engine told it. *first is who is asked
- * before the others, and becomes who knew. */
+/* Returns the block key of an engine's hash; 0: no engine has published it.
+ * Looks at the engine *first before the others, and writes the one that knew it
+ * there. */
 static uint64_t key_of(const struct service *s, uint64_t hash, uint32_t *first)
 {
     uint32_t n = pool_slots(s->pool);
@@ -36,7 +37,7 @@ void hashes_keys(const struct service *s, const uint64_t *hashes, size_t n,
 
     while (i < n && (keys[i] = key_of(s, hashes[i], &first)))
         i++;
-    /* Behind one that nobody has told nobody has any. */
+    /* No instance has a block behind one that no engine has published. */
     for (; i < n; i++)
         keys[i] = block_key_with(seed, hashes[i], seed);
 }

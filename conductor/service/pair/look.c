@@ -1,4 +1,4 @@
-/* What others ask of a request's pair: reads alone. */
+/* Functions that only read the pair of a request, for other folders. */
 #include "conductor/service/pair/state.h"
 
 struct engine *pair_silent(const struct service_request *request)

@@ -35,7 +35,7 @@ static void on_leg_bytes(void *arg, const char *bytes, size_t n)
         p->request->attempt.heard_us = clock_now_us();
 }
 
-/* The decode engine, from now on the one that has the request, is asked. */
+/* Sends the decode leg; from now on the decode engine has the request. */
 static int ask_decode(struct service_request *request)
 {
     struct forward *f = request->forward;
@@ -61,7 +61,7 @@ static int ask_decode(struct service_request *request)
     return rc;
 }
 
-/* The prompt is computed: what that teaches, and the other leg. */
+/* The prompt is computed: learns from that, and sends the decode leg. */
 static void go_on(struct service_request *request)
 {
     struct forward *f = request->forward;
@@ -86,8 +86,8 @@ static void forget(struct forward *f)
     f->exchange = NULL;
 }
 
-/* The prefill engine refuses the leg. What the client may have caused itself it
- * hears from the decode engine, which gets the request whole. */
+/* The prefill engine refuses the leg. If the client may have caused that, the
+ * decode engine gets the whole request, and its answer tells the client why. */
 static void refused(struct service_request *request)
 {
     struct forward *f = request->forward;
@@ -113,7 +113,8 @@ static void refused(struct service_request *request)
         request_instance_lost(request, POOL_NO_INSTANCE, "out of memory");
 }
 
-/* There is no memory for what the leg has brought, which nobody can fetch. */
+/* There is no room for the reply of the prefill leg, so nobody can fetch its
+ * KV. */
 static void crowded(struct service_request *request)
 {
     struct service *s = request->service;

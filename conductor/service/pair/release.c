@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "conductor/service/pair/state.h"
 
-/* One without a request is over, which is counted there; NULL: nothing was
- * held. */
+/* Frees a pair without a request, and adds 1 to *count; NULL: it held nothing.
+ */
 static void let_go(struct pair *p, uint64_t *count)
 {
     if (count)
@@ -26,8 +26,8 @@ void pair_strand(struct pair *p)
     let_go(p, may_keep(p) ? &p->service->metrics.pairs_stranded : NULL);
 }
 
-/* A ready engine that fetches such KV, another one than `last` if there is one;
- * NULL: none. */
+/* Returns a ready decode engine that fetches KV of this protocol, if possible
+ * another than `last`; NULL: none. */
 static struct engine *releaser(const struct service *s,
                                const struct pair_protocol *protocol,
                                uint32_t last)
@@ -47,8 +47,8 @@ static struct engine *releaser(const struct service *s,
     return found;
 }
 
-/* Has the KV fetched, and thrown away: the prefill leg's own body, of one
- * token, with its parameters. */
+/* Has a decode engine fetch the KV and throw it away: sends the prefill leg's
+ * own body, of one token, with the parameters of its reply. */
 static void release(struct pair *p)
 {
     struct pair_ask ask = pair_ask_of(p, p->body.data, p->body.len);
@@ -122,8 +122,9 @@ static bool has_asked(const struct forward *f, const struct pair *p)
            !upstream_unsent(f->exchange);
 }
 
-/* Whether the prefill leg beside is not to be cancelled: the decode engine has
- * blocks for its KV until that has come, or its reply may leave some behind. */
+/* Whether a concurrent prefill leg must not be cancelled: the decode engine
+ * holds blocks for its KV until that has come, or its reply may leave KV
+ * behind. */
 static bool goes_on(const struct pair *p)
 {
     return p->leg && p->protocol->leased &&

@@ -1,11 +1,12 @@
-/* What a pair holds: the reply of its prefill leg, and its memory. */
+/* The reply of the prefill leg, and the memory of a pair. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "conductor/service/models.h"
 #include "conductor/service/pair/state.h"
 
-/* Its bytes are part of the bound on all replies no more. */
+/* Frees the reply, whose bytes count no longer towards the bound on all
+ * replies. */
 static void drop_reply(struct pair *p)
 {
     p->service->models->reply_bytes -= p->reply.len;
