@@ -217,6 +217,7 @@ struct sim_view {
     struct pool *pool; /* a node has the same id in all of them */
     struct scheduler *scheduler;
     struct dispatch dispatch;
+    struct warm warm;     /* what it refused */
     uint64_t *told_steps; /* (n_nodes): of each batch, that the pool has heard
                              of */
 };
@@ -254,7 +255,7 @@ struct sim {
     struct learned pushes; /* of pairs, in the source's microseconds */
     double push[2];        /* its terms, which estimates look at */
 
-    struct warm warm;
+    uint64_t n_pieces;               /* of refused prompts */
     struct replication *replication; /* NULL: nothing is copied ahead */
     struct roles *roles;             /* NULL: nodes keep theirs */
     bool looks_at_roles;             /* that is among the events */
@@ -389,12 +390,15 @@ void sim_follow_keep(const struct sim *sim, struct sim_node *node);
 void sim_warm(struct sim *sim, const struct sim_request *request,
               const struct dispatch_order *order);
 
-/* warm.c: begins a piece of a refused prompt where there is nothing else to do.
- * Returns whether there may be more. */
+/* warm.c: begins a piece of a refused prompt where its conductor knows of
+ * nothing else to do. Returns whether there may be more. */
 bool sim_warm_next(struct sim *sim);
 
-/* warm.c: frees what is kept. */
-void sim_warm_fini(struct sim *sim);
+/* warm.c: the sums over all conductors. */
+struct warm_counts sim_warm_counts(const struct sim *sim);
+
+/* warm.c: frees what a conductor keeps. */
+void sim_warm_fini(struct sim_view *view);
 
 /* replicate.c: a request arrives. */
 void sim_replicate_asked(struct sim *sim, const struct sim_request *request);

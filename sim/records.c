@@ -79,7 +79,7 @@ void sim_end(struct sim *sim, struct sim_request *request,
     uint64_t index = record->index;
 
     if (request->warms) {
-        warm_end(&sim->warm, request->warms, false);
+        warm_end(&request->view->warm, request->warms, false);
         request->warms = NULL;
         goto free_request;
     }

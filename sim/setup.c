@@ -193,8 +193,6 @@ static int make_parts(struct sim *sim)
 
     if (rc < 0)
         return rc;
-    warm_init(&sim->warm, &sim->views[0].dispatch, SIM_SLOWDOWN);
-
     if (rc == 0)
         rc = make_index(sim, &sim->index);
     /* What places blocks at dispatch knows best what a node will have. */
@@ -238,7 +236,6 @@ void sim_fini(struct sim *sim)
 {
     struct sim_request *r;
 
-    sim_warm_fini(sim);
     sim_replicate_fini(sim);
     roles_free(sim->roles);
     sim_copies_fini(sim);

@@ -260,7 +260,7 @@ int sim_run(const struct sim_config *config, const struct sim_io *io,
         run(&sim);
     for (uint32_t v = 0; sim.views && v < sim.n_views; v++)
         sim.summary.decisions += sim.views[v].dispatch.n_decisions;
-    sim.summary.warm = sim.warm.counts;
+    sim.summary.warm = sim_warm_counts(&sim);
     if (sim.replication)
         sim.summary.replication = *replication_counts(sim.replication);
     if (sim.roles)

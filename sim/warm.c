@@ -21,7 +21,7 @@ void sim_warm(struct sim *sim, const struct sim_request *r,
 {
     struct sim_warm *warm;
 
-    if (!warm_wants(&sim->warm, &r->dispatch, order))
+    if (!warm_wants(&r->view->warm, &r->dispatch, order))
         return;
     warm = malloc(sizeof(*warm) + r->n_keys * sizeof(warm->keys[0]));
     if (!warm) {
@@ -38,12 +38,12 @@ void sim_warm(struct sim *sim, const struct sim_request *r,
         .tenant = r->dispatch.tenant,
         .place = r->dispatch.place,
     };
-    if (!warm_add(&sim->warm, &warm->job, sim->now_us))
+    if (!warm_add(&r->view->warm, &warm->job, sim->now_us))
         free(warm);
 }
 
 /* A piece as a request of its own, of which no record is told. */
-static struct sim_request *piece_new(struct sim *sim,
+static struct sim_request *piece_new(struct sim *sim, struct sim_view *view,
                                      const struct sim_warm *warm,
                                      const struct warm_piece *piece)
 {
@@ -51,7 +51,7 @@ static struct sim_request *piece_new(struct sim *sim,
 
     if (!r)
         return NULL;
-    r->view = &sim->views[0];
+    r->view = view;
     r->keys = malloc(piece->end_block * sizeof(*r->keys));
     if (!r->keys) {
         free(r);
@@ -64,7 +64,7 @@ static struct sim_request *piece_new(struct sim *sim,
     r->record.index = warm->index;
     r->record.input_tokens = r->n_tokens;
     sim_request_describe(sim, r);
-    r->record.index = PIECE_INDEX + sim->warm.counts.pieces;
+    r->record.index = PIECE_INDEX + sim->n_pieces++;
     r->dispatch.ask.request_id = r->record.index + 1;
     r->record.decode_node = SIM_NO_NODE;
     r->record.prefill_node = piece->slot;
@@ -85,18 +85,18 @@ static struct sim_request *piece_new(struct sim *sim,
     return r;
 }
 
-static int begin(struct sim *sim, struct warm_job *job,
+static int begin(struct sim *sim, struct sim_view *view, struct warm_job *job,
                  const struct warm_piece *piece)
 {
     struct sim_node *node = &sim->nodes[piece->slot];
-    struct sim_request *r = piece_new(sim, job->owner, piece);
+    struct sim_request *r = piece_new(sim, view, job->owner, piece);
     int rc;
 
     if (!r)
         return -ENOMEM;
     TAILQ_INSERT_TAIL(&sim->every, r, every);
     r->warms = job;
-    rc = warm_begin(&sim->warm, job, piece, r->dispatch.ask.request_id,
+    rc = warm_begin(&view->warm, job, piece, r->dispatch.ask.request_id,
                     sim->now_us);
     if (rc < 0)
         return rc;
@@ -109,7 +109,8 @@ static int begin(struct sim *sim, struct warm_job *job,
     return rc;
 }
 
-bool sim_warm_next(struct sim *sim)
+/* As sim_warm_next(), of one conductor's jobs. */
+static bool next_of(struct sim *sim, struct sim_view *view)
 {
     struct warm_piece piece;
     struct warm_job *job;
@@ -117,25 +118,56 @@ bool sim_warm_next(struct sim *sim)
 
     if (sim->rc != 0 || (sim->source_over && sim->n_unfinished == 0))
         return false;
-    job = warm_next(&sim->warm, sim->now_us, &piece);
+    job = warm_next(&view->warm, sim->now_us, &piece);
     if (!job)
         return false;
     if (piece.tokens == 0) {
         free(job->owner);
         return true;
     }
-    rc = begin(sim, job, &piece);
+    rc = begin(sim, view, job, &piece);
     if (rc < 0)
         sim_fail(sim, rc, "a piece of a refused prompt could not begin");
     return true;
 }
 
-void sim_warm_fini(struct sim *sim)
+bool sim_warm_next(struct sim *sim)
+{
+    bool any = false;
+
+    for (uint32_t v = 0; v < sim->n_views && !any; v++)
+        any = next_of(sim, &sim->views[v]);
+    return any;
+}
+
+static void add_counts(struct warm_counts *to, const struct warm_counts *of)
+{
+    to->jobs += of->jobs;
+    to->joined += of->joined;
+    to->crowded += of->crowded;
+    to->begun += of->begun;
+    to->pieces += of->pieces;
+    to->tokens += of->tokens;
+    to->done += of->done;
+    to->late += of->late;
+    to->dropped += of->dropped;
+}
+
+struct warm_counts sim_warm_counts(const struct sim *sim)
+{
+    struct warm_counts all = {0};
+
+    for (uint32_t v = 0; v < sim->n_views; v++)
+        add_counts(&all, &sim->views[v].warm.counts);
+    return all;
+}
+
+void sim_warm_fini(struct sim_view *view)
 {
     struct warm_job *job;
 
-    while ((job = TAILQ_FIRST(&sim->warm.jobs))) {
-        warm_forget(&sim->warm, job);
+    while ((job = TAILQ_FIRST(&view->warm.jobs))) {
+        warm_forget(&view->warm, job);
         free(job->owner);
     }
 }

@@ -49,6 +49,7 @@ int sim_views_init(struct sim *sim)
 
         view->index = v;
         dispatch_init(&view->dispatch);
+        warm_init(&view->warm, &view->dispatch, SIM_SLOWDOWN);
         view->pool = pool_new(&config);
         view->told_steps = calloc(sim->n_nodes, sizeof(*view->told_steps));
         if (!view->pool || !view->told_steps)
@@ -142,11 +143,11 @@ int sim_views_start(struct sim *sim)
         rc = start(sim, &sim->views[v]);
     if (rc < 0)
         return rc;
-    if (sim->n_views > 1 && (sim->rules.warms || sim->rules.replicates > 0.0 ||
-                             sim->rules.switch_us > 0)) {
+    if (sim->n_views > 1 &&
+        (sim->rules.replicates > 0.0 || sim->rules.switch_us > 0)) {
         sim_fail(sim, -EINVAL,
-                 "%u conductors: warm_on_reject, replicate and switch_roles "
-                 "are simulated with one alone: set them to 0",
+                 "%u conductors: replicate and switch_roles are simulated with "
+                 "one alone: set them to 0",
                  (unsigned)sim->n_views);
         return -EINVAL;
     }
@@ -156,6 +157,7 @@ int sim_views_start(struct sim *sim)
 void sim_views_fini(struct sim *sim)
 {
     for (uint32_t v = 0; sim->views && v < sim->n_views; v++) {
+        sim_warm_fini(&sim->views[v]);
         scheduler_free(sim->views[v].scheduler);
         pool_free(sim->views[v].pool);
         free(sim->views[v].told_steps);

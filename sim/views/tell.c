@@ -173,7 +173,7 @@ static void tell_item(struct sim *sim, const struct sim_request *r,
     item.from = r->view->index;
     item.request_id = r->record.index + 1;
     hear(sim, r->view, &item);
-    if (shares(sim))
+    if (shares(sim) && !r->warms) /* pieces are told by no conductor */
         pass_on(sim, &item);
 }
 

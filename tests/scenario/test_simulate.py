@@ -320,6 +320,22 @@ class Simulate(unittest.TestCase):
             'tokens': 65536, 'done': 1, 'late': 0, 'dropped': 0})
         self.assertLess(on['ttft_s']['max'], 4)
 
+    def test_warm_of_conductors(self):
+        """Each of two conductors computes what it refused, although it knows
+        nothing of the other one's pieces."""
+        trace = self.write('t.jsonl', ''.join(json.dumps(
+            {'timestamp': at, 'output_length': 1, 'input_length': 512 * n,
+             'hash_ids': list(range(n))}) + '\n'
+            for at, n in ((0, 128), (1, 128), (60000, 129), (60001, 1))))
+        report = self.simulate(trace, PAPER, 'plan', '--prefill', 1,
+                               '--slo-ttft', 4, '--conductors', 2,
+                               '--policy-option', 'warm_on_reject=1')
+        self.assertEqual(report['requests']['rejected'], 2)
+        warm = report['warm']
+        self.assertEqual((warm['jobs'], warm['joined'], warm['begun']),
+                         (2, 0, 2))
+        self.assertEqual(warm['done'], 2)
+
     def test_tenants(self):
         """Nine of ten requests, and more than can be served, are of one tenant;
         the other one's are longer, so that the order alone puts them last."""

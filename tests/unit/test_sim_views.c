@@ -387,7 +387,7 @@ static void refused(struct rig *r, const char *part)
 
 static void test_refused(void)
 {
-    struct policy_setting warm = {"warm_on_reject", 1};
+    struct policy_setting copies = {"replicate", 1};
     struct rig *r = rig_new();
 
     ask(r, 0, 1000, 1, 1);
@@ -402,9 +402,9 @@ static void test_refused(void)
     r->cluster.cache_at = CLUSTER_CACHE_AT_DISPATCH;
     refused(r, "cache_at");
     r->cluster.cache_at = CLUSTER_CACHE_AT_SERVICE;
-    r->config.settings = &warm;
+    r->config.settings = &copies;
     r->config.n_settings = 1;
-    refused(r, "warm_on_reject");
+    refused(r, "replicate");
     r->config.conductors = 1;
     run(r);
     rig_free(r);
