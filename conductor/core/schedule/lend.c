@@ -31,7 +31,7 @@ static bool may_be_lent(const struct schedule_request *request,
     return schedule_takes_work(request, i, ROLE_PREFILL) && i != leader &&
            idle(i) && i->n_decodes == 0 &&
            i->most_stages == leader->most_stages && i->cost == leader->cost &&
-           !pool_too_long(i, request->n_tokens, 1);
+           i->link_bytes_per_s > 0.0 && !pool_too_long(i, request->n_tokens, 1);
 }
 
 /* Enters `i` among the members, of which the longest unused come first. */
@@ -52,6 +52,8 @@ static void enter(const struct pool *pool, struct schedule_lent *lent,
     lent->members[at] = i->id;
 }
 
+/* At most half of those that could be lent are, so that the requests that come
+ * meanwhile find idle ones. */
 static void find_members(const struct scheduler *s,
                          const struct schedule_request *request,
                          const struct pool_instance *leader,
@@ -59,13 +61,34 @@ static void find_members(const struct scheduler *s,
 {
     uint32_t most =
         schedule_lesser(s->rules.lend.most, leader->most_stages - 1);
+    uint32_t n_idle = 0;
 
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
         const struct pool_instance *i = pool_at(s->pool, slot);
 
-        if (may_be_lent(request, leader, i))
-            enter(s->pool, lent, most, i);
+        if (!may_be_lent(request, leader, i))
+            continue;
+        n_idle++;
+        enter(s->pool, lent, most, i);
     }
+    lent->n = schedule_lesser(lent->n, n_idle / 2);
+}
+
+/* How long the members' KV is on its way to the leader, whose link it shares:
+ * an equal part of the layers from each. */
+static double kv_us(const struct scheduler *s,
+                    const struct pool_instance *leader,
+                    const struct schedule_request *request,
+                    const struct prefill_estimate *e,
+                    const struct schedule_lent *lent)
+{
+    double bytes = (double)(request->n_tokens - e->cached_tokens) *
+                   (double)s->model.kv_bytes_per_token / (lent->n + 1);
+    double us = 0.0;
+
+    for (uint32_t i = 0; i < lent->n; i++)
+        us += bytes * 1e6 / schedule_path_rate(s, leader, lent->members[i]);
+    return us;
 }
 
 /* The share of the layers that the longest stage computes, in time. */
@@ -121,10 +144,13 @@ void schedule_lend(const struct scheduler *s,
     find_members(s, request, leader, &lent);
     if (lent.n == 0)
         return;
-    lent.share = stage_share(s, leader, lent.n + 1);
-    double us = ((double)e->prefill_us +
-                 lent.n * last_chunk_us(s, leader, request, e)) *
-                lent.share;
+    double alone_us =
+        (double)e->prefill_us + lent.n * last_chunk_us(s, leader, request, e);
+    double us = alone_us * stage_share(s, leader, lent.n + 1);
+    double link_us = kv_us(s, leader, request, e, &lent);
+    if (us < link_us)
+        us = link_us;
+    lent.share = us / alone_us;
     if (us > SCHEDULE_LEND_GAIN * (double)e->prefill_us)
         return;
     quicken(e, (int64_t)us);
