@@ -130,6 +130,7 @@ static void prefill_fields(struct codec *c, const struct cluster_wire *wire,
     time_field(c, wire, &r->deadline_us);
     number_field(c, &r->uncached_tokens, 0, TOKENS_MAX);
     number_field(c, &r->cached_tokens, 0, TOKENS_MAX);
+    flag_field(c, &r->stage);
     work_fields(c, &r->work);
     codec_u8(c, &n);
     codec_require(c, n <= POOL_RECORD_BOOKED_MAX);

@@ -23,7 +23,7 @@
 
 struct names;
 
-#define CLUSTER_VERSION 2
+#define CLUSTER_VERSION 3
 /* Keys of a prompt that are told; the blocks behind are unknown to others until
  * they are stored. */
 #define CLUSTER_KEYS_MAX 4096

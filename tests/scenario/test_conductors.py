@@ -190,7 +190,7 @@ class OverRedis(Conductors):
 class LongLease(OverRedis):
     # version, owner, token, number; kind, request
     ASK = struct.Struct('<BQQQBQ')
-    VERSION = 2  # CLUSTER_VERSION of conductor/cluster/event.h
+    VERSION = 3  # CLUSTER_VERSION of conductor/cluster/event.h
 
     def test_who_asks_for_all_silences_nobody(self):
         """Twice at once: the second answer is not due yet, and what is decided

@@ -36,6 +36,7 @@ static void rig_linked(struct rig *r, double lend, double bytes_per_s)
     r->cost.decode[1] = 100;
     r->cost.range = (struct cost_model_range){1, 100000, 100000, 64, 1000000};
     pool.max_instances = N;
+    pool.order = queue_order_by_name("shortest_first_yield");
     r->pool = pool_new(&pool);
     r->index = prefix_index_new(&index);
     struct schedule_config config = {.policy = plan, .options = options};
@@ -166,6 +167,28 @@ static void test_links(void)
     }
 }
 
+/* A short prompt interrupts a long one, but no stage of another one's: it would
+ * wait for all of that. */
+static void test_stage(void)
+{
+    struct rig r;
+
+    rig_init(&r, 3);
+    CU_ASSERT_EQUAL(decide(&r)->lent.n, 3);
+    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.d), 0);
+    CU_ASSERT_EQUAL(
+        pool_prefill_started(r.pool, r.d.prefill, 1, r.request.now_us), 0);
+    uint32_t leader = r.d.prefill, member = r.d.lent.members[0];
+    r.request.request_id = 2;
+    r.request.n_tokens = 100;
+    r.request.max_output_tokens = 1;
+    r.request.only = leader;
+    CU_ASSERT(decide(&r)->chosen.queue_us < 1000000);
+    r.request.only = member;
+    CU_ASSERT_EQUAL(decide(&r)->chosen.queue_us, 2080000);
+    rig_fini(&r);
+}
+
 /* An SLO that one alone misses is met. */
 static void test_slo(void)
 {
@@ -227,6 +250,7 @@ int main(void)
     CU_add_test(s, "four stages", test_four);
     CU_add_test(s, "half stay", test_half);
     CU_add_test(s, "links", test_links);
+    CU_add_test(s, "stages are not interrupted", test_stage);
     CU_add_test(s, "an SLO", test_slo);
     CU_add_test(s, "nothing is lent", test_none);
     CU_add_test(s, "a member is gone", test_stale);

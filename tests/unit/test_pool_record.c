@@ -100,6 +100,7 @@ static void accept(struct twins *t, uint64_t request, int64_t cost_us)
                                             .deadline_us = NOW_US + 900,
                                             .uncached_tokens = 100,
                                             .cached_tokens = 32,
+                                            .stage = true,
                                             .work = {100, cost_us, 1, 2, 3},
                                             .keys = keys,
                                             .n_keys = 2}),
@@ -149,6 +150,7 @@ static void test_prefills(void)
     CU_ASSERT_EQUAL(of(&t, 1, false)->ingress_free_us, NOW_US + 80);
     CU_ASSERT_EQUAL(of(&t, 1, false)->queue[0].deadline_us, NOW_US + 900);
     CU_ASSERT_TRUE(of(&t, 1, false)->queue[0].has_slo);
+    CU_ASSERT_TRUE(of(&t, 1, false)->waiting[0].stage);
     /* Given back, all is as before, as it is there. */
     CU_ASSERT_EQUAL(pool_prefill_cancel(t.to, t.p[1], 7, NOW_US), 0);
     CU_ASSERT_EQUAL(pool_prefill_cancel(t.from, t.p[0], 7, NOW_US), 0);

@@ -137,6 +137,7 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
                                                        : predicted_us,
         .uncached_tokens = request->uncached_tokens,
         .cached_tokens = request->cached_tokens,
+        .stage = request->stage,
         .work = request->work,
         .started_at_us = -1,
         .bookings = BOOKING_NONE,
@@ -218,7 +219,8 @@ static void sum_stack(struct pool_slot *slot)
         p->begun.cost_us = p->item.cost_us;
         p->begun.left_us =
             p->item.cost_us > p->worked_us ? p->item.cost_us - p->worked_us : 0;
-        p->spare_us = below_us = yield_spare_us(below_us, &p->begun);
+        below_us = p->stage ? 0 : yield_spare_us(below_us, &p->begun);
+        p->spare_us = below_us;
         left_us = p->begun.left_us;
         end_us += left_us;
     }

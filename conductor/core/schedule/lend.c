@@ -165,6 +165,7 @@ int schedule_take_lent(struct pool *pool, const struct schedule_lent *lent,
 
     part.n_keys = 0;
     part.work = (struct pool_work){0};
+    part.stage = true;
     for (uint32_t i = 0; i < lent->n; i++) {
         int rc = pool_prefill_accept(pool, lent->members[i], &part);
 
