@@ -151,7 +151,7 @@ void schedule_lend(const struct scheduler *s,
     if (us < link_us)
         us = link_us;
     lent.share = us / alone_us;
-    if (us > SCHEDULE_LEND_GAIN * (double)e->prefill_us)
+    if (us + link_us > SCHEDULE_LEND_GAIN * (double)e->prefill_us)
         return;
     quicken(e, (int64_t)us);
     d->lent = lent;

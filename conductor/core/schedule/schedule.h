@@ -31,7 +31,8 @@
  * from stage to stage. */
 #define SCHEDULE_LENT_MAX 15
 #define SCHEDULE_CHUNK_TOKENS 512
-/* Lending must shorten a prefill to this share, or less. */
+/* Lending must shorten a prefill to this share, or less, and by as much more as
+ * links are busy for it: others need them. */
 #define SCHEDULE_LEND_GAIN 0.9
 
 struct scheduler;
