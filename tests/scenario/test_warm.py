@@ -60,13 +60,13 @@ class Warm(Case):
         self.assertEqual((explained.body['state'], explained.body['warmed']),
                          ('rejected', True))
         # A request is not kept back behind more than that piece.
-        first = in_background(lambda: ask(cluster, [1] * 20, 0))
+        first = in_background(lambda: ask(cluster, [1] * 20, 60000))
         rid = self.prefill(link, 2, [1] * 20)
         self.finish(link, piece, 512)
         wait_until('the piece has ended', lambda: total(
             cluster.api.metrics(), 'conductor_instance_prefills_waiting') == 1)
         # Nor are others, while that one is there.
-        second = in_background(lambda: ask(cluster, [2] * 20, 0))
+        second = in_background(lambda: ask(cluster, [2] * 20, 60000))
         other = self.prefill(link, 3, [2] * 20)
         self.finish(link, rid, 20)
         self.finish(link, other, 20)

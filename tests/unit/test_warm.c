@@ -211,6 +211,44 @@ static void test_pieces(void)
 
 /* What did not begin in time, what failed, what gets no further, and what
  * another instance has by now. */
+/* After a request without a limit nothing begins for a minute, also of a job
+ * that has begun. */
+static void test_limitless(void)
+{
+    struct dispatch_request request = {.ask = {.n_tokens = 10,
+                                               .max_output_tokens = 1,
+                                               .only = POOL_NO_INSTANCE},
+                                       .arrived_us = NOW_US,
+                                       .slo_ttft_us = 1000000};
+    struct dispatch_order order;
+    struct warm_piece piece;
+    struct warm_job *job;
+    struct rig r;
+
+    rig_init(&r, 1);
+    job = refuse(&r, 0, 5, NOW_US);
+    CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), job);
+    end(&r, job, 0, &piece, r.id);
+    request.ask.request_id = 1000;
+    dispatch_place(&r.dispatch, &request, NOW_US, &order);
+    CU_ASSERT_EQUAL(order.action, DISPATCH_SEND);
+    CU_ASSERT_EQUAL(
+        pool_prefill_cancel(r.pool, order.decision.prefill, 1000, NOW_US), 0);
+    CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US, &piece), job);
+    end(&r, job, 0, &piece, r.id);
+    request.slo_ttft_us = 0;
+    request.ask.request_id = 1001;
+    dispatch_place(&r.dispatch, &request, NOW_US, &order);
+    CU_ASSERT_EQUAL(order.action, DISPATCH_SEND);
+    CU_ASSERT_EQUAL(
+        pool_prefill_cancel(r.pool, order.decision.prefill, 1001, NOW_US), 0);
+    CU_ASSERT_PTR_NULL(begin(&r, NOW_US, &piece));
+    CU_ASSERT_PTR_NULL(begin(&r, NOW_US + WARM_BEGIN_US - 1, &piece));
+    CU_ASSERT_PTR_EQUAL(begin(&r, NOW_US + WARM_BEGIN_US, &piece), job);
+    end(&r, job, 0, &piece, r.id);
+    rig_fini(&r);
+}
+
 static void test_drops(void)
 {
     struct warm_piece piece;
@@ -622,6 +660,7 @@ int main(void)
     suite = CU_add_suite("warm", NULL, NULL);
     CU_add_test(suite, "which are wanted", test_which_are_wanted);
     CU_add_test(suite, "pieces", test_pieces);
+    CU_add_test(suite, "without a limit", test_limitless);
     CU_add_test(suite, "drops", test_drops);
     CU_add_test(suite, "joins", test_joins);
     CU_add_test(suite, "shares", test_shares);

@@ -9,7 +9,8 @@
 
 void dispatch_init(struct dispatch *d)
 {
-    *d = (struct dispatch){.next_expiry_us = INT64_MAX};
+    *d = (struct dispatch){.next_expiry_us = INT64_MAX,
+                           .limitless_us = INT64_MIN};
     held_init(d);
     share_init(&d->share);
 }
@@ -204,6 +205,8 @@ void dispatch_place(struct dispatch *d, struct dispatch_request *request,
         share_orders(&d->share, request->place) ? request->priority : 0;
     request->line.rank = INT64_MAX; /* not known yet */
     request->line.seq = d->n_waited++;
+    if (request->slo_ttft_us <= 0)
+        d->limitless_us = now_us;
     give_order(d, request,
                dispatch_stands_behind(d, request) ? REACH_WAITING : REACH_NONE,
                now_us, order);

@@ -139,7 +139,9 @@ struct dispatch {
     uint64_t n_waited;    /* ever put into the wait list */
     uint64_t n_decisions; /* ever asked of the scheduler */
     int64_t next_expiry_us;
-    int64_t overhead_us; /* of a TTFT, outside queue and prefill: hand-over */
+    int64_t limitless_us; /* when a request without a TTFT SLO last came;
+                             INT64_MIN: none did */
+    int64_t overhead_us;  /* of a TTFT, outside queue and prefill: hand-over */
     uint32_t max_retries;
     bool unpredicted; /* estimates hold counts, not times: they reject no
                          request, and an SLO applies only to waiting ones */

@@ -159,6 +159,15 @@ static bool is_late(const struct warm *w, const struct warm_job *job,
     return !job->begun && now_us - job->refused_us > w->begin_us;
 }
 
+/* Requests come that have no limit: all that instances can do is theirs. What
+ * is warmed, and what that lets in later, would make them later. */
+static bool all_is_theirs(const struct warm *w, int64_t now_us)
+{
+    int64_t came_us = w->dispatch->limitless_us;
+
+    return came_us > INT64_MIN && now_us - came_us < w->begin_us;
+}
+
 /* Nothing at all is accepted there. */
 static bool is_idle(const struct pool_instance *i)
 {
@@ -234,7 +243,8 @@ struct warm_job *warm_next(struct warm *w, int64_t now_us,
             w->counts.dropped++;
             job->over = true;
         }
-        if (!job->over && (d->n_waiting > 0 || !is_idle(i)))
+        if (!job->over &&
+            (d->n_waiting > 0 || !is_idle(i) || all_is_theirs(w, now_us)))
             continue;
         if (!job->over && cut(w, job, i, piece))
             return job;

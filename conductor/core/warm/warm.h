@@ -7,7 +7,8 @@
  * compute. A job is computed in pieces of WARM_PIECE_TOKENS, each a prefill of
  * its own without a decode, and only where nothing else is accepted and while
  * nobody waits for room. So a request waits for one piece at most, and queues'
- * estimates know of the piece that is under way alone.
+ * estimates know of the piece that is under way alone. None begins within
+ * WARM_BEGIN_US after a request without a TTFT SLO came.
  *
  * A job is dropped if it has not begun WARM_BEGIN_US after it was refused, if
  * some instance has or will have all of its blocks, if its instance does not
