@@ -140,6 +140,19 @@ static void test_half(void)
     }
 }
 
+/* With over half of the room to decode reserved nothing is lent. */
+static void test_room(void)
+{
+    struct rig r;
+
+    rig_init(&r, 3);
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[N - 1], 9, 49999, 2), 0);
+    CU_ASSERT_EQUAL(decide(&r)->lent.n, 3);
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[N - 1], 10, 1, 1), 0);
+    CU_ASSERT_EQUAL(decide(&r)->lent.n, 0);
+    rig_fini(&r);
+}
+
 /* Three quarters of 5.12 MB come to the leader: over 2 MB/s in less time than
  * the group computes, over 1.7 MB/s in 2.26 s, which is what it takes; over 1.6
  * MB/s in 2.4 s, which is more than is gained. */
@@ -249,6 +262,7 @@ int main(void)
     CU_pSuite s = CU_add_suite("lend", NULL, NULL);
     CU_add_test(s, "four stages", test_four);
     CU_add_test(s, "half stay", test_half);
+    CU_add_test(s, "room to decode", test_room);
     CU_add_test(s, "links", test_links);
     CU_add_test(s, "stages are not interrupted", test_stage);
     CU_add_test(s, "an SLO", test_slo);

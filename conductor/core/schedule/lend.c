@@ -24,6 +24,24 @@ static bool may_lead(const struct scheduler *s,
            e->prefill_us >= s->rules.lend.from_us;
 }
 
+/* Whether half of the room to decode is free. Where it is not, requests wait
+ * for that and not for prefills: long prompts that come to it sooner keep short
+ * ones waiting. */
+static bool is_roomy(const struct pool *pool)
+{
+    int64_t used = 0, all = 0;
+
+    for (uint32_t slot = 0; slot < pool_slots(pool); slot++) {
+        const struct pool_instance *i = pool_at(pool, slot);
+
+        if (!i || (i->role & ROLE_DECODE) == 0)
+            continue;
+        used += i->decode_reserved_tokens + i->running_kv_tokens;
+        all += i->kv_whole_tokens;
+    }
+    return used <= all / 2;
+}
+
 static bool may_be_lent(const struct schedule_request *request,
                         const struct pool_instance *leader,
                         const struct pool_instance *i)
@@ -138,7 +156,7 @@ void schedule_lend(const struct scheduler *s,
     struct prefill_estimate *e = &d->chosen;
     struct schedule_lent lent = {0};
 
-    if (!may_lead(s, d))
+    if (!may_lead(s, d) || !is_roomy(s->pool))
         return;
     const struct pool_instance *leader = pool_get(s->pool, d->prefill);
     find_members(s, request, leader, &lent);

@@ -94,10 +94,10 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
          "aggregated pools: 1: a request that asks for a TBT goes where no "
          "decode misses it for its prefill, or is refused; 0: the chunks of "
          "prompts that wait are to keep it"},
-    [PLAN_WARM] = {"warm_on_reject", NULL, 0, 1, true, 0,
+    [PLAN_WARM] = {"warm_on_reject", NULL, 0, 1, true, 1,
                    "1: what is refused for its time or price is computed in "
                    "the background, by native workers that have nothing to "
-                   "do; 0: it is not"},
+                   "do, unless requests without a TTFT SLO come; 0: it is not"},
     [PLAN_REPLICATE] =
         {"replicate", NULL, 0, 1, false, 0,
          "share of an idle link's rate at which native workers copy hot blocks "
@@ -106,9 +106,10 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
         {"switch_roles", NULL, 0, 86400, false, 0,
          "seconds for which another ratio of prefill to decode workers must "
          "have been better before native workers switch roles; 0: they do not"},
-    [PLAN_LEND] = {"lend", NULL, 0, SCHEDULE_LENT_MAX, true, 0,
-                   "idle native workers that one long prefill may be lent, "
-                   "each to compute some of the layers; 0: none"},
+    [PLAN_LEND] = {"lend", NULL, 0, SCHEDULE_LENT_MAX, true, 3,
+                   "idle native workers that one long prefill may be lent, at "
+                   "most half of those that are, each to compute some of the "
+                   "layers; 0: none"},
     [PLAN_LEND_FROM] = {"lend_ms", "lend", 0, 1e6, false, 2000,
                         "lend: what a prefill takes alone, at least, to be "
                         "lent any"},
