@@ -306,13 +306,13 @@ class Simulate(unittest.TestCase):
         def run(*more):
             return self.simulate(trace, REFERENCE, 'plan', '--prefill', 1,
                                  '--slo-ttft', 4, *more)
-        off = run()
+        off = run('--policy-option', 'warm_on_reject=0')
         self.assertEqual(off['requests']['rejected'], 3)
         self.assertNotIn('warm', off)
-        zero = run('--policy-option', 'warm_on_reject=0')
-        self.assertEqual(zero.pop('policy_options'), {'warm_on_reject': 0})
-        self.assertEqual(zero, off)
-        on = run('--policy-option', 'warm_on_reject=1')
+        on = run()
+        one = run('--policy-option', 'warm_on_reject=1')
+        self.assertEqual(one.pop('policy_options'), {'warm_on_reject': 1})
+        self.assertEqual(one, on)
         self.assertEqual(on['requests']['total'], 602)
         self.assertEqual(on['requests']['rejected'], 2)
         self.assertEqual(on['warm'], {
@@ -328,8 +328,7 @@ class Simulate(unittest.TestCase):
              'hash_ids': list(range(n))}) + '\n'
             for at, n in ((0, 128), (1, 128), (60000, 129), (60001, 1))))
         report = self.simulate(trace, PAPER, 'plan', '--prefill', 1,
-                               '--slo-ttft', 4, '--conductors', 2,
-                               '--policy-option', 'warm_on_reject=1')
+                               '--slo-ttft', 4, '--conductors', 2)
         self.assertEqual(report['requests']['rejected'], 2)
         warm = report['warm']
         self.assertEqual((warm['jobs'], warm['joined'], warm['begun']),

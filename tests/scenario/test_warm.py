@@ -8,7 +8,7 @@ import wire
 
 PROMPT = [i * 7 % 250 for i in range(81 * BLOCK_TOKENS + 4)]
 COST = {'prefill': (0, 1000, 0, 0)}  # a ms a token
-ON = {'policy_options': {'warm_on_reject': 1}}
+BLOCKS = 2000  # 16 such prompts, and more
 
 
 def ask(cluster, prompt=PROMPT, slo_ms=500, max_tokens=1):
@@ -26,9 +26,10 @@ def jobs(cluster, result):
 class Warm(Case):
     def refused(self, config=None):
         """A conductor with a played worker that has refused the prompt."""
-        cluster = Cluster(self, {**ON, **(config or {})}, COST)
+        cluster = Cluster(self, config or {}, COST)
         cluster.start_conductor()
-        link = PlayedWorker(cluster.ports['worker'], 'p', 'both')
+        link = PlayedWorker(cluster.ports['worker'], 'p', 'both',
+                            blocks=BLOCKS)
         cluster.wait_ready(1, 1)
         reply = ask(cluster)
         self.assertError(reply, 429, 'first token')
@@ -137,7 +138,7 @@ class Warm(Case):
         expected = answer(cold, 0)
         for process in cold.processes():
             self.stop(process)
-        cluster = self.cluster(config=ON, cost=COST)
+        cluster = self.cluster(cost=COST, kv_blocks=BLOCKS)
         self.assertError(ask(cluster), 429, 'first token')
         wait_until('it is warm', lambda: jobs(cluster, 'done') == 1)
         warm = answer(cluster, 500)
@@ -148,7 +149,13 @@ class Warm(Case):
                          3)
 
     def test_off(self):
-        cluster = self.cluster(cost=COST)
+        self.none_of(self.cluster(cost=COST, kv_blocks=BLOCKS, config={
+            'policy_options': {'warm_on_reject': 0}}))
+
+    def test_too_long(self):
+        self.none_of(self.cluster(cost=COST, kv_blocks=1000))
+
+    def none_of(self, cluster):
         self.assertError(ask(cluster), 429, 'first token')
         self.assertEqual(ask(cluster, [1] * 20).status, 200)
         metrics = cluster.api.metrics()

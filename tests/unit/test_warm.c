@@ -331,6 +331,21 @@ static void test_shares(void)
 }
 
 /* Bounds of an instance and of all. */
+/* A prompt of more than a sixteenth of what instances keep is not warmed. */
+static void test_sizes(void)
+{
+    struct warm_job job = {.n_keys = 1, .n_tokens = (1 << 20) / 16 + 1};
+    struct rig r;
+
+    rig_init(&r, 1);
+    job.keys = r.keys[0];
+    CU_ASSERT_FALSE(warm_add(&r.warm, &job, NOW_US));
+    job.n_tokens--;
+    CU_ASSERT_TRUE(warm_add(&r.warm, &job, NOW_US));
+    warm_forget(&r.warm, &job);
+    rig_fini(&r);
+}
+
 static void test_bounds(void)
 {
     enum { MANY = WARM_JOBS + 1 };
@@ -664,6 +679,7 @@ int main(void)
     CU_add_test(suite, "drops", test_drops);
     CU_add_test(suite, "joins", test_joins);
     CU_add_test(suite, "shares", test_shares);
+    CU_add_test(suite, "sizes", test_sizes);
     CU_add_test(suite, "bounds", test_bounds);
     CU_add_test(suite, "random", test_random);
     CU_basic_run_tests();

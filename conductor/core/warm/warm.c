@@ -68,6 +68,16 @@ static int64_t tokens_of(const struct schedule_look *look,
     return tokens < job->n_tokens ? tokens : job->n_tokens;
 }
 
+/* Whether as many such prompts as are kept of an instance leave room for blocks
+ * of others there. */
+static bool has_room(const struct pool_instance *i, const struct warm_job *job)
+{
+    int64_t tokens =
+        i->cache_tokens > 0 ? i->cache_tokens : i->kv_capacity_tokens;
+
+    return job->n_tokens <= tokens / WARM_OF_INSTANCE;
+}
+
 static bool takes(const struct pool_instance *i, const struct warm_job *job)
 {
     return i && (i->role & ROLE_PREFILL) != 0 && pool_takes_work(i) &&
@@ -85,7 +95,8 @@ static bool choose(const struct warm *w, struct warm_job *job)
         const struct pool_instance *i = pool_at(look.pool, slot);
         int64_t before_us, us;
 
-        if (!takes(i, job) || jobs_of(w, i->id, &before_us) >= WARM_OF_INSTANCE)
+        if (!takes(i, job) || !has_room(i, job) ||
+            jobs_of(w, i->id, &before_us) >= WARM_OF_INSTANCE)
             continue;
         us = work_us(&look, i, job->n_tokens,
                      tokens_of(&look, job, schedule_looked(&look, slot)));
