@@ -295,7 +295,8 @@ class Study(unittest.TestCase):
 
     def test_size_says_why(self):
         """Prompts that cannot be served in time on any number of nodes."""
-        slo = ['--slo-ttft', 2, '--slo-tbt', 0.2]
+        asked = ['--slo-ttft', 2, '--slo-tbt', 0.2]
+        slo = [*asked, '--policy-option', 'lend=0']
         done = replay('size', '--trace', SAMPLE, '--cluster-template', PAPER,
                       '--max-prefill', 3, '--max-decode', 2, *slo)
         self.assertEqual(done.returncode, 1)
@@ -314,6 +315,15 @@ class Study(unittest.TestCase):
                              '--decode', 8, '--policy', 'plan', '--speed',
                              0.01, *slo)
         self.assertEqual(slow['requests']['rejected'], hopeless)
+        # Those that are lent others are not among them.
+        done = replay('size', '--trace', SAMPLE, '--cluster-template', PAPER,
+                      '--max-prefill', 3, '--max-decode', 2, *asked)
+        fewer = int(re.search(r'\n(\d+) of 80 requests miss', done.stdout)[1])
+        slow = self.simulate(SAMPLE, '--cluster', PAPER, '--prefill', 32,
+                             '--decode', 8, '--policy', 'plan', '--speed',
+                             0.01, *asked)
+        self.assertLessEqual(fewer, slow['requests']['rejected'])
+        self.assertLess(slow['requests']['rejected'], hopeless)
         done = replay('size', '--trace', SAMPLE, '--cluster-template', PAPER,
                       '--slo-ttft', 60, '--slo-tbt', 0.2, '--speed', 50,
                       '--max-prefill', 1, '--max-decode', 1)

@@ -109,32 +109,41 @@ static double kv_us(const struct scheduler *s,
     return us;
 }
 
-/* The share of the layers that the longest stage computes, in time. */
-static double stage_share(const struct scheduler *s,
-                          const struct pool_instance *leader, uint32_t n)
+/* The share of the layers that the longest of n stages computes, in time. */
+static double stage_share(const struct schedule_rules *rules, uint32_t layers,
+                          uint32_t n)
 {
-    uint32_t layers = leader->most_stages;
-
     return (double)((layers + n - 1) / n) / (double)layers /
-           s->rules.lend.efficiency;
+           rules->lend.efficiency;
 }
 
-/* How long one chunk at the end of the prompt takes alone, corrected as the
- * whole is. */
-static double last_chunk_us(const struct scheduler *s,
-                            const struct pool_instance *leader,
-                            const struct schedule_request *request,
-                            const struct prefill_estimate *e)
+/* How long one chunk at the end of the prompt takes alone. */
+static double last_chunk_us(const struct cost_model *cost, int64_t uncached,
+                            int64_t cached)
 {
-    int64_t uncached = request->n_tokens - e->cached_tokens;
     int64_t n =
         uncached < SCHEDULE_CHUNK_TOKENS ? uncached : SCHEDULE_CHUNK_TOKENS;
-    double us = (double)cost_model_chunk_us(estimate_cost(&s->model, leader), n,
-                                            uncached - n, e->cached_tokens);
 
-    return e->predicted_us > 0
-               ? us * (double)e->prefill_us / (double)e->predicted_us
-               : us;
+    return (double)cost_model_chunk_us(cost, n, uncached - n, cached);
+}
+
+int64_t schedule_least_us(const struct schedule_rules *rules,
+                          const struct cost_model *cost, uint32_t layers,
+                          int64_t uncached, int64_t cached, int64_t alone_us)
+{
+    double least_us = (double)alone_us;
+
+    if (alone_us < rules->lend.from_us)
+        return alone_us;
+    for (uint32_t n = 1; n <= rules->lend.most && n < layers; n++) {
+        double us =
+            ((double)alone_us + n * last_chunk_us(cost, uncached, cached)) *
+            stage_share(rules, layers, n + 1);
+
+        if (us <= SCHEDULE_LEND_GAIN * (double)alone_us && us < least_us)
+            least_us = us;
+    }
+    return (int64_t)least_us;
 }
 
 /* The group's times take the place of the leader's own. */
@@ -162,9 +171,14 @@ void schedule_lend(const struct scheduler *s,
     find_members(s, request, leader, &lent);
     if (lent.n == 0)
         return;
-    double alone_us =
-        (double)e->prefill_us + lent.n * last_chunk_us(s, leader, request, e);
-    double us = alone_us * stage_share(s, leader, lent.n + 1);
+    double chunk_us =
+        last_chunk_us(estimate_cost(&s->model, leader),
+                      request->n_tokens - e->cached_tokens, e->cached_tokens);
+    if (e->predicted_us > 0) /* corrected as the whole is */
+        chunk_us *= (double)e->prefill_us / (double)e->predicted_us;
+    double alone_us = (double)e->prefill_us + lent.n * chunk_us;
+    double us =
+        alone_us * stage_share(&s->rules, leader->most_stages, lent.n + 1);
     double link_us = kv_us(s, leader, request, e, &lent);
     if (us < link_us)
         us = link_us;

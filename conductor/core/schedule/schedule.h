@@ -271,6 +271,15 @@ bool schedule_admits_late(const struct scheduler *scheduler);
                                   const struct schedule_request *request,
                                   const struct schedule_decision *decision);
 
+/* The least that a prefill takes with as many idle instances as may be lent to
+ * it, over links that take no time.
+ *   layers    of the model.
+ *   uncached  tokens that are computed, behind so many cached ones.
+ *   alone_us  that it takes by itself. O(SCHEDULE_LENT_MAX). */
+int64_t schedule_least_us(const struct schedule_rules *rules,
+                          const struct cost_model *cost, uint32_t layers,
+                          int64_t uncached, int64_t cached, int64_t alone_us);
+
 /* What is lent for a request is free again: call it when its prefill is done,
  * failed or cancelled. lent->n becomes 0; with 0 a no-op. */
 void schedule_give_back(struct pool *pool, struct schedule_lent *lent,

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "conductor/core/schedule/schedule.h"
 #include "tools/replay/command.h"
 #include "tools/replay/simulate/policies.h"
 #include "tools/replay/study/size/over_time.h"
@@ -55,6 +56,7 @@ struct settings {
 struct sizing {
     const struct settings *s;
     struct replay_sizing result;
+    struct schedule_rules rules;
     char error[REPLAY_STUDY_ERROR_BYTES];
 };
 
@@ -209,9 +211,36 @@ static int finish(struct sizing *z)
     return rc;
 }
 
+/* What the policy does about lending, where nodes can. */
+static struct schedule_rules rules_of(const struct sizing *z)
+{
+    const struct replay_case *base = &z->s->base;
+    const struct cluster *c = &z->result.template;
+    const struct schedule_policy *policy = sim_policy(base->policy);
+    struct schedule_rules rules = {.lend.most = 0};
+    double options[POLICY_OPTIONS_MAX];
+
+    if (!policy || c->coupled_nodes > 0 || c->pipeline_stages > 1)
+        return rules;
+    policy_options_init(policy, options);
+    if (base->settings)
+        policy_options_apply(policy, options, base->settings->at,
+                             base->settings->n);
+    return policy_rules(policy, options);
+}
+
+static int64_t least_us(const struct sizing *z, uint32_t n, uint32_t cached)
+{
+    const struct cluster *c = &z->result.template;
+    int64_t us = cost_model_prefill_us(&c->cost, n - cached, cached, NULL);
+
+    return schedule_least_us(&z->rules, &c->cost, c->layers, n - cached, cached,
+                             us);
+}
+
 /* Whether a request misses an SLO on an idle cluster of any size: its prefill
- * alone, with everything cached that came before and loads at no cost, or its
- * decode step alone. */
+ * alone, with everything cached that came before and loads at no cost, and as
+ * many nodes as it may be lent, or its decode step alone. */
 static bool is_hopeless(struct sizing *z, const struct trace_request *q,
                         uint64_t reused_tokens)
 {
@@ -219,8 +248,8 @@ static bool is_hopeless(struct sizing *z, const struct trace_request *q,
     const struct cluster *c = &r->template;
     uint32_t n = q->input_tokens;
     uint32_t cached = c->prefix_cache ? (uint32_t)reused_tokens : 0;
-    int64_t us = cost_model_prefill_us(&c->cost, n - cached, cached, NULL);
-    int64_t anew_us = cost_model_prefill_us(&c->cost, n, 0, NULL);
+    int64_t us = least_us(z, n, cached);
+    int64_t anew_us = least_us(z, n, 0);
     double ttft_s = (double)(us < anew_us ? us : anew_us) / 1e6 /
                     (double)c->pipeline_stages;
     double tbt_s =
@@ -279,6 +308,7 @@ static int survey(struct sizing *z)
  * unless the CSV is to hold those that came furthest. */
 static int search_sizes(struct sizing *z)
 {
+    z->rules = rules_of(z);
     int rc = survey(z);
 
     if (rc != 0 || (z->result.hopeless > z->result.misses_max && !z->s->csv))

@@ -124,8 +124,8 @@ static void print_hopeless(const struct replay_sizing *z, FILE *f)
         return;
     fprintf(f,
             "%" PRIu64 " of %" PRIu64
-            " requests miss an SLO on any number of nodes: they do alone on an "
-            "idle one, with\nall cached that came before",
+            " requests miss an SLO on any number of nodes: they do alone on "
+            "idle ones, with\nall cached that came before",
             z->hopeless, z->requests);
     if (z->hopeless_ttft_s > 0)
         fprintf(f, " (TTFT up to %.3g s)", z->hopeless_ttft_s);
