@@ -296,7 +296,8 @@ class Study(unittest.TestCase):
     def test_size_says_why(self):
         """Prompts that cannot be served in time on any number of nodes."""
         asked = ['--slo-ttft', 2, '--slo-tbt', 0.2]
-        slo = [*asked, '--policy-option', 'lend=0']
+        slo = [*asked, '--policy-option', 'lend=0',
+               '--policy-option', 'warm_on_reject=0']
         done = replay('size', '--trace', SAMPLE, '--cluster-template', PAPER,
                       '--max-prefill', 3, '--max-decode', 2, *slo)
         self.assertEqual(done.returncode, 1)
@@ -315,7 +316,7 @@ class Study(unittest.TestCase):
                              '--decode', 8, '--policy', 'plan', '--speed',
                              0.01, *slo)
         self.assertEqual(slow['requests']['rejected'], hopeless)
-        # Those that are lent others are not among them.
+        # Nor those that are lent others, or were warmed.
         done = replay('size', '--trace', SAMPLE, '--cluster-template', PAPER,
                       '--max-prefill', 3, '--max-decode', 2, *asked)
         fewer = int(re.search(r'\n(\d+) of 80 requests miss', done.stdout)[1])

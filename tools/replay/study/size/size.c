@@ -211,7 +211,7 @@ static int finish(struct sizing *z)
     return rc;
 }
 
-/* What the policy does about lending, where nodes can. */
+/* What the policy does about lending, where nodes can, and warming. */
 static struct schedule_rules rules_of(const struct sizing *z)
 {
     const struct replay_case *base = &z->s->base;
@@ -220,13 +220,16 @@ static struct schedule_rules rules_of(const struct sizing *z)
     struct schedule_rules rules = {.lend.most = 0};
     double options[POLICY_OPTIONS_MAX];
 
-    if (!policy || c->coupled_nodes > 0 || c->pipeline_stages > 1)
+    if (!policy)
         return rules;
     policy_options_init(policy, options);
     if (base->settings)
         policy_options_apply(policy, options, base->settings->at,
                              base->settings->n);
-    return policy_rules(policy, options);
+    rules = policy_rules(policy, options);
+    if (c->coupled_nodes > 0 || c->pipeline_stages > 1)
+        rules.lend.most = 0;
+    return rules;
 }
 
 static int64_t least_us(const struct sizing *z, uint32_t n, uint32_t cached)
@@ -281,9 +284,13 @@ static int survey(struct sizing *z)
         trace_stats_new(z->result.template.block_tokens, false);
     while (stats && (rc = replay_stream_next(stream, &request)) > 0) {
         z->result.requests++;
-        if (is_hopeless(z, &request, trace_stats_reusable(stats, &request)))
-            z->result.hopeless++; /* rejected: leaves nothing in caches */
-        else if (trace_stats_add(stats, &request) != 0)
+        bool hopeless =
+            is_hopeless(z, &request, trace_stats_reusable(stats, &request));
+
+        z->result.hopeless += hopeless;
+        /* What is rejected leaves nothing in caches, unless it is warmed. */
+        if ((!hopeless || z->rules.warms) &&
+            trace_stats_add(stats, &request) != 0)
             break;
     }
     trace_stats_free(stats);
