@@ -25,8 +25,8 @@ static bool may_lead(const struct scheduler *s,
 }
 
 /* Whether half of the room to decode is free. Where it is not, requests wait
- * for that and not for prefills: long prompts that come to it sooner keep short
- * ones waiting. */
+ * for that and not for prefills (decision 159 has how far that was measured).
+ */
 static bool is_roomy(const struct pool *pool)
 {
     int64_t used = 0, all = 0;
