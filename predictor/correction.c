@@ -43,15 +43,16 @@ static void approach(struct correction *c, double target, double weight)
  * little. */
 static void add_to_sum(struct correction *c, double predicted_us, double seen)
 {
-    double off;
+    double off, weight;
 
     c->sum_predicted_us += predicted_us * c->ratio;
     c->sum_observed_us += predicted_us * seen;
     if (c->sum_predicted_us < correction_sum_us(c))
         return;
     off = c->sum_observed_us / c->sum_predicted_us - 1.0;
-    c->square +=
-        weight_of(c, (int64_t)c->sum_predicted_us) * (off * off - c->square);
+    weight = weight_of(c, (int64_t)c->sum_predicted_us);
+    c->square += weight * (off * off - c->square);
+    c->known += weight * (1.0 - c->known);
     c->sum_predicted_us = 0.0;
     c->sum_observed_us = 0.0;
 }

@@ -15,6 +15,8 @@
 
 #define CORRECTION_NOISE 0.03
 #define CORRECTION_SUMS 30.0
+/* What was learned counts in full from this share of all that can be on. */
+#define CORRECTION_KNOWN 0.2
 
 /* Plain data; set it up with correction_init(). */
 struct correction {
@@ -25,6 +27,8 @@ struct correction {
     double sum_observed_us;
     double square;    /* of what sums were off by, as a part of what was
                          predicted, smoothed; 0 at first */
+    double known;     /* share of square's weight that was observed: the rest
+                         of it is the 0 that it began with */
     int64_t tau_us;   /* predicted work that counts for 1 - 1/e, above 0 */
     double min_ratio; /* bounds of each observation, so of the ratio too */
     double max_ratio;
@@ -40,8 +44,8 @@ struct correction {
 /* Takes in one completion: the time that the cost model alone predicted (that
  * is, without correction) and the time it took, in microseconds.
  *   ratio += (1 - exp(-predicted / tau)) * (clamp(observed / predicted) -
- * ratio), and square likewise. A pair with predicted < 1 or observed < 0 says
- * nothing and is ignored. */
+ * ratio), and square and known likewise. A pair with predicted < 1 or observed
+ * < 0 says nothing and is ignored. */
 void correction_observe(struct correction *c, int64_t predicted_us,
                         int64_t observed_us);
 
@@ -60,10 +64,11 @@ static inline double correction_factor(const struct correction *c)
 }
 
 /* How far observations are from corrected predictions: the standard deviation
- * of sums of them, as a part of these. */
+ * of sums of them, as a part of these. Not too small while little is known, but
+ * for the first few sums: one slow begin is no rule. */
 static inline double correction_spread(const struct correction *c)
 {
-    return sqrt(c->square);
+    return sqrt(c->square / fmax(c->known, CORRECTION_KNOWN));
 }
 
 /* The predicted work, in microseconds, in each of these sums, at least. */

@@ -199,6 +199,7 @@ static void test_uncertain(void)
     prefill_done(&r, 1);
     uncertain = *pool_get(r.pool, r.id);
     uncertain.correction.square = 0.04;
+    uncertain.correction.known = 1.0;
     for (int64_t n = 0; n <= 99 * 20; n += 99 * 5) {
         struct beside_request ask_it = {.work = even(n, 500 * n),
                                         .now_us = NOW_US};

@@ -218,6 +218,20 @@ static void test_correction_spread(void)
     CU_ASSERT(correction_spread(&c) < 0.02);
 }
 
+/* It is known after a fifth of what can be learned, and not made too much of
+ * before: the first sum alone says little. */
+static void test_correction_spread_begins(void)
+{
+    struct correction c;
+
+    CU_ASSERT_EQUAL_FATAL(correction_init(&c, TAU_US, 0.5, 4.0), 0);
+    correction_observe(&c, 3000000, 3600000);
+    CU_ASSERT_DOUBLE_EQUAL(correction_spread(&c), 0.1, 0.01);
+    for (int i = 1; i < 5; i++)
+        correction_observe(&c, 3000000, i % 2 ? 2400000 : 3600000);
+    CU_ASSERT_DOUBLE_EQUAL(correction_spread(&c), 0.2, 0.01);
+}
+
 /* Half as fast as it learns, and towards 1. */
 static void test_correction_forget(void)
 {
@@ -499,6 +513,8 @@ int main(void)
     CU_add_test(suite, "least of NaN", test_least_of_nan);
     CU_add_test(suite, "correction", test_correction);
     CU_add_test(suite, "correction spread", test_correction_spread);
+    CU_add_test(suite, "correction spread begins",
+                test_correction_spread_begins);
     CU_add_test(suite, "correction noise", test_correction_noise);
     CU_add_test(suite, "correction edges", test_correction_edges);
     CU_add_test(suite, "correction forgets", test_correction_forget);
