@@ -165,7 +165,7 @@ static bool meets_ttft(const struct scheduler *s,
     return s->admission->decide(&ask) == ADMISSION_ACCEPT;
 }
 
-int64_t schedule_least_us(const struct schedule_decision *decision)
+int64_t schedule_shortest_us(const struct schedule_decision *decision)
 {
     int64_t least_us = INT64_MAX / 256;
 
@@ -179,7 +179,7 @@ int64_t schedule_rank(const struct scheduler *scheduler,
                       const struct schedule_decision *decision,
                       int64_t arrived_us)
 {
-    const struct queue_item least = {.cost_us = schedule_least_us(decision),
+    const struct queue_item least = {.cost_us = schedule_shortest_us(decision),
                                      .arrived_us = arrived_us};
 
     if (!pool_config(scheduler->pool)->order ||

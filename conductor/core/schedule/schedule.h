@@ -248,7 +248,7 @@ int64_t schedule_expected_us(const struct scheduler *scheduler,
 
 /* The least work that any candidate would have with the prompt, us; without
  * candidates more than any work. Cost: O(candidates). */
-int64_t schedule_least_us(const struct schedule_decision *decision);
+int64_t schedule_shortest_us(const struct schedule_decision *decision);
 
 /* By what a request that waits comes before others of its tenant, where
  * instances do not serve by age: the least work that any of them would have
