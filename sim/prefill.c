@@ -170,8 +170,7 @@ static struct step_prefill describe(const struct sim *sim,
                                     const struct sim_request *r)
 {
     const struct sim_prefill *p = &r->prefill;
-
-    return (struct step_prefill){
+    struct step_prefill seen = {
         .loading = sim_reuse_meets_load(r),
         .item = p->item,
         .begun = yield_begun(
@@ -179,6 +178,10 @@ static struct step_prefill describe(const struct sim *sim,
             p->computed_tokens,
             sim_reuse_meets_load(r) ? 0 : r->n_tokens - p->position),
     };
+
+    if (r->lent.n > 0) /* its members would stand with it */
+        seen.begun.stood_us = seen.begun.cost_us;
+    return seen;
 }
 
 int64_t sim_prefill_left_us(const struct sim *sim, const struct sim_node *node)

@@ -64,9 +64,9 @@ struct pool_prefill {
     /* Where prefills are interrupted; as of the instance's running_since_us. */
     struct yield_begun begun;
     int64_t worked_us;
-    int64_t spare_us;      /* of yield_spare_us() */
-    bool decodes_here;     /* running: its request is among the decodes too */
-    bool stage;            /* of another one's prompt: nothing interrupts it */
+    int64_t spare_us;  /* of yield_spare_us() */
+    bool decodes_here; /* running: its request is among the decodes too */
+    bool stage; /* of a prompt that several compute: nothing interrupts it */
     uint32_t keys_at;      /* where the pool keeps its block keys */
     uint32_t n_keys;       /* 0: none, or no room for them */
     uint32_t bookings;     /* where the pool keeps what it has booked */

@@ -227,7 +227,7 @@ struct pool_prefill_request {
     int64_t deadline_us; /* 0: none */
     int64_t uncached_tokens;
     int64_t cached_tokens;
-    bool stage;            /* of another one's prompt: nothing interrupts it */
+    bool stage; /* of a prompt that several compute: nothing interrupts it */
     struct pool_work work; /* zeros: no matter to anybody */
     const uint64_t *keys;  /* (n_keys), copied: the blocks are expected there
                              from now on */
