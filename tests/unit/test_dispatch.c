@@ -608,6 +608,32 @@ static int64_t check_passing(uint64_t seed, bool coupled)
     return passed;
 }
 
+/* All that wait leave within the round in which they found no room, as where
+ * their SLO is over between two orders. */
+static void test_passing_left(void)
+{
+    struct passing *p = malloc(sizeof(*p));
+    struct rig *r;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    passing_init(p, false);
+    r = &p->rig;
+    for (int i = 0; i < 3; i++)
+        r->requests[i].ask.n_tokens = i == 2 ? 100 : 2900;
+    r->requests[1].slo_ttft_us = 30000000;
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(place(r, 1, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(place(r, 2, NOW_US), DISPATCH_WAIT);
+    dispatch_freed(&r->dispatch);
+    CU_ASSERT_EQUAL(next(r, NOW_US), 2);
+    CU_ASSERT_EQUAL(r->order.action, DISPATCH_SEND);
+    CU_ASSERT_EQUAL(next(r, NOW_US + 30000000), 1);
+    CU_ASSERT_EQUAL(r->order.reason, DISPATCH_WAITED_TOO_LONG);
+    CU_ASSERT_EQUAL(next(r, NOW_US + 30000000), -1);
+    rig_fini(r);
+    free(p);
+}
+
 static void test_passing(void)
 {
     int64_t passed = 0, passed_coupled = 0;
@@ -1262,6 +1288,7 @@ int main(void)
     CU_add_test(suite, "price", test_price);
     CU_add_test(suite, "price of the late", test_price_of_late);
     CU_add_test(suite, "passing", test_passing);
+    CU_add_test(suite, "all leave while others pass", test_passing_left);
     CU_add_test(suite, "rounds", test_rounds);
     CU_add_test(suite, "room of one", test_room_of_one);
     CU_add_test(suite, "wait for a link", test_wait_for_link);

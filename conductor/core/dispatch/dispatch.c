@@ -256,7 +256,7 @@ static uint32_t may_pass(const struct dispatch *d, int64_t now_us)
     double bypass = d->scheduler ? schedule_rules_of(d->scheduler)->bypass : 0;
     const struct dispatch_request *oldest = TAILQ_FIRST(&d->waiting);
 
-    if (bypass <= 0.0 || d->n_missed >= DISPATCH_LOOK)
+    if (!oldest || bypass <= 0.0 || d->n_missed >= DISPATCH_LOOK)
         return 0;
     if (now_us < oldest->patient_until_us ||
         (double)d->passed_tokens < bypass * (double)all_tokens(d, &oldest->ask))
