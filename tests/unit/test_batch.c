@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "predictor/cost_model.h"
 #include "tests/unit/kv_store_check.h"
 #include "workers/step/internal.h"
 
@@ -687,6 +688,34 @@ static void test_kept(void)
     rig_fini(&rig);
 }
 
+/* Without an SLO one is due within twice what all before it and itself take;
+ * what a conductor may say of that does not count beyond all measure. */
+static void test_implied(void)
+{
+    const int64_t most_us = INT64_MAX / 2 - 1;
+    struct rig rig;
+    struct request *one, *two, *three, *four;
+
+    rig_init_prefills(&rig, 64, 8, 1);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now"), 0);
+    one = enqueue_costing(&rig, 1, 16, 1, 9000);
+    two = enqueue_costing(&rig, 2, 20, 1, 0);
+    CU_ASSERT_EQUAL(one->turn.deadline_us - one->turn.arrival_us, 18000);
+    CU_ASSERT_EQUAL(two->turn.deadline_us - two->turn.arrival_us, 18040);
+    three = enqueue_costing(&rig, 3, 16, 1, most_us);
+    four = enqueue_costing(&rig, 4, 16, 1, most_us);
+    CU_ASSERT_EQUAL(three->turn.deadline_us - three->turn.arrival_us,
+                    18040 + 2 * COST_MODEL_MAX_US);
+    CU_ASSERT_EQUAL(four->turn.deadline_us - four->turn.arrival_us,
+                    18040 + 4 * COST_MODEL_MAX_US);
+    STEP_IS(&rig, "2:0+20! ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "1:0+16! ");
+    complete(&rig, 0);
+    drain(&rig);
+    rig_fini(&rig);
+}
+
 /* Blocks taken ahead are found again, with what others have shared since. */
 static void test_adopt(void)
 {
@@ -966,6 +995,7 @@ int main(void)
     CU_add_test(s, "follows begun", test_follows_begun);
     CU_add_test(s, "follows without room", test_follows_without_room);
     CU_add_test(s, "kept for the waiting", test_kept);
+    CU_add_test(s, "implied promises", test_implied);
     CU_add_test(s, "unknown order", test_unknown_order);
     CU_add_test(s, "request table", test_request_table);
     CU_add_test(s, "request states", test_states);

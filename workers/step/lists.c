@@ -126,9 +126,13 @@ int64_t batch_left_us(const struct batch *b, int64_t now_us)
     int64_t us = 0;
 
     TAILQ_FOREACH(r, &b->waiting, link)
-    us += batch_item(r).cost_us;
+    {
+        us += batch_item(r).cost_us;
+    }
     TAILQ_FOREACH(r, &b->prefills, link)
-    us += batch_active(r, now_us).begun.left_us;
+    {
+        us += batch_active(r, now_us).begun.left_us;
+    }
     return us;
 }
 
