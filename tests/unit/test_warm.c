@@ -209,8 +209,6 @@ static void test_pieces(void)
     rig_fini(&r);
 }
 
-/* What did not begin in time, what failed, what gets no further, and what
- * another instance has by now. */
 /* After a request without a limit nothing begins for a minute, also of a job
  * that has begun. */
 static void test_limitless(void)
@@ -249,6 +247,8 @@ static void test_limitless(void)
     rig_fini(&r);
 }
 
+/* What did not begin in time, what failed, what gets no further, and what
+ * another instance has by now. */
 static void test_drops(void)
 {
     struct warm_piece piece;
@@ -330,11 +330,12 @@ static void test_shares(void)
     rig_fini(&r);
 }
 
-/* Bounds of an instance and of all. */
-/* A prompt of more than a sixteenth of what instances keep is not warmed. */
+/* A prompt of more than a sixteenth of what instances keep is not warmed, nor
+ * in the place of a short one that it begins with. */
 static void test_sizes(void)
 {
     struct warm_job job = {.n_keys = 1, .n_tokens = (1 << 20) / 16 + 1};
+    struct warm_job longer = {.n_keys = 2, .n_tokens = (1 << 20) / 16 + 1};
     struct rig r;
 
     rig_init(&r, 1);
@@ -342,10 +343,19 @@ static void test_sizes(void)
     CU_ASSERT_FALSE(warm_add(&r.warm, &job, NOW_US));
     job.n_tokens--;
     CU_ASSERT_TRUE(warm_add(&r.warm, &job, NOW_US));
+    longer.keys = r.keys[0];
+    CU_ASSERT_FALSE(warm_add(&r.warm, &longer, NOW_US));
+    CU_ASSERT_EQUAL(r.warm.counts.joined, 0);
+    CU_ASSERT_FALSE(job.over);
+    longer.n_tokens--;
+    CU_ASSERT_TRUE(warm_add(&r.warm, &longer, NOW_US));
+    CU_ASSERT_TRUE(job.over);
+    warm_forget(&r.warm, &longer);
     warm_forget(&r.warm, &job);
     rig_fini(&r);
 }
 
+/* Bounds of an instance and of all. */
 static void test_bounds(void)
 {
     enum { MANY = WARM_JOBS + 1 };

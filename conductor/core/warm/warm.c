@@ -84,6 +84,15 @@ static bool takes(const struct pool_instance *i, const struct warm_job *job)
            !pool_too_long(i, job->n_tokens, 1);
 }
 
+static bool may_go_to(const struct warm *w, uint32_t instance,
+                      const struct warm_job *job)
+{
+    const struct pool_instance *i =
+        pool_get(schedule_pool(w->dispatch->scheduler), instance);
+
+    return takes(i, job) && has_room(i, job);
+}
+
 /* The cheapest instance, with what is warmed there before. Returns whether
  * there is one with room for another job. */
 static bool choose(const struct warm *w, struct warm_job *job)
@@ -143,7 +152,8 @@ bool warm_add(struct warm *w, struct warm_job *job, int64_t now_us)
             w->counts.joined++;
             return false;
         }
-        if (!other->over && begins(other, job) && w->n_jobs < WARM_JOBS) {
+        if (!other->over && begins(other, job) && w->n_jobs < WARM_JOBS &&
+            may_go_to(w, other->instance, job)) {
             take_place(w, job, other);
             return true;
         }
