@@ -634,6 +634,141 @@ static void test_passing_left(void)
     free(p);
 }
 
+enum { LEAVING = 48, LEAVE_STEPS = 600 };
+
+/* Requests that come, are sent, end, miss their SLO or are given up at any time
+ * between two orders of a round. Each has a set of instances of its own, that
+ * goes with it. */
+struct leaving {
+    struct passing p;
+    enum { AWAY, WAITS, RUNS } is[LEAVING];
+    int64_t now_us;
+    uint64_t n_ended[2]; /* sent, not sent */
+    uint64_t n_came;
+};
+
+static void leaving_follow(struct leaving *l, size_t i)
+{
+    struct dispatch_request *r = &l->p.requests[i];
+    bool sent = l->p.rig.order.action == DISPATCH_SEND;
+
+    if (l->p.rig.order.action == DISPATCH_WAIT) {
+        l->is[i] = WAITS;
+        return;
+    }
+    CU_ASSERT_FALSE(r->waits);
+    if (sent)
+        l->p.where[i] = l->p.rig.order.decision;
+    l->is[i] = sent ? RUNS : AWAY;
+    l->n_ended[!sent]++;
+    free((void *)r->ask.eligible);
+    r->ask.eligible = NULL;
+}
+
+static void leaving_comes(struct leaving *l, size_t i, uint64_t *random)
+{
+    static const uint64_t sets[] = {0xf, 0x5, 0xa, 0xd};
+    uint64_t kind = below(random, 6);
+    uint64_t *set = kind < 4 ? malloc(sizeof(*set)) : NULL;
+
+    if (set)
+        *set = sets[kind];
+    l->p.requests[i] = (struct dispatch_request){
+        .ask = {.request_id = ++l->n_came,
+                .n_tokens = 100 + 100 * (int64_t)below(random, 45),
+                .max_output_tokens = 1 + (int64_t)below(random, 3),
+                .eligible = set},
+        .arrived_us = l->now_us,
+        .slo_ttft_us = below(random, 2) ? (int64_t)below(random, 20000000) : 0};
+    dispatch_place(&l->p.rig.dispatch, &l->p.requests[i], l->now_us,
+                   &l->p.rig.order);
+    leaving_follow(l, i);
+}
+
+static void leaving_goes(struct leaving *l, size_t i)
+{
+    struct dispatch_request *r = &l->p.requests[i];
+
+    if (l->is[i] == WAITS) {
+        dispatch_forget(&l->p.rig.dispatch, r);
+        free((void *)r->ask.eligible);
+        r->ask.eligible = NULL;
+    } else {
+        CU_ASSERT_EQUAL(pool_prefill_done(l->p.rig.pool, l->p.where[i].prefill,
+                                          r->ask.request_id, -1, l->now_us),
+                        0);
+        if (r->ask.max_output_tokens > 1)
+            CU_ASSERT_EQUAL(pool_decode_done(l->p.rig.pool,
+                                             l->p.where[i].decode,
+                                             r->ask.request_id),
+                            0);
+        dispatch_freed(&l->p.rig.dispatch);
+    }
+    l->is[i] = AWAY;
+}
+
+static bool leaving_next(struct leaving *l)
+{
+    struct dispatch_request *r =
+        dispatch_next(&l->p.rig.dispatch, l->now_us, &l->p.rig.order);
+
+    if (r)
+        leaving_follow(l, (size_t)(r - l->p.requests));
+    return r;
+}
+
+static void check_leaving(uint64_t seed, uint64_t n_ended[2])
+{
+    struct leaving *l = calloc(1, sizeof(*l));
+    unsigned failed = CU_get_number_of_failures();
+    struct dispatch *d = &l->p.rig.dispatch;
+    uint64_t random = seed;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(l);
+    passing_init(&l->p, false);
+    add_batch(&l->p.rig, ROLE_PREFILL, 0);
+    add_batch(&l->p.rig, ROLE_DECODE, 0);
+    l->now_us = NOW_US;
+    for (size_t step = 0; step < LEAVE_STEPS; step++) {
+        size_t i = below(&random, LEAVING);
+
+        l->now_us += below(&random, 3) ? 0 : (int64_t)below(&random, 2000000);
+        if (l->is[i] == AWAY)
+            leaving_comes(l, i, &random);
+        else if (l->is[i] == RUNS || below(&random, 4) == 0)
+            leaving_goes(l, i);
+        for (uint64_t n = below(&random, 4); n > 0 && leaving_next(l); n--)
+            l->now_us += (int64_t)below(&random, 2) * 1000000;
+    }
+    for (size_t round = 0; round < LEAVING; round++) {
+        for (size_t i = 0; i < LEAVING; i++)
+            if (l->is[i] == RUNS)
+                leaving_goes(l, i);
+        while (leaving_next(l))
+            ;
+    }
+    CU_ASSERT_EQUAL(d->n_waiting, 0);
+    CU_ASSERT_EQUAL(d->reach.n_anywhere, 0);
+    for (uint32_t i = 0; i < DISPATCH_REACHES; i++)
+        CU_ASSERT_EQUAL(d->reach.sets[i].n, 0);
+    if (CU_get_number_of_failures() > failed)
+        printf("leaving: seed %llu\n", (unsigned long long)seed);
+    n_ended[0] += l->n_ended[0];
+    n_ended[1] += l->n_ended[1];
+    rig_fini(&l->p.rig);
+    free(l);
+}
+
+/* Whoever leaves, and when: all that stay are sent or refused. */
+static void test_leaving(void)
+{
+    uint64_t n_ended[2] = {0};
+
+    for (uint64_t seed = 1; seed <= cases_of(100); seed++)
+        check_leaving(seed, n_ended);
+    CU_ASSERT(n_ended[0] > 0 && n_ended[1] > 0);
+}
+
 static void test_passing(void)
 {
     int64_t passed = 0, passed_coupled = 0;
@@ -1289,6 +1424,7 @@ int main(void)
     CU_add_test(suite, "price of the late", test_price_of_late);
     CU_add_test(suite, "passing", test_passing);
     CU_add_test(suite, "all leave while others pass", test_passing_left);
+    CU_add_test(suite, "any leave at any time", test_leaving);
     CU_add_test(suite, "rounds", test_rounds);
     CU_add_test(suite, "room of one", test_room_of_one);
     CU_add_test(suite, "wait for a link", test_wait_for_link);
