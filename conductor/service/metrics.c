@@ -183,7 +183,7 @@ static const struct counter_def {
      "Refused prompts that a kept one begins with, or is begun by.",
      AT(warm.joined)},
     {"conductor_warm_crowded_total", "",
-     "Refused prompts that were not kept, because others were.",
+     "Refused prompts that were not kept: others were, or they are too long.",
      AT(warm.crowded)},
     {"conductor_warm_pieces_total", "",
      "Prefills of 512 tokens in the background.", AT(warm.pieces)},

@@ -68,8 +68,8 @@ static int64_t tokens_of(const struct schedule_look *look,
     return tokens < job->n_tokens ? tokens : job->n_tokens;
 }
 
-/* Whether as many such prompts as are kept of an instance leave room for blocks
- * of others there. */
+/* Whether as many such prompts as are kept of an instance fit into its cache.
+ */
 static bool has_room(const struct pool_instance *i, const struct warm_job *job)
 {
     int64_t tokens =

@@ -61,7 +61,7 @@ TAILQ_HEAD(warm_list, warm_job);
 struct warm_counts {
     uint64_t jobs;    /* kept */
     uint64_t joined;  /* refused prompts that another job computes */
-    uint64_t crowded; /* not kept, because others were */
+    uint64_t crowded; /* not kept: others were, or no cache has room */
     uint64_t begun;
     uint64_t pieces;
     uint64_t tokens;  /* that they computed */
@@ -103,8 +103,9 @@ bool warm_wants(const struct warm *w, const struct dispatch_request *request,
 /*
  * Keeps a refused prompt.
  *   job  borrowed, if it is kept.
- * Returns whether it is: no instance could compute it, another job does, or
- * there are as many as are kept. Cost: a match, O(instances + jobs).
+ * Returns whether it is: no instance could compute it or has room for
+ * WARM_OF_INSTANCE such prompts, another job does, or there are as many as are
+ * kept. Cost: a match, O(instances + jobs).
  */
 [[nodiscard]] bool warm_add(struct warm *w, struct warm_job *job,
                             int64_t now_us);
