@@ -2,7 +2,8 @@
  * them and workers/pipeline carries it out. The stages take the same time: a
  * chunk passes through each in the share of its time that core expects, and the
  * prompt is done when its last chunk has left the last one. A lent node begins
- * no prefill of its own; a worker would take turns. */
+ * no prefill of its own but one that leads a group; a worker would take turns.
+ */
 #include "sim/internal.h"
 
 static struct sim_node *node_of(struct sim *sim, uint32_t id)

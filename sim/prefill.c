@@ -234,6 +234,23 @@ static void hold(const struct sim *sim, struct sim_node *node)
     }
 }
 
+/* How many of those that wait may begin, from *first on. On a lent node one
+ * that leads a group itself: of two conductors that know nothing of each other
+ * each may have lent what the other leads with, and would wait for it for ever.
+ */
+static uint32_t may_begin(const struct sim_node *node, uint32_t *first)
+{
+    if (node->n_lent == 0)
+        return node->queue.n;
+    for (uint32_t i = 0; i < node->queue.n; i++) {
+        if (node->queue.requests[i]->lent.n > 0) {
+            *first = i;
+            return 1;
+        }
+    }
+    return 0;
+}
+
 int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
 {
     const struct cluster *c = &sim->cluster;
@@ -241,8 +258,6 @@ int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
     struct step step;
     int64_t us = 0;
 
-    if (node->n_lent > 0)
-        return 0;
     (void)step_begin(
         &step,
         &(struct step_config){
@@ -260,19 +275,20 @@ int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
         active[i] = describe(sim, r);
     }
     for (;;) {
+        uint32_t first = 0;
         uint32_t n_waiting =
-            node->n_active < SIM_ACTIVE_MAX ? node->queue.n : 0;
+            node->n_active < SIM_ACTIVE_MAX ? may_begin(node, &first) : 0;
         struct step_choice next;
 
         if (sim_follows(sim))
             hold(sim, node);
-        next = step_next(&step, active, node->n_active, node->queue.items,
-                         n_waiting, sim->now_us);
+        next = step_next(&step, active, node->n_active,
+                         node->queue.items + first, n_waiting, sim->now_us);
 
         if (next.kind == STEP_FORMED)
             return us;
         if (next.kind == STEP_START) {
-            struct sim_request *r = start(sim, node, next.index);
+            struct sim_request *r = start(sim, node, first + next.index);
 
             next.index = node->n_active - 1;
             active[next.index] = describe(sim, r);

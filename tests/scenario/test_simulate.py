@@ -520,6 +520,10 @@ class Simulate(unittest.TestCase):
         self.assertIn('4 conductors, requests at random; nothing shared\n',
                       shown)
         self.assertIsNone(json.loads(text)['conductors']['state_delay_ms'])
+        # A group may have what another one's prompt is computed by.
+        shown, text = report('--conductors', 4, '--nothing-shared',
+                             '--policy-option', 'lend_ms=0')
+        self.assertEqual(json.loads(text)['requests']['total'], 80)
         r = replay('simulate', '--trace', SAMPLE, '--cluster', REFERENCE,
                    '--conductors', 2)
         self.assertEqual(r.returncode, 1)
