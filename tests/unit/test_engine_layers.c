@@ -2,49 +2,17 @@
  * card: it waits for the rows in front of a segment before it reads them. */
 #include <CUnit/Basic.h>
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "predictor/cost_model.h"
 #include "tests/unit/engine_rig.h"
+#include "tests/unit/invented_clock.h"
 
 #define PROMPT 100u
 #define PREFIX 64u
-
-/* The time of this program: it passes where somebody sleeps, and where a layer
- * is waited for. So a busy machine changes nothing. */
-static atomic_llong invented_us = 1000000;
-
-static void pass_until(int64_t when_us)
-{
-    if (when_us > invented_us)
-        invented_us = when_us;
-}
-
-int clock_gettime(clockid_t clock, struct timespec *now)
-{
-    int64_t us = invented_us;
-
-    (void)clock;
-    *now = (struct timespec){.tv_sec = us / 1000000,
-                             .tv_nsec = us % 1000000 * 1000};
-    return 0;
-}
-
-/* Until a time, as the engine asks. */
-int clock_nanosleep(clockid_t clock, int flags, const struct timespec *wake,
-                    struct timespec *left)
-{
-    (void)clock;
-    (void)left;
-    CU_ASSERT_EQUAL(flags, TIMER_ABSTIME);
-    pass_until((int64_t)wake->tv_sec * 1000000 + wake->tv_nsec / 1000);
-    return 0;
-}
 
 /* A step of 36 tokens takes 40 ms. */
 static const struct cost_model cost = {
@@ -91,7 +59,7 @@ static int bring_layer(void *arg, size_t segment, uint32_t layer)
     late->waits++;
     if (layer == late->fail_at)
         return -ENOENT;
-    pass_until(late->start_us + (layer + 1) * late->each_us);
+    invented_clock_pass(late->start_us + (layer + 1) * late->each_us);
     for (uint32_t b = 0; b < PREFIX / l->block_tokens; b++)
         memcpy(engine_kv_row(l, late->part.blocks[b], layer, ENGINE_K, 0),
                engine_kv_row(l, late->whole.blocks[b], layer, ENGINE_K, 0),
