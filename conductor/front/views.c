@@ -245,6 +245,16 @@ void view_decisions(const struct front_call *call)
                    : -ENOMEM);
 }
 
+/* The request's id in that of an answer: behind "cmpl-" or "chatcmpl-". */
+static const char *in_answers_id(const char *id)
+{
+    const char *found = strstr(id, "cmpl-");
+
+    return found && (found == id || strncmp(id, "chat", found - id) == 0)
+               ? found + strlen("cmpl-")
+               : id;
+}
+
 /* Why a request went where it went: the path ends in its id. */
 void view_explain(const struct front_call *call)
 {
@@ -259,6 +269,8 @@ void view_explain(const struct front_call *call)
         memcpy(text, id, n);
     if (buf && *text)
         rc = models_explain(call->front->models, text, buf);
+    if (rc == -ENOENT && *in_answers_id(text))
+        rc = models_explain(call->front->models, in_answers_id(text), buf);
     if (rc != -ENOENT) {
         view_reply(call->conn, "application/json", buf, rc);
         return;

@@ -69,6 +69,9 @@ class Completions(Case):
             self.assertEqual(why['traceparent'], names['traceparent'])
         self.assertEqual(api.request(
             'GET', f'/admin/explain/{trace_id[1:]}').status, 404)
+        done = api.complete('x', 2).body
+        why = api.request('GET', f"/admin/explain/{done['id']}").body
+        self.assertEqual(why['request_id'], done['conductor']['request_id'])
 
     def test_text_and_ids_are_the_same(self):
         api = self.cluster().api

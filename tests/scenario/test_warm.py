@@ -1,7 +1,7 @@
 """Refused prompts that workers compute in the background."""
 import struct
 
-from harness import BLOCK_TOKENS, Case, Cluster, total, wait_until
+from harness import BLOCK_TOKENS, Case, Cluster, program, total, wait_until
 from test_failures import in_background
 from test_order import PlayedWorker
 import wire
@@ -60,6 +60,12 @@ class Warm(Case):
         explained = cluster.api.request('GET', f'/admin/explain/{refused_id}')
         self.assertEqual((explained.body['state'], explained.body['warmed']),
                          ('rejected', True))
+        status, text, _ = self.run_program(
+            program('tools', 'conductorctl'), '-a',
+            f"127.0.0.1:{cluster.ports['http']}", 'explain', refused_id)
+        self.assertEqual(status, 0)
+        self.assertIn('\nwarmed          to be computed in the background\n',
+                      text)
         # A request is not kept back behind more than that piece.
         first = in_background(lambda: ask(cluster, [1] * 20, 60000))
         rid = self.prefill(link, 2, [1] * 20)

@@ -157,6 +157,8 @@ static int print_all(const json_t *json)
 {
     print_members(json);
     print_lent(json_object_get(json, "lent"));
+    if (json_is_true(json_object_get(json, "warmed")))
+        printf("warmed          to be computed in the background\n");
     print_copied(json_object_get(json, "copied"));
     print_line("predicted", json_object_get(json, "predicted"), of_times,
                N(of_times));
