@@ -44,6 +44,13 @@ const char *config_type_name(const struct option_spec *o)
                                      : "a number";
 }
 
+static bool is_of_policy(const struct config *c, const char *name)
+{
+    const struct schedule_policy *policy = schedule_policy_by_name(c->policy);
+
+    return policy && policy_option_by_name(policy, name);
+}
+
 int config_set(struct config *c, const char *name, const char *value,
                char err[CONFIG_ERROR_MAX])
 {
@@ -53,11 +60,14 @@ int config_set(struct config *c, const char *name, const char *value,
     char why[CONFIG_ERROR_MAX / 2];
 
     if (!o)
-        return error_say(err, CONFIG_ERROR_MAX, -ENOENT,
-                         "%.100s: no such option (%s)", name,
-                         strcmp(name, "index_max_blocks") == 0
-                             ? "index_mib replaces it: 24 MiB a million blocks"
-                             : "--config-reference lists them");
+        return error_say(
+            err, CONFIG_ERROR_MAX, -ENOENT, "%.100s: no such option (%s)", name,
+            strcmp(name, "index_max_blocks") == 0
+                ? "index_mib replaces it: 24 MiB a million blocks"
+            : is_of_policy(c, name)
+                ? "the policy has one: it goes into policy_options, or behind "
+                  "--policy-option"
+                : "--config-reference lists them");
     if (config_is_switch(o))
         value = strcmp(value, "true") == 0    ? "1"
                 : strcmp(value, "false") == 0 ? "0"
