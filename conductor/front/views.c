@@ -248,11 +248,10 @@ void view_decisions(const struct front_call *call)
 /* The request's id in that of an answer: behind "cmpl-" or "chatcmpl-". */
 static const char *in_answers_id(const char *id)
 {
-    const char *found = strstr(id, "cmpl-");
-
-    return found && (found == id || strncmp(id, "chat", found - id) == 0)
-               ? found + strlen("cmpl-")
-               : id;
+    if (strncmp(id, "chatcmpl-", strlen("chatcmpl-")) == 0)
+        return id + strlen("chatcmpl-");
+    return strncmp(id, "cmpl-", strlen("cmpl-")) == 0 ? id + strlen("cmpl-")
+                                                      : id;
 }
 
 /* Why a request went where it went: the path ends in its id. */
