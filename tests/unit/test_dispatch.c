@@ -502,10 +502,15 @@ static void passing_init(struct passing *p, bool coupled)
 }
 
 /* Whether others may pass it whatever they take: half of the requests have just
- * come. */
+ * come, and a quarter have an SLO that is far. */
 static bool is_patient(const struct dispatch_request *r)
 {
-    return r->arrived_us == NOW_US;
+    return r->arrived_us == NOW_US || r->slo_ttft_us > 0;
+}
+
+static int64_t far_slo(uint64_t *random)
+{
+    return below(random, 4) == 0 ? 1000000000000 : 0;
 }
 
 static int64_t arrived(uint64_t *random)
@@ -585,7 +590,8 @@ static int64_t check_passing(uint64_t seed, bool coupled)
                 (struct dispatch_request){.ask = {.request_id = n + 1,
                                                   .n_tokens = tokens,
                                                   .max_output_tokens = 2},
-                                          .arrived_us = arrived(&random)};
+                                          .arrived_us = arrived(&random),
+                                          .slo_ttft_us = far_slo(&random)};
             dispatch_place(&p->rig.dispatch, &p->requests[n], NOW_US,
                            &p->rig.order);
             n++;
@@ -881,7 +887,8 @@ static struct dispatch_request random_request(uint64_t *random, size_t n)
     return (struct dispatch_request){.ask = {.request_id = n + 1,
                                              .n_tokens = tokens,
                                              .max_output_tokens = most},
-                                     .arrived_us = arrived(random)};
+                                     .arrived_us = arrived(random),
+                                     .slo_ttft_us = far_slo(random)};
 }
 
 /* Returns the longest wait list that somebody was sent from. */

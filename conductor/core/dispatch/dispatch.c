@@ -191,7 +191,9 @@ static void begin_waiting(struct dispatch *d, struct dispatch_request *request,
         schedule_rank(d->scheduler, &order->decision, request->arrived_us);
     request->patient_until_us =
         request->arrived_us +
-        queue_implied_us(schedule_shortest_us(&order->decision), 0);
+        (request->slo_ttft_us > 0
+             ? request->slo_ttft_us
+             : queue_implied_us(schedule_shortest_us(&order->decision), 0));
     request->size = held_size(decode_tokens(d, &request->ask));
     held_add(d, request);
 }

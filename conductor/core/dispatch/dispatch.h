@@ -9,11 +9,12 @@
  * may have appeared, the oldest are tried until one finds none. Where the
  * policy's option bypass is B above 0, younger ones are, too, each that needs
  * less room to decode than all that found none in this round (by sizes, a
- * quarter of a power of two wide). They pass the oldest until it has waited for
- * queue_implied_us() of its own prefill and those sent since it is the oldest
- * have taken B times the room that it needs; then it is its turn. Who needs no
- * room to decode stands behind nobody who waits for that. Who waits for the
- * room of one instance (schedule_room()) is not tried before that has more.
+ * quarter of a power of two wide). They pass the oldest until its TTFT SLO is
+ * over or, without one, it has waited for queue_implied_us() of its own
+ * prefill; and until those sent since it is the oldest have taken B times the
+ * room that it needs. Then it is its turn. Who needs no room to decode stands
+ * behind nobody who waits for that. Who waits for the room of one instance
+ * (schedule_room()) is not tried before that has more.
  *
  * Who may go to some instances alone (reach.h), as those of a LoRA adapter,
  * holds up those of the same instances, and besides only who would take

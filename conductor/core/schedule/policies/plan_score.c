@@ -54,8 +54,9 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
                        "for room, at most the TBT limit"},
     [PLAN_BYPASS] = {"bypass", NULL, 0, 1e6, false, 2,
                      "how much room to decode later requests may take, once "
-                     "one has waited for it for twice its own prefill: so many "
-                     "times what that one needs; 0: nobody passes it at all"},
+                     "one without a TTFT SLO has waited for it for twice its "
+                     "own prefill: so many times what that one needs; 0: "
+                     "nobody passes at all"},
     [PLAN_LINKS] = {"links", "", 0, 1, true, 1,
                     "whether fetches and pushes of KV wait for one another on "
                     "links, and a link's time has a price"},
