@@ -79,6 +79,7 @@ static void estimate_at_least(const struct scheduler *s,
     estimate_prefill(&s->model, s->pool, i, &ask, memo, out);
     if (out->ttft_us > ESTIMATE_NEVER_US)
         out->ttft_us = ESTIMATE_NEVER_US;
+    out->most_us -= out->beside.step_us; /* over, where it waits */
     out->planned = true;
     out->at_least = true;
     out->split_block = out->local_blocks;
