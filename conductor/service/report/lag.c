@@ -10,11 +10,12 @@
 static void on_timer(evutil_socket_t, short, void *arg)
 {
     struct models *models = arg;
-    int64_t now_us = clock_now_us();
+    int64_t now_us = clock_now_us(), late_us = now_us - models->lag_due_us;
 
-    /* Of no service: it belongs to those of the past. */
+    /* Of no service: it belongs to those of the past. The loop counts from the
+     * begin of its turn, so the timer may come a little early. */
     histogram_observe(&models->past.metrics.loop_lag_s,
-                      (double)(now_us - models->lag_due_us) / 1e6);
+                      late_us > 0 ? (double)late_us / 1e6 : 0.0);
     models->lag_due_us = now_us + EACH_US;
     event_loop_wait(models->lag, EACH_US);
 }
