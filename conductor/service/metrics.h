@@ -68,8 +68,9 @@ struct metrics {
     uint64_t prompt_tokens; /* of requests whose prefill finished */
     uint64_t local_tokens, fetched_tokens, disk_tokens, shared_tokens,
         computed_tokens;
-    /* Of prompt_tokens: tokens of prompts whose length was guessed from bytes;
-     * and of prompts whose cached part was taken from the index. */
+    /* Parts of prompt_tokens: the tokens of prompts whose length was guessed
+     * from their bytes, and of prompts whose cached part was guessed from the
+     * index because the engine did not tell it. */
     uint64_t guessed_length_tokens, guessed_cached_tokens;
     uint64_t fetched_blocks, fetched_bytes, disk_bytes, shared_bytes;
     uint64_t pushed_tokens; /* of prompts, to another worker that decodes */

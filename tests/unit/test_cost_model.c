@@ -218,8 +218,8 @@ static void test_correction_spread(void)
     CU_ASSERT(correction_spread(&c) < 0.02);
 }
 
-/* It is known after a fifth of what can be learned, and not made too much of
- * before: the first sum alone says little. */
+/* The spread has its full value after a fifth of what can be learned. Before,
+ * it is smaller: the first sum of prefills alone says little. */
 static void test_correction_spread_begins(void)
 {
     struct correction c;

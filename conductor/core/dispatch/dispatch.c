@@ -240,7 +240,8 @@ static void begin_round(struct dispatch *d)
         schedule_await_none(d->scheduler);
 }
 
-/* What it takes of an instance, where it decodes or, if it does not, before. */
+/* The tokens of KV that a request takes where it decodes; the length of its
+ * prompt if it does not decode. */
 static int64_t all_tokens(const struct dispatch *d,
                           const struct schedule_request *ask)
 {

@@ -87,7 +87,8 @@ struct dispatch_request {
     struct schedule_room room; /* that it waits for */
     uint32_t retries;
     uint32_t reach; /* its place in the dispatch's `reach`, while it waits */
-    int64_t patient_until_us; /* until then it may be passed freely */
+    int64_t patient_until_us; /* absolute: until then others may pass it,
+                                 whatever room they take */
     uint32_t size;  /* of the room to decode that it waits with; 0: none */
     bool for_link;  /* it waits for a link, or behind those alone who do */
     bool for_queue; /* for a place in a queue, not for room to decode */

@@ -441,8 +441,9 @@ void pool_pending_match(struct pool *pool, const uint64_t *keys, size_t n,
                         struct prefix_match *match);
 
 /* By how many blocks more its tiers would have to hold, for all that unfinished
- * prefills will leave there and n_new more; 0: none, or not known, as of an
- * instance that decodes, whose answers have part of them. O(1). */
+ * prefills will leave there and n_new more. 0 = none, or not known: nobody told
+ * the size of its tiers, or it also decodes, so that answers share them. O(1).
+ */
 uint32_t pool_blocks_over(const struct pool *pool,
                           const struct pool_instance *instance, uint32_t n_new);
 

@@ -157,7 +157,7 @@ struct engine {
 
 TAILQ_HEAD(engine_row, engine);
 
-/* What the service keeps for a forwarded request. */
+/* The state of a forwarded request, kept by the service until it ends. */
 struct forward {
     struct tokenizing *tokenizing; /* owned; NULL: not under way */
     uint64_t ticket; /* the secret of its ticket; 0: none (gateway/ticket.h) */

@@ -1,4 +1,4 @@
-/* What answers teach of the costs of an engine and of its model. */
+/* Learns the costs of an engine and of its model from its answers. */
 #include "base/log.h"
 #include "conductor/service/models.h"
 

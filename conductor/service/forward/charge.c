@@ -1,5 +1,5 @@
-/* What the prompt of a forwarded request counts as when the request ends, and
- * what its tenant is charged. */
+/* Counts the prompt of a forwarded request when the request ends, and charges
+ * its tenant for it. */
 #include "base/clock.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/forward/count.h"

@@ -1,4 +1,4 @@
-/* What the usage at an answer's end tells. */
+/* Reads the usage, in tokens, at the end of an engine's answer. */
 #include <string.h>
 
 #include "conductor/service/engine/engine.h"

@@ -1,4 +1,4 @@
-/* Functions that only read the pair of a request, for other folders. */
+/* Questions of other folders about the pair of a request. Changes nothing. */
 #include "conductor/service/pair/state.h"
 
 struct engine *pair_silent(const struct service_request *request)

@@ -1,4 +1,4 @@
-/* What a key allows, where keys are required. */
+/* The rights and limits of an API key, where keys are required. */
 #ifndef CONDUCTOR_SERVICE_TENANT_TERMS_H
 #define CONDUCTOR_SERVICE_TENANT_TERMS_H
 
