@@ -533,6 +533,7 @@ static void passing_sent(struct passing *p, size_t i)
     if (oldest && oldest < &p->requests[i] &&
         p->requests[i].ask.max_output_tokens > 1 &&
         (oldest->room.instance == POOL_NO_INSTANCE ||
+         !(oldest->room.only || p->rig.dispatch.keeps) ||
          oldest->room.instance == p->where[i].decode)) {
         int64_t *passed = &p->passed[oldest - p->requests];
 
@@ -571,7 +572,7 @@ static void passing_round(struct passing *p)
  * once it has lost its patience and others have taken BYPASS times what it
  * needs, and all are sent. Returns
  * what they took. */
-static int64_t check_passing(uint64_t seed, bool coupled)
+static int64_t check_passing(uint64_t seed, bool coupled, int n_more)
 {
     struct passing *p = malloc(sizeof(*p));
     uint64_t random = seed;
@@ -581,6 +582,8 @@ static int64_t check_passing(uint64_t seed, bool coupled)
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
     passing_init(p, coupled);
+    for (; n_more > 0; n_more--)
+        add_batch(&p->rig, coupled ? ROLE_BOTH : ROLE_DECODE, 0);
     while (n < PASSING || p->n_running > 0) {
         if (n < PASSING && (p->n_running == 0 || below(&random, 2) == 0)) {
             int64_t tokens = (int64_t)below(&random, 4800);
@@ -780,8 +783,8 @@ static void test_passing(void)
     int64_t passed = 0, passed_coupled = 0;
 
     for (uint64_t seed = 1; seed <= cases_of(200); seed++) {
-        passed += check_passing(seed, false);
-        passed_coupled += check_passing(seed, true);
+        passed += check_passing(seed, false, (int)(seed % 4));
+        passed_coupled += check_passing(seed, true, (int)(seed % 4));
     }
     CU_ASSERT(passed > 0);
     CU_ASSERT(passed_coupled > 0);
@@ -985,6 +988,84 @@ static void test_room_of_one(void)
     dispatch_freed(&r->dispatch);
     CU_ASSERT_EQUAL(next(r, NOW_US), 0);
     CU_ASSERT_EQUAL(pool_get(r->pool, r->prefill)->awaited_tokens, 0);
+    rig_fini(r);
+    free(p);
+}
+
+/* Two decode instances of 5000 tokens, 2900 and 3100 of them in use. The oldest
+ * request needs 3100 and has been passed for long enough: the instance with
+ * more room is kept for it, and the next one, which fits into either, goes to
+ * the other. */
+static void test_room_is_kept(void)
+{
+    struct passing *p = malloc(sizeof(*p));
+    struct rig *r;
+    uint32_t other;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    passing_init(p, false);
+    r = &p->rig;
+    other = add_batch(r, ROLE_DECODE, 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, other, 900, 3000, 2), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->decode, 901, 2800, 2), 0);
+    r->dispatch.passed_tokens = BYPASS * 3100;
+    r->requests[0].ask.n_tokens = 3000;
+    r->requests[0].arrived_us = NOW_US - 1000000000;
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(r->requests[0].room.instance, r->decode);
+    CU_ASSERT_FALSE(r->requests[0].room.only);
+    for (int i = 1; i < 3; i++) {
+        r->requests[i].ask.n_tokens = 1000;
+        CU_ASSERT_EQUAL(place(r, i, NOW_US), DISPATCH_WAIT);
+    }
+    dispatch_freed(&r->dispatch);
+    CU_ASSERT_EQUAL(next(r, NOW_US), 1);
+    CU_ASSERT_EQUAL(r->order.decision.decode, other);
+    CU_ASSERT_EQUAL(r->dispatch.passed_tokens, BYPASS * 3100);
+    CU_ASSERT_EQUAL(next(r, NOW_US), -1);
+    CU_ASSERT_EQUAL(pool_decode_done(r->pool, r->decode, 901), 0);
+    dispatch_freed(&r->dispatch);
+    CU_ASSERT_EQUAL(next(r, NOW_US), 0);
+    CU_ASSERT_EQUAL(r->order.decision.decode, r->decode);
+    CU_ASSERT_EQUAL(next(r, NOW_US), 2);
+    CU_ASSERT_EQUAL(r->order.decision.decode, r->decode);
+    rig_fini(r);
+    free(p);
+}
+
+/* Likewise where requests decode where they are prefilled: the oldest waits for
+ * room on one instance, and a request that may not go there goes to the other.
+ */
+static void test_room_is_kept_coupled(void)
+{
+    struct passing *p = malloc(sizeof(*p));
+    struct rig *r;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    passing_init(p, true);
+    r = &p->rig;
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->prefill, 900, 3000, 2), 0);
+    CU_ASSERT_EQUAL(
+        pool_prefill_accept(r->pool, r->decode,
+                            &(struct pool_prefill_request){
+                                .request_id = 902, .predicted_us = 1000000000}),
+        0);
+    r->requests[0].ask.n_tokens = 3000;
+    r->requests[0].arrived_us = NOW_US - 1000000000;
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(r->requests[0].room.instance, r->prefill);
+    CU_ASSERT_TRUE(r->requests[0].room.only);
+    for (int i = 1; i < 3; i++) {
+        r->requests[i].ask.n_tokens = 1000;
+        CU_ASSERT_EQUAL(place(r, i, NOW_US), DISPATCH_WAIT);
+    }
+    r->requests[2].excluded[0] = r->prefill;
+    r->requests[2].n_excluded = 1;
+    r->dispatch.passed_tokens = BYPASS * 3100;
+    dispatch_freed(&r->dispatch);
+    CU_ASSERT_EQUAL(next(r, NOW_US), 2);
+    CU_ASSERT_EQUAL(r->order.decision.decode, r->decode);
+    CU_ASSERT_EQUAL(next(r, NOW_US), -1);
     rig_fini(r);
     free(p);
 }
@@ -1434,6 +1515,8 @@ int main(void)
     CU_add_test(suite, "any leave at any time", test_leaving);
     CU_add_test(suite, "rounds", test_rounds);
     CU_add_test(suite, "room of one", test_room_of_one);
+    CU_add_test(suite, "room is kept", test_room_is_kept);
+    CU_add_test(suite, "room is kept, aggregated", test_room_is_kept_coupled);
     CU_add_test(suite, "wait for a link", test_wait_for_link);
     CU_add_test(suite, "links hold up", test_links_hold_up);
     CU_add_test(suite, "behind room", test_behind_room);

@@ -113,6 +113,34 @@ static void refuse(enum dispatch_reason reason, int64_t retry_after_us,
     order->retry_after_us = retry_after_us;
 }
 
+/* Whether a request that is sent past the oldest takes room that this one
+ * waits for: on one instance, if it goes nowhere else or that is kept for it.
+ */
+static bool takes_room(const struct dispatch *d,
+                       const struct dispatch_request *r,
+                       const struct schedule_decision *decision)
+{
+    const struct dispatch_request *oldest = TAILQ_FIRST(&d->waiting);
+
+    return r != oldest &&
+           reach_takes_of(&oldest->ask, schedule_pool(d->scheduler),
+                          decision) &&
+           (r->size > 0 || oldest->for_queue) &&
+           (!oldest->for_link || dispatch_may_wait_for_link(r)) &&
+           (!(oldest->room.only || d->keeps) ||
+            oldest->room.instance == decision->decode);
+}
+
+static bool takes_of(const struct dispatch *d, const struct dispatch_request *r,
+                     enum reach_of others,
+                     const struct schedule_decision *decision)
+{
+    return others == REACH_OLDEST
+               ? takes_room(d, r, decision)
+               : reach_takes(&d->reach, others, schedule_pool(d->scheduler),
+                             decision);
+}
+
 /* others: the waiting requests that this one must take nothing from. */
 static void give_order(struct dispatch *d, struct dispatch_request *r,
                        enum reach_of others, int64_t now_us,
@@ -138,9 +166,8 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
         decision->retry_after_us = 0;
     }
     reason = reason_of(decision->verdict);
-    r->behind =
-        decision->verdict == SCHEDULE_ACCEPT &&
-        reach_takes(&d->reach, others, schedule_pool(d->scheduler), decision);
+    r->behind = decision->verdict == SCHEDULE_ACCEPT &&
+                takes_of(d, r, others, decision);
     held_lacks(d, r,
                decision->verdict == SCHEDULE_LINK_BUSY ||
                    (r->behind && dispatch_may_wait_for_link(r) &&
@@ -228,7 +255,7 @@ void dispatch_link_freed(struct dispatch *d)
 
 static void begin_round(struct dispatch *d)
 {
-    d->room = d->for_link = false;
+    d->room = d->for_link = d->keeps = false;
     d->in_round = true;
     d->n_missed = d->n_link_missed = 0;
     d->limit = DISPATCH_SIZES;
@@ -250,21 +277,34 @@ static int64_t all_tokens(const struct dispatch *d,
     return tokens > 0 ? tokens : ask->n_tokens;
 }
 
-/* Younger requests of sizes below this may go before the oldest, which found no
- * room, whatever they take: all that may find some, until it has waited for as
- * long as it may be made to and they have taken so much of the room that it is
- * its turn; and then who needs nothing of what it waits for. */
-static uint32_t may_pass(const struct dispatch *d, int64_t now_us)
+/* Whether younger requests may take room that the oldest, which found none,
+ * waits for: until it has waited for as long as it may be made to, and they
+ * have taken so much of the room that it is its turn. */
+static bool is_patient(const struct dispatch *d, int64_t now_us)
 {
-    double bypass = d->scheduler ? schedule_rules_of(d->scheduler)->bypass : 0;
+    double bypass = schedule_rules_of(d->scheduler)->bypass;
     const struct dispatch_request *oldest = TAILQ_FIRST(&d->waiting);
 
-    if (!oldest || bypass <= 0.0 || d->n_missed >= DISPATCH_LOOK)
+    return now_us < oldest->patient_until_us ||
+           (double)d->passed_tokens <
+               bypass * (double)all_tokens(d, &oldest->ask);
+}
+
+/* Younger requests of sizes below this may go before the oldest: all that may
+ * find room, while it is patient or room is kept for it, and else those that
+ * take no room to decode. */
+static uint32_t may_pass(const struct dispatch *d, int64_t now_us)
+{
+    const struct dispatch_request *oldest = TAILQ_FIRST(&d->waiting);
+
+    if (!oldest || !d->scheduler || d->n_missed >= DISPATCH_LOOK ||
+        schedule_rules_of(d->scheduler)->bypass <= 0.0)
         return 0;
-    if (now_us < oldest->patient_until_us ||
-        (double)d->passed_tokens < bypass * (double)all_tokens(d, &oldest->ask))
+    if (is_patient(d, now_us))
         return d->limit;
-    return oldest->size > 0 && !oldest->for_queue ? 1 : 0;
+    if (oldest->size == 0 || oldest->for_queue)
+        return 0;
+    return d->keeps ? d->limit : 1;
 }
 
 /* Likewise, with those that may go elsewhere. */
@@ -297,23 +337,6 @@ static struct dispatch_request *next_in_turn(struct dispatch *d, int64_t now_us,
     return NULL;
 }
 
-/* Whether a request that is sent past the oldest takes room that this one
- * waits for. */
-static bool takes_room(const struct dispatch *d,
-                       const struct dispatch_request *r,
-                       const struct dispatch_order *order)
-{
-    const struct dispatch_request *oldest = TAILQ_FIRST(&d->waiting);
-
-    return r != oldest &&
-           reach_takes_of(&oldest->ask, schedule_pool(d->scheduler),
-                          &order->decision) &&
-           (r->size > 0 || oldest->for_queue) &&
-           (!oldest->for_link || dispatch_may_wait_for_link(r)) &&
-           (oldest->room.instance == POOL_NO_INSTANCE ||
-            oldest->room.instance == order->decision.decode);
-}
-
 /* A waiting request that was tried waits still. If it lacks room to decode,
  * wherever that is, so does whoever needs as much. */
 static void miss(struct dispatch *d, const struct dispatch_request *r,
@@ -322,11 +345,23 @@ static void miss(struct dispatch *d, const struct dispatch_request *r,
     if (r->for_link)
         d->n_link_missed++;
     else if (verdict != SCHEDULE_DECODE_FULL || r->n_excluded || r->ask.whole ||
-             r->ask.only != POOL_NO_INSTANCE || r->ask.eligible ||
-             r->room.instance != POOL_NO_INSTANCE)
+             r->ask.only != POOL_NO_INSTANCE || r->ask.eligible || r->room.only)
         d->n_missed++;
     else if (r->size < d->limit)
         d->limit = r->size;
+}
+
+/* A request that was tried leaves its room to nobody behind it, if it goes
+ * nowhere else, or is the oldest and is no longer patient. */
+static void keep_room(struct dispatch *d, const struct dispatch_request *r,
+                      int64_t now_us)
+{
+    bool keeps = r == TAILQ_FIRST(&d->waiting) && !is_patient(d, now_us) &&
+                 r->room.instance != POOL_NO_INSTANCE;
+
+    d->keeps |= keeps;
+    if (r->room.only || keeps)
+        schedule_await(d->scheduler, &r->room);
 }
 
 /* Whether a request has an order now that is none to wait. */
@@ -336,19 +371,24 @@ static bool try(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
     if (d->n_link_missed >= DISPATCH_LOOK &&
         (r->for_link || (r->behind && dispatch_may_wait_for_link(r))))
         return false;
-    bool passes =
-        r == TAILQ_FIRST(&d->waiting) || r->size < may_pass(d, now_us);
+    const struct dispatch_request *oldest = TAILQ_FIRST(&d->waiting);
+    bool passes = r == oldest || r->size < may_pass(d, now_us);
+    bool leaves_room = passes && r != oldest && !is_patient(d, now_us);
 
     if (!passes && reach_missed(&d->reach, &r->ask))
         return false;
     if (d->scheduler && !schedule_room_came(d->scheduler, &r->room))
         return false;
-    give_order(d, r, passes ? REACH_NONE : REACH_MISSED, now_us, order);
+    give_order(d, r,
+               !passes       ? REACH_MISSED
+               : leaves_room ? REACH_OLDEST
+                             : REACH_NONE,
+               now_us, order);
     if (order->action == DISPATCH_WAIT) {
         miss(d, r, order->decision.verdict);
         return false;
     }
-    if (order->action == DISPATCH_SEND && takes_room(d, r, order))
+    if (order->action == DISPATCH_SEND && takes_room(d, r, &order->decision))
         d->passed_tokens += all_tokens(d, &r->ask);
     held_remove(d, r);
     return true;
@@ -371,7 +411,7 @@ next_in_round(struct dispatch *d, int64_t now_us, struct dispatch_order *order)
         if (try(d, r, now_us, order))
             return r;
         if (d->scheduler) {
-            schedule_await(d->scheduler, &r->room);
+            keep_room(d, r, now_us);
             reach_miss(&d->reach, schedule_pool(d->scheduler), &r->ask,
                        r->reach);
         }

@@ -125,7 +125,8 @@ struct dispatch {
     struct reach reach;   /* where they may go */
     bool room;            /* room was freed since the last round began */
     bool for_link;        /* some wait for a link, since the last round began */
-    bool in_round;        /* waiting requests are being tried */
+    bool keeps;    /* of a round: its instance has room for the oldest alone */
+    bool in_round; /* waiting requests are being tried */
     struct dispatch_request *next[DISPATCH_SIZES]; /* in_round: the next one of
                                                       each size; NULL: none */
     uint32_t limit;    /* of this round: sizes from here on find no room */

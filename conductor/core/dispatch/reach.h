@@ -32,7 +32,7 @@ struct reach {
 };
 
 /* Which of the waiting requests are meant. */
-enum reach_of { REACH_NONE, REACH_WAITING, REACH_MISSED };
+enum reach_of { REACH_NONE, REACH_WAITING, REACH_MISSED, REACH_OLDEST };
 
 /* reach_add(reach, ask): a request waits. Borrows ask->eligible until
  * reach_remove(). Returns its place. O(DISPATCH_REACHES). */

@@ -352,6 +352,8 @@ bool schedule_choose_decode(struct scheduler *s,
             !schedule_may_decode(s, p, i))
             continue;
         estimate_place(s, request, &decision->chosen, i, c);
+        if (i->awaited_tokens > 0 && i->id != decision->prefill)
+            c->no_room = true; /* it is kept for another request */
         if (schedule_guards_tbt(s, request))
             c->tbt_us = worst_tbt_us(s, request, decision, c);
         c->load_us = relative_load_us(s, i, c->load_us);

@@ -115,20 +115,42 @@ int64_t schedule_hold_first(const struct scheduler *s,
            decision->n_slowed;
 }
 
+/* The decode instance with the most room, of several; NULL: of none or one. */
+static const struct pool_instance *
+roomiest(const struct scheduler *s, const struct schedule_decision *decision)
+{
+    const struct decode_estimate *best = NULL;
+
+    for (size_t k = 0; k < decision->n_decode_candidates; k++) {
+        const struct decode_estimate *c = &decision->decode_candidates[k];
+
+        if (!c->too_long && (!best || c->room_tokens > best->room_tokens))
+            best = c;
+    }
+    return best && decision->n_decode_candidates > 1
+               ? pool_get(s->pool, best->instance)
+               : NULL;
+}
+
 struct schedule_room schedule_room(const struct scheduler *s,
                                    const struct schedule_request *request,
                                    const struct schedule_decision *decision)
 {
-    const struct pool_instance *i =
-        s->model.coupled && s->rules.bypass > 0 &&
-                decision->verdict == SCHEDULE_DECODE_FULL
-            ? pool_get(s->pool, decision->chosen.instance)
-            : NULL;
+    const struct pool_instance *i = NULL;
+    bool only = false;
 
-    if (!i || (i->role & ROLE_DECODE) == 0) /* of a pair: any that decodes */
+    if (s->rules.bypass > 0 && decision->verdict == SCHEDULE_DECODE_FULL) {
+        if (s->model.coupled)
+            i = pool_get(s->pool, decision->chosen.instance);
+        only = i && (i->role & ROLE_DECODE) != 0;
+        if (!only) /* of a pair, too: any that decodes */
+            i = roomiest(s, decision);
+    }
+    if (!i)
         return (struct schedule_room){.instance = POOL_NO_INSTANCE};
     return (struct schedule_room){
         .instance = i->id,
+        .only = only,
         .had_tokens = pool_decode_room_tokens(i),
         .needs_tokens =
             pool_kv_tokens(i, request->n_tokens, request->max_output_tokens)};
@@ -137,7 +159,8 @@ struct schedule_room schedule_room(const struct scheduler *s,
 bool schedule_room_came(const struct scheduler *s,
                         const struct schedule_room *room)
 {
-    const struct pool_instance *i = pool_get(s->pool, room->instance);
+    const struct pool_instance *i =
+        room->only ? pool_get(s->pool, room->instance) : NULL;
 
     return !i || !pool_takes_work(i) ||
            pool_decode_room_tokens(i) > room->had_tokens;

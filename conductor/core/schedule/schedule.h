@@ -337,27 +337,31 @@ schedule_accept_piece(struct scheduler *s,
                       const struct pool_prefill_request *request,
                       uint32_t instance);
 
-/* Room that a request waits for: an instance has had so much, and it needs
- * more; or, with POOL_NO_INSTANCE, that of any. */
+/* Room to decode that a request waits for: an instance had had_tokens of room
+ * when the request found too little there, and it needs needs_tokens. */
 struct schedule_room {
-    uint32_t instance;
+    uint32_t instance; /* POOL_NO_INSTANCE: any has the room that it needs, or
+                          only one could */
+    bool only;         /* it goes nowhere else */
     int64_t had_tokens;
     int64_t needs_tokens;
 };
 
-/* What a request waits for that found no room: where it decodes where it is
- * prefilled, and others may pass it, room on the instance that was chosen. */
+/* What a request waits for that found no room, where others may pass it
+ * (bypass): the instance that was chosen for it where requests decode where
+ * they are prefilled, else the decode instance with the most room. */
 struct schedule_room schedule_room(const struct scheduler *scheduler,
                                    const struct schedule_request *request,
                                    const struct schedule_decision *decision);
 
-/* Whether there may be that room now: the instance has more than then, or takes
+/* Whether there may be room now: the only instance has more than then, or takes
  * no work any more. */
 bool schedule_room_came(const struct scheduler *scheduler,
                         const struct schedule_room *room);
 
-/* Who is decided on from now on waits for that room behind this one, too; and
- * behind nobody. */
+/* Requests that are decided on from now on leave that room to this one: where
+ * they decode where they are prefilled they wait for theirs behind it, else
+ * they find none on that instance. And to nobody. */
 void schedule_await(const struct scheduler *scheduler,
                     const struct schedule_room *room);
 void schedule_await_none(const struct scheduler *scheduler);
