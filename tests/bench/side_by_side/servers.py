@@ -241,16 +241,23 @@ class Conductor(Router):
     name = 'conductor'
     extra = {}
 
-    def start(self):
-        config = {'listen': f'127.0.0.1:{self.port}', 'engines': [
+    n = None  # of the engines; None: all
+
+    def config(self):
+        return {'listen': f'127.0.0.1:{self.port}', 'engines': [
             {'name': f'e{i}', 'kind': 'vllm', 'url': e.url, 'model': 'tiny',
              'block_tokens': 16, 'kv_events':
              f'tcp://127.0.0.1:{e.events_port}',
              'kv_replay': f'tcp://127.0.0.1:{e.replay_port}'}
-            for i, e in enumerate(self.engines.all)], **self.extra}
+            for i, e in enumerate(self.engines.all[:self.n])], **self.extra}
+
+    def write(self):
         with open(self.site.path('conductor.json'), 'w',
                   encoding='utf-8') as f:
-            json.dump(config, f)
+            json.dump(self.config(), f)
+
+    def start(self):
+        self.write()
         return [self.site.start(
             self.name, os.path.join(self.site.build, 'conductor', 'conductor'),
             '-c', self.site.path('conductor.json'))]
