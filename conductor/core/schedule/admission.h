@@ -13,10 +13,10 @@ enum admission_verdict {
     ADMISSION_REJECT_TBT,
 };
 
-/* What an admission policy may look at. SLOs of 0: none. */
+/* What an admission policy may look at. An SLO of 0 = none. */
 struct admission_request {
     int64_t ttft_us; /* predicted for the chosen prefill instance */
-    int64_t tbt_us;  /* predicted for the chosen decode instance, 0: none */
+    int64_t tbt_us;  /* predicted for the chosen decode instance, 0 = none */
     int64_t slo_ttft_us;
     int64_t slo_tbt_us;
 };

@@ -1,9 +1,8 @@
-/* What a prefill would take on every instance, with its own blocks or with
- * fetched ones. */
+/* Estimates a prefill on every instance, with own or fetched blocks. */
 #include "conductor/core/schedule/internal.h"
 
-/* Algorithm 1's condition: best_len / prefix_len > threshold, where a
- * prefix_len of 0 is above any threshold if there is a best_len. */
+/* Algorithm 1's condition: best_len / prefix_len > threshold, which for
+ * prefix_len 0 any best_len meets. */
 static bool worth_fetching(uint32_t best_blocks, uint32_t local_blocks,
                            double threshold)
 {
@@ -33,7 +32,7 @@ static void add_own_load(const struct scheduler *s,
             estimate);
 }
 
-/* The prompt whose time says how fast an instance is. */
+/* Length of the prompt by whose time speeds compare. */
 #define SPEED_TOKENS 8192
 
 double schedule_speed_of(const struct scheduler *s,
@@ -98,7 +97,7 @@ static size_t estimate_all(struct scheduler *s,
             ask.there_blocks = s->there[i->pair];
             ask.pair_room_us = s->room_us[i->pair];
         }
-        /* Never from itself: nobody has more than the best. */
+        /* Never from itself: the sender's match is longer. */
         if (worth_fetching(best_blocks, ask.local_blocks, threshold)) {
             ask.used_blocks = best_blocks;
             ask.sender = sender;

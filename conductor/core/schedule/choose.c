@@ -4,7 +4,7 @@
 #include "conductor/core/plan/traffic.h"
 #include "conductor/core/schedule/internal.h"
 
-/* Pooled caches: everybody has what anybody has. */
+/* Pooled caches: each instance has the longest match of all. */
 static void match_pooled(struct scheduler *s)
 {
     uint32_t most = 0;
@@ -23,7 +23,7 @@ static uint32_t whole_steps(uint32_t blocks, uint32_t usable_blocks,
     return blocks - blocks % step;
 }
 
-/* Engines whose blocks are several of the index's reuse whole ones. */
+/* An engine with larger blocks than the index's reuses only whole ones. */
 static void match_steps(struct scheduler *s, uint32_t usable_blocks)
 {
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
@@ -69,8 +69,8 @@ void schedule_match(struct scheduler *s, const struct schedule_request *request,
         match_steps(s, usable_blocks);
 }
 
-/* Why nothing was found: no eligible instance of the role, whatever its health,
- * is large enough for so much output; or those that are don't take work. */
+/* Returns SCHEDULE_TOO_LONG if all eligible instances of the role, whatever
+ * their health, are too small for the request; else no_instance. */
 static enum schedule_verdict why_none(const struct scheduler *s,
                                       const struct schedule_request *request,
                                       unsigned role, int64_t max_output_tokens,
@@ -91,7 +91,7 @@ static enum schedule_verdict why_none(const struct scheduler *s,
     return any ? SCHEDULE_TOO_LONG : no_instance;
 }
 
-/* When the first of the full queues will have a place, from now. */
+/* Time until the first of the full queues has a place; -1 = none is full. */
 static int64_t place_in_us(const struct scheduler *s,
                            const struct schedule_decision *decision,
                            int64_t now_us)
@@ -156,11 +156,11 @@ bool schedule_choose_prefill(struct scheduler *s,
     return false;
 }
 
-/* The push of a request's KV from where its prefill is. */
+/* The push of a request's KV from its prefill instance. */
 struct push {
     struct traffic_push way;
     double sent_us;   /* by traffic_sent_us() */
-    int64_t n_slowed; /* a tenth of its intervals, as likely as not more */
+    int64_t n_slowed; /* a tenth of its token intervals, at least 1 */
 };
 
 static struct push push_of(const struct scheduler *s,
@@ -239,8 +239,8 @@ int64_t schedule_beside_tbt_us(const struct scheduler *s,
                          });
 }
 
-/* Its load as a multiple of its own step: a fast instance, whose steps are the
- * shortest whatever it has, would else get all requests until it is full. */
+/* Scales an instance's load by its own step time: a fast instance, whose steps
+ * stay the shortest, would else get all requests until it is full. */
 static int64_t relative_load_us(const struct scheduler *s,
                                 const struct pool_instance *i, int64_t load_us)
 {
@@ -252,8 +252,8 @@ static int64_t relative_load_us(const struct scheduler *s,
                  (double)cost_model_decode_step_us(i->cost, 1, 0, NULL));
 }
 
-/* What the wait for its KV adds to its TBT, which is the mean of the longest
- * tenth of its intervals. */
+/* Adds the wait for its KV to a request's TBT, the mean of the longest tenth of
+ * its token intervals. */
 static void add_gap(struct decode_estimate *c, const struct push *push,
                     const struct pool_instance *i)
 {
@@ -266,8 +266,8 @@ static void add_gap(struct decode_estimate *c, const struct push *push,
     c->load_us += us;
 }
 
-/* One of a pair, of what it has no KV yet: the push counts as part of the time
- * that the answer takes, so much a token. */
+/* Adds the push to the decode instance of a pair: its time counts as part of
+ * the answer's, spread over the tokens. */
 static void add_pair(const struct scheduler *s,
                      const struct schedule_request *request,
                      struct decode_estimate *c)
@@ -283,7 +283,7 @@ static void add_pair(const struct scheduler *s,
     c->load_us += c->push_us / n_output;
 }
 
-/* Where it is decoded says what is pushed. */
+/* Sets the push in the estimate to that of the chosen decode instance. */
 static void set_push(struct prefill_estimate *e,
                      const struct decode_estimate *decode)
 {
@@ -296,8 +296,7 @@ static void set_push(struct prefill_estimate *e,
     e->score_us += more_us;
 }
 
-/* The TBT that a request is judged by: of all that decode there, itself
- * included. */
+/* The TBT that a request is judged by: the highest of all decodes there. */
 static int64_t worst_tbt_us(const struct scheduler *s,
                             const struct schedule_request *request,
                             const struct schedule_decision *decision,

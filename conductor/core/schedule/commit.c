@@ -53,7 +53,7 @@ static void book_sources(struct scheduler *s,
     }
 }
 
-/* Without a plan all that its own slow tiers hold is read from there. */
+/* Without a plan, all blocks in the instance's own slow tiers are read. */
 static void book_own(struct scheduler *s,
                      const struct schedule_request *request,
                      const struct schedule_decision *decision)
@@ -93,7 +93,7 @@ static int accept_decode(struct scheduler *s,
         });
 }
 
-/* What an accepted request will move, and what it will read. */
+/* Books the links and tiers that an accepted request will use. */
 static void book_all(struct scheduler *s,
                      const struct schedule_request *request,
                      const struct schedule_decision *decision)
@@ -121,7 +121,7 @@ static void book_all(struct scheduler *s,
         book_own(s, request, decision);
 }
 
-/* What it would pay once with all that wait beside it. */
+/* The part of its time that prefills in one step pay once between them. */
 static int64_t shared_us(const struct scheduler *s,
                          const struct prefill_estimate *chosen)
 {
@@ -179,7 +179,7 @@ int schedule_commit(struct scheduler *scheduler,
         error = accept_decode(scheduler, request, decision);
     if (error < 0)
         return error;
-    /* Last, since a prefill once accepted leaves a trace: whose turn it was. */
+    /* Last: cancelling a prefill does not restore last_prefill. */
     const struct pool_prefill_request prefill =
         prefill_of(scheduler, request, decision);
     error = pool_prefill_accept(pool, decision->prefill, &prefill);

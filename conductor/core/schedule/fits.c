@@ -1,4 +1,4 @@
-/* When a request that misses an SLO, or finds no room, would not. */
+/* When a request that misses an SLO, or finds no room, would fit. */
 #include "conductor/core/schedule/internal.h"
 
 static int64_t lesser_us(int64_t a, int64_t b)
@@ -11,7 +11,7 @@ static int64_t greater_us(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* How much of a transfer is waiting for what its sender sends to others. */
+/* The part of a transfer that is waiting for the sender's other transfers. */
 static int64_t congestion_us(const struct scheduler *s,
                              const struct schedule_request *request,
                              const struct prefill_estimate *e)
@@ -24,8 +24,8 @@ static int64_t congestion_us(const struct scheduler *s,
                      greater_us(sender->egress_free_us - request->now_us, 0));
 }
 
-/* How much of the time until its own slow tiers have been read is waiting for
- * what they read for others. */
+/* The part of the reads from its own slow tiers that is waiting for reads of
+ * other requests. */
 static int64_t own_wait_us(const struct scheduler *s,
                            const struct schedule_request *request,
                            const struct prefill_estimate *e)
@@ -40,8 +40,8 @@ static int64_t own_wait_us(const struct scheduler *s,
     return lesser_us(us, e->ready_us - request->now_us);
 }
 
-/* The same of the sum that a policy chose by: a second each for queue and
- * congestion, as long as both are there. */
+/* candidate_fits_in_us() under the rule by_score: the score falls by a second
+ * per second for the queue and another for congestion, while both last. */
 static int64_t score_fits_in_us(const struct scheduler *s,
                                 const struct schedule_request *request,
                                 const struct prefill_estimate *e)
@@ -57,10 +57,9 @@ static int64_t score_fits_in_us(const struct scheduler *s,
     return late_us <= 2 * both_us ? (late_us + 1) / 2 : late_us - both_us;
 }
 
-/* When a candidate's queue, and what its links and tiers are busy with, will
- * have shrunk enough, from now; -1: never. Each falls by a second each second;
- * its own transfer and its prefill don't, but for what decodes beside it add.
- */
+/* Time until a candidate's queue and the backlogs of its links and tiers have
+ * shrunk enough; -1 = never. Each shrinks by a second per second; its own
+ * transfer and prefill do not, but for what decodes beside it add. */
 static int64_t candidate_fits_in_us(const struct scheduler *s,
                                     const struct schedule_request *request,
                                     const struct prefill_estimate *e)

@@ -18,8 +18,8 @@ struct schedule_peers {
     size_t n;
 };
 
-/* The work that prefills were accepted with, fading over a minute: the sum of
- * their times and of the squares of these. */
+/* Work of accepted prefills, fading over a minute: the sum of their times, and
+ * of the squares of these. */
 struct schedule_pace {
     double work_us, square;
     int64_t begun_us, at_us;
@@ -33,12 +33,12 @@ struct scheduler {
     double options[POLICY_OPTIONS_MAX]; /* the policy's */
     void *state;                        /* likewise */
     struct schedule_rules rules;        /* likewise, as far as they apply */
-    /* Groups of pairs, a bit each, of which instances take work now: some that
-     * prefill and have a place, some that decode. */
+    /* A bit per group of pairs: an instance that only prefills has a place; an
+     * instance that decodes takes work. */
     uint32_t givers, takers;
-    uint32_t there[POOL_PAIRS];  /* leading blocks that one of these has, which
-                                    has room to decode the request */
-    int64_t room_us[POOL_PAIRS]; /* until one of these has room, about */
+    uint32_t there[POOL_PAIRS];  /* most leading blocks of a taker with room to
+                                    decode the request */
+    int64_t room_us[POOL_PAIRS]; /* estimate, until a taker has room */
     struct pool *pool;
     struct prefix_index *index;
     struct prefix_match stored;   /* what instances hold of the prompt */
@@ -50,13 +50,12 @@ struct scheduler {
     struct price *price; /* NULL: nothing is priced */
 };
 
-/* Makes s->price if the policy's options say so; its times pass `slower` times
- * more slowly, 0: as they are. Returns 0, or -1: out of memory. */
+/* Makes s->price if the policy's options say so; its times are `slower` times
+ * as long, 0 = unchanged. Returns 0, or -1: out of memory. */
 int schedule_price_init(struct scheduler *s, int64_t slower);
 
-/* Writes for every slot the leading blocks of a prompt that are stored, and
- * those expected. `shared`: what lies in the store that instances share counts
- * as stored by each that reads it. */
+/* Writes every slot's stored and expected leading blocks of a prompt. `shared`:
+ * the shared store's blocks count as stored by each that reads it. */
 void schedule_match(struct scheduler *s, const struct schedule_request *request,
                     uint32_t usable_blocks, bool shared);
 
@@ -66,8 +65,8 @@ void schedule_lend(const struct scheduler *s,
                    const struct schedule_request *request,
                    struct schedule_decision *decision);
 
-/* Enters what is lent into the pool, each with the prefill `request` of the
- * leader. Returns 0, or as pool_prefill_accept() with nothing changed. */
+/* Enters the leader's prefill `request` for each lent instance into the pool.
+ * Returns 0, or an error of pool_prefill_accept() with nothing changed. */
 [[nodiscard]] int schedule_take_lent(struct pool *pool,
                                      const struct schedule_lent *lent,
                                      const struct pool_prefill_request *request,
@@ -79,7 +78,7 @@ static inline uint32_t schedule_lesser(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Whether the instance of a slot is none of those that may take the request. */
+/* Whether request->eligible leaves out the instance of a slot. */
 static inline bool schedule_ineligible(const struct schedule_request *request,
                                        uint32_t slot)
 {
@@ -88,7 +87,7 @@ static inline bool schedule_ineligible(const struct schedule_request *request,
 }
 
 /* Whether an instance may not take the request: it is not eligible, has failed
- * it, or another one alone may. */
+ * it, or is not the only one that may. */
 static inline bool schedule_excluded(const struct schedule_request *request,
                                      const struct pool_instance *instance)
 {
@@ -111,7 +110,7 @@ schedule_predicts_decode(const struct scheduler *s,
     return s->rules.predicts_decodes && request->expected_tokens > 0;
 }
 
-/* When a prefill begins, and with it the push of its KV, from now. */
+/* Time from now until a prefill begins, and with it the push of its KV. */
 static inline int64_t schedule_kv_in_us(const struct prefill_estimate *prefill)
 {
     int64_t us = prefill->ttft_us - prefill->prefill_us;
@@ -119,8 +118,8 @@ static inline int64_t schedule_kv_in_us(const struct prefill_estimate *prefill)
     return us > 0 ? us : 0;
 }
 
-/* Whether an instance may be chosen for a role. For loops over all slots:
- * where pool_ready_roles() has the role, those that are not excluded. */
+/* Whether an instance may be chosen for a role. Loops over all slots check
+ * pool_ready_roles() and schedule_excluded() instead. */
 static inline bool schedule_takes_work(const struct schedule_request *request,
                                        const struct pool_instance *instance,
                                        unsigned role)
@@ -129,8 +128,8 @@ static inline bool schedule_takes_work(const struct schedule_request *request,
            pool_takes_work(instance) && !schedule_excluded(request, instance);
 }
 
-/* Whether an instance, whose ready roles are these, may prefill a request: of a
- * pair, somebody must be there to decode. */
+/* Whether an instance with these ready roles may prefill a request: one that
+ * only prefills needs a member of its group that decodes. */
 static inline bool schedule_may_prefill(const struct scheduler *s,
                                         const struct schedule_request *request,
                                         const struct pool_instance *i,
@@ -158,8 +157,8 @@ void schedule_find_pairs(struct scheduler *s,
                          const struct schedule_request *request,
                          uint32_t usable_blocks);
 
-/* How many of a prompt's tokens are pushed where its decode instance has so
- * many leading blocks. */
+/* Tokens of a prompt that are pushed to a decode instance with there_blocks
+ * leading blocks. */
 static inline int64_t
 schedule_push_tokens(const struct scheduler *s,
                      const struct schedule_request *request,
@@ -176,9 +175,9 @@ static inline bool schedule_guards_tbt(const struct scheduler *s,
     return s->rules.spares_decodes && request->slo_tbt_us > 0;
 }
 
-/* Marks those of the first n candidates that are left to their decodes: others
- * prefill for them, and their own prefill would take longer than what the
- * request would win by it. Nobody is where it is known what those bear. */
+/* Marks as spared those of the first n candidates whose group has an instance
+ * that only prefills, if their own prefill takes longer than the request would
+ * gain there. Marks none where schedule_guards_tbt(). */
 void schedule_spare(struct scheduler *s, const struct schedule_request *request,
                     size_t n);
 
@@ -194,14 +193,13 @@ static inline bool schedule_can_send(const struct schedule_request *request,
 
 /* FindBestPrefixMatch: the instance that can send the most leading blocks,
  * counting only stored ones. Ties go to the link that is free first, then to
- * the lowest slot. Returns NULL if nobody has any. */
+ * the lowest slot. Returns NULL if no instance has any. */
 const struct pool_instance *
 schedule_find_sender(const struct scheduler *s,
                      const struct schedule_request *request,
                      uint32_t usable_blocks, uint32_t *best_blocks);
 
-/* The blocks in slow tiers that an instance itself holds behind its leading
- * ones at no cost. */
+/* An instance's own blocks: leading ones at no cost, then in slow tiers. */
 struct schedule_own {
     uint32_t free_blocks; /* leading, at no cost */
     struct schedule_source sources[LOAD_TIERS];
@@ -218,8 +216,8 @@ void schedule_own_blocks(const struct scheduler *s,
                          const struct pool_instance *instance, uint32_t blocks,
                          struct schedule_own *own);
 
-/* False where all blocks that are stored on an instance cost nothing to read,
- * as is seen at a glance. */
+/* Returns false if a quick look shows that reading all blocks stored on an
+ * instance costs nothing. */
 static inline bool schedule_reads_any(const struct scheduler *s,
                                       const struct pool_instance *instance)
 {
@@ -231,8 +229,8 @@ static inline bool schedule_reads_any(const struct scheduler *s,
             instance->tier_bytes_per_s[__builtin_ctz(run->tiers)] > 0.0);
 }
 
-/* When an instance will have read all of these itself; now_us if there are
- * none. */
+/* Returns when an instance will have read all of `own`, absolute; now_us if
+ * there is nothing to read. */
 int64_t schedule_own_ready_us(const struct scheduler *s,
                               const struct pool_instance *instance,
                               const struct schedule_own *own, int64_t now_us);
@@ -242,29 +240,30 @@ bool schedule_has_slow_tier(const struct pool_instance *instance);
 
 /* Finds the instances to load from: the deepest holder, as Algorithm 1 finds
  * it, then those that could send most while the prompt was computed; of equals
- * the lower slots. Cost: O(instances), and of the found ones as
- * schedule_own_blocks(). */
+ * the lower slots. Cost: O(instances), and schedule_own_blocks() for each
+ * instance found. */
 void schedule_find_peers(const struct scheduler *s,
                          const struct schedule_request *request,
                          uint32_t usable_blocks, struct schedule_peers *peers);
 
-/* From where one instance could get the blocks of a request. */
+/* Where one instance could get the blocks of a request from. */
 struct schedule_site {
     uint32_t resident;
-    int64_t computed_us; /* when a prefill that nobody may pass will have
-                            computed those; 0: none does */
+    int64_t computed_us; /* when running prefills will have computed the
+                            resident blocks; 0 = none does */
     struct schedule_source sources[SCHEDULE_SOURCES_MAX];
     struct load_source loads[SCHEDULE_SOURCES_MAX];
     size_t n;
-    size_t n_own; /* the first of them are its own */
+    size_t n_own; /* the first n_own are its own */
 };
 
-/* How fast a peer sends to `i`: as `i` has measured it, or else as the peer's
- * link does. */
+/* Returns the bytes/s at which a peer sends to `i`: as `i` has measured it,
+ * else as the peer's link does. */
 double schedule_path_rate(const struct scheduler *s,
                           const struct pool_instance *i, uint32_t from);
 
-/* Looks it up, its own tiers first, then others out of `peers`. */
+/* Writes the sources of `i` for a request: its own tiers first, then instances
+ * out of `peers`. */
 void schedule_find_site(const struct scheduler *s,
                         const struct schedule_request *request,
                         const struct pool_instance *i, uint32_t usable_blocks,
@@ -283,8 +282,8 @@ static inline uint32_t schedule_local_blocks(const struct scheduler *s,
     return schedule_lesser(matched, usable_blocks);
 }
 
-/* How many times as fast as the model's cost model an instance is, by its own
- * one and by what was observed. */
+/* Returns an instance's speed as a multiple of the model's cost model, by its
+ * own cost model and its correction. */
 double schedule_speed_of(const struct scheduler *s,
                          const struct pool_instance *instance);
 
@@ -294,8 +293,8 @@ size_t schedule_estimate_own(struct scheduler *s,
                              const struct schedule_request *request,
                              uint32_t usable_blocks);
 
-/* Likewise, but where the best match is more than `threshold` times as long as
- * the instance's own, with a fetch of what it lacks. */
+/* Likewise, but with a fetch of the missing blocks where the best match is more
+ * than `threshold` times as long as the instance's own. */
 size_t schedule_estimate_fetching(struct scheduler *s,
                                   const struct schedule_request *request,
                                   uint32_t usable_blocks, double threshold);
@@ -314,42 +313,41 @@ bool schedule_choose_decode(struct scheduler *s,
                             const struct schedule_request *request,
                             struct schedule_decision *decision);
 
-/* Whether a request that was given its instances waits before it is sent there,
- * for KV that is on its way to where it decodes; writes the verdict and
- * retry_after_us if so. */
+/* Returns whether a request waits because KV on its way to its decode instance
+ * would delay its own; writes the verdict and retry_after_us if so. */
 bool schedule_waits_for_link(const struct scheduler *s,
                              const struct schedule_request *request,
                              struct schedule_decision *decision);
 
-/* Lets a request wait that is refused for its TBT alone, because of KV of
- * others on its way to where it decodes: then it writes the verdict and
- * retry_after_us. With the option link_last. */
+/* With the rule link_last: turns a refusal for the TBT into a wait, if only
+ * other KV on its way to the decode instance causes it; writes the verdict and
+ * retry_after_us. */
 void schedule_wait_instead(const struct scheduler *s,
                            const struct schedule_request *request,
                            struct schedule_decision *decision);
 
 /*
- * Says whether the first token of a request that was given its instances waits
- * for its KV, with the option hold_first: holds and hold_us of the decision.
- * Returns by how much that shortens its TBT for certain enough to admit it.
+ * With the option hold_first: writes holds and hold_us of the decision, whether
+ * and how long the first token waits for its KV.
+ * Returns by how much admission may count on that to shorten its TBT, us.
  */
 int64_t schedule_hold_first(const struct scheduler *s,
                             const struct schedule_request *request,
                             struct schedule_decision *decision);
 
-/* The work of a candidate's prefill for decodes beside it; zeros where that
- * does not count. */
+/* Returns a prefill's load on decodes beside it; zeros without the rule
+ * spares_decodes. */
 struct pool_work schedule_work_of(const struct scheduler *s,
                                   const struct schedule_request *request,
                                   const struct prefill_estimate *prefill);
 
-/* The highest TBT of the decodes of an instance that prefills a request so,
- * which asks for a TBT; 0 where that does not count. */
+/* Returns the highest TBT of the decodes on an instance that also runs this
+ * prefill; 0 where that does not count. */
 int64_t schedule_beside_tbt_us(const struct scheduler *s,
                                const struct schedule_request *request,
                                const struct prefill_estimate *prefill);
 
-/* What must meet the TTFT SLO of a candidate. */
+/* Returns a candidate's time that must meet the TTFT SLO, from now. */
 static inline int64_t schedule_tested_us(const struct scheduler *s,
                                          const struct prefill_estimate *e)
 {
@@ -357,31 +355,28 @@ static inline int64_t schedule_tested_us(const struct scheduler *s,
                                                          : e->most_us;
 }
 
-/* When the first of the candidates of a request that is late will meet its TTFT
- * SLO, from now, if no other request comes; -1: never. */
+/* Returns the time from now until the first candidate of a late request meets
+ * its TTFT SLO, if no other request comes; -1 = never. */
 int64_t schedule_fits_in_us(const struct scheduler *s,
                             const struct schedule_request *request,
                             const struct schedule_decision *decision);
 
-/* schedule_pace_init(p, slower): no work yet; times pass `slower` times more
- * slowly, 0: as they are. */
+/* schedule_pace_init(p, slower): starts without work; times are `slower` times
+ * as long, 0 = unchanged. */
 void schedule_pace_init(struct schedule_pace *p, int64_t slower);
 
-/* schedule_pace_add(p, work_us, now_us): a prefill was accepted. */
+/* schedule_pace_add(p, work_us, now_us): counts an accepted prefill. */
 void schedule_pace_add(struct schedule_pace *p, int64_t work_us,
                        int64_t now_us);
 
-/*
- * When queues of `queue_us` will be shorter by late_us, if work keeps coming as
- * in the last minute.
- * Returns microseconds from now_us; -1: not within five minutes, or they are
- * longer in more than one of ten cases whatever the time.
- */
+/* Returns the time from now_us until queues of `queue_us` are shorter by
+ * late_us, if work keeps coming as in the last minute; -1 = not within five
+ * minutes, or more than one time in ten they are longer in the long run. */
 int64_t schedule_pace_in_us(const struct schedule_pace *p, uint32_t n_instances,
                             int64_t queue_us, int64_t late_us, int64_t now_us);
 
-/* When a decode candidate will fit the request, from now; -1: never. A
- * predicted one has until its prefill ends. */
+/* Returns the time from now until a decode candidate fits the request; -1 =
+ * never. A predicted decode needs its room only after prefill_us. */
 int64_t schedule_decode_fits_in_us(const struct scheduler *s,
                                    const struct schedule_request *request,
                                    const struct decode_estimate *candidate,

@@ -10,7 +10,7 @@ static bool idle(const struct pool_instance *i)
     return i->n_waiting == 0 && i->n_running == 0;
 }
 
-/* Whether the chosen one computes all at once and by itself. */
+/* Whether the chosen instance computes all of a long prompt at once. */
 static bool may_lead(const struct scheduler *s,
                      const struct schedule_decision *d)
 {
@@ -24,9 +24,8 @@ static bool may_lead(const struct scheduler *s,
            e->prefill_us >= s->rules.lend.from_us;
 }
 
-/* Whether half of the room to decode is free. Where it is not, requests wait
- * for that and not for prefills (decision 159 has how far that was measured).
- */
+/* Whether half of the room to decode is free. If not, requests wait for room
+ * rather than for prefills (measured in decision 159). */
 static bool is_roomy(const struct pool *pool)
 {
     int64_t used = 0, all = 0;
@@ -52,7 +51,7 @@ static bool may_be_lent(const struct schedule_request *request,
            i->link_bytes_per_s > 0.0 && !pool_too_long(i, request->n_tokens, 1);
 }
 
-/* Enters `i` among the members, of which the longest unused come first. */
+/* Inserts `i` into the members, the longest unused first. */
 static void enter(const struct pool *pool, struct schedule_lent *lent,
                   uint32_t most, const struct pool_instance *i)
 {
@@ -70,8 +69,8 @@ static void enter(const struct pool *pool, struct schedule_lent *lent,
     lent->members[at] = i->id;
 }
 
-/* At most half of those that could be lent are, so that the requests that come
- * meanwhile find idle ones. */
+/* Takes at most half of the instances that could be lent, so that requests that
+ * come meanwhile find idle ones. */
 static void find_members(const struct scheduler *s,
                          const struct schedule_request *request,
                          const struct pool_instance *leader,
@@ -92,8 +91,8 @@ static void find_members(const struct scheduler *s,
     lent->n = schedule_lesser(lent->n, n_idle / 2);
 }
 
-/* How long the members' KV is on its way to the leader, whose link it shares:
- * an equal part of the layers from each. */
+/* Time that the members' KV takes over the leader's link, an equal part of the
+ * layers from each. */
 static double kv_us(const struct scheduler *s,
                     const struct pool_instance *leader,
                     const struct schedule_request *request,
@@ -109,7 +108,7 @@ static double kv_us(const struct scheduler *s,
     return us;
 }
 
-/* The share of the layers that the longest of n stages computes, in time. */
+/* The time of the longest of n stages, as a share of the whole. */
 static double stage_share(const struct schedule_rules *rules, uint32_t layers,
                           uint32_t n)
 {

@@ -1,5 +1,4 @@
-/* What others than requests ask of a scheduler: what instances hold of a
- * prompt. */
+/* Lookups without a request: what instances hold of a prompt. */
 #include "conductor/core/schedule/internal.h"
 
 struct pool *schedule_pool(const struct scheduler *scheduler)

@@ -6,7 +6,7 @@
 #define PACE_US 60000000.0 /* the work of about a minute */
 #define SURE 2.0           /* standard deviations */
 #define OFTEN 2.3 /* -log of how often queues are longer: in 1 of 10 cases */
-#define BEGIN_US 10000000.0 /* the least that a beginning counts for */
+#define BEGIN_US 10000000.0 /* the least time to average over */
 #define TOLD_MAX_US 300000000.0
 
 static double faded(const struct schedule_pace *p, int64_t now_us)

@@ -1,12 +1,10 @@
-/*
- * Pairs of an aggregated pool: instances of a group that prefill alone, and
- * those that decode what these have prefilled.
- */
+/* Pairs of an aggregated pool: in a group, instances that only prefill, and
+ * instances that decode for them. */
 #include <string.h>
 
 #include "conductor/core/schedule/internal.h"
 
-/* One that decodes, for pairs of its group. */
+/* Notes an instance that decodes for the pairs of its group. */
 static void note_taker(struct scheduler *s,
                        const struct schedule_request *request,
                        const struct pool_instance *i, uint32_t usable_blocks)
@@ -50,7 +48,7 @@ void schedule_find_pairs(struct scheduler *s,
     }
 }
 
-/* One of a pair that only prefills. */
+/* Whether an instance is in a pair and only prefills. */
 static bool gives(const struct pool_instance *i)
 {
     return i->pair > 0 && (i->role & ROLE_DECODE) == 0;

@@ -27,9 +27,8 @@ struct schedule_decision;
  * only simulations set them, to see what each is worth. */
 struct policy_option {
     const char *name;
-    const char *rule_of; /* NULL: operators set it. Else a rule, and the option,
-                            the policy's or the daemon's, that it is a part of;
-                            "": there is none */
+    const char *rule_of; /* NULL: operators set it. Else a rule, part of this
+                            option of the policy or daemon; "": of none */
     double min;
     double max;
     bool whole; /* only whole numbers */
@@ -37,16 +36,14 @@ struct policy_option {
     const char *help; /* what it does, in a few words */
 };
 
-/* What a policy has others do. Zeroes: what each would do without a policy. */
+/* What a policy changes outside its own choice. All zeroes: nothing. */
 struct schedule_rules {
-    /* In which order instances serve its prefills; [1]: those that can be
-     * interrupted behind chunks of a prompt, and compute one prompt at a time.
-     * NULL: as configured. */
+    /* Queue order of instances; [1]: of those that compute one prompt at a time
+     * and can be interrupted behind a chunk. NULL: as configured. */
     const char *queue_order[2];
 
     bool uncorrected; /* predictions are not corrected by what is observed */
-    bool by_score;    /* it is the score that must meet the TTFT SLO, of the
-                         policy's choice alone */
+    bool by_score;    /* the TTFT SLO tests its choice, by the score */
     struct {
         bool on;      /* admission by price (core/price) */
         bool eases;   /* see struct price_config */
@@ -54,27 +51,27 @@ struct schedule_rules {
         double floor; /* likewise */
     } price;
     bool shares;           /* priorities and fair shares of tenants count */
-    bool predicts_decodes; /* a decode's room is that of its likely length */
-    bool spares_decodes;   /* aggregated pools: what a prefill does to the
-                              decodes there counts */
-    double overhang_steps; /* that a decode may wait for room */
-    double bypass; /* times the room that one needs which waits for it, as much
-                      as later ones may take meanwhile */
-    bool sees_links;   /* what links have accepted counts */
+    bool predicts_decodes; /* a decode takes room for its likely length */
+    bool spares_decodes;   /* aggregated pools: a prefill's effect on decodes
+                              beside it counts */
+    double overhang_steps; /* decode steps that a decode may wait for room */
+    double bypass;     /* room that later requests may take while one waits for
+                          room, as a multiple of its need */
+    bool sees_links;   /* transfers accepted by links count */
     bool link_last;    /* a request waits for a link that would make it miss
                           its TBT SLO, instead of being refused */
     bool holds_first;  /* the first token waits for its KV */
-    double link_wait;  /* TBT limits by which KV of others may hold up a
-                          request's own before it waits; 0: any number */
+    double link_wait;  /* TBT limits by which KV of others may delay a request's
+                          own before it waits; 0 = unlimited */
     bool warms;        /* refused prompts are computed in the background */
-    double replicates; /* share of an idle link at which hot blocks are
-                          copied ahead; 0: they are not */
-    int64_t switch_us; /* for which another ratio of roles must have been
-                          better before instances switch; 0: they do not */
+    double replicates; /* share of an idle link at which hot blocks are copied
+                          ahead; 0 = no copies */
+    int64_t switch_us; /* how long another ratio of roles must have been better
+                          before instances switch; 0 = never */
     struct {
-        uint32_t most;     /* instances that one prefill is lent; 0: none */
-        int64_t from_us;   /* what it takes alone, at least, to be lent any */
-        double efficiency; /* share of its time that each of them computes */
+        uint32_t most;     /* instances lent to one prefill; 0 = none */
+        int64_t from_us;   /* shortest prefill, alone, that is lent any */
+        double efficiency; /* share of its time that each instance computes */
     } lend;
 };
 
@@ -119,12 +116,12 @@ struct schedule_policy {
     const char *help;                    /* a few words */
     const struct policy_option *options; /* (n_options), static */
     size_t n_options;                    /* at most POLICY_OPTIONS_MAX */
-    size_t state_bytes; /* of what it keeps from decision to decision */
+    size_t state_bytes;                  /* of its state between decisions */
 
     bool without_cost_model; /* it chooses well even without predicted times */
 
-    /* Writes what it has others do, with these values of its options, into the
-     * zeroed *rules. NULL: zeroes. */
+    /* Writes the rules for these values into the zeroed *rules. NULL: no
+     * rule. */
     void (*rules)(const double *options, struct schedule_rules *rules);
 
     /* Sets up the zeroed state. NULL: zeroes are enough. */
@@ -147,8 +144,8 @@ struct schedule_policy {
                      uint32_t usable_blocks,
                      struct schedule_decision *decision);
 
-    /* When a late candidate would meet the TTFT SLO, from now, if no other
-     * request came; -1: never. NULL: when its queue has shrunk enough. */
+    /* Returns the time until a late candidate meets the TTFT SLO, if no other
+     * request comes; -1 = never. NULL: when its queue has shrunk enough. */
     int64_t (*fits_in_us)(const struct scheduler *s,
                           const struct schedule_request *request,
                           const struct prefill_estimate *candidate);
@@ -163,7 +160,7 @@ static inline bool policy_may_take(const struct prefill_estimate *candidate)
 }
 
 /*
- * The candidate that may be taken and costs least, the first of equal ones.
+ * Chooses the cheapest candidate that may be taken, the first of equal ones.
  *   cost_us  of one candidate.
  * Returns its index, or n if there is none.
  */
@@ -196,12 +193,12 @@ const struct schedule_policy *schedule_policy_at(size_t i);
 /* The name of the i-th; NULL beyond the last. */
 const char *schedule_policy_name(size_t i);
 
-/* Every option of a policy at its initial value: writes (n_options). */
+/* Sets every option to its initial value, the rest of values to 0. */
 void policy_options_init(const struct schedule_policy *policy,
                          double values[POLICY_OPTIONS_MAX]);
 
 /*
- * Sets one of them.
+ * Sets one option.
  * Returns 0, or with nothing changed: -ENOENT: the policy has no such option;
  * -ERANGE: outside its range, or not whole where it must be.
  */
@@ -209,13 +206,13 @@ void policy_options_init(const struct schedule_policy *policy,
                                      double values[POLICY_OPTIONS_MAX],
                                      const char *name, double value);
 
-/* Sets those of the settings that the policy has; the last one of a name
- * holds. A value out of range changes nothing. */
+/* Applies the settings whose option the policy has, the last one of a name
+ * winning. Skips values out of range. */
 void policy_options_apply(const struct schedule_policy *policy,
                           double values[POLICY_OPTIONS_MAX],
                           const struct policy_setting *settings, size_t n);
 
-/* What a policy with these values has others do. */
+/* Returns the rules of a policy with these option values. */
 struct schedule_rules policy_rules(const struct schedule_policy *policy,
                                    const double values[POLICY_OPTIONS_MAX]);
 
@@ -223,8 +220,8 @@ struct schedule_rules policy_rules(const struct schedule_policy *policy,
  * and those behind it. */
 void policy_price_rules(const double *values, struct schedule_rules *rules);
 
-/* The queue order under these rules: theirs, or else the one that is
- * configured. `yields`: see struct schedule_rules. */
+/* Returns the queue order of these rules, or else the configured one. `yields`:
+ * the index of rules->queue_order. */
 static inline const char *policy_queue_order(const struct schedule_rules *rules,
                                              const char *configured,
                                              bool yields)

@@ -23,7 +23,7 @@ int schedule_price_init(struct scheduler *s, int64_t slower)
     return s->price ? 0 : -1;
 }
 
-/* What any request finds there, as all are priced by one load. */
+/* The load that every request is priced by, whichever instances it may use. */
 static struct price_load load_of(const struct scheduler *s, int64_t n_tokens,
                                  int64_t now_us)
 {
@@ -59,7 +59,7 @@ double schedule_work_us(const struct scheduler *s, int64_t tokens)
     return us;
 }
 
-/* All of it, by a cost model. */
+/* The time of all that work by a cost model. */
 static double by_cost_us(const struct cost_model *cost,
                          const struct price_work *work)
 {
@@ -74,8 +74,8 @@ static double by_cost_us(const struct cost_model *cost,
     return us > 0 ? (double)us : 1.0;
 }
 
-/* What the chosen instance must compute, in the time of one that the model's
- * cost model is of: the price of a request is the same wherever it goes. */
+/* What the chosen instance must compute, in the time of the model's cost model:
+ * a request has the same price on every instance. */
 static struct price_work work_of(const struct scheduler *s,
                                  const struct schedule_request *request,
                                  const struct prefill_estimate *e)
@@ -99,8 +99,8 @@ static struct price_work work_of(const struct scheduler *s,
     return work;
 }
 
-/* Where an instance has nothing to do nobody is kept from it who had much:
- * shares are of what is given out. */
+/* The factor on its price. On an idle instance a tenant that has had much pays
+ * no more than others: shares are of what is given out. */
 static double times_of(const struct schedule_request *request,
                        const struct schedule_decision *decision)
 {
@@ -118,8 +118,7 @@ bool schedule_asked(const struct scheduler *s,
     *out = (struct schedule_asked){
         .work = work_of(s, request, &decision->chosen),
         .times = times_of(request, decision),
-        /* What comes late on an idle instance, too, says nothing of the load.
-         */
+        /* Late on an idle instance, too: no sign of load. */
         .slo_ttft_us = decision->never ? 0 : request->slo_ttft_us,
         .feasible = decision->verdict == SCHEDULE_ACCEPT ||
                     decision->verdict == SCHEDULE_REJECT_PRICE ||
@@ -129,7 +128,7 @@ bool schedule_asked(const struct scheduler *s,
     return true;
 }
 
-/* Its price goes to *x; whether that admits it. */
+/* Writes the price to *x. Returns whether it is admitted. */
 static bool arrive(struct scheduler *s, const struct schedule_asked *a,
                    int64_t now_us, double *x, double *limit_us)
 {

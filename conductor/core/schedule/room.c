@@ -1,22 +1,20 @@
-/* What a request waits for: room where it decodes where it is prefilled, and
- * else the link of where it decodes; and what its first token waits for. */
+/* What a request waits for, room to decode or the link of its decode instance;
+ * and what its first token waits for. */
 #include "conductor/core/plan/traffic.h"
 #include "conductor/core/schedule/internal.h"
 
-/* A request waits for a link as long as it would be in time if its TTFT were so
- * many times longer than predicted; and what it is admitted for is a first
- * token that waits no longer than that. */
+/* A request waits for a link only while its predicted TTFT, times this, meets
+ * the SLO; and admission counts on holding the first token no further. */
 #define IN_TIME_TIMES 2
-/* Of what its answer bears, so much may be due to KV that was there before. */
+/* Earlier KV may cause this share of the delay that an answer bears. */
 #define BEARS 0.5
-/* A prompt's KV is long if its link takes longer for it than the TTFT SLO,
- * divided by this. */
+/* A prompt's KV is long above 1 / LONG_PARTS of the TTFT SLO on its link. */
 #define LONG_PARTS 3
 
-/* By how much too long KV on its way to where a request decodes holds up its
- * own. While some of it is long, nobody can wait until little of it is left:
- * the TTFT would be over before. Then a request may go beside it, as soon as
- * its answer bears what that costs it. */
+/* By how much KV on its way to the decode instance delays the request's own
+ * beyond the limit. While one prompt's KV there is long, the TTFT would be over
+ * before little of it is left: then a request may go beside it, as soon as its
+ * answer bears the delay. */
 static double too_late_us(const struct scheduler *s,
                           const struct schedule_request *request,
                           const struct schedule_decision *decision)
@@ -66,7 +64,7 @@ bool schedule_waits_for_link(const struct scheduler *s,
     return true;
 }
 
-/* Whether it misses the TBT SLO for the time that its own KV takes. */
+/* Whether its own KV alone makes a request miss the TBT SLO. */
 static bool late_alone(const struct scheduler *s,
                        const struct schedule_request *request,
                        const struct schedule_decision *decision)
@@ -115,7 +113,7 @@ int64_t schedule_hold_first(const struct scheduler *s,
            decision->n_slowed;
 }
 
-/* The decode instance with the most room, of several; NULL: of none or one. */
+/* The decode instance with the most room; NULL if there are fewer than two. */
 static const struct pool_instance *
 roomiest(const struct scheduler *s, const struct schedule_decision *decision)
 {
@@ -143,7 +141,7 @@ struct schedule_room schedule_room(const struct scheduler *s,
         if (s->model.coupled)
             i = pool_get(s->pool, decision->chosen.instance);
         only = i && (i->role & ROLE_DECODE) != 0;
-        if (!only) /* of a pair, too: any that decodes */
+        if (!only) /* in a pair, too: any that decodes */
             i = roomiest(s, decision);
     }
     if (!i)

@@ -22,7 +22,7 @@ static const char *const verdict_names[SCHEDULE_VERDICTS] = {
     [SCHEDULE_TOO_LONG] = "too_long",
 };
 
-/* The policy's, but for what this cluster has no use for. */
+/* Sets the policy's rules, without those that this cluster cannot use. */
 static void set_rules(struct scheduler *s)
 {
     const struct estimate_model *model = &s->model;
@@ -105,8 +105,8 @@ void scheduler_free(struct scheduler *scheduler)
     free(scheduler);
 }
 
-/* When a request that misses its TTFT SLO would meet it if it came anew, with
- * all of its time. */
+/* Time until a request that misses its TTFT SLO would meet it if it came anew,
+ * with its full SLO; -1 = never. */
 static int64_t again_fits_in_us(const struct scheduler *s,
                                 const struct schedule_request *request,
                                 const struct schedule_decision *decision)
@@ -145,7 +145,7 @@ static void admit(struct scheduler *s, const struct schedule_request *request,
         break;
     case ADMISSION_REJECT_TBT:
         decision->verdict = SCHEDULE_REJECT_TBT;
-        if (s->rules.spares_decodes) /* others will decode then: nobody knows */
+        if (s->rules.spares_decodes) /* unknown: other decodes will run then */
             break;
         for (size_t c = 0; c < decision->n_decode_candidates; c++)
             if (s->decode_candidates[c].instance == decision->decode)

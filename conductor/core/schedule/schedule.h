@@ -3,10 +3,10 @@
  * it is decoded. The same inputs give the same decision, byte for byte.
  *
  * A policy (policy.h) chooses the prefill instance. If its choice misses the
- * TTFT SLO, the candidate that ends first, whatever comes, takes its place if
- * that meets it (not under global_cache). The decode instance is the one
- * with the lowest predicted TBT among those with room. A request that misses an
- * SLO is rejected.
+ * TTFT SLO, the candidate with the lowest worst-case TTFT takes its place, if
+ * that one meets the SLO (not under global_cache). The decode instance is the
+ * one with the lowest predicted TBT among those with room. A request that
+ * misses an SLO is rejected.
  */
 #ifndef CONDUCTOR_CORE_SCHEDULE_SCHEDULE_H
 #define CONDUCTOR_CORE_SCHEDULE_SCHEDULE_H
@@ -23,87 +23,84 @@
 #include "conductor/core/schedule/policy.h"
 
 #define SCHEDULE_EXCLUDE_MAX 8
-/* Other instances that a plan loads from, and all its sources. */
+/* Most other instances that a plan loads from, and most sources in all. */
 #define SCHEDULE_PEERS_MAX 3
 #define SCHEDULE_SOURCES_MAX (SCHEDULE_PEERS_MAX + LOAD_TIERS)
 
-/* Instances that one prefill may be lent, and the tokens of a chunk that goes
- * from stage to stage. */
+/* Most instances lent to one prefill; tokens of a chunk between stages. */
 #define SCHEDULE_LENT_MAX 15
 #define SCHEDULE_CHUNK_TOKENS 512
-/* Lending must shorten a prefill to this share, or less, and by as much more as
- * links are busy for it: others need them. */
+/* A group's time and its links' are at most this share of the time alone. */
 #define SCHEDULE_LEND_GAIN 0.9
 
 struct scheduler;
 
-/* schedule_share(pool, store, tier, match): lets each instance that has a rate
- * for the tier go on in the index's instance `store` where it holds less.
- * O(instances). */
+/* schedule_share(pool, store, tier, match): extends the match of each instance
+ * that has a rate for the tier by the blocks that `store`, an instance of the
+ * index, holds behind it. O(instances). */
 void schedule_share(const struct pool *pool, uint32_t store,
                     enum block_tier tier, struct prefix_match *match);
 
 struct schedule_config {
     const struct schedule_policy *policy;
-    const double *options; /* (POLICY_OPTIONS_MAX), of the policy, by
-                              policy_options_set(); NULL: the initial ones */
+    const double *options; /* (POLICY_OPTIONS_MAX), set by policy_options_set();
+                              NULL = the initial values */
     const char *admission; /* "plain" or "none"; NULL: plain */
 };
 
 struct schedule_request {
     uint64_t request_id;
-    const uint64_t *keys; /* (n_keys), borrowed: of its full blocks */
+    const uint64_t *keys; /* (n_keys), of its full blocks; borrowed */
     size_t n_keys;
     int64_t n_tokens;          /* of the prompt, at least 1 */
     int64_t max_output_tokens; /* at least 1; 1 needs no decode */
-    uint32_t whole; /* a bit of each group whose pairs cannot share it: one
+    uint32_t whole; /* a bit per group whose pairs must not split it: one
                        instance does all */
-    int64_t expected_tokens; /* of these, as learnt; 0: not known */
-    int64_t median_tokens;   /* likewise: as likely as not, at least so many */
-    int64_t slo_ttft_us;     /* what is left of it; 0: none */
-    int64_t waited_us;       /* it was longer by this when the request came */
-    int64_t slo_tbt_us;      /* 0: none */
+    int64_t expected_tokens; /* predicted output; 0 = unknown */
+    int64_t median_tokens;   /* median of the predicted output; 0 = unknown */
+    int64_t slo_ttft_us;     /* what is left of the SLO; 0 = no SLO */
+    int64_t waited_us;       /* time since arrival, already off slo_ttft_us */
+    int64_t slo_tbt_us;      /* 0 = none */
     bool may_hold;           /* its first token can wait for its KV */
-    uint64_t n_held;         /* others that wait for room to decode */
-    int64_t due_us; /* absolute, without slo_ttft_us: its first token would be
-                       in time by then, but it is refused for nothing, as it
-                       was accepted once; 0: it has no SLO, or is late anyway */
-    double price_times;    /* what its price is multiplied by */
-    int64_t queue_most_us; /* an instance with a longer queue is full for
-                              it; 0: any will do. Under plan alone */
+    uint64_t n_held;         /* requests that wait in the conductor */
+    int64_t due_us; /* absolute, without slo_ttft_us: when the first token is
+                       due for a request that was accepted before and is no
+                       longer refused; 0 = no SLO, or late anyway */
+    double price_times;    /* factor on its price */
+    int64_t queue_most_us; /* longest queue it accepts; 0 = any. Only plan */
     int64_t now_us;
-    uint32_t session; /* pool id of who served its session last, preferred a
-                         little by the policy plan; POOL_NO_INSTANCE: none */
+    uint32_t session; /* pool id of the instance that served its session last,
+                         slightly preferred by plan; POOL_NO_INSTANCE: none */
     uint32_t only;    /* pool id of the one instance that may take it;
                          POOL_NO_INSTANCE: any */
     const uint64_t *eligible; /* (max_instances / 64, rounded up), borrowed: a
-                                 bit of each slot whose instance may take it or
-                                 send to it; it may change between decisions;
-                                 NULL: all */
+                                 bit per slot whose instance may serve it or
+                                 send blocks to it; may change between
+                                 decisions; NULL = all */
     /* Pool ids that must not be chosen or fetched from: they failed this
      * request. */
     uint32_t exclude[SCHEDULE_EXCLUDE_MAX];
     size_t n_exclude;
 };
 
-/* By when the first token is due, for queues' orders; absolute, 0: never. */
+/* Returns when the first token is due in queues, absolute; 0 = never. */
 int64_t schedule_deadline_us(const struct schedule_request *request);
 
-/* The same on the instance of `plan`: earlier by its last step, which ends with
- * other prompts, as far as the plan ends in time even so. */
+/* Returns the same for plan's instance: earlier by the plan's last step, which
+ * other prompts may share, as far as the plan still meets it. */
 int64_t schedule_due_us(const struct schedule_request *request,
                         const struct prefill_estimate *plan);
 
 enum schedule_verdict {
     SCHEDULE_ACCEPT,
     SCHEDULE_REJECT_TTFT,         /* no choice within the TTFT SLO */
-    SCHEDULE_REJECT_TBT,          /* or the TBT SLO */
+    SCHEDULE_REJECT_TBT,          /* no choice within the TBT SLO */
     SCHEDULE_REJECT_PRICE,        /* too much work for what it saves others */
-    SCHEDULE_REJECT_SHARE,        /* dispatch's: others have had less */
+    SCHEDULE_REJECT_SHARE,        /* by dispatch: other tenants have had less */
     SCHEDULE_NO_PREFILL_INSTANCE, /* none that could hold it is ready */
     SCHEDULE_NO_DECODE_INSTANCE,  /* none that could hold it is ready */
     SCHEDULE_DECODE_FULL,         /* no decode instance has room now */
-    SCHEDULE_LINK_BUSY,           /* its link has too much KV to bring now */
+    SCHEDULE_LINK_BUSY,           /* too much KV on its way to decode */
     SCHEDULE_QUEUE_FULL,          /* every prefill queue is at its bound */
     SCHEDULE_TOO_LONG,            /* longer than any instance's KV */
 };
@@ -112,18 +109,18 @@ enum schedule_verdict {
 /* A source of blocks [from_block, to_block) of a prompt: another instance, or a
  * slow tier of the prefill instance itself. */
 struct schedule_source {
-    uint32_t instance;    /* pool id; the prefill instance: its own tier */
-    enum block_tier tier; /* which tier; of others the slowest that they read */
+    uint32_t instance;    /* pool id; the prefill instance for its own tier */
+    enum block_tier tier; /* its own tier; the slowest that a peer reads */
     uint32_t from_block;
     uint32_t to_block;
 };
 
-/* Idle instances that compute a share of a prompt's layers, behind the one that
- * was chosen: see lend.c. */
+/* Idle instances that each compute a share of a prompt's layers, behind the
+ * chosen one: see lend.c. */
 struct schedule_lent {
     uint32_t n;
     uint32_t members[SCHEDULE_LENT_MAX]; /* pool ids */
-    double share; /* of a chunk's time alone, that its longest stage takes */
+    double share; /* time of a chunk's longest stage / its time alone */
 };
 
 /* The chosen instances, and why. Pool ids are POOL_NO_INSTANCE if none is
@@ -132,36 +129,33 @@ struct schedule_decision {
     enum schedule_verdict verdict;
     uint32_t prefill; /* pool id; also set when an SLO rejects */
     uint32_t decode;  /* pool id; may equal prefill; none for 1 token */
-    struct prefill_estimate chosen; /* of prefill, all 0 if none */
-    uint32_t stored_blocks;         /* of chosen.local_blocks, those that it has
-                                       reported; the others are expected */
-    /* If it is planned: its plan, and what its sources' indices mean. */
+    struct prefill_estimate chosen; /* its estimate; all 0 = none chosen */
+    uint32_t stored_blocks;         /* of chosen.local_blocks, reported; the
+                                       rest is expected */
+    /* If chosen.planned: the plan, whose source indices refer to sources[]. */
     struct load_plan plan;
     struct schedule_source sources[SCHEDULE_SOURCES_MAX];
     size_t n_sources;
-    struct schedule_lent lent; /* chosen's times are the group's */
-    double engine_price; /* planned: how many seconds others are assumed to wait
-                            for each second of engine time */
-    int64_t tbt_us;      /* of decode, 0 if none */
-    int64_t behind_us;   /* of decode: how long KV on its way to there holds up
-                            its own */
-    int64_t gap_us;      /* of decode: by how much its own KV comes there later
-                            than its prefill ends */
+    struct schedule_lent lent; /* if any, chosen has the group's times */
+    double engine_price; /* if planned: seconds that other requests are assumed
+                            to wait per second of engine time */
+    int64_t tbt_us;      /* of decode; 0 = none */
+    int64_t behind_us;   /* by which KV on its way to decode delays its own */
+    int64_t gap_us;      /* from its prefill's end until its KV is there */
     bool holds;          /* its first token waits for that KV */
-    int64_t hold_us;     /* and is later by so much, as predicted */
-    int64_t n_slowed;    /* intervals of its answer that share such a wait, in
-                            its TBT */
-    double price_us;     /* by schedule_price(): its x, and what limited it;
-                            0: not priced, no limit */
+    int64_t hold_us;     /* predicted delay of that token */
+    int64_t n_slowed;    /* token intervals that share a wait in tbt_us */
+    double price_us;     /* by schedule_price(): its x, 0 = not priced; and the
+                            limit, 0 = none */
     double price_limit_us;
-    int64_t retry_after_us; /* rejected: when it would fit, from now: for a
-                               missed TTFT and a price while others keep coming,
-                               else if none came; -1: never or not known, as for
-                               a TBT that is kept for others */
-    bool never;             /* rejected for the TTFT: it would be late without
-                               any queue, too, if it came anew */
-    int64_t tested_us;      /* from now, what had to meet the TTFT SLO: the
-                               TTFT if all come first that may; 0: not tested */
+    int64_t retry_after_us; /* if rejected: time until it would fit; for a
+                               missed TTFT or a price with requests that keep
+                               coming, else with none; -1 = never or unknown */
+    bool never;             /* rejected for its TTFT, and late even without any
+                               queue and with its full SLO */
+    int64_t tested_us;      /* from now, the time that had to meet the TTFT SLO:
+                               the TTFT if every prefill that may pass it does;
+                               0 = not tested */
     /* Every ready instance that was looked at, by slot. Borrowed from the
      * scheduler until its next schedule_decide(). */
     const struct prefill_estimate *candidates;
@@ -210,50 +204,49 @@ void schedule_price(struct scheduler *scheduler,
                     const struct schedule_request *request,
                     struct schedule_decision *decision);
 
-/* A request that came, as others who share its instances hear of it: they
- * count what it asks for and would take, too. */
+/* A request as told to the other conductors of its instances, which count its
+ * blocks and its work in their prices, too. */
 struct schedule_asked {
-    struct price_work work; /* its block_tokens need not be told */
-    double times;           /* what its price is multiplied by */
-    int64_t slo_ttft_us;    /* 0: it counts among no arrivals */
+    struct price_work work; /* schedule_heard() sets its block_tokens */
+    double times;           /* factor on its price */
+    int64_t slo_ttft_us;    /* 0 = not counted as an arrival */
     bool feasible;          /* it would be accepted but for its price */
 };
 
-/* schedule_asked(scheduler, request, decision, out): what schedule_price() goes
- * by, before or after it. Borrows the request's keys. Returns whether the
- * policy prices it. */
+/* schedule_asked(scheduler, request, decision, out): writes what
+ * schedule_price() goes by; call it before or after that. out borrows the
+ * request's keys. Returns false if the request is not priced. */
 bool schedule_asked(const struct scheduler *scheduler,
                     const struct schedule_request *request,
                     const struct schedule_decision *decision,
                     struct schedule_asked *out);
 
-/* schedule_heard(scheduler, asked, now_us): it came elsewhere, where it was
- * decided on. */
+/* schedule_heard(scheduler, asked, now_us): counts a request that another
+ * conductor decided on. */
 void schedule_heard(struct scheduler *scheduler,
                     const struct schedule_asked *asked, int64_t now_us);
 
 #define SCHEDULE_PIECE_TOKENS 8192
-/* The predicted time of computing so many tokens, at least 1, of prompts that
- * nothing else is known of: of as many of SCHEDULE_PIECE_TOKENS as they fill,
- * and one more. In microseconds of an instance of the model's cost model. */
+/* Returns the predicted us, by the model's cost model, of computing `tokens`
+ * (at least 1) of unknown prompts: of whole ones of SCHEDULE_PIECE_TOKENS and
+ * one for the rest. */
 double schedule_work_us(const struct scheduler *scheduler, int64_t tokens);
 
-/* The TTFT of a decision that is not committed yet, as it is expected: the
- * chosen one's ttft_us, but not before a prefill has ended that it follows.
- * Candidates are compared and limits are tested without that. Cost: O(waiting
+/* Returns the expected TTFT of a decision that is not committed yet:
+ * chosen.ttft_us, or later if a prefill that computes its pending blocks ends
+ * later. Comparing candidates and testing SLOs leave that out. Cost: O(waiting
  * prefills of the instance). */
 int64_t schedule_expected_us(const struct scheduler *scheduler,
                              const struct schedule_request *request,
                              const struct schedule_decision *decision);
 
-/* The least work that any candidate would have with the prompt, us; without
- * candidates more than any work. Cost: O(candidates). */
+/* Returns the least prefill time of any candidate, us; without candidates more
+ * than any. Cost: O(candidates). */
 int64_t schedule_shortest_us(const struct schedule_decision *decision);
 
-/* By what a request that waits comes before others of its tenant, where
- * instances do not serve by age: the least work that any of them would have
- * with it, and its age, as their order weighs both; else 0. Cost:
- * O(candidates). */
+/* Returns the rank of a waiting request among those of its tenant, the lowest
+ * first: its least prefill time and its age, weighed as by shortest_first; 0
+ * where instances serve by age. Cost: O(candidates). */
 int64_t schedule_rank(const struct scheduler *scheduler,
                       const struct schedule_decision *decision,
                       int64_t arrived_us);
@@ -271,29 +264,32 @@ bool schedule_admits_late(const struct scheduler *scheduler);
                                   const struct schedule_request *request,
                                   const struct schedule_decision *decision);
 
-/* The least that a prefill takes with as many idle instances as may be lent to
- * it, over links that take no time.
+/*
+ * Returns the least time of a prefill with any number of lent instances, over
+ * links that take no time.
  *   layers    of the model.
- *   uncached  tokens that are computed, behind so many cached ones.
- *   alone_us  that it takes by itself. O(SCHEDULE_LENT_MAX). */
+ *   uncached  tokens to compute, behind `cached` ones.
+ *   alone_us  its time on one instance.
+ * Cost: O(SCHEDULE_LENT_MAX).
+ */
 int64_t schedule_least_us(const struct schedule_rules *rules,
                           const struct cost_model *cost, uint32_t layers,
                           int64_t uncached, int64_t cached, int64_t alone_us);
 
-/* What is lent for a request is free again: call it when its prefill is done,
- * failed or cancelled. lent->n becomes 0; with 0 a no-op. */
+/* Frees the instances lent to a request: call it when its prefill is done,
+ * failed or cancelled. Sets lent->n to 0; a no-op if it is 0. */
 void schedule_give_back(struct pool *pool, struct schedule_lent *lent,
                         uint64_t request_id, int64_t now_us);
 
 /* schedule_pool(scheduler): the pool that it was made with. */
 struct pool *schedule_pool(const struct scheduler *scheduler);
 
-/* What its policy has others do, in times as they pass here, without what its
- * instances have no use for. Borrowed. */
+/* Returns the policy's rules, without those that this cluster cannot use, in
+ * times as they pass here. Borrowed. */
 const struct schedule_rules *
 schedule_rules_of(const struct scheduler *scheduler);
 
-/* schedule_model(scheduler): that it was made with. Borrowed. */
+/* schedule_model(scheduler): the model that it was made with. Borrowed. */
 const struct estimate_model *schedule_model(const struct scheduler *scheduler);
 
 /* What instances hold of a prompt. Borrowed until the next decision or look. */
@@ -301,15 +297,15 @@ struct schedule_look {
     const struct pool *pool;
     const struct estimate_model *model;
     const struct prefix_index *index;
-    const uint32_t *stored;   /* by slot: leading blocks that it has, */
-    const uint32_t *expected; /* and will have when its prefills end */
+    const uint32_t *stored;   /* by slot: leading blocks stored */
+    const uint32_t *expected; /* likewise, once its prefills end */
 };
 
 /*
- * Looks.
+ * Looks up what instances hold of a prompt.
  *   keys    (n_keys), borrowed for the call.
- *   shared  whether what lies in the store that instances share counts as
- *           stored by each that reads it; else only what it holds itself does.
+ *   shared  true: blocks in the shared store count as stored by each
+ *           instance that reads it; false: only its own blocks count.
  * Cost: a match of stored and one of expected blocks.
  */
 struct schedule_look schedule_look(struct scheduler *s, const uint64_t *keys,
@@ -324,44 +320,42 @@ static inline uint32_t schedule_looked(const struct schedule_look *look,
                                                      : look->expected[slot];
 }
 
-/* Whether an instance has one of a prompt's first n blocks in a slow tier
- * alone. O(n) where it has a slow tier. */
+/* Whether an instance has any of a prompt's first n blocks only in slow tiers.
+ * O(n) where it has a slow tier. */
 bool schedule_looked_slow(const struct schedule_look *look,
                           const struct pool_instance *instance,
                           const uint64_t *keys, uint32_t n);
 
-/* Enters a prefill that is no request into the pool. Returns as
+/* Enters a prefill that serves no request into the pool. Returns as
  * pool_prefill_accept(). */
 [[nodiscard]] int
 schedule_accept_piece(struct scheduler *s,
                       const struct pool_prefill_request *request,
                       uint32_t instance);
 
-/* Room to decode that a request waits for: an instance had had_tokens of room
- * when the request found too little there, and it needs needs_tokens. */
+/* Room to decode that a request waits for: it found had_tokens of room on the
+ * instance and needs needs_tokens. */
 struct schedule_room {
-    uint32_t instance; /* POOL_NO_INSTANCE: any has the room that it needs, or
-                          only one could */
-    bool only;         /* it goes nowhere else */
+    uint32_t instance; /* POOL_NO_INSTANCE: no room to wait for */
+    bool only;         /* no other instance can take it */
     int64_t had_tokens;
     int64_t needs_tokens;
 };
 
-/* What a request waits for that found no room, where others may pass it
- * (bypass): the instance that was chosen for it where requests decode where
- * they are prefilled, else the decode instance with the most room. */
+/* Returns the room that a request without any waits for, where others may pass
+ * it (bypass): on the chosen instance if that one also decodes (aggregated
+ * pools), else on the decode instance with the most room. */
 struct schedule_room schedule_room(const struct scheduler *scheduler,
                                    const struct schedule_request *request,
                                    const struct schedule_decision *decision);
 
-/* Whether there may be room now: the only instance has more than then, or takes
- * no work any more. */
+/* Returns false if the only instance takes work and has no more room. */
 bool schedule_room_came(const struct scheduler *scheduler,
                         const struct schedule_room *room);
 
-/* Requests that are decided on from now on leave that room to this one: where
- * they decode where they are prefilled they wait for theirs behind it, else
- * they find none on that instance. And to nobody. */
+/* Keeps that room for its request in later decisions: in an aggregated pool
+ * other requests wait behind it, else they find no room on that instance.
+ * schedule_await_none() ends it. */
 void schedule_await(const struct scheduler *scheduler,
                     const struct schedule_room *room);
 void schedule_await_none(const struct scheduler *scheduler);

@@ -19,8 +19,8 @@ double schedule_path_rate(const struct scheduler *s,
     return sender ? sender->link_bytes_per_s : told;
 }
 
-/* What a peer can send to this instance: as fast as that has measured it. The
- * pushes and slow tiers of the peer slow it down all the same. */
+/* What a peer can send to this instance, at the rate measured by the instance.
+ * The peer's pushes and slow tiers slow it down all the same. */
 static struct load_source load_of(const struct scheduler *s,
                                   const struct pool_instance *i,
                                   const struct schedule_peer *peer)
@@ -37,8 +37,7 @@ static struct load_source load_of(const struct scheduler *s,
     return load;
 }
 
-/* All that comes from peers comes over the instance's own link: the best ones
- * that fill it. */
+/* Adds the best peers, until they fill the instance's own link. */
 static void add_peers_within(const struct scheduler *s,
                              const struct pool_instance *i,
                              const struct schedule_peers *peers,

@@ -61,8 +61,7 @@ static double rate_of(const struct pool_instance *instance,
     return rate > 0.0 ? rate : INFINITY;
 }
 
-/* The stretch of a tier: from its first run, with what follows and is no
- * slower. */
+/* Adds a tier's range: its first run, and runs behind it no slower. */
 static void add_own_range(const struct pool_instance *instance,
                           const struct tier_run *runs, size_t n,
                           enum block_tier tier, struct schedule_own *own)
@@ -113,13 +112,13 @@ static bool is_sent(const struct scheduler *s,
                     const struct pool_instance *instance, enum block_tier tier)
 {
     if (tier == TIER_SHARED)
-        return false; /* who can, reads there itself */
+        return false; /* instances read there themselves */
     return tier != TIER_DISK || s->model.simulated.disks_send ||
            instance->tier_bytes_per_s[TIER_DISK] <= 0.0;
 }
 
-/* Of an instance's first `blocks` blocks, which it holds, how many leading ones
- * it can send. */
+/* How many leading blocks an instance can send, of its first `blocks`, all of
+ * which it holds. */
 static uint32_t sendable_blocks(const struct scheduler *s,
                                 const struct pool_instance *instance,
                                 uint32_t blocks)
@@ -157,7 +156,7 @@ schedule_find_sender(const struct scheduler *s,
     const struct pool_instance *const *instances = pool_instances(s->pool);
     const struct pool_instance *best = NULL;
     uint32_t n_slots = pool_slots(s->pool);
-    int64_t best_us = INT64_MIN; /* nobody is preferred with no blocks */
+    int64_t best_us = INT64_MIN; /* no instance without blocks wins */
 
     *best_blocks = 0;
     for (uint32_t slot = 0; slot < n_slots; slot++) {
@@ -217,9 +216,9 @@ int64_t schedule_own_ready_us(const struct scheduler *s,
     return ready_us;
 }
 
-/* What another instance can send, and how fast: as its link does, or as its
- * slow tiers can be read, whichever takes longer. If some of the blocks are in
- * a slow tier, all count so: others may get there before they are sent. */
+/* Writes what another instance can send, and how fast: at the slower of its
+ * link and its slow tiers. If some of the blocks are in a slow tier, all count
+ * so: others may get there before they are sent. */
 static bool peer_of(const struct scheduler *s,
                     const struct schedule_request *request,
                     const struct pool_instance *i, uint32_t blocks,

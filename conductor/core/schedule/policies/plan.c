@@ -1,21 +1,21 @@
 /*
- * plan: for every prefill instance the load plan (load_plan.h) that finishes
- * first, from its own slow tiers and the best other holders. What meets the
- * TTFT SLO comes before what does not; then the lowest finishing time + engine
- * work x engine_price is best, where the instance that served the request's
- * session last is forgiven session_ms. Of those that predictions cannot tell
- * from it the one wins that evicts nothing, then the instance whose last
- * prefill came longest ago, then the lower slot. On the chosen instance,
- * loading all takes the plan's place if it scores lower, unless computing all
- * would end before it.
+ * plan: every prefill instance gets the load plan (load_plan.h) that finishes
+ * first, from its own slow tiers and the best other holders. Candidates that
+ * meet the TTFT SLO come first, then the lowest finishing time + engine work x
+ * engine_price, less session_ms for the instance that served the request's
+ * session last. Among candidates that predictions cannot tell from the best,
+ * one that evicts nothing wins, then the instance whose last prefill came
+ * longest ago, then the lower slot. On the chosen instance, loading all takes
+ * the plan's place if it scores lower, unless computing all would end before
+ * it.
  *
- * A candidate that was not worked out carries lower bounds of its end and of
- * its engine's work. Two hold for the end: its queue and what must be computed
- * behind all that is cached anywhere; and the end of another one that has at
- * least as much at no cost, or the same in tiers as fast, no longer queue and
- * no slower engine of the same cost model (a dominating one), since it could
- * follow the same plan. Both are exact, so leaving candidates out changes
- * nothing: test_schedule_plan compares with working out all of them.
+ * A candidate that is not worked out carries lower bounds of its end and of its
+ * engine's work. The end has two: its queue and what must be computed behind
+ * everything cached anywhere; and the end of a dominating candidate, which has
+ * at least as many blocks at no cost, or the same in tiers as fast, no longer
+ * queue and no slower engine of the same cost model, and so could follow the
+ * same plan. Both are exact, so leaving candidates out changes nothing:
+ * test_schedule_plan compares with working out all of them.
  */
 #include <string.h>
 
@@ -41,8 +41,8 @@ static uint32_t most_sent(const struct schedule_peers *peers,
     return schedule_lesser(most, usable_blocks);
 }
 
-/* Blocks that can't all stay where waiting prefills keep theirs: all that these
- * and the request will leave, less the tiers' room. */
+/* Blocks that waiting prefills and the request will leave on an instance beyond
+ * the room of its tiers. */
 static uint32_t blocks_over(const struct scheduler *s,
                             const struct schedule_request *request,
                             const struct pool_instance *i)
@@ -55,7 +55,7 @@ static uint32_t blocks_over(const struct scheduler *s,
     return pool_blocks_over(s->pool, i, (uint32_t)(request->n_keys - there));
 }
 
-/* As if all that is cached anywhere were there by its turn. */
+/* A lower bound: as if all blocks cached anywhere were there by its turn. */
 static void estimate_at_least(const struct scheduler *s,
                               const struct schedule_request *request,
                               const struct pool_instance *i,
@@ -79,7 +79,7 @@ static void estimate_at_least(const struct scheduler *s,
     estimate_prefill(&s->model, s->pool, i, &ask, memo, out);
     if (out->ttft_us > ESTIMATE_NEVER_US)
         out->ttft_us = ESTIMATE_NEVER_US;
-    out->most_us -= out->beside.step_us; /* over, where it waits */
+    out->most_us -= out->beside.step_us; /* ends while it waits */
     out->planned = true;
     out->at_least = true;
     out->split_block = out->local_blocks;
@@ -89,7 +89,7 @@ static void estimate_at_least(const struct scheduler *s,
         out->queue_full = true;
 }
 
-/* A worked-out candidate: no peer, or without blocks in slow tiers. */
+/* A worked-out candidate that is no peer or has no blocks in slow tiers. */
 struct dominator {
     const struct pool_instance *instance;
     uint32_t resident;
@@ -99,7 +99,7 @@ struct dominator {
     int64_t ingress_free_us;
     double link_bytes_per_s;
     struct beside beside;
-    int64_t end_us; /* without the step under way, and a push */
+    int64_t end_us; /* without the step under way and the push */
 };
 
 struct search {
@@ -108,7 +108,7 @@ struct search {
     uint32_t usable_blocks;
     struct prefill_estimate *best; /* worked out; NULL: none yet */
     struct dominator dominators[DOMINATORS_MAX];
-    size_t n_dominators; /* ever; the array is a ring */
+    size_t n_dominators; /* in all; the array is a ring */
 };
 
 static bool is_peer(const struct scheduler *s, uint32_t id)
@@ -138,8 +138,8 @@ static bool reads_alike(const struct scheduler *s,
     return true;
 }
 
-/* Whether peers send to an instance at least as fast as to another one; just as
- * fast where they share its link: a faster one leaves less to the next. */
+/* Whether peers send to an instance at least as fast as to another one; exactly
+ * as fast where they share its link: a faster one leaves less to the next. */
 static bool is_sent_alike(const struct scheduler *s,
                           const struct pool_instance *i,
                           const struct pool_instance *other)
@@ -160,8 +160,9 @@ static bool is_sent_alike(const struct scheduler *s,
     return true;
 }
 
-/* Raises a candidate's bound to the ends of those that dominate it. A peer has
- * one peer less, so another one instead, which these may not have had. */
+/* Raises a candidate's bound to the ends of its dominators. A candidate that is
+ * a peer stays as it is: another peer takes its own place, and dominators may
+ * not have had that one. */
 static void raise_bound(const struct search *f, struct prefill_estimate *e)
 {
     const struct scheduler *s = f->s;
@@ -210,9 +211,9 @@ static struct pool_place place_at(const struct search *f,
     return place;
 }
 
-/* What it computes says where it stands in the queue, and that what it
- * computes. Its place was that of the least work; it gets that of the plan for
- * that place, and from there a plan again. */
+/* Queue place and plan depend on each other: the plan was made for the best
+ * place; now the candidate takes the plan's place. Returns whether that one is
+ * later and so needs another plan. */
 static bool take_place(const struct search *f, const struct pool_instance *i,
                        const struct schedule_site *site,
                        struct prefill_estimate *e)
@@ -225,7 +226,7 @@ static bool take_place(const struct search *f, const struct pool_instance *i,
     place = place_at(f, i, e, now_us);
     if (e->ready_us > now_us) {
         late = place_at(f, i, e, e->ready_us);
-        /* Another one begins while its blocks come, or computes them. */
+        /* Another prefill begins while its blocks come, or computes them. */
         if (late.wait_us > e->ready_us - now_us || site->computed_us > now_us)
             place = late;
     }
@@ -260,8 +261,7 @@ static void work_out_placed(const struct search *f,
                       plan_load_modes(f->s), &plan, e);
 }
 
-/* A candidate's plan, or, if that scores lower, the one without what it loads
- * over links. */
+/* Works out a candidate's plan, without fetches if that scores lower. */
 static void search_work_out(struct search *f, struct prefill_estimate *e)
 {
     const struct pool_instance *i = pool_get(f->s->pool, e->instance);
@@ -292,14 +292,14 @@ static void search_work_out(struct search *f, struct prefill_estimate *e)
         f->best = e;
 }
 
-/* Whether a candidate, worked out or not, is worth it. */
+/* Whether a candidate, worked out or not, may be chosen. */
 static bool may_win(const struct prefill_estimate *e)
 {
     return !e->queue_full && !e->too_long && !e->spared;
 }
 
-/* Of candidates as good as the best, worked out or not, the one that comes
- * first; NULL: none comes before `first`. */
+/* Of candidates as good as the best, worked out or not, the one that precedes
+ * the others; NULL: none precedes `first`. */
 static struct prefill_estimate *
 next_of_equal(const struct search *f, size_t n,
               const struct prefill_estimate *first)
@@ -318,8 +318,7 @@ next_of_equal(const struct search *f, size_t n,
     return next;
 }
 
-/* Sees to it that of those as good as the best the one that comes first is
- * worked out. */
+/* Works out the candidate that precedes all others as good as the best. */
 static void search_equals(struct search *f, size_t n)
 {
     const struct plan_state *state = state_of(f->s);
@@ -331,7 +330,8 @@ static void search_equals(struct search *f, size_t n)
     for (size_t c = 0; c < n; c++) {
         struct prefill_estimate *e = &f->s->candidates[c];
 
-        /* If the best evicts nothing, it is earlier turns that come first. */
+        /* e->evicts is not set yet: beside a best that evicts nothing, only
+         * last_prefill and slot count. */
         if (!may_win(e) || !plan_equals(state, e, f->best) ||
             !plan_precedes(e, first))
             continue;
@@ -412,7 +412,7 @@ static size_t estimate(struct scheduler *s,
         raise_bound(&f, e);
         if (plan_before(f.best, e))
             continue;
-        plan_set_tbt(s, request, e); /* it takes a while: for few */
+        plan_set_tbt(s, request, e); /* expensive: for few */
         if (!plan_before(f.best, e))
             search_work_out(&f, e);
     }
@@ -420,7 +420,7 @@ static size_t estimate(struct scheduler *s,
     return n;
 }
 
-/* A lower bound has lost to another candidate. */
+/* Never a lower bound: it has lost to another candidate. */
 static size_t choose(const struct policy_choice *choice)
 {
     const struct prefill_estimate *candidates = choice->candidates;
@@ -466,8 +466,8 @@ static void complete(struct scheduler *s,
     if (decision->engine_price <= 0.0 || site.n == 0 ||
         !(plan_load_modes(s) & loads))
         return;
-    /* Later, but with less to compute; or computing all, if that ends sooner,
-     * which then loses (decision 013). */
+    /* It ends later but computes less; or, where computing all ends sooner, it
+     * is that, and loses (decision 013). */
     plan_work_out(s, request, usable_blocks, &site, plan_load_modes(s) & loads,
                   &plan, &load_all);
     if (plan_before(&load_all, &decision->chosen)) {

@@ -49,8 +49,7 @@ int64_t plan_fits_in_us(const struct scheduler *s,
         return -1;
     if (in_us < 0)
         in_us = 0;
-    /* It ends no sooner for being asked later, so what is missing then is to
-     * be waited for besides. */
+    /* Asked later it ends no sooner: the time still missing adds up. */
     for (int looks = 1; looks < FITS_LOOKS_MAX && in_us < idle_us; looks++) {
         int64_t late_us = ttft_later_us(s, request, &site, &last, in_us) -
                           request->slo_ttft_us;

@@ -211,8 +211,8 @@ double plan_link_price(const struct scheduler *s,
     return s->options[PLAN_LINK_PRICE] * (idle + busy);
 }
 
-/* Seconds to add for each second of the engine's time. What others could have
- * computed in it is what they lose: a fast engine's second is worth more. */
+/* Seconds to add for each second of the engine's time. A fast engine's second
+ * is worth more: others could have computed more in it. */
 static double price_of(const struct scheduler *s,
                        const struct prefill_estimate *e)
 {
@@ -265,9 +265,9 @@ void plan_set_room(struct scheduler *s, const struct schedule_request *request)
         state->anywhere_us = coming * 1e6 / receive * (1.0 - receive / send);
 }
 
-/* What it costs that its second token comes later because its KV waits for the
- * link of the instance; and that it holds room to decode for longer. At most
- * what it waits: a bound of the score needs it. */
+/* What it costs that its KV waits for the instance's link: its second token
+ * comes later, and it holds room to decode for longer. At most the wait itself:
+ * a bound of the score needs that. */
 static double held_up_us(const struct scheduler *s,
                          const struct schedule_request *request,
                          const struct prefill_estimate *e)
@@ -304,8 +304,7 @@ void plan_set_score(const struct scheduler *s,
     if (e->link_us > 0)
         others_us += state->link_price * (double)e->link_us;
 
-    /* Every instance that decodes is in the middle of a step: no reason to go
-     * to an idle one. */
+    /* A decode step under way is no reason to prefer an idle instance. */
     e->score_us = e->ttft_us - e->beside.step_us;
     e->score_us = others_us < (double)(ESTIMATE_NEVER_US - e->score_us)
                       ? e->score_us + (int64_t)others_us

@@ -48,23 +48,23 @@ enum {
 
 extern const struct policy_option plan_options[PLAN_OPTIONS];
 
-/* Writes what the policy has others do: see struct schedule_policy. */
+/* Writes the policy's rules: see struct schedule_policy. */
 void plan_rules(const double *options, struct schedule_rules *out);
 
-/* Of the request that is decided on. */
+/* State of the decision under way. */
 struct plan_state {
     struct schedule_peers peers;
     double engine_price; /* see schedule_decision */
     double link_price;   /* likewise for each second of a link */
-    double mean_speed;   /* of the candidates; 0: all have the same one */
+    double mean_speed;   /* of the candidates; 0 = all are alike */
     int64_t equal_us;    /* scores that differ by no more are equal */
-    double room_price;   /* for each second that its KV holds room to decode
-                            before it is there */
-    double anywhere_us;  /* how long that waits for where it decodes, whoever
-                            sends it */
+    double room_price;   /* for each second that room to decode is held for KV
+                            that is not there yet */
+    double anywhere_us;  /* how long that KV waits for decode instances' links,
+                            whichever instance sends it */
 };
 
-/* What the candidates have to do, together. */
+/* The queues of all candidates together. */
 struct plan_queues {
     size_t n_instances;
     size_t n_busy; /* instances with a prefill that waits or runs */
@@ -72,49 +72,46 @@ struct plan_queues {
 };
 
 /*
- * How many seconds others wait for each second of an engine's time. Requests
- * that come before the queue is empty wait for everything that is computed
- * before them. Their number is not known: where prefills have instances of
- * their own take the share of these that are busy (option by_use), else one if
- * any prefill is under way where this one could go, and more if more wait now.
- * That a quarter of the mean queue is a good measure was found by simulation
- * (decision 013), not derived. Likewise what each counts that waits for room in
- * an aggregated pool: while they do, more come than leave (decision 017).
- *   n_held  those that wait for room.
+ * Returns the seconds that other requests wait for each second of an engine's
+ * time. Requests that come before the queue is empty wait for everything
+ * computed before them. Their number is estimated: where prefills have
+ * instances of their own as the share of these that are busy (by_use), else as
+ * one if any prefill waits or runs; plus a quarter of the mean queue, a factor
+ * found by simulation (decision 013). In an aggregated pool each request that
+ * waits for room adds to it: meanwhile more come than leave (decision 017).
+ *   n_held  requests that wait for room.
  */
 double plan_engine_price(const struct scheduler *s,
                          const struct plan_queues *queues, uint64_t n_held);
 
 /*
- * Likewise for each second that a link sends for a request: b + 1, b being the
- * number of prompts' KV that an instance's link is busy with, on average. For a
- * request without a TBT SLO b + min(1, b) (option by_use): idle links are no
- * loss to anybody. With one its own KV leaves by the same links, soon. Fetches
- * that links send or receive count in b, and pushes that are late; those that
- * leave while their prefill goes on hold up nobody. 0 without the option links.
+ * Likewise for each second that a link sends for a request: b + 1, where b is
+ * the mean backlog of a link, in KV of this prompt. Without a TBT SLO it is b +
+ * min(1, b) (by_use), as idle links are no loss to anybody; with one, the
+ * request's own KV soon leaves by the same links. b counts fetches, sent or
+ * received, and late pushes; pushes that keep up with their prefill delay
+ * nothing. 0 without the rule links.
  */
 double plan_link_price(const struct scheduler *s,
                        const struct schedule_request *request);
 
 /*
- * Writes what it costs a request without a TBT SLO that its KV is sent late.
- * Its room to decode is held meanwhile: nobody loses by that while most of the
- * room is free, and all that come wait for it once it is full. So a second
- * costs the fourth power of the share that is taken. What decode instances can
- * receive may be less than what prefill instances can send; then its KV waits
- * for those, whichever instance it goes to, and only what it waits beyond that
- * counts. Cost: O(instances).
+ * Writes what late KV costs a request without a TBT SLO. It holds room to
+ * decode meanwhile: no loss while most of the room is free, but a delay for all
+ * requests once it is full. So a second costs the fourth power of the share in
+ * use. If decode instances receive less than prefill instances can send, KV
+ * waits for them wherever it comes from; only longer waits count. O(instances).
  */
 void plan_set_room(struct scheduler *s, const struct schedule_request *request);
 
-/* When a candidate ends, whatever comes. */
+/* When a candidate ends in the worst case, from now. */
 static inline int64_t plan_latest_us(const struct prefill_estimate *e)
 {
     return e->most_us > e->ttft_us ? e->most_us : e->ttft_us;
 }
 
-/* Whether candidate a is preferred, both with plans: first the one that meets
- * the SLO; then the lower score, or the earlier end if both are late; the
+/* Whether candidate a is preferred: first one that meets the TTFT SLO, then the
+ * TBT SLO; then the lower score, or the earlier end if both are late; the
  * shorter queue; the instance whose last prefill came longest ago, so that all
  * fill alike; the lower slot. */
 static inline bool plan_before(const struct prefill_estimate *a,
@@ -137,11 +134,11 @@ static inline bool plan_before(const struct prefill_estimate *a,
 }
 
 /*
- * By how much the scores of equal candidates differ at most. Of two instances
- * each may be off by CORRECTION_NOISE, which is not corrected, so no smaller
- * difference is known to be one. What a request itself is off by does not
- * count: that is so on either. least_us  the work of the candidate that has
- * least to compute.
+ * Returns the largest difference between scores that count as equal. Corrected
+ * predictions of each instance are still off by CORRECTION_NOISE, so smaller
+ * differences mean nothing. An error in the request itself is the same on all
+ * instances.
+ *   least_us  the least work of any candidate.
  */
 int64_t plan_equal_us(const struct scheduler *s, int64_t least_us);
 
@@ -151,10 +148,9 @@ bool plan_evicts(const struct scheduler *s,
                  const struct schedule_request *request, uint32_t usable_blocks,
                  uint32_t slot);
 
-/* Whether a candidate is as good as the best one: nobody is late, their scores
- * are equal, and it takes no more of others' links: blocks that are on one
- * instance are not fetched to another for nothing. With a lower bound of its
- * score: whether it may be. */
+/* Whether a candidate is as good as the best one: neither is late, their scores
+ * are equal, and it takes no more of others' links, so that no block is fetched
+ * for nothing. With a lower bound of its score: whether it may be. */
 static inline bool plan_equals(const struct plan_state *state,
                                const struct prefill_estimate *e,
                                const struct prefill_estimate *best)
@@ -164,7 +160,7 @@ static inline bool plan_equals(const struct plan_state *state,
            e->link_us <= best->link_us;
 }
 
-/* Which of two that are as good as the best is chosen: the one that evicts
+/* Whether a comes before b, both as good as the best: the one that evicts
  * nothing, the instance whose last prefill came longest ago, so that all fill
  * alike, the lower slot. */
 static inline bool plan_precedes(const struct prefill_estimate *a,
@@ -177,8 +173,8 @@ static inline bool plan_precedes(const struct prefill_estimate *a,
     return a->slot < b->slot;
 }
 
-/* Writes whether a decode on a candidate's instance would miss the TBT SLO by
- * the candidate's prefill. Cost: beside_tbt_us(), where that counts. */
+/* Writes whether the candidate's prefill makes a decode beside it miss the TBT
+ * SLO. Cost: beside_tbt_us(), where that counts. */
 void plan_set_tbt(const struct scheduler *s,
                   const struct schedule_request *request,
                   struct prefill_estimate *e);
@@ -204,13 +200,13 @@ void plan_work_out(const struct scheduler *s,
                    struct prefill_estimate *e);
 
 /*
- * When a candidate that is late will meet the TTFT SLO if nothing else comes,
- * from now: its queue and what its sources are busy with shrink, loads that
- * they hid don't. -1: not even when all that is done. Of sources it knows those
- * that it has now; others may be better by then.
+ * Returns the time from now until a late candidate meets the TTFT SLO if
+ * nothing else comes; -1 = not even with all queues empty. Its queue and the
+ * backlogs of its sources shrink, the loads that they hid do not. Only its
+ * present sources count.
  *   candidate  of the request just decided on; may be a lower bound.
- * Cost: some plans. Where each later look finds a little missing it ends with
- * the last, which is then a little too soon.
+ * Cost: some plans. If the last look still finds a little missing, the result
+ * is a little too soon.
  */
 int64_t plan_fits_in_us(const struct scheduler *s,
                         const struct schedule_request *request,
