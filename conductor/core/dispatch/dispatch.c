@@ -15,7 +15,7 @@ void dispatch_init(struct dispatch *d)
     share_init(&d->share);
 }
 
-/* The hand-over and the passage are part of the TTFT that is promised. */
+/* Hand-over and passage count in the TTFT SLO. */
 static void fill_ask(const struct dispatch *d, struct dispatch_request *r,
                      int64_t now_us)
 {
@@ -43,9 +43,8 @@ static void fill_ask(const struct dispatch *d, struct dispatch_request *r,
                          : SCHEDULE_EXCLUDE_MAX;
 }
 
-/* A request that every instance has failed may go to one of them again, rather
- * than to none; so may one whose only instance is gone to any that is eligible.
- */
+/* If every instance has failed a request, any may be chosen again; if its only
+ * instance is gone, any eligible one. */
 static void ask(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
                 struct schedule_decision *decision)
 {
@@ -68,7 +67,8 @@ static void ask(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
         decision->retry_after_us = 0;
 }
 
-/* Without room: for ever without a TTFT SLO, else if some is due in time. */
+/* Whether a request without room may wait: always without a TTFT SLO, else if
+ * room is due in time. */
 static bool may_wait(const struct dispatch_request *r, int64_t retry_after_us,
                      int64_t now_us)
 {
@@ -113,9 +113,8 @@ static void refuse(enum dispatch_reason reason, int64_t retry_after_us,
     order->retry_after_us = retry_after_us;
 }
 
-/* Whether a request that is sent past the oldest takes room that this one
- * waits for: on one instance, if it goes nowhere else or that is kept for it.
- */
+/* Whether a request sent past the oldest takes room that the oldest waits for:
+ * only on one instance, if it goes nowhere else or room is kept for it. */
 static bool takes_room(const struct dispatch *d,
                        const struct dispatch_request *r,
                        const struct schedule_decision *decision)
@@ -197,8 +196,8 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
     }
 }
 
-/* The room that it needs where it decodes, as expected when it began to wait.
- */
+/* Room that a request needs where it decodes, as predicted at its last
+ * decision; 0 = it does not decode. */
 static int64_t decode_tokens(const struct dispatch *d,
                              const struct schedule_request *ask)
 {
@@ -277,9 +276,8 @@ static int64_t all_tokens(const struct dispatch *d,
     return tokens > 0 ? tokens : ask->n_tokens;
 }
 
-/* Whether younger requests may take room that the oldest, which found none,
- * waits for: until it has waited for as long as it may be made to, and they
- * have taken so much of the room that it is its turn. */
+/* Whether younger requests may take room that the oldest waits for: until
+ * patient_until_us is over and they have taken `bypass` times its need. */
 static bool is_patient(const struct dispatch *d, int64_t now_us)
 {
     double bypass = schedule_rules_of(d->scheduler)->bypass;
@@ -290,9 +288,9 @@ static bool is_patient(const struct dispatch *d, int64_t now_us)
                bypass * (double)all_tokens(d, &oldest->ask);
 }
 
-/* Younger requests of sizes below this may go before the oldest: all that may
- * find room, while it is patient or room is kept for it, and else those that
- * take no room to decode. */
+/* Returns the size below which younger requests may pass the oldest: all that
+ * may find room while it is patient or room is kept for it, else those that
+ * need no room to decode. */
 static uint32_t may_pass(const struct dispatch *d, int64_t now_us)
 {
     const struct dispatch_request *oldest = TAILQ_FIRST(&d->waiting);
@@ -307,13 +305,13 @@ static uint32_t may_pass(const struct dispatch *d, int64_t now_us)
     return d->keeps ? d->limit : 1;
 }
 
-/* Likewise, with those that may go elsewhere. */
+/* Likewise; all sizes until a request that may go anywhere has missed. */
 static uint32_t may_try(const struct dispatch *d, int64_t now_us)
 {
     return d->reach.missed_anywhere ? may_pass(d, now_us) : DISPATCH_SIZES;
 }
 
-/* The next one in a round where tenants take turns. */
+/* The next request with an order where tenants take turns; NULL = none. */
 static struct dispatch_request *next_in_turn(struct dispatch *d, int64_t now_us,
                                              struct dispatch_order *order)
 {
@@ -337,8 +335,8 @@ static struct dispatch_request *next_in_turn(struct dispatch *d, int64_t now_us,
     return NULL;
 }
 
-/* A waiting request that was tried waits still. If it lacks room to decode,
- * wherever that is, so does whoever needs as much. */
+/* Notes that a tried request still waits. If it lacks room to decode on any
+ * instance, so do all that need as much. */
 static void miss(struct dispatch *d, const struct dispatch_request *r,
                  enum schedule_verdict verdict)
 {
@@ -351,8 +349,8 @@ static void miss(struct dispatch *d, const struct dispatch_request *r,
         d->limit = r->size;
 }
 
-/* A request that was tried leaves its room to nobody behind it, if it goes
- * nowhere else, or is the oldest and is no longer patient. */
+/* Keeps a tried request's room from all behind it, if it goes nowhere else, or
+ * is the oldest and no longer patient. */
 static void keep_room(struct dispatch *d, const struct dispatch_request *r,
                       int64_t now_us)
 {
@@ -364,7 +362,7 @@ static void keep_room(struct dispatch *d, const struct dispatch_request *r,
         schedule_await(d->scheduler, &r->room);
 }
 
-/* Whether a request has an order now that is none to wait. */
+/* Tries a waiting request. Returns whether its order is not to wait. */
 static bool try(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
                 struct dispatch_order *order)
 {
@@ -407,7 +405,7 @@ next_in_round(struct dispatch *d, int64_t now_us, struct dispatch_order *order)
         return next_in_turn(d, now_us, order);
     for (struct dispatch_request *r; (r = held_next(d, may_try(d, now_us)));) {
         if (d->n_link_missed >= DISPATCH_LOOK && d->n_for_link == d->n_waiting)
-            break; /* nobody else to try */
+            break; /* no other request to try */
         if (try(d, r, now_us, order))
             return r;
         if (d->scheduler) {

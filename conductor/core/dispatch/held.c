@@ -1,7 +1,7 @@
 /* See held.h. */
 #include "conductor/core/dispatch/held.h"
 
-/* Fewer tokens are one size. */
+/* Below 2^SMALLEST_BITS tokens there is one size. */
 #define SMALLEST_BITS 4
 
 uint32_t held_size(int64_t tokens)

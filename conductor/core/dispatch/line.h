@@ -1,15 +1,13 @@
-/*
- * The waiting requests of one tenant: the earliest priority first, of equal
- * ones the lowest rank, of these who began to wait first. A pairing heap of
- * links inside the requests; nothing is allocated.
- */
+/* The waiting requests of one tenant: the earliest priority first, of equal
+ * ones the lowest rank, of these the first to wait. A pairing heap of links
+ * inside the requests; nothing is allocated. */
 #ifndef CONDUCTOR_CORE_DISPATCH_LINE_H
 #define CONDUCTOR_CORE_DISPATCH_LINE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One that waits. Its owner sets priority, rank and seq. */
+/* A waiting request. Its owner sets priority, rank and seq. */
 struct line_node {
     struct line_node *child, *next; /* its first child; its next sibling */
     struct line_node *before;       /* the sibling before it, or its parent */

@@ -1,13 +1,13 @@
 /*
- * Which instances waiting requests may go to, where that are not all: those of
- * a LoRA adapter, or the one that keeps what a request is about. A younger
- * request that takes nothing of what any of them may go to holds none of them
- * up. Private to this folder.
+ * Which instances waiting requests may go to, if not to all: those with a LoRA
+ * adapter, or the one that keeps an object of the request. A younger request
+ * that takes nothing on any of these instances holds up none of them. Private
+ * to this folder.
  *
- * Requests of one set of instances are counted together. Where there are more
- * than DISPATCH_REACHES sets, further requests count as going anywhere. Within
- * a round no instance joins, so of requests that found no room in it those
- * whose set has all ready instances count as going anywhere, too.
+ * Requests of one set of instances are counted together. Beyond
+ * DISPATCH_REACHES sets, further requests count as going anywhere. Within a
+ * round no instance joins, so a request that found no room in it and whose set
+ * has all ready instances counts as going anywhere, too.
  */
 #ifndef CONDUCTOR_CORE_DISPATCH_REACH_H
 #define CONDUCTOR_CORE_DISPATCH_REACH_H
@@ -19,27 +19,27 @@
 
 #define DISPATCH_REACHES 16u
 
-/* All zero: of no request. */
+/* All zero = no requests. */
 struct reach {
     struct reach_set {
         const uint64_t *eligible; /* as in schedule_request; borrowed */
         uint32_t only;            /* likewise */
-        uint64_t n;               /* requests; 0: a free place */
+        uint64_t n;               /* requests; 0 = a free place */
         bool missed;              /* one of them found no room in this round */
     } sets[DISPATCH_REACHES];
-    uint64_t n_anywhere;  /* of requests that may go to all instances */
+    uint64_t n_anywhere;  /* requests that may go to all instances */
     bool missed_anywhere; /* one of them found no room in this round */
 };
 
-/* Which of the waiting requests are meant. */
+/* Which of the waiting requests reach_takes() checks. */
 enum reach_of { REACH_NONE, REACH_WAITING, REACH_MISSED, REACH_OLDEST };
 
 /* reach_add(reach, ask): a request waits. Borrows ask->eligible until
  * reach_remove(). Returns its place. O(DISPATCH_REACHES). */
 uint32_t reach_add(struct reach *reach, const struct schedule_request *ask);
 
-/* reach_remove(reach, place): it does not wait any more. With the last one of
- * its set nothing of the set is kept, nor that one of them found no room. */
+/* reach_remove(reach, place): it does not wait any more. The last request of a
+ * set takes the set and its `missed` with it. */
 void reach_remove(struct reach *reach, uint32_t place);
 
 /* reach_begin(reach): a round begins, in which no request has been tried. */
@@ -50,13 +50,13 @@ void reach_begin(struct reach *reach);
 void reach_miss(struct reach *reach, const struct pool *pool,
                 const struct schedule_request *ask, uint32_t place);
 
-/* reach_missed(reach, ask): whether one found no room in this round that may go
- * where this request may, and nowhere else. */
+/* reach_missed(reach, ask): whether a request for the same set of instances
+ * found no room in this round. */
 bool reach_missed(const struct reach *reach,
                   const struct schedule_request *ask);
 
-/* reach_takes(reach, of, pool, decision): whether a decision takes what one of
- * the requests meant may go to. */
+/* reach_takes(reach, of, pool, decision): whether a decision takes an instance
+ * that one of the requests `of` may go to. */
 bool reach_takes(const struct reach *reach, enum reach_of of,
                  const struct pool *pool,
                  const struct schedule_decision *decision);

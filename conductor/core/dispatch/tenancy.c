@@ -10,7 +10,7 @@ bool dispatch_shares(const struct dispatch *d)
            schedule_rules_of(d->scheduler)->shares;
 }
 
-/* The first that waits of a tenant; NULL: none does. */
+/* The first waiting request of a tenant; NULL = none. */
 static struct dispatch_request *first_of(const struct dispatch *d, uint32_t t)
 {
     char *line = (char *)d->lines[t];
@@ -19,7 +19,7 @@ static struct dispatch_request *first_of(const struct dispatch *d, uint32_t t)
                 : NULL;
 }
 
-/* Whether the first one of a tenant's line holds up a new one behind it. */
+/* Whether the first waiting request of a tenant holds up a new one. */
 static bool holds_up(const struct dispatch *d, uint32_t t,
                      const struct dispatch_request *r)
 {
@@ -30,7 +30,7 @@ static bool holds_up(const struct dispatch *d, uint32_t t,
             first->for_queue);
 }
 
-/* Likewise where tenants do not take turns. */
+/* Whether waiting requests hold up a new one if tenants take no turns. */
 static bool by_age(const struct dispatch *d, const struct dispatch_request *r)
 {
     if (r->ask.max_output_tokens <= 1 && d->scheduler &&
@@ -85,11 +85,11 @@ void dispatch_weigh(struct dispatch *d, struct dispatch_request *r,
     r->ask.queue_most_us = most_us < INT64_MAX ? most_us : 0;
 }
 
-/* What there is to share. */
+/* What all ready instances have to share. */
 struct capacity {
-    uint32_t prefills; /* instances that do them */
-    double kv_tokens;  /* of those that decode */
-    double batch;      /* of them, too */
+    uint32_t prefills; /* instances that prefill */
+    double kv_tokens;  /* of instances that decode */
+    double batch;      /* likewise; INFINITY = unlimited */
 };
 
 static struct capacity capacity(const struct dispatch *d)
@@ -111,7 +111,8 @@ static struct capacity capacity(const struct dispatch *d)
     return all;
 }
 
-/* A decode's part of all room, KV or places, for so long. */
+/* A decode's share of all KV or all places, whichever is larger, for its
+ * duration, as time of all prefill instances. */
 static double decode_us(const struct dispatch *d,
                         const struct dispatch_request *r, int64_t length,
                         int64_t tbt_us)
@@ -125,7 +126,7 @@ static double decode_us(const struct dispatch *d,
            fmax(tokens / all.kv_tokens, 1.0 / all.batch);
 }
 
-/* So much time of all instances. */
+/* `us` of all prefill instances. */
 static double of_all_us(const struct dispatch *d, int64_t us)
 {
     return (double)capacity(d).prefills * (double)(d->share.slowdown * us);
@@ -196,7 +197,7 @@ void dispatch_decoded(struct dispatch *d, struct dispatch_request *request,
     request->charged_length = output_tokens;
 }
 
-/* By the costs of the model, as their ratio holds for unlike instances. */
+/* By the model's costs: their ratio holds on unlike instances, too. */
 void dispatch_told(struct dispatch *d, struct dispatch_request *request,
                    int64_t guessed, int64_t computed, int64_t now_us)
 {
