@@ -1,9 +1,10 @@
-/* Space-saving over block keys; see access.h.
+/*
+ * Space-saving over block keys; see access.h.
  *
- * Counts are kept as they would be at epoch_us: one that is added t later
- * weighs 2^(t / half) times as much, so that nothing else need change as time
- * passes. Before weights grow too large, all counts are made smaller and the
- * epoch is moved. */
+ * Counts are kept as of epoch_us: an addition t later weighs 2^(t / half), so
+ * that nothing else changes as time passes. Before weights grow too large, all
+ * counts are scaled down and the epoch is moved.
+ */
 #include "conductor/core/replication/access.h"
 
 #include <math.h>
@@ -17,15 +18,15 @@
 
 struct entry {
     uint64_t key;
-    uint64_t parent; /* 0: none */
+    uint64_t parent; /* 0 = none */
     uint64_t tag;    /* the caller's */
     double count;
-    double error;  /* of count, which another key left behind */
-    double tokens; /* of prompts, weighted as they are in count - error */
+    double error;  /* part of count that other keys left behind */
+    double tokens; /* sum over prompts, weighted as in count - error */
     uint32_t n_blocks;
     uint32_t heap_at;
     uint32_t next;   /* in its hash chain */
-    uint32_t deeper; /* of access_tips(): its blocks go on, mostly as one */
+    uint32_t deeper; /* in access_tips(): most prompts share the next block */
 };
 
 struct access_sketch {
@@ -57,7 +58,7 @@ static uint64_t bytes_of(uint32_t places)
            (uint64_t)heads_for(places) * sizeof(uint32_t);
 }
 
-/* As many as fit. */
+/* The most places that fit. */
 static uint32_t places_for(uint64_t max_bytes)
 {
     uint32_t places = 0;
@@ -140,7 +141,7 @@ static void chain_in(struct access_sketch *s, uint32_t e)
     *head = e;
 }
 
-/* Of equal counts the deepest block leaves first. */
+/* The heap's order; of equal counts the deepest block leaves first. */
 static bool before(const struct access_sketch *s, uint32_t a, uint32_t b)
 {
     const struct entry *x = &s->entries[a], *y = &s->entries[b];
@@ -191,7 +192,7 @@ static double weight(const struct access_sketch *s, int64_t now_us)
     return pow(2.0, (double)(now_us - s->epoch_us) / (double)s->half_us);
 }
 
-/* Halving keeps the order, but for counts that become too small to be told
+/* Scaling keeps the order, except of counts that become too small to be told
  * apart: the heap is made again. */
 static void move_epoch(struct access_sketch *s, int64_t now_us)
 {
@@ -208,7 +209,7 @@ static void move_epoch(struct access_sketch *s, int64_t now_us)
         sift_down(s, at);
 }
 
-/* A key that was not kept: takes a free place, or that of the least count. */
+/* Gives a new key a free place, or that of the least count. */
 static uint32_t take_place(struct access_sketch *s, uint64_t key)
 {
     uint32_t e;
@@ -259,7 +260,7 @@ void access_add(struct access_sketch *sketch, const uint64_t *keys,
     }
 }
 
-/* Of a count that halves every half life, so often a second is it added to. */
+/* The rate of additions that keeps a count steady against its decay. */
 static double per_s(const struct access_sketch *s, const struct entry *e,
                     int64_t now_us)
 {
@@ -303,7 +304,7 @@ static size_t insert(const struct access_tip *tip, struct access_tip *tips,
     return n;
 }
 
-/* Marks the blocks behind which at least half goes on as one. */
+/* Marks blocks of which at least half of the prompts share the next block. */
 static void mark_deeper(struct access_sketch *s, double least)
 {
     for (uint32_t e = 0; e < s->n; e++)

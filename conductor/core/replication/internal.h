@@ -17,7 +17,7 @@ struct replication_piece {
     uint64_t id;
     uint32_t from, to; /* pool ids */
     uint64_t tip;
-    uint64_t last_key; /* if all of it comes */
+    uint64_t last_key; /* of its last block */
     uint32_t first_block, end_block;
 };
 
@@ -27,14 +27,14 @@ struct replication_kept {
     uint64_t last_key;
     uint32_t instance; /* pool id */
     uint32_t first_block, end_block;
-    int64_t at_us; /* the last of them came */
+    int64_t at_us; /* when the last of them came */
 };
 
-/* Of an instance, by slot. */
+/* An instance, by slot. */
 struct replication_side {
-    uint32_t id;       /* pool id that it is of */
-    double busy_ratio; /* of the time, lately */
-    int64_t failed_us; /* nothing is copied to it before; 0: nothing failed */
+    uint32_t id;       /* pool id of the instance */
+    double busy_ratio; /* recent share of the time */
+    int64_t failed_us; /* no copies to it before then; 0 = none failed */
     bool sends, receives;
 };
 
@@ -42,7 +42,7 @@ struct replication {
     struct dispatch *dispatch; /* borrowed */
     struct access_sketch *asked;
     int64_t slowdown;
-    int64_t sampled_us; /* of sides' busy_ratio */
+    int64_t sampled_us; /* last sample of sides' busy_ratio */
     int64_t due_us;     /* of the next pass */
     uint32_t n_sides;
     struct replication_side *sides; /* (n_sides) */
@@ -58,7 +58,7 @@ struct replication {
     struct replication_counts counts;
 };
 
-/* weigh.c: the further holders of a tip that are worth it: adds jobs. */
+/* weigh.c: adds jobs for the further holders of a tip that are worth it. */
 void replication_weigh(struct replication *r, const struct access_tip *tip,
                        int64_t now_us);
 
@@ -67,13 +67,13 @@ void replication_weigh(struct replication *r, const struct access_tip *tip,
 bool replication_look(struct replication *r, const struct access_tip *tip,
                       struct schedule_look *look);
 
-/* weigh.c: leading blocks of keys (n), which *look is about, that an instance
- * can send: those that it has, 0 if one of them lies in a slow tier. */
+/* weigh.c: returns how many of keys (n), which *look is about, an instance can
+ * send: the leading ones that it has, 0 if a slow tier alone has one. */
 uint32_t replication_sendable(const struct schedule_look *look,
                               const uint64_t *keys,
                               const struct pool_instance *i, uint32_t n);
 
-/* A period, in the time that is told. */
+/* Scales a period by the slowdown. */
 static inline int64_t replication_us(const struct replication *r, int64_t us)
 {
     return us * r->slowdown;

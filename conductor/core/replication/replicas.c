@@ -5,7 +5,7 @@
 
 #include "conductor/core/replication/internal.h"
 
-/* What is asked for. */
+/* A command. */
 struct asked {
     struct schedule_look look;
     const uint64_t *keys;
@@ -18,7 +18,7 @@ static bool holds(const struct asked *a, const struct pool_instance *i)
     return pool_takes_work(i) && a->look.stored[i->slot] >= a->n_keys;
 }
 
-/* Tokens of memory that neither blocks nor decodes have. */
+/* Tokens of memory free of blocks and decodes. */
 static double room(const struct asked *a, const struct pool_instance *i)
 {
     double held = (double)prefix_index_held(a->look.index, i->slot) *
@@ -28,7 +28,7 @@ static double room(const struct asked *a, const struct pool_instance *i)
            (double)i->decode_reserved_tokens;
 }
 
-/* How many of the orders have it send. */
+/* How many of the orders an instance sends. */
 static uint32_t n_sent(const struct replicas *out, uint32_t id)
 {
     uint32_t n = 0;
@@ -38,7 +38,7 @@ static uint32_t n_sent(const struct replicas *out, uint32_t id)
     return n;
 }
 
-/* Whether one of the orders is to it. */
+/* Whether one of the orders goes to an instance. */
 static bool is_ordered(const struct replicas *out, uint32_t id)
 {
     for (uint32_t k = 0; k < out->n; k++)
@@ -56,7 +56,7 @@ static bool gets_before(const struct asked *ask, const struct pool_instance *a,
     return x != y ? x > y : room(ask, a) > room(ask, b);
 }
 
-/* Whether it may be sent the whole chain. */
+/* Whether the whole chain fits an instance's window. */
 static bool fits(const struct asked *a, const struct pool_instance *i)
 {
     int64_t tokens = (int64_t)a->n_keys * a->look.model->block_tokens;
@@ -64,7 +64,7 @@ static bool fits(const struct asked *a, const struct pool_instance *i)
     return i->window_tokens == 0 || tokens <= i->window_tokens;
 }
 
-/* Who is to have a copy next; NULL: nobody can. */
+/* The instance to get the next copy; NULL = none can. */
 static const struct pool_instance *find_receiver(const struct asked *a,
                                                  const struct replicas *out)
 {
@@ -81,7 +81,7 @@ static const struct pool_instance *find_receiver(const struct asked *a,
     return best;
 }
 
-/* Who sends it; NULL: nobody has all of it in memory. */
+/* The instance to send it; NULL = none has all of it in fast tiers. */
 static const struct pool_instance *find_sender(const struct asked *a,
                                                const struct replicas *out)
 {
@@ -102,7 +102,7 @@ static const struct pool_instance *find_sender(const struct asked *a,
     return best;
 }
 
-/* Who loses it: the fullest one. */
+/* The instance to drop it: the fullest one. */
 static const struct pool_instance *find_loser(const struct asked *a,
                                               const struct replicas *out)
 {

@@ -1,8 +1,6 @@
-/*
- * How many instances hold the beginning of a prompt, changed by command: the
- * store API's change_replica (Mooncake, section on the store). What is copied
- * so is as any other held block from then on: it may be evicted.
- */
+/* Sets by command how many instances hold the beginning of a prompt: the store
+ * API's change_replica (Mooncake, section on the store). Such copies may be
+ * evicted like any other block. */
 #ifndef CONDUCTOR_CORE_REPLICATION_REPLICAS_H
 #define CONDUCTOR_CORE_REPLICATION_REPLICAS_H
 
@@ -17,11 +15,11 @@ struct replicas {
 };
 
 /*
- * The orders by which as many instances hold a prompt's first blocks. Copies go
- * to instances that prefill, first to those that have most of it, then to those
- * with most room; they come from the holder that sends the fewest of them.
- * What is too many leaves those that are fullest; copies of blocks that a slow
- * tier alone has are not made.
+ * Writes the orders after which `copies` instances hold a prompt's first
+ * blocks. Copies go to instances that prefill, first to those that have most of
+ * it, then to those with most room; they come from the holder that sends the
+ * fewest. Surplus holders drop theirs, the fullest first. Blocks that only slow
+ * tiers have are not copied.
  *   keys    (n_keys), at least 1, borrowed; the orders point to it.
  *   tag     as of replication_asked().
  *   copies  at least 1.

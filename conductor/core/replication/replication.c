@@ -1,5 +1,4 @@
-/* Passes, pieces and what is dropped; weigh.c says what is worth a copy. See
- * replication.h. */
+/* Passes, pieces and drops; weigh.c weighs copies. See replication.h. */
 #include "conductor/core/replication/replication.h"
 
 #include <math.h>
@@ -53,8 +52,7 @@ bool replication_on(const struct replication *r)
            schedule_rules_of(r->dispatch->scheduler)->replicates > 0.0;
 }
 
-/* How busy instances are, weighted by time: each of a prefill, or not, since
- * the sample before. */
+/* Averages over time whether each instance has a prefill. */
 static void sample(struct replication *r, int64_t now_us)
 {
     const struct pool *pool = schedule_pool(r->dispatch->scheduler);
@@ -121,14 +119,14 @@ static struct replication_side *side_of(struct replication *r, uint32_t id)
     return i && r->sides[i->slot].id == id ? &r->sides[i->slot] : NULL;
 }
 
-/* Nothing is booked there by a request. */
+/* Whether no request has booked a link of the instance. */
 static bool link_is_idle(const struct pool_instance *i, int64_t now_us)
 {
     return i->egress_free_us <= now_us && i->ingress_free_us <= now_us;
 }
 
-/* Who sends most of the blocks from `has` on, the one that has least to push of
- * those; NULL: nobody can now. */
+/* The instance that can send most of the blocks from `has` on, of equal ones
+ * the one with least to push; NULL = none can now. */
 static const struct pool_instance *find_sender(const struct replication *r,
                                                const struct schedule_look *look,
                                                uint32_t n_blocks, uint32_t has,
@@ -154,7 +152,7 @@ static const struct pool_instance *find_sender(const struct replication *r,
     return best;
 }
 
-/* The next piece of a job, if both ends are free. */
+/* Writes the next piece of a job. Returns false unless both ends are free. */
 static bool cut(struct replication *r, const struct replication_job *job,
                 int64_t now_us, struct replication_action *a)
 {
@@ -213,7 +211,7 @@ static void begin(struct replication *r, const struct replication_job *job,
     r->counts.pieces++;
 }
 
-/* Whether another one than this instance has a block. */
+/* Whether another instance has a block. */
 static bool is_extra(const struct replication *r, uint32_t instance,
                      uint64_t key)
 {
@@ -255,7 +253,7 @@ static void forget_kept(struct replication *r, uint32_t k)
     r->kept[k] = r->kept[--r->n_kept];
 }
 
-/* A copy that nobody asks for any more, where room is short. */
+/* Finds a copy that is no longer asked for, where memory is short. */
 static bool find_cold(struct replication *r, int64_t now_us,
                       struct replication_action *a)
 {
@@ -302,8 +300,7 @@ bool replication_next(struct replication *r, int64_t now_us,
     return false;
 }
 
-/* Enters what has come into what may be dropped; where there is no room it
- * stays until it is evicted. */
+/* Notes a copy that may be dropped later, if there is a free place. */
 static void keep(struct replication *r, const struct replication_piece *p,
                  int64_t now_us)
 {

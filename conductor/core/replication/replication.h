@@ -2,18 +2,17 @@
  * Copies of hot blocks, made before requests ask for them, and dropped when
  * they are cold.
  *
- * About once a second a pass looks at the beginnings of prompts that are asked
- * for most (access.h). The holders of one are busy for a share of the time, by
- * what they do otherwise and by its requests. A request that finds all of them
- * busy waits, or has the blocks fetched or computed elsewhere. The pass makes
- * as many further holders as save more time of requests within
- * REPLICATION_HORIZON_US than their copies take on links; what saves most for
- * each byte is copied first.
+ * About once a second a pass looks at the most requested beginnings of prompts
+ * (access.h). The holders of one are busy for a share of the time, with its
+ * requests and with others. A request that finds all of them busy waits, or has
+ * the blocks fetched or computed elsewhere. The pass wants as many further
+ * holders as save more time of requests within REPLICATION_HORIZON_US than
+ * their copies take on links, the largest saving per byte first.
  *
  * A copy is made in pieces of REPLICATION_PIECE_US, front to back, no faster
- * than a share of the link and only while no fetch is booked at either end.
- * A link sends one piece at a time, and receives one. Who has the first
- * pieces sends them on.
+ * than a share of the link and only while no fetch is booked at either end. A
+ * link sends one piece at a time, and receives one. An instance that has the
+ * first pieces sends them on.
  *
  * Pure: time is an argument; orders are data, which the caller carries out.
  *
@@ -34,70 +33,70 @@
 #define REPLICATION_PASS_US 1000000
 #define REPLICATION_PIECE_US 250000
 #define REPLICATION_HORIZON_US 30000000
-#define REPLICATION_HALF_US 5000000    /* of what is asked for */
-#define REPLICATION_BUSY_US 5000000    /* of how busy instances are */
-#define REPLICATION_KEEP_US 10000000   /* a copy is not dropped before */
-#define REPLICATION_REFUSE_US 10000000 /* nothing goes to who failed */
-#define REPLICATION_LEAST_PER_S 0.3    /* of what is copied */
-#define REPLICATION_COLD_PER_S 0.05    /* of what is dropped */
-#define REPLICATION_FULL 0.9           /* of an instance's memory */
-#define REPLICATION_WORTH 4.0          /* seconds saved for one of a link */
-#define REPLICATION_TIPS 16u           /* that a pass looks at */
+#define REPLICATION_HALF_US 5000000    /* in which counts of requests halve */
+#define REPLICATION_BUSY_US 5000000    /* over which busy_ratio is averaged */
+#define REPLICATION_KEEP_US 10000000   /* least age of a copy that is dropped */
+#define REPLICATION_REFUSE_US 10000000 /* no copies after a failed one */
+#define REPLICATION_LEAST_PER_S 0.3    /* least rate of a beginning to copy */
+#define REPLICATION_COLD_PER_S 0.05    /* a copy below this rate is cold */
+#define REPLICATION_FULL 0.9           /* of memory in use: drops may begin */
+#define REPLICATION_WORTH 4.0          /* least saving, times link time */
+#define REPLICATION_TIPS 16u           /* most tips of a pass */
 #define REPLICATION_JOBS 64u
 #define REPLICATION_KEPT 256u /* copies that may be dropped */
 #define REPLICATION_SKETCH_BYTES (UINT64_C(2) << 20)
 
 enum replication_kind {
     REPLICATION_NONE,
-    REPLICATION_COPY, /* blocks are to be copied from one to another */
-    REPLICATION_DROP, /* blocks are to leave */
+    REPLICATION_COPY, /* copy blocks from one instance to another */
+    REPLICATION_DROP, /* drop blocks */
 };
 
-/* Why. */
+/* Why an order is given. */
 struct replication_reason {
-    bool told;          /* an operator said so; the rest but holders is 0 */
-    double per_s;       /* prompts that begin so, a second */
-    double busy_ratio;  /* of which so many find all holders busy, */
-    double after_ratio; /* and with all copies that are wanted so many */
-    uint32_t holders;   /* that have or will have it now */
-    uint32_t wanted;    /* further ones */
+    bool told;          /* an operator's command; the rest but holders is 0 */
+    double per_s;       /* requests for it, a second */
+    double busy_ratio;  /* share of them that finds all holders busy */
+    double after_ratio; /* the same with all copies that are wanted */
+    uint32_t holders;   /* instances that have or will have it now */
+    uint32_t wanted;    /* further holders */
     int64_t miss_us;    /* what a request without these blocks pays */
-    int64_t saved_us;   /* by all of those, within the horizon */
-    int64_t copy_bytes; /* of all of those */
+    int64_t saved_us;   /* by all further holders, within the horizon */
+    int64_t copy_bytes; /* of all further holders */
 };
 
 struct replication_action {
     enum replication_kind kind;
-    uint64_t id;   /* of a copy: for replication_ended() */
-    uint32_t from; /* pool ids; POOL_NO_INSTANCE of a drop */
+    uint64_t id;   /* of a copy, for replication_ended() */
+    uint32_t from; /* pool id; POOL_NO_INSTANCE for a drop */
     uint32_t to;
     /* (end_block): a chain from a prompt's first block on, borrowed until the
-     * next call; NULL of a drop, which goes from key up to its parents. */
+     * next call; NULL for a drop, which goes from key up to its parents. */
     const uint64_t *keys;
     uint64_t key; /* of block end_block - 1 */
-    uint64_t tag; /* of a copy: of the prompts that are asked for */
+    uint64_t tag; /* of a copy: the tag of its prompts */
     uint32_t first_block;
     uint32_t end_block;
-    double bytes_per_s; /* no faster */
+    double bytes_per_s; /* upper limit */
     struct replication_reason reason;
 };
 
 struct replication_counts {
     uint64_t passes;
-    uint64_t wanted; /* further holders that passes found worth it */
+    uint64_t wanted; /* further holders that passes wanted */
     uint64_t pieces;
-    uint64_t blocks;  /* that they brought */
-    uint64_t failed;  /* pieces that ended without any */
+    uint64_t blocks;  /* that pieces brought */
+    uint64_t failed;  /* pieces that brought no block */
     uint64_t dropped; /* orders to drop */
 };
 
 struct replication;
 
 /*
- * Makes it.
+ * Makes a replication.
  *   d          borrowed; its scheduler may come later.
  *   instances  slots of the pool.
- *   slowdown   times pass so many times more slowly; 0: as they are.
+ *   slowdown   factor on all times; 0 = 1.
  *   seed       of hashing.
  * Returns it, owned, or NULL: no memory.
  */
@@ -109,14 +108,15 @@ struct replication;
 /* Frees it; NULL is a no-op. */
 void replication_free(struct replication *r);
 
-/* Whether anything is copied: the option `replicate` of the policy. All other
- * calls do nothing where it is not. */
+/* Whether anything is copied, by the option `replicate` of the policy. If not,
+ * all other calls do nothing. */
 bool replication_on(const struct replication *r);
 
 /*
- * A prompt is asked for. Call it once for each request.
- *   tag  the caller's, of all prompts with these keys: what orders to copy
- * have. Cost: access_add(), and O(instances).
+ * Counts a request for a prompt. Call it once for each request.
+ *   tag  the caller's, of all prompts with these keys; orders to copy have
+ *        it.
+ * Cost: access_add(), and O(instances).
  */
 void replication_asked(struct replication *r,
                        const struct schedule_request *request, uint64_t tag,
@@ -129,11 +129,11 @@ void replication_asked(struct replication *r,
  */
 bool replication_pass(struct replication *r, int64_t now_us);
 
-/* When the next pass is due. */
+/* Returns when the next pass is due, absolute. */
 int64_t replication_due_us(const struct replication *r);
 
 /*
- * The next order: after a pass, and when something has ended.
+ * Gives the next order, after a pass or when a piece has ended.
  *   action  written.
  * Returns whether there is one: a copy is under way from now on, until
  * replication_ended() or replication_lost(). Cost: for each job a match and
@@ -142,18 +142,18 @@ int64_t replication_due_us(const struct replication *r);
 bool replication_next(struct replication *r, int64_t now_us,
                       struct replication_action *action);
 
-/* A piece has ended, and brought so many blocks, from its first one on. An
- * unknown id changes nothing. */
+/* Ends a piece, which brought `blocks` blocks from its first one on. An unknown
+ * id changes nothing. */
 void replication_ended(struct replication *r, uint64_t id, uint32_t blocks,
                        int64_t now_us);
 
-/* An instance is gone, with all pieces from it and to it. */
+/* Ends all pieces from and to an instance that is gone. */
 void replication_lost(struct replication *r, uint32_t instance);
 
-/* Pieces under way. */
+/* Returns the number of pieces under way. */
 uint32_t replication_under_way(const struct replication *r);
 
-/* What was done. Borrowed. */
+/* Returns what was done so far. Borrowed. */
 const struct replication_counts *
 replication_counts(const struct replication *r);
 

@@ -1,23 +1,21 @@
 /*
  * How many further holders of a hot beginning are worth their copies.
  *
- * With k holders that are busy otherwise for b_1 .. b_k of the time, and
- * requests that take w engines, each is busy for
+ * With k holders, busy with other work for b_1 .. b_k of the time, and requests
+ * that keep w engines busy, each is busy for
  *
  *     U = (b_1 + ... + b_k + w) / k, at most 1
  *
- * of the time, and a request finds all of them busy with a probability of
- * P = U^k, as if they were busy independently. Such a request pays what it
- * costs to have the blocks elsewhere: the shorter one of fetching and
- * computing them, because the scheduler makes it wait no longer than that. So
- * n further holders save
+ * of the time, and a request finds all of them busy with a probability of P =
+ * U^k, as if they were busy independently. Such a request pays for having the
+ * blocks elsewhere: the shorter one of fetching and computing them, because the
+ * scheduler makes it wait no longer than that. So n further holders save
  *
  *     rate * horizon * miss * (P_k - P_(k+n)).
  *
  * The n with the largest difference between this and REPLICATION_WORTH times
- * the copies' time on links is taken. One more is looked at together with those
- * before it: where requests need several engines, the first of them alone save
- * nothing.
+ * the copies' time on links is taken. Every n is tried: where requests need
+ * several engines, the first further holders alone save nothing.
  */
 #include <math.h>
 #include <string.h>
@@ -26,16 +24,16 @@
 
 #define LN2 0.69314718055994530942
 
-/* What a tip is worth, and where. */
+/* The weighing of one tip. */
 struct weighing {
     const struct access_tip *tip;
     struct schedule_look look;
     int64_t now_us;
-    double engines;    /* that its requests take */
-    uint32_t holders;  /* that have or will have it */
-    double busy;       /* the sum of what these do otherwise */
-    int64_t egress_us; /* until one of them can send */
-    uint32_t n;        /* instances in r->order that might have it */
+    double engines;    /* that its requests keep busy */
+    uint32_t holders;  /* instances that have or will have it */
+    double busy;       /* sum of holders' busy_ratio with other work */
+    int64_t egress_us; /* until a holder can send */
+    uint32_t n;        /* candidates in r->order */
 };
 
 bool replication_look(struct replication *r, const struct access_tip *tip,
@@ -66,7 +64,7 @@ uint32_t replication_sendable(const struct schedule_look *look,
     return blocks;
 }
 
-/* Prefill of `tokens` behind others, by the cost model. */
+/* Time to prefill `tokens` behind `behind` others, by the cost model. */
 static double compute_us(const struct weighing *w,
                          const struct pool_instance *i, double tokens,
                          double behind)
@@ -81,7 +79,7 @@ static double tip_tokens(const struct weighing *w)
     return (double)w->tip->n_blocks * (double)w->look.model->block_tokens;
 }
 
-/* Engines that the tip's requests take where its blocks are. */
+/* Engines that the tip's requests keep busy where its blocks are. */
 static double engines(const struct weighing *w, const struct pool_instance *i)
 {
     double own = w->tip->mean_tokens - tip_tokens(w);
@@ -90,7 +88,7 @@ static double engines(const struct weighing *w, const struct pool_instance *i)
     return w->tip->per_s * us / 1e6;
 }
 
-/* Who has it, and who might. */
+/* Sorts instances into holders and candidates. */
 static void find_holders(struct replication *r, struct weighing *w)
 {
     const struct pool *pool = w->look.pool;
@@ -116,7 +114,7 @@ static void find_holders(struct replication *r, struct weighing *w)
             replication_sendable(&w->look, r->keys, i, w->tip->n_blocks) > 0)
             w->egress_us = us;
     }
-    /* Its own requests are part of what its holders do. */
+    /* busy_ratio includes the tip's own requests. */
     w->busy = w->busy > w->engines ? w->busy - w->engines : 0.0;
 }
 
@@ -134,7 +132,7 @@ static bool may_have(const struct replication *r, const struct weighing *w,
            !schedule_looked_slow(&w->look, i, r->keys, w->tip->n_blocks);
 }
 
-/* Those that have some of it come first, then the idlest. */
+/* Whether a comes before b: with more of the blocks, then the idler one. */
 static bool comes_before(const struct replication *r, const struct weighing *w,
                          uint32_t a, uint32_t b)
 {
@@ -166,7 +164,7 @@ static void sort(struct replication *r, struct weighing *w)
     w->n = n;
 }
 
-/* How many requests find all holders busy, of 1. */
+/* Share of requests that find all holders busy. */
 static double all_busy(double busy, double engines, uint32_t holders)
 {
     double u = (busy + engines) / holders;
@@ -174,7 +172,7 @@ static double all_busy(double busy, double engines, uint32_t holders)
     return u < 1.0 ? pow(u, holders) : 1.0;
 }
 
-/* What a request pays on an instance that lacks the tip's last blocks. */
+/* Time that a request pays on an instance that lacks the tip's last blocks. */
 static double miss_us(const struct weighing *w, const struct pool_instance *i,
                       double bytes)
 {
@@ -243,8 +241,8 @@ static uint32_t worth(const struct replication *r, const struct weighing *w,
     return best;
 }
 
-/* A rate less its standard error: of n requests, as many as are counted, the
- * square root of n is chance. Two prompts that meet are no crowd. */
+/* A rate less its standard error, sqrt(n) of the n requests counted: two
+ * prompts that meet are no crowd. */
 static double surely_per_s(const struct replication *r, double per_s)
 {
     double n =
