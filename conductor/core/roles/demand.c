@@ -1,8 +1,8 @@
 /*
- * How much of engines' time requests ask for; see roles.h.
+ * How much of engines' time requests need; see roles.h.
  *
- * Of each second the sums are taken in, so that the spread of the means is that
- * of seconds: requests that come together count as they come.
+ * Sums are taken per second, so that the spread of the means is that of
+ * seconds, however many requests come together in one.
  */
 #include <math.h>
 
@@ -38,7 +38,7 @@ double roles_decode_us(const struct cost_model *cost, double prompt_tokens,
     return most(0.0, steps * (least(share, 1.0) * cost->decode[0] + own_us));
 }
 
-/* What a decode instance is like, of all that there are the mean. */
+/* The mean KV and batch of decode instances. False: there are none. */
 static bool mean_decode(const struct pool *pool, double *kv, double *batch)
 {
     uint32_t n = 0;

@@ -1,5 +1,5 @@
-/* Which ratio is better, and who switches; demand.c says what is needed. See
- * roles.h. */
+/* Which ratio is better, and which instance switches; demand.c says what is
+ * needed. See roles.h. */
 #include "conductor/core/roles/roles.h"
 
 #include <errno.h>
@@ -62,7 +62,7 @@ static unsigned role_of(const struct pool_instance *i)
     return i->next_role != 0 ? i->next_role : i->role;
 }
 
-/* Those that have one role, or will have it. */
+/* Counts the instances that have a single role, or will have it. */
 static void count(const struct pool *pool, struct roles_seen *seen)
 {
     seen->prefills = seen->decodes = 0;
@@ -111,7 +111,7 @@ static void look(struct roles *r, int64_t now_us)
             seen->best_prefills = p;
 }
 
-/* Whether another ratio is better, and by enough. */
+/* Whether the best ratio lies that way, and is better by enough. */
 static bool is_better(const struct roles *r, bool to_prefill)
 {
     const struct roles_seen *seen = &r->seen;
@@ -136,7 +136,7 @@ static uint32_t n_switching(const struct pool *pool)
     return n;
 }
 
-/* Tokens that the longest of its decodes has to produce yet, as expected. */
+/* Expected tokens that the longest of its decodes has yet to produce. */
 static int64_t left_tokens(const struct pool_instance *i)
 {
     int64_t most = 0;
@@ -165,7 +165,7 @@ static bool ends_before(const struct pool_instance *a,
     return a->slot < b->slot;
 }
 
-/* Who can switch from a role soonest, if another one stays; NULL: nobody. */
+/* The instance that leaves a role soonest, if one stays; NULL = none. */
 static const struct pool_instance *find(const struct pool *pool, unsigned from)
 {
     const struct pool_instance *best = NULL;

@@ -1,28 +1,28 @@
 /*
  * Instances that change their role: from prefill to decode, or back.
  *
- * Each request that arrives needs so much of an engine's time for its prefill,
- * and so much of one for its decode (roles_decode_us()). Once a second a pass
- * sums up both: so many engines are needed for either. With n_p instances that
- * prefill and n_d that decode
+ * Each request that arrives needs some time of an engine for its prefill, and
+ * some for its decode (roles_decode_us()). Once a second a pass sums up both:
+ * the engines needed for either. With n_p instances that prefill and n_d that
+ * decode
  *
  *     load(n_p, n_d) = max(needed_p / n_p, needed_d / n_d)
  *
- * is how busy the busier side is. The best n_p of all that are there is known
- * so, and an instance switches where that lowers the load by ROLES_GAIN, and by
- * twice the error of the two means, at each pass of the time that the policy's
- * option switch_roles says; means fade with half of that time. Once one has
- * switched, others follow until less than ROLES_ENOUGH is to be gained: the two
- * limits are the hysteresis.
+ * is how busy the busier side is. The best n_p of all instances follows from
+ * it. An instance switches if that lowers the load by ROLES_GAIN, and by twice
+ * the error of the two means, at each pass for as long as the policy's option
+ * switch_roles says; means fade with half of that time. Once one has switched,
+ * others follow until less than ROLES_ENOUGH is to be gained: the two limits
+ * are the hysteresis.
  *
- * An instance that is to switch gets no more work, ends what it has, and then
- * takes the other role. One that is told to by command does the same.
+ * An instance that switches gets no more work, ends what it has, and then takes
+ * the other role, by a command as by a pass.
  *
  * Pure: time is an argument; orders are data, which the caller carries out.
  *
- * Invariants (roles_check()): of those that passes switch at most one in
- * ROLES_AT_ONCE is under way, or one. When a pass or a command begins a switch,
- * another instance of the role takes work.
+ * Invariants (roles_check()): of the instances switched by passes at most one
+ * in ROLES_AT_ONCE is under way, or one. When a pass or a command begins a
+ * switch, another instance of the role takes work.
  */
 #ifndef CONDUCTOR_CORE_ROLES_ROLES_H
 #define CONDUCTOR_CORE_ROLES_ROLES_H
@@ -33,40 +33,40 @@
 #include "conductor/core/dispatch/dispatch.h"
 
 #define ROLES_PASS_US 1000000
-#define ROLES_GAIN 0.15   /* less load, to begin with */
-#define ROLES_ENOUGH 0.05 /* and to go on */
-#define ROLES_LEAST 0.6   /* of the load that anything is changed for */
-#define ROLES_AT_ONCE 8u  /* one of so many switches at a time */
+#define ROLES_GAIN 0.15   /* least gain in load to begin */
+#define ROLES_ENOUGH 0.05 /* least gain to go on */
+#define ROLES_LEAST 0.6   /* no change below this load */
+#define ROLES_AT_ONCE 8u  /* at most one in so many switches at a time */
 
-/* Why. */
+/* Why an instance switches. */
 struct roles_reason {
-    bool command;          /* an operator said so; the rest is of passes */
-    double prefill_needed; /* engines, */
+    bool command;          /* an operator's command; the rest is 0 */
+    double prefill_needed; /* engines */
     double decode_needed;
-    double error;      /* of these, of 1, */
-    uint32_t prefills; /* instances with either role, before, */
+    double error;      /* of both, relative */
+    uint32_t prefills; /* instances of each role before */
     uint32_t decodes;
-    uint32_t best_prefills; /* and with the best ratio */
+    uint32_t best_prefills; /* the same with the best ratio */
 };
 
 /* An instance switches, or has switched. */
 struct roles_action {
     uint32_t instance; /* pool id */
     unsigned from, to; /* ROLE_* */
-    bool taken;        /* it is empty: the caller calls pool_take_role(); else
-                          it begins to end its work */
+    bool taken;        /* true: it is empty, and the caller calls
+                          pool_take_role(); false: it begins to end its work */
     struct roles_reason reason;
 };
 
 struct roles_counts {
     uint64_t passes;
-    uint64_t begun[2][2]; /* by command; to decode */
+    uint64_t begun[2][2]; /* [by command][to decode] */
     uint64_t taken;       /* switches that ended */
 };
 
 /* What passes see. */
 struct roles_seen {
-    bool known;            /* long enough */
+    bool known;            /* demand has been seen for long enough */
     double prefill_needed; /* engines */
     double decode_needed;
     double error;
@@ -76,10 +76,10 @@ struct roles_seen {
 struct roles;
 
 /*
- * Makes it.
+ * Makes roles.
  *   d          borrowed; its scheduler may come later.
  *   instances  slots of the pool.
- *   slowdown   times pass so many times more slowly; 0: as they are.
+ *   slowdown   factor on all times; 0 = 1.
  * Returns it, owned, or NULL: no memory.
  */
 [[nodiscard]] struct roles *roles_new(struct dispatch *d, uint32_t instances,
@@ -88,32 +88,28 @@ struct roles;
 /* Frees it; NULL is a no-op. */
 void roles_free(struct roles *r);
 
-/* Whether passes switch instances: the policy's option switch_roles, with
- * predictions, where instances have one role each. Commands work without. */
+/* Whether passes switch instances: with the policy's option switch_roles and
+ * with predictions, where each instance has one role. Commands work without. */
 bool roles_on(const struct roles *r);
 
 /*
- * The time that a decode takes of an engine that decodes as many such requests
- * at once as it can:
+ * Returns the time that a decode takes of an engine that decodes as many such
+ * requests at once as it can, in microseconds, at least 0:
  *
  *     L (share d0 + d1 + d2 (n + L / 2))
  *
- * with L tokens of an answer to n, and d0, d1, d2 of the cost model's step (for
- * each step, request and KV token). share is the part of the instance that one
- * request takes: of its KV (n + L), of its batch, or of a step within the TBT
- * SLO, whichever is the largest; at most 1.
- *   max_batch   0: any.
- *   slo_tbt_us  0: none.
- * Returns microseconds, at least 0.
+ * for a prompt of n tokens and an answer of L, with d0, d1, d2 of the cost
+ * model's step (for each step, request and KV token). share is the part of the
+ * instance that one request takes: of its KV (n + L), of its batch, or of a
+ * step within the TBT SLO, whichever is the largest; at most 1.
+ *   max_batch   0 = unlimited.
+ *   slo_tbt_us  0 = none.
  */
 double roles_decode_us(const struct cost_model *cost, double prompt_tokens,
                        double output_tokens, double kv_capacity_tokens,
                        double max_batch, double slo_tbt_us);
 
-/*
- * A request that has arrived was placed, for the first time: sent, told to
- * wait, or refused. Cost: O(1).
- */
+/* Counts a new request when first placed, also if refused. Cost: O(1). */
 void roles_placed(struct roles *r, const struct dispatch_request *request,
                   const struct dispatch_order *order);
 
@@ -121,29 +117,30 @@ void roles_placed(struct roles *r, const struct dispatch_request *request,
  * O(instances). */
 bool roles_pass(struct roles *r, int64_t now_us);
 
-/* When the next pass is due. */
+/* Returns when the next pass is due, absolute. */
 int64_t roles_due_us(const struct roles *r);
 
 /*
- * An operator wants an instance to have a role; its present one: a switch that
- * has begun is called off.
- * Returns 0; -ESTALE; -EINVAL: it can take none; -EBUSY: no other instance has
- * its present role and takes work.
+ * Switches an instance to a role by command; its present role calls off a
+ * switch that has begun.
+ * Returns 0; -ESTALE: no such instance; -EINVAL: it cannot switch, or not to
+ * that; -EBUSY: no other instance has its present role and takes work.
  */
 [[nodiscard]] int roles_command(struct roles *r, uint32_t instance,
                                 unsigned role);
 
 /*
- * The next order, after a pass or a command or when an instance may be empty.
+ * Gives the next order, after a pass or a command or when an instance may be
+ * empty.
  *   action  written.
  * Returns whether there is one. Cost: O(instances).
  */
 bool roles_next(struct roles *r, struct roles_action *action);
 
-/* What the last pass saw. */
+/* Returns what the last pass saw. */
 struct roles_seen roles_seen(const struct roles *r);
 
-/* What was done. Borrowed. */
+/* Returns what was done so far. Borrowed. */
 const struct roles_counts *roles_counts(const struct roles *r);
 
 /* Whether the invariants hold. For tests. */
