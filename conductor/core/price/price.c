@@ -7,9 +7,9 @@
 
 #include "conductor/core/price/asked.h"
 
-#define SHARE_MIN 0.05 /* of the instances' time, however long the queues */
+#define SHARE_MIN 0.05 /* least share of the instances' time */
 #define SHARE_SLOPE 3.0
-#define LASTS_WINDOWS 10.0 /* an overload that is no burst any more */
+#define LASTS_WINDOWS 10.0 /* an overload that lasts longer is no burst */
 #define AIM_LEAST 0.35     /* of the SLO, unless rho is less */
 
 struct entry {
@@ -18,7 +18,7 @@ struct entry {
     double x, work_us;
 };
 
-/* Numbers in ascending order, and what belongs to each. */
+/* Numbers in ascending order, each with its weight. */
 struct sorted {
     double at[PRICE_WINDOW_MAX], with[PRICE_WINDOW_MAX];
     size_t n;
@@ -39,14 +39,14 @@ struct price {
     struct sorted xs, slos; /* of the entries, with their work */
     struct class classes[PRICE_CLASSES];
     double limit;
-    double tied_share; /* of those at the limit: how many of them fit */
-    double tied;       /* shares of those that came since one was admitted */
-    double queue_us, slo_us, room_us; /* when it was set: mean, wanted of, and
-                                         work of all instances in the span */
-    double aim; /* likewise: the mean wanted, as a share of the SLO */
+    double tied_share; /* share of arrivals at the limit that fits */
+    double tied;       /* sum of shares since one of them was admitted */
+    double queue_us, slo_us, room_us; /* at the last limit: mean queue, SLO, and
+                                         time of all instances in the span */
+    double aim; /* likewise: mean queue to aim at, as a share of the SLO */
     int64_t renewed_us;
-    int64_t all_fit_us;    /* when the last limit was set that refused nobody */
-    int64_t lost_until_us; /* arrivals before that are not all here */
+    int64_t all_fit_us;    /* when a limit last refused no request */
+    int64_t lost_until_us; /* arrivals up to then were dropped */
 };
 
 static const int64_t class_tokens[PRICE_CLASSES - 1] = {4096, 16384, 32768,
@@ -97,8 +97,8 @@ static int64_t greater(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* The time of those tokens of a piece [from, to) that the part [begin, end) of
- * the work computes behind `begin` cached ones. */
+/* The time of those tokens of a piece [from, to) that lie in the part [begin,
+ * end) of the work, computed behind `begin` cached ones. */
 static double part_us(const struct cost_model *cost, int64_t from, int64_t to,
                       int64_t begin, int64_t end)
 {
@@ -160,7 +160,7 @@ static size_t place_behind(const struct sorted *s, double x)
     return place_of(s, nextafter(x, INFINITY));
 }
 
-/* Moves what stands from `at` on. */
+/* Moves the entries from `at` on to `to`. */
 static void shift(struct sorted *s, size_t at, size_t to)
 {
     memmove(s->at + to, s->at + at, (s->n - at) * sizeof(*s->at));
@@ -216,8 +216,8 @@ bool price_due(const struct price *price, int64_t now_us)
     return now_us - price->renewed_us >= price->config.renew_us;
 }
 
-/* The time that the window covers: all of it, unless some of its arrivals had
- * to go. Before the first arrival the instances had time, too. */
+/* The time that the kept arrivals cover: the whole window, unless some were
+ * dropped. It counts before the first arrival, too: instances were idle. */
 static double span_us(const struct price *p, int64_t now_us)
 {
     int64_t lost_us = now_us - p->lost_until_us;
@@ -225,7 +225,7 @@ static double span_us(const struct price *p, int64_t now_us)
     return (double)lesser(p->config.window_us, greater(lost_us, 1));
 }
 
-/* The SLO in the middle of the work, to which each request adds 1 us. */
+/* The median SLO, weighted by work plus 1 us a request. */
 static double middle_slo_us(const struct sorted *slos)
 {
     double all = 0.0, up_to;
@@ -250,8 +250,8 @@ static double aim_of(const struct price *p, int64_t now_us)
 }
 
 /*
- * Of those that have the x in front of place `end`, the share that is admitted:
- * by their mean work, up to the first that does not fit whole, at least one.
+ * Returns the share to admit of arrivals with the x in front of place `end`: by
+ * their mean work, up to the first that does not fit whole, at least one.
  *   left_us  what is left behind `end`, less than 0 if not all fit.
  */
 static double tied_share(const struct sorted *xs, size_t end, double left_us)
@@ -313,8 +313,8 @@ static struct class *class_of(struct price *p, const struct price_arrival *a)
     return c;
 }
 
-/* Whether an x is within the limit. Of those at it, as many as fit: prompts of
- * one length have one x. */
+/* Whether x is within the limit. Of arrivals exactly at it, such as prompts of
+ * one length, as many are as fit. */
 static bool within(struct price *p, double x)
 {
     if (x < p->limit || x > p->limit)

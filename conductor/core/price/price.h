@@ -1,20 +1,20 @@
 /*
- * Admission by price: under overload the requests are refused that cost most
+ * Admission by price: under overload it refuses the requests that cost most
  * engine time for what their KV will save later ones.
  *
  * A request's x is the time of the blocks that it must compute, on an instance
  * of the reference's speed, each divided by 1 + how often it will be asked for
  * again (asked.h). The x of all arrivals of the last minute are kept, refused
  * ones too. Twice a second the limit is set anew: the largest x such that the
- * work of all with a smaller one fits into the time that the instances had,
- * more if their queues are shorter than wanted, less if longer. A request above
- * the limit is refused. Of those at it, whose x is that of others to the bit,
- * the share is admitted that fits, one by one.
+ * work of all arrivals with a smaller x fits into the time that the instances
+ * had, more if their queues are shorter than wanted, less if longer. A request
+ * above the limit is refused. Of requests exactly at it, as many are admitted
+ * as fit, one by one.
  *
- * A long queue absorbs a burst. In an overload that goes on it only makes all
- * wait: what it could absorb is in it. So what is aimed at falls while the
- * limit has been finite for more than ten windows without a break, in inverse
- * proportion to that time, down to 0.35 of the SLO.
+ * A long queue absorbs a burst, but in a lasting overload it only makes all
+ * requests wait. So the queue to aim at shrinks once the limit has been finite
+ * for more than ten windows without a break, in inverse proportion to that
+ * time, down to 0.35 of the SLO.
  *
  * A pure module: time is an argument. Memory is fixed: `max_blocks` counts and
  * PRICE_WINDOW_MAX arrivals.
@@ -30,18 +30,18 @@
 
 #define PRICE_WINDOW_MAX 2000u
 #define PRICE_CLASSES 5u
-/* Prompts are priced in pieces of about so many tokens: small blocks are
+/* Prompts are priced in pieces of about this many tokens: small blocks are
  * counted together. */
 #define PRICE_PIECE_TOKENS 512u
 
 struct price_config {
     double rho;          /* the mean queue to aim at, as a share of the SLO */
-    bool eases;          /* less is aimed at while an overload lasts */
-    double floor;        /* share of each class of lengths that is admitted
-                            whatever it costs, if feasible; 0: none */
-    uint64_t max_blocks; /* whose asks are counted */
+    bool eases;          /* rho shrinks in a lasting overload */
+    double floor;        /* share of each class of lengths that is admitted at
+                            any price, if feasible; 0 = none */
+    uint64_t max_blocks; /* blocks in the table of counts */
     int64_t window_us;   /* of arrivals, above 0 */
-    int64_t renew_us;    /* between two limits */
+    int64_t renew_us;    /* time between two limits */
     uint64_t seed;
 };
 
@@ -50,23 +50,23 @@ extern const struct price_config price_config_default;
 
 struct price;
 
-/* Makes it, without arrivals: the limit is infinite. Returns it, owned by the
- * caller, or NULL: out of memory. */
+/* Makes a price without arrivals, whose limit is infinite. Returns it, owned by
+ * the caller, or NULL: out of memory. */
 [[nodiscard]] struct price *price_new(const struct price_config *config);
 
 /* Frees it. NULL is a no-op. */
 void price_free(struct price *price);
 
-/* What a request must compute: tokens [from, split) of its prompt, those
- * behind `from` cached ones, and [cached, n_tokens). */
+/* What a request must compute: tokens [from, split) of its prompt behind `from`
+ * cached ones, and [cached, n_tokens) behind `cached` ones. */
 struct price_work {
-    const uint64_t *keys; /* (n_keys), borrowed: of its blocks; tokens behind
+    const uint64_t *keys; /* (n_keys), of its blocks, borrowed; tokens behind
                              them are never asked for again */
     size_t n_keys;
     uint32_t block_tokens;
     int64_t n_tokens;
     int64_t from, split, cached;
-    double us; /* of all that, predicted */
+    double us; /* predicted time of all that */
 };
 
 /*
@@ -80,8 +80,8 @@ double price_ask(struct price *price, const struct price_work *work,
 /* The instances that take prefills. */
 struct price_load {
     uint32_t n_instances;
-    double speed; /* sum over them: n_instances if they are equal; twice the
-                     speed of the cost model that x is by counts 2 */
+    double speed; /* sum of their speeds, as multiples of the cost model that x
+                     is by */
     double backlog_us; /* sum over them: work accepted and not done */
 };
 
@@ -91,7 +91,7 @@ bool price_due(const struct price *price, int64_t now_us);
 /* One arrival. */
 struct price_arrival {
     double x;
-    double work_us; /* at least 0: what it must compute, in the same time */
+    double work_us; /* at least 0: what it must compute, undivided */
     int64_t n_tokens;
     int64_t slo_ttft_us; /* above 0 */
     bool feasible;       /* it would be accepted but for its price */
@@ -110,18 +110,17 @@ bool price_arrived(struct price *price, const struct price_arrival *arrival,
                    const struct price_load *load, double *limit);
 
 /*
- * By how much the instances' queues must be shorter than at the last limit for
- * it to admit an arrival's x, and all that equal it, if what comes stays so.
- *   queue_us  written: their mean then.
- * Returns microseconds of each instance, at least 0: nothing is missing; -1:
- * not even without queues.
+ * Returns by how much the instances' mean queue must shrink until the limit
+ * admits x and all arrivals equal to it, if arrivals stay as they are, in
+ * microseconds; 0 = it need not, -1 = not even without queues.
+ *   queue_us  written: the mean queue at the last limit.
  */
 int64_t price_late_us(const struct price *price, double x, int64_t *queue_us);
 
 /* The mean queue that the last limit aimed at, as a share of the SLO. */
 double price_aim(const struct price *price);
 
-/* When the next limit may be set, from now, at least 1. */
+/* Returns the time until the next limit may be set, at least 1. */
 int64_t price_renewed_in_us(const struct price *price, int64_t now_us);
 
 #endif
