@@ -7,7 +7,7 @@
 #define ROUNDING 1e-9
 /* Of what is left, all conductors together may be a quarter ahead. */
 #define AHEAD 4.0
-/* The book knows more in a round trip. */
+/* A round trip to the book. */
 #define SOON_US 20000
 
 static unsigned sharers(const struct joint_key *k)
@@ -38,7 +38,7 @@ double joint_seen(const struct joint_limit *l, int64_t now_us)
     return limit_taken(&all, now_us);
 }
 
-/* In how long one more is below the limit, as far as is known. */
+/* Time until one more is below the limit, as far as is known. */
 static int64_t wait_us(const struct joint_limit *l, bool alone, int64_t now_us)
 {
     const struct limit all = {l->per_minute,

@@ -6,19 +6,19 @@
 #include <stdint.h>
 
 struct limit {
-    double per_minute; /* 0: no limit */
+    double per_minute; /* 0 = no limit */
     double taken;      /* as of at_us */
     int64_t at_us;
 };
 
-/* What has not drained away. */
+/* Returns what has not drained away. */
 double limit_taken(const struct limit *l, int64_t now_us);
 
-/* In how long `amount` more, at most per_minute of it, stays below the limit;
- * 0: it does now. */
+/* Returns the time until `amount` more, at most per_minute of it, stays below
+ * the limit; 0 = it does now. */
 int64_t limit_wait_us(const struct limit *l, double amount, int64_t now_us);
 
-/* It was taken, whether it stays below or not. */
+/* Counts `amount` as taken, below the limit or not. */
 void limit_take(struct limit *l, double amount, int64_t now_us);
 
 #endif

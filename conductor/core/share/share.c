@@ -6,11 +6,10 @@
 
 #define FADE_EVERY_US 1000000
 #define PRICE_MOST 3.0
-/* From here to SHARE_GREEDY nobody gives way: what one had in a minute varies.
- */
+/* From here to SHARE_GREEDY no tenant gives way: use in a minute varies. */
 #define POOR 0.75
 
-/* Of those that have a share now: the sums that standings are made of. */
+/* Sums over the tenants that have a share now, for standings. */
 struct sums {
     double weight, used_us;
     uint32_t n;
@@ -46,7 +45,7 @@ static void fade(struct share *s, int64_t now_us)
     s->faded_us = now_us;
 }
 
-/* Its place, or else one that can be taken; 0: there is none. */
+/* A tenant's place, or else one that can be taken; 0 = none. */
 static uint32_t place_of(const struct share *s, uint64_t name, int64_t now_us)
 {
     uint32_t free = 0;
@@ -148,7 +147,7 @@ void share_forgive(struct share *share, uint32_t place, double most_us)
     }
 }
 
-/* Of what it used the larger part of. */
+/* Of the work that it used the larger part of. */
 static double used_us(const struct share_tenant *t)
 {
     return fmax(t->used_us[SHARE_PREFILL], t->used_us[SHARE_DECODE]);
@@ -193,17 +192,17 @@ static bool is_late(struct share *share, uint32_t place, int32_t priority,
            priority > earliest(share, place, now_us);
 }
 
-/* By what the tenant had, the queue that fits into an SLO. */
+/* The longest queue within an SLO, by the tenant's standing. */
 static int64_t within_slo_us(double had, const struct sums *sums,
                              int64_t slo_us)
 {
-    /* A queue within an SLO is over soon, when a second one comes. */
+    /* A queue within an SLO is soon over when a second tenant comes. */
     if (sums->n < 2 || had < SHARE_GREEDY)
         return INT64_MAX;
     return had < 2 * SHARE_GREEDY - 1.0 ? slo_us / 4 * 3 : slo_us / 2;
 }
 
-/* Whether another tenant that had less waits for a short queue. */
+/* Whether a tenant that had less waits for a short queue. */
 static bool keeps_waiting(const struct share *s, uint32_t place, double had,
                           const struct sums *sums)
 {

@@ -1,11 +1,13 @@
 /*
- * Who has had how much of the instances' time, and who therefore gives way.
+ * How much of the instances' time each tenant has had, and which tenants give
+ * way.
  *
- * A tenant is whoever a request's key names. Its weight over the weights of all
- * that asked in the last minute is its share; its standing is what it used of
- * what was given out in the last minute, over its share. Below 1 it got less
- * than its share. Of prefill time and of room to decode that counts of which it
- * used the larger part (dominant resource fairness; Ghodsi et al., NSDI 2011).
+ * A request's key names its tenant. A tenant's share is its weight over the
+ * weights of all that asked in the last minute; its standing is the part that
+ * it used of all work given out in the last minute, over its share: below 1 it
+ * got less than its share. Of prefill time and room to decode, the one of which
+ * it used the larger part counts (dominant resource fairness; Ghodsi et al.,
+ * NSDI 2011).
  *
  * Nothing here has an effect until a second tenant or a priority was seen.
  *
@@ -19,101 +21,98 @@
 #include <stdint.h>
 
 #define SHARE_TENANTS 64u
-/* What was used fades over so long, and who did not ask for so long has no
- * share. */
+/* Time in which used work fades, and an idle tenant loses its share. */
 #define SHARE_WINDOW_US 60000000
-/* How long a priority is remembered, at least. */
+/* Least time for which a priority is remembered. */
 #define SHARE_PRIORITY_US 600000000
-/* By so much of all instances' time a tenant that waits is behind another one's
- * turn at most, where that was given room to decode. */
+/* Most time of all instances that a waiting tenant is behind the turn of one
+ * that was given room to decode. */
 #define SHARE_BEHIND_US 4000000
-/* Without an SLO: the longest queue of an instance that takes more. */
+/* The longest queue that a request without an SLO may join. */
 #define SHARE_QUEUE_US 2000000
-/* A standing from which on part of each queue within an SLO is kept for the
- * other tenants that have a share. */
+/* From this standing on, part of queues within an SLO is kept for others. */
 #define SHARE_GREEDY 1.25
 
-/* What is shared. Both are counted in microseconds of prefill instances: room
- * as much as all of them have in the time in which it is all the room there is.
- */
+/* What is shared, both in microseconds of prefill instances: all room to decode
+ * for a time counts as all prefill instances for that time. */
 enum share_work { SHARE_PREFILL, SHARE_DECODE, SHARE_WORKS };
 
 struct share_tenant {
-    uint64_t name; /* 0: free, or the first place */
+    uint64_t name; /* 0 = free, or the first place */
     bool seen;
     double weight;               /* above 0 */
     double used_us[SHARE_WORKS]; /* fading */
     double turn_us[SHARE_WORKS]; /* work over weight, not fading */
-    int64_t asked_us;            /* the last time */
-    uint32_t waiting;  /* requests of it in the wait list, kept by its owner */
-    uint32_t patient;  /* of these without an SLO, likewise */
-    int32_t first[2];  /* the earliest priority of this period, and of the one
-                          before; INT32_MAX: none */
-    int64_t period_us; /* its begin */
+    int64_t asked_us;            /* when it last asked */
+    uint32_t waiting;  /* its requests in the wait list; dispatch counts them */
+    uint32_t patient;  /* those without an SLO, likewise */
+    int32_t first[2];  /* earliest priority of this period and of the last;
+                          INT32_MAX = none */
+    int64_t period_us; /* when this period began */
 };
 
 struct share {
     struct share_tenant tenants[SHARE_TENANTS];
-    int64_t slowdown; /* so many times longer than real ones are all times */
+    int64_t slowdown; /* factor on all times */
     int64_t faded_us;
-    double turn_us[SHARE_WORKS]; /* the latest turn that anybody had */
+    double turn_us[SHARE_WORKS]; /* latest turn of any tenant */
     uint32_t n_seen;             /* places ever used */
     bool matters; /* a second tenant or a priority was seen, or is expected
                    */
 };
 
-/* share_init(share): nobody was seen; times are real. */
+/* share_init(share): starts without tenants, in real time. */
 void share_init(struct share *share);
 
 /*
- * A request of a tenant comes. Its place is the tenant's until it has nothing
- * waiting and has not asked for SHARE_WINDOW_US.
- *   name      a number of its key; 0: it has none.
- *   weight    above 0; 0: 1. Requests in the first place have weight 1.
- *   priority  earlier ones are lower.
+ * Enters a request of a tenant, which keeps its place as long as it has
+ * requests waiting or has asked within SHARE_WINDOW_US.
+ *   name      a number of its key; 0 = none.
+ *   weight    above 0; 0 counts as 1. In the first place it is always
+ *             1.
+ *   priority  lower ones are earlier.
  * Returns its place. Cost: O(SHARE_TENANTS), which is fixed.
  */
 uint32_t share_arrived(struct share *share, uint64_t name, double weight,
                        int32_t priority, int64_t now_us);
 
-/* share_is_active(share, place, now_us): its tenant has a share: it waits, or
- * has asked within SHARE_WINDOW_US. */
+/* share_is_active(share, place, now_us): whether its tenant has a share: it
+ * waits, or has asked within SHARE_WINDOW_US. */
 bool share_is_active(const struct share *share, uint32_t place, int64_t now_us);
 
-/* Whether priorities count at that place: all there are one tenant. Nobody
- * knows who is in the first place once tenants were seen. */
+/* Whether priorities count at a place: not in the first one once tenants were
+ * seen, as several may share it. */
 static inline bool share_orders(const struct share *share, uint32_t place)
 {
     return place > 0 || share->n_seen < 2;
 }
 
-/* share_use(share, place, work, us, now_us): so much was given to a request of
- * the tenant. */
+/* share_use(share, place, work, us, now_us): charges work to a tenant. */
 void share_use(struct share *share, uint32_t place, enum share_work work,
                double us, int64_t now_us);
 
 /*
- * Work that share_use() counted at since_us was more than said; below 0: it was
+ * Corrects work that share_use() charged at since_us, by `us` more or, below 0,
  * less. It counts as if that had been known then: what has faded since is not
- * given back, nor a turn that others have had since. Nothing if the place is
- * no longer that of the tenant `name`, as share_arrived() had it.
+ * given back, nor a turn that others have had since. Does nothing if the place
+ * is no longer that of the tenant `name`, as share_arrived() had it.
  */
 void share_correct(struct share *share, uint32_t place, uint64_t name,
                    enum share_work work, double us, int64_t since_us,
                    int64_t now_us);
 
-/* Nobody who waits is behind a tenant's turn by more than so much of his own
- * work: what was given for long at once is not made up for at once, or the one
- * would get nothing meanwhile. O(SHARE_TENANTS). */
+/* Lets no waiting tenant be behind the turn of the one at `place` by more than
+ * most_us of its own work: else that one would get nothing until all have
+ * caught up. O(SHARE_TENANTS). */
 void share_forgive(struct share *share, uint32_t place, double most_us);
 
-/* A tenant's standing: below 1 it had less than its share. 1 as long as nothing
- * was given out. O(SHARE_TENANTS). */
+/* Returns a tenant's standing: below 1 it had less than its share. 1 as long as
+ * no work was given out. O(SHARE_TENANTS). */
 double share_standing(struct share *share, uint32_t place, int64_t now_us);
 
-/* Whose turn it is: the lowest first. A tenant that had nothing waiting begins
- * with the turn that others are at, so that it gets its share from then on, and
- * no more for having been silent. */
+/* Returns a tenant's turn, of which the lowest is next. A tenant that had
+ * nothing waiting begins at the turn of the others: it gets its share from then
+ * on, and no more for having been silent. */
 static inline double share_turn(const struct share *share, uint32_t place)
 {
     const double *turn_us = share->tenants[place].turn_us;
@@ -124,20 +123,20 @@ static inline double share_turn(const struct share *share, uint32_t place)
 }
 
 /*
- * The longest queue that a request may be placed behind, so that those find
- * room that had less than their share, or have an earlier priority.
- *   slo_us  of its TTFT, what is left of it; 0: none.
- * Returns microseconds of an instance; INT64_MAX: any queue, as for those with
- * an SLO whose tenant had at most a quarter more than its share. While a tenant
- * that had less waits without an SLO, those with one find queues as short as
- * it does: else a long SLO would keep it out for ever. O(SHARE_TENANTS).
+ * Returns the longest queue that a request may be placed behind, in
+ * microseconds of an instance, so that tenants with less than their share, or
+ * earlier priorities, find room. INT64_MAX = any queue, as for requests with an
+ * SLO whose tenant had at most a quarter more than its share. While a tenant
+ * that had less waits without an SLO, requests with one get queues as short as
+ * its own: else a long SLO would keep it out for ever. O(SHARE_TENANTS).
+ *   slo_us  what is left of its TTFT SLO; 0 = none.
  */
 int64_t share_queue_us(struct share *share, uint32_t place, int32_t priority,
                        int64_t slo_us, int64_t now_us);
 
-/* By how much the price of a request is multiplied: 0 where its tenant had less
- * than half its share, 1 about its share, at most 3; twice as much for those
- * whose tenant also sent earlier priorities. */
+/* Returns the factor on a request's price: 0 if its tenant had less than half
+ * its share, 1 about its share, at most 3; twice as much if its tenant also
+ * sent earlier priorities. */
 double share_price(struct share *share, uint32_t place, int32_t priority,
                    int64_t now_us);
 
