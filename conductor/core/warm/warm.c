@@ -30,7 +30,7 @@ static struct schedule_look look_at(const struct warm *w,
                          job->n_tokens, true);
 }
 
-/* What is kept there already, and how much work it is. */
+/* Counts an instance's jobs and their work. */
 static uint32_t jobs_of(const struct warm *w, uint32_t instance,
                         int64_t *cost_us)
 {
@@ -48,7 +48,7 @@ static uint32_t jobs_of(const struct warm *w, uint32_t instance,
     return n;
 }
 
-/* Computing tokens behind cached ones there, corrected. */
+/* Corrected time to compute a prompt of `tokens` behind `cached` ones. */
 static int64_t work_us(const struct schedule_look *look,
                        const struct pool_instance *i, int64_t tokens,
                        int64_t cached)
@@ -59,7 +59,7 @@ static int64_t work_us(const struct schedule_look *look,
                    correction_factor(&i->correction));
 }
 
-/* A prompt's first n blocks; the last one may not be full. */
+/* Tokens of a prompt's first blocks; the last one may not be full. */
 static int64_t tokens_of(const struct schedule_look *look,
                          const struct warm_job *job, uint32_t blocks)
 {
@@ -68,8 +68,7 @@ static int64_t tokens_of(const struct schedule_look *look,
     return tokens < job->n_tokens ? tokens : job->n_tokens;
 }
 
-/* Whether as many such prompts as are kept of an instance fit into its cache.
- */
+/* Whether WARM_OF_INSTANCE such prompts fit into an instance's cache. */
 static bool has_room(const struct pool_instance *i, const struct warm_job *job)
 {
     int64_t tokens =
@@ -93,8 +92,8 @@ static bool may_go_to(const struct warm *w, uint32_t instance,
     return takes(i, job) && has_room(i, job);
 }
 
-/* The cheapest instance, with what is warmed there before. Returns whether
- * there is one with room for another job. */
+/* Chooses the cheapest instance, counting the jobs before this one there.
+ * Returns whether one has room for another job. */
 static bool choose(const struct warm *w, struct warm_job *job)
 {
     struct schedule_look look = look_at(w, job);
@@ -180,8 +179,8 @@ static bool is_late(const struct warm *w, const struct warm_job *job,
     return !job->begun && now_us - job->refused_us > w->begin_us;
 }
 
-/* Requests come that have no limit: all that instances can do is theirs. What
- * is warmed, and what that lets in later, would make them later. */
+/* Whether requests without a TTFT SLO come: warming, and the requests that it
+ * lets in later, would make them slower. */
 static bool all_is_theirs(const struct warm *w, int64_t now_us)
 {
     int64_t came_us = w->dispatch->limitless_us;
@@ -189,14 +188,14 @@ static bool all_is_theirs(const struct warm *w, int64_t now_us)
     return came_us > INT64_MIN && now_us - came_us < w->begin_us;
 }
 
-/* Nothing at all is accepted there. */
+/* Whether nothing at all is accepted on an instance. */
 static bool is_idle(const struct pool_instance *i)
 {
     return i->n_waiting + i->n_running + i->n_decodes == 0 &&
            i->other_decodes == 0;
 }
 
-/* Whether its instance, or another one, has all of it or will have. */
+/* Whether some instance has or will have all of a job's blocks. */
 static bool is_held(const struct schedule_look *look,
                     const struct warm_job *job)
 {
@@ -207,8 +206,8 @@ static bool is_held(const struct schedule_look *look,
     return false;
 }
 
-/* The next piece of a job on its idle instance. Returns whether there is one;
- * else the job is over. */
+/* Writes the next piece of a job on its idle instance. Returns whether there is
+ * one; else the job is over. */
 static bool cut(struct warm *w, struct warm_job *job,
                 const struct pool_instance *i, struct warm_piece *piece)
 {

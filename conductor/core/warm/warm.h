@@ -6,14 +6,15 @@
  * A refused prompt becomes a job on the instance where it is the cheapest to
  * compute. A job is computed in pieces of WARM_PIECE_TOKENS, each a prefill of
  * its own without a decode, and only where nothing else is accepted and while
- * nobody waits for room. So a request waits for one piece at most, and queues'
- * estimates know of the piece that is under way alone. None begins within
+ * no request waits for room. So a request waits for one piece at most, and
+ * estimates of queues count only the piece under way. None begins within
  * WARM_BEGIN_US after a request without a TTFT SLO came.
  *
  * A job is dropped if it has not begun WARM_BEGIN_US after it was refused, if
  * some instance has or will have all of its blocks, if its instance does not
  * take work any more, or if a piece brought it no further: its blocks had no
- * room. One that begins another one's prompt, or is begun by it, joins it.
+ * room. A job whose prompt begins another job's, or the other way round, joins
+ * that.
  *
  * Pure: time is an argument; jobs belong to the caller, who carries pieces out.
  *
@@ -46,12 +47,12 @@ struct warm_job {
 
     TAILQ_ENTRY(warm_job) entry;
     uint32_t instance; /* pool id */
-    uint32_t blocks;   /* that its instance had when the last piece began */
+    uint32_t blocks;   /* blocks of its instance when the last piece began */
     int64_t refused_us;
-    int64_t cost_us; /* of what is left of it */
+    int64_t cost_us; /* of the rest of the job */
     bool begun;
     bool computes; /* a piece is under way */
-    bool over;     /* it is handed back when none is */
+    bool over;     /* it is handed back once no piece is */
 };
 
 TAILQ_HEAD(warm_list, warm_job);
@@ -64,7 +65,7 @@ struct warm_counts {
     uint64_t crowded; /* not kept: others were, or no cache has room */
     uint64_t begun;
     uint64_t pieces;
-    uint64_t tokens;  /* that they computed */
+    uint64_t tokens;  /* computed by pieces */
     uint64_t done;    /* jobs whose blocks an instance has */
     uint64_t late;    /* dropped before they began */
     uint64_t dropped; /* for other reasons */
@@ -90,33 +91,32 @@ struct warm_piece {
     int64_t predicted_us; /* by the cost model */
 };
 
-/* warm_init(w, d, slowdown): no jobs. Times pass so many times more slowly; 0:
- * as they are. */
+/* warm_init(w, d, slowdown): no jobs. slowdown: factor on times; 0 = 1. */
 void warm_init(struct warm *w, struct dispatch *d, int64_t slowdown);
 
 /* Whether a refused request is warmed: it missed an SLO or was too dear, and
- * the policy's option says so. What was refused for its tenant's share, for
- * its size or because nobody is there is not. */
+ * the policy's option says so; not if it was refused for its tenant's share,
+ * for its size or for lack of an instance. */
 bool warm_wants(const struct warm *w, const struct dispatch_request *request,
                 const struct dispatch_order *order);
 
 /*
  * Keeps a refused prompt.
  *   job  borrowed, if it is kept.
- * Returns whether it is: no instance could compute it or has room for
- * WARM_OF_INSTANCE such prompts, another job does, or there are as many as are
- * kept. Cost: a match, O(instances + jobs).
+ * Returns false if no instance can compute it or has room for WARM_OF_INSTANCE
+ * such prompts, if another job computes it, or if there are WARM_JOBS already.
+ * Cost: a match, O(instances + jobs).
  */
 [[nodiscard]] bool warm_add(struct warm *w, struct warm_job *job,
                             int64_t now_us);
 
 /*
- * What to do next.
- *   piece  written if there is one to compute: then warm_begin() or warm_end()
- *          follows.
+ * Finds the next thing to do.
+ *   piece  written if there is one to compute: then warm_begin() or
+ *          warm_end() follows.
  * Returns a job: piece->tokens is 0 if it is over, and belongs to the caller
- * again; NULL: nothing is to be done now. Cost: O(jobs), and a match for each
- * idle instance.
+ * again; NULL = nothing to do now. Cost: O(jobs), and a match for each idle
+ * instance.
  */
 struct warm_job *warm_next(struct warm *w, int64_t now_us,
                            struct warm_piece *piece);
@@ -127,11 +127,11 @@ struct warm_job *warm_next(struct warm *w, int64_t now_us,
                              const struct warm_piece *piece,
                              uint64_t request_id, int64_t now_us);
 
-/* warm_end(w, job, failed): its piece has ended, and has left the pool; of one
- * that failed nothing more is computed. */
+/* warm_end(w, job, failed): its piece has ended, and has left the pool. If it
+ * failed, the job is over. */
 void warm_end(struct warm *w, struct warm_job *job, bool failed);
 
-/* warm_forget(w, job): it is not kept any more, whatever it does. */
+/* warm_forget(w, job): drops a job, also while a piece is under way. */
 void warm_forget(struct warm *w, struct warm_job *job);
 
 #endif
