@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* Of one ratio: a machine that stood still for an hour says nothing of the next
- * request. */
+/* Largest ratio kept: a machine that stood still for an hour says nothing of
+ * the next request. */
 #define RATIO_MAX 1000.0f
 
 static uint32_t octave_of(int64_t us)
@@ -60,11 +60,11 @@ static void keep(struct forecast_ratios *r, float ratio, int64_t estimated_us)
     r->mean = came_us / sum_us;
 }
 
-/* Of a ratio in a float, and more: what repeats exactly is not above it. */
+/* More than a float's rounding: a time that repeats exactly is not above it. */
 #define ROUNDING 1e-6
 
-/* The ratio that n tenths of those to come are expected not to exceed: the next
- * one may stand anywhere among the others. */
+/* The ratio that n tenths of the next ones are expected not to exceed: the next
+ * one may rank anywhere among the kept ones. */
 static double tenths(const struct forecast_ratios *r, uint32_t n)
 {
     uint32_t place = (n * (r->n + 1) + 9) / 10;

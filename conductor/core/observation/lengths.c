@@ -57,7 +57,7 @@ static double expected(const struct lengths_mean *mean, double max_tokens)
                              : at_most(mean->tokens, max_tokens);
 }
 
-/* Where a key is; n_entries: nowhere. */
+/* Index of a key's entry; n_entries = none. */
 static size_t find(const struct lengths *lengths, uint64_t key)
 {
     size_t i = 0;
@@ -67,7 +67,7 @@ static size_t find(const struct lengths *lengths, uint64_t key)
     return i;
 }
 
-/* A new entry, or that of the key that was seen longest ago. */
+/* A new entry, or that of the key seen longest ago. */
 static size_t make_room(struct lengths *lengths)
 {
     size_t oldest = 0;
@@ -96,7 +96,7 @@ void lengths_observe(struct lengths *lengths, uint64_t key, int64_t tokens,
     lengths->entries[i].seen = lengths->all.n;
 }
 
-/* Of the means of a key, as `of` has it, and of all. */
+/* Weighs what `of` says of a key's means against that of all means. */
 static int64_t
 predict(const struct lengths *lengths, uint64_t key, int64_t max_tokens,
         double (*of)(const struct lengths_mean *mean, double max_tokens))

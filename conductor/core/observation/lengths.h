@@ -20,18 +20,17 @@
 
 /* Keys that are remembered; the one that was seen longest ago gives way. */
 #define LENGTHS_KEYS 64
-/* Answers that a mean reaches back to, about. */
+/* About how many answers a mean reaches back. */
 #define LENGTHS_MEMORY 256
-/* Before so many answers nothing is known; and so many answers of a key weigh
- * as much as all others. */
+/* Fewest answers to go by; so many of one key weigh as much as all others. */
 #define LENGTHS_LEAST 8
 
 struct lengths_mean {
     double tokens;
     double share;      /* of max_tokens */
-    double tokens_off; /* how far off the first one was, smoothed */
-    double share_off;  /* and the second, both in tokens */
-    double median;     /* about: by steps of its 50th part or more */
+    double tokens_off; /* smoothed error of `tokens` */
+    double share_off;  /* likewise of `share`, both in tokens */
+    double median;     /* estimate, moved by its 50th part or more */
     uint64_t n;        /* answers seen */
 };
 
@@ -47,28 +46,24 @@ struct lengths {
     struct lengths_mean all;
 };
 
-/* Takes in an answer of so many tokens where max_tokens were asked for, both at
- * least 1; fewer are no answer. A zeroed struct has seen none. Cost:
- * O(LENGTHS_KEYS). */
+/* Takes in the length of an answer, if 1 <= tokens <= max_tokens. A zeroed
+ * struct has seen none. Cost: O(LENGTHS_KEYS). */
 void lengths_observe(struct lengths *lengths, uint64_t key, int64_t tokens,
                      int64_t max_tokens);
 
 /*
- * How many tokens the next answer of a key will have: what its means predict,
- * drawn towards those of all keys as long as few of its own were seen.
- *   max_tokens  at most so many, at least 1.
+ * Returns the expected length of a key's next answer: what its means predict,
+ * drawn towards those of all keys as long as few of its own answers were seen.
+ *   max_tokens  at least 1.
  * Returns 1..max_tokens; max_tokens while fewer than LENGTHS_LEAST answers were
  * seen in all. Cost: O(LENGTHS_KEYS).
  */
 int64_t lengths_expected(const struct lengths *lengths, uint64_t key,
                          int64_t max_tokens);
 
-/*
- * How many tokens the next answer of a key will have at least, as likely as
- * not: the median, drawn and bounded as lengths_expected(); that itself where
- * the share of max_tokens is known better than the length. Returns
- * 1..max_tokens. Cost: O(LENGTHS_KEYS).
- */
+/* Returns the median length of a key's next answer, drawn and bounded as
+ * lengths_expected(); that itself where the share of max_tokens is known better
+ * than the length. Cost: O(LENGTHS_KEYS). */
 int64_t lengths_median(const struct lengths *lengths, uint64_t key,
                        int64_t max_tokens);
 

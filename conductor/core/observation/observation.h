@@ -15,36 +15,35 @@
 struct observation_prefill {
     int64_t predicted_us; /* of what was planned, by the cost model alone */
     int64_t model_us;     /* of what was computed in the end, likewise */
-    int64_t engine_us;    /* that it took, at least 0 */
-    /* Layers of its KV were loaded while those before them computed: the engine
-     * waited for some, nobody knows how long, and may have computed more slowly
-     * beside the copying. Such a time says as much about the links as about the
-     * engine, so it teaches nothing. */
+    int64_t engine_us;    /* time that it took, at least 0 */
+    /* Layers of its KV were loaded while earlier ones computed: the engine
+     * waited for some, for an unknown time, and may have computed more slowly
+     * beside the copying. Such a time says as much about links as about the
+     * engine, so it is ignored. */
     bool by_layer;
 };
 
 /*
- * The time that the prefill would have taken if what was planned had been
- * computed, so that the correction compares like with like even if more or
- * fewer blocks were reused than expected.
- * Returns it, at most COST_MODEL_MAX_US if it is scaled; -1: it cannot be
- * told.
+ * Returns the time that the prefill would have taken for the planned work, so
+ * that the correction compares like with like even if more or fewer blocks were
+ * reused than expected. At most COST_MODEL_MAX_US if it is scaled; -1 =
+ * unknown.
  */
 int64_t observation_prefill_us(const struct observation_prefill *seen);
 
 /* Loading KV blocks of one prefill, from one holder. */
 struct observation_load {
-    uint32_t holder;    /* pool id; POOL_NO_INSTANCE: several, or nobody */
+    uint32_t holder;    /* pool id; POOL_NO_INSTANCE: several, or none */
     int64_t link_bytes; /* that came over the holder's link */
     int64_t tier_bytes; /* read from a slow tier in addition */
     int64_t us;         /* from the first request to the last block */
 };
 
-/* Smooths the rate of the holder's link, unless the time of a slow tier cannot
- * be told apart from it. Instances report the rates of their own tiers. */
+/* Smooths the rate of the holder's link in; ignores loads that also read a slow
+ * tier. Instances report the rates of their own tiers. */
 void observation_load(struct pool *pool, const struct observation_load *seen);
 
-/* What first tokens spent outside queue and prefill, of the last requests. */
+/* Time of the last first tokens outside queue and prefill. */
 #define OBSERVATION_OVERHEADS 15
 struct observation_overheads {
     int64_t us[OBSERVATION_OVERHEADS];
