@@ -23,8 +23,8 @@ static int check_policy(const struct config *c, char err[CONFIG_ERROR_MAX])
     return rc;
 }
 
-/* `model` is that of native workers. Without them it must be an engine's, or
- * as it was: whoever sets it wants it served. */
+/* `model` is for native workers. Without them it must be an engine's, or the
+ * default: an operator who sets it wants it served. */
 static int check_model(const struct config *c, char err[CONFIG_ERROR_MAX])
 {
     const struct engine_config *all = c->engines.at;
@@ -49,7 +49,7 @@ static int check_model(const struct config *c, char err[CONFIG_ERROR_MAX])
         c->model);
 }
 
-/* The costs of native workers: engines name theirs. */
+/* cost_model is for native workers: engines name theirs. */
 static int check_cost_model(const struct config *c, char err[CONFIG_ERROR_MAX])
 {
     if (*c->worker_listen || !*c->cost_model ||
@@ -62,7 +62,7 @@ static int check_cost_model(const struct config *c, char err[CONFIG_ERROR_MAX])
         c->cost_model);
 }
 
-/* Whether engines connect to where `own` listens; *who is then the first. */
+/* Whether an engine connects to `own` with its KV events; *who: the first. */
 static bool is_taken(const struct config *c, const struct address *own,
                      const struct engine_config **who)
 {
@@ -78,7 +78,7 @@ static bool is_taken(const struct config *c, const struct address *own,
     return false;
 }
 
-/* However the addresses are written. */
+/* No listeners may meet, however their addresses are written. */
 static int check_listeners(const struct config *c, char err[CONFIG_ERROR_MAX])
 {
     const struct {
@@ -108,7 +108,7 @@ static int check_listeners(const struct config *c, char err[CONFIG_ERROR_MAX])
     return 0;
 }
 
-/* Estimates would count on interruptions that never happen. */
+/* Refuses orders that count on interruptions that never happen. */
 static int check_order(const struct config *c, char err[CONFIG_ERROR_MAX])
 {
     const struct queue_order *order = queue_order_by_name(c->queue_order);
@@ -128,7 +128,7 @@ static int check_order(const struct config *c, char err[CONFIG_ERROR_MAX])
     return 0;
 }
 
-/* One needs the other. */
+/* Each of the two options needs the other. */
 static int check_pair(const char *a, const char *option_a, const char *b,
                       const char *option_b, char err[CONFIG_ERROR_MAX])
 {
@@ -139,7 +139,7 @@ static int check_pair(const char *a, const char *option_a, const char *b,
                      *a ? a : b, *a ? option_b : option_a);
 }
 
-/* Certificates and their keys; where they are shown. */
+/* Certificates need their keys, and listeners that show them. */
 static int check_tls(const struct config *c, char err[CONFIG_ERROR_MAX])
 {
     int rc = check_pair(c->tls_certificate, "tls_certificate", c->tls_key,
@@ -162,8 +162,7 @@ static int check_tls(const struct config *c, char err[CONFIG_ERROR_MAX])
     return 0;
 }
 
-/* What other conductors are told, and where. The value is not shown: it may
- * hold a password. */
+/* Does not show the value of state: it may hold a password. */
 static int check_state(const struct config *c, char err[CONFIG_ERROR_MAX])
 {
     struct redis_url url;

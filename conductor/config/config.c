@@ -113,8 +113,7 @@ const struct schedule_policy *config_policy(const struct config *c,
     if (!policy)
         return NULL;
     policy_options_init(policy, options);
-    /* The policy need not have them, and the option table holds their ranges.
-     */
+    /* The policy may lack these two; the option table checks their ranges. */
     (void)!policy_options_set(policy, options, "kvcache_balancing_threshold",
                               c->kvcache_balancing_threshold);
     (void)!policy_options_set(policy, options, "seed", (double)c->seed);

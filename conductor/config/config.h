@@ -25,14 +25,13 @@ enum config_pool {
 
 #define CONFIG_URL_MAX 1024 /* bytes of the longest URL, with its NUL */
 
-/* Which keys may ask. */
+/* Which API keys are accepted. */
 enum config_keys {
-    CONFIG_KEYS_OPEN,     /* any, and none */
+    CONFIG_KEYS_OPEN,     /* any key, or none */
     CONFIG_KEYS_REQUIRED, /* those of tenants_file */
 };
 
-/* Every option; the table in config.c gives unit, range, default and
- * help. */
+/* Every option; the table in table.c gives unit, range, default and help. */
 struct config {
     char listen[CONFIG_STRING_MAX];
     char worker_listen[CONFIG_STRING_MAX];
@@ -91,14 +90,14 @@ struct config {
     char tls_key[CONFIG_STRING_MAX];
     char worker_tls_certificate[CONFIG_STRING_MAX]; /* "": no TLS */
     char worker_tls_key[CONFIG_STRING_MAX];
-    uint8_t admin_tls;                  /* 1: admin_listen speaks it, too */
+    uint8_t admin_tls;                  /* 1 = admin_listen speaks TLS, too */
     char access_log[CONFIG_STRING_MAX]; /* "": none; "-": stdout */
     int64_t access_log_blocks;
     char otlp_endpoint[CONFIG_STRING_MAX]; /* "": none */
     double otlp_sample_ratio;
     char state[CONFIG_URL_MAX];             /* "memory", or a Redis */
     char state_ca_file[CONFIG_STRING_MAX];  /* "": the machine's */
-    char worker_address[CONFIG_STRING_MAX]; /* "": found by itself */
+    char worker_address[CONFIG_STRING_MAX]; /* "": found automatically */
     int64_t state_lease_ms;
     struct engine_list engines; /* shared by copies; see config_fini() */
     struct store_list stores;   /* likewise */
@@ -108,28 +107,28 @@ struct config {
 /* config_defaults(c): every option at its default. */
 void config_defaults(struct config *c);
 
-/* Names of options, with blanks between them. */
+/* Bytes of a list of option names, separated by blanks. */
 #define CONFIG_NAMES_MAX 1024
 struct config_changes {
     char taken[CONFIG_NAMES_MAX]; /* differ, and a running daemon takes them */
     char kept[CONFIG_NAMES_MAX];  /* differ, and need a restart */
 };
 
-/* config_compare(old, next, out): what is another value in next. */
+/* config_compare(old, next, out): writes the options whose values differ. */
 void config_compare(const struct config *old, const struct config *next,
                     struct config_changes *out);
 
-/* config_take(into, next): the values of options that a running daemon takes,
- * and the list of engines, which both have from then on. */
+/* config_take(into, next): copies the options that a running daemon takes, and
+ * the list of engines, which both share from then on. */
 void config_take(struct config *into, const struct config *next);
 
 /* config_fini(c): frees what config_load() and config_parse() allocated; no
- * copy of *c is used afterwards. */
+ * copy of *c may be used afterwards. */
 void config_fini(struct config *c);
 
-/* config_anchor(file, path): the name of a file that stands in a configuration
- * is relative to that of the configuration, path; "" stays. Returns 0, or
- * -ENAMETOOLONG with *file untouched. */
+/* config_anchor(file, path): makes a relative file name start at the folder of
+ * the configuration file `path`; "" stays. Returns 0, or -ENAMETOOLONG with
+ * *file untouched. */
 [[nodiscard]] int config_anchor(char file[CONFIG_STRING_MAX], const char *path);
 
 /* engine_list_anchor(list, path): config_anchor() for all files that engines
@@ -137,7 +136,7 @@ void config_fini(struct config *c);
 [[nodiscard]] int engine_list_anchor(struct engine_list *list,
                                      const char *path);
 
-/* worker_cost_list_anchor(list, path): likewise of worker_costs. */
+/* worker_cost_list_anchor(list, path): likewise for worker_costs. */
 [[nodiscard]] int worker_cost_list_anchor(struct worker_cost_list *list,
                                           const char *path);
 
@@ -167,8 +166,8 @@ void config_fini(struct config *c);
 [[nodiscard]] int config_check(const struct config *c,
                                char err[CONFIG_ERROR_MAX]);
 
-/* config_policy_option(c, text, err): sets one number of the policy from
- * "name=number", after those that are set. Errors as config_load(). */
+/* config_policy_option(c, text, err): adds one setting, "name=number", to
+ * policy_options. Errors as config_load(). */
 [[nodiscard]] int config_policy_option(struct config *c, const char *text,
                                        char err[CONFIG_ERROR_MAX]);
 
@@ -176,8 +175,8 @@ void config_fini(struct config *c);
  * policy_options, with a warning for each. Call it after config_check(). */
 void config_drop_rules(struct config *c);
 
-/* config_policy(c, options): the chosen policy, static, and its options with
- * the values of the configuration. NULL: there is no such policy. */
+/* config_policy(c, options): returns the chosen policy, static, and writes its
+ * options as configured. NULL: there is no such policy. */
 const struct schedule_policy *config_policy(const struct config *c,
                                             double options[POLICY_OPTIONS_MAX]);
 

@@ -10,7 +10,7 @@
 
 #define FILE_MAX_BYTES (4u << 20)
 
-/* The options of such files, and where their names are. */
+/* The options that name these files, and where the names are. */
 static const struct {
     const char *option;
     size_t at;

@@ -1,4 +1,4 @@
-/* What is in the files that a reload reads again though their names stay. */
+/* Digests of files whose contents may change while their names stay. */
 #ifndef CONDUCTOR_CONFIG_CONTENTS_H
 #define CONDUCTOR_CONFIG_CONTENTS_H
 
@@ -7,13 +7,12 @@
 
 #define CONFIG_CONTENTS 7u
 
-/* SHA-256 of each; all 0: there is no such file, or it cannot be read. */
+/* SHA-256 of each file; all 0 = it is missing or cannot be read. */
 struct config_contents {
     uint8_t digest[CONFIG_CONTENTS][PROTO_PROOF_BYTES];
 };
 
-/* config_contents_read(c, out): of the files as they are now. Reads them
- * whole. */
+/* config_contents_read(c, out): digests the files, which it reads whole. */
 void config_contents_read(const struct config *c, struct config_contents *out);
 
 /* config_contents_compare(old, was, next, is, changes): adds the options whose

@@ -15,10 +15,9 @@ struct fields;
 
 #define WORKER_COSTS_MAX 256
 
-/* One kind of workers; all of it was checked when it was read. */
+/* The cost model of one kind of workers; validated on reading. */
 struct worker_cost {
-    char workers[ENGINE_NAME_MAX]; /* a name; with a * at its end all names that
-                                      begin so */
+    char workers[ENGINE_NAME_MAX]; /* a name, or its beginning and * */
     char cost_model[ENGINE_PATH_MAX];
 };
 
@@ -40,8 +39,7 @@ void worker_cost_list_free(struct worker_cost_list *list);
  * out of memory. */
 json_t *worker_cost_list_json(const struct worker_cost_list *list);
 
-/* The first entry that a worker's name fits, its place in the list; the list's
- * n: none. */
+/* Returns the first entry that a worker's name matches; list->n = none. */
 size_t worker_cost_of(const struct worker_cost_list *list, const char *name);
 
 /* Writes what the fields mean as a Markdown section. */

@@ -27,13 +27,13 @@ static const char *const no_yes[] = {"false", "true", NULL};
 static const struct field {
     char name[32];
     size_t at;
-    size_t size;          /* of a text; 0: a number or a word */
+    size_t size;          /* of a text; 0 = a number or a word */
     int64_t most;         /* of a number; else 0 */
     const char *fallback; /* of a text or a word; NULL: it must be there */
     const char *help;
     const char *const *words; /* ends with NULL; NULL: it is no word */
-    bool names;               /* it is an array of them */
-    bool zero;                /* 0 says something: -1 is a number untold */
+    bool names;               /* it is an array of names */
+    bool zero;                /* 0 is a value; -1 = not given */
 } table[] = {
     {"name", TEXT(name), NULL,
      "what logs, metrics and headers call it; printable, without blanks, and "
@@ -167,7 +167,7 @@ static char *text_at(struct engine_config *e, const struct field *d)
     return (char *)e + d->at;
 }
 
-/* Of a number that is not told. */
+/* The value of a number that is not given. */
 static int64_t untold(const struct field *d)
 {
     return d->zero ? -1 : 0;
@@ -252,7 +252,7 @@ void engine_config_read(struct fields *f, const struct fields_object *o,
         engine_config_check(f, o, out);
 }
 
-/* What the entries of one list may not have in common. */
+/* Checks the entries of a list against each other. */
 static void check_list(struct fields *f, const struct engine_list *list)
 {
     const struct engine_config **all = calloc(list->n + 1, sizeof(*all));

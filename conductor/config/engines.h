@@ -1,7 +1,5 @@
-/*
- * The engines of a configuration: servers that others wrote and that speak
- * OpenAI's HTTP API, in front of which the conductor stands.
- */
+/* The engines of a configuration: third-party servers behind the conductor that
+ * speak OpenAI's HTTP API. */
 #ifndef CONDUCTOR_CONFIG_ENGINES_H
 #define CONDUCTOR_CONFIG_ENGINES_H
 
@@ -29,15 +27,14 @@ enum engine_index {
     ENGINE_INDEX_PREDICTED
 };
 
-/* The longest name of an entry whose host is looked up: an engine's is behind
- * it, an '@' and its address. */
+/* Bytes of a name with dns: its engines are called NAME@ADDRESS. */
 #define ENGINE_DNS_NAME_MAX 24
 
-/* One entry, of one engine or, with dns, of all that its host's name has; all
- * of it was checked when it was read. */
-/* Tokens in an engine's block, at most. */
+/* Most tokens in an engine's block. */
 #define ENGINE_BLOCK_TOKENS_MAX 1024
 
+/* One entry: an engine or, with dns, one engine for each address of its host.
+ * Validated on reading. */
 struct engine_config {
     char name[ENGINE_NAME_MAX];
     uint8_t kind;         /* enum engine_kind */
@@ -50,7 +47,7 @@ struct engine_config {
     char tls_ca_file[ENGINE_PATH_MAX]; /* "": those of the machine */
     bool tls_insecure;
     char api_key_file[ENGINE_PATH_MAX]; /* "": none */
-    char model[ENGINE_MODEL_MAX];       /* "": what it tells */
+    char model[ENGINE_MODEL_MAX];       /* "": as it reports */
     struct engine_names aliases;        /* of the model */
     struct engine_names adapters;       /* LoRA, asked for as models */
     char cost_model[ENGINE_PATH_MAX];   /* "": learned */
@@ -63,10 +60,10 @@ struct engine_config {
     char kv_replay[ENGINE_PATH_MAX]; /* where it replays; "": nowhere */
     char kv_topic[ENGINE_NAME_MAX];
     bool kv_events_bind;  /* it connects to kv_events */
-    int64_t dp_ranks;     /* 0: not said */
-    int64_t dp_rank;      /* the only one that it is; -1: not said */
-    int64_t block_tokens; /* 0: not said */
-    int64_t kv_blocks;    /* 0: not said */
+    int64_t dp_ranks;     /* 0 = not given */
+    int64_t dp_rank;      /* the one rank of the entry; -1 = not given */
+    int64_t block_tokens; /* 0 = not given */
+    int64_t kv_blocks;    /* 0 = not given */
 };
 
 /* Owned by the configuration that was read; copies of it share the array. */
@@ -89,20 +86,21 @@ void engine_config_read(struct fields *f, const struct fields_object *o,
 bool engine_config_equal(const struct engine_config *a,
                          const struct engine_config *b);
 
-/* What two entries may not have in common, or must. */
+/* A conflict between two entries. */
 struct engine_clash {
-    size_t at;       /* who is to blame: the later one of the two */
+    size_t at;       /* index of the later entry */
     const char *key; /* the field; static */
     char why[ENGINE_MODEL_MAX + ENGINE_NAME_MAX + 80];
 };
 
-/* Where it connects to with its KV events: *out and *more ports behind it, one
- * for each further rank. Returns false, *out untouched: nowhere. */
+/* Writes the conductor's address that an engine connects to with its KV events:
+ * *out and *more ports above it, one for each further rank. Returns false, *out
+ * untouched, if there is none. */
 bool engine_listener(const struct engine_config *e, struct address *out,
                      unsigned *more);
 
-/* Whether these n entries, borrowed, cannot be served together; then *out says
- * why not. O(n log n). Without memory it says no. */
+/* Returns whether the n entries, borrowed, cannot be served together; *out then
+ * says why. Out of memory: false. O(n log n). */
 bool engine_configs_clash(const struct engine_config *const *all, size_t n,
                           struct engine_clash *out);
 

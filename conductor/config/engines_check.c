@@ -16,7 +16,8 @@ static bool is_path(const char *text)
     return *text == '/';
 }
 
-/* All digits and dots, and yet no IPv4 address: no name is so either. */
+/* Whether a host has only digits and dots, and yet is no IPv4 address: no host
+ * name looks like that. */
 static bool is_bad_number(const char *host)
 {
     unsigned char address[sizeof(struct in_addr)];
@@ -25,8 +26,8 @@ static bool is_bad_number(const char *host)
            inet_pton(AF_INET, host, address) != 1;
 }
 
-/* Reads tcp://HOST:PORT, the conductor's own or not; rank r is at PORT + r, up
- * to rank `last`. */
+/* Reads tcp://HOST:PORT; `own`: an address of the conductor. Rank r is at PORT
+ * + r, up to rank `last`. */
 static void check_endpoint(struct fields *f, const struct fields_object *o,
                            const char *key, const char *text, bool own,
                            int64_t last, struct address *out)
@@ -60,7 +61,7 @@ static void check_paths(struct fields *f, const struct fields_object *o,
         fields_refuse_value(f, o, "metrics_path", "a path that begins with /");
 }
 
-/* What has no effect without kv_events. */
+/* Refuses fields that have no effect without kv_events. */
 static void check_no_events(struct fields *f, const struct fields_object *o,
                             const struct engine_config *e)
 {
@@ -109,7 +110,7 @@ static void check_events(struct fields *f, const struct fields_object *o,
                       "dns the conductor connects");
 }
 
-/* One that is only listened to. */
+/* Without a URL an engine is only listened to. */
 static void check_no_url(struct fields *f, const struct fields_object *o,
                          const struct engine_config *e)
 {
@@ -145,7 +146,7 @@ static void check_url(struct fields *f, const struct fields_object *o,
                       e->tls_insecure ? "true" : e->tls_ca_file, e->url_text);
 }
 
-/* A role apart needs to know how KV moves. */
+/* The roles prefill and decode need a kv_connector, and only they. */
 static void check_pair(struct fields *f, const struct fields_object *o,
                        const struct engine_config *e)
 {

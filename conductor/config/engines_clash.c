@@ -6,7 +6,7 @@
 #include "conductor/config/engines.h"
 #include "conductor/core/index/block_cut.h"
 
-/* An entry and its place. */
+/* An entry and its index. */
 struct place {
     const struct engine_config *e;
     size_t at;
@@ -53,7 +53,7 @@ bool engine_listener(const struct engine_config *e, struct address *out,
     return true;
 }
 
-/* Their ports; those without one come first. */
+/* By port; entries without one come first. */
 static int by_events(const void *a, const void *b)
 {
     const struct place *x = a, *y = b;
@@ -80,7 +80,7 @@ static bool meet_at(const struct place *x, const struct place *y,
     return true;
 }
 
-/* Whether two engines are to connect to one address of ours. */
+/* Whether two engines connect to one address of the conductor. */
 static bool same_events(struct place *all, size_t n, struct engine_clash *out)
 {
     struct address a, b;
@@ -102,7 +102,7 @@ static uint32_t size_of(const struct place *p)
     return (uint32_t)p->e->block_tokens;
 }
 
-/* Whether blocks of two sizes, 0: any, can be cut for one index. */
+/* Whether blocks of two sizes, 0 = any, can be cut for one index. */
 static bool cut_together(uint32_t a, uint32_t b)
 {
     uint32_t index = block_cut_join(a, b);
@@ -110,7 +110,7 @@ static bool cut_together(uint32_t a, uint32_t b)
     return !a || !b || (index && block_cuts(a, index) && block_cuts(b, index));
 }
 
-/* Says that the blocks of one of n cannot be cut with those of another. */
+/* Reports that the blocks of `one` and of another of n fit no index. */
 static bool blame(const struct place *all, size_t n, size_t one,
                   struct engine_clash *out)
 {
@@ -193,7 +193,7 @@ static bool find_shared(struct named *names, size_t n, struct engine_clash *out)
     return false;
 }
 
-/* A name leads to one model. */
+/* Whether a name leads to two models. */
 static bool shared_names(const struct place *all, size_t n,
                          struct engine_clash *out)
 {
@@ -229,7 +229,7 @@ bool engine_configs_clash(const struct engine_config *const *all, size_t n,
         places && (same_names(places, n, out) || same_events(places, n, out));
     for (size_t i = 0; places && i < n; i++)
         places[i] = (struct place){all[i], i};
-    /* Of the others nothing is known yet. */
+    /* Entries without a model are not known yet. */
     for (size_t i = 0; places && i < n; i++)
         if (*places[i].e->model)
             places[known++] = places[i];

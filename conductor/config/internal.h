@@ -1,5 +1,5 @@
-/* What the files of this folder share. Nobody else includes this. The table of
- * the options is in table.c. */
+/* What the files of this folder share. No other folder includes this. The table
+ * of the options is in table.c. */
 #ifndef CONDUCTOR_CONFIG_INTERNAL_H
 #define CONDUCTOR_CONFIG_INTERNAL_H
 
@@ -12,7 +12,7 @@ struct fields;
 struct fields_object;
 struct policy_settings;
 
-/* The table, of the values in *c, into specs, which it borrows. */
+/* Returns the table of the values in *c; fills and borrows specs. */
 struct option_table config_table(struct config *c,
                                  struct option_spec specs[CONFIG_OPTIONS_MAX]);
 
@@ -31,22 +31,22 @@ void config_names_add(char list[CONFIG_NAMES_MAX], const char *name);
 /* What its value must be, in words; static. */
 const char *config_type_name(const struct option_spec *o);
 
-/* The settings that policy_options holds. 0, or a negative errno with a message
- * in error (size bytes). */
+/* Parses the text of policy_options. Returns 0, or a negative errno with a
+ * message in error (size bytes). */
 [[nodiscard]] int config_settings(const char *text,
                                   struct policy_settings *settings, char *error,
                                   size_t size);
 
 /*
- * Whether a value is right. Return NULL, or what it must be, in words; static.
+ * Check a value. Return NULL, or what it must be, in words; static.
  *   address   HOST:PORT
  *   optional  likewise, or "": nowhere
- *   header    the name of one, or "": none. One that says how two neighbours
- *             talk, who asks, or what else of a request means cannot set a
- *             member of its body, too.
- *   tenant_header  likewise, or the one that has keys anyway
- *   name      that logs, JSON and metrics have
+ *   header    the name of a header without another meaning, or "":
+ *             none
+ *   name      text that logs, JSON and metrics can show
+ *   otlp      http URL of a receiver of traces, or "": none
  *   origins   of pages, separated by commas and blanks; or "*"
+ *   tenant_header  as header, or authorization
  */
 const char *option_check_address(const char *text);
 const char *option_check_optional(const char *text);
@@ -56,8 +56,7 @@ const char *option_check_otlp(const char *text);
 const char *option_check_origins(const char *text);
 const char *option_check_tenant_header(const char *text);
 
-/* Refuses what is wrong with one entry of "engines", and takes its URL apart.
- */
+/* Checks an entry of "engines" alone, and parses its URL. Errors go to f. */
 void engine_config_check(struct fields *f, const struct fields_object *o,
                          struct engine_config *e);
 

@@ -1,7 +1,5 @@
-/*
- * Other names under which requests ask for a model of engines: aliases, and
- * LoRA adapters. A name leads to one model; each engine has its own.
- */
+/* Other names by which requests ask for an engine's model: aliases, and LoRA
+ * adapters. Each engine has its own names; a name leads to one model. */
 #ifndef CONDUCTOR_CONFIG_NAMES_H
 #define CONDUCTOR_CONFIG_NAMES_H
 
@@ -19,8 +17,7 @@ struct engine_config;
 struct fields;
 struct fields_object;
 
-/* They stand one behind the other, each with its NUL; what is behind the last
- * is zero. */
+/* Names one behind the other, each with its NUL; zeros behind the last. */
 struct engine_names {
     char text[ENGINE_NAMES_BYTES];
     uint16_t at[ENGINE_NAMES_MAX]; /* (n): where each begins */
@@ -28,22 +25,22 @@ struct engine_names {
     uint8_t n;
 };
 
-/* Adds one of 1 to ENGINE_MODEL_MAX - 1 bytes. Returns false, and adds nothing,
- * where there is no room: ENGINE_NAMES_MAX or ENGINE_NAMES_BYTES. */
+/* Adds a name of 1 to ENGINE_MODEL_MAX - 1 bytes. Returns false, and adds
+ * nothing, beyond ENGINE_NAMES_MAX names or ENGINE_NAMES_BYTES. */
 [[nodiscard]] bool engine_names_add(struct engine_names *names,
                                     const char *name);
 
-/* The i-th of n. */
+/* Returns the i-th of n names. */
 const char *engine_names_at(const struct engine_names *names, size_t i);
 
-/* Whether it is one of them. */
+/* Whether `name` is among the names. */
 bool engine_names_have(const struct engine_names *names, const char *name);
 
 /* Reads an array of names, if there is one under `key`. Errors go to f. */
 void engine_names_read(struct fields *f, const struct fields_object *o,
                        const char *key, struct engine_names *out);
 
-/* Refuses names of an engine that are not told apart. */
+/* Refuses an engine's names that occur twice. */
 void engine_names_check(struct fields *f, const struct fields_object *o,
                         const struct engine_config *e);
 
@@ -51,13 +48,13 @@ void engine_names_check(struct fields *f, const struct fields_object *o,
  * last. */
 const char *engine_name(const struct engine_config *e, size_t i);
 
-/* The field that holds one of them: "model", "aliases" or "adapters". */
+/* The field that holds `name`: "model", "aliases" or "adapters". */
 const char *engine_name_field(const struct engine_config *e, const char *name);
 
-/* Whether requests for that engine's model may name it so. */
+/* Whether requests may use `name` for the engine's model. */
 bool engine_is_named(const struct engine_config *e, const char *name);
 
-/* Them as an array, owned by the caller; NULL: there are none. */
+/* Returns the names as an array, owned by the caller; NULL = no names. */
 json_t *engine_names_json(const struct engine_names *names);
 
 #endif

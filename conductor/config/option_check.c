@@ -28,7 +28,7 @@ const char *option_check_address(const char *text)
 
 const char *option_check_name(const char *text)
 {
-    json_t *json = json_string(text); /* none of what is no UTF-8 */
+    json_t *json = json_string(text); /* NULL if it is no UTF-8 */
     bool ok = json;
 
     json_decref(json);
@@ -116,7 +116,7 @@ const char *option_check_origins(const char *text)
     return NULL;
 }
 
-/* As option_check_header(), or the one that has keys anyway. */
+/* As option_check_header(), or authorization. */
 const char *option_check_tenant_header(const char *text)
 {
     return strcmp(text, "authorization") == 0 ? NULL

@@ -1,4 +1,4 @@
-/* What a running daemon takes of a configuration that was read again. */
+/* Which changes of its configuration a running daemon takes. */
 #include <string.h>
 
 #include "conductor/config/internal.h"
@@ -19,7 +19,7 @@ static size_t bytes_of(const struct option_spec *o)
     }
 }
 
-/* Behind the end of a string there may be anything. */
+/* Bytes behind the end of a string do not count. */
 static bool equals(const struct option_spec *a, const struct option_spec *b)
 {
     return a->kind == OPTION_STRING

@@ -17,8 +17,8 @@
 static const struct field {
     char name[32];
     size_t at;
-    size_t size;            /* of a text; 0: a number */
-    int64_t most, fallback; /* of a number; 0: it must be there */
+    size_t size;            /* of a text; 0 = a number */
+    int64_t most, fallback; /* of a number; fallback 0 = required */
     bool optional;          /* a text that may be missing */
     const char *help;
 } table[] = {

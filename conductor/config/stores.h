@@ -9,7 +9,7 @@
 
 #define STORES_MAX 256
 
-/* One store; all of it was checked when it was read. */
+/* One store; validated on reading. */
 struct store_config {
     char name[ENGINE_NAME_MAX];
     char model[ENGINE_MODEL_MAX];
@@ -17,7 +17,7 @@ struct store_config {
     bool kv_events_bind;
     char kv_replay[ENGINE_PATH_MAX]; /* "": none */
     char kv_topic[ENGINE_NAME_MAX];
-    int64_t tokens_per_s; /* that an engine reads from it */
+    int64_t tokens_per_s; /* prompt tokens that an engine loads */
     int64_t parts;        /* objects that make a block */
     int64_t max_blocks;
 };
