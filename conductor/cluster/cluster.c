@@ -1,4 +1,4 @@
-/* See cluster.h: the connections, pools, and who is told what. */
+/* The connections and the pools. See cluster.h. */
 #include "conductor/cluster/cluster.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "conductor/cluster/internal.h"
 
-/* A third of a lease: two renewals may be lost. */
+/* Renewals in a lease: two may be lost. */
 #define RENEWALS 3
 #define FLIGHT_MAX 4096
 #define FLIGHT_BYTES (16u << 20)

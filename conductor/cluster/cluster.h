@@ -1,11 +1,12 @@
 /*
- * Several conductors in front of the same instances, over a Redis: who there
- * is, what each has given instances to do, and which one leads. A conductor
- * without one (`state: memory`) has no cluster: every call takes NULL then, and
- * says that it leads.
+ * Several conductors in front of the same instances, over a Redis: which
+ * conductors there are, what each has given instances to do, and which one
+ * leads. A conductor without Redis (`state: memory`) has no cluster: every call
+ * takes NULL then, and says that it leads.
  *
- * Nothing here waits. What Redis does not take or tell is missed: decisions go
- * on with what is known, and once it answers again all tell each other all.
+ * No call waits. Events that Redis does not take or deliver are missed:
+ * decisions go on with what is known, and once Redis answers again all
+ * conductors publish their full state.
  */
 #ifndef CONDUCTOR_CLUSTER_CLUSTER_H
 #define CONDUCTOR_CLUSTER_CLUSTER_H
@@ -29,16 +30,16 @@ struct cluster_pool;
 
 struct cluster_options {
     struct redis_url url;
-    struct tls *tls; /* whom a URL with TLS trusts. Borrowed */
+    struct tls *tls; /* trusted by a URL with TLS. Borrowed */
     int64_t lease_us;
-    const char *model;         /* of workers; "": this one has none. Copied */
-    struct address workers_at; /* host "": this host's address, as Redis is
-                                  reached from it; port 0: no workers */
+    const char *model;         /* of native workers; "": none. Copied */
+    struct address workers_at; /* host "": the local one of the connection to
+                                  Redis; port 0 = no workers */
 };
 
-/* Who asks for news. The first two may be NULL. */
+/* Callbacks. The first two may be NULL. */
 struct cluster_ops {
-    /* The conductors of this model's workers are others than before. */
+    /* The conductors with the same workers' model have changed. */
     void (*members)(void *arg);
     /* This conductor leads from now on, or no more. */
     void (*leads)(void *arg, bool leads);
@@ -54,29 +55,28 @@ struct cluster_ops {
                                           const struct cluster_ops *ops,
                                           void *arg);
 
-/* cluster_free(c): its pools have been left. NULL is a no-op. */
+/* cluster_free(c): call it when all pools have left. NULL is a no-op. */
 void cluster_free(struct cluster *c);
 
-/* cluster_workers_at(c, port): workers are taken at that port. */
+/* cluster_workers_at(c, port): this conductor takes workers at that port. */
 void cluster_workers_at(struct cluster *c, uint16_t port);
 
-/* cluster_members(c, out, most): where the conductors of the same model take
- * workers, this one first. Returns how many; 0: it does not know. */
+/* cluster_members(c, out, most): writes where the conductors of the same model
+ * take workers, this one first. Returns their number; 0 = unknown. */
 size_t cluster_members(const struct cluster *c, struct address *out,
                        size_t most);
 
 /* cluster_leads(c): whether this conductor does what only one may do. */
 bool cluster_leads(const struct cluster *c);
 
-/* cluster_lead_token(c): of its leading, above that of any who led before; 0:
- * there is no cluster. */
+/* cluster_lead_token(c): returns the leadership token, larger than every
+ * earlier leader's; 0 = there is no cluster. */
 uint64_t cluster_lead_token(const struct cluster *c);
 
-/* cluster_limits_due(c): a client of ops->limit() has taken something, which
- * the others are told soon. O(clients). */
+/* cluster_limits_due(c): reports soon what clients have taken. O(clients). */
 void cluster_limits_due(struct cluster *c);
 
-/* What one request has, as a pool knows it. */
+/* The instances of one request. */
 struct cluster_request {
     uint64_t id; /* of its attempt */
     uint32_t prefill, decode;
@@ -84,33 +84,33 @@ struct cluster_request {
 };
 
 struct cluster_pool_ops {
-    /* Room may have come. */
+    /* Room may have appeared. */
     void (*freed)(void *arg);
-    /* Calls visit() for each request that instances have from here. */
+    /* Calls visit() for each request of this conductor on instances. */
     void (*each)(void *arg,
                  void (*visit)(void *to, const struct cluster_request *r),
                  void *to);
 };
 
-/* cluster_join(c, model, pool, lengths, ops, arg): the instances of a model,
- * which other conductors have, too. Borrows all but model. Returns it owned, or
+/* cluster_join(c, model, pool, lengths, ops, arg): begins to share a model's
+ * instances with other conductors. Borrows all but model. Returns it owned, or
  * NULL: out of memory, or there is no cluster. */
 [[nodiscard]] struct cluster_pool *
 cluster_join(struct cluster *c, const char *model, struct pool *pool,
              struct lengths *lengths, const struct cluster_pool_ops *ops,
              void *arg);
 
-/* cluster_prices(p, scheduler): it prices what comes, from now on, and is told
- * what came to the others. Borrows it. p NULL is a no-op. */
+/* cluster_prices(p, scheduler): counts requests to other conductors in this
+ * scheduler's prices from now on. Borrows it. p NULL is a no-op. */
 void cluster_prices(struct cluster_pool *p, struct scheduler *scheduler);
 
-/* cluster_leave(p): NULL is a no-op. */
+/* cluster_leave(p): ends it. NULL is a no-op. */
 void cluster_leave(struct cluster_pool *p);
 
-/* What happens to a request of this conductor; each is told to the others. O(1)
- * but for the first, which is O(the instances' queues). */
+/* Publish what happens to a request of this conductor. O(1), but
+ * cluster_decided() is O(the instances' queues). */
 void cluster_decided(struct cluster_pool *p, const struct cluster_request *r);
-/* A request came, as it was priced. */
+/* A request came; `asked` is what its price goes by. */
 void cluster_asked(struct cluster_pool *p, const struct schedule_asked *asked);
 void cluster_started(struct cluster_pool *p, uint64_t request);
 void cluster_prefilled(struct cluster_pool *p, uint64_t request,
@@ -118,12 +118,12 @@ void cluster_prefilled(struct cluster_pool *p, uint64_t request,
 void cluster_decoding(struct cluster_pool *p, uint64_t request);
 void cluster_produced(struct cluster_pool *p, uint64_t request, int64_t tokens);
 void cluster_ended(struct cluster_pool *p, uint64_t request);
-/* An answer of a key had so many tokens, of as many as were asked for. */
+/* An answer of a length key had `tokens` of at most `most` tokens. */
 void cluster_learnt(struct cluster_pool *p, uint64_t key, int64_t tokens,
                     int64_t most);
 
-/* cluster_joined(p): an instance came, of whose work others may have told
- * before: they are asked again. */
+/* cluster_joined(p): an instance came, whose work others may have published
+ * before: asks them for their full state. */
 void cluster_joined(struct cluster_pool *p);
 
 struct cluster_counts {
@@ -131,12 +131,12 @@ struct cluster_counts {
     size_t members;
     struct redis_counts commands, reads;
     uint64_t told;     /* batches sent */
-    uint64_t told_all; /* times that all was told */
-    uint64_t echoes;   /* of these, read as others read them */
-    uint64_t echo_us;  /* the sum of the times from their first event to that */
+    uint64_t told_all; /* times that the full state was sent */
+    uint64_t echoes;   /* own batches read back */
+    uint64_t echo_us;  /* sum of their times from the first event to that */
     uint64_t untold;   /* batches that Redis did not take */
-    uint64_t asked;    /* times that others were asked for all */
-    uint64_t leases;   /* that this conductor was given */
+    uint64_t asked;    /* times that others were asked for their state */
+    uint64_t leases;   /* leases that this conductor was given */
     uint64_t led;      /* times that it became the leader */
     struct foreign_counts foreign; /* of all pools */
     struct limits_counts limits;

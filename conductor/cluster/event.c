@@ -9,14 +9,14 @@
 
 #define NEVER 0u
 #define TIME_BIAS (UINT64_C(1) << 63)
-/* Further away is no time that anybody meant. */
+/* Times further away are refused. */
 #define TIME_MAX_US (INT64_C(30) * 86400 * 1000000)
 #define TOKENS_MAX (INT64_C(1) << 40)
-/* Of a prompt that is priced: that costs a step for each 512. */
+/* Longest prompt that is priced, at a step for each 512 tokens. */
 #define PRICED_TOKENS_MAX (INT64_C(1) << 24)
 #define BYTES_MAX (INT64_C(1) << 50)
 
-/* A time from now on; 0 stays 0. */
+/* A time relative to now; 0 stays 0. */
 static void time_field(struct codec *c, const struct cluster_wire *wire,
                        int64_t *us)
 {

@@ -25,7 +25,7 @@ struct entry {
 LIST_HEAD(entry_list, entry);
 
 struct owner {
-    uint64_t id; /* 0: free */
+    uint64_t id; /* 0 = free */
     uint64_t token, next;
     bool missing; /* a batch was missed; nothing counts until RESET */
     bool doubted; /* RESET is to come; meanwhile all counts */
@@ -114,7 +114,8 @@ static struct entry *entry_get(struct foreign *f, struct owner *o,
     return e;
 }
 
-/* Its prefills leave the pool; the first one teaches, if that was observed. */
+/* Takes a request's prefills out of the pool; the first one corrects
+ * predictions, if it was observed. */
 static void end_prefills(struct foreign *f, struct entry *e,
                          int64_t observed_us, int64_t now_us)
 {
@@ -166,7 +167,7 @@ static void enter_decode(struct foreign *f, struct owner *o,
         f->counts.unbooked++;
 }
 
-/* An event about a request that is here. Returns whether it makes room. */
+/* Carries out an event of a known request. Returns whether it makes room. */
 static bool go_on(struct foreign *f, struct entry *e,
                   const struct cluster_event *event, int64_t now_us)
 {
@@ -243,7 +244,7 @@ static struct owner *owner_find(struct foreign *f, uint64_t id)
     return NULL;
 }
 
-/* The owner of a batch, at which its events count; NULL: they do not. */
+/* Returns the owner under which a batch's events count; NULL = they do not. */
 static struct owner *owner_take(struct foreign *f,
                                 const struct cluster_head *head,
                                 struct foreign_news *news, int64_t now_us)
@@ -271,7 +272,7 @@ static struct owner *owner_take(struct foreign *f,
         end_all(f, o, now_us);
         news->freed = true;
         o->token = head->token;
-        /* All of it anew comes in this batch, or came before anybody heard. */
+        /* Its full state is in this batch, or was missed. */
         o->missing = news->gap = true;
     } else if (head->number != o->next) {
         f->counts.gaps++;

@@ -1,4 +1,4 @@
-/* What the other conductors tell: the streams of all pools, read by a
+/* Reads the events of other conductors: the streams of all pools, over a
  * connection that waits for them. */
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
@@ -34,7 +34,7 @@ static struct cluster_pool *pool_of(struct cluster *c, const redisReply *key)
     return NULL;
 }
 
-/* Once a minute of each pool. */
+/* Logs once a minute for each pool. */
 static void complain(struct cluster_pool *p, const struct foreign_news *news)
 {
     int64_t now_us = clock_now_us();
@@ -95,9 +95,9 @@ static void on_read(void *arg, const struct redisReply *reply)
     hear_on(c);
 }
 
-/* The last entry of a stream that was not read before; there may be none. Who
- * tells something from now on is heard, and is asked for what it told; who has
- * asked before is told. */
+/* Takes the last entry of a stream, if there is one, as the place to read from.
+ * Later events will be read; others are asked for their full state, and
+ * questions before that place are answered. */
 static void on_place(void *arg, const struct redisReply *reply)
 {
     struct cluster *c = arg;

@@ -12,8 +12,8 @@
 #include "conductor/cluster/names.h"
 #include "proto/wire.h"
 
-/* Before every key; the braces put all of them in one slot of a cluster. The
- * number is that of what is written. */
+/* Prefix of every key; the braces put all keys in one slot of a Redis cluster.
+ * The number is the version of the format. */
 #define CLUSTER_PREFIX "{conductor:1}:"
 #define CLUSTER_KEY_MAX 64
 #define CLUSTER_PLACE_MAX 48
@@ -28,22 +28,22 @@ struct cluster_pool {
     const struct cluster_pool_ops *ops;
     void *arg;
     char key[CLUSTER_KEY_MAX];        /* of its stream */
-    char place[CLUSTER_PLACE_MAX];    /* read up to there; "": not known */
+    char place[CLUSTER_PLACE_MAX];    /* where reading goes on; "": not known */
     struct wire_buf out;              /* the batch that is being written */
     uint64_t number;                  /* of the next batch */
-    int64_t began_us[CLUSTER_ECHOES]; /* of a batch, by its number: when its
-                                         first event happened; 0: not known */
-    int64_t flushed_us;               /* when one was sent last */
-    bool all_due; /* others must be told all; until then nothing is told */
-    bool ask_due; /* others may have to be asked */
-    bool asked;   /* another one wants to be told all; meanwhile all goes on */
-    int64_t all_us, ask_us; /* when that was last; 0: never */
-    int64_t fenced_us;      /* when that was logged last; 0: never */
-    size_t keys_left;       /* of prompts that telling all may still tell */
+    int64_t began_us[CLUSTER_ECHOES]; /* by batch number: when its first event
+                                         happened; 0 = unknown */
+    int64_t flushed_us;               /* when a batch was last sent */
+    bool all_due; /* the full state must be sent; nothing else is before */
+    bool ask_due; /* others may have to be asked for theirs */
+    bool asked;   /* another conductor asks for it; events go on meanwhile */
+    int64_t all_us, ask_us;         /* when each was last done; 0 = never */
+    int64_t fenced_us;              /* when that was last logged; 0 = never */
+    size_t keys_left;               /* that the full state may still have */
     uint64_t beaten, beaten_before; /* `number` at the last tell_beat(), and at
                                        the one before */
-    uint64_t echoed; /* up to there own batches were read, or are before the
-                        place from which it began to read */
+    uint64_t echoed; /* own batches below this number were read back, or are
+                        before the place where reading began */
 };
 
 struct cluster {
@@ -52,57 +52,57 @@ struct cluster {
     void *arg;
     struct member self;
     char id[MEMBER_ID_BYTES + 1];
-    char leader_key[CLUSTER_KEY_MAX]; /* of those of the same model */
+    char leader_key[CLUSTER_KEY_MAX]; /* of conductors of the same model */
     struct redis *redis;              /* for commands */
     struct redis *reader;             /* for reads that wait */
     struct event *tick;
     struct event *flush; /* pending: some batch waits to be sent */
-    struct event *due;   /* pending: something is due, and was just now */
+    struct event *due;   /* pending: tell_due() comes again */
     struct limits *limits;
     LIST_HEAD(, cluster_pool) pools;
     struct member members[CLUSTER_MEMBERS_MAX]; /* of the last renewal */
     size_t n_members;
-    uint64_t members_digest; /* of what ops->members() was told */
+    uint64_t members_digest; /* of what ops->members() last had */
     bool renewing;           /* an answer is due */
-    int64_t renew_us;        /* since when: its lease runs from there */
-    bool reading;            /* likewise of the reader */
+    int64_t renew_us;        /* when it was sent: the lease runs from there */
+    bool reading;            /* the reader's answer is due */
     bool leads;
     uint64_t lead_token;
-    uint64_t led_token; /* the highest that any conductor was heard to have */
+    uint64_t led_token; /* highest leader's token heard of */
     int64_t lead_until_us;
-    bool complained; /* of what Redis does not take */
-    bool unleased;   /* it refused the last renewal */
+    bool complained; /* logged that Redis takes no batches */
+    bool unleased;   /* Redis refused the last renewal */
     struct cluster_counts counts;
 };
 
-/* tell.c: sends what is written of a pool. */
+/* tell.c: sends a pool's batch as written so far. */
 void tell_flush(struct cluster_pool *p);
 
-/* tell.c: a batch of one's own was read, as others read it. */
+/* tell.c: notes that an own batch was read back from the stream. */
 void tell_echo(struct cluster_pool *p, uint64_t number, int64_t now_us);
 
-/* tell.c: tells what is due, if Redis is there: all; and the question for all,
- * to each conductor of which not all is known. If this was done just now, a
- * little later. */
+/* tell.c: sends what is due, if Redis is there: the full state, and a question
+ * to each conductor whose full state is not known here; or does so later, soon
+ * after the last time. */
 void tell_due(struct cluster_pool *p, int64_t now_us);
 
-/* tell.c: tells that there is nothing to tell, if nothing was told since the
- * last call: who missed what was told last notices by the number. Reads anew
- * where own batches of before that are not heard: the stream is another one,
- * and this one's place may be far behind its end. */
+/* tell.c: sends an empty batch if none was sent since the last call: its number
+ * shows others what they missed. Begins to read anew if own batches of before
+ * that were not read back: the stream is another one, and this one's place may
+ * be far beyond its end. */
 void tell_beat(struct cluster_pool *p);
 
 /* registry.c: renews the lease. */
 void registry_renew(struct cluster *c);
 
-/* registry.c: what is over by the clock of this host alone. */
+/* registry.c: ends leads and owners whose lease is over by the local clock. */
 void registry_tick(struct cluster *c, int64_t now_us);
 
 /* hear.c: reads on, if nothing is being read. */
 void hear_on(struct cluster *c);
 
-/* hear.c: begins to read, maybe of another server: its streams may be shorter,
- * and its clock earlier, so that places in those of before say nothing. */
+/* hear.c: begins to read, maybe from another server: forgets all places, as its
+ * streams may be shorter and its clock earlier. */
 void hear_anew(struct cluster *c);
 
 #endif

@@ -3,10 +3,9 @@
  * has not drained, as of a time of Redis's clock, and for each conductor what
  * it has reported so far.
  *
- * A report says what a conductor has taken since it began, and how much of that
- * was in the book when it last heard; so one that is lost, or comes twice,
- * changes nothing. It also says what the book had then: one that has forgotten
- * what this conductor reported has it again.
+ * A report has all that a conductor has taken since it began, and how much of
+ * that was in the book by its last answer, so a lost or repeated report changes
+ * nothing. It also has that answer's totals, for a book that lost them.
  */
 #include "conductor/cluster/limits.h"
 
@@ -24,11 +23,11 @@
 #include "base/text.h"
 #include "conductor/cluster/internal.h"
 
-/* KEYS: a client each. ARGV: this conductor, its lease in ms, then for each
- * client: requests and tokens a minute, requests taken here, those of them that
- * it knows to be in the book, tokens, those of them, requests in the book,
- * tokens, requests in work here.
- * Returns for each client: requests, tokens, requests in work, of all. */
+/* KEYS: one for each client. ARGV: this conductor, its lease in ms, then for
+ * each client: limits of requests and tokens a minute; requests taken here, and
+ * those known to be in the book; the same of tokens; requests and tokens of all
+ * in the book; requests in work here. Returns for each client the requests,
+ * tokens and requests in work of all conductors. */
 static const char script[] =
     "local t = redis.call('TIME')\n"
     "local now = t[1] * 1000 + t[2] / 1000\n"
@@ -42,7 +41,7 @@ static const char script[] =
     "  local v, all, others = {}, {}, 0\n"
     "  for i = 1, 9 do v[i] = tonumber(ARGV[2 + (k - 1) * 9 + i]) end\n"
     "  local h = redis.pcall('HGETALL', KEYS[k])\n"
-    "  if h.err then\n" /* no book at all */
+    "  if h.err then\n" /* a key of another type */
     "    redis.call('DEL', KEYS[k])\n"
     "    h = {}\n"
     "  end\n"
@@ -89,12 +88,12 @@ static const char script[] =
 #define VALUE_BYTES 32
 #define TAKEN_MAX 2e15
 #define SHA_BYTES 48
-/* Between two reports of one conductor, for each that there is: so Redis has a
- * thousand a second, however many there are. */
+/* Least time between two reports of a conductor, times the number of
+ * conductors: all together send at most a thousand a second. */
 #define APART_US 1000
-/* All conductors ask so often in a lease what others have taken. */
+/* Polls in a lease, by each conductor. */
 #define POLLS 12
-/* Without an answer for so much of a lease the book is away. */
+/* The book is away after 1 / PATIENCE of a lease without an answer. */
 #define PATIENCE 2
 
 struct limits {
@@ -106,7 +105,7 @@ struct limits {
     struct event *poll, *soon;
     char sha[SHA_BYTES];        /* of the script in this server; "": unknown */
     bool asking;                /* an answer is due */
-    bool all_due;               /* those without news are to ask, too */
+    bool all_due;               /* clients without news are reported, too */
     uint64_t asked[LIMITS_MAX]; /* clients of the report under way */
     size_t n_asked;
     unsigned conductors;
@@ -114,7 +113,7 @@ struct limits {
     struct limits_counts counts;
 };
 
-/* What a report is made of. */
+/* The memory of a report. */
 struct report {
     const char *words[3 + LIMITS_MAX + 2 + LIMITS_MAX * VALUES];
     char n_keys[16], lease[24];
@@ -132,7 +131,7 @@ static struct joint_key *find(struct limits *l, uint64_t number)
     return NULL;
 }
 
-/* The book is there, or is away. */
+/* Notes that the book is away, or is back. */
 static void set_alone(struct limits *l, bool alone)
 {
     if (alone == l->counts.alone)
@@ -146,7 +145,7 @@ static void set_alone(struct limits *l, bool alone)
         log_info("state: limits of clients hold over all conductors again");
 }
 
-/* What all have taken, as the book says it; false: that is no number. */
+/* Reads what all have taken. Returns false if it is no such number. */
 static bool read_taken(const redisReply *r, double *taken)
 {
     *taken = r->type == REDIS_REPLY_STRING ? strtod(r->str, NULL) : -1.0;
@@ -220,7 +219,7 @@ static void put_values(const struct joint_key *k, int64_t now_us,
         snprintf(out[i], VALUE_BYTES, "%.17g", values[i]);
 }
 
-/* The clients that have news, or all. Returns how many. */
+/* Fills in the clients with news, or all. Returns their number. */
 static size_t gather(struct limits *l, struct report *r, int64_t now_us)
 {
     struct joint_key *k;

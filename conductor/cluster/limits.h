@@ -1,7 +1,7 @@
 /*
  * Limits of clients that all conductors keep together, in a book in Redis: one
  * script, off the path of any decision, enters what this conductor has taken
- * and tells what all have. The arithmetic is core/share/joint.h.
+ * and returns what all have taken. The arithmetic is core/share/joint.h.
  */
 #ifndef CONDUCTOR_CLUSTER_LIMITS_H
 #define CONDUCTOR_CLUSTER_LIMITS_H
@@ -16,33 +16,32 @@ struct event_base;
 struct redis;
 struct limits;
 
-#define LIMITS_MAX 64 /* clients; those behind have no limits together */
+#define LIMITS_MAX 64 /* clients; further ones have no common limits */
 
 /* Lends the client number i; NULL: there are no more. */
 typedef struct joint_key *limits_at(void *arg, size_t i);
 
 struct limits_counts {
-    uint64_t told; /* times that the book took what was done here */
-    bool alone;    /* it is away, and each conductor has its share */
+    uint64_t told; /* reports that the book took */
+    bool alone;    /* the book is away: each conductor has its share */
 };
 
-/* limits_new(base, id, lease_us, at, arg): borrows all but the lease. id: what
- * the book knows this conductor by. Returns it owned, or NULL: out of memory.
- */
+/* limits_new(base, id, lease_us, at, arg): borrows all but the lease. id: this
+ * conductor's name in the book. Returns it owned, or NULL: out of memory. */
 [[nodiscard]] struct limits *limits_new(struct event_base *base, const char *id,
                                         int64_t lease_us, limits_at *at,
                                         void *arg);
 
-/* limits_free(l): its connection has been freed. NULL is a no-op. */
+/* limits_free(l): call it after redis_free(). NULL is a no-op. */
 void limits_free(struct limits *l);
 
-/* limits_use(l, redis): over this connection, which it borrows. */
+/* limits_use(l, redis): reports over this connection. Borrows it. */
 void limits_use(struct limits *l, struct redis *redis);
 
-/* limits_up(l): the connection is another one, maybe to another server. */
+/* limits_up(l): the connection is new, maybe to another server. */
 void limits_up(struct limits *l);
 
-/* limits_among(l, conductors): so many share the limits. */
+/* limits_among(l, conductors): sets how many conductors share the limits. */
 void limits_among(struct limits *l, size_t conductors);
 
 /* limits_due(l): a client has taken something. */

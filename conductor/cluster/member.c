@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A number of digits[0 .. n) in this base; false: it is none. */
+/* Reads digits[0 .. n) in a base. Returns false if they are no number. */
 static bool take_number(const char *digits, size_t n, int base, uint64_t *out)
 {
     static const char known[] = "0123456789abcdef";

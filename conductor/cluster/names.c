@@ -1,4 +1,4 @@
-/* See names.h. The numbers are kept by slot, as of the instance that had it. */
+/* See names.h. Numbers are kept by slot, with the id of their instance. */
 #include "conductor/cluster/names.h"
 
 #define XXH_INLINE_ALL
@@ -11,7 +11,7 @@
 struct names {
     const struct pool *pool;
     uint32_t *ids;     /* (max_instances) */
-    uint64_t *numbers; /* likewise; 0: no instance */
+    uint64_t *numbers; /* likewise; 0 = no instance */
 };
 
 uint64_t names_of_text(const char *text)

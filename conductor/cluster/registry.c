@@ -1,13 +1,13 @@
 /*
- * Who there is. One script renews this conductor's lease, takes out those that
- * are over, gives the lead of its model away when nobody has it, and tells all
- * that is left: by the clock of Redis alone.
+ * Which conductors there are. One script renews this conductor's lease, removes
+ * leases that are over, makes it the leader of its model if there is none, and
+ * returns the conductors that are left: by the clock of Redis alone.
  *
  * Tokens grow with each lease and each lead that is given, and are never below
- * the time in ms, nor what conductors have had and heard: so they grow even
- * where Redis was restarted empty, or is another one, whose clock is behind.
+ * the time in ms, nor the tokens that conductors had or heard of: so they grow
+ * even if Redis was restarted empty, or is another one whose clock is behind.
  *
- * Whatever else stands under a key of ours gives way. No lease is longer than
+ * A key of ours that has another type is deleted. No lease is longer than
  * LONGEST_MS: one that seems to be was given by a server whose clock was ahead.
  */
 #include <hiredis/hiredis.h>
@@ -20,15 +20,17 @@
 #include "base/log.h"
 #include "conductor/cluster/internal.h"
 
-/* The most that state_lease_ms may be, for the script and for C. */
+/* The largest state_lease_ms, for the script and for C. */
 #define LONGEST_MS "60000"
 #define LEASE_MAX_MS 60000
 
-/* KEYS: conductors by the end of their lease, what they say, the last token,
- * the leader, then streams to keep. ARGV: id, text, lease in ms, the token that
- * this one had, the highest that it heard a leader to have.
- * Returns token, whether it is new, the leader's token, whether this one leads,
- * then id, text and the ms that are left of its lease of each. */
+/*
+ * KEYS: conductors by the end of their lease, their texts, the last token, the
+ * leader, then streams to keep. ARGV: id, text, lease in ms, this conductor's
+ * last token, the highest leader's token that it heard of.
+ * Returns token, whether it is new, the leader's token, whether this conductor
+ * leads, then each conductor's id, text and ms left of its lease.
+ */
 static const char renew_script[] =
     "local kinds = {'zset', 'hash', 'string', 'string'}\n"
     "for i, key in ipairs(KEYS) do\n"
@@ -77,7 +79,7 @@ static const char renew_script[] =
     "                                  '^(%S+) (%d+)$')\n"
     "if not leader then leader = ARGV[1] end\n"
     "if leader == ARGV[1] then left = lease end\n"
-    /* Workers take no orders with a lower one than they were told. */
+    /* Workers refuse orders with a lower token than they have seen. */
     "if number(lead) == 0 or number(lead) < led then lead = fence() end\n"
     "redis.call('SET', KEYS[4], leader .. ' ' .. lead, 'PX',\n"
     "  math.max(left, 1))\n"
@@ -111,7 +113,7 @@ static uint64_t number_at(const redisReply *reply, size_t i)
                                             : 0;
 }
 
-/* It leads until then at most; the token 0: it does not. */
+/* Sets the lead, which ends at until_us at the latest; token 0 = none. */
 static void set_leads(struct cluster *c, uint64_t token, int64_t until_us,
                       int64_t now_us)
 {
@@ -143,7 +145,7 @@ static void let_live(struct cluster *c, uint64_t id, int64_t until_us)
     }
 }
 
-/* Others of the same model, in an order that does not depend on Redis. */
+/* Orders members in a way that does not depend on Redis. */
 static int by_id(const void *a, const void *b)
 {
     const struct member *x = a, *y = b;
@@ -151,7 +153,7 @@ static int by_id(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Of them, all that have a lease live as long as it does. */
+/* Takes over the members; an owner lives as long as its lease. */
 static void take_members(struct cluster *c, const redisReply *reply)
 {
     uint64_t digest = 0;
@@ -187,7 +189,7 @@ static void take_members(struct cluster *c, const redisReply *reply)
         c->ops->members(c->arg);
 }
 
-/* A lease is new: what this conductor had told is void. */
+/* Takes the token. A new lease voids all events that were sent before. */
 static void take_token(struct cluster *c, uint64_t token, bool is_new)
 {
     struct cluster_pool *p;
@@ -214,7 +216,7 @@ static void on_renewed(void *arg, const struct redisReply *reply)
 {
     struct cluster *c = arg;
     int64_t now_us = clock_now_us();
-    /* Redis renewed it some time after it was asked to. */
+    /* Redis renewed it later: the lease lasts at least so long. */
     int64_t until_us = c->renew_us + c->options.lease_us;
     struct cluster_pool *p;
 

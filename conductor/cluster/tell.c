@@ -1,8 +1,8 @@
 /*
- * What this conductor tells the others, in batches: what happens within
- * FLUSH_US is one entry of the stream; a decision is told at once, if none was
- * within that time. What Redis does not take makes all due:
- * once it does again, everything is told anew, behind a RESET.
+ * Publishes this conductor's events, in batches: events within FLUSH_US are one
+ * entry of the stream; a decision is sent at once, if nothing was within that
+ * time. After a batch that Redis did not take, nothing is sent until Redis
+ * takes the full state, behind a RESET.
  */
 #include <hiredis/hiredis.h>
 #include <stdio.h>
@@ -15,16 +15,15 @@
 
 #define FLUSH_US 1000
 #define FLUSH_BYTES (48u << 10)
-/* Entries that a stream keeps, about: who is further behind asks for all. */
+/* Entries kept in a stream, about: a slower reader asks for full states. */
 #define STREAM_ENTRIES "2000"
-/* Not oftener than that is all told, and asked for. */
+/* Least time between two full states, and between two questions for them. */
 #define ALL_US 200000
 #define ASK_US 500000
-/* A decode tells how far it is every so many tokens. */
+/* Tokens between two PRODUCED events of a decode. */
 #define PRODUCED_TOKENS 32
-/* Keys of prompts that are told at once, with all: 8 MB, half of what may be on
- * its way to Redis. The blocks of further ones are unknown to others until they
- * are stored. */
+/* Most block keys in a full state: 8 MB, half of what may be on its way to
+ * Redis. Others learn of further blocks when they are stored. */
 #define ALL_KEYS (1u << 20)
 
 static void complain(struct cluster *c, const char *why)
@@ -37,7 +36,7 @@ static void complain(struct cluster *c, const char *why)
     c->complained = true;
 }
 
-/* Whose it was is not asked: its pool may have been left by now. */
+/* A failure counts for all pools: the batch's own may have been left by now. */
 static void on_added(void *arg, const struct redisReply *reply)
 {
     struct cluster *c = arg;
@@ -134,7 +133,7 @@ void tell_echo(struct cluster_pool *p, uint64_t number, int64_t now_us)
     *began_us = 0;
 }
 
-/* What instances have of a request, as the pool knows it. */
+/* Writes what instances have of a request, as the pool knows it. */
 static void put_request(void *to, const struct cluster_request *r)
 {
     struct cluster_pool *p = to;
@@ -160,8 +159,7 @@ static void put_all(struct cluster_pool *p)
     p->cluster->counts.told_all++;
 }
 
-/* Whether what was done last at last_us may be done again; else it is tried a
- * little later. */
+/* Whether every_us have passed since last_us; else tell_due() comes again. */
 static bool turn_of(struct cluster *c, int64_t last_us, int64_t every_us,
                     int64_t now_us)
 {
@@ -172,8 +170,8 @@ static bool turn_of(struct cluster *c, int64_t last_us, int64_t every_us,
     return wait_us <= 0;
 }
 
-/* Asks the conductors with a lease of which not all is known here. A question
- * may be lost, and so may its answer: they are asked until all is known. */
+/* Asks conductors with a lease whose full state is not known here. A question
+ * or its answer may be lost: they are asked until it is known. */
 static void put_asks(struct cluster_pool *p, int64_t now_us)
 {
     struct cluster *c = p->cluster;
@@ -228,7 +226,7 @@ void tell_due(struct cluster_pool *p, int64_t now_us)
     }
 }
 
-/* Whether it is of use to tell single events. */
+/* Whether single events are sent now: not before a full state that is due. */
 static bool tells(struct cluster_pool *p)
 {
     if (!p || p->all_due)
@@ -255,7 +253,7 @@ void cluster_decided(struct cluster_pool *p, const struct cluster_request *r)
         return;
     p->keys_left = ALL_KEYS; /* enough for any one */
     put_request(p, r);
-    /* The rest of a batch can wait: this is what others must not do, too. */
+    /* Sent at once: others must not decide the same. */
     if (clock_now_us() - p->flushed_us >= FLUSH_US)
         tell_flush(p);
 }
