@@ -1,4 +1,4 @@
-/* Which bytes may stand where. */
+/* Bytes that tokens and header values may have. */
 #ifndef CONDUCTOR_HTTP_CHARS_H
 #define CONDUCTOR_HTTP_CHARS_H
 
@@ -20,8 +20,7 @@ static inline bool http_is_token(unsigned char c)
     return tokens[c / 64] >> c % 64 & 1;
 }
 
-/* A byte of the value of a header: no control character but a tab (section
- * 5.5). */
+/* A byte of a header's value: no control character but a tab (section 5.5). */
 static inline bool http_is_text(unsigned char c)
 {
     return c == '\t' || (c >= 0x20 && c != 0x7f);

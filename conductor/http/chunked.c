@@ -26,8 +26,7 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-/* The end of a line with a size, or of a trailer line. A trailer's name without
- * a colon is none. */
+/* The end of a line with a size, or of a trailer line, which needs a colon. */
 static int end_line(struct http_chunked *d)
 {
     bool empty = d->line == 0;
@@ -46,9 +45,9 @@ static int end_line(struct http_chunked *d)
     }
 }
 
-/* A byte of the line with a chunk's size, before any semicolon. White space
- * may stand behind the size, and nothing behind it but a semicolon: what one
- * party skips there, another may read. */
+/* A byte of the line with a chunk's size, before any semicolon. After white
+ * space only a semicolon may follow: what one party skips there, another may
+ * read. */
 static int size_byte(struct http_chunked *d, char c)
 {
     int digit = d->state == CHUNK_SIZE ? hex_digit(c) : -1;

@@ -24,7 +24,7 @@ const struct http_slice *http_find(const struct http_head *head,
     return NULL;
 }
 
-/* The headers, of which there are none, stay as they are. */
+/* Leaves the array of headers as it is: n_headers is 0. */
 static void clear(struct http_head *head)
 {
     memset(head, 0, offsetof(struct http_head, headers));
@@ -40,9 +40,9 @@ static bool is_token_slice(struct http_slice s)
 }
 
 /*
- * The line at *at without its CR LF, *at behind it. Returns 1, 0 when none is
- * complete, or refuses one that ends in a bare LF: where one party takes that
- * as an end and another does not, they see different requests.
+ * Takes the line at *at, without its CR LF, and moves *at past it. Returns 1;
+ * 0: none is complete; or refuses one that ends in a bare LF: where one party
+ * takes that as an end and another does not, they see different requests.
  */
 static long take_line(const char **at, const char *end, struct http_slice *line,
                       struct http_fault *fault)
@@ -70,9 +70,9 @@ static struct http_slice trim(struct http_slice s)
 }
 
 /*
- * The request target as a path without its query: "/path?query", the same
- * behind "http://authority" (RFC 9112, 3.2.2, whatever the authority, as this
- * server is all there is), or another form as it is, which no route has.
+ * Splits a request target into path and query: "/path?query", or the same after
+ * "http://authority" (RFC 9112, 3.2.2; any authority, as this server is all
+ * there is). Any other form stays as it is; no route has it.
  */
 static struct http_slice target_path(struct http_slice target,
                                      struct http_slice *query)
@@ -210,8 +210,8 @@ static long parse_header(struct http_slice line, struct http_head *out,
     return apply_header(header->name, header->value, out, fault);
 }
 
-/* All headers with their empty line, *at behind it. Returns 1; 0: more bytes
- * are needed; or refuses. */
+/* Parses all headers and their empty line, and moves *at past them. Returns 1;
+ * 0: more bytes are needed; or refuses. */
 static long parse_headers(const char **at, const char *end,
                           struct http_head *out, struct http_fault *fault)
 {
@@ -229,7 +229,7 @@ static long parse_headers(const char **at, const char *end,
     }
 }
 
-/* The headers, and what they say of the body and of the connection. */
+/* Parses the headers, and checks what they say of body and connection. */
 static long parse_rest(const char **p, const char *end, struct http_head *out,
                        struct http_fault *fault)
 {

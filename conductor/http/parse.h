@@ -30,7 +30,7 @@ struct http_header {
  * or are constant. */
 struct http_head {
     struct http_slice method;
-    struct http_slice path;  /* without query, or http://host before it */
+    struct http_slice path;  /* without the query and a leading http://host */
     struct http_slice query; /* "?..." behind the path, or empty */
     int status;              /* of an answer: 100 .. 599 */
     bool http10;
@@ -51,29 +51,31 @@ struct http_fault {
 };
 
 /*
- * Parse the head at bytes[0 .. n), up to and with its empty line.
- * Returns its bytes (> 0); 0 when more are needed; -EBADMSG with *fault set.
- * O(n).
+ * Parses the head at bytes[0 .. n), up to and with its empty line.
+ * Returns its length (> 0); 0 when more bytes are needed; -EBADMSG with *fault
+ * set. O(n).
  */
 [[nodiscard]] long http_parse_head(const char *bytes, size_t n,
                                    struct http_head *out,
                                    struct http_fault *fault);
 
 /*
- * Parse an answer's head at bytes[0 .. n), as http_parse_head() does. An answer
- * whose end could be seen in two ways is refused: with two lengths, with both a
- * length and Transfer-Encoding, or with an encoding other than chunked.
- * Returns its bytes; 0; or -EBADMSG with *fault set, whose status is 502. O(n).
+ * Parses an answer's head at bytes[0 .. n), as http_parse_head() does. An
+ * answer whose end could be seen in two ways is refused: with two lengths, with
+ * both a length and Transfer-Encoding, or with an encoding other than chunked.
+ * Returns its length; 0; or -EBADMSG with *fault set, whose status is 502.
+ * O(n).
  */
 [[nodiscard]] long http_parse_answer(const char *bytes, size_t n,
                                      struct http_head *out,
                                      struct http_fault *fault);
 
-/* The bytes [from .. from + n) that `head` was parsed of are at `to` now. */
+/* Moves the slices of `head` along with its bytes, from [from .. from + n) to
+ * `to`. */
 void http_head_move(struct http_head *head, const char *from, size_t n,
                     const char *to);
 
-/* The value of a header by its lower-case name; NULL if it isn't there. */
+/* Returns the value of a header by its lower-case name; NULL = absent. */
 const struct http_slice *http_find(const struct http_head *head,
                                    const char *name);
 
@@ -99,7 +101,7 @@ static inline bool http_is_fold(struct http_slice s, const char *text)
 /* Decoder of a chunked body, whose trailers are read as headers are, and
  * dropped. Zero it before the first use. */
 struct http_chunked {
-    uint64_t left;  /* of the chunk being read */
+    uint64_t left;  /* bytes of the chunk still to come */
     unsigned state; /* private */
     unsigned line;  /* bytes of the current line */
     unsigned n_trailers;
@@ -113,11 +115,11 @@ struct http_piece {
 };
 
 /*
- * Decode from bytes[0 .. n) up to the end of one piece of data.
+ * Decodes bytes[0 .. n) up to the end of one piece of data.
  *   used   input bytes consumed
  *   piece  data found, a slice of the input; n == 0: none yet
- * Returns 1 when the body is complete, 0 when it goes on, -EBADMSG. Call
- * again with the rest of the input while *used > 0.
+ * Returns 1 when the body is complete, 0 when it goes on, -EBADMSG. Call again
+ * with the rest of the input while *used > 0.
  */
 [[nodiscard]] int http_chunked_next(struct http_chunked *decoder,
                                     const char *bytes, size_t n, size_t *used,
