@@ -25,10 +25,10 @@ struct worker_link {
     struct worker_links *links;
     struct frame_conn *conn;
     void *owner;
-    int64_t last_frame_us; /* of a stranger: when it connected */
+    int64_t last_frame_us; /* before it joined: when it connected */
     bool joined;
-    struct handshake handshake; /* until it has joined, */
-    struct stranger stranger;   /* as is this */
+    struct handshake handshake; /* until it joined */
+    struct stranger stranger;   /* likewise */
     char name[MSG_NAME_MAX];
 };
 
@@ -36,13 +36,13 @@ struct worker_links {
     struct event_base *base;
     struct listener *listener;
     struct event *tick;
-    int64_t tick_us; /* when that was last */
+    int64_t tick_us; /* when on_tick() last ran */
     const struct worker_link_ops *ops;
     void *arg;
     struct worker_links_config config;
-    SSL_CTX *certificate; /* NULL: no TLS */
+    SSL_CTX *certificate; /* NULL = no TLS */
     TAILQ_HEAD(, worker_link) links;
-    struct strangers strangers; /* of them, not joined yet */
+    struct strangers strangers; /* links that have not joined yet */
 };
 
 static void link_free(struct worker_link *link)
@@ -86,7 +86,7 @@ static void log_refusal(const struct worker_link *link, const char *why,
     link->links->ops->refused(link->links->arg, was_frame);
 }
 
-/* It has proven who it is: the owner decides, and a refusal says why. */
+/* The handshake succeeded: the owner accepts or refuses the worker. */
 static void link_join(struct worker_link *link)
 {
     struct worker_links *l = link->links;

@@ -21,8 +21,9 @@ struct worker_links;
 struct worker_link;
 
 struct worker_link_ops {
-    /* A worker has opened a link. Fills in welcome->instance_id and returns 0,
-     * or returns a proto_code and the reason in text: the worker is refused. */
+    /* A worker opened a link. Accepts it: fills in welcome->instance_id and
+     * returns 0. Refuses it: returns a proto_code and writes the reason to
+     * text. */
     uint16_t (*joined)(void *arg, struct worker_link *link,
                        const struct msg_hello *hello, const char *peer_host,
                        struct msg_welcome *welcome, char text[MSG_TEXT_MAX]);
@@ -30,17 +31,18 @@ struct worker_link_ops {
      * frame was malformed or out of place, and the link is closed for it. */
     int (*frame)(void *arg, struct worker_link *link,
                  const struct frame_header *h, const uint8_t *payload);
-    /* It is gone; link is dead when this returns. Returns whether it had work
-     * that is lost with it. */
+    /* The link is gone, and freed after this returns. Returns whether work was
+     * lost with the worker. */
     bool (*left)(void *arg, struct worker_link *link, const char *reason);
-    /* A connection was refused or closed for what it sent; for counting. */
+    /* For counting: a connection was refused, or closed for a bad frame
+     * (was_frame). */
     void (*refused)(void *arg, int was_frame);
 };
 
 struct worker_links_config {
     const char *host;
     uint16_t port;               /* 0 = any free one */
-    const struct secret *secret; /* borrowed; NULL: workers need none */
+    const struct secret *secret; /* borrowed; NULL = none needed */
     int64_t heartbeat_ms, timeout_ms;
 };
 
@@ -51,8 +53,8 @@ struct worker_links *worker_links_new(struct event_base *base,
                                       const struct worker_link_ops *ops,
                                       void *arg, char err[MSG_TEXT_MAX]);
 
-/* worker_links_tls(l, certificate): who connects from now on is shown it, and
- * must come with TLS; l is another owner. NULL: without. */
+/* worker_links_tls(l, certificate): requires TLS of later connections, with
+ * this certificate; l takes a reference. NULL = no TLS. */
 struct ssl_ctx_st;
 void worker_links_tls(struct worker_links *l, struct ssl_ctx_st *certificate);
 
@@ -66,8 +68,8 @@ uint16_t worker_links_port(const struct worker_links *l);
  * shows as `left`. */
 void worker_link_send(struct worker_link *link, const struct wire_buf *buf);
 
-/* worker_link_resume(link): goes on behind FRAME_AGAIN. Not inside a callback
- * of the link. */
+/* worker_link_resume(link): goes on after FRAME_AGAIN. Not inside a callback of
+ * the link. */
 void worker_link_resume(struct worker_link *link);
 
 /* worker_link_set_owner(link, p), worker_link_owner(link): the owner's own
@@ -75,7 +77,8 @@ void worker_link_resume(struct worker_link *link);
 void worker_link_set_owner(struct worker_link *link, void *p);
 void *worker_link_owner(const struct worker_link *link);
 
-/* worker_link_last_frame_us(link): when it was last heard of. */
+/* worker_link_last_frame_us(link): when its last frame came
+ * (clock_now_us()). */
 int64_t worker_link_last_frame_us(const struct worker_link *link);
 
 #endif

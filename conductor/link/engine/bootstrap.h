@@ -12,7 +12,7 @@
 
 /*
  * Reads the n bytes of an answer: {"RANK": {"engine_id": ID, ..}, ..}.
- *   rank  whose id is looked for; negative: of the only one.
+ *   rank  data-parallel rank to look up; negative = the only one.
  * Returns NULL with id written; or what is wrong, static, with id untouched.
  */
 [[nodiscard]] const char *bootstrap_read(const char *text, size_t n,

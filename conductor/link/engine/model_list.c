@@ -32,7 +32,7 @@ const char *model_list_fault(int error)
                              : "lists no model";
 }
 
-/* The member's text, NULL: it has none. */
+/* The member's text; NULL = none. */
 static const char *text_of(const json_t *card, const char *key)
 {
     return json_string_value(json_object_get(card, key));
@@ -51,7 +51,7 @@ static const char *name_of(const json_t *card)
     return id;
 }
 
-/* 0: it is not told, or is no such number. */
+/* Tokens; 0 = absent or out of range. */
 static uint32_t window_of(const json_t *card)
 {
     json_int_t n = json_integer_value(json_object_get(card, "max_model_len"));
@@ -95,7 +95,7 @@ static bool is_named(const json_t *card, const char *name)
 
 _Static_assert(ENGINE_NAMES_MAX <= 32, "a bit of each");
 
-/* A bit of each of the names that a card has. */
+/* Bit k is set if a card has name k. */
 static uint32_t listed(const json_t *cards, const struct engine_names *names)
 {
     uint32_t bits = 0;
@@ -113,7 +113,7 @@ static uint32_t listed(const json_t *cards, const struct engine_names *names)
     return bits;
 }
 
-/* The first of the names without a bit; NULL: there is none. */
+/* The first name whose bit is not set; NULL = none. */
 static const char *lacking(const struct engine_names *names, uint32_t bits)
 {
     for (uint8_t k = 0; k < names->n; k++)
@@ -122,7 +122,7 @@ static const char *lacking(const struct engine_names *names, uint32_t bits)
     return NULL;
 }
 
-/* Looks for what is wanted, besides. */
+/* Notes which wanted names the cards have. */
 static void look_for(struct model_list *list, const json_t *cards,
                      const struct model_wanted *wanted)
 {

@@ -22,7 +22,7 @@ static const struct {
     {"sglang:num_queue_reqs", SUM, AT(waiting)},
     {"sglang:token_usage", MOST, AT(kv_usage_ratio)},
     {"sglang:cache_config_info", CACHE, 0},
-    {"sglang:num_pages", PAGES, 0}, /* 0.5.23 has these in its place */
+    {"sglang:num_pages", PAGES, 0}, /* 0.5.23 has these instead */
     {"sglang:page_size", PAGE, 0},
     {"llamacpp:requests_processing", SUM, AT(running)},
     {"llamacpp:requests_deferred", SUM, AT(waiting)},
@@ -62,8 +62,8 @@ static void add_blocks(struct engine_report *r, int64_t blocks)
     r->kv_blocks = (r->kv_blocks > 0 ? r->kv_blocks : 0) + blocks;
 }
 
-/* Names differ between engines, values are per rank: they add up. Pages that
- * were told apart are the same ones. */
+/* Label names differ between engines. Values are per rank: they add up, and
+ * replace sglang:num_pages, which counts the same blocks. */
 static void take_cache(struct report_scan *scan, const char *labels)
 {
     struct engine_report *r = &scan->report;
@@ -106,8 +106,8 @@ static void take_value(double *into, enum told told, double value)
         *into = value;
 }
 
-/* Where the value begins: behind the name and its labels, in which quotes may
- * hold anything; NULL: no sample. */
+/* Where the value begins, after the name and its labels; a quoted label value
+ * may hold any byte. NULL: not a sample. */
 static char *value_of(char *at)
 {
     bool quoted = false;

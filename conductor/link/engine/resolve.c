@@ -20,12 +20,12 @@ struct resolver {
     const struct resolver_ops *ops;
     void *arg;
     struct event *timer;
-    struct dns_lookup *lookup; /* NULL: none under way */
+    struct dns_lookup *lookup; /* NULL = none under way */
     unsigned jitter;
     struct resolver_address *all; /* (n), sorted */
     size_t n;
     size_t n_left_out;
-    bool tell_again; /* as before the first answer, which may be empty */
+    bool tell_again; /* call changed() even if nothing changed */
 };
 
 static int compare(const void *a, const void *b)
@@ -34,8 +34,7 @@ static int compare(const void *a, const void *b)
                   ((const struct resolver_address *)b)->text);
 }
 
-/* Appends the texts of the addresses to the n of a list. Returns how many there
- * are then. */
+/* Appends the addresses as text to list[0 .. n). Returns the new n. */
 static size_t append(struct resolver_address *list, size_t n,
                      const struct dns_half *half)
 {
@@ -48,7 +47,7 @@ static size_t append(struct resolver_address *list, size_t n,
     return n;
 }
 
-/* Whether the question for addresses of its kind was answered. */
+/* Whether the look-up of its address family was answered. */
 static bool was_answered(const struct resolver_address *a,
                          const struct dns_answer *answer)
 {
@@ -56,10 +55,10 @@ static bool was_answered(const struct resolver_address *a,
 }
 
 /*
- * Takes the n sorted addresses of an answer, some of which may be there twice.
- * Those that it has and that too many answers were without go; new ones come as
- * long as there is room. Writes what there is then into `out`, sorted (at most
- * r->n + n). Returns whether anything is other than before.
+ * Merges an answer's n sorted addresses, perhaps with duplicates: removes
+ * addresses that RESOLVE_MISSES answers in a row lacked, adds new ones while
+ * there is room. Writes the result to `out`, sorted (at most r->n + n). Returns
+ * whether anything changed.
  */
 static bool merge(struct resolver *r, const struct dns_answer *answer,
                   const struct resolver_address *found, size_t n,
@@ -124,7 +123,7 @@ static void take(struct resolver *r, const struct dns_answer *answer)
 
 static void look_later(struct resolver *r)
 {
-    /* 80 to 120 %, so that many names are not asked for at once. */
+    /* 80 to 120 %, so that names are not all looked up at once. */
     (void)event_loop_wait(
         r->timer, r->every_us / 10 * 8 +
                       r->every_us / 1000 * (int64_t)(rand_r(&r->jitter) % 401));

@@ -27,7 +27,7 @@ static void cut_slashes(char *prefix)
         prefix[n - 1] = '\0';
 }
 
-/* Clients of OpenAI's API are told a URL with /v1, which every path has. */
+/* OpenAI clients take a URL with /v1; here every path begins with it. */
 static void cut_v1(char *prefix)
 {
     size_t n = strlen(prefix);

@@ -9,12 +9,12 @@
 #define ENGINE_URL_MAX 256
 
 struct engine_url {
-    bool tls;                       /* https */
-    struct address at;              /* where to connect to */
-    char name[ADDRESS_HOST_MAX];    /* its host as it stood there */
-    char prefix[ENGINE_URL_MAX];    /* of every path: "" or "/v2", no '/' and no
-                                       "/v1" at its end */
-    char authority[ENGINE_URL_MAX]; /* as it stood there, for Host */
+    bool tls;                    /* https */
+    struct address at;           /* where to connect to */
+    char name[ADDRESS_HOST_MAX]; /* host as written */
+    char prefix[ENGINE_URL_MAX]; /* before every path: "" or "/v2", without '/'
+                                    or "/v1" at its end */
+    char authority[ENGINE_URL_MAX]; /* as written, for Host */
 };
 
 /*
@@ -27,8 +27,8 @@ struct engine_url {
 [[nodiscard]] const char *engine_url_parse(const char *text,
                                            struct engine_url *out);
 
-/* Where the path of a URL begins to be one of OpenAI's API that requests are
- * sent to, as in "http://h/v1/completions"; NULL: it does not end so. */
+/* Returns where the OpenAI endpoint begins that a URL ends in, as in
+ * "http://h/v1/completions"; NULL = it does not end in one. */
 const char *engine_url_endpoint(const char *text);
 
 #endif

@@ -1,12 +1,11 @@
 /*
- * What a message says goes into the map of its engine, in pieces: one at once,
- * and while something is left, one in each turn of the loop that is the
- * engine's. Messages of other engines are taken in between. What is to be
- * forgotten goes in pieces, too.
+ * Applies messages to the map of their engine, in pieces: the first at once,
+ * and then one in each of the engine's turns of the loop. Messages of other
+ * engines are taken in between. Forgetting blocks goes in pieces, too.
  *
  * Invariants:
- * 1. A feed has a decoder of its own exactly while something is left of a
- *    message; then its map has a batch under way.
+ * 1. A feed has a decoder of its own exactly while a message is unfinished;
+ *    then its map has a batch under way.
  * 2. Between two calls from outside a feed is busy exactly while it has such a
  *    decoder, or its map has something to forget (busy.c).
  */
@@ -21,7 +20,7 @@ void applying_drop(struct applying *a)
     zmq_msg_init(&a->message);
 }
 
-/* The message that is being applied is over, whether all of it was applied. */
+/* Ends the message being applied, finished or not. */
 static void end(struct kv_feed *feed)
 {
     struct kv_feeds *feeds = feed->feeds;
@@ -58,8 +57,8 @@ static bool go_on(struct kv_feed *feed, uint32_t max_blocks)
     return false;
 }
 
-/* Keeps the events, and so the decoder, of a message that is not finished. For
- * the next one there is another; false: out of memory. */
+/* Keeps the decoder of an unfinished message, which has its events, and takes
+ * another for the next message. False: out of memory. */
 static bool keep(struct kv_feed *feed)
 {
     struct kv_feeds *feeds = feed->feeds;
@@ -96,7 +95,7 @@ void stream_apply(struct stream *stream, uint64_t number, zmq_msg_t *payload,
     if (feed->config.only && a->batch.has_rank &&
         !feed_has_rank(feed, a->batch.rank)) {
         feed->stats.other_ranks++;
-        a->batch.n_events = 0; /* its number counts */
+        a->batch.n_events = 0; /* only its number counts */
     }
     a->stream = stream;
     a->number = number;
@@ -110,11 +109,11 @@ void stream_apply(struct stream *stream, uint64_t number, zmq_msg_t *payload,
     }
     end(feed);
     if (feed->busy)
-        feed_look(feed); /* it had to forget first, and has */
+        feed_look(feed); /* perhaps it has nothing left to forget */
 }
 
-/* Applies the message that was held, if no replay had it. What is missing
- * before it is lost. */
+/* Applies the held message, unless a replay brought it. Messages missing before
+ * it are lost. */
 static void apply_held(struct stream *stream)
 {
     struct kv_feed *feed = stream->feed;
@@ -145,7 +144,7 @@ static void rest(struct kv_feed *feed)
     int64_t now_us = clock_now_us();
     int64_t rest_us = 2 * feed->rest_us;
 
-    /* It was well for a long time. */
+    /* No message took too long for a long time. */
     if (now_us - feed->rested_us > FEED_REST_MAX_US)
         rest_us = 0;
     if (rest_us < FEED_REST_MIN_US)
@@ -165,8 +164,8 @@ void feed_tick(struct kv_feed *feed, int64_t now_us)
     feed_update_pauses(feed);
 }
 
-/* Drops what is left of a message that takes too long: nobody knows what it
- * says. */
+/* Drops the rest of a message that takes too long, and forgets the rank's
+ * blocks, since the rest is unknown. */
 static void give_up(struct kv_feed *feed)
 {
     struct stream *stream = feed->applying.stream;
@@ -186,7 +185,7 @@ static void give_up(struct kv_feed *feed)
     kv_sequence_applied(&stream->sequence, number, 0);
 }
 
-/* The message that has had the most pieces, if it has had too many. */
+/* The feed whose message had the most pieces, if too many; NULL = none. */
 static struct kv_feed *too_long(const struct kv_feeds *feeds)
 {
     uint32_t most = feeds->n_unfinished < FEED_UNFINISHED_MAX

@@ -27,24 +27,24 @@ enum kv_event_kind { KV_STORED, KV_REMOVED, KV_CLEARED };
 /* Hashes and tokens are the decoder's, texts point into the message. */
 struct kv_event {
     enum kv_event_kind kind;
-    enum block_tier tier; /* of the medium; an absent one is the device */
-    bool has_tier;        /* a medium was named, and is one of ours */
+    enum block_tier tier; /* of the event's medium; none named = the device */
+    bool has_tier;        /* a known medium was named */
     bool unknown_medium;
     bool has_parent;
     bool windowed; /* of a cache group that keeps only a window of a prompt */
-    bool odd;      /* its tokens are not numbers */
-    uint16_t part; /* of a store's object: which part of its block it is, a
-                      digest of what its name says beside the hash */
+    bool odd;      /* a token is not a number */
+    uint16_t part; /* of a store's object: its part of the block, as a digest of
+                      the name without the hash */
     uint64_t parent;
     uint64_t groups;        /* bit g: cache group g; absent is group 0 */
     const uint64_t *hashes; /* (n_hashes) */
     const uint32_t *tokens; /* (n_tokens) */
-    const uint64_t *extras; /* (n_hashes): a digest of what else tells blocks
-                               of equal tokens apart (images), 0: nothing;
-                               NULL: nothing for all */
+    const uint64_t *extras; /* (n_hashes): digest of other content (images) that
+                               tells blocks of equal tokens apart, 0 = none;
+                               NULL = none for all */
     uint32_t n_hashes, n_tokens, block_size;
-    struct unpack_text adapter; /* name of the LoRA adapter, n 0: none */
-    struct unpack_text salt;    /* of a prompt's first block, n 0: none */
+    struct unpack_text adapter; /* name of the LoRA adapter, n 0 = none */
+    struct unpack_text salt;    /* of a prompt's first block, n 0 = none */
     /* For the decoder. */
     size_t first_hash, first_token;
 };
@@ -52,8 +52,8 @@ struct kv_event {
 struct kv_batch {
     const struct kv_event *events; /* (n_events) */
     uint32_t n_events;
-    uint32_t n_unknown; /* events with other tags, left out */
-    double time_s; /* when it was sent, by its sender's clock; 0: not said */
+    uint32_t n_unknown; /* events with unknown tags, left out */
+    double time_s;      /* when sent, by the sender's clock; 0 = unknown */
     bool has_rank;
     uint64_t rank; /* data-parallel */
 };

@@ -2,9 +2,9 @@
  * Which feeds are busy, and whose messages wait meanwhile.
  *
  * Invariants:
- * 1. A feed that is busy is in feeds->busy, and the loop knows that something
- *    is left to do.
- * 2. Its sockets are paused while it is busy or rests.
+ * 1. A feed that is busy is in feeds->busy, and the loop knows that work is
+ *    left.
+ * 2. A feed's sockets are paused while it is busy or rests.
  */
 #include "conductor/link/events/feed_state.h"
 

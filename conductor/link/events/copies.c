@@ -1,14 +1,14 @@
 /*
- * Two halves, open tables (copies_half.c). One that is too small is the old
- * half for a while, and its entries move to the new one, some with each entry
- * that is added.
+ * A table of two halves (copies_half.c). A half that is too small becomes the
+ * old one, and its entries move to the new one, a few with each entry added.
  *
  * Invariants:
- * 1. At most 3/4 of the new half's slots are in use by both halves.
+ * 1. The entries of both halves fill at most 3/4 of the new half's slots.
  * 2. No two entries have the same hash and place; those of one hash have the
- *    same key and seed, or some of them no key yet.
- * 3. n and n_keyless count what is there.
- * 4. Below `moved` the old half is free; it is gone before the new one is full.
+ *    same key and seed, or no key yet.
+ * 3. n and n_keyless count the entries, and those without a key.
+ * 4. The old half's slots below `moved` are free; it is gone before the new one
+ *    is full.
  */
 #include "conductor/link/events/copies.h"
 
@@ -19,11 +19,11 @@
 #include "conductor/link/events/copies_half.h"
 
 #define BITS_MIN 8u
-/* Slots of the old half that are looked at when an entry is added: the new one
- * takes 3/4 of the old one's slots before it grows itself, and each of these
- * is looked at twice at most. */
+/* Slots of the old half looked at for each entry added: enough, as the new half
+ * takes 3/4 as many entries as the old has slots before it grows, and each old
+ * slot is looked at twice at most. */
 #define MOVES 4u
-/* How far ahead memory is asked for. */
+/* Slots to prefetch ahead. */
 #define AHEAD 8u
 
 int copies_init(struct copies_table *t, uint64_t max, uint64_t seed)
@@ -63,7 +63,7 @@ static struct copies *from(const struct copies_half *half, uint64_t at,
     }
 }
 
-/* The first one in the new half. */
+/* The hash's first entry in the new half. */
 static struct copies *first_now(const struct copies_table *t, uint64_t hash)
 {
     return from(&t->now, half_home(&t->now, t->seed, hash), hash);
@@ -127,7 +127,7 @@ static void move_some(struct copies_table *t)
     }
 }
 
-/* Begins with a half of twice as many slots. */
+/* Makes a new half of twice as many slots. */
 static int grow(struct copies_table *t)
 {
     struct copies_half now;

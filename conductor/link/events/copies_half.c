@@ -1,6 +1,6 @@
 /*
- * Open addressing with linear probing. What is taken out leaves no trace: those
- * behind it move up.
+ * Open addressing with linear probing. Removal leaves no tombstone: entries
+ * behind the free slot move up.
  *
  * Invariants:
  * 1. Between an entry's home and its slot no slot is free.
@@ -68,7 +68,7 @@ void half_take(struct copies_half *half, uint64_t seed,
 
         if (slot->count == 0)
             break;
-        /* It may stand in the hole if that is not before its home. */
+        /* It may fill the hole unless its home is behind the hole. */
         if (((at - half_home(half, seed, slot->hash)) & mask) >=
             ((at - hole) & mask)) {
             half_put(half, &half->slots[hole & mask], slot);

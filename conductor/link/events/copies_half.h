@@ -1,21 +1,22 @@
-/* One open table of copies, of a fixed size: half of a table that grows. */
+/* A hash table of copies of fixed size, with open addressing: half of a
+ * copies_table. */
 #ifndef CONDUCTOR_LINK_EVENTS_COPIES_HALF_H
 #define CONDUCTOR_LINK_EVENTS_COPIES_HALF_H
 
 #include "conductor/link/events/copies.h"
 
-/* Slots that have a mark. */
+/* Slots under the mark of a group, and of a row. */
 #define COPIES_GROUP (UINT64_C(1) << 8)
 #define COPIES_ROW (UINT64_C(1) << 14)
 
-/* Makes an empty one of 1 << bits slots, a group at least. Returns 0 or
+/* Makes an empty half of 1 << bits slots, a group at least. Returns 0 or
  * -ENOMEM. */
 int half_init(struct copies_half *half, uint32_t bits);
 
-/* Frees it: there is none then. */
+/* Frees the half's memory, and clears *half. */
 void half_fini(struct copies_half *half);
 
-/* How many slots it has; 0: there is none. */
+/* Number of slots; 0 = no half. */
 static inline uint64_t half_slots(const struct copies_half *half)
 {
     return half->slots ? UINT64_C(1) << half->bits : 0;
@@ -27,7 +28,7 @@ static inline uint64_t half_mask(const struct copies_half *half)
 }
 
 /* Where a hash's entries begin. Both factors hold the seed, so that an engine
- * cannot choose hashes that fall together. */
+ * cannot choose hashes that collide. */
 static inline uint64_t half_home(const struct copies_half *half, uint64_t seed,
                                  uint64_t hash)
 {
@@ -53,23 +54,24 @@ static inline bool same_place(struct copy_place a, struct copy_place b)
 void half_put(struct copies_half *half, struct copies *slot,
               const struct copies *entry);
 
-/* Frees an entry's slot; those behind it move up. */
+/* Frees an entry's slot; entries after it move up. */
 void half_take(struct copies_half *half, uint64_t seed,
                const struct copies *entry);
 
-/* How many slots from one on a search for these marks passes by; 0: it looks
- * at this one. */
+/* Returns how many slots from `at` on a search for these marks may skip; 0 = it
+ * must look at this slot. */
 uint64_t half_unmarked(const struct copies_half *half, uint64_t at,
                        uint32_t marks);
 
-/* A search has come to a slot by such a step, or by one slot: what it has
- * looked at is marked anew. Returns at how much it looks for that. */
+/* A search has come to slot `at` by such a step, or by one slot: computes the
+ * marks of the group and row that it has just passed anew. Returns how many
+ * slots and marks that looked at. */
 uint64_t half_passed(struct copies_half *half, uint64_t at, uint64_t step);
 
 /* The mark of a rank and a tier. */
 uint32_t half_mark(uint32_t rank, uint32_t tier);
 
-/* Whether an entry is marked, and found. For tests. */
+/* Whether an entry has its marks and can be found. For tests. */
 bool half_check(const struct copies_half *half, uint64_t seed, uint64_t at);
 
 #endif

@@ -48,7 +48,7 @@ static const struct {
 };
 #define N_TAGS (sizeof(tags) / sizeof(tags[0]))
 
-/* *next: where it may stand among field_names, and the next one after it. */
+/* *next: where in field_names to begin; set to the one behind the match. */
 static enum event_field field_by_name(struct unpack_text name, size_t *next)
 {
     for (size_t i = 0; i < N_FIELDS; i++) {
@@ -62,7 +62,7 @@ static enum event_field field_by_name(struct unpack_text name, size_t *next)
     return FIELD_OTHER;
 }
 
-/* N_TAGS: none of ours. */
+/* Returns N_TAGS for an unknown tag. */
 static size_t tag_by_name(struct unpack_text name)
 {
     size_t i = 0;
@@ -84,7 +84,7 @@ static bool take_object(struct kv_decoder *d, struct kv_event *e,
     return true;
 }
 
-/* Keeps the event, all of which has been read. */
+/* Keeps an event that was read completely. */
 static bool event_end(struct kv_decoder *d, struct raw_event *raw, size_t tag)
 {
     struct kv_event *e = &raw->event;
@@ -139,8 +139,8 @@ static bool read_array_event(struct kv_decoder *d, uint32_t *n_unknown)
 
 static const struct unpack_text type_name = EVENT_NAME("type");
 
-/* Finds the tag among a map's n pairs; the reader stays where it is, but where
- * it fails. Mostly the tag is the first. */
+/* Finds the tag among a map's n pairs, mostly the first. The reader stays where
+ * it is, unless it fails. */
 static bool map_tag(struct kv_decoder *d, uint32_t n, struct unpack_text *name)
 {
     struct unpack u = d->u;

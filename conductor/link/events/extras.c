@@ -1,10 +1,10 @@
 /*
  * The extra keys of a block, as vLLM orders them: the adapter's name, then for
- * each image what names it, then in a prompt's first block the salt, then a
- * digest of prompt embeddings. Nothing says which is which. The adapter is
- * known from the event; in a first block a text at the end is taken for the
- * salt. All the rest goes into a digest, so that such a block equals only
- * blocks with the same rest.
+ * each image its identifier, then in a prompt's first block the salt, then a
+ * digest of prompt embeddings. No key says which it is. The adapter is known
+ * from the event; in a first block a text at the end is taken for the salt. All
+ * the rest goes into a digest, so that such a block equals only blocks with the
+ * same rest.
  */
 #include "conductor/link/events/extras.h"
 

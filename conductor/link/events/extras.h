@@ -1,18 +1,18 @@
-/* What tells blocks of equal tokens apart: extra_keys and lora_id of an event,
- * which say several things without naming them. */
+/* An event's extra_keys and lora_id, which tell blocks of equal tokens apart
+ * but do not say what each value is. */
 #ifndef CONDUCTOR_LINK_EVENTS_EXTRAS_H
 #define CONDUCTOR_LINK_EVENTS_EXTRAS_H
 
 #include "conductor/link/events/batch.h"
 
-/* Readers that stand in front of the values; zeroed where there is none. */
+/* Readers at the values; zeroed = absent. */
 struct kv_event_extras {
     struct unpack keys, lora_id;
 };
 
 /*
- * Completes a stored event, all of whose other fields have been read: adapter
- * from lora_id where it has no name, salt, extras.
+ * Completes a stored event whose other fields have been read: its adapter, from
+ * lora_id if it has no name, its salt and its extras.
  *   digests  (n_hashes of the event), written if the event gets extras.
  */
 void kv_event_extras_read(struct kv_event_extras *extras,

@@ -14,7 +14,7 @@
 /* FEED_QUIET_MIN_US doubles up to this. */
 #define QUIET_MAX_US 30000000
 
-/* What follows may be another process's: all of it is asked for. */
+/* Later messages may be another process's: asks for all of them. */
 static void begin_anew(struct stream *stream)
 {
     replay_stop(stream);
@@ -24,7 +24,7 @@ static void begin_anew(struct stream *stream)
     (void)replay_want(stream, true, false);
 }
 
-/* Keeps a live message until what is missing before it has come. */
+/* Keeps a live message until the missing ones before it have come. */
 static void hold(struct stream *stream, uint64_t number, zmq_msg_t *payload)
 {
     stream_drop_held(stream);
@@ -95,7 +95,7 @@ static void live(struct stream *stream, uint64_t number,
     }
 }
 
-/* A live message, which is in feed->applying. */
+/* Decides on a live message, which is in feed->applying. */
 static void judge(struct kv_feed *feed, uint16_t rank, uint64_t number)
 {
     zmq_msg_t *payload = &feed->applying.message;
@@ -135,15 +135,15 @@ static void on_message(void *arg, zmq_msg_t *frames, size_t n)
         return;
     }
     memcpy(&number, zmq_msg_data(&frames[1]), sizeof(number));
-    /* Before it is decoded: short ones have their bytes in themselves. */
+    /* Moved before it is decoded: a short zmq_msg_t has its bytes inside. */
     zmq_msg_move(&feed->applying.message, &frames[2]);
     judge(feed, intake->rank, be64toh(number));
     if (!feed->applying.stream)
         applying_drop(&feed->applying);
 }
 
-/* The engine is connected again. It may be another process, whose numbers
- * have overtaken those of the first: numbers do not tell. An engine that
+/* The engine is connected again. It may be another process, and its numbers may
+ * have overtaken those of the first one, so they do not show it. An engine that
  * connects to us does not say which rank it is. */
 static void on_again(void *arg)
 {
@@ -168,7 +168,7 @@ static void on_again(void *arg)
 
 static const struct kv_socket_ops live_ops = {on_message, on_again};
 
-/* A stream that is quiet, or whose engine did not answer, is asked. */
+/* Asks the engine of a stream that is quiet, or whose replay failed. */
 static void stream_tick(struct stream *stream, int64_t now_us)
 {
     bool due = now_us - stream->quiet_since_us > stream->quiet_us;

@@ -1,4 +1,4 @@
-/* The fields of one event, whichever form it has. */
+/* The fields of one event, in either form. */
 #ifndef CONDUCTOR_LINK_EVENTS_FIELD_H
 #define CONDUCTOR_LINK_EVENTS_FIELD_H
 
@@ -29,11 +29,11 @@ enum event_field {
         text, sizeof(text) - 1 \
     }
 
-/* An event with what is looked at when all of it has been read. */
+/* An event, with values that are interpreted when all of it has been read. */
 struct raw_event {
     struct kv_event event;
     struct kv_event_extras extras;
-    struct unpack_text object; /* of a store, its name; n 0: none */
+    struct unpack_text object; /* name of a store's object; n 0 = none */
     bool has_hashes;
 };
 

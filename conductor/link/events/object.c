@@ -3,7 +3,7 @@
 
 #define HASH_DIGITS 16u
 
-/* Its value; 16: it is none. */
+/* A digit's value; 16 = not a digit. */
 static uint32_t hex_digit(char c)
 {
     if (c >= '0' && c <= '9')

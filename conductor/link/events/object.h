@@ -5,10 +5,12 @@
 #include "conductor/link/events/unpack.h"
 
 /*
- * An object's name has the hash of its block in hexadecimal: the last 16 digits
- * of the (first) longest run of them are what engines tell as a number.
- *   part  a digest of the rest of the name: which part of the block it is.
- * Returns whether there are 16 digits; else nothing is written. O(name.n).
+ * Reads the block's hash from an object's name: the last 16 digits of the
+ * (first) longest run of hexadecimal digits, which equal the number in engines'
+ * events.
+ *   part  a digest of the rest of the name, which says which part of the block
+ *         it is.
+ * Returns false, with nothing written: there are no 16 digits. O(name.n).
  */
 bool kv_object_name(struct unpack_text name, uint64_t *hash, uint16_t *part);
 

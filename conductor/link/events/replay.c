@@ -1,18 +1,17 @@
 /*
- * Asking an engine for messages that are missing. One question gets as many
- * answers as the engine remembers, and an answer that says that it was the
- * last:
+ * Asks an engine for missing messages. A question gets as many answers as the
+ * engine remembers messages, and then one that marks the end:
  *
  *   ["", first number]  ->  ["", number, payload]...  or, since 2026,
  *                           ["", topic, number, payload]...
  *                           ["", (topic,) ff ff ff ff ff ff ff ff, ""]
  *
- * An engine drops answers that nobody takes fast enough. A hole behind the
+ * An engine drops answers that are not read fast enough. A hole behind the
  * first answer to a question is asked for again; one before it is lost.
  *
- * Limits: 2 s without an answer end a try, 3 tries without any answer and 2
- * minutes end a replay. After one that failed there is none for 30 s, and for
- * twice as long after each that follows, up to 10 minutes.
+ * Limits: a try ends after 2 s without an answer, a replay after 3 tries
+ * without any answer or after 2 minutes. After a failed replay there is none
+ * for 30 s, and twice as long after each further failure, up to 10 minutes.
  */
 #include <endian.h>
 #include <stdio.h>
@@ -103,7 +102,8 @@ void replay_stop(struct stream *stream)
     leave(stream);
 }
 
-/* It has failed: none for a while. The first time is worth a line. */
+/* A replay failed: none follows for a while. Only the first failure is
+ * logged. */
 static void failed(struct stream *stream, const char *why)
 {
     struct kv_feed *feed = stream->feed;
@@ -121,7 +121,7 @@ static void failed(struct stream *stream, const char *why)
     feed->stats.replays_failed++;
 }
 
-/* The replay is over; why: it has failed. */
+/* Ends a replay; why: its failure, or NULL. */
 static void replay_over(struct stream *stream, const char *why)
 {
     leave(stream);
@@ -134,12 +134,12 @@ static void replay_over(struct stream *stream, const char *why)
         stream->partial =
             why || stream->hole || (stream->partial && !stream->all);
     } else if (!why && stream->unanswered && replay_want(stream, true, false))
-        return; /* there is somebody to ask now */
+        return; /* the engine answers again: asks for all */
     stream_resume(stream);
 }
 
-/* Opens a connection and asks; what an earlier one may still bring is gone
- * with it. */
+/* Opens a new connection and asks. Closing the earlier one drops answers that
+ * it may still bring. */
 static void ask(struct stream *stream)
 {
     struct kv_feed *feed = stream->feed;
@@ -156,7 +156,7 @@ static void ask(struct stream *stream)
     stream->answers = 0;
     stream->dealer = kv_socket_open(feed->feeds->loop, KV_SOCKET_DEALER,
                                     endpoint, "", &answer_ops, stream);
-    /* A question that cannot be sent is one without an answer. */
+    /* A question that cannot be sent counts as unanswered. */
     if (stream->dealer) {
         kv_socket_pause(stream->dealer, feed_waits(feed));
         (void)!kv_socket_ask(stream->dealer, &first, sizeof(first));

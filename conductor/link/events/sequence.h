@@ -1,10 +1,8 @@
 /*
- * What the number of a message says: publishers count theirs from 0 (some from
- * 1), so a number that is left out is a message that was lost, and one that
- * goes down is another process. Pure.
+ * What a message's number says: publishers count from 0 (some from 1), so a
+ * skipped number is a lost message, and a lower number another process. Pure.
  *
- * A message may come twice: live, and once more in a replay of what was
- * missing.
+ * A message may come twice: live, and in a replay of missing ones.
  */
 #ifndef CONDUCTOR_LINK_EVENTS_SEQUENCE_H
 #define CONDUCTOR_LINK_EVENTS_SEQUENCE_H
@@ -15,37 +13,36 @@
 struct kv_sequence {
     bool any_live, any_applied;
     uint64_t live;    /* number of the last live message */
-    uint64_t first;   /* of the first one that was, since all was forgotten */
-    uint64_t applied; /* of the last one that was applied, however it came */
-    double time_s;    /* of that one, by its sender's clock; 0: unknown */
+    uint64_t first;   /* of the first applied message since the last forget */
+    uint64_t applied; /* of the last applied one, live or replayed */
+    double time_s;    /* when sent, by the sender's clock; 0 = unknown */
 };
 
 enum kv_verdict {
     KV_SEQUENCE_NEXT,      /* apply it */
-    KV_SEQUENCE_DUPLICATE, /* a replay had it */
-    KV_SEQUENCE_GAP,       /* those from kv_sequence_wanted() on are missing */
+    KV_SEQUENCE_DUPLICATE, /* a replay brought it already */
+    KV_SEQUENCE_GAP,       /* those from kv_sequence_wanted() on are lost */
     KV_SEQUENCE_RESTART,   /* the publisher began anew */
 };
 
 /*
- * A live message has come: judges it, and remembers that it came, not that it
- * was applied.
- *   time_s  when it was sent, by its sender's clock; 0: unknown.
+ * Judges a live message, and notes that it came, not that it was applied.
+ *   time_s  when it was sent, by the sender's clock; 0 = unknown.
  */
 enum kv_verdict kv_sequence_live(struct kv_sequence *s, uint64_t number,
                                  double time_s);
 
-/* The number of the first message that is missing. */
+/* Returns the number of the first missing message. */
 uint64_t kv_sequence_wanted(const struct kv_sequence *s);
 
-/* A message was applied. */
+/* Notes that a message was applied. */
 void kv_sequence_applied(struct kv_sequence *s, uint64_t number, double time_s);
 
-/* All that was applied is forgotten; what was live is not. */
+/* Forgets what was applied, but not the last live number. */
 void kv_sequence_forget(struct kv_sequence *s);
 
-/* Another process may follow: nothing is known of its numbers. A replay may
- * have its first live messages. */
+/* Forgets all numbers: messages of another process may follow, and a replay may
+ * bring its first ones. */
 void kv_sequence_begin(struct kv_sequence *s);
 
 #endif

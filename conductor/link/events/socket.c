@@ -12,9 +12,9 @@
 
 /* Messages that libzmq keeps for us; the publisher keeps more. */
 #define QUEUE_MESSAGES 512
-/* Of one socket before the next one has its turn. */
+/* Messages of one socket before the next one has its turn. */
 #define TURN_MESSAGES 16
-/* Of all sockets before the loop goes on. */
+/* Time for all sockets before the loop goes on. */
 #define TURN_US 1000
 
 #define HANDSHAKE_FAILED                    \
@@ -26,7 +26,8 @@ TAILQ_HEAD(socket_list, kv_socket);
 struct kv_loop {
     struct event_base *base;
     void *context;
-    struct event *turn;       /* pending while `ready` has any */
+    struct event *turn;       /* pending while any socket is ready, or work left
+                               */
     struct socket_list ready; /* may have messages */
     struct kv_socket *taking; /* whose callback runs; NULL: it was closed */
     enum kv_work left;
@@ -39,11 +40,11 @@ struct kv_socket {
     struct kv_loop *loop;
     void *zmq;
     struct event *readable;
-    void *monitor; /* says of a SUB's connection that it ended or began; NULL:
-                      nobody asks */
+    void *monitor; /* reports when a SUB's connection ends or begins; NULL =
+                      unused */
     struct event *monitored;
-    uint32_t n_lost; /* connections that have ended, and did not come back */
-    bool refused;    /* one that never was a connection is about to end */
+    uint32_t n_lost; /* connections that ended and did not come back */
+    bool refused;    /* the next connection to end failed its handshake */
     bool ready, paused;
     const struct kv_socket_ops *ops;
     void *arg;
@@ -74,12 +75,12 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     set_ready(s, !s->paused);
-    /* In this turn of the loop, not in another one that ends at once. */
+    /* Runs in this turn of the loop, without another poll. */
     event_active(s->loop->turn, EV_TIMEOUT, 1);
 }
 
-/* Whether there is a message. Asking is also what lets the descriptor say
- * that something happens again. */
+/* Whether there is a message. Reading ZMQ_EVENTS also re-arms the
+ * descriptor. */
 static bool has_message(const struct kv_socket *s)
 {
     int events = 0;
@@ -129,7 +130,7 @@ static bool take_message(struct kv_socket *s)
 }
 
 /* A socket's turn: at least one message, and no more after until_us. It stays
- * in the line if it may have more. */
+ * in `ready` if it may have more. */
 static void take_turn(struct kv_socket *s, int64_t until_us)
 {
     struct kv_loop *loop = s->loop;
@@ -205,8 +206,7 @@ void kv_loop_free(struct kv_loop *loop)
     free(loop);
 }
 
-/* Drops what an earlier connection brought; what the new one has brought may be
- * among it. */
+/* Drops messages of an earlier connection, perhaps with some of the new one. */
 static void drop_queued(struct kv_socket *s)
 {
     zmq_msg_t frames[KV_FRAMES_MAX];
@@ -220,7 +220,7 @@ static void drop_queued(struct kv_socket *s)
 }
 
 /* Takes an event of the monitor. Returns whether a connection has come back.
- * Strangers that speak no ZeroMQ have never been there. */
+ * Connections that failed their handshake do not count. */
 static bool connection_event(struct kv_socket *s, uint16_t event)
 {
     bool back = event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED && s->n_lost > 0;
@@ -277,7 +277,7 @@ static int watch(struct kv_socket *s)
     s->monitored =
         event_new(s->loop->base, fd, EV_READ | EV_PERSIST, on_monitored, s);
     if (s->monitored && event_add(s->monitored, NULL) == 0) {
-        event_active(s->monitored, EV_READ, 0); /* what came before */
+        event_active(s->monitored, EV_READ, 0); /* for earlier events */
         return 0;
     }
     errno = ENOMEM;
@@ -344,7 +344,7 @@ struct kv_socket *kv_socket_open(struct kv_loop *loop, enum kv_socket_kind kind,
         errno = error;
         return NULL;
     }
-    set_ready(s, true); /* what came before the descriptor was watched */
+    set_ready(s, true); /* for messages that came before */
     return s;
 }
 

@@ -71,7 +71,8 @@ bool unpack_nil(struct unpack *u)
     return true;
 }
 
-/* A count is of values of at least a byte each. */
+/* Takes a count of values of at least bytes_each bytes; fails if they cannot
+ * fit into the rest. */
 static bool counted(struct unpack *u, const uint8_t *before, uint64_t n,
                     size_t bytes_each, uint32_t *out)
 {
@@ -199,8 +200,8 @@ bool unpack_hash(struct unpack *u, uint64_t *out)
     return true;
 }
 
-/* One token at p, with at least 5 bytes there. Returns how long it is, or 0:
- * it is something else. */
+/* Reads a token at p, where 5 bytes are readable. Returns its length; 0: it has
+ * another form. */
 static inline uint32_t token(const uint8_t *p, uint32_t *out)
 {
     if (p[0] == 0xcd) {
@@ -224,10 +225,10 @@ static inline uint32_t token(const uint8_t *p, uint32_t *out)
 }
 
 /*
- * Most tokens have 2 or 4 bytes behind a first one of 0xcd or 0xce. Two of them
- * at p, with 16 bytes there. The second one begins at one of two places; both
- * are looked at before it is known which, since no branch could guess. Returns
- * how long both are, or 0: one of them is something else.
+ * Reads two tokens at p, where 16 bytes are readable. Most tokens have 2 or 4
+ * bytes behind a first byte of 0xcd or 0xce. The second token begins at one of
+ * two places; both are read before it is known which, since a branch could not
+ * be predicted. Returns the length of both; 0: one of them has another form.
  */
 static inline uint32_t two_tokens(const uint8_t *p, uint32_t out[2])
 {
@@ -292,8 +293,8 @@ bool unpack_tokens(struct unpack *u, uint32_t n, uint32_t *out, bool *odd)
     return true;
 }
 
-/* What stands behind a first byte: how many bytes of its own, and how many
- * values, each of which is skipped in its turn. */
+/* Skips a first byte and the value's own bytes; *inside: how many values it
+ * has, which are skipped in their turn. */
 static bool skip_one(struct unpack *u, uint64_t *inside)
 {
     static const uint8_t widths[] = {/* from 0xc4 */

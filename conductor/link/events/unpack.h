@@ -1,7 +1,6 @@
 /*
- * Reads msgpack from a buffer, value by value, without making anything of it:
- * no tree, no allocation, no recursion. Numbers are read as they are asked
- * for; what nobody asks for is skipped.
+ * Reads msgpack from a buffer, value by value: no tree, no allocation, no
+ * recursion. Values that the caller does not need are skipped.
  *
  * Every function either reads one whole value, or leaves the reader failed:
  * then `expected` says what should have stood at `at`, and every later call
@@ -17,7 +16,7 @@
 
 struct unpack {
     const uint8_t *start, *at, *end;
-    const char *expected; /* NULL: nothing has failed */
+    const char *expected; /* NULL = nothing has failed */
 };
 
 /* Bytes of the buffer that is being read; not NUL-terminated. */
@@ -74,8 +73,8 @@ bool unpack_integer(struct unpack *u, uint64_t *out);
  * leaves *out as it is. */
 bool unpack_seconds(struct unpack *u, double *out);
 
-/* Reads what names a block: an integer, or a byte string of which the last
- * 8 bytes count, the first of them the highest. */
+/* Reads a block's hash: an integer, or the last 8 bytes, big-endian, of a byte
+ * string. */
 bool unpack_hash(struct unpack *u, uint64_t *out);
 
 /*

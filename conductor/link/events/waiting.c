@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Freed at once: they take as long as a block or two. */
+/* Freed in one sweep: they take as long as a block or two. */
 #define SWEEP_EVENTS 4u
 
 static struct waiting_list *bucket_of(struct waiting *w, uint64_t parent)

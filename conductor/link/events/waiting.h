@@ -1,4 +1,4 @@
-/* Stored events that came before their parent's, in a bounded place. */
+/* Stored events that came before their parent's event, in bounded memory. */
 #ifndef CONDUCTOR_LINK_EVENTS_WAITING_H
 #define CONDUCTOR_LINK_EVENTS_WAITING_H
 
@@ -8,7 +8,7 @@
 
 #define WAITING_BUCKETS 1024u
 
-/* A copy of what the event says of its blocks; it owns the arrays. */
+/* A copy of the event's blocks; it owns the arrays. */
 struct waiting_event {
     TAILQ_ENTRY(waiting_event) by_age, by_parent;
     uint64_t parent;
@@ -25,13 +25,13 @@ struct waiting {
     struct waiting_list by_age; /* the oldest first */
     struct waiting_list by_parent[WAITING_BUCKETS];
     uint64_t n, bytes, max_bytes, dropped;
-    struct waiting_list forgotten; /* are to be freed */
+    struct waiting_list forgotten; /* dropped; freed by waiting_sweep() */
 };
 
-/* Empties *w, which will hold at most max_bytes. */
+/* Makes *w empty; it will hold at most max_bytes. */
 void waiting_init(struct waiting *w, size_t max_bytes);
 
-/* Drops all. Their memory is freed by waiting_sweep(), or at the end by
+/* Drops all events. Their memory is freed by waiting_sweep(), or at the end by
  * waiting_fini(). */
 void waiting_clear(struct waiting *w);
 void waiting_fini(struct waiting *w);
@@ -39,16 +39,16 @@ void waiting_fini(struct waiting *w);
 /* Frees some events that were dropped. Returns whether there were any. */
 bool waiting_sweep(struct waiting *w);
 
-/* Whether there are any. */
+/* Whether waiting_sweep() has any to free. */
 bool waiting_sweeps(const struct waiting *w);
 
 /*
- * Keeps an event with a parent, a copy of it. If there is no room the oldest
- * ones are dropped; one that is larger than all the room is dropped itself.
+ * Keeps a copy of an event with a parent. If there is no room the oldest ones
+ * are dropped; an event larger than max_bytes is dropped itself.
  */
 void waiting_keep(struct waiting *w, const struct kv_event *event);
 
-/* Takes out one that waits for this parent; NULL: none does. The caller frees
+/* Takes out an event that waits for this parent; NULL = none. The caller frees
  * it with waiting_event_free(). */
 struct waiting_event *waiting_take(struct waiting *w, uint64_t parent);
 void waiting_event_free(struct waiting_event *event);

@@ -63,7 +63,7 @@ static void release(struct exchange *x)
     stream_pause(x->stream, false);
 }
 
-/* The oldest are behind. */
+/* The list ends with the connections that were idle longest. */
 void upstream_on_old(evutil_socket_t, short, void *arg)
 {
     struct upstream *u = arg;

@@ -1,4 +1,4 @@
-/* What the files upstream*.c share. Nobody else includes this. */
+/* Shared by the files of this folder. Nobody else includes this. */
 #ifndef CONDUCTOR_LINK_ENGINE_UPSTREAM_INTERNAL_H
 #define CONDUCTOR_LINK_ENGINE_UPSTREAM_INTERNAL_H
 
@@ -12,7 +12,7 @@
 
 enum exchange_part {
     PART_HEAD,
-    PART_SIZED, /* so many bytes as Content-Length says */
+    PART_SIZED, /* as many bytes as Content-Length says */
     PART_CHUNKED,
     PART_TO_END, /* until the engine closes */
     PART_DONE,
@@ -21,25 +21,25 @@ enum exchange_part {
 struct exchange {
     TAILQ_ENTRY(exchange) entry;
     struct upstream *upstream;
-    struct dns_lookup *lookup;      /* of the host; NULL: none under way */
-    struct bufferevent *connecting; /* NULL: the host is looked up, or the
-                                       socket is connected */
-    struct stream *stream;          /* NULL: it is not */
-    struct event patience;          /* pending until it is open */
+    struct dns_lookup *lookup;      /* of the host; NULL = none under way */
+    struct bufferevent *connecting; /* NULL = still looking up the host, or
+                                       already connected */
+    struct stream *stream;          /* NULL = not connected */
+    struct event patience;          /* connect timeout; pending until open */
     int64_t idle_since_us;          /* of a kept connection */
     struct upstream_request request;
-    const struct upstream_ops *ops; /* NULL: cancelled inside a callback, or a
+    const struct upstream_ops *ops; /* NULL = cancelled inside a callback, or a
                                        kept connection */
     void *arg;
     enum exchange_part part;
-    bool open;            /* the connection is, TLS and all */
+    bool open;            /* connected, TLS included */
     bool reused;          /* the connection had an exchange before */
     bool any;             /* bytes of an answer have come */
     bool keep;            /* the answer leaves the connection open */
-    bool in_call;         /* a callback runs: it is freed behind it */
-    struct http_slice id; /* of the request, see whose.h; n 0: none is told */
-    uint64_t use;  /* whose answers the connection brings; see use_of() */
-    uint64_t left; /* PART_SIZED */
+    bool in_call;         /* a callback runs: freed only after it */
+    struct http_slice id; /* the request's, see whose.h; n 0 = none usable */
+    uint64_t use;         /* requests that may share it; see use_of() */
+    uint64_t left;        /* bytes of a PART_SIZED body to come */
     struct http_chunked chunked;
 };
 
@@ -49,16 +49,16 @@ struct upstream {
     struct event_base *base;
     struct dns *dns;
     struct engine_url url;
-    struct tls *tls; /* NULL: http */
+    struct tls *tls; /* NULL = http */
     struct upstream_options options;
     struct stream_loop *streams;
-    struct event *old; /* looks for kept connections that are not used */
-    struct exchange_list busy, idle; /* idle: the last used first */
+    struct event *old;               /* closes kept connections after idle_us */
+    struct exchange_list busy, idle; /* idle: most recently used first */
     size_t n_busy, n_idle;
     bool anonymous; /* its last good answer did not name its request */
 };
 
-/* Of the callbacks of a connection; arg is the exchange. */
+/* Stream callback: reads the answer; arg is the exchange. */
 void upstream_on_read(void *arg);
 
 /* Closes its connection, if it has one. */
@@ -71,20 +71,20 @@ void upstream_close(struct exchange *x);
 /* Writes the request; the body is only referenced. Returns 0 or -ENOMEM. */
 [[nodiscard]] int upstream_write(struct exchange *x);
 
-/* Sends the request once more, on a new connection, as if nothing had been.
- * False: out of memory. */
+/* Sends the request again, on a new connection. Returns false: out of
+ * memory. */
 [[nodiscard]] bool upstream_send_again(struct exchange *x);
 
-/* The exchange is over, well or not: its callback is called, and the connection
- * kept or closed. */
+/* Ends the exchange: keeps or closes its connection, then calls `ended`;
+ * upstream_fail() closes it, then calls `failed`. */
 void upstream_end(struct exchange *x);
 void upstream_fail(struct exchange *x, enum upstream_fault fault,
                    const char *why);
 
-/* Closes kept connections that were not used for long; arg is the upstream. */
+/* Timer callback: closes connections kept for idle_us; arg is the upstream. */
 void upstream_on_old(evutil_socket_t fd, short what, void *arg);
 
-/* Close a connection: with an exchange, without a callback; a kept one. */
+/* Close a busy connection, without a callback; or a kept one. */
 void upstream_drop(struct exchange *x);
 void upstream_drop_kept(struct exchange *x);
 

@@ -1,4 +1,5 @@
-/* The connections of exchanges: opening them, the request, what breaks off. */
+/* Opens connections, writes requests, and handles connections that break
+ * off. */
 #include <errno.h>
 #include <event2/bufferevent.h>
 #include <event2/util.h>
@@ -47,8 +48,8 @@ bool upstream_send_again(struct exchange *x)
     return upstream_open(x) == 0;
 }
 
-/* There is no connection, or none any more. TLS leaves an error of its own:
- * then somebody listens, and may well have his cache. */
+/* The connection did not open, or was reset. After a TLS error the engine is
+ * still there, perhaps with its cache, so that is not UPSTREAM_UNREACHABLE. */
 static void fail_connect(struct exchange *x, int error)
 {
     char text[160];
@@ -84,7 +85,7 @@ static void on_ended(void *arg, int error)
         upstream_end(x);
         return;
     }
-    if (x->reused && !x->any) { /* it was closed before it saw the request */
+    if (x->reused && !x->any) { /* closed before the engine saw the request */
         if (!upstream_send_again(x))
             upstream_fail(x, UPSTREAM_BROKEN, "out of memory");
         return;
@@ -110,8 +111,8 @@ static const struct stream_ops stream_ops = {
     .ended = on_ended,
 };
 
-/* The socket is connected: what is spoken on it, and the request. Returns 0 or
- * -ENOMEM. */
+/* The socket is connected: begins TLS, if any, and writes the request. Returns
+ * 0 or -ENOMEM. */
 static int speak(struct exchange *x, int fd)
 {
     const struct upstream *u = x->upstream;
@@ -171,8 +172,8 @@ const char *upstream_late(const struct exchange *x)
                             : "it does not answer";
 }
 
-/* Of the connection, TLS and all. One that came in the same turn of a loop that
- * was late is in time: libevent tells of it behind this. */
+/* The connect timeout, TLS included. If the loop was late and the socket has
+ * connected, libevent reports that right after this: waits for it. */
 static void on_patience(evutil_socket_t, short, void *arg)
 {
     struct exchange *x = arg;

@@ -5,7 +5,7 @@
 #include "base/socket.h"
 #include "conductor/link/engine/upstream/internal.h"
 
-/* Whether the callee cancelled it meanwhile; then it is gone. */
+/* Whether the callback cancelled the exchange, which is then freed. */
 static bool was_cancelled(struct exchange *x)
 {
     x->in_call = false;
@@ -25,8 +25,8 @@ static bool hand_over(struct exchange *x, const char *bytes, size_t n)
     return !was_cancelled(x);
 }
 
-/* The first bytes of a body at [at .. end), without its framing. Returns how
- * many; *all: there are no more. */
+/* Copies the first bytes of a body at [at .. end) without framing. Returns how
+ * many; *all: the body has no more. */
 static size_t peek(const struct exchange *x, const char *at, const char *end,
                    char out[WHOSE_BYTES_MAX], bool *all)
 {
@@ -48,7 +48,7 @@ static size_t peek(const struct exchange *x, const char *at, const char *end,
             break;
         if (piece.n > WHOSE_BYTES_MAX - got)
             piece.n = WHOSE_BYTES_MAX - got;
-        if (piece.n) /* else it may be nowhere */
+        if (piece.n) /* else `at` may be NULL */
             memcpy(out + got, piece.at, piece.n);
         got += piece.n;
         at += used;
@@ -57,9 +57,10 @@ static size_t peek(const struct exchange *x, const char *at, const char *end,
     return got;
 }
 
-/* Whose answer it is that has this head, and at [at .. end) what has come of
- * its body; `full`: no more is looked at. Of one that names nobody, a refusal
- * that others would be asked about, too, is taken. */
+/* Tells whose answer this is, by its head and its body so far at [at .. end);
+ * `full`: no more bytes are awaited. A new connection's answer is accepted. So
+ * is an error that names no request, if it is 429 or 5xx, or if the request may
+ * not be sent again. */
 static enum whose whose(struct exchange *x, const struct http_head *head,
                         const char *at, const char *end, bool full)
 {
@@ -80,7 +81,7 @@ static enum whose whose(struct exchange *x, const struct http_head *head,
                : found;
 }
 
-/* The answer is another request's, as far as can be told. */
+/* The answer does not name this request: sends it again, or fails it. */
 static void refuse(struct exchange *x)
 {
     if (!x->request.repeats)
@@ -109,9 +110,9 @@ static void frame_body(struct exchange *x, const struct http_head *head)
     }
 }
 
-/* Reads heads up to that of the final answer. Returns 1: it was handed over; 0:
- * more is to come first, one that is held is read again then; -1: the exchange
- * is gone. */
+/* Reads heads up to the final answer's. Returns 1: it was handed over; 0: more
+ * bytes are needed, and a held head is read again then; -1: the exchange is
+ * gone. */
 static int read_head(struct exchange *x)
 {
     size_t most = x->upstream->options.max_head_bytes;
@@ -165,8 +166,8 @@ static int read_head(struct exchange *x)
     }
 }
 
-/* The next piece of the body in run[0 .. n): its bytes. Returns those used; 0
- * with the exchange gone. */
+/* Hands over the next piece of the body in run[0 .. n). Returns the bytes used;
+ * 0: the exchange is gone. */
 static size_t read_piece(struct exchange *x, const char *run, size_t n)
 {
     struct http_piece piece = {run, n};
@@ -225,6 +226,6 @@ void upstream_on_read(void *arg)
         return;
     if (x->part == PART_DONE)
         upstream_end(x);
-    else /* an engine with Nagle's algorithm keeps the rest back until then */
+    else /* with Nagle's algorithm an engine withholds the rest until the ACK */
         socket_acknowledge(stream_fd(x->stream));
 }

@@ -15,9 +15,9 @@
 #include "base/tls.h"
 #include "conductor/link/engine/upstream/internal.h"
 
-/* Whether nothing has come on a kept connection: an answer, or an end, that was
- * not looked at yet would be taken for that of the next request. Under TLS
- * there may be bytes that are no answer. */
+/* Whether a kept connection has nothing unread: a late answer, or an end, would
+ * be taken for the next request's. Under TLS unread bytes need not be an
+ * answer, so the socket is not looked at. */
 static bool is_silent(const struct exchange *x)
 {
     char byte;
@@ -28,8 +28,8 @@ static bool is_silent(const struct exchange *x)
                                                MSG_PEEK | MSG_DONTWAIT) < 0);
 }
 
-/* Which connections a request may share: with those that have no id, 0; with
- * those of its path, whose answers name their requests alike. */
+/* Requests with the same use share connections: 0 = all without an id; else a
+ * hash of the path, since answers on one path name requests alike. */
 static uint64_t use_of(const struct upstream_request *r, struct http_slice *id)
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -41,9 +41,9 @@ static uint64_t use_of(const struct upstream_request *r, struct http_slice *id)
     return h ? h : 1;
 }
 
-/* The kept connection of a use that was used last; NULL: none. An answer that
- * has come there already does no harm to a request that repeats: it does not
- * have its id, and the request is sent once more then. */
+/* The most recently used kept connection of this use; NULL = none. A late
+ * answer on it does no harm to a request that repeats: the answer's id differs,
+ * so the request is sent again. */
 static struct exchange *kept_for(struct upstream *u, uint64_t use,
                                  const struct upstream_request *request)
 {

@@ -7,14 +7,14 @@
  *                -> failed (at any time)                     dead afterwards
  *   upstream_cancel at any time before that: silence, its connection closes
  *
- * An exchange on a kept connection that the engine has closed meanwhile is
- * sent once more on a new one: the engine cannot have begun it.
+ * An exchange on a kept connection that the engine has closed meanwhile is sent
+ * again on a new one: the engine cannot have begun it.
  *
- * A request with an X-Request-Id gets a kept connection only if the answer
- * before named its request (whose.h), and takes no answer there that does not:
- * an engine may send a second one late. Then it is sent once more on a new
- * connection, if that is allowed, or fails. Requests without an id have
- * connections of their own, and take what comes first.
+ * A request with an X-Request-Id gets a kept connection only if the last answer
+ * named its request (whose.h), and there accepts only an answer that names its
+ * own: an engine may send a second answer late. After any other answer it is
+ * sent again on a new connection if `repeats` is set, else it fails. Requests
+ * without an id use separate connections, and accept the first answer.
  */
 #ifndef CONDUCTOR_LINK_ENGINE_UPSTREAM_UPSTREAM_H
 #define CONDUCTOR_LINK_ENGINE_UPSTREAM_UPSTREAM_H
@@ -35,46 +35,44 @@ struct exchange;
 struct upstream_options {
     size_t max_idle;       /* connections kept without a request */
     size_t max_head_bytes; /* of an answer, with its empty line */
-    int64_t connect_us;    /* for a connection to open */
-    int64_t idle_us;       /* after which a kept connection is closed */
+    int64_t connect_us;    /* limit for a connection to open */
+    int64_t idle_us;       /* kept connections close after this */
 };
 
 enum upstream_fault {
     UPSTREAM_UNREACHABLE, /* no connection: nobody listens, or no such name */
     UPSTREAM_RESET,       /* an open connection was reset before an answer */
-    UPSTREAM_BROKEN,      /* it closed or reset the connection, or TLS failed */
-    UPSTREAM_INVALID,     /* what came is not HTTP, or over a bound */
+    UPSTREAM_BROKEN,      /* the engine closed or reset it, or TLS failed */
+    UPSTREAM_INVALID,     /* the answer is not HTTP, or over a bound */
     UPSTREAM_TIMEOUT,     /* the connection did not open in time */
 };
 
-/* Whether the server may well be gone. */
+/* Whether the engine's process is probably gone. */
 static inline bool upstream_gone(enum upstream_fault fault)
 {
     return fault == UPSTREAM_UNREACHABLE || fault == UPSTREAM_RESET;
 }
 
-/* What is sent. All of it is borrowed until the exchange is dead. */
+/* A request; all of it is borrowed until the exchange is dead. */
 struct upstream_request {
     const char *method; /* and path: with its query, without the prefix of the
                            engine's URL */
     const char *path;
     const char *headers; /* whole lines with their CR LF; without Host,
                             Content-Length, Connection and Transfer-Encoding.
-                            No other request that is in work has its
-                            X-Request-Id, and none had it */
+                            Its X-Request-Id is unique */
     const char *body;    /* (n) */
     size_t n;
-    bool holds_head; /* a head of status 200 waits for bytes behind it, and is
-                        no answer without them */
-    bool repeats;    /* it may be sent once more where the engine may have begun
-                        it */
+    bool holds_head; /* hand over a head of status 200 only with bytes of its
+                        body; without any the exchange fails */
+    bool repeats; /* may be sent again even if the engine may have begun it */
 };
 
 /* The callbacks come from the loop, never from inside upstream_send() and
- * upstream_cancel(). Each may cancel its own exchange; not after ended and
- * failed. What they are handed is borrowed for the call. */
+ * upstream_cancel(). `answer` and `bytes` may cancel the exchange. Arguments
+ * are borrowed for the call. */
 struct upstream_ops {
-    /* The answer's head; of answers 1xx only the final one's. */
+    /* The final answer's head; 1xx answers are skipped. */
     void (*answer)(void *arg, const struct http_head *head);
     /* The next n bytes of the body, without its framing. */
     void (*bytes)(void *arg, const char *bytes, size_t n);
@@ -84,10 +82,10 @@ struct upstream_ops {
 };
 
 /*
- * Makes the connections' home; none is opened yet.
- *   dns      looks names up; borrowed, like base; NULL: url has an address.
+ * Makes an upstream; opens no connection yet.
+ *   dns      looks names up; borrowed, like base; NULL = url has an address.
  *   url      copied.
- *   tls      for https, else NULL; the upstream is another owner of it.
+ *   tls      for https, else NULL; the upstream takes a reference.
  *   options  copied.
  * Returns it owned, or NULL: out of memory.
  */
@@ -110,21 +108,22 @@ void upstream_free(struct upstream *upstream);
 upstream_send(struct upstream *upstream, const struct upstream_request *request,
               const struct upstream_ops *ops, void *arg);
 
-/* Ends an exchange: its connection is closed, which tells the engine that
- * nobody waits. NULL is a no-op. */
+/* Ends an exchange by closing its connection, so that the engine stops its
+ * work. NULL is a no-op. */
 void upstream_cancel(struct exchange *exchange);
 
-/* What an exchange that takes too long still waits for, in words; static. */
+/* Returns what a late exchange still waits for, in words; static. */
 const char *upstream_late(const struct exchange *exchange);
 
 /* Whether the engine cannot have the whole request yet. */
 bool upstream_unsent(const struct exchange *exchange);
 
-/* Reads no more of the answer, or reads on: the engine is held back by TCP when
- * nobody takes what it sends. `bytes` may still come once after a pause. */
+/* Stops reading the answer, or resumes: TCP then slows the engine down. `bytes`
+ * may still come once after a pause. */
 void upstream_pause(struct exchange *exchange, bool pause);
 
-/* Connections that are open: with an exchange, and kept. 0 of NULL. */
+/* Return the open connections with an exchange, and the kept ones; 0 for
+ * NULL. */
 size_t upstream_busy(const struct upstream *upstream);
 size_t upstream_idle(const struct upstream *upstream);
 

@@ -38,8 +38,7 @@ static bool is_same(struct http_slice a, struct http_slice b)
     return a.n == b.n && memcmp(a.at, b.at, a.n) == 0;
 }
 
-/* Whether the id of a body is that of the request, with a prefix of its kind or
- * without. */
+/* Whether the body's id is the request's, with or without a prefix. */
 static bool ends_with(struct http_slice told, struct http_slice id)
 {
     struct http_slice last = {told.at + told.n - id.n, id.n};
@@ -48,8 +47,8 @@ static bool ends_with(struct http_slice told, struct http_slice id)
            (told.n == id.n || memchr("-_", told.at[told.n - id.n - 1], 2));
 }
 
-/* Goes on behind a word and the white space before it. Returns 1, 0: it may
- * still come; -1: something else is there. */
+/* Skips white space and a word. Returns 1; 0: more bytes are needed; -1:
+ * something else is there. */
 static int skip(const char **at, const char *end, const char *word)
 {
     size_t n = strlen(word), have;

@@ -1,8 +1,8 @@
 /*
- * Whose answer a connection brings: an engine may send a second answer late,
- * when the connection has another request by then. So the answer must name its
- * request: in X-Request-Id, or as the id that its body begins with, which ends
- * with it (vLLM: "cmpl-" or "chatcmpl-" before it). Pure.
+ * Whether an answer belongs to the request on its connection: an engine may
+ * send a second answer to an earlier request late. So an answer must name its
+ * request: in X-Request-Id, or in the id at the start of its body, which ends
+ * with the request's (vLLM puts "cmpl-" or "chatcmpl-" before it). Pure.
  */
 #ifndef CONDUCTOR_LINK_ENGINE_UPSTREAM_WHOSE_H
 #define CONDUCTOR_LINK_ENGINE_UPSTREAM_WHOSE_H
@@ -15,7 +15,8 @@
 /* Bytes of an answer's body that are looked at. */
 #define WHOSE_BYTES_MAX 512
 
-/* An id that is compared: letters, digits, '.', '_', ':' and '-'. */
+/* Longest id that is compared; it has letters, digits, '.', '_', ':' and
+ * '-'. */
 #define WHOSE_ID_MAX 200
 
 enum whose {
@@ -25,16 +26,15 @@ enum whose {
     WHOSE_MORE,    /* more of the body is needed to tell */
 };
 
-/* The value of X-Request-Id among header lines with their CR LF, borrowed.
- * False: there is none; n is 0 where it is none that can be compared. O(n). */
+/* Finds X-Request-Id among header lines with their CR LF; *id is borrowed, with
+ * n 0 if it cannot be compared. Returns false: there is none. O(n). */
 bool whose_id(const char *headers, struct http_slice *id);
 
 /*
- * Whose answer this is.
+ * Tells whose answer this is.
  *   head   its head
- *   begin  the first n bytes of its body, without framing; all: there are no
- *          more
- *   id     of the request; n 0: nothing tells
+ *   begin  the first n bytes of its body, without framing; all: it has no more
+ *   id     the request's; n 0 = none: WHOSE_NOBODYS
  * O(n).
  */
 enum whose whose_answer(const struct http_head *head, const char *begin,

@@ -1,5 +1,5 @@
-/* What an engine's events change: copies go. stored.c has how they come,
- * work.c which is next. */
+/* A map's life, and copies that are removed. stored.c adds copies, work.c goes
+ * through a batch. */
 #include "conductor/link/events/map/block_map.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "conductor/link/events/map/state.h"
 
-/* How far ahead memory is asked for. */
+/* Hashes to prefetch ahead. */
 #define AHEAD 8u
 
 struct kv_map *kv_map_new(const struct kv_map_config *config,
@@ -192,7 +192,7 @@ uint64_t kv_map_key(const struct kv_map *map, uint64_t hash, uint64_t *seed)
     return map->recut ? 0 : map_key(map, hash, seed);
 }
 
-/* Whether what is counted by rank and tier is all that there is. */
+/* Whether the counts by rank and tier add up to all entries. */
 static bool counted(const struct kv_map *map)
 {
     uint64_t n = 0;

@@ -1,20 +1,20 @@
 /*
- * From an engine's own names of its blocks to our block keys. Engines report
- * that they stored blocks, with tokens, and later that they removed some, with
- * nothing but hashes of their own. This keeps for each hash the key that
- * stands in the prefix index, and how many copies the engine has of it.
+ * From an engine's own hashes of blocks to our block keys. Engines report
+ * stored blocks with their tokens, but removed ones by their hashes only. So
+ * this keeps for each hash its key in the prefix index, and how many copies the
+ * engine has of it.
  *
- * Engines store one block several times and remove it as often: vLLM computes
- * a prompt's last block again, and offloading keeps copies in other tiers. A
- * block is gone from a tier when the last copy there is: copies are counted
- * for each (hash, tier, cache group, rank).
+ * Engines store one block several times and remove it as often: vLLM computes a
+ * prompt's last block again, and offloading keeps copies in other tiers. A
+ * block is gone from a tier when the last copy there is: copies are counted for
+ * each (hash, tier, cache group, rank).
  *
- * An engine's hash is opaque. It is never recomputed, so any algorithm and
- * any seed of the engine will do.
+ * An engine's hash is opaque. It is never recomputed, so any algorithm and any
+ * seed of the engine will do.
  *
- * Where the engine's blocks have another number of tokens than the index's,
- * keys and copies are those of the engine's blocks, and the sink is told of the
- * index's that follow from them (recut.h).
+ * Where the engine's block size is not the index's, keys and copies are of the
+ * engine's blocks, and the sink hears of the index's blocks that follow from
+ * them (recut.h).
  *
  * Pure: batches in, calls of the sink out; memory grows up to a bound.
  */
@@ -26,9 +26,9 @@
 /* Data-parallel ranks of an engine. */
 #define KV_MAP_RANKS_MAX 256u
 
-/* What is to be said to the prefix index of the engine's instance. */
+/* Changes to the blocks of the engine's instance, for the prefix index. */
 struct kv_map_sink {
-    /* keys[0] behind parent_key (0: unknown, or none), keys[i] behind
+    /* keys[0] follows parent_key (0 = unknown, or none), keys[i] follows
      * keys[i-1]. */
     void (*stored)(void *arg, enum block_tier tier, uint64_t parent_key,
                    const uint64_t *keys, size_t n);
@@ -40,30 +40,32 @@ struct kv_map_sink {
 struct kv_map_config {
     const char *model;        /* of the keys' seed, borrowed */
     uint32_t block_tokens;    /* of the index */
-    uint32_t engine_tokens;   /* in a block of the engine, which must be
-                                 block_cuts(); 0: as its events say. A
-                                 store's are the index's */
-    uint64_t max_blocks;      /* (hash, tier, group, rank) with a copy */
-    size_t max_waiting_bytes; /* of events whose parent is not known yet */
-    uint64_t seed;            /* of its table: random, engines choose hashes */
-    /* Of a store that engines share: so many parts make a block, and a part
-     * that is stored twice is there once. 0: an engine. */
+    uint32_t engine_tokens;   /* in a block of the engine, block_cuts() with
+                                 block_tokens; 0 = as its events say. A store
+                                 has the index's */
+    uint64_t max_blocks;      /* limit on (hash, tier, group, rank) entries */
+    size_t max_waiting_bytes; /* for events whose parent is not known yet */
+    uint64_t seed;            /* of its hash table: random, as engines choose
+                                 hashes */
+    /* For a store that engines share: parts per block; a part that is stored
+     * twice is there once. 0 = an engine. */
     uint32_t parts;
-    /* Of a store: the key of an engine's hash, 0: not known, and its seed. */
+    /* For a store: returns the key of an engine's hash, and its seed; 0 =
+     * unknown. */
     uint64_t (*key_of)(void *arg, uint64_t hash, uint64_t *seed);
-    /* What the sink has done to make room, ever, in blocks that take as long;
-     * NULL: it makes none. */
+    /* Total eviction work of the sink so far, in block equivalents; NULL = it
+     * evicts nothing. */
     uint64_t (*room_cost)(void *arg);
 };
 
-/* Counts since the map was made. Blocks, where it does not say otherwise. */
+/* Counts since the map was made; of blocks, unless said otherwise. */
 struct kv_map_stats {
     uint64_t stored, removed; /* copies that came and went */
     uint64_t cleared;         /* events that say that all is gone */
-    uint64_t unknown_removed; /* removals of what it is not known to have */
-    uint64_t unknown_copied;  /* stored without tokens, and not known */
+    uint64_t unknown_removed; /* removals of unknown blocks */
+    uint64_t unknown_copied;  /* stored without tokens, and unknown */
     uint64_t waited;          /* events that came before their parent */
-    uint64_t dropped;         /* of these, given up for want of room */
+    uint64_t dropped;         /* waiting events dropped for lack of room */
     uint64_t wrong_size;      /* events with blocks of a size that is not the
                                  engine's, or cannot be cut */
     uint64_t wrong_tokens;    /* events whose tokens do not fill the blocks,
@@ -72,8 +74,8 @@ struct kv_map_stats {
                                  than a block has in all tiers */
     uint64_t other_media;     /* events of a medium that is no tier here */
     uint64_t windowed;        /* events of groups that forget a prompt */
-    uint64_t full;            /* not kept: there are max_blocks */
-    uint64_t unkept;          /* of these, those it may still have, now */
+    uint64_t full;            /* not kept for lack of room */
+    uint64_t unkept;          /* of these, perhaps still in the engine, now */
     uint64_t pieces;          /* blocks that are cut for the index, now */
     uint64_t entries;         /* (hash, tier, group, rank), now */
     uint64_t waiting_events, waiting_bytes; /* now */
@@ -89,52 +91,52 @@ struct kv_map;
                                         void *arg);
 void kv_map_free(struct kv_map *map);
 
-/* Begins with a decoded batch of one of the engine's data-parallel ranks,
+/* Begins to apply a decoded batch of one of the engine's data-parallel ranks,
  * borrowed until kv_map_work() has ended it or kv_map_abandon() was called.
  * None may be under way. rank < KV_MAP_RANKS_MAX. */
 void kv_map_begin(struct kv_map *map, uint16_t rank,
                   const struct kv_batch *batch);
 
 /*
- * Goes on with what is to be forgotten, and then with the batch that was begun,
- * if there is one. Between two calls what the index was told follows from what
- * was taken of the batch.
- *   max_blocks  after so many, or what takes as long, it ends: at most 64
- *               blocks later. Some 100 ns each.
+ * Goes on with forgetting, and then with the batch that was begun, if there is
+ * one. Between two calls the index has been told all that follows from the part
+ * of the batch applied so far.
+ *   max_blocks  ends after this many blocks, or work that takes as long: at
+ *               most 64 blocks later. Some 100 ns each.
  * Returns whether there is more to do.
  */
 bool kv_map_work(struct kv_map *map, uint32_t max_blocks);
 
-/* Leaves the rest of the batch; a no-op if none is under way. */
+/* Drops the rest of the batch; a no-op if none is under way. */
 void kv_map_abandon(struct kv_map *map);
 
-/* Forgets all blocks of a rank, as if it had said that it has none. A batch of
- * another rank that is under way goes on. Where other ranks were heard of, too,
- * this is done by kv_map_work(), before all else: see kv_map_forgets(). */
+/* Forgets all blocks of a rank, and drops its batch if it is under way. Where
+ * other ranks were heard of, too, kv_map_work() does this, before all else: see
+ * kv_map_forgets(). */
 void kv_map_clear_rank(struct kv_map *map, uint16_t rank);
 
-/* Forgets all, and leaves the batch that is under way. */
+/* Forgets all blocks, and drops the batch that is under way. */
 void kv_map_clear(struct kv_map *map);
 
-/* Whether something of what was to be forgotten is left to kv_map_work(). */
+/* Whether kv_map_work() still has blocks to forget. */
 bool kv_map_forgets(const struct kv_map *map);
 
 /* Tokens in a block of the engine, as far as is known. */
 uint32_t kv_map_engine_tokens(const struct kv_map *map);
 
-/* Whether there would be room by now for what was not kept: the engine should
- * be asked for all again. */
+/* Whether blocks that had no room would fit now: the engine should be asked for
+ * all again. */
 bool kv_map_incomplete(const struct kv_map *map);
 
-/* What is counted of it so far. */
+/* Returns its counts so far. */
 struct kv_map_stats kv_map_stats(const struct kv_map *map);
 
-/* From now on the store's map learns from the engine's which keys hashes have.
- * NULL: no store. It must live as long. */
+/* From now on the engine's map tells the store's map the keys of hashes. The
+ * store's map must live as long; NULL = no store. */
 void kv_map_follow(struct kv_map *engine, struct kv_map *store);
 
-/* The index's key of a hash that the map has, and its seed; 0: not known, or
- * the engine's blocks are not the index's. */
+/* Returns the index's key of a hash, and its seed; 0 = unknown, or the engine's
+ * block size is not the index's. */
 uint64_t kv_map_key(const struct kv_map *map, uint64_t hash, uint64_t *seed);
 
 /* Checks the invariants at the top of copies.c. For tests. Cost: O(blocks). */

@@ -1,4 +1,4 @@
-/* What the index is told, in the order in which it happened. */
+/* Calls to the index, in the order of the changes. */
 #include "conductor/link/events/map/state.h"
 
 void map_say_gone(struct kv_map *map)

@@ -7,21 +7,22 @@
 #include "conductor/link/events/recut/recut.h"
 #include "conductor/link/events/waiting.h"
 
-/* Blocks whose keys are computed, and said to the index, in one piece. */
+/* Blocks whose keys are computed, and told to the index, in one piece. */
 #define MAP_PIECE_BLOCKS 64u
 
-/* A batch that is taken in pieces, and what follows from its pieces: each is
- * done before the next one is begun. */
+/* A batch that is applied in pieces. Events that waited for blocks of a piece
+ * are applied before the next piece. */
 struct map_work {
-    const struct kv_batch *batch; /* NULL: none is under way */
+    const struct kv_batch *batch; /* NULL = none is under way */
     uint16_t rank;
     uint32_t event, block; /* the next ones */
-    uint64_t slot;         /* of a clear: the next one to be looked at */
-    /* Blocks that may have got keys: what waits for them moves to `ready`. */
+    uint64_t slot;         /* of a clear: the next one to look at */
+    /* Blocks that may have got keys: events that wait for them go to
+     * `ready`. */
     uint64_t parents[MAP_PIECE_BLOCKS];
     uint32_t n_parents, parent;
     struct waiting_list ready; /* their parents' keys are known */
-    uint64_t cost;             /* in blocks, of what was done in this call */
+    uint64_t cost;             /* of this kv_map_work(), in block equivalents */
 };
 
 /* Ranks whose blocks are to be forgotten before anything else is taken. */
@@ -36,20 +37,20 @@ struct kv_map {
     struct kv_map_sink sink;
     void *arg;
     uint32_t block_tokens; /* of the engine */
-    struct recut *recut;   /* NULL: the index's blocks have as many */
+    struct recut *recut;   /* NULL = the index's blocks have as many */
     struct copies_table copies;
     /* Entries by rank and tier; a store's are not counted. */
     uint64_t n_of[KV_MAP_RANKS_MAX][BLOCK_TIERS];
     struct waiting waiting;
     struct map_work work;
     struct map_clears clears;
-    struct kv_map *store;     /* that follows; NULL: none */
+    struct kv_map *store;     /* learns keys from this map; NULL = none */
     uint64_t windowed_groups; /* bit g: group g keeps only a window */
     struct kv_map_stats stats;
     bool heard;         /* there was a batch */
     uint16_t rank;      /* of the first one */
     bool several_ranks; /* others were heard of too */
-    /* Keys that are gone from a tier, not said yet. */
+    /* Keys gone from a tier that the index was not told of yet. */
     uint64_t gone[MAP_PIECE_BLOCKS];
     uint32_t n_gone;
     enum block_tier gone_tier;
@@ -57,16 +58,16 @@ struct kv_map {
 
 /* say.c */
 
-/* Says which tokens blocks have whose keys were computed, if somebody cuts
- * them: before map_say_stored(). */
+/* Gives recut, if there is one, the tokens of blocks whose keys were computed:
+ * before map_say_stored(). */
 void map_name(struct kv_map *map, uint64_t parent_key, uint64_t seed,
               const uint32_t *tokens, const uint64_t *extras,
               const uint64_t *keys, uint32_t n);
 
-/* Says to the index what is gone and was not said yet. */
+/* Tells the index of the keys in `gone`. */
 void map_say_gone(struct kv_map *map);
 
-/* Says to the index that blocks are stored, after what is gone. */
+/* Tells the index that blocks are stored, after those in `gone`. */
 void map_say_stored(struct kv_map *map, enum block_tier tier,
                     uint64_t parent_key, const uint64_t *keys, size_t n);
 
@@ -74,39 +75,42 @@ void map_say_stored(struct kv_map *map, enum block_tier tier,
  * it. */
 bool map_has(const struct kv_map *map, uint64_t hash, uint8_t tier);
 
-/* block_map.c: takes an entry out; the index hears of it if it was the tier's
+/* block_map.c: removes an entry; the index hears of it if it was the tier's
  * last. */
 void map_remove_entry(struct kv_map *map, struct copies *entry);
 
-/* block_map.c: takes a piece of a removed event of groups that count. */
+/* block_map.c: applies a piece of a removed event, which has only groups that
+ * count. */
 void map_removed(struct kv_map *map, const struct kv_event *event,
                  uint16_t rank);
 
-/* block_map.c: the engine's blocks are of this size. Returns false, with
- * nothing changed: others were kept, or they cannot be cut. */
+/* block_map.c: sets the engine's block size. Returns false, with nothing
+ * changed: blocks of another size are known, or it cannot be cut. */
 bool map_set_size(struct kv_map *map, uint32_t block_tokens);
 
-/* The key of a hash, cut as the engine does, and its seed; 0: not known. */
+/* Returns the key of a hash over the engine's block size, and its seed; 0 =
+ * unknown. */
 uint64_t map_key(const struct kv_map *map, uint64_t hash, uint64_t *seed);
 
-/* stored.c: takes a piece of a stored event of groups that count.
- * Returns whether the rest of the event, whose parent is the last block of this
- * piece, counts too. */
+/* stored.c: applies a piece of a stored event, which has only groups that
+ * count. Returns whether to go on with the rest of the event, whose parent is
+ * the last block of this piece. */
 bool map_stored(struct kv_map *map, const struct kv_event *event,
                 uint16_t rank);
 
-/* stored.c: blocks have no room. */
+/* stored.c: counts n blocks that have no room. */
 void map_unkept(struct kv_map *map, uint32_t n);
 
-/* stored.c: whether a stored event's blocks are of the engine's size, or may
- * say it; counts those that are not. */
+/* stored.c: whether a stored event's blocks have the engine's size, or may set
+ * it; counts the event if not. */
 bool map_fits(struct kv_map *map, const struct kv_event *event);
 
-/* stored.c: goes on with those that waited for blocks that have keys by now.
- * Returns whether it had anything to do. */
+/* stored.c: goes on with events whose parents have keys by now. Returns whether
+ * there was anything to do. */
 bool map_adopt(struct kv_map *map);
 
-/* stored.c: a hash that some copies have without a key has this one. */
+/* stored.c: sets the key of a hash in its entries without one, and tells the
+ * index of their tiers, except said_tiers (BLOCK_TIER_BIT()). */
 void map_learn(struct kv_map *map, uint64_t hash, uint64_t parent_key,
                uint64_t key, uint64_t seed, unsigned said_tiers);
 

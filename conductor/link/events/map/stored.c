@@ -1,14 +1,14 @@
-/* Copies that come: the keys of their blocks, and events that wait for the
- * block before theirs. */
+/* Adds copies: the keys of their blocks, and events that wait for their
+ * parent. */
 #include <errno.h>
 #include <string.h>
 
 #include "conductor/core/index/block_key.h"
 #include "conductor/link/events/map/state.h"
 
-/* Adds a copy of a block with this key, 0: not known. Returns 0; -ENOSPC:
- * there is no room for it; -EEXIST: its hash has another key, or all parts that
- * it can have. */
+/* Adds a copy of a block with this key, 0 = unknown. Returns 0; -ENOSPC: there
+ * is no room for it; -EEXIST: its hash has another key, or all parts that it
+ * can have. */
 static int add_copy(struct kv_map *map, uint64_t hash, struct copy_place place,
                     uint64_t key, uint64_t seed)
 {
@@ -31,8 +31,8 @@ static int add_copy(struct kv_map *map, uint64_t hash, struct copy_place place,
     return 0;
 }
 
-/* The key of a hash is known by now: entries that had none get it. Their
- * tiers are said to the index, but for the one that the caller says. */
+/* Sets the key of a hash in its entries without one. Tells the index of their
+ * tiers, except said_tiers, of which the caller tells it. */
 void map_learn(struct kv_map *map, uint64_t hash, uint64_t parent_key,
                uint64_t key, uint64_t seed, unsigned said_tiers)
 {
@@ -51,7 +51,7 @@ void map_learn(struct kv_map *map, uint64_t hash, uint64_t parent_key,
     }
 }
 
-/* The key of a hash; 0: not known. */
+/* The key of a hash; 0 = unknown. */
 static uint64_t key_of(const struct kv_map *map, uint64_t hash, uint64_t *seed)
 {
     uint64_t key = map_key(map, hash, seed);
@@ -88,8 +88,8 @@ void map_unkept(struct kv_map *map, uint32_t n)
     map->stats.unkept += n;
 }
 
-/* Adds copies of a block to an event's groups. Returns 0 if some copy of it was
- * added, or as add_copy(). */
+/* Adds a copy of a block in each of an event's groups. Returns 0 if one was
+ * added, else as add_copy(). */
 static int add_groups(struct kv_map *map, const struct kv_event *e,
                       uint16_t rank, uint64_t hash, uint64_t key, uint64_t seed)
 {
@@ -127,7 +127,8 @@ static void chain_advance(const struct kv_map *map, struct chain *chain,
     chain->n -= n;
 }
 
-/* Stores a piece whose keys are known. Returns how many blocks went well. */
+/* Stores a piece whose keys are known. Returns how many blocks were stored
+ * before one failed. */
 static uint32_t store_piece(struct kv_map *map, const struct kv_event *e,
                             uint16_t rank, const struct chain *chain,
                             const uint64_t *keys, uint32_t n)
@@ -152,7 +153,7 @@ static uint32_t store_piece(struct kv_map *map, const struct kv_event *e,
     return n;
 }
 
-/* Says that a block is stored, unless a part of it is missing. */
+/* Tells the index that a block is stored, unless a part of it is missing. */
 static void say_block(struct kv_map *map, const struct kv_event *e,
                       uint64_t parent_key, uint64_t hash, uint64_t key)
 {
@@ -174,8 +175,8 @@ static void say_chain(struct kv_map *map, const struct kv_event *e,
                   keys[i]);
 }
 
-/* Stores an event's blocks behind a known key. What is wrong with one ends
- * the event. Returns whether all went well. */
+/* Stores an event's blocks behind a known key; the first that fails ends the
+ * event. Returns whether none failed. */
 static bool store_chain(struct kv_map *map, const struct kv_event *e,
                         uint16_t rank, const struct chain *chain)
 {
@@ -193,7 +194,7 @@ static bool store_chain(struct kv_map *map, const struct kv_event *e,
     return done == chain->n;
 }
 
-/* The blocks of an event that waited have keys now. */
+/* Sets the keys of a waiting event's blocks, now that its parent has one. */
 static void adopt(struct kv_map *map, struct chain chain)
 {
     uint64_t keys[MAP_PIECE_BLOCKS], known, seed;
@@ -214,7 +215,7 @@ static void adopt(struct kv_map *map, struct chain chain)
     }
 }
 
-/* Blocks have got keys, or some of them: events that wait for them go on. */
+/* Notes blocks that may have got keys: events that wait for them are next. */
 static void say_parents(struct kv_map *map, const uint64_t *hashes, uint32_t n)
 {
     memcpy(map->work.parents, hashes, n * sizeof(*hashes));
@@ -222,7 +223,8 @@ static void say_parents(struct kv_map *map, const uint64_t *hashes, uint32_t n)
     map->work.parent = 0;
 }
 
-/* Moves events that wait for blocks whose keys are known by now. */
+/* Moves an event to `ready` whose parent's key is known; if none waits for this
+ * parent, goes on to the next parent. */
 static void take_ready(struct kv_map *map)
 {
     struct map_work *w = &map->work;
@@ -264,8 +266,7 @@ bool map_adopt(struct kv_map *map)
     return true;
 }
 
-/* Adds copies of blocks one by one, each with the key that its hash has; some
- * have none yet. */
+/* Adds copies of blocks one by one, each with the key of its hash, if known. */
 static void store_unchained(struct kv_map *map, const struct kv_event *e,
                             uint16_t rank)
 {
@@ -307,9 +308,9 @@ bool map_fits(struct kv_map *map, const struct kv_event *e)
     return true;
 }
 
-/* Finds the key that the event's blocks stand behind. Where its parent is not
- * known, but its first block is, that one is stored, and the rest stands
- * behind it. Returns whether there is one. */
+/* Finds the key before the event's blocks. If its parent is unknown, but its
+ * first block is known, stores that block and goes on behind it. Returns false:
+ * neither is known. */
 static bool find_parent(struct kv_map *map, const struct kv_event *e,
                         uint16_t rank, struct chain *chain)
 {
@@ -336,8 +337,8 @@ static bool find_parent(struct kv_map *map, const struct kv_event *e,
     return true;
 }
 
-/* Takes the blocks of an event that has tokens. Returns whether all went well.
- */
+/* Stores the blocks of an event with tokens, or keeps the event until its
+ * parent comes. Returns whether no block failed. */
 static bool store_tokens(struct kv_map *map, const struct kv_event *e,
                          uint16_t rank)
 {

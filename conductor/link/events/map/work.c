@@ -1,14 +1,14 @@
-/* A batch in pieces: which is next, and what a clear takes out. */
+/* Applies a batch in pieces, and forgets blocks in pieces. */
 #include <string.h>
 
 #include "conductor/link/events/map/state.h"
 
-/* How far ahead memory is asked for. */
+/* Events to prefetch ahead. */
 #define AHEAD_EVENTS 8u
-/* What a piece costs at most, unless one block of it costs more. */
+/* Blocks that a piece costs at most, unless one block of it costs more. */
 #define PIECE_COST 1024u
-/* A clear looks at so many slots in one piece; so many take as long as a
- * block, and each entry that goes takes one more. */
+/* Slots that a clear looks at in one piece, and slots that take as long as a
+ * block. Each entry removed costs one block more. */
 #define PIECE_LOOKS 4096u
 #define BLOCK_LOOKS 64u
 #define ALL_TIERS (BLOCK_TIER_BIT(BLOCK_TIERS) - 1)
@@ -50,8 +50,8 @@ static uint64_t entries_of(const struct kv_map *map, uint16_t rank,
     return n;
 }
 
-/* Takes out what a rank has in some tiers, from a place of the table on. What
- * moves up is looked at again. Returns whether there is more of it. */
+/* Removes a rank's entries in some tiers, from slot *at on; entries that move
+ * up are looked at again. Returns whether some are left. */
 static bool clear_part(struct kv_map *map, uint16_t rank, unsigned tiers,
                        uint64_t *at)
 {
@@ -89,7 +89,7 @@ void kv_map_clear_rank(struct kv_map *map, uint16_t rank)
     }
     if (map->work.batch && map->work.rank == rank)
         kv_map_abandon(map);
-    map->work.slot = 0; /* entries move */
+    map->work.slot = 0; /* the clear moves entries */
     waiting_clear(&map->waiting);
     map->clears.at = 0;
     map->clears.n += !map->clears.of[rank];
@@ -101,7 +101,7 @@ bool kv_map_forgets(const struct kv_map *map)
     return map->clears.n > 0 || waiting_sweeps(&map->waiting);
 }
 
-/* A piece of what is to be forgotten. Returns whether there was any. */
+/* Does a piece of forgetting. Returns whether there was any. */
 static bool forget_part(struct kv_map *map)
 {
     struct map_clears *c = &map->clears;
@@ -124,7 +124,7 @@ static bool forget_part(struct kv_map *map)
     return true;
 }
 
-/* A piece of a clear. Returns whether there is more of it. */
+/* Does a piece of a clear. Returns whether there is more of it. */
 static bool cleared(struct kv_map *map, const struct kv_event *e, uint16_t rank)
 {
     bool all = map->config.parts || (!e->has_tier && has_only(map, rank));
@@ -142,8 +142,8 @@ static bool cleared(struct kv_map *map, const struct kv_event *e, uint16_t rank)
     return false;
 }
 
-/* An event as it counts here: its tier, its groups, and whose it is. Returns
- * false if it does not count. */
+/* Sets an event's tier, groups and rank as they count here. Returns false if
+ * the event does not count. */
 static bool counts(struct kv_map *map, struct kv_event *e, uint16_t *rank)
 {
     if (map->config.parts) {
@@ -162,8 +162,8 @@ static bool counts(struct kv_map *map, struct kv_event *e, uint16_t *rank)
     return e->groups != 0 && (e->kind == KV_REMOVED || map_fits(map, e));
 }
 
-/* What one of the event's blocks costs: its copies, and blocks of the index
- * that it is cut into. */
+/* What one of the event's blocks costs: its copies, times the index's blocks in
+ * it. */
 static uint32_t block_cost(const struct kv_map *map, const struct kv_event *e)
 {
     uint32_t cut_into = map->block_tokens / map->config.block_tokens;
@@ -172,7 +172,7 @@ static uint32_t block_cost(const struct kv_map *map, const struct kv_event *e)
            (cut_into > 1 ? cut_into : 1);
 }
 
-/* What one of them may cost at most. */
+/* The most that one of the event's blocks may cost. */
 static uint32_t block_cost_max(const struct kv_map *map,
                                const struct kv_event *e)
 {
@@ -182,8 +182,8 @@ static uint32_t block_cost_max(const struct kv_map *map,
     return cost > behind ? cost : behind;
 }
 
-/* Cuts an event to the piece that begins at a block. A later piece is behind
- * the last block of the one before it. */
+/* Cuts an event to the piece that begins at block `from`. A later piece has the
+ * last block of the one before it as its parent. */
 static void cut(struct kv_event *e, uint32_t from, uint32_t cost)
 {
     uint32_t most = cost < PIECE_COST ? PIECE_COST / cost : 1;

@@ -1,4 +1,5 @@
-/* A piece holds several blocks, the first of which others may hold, too. */
+/* Larger pieces: each holds several blocks, the first of which other pieces may
+ * hold, too. */
 #include "conductor/core/index/block_key.h"
 #include "conductor/link/events/recut/state.h"
 
@@ -20,8 +21,8 @@ void larger_name(struct recut *r, uint32_t at, uint32_t parent, uint64_t seed,
     p->last = keys[r->ratio - 1];
 }
 
-/* One piece more holds a block, or one fewer; says it if it was the first, or
- * the last. */
+/* Counts one piece more, or fewer, that holds a block; tells the sink if it was
+ * the first, or the last. */
 static void count(struct recut *r, bool more, enum block_tier tier,
                   uint64_t before, uint64_t key)
 {

@@ -1,5 +1,5 @@
-/* Pieces as they come and go; smaller.c and larger.c have what that
- * means for the index's blocks. */
+/* Pieces as they come and go; smaller.c and larger.c derive the index's
+ * blocks. */
 #include "conductor/link/events/recut/recut.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "conductor/link/events/recut/state.h"
 
 #define SLOTS_MIN 64u
-/* Together, for each piece that there may be. */
+/* On average, for each piece that there may be. */
 #define WORDS_EACH 16u
 
 static uint32_t slots_max(const struct recut *r)
@@ -136,7 +136,8 @@ static uint32_t add(struct recut *r, uint64_t key)
     return at;
 }
 
-/* Frees a piece that nothing needs, and those before it that only it did. */
+/* Frees a piece that is not needed any more, and those before it that were kept
+ * for it alone. */
 static void drop_idle(struct recut *r, uint32_t at)
 {
     while (at != NO_PIECE) {
@@ -178,7 +179,7 @@ void recut_name(struct recut *r, uint64_t parent, uint64_t seed,
     r->full += n - i;
 }
 
-/* A tier has pieces now, or none of these. */
+/* Puts pieces into a tier (has), or takes them out. */
 static void change(struct recut *r, enum block_tier tier, const uint64_t *keys,
                    size_t n, bool has)
 {

@@ -1,4 +1,4 @@
-/* What the index is told, several blocks at a time. */
+/* Calls to the sink, several blocks at a time. */
 #include "conductor/link/events/recut/state.h"
 
 void recut_say_all(struct recut *r)

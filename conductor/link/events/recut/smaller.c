@@ -1,11 +1,12 @@
-/* Several pieces make a block: those of one block are a tree, since prompts
- * part in the midst of it. */
+/* Smaller pieces: several make a block. Pieces that begin alike form a tree,
+ * since prompts may part within a block. */
 #include <string.h>
 
 #include "conductor/core/index/block_key.h"
 #include "conductor/link/events/recut/state.h"
 
-/* The key of the block that ends with a piece, from the tokens of all. */
+/* The key of the block that ends with a piece, from the tokens of all its
+ * pieces. */
 static uint64_t block_key(const struct recut *r, uint32_t last, uint64_t seed)
 {
     uint32_t size = r->config.piece_tokens, at = last;
@@ -97,8 +98,8 @@ static bool is_whole(const struct recut *r, const struct piece *p, unsigned bit)
            (p->parent == NO_PIECE || (r->pieces[p->parent].whole & bit));
 }
 
-/* The next one of those below `top`, in the order of a book's chapters; deeper
- * ones only if asked for. NO_PIECE: there is none. */
+/* The next piece below `top`, depth first; children of `at` only if `deeper`.
+ * NO_PIECE = none. */
 static uint32_t next_below(const struct recut *r, uint32_t top, uint32_t at,
                            bool deeper)
 {

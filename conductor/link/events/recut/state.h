@@ -2,10 +2,10 @@
  * The inside of a recut, for the files that change it.
  *
  * Invariants:
- * 1. A piece is kept as long as a tier has it, or one behind it in its block is
+ * 1. A piece is kept while a tier has it, or a later piece of its block is
  *    kept.
- * 2. Smaller pieces: `whole` are the tiers that have the piece and all before
- *    it in its block, and of a block's last piece those that the sink heard of.
+ * 2. Smaller pieces: `whole` has the tiers that have the piece and all before
+ *    it in its block; for a block's last piece, the tiers that the sink knows.
  * 3. Larger pieces: `held` counts for each block and tier the pieces that hold
  *    it there.
  */
@@ -20,23 +20,22 @@
 
 struct piece {
     uint64_t key;    /* the map's */
-    uint64_t before; /* key of the index's block before its first one; 0: none
-                        is */
-    uint64_t last;   /* of the block that ends with it; 0: none does */
-    /* Smaller pieces: those of the same block. */
+    uint64_t before; /* key of the index's block before its first; 0 = none */
+    uint64_t last;   /* of the block that ends with it; 0 = none */
+    /* Smaller pieces: links of their block's tree. */
     uint32_t parent, child, next, prev;
-    uint32_t link; /* of the list of free ones, or of unsettled ones */
-    uint32_t tree; /* of the first one of a block: pieces that begin with it;
-                      of others: the first one */
-    uint16_t at;   /* its place in its block */
-    uint8_t tiers; /* that have it */
+    uint32_t link; /* next in the list of free or of unsettled ones */
+    uint32_t tree; /* of a block's first piece: pieces in its tree; of others:
+                      the slot of the first one */
+    uint16_t at;   /* its index in its block */
+    uint8_t tiers; /* bits of tiers that have it */
     uint8_t whole;
     bool used;
     bool unsettled; /* named, and its event is not over */
-    bool odd;       /* more than tokens tells it, or one before it, apart */
+    bool odd;       /* it, or one before it in its block, has an `extra` */
 };
 
-/* What the sink is to hear, in one piece. */
+/* Blocks that the sink will be told of in one call. */
 struct said {
     bool stored;
     enum block_tier tier;
@@ -50,8 +49,8 @@ struct recut {
     struct kv_map_sink sink;
     void *arg;
     uint32_t ratio;              /* pieces in a block, or blocks in a piece */
-    bool larger;                 /* the pieces */
-    uint32_t n_words;            /* of each piece */
+    bool larger;                 /* the pieces are the larger ones */
+    uint32_t n_words;            /* per piece */
     struct piece *pieces;        /* (n_pieces) */
     uint64_t *words;             /* (n_slots, n_words): tokens of a smaller
                                     piece, the block keys of a larger one */
@@ -59,26 +58,26 @@ struct recut {
     uint32_t n_slots, max_slots; /* room, and how much it may grow to */
     uint32_t n_used;             /* slots that were ever used */
     uint32_t free, unsettled;    /* lists */
-    uint32_t widest;             /* of the trees there were */
-    struct copies_table by_key;  /* its key is the slot + 1 */
-    struct copies_table held;    /* larger pieces */
+    uint32_t widest;             /* pieces in the widest tree so far */
+    struct copies_table by_key;  /* from a piece's key to its slot + 1 */
+    struct copies_table held;    /* larger pieces: see invariant 3 */
     uint32_t *tokens;            /* (block_tokens): scratch */
     struct said said;
     uint64_t full, cost;
 };
 
-/* What belongs to a piece, n_words of them: tokens, or block keys. */
+/* The n_words words of a piece: its tokens, or its block keys. */
 static inline uint64_t *recut_words(const struct recut *r, uint32_t at)
 {
     return r->words + (size_t)at * r->n_words;
 }
 
-/* say.c: tells the sink of a block, together with those next to it, and
- * so perhaps later. */
+/* say.c: tells the sink of a block, perhaps later, together with the next
+ * ones. */
 void recut_say(struct recut *r, bool stored, enum block_tier tier,
                uint64_t before, uint64_t key);
 
-/* Tells it of what was not told yet. */
+/* Tells the sink of the blocks that recut_say() holds back. */
 void recut_say_all(struct recut *r);
 
 /* smaller.c: whether one more piece may stand behind `parent`, which is
@@ -87,13 +86,13 @@ bool smaller_fits(const struct recut *r, uint32_t parent);
 
 /* Fills in a new piece `at` behind `parent`, with (piece_tokens) tokens, and
  * puts it into the tree of its block.
- *   extra  what tells it apart besides; 0: nothing. */
+ *   extra  digest of content beside the tokens; 0 = none. */
 void smaller_name(struct recut *r, uint32_t at, uint32_t parent, uint64_t seed,
                   const uint32_t *tokens, uint64_t extra);
 
-/* A tier has a piece now, or lost it: says which blocks are whole there that
- * were not, or the other way round. Cost: the pieces below it whose state
- * changes, which are added to r->cost. */
+/* A tier got or lost a piece: tells the sink which blocks are whole there now,
+ * or no longer. Cost: the pieces below it whose state changes, which are added
+ * to r->cost. */
 void smaller_changed(struct recut *r, uint32_t at, enum block_tier tier);
 
 /* Takes a piece without children out of its tree. */
@@ -107,8 +106,8 @@ bool smaller_check(const struct recut *r);
 void larger_name(struct recut *r, uint32_t at, uint32_t parent, uint64_t seed,
                  const uint32_t *tokens, uint64_t extra);
 
-/* A tier has a piece now, or lost it: says which of its blocks nobody held
- * there before, or holds any more. */
+/* A tier got or lost a piece: tells the sink which of its blocks have their
+ * first holder there, or lost their last. */
 void larger_changed(struct recut *r, uint32_t at, enum block_tier tier);
 
 /* Whether invariant 3 holds. O(pieces). */
