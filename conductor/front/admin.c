@@ -1,11 +1,11 @@
 /*
- * /admin/instances: engines that come and go, instances that are drained; and
+ * /admin/instances: adds and removes engines, drains instances; and
  * /admin/reload.
  *
- * Changes need the key of admin_key_file, where there is one. Without one they
- * need a connection from this machine, and no browser behind it: pages can make
- * a browser send to addresses that they cannot read from, and a page whose own
- * name turns into this machine's address can read, too.
+ * Changes need the key of admin_key_file, if there is one. Without one they
+ * need a connection from this machine, and no browser behind it: a page can
+ * make a browser send to addresses that the page cannot read, and a page whose
+ * own name resolves to this machine can read, too.
  */
 #include <errno.h>
 #include <event2/buffer.h>
@@ -34,8 +34,8 @@ static bool has_key(const struct front_call *call, const struct secret *key)
            secret_is(key, value->at + n, value->n - n);
 }
 
-/* Whether the client asked for an address or localhost, which are no name that
- * somebody else's name server could have led here. */
+/* Whether the Host is an address or localhost, not a name that a foreign name
+ * server could have resolved to this machine. */
 static bool asks_by_address(const struct http_head *head)
 {
     const struct http_slice *host = http_find(head, "host");
@@ -110,7 +110,7 @@ static void refuse(const struct front_call *call, int rc, const char *why)
     http_reply_error(call->conn, &error);
 }
 
-/* more: of the JSON object, behind the state. */
+/* more: further members of the JSON object. */
 static void reply_state(const struct front_call *call, int status,
                         const char *name, const char *state, const char *more)
 {
@@ -174,7 +174,7 @@ void admin_remove(const struct front_call *call)
     }
 }
 
-/* Cuts such an end off a path. Returns whether it had one. */
+/* Cuts `end` off a path. Returns whether it was there. */
 static bool cut(struct http_slice *path, const char *end)
 {
     size_t n = strlen(end);
@@ -185,7 +185,7 @@ static bool cut(struct http_slice *path, const char *end)
     return true;
 }
 
-/* Reads "?limit_ms=N"; nothing: 0. Returns 0 or -EINVAL, with a message. */
+/* Reads "?limit_ms=N"; 0 = no query. Returns 0 or -EINVAL, with a message. */
 static int read_limit(struct http_slice query, int64_t *limit_us,
                       char err[SERVICE_ERROR_BYTES])
 {

@@ -1,5 +1,5 @@
-/* /admin/blocks, /admin/replicas and /admin/copies: where blocks of native
- * workers lie, how many are to have them, and what was copied. */
+/* /admin/blocks, /admin/replicas and /admin/copies: where native workers have
+ * blocks, how many shall have them, and what was copied. */
 #include <errno.h>
 #include <event2/buffer.h>
 
@@ -7,8 +7,7 @@
 #include "conductor/front/chain.h"
 #include "conductor/front/internal.h"
 
-/* What the request is about. Returns whether it could be read; else it was
- * answered. */
+/* Reads which blocks the request is about. On false it was answered. */
 static bool read_chain(const struct front_call *call, bool copies,
                        struct chain *chain)
 {

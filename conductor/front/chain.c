@@ -10,7 +10,7 @@
 
 #define SHOWN 40
 
-/* What is read, and what is wrong with it. */
+/* State of reading. */
 struct reading {
     struct chain *chain;
     struct openai_error *error;
@@ -38,7 +38,7 @@ static int no_memory(const struct reading *r)
     return -ENOMEM;
 }
 
-/* Room for n tokens, or NULL, having said so. */
+/* Allocates n tokens. NULL: sets no_memory. */
 static uint32_t *make_tokens(struct reading *r, size_t n)
 {
     r->chain->tokens = malloc((n + 1) * sizeof(*r->chain->tokens));
@@ -56,7 +56,7 @@ static void take_text(struct reading *r, const char *text, size_t n)
     r->chain->n = tokens ? n : 0;
 }
 
-/* 1 to 16 hexadecimal digits; 0: no such number. */
+/* 1 to 16 hexadecimal digits; 0: not a key. */
 static uint64_t read_key(struct http_slice text)
 {
     uint64_t key = 0;
@@ -73,7 +73,7 @@ static uint64_t read_key(struct http_slice text)
     return key;
 }
 
-/* A text of the query, a blank as + or %20. */
+/* A text in the query, with a blank as + or %20. */
 static void read_prompt(struct reading *r, struct http_slice text)
 {
     char *bytes = malloc(text.n + 1);
@@ -87,7 +87,7 @@ static void read_prompt(struct reading *r, struct http_slice text)
     free(bytes);
 }
 
-/* Token ids with commas between them; none if that is not what it is. */
+/* Token ids with commas between them; reads none if one is wrong. */
 static void read_tokens(struct reading *r, struct http_slice text)
 {
     uint32_t *tokens = make_tokens(r, text.n / 2 + 1);
@@ -110,7 +110,7 @@ static void read_tokens(struct reading *r, struct http_slice text)
     r->chain->n = count;
 }
 
-/* 1 to CHAIN_COPIES_MAX; 0: no such number. */
+/* 1 to CHAIN_COPIES_MAX; 0: not such a number. */
 static uint32_t read_copies(struct http_slice text)
 {
     uint32_t n = 0;
@@ -128,8 +128,8 @@ static bool is(struct http_slice name, const char *text)
     return name.n == strlen(text) && memcmp(name.at, text, name.n) == 0;
 }
 
-/* The next member of a query from *at on: its name, and its value as it stands
- * there, empty without one. Returns whether there was one. */
+/* Reads the next member of a query from *at on: its name, and its value, not
+ * unescaped, empty without one. Returns false: there is none. */
 static bool next_member(const char **at, const char *end,
                         struct http_slice *name, struct http_slice *value)
 {
@@ -150,7 +150,7 @@ static bool next_member(const char **at, const char *end,
     return true;
 }
 
-/* A member of the query that says which blocks. */
+/* Takes a member of the query that says which blocks. */
 static int take_member(struct reading *r, struct http_slice name,
                        struct http_slice value)
 {

@@ -1,7 +1,7 @@
 /*
- * Which blocks a question of /admin/blocks and /admin/replicas is about: one
- * by its key, or those of a prompt. Short ones stand in the query, longer ones
- * in a body of JSON, with the same names.
+ * Which blocks a request to /admin/blocks or /admin/replicas is about: one by
+ * its key, or a prompt's. Short prompts stand in the query, longer ones in a
+ * body of JSON, with the same names.
  */
 #ifndef CONDUCTOR_FRONT_CHAIN_H
 #define CONDUCTOR_FRONT_CHAIN_H
@@ -15,15 +15,15 @@
 #define CHAIN_COPIES_MAX 1024u
 
 struct chain {
-    uint64_t key;     /* 0: those of the prompt */
+    uint64_t key;     /* of the one block; 0 = the prompt's blocks */
     uint32_t *tokens; /* (n), owned */
     size_t n;
-    uint32_t copies; /* 1 to CHAIN_COPIES_MAX where it is about copies */
+    uint32_t copies; /* wanted, 1 to CHAIN_COPIES_MAX; 0 = not asked for */
 };
 
 /*
  * Reads "?key=HEX", "?prompt=TEXT" or "?tokens=1,2", or the object with one of
- * these members. For copies also `copies`, and no key.
+ * these members. With `copies` it also has a member `copies`, and no key.
  *   query  with its '?', or empty
  *   body   (n), JSON; empty: there is only the query
  * Returns 0 with *chain for chain_fini(), or -EINVAL, or -ENOMEM, with *error
@@ -33,7 +33,7 @@ struct chain {
                              size_t n, bool copies, struct chain *chain,
                              struct openai_error *error);
 
-/* Frees what it holds. */
+/* Frees its tokens, and zeroes it. */
 void chain_fini(struct chain *chain);
 
 #endif

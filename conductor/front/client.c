@@ -1,13 +1,13 @@
 /*
- * Who may ask, where keys are required: one of tenants_file, within the limits
- * of its tenant. Without that requirement everybody may. What is refused has a
- * line in the access log.
+ * Which clients may ask: where keys are required, those with a key of
+ * tenants_file, within the limits of its tenant; else all. Refused requests
+ * have a line in the access log.
  */
 #include <string.h>
 
 #include "conductor/front/internal.h"
 
-/* By which limit. */
+/* Texts for each limit. */
 static const struct {
     const char *code, *name, *over;
 } limits[] = {

@@ -1,7 +1,7 @@
 /*
- * A browser lets a page read an answer of another origin only if the answer
- * says so, and asks first with OPTIONS whether it may send a key or JSON. Both
- * follow from the list of origins alone: who may ask is what keys are for.
+ * A browser lets a page read another origin's answer only if the answer allows
+ * it, and asks first with OPTIONS whether the page may send a key or JSON. Both
+ * depend on the list of origins alone; keys decide which clients may ask.
  */
 #include "conductor/front/cors.h"
 
@@ -39,7 +39,7 @@ static void add(struct http_conn *conn, const char *name,
     http_pass_header(conn, &(struct http_header){{name, strlen(name)}, value});
 }
 
-/* The browser asks: may the page send such a request? */
+/* Answers a preflight: may the page send such a request? */
 static void answer_preflight(const struct front_call *call,
                              struct http_slice method, bool may)
 {
@@ -70,7 +70,7 @@ bool cors_tell(const struct front_call *call)
     if (!is_on(call->front))
         return false;
     all = strcmp(list, "*") == 0;
-    if (!all) /* for caches in between, whoever asks */
+    if (!all) /* for caches in between, with or without an Origin */
         http_add_header(call->conn, "Vary", "Origin");
     if (!origin)
         return false;

@@ -1,4 +1,4 @@
-/* What endpoints share: the SLO of a request's headers, and refusing it. */
+/* Shared by endpoints: SLOs, keys and names in headers, and error answers. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -44,7 +44,8 @@ static bool comes_again(const struct http_head *head, const char *name,
     return false;
 }
 
-/* Finds a header into *value; NULL: it isn't there. Twice is refused. */
+/* Finds a header; *value is NULL if it isn't there. Refuses it if it comes
+ * twice. */
 static int find_once(const struct http_head *head, const char *name,
                      const struct http_slice **value,
                      struct openai_error *error)
@@ -115,7 +116,7 @@ int endpoint_model(const struct http_head *head,
     return 0;
 }
 
-/* A priority, as JSON has it: without zeros in front. */
+/* Writes a priority as JSON has it: without leading zeros. */
 static bool take_priority(struct http_slice v, char text[RULE_BYTES])
 {
     bool below = v.n > 1 && *v.at == '-';
@@ -144,7 +145,7 @@ static bool take_text(struct http_slice v, char text[RULE_BYTES])
     return true;
 }
 
-/* A header's value, a priority or text; "" if it isn't there. */
+/* Reads a header's value, a priority or a text; "" if it isn't there. */
 static int read_rule(const struct http_head *head, const char *name,
                      bool number, char *text, struct openai_error *error)
 {
@@ -163,8 +164,8 @@ static int read_rule(const struct http_head *head, const char *name,
     return -EINVAL;
 }
 
-/* The salt of the tenant's blocks: its name, and what a header adds. The
- * client's own does not count beside it. */
+/* Reads the salt of the tenant's blocks: its name, and what a header adds. The
+ * salt in the client's body does not count then. */
 static int read_salt(const struct front_call *call, const char *header,
                      char text[RULE_BYTES], struct openai_error *error)
 {
@@ -236,7 +237,7 @@ int endpoint_key(const struct front_call *call, struct http_slice *key,
     if (!value)
         return 0;
     if (comes_again(call->head, name, value)) {
-        /* The value is not for messages. */
+        /* The value is a key: not for messages. */
         openai_error_set(error, 400, "invalid_value", name,
                          "header %s: must come only once", name);
         return -EINVAL;
@@ -282,7 +283,7 @@ static void read_session(const struct http_head *head,
     params->n_session_id = id->n;
 }
 
-/* In the words of OpenTelemetry's conventions for generative AI. */
+/* The operation's name in OpenTelemetry's conventions for generative AI. */
 static const char *operation_of(struct http_slice path)
 {
     static const char *const all[][2] = {

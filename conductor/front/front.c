@@ -1,4 +1,4 @@
-/* What is checked of a request, and the front's life. */
+/* Checks of a request, and the front's life. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,14 +10,14 @@
 #include "conductor/front/routes.h"
 #include "conductor/front/watch/watch.h"
 
-/* How long a connection may have sent nothing, before it is closed for good. */
+/* After a hand-over: how long a connection without a request is kept. */
 #define FRESH_US 1000000
-/* All bodies together at a door for admin. */
+/* Limit on all bodies together at the door for admin. */
 #define ADMIN_BODY_BYTES (64 << 20)
 
-/* Whether engines may get such a request: this server has no such path, or
- * answers it for native models alone. A browser asks with OPTIONS whether it
- * may POST a prompt elsewhere. */
+/* Whether engines may get the request: this server has no such path, or answers
+ * it for native models only. An OPTIONS for a path of prompts is a browser's
+ * question whether it may POST there. */
 static bool may_forward(const struct front_door *door,
                         const struct http_head *head, const struct route *route,
                         const char *allowed)
@@ -36,7 +36,7 @@ static int shown(struct http_slice s, int most)
     return s.n < (size_t)most ? (int)s.n : most;
 }
 
-/* The answer, whatever it is, names the request as its client does. */
+/* Adds the client's names of the request to its answer. */
 static void echo_names(struct http_conn *conn, const struct http_head *head)
 {
     static const char *const names[] = {"x-request-id", "traceparent"};
@@ -57,9 +57,9 @@ static bool begins(struct http_slice path, const char *with)
     return path.n >= n && memcmp(path.at, with, n) == 0;
 }
 
-/* Whether the client may have what it asks for; else it was answered. Prompts
- * and all that engines get need a key where keys are required; then, and behind
- * a door of its own, /admin shows nothing without its key, either. */
+/* Whether the client may have what it asks for; on false it was answered. Where
+ * keys are required, prompts and other requests for engines need one. Then, and
+ * at a separate admin door, /admin needs its key even to look. */
 static bool may_have(const struct front_door *door, const struct route *route,
                      struct front_call *call, enum tenant_step step)
 {
@@ -67,7 +67,7 @@ static bool may_have(const struct front_door *door, const struct route *route,
     bool keyed = models_need_keys(door->front->models);
 
     if (route && route->serve == watch_page)
-        return true; /* whose events need it */
+        return true; /* its events need the key */
     if (door->serves == DOOR_ADMIN)
         return !door->front->options.admin_key || !begins(path, "/admin/") ||
                admin_may_change(call);
@@ -75,14 +75,14 @@ static bool may_have(const struct front_door *door, const struct route *route,
         return admin_may_change(call);
     if (route && route->doors != DOOR_PUBLIC && !begins(path, "/v1/"))
         return true;
-    /* What ends a request makes room for others. */
+    /* Reports of an end are not limited: they make room for others. */
     if (!http_is(call->head->method, "POST") ||
         (route && route->serve == schedule_done))
         step = TENANT_LOOKS;
     return client_may_ask(call, step);
 }
 
-/* Whether the route's handler takes such a request; else it was answered.
+/* Whether the route's handler takes the request; on false it was answered.
  * `allowed`: as routes_find() says. */
 static bool may_serve(const struct front_call *call, const struct route *route,
                       const char *allowed)
@@ -108,7 +108,7 @@ static bool may_serve(const struct front_call *call, const struct route *route,
     return false;
 }
 
-/* Before a body is read: who asks, for what, and whether there is that. */
+/* Before a body is read: checks the client and the path. */
 static bool on_head(void *arg, struct http_conn *conn,
                     const struct http_head *head)
 {
@@ -128,7 +128,7 @@ static bool on_head(void *arg, struct http_conn *conn,
                : may_serve(&call, route, allowed);
 }
 
-/* A page is to see why the server refuses it, too. */
+/* Lets pages read the server's own refusals, too. */
 static void on_early(void *arg, struct http_conn *conn,
                      const struct http_head *known)
 {
@@ -140,8 +140,8 @@ static void on_early(void *arg, struct http_conn *conn,
         cors_tell_early(&call);
 }
 
-/* Whether what is said to be JSON begins with a byte order mark; then it was
- * answered. No JSON does (RFC 8259, 8.1), and whom it asks cannot be read. */
+/* Whether a JSON body begins with a byte order mark; then it was answered. No
+ * JSON does (RFC 8259, 8.1), and its model cannot be read. */
 static bool has_mark(const struct front_call *call)
 {
     static const char mark[] = "\xef\xbb\xbf";
@@ -173,7 +173,8 @@ static void on_request(void *arg, struct http_conn *conn,
         .kind = route ? route->kind : OPENAI_COMPLETION,
     };
 
-    /* A reload may have come between the two, and other requests of its. */
+    /* Checked again: since on_head() there may have been a reload, or other
+     * requests of the tenant. */
     if (!may_have(door, route, &call, TENANT_GOES_ON) || has_mark(&call) ||
         (may_forward(door, head, route, allowed) && forward_serve(&call)))
         return;
@@ -190,7 +191,7 @@ static bool on_urgent(void *arg, const struct http_head *head)
     return route && route->doors != DOOR_PUBLIC && !begins(head->path, "/v1/");
 }
 
-/* The access log is about what is asked of models, not about operators. */
+/* The access log has requests to models, not those of operators. */
 static void on_refused(void *arg, struct http_conn *conn,
                        const struct http_head *head,
                        const struct openai_error *error)
@@ -230,7 +231,7 @@ void front_options_default(struct front_options *options)
     };
 }
 
-/* Listens for what `serves` says. Returns 0 or a negative errno. */
+/* Opens a listener for the doors in `serves`. Returns 0 or a negative errno. */
 static int open_door(struct front *front, struct front_door *door,
                      const struct http_options *options, unsigned serves)
 {

@@ -26,25 +26,24 @@ struct front_options {
     struct http_options http;
     struct openai_limits limits;
     int64_t events_us;    /* between events of /admin/events */
-    int64_t keepalive_us; /* between comments in a stream that waits; 0: none */
+    int64_t keepalive_us; /* between comments in a waiting stream; 0 = none */
     /* Headers whose values are set in the bodies of engines' requests, and
-     * count for native models, too. In lower case, borrowed; "" or NULL: none.
-     */
+     * count for native models, too. Lower case, borrowed; "" or NULL = none. */
     const char *cache_salt_header, *priority_header;
-    const char *tenant_header;      /* likewise; its value says who asks */
-    const char *cors_origins;       /* whose pages may ask; "" or NULL: none.
-                                       Borrowed as long as the front lives */
-    const struct secret *admin_key; /* what changes need; NULL: none. Borrowed
-                                       as long as the front lives */
-    /* POST /admin/reload: appends what came of it, as JSON. Returns 0, or a
-     * negative errno with the reason in err[SERVICE_ERROR_BYTES]. NULL: there
-     * is nothing to reload. */
+    const char *tenant_header;      /* likewise; its value names the tenant */
+    const char *cors_origins;       /* whose pages may ask; "" or NULL = none.
+                                       Borrowed while the front lives */
+    const struct secret *admin_key; /* needed for changes; NULL = none. Borrowed
+                                       while the front lives */
+    /* POST /admin/reload: appends the result as JSON. Returns 0, or a negative
+     * errno with the reason in err[SERVICE_ERROR_BYTES]. NULL = nothing to
+     * reload. */
     int (*reload)(void *arg, struct text_buf *out, char *err);
     void *reload_arg;
 };
 
-/* Connections beyond max_connections that only /health, /ready and what
- * operators ask can have. */
+/* Connections beyond max_connections, for /health, /ready and operators' paths
+ * only. */
 #define FRONT_RESERVE 16
 
 /* 127.0.0.1:8080, 1,024 connections, bodies of 16 MiB and 1 GiB together,
@@ -65,55 +64,53 @@ void front_options_default(struct front_options *options);
                             const struct front_options *options,
                             struct front **out);
 
-/* Connections to a listener for admin. */
+/* Limit on connections to the listener for admin. */
 #define FRONT_ADMIN_CONNECTIONS 64
 
 /*
- * Listen at host:port (port 0: any free one), too, for all but prompts: /admin,
- * /metrics, the KV-indexer API, /health and /ready, which stay reachable
- * however many clients fill the first listener. That one has /v1, /health and
- * /ready alone from then on. `socket`: as in struct http_options. Once. Returns
- * as front_new().
+ * Also listens at host:port (port 0 = any free one), for all but prompts:
+ * /admin, /metrics, the KV-indexer API, /health and /ready, which stay
+ * reachable however many clients fill the first listener. From then on that one
+ * has only /v1, /health and /ready. `socket`: as in struct http_options. Call
+ * it once. Returns as front_new().
  */
 [[nodiscard]] int front_admin(struct front *front, const char *host,
                               uint16_t port, int socket);
 
-/* Its port; 0: there is none. */
+/* Returns the admin listener's port; 0 = none. */
 uint16_t front_admin_port(const struct front *front);
 
 /* Cancel every request, close every connection, free. NULL is a no-op. */
 void front_free(struct front *front);
 
-/* Other values of options that may change. `admin_key` takes the place of the
- * one of before. */
+/* Changes these options; the old admin_key is used no more. */
 void front_take(struct front *front, int64_t keepalive_us,
                 const struct secret *admin_key);
 
-/* What new connections are shown: those of the first listener, and, with
- * `admin`, those of the other. NULL: no TLS. The front is another owner. */
+/* Sets the certificate for new connections to the first listener and, with
+ * `admin`, to the other one. NULL = no TLS. The front takes a reference. */
 struct ssl_ctx_st;
 void front_tls(struct front *front, struct ssl_ctx_st *certificate, bool admin);
 
-/* front_expiry(front, clients_s, workers_s): what /metrics says of when the
- * certificates that clients and workers are shown expire, Unix time; 0: there
- * is none. */
+/* front_expiry(front, clients_s, workers_s): sets when the certificates for
+ * clients and workers expire, Unix time, for /metrics; 0 = no certificate. */
 void front_expiry(struct front *front, int64_t clients_s, int64_t workers_s);
 
-/* Clients wait at the first listener, until it is told again; or, on false,
- * come in. */
+/* On true, lets new clients wait at the first listener; on false, accepts
+ * them. */
 void front_hold(struct front *front, bool on);
 
-/* From now on /ready is 503; all else goes on. For a load balancer that looks
- * there before front_stop(). */
+/* From now on /ready is 503; all else goes on. For load balancers that poll it
+ * before front_stop(). */
 void front_unready(struct front *front);
 
 /*
- * Take no more requests: no connection is accepted, idle ones are closed, the
+ * Takes no more requests: no connection is accepted, idle ones are closed, the
  * others with their next answer. Requests in flight go on; a completion that
  * still comes is answered 503 "shutting_down", and /ready is 503. A listener
  * for admin goes on.
- *   handed_over  another process serves the same socket from now on: who came
- *                to this one is served, and not refused
+ *   handed_over  another process serves the same socket from now on: clients
+ *                that connected to this one are served, not refused
  */
 void front_stop(struct front *front, bool handed_over);
 
@@ -121,10 +118,10 @@ void front_stop(struct front *front, bool handed_over);
  * was handed to the system. O(connections). */
 bool front_drained(const struct front *front);
 
-/* Completion requests being worked on. */
+/* Returns the completion requests in flight. */
 size_t front_in_flight(const struct front *front);
 
-/* The port listened on, which options.http.port == 0 leaves open. */
+/* Returns the first listener's port. */
 uint16_t front_port(const struct front *front);
 
 #endif

@@ -16,7 +16,7 @@ static void on_time(evutil_socket_t fd, short what, void *arg)
         k->began = true;
         k->begin(k->arg);
     }
-    /* A client that takes nothing gets no more of them. */
+    /* A client with unread output gets no further comment. */
     if (http_unsent(k->conn) > 0 ||
         http_write(k->conn, comment, sizeof(comment) - 1))
         return;

@@ -1,7 +1,7 @@
 /*
- * Comments in a stream of events while nothing has come yet, so that proxies
- * and clients do not give up. The first of them sends the answer's head: an
- * error that comes behind it can no longer be a status.
+ * Comments in a stream of events while it waits for its first bytes, so that
+ * proxies and clients do not give up. The first comment sends the answer's
+ * head: a later error can no longer set the status.
  */
 #ifndef CONDUCTOR_FRONT_KEEPALIVE_H
 #define CONDUCTOR_FRONT_KEEPALIVE_H
@@ -13,7 +13,7 @@ struct front;
 struct http_conn;
 
 struct keepalive {
-    struct event *timer; /* owned; NULL: none are sent any more */
+    struct event *timer; /* owned; NULL = no comments are sent */
     struct http_conn *conn;
     void (*begin)(void *arg); /* sends the head */
     void *arg;
@@ -21,12 +21,12 @@ struct keepalive {
 };
 
 /* Sends a comment every options.keepalive_us until keepalive_stop(); none if
- * that is 0, or without memory. `begin(arg)` comes before the first. */
+ * that is 0 or memory is short. Calls begin(arg) before the first. */
 void keepalive_start(struct keepalive *k, const struct front *front,
                      struct http_conn *conn, void (*begin)(void *arg),
                      void *arg);
 
-/* Sends none any more. A zeroed one is fine. */
+/* Stops the comments. A zeroed struct is fine. */
 void keepalive_stop(struct keepalive *k);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * /metrics: the service writes it in pieces, one in a turn of the loop, however
- * many ask; a client that does not take them waits for itself. So the memory
- * of a scrape is bounded by UNSENT_BYTES and a piece, and that of all by
- * SCRAPES_MAX: what clients do not take of their answers refuses none.
+ * /metrics: the service writes it in pieces, one per turn of the loop for all
+ * clients together; a client that reads slowly delays only itself. So the
+ * memory of a scrape is bounded by UNSENT_BYTES and a piece, and that of all by
+ * SCRAPES_MAX; limits on unread output do not apply.
  */
 #include <errno.h>
 #include <event2/buffer.h>
@@ -21,7 +21,7 @@ struct scrape {
     struct front *front;
     struct http_conn *conn;
     struct models_report *report;
-    bool waits; /* for its client; in no list then */
+    bool waits; /* for its client; not in the list then */
 };
 
 static int put(struct evbuffer *out, const char *name, const char *type,
@@ -34,7 +34,7 @@ static int put(struct evbuffer *out, const char *name, const char *type,
                                name, help, name, type, name, value) < 0;
 }
 
-/* What is counted at the door of clients. */
+/* Counts of the clients' door. */
 static int write_door(const struct front *front, struct evbuffer *out)
 {
     const struct http_stats *s = http_server_stats(front->door.server);
@@ -129,8 +129,8 @@ static void line_up(struct scrape *s)
         event_add(all->turn, &(struct timeval){0, 0});
 }
 
-/* Its next piece, of which at least one byte is written. Returns 1: there are
- * more; 0; or a negative errno. */
+/* Sends the next piece, of at least one byte. Returns 1: there are more; 0; or
+ * a negative errno. */
 static int send_piece(struct scrape *s)
 {
     struct evbuffer *out = evbuffer_new();

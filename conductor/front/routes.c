@@ -1,4 +1,4 @@
-/* Which paths there are, and who serves them. */
+/* The paths, and the function that serves each. */
 #include "conductor/front/routes.h"
 
 #include <stdio.h>
@@ -51,7 +51,7 @@ static bool leads(const struct route *route, struct http_slice path)
     size_t n = strlen(route->path);
     bool open = n > 1 && route->path[n - 1] == '/';
 
-    /* What engines get keeps its form. */
+    /* A path that engines get keeps its '/' at the end. */
     if (!open && path.n == n + 1 && path.at[n] == '/' &&
         route->serve != completion_serve)
         path.n = n;

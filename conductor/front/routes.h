@@ -1,31 +1,30 @@
-/* Which paths there are, and who serves them. */
+/* The paths, and the function that serves each. */
 #ifndef CONDUCTOR_FRONT_ROUTES_H
 #define CONDUCTOR_FRONT_ROUTES_H
 
 #include "conductor/front/internal.h"
 
 struct route {
-    const char *path; /* the whole, or up to its last '/' */
+    const char *path; /* the whole path, or its beginning up to a '/' */
     const char *method;
     front_serve_fn *serve;
-    enum front_doors doors; /* that have it, where there are two */
+    enum front_doors doors; /* doors that have it, if there are two */
     enum openai_kind kind;
-    bool types; /* it looks at the Content-Type itself */
+    bool types; /* it checks the Content-Type itself */
 };
 
-/* routes_find(head, door, allowed): the path's route for the method at a door
- * (enum front_doors); static. NULL: none, and `allowed` is what its routes
- * take, or "" where there are none. GET takes HEAD, too. */
+/* routes_find(head, door, allowed): returns the route for path and method at a
+ * door (bits of enum front_doors); static. NULL = none: `allowed` has the
+ * path's methods, or "" if it has no route. GET takes HEAD, too. */
 const struct route *routes_find(const struct http_head *head, unsigned door,
                                 char allowed[32]);
 
-/* routes_public(path): whether clients may have the path: it is none that only
- * operators have. */
+/* routes_public(path): whether the path is not for operators only. */
 bool routes_public(struct http_slice path);
 
-/* routes_set_unknown(call, hint, error): sets 404: nothing is at the path, with
- * `hint` behind that ("": none). Of an operators' path at the clients' address
- * it names the option that has the other one. */
+/* routes_set_unknown(call, hint, error): sets a 404 for the path, with `hint`
+ * ("" = none) at the end. For an operators' path at the clients' address the
+ * message names the option with the right address. */
 void routes_set_unknown(const struct front_call *call, const char *hint,
                         struct openai_error *error);
 

@@ -1,5 +1,4 @@
-/* What can be looked at: the model, health, readiness, and why a request went
- * where it went. */
+/* Views: models, health, readiness, and why a request went where it went. */
 #include <errno.h>
 #include <event2/buffer.h>
 #include <stdio.h>
@@ -10,7 +9,7 @@
 #include "conductor/http/escape.h"
 
 #define DECISIONS_MAX 16
-/* Of /v1/models: some thousand names, of several models. */
+/* Limit on /v1/models: some thousand names, of several models. */
 #define MODELS_BYTES (16u << 20)
 
 static void reply_no_memory(struct http_conn *conn)
@@ -30,7 +29,7 @@ static void reply_json(const struct front_call *call, struct text_buf *buf)
     text_buf_fini(buf);
 }
 
-/* Of a model, by one of its other names, or, NULL, by its own. */
+/* The card of a model, under one of its other names or, NULL, its own. */
 static struct openai_model_card card_of(const struct service *service,
                                         const struct service_name *other)
 {
@@ -47,8 +46,8 @@ static struct openai_model_card card_of(const struct service *service,
         .engines = other ? other->n_engines : info->n_engines};
 }
 
-/* The first of a model's other names from *i on that an engine has now, which
- * *i is behind then; NULL: no more. */
+/* Returns the first of a model's other names from *i on that an engine has now,
+ * and moves *i past it; NULL = no more. */
 static const struct service_name *next_name(const struct service *service,
                                             size_t *i)
 {
@@ -85,9 +84,9 @@ void view_models(const struct front_call *call)
     reply_json(call, &buf);
 }
 
-/* Adds a name to the n bytes of a list in text, if there is room for it and for
- * what says that there are others. Returns how many there are now; size: there
- * was none, and the list is at its end. */
+/* Adds a name to the list of n bytes in text, if that leaves room for "and
+ * others". Returns the new n; size: there was no room, and the list is
+ * complete. */
 static size_t add_name(char *text, size_t size, size_t n, const char *name)
 {
     if (n == size)
@@ -177,8 +176,6 @@ void view_ready(const struct front_call *call)
     text_buf_fini(&models);
 }
 
-/* Answer with what was written, or rc < 0: with no memory. Frees buf, which may
- * be NULL. */
 void view_reply(struct http_conn *conn, const char *type, struct evbuffer *buf,
                 int rc)
 {
@@ -232,7 +229,8 @@ void view_history(const struct front_call *call)
                buf ? models_history(call->front->models, buf) : -ENOMEM);
 }
 
-/* They say what clients asked for, which nobody finds out who has no id. */
+/* Decisions show what clients asked for, so they need the same right as
+ * changes. */
 void view_decisions(const struct front_call *call)
 {
     struct evbuffer *buf;
@@ -245,7 +243,8 @@ void view_decisions(const struct front_call *call)
                    : -ENOMEM);
 }
 
-/* The request's id in that of an answer: behind "cmpl-" or "chatcmpl-". */
+/* Returns the request's id within an answer's: without "cmpl-" or
+ * "chatcmpl-". */
 static const char *in_answers_id(const char *id)
 {
     if (strncmp(id, "chatcmpl-", strlen("chatcmpl-")) == 0)
@@ -254,7 +253,7 @@ static const char *in_answers_id(const char *id)
                                                       : id;
 }
 
-/* Why a request went where it went: the path ends in its id. */
+/* Explains a decision: the path ends in the request's id. */
 void view_explain(const struct front_call *call)
 {
     const char *id = call->head->path.at + strlen(VIEW_EXPLAIN_PATH);

@@ -4,8 +4,8 @@
  *
  *   waiting --first token, stream--> streaming --last part--> freed
  *           --last part-------------------------------------> freed
- *   a request fails, the client goes, or reads too slowly: the other requests
- * are cancelled, and freed
+ *   if a request fails, or the client goes or reads too slowly, the other
+ *   requests are cancelled, and the completion is freed
  *
  *   left == number of requests that neither ended nor were cancelled
  *   nothing is sent before the first token, so that until then an error can
@@ -31,7 +31,7 @@ void completion_free(void *arg)
     free(c);
 }
 
-/* Send what was written; false: the completion was freed. */
+/* Sends what was written. False: the completion was freed. */
 static bool send_out(struct completion *c)
 {
     if (c->out.error || http_write(c->conn, c->out.data, c->out.len)) {
@@ -43,7 +43,7 @@ static bool send_out(struct completion *c)
     return true;
 }
 
-/* Send the last of a stream; frees. */
+/* Sends the last of a stream, and frees the completion. */
 static void end_stream(struct completion *c)
 {
     openai_chunk_done(&c->out);
@@ -53,8 +53,8 @@ static void end_stream(struct completion *c)
     completion_free(c);
 }
 
-/* Answer with an error, or end the stream with one; frees, which cancels the
- * other requests. retry_us as in endpoint_reply_error. */
+/* Answers with an error, or ends the stream with one; frees the completion,
+ * which cancels the other requests. retry_us as in endpoint_reply_error(). */
 static void fail(struct completion *c, const struct openai_error *error,
                  int64_t retry_us)
 {
@@ -76,7 +76,7 @@ static void fail_memory(struct completion *c)
     fail(c, &error, 0);
 }
 
-/* The slot that names the answer: the first that was given a place. */
+/* Returns the slot whose request names the answer: the first scheduled one. */
 static const struct slot *name_slot(const struct completion *c)
 {
     for (size_t i = 0; i < c->n; i++)
@@ -92,7 +92,7 @@ static void add_request_id(struct completion *c, const char *id)
         http_add_header(c->conn, "x-request-id", id);
 }
 
-/* What the answer's headers tell, and its id. */
+/* Adds the answer's headers, and sets its id. */
 static void add_headers(struct completion *c)
 {
     const struct slot *slot = name_slot(c);
@@ -170,7 +170,7 @@ static bool on_take_back(void *arg)
     return true;
 }
 
-/* Outcomes in order, with their strings filled in; NULL: no memory. */
+/* Returns the outcomes in order, with their strings; NULL: out of memory. */
 static struct openai_outcome *outcomes(const struct completion *c)
 {
     struct openai_outcome *all = calloc(c->n, sizeof(*all));
@@ -188,7 +188,7 @@ static struct openai_outcome *outcomes(const struct completion *c)
     return all;
 }
 
-/* All requests ended well; frees. */
+/* Answers when all requests are done; frees the completion. */
 static void complete(struct completion *c)
 {
     struct openai_outcome *all = outcomes(c);

@@ -42,8 +42,8 @@ static struct completion *completion_new(struct front *front,
     return c;
 }
 
-/* Submit one request per prompt. Returns 0 or -EAGAIN or -ENOMEM; then some may
- * have been submitted. */
+/* Submits one request per prompt. Returns 0, -EAGAIN or -ENOMEM; on an error
+ * some may have been submitted. */
 static int submit_all(struct completion *c,
                       const struct openai_request *request,
                       struct service_request_params *params)
@@ -59,7 +59,7 @@ static int submit_all(struct completion *c,
     return 0;
 }
 
-/* Everything is checked: take the request on. Errors as a status. */
+/* Submits a checked request. Returns 0, or a negative errno with *error set. */
 static int take_on(const struct front_call *call,
                    const struct openai_request *request,
                    struct service_request_params *params,
@@ -129,7 +129,7 @@ void completion_serve(const struct front_call *call)
     if (rc == 0)
         rc = endpoint_tenant(call, &params, &error);
     if (rc == 0 && model.vocab == 0) {
-        /* No worker has said yet what the model is. */
+        /* No worker has described the model yet. */
         endpoint_set_unready(front, &error);
         rc = -EAGAIN;
     }

@@ -1,5 +1,5 @@
-/* What the files of a completion share: completion.c takes requests on,
- * answer.c gives their answers. */
+/* Shared by the files of a completion: completion.c submits requests, answer.c
+ * writes their answers. */
 #ifndef CONDUCTOR_FRONT_COMPLETION_STATE_H
 #define CONDUCTOR_FRONT_COMPLETION_STATE_H
 
@@ -11,7 +11,7 @@
 
 struct slot {
     struct completion *completion;
-    struct service_request *request; /* NULL: ended, or not yet submitted */
+    struct service_request *request; /* NULL = ended, or not yet submitted */
     bool scheduled;
     bool begun; /* its first token came */
     bool has_decode;
@@ -27,7 +27,7 @@ struct completion {
     struct http_conn *conn;
     struct openai_reply_head head;
     bool stream;
-    bool named; /* its x-request-id stands in the answer already */
+    bool named; /* the answer has its x-request-id already */
     bool include_usage;
     bool streaming;
     struct keepalive keepalive;
@@ -37,13 +37,13 @@ struct completion {
     struct slot slots[]; /* (n) */
 };
 
-/* Cancels its requests that have not ended, and frees it. */
+/* Cancels requests that have not ended, and frees the completion. */
 void completion_free(void *arg);
 
 /* Sends the head of a stream; arg is the completion. */
 void completion_begin_stream(void *arg);
 
-/* What the service calls; arg is the slot. */
+/* Callbacks of the service; arg is the slot. */
 extern const struct service_reply_ops completion_ops;
 
 #endif

@@ -1,15 +1,15 @@
 /*
- * A request that an engine gets as it came, and its answer, which the client
- * gets as it comes.
+ * A forwarded request, and the engine's answer, which the client gets as it
+ * comes.
  *
  *   waiting --answer--> answering --done--> freed
  *           --failed--> freed       --failed--> broken off, freed
- *   the client goes: the request is cancelled, freed
- *   a comment was sent while it waited: the head is out, and what is no stream
- * of events becomes one event
+ *   the client goes: the request is cancelled, and the call freed
+ *   a comment was sent while it waited: the head has left, and an answer
+ *   that is no stream of events becomes one event
  *
- * What the client does not take is bounded: where http_is_full() the engine
- * is held back, until the client has taken all of it.
+ * Output that the client does not read is bounded: on http_is_full() the engine
+ * is paused until the client has read all of it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +57,6 @@ static void on_scheduled(void *arg, const struct service_decision *d)
     forward_note_decision(arg, d);
 }
 
-/* Who answered, and what was promised. */
 void forward_add_headers(struct forward_call *c)
 {
     char ms[32];
@@ -74,7 +73,8 @@ void forward_add_headers(struct forward_call *c)
         http_add_header(c->conn, "x-conductor-decode", c->decode);
 }
 
-/* What only this conductor says, also when the engine is another one. */
+/* Headers that only this conductor sets, even if the engine is a conductor,
+ * too. */
 static bool is_own(struct http_slice name)
 {
     static const char prefix[] = "x-conductor-";
@@ -83,13 +83,13 @@ static bool is_own(struct http_slice name)
     return name.n >= n && strncasecmp(name.at, prefix, n) == 0;
 }
 
-/* A proxy in front of the conductor must not hold events back. */
+/* Tells proxies in front of the conductor not to hold events back. */
 static void add_no_buffering(struct http_conn *conn)
 {
     http_add_header(conn, "X-Accel-Buffering", "no");
 }
 
-/* Whether the answer names the request as its client does, already. */
+/* Whether the answer has this header already, as the client sent it. */
 static bool is_echoed(const struct forward_call *c, struct http_slice name)
 {
     return (c->named && http_is_fold(name, "x-request-id")) ||
@@ -149,7 +149,7 @@ static void on_answer(void *arg, const struct http_head *head)
     http_begin(c->conn, head->status, c->left);
 }
 
-/* The bytes as lines of one event. Returns 0 or a negative error. */
+/* Writes the bytes as lines of one event. Returns 0 or a negative error. */
 static int write_lines(struct forward_call *c, const char *bytes, size_t n)
 {
     struct text_buf out;
@@ -194,7 +194,7 @@ static void end_event(struct forward_call *c)
     (void)!http_write(c->conn, end + skip, sizeof(end) - 1 - skip);
 }
 
-/* No answer, in a stream that a comment has begun. */
+/* Sends an error as an event, and ends the stream. */
 static void fail_stream(struct forward_call *c, const struct openai_error *e)
 {
     struct text_buf out;
@@ -239,8 +239,8 @@ void forward_refuse(struct forward_call *c,
     forward_call_free(c);
 }
 
-/* The conductor ends a stream that an engine had begun: an event that is not
- * whole ends first. */
+/* Ends a stream that an engine had begun: first an incomplete event, then an
+ * error. */
 static void end_stream(struct forward_call *c,
                        const struct service_failure *failure)
 {

@@ -1,5 +1,4 @@
-/* Requests that an engine gets as they came: reading them, and handing them
- * over. */
+/* Forwarded requests: reading them, and submitting them to the service. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,15 +8,15 @@
 #include "conductor/front/openai/form.h"
 #include "conductor/front/openai/forward/path.h"
 
-/* Where no limit is said, an answer is taken to be as long as this. */
+/* Assumed output tokens of a request without a limit. */
 #define USUAL_MAX_TOKENS 256
 
 /* A request whose body was read. */
 struct reading {
     struct forward_body body;
     struct forward_rules rules;
-    char text[ENDPOINT_RULES_BYTES]; /* of the rules */
-    bool looks;                      /* it asks no model for anything */
+    char text[ENDPOINT_RULES_BYTES]; /* bytes of the rules */
+    bool looks;                      /* no model computes anything for it */
     bool of_header;                  /* a header names the model */
     bool ticket;                     /* another gateway sends it */
 };
@@ -51,7 +50,7 @@ static void keep_body(struct http_conn *conn, struct text_buf *bytes)
         http_keep_body(conn);
 }
 
-/* The LoRA adapter that the body asks for; NULL: none. */
+/* Returns the body's LoRA adapter; NULL = none. */
 static const char *adapter_of(const struct service *service,
                               const struct forward_body *body)
 {
@@ -60,8 +59,8 @@ static const char *adapter_of(const struct service *service,
     return service_has_adapter(service, body->model) ? body->model : NULL;
 }
 
-/* Whether an engine keeps the answer, and which kept one the request is about.
- */
+/* Sets whether an engine keeps the answer, and which kept one the request is
+ * about. */
 static void set_kept(const struct front_call *call,
                      const struct forward_body *body, struct service_forward *f)
 {
@@ -78,8 +77,8 @@ static void set_kept(const struct front_call *call,
     }
 }
 
-/* Hands the request over. Returns 0, and the body that came may be gone then;
- * or -EAGAIN or -ENOMEM. */
+/* Submits the request. Returns 0, and the client's body may be freed then; or
+ * -EAGAIN or -ENOMEM. */
 static int submit(struct forward_call *c, const struct front_call *call,
                   struct service *service, const struct reading *r,
                   struct service_request_params *params,
@@ -134,7 +133,7 @@ static int submit(struct forward_call *c, const struct front_call *call,
     return rc;
 }
 
-/* Takes the request on, or says why not. */
+/* Submits the request. Returns 0, or a negative errno with *error set. */
 static int take_on(const struct front_call *call, struct service *service,
                    const struct reading *r, struct openai_error *error)
 {
@@ -179,7 +178,7 @@ static int take_on(const struct front_call *call, struct service *service,
     return 0;
 }
 
-/* The model's service; without a name that of the only model. */
+/* Returns the model's service; without a name, the only model's. */
 static struct service *find(const struct front *front,
                             const struct forward_body *body)
 {
@@ -190,9 +189,9 @@ static struct service *find(const struct front *front,
     return only && service_next(only) ? NULL : only;
 }
 
-/* Where no model is named: the model whose engines answer what is the same of
- * all of them. A browser that asks with OPTIONS whether it may send a request
- * can name none. NULL: it is another request. */
+/* Without a model in the request: returns the service for requests that all
+ * engines answer alike, which are a browser's OPTIONS. NULL: another
+ * request. */
 static struct service *find_any(const struct front_call *call)
 {
     struct service *s = models_first(call->front->models), *found = NULL;
@@ -206,9 +205,9 @@ static struct service *find_any(const struct front_call *call)
 }
 
 /* Whether the native model answers: the request is for it, or has a fault that
- * it tells better, as its paths have prompts; what is no JSON is told here,
- * whether it has workers or none. `service`: that of the model, as
- * far as the body was read. */
+ * it explains better, as all of its paths have prompts. Invalid JSON is refused
+ * here, with or without workers. `service`: the model's, as far as the body was
+ * read. */
 static bool is_native(const struct front *front, const struct service *service,
                       bool has_prompt, int rc, const struct openai_error *error)
 {
@@ -221,9 +220,9 @@ static bool is_native(const struct front *front, const struct service *service,
            (!service || service == front->native);
 }
 
-/* Reads the body by its type. What is neither JSON nor a form is not looked at.
- * Prompts are JSON, and objects must say that they are: what is set in them, or
- * taken out, would pass otherwise. */
+/* Reads the body by its type; types other than JSON and forms are not read.
+ * Prompts must be JSON, and a JSON object must be declared as JSON: else
+ * members that are to be set or taken out would pass. */
 static int read_body(const struct front_call *call,
                      const struct forward_kind *kind, struct reading *r,
                      struct openai_error *error)
@@ -248,7 +247,7 @@ static int read_body(const struct front_call *call,
                                   &r->body, error);
 }
 
-/* The body, and the model that the request names. */
+/* Reads the body, and the model in the body or a header. */
 static int read_all(const struct front_call *call,
                     const struct forward_kind *kind, struct reading *r,
                     struct openai_error *error)
@@ -264,7 +263,8 @@ static int read_all(const struct front_call *call,
     return rc;
 }
 
-/* Hands on what was read, or says why not; rc is what reading it returned. */
+/* Submits the request that was read, or refuses it; rc is what reading
+ * returned. */
 static void serve(const struct front_call *call, struct service *service,
                   struct reading *r, int rc, struct openai_error *error)
 {
@@ -315,7 +315,7 @@ bool forward_serve(const struct front_call *call)
     return true;
 }
 
-/* The body of a question where to send it; a chat, or it has a prompt. */
+/* Reads the body of a /v1/schedule request: a chat, or one with a prompt. */
 static int read_question(const struct front_call *call, struct reading *r,
                          struct openai_error *error)
 {

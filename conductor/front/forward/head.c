@@ -6,8 +6,8 @@
 #include "conductor/front/forward/state.h"
 #include "conductor/front/openai/forward/steer.h"
 
-/* Headers that say how two neighbours talk (RFC 9110, 7.6.1), and those that
- * the front writes itself. */
+/* Headers of one connection only (RFC 9110, 7.6.1), and those that the front
+ * writes itself. */
 static bool is_hop(struct http_slice name)
 {
 #define NAME(text)             \
@@ -33,9 +33,9 @@ static bool is_hop(struct http_slice name)
     return false;
 }
 
-/* Headers of an answer by which an engine would command more than its answer:
- * the proxy in front of Conductor, caches there, or what a browser does with
- * the whole site. One that ends in '-' begins the name. */
+/* Headers of an answer that act beyond it: on the proxy in front of Conductor,
+ * on caches there, or on a browser's use of the whole site. A name that ends in
+ * '-' is a prefix. */
 static bool is_command(struct http_slice name)
 {
     static const char *const names[] = {
@@ -63,7 +63,7 @@ static bool is_command(struct http_slice name)
     return false;
 }
 
-/* Whether a Connection header names this one, too. */
+/* Whether a Connection header names this header. */
 static bool is_named_hop(const struct http_head *head, struct http_slice name)
 {
     for (size_t i = 0; i < head->n_headers; i++) {
@@ -92,8 +92,8 @@ static bool is_named_hop(const struct http_head *head, struct http_slice name)
     return false;
 }
 
-/* Whether a header does not only concern the two neighbours of this connection,
- * and the front does not write it itself. */
+/* Whether a header is about more than this connection, and the front does not
+ * write it itself. */
 static bool passes(const struct http_head *head, struct http_slice name)
 {
     return !is_hop(name) && !is_named_hop(head, name);
@@ -104,15 +104,15 @@ bool forward_tells(const struct http_head *head, struct http_slice name)
     return passes(head, name) && !is_command(name);
 }
 
-/* Headers by which engines name what they have in work: with a client's one, a
- * client would name another one's request. */
+/* Headers that engines use as a request's id: a client could name another
+ * client's request with it. */
 static bool is_engines_id(struct http_slice name)
 {
     return http_is_fold(name, "x-request-id") ||
            http_is_fold(name, "x-dynamo-request-id");
 }
 
-/* Headers that are the engine's business. */
+/* Whether a header of the request goes on to the engine. */
 static bool goes_on(const struct http_head *head, struct http_slice name)
 {
     return passes(head, name) && !http_is_fold(name, "host") &&
@@ -121,8 +121,8 @@ static bool goes_on(const struct http_head *head, struct http_slice name)
            !steer_header(name.at, name.n);
 }
 
-/* Where keys are required, the key that let the request in stays here, in
- * whatever header it stands. n 0: none is required. */
+/* Returns the key that let the request in, which no engine gets, in whatever
+ * header it stands; n 0 = no key is required. */
 static struct http_slice own_key(const struct front_call *call)
 {
     struct http_slice key = {"", 0};

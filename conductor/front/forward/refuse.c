@@ -1,5 +1,4 @@
-/* Requests that no engine gets: what is wrong with their path, or the model
- * that they name. */
+/* Requests that no engine gets: their path or their model is wrong. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -71,8 +70,8 @@ static void set_not_for_engines(const struct front_call *call,
                            error);
 }
 
-/* Whether prompts of others may be cached beside this one's, as somebody asks
- * for a salt that the path does not take. */
+/* Whether a salt is asked for that engines ignore at this path, so that tenants
+ * would share a cache. */
 static bool shares(const struct front_call *call)
 {
     const struct http_head *head = call->head;
@@ -96,7 +95,7 @@ static void refuse_shared(const struct front_call *call)
     http_reply_error(call->conn, &error);
 }
 
-/* The same whether it is another tenant's, or nobody's, or was forgotten. */
+/* The same answer for another tenant's, an unknown or a forgotten id. */
 static int set_not_own(const char *param, struct http_slice value,
                        struct openai_error *error)
 {

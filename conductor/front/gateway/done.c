@@ -1,14 +1,14 @@
 /*
- * POST /v1/schedule/done: what became of a request that another gateway sent.
- * Its ticket may stand in the header x-conductor-ticket, so that servers that
- * write no JSON can report an end.
+ * POST /v1/schedule/done: how a request ended that another gateway sent. Its
+ * ticket may stand in the header x-conductor-ticket, so that servers that write
+ * no JSON can report an end.
  */
 #include <string.h>
 
 #include "conductor/front/gateway/report.h"
 #include "conductor/front/internal.h"
 
-/* The header's, where the body names none. */
+/* Takes the ticket from the header, if the body has none. */
 static void take_header(const struct http_head *head,
                         char ticket[SERVICE_TICKET_BYTES])
 {

@@ -1,7 +1,7 @@
 /*
- * POST /query and /query_by_hash: who holds how much of a prompt. The answer's
- * shape is Mooncake's as documented, or, with ?shape=instances and to msgpack,
- * that of Mooncake as built and of Dynamo, which has all of both.
+ * POST /query and /query_by_hash: how much of a prompt each instance holds. The
+ * answer has the shape of Mooncake's documentation; with ?shape=instances, and
+ * for msgpack, one with all members of Mooncake as built and of Dynamo.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ struct group {
 struct answer {
     struct service_holdings held; /* of the tenant, by instance and rank */
     const char *tenant;
-    uint32_t step; /* counts are whole blocks of so many tokens */
+    uint32_t step; /* counts are rounded down to multiples of this, tokens */
 };
 
 static int read_shape(const struct front_call *call, enum shape *shape,
@@ -55,7 +55,8 @@ static int by_instance(const void *a, const void *b)
     return order ? order : p.rank - q.rank;
 }
 
-/* Keeps those of the tenant, and of the one instance that may be asked for. */
+/* Keeps holdings of the tenant and, if the question names one, of its
+ * instance. */
 static void keep(struct answer *a, const struct question *q)
 {
     size_t n = 0;
@@ -79,7 +80,7 @@ static void keep(struct answer *a, const struct question *q)
         qsort(a->held.at, n, sizeof(*a->held.at), by_instance);
 }
 
-/* The next instance behind *at. */
+/* Returns the next instance from *at on, and moves *at past it. */
 static struct group next(const struct answer *a, size_t *at)
 {
     struct group g = {.at = &a->held.at[*at]};
@@ -108,7 +109,7 @@ static uint32_t count(const struct answer *a)
     return n;
 }
 
-/* Tokens on the device, of each rank. */
+/* Writes each rank's tokens on the device. */
 static void put_ranks(struct packed *p, struct group g)
 {
     char rank[16];
@@ -181,7 +182,7 @@ static void put_answer(struct packed *p, const struct answer *a,
     packed_map_end(p);
 }
 
-/* The adapter that the question or the model's name means. */
+/* Returns the adapter that the question names, or that its model is. */
 static const char *adapter_of(const struct service *s, const struct question *q)
 {
     if (*q->adapter)

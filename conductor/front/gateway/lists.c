@@ -6,7 +6,7 @@
 
 #include "conductor/front/gateway/state.h"
 
-/* An instance that is listened to. */
+/* An engine whose KV events the conductor follows. */
 struct member {
     struct who who;
     const struct service *service;
@@ -57,8 +57,7 @@ static int by_who(const void *a, const void *b)
     return order ? order : x->who.rank - y->who.rank;
 }
 
-/* All of them, in order. Returns false, and the client was answered: no memory.
- */
+/* Collects all of them, in order. False: out of memory, which was answered. */
 static bool collect(const struct front_call *call, struct members *all)
 {
     struct openai_error error;
@@ -80,7 +79,7 @@ static bool collect(const struct front_call *call, struct members *all)
     return true;
 }
 
-/* Ranks of one instance from i on. */
+/* Number of ranks of the instance at i. */
 static uint32_t ranks(const struct members *all, uint32_t i)
 {
     uint32_t end = i + 1;
@@ -92,7 +91,7 @@ static uint32_t ranks(const struct members *all, uint32_t i)
     return end - i;
 }
 
-/* Dynamo's instances are numbers. */
+/* Writes an id as a number if it is one, as Dynamo's are. */
 static void put_id(struct packed *p, const char *id)
 {
     packed_key(p, "instance_id");

@@ -1,7 +1,7 @@
 /*
- * POST /register and /unregister: instances whose KV events are to be known
- * come and go. They become engines over /admin, with its protection, called
- * INSTANCE|TENANT|RANK; without a url they are only listened to.
+ * POST /register and /unregister: instances whose KV events the index shall
+ * follow, or no longer. They become engines as by /admin, with its protection,
+ * named INSTANCE|TENANT|RANK; without a url they get no requests.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static int refuse(struct openai_error *error, const char *reason,
     return -EINVAL;
 }
 
-/* An entry's rank r publishes at its port + r, so that there must be one. */
+/* An entry's rank r publishes at its port + r, so the port must be above r. */
 static int check_port(const struct question *q, const char *name,
                       const char *endpoint, struct openai_error *error)
 {
@@ -66,7 +66,7 @@ static void put(struct packed *p, const char *name, const char *text)
         packed_text_of(p, name, text);
 }
 
-/* The entry of the configuration that means the same. */
+/* Writes the equivalent entry of the configuration. */
 static void write_entry(const struct question *q, const char *name,
                         struct text_buf *out)
 {
@@ -91,7 +91,7 @@ static void write_entry(const struct question *q, const char *name,
     packed_map_end(&p);
 }
 
-/* What an entry calls a field, and the question. */
+/* A field's names in an entry and in the question. */
 static const struct {
     const char *entry, *question;
 } fields[] = {
@@ -135,7 +135,8 @@ static void look(void *arg, const struct service_listener *l)
         strcmp(at, s->q->endpoint) == 0 && strcmp(replay, s->q->replay) == 0;
 }
 
-/* Whether it is registered just so: those who tell it again are not refused. */
+/* Whether it is registered with the same endpoints: to register it again is not
+ * refused. */
 static bool is_there(const struct front_call *call, const struct question *q,
                      const char *name)
 {
@@ -194,7 +195,7 @@ void index_register(const struct front_call *call)
     index_reply(call, &p);
 }
 
-/* Names that are to go. */
+/* Names to unregister. */
 struct leaving {
     const struct question *q;
     char (*names)[SERVICE_NAME_BYTES]; /* (n) */

@@ -1,4 +1,4 @@
-/* JSON or msgpack. */
+/* Values as JSON or msgpack. */
 #include "conductor/front/gateway/packed.h"
 
 #include <inttypes.h>
@@ -9,7 +9,7 @@ static void put(struct packed *p, const void *bytes, size_t n)
     text_buf_add(p->out, bytes, n);
 }
 
-/* A byte and a number of `width` bytes, the highest first. */
+/* Writes a byte and a big-endian number of `width` bytes. */
 static void put_head(struct packed *p, unsigned tag, uint64_t n, int width)
 {
     uint8_t bytes[9] = {(uint8_t)tag};

@@ -1,10 +1,10 @@
 /*
- * Bodies of the KV-indexer API, JSON or msgpack: what is asked of the index,
- * and which instances come and go. Pure.
+ * Bodies of the KV-indexer API, JSON or msgpack: questions to the index, and
+ * instances to register or unregister. Pure.
  *
  * Each member has the spellings of Mooncake's conductor, as documented and as
- * built, and of Dynamo's indexer. Members that are null count as missing; those
- * that nobody knows are refused.
+ * built, and of Dynamo's indexer. Members that are null count as missing;
+ * unknown ones are refused.
  */
 #ifndef CONDUCTOR_FRONT_GATEWAY_QUESTION_H
 #define CONDUCTOR_FRONT_GATEWAY_QUESTION_H
@@ -17,7 +17,7 @@
 
 #define QUESTION_TEXT_BYTES 256
 
-/* Whose body it is; bits. */
+/* The path of the body; bits. */
 enum question_path {
     QUESTION_TOKENS = 1,     /* /query */
     QUESTION_HASHES = 2,     /* /query_by_hash */
@@ -25,7 +25,7 @@ enum question_path {
     QUESTION_UNREGISTER = 8, /* /unregister */
 };
 
-/* Texts are "" and numbers -1 where nothing is said. */
+/* Missing texts are "", missing numbers -1. */
 struct question {
     char model[QUESTION_TEXT_BYTES], adapter[QUESTION_TEXT_BYTES],
         salt[QUESTION_TEXT_BYTES], tenant[QUESTION_TEXT_BYTES],
@@ -39,9 +39,8 @@ struct question {
 };
 
 /*
- * Reads body[0 .. n), borrowed. Returns 0 with *out to be ended by
- * question_fini(); -EINVAL with *error set, its code one of Mooncake's reasons;
- * -ENOMEM. O(n).
+ * Reads body[0 .. n), borrowed. Returns 0 with *out for question_fini();
+ * -EINVAL with *error set, its code one of Mooncake's reasons; -ENOMEM. O(n).
  */
 [[nodiscard]] int question_read(enum question_path path, bool msgpack,
                                 const char *body, size_t n,

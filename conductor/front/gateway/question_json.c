@@ -9,7 +9,7 @@
 #include "conductor/front/json/ids.h"
 #include "conductor/front/json/text.h"
 
-/* A value that is of another kind, or an element of it, the i-th one. */
+/* Refuses a value, or its i-th element, as being of another kind. */
 static int refuse(struct question_reader *r, const struct question_member *m,
                   int64_t i, const char *value)
 {
@@ -21,7 +21,7 @@ static int refuse(struct question_reader *r, const struct question_member *m,
     return question_refuse_type(r, m, i, value, (size_t)(past.p - value));
 }
 
-/* Where the i-th element of the array at p begins. */
+/* Returns where the i-th element of the array at p begins. */
 static const char *element(const struct json_walk *w, size_t i)
 {
     struct json_walk at = *w;

@@ -1,4 +1,4 @@
-/* The members of a question, and what each may be. */
+/* The members of a question, with their kinds and limits. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -47,7 +47,7 @@ int question_refuse(struct question_reader *r, const char *reason,
     return -EINVAL;
 }
 
-/* What a value must be, in words; static. */
+/* Returns what a value must be, in words; static. */
 static const char *must_be(enum question_kind kind)
 {
     static const char *const texts[] = {

@@ -9,7 +9,7 @@
 #include "conductor/front/gateway/question_reader.h"
 #include "conductor/link/events/unpack.h"
 
-/* Writes a boolean or a float; false: it is neither, or not whole. */
+/* Writes a boolean or a float as text. False: it is neither, or cut off. */
 static bool show_other(const struct unpack *u, char text[64])
 {
     size_t left = (size_t)(u->end - u->at);
@@ -33,8 +33,7 @@ static bool show_other(const struct unpack *u, char text[64])
     return true;
 }
 
-/* The value that comes next is of another kind, or the i-th element of it is.
- */
+/* Refuses the next value, or its i-th element, as being of another kind. */
 static int refuse(struct question_reader *r, const struct question_member *m,
                   int64_t i, struct unpack at)
 {
@@ -59,7 +58,7 @@ static int refuse(struct question_reader *r, const struct question_member *m,
     return question_refuse_type(r, m, i, text, strlen(text));
 }
 
-/* The first of n elements that is no token id. */
+/* Refuses the first of n elements that is not a token id. */
 static int refuse_token(struct question_reader *r,
                         const struct question_member *m, struct unpack u,
                         uint32_t n)
@@ -75,7 +74,7 @@ static int refuse_token(struct question_reader *r,
     return refuse(r, m, i, at);
 }
 
-/* The next value's bytes; it is a byte string. false: it ends early. */
+/* Reads the byte string that comes next. False: it is cut off. */
 static bool packed_bytes(struct unpack *u, const uint8_t **bytes, size_t *n)
 {
     size_t width = (size_t)1 << (*u->at - 0xc4),
@@ -93,7 +92,7 @@ static bool packed_bytes(struct unpack *u, const uint8_t **bytes, size_t *n)
     return true;
 }
 
-/* Token ids as a byte string of little-endian numbers of 32 bits. */
+/* Reads token ids from a byte string of little-endian numbers of 32 bits. */
 static int packed_ids(struct question_reader *r,
                       const struct question_member *m, struct unpack *u)
 {

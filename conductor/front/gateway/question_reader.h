@@ -1,4 +1,4 @@
-/* What the files of question.c share: question_members.c knows the members,
+/* Shared by the files of question.c: question_members.c has the members,
  * question_json.c and question_msgpack.c read their values. Nobody else
  * includes this. */
 #ifndef CONDUCTOR_FRONT_GATEWAY_QUESTION_READER_H
@@ -13,7 +13,7 @@ enum question_kind {
     KIND_NUMBER,
     KIND_TOKENS,
     KIND_HASHES,
-    KIND_IGNORED, /* what it says is not needed */
+    KIND_IGNORED, /* its value is not used */
 };
 
 struct question_member {
@@ -31,26 +31,26 @@ struct question_reader {
     struct openai_error *error;
     uint64_t seen;                        /* bits of members */
     bool failed;                          /* *error is set */
-    const struct question_member *member; /* whose array is read */
+    const struct question_member *member; /* the one whose array is read */
 };
 
-/* Sets the error: what of the body is wrong, and why. Returns -EINVAL. */
+/* Sets the error to "NAME: WHY" with code `reason`. Returns -EINVAL. */
 int question_refuse(struct question_reader *r, const char *reason,
                     const char *name, const char *why);
 
-/* A member's value is of another kind; or an element of it, the i-th one, is,
- * if i is not negative. `value`: its first n bytes, borrowed, of which a
- * message shows what is printable. Returns -EINVAL with the error set. */
+/* Refuses a member's value, or its i-th element if i is not negative, as being
+ * of another kind. `value`: its first n bytes, borrowed; messages show the
+ * printable ones. Returns -EINVAL with the error set. */
 int question_refuse_type(struct question_reader *r,
                          const struct question_member *m, int64_t i,
                          const char *value, size_t n);
 
-/* The member of that name; NULL: refused, as it is unknown here, or comes
- * twice. */
+/* Returns the member of that name; NULL: refused, as it is unknown here or
+ * comes twice. */
 const struct question_member *question_member(struct question_reader *r,
                                               const char *name);
 
-/* Where the value of a text goes, (QUESTION_TEXT_BYTES). */
+/* Returns where a text's value goes, (QUESTION_TEXT_BYTES). */
 char *question_text(struct question_reader *r, const struct question_member *m);
 
 /* Keep a member's value. Return 0, or -EINVAL with the error set. */
@@ -60,7 +60,7 @@ int question_take_text(struct question_reader *r,
 int question_take_number(struct question_reader *r,
                          const struct question_member *m, int64_t n);
 
-/* Read the body of that form: the first that of r->walk. Return 0, -EINVAL with
+/* Read the body: as JSON from r->walk, or as msgpack. Return 0, -EINVAL with
  * the error set, or -ENOMEM. */
 int question_read_json(struct question_reader *r);
 int question_read_msgpack(struct question_reader *r, const char *body,

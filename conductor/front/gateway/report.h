@@ -1,4 +1,4 @@
-/* What a gateway says of a ticket: the body of POST /v1/schedule/done. Pure. */
+/* A gateway's report on a ticket: the body of POST /v1/schedule/done. Pure. */
 #ifndef CONDUCTOR_FRONT_GATEWAY_REPORT_H
 #define CONDUCTOR_FRONT_GATEWAY_REPORT_H
 
@@ -8,8 +8,8 @@
 #include "conductor/service/gateway/gateway.h"
 
 /*
- * Reads body[0 .. n), borrowed; an empty one says that it has ended well.
- *   ticket  its id; "": the body names none
+ * Reads body[0 .. n), borrowed; an empty one reports a good end.
+ *   ticket  its id; "" = not in the body
  * Returns 0; -EINVAL with *error set.
  */
 [[nodiscard]] int report_read(const char *body, size_t n,

@@ -1,8 +1,7 @@
 /*
- * POST /v1/schedule: where another gateway is to send a request that it sends
- * itself. The request is taken on as one that is forwarded
- * (forward/forward.c); in place of an engine's answer the client gets the
- * decision, as JSON and in headers.
+ * POST /v1/schedule: tells another gateway where to send a request. The request
+ * is submitted as a forwarded one (forward/forward.c); in place of an engine's
+ * answer the client gets the decision, as JSON and in headers.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +15,8 @@
 #define ANSWER_BYTES 8192
 #define PROMPT_TOKENS_MAX (1u << 24)
 
-/* A header that comes once, or NULL. Returns 0, or -EINVAL with *error set. */
+/* Finds a header that may come once; *value is NULL if it isn't there. Returns
+ * 0, or -EINVAL with *error set. */
 static int read_once(const struct http_head *head, const char *name,
                      const struct http_slice **value,
                      struct openai_error *error)
@@ -46,8 +46,8 @@ static int refuse_header(const char *name, const struct http_slice *value,
     return -EINVAL;
 }
 
-/* nginx goes on at a location of that name, with method, path and body as they
- * were. */
+/* Reads the location at which nginx goes on, with the request's method, path
+ * and body. */
 static int read_redirect(struct forward_call *c, const struct http_head *head,
                          struct openai_error *error)
 {
@@ -65,7 +65,8 @@ static int read_redirect(struct forward_call *c, const struct http_head *head,
     return c->redirect ? 0 : -ENOMEM;
 }
 
-/* The gateway would send on what only Conductor may say. */
+/* Refuses headers that only Conductor may set: the gateway would send them
+ * on. */
 static int refuse_steering(const struct http_head *head,
                            struct openai_error *error)
 {
@@ -102,7 +103,8 @@ int schedule_read_headers(struct forward_call *c, const struct front_call *call,
     return read_redirect(c, call->head, error);
 }
 
-/* They name blocks of all tenants, and cached_tokens would tell of others'. */
+/* Block hashes are not a tenant's own: cached_tokens would tell of other
+ * tenants' prompts. */
 static int refuse_hashes(struct openai_error *error)
 {
     openai_error_set(error, 403, "not_permitted", "block_hashes",
@@ -173,7 +175,7 @@ static void put_body(struct text_buf *out, const char *key, const char *body)
     text_buf_puts(out, *body ? body : "null");
 }
 
-/* What the gateway does for a pair. */
+/* Writes what the gateway sends to the engines of a pair. */
 static void put_legs(struct text_buf *out, const struct service_legs *legs)
 {
     text_buf_puts(out, ",\"pair\":");
@@ -224,7 +226,7 @@ static void write_ticket(const struct service_ticket *t, const char *request_id,
                     (long long)(t->expires_us / 1000));
 }
 
-/* The names that gateways know. */
+/* Adds headers by the names that gateways know. */
 static void add_headers(struct forward_call *c, const struct service_ticket *t)
 {
     const struct service_place *to = t->decode.name ? &t->decode : &t->prefill;

@@ -1,4 +1,4 @@
-/* What the endpoints of the KV-indexer API share. */
+/* Shared by the endpoints of the KV-indexer API. */
 #include "conductor/front/gateway/state.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* What the endpoints of the KV-indexer API share. */
+/* Shared by the endpoints of the KV-indexer API. */
 #ifndef CONDUCTOR_FRONT_GATEWAY_STATE_H
 #define CONDUCTOR_FRONT_GATEWAY_STATE_H
 
@@ -9,34 +9,35 @@
 
 #define WHO_TENANT "default"
 
-/* Whose instance an engine is: INSTANCE|TENANT|RANK where it was registered,
- * else its name is the instance. */
+/* Instance, tenant and rank of an engine: from its name INSTANCE|TENANT|RANK if
+ * it was registered, else its name is the instance. */
 struct who {
     char instance[SERVICE_NAME_BYTES], tenant[SERVICE_NAME_BYTES];
     int rank;
     bool registered;
 };
 
-/* who_of(name, rank): taken apart; rank is that of its configuration. */
+/* who_of(name, rank): takes a name apart; rank is the configured one. */
 struct who who_of(const char *name, int rank);
 
-/* who_name(q, name): as question says. Returns 0; -EINVAL with *error set. */
+/* who_name(q, name): writes the name of the question's engine. Returns 0;
+ * -EINVAL with *error set. */
 [[nodiscard]] int who_name(const struct question *q,
                            char name[SERVICE_NAME_BYTES],
                            struct openai_error *error);
 
-/* The tenant that the question names, or the usual one. */
+/* Returns the question's tenant, or the default one. */
 const char *who_tenant(const struct question *q);
 
-/* Whether body and answer are msgpack, by Content-Type and Accept. */
+/* Whether the body is msgpack, by Content-Type; and the answer, by Accept. */
 bool index_takes_msgpack(const struct front_call *call);
 bool index_gives_msgpack(const struct front_call *call);
 
-/* Reads the body. Returns 0; else the client was answered. */
+/* Reads the body. Returns 0; else it was answered. */
 [[nodiscard]] int index_read(const struct front_call *call,
                              enum question_path path, struct question *q);
 
-/* Begins an answer, whose bytes are in out; sends it, and ends it. */
+/* Begin an answer, whose bytes go to out; send it, and free them. */
 struct packed index_begin(const struct front_call *call, struct text_buf *out);
 void index_reply(const struct front_call *call, struct packed *p);
 
@@ -44,12 +45,11 @@ void index_reply(const struct front_call *call, struct packed *p);
 void index_refuse(const struct front_call *call,
                   const struct openai_error *error);
 
-/* The model's service, and the adapter that its name may be; NULL: the client
- * was answered. */
+/* Returns the model's service; NULL: it was answered with an error. */
 struct service *index_find(const struct front_call *call,
                            const struct question *q);
 
-/* Writes tcp://host:port with port + by, as far as it is one. */
+/* Writes tcp://host:port with `by` added to the port; other texts unchanged. */
 void index_shift(const char *endpoint, int by, char out[QUESTION_TEXT_BYTES]);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a connection is, and has, counts with its client. */
+/* Counts a connection, its state and its bytes for its client. */
 #include "conductor/front/http/internal.h"
 
 void http_conn_join(struct http_conn *conn, struct http_client *client)

@@ -4,13 +4,13 @@
 
 #include "conductor/front/http/internal.h"
 
-/* From here on a body is read by read_large(). */
+/* Bodies from this size on are read by read_large(). */
 #define LARGE_BODY_BYTES 2048
 #define READ_MOST_BYTES ((size_t)262144) /* at once */
 #define READS_PER_TURN 16
 
-/* Make room for n more bytes of body: 0, -EDQUOT over max_body_total_bytes,
- * -ENOBUFS over max_body_bytes, -ENOMEM. */
+/* Makes room for n more bytes of body. Returns 0; -EDQUOT: over
+ * max_body_total_bytes; -ENOBUFS: over max_body_bytes; -ENOMEM. */
 static int reserve_body(struct http_conn *conn, size_t n)
 {
     const struct http_server *server = conn->server;
@@ -18,8 +18,8 @@ static int reserve_body(struct http_conn *conn, size_t n)
     size_t taken = server->stats.body_bytes,
            all = server->options.max_body_total_bytes;
 
-    /* A body that was replaced may be a little over. One body is a client's
-     * due, whatever the others leave. */
+    /* A replaced body may be a little over. Each client may have one body,
+     * however much the others have. */
     if (taken > all || n > all - taken ||
         (conn->client->body_bytes + n > server->options.max_body_bytes &&
          !http_share_allows(conn->client->body_bytes, n, taken, all)))
@@ -39,8 +39,8 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Reads on from the socket into the body, at most `want` bytes. No more room is
- * made than for as much as has come. Returns 0 or -ENOMEM. */
+/* Reads from the socket into the body, at most `want` bytes. Allocates no more
+ * than has come so far. Returns 0 or -ENOMEM. */
 static int read_large(struct http_conn *conn, size_t want)
 {
     for (unsigned i = 0; i < READS_PER_TURN && !http_turn_is_over(conn); i++) {
@@ -59,8 +59,8 @@ static int read_large(struct http_conn *conn, size_t want)
     return 0;
 }
 
-/* The body's next piece by Content-Length. Whether the body is whole, < 0 as
- * reserve_body. */
+/* Reads a body by Content-Length. Returns 1: it is whole; 0; < 0 as
+ * reserve_body(). */
 static int read_sized(struct http_conn *conn)
 {
     size_t length =
@@ -81,7 +81,7 @@ static int read_sized(struct http_conn *conn)
     return rc ? rc : conn->body.len == length;
 }
 
-/* The same for a chunked body; also -EBADMSG. */
+/* The same for a chunked body; or returns -EBADMSG. */
 static int read_chunked(struct http_conn *conn)
 {
     size_t have;

@@ -1,12 +1,12 @@
 /*
- * What may happen to a connection at any time: its timer, an answer that is
- * whole, its end. read.c drives it.
+ * Events that may come to a connection at any time: its timer, the end of an
+ * answer, its own end. read.c drives it.
  *
  *   state == HTTP_HANDLING  <=>  the handler owes an answer
  *   gone != NULL            =>   state == HTTP_HANDLING
  *   sum of body.len over the connections == server->stats.body_bytes
  *                                        <= options.max_body_total_bytes
- *   likewise of a client's connections and its body_bytes
+ *   likewise for a client's connections and its body_bytes
  */
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ void http_conn_begin(struct http_conn *conn)
     conn->recorded = conn->operators = false;
 }
 
-/* Tell the handler's side, once, that the client is gone. */
+/* Tells the handler, once, that the client is gone. */
 static void tell_gone(struct http_conn *conn)
 {
     void (*gone)(void *arg) = conn->gone;
@@ -101,7 +101,7 @@ void http_conn_answered(struct http_conn *conn)
     stream_flush(conn->stream);
 }
 
-/* Closing at once would have the kernel answer bytes still coming with a reset,
+/* Closing at once would make the kernel answer further input with a reset,
  * which may destroy the answer before the client has read it. */
 void http_conn_linger(struct http_conn *conn)
 {

@@ -1,5 +1,5 @@
-/* Connections whose TLS is not open: few, and not for long. Who comes when all
- * places are taken has that of the oldest. */
+/* Connections in their TLS handshake: few, and not for long. When all places
+ * are taken a new one takes that of the oldest. */
 #include <openssl/ssl.h>
 
 #include "conductor/front/http/internal.h"
@@ -7,7 +7,8 @@
 #define OPENING_US 10000000
 #define OPENING_MIN 16u
 
-/* Of the connections that there may be, so many are left to others. */
+/* At most max_connections / OPENING_SHARE, or OPENING_MIN, are in their
+ * handshake. */
 #define OPENING_SHARE 4u
 
 void http_server_tls(struct http_server *server, struct ssl_ctx_st *certificate)

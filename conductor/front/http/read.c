@@ -1,5 +1,5 @@
 /* Drives a connection: reads heads and bodies, hands requests over, and goes on
- * with the next when the answer has left. */
+ * with the next one when the answer has left. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 /* A connection of the reserve is for one short question. */
 #define RESERVE_US 5000000
 
-/* How long it may take of what it is given. */
+/* The time limit us, or less for a connection of the reserve. */
 static int64_t patience(const struct http_conn *conn, int64_t us)
 {
     return conn->client == &conn->server->reserve && us > RESERVE_US
@@ -27,8 +27,8 @@ int64_t http_arrived_us(const struct http_conn *conn)
     return conn->read_us;
 }
 
-/* The request is whole. Its body isn't needed once the handler is back, while
- * the answer may take minutes. */
+/* Hands over a whole request. Its body is freed when the handler returns,
+ * unless kept, since the answer may take minutes. */
 static void handle(struct http_conn *conn)
 {
     http_conn_set_state(conn, HTTP_HANDLING);
@@ -44,7 +44,7 @@ static void handle(struct http_conn *conn)
         http_conn_drop_body(conn);
 }
 
-/* Keep the head's bytes while its request lasts, and point into them. */
+/* Keeps the head's bytes while its request lasts, and points into them. */
 static int keep_head(struct http_conn *conn, size_t n)
 {
     size_t have;
@@ -63,9 +63,9 @@ static int keep_head(struct http_conn *conn, size_t n)
     return 0;
 }
 
-/* Whether the request whose head has come may go on. Else it is answered, and
- * nothing of its body is ever read as another request: it is dropped if all of
- * it is here, or the connection ends. */
+/* Asks the handler whether a request may go on after its head. If not it was
+ * answered, and its body is never read as another request: it is dropped if all
+ * of it is here, else the connection ends. */
 static bool may_go_on(struct http_conn *conn)
 {
     const struct http_server *server = conn->server;
@@ -163,7 +163,7 @@ static void read_body(struct http_conn *conn)
         handle(conn);
 }
 
-/* What still comes behind the last answer is thrown away. */
+/* Discards input after the last answer. */
 static void discard(struct http_conn *conn)
 {
     size_t n;
@@ -196,14 +196,14 @@ static void on_read(void *arg)
         read_body(conn);
     else if (conn->state == HTTP_BODY)
         read_body(conn);
-    /* Most requests come whole: no clock is set for them. */
+    /* Set only now: most requests come whole and need no timer. */
     if (conn->begins && (conn->state == HTTP_HEAD || conn->state == HTTP_BODY))
         http_conn_arm(conn, patience(conn, conn->server->options.receive_us));
     conn->begins = false;
 }
 
-/* All that was written is sent. What was sent ahead is read at the next turn of
- * the loop: else one client, whose requests are answered at once, keeps all
+/* All that was written is sent. Requests sent ahead are read at the next turn
+ * of the loop: else a client whose requests are answered at once would keep all
  * others waiting. */
 static void on_sent(void *arg)
 {
@@ -245,7 +245,7 @@ static void on_ended(void *arg, int error)
         return;
     }
     if (error == 0 && conn->state == HTTP_SENDING) {
-        conn->close = true; /* the answer is whole: it may well be waited for */
+        conn->close = true; /* the client may still read the whole answer */
         return;
     }
     if (error == -ETIMEDOUT)
@@ -276,7 +276,7 @@ int http_conn_open(struct http_server *server, struct http_client *client,
                    evutil_socket_t fd)
 {
     const struct http_options *options = &server->options;
-    /* What a client sends ahead of its turn stops at max_input. */
+    /* max_input bounds what a client sends ahead of its turn. */
     struct stream_options stream = {
         .max_input = options->max_head_bytes + READ_AHEAD_BYTES,
         .write_us = options->write_us,

@@ -1,5 +1,5 @@
-/* What the server itself refuses: the connection ends, as nobody knows where
- * the request does. */
+/* The server's own refusals: the connection ends, as nobody knows where the
+ * request does. */
 #include <stdio.h>
 #include <sys/socket.h>
 
@@ -7,11 +7,11 @@
 #include "conductor/front/http/internal.h"
 
 #define TAKEN_BYTES 2048
-/* Of headers: an origin of those, and a little. */
+/* Bytes of headers: an Origin from the request, and a little more. */
 #define EARLY_BYTES 4096
 
-/* The headers of any answer, if the handler has not set them. Of a head that is
- * not whole, or wrong, the lines before count. */
+/* Adds the headers of every answer, unless the handler did. Of an incomplete or
+ * wrong head the lines before the fault count. */
 static void add_early(struct http_conn *conn)
 {
     const struct http_server *server = conn->server;
@@ -85,8 +85,8 @@ void http_conn_refuse_crowded(struct http_conn *conn)
     refuse_for_now(conn, "too_many_connections", "too many connections");
 }
 
-/* What of the first request has come already. It is taken: a socket that is
- * closed with bytes unread is reset, and its answer may be lost. */
+/* Reads what has come of the first request: a socket that is closed with unread
+ * bytes is reset, and its answer may be lost. */
 static void take_head(evutil_socket_t fd, char in[TAKEN_BYTES],
                       struct http_head *known)
 {
@@ -109,12 +109,12 @@ void http_turn_away(struct http_server *server, evutil_socket_t fd)
         "{\"error\":{\"message\":\"too many connections\","
         "\"type\":\"server_error\",\"param\":null,"
         "\"code\":\"too_many_connections\"}}";
-    struct http_conn conn = {.server = server}; /* for its headers alone */
+    struct http_conn conn = {.server = server}; /* only for its headers */
     char in[TAKEN_BYTES], reply[sizeof(form) + EARLY_BYTES];
     struct http_head known;
 
     server->stats.refused++;
-    if (server->certificate) { /* nobody would understand it */
+    if (server->certificate) { /* a client that speaks TLS cannot read it */
         evutil_closesocket(fd);
         return;
     }

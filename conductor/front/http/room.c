@@ -1,5 +1,4 @@
-/* Room for connections: whose is closed for whose, and what only the reserve
- * has room for. */
+/* Room for connections: which one is closed for a new one, and the reserve. */
 #include "conductor/front/http/internal.h"
 
 static void close_first(struct http_server *server, struct http_client *client)
@@ -8,8 +7,8 @@ static void close_first(struct http_server *server, struct http_client *client)
     http_conn_free(TAILQ_FIRST(&client->idle));
 }
 
-/* Somebody who has more, or the client itself, gives one up. The client is
- * held. */
+/* A client with more connections, or the client itself, gives one up. The
+ * caller has set client->held. */
 bool http_room(struct http_server *server, struct http_client *client)
 {
     const struct http_clients *all = &server->clients;

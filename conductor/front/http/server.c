@@ -11,12 +11,12 @@
 #include "base/listener.h"
 #include "conductor/front/http/internal.h"
 
-/* What waits in the kernel of one answer: more of it, of many clients that take
- * nothing, would be memory that nobody bounds (2.5 MiB each on loopback). */
+/* Unsent bytes of an answer in the kernel. More, for many clients that read
+ * nothing, would be unbounded memory (2.5 MiB each on loopback). */
 #define KERNEL_BYTES 32768
 
-/* Where a new connection of the client counts, which is held; NULL: there is no
- * room. */
+/* Returns the client that a new connection counts for; NULL: there is no room.
+ * The caller has set client->held. */
 static struct http_client *admit(struct http_server *server,
                                  struct http_client *client)
 {
@@ -57,7 +57,7 @@ int http_server_new(struct event_base *base, const struct http_options *options,
                     struct http_server **out)
 {
     struct http_server *server = calloc(1, sizeof(*server));
-    char why[512]; /* the caller says it in its own words */
+    char why[512]; /* unused: the caller has its own words */
     int rc;
 
     if (!server)
@@ -102,8 +102,8 @@ void http_server_hold(struct http_server *server, bool on)
         listener_hold(server->listener, on);
 }
 
-/* Whether some of a request has come that is not whole; the loop may not have
- * read it yet. */
+/* Whether a part of a request has come, even if the loop has not read it
+ * yet. */
 static bool receives(const struct http_conn *conn)
 {
     int waiting = 0;
@@ -119,9 +119,9 @@ static bool receives(const struct http_conn *conn)
             waiting > 0);
 }
 
-/* Closes a connection that is between two requests; a request that is coming is
- * answered first. With fresh_us somebody else takes those that come from now
- * on, and who has begun to say something here is waited for. */
+/* Closes a connection between two requests; a request that is arriving is
+ * answered first. With fresh_us another process takes new connections, and a
+ * request that has begun here is awaited. */
 static void drain_one(struct http_conn *conn, int64_t fresh_us)
 {
     bool fresh = conn->state == HTTP_HEAD && !conn->used;

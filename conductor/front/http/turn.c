@@ -1,23 +1,23 @@
-/* A client's share of a turn of the loop: when it has had that, its other
- * connections are read in the turns that follow, and those of others between.
- */
+/* A client's share of a turn of the loop: when it is used up, the client's
+ * other connections are read in later turns, with those of others in
+ * between. */
 #include "conductor/front/http/internal.h"
 
-/* Of one client, in a turn; what is begun is done. */
+/* Work of one client per turn; a request that was begun is finished. */
 #define WORK_BYTES ((size_t)1 << 19)
-/* What is read is work, too: a copy, and memory that is new. */
+/* Factor for bytes read: a copy, into new memory. */
 #define READ_FACTOR 8u
-/* A request costs so much, and its body's bytes, up to so many, so many times
- * what a byte read does: what is beside its prompt is slow to parse. */
+/* Cost of a request: a fixed part, plus SLOW_FACTOR for each of the first
+ * SLOW_BYTES of its body, since members beside the prompt are slow to parse. */
 #define REQUEST_BYTES 4096u
-/* So much does a look at a head that may not be whole, beside its bytes. */
+/* Cost of a look at a head that may be incomplete, plus its bytes. */
 #define LOOK_BYTES 1024u
 #define SLOW_BYTES ((size_t)65536)
 #define SLOW_FACTOR 16u
-/* As many of its connections may go on in a turn. */
+/* Connections of a client that may go on in a turn. */
 #define RESUMED_MOST 16u
 
-/* The time that the loop holds through a turn. */
+/* The loop's cached time, which is the same through a turn. */
 static int64_t turn_of(const struct http_server *server)
 {
     struct timeval now;
@@ -77,7 +77,7 @@ void http_turn_put_off(struct http_conn *conn)
     server->stats.put_off++;
     TAILQ_INSERT_TAIL(&server->put_off, conn, put_off_link);
     stream_pause(conn->stream, true);
-    /* What is activated would run in this turn; a timer does not. */
+    /* An activated event would run in this turn; a timer does not. */
     evtimer_add(server->next_turn, &soon);
 }
 
@@ -88,7 +88,7 @@ void http_turn_forget(struct http_conn *conn)
     conn->put_off = false;
 }
 
-/* Those that were put off first go on first. O(connections put off). */
+/* Connections put off first go on first. O(connections put off). */
 static void on_next_turn(evutil_socket_t, short, void *arg)
 {
     static const struct timeval soon = {0, 0};

@@ -7,10 +7,10 @@
 #include "base/text.h"
 #include "conductor/front/http/internal.h"
 
-#define FULL_BYTES 262144    /* whoever writes more waits, if he can */
+#define FULL_BYTES 262144    /* writers of streams wait above this */
 #define CHUNK_FRAME_BYTES 24 /* at most: the size, and two line ends */
-#define SHORT_BYTES 4096     /* a little of a stream; a short answer */
-#define HEAD_BYTES 320       /* at most, without the values that callers give */
+#define SHORT_BYTES 4096     /* a short answer, or a small part of a stream */
+#define HEAD_BYTES 320       /* at most, without the callers' values */
 
 static const char *phrase(int status)
 {
@@ -91,7 +91,7 @@ void http_add_header(struct http_conn *conn, const char *name,
                            });
 }
 
-/* The time as heads say it; written once a second. */
+/* The Date header's value; computed once a second. */
 static const char *date(struct http_server *server)
 {
     time_t now = time(NULL);
@@ -140,8 +140,8 @@ static int write_head(struct http_conn *conn, int status, const char *type,
     return 0;
 }
 
-/* What is left for all that is more than a little: a little is kept for each
- * connection, so that one who reads is not broken off when others stall. */
+/* Memory for output over SHORT_BYTES: SHORT_BYTES are kept for each connection,
+ * so that a client that reads is not cut off when others stall. */
 static size_t for_more(const struct http_server *server)
 {
     size_t all = server->options.max_output_total_bytes,
@@ -150,8 +150,9 @@ static size_t for_more(const struct http_server *server)
     return all - (kept < all / 2 ? kept : all / 2);
 }
 
-/* Whether there is memory for n bytes more. Who has taken all so far may have
- * the last of the room, whatever its client's others leave. */
+/* Whether there is memory for n more bytes. A client that has read all of
+ * this answer so far may have the last of it, whatever its other connections
+ * hold. */
 static bool may_hold(const struct http_conn *conn, size_t n)
 {
     const struct http_server *server = conn->server;
@@ -168,7 +169,7 @@ static bool may_hold(const struct http_conn *conn, size_t n)
                : others < all && will <= all - others;
 }
 
-/* Many clients that do not take their answers: those to come are short. */
+/* Too much unread output: sends a 503 in place of a long answer. */
 static void refuse_long(struct http_conn *conn)
 {
     struct openai_error error;
@@ -215,7 +216,7 @@ static void begin(struct http_conn *conn, int status, const char *type,
                   int64_t length)
 {
     conn->chunked_out = length < 0 && !conn->head.http10 && !conn->head_only;
-    /* Without chunks only the end of the connection ends the body. */
+    /* Without chunks the body ends with the connection. */
     if (length < 0 && !conn->chunked_out && !conn->head_only)
         conn->close = true;
     conn->broken = write_head(conn, status, type, length) != 0;

@@ -40,7 +40,7 @@ static int open_bracket(struct json_walk *w, struct brackets *b, bool object)
     return 0;
 }
 
-/* A string's end; p is at its quote. */
+/* Passes a string; p is at its quote. */
 static int pass_text(struct json_walk *w)
 {
     const char *at = w->p + 1, *why;
@@ -78,7 +78,7 @@ static bool is_finite(const char *at, size_t n, bool exponent)
     return isfinite(strtod(text, NULL));
 }
 
-/* There is no value at p. */
+/* Fails: there is no value at p. */
 static int fail_value(struct json_walk *w)
 {
     return json_walk_fail_syntax(w, text_is_nan(w->p, (size_t)(w->end - w->p))
@@ -128,7 +128,7 @@ static int pass_word(struct json_walk *w, const char *word)
     return 0;
 }
 
-/* A value that has no others in it. */
+/* Passes a text, number or word. */
 static int pass_scalar(struct json_walk *w)
 {
     switch (w->p < w->end ? *w->p : '\0') {
@@ -205,7 +205,7 @@ static int pass_ends(struct json_walk *w, struct brackets *b, bool opened)
 static int check(struct json_walk *w)
 {
     struct brackets b = {.n = 0};
-    size_t quiet = SIZE_MAX; /* of so many brackets no name is told */
+    size_t quiet = SIZE_MAX; /* from this depth on no name is told */
     int rc;
 
     for (;;) {

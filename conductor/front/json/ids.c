@@ -81,9 +81,9 @@ static struct masks find(const char *p)
 }
 
 /*
- * Numbers that each end at a comma, from the first byte of a number at p.
- *   stride  1 or 2 bytes from a comma to the next number
- * Returns where the slow path must go on, behind a comma if not at p.
+ * Reads numbers that each end at a comma, from the first byte of a number at p.
+ *   stride  bytes from a comma to the next number: 1 or 2
+ * Returns where the slow path goes on: p, or after a comma.
  */
 static const char *fast_ids(const char *p, const char *end, size_t stride,
                             uint32_t **out)

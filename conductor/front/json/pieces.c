@@ -58,7 +58,7 @@ static void open_bracket(struct json_pieces *s, char c)
     *s->names[s->depth - 1] = '\0';
 }
 
-/* Returns whether it is told. */
+/* Returns whether the caller is told of it. */
 static bool close_bracket(struct json_pieces *s)
 {
     bool told = is_read(s);

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define JSON_PIECES_LEVELS 4u /* deeper ones are passed over */
+#define JSON_PIECES_LEVELS 4u /* deeper ones are skipped */
 #define JSON_PIECES_NAME 32   /* a longer name is "" */
 #define JSON_PIECES_VALUE 255 /* bytes of a value that are kept */
 
@@ -21,10 +21,10 @@ enum json_piece {
 
 /*
  * All zero before the first byte.
- *   depth  brackets that are open; behind JSON_PIECE_END: around what ended
- *   names  (depth): of the members that are open; "" in an array
- *   value  (n), of JSON_PIECE_VALUE, as it is spelled; n is JSON_PIECES_VALUE
- *          + 1 for a longer one
+ *   depth  open brackets; at JSON_PIECE_END: those around the value that ended
+ *   names  (depth): of the open members; "" in an array
+ *   value  (n), of JSON_PIECE_VALUE, as it is spelled; n is JSON_PIECES_VALUE +
+ *          1 for a longer one
  */
 struct json_pieces {
     uint64_t depth;
@@ -42,8 +42,8 @@ struct json_pieces {
 enum json_piece json_pieces_next(struct json_pieces *s, const char **at,
                                  const char *end);
 
-/* json_pieces_is(s, depth, name): whether the member that is open at a depth
- * (from 1 on) has that name. */
+/* json_pieces_is(s, depth, name): whether the open member at this depth (from 1
+ * on) has this name. */
 bool json_pieces_is(const struct json_pieces *s, uint64_t depth,
                     const char *name);
 

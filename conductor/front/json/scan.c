@@ -34,7 +34,7 @@ static struct cutter *of(struct json_walk *w)
     return (struct cutter *)(void *)w;
 }
 
-/* Copy what lies between the last cut and here into the rest. */
+/* Copies the bytes between the last cut and p into the rest. */
 static int flush_rest(struct json_walk *w)
 {
     text_buf_add(&of(w)->rest, of(w)->copied, (size_t)(w->p - of(w)->copied));
@@ -49,7 +49,7 @@ static int flush_rest(struct json_walk *w)
         of(w)->limits->max_rest_bytes);
 }
 
-/* Everything since the last flush is cut; `stand_in` takes its place. */
+/* Cuts the bytes since the last flush; `stand_in` takes their place. */
 static int replace(struct json_walk *w, const char *stand_in)
 {
     of(w)->copied = w->p;
@@ -112,7 +112,7 @@ static int fail_long(struct json_walk *w)
                           w->param, of(w)->limits->max_span_bytes);
 }
 
-/* A string, from its opening quote, becomes a span of bytes. */
+/* Reads a string, from its opening quote, into a span of bytes. */
 static int take_text(struct json_walk *w, const char *)
 {
     struct json_scan *out = of(w)->out;
@@ -141,7 +141,7 @@ static int take_text(struct json_walk *w, const char *)
     return rc;
 }
 
-/* An array of ids, from its '[', becomes a span of ids. */
+/* Reads an array of ids, from its '[', into a span of ids. */
 static int take_ids(struct json_walk *w, const char *)
 {
     struct json_scan *out = of(w)->out;
@@ -217,7 +217,7 @@ static int take_prompt(struct json_walk *w)
     return replace(w, "null");
 }
 
-/* A text of a message, which the rest shows as true. */
+/* Reads a text of a message; the rest has true in its place. */
 static int take_message_text(struct json_walk *w)
 {
     int rc = flush_rest(w);
@@ -277,7 +277,7 @@ static int on_message(struct json_walk *w, const char *)
     return rc;
 }
 
-/* A member that goes to the rest as it is. */
+/* Skips a member, which goes to the rest as it is. */
 static int skip_member(struct json_walk *w, const char *key)
 {
     const char *from = w->p;

@@ -49,8 +49,8 @@ struct json_scan_limits {
     size_t max_rest_bytes;  /* everything but the prompt */
     size_t max_depth;       /* brackets inside brackets */
     size_t max_span_bytes;  /* of one prompt, or of all texts of a chat, as
-                               they stand; 0: any */
-    size_t max_rest_values; /* beside the prompt, on all levels; 0: any */
+                               spelled; 0 = unlimited */
+    size_t max_rest_values; /* beside the prompt, at any depth; 0 = unlimited */
 };
 
 struct json_scan {
@@ -66,22 +66,22 @@ struct json_scan {
     /* set when the scan fails with -EINVAL */
     size_t error_at;         /* offset in the body */
     const char *error_param; /* "prompt", "messages", `large` or NULL */
-    char large[64]; /* the member that takes over half of max_rest_bytes, if
-                       its name fits; "": none */
+    char large[64]; /* member of over half of max_rest_bytes, if its name fits;
+                       "" = none */
     char error[JSON_WALK_ERROR_BYTES];
 };
 
 /*
- * Scan body[0 .. n), borrowed. `out` is overwritten; the caller gives it to
- * json_scan_fini whatever comes back. Returns 0, -EINVAL with the error
- * fields set, or -ENOMEM. The rest isn't fully checked: parse it. O(n).
+ * Scans body[0 .. n), borrowed. `out` is overwritten; the caller gives it to
+ * json_scan_fini() in any case. Returns 0, -EINVAL with the error fields set,
+ * or -ENOMEM. The rest isn't fully checked: parse it. O(n).
  */
 [[nodiscard]] int json_scan(const char *body, size_t n,
                             enum json_scan_kind kind,
                             const struct json_scan_limits *limits,
                             struct json_scan *out);
 
-/* Free what a scan owns. A zeroed struct is fine. */
+/* Frees what a scan owns. A zeroed struct is fine. */
 void json_scan_fini(struct json_scan *scan);
 
 #endif

@@ -23,8 +23,8 @@ static bool is_special(char c)
 }
 
 #ifdef __x86_64__
-/* Copy whole 32-byte blocks until one holds a special byte; the plain bytes
- * before it count, and up to 32 bytes behind them are overwritten. */
+/* Copies whole 32-byte blocks until one holds a special byte. Returns the plain
+ * bytes before it; up to 32 bytes after them are overwritten. */
 static size_t copy_sse2(const char *p, size_t n, char *out, bool *high)
 {
     const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\');
@@ -57,7 +57,7 @@ static size_t copy_sse2(const char *p, size_t n, char *out, bool *high)
 }
 #endif
 
-/* Copy plain bytes; stops at a special byte or at the end. */
+/* Copies plain bytes up to a special byte or the end. */
 static size_t copy_plain(const char *p, size_t n, char *out, bool *high)
 {
     size_t at = 0;
@@ -73,7 +73,7 @@ static size_t copy_plain(const char *p, size_t n, char *out, bool *high)
     return at;
 }
 
-/* Four hexadecimal digits at p, or -1. */
+/* Reads four hexadecimal digits at p; -1: others. */
 static int32_t hex4(const char *p, const char *end)
 {
     int32_t value = 0;
@@ -94,7 +94,7 @@ static int32_t hex4(const char *p, const char *end)
     return value;
 }
 
-/* \uXXXX, or two of them for a surrogate pair; p is behind the 'u'. */
+/* Reads \uXXXX, or two of them for a surrogate pair; p is behind the 'u'. */
 static const char *read_unicode(const char *p, const char *end, char **out,
                                 const char **why)
 {
@@ -118,7 +118,7 @@ static const char *read_unicode(const char *p, const char *end, char **out,
     return p;
 }
 
-/* One escape; p is behind the backslash. Writes no more than it reads. */
+/* Reads an escape; p is behind the backslash. Writes no more than it reads. */
 static const char *read_escape(const char *p, const char *end, char **out,
                                const char **why)
 {
@@ -176,7 +176,7 @@ int json_text_read(const char **at, const char *end, char *out, size_t *n_out,
 }
 
 #ifdef __x86_64__
-/* A bit of each of 16 bytes that is special. */
+/* Bit i is set if byte i of 16 is special. */
 static unsigned special_of(__m128i v)
 {
     const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\');
@@ -254,7 +254,7 @@ int json_text_check(const char **at, const char *end, const char **why)
 const char *json_text_skip(const char *at, const char *end)
 {
     for (const char *p = at; (p = memchr(p, '"', (size_t)(end - p))); p++) {
-        const char *run = p; /* of backslashes before it */
+        const char *run = p; /* start of the backslashes before it */
 
         while (run > at && run[-1] == '\\')
             run--;

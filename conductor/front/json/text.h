@@ -4,13 +4,13 @@
 
 #include <stddef.h>
 
-/* Room that json_text_read may scribble on behind what it writes. */
+/* Bytes after its output that json_text_read() may overwrite. */
 #define JSON_TEXT_SLACK_BYTES 32
 
 /*
- * Read from just after the opening quote to just after the closing one.
- *   at     in: first byte after '"'; out: first byte after the closing '"',
- *          or near the byte that is wrong
+ * Reads from just after the opening quote to just after the closing one.
+ *   at     in: first byte after '"'; out: first byte after the closing '"', or
+ *          near the byte that is wrong
  *   end    end of the readable bytes
  *   out    room for end - *at + JSON_TEXT_SLACK_BYTES bytes
  *   n_out  bytes written, valid UTF-8, may contain NUL; set on success
@@ -22,9 +22,9 @@
                                  size_t *n_out, const char **why);
 
 /*
- * Goes from just after the opening quote to just after the closing one, and
- * checks what is between as json_text_read() does, but that half a surrogate
- * pair in an escape may stand alone: it is JSON.
+ * Moves from just after the opening quote to just after the closing one. Checks
+ * the string as json_text_read() does, but allows half of a surrogate pair in
+ * an escape, which is JSON.
  *   at   in: first byte after '"'; out: first byte after the closing one; on an
  *        error the byte that is wrong, or `end`: it never closes
  *   why  set on an error only, static

@@ -66,7 +66,7 @@ void text_buf_printf(struct text_buf *b, const char *format, ...)
     text_buf_add(b, piece, (size_t)n);
 }
 
-/* One control character, quote or backslash. */
+/* Appends an escaped control character, quote or backslash. */
 static void add_escaped(struct text_buf *b, unsigned char c)
 {
     static const char from[] = "\"\\\n\r\t", to[] = "\"\\nrt";

@@ -1,4 +1,4 @@
-/* UTF-8: checked, and written. */
+/* Checks and writes UTF-8. */
 #include "conductor/front/json/utf8.h"
 
 #include <endian.h>
@@ -37,8 +37,8 @@ size_t utf8_sequence(const char *text, size_t n)
     return need;
 }
 
-/* Whether the lowest bytes are a sequence of three: most of the world's letters
- * are. 0x200f are the bits that show an overlong form or a surrogate. */
+/* Whether the lowest three bytes are a sequence, as most of the world's letters
+ * are. 0x200f: the bits that show an overlong form or a surrogate. */
 static bool is_common_three(uint64_t word)
 {
     uint64_t lead = word & 0x200f;

@@ -8,14 +8,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes (1 .. 4) of the valid sequence at text[0 .. n), 0 if there is none. */
+/* Returns the length (1 .. 4) of the valid sequence at text[0 .. n); 0 =
+ * none. */
 size_t utf8_sequence(const char *text, size_t n);
 
-/* Offset of the first byte of text[0 .. n) that begins no valid sequence, or
- * n if all are valid. O(n): 8 bytes of ASCII at a time. */
+/* Returns the offset of the first byte of text[0 .. n) that begins no valid
+ * sequence, or n if all are valid. O(n): 8 bytes of ASCII at a time. */
 size_t utf8_valid_prefix(const char *text, size_t n);
 
-/* Write code point c (not a surrogate, <= 0x10ffff) to out[4]; its bytes. */
+/* Writes code point c (not a surrogate, <= 0x10ffff) to out[4]. Returns its
+ * length. */
 size_t utf8_put(char *out, uint32_t c);
 
 #endif

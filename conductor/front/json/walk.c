@@ -43,7 +43,7 @@ int json_walk_skip(struct json_walk *w)
     return w->p > start ? 0 : json_walk_fail_syntax(w, "a value");
 }
 
-/* A member's key, unescaped into key[JSON_WALK_KEY_BYTES + 1]. */
+/* Reads a member's name, unescaped, into key[JSON_WALK_KEY_BYTES + 1]. */
 static int read_key(struct json_walk *w, char *key)
 {
     char text[JSON_WALK_KEY_BYTES + JSON_TEXT_SLACK_BYTES];
@@ -83,7 +83,7 @@ bool json_walk_bits(struct json_walk *w, uint64_t *out)
     return true;
 }
 
-/* A member's name and its colon. */
+/* Reads a member's name and its colon. */
 static int read_name(struct json_walk *w, char *key)
 {
     if (json_walk_peek(w) != '"')

@@ -19,9 +19,9 @@ struct json_walk {
     const char *body;
     const char *end;
     size_t max_depth;
-    size_t max_members; /* of all objects that are read; 0: no bound */
+    size_t max_members; /* of all objects that are read; 0 = unlimited */
     size_t members;
-    size_t max_skipped; /* values in what is skipped; 0: no bound */
+    size_t max_skipped; /* values in skipped parts; 0 = unlimited */
     size_t skipped;
     bool strict; /* skipped values must be JSON (RFC 8259), and their numbers
                     finite as doubles */
@@ -35,8 +35,8 @@ struct json_walk {
     size_t depth; /* during these calls: the open brackets within the skipped
                      value, 1 to JSON_WALK_DEPTH_MOST; else 0 */
     const char *name;  /* where the last name began, at its quote */
-    const char *param; /* static: what the walk is inside of, or NULL */
-    size_t error_at;   /* of the failure: offset in the body */
+    const char *param; /* static: the member that the walk is in, or NULL */
+    size_t error_at;   /* the error's offset in the body */
     const char *error_param;
     char error[JSON_WALK_ERROR_BYTES];
 };
@@ -45,7 +45,7 @@ struct json_walk {
  * p behind the value. Returns 0 or a negative error. */
 typedef int json_value_fn(struct json_walk *w, const char *key);
 
-/* Note an error at p, in words. Returns -EINVAL. */
+/* Notes an error at p, in words. Returns -EINVAL. */
 int json_walk_fail(struct json_walk *w, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -55,8 +55,8 @@ static inline bool json_is_space(char c)
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-/* How many bytes of the value at p to show in a message: up to a delimiter, 24
- * at most, all printable. */
+/* Returns how many bytes of the value at p a message shows: up to a delimiter,
+ * 24 at most, all printable. */
 int json_walk_shown(const struct json_walk *w);
 
 /* Notes that the JSON ends or is wrong at p, where `expected` should stand.
@@ -67,7 +67,7 @@ int json_walk_fail_syntax(struct json_walk *w, const char *expected);
  * the end. */
 char json_walk_peek(struct json_walk *w);
 
-/* Skip the value at p. Returns 0 or -EINVAL, also when max_skipped are passed.
+/* Skips the value at p. Returns 0 or -EINVAL, also over max_skipped.
  * O(bytes). */
 [[nodiscard]] int json_walk_skip(struct json_walk *w);
 
@@ -81,11 +81,12 @@ char json_walk_peek(struct json_walk *w);
  */
 [[nodiscard]] bool json_walk_bits(struct json_walk *w, uint64_t *out);
 
-/* Walk the object whose '{' is at p, handing each value to `read`. Returns 0
- * or the first error. A name of more than 256 bytes, or with a NUL, is one. */
+/* Walks the object whose '{' is at p, and calls `read` for each value.
+ * Returns 0 or the first error. A name of more than 256 bytes, or with a
+ * NUL, is one. */
 [[nodiscard]] int json_walk_object(struct json_walk *w, json_value_fn *read);
 
-/* Walk the array whose '[' is at p, as json_walk_object does. */
+/* Walks the array whose '[' is at p, as json_walk_object() does. */
 [[nodiscard]] int json_walk_array(struct json_walk *w, json_value_fn *read);
 
 #endif

@@ -37,14 +37,14 @@ static bool is_role(const char *role)
     return false;
 }
 
-/* Members whose texts the template has no place for. */
+/* Whether the template has no place for a member's text. */
 static bool is_ignored(const char *key)
 {
     return strcmp(key, "name") == 0 || strcmp(key, "tool_call_id") == 0 ||
            strcmp(key, "reasoning_content") == 0;
 }
 
-/* Members that a message may have; others carry what a text can't say. */
+/* Refuses members that a text cannot stand for. */
 static int check_members(const json_t *message, bool is_assistant, size_t index,
                          struct openai_error *error)
 {
@@ -110,7 +110,7 @@ static int add_bytes(const char *bytes, size_t n, void *out)
     return 0;
 }
 
-/* The tools that an answer called, as JSON behind its text. */
+/* Appends the tools that an answer called, as JSON. */
 static int add_calls(const json_t *calls, struct text_buf *out)
 {
     if (json_array_size(calls) == 0)
@@ -143,7 +143,7 @@ static int add_message(const json_t *message, const struct json_scan *scan,
         return rc;
     text_buf_printf(out, "<|%s|>\n", role);
     if ((!content || json_is_null(content)) && is_assistant)
-        rc = 0; /* as a client sends back an answer without text */
+        rc = 0; /* an answer without text that a client sends back */
     else if (json_is_array(content))
         rc = add_parts(content, scan, index, next, out, error);
     else if (!json_is_true(content) || add_text(scan, next, out))

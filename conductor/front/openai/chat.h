@@ -8,10 +8,10 @@
 #include "conductor/front/openai/error.h"
 
 /*
- * Append the prompt of `messages` (borrowed; the parsed rest of a scan, where
+ * Appends the prompt of `messages` (borrowed; the parsed rest of a scan, where
  * each text is true) with the texts of `scan` (borrowed) to `out`, by the
- * template in request.h. Returns 0; -EINVAL with *error set when a
- * message, role or part isn't what it must be; -ENOMEM. O(bytes).
+ * template in request.h. Returns 0; -EINVAL with *error set when a message,
+ * role or part isn't what it must be; -ENOMEM. O(bytes).
  */
 [[nodiscard]] int openai_chat_prompt(const json_t *messages,
                                      const struct json_scan *scan,

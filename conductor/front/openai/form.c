@@ -1,4 +1,4 @@
-/* The fields of a form that the daemon looks at. */
+/* Reads the fields of a form that the daemon needs. */
 #include "conductor/front/openai/form.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static bool is_fold(struct forward_slice s, const char *text)
     return s.n == strlen(text) && strncasecmp(s.at, text, s.n) == 0;
 }
 
-/* Where the first c of [at, end) stands, or end. */
+/* Returns where the first c of [at, end) stands, or end. */
 static const char *find(const char *at, const char *end, char c)
 {
     const char *found = at < end ? memchr(at, c, (size_t)(end - at)) : NULL;
@@ -59,9 +59,9 @@ bool form_hides_object(const char *body, size_t n)
     return i < n && body[i] == '{';
 }
 
-/* Reads a parameter's value, a word or in quotes, at `at`: what it says goes
- * into text[0 .. size), NUL-terminated; "" if it has no room, or a NUL in it.
- * Returns its end. */
+/* Reads a parameter's value at `at`, a word or in quotes, unescaped into text[0
+ * .. size), NUL-terminated; "" if it does not fit or has a NUL. Returns its
+ * end. */
 static const char *read_parameter(const char *at, const char *end, char *text,
                                   size_t size)
 {
@@ -82,8 +82,8 @@ static const char *read_parameter(const char *at, const char *end, char *text,
     return at;
 }
 
-/* Whether a header's value, "a; name=b", has the parameter `name`; it goes into
- * text as read_parameter() has it, else "" does. */
+/* Whether a header's value, "a; name=b", has the parameter `name`; writes its
+ * value to text as read_parameter() does, else "". */
 static bool find_parameter(struct forward_slice value, const char *name,
                            char *text, size_t size)
 {
@@ -110,7 +110,7 @@ static bool find_parameter(struct forward_slice value, const char *name,
 }
 
 struct part {
-    char name[32];              /* of its field; "": a longer one, or a file */
+    char name[32];              /* of its field; "" = longer, or a file */
     struct forward_slice value; /* up to the next delimiter */
 };
 
@@ -178,14 +178,14 @@ static int take_part(const struct part *part, struct forward_body *out,
     return 0;
 }
 
-/* Whether [at, end) begins with two bytes, or is cut off in them. */
+/* Whether [at, end) begins with these two bytes, or ends within them. */
 static bool begins(const char *at, const char *end, const char *two)
 {
     return memcmp(at, two, end - at < 2 ? (size_t)(end - at) : 2) == 0;
 }
 
-/* Whether what stands in front of `at` is a delimiter: it is the last one, or
- * fills a line but for blanks. */
+/* Whether the bytes before `at` are a delimiter: "--" follows, or nothing but
+ * blanks up to the end of the line. */
 static bool ends_delimiter(const char *at, const char *end)
 {
     const char *line = at;
@@ -195,7 +195,7 @@ static bool ends_delimiter(const char *at, const char *end)
     return begins(at, end, "--") || begins(line, end, "\r\n") || *line == '\n';
 }
 
-/* The end of the first delimiter behind `at`; NULL: none. */
+/* Returns the end of the first delimiter from `at` on; NULL = none. */
 static const char *next(const char *at, const char *end, const char *delimiter,
                         size_t n)
 {
@@ -220,7 +220,7 @@ static int read_parts(const char *at, const char *end, const char *delimiter,
         struct part part;
 
         if (!head || !behind)
-            break; /* it ends early: the engine will say so */
+            break; /* cut off: the engine will say so */
         read_part(&part, head + 2, behind - n);
         rc = take_part(&part, out, &named, error);
         at = behind;

@@ -1,7 +1,7 @@
 /*
- * Bodies that are no JSON, as files that are uploaded: multipart/form-data
- * (RFC 7578; RFC 2046, section 5.1). Of such a body, too, only the model is
- * looked at, and whether the answer is streamed:
+ * Bodies that are no JSON, as uploaded files: multipart/form-data (RFC 7578;
+ * RFC 2046, section 5.1). Of such a body only the model is read, and whether
+ * the answer is streamed:
  *
  *   --BOUNDARY\r\n
  *   Content-Disposition: form-data; name="model"\r\n
@@ -18,10 +18,10 @@
 
 #include "conductor/front/openai/forward/forward.h"
 
-/* What a body is, by its Content-Type. */
+/* The type of a body, by its Content-Type. */
 enum form_type { FORM_JSON, FORM_MULTIPART, FORM_OTHER };
 
-/* Of the header's value, type[0 .. n); JSON where there is none (n is 0). */
+/* Returns the type for the header's value, type[0 .. n); JSON if n is 0. */
 enum form_type form_type_of(const char *type, size_t n);
 
 /* Whether body[0 .. n) begins as a JSON object does, in UTF-8, 16 or 32: some
@@ -30,10 +30,10 @@ bool form_hides_object(const char *body, size_t n);
 
 /*
  * Reads body[0 .. n), whose Content-Type is type[0 .. n_type), into model and
- * stream of *out; nothing in it is a prompt. What a file holds is passed over.
- * Returns 0; or -EINVAL with *error set and *out zeroed: the type names no
- * boundary, no part begins with it, or the field model comes twice or is no
- * text of some 250 bytes. O(n).
+ * stream of *out; nothing in it is a prompt. Files are skipped. Returns 0; or
+ * -EINVAL with *error set and *out zeroed: the type names no boundary, no part
+ * begins with it, or the field model comes twice or is no text of up to 255
+ * bytes. O(n).
  */
 [[nodiscard]] int form_read(const char *type, size_t n_type, const char *body,
                             size_t n, struct forward_body *out,

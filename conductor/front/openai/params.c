@@ -8,8 +8,8 @@
 
 #define MAX_SALT_BYTES 256
 
-/* VALUE: other values are wrong, and not only beyond the model; the reason says
- * what a value must be. */
+/* VALUE: other values are invalid, not just unsupported by the model; the
+ * reason says what a value must be. */
 enum { COMPLETION = 1, CHAT = 2, BOTH = COMPLETION | CHAT, VALUE = 4 };
 
 typedef bool neutral_fn(const json_t *value);
@@ -53,7 +53,7 @@ static bool is_count(const json_t *v)
     return json_is_integer(v) && json_integer_value(v) >= 0;
 }
 
-/* What leaves the likeliest token: all, or one. */
+/* Values that leave the likeliest token: all tokens, or one. */
 static bool is_top_k(const json_t *v)
 {
     return json_is_integer(v) && json_integer_value(v) >= -1 &&
@@ -96,8 +96,8 @@ static bool is_default_tier(const json_t *v)
 static const struct param {
     const char *name;
     int kinds;
-    neutral_fn *neutral; /* of a value other than null */
-    const char *reason;  /* why nothing else will do, and what would */
+    neutral_fn *neutral; /* whether a value other than null is neutral */
+    const char *reason;  /* why others are refused, and what to send */
 } params[] = {
     /* Read elsewhere: any value passes here. */
     {"model", BOTH, is_any, ""},
@@ -218,7 +218,7 @@ static int unknown(struct openai_error *error, const char *object,
     return -EINVAL;
 }
 
-/* Every member is known and, where it must be, neutral. */
+/* Checks that every member is known and, where it must be, neutral. */
 static int check_members(enum openai_kind kind, const json_t *body,
                          const struct openai_model *model,
                          struct openai_error *error)
@@ -265,7 +265,7 @@ static int read_model(const json_t *body, const struct openai_model *model,
     return -EINVAL;
 }
 
-/* A boolean that may be absent or null. */
+/* Reads a boolean that may be absent or null. */
 static int read_bool(const json_t *object, const char *key, const char *name,
                      bool *out, struct openai_error *error)
 {
@@ -290,7 +290,7 @@ static int read_max_tokens(const json_t *body, const char *name,
         return 0;
     if (!json_is_integer(value) || n < 1)
         return bad_value(error, name, value, "a whole number of at least 1");
-    /* More than any window holds; the check against it will say so. */
+    /* Larger than any window, which check_lengths() reports. */
     if (n > UINT32_MAX)
         n = UINT32_MAX;
     if (out->max_tokens_param && out->max_tokens != (uint32_t)n)
@@ -352,7 +352,7 @@ static int read_salt(const json_t *body, struct openai_params *out,
     return 0;
 }
 
-/* An integer, cut to what a priority may be; value_priority() does likewise. */
+/* Reads an integer, clamped as value_priority() does. */
 static int32_t read_priority(const json_t *body)
 {
     json_int_t n = json_integer_value(json_object_get(body, "priority"));

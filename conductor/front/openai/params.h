@@ -1,7 +1,7 @@
 /*
- * Every parameter of the two endpoints that isn't the prompt, in one table:
- * which are read, which are accepted at their neutral value only, and why
- * another value is refused. What isn't in the table is unknown.
+ * Every parameter of the two endpoints except the prompt, in one table: which
+ * are read, which are accepted at their neutral value only, and why another
+ * value is refused. Others are unknown.
  */
 #ifndef CONDUCTOR_FRONT_OPENAI_PARAMS_H
 #define CONDUCTOR_FRONT_OPENAI_PARAMS_H
@@ -12,19 +12,19 @@
 
 /* Parameters as given, before they are checked against the prompt. */
 struct openai_params {
-    const char *max_tokens_param; /* the name it was given by; NULL: not */
+    const char *max_tokens_param; /* the member that gave it; NULL = none */
     uint32_t max_tokens;          /* >= 1 when given */
     bool stream;
     bool include_usage;
     bool usage_each; /* with include_usage: in every event, too */
     int32_t priority;
-    const char *salt; /* borrowed from the object, NULL: none */
+    const char *salt; /* borrowed from the object, NULL = none */
 };
 
 /*
- * Check every member of `body` (borrowed, an object) and read those that
- * count. Returns 0 or -EINVAL with *error set: 404 model_not_found for
- * another model, 400 for anything else. O(members).
+ * Checks every member of `body` (borrowed, an object) and reads those that
+ * count. Returns 0 or -EINVAL with *error set: 404 model_not_found for another
+ * model, 400 for anything else. O(members).
  */
 [[nodiscard]] int openai_params_read(enum openai_kind kind, const json_t *body,
                                      const struct openai_model *model,

@@ -29,7 +29,7 @@ static void write_head(const struct openai_reply_head *head, bool chunk,
     text_buf_json_str(out, head->model);
 }
 
-/* Without its closing brace. */
+/* Writes "usage" without its closing brace. */
 static void write_counts(uint64_t prompt, uint64_t output, struct text_buf *out)
 {
     text_buf_printf(out,
@@ -57,7 +57,7 @@ static void write_usage(const struct openai_outcome *outcomes, size_t n,
         cached);
 }
 
-/* Microseconds as milliseconds. */
+/* Writes microseconds as milliseconds. */
 static void write_ms(const char *name, int64_t us, struct text_buf *out)
 {
     text_buf_printf(out, ",\"%s\":%.3f", name, (double)us / 1e3);
@@ -131,7 +131,7 @@ void openai_reply_write(const struct openai_reply_head *head,
     text_buf_puts(out, "}");
 }
 
-/* An event with one choice; content NULL: the chat's role alone. */
+/* Writes an event with one choice; content NULL = only the chat's role. */
 static void write_chunk(const struct openai_reply_head *head, size_t index,
                         const struct openai_outcome *o, const char *content,
                         size_t n, bool finish, struct text_buf *out)
@@ -209,7 +209,7 @@ void openai_chunk_done(struct text_buf *out)
     text_buf_puts(out, "data: [DONE]\n\n");
 }
 
-/* A number, or null while nobody has told it. */
+/* Writes a number, or null for 0, which means unknown. */
 static void put_known(struct text_buf *out, uint32_t n)
 {
     if (n > 0)

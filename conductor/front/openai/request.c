@@ -13,8 +13,9 @@
 #include "conductor/front/openai/params.h"
 
 #define MAX_DEPTH 32
-/* A prompt is read as far as its tokens may need: an id has at most ten digits,
- * and what is between two of them; and so far in any case. */
+/* A prompt is read up to this many bytes per token of the window (an id of at
+ * most ten digits, and what stands between two ids), or at least
+ * LEAST_SPAN_BYTES. */
 #define BYTES_PER_TOKEN 32
 #define LEAST_SPAN_BYTES ((size_t)1 << 20)
 #define DEFAULT_MAX_TOKENS 16
@@ -64,7 +65,7 @@ static int parse_rest(const struct json_scan *scan, json_t **out,
     return -EINVAL;
 }
 
-/* Bytes to token ids, one each. */
+/* Makes a token id of each byte. */
 static int widen(const char *bytes, size_t n, uint32_t **out)
 {
     uint32_t *tokens = malloc((n + 1) * sizeof(*tokens));
@@ -81,7 +82,7 @@ static int widen(const char *bytes, size_t n, uint32_t **out)
     return 0;
 }
 
-/* Spans lie one behind the other without gaps, so ends are enough. */
+/* Sets offsets from the ends of the spans, which have no gaps. */
 static int set_offsets(const struct json_scan *scan, struct openai_request *out)
 {
     out->n_prompts = scan->n_spans;
@@ -134,7 +135,7 @@ static int chat_tokens(const struct json_scan *scan, const json_t *rest,
         return -EINVAL;
     }
     text_buf_init(&bytes, SIZE_MAX);
-    /* The texts and, at a guess, the marks of a message each. */
+    /* The texts and, at a guess, 32 bytes of marks for each. */
     rc = text_buf_reserve(&bytes, scan->n_bytes + 32 * scan->n_spans);
     if (rc == 0)
         rc = openai_chat_prompt(messages, scan, &bytes, error);
@@ -152,7 +153,7 @@ static int chat_tokens(const struct json_scan *scan, const json_t *rest,
     return rc;
 }
 
-/* The index of the first id >= vocab, n if there is none. */
+/* Returns the index of the first id >= vocab, n if there is none. */
 static size_t first_outside(const uint32_t *ids, size_t n, uint32_t vocab)
 {
     size_t at = 0;
@@ -170,7 +171,7 @@ static size_t first_outside(const uint32_t *ids, size_t n, uint32_t vocab)
     return at;
 }
 
-/* Every id is in the vocabulary. */
+/* Checks that every id is in the vocabulary. */
 static int check_ids(const struct openai_request *request,
                      const struct openai_model *model, bool batch,
                      struct openai_error *error)
@@ -198,7 +199,8 @@ const char *openai_prompt_param(enum openai_kind kind)
     return kind == OPENAI_CHAT ? "messages" : "prompt";
 }
 
-/* No prompt is empty, and each leaves room for the answer. */
+/* Checks that no prompt is empty, and each leaves room for its answer; sets
+ * max_tokens. */
 static int check_lengths(struct openai_request *request,
                          const struct openai_params *params,
                          const struct openai_model *model,

@@ -1,6 +1,6 @@
 /*
- * A request body of POST /v1/completions or /v1/chat/completions -> what the
- * service needs, or an error that names the field and its value.
+ * Turns a request body of POST /v1/completions or /v1/chat/completions into
+ * parameters for the service, or an error that names the field and its value.
  *
  * Text is tokenised as bytes: a token id is a byte's value. A chat becomes
  * bytes by this template, one line pair per message, in order:
@@ -26,7 +26,7 @@
 
 enum openai_kind { OPENAI_COMPLETION, OPENAI_CHAT };
 
-/* What the checks need to know of the served model. */
+/* Facts of the served model for the checks. */
 struct openai_model {
     const char *name;
     uint32_t vocab;         /* ids are < vocab */
@@ -37,7 +37,7 @@ struct openai_limits {
     size_t max_prompts;     /* in a batch */
     size_t max_messages;    /* texts in a chat */
     size_t max_rest_bytes;  /* the body without its prompt */
-    size_t max_rest_values; /* beside the prompt, on all levels; 0: any */
+    size_t max_rest_values; /* beside the prompt, at any depth; 0 = unlimited */
 };
 
 /* Prompt i is tokens[offsets[i] .. offsets[i + 1]), 0 <= i < n_prompts, and
@@ -56,9 +56,8 @@ struct openai_request {
 };
 
 /*
- * Parse body[0 .. n), borrowed. Returns 0; -EINVAL with *error set; -ENOMEM.
- * On an error `out` is zeroed. O(n); prompts at GB/s, the rest through
- * jansson.
+ * Parses body[0 .. n), borrowed. Returns 0; -EINVAL with *error set; -ENOMEM.
+ * On an error `out` is zeroed. O(n); prompts at GB/s, the rest through jansson.
  */
 [[nodiscard]] int openai_request_parse(enum openai_kind kind, const char *body,
                                        size_t n,
@@ -67,10 +66,10 @@ struct openai_request {
                                        struct openai_request *out,
                                        struct openai_error *error);
 
-/* The parameter that holds the prompt, to be blamed in errors; static. */
+/* Returns the parameter that holds the prompt, for errors; static. */
 const char *openai_prompt_param(enum openai_kind kind);
 
-/* Free what a request owns. A zeroed struct is fine. */
+/* Frees what a request owns. A zeroed struct is fine. */
 void openai_request_fini(struct openai_request *request);
 
 #endif

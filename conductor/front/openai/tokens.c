@@ -1,4 +1,4 @@
-/* {"count": 2, "max_model_len": 4096, "tokens": [5, 6], ...} */
+/* Reads {"count": 2, "max_model_len": 4096, "tokens": [5, 6], ...}. */
 #include "conductor/front/openai/tokens.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* The answer of an engine that was asked for the tokens of a prompt. */
+/* An engine's answer to /tokenize. */
 #ifndef CONDUCTOR_FRONT_OPENAI_TOKENS_H
 #define CONDUCTOR_FRONT_OPENAI_TOKENS_H
 

@@ -19,19 +19,20 @@ struct viewer {
     TAILQ_ENTRY(viewer) entry;
     struct watch *watch;
     struct http_conn *conn;
-    unsigned due;     /* events that it has not got: bits 1 << kind */
-    unsigned stalled; /* intervals since it took everything */
+    unsigned due;     /* events to send to it: bits 1 << kind */
+    unsigned stalled; /* intervals with unread events */
 };
 
 TAILQ_HEAD(viewer_list, viewer);
 
 struct watch {
     struct front *front;
-    struct event *timer; /* pending while somebody watches */
+    struct event *timer; /* pending while there are viewers */
     struct viewer_list viewers;
     unsigned n, interval;
-    uint64_t decided; /* when decisions became due the last time */
-    struct evbuffer *events[EVENT_KINDS]; /* as they are now; NULL: not made */
+    uint64_t decided; /* models_decided() when decisions were last due */
+    struct evbuffer *events[EVENT_KINDS]; /* of this interval; NULL = not made
+                                             yet */
 };
 
 static int write_kind(const struct models *models, enum event_kind kind,
@@ -49,7 +50,7 @@ static int write_kind(const struct models *models, enum event_kind kind,
     }
 }
 
-/* The event, made once for all viewers; NULL: out of memory. */
+/* Returns the event, made once for all viewers; NULL: out of memory. */
 static struct evbuffer *event_now(struct watch *w, enum event_kind kind)
 {
     static const char *const names[EVENT_KINDS] = {
@@ -97,7 +98,7 @@ static void viewer_close(struct viewer *v)
     viewer_free(v);
 }
 
-/* Sends what is due, if all of before was taken. The viewer may be gone. */
+/* Sends due events, if the viewer has read all before. It may be freed. */
 static void serve(struct viewer *v)
 {
     if (http_unsent(v->conn) > 0) {
@@ -190,7 +191,7 @@ void watch_events(const struct front_call *call)
     struct openai_error error;
     struct viewer *v;
 
-    /* It has what clients asked: who could not ask for one may not, either. */
+    /* Events show what clients asked for, so they need the right to change. */
     if (!admin_may_change(call))
         return;
     if (http_is(call->head->method, "HEAD")) {

@@ -1,5 +1,5 @@
-/* The status page. Browsers may run and show what is in it, and nothing else;
- * it asks for the key, and for the events with it. */
+/* The status page. Browsers run and show only what is in it; it asks for the
+ * key, and gets events with it. */
 #include "conductor/front/watch/page.h"
 
 #include "conductor/front/watch/watch.h"

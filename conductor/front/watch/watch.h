@@ -1,6 +1,6 @@
 /*
- * Those who watch: the status page, and GET /admin/events, which sends what the
- * views of the same names answer, as server-sent events:
+ * Viewers: the status page, and GET /admin/events, which sends the answers of
+ * the views of the same names as server-sent events:
  *
  *   event: overview     every interval    GET /admin/overview
  *   event: instances    every interval    GET /admin/instances, the first 256
@@ -9,9 +9,9 @@
  *
  * All of them come once at the beginning.
  *
- * A viewer that has not taken everything gets nothing more until it has, and
- * then what it missed as it is by then; one that takes it for longer than
- * WATCH_STALLED intervals is closed. So it costs at most one of each event.
+ * A viewer with unread events gets no more until it has read them, and then the
+ * latest state of what it missed; after WATCH_STALLED intervals it is closed.
+ * So it costs at most one of each event.
  */
 #ifndef CONDUCTOR_FRONT_WATCH_WATCH_H
 #define CONDUCTOR_FRONT_WATCH_WATCH_H
@@ -24,7 +24,7 @@
 struct watch;
 
 /* GET. */
-front_serve_fn watch_page;   /* the page itself, which says nothing */
+front_serve_fn watch_page;   /* the page itself, without data */
 front_serve_fn watch_events; /* takes the call's connection until it ends */
 
 /* Ends all streams. NULL is a no-op. */

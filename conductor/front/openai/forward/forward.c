@@ -1,4 +1,4 @@
-/* One walk over the top level of a body. */
+/* Reads a body in one walk over its top level. */
 #include "conductor/front/openai/forward/forward.h"
 
 #include <errno.h>
@@ -32,8 +32,9 @@ static bool is_cut(const struct reader *r, const char *key)
            (r->rules->priority && strcmp(key, "priority") == 0);
 }
 
-/* A member's name was read. One that is cut out behind others takes the comma
- * in front of it along, else that behind it: the cut before ends here, then. */
+/* A member's name was read. A member that is cut out after others takes the
+ * comma before it along; one before all others, the comma behind it: then the
+ * earlier cut ends here. */
 static void begin_member(struct reader *r)
 {
     struct forward_body *out = r->out;
@@ -91,7 +92,7 @@ static const char *const limits[] = {"max_tokens", "max_completion_tokens",
                                      "max_output_tokens", "max_new_tokens",
                                      NULL};
 
-/* p is behind the value v of a question where to send a request. */
+/* Checks the value v, which ends at p, of a /v1/schedule body. */
 static int check_value(struct reader *r, const char *key,
                        struct forward_slice v)
 {
@@ -140,7 +141,7 @@ static void take_value(struct reader *r, const char *key,
         r->adapter = v;
 }
 
-/* What only Conductor may say, where it cannot be taken out. */
+/* Refuses a member that only Conductor may send, where it cannot be cut out. */
 static int fail_steering(struct json_walk *w, const char *name)
 {
     w->param = name;
@@ -148,8 +149,8 @@ static int fail_steering(struct json_walk *w, const char *name)
                           json_walk_shown(w), w->p);
 }
 
-/* The name of a member below the top: what steers is refused where engines look
- * for it; references are noted. */
+/* Called for a member below the top: refuses steering members where engines
+ * look for them, and notes references. */
 static int on_name(struct json_walk *w, const char *key)
 {
     struct reader *r = (struct reader *)(void *)w;
@@ -173,7 +174,8 @@ static void on_end(struct json_walk *w)
         r->out->refers = refers;
 }
 
-/* Likewise at the top. Of two ids of an answer engines may take either. */
+/* Notes references at the top. Refuses two previous_response_id, of which
+ * engines may take either. */
 static int note_reference(struct reader *r, const char *key)
 {
     if (!r->rules->keyed)
@@ -186,7 +188,7 @@ static int note_reference(struct reader *r, const char *key)
     return json_walk_fail(&r->walk, "previous_response_id: comes twice");
 }
 
-/* SGLang's /generate and vLLM's put the limit in here. */
+/* Reads the limit in sampling_params of SGLang's and vLLM's /generate. */
 static int read_sampling(struct json_walk *w, const char *key)
 {
     struct reader *r = (struct reader *)(void *)w;
@@ -239,7 +241,7 @@ static int read_member(struct json_walk *w, const char *key)
     struct reader *r = (struct reader *)(void *)w;
     bool cut = is_cut(r, key);
 
-    /* Another gateway would send it on. */
+    /* The other gateway would send it on. */
     if (r->asks && steer_member(key, false))
         return fail_steering(w, steer_nested(key));
     begin_member(r);
@@ -248,7 +250,7 @@ static int read_member(struct json_walk *w, const char *key)
     return rc ? rc : end_member(r, cut);
 }
 
-/* What blocks of token ids depend on besides. Returns 0 or -ENOMEM. */
+/* Sets the salt and adapter of blocks of token ids. Returns 0 or -ENOMEM. */
 static int read_names(struct reader *r)
 {
     struct forward_body *out = r->out;
@@ -311,7 +313,7 @@ int forward_body_read(const struct forward_kind *kind, const char *body,
                                         strlen(rules->cache_salt)});
     if (rc == 0)
         rc = read_names(&r);
-    /* Ids and bytes may be the same words. */
+    /* Ids and bytes may be the same words, so their salts differ. */
     if (rc == 0 && !out->ids)
         add_salt(&r, "text", (struct forward_slice){"", 0});
     if (rc == 0 && out->ids)

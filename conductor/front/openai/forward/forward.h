@@ -1,23 +1,23 @@
 /*
- * What the daemon looks at in a body that an engine gets as it is: the model,
- * whether the answer is streamed, and what the prompt's blocks are known by.
- * Whatever else is in it is the engine's business: nothing is refused here but
- * what is no JSON object to everybody. Its texts must be UTF-8 and its numbers
- * finite: what one parser takes another refuses, or reads as something else.
+ * Reads a body that goes on to an engine: the model, whether the answer is
+ * streamed, and the words that the prompt's block keys are made of. All else is
+ * left to the engine: only a body that is no JSON object to every parser is
+ * refused. Its texts must be UTF-8 and its numbers finite, since parsers differ
+ * on others.
  *
- * A prompt of token ids is known by its ids. A text, a chat or anything else is
- * known by the bytes of its JSON, four to a word: two bodies whose prompts
- * begin with the same bytes share the blocks of that beginning. In English, a
- * word of four bytes is about a token.
+ * A prompt of token ids has these as its words. For a text, a chat or anything
+ * else the words are the bytes of its JSON, four to a word: two bodies whose
+ * prompts begin with the same bytes share the blocks of that beginning. In
+ * English, a word of four bytes is about a token.
  *
  * Some members at the top level do not go on as they are:
  *
- *   kv_transfer_params    never goes on, nor does all else that only Conductor
- *   and others            may say (steer.h)
+ *   kv_transfer_params    never goes on, nor do others that only Conductor may
+ *   and others            send (steer.h)
  *   cache_salt, priority  where struct forward_rules sets them
  *   extra_key             where it sets cache_salt, which SGLang joins with it
  *
- * They are cut out of the bytes, and what is set comes first:
+ * They are cut out of the bytes, and the values that are set come first:
  *
  *   {"a": 1,"kv_transfer_params":{} , "priority":9,"b":2}
  *   {"priority":-5,"a": 1,"b":2}
@@ -34,7 +34,7 @@
 
 #define FORWARD_MODEL_BYTES 256
 #define FORWARD_MEMBERS 9
-/* Places in a body that are cut out; one with more of them is refused. */
+/* Limit on places that are cut out of a body; one with more is refused. */
 #define FORWARD_CUTS 16
 
 /* Slices point into the body. */
@@ -43,79 +43,80 @@ struct forward_slice {
     size_t n;
 };
 
-/* What is set in every body, in place of what the client says. NULL: the
- * client's own goes on; "": nothing is set. Borrowed. */
+/* Values set in every body, in place of the client's. NULL = the client's own
+ * goes on; "" = none is set, and the client's is taken out. Borrowed. */
 struct forward_rules {
     const char *cache_salt; /* printable ASCII */
     const char *priority;   /* a whole number */
-    uint32_t window_tokens; /* the widest of those that may be meant; 0: any */
-    bool keyed; /* keys are required: what bodies refer to may be another
-                   tenant's */
+    uint32_t window_tokens; /* largest window of the candidate models; 0 =
+                               unlimited */
+    bool keyed; /* keys are required: bodies may refer to another tenant's
+                   things */
 };
 
-/* What a path's bodies hold. */
+/* Members of the bodies at a path. */
 struct forward_kind {
     const char *path;
-    const char *prompts[5]; /* members that are the prompt; NULL behind them */
-    const char *text;       /* whose tokens an engine can be asked for; NULL:
-                               none */
-    bool chat;              /* that is a chat */
+    const char *prompts[5]; /* members that may be the prompt, then NULL */
+    const char *text;       /* the one whose tokens an engine can be asked for;
+                               NULL = none */
+    bool chat;              /* `text` is a chat */
     bool pairs;             /* engines of a pair may share such a request */
     bool sglang;            /* SGLang's own: extra_key in place of cache_salt,
                                and the tokens of each prompt told apart */
 };
 
 struct forward_body {
-    char model[FORWARD_MODEL_BYTES]; /* "" or null: none is named */
+    char model[FORWARD_MODEL_BYTES]; /* "" = none, or null */
     bool stream;
-    bool ids;            /* words are token ids */
-    bool several;        /* those of the first of several prompts */
-    uint32_t max_tokens; /* 0: not said */
-    int32_t priority;    /* likewise, or no whole number */
+    bool ids;            /* words are token ids, else bytes */
+    bool several;        /* words are of the first of several prompts */
+    uint32_t max_tokens; /* 0 = not given */
+    int32_t priority;    /* 0 = not given, or not a whole number */
     uint32_t *words;     /* owned, (n_words) */
     size_t n_words;
-    uint64_t *hashes; /* owned, (n_hashes): an engine's names of the prompt's
-                         blocks; NULL: none are said */
+    uint64_t *hashes; /* owned, (n_hashes): an engine's hashes of the prompt's
+                         blocks; NULL = none */
     size_t n_hashes;
-    /* Of such a prompt, as said: its tokens, and those of a block; 0: not. */
+    /* With hashes, as given: tokens of the prompt, and of a block; 0 = not
+     * given. */
     uint32_t prompt_tokens, block_tokens;
-    struct forward_slice previous; /* of an answer that an engine keeps: the id,
-                                      in its quotes; n 0: none is named */
-    const char *refers; /* static: the first other member that refers to what an
-                           engine keeps, where keys are required; NULL: none */
-    /* What the blocks depend on besides. With ids: cache_salt, as it is, so
-     * that the keys are those of the engine's own events. Else that, tools and
-     * the template's arguments, as one number in hexadecimal. "": on nothing.
-     */
+    struct forward_slice previous; /* id, in its quotes, of an answer that an
+                                      engine keeps; n 0 = none */
+    const char *refers; /* static: first other member that refers to things an
+                           engine keeps, where keys are required; NULL = none */
+    /* The part of block keys beside the prompt. With ids: cache_salt, as it is,
+     * so that the keys are those of the engine's own events. Else a hash, in
+     * hexadecimal, of that, the tools and the template's arguments. */
     char salt[FORWARD_MODEL_BYTES];
-    char cache_salt[FORWARD_MODEL_BYTES]; /* block_key_name(); "": none */
+    char cache_salt[FORWARD_MODEL_BYTES]; /* block_key_name(); "" = none */
     char adapter[FORWARD_MODEL_BYTES];    /* likewise, SGLang's lora_path */
-    /* The members that decide what the prompt's tokens are. */
+    /* The members that the prompt's tokens depend on. */
     struct forward_slice members[FORWARD_MEMBERS];
-    const struct forward_kind *kind; /* NULL: nothing in it is a prompt */
+    const struct forward_kind *kind; /* NULL = nothing in it is a prompt */
     struct forward_slice cuts[FORWARD_CUTS]; /* (n_cuts), in order */
     size_t n_cuts;
     bool keeps; /* some member is not cut out */
-    bool whole; /* no pair of engines may share it: several prompts or answers,
-                   or the prompt is part of the answer */
+    bool whole; /* engines of a pair may not share it: several prompts or
+                   answers, or the answer has the prompt */
 };
 
-/* Where another gateway asks where to send such a body; it may hold what those
- * of completions do, or token_ids, or hashes of blocks. */
+/* Path at which other gateways ask where to send a body; it may have members of
+ * completions and chats, token_ids, or hashes of blocks. */
 #define FORWARD_SCHEDULE_PATH "/v1/schedule"
 
-/* The kind of bodies at a path of forward_path_read(); static. NULL: the
- * engine keeps no KV of what is in them, as far as is known. */
+/* Returns the kind of bodies at a path of forward_path_read(); static. NULL =
+ * engines keep no KV of them, as far as is known. */
 const struct forward_kind *forward_kind_of(const char *path, size_t n);
 
-/* Where in forward_body.members a member of that name stands; -1: nowhere. */
+/* Returns the index in forward_body.members of a member's name; -1 = none. */
 int forward_member(const struct forward_kind *kind, const char *name);
 
 /*
  * Reads body[0 .. n) of a kind, borrowed. Returns 0; -EINVAL with *error set:
- * it is no JSON object, or its model is no text, or it has too many members to
- * cut out, or one in a place where none can be; -ENOMEM. On an error *out has
- * nothing but the model, as far as it was read. O(n).
+ * it is no JSON object, its model is no text, or it has too many members to cut
+ * out, or one where none can be cut out; -ENOMEM. On an error *out has only the
+ * model, if it was read. O(n).
  */
 [[nodiscard]] int forward_body_read(const struct forward_kind *kind,
                                     const char *body, size_t n,
@@ -128,8 +129,8 @@ bool forward_body_changes(const struct forward_body *body,
                           const struct forward_rules *rules);
 
 /*
- * Appends what the engine gets to `out`.
- *   read  what forward_body_read() made of body[0 .. n) with these rules.
+ * Appends the engine's body to `out`.
+ *   read  result of forward_body_read() for body[0 .. n) with these rules.
  * Errors are kept in out->error. O(n).
  */
 void forward_body_write(const struct forward_body *read, const char *body,
@@ -137,9 +138,8 @@ void forward_body_write(const struct forward_body *read, const char *body,
                         struct text_buf *out);
 
 /*
- * The question what the tokens of its prompt are, in the words of vLLM's
- * /tokenize. Returns it (*n bytes), owned by the caller; NULL: it has no such
- * text, or out of memory.
+ * Makes the body of vLLM's /tokenize for its prompt. Returns it (*n bytes),
+ * owned by the caller; NULL: it has no such text, or out of memory.
  */
 [[nodiscard]] char *forward_tokenize_body(const struct forward_body *body,
                                           size_t *n);

@@ -1,15 +1,15 @@
-/* Which member of a body is the prompt, by the request's path; and the question
- * for its tokens. */
+/* Which member of a body is the prompt, by the request's path; and the body of
+ * /tokenize. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "conductor/front/openai/forward/forward.h"
 
 enum { MEMBER_MODEL, MEMBER_PROMPT, MEMBER_CHAT };
-/* What a question may hold, in the order of forward_body.members. */
+/* Members of a /tokenize body, in the order of forward_body.members. */
 static const char *const members[FORWARD_MEMBERS] = {
     [MEMBER_MODEL] = "model", [MEMBER_PROMPT] = "prompt", /* or messages */
-    [MEMBER_CHAT] = "tools", /* from here on: of chats alone */
+    [MEMBER_CHAT] = "tools", /* from here on only of chats */
     "chat_template",          "chat_template_kwargs",
     "add_generation_prompt",  "continue_final_message",
     "mm_processor_kwargs",    "add_special_tokens", /* of both */

@@ -7,12 +7,13 @@
 #define OPEN_PREFIX "/v1/"
 #define FLAT_BYTES FORWARD_PATH_BYTES
 
-/* Below /v1/, of vLLM and SGLang: adapters, and what its ranks do. */
+/* Closed paths below /v1/, of vLLM and SGLang: adapters, and the load of
+ * ranks. */
 static const char *const closed[] = {
     "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/v1/loads", NULL};
 
-/* Beside /v1/: those of vLLM, SGLang, llama.cpp's server and others that answer
- * a prompt, rate texts or cut them into tokens. */
+/* Open paths beside /v1/, of vLLM, SGLang, llama.cpp's server and others: they
+ * answer a prompt, rate texts or tokenise them. */
 static const char *const beside[] = {"/apply-template",
                                      "/chat/completions",
                                      "/classify",
@@ -42,8 +43,8 @@ static const char *const beside[] = {"/apply-template",
                                      "/v2/rerank",
                                      NULL};
 
-/* What takes cache_salt at vLLM, SGLang or both (/generate: extra_key), and
- * what computes nothing from a prompt. Not /v1/messages: vLLM drops the member
+/* Paths that take cache_salt at vLLM, SGLang or both (/generate: extra_key),
+ * or compute nothing from a prompt. Not /v1/messages: vLLM drops the member
  * there. */
 static const char *const salted[] = {"/apply-template",
                                      "/chat/completions",
@@ -72,7 +73,7 @@ static const char *const salted[] = {"/apply-template",
                                      "/v1/tokenize",
                                      NULL};
 
-/* Lists of what engines keep, in OpenAI's API. */
+/* Paths of OpenAI's API that list what engines keep. */
 static const char *const lists[] = {"/v1/assistants",
                                     "/v1/batches",
                                     "/v1/chat/completions",
@@ -90,12 +91,12 @@ static const char *const lists[] = {"/v1/assistants",
 static const char *const methods[] = {"GET",   "HEAD",   "POST",    "PUT",
                                       "PATCH", "DELETE", "OPTIONS", NULL};
 
-/* A path that is read: decoded, and its beginning kept. */
+/* State of reading a path: decoded, and its beginning kept. */
 struct flat {
     char text[FLAT_BYTES]; /* (n), without a '/' at its end */
-    size_t n;              /* at most FLAT_BYTES: there was more */
+    size_t n;              /* FLAT_BYTES = the path was longer */
     size_t segment;        /* bytes of the segment so far */
-    bool dots;             /* they are dots, or behind ";" */
+    bool dots;             /* all of them are dots */
     bool odd;
 };
 
@@ -107,7 +108,7 @@ static int hex_of(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The byte that at[0 .. n) begins with, decoded; *used: its bytes there. */
+/* Returns the first byte of at[0 .. n), decoded; *used: its length there. */
 static int decode(const char *at, size_t n, size_t *used)
 {
     int high = n > 2 && *at == '%' ? hex_of(at[1]) : -1;
@@ -117,7 +118,7 @@ static int decode(const char *at, size_t n, size_t *used)
     return low >= 0 ? high * 16 + low : (unsigned char)*at;
 }
 
-/* A segment ends: none may be empty, "." or "..", whatever ";" adds. */
+/* Ends a segment: it may not be empty, "." or "..", nor these before a ";". */
 static void end_segment(struct flat *f)
 {
     f->odd |= f->segment == 0 || (f->dots && f->segment <= 2);
@@ -147,8 +148,8 @@ static void take(struct flat *f, int c)
     put(f, c);
 }
 
-/* Reads a path that begins with '/'. One '/' may stand at its end. To engines a
- * path ends at a '#' (uvicorn with httptools), to us it would not. */
+/* Reads a path that begins with '/'. One '/' may stand at its end. A '#' is
+ * refused: to some engines (uvicorn with httptools) the path ends there. */
 static void flatten(struct flat *f, const char *path, size_t n)
 {
     size_t used;

@@ -1,4 +1,4 @@
-/* The prompt of a body: what its blocks are known by. */
+/* Reads the prompt of a body: the words that its block keys are made of. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,9 @@
 #include "conductor/front/openai/forward/value.h"
 
 #define WORD_BYTES sizeof(uint32_t)
-/* A prompt is read as far as its tokens may need: an id has at most ten digits,
- * and what is between two of them; and so far in any case. */
+/* A prompt is read up to this many bytes per token of the window (an id of
+ * at most ten digits, and what stands between two ids), or at least
+ * LEAST_BYTES. */
 #define BYTES_PER_TOKEN ((size_t)32)
 #define LEAST_BYTES ((size_t)1 << 20)
 
@@ -20,8 +21,8 @@ static size_t most_bytes(const struct reader *r)
     return window > LEAST_BYTES ? window : LEAST_BYTES;
 }
 
-/* Where the prompt at p must end: what is far longer than a window is not read
- * to its end. */
+/* Returns where the prompt at p must end; one that is far longer than a window
+ * is not read to its end. */
 static const char *must_end(const struct reader *r)
 {
     const struct json_walk *w = &r->walk;
@@ -69,7 +70,7 @@ int prompt_read_ids(struct reader *r, const char *key)
     while (nested && at < end && strchr(" \t\r\n", *at))
         at++;
     out->several = nested && at < end && *at == ',';
-    if (!nested) /* else the walk goes over all of them */
+    if (!nested) /* else the walk goes over all prompts */
         r->walk.p = at;
     return 1;
 }
@@ -84,7 +85,7 @@ int prompt_skip(struct reader *r, const char *key)
         return json_walk_skip(w);
     w->end = must_end(r);
     rc = json_walk_skip(w);
-    if (rc && w->end < end && w->p == at) /* no end of it was found */
+    if (rc && w->end < end && w->p == at) /* its end was not found */
         rc = fail_long(r, key);
     w->end = end;
     return rc;

@@ -9,8 +9,8 @@
 enum {
     TOP = 1,   /* at the top of a body */
     BELOW = 2, /* below it */
-    TEXT = 4,  /* a text, or an array of them, refers; an object is a schema */
-    OBJECT = 8 /* an object does */
+    TEXT = 4,  /* a text or an array refers; an object is a schema */
+    OBJECT = 8 /* an object refers */
 };
 
 static const struct {
@@ -18,7 +18,7 @@ static const struct {
     unsigned is;
 } all[] = {
     {"conversation", TOP | TEXT | OBJECT},
-    {"prompt", TOP | OBJECT}, /* a stored one, of responses */
+    {"prompt", TOP | OBJECT}, /* a stored prompt, of responses */
     {"input_file_id", TOP | TEXT},
     {"training_file", TOP | TEXT},
     {"validation_file", TOP | TEXT},
@@ -68,7 +68,7 @@ const char *refer_top(const struct json_walk *w, const char *key)
     return find(w, key, TOP);
 }
 
-/* Whether the value at p is a text; *equal: that one, however it is spelled. */
+/* Whether the value at p is a text; *equal: it is `text`, however spelled. */
 static bool reads(const struct json_walk *w, const char *text, bool *equal)
 {
     char read[64 + JSON_TEXT_SLACK_BYTES];
@@ -87,7 +87,8 @@ static bool reads(const struct json_walk *w, const char *text, bool *equal)
 
 static void note(uint64_t bits[], const struct json_walk *w)
 {
-    if (w->depth == 0) /* of what engines are steered by: no object of these */
+    if (w->depth == 0) /* in a member that steers engines: not among these
+                          objects */
         return;
     bits[(w->depth - 1) / 64] |= UINT64_C(1) << ((w->depth - 1) % 64);
 }

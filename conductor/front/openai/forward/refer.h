@@ -1,9 +1,9 @@
 /*
- * What a body refers to that an engine keeps: files, conversations, stored
- * prompts and the like. Where keys are required a tenant may name what it has
- * made itself, and Conductor knows that of responses alone
- * (previous_response_id): every other reference is to what may be another
- * tenant's. Pure.
+ * References in a body to things that an engine keeps: files, conversations,
+ * stored prompts and the like. Where keys are required a tenant may name its
+ * own things only, and Conductor knows the owner of responses alone
+ * (previous_response_id): every other reference may be to another tenant's.
+ * Pure.
  */
 #ifndef CONDUCTOR_FRONT_OPENAI_FORWARD_REFER_H
 #define CONDUCTOR_FRONT_OPENAI_FORWARD_REFER_H
@@ -13,29 +13,29 @@
 
 #include "conductor/front/json/walk.h"
 
-/* The name, static, of a reference that a member at the top of the body is; p
- * is at its value. NULL: it is none. */
+/* Returns the name, static, of a reference at the top of the body; p is at the
+ * member's value. NULL = it is none. */
 const char *refer_top(const struct json_walk *w, const char *key);
 
-/* Of the objects that are open below the top, by depth - 1: which have an id,
- * and which say what they are, so that the id is only theirs. All 0 at first.
- */
+/* Open objects below the top, one bit each by depth - 1: which have an id,
+ * and which have a type or content, so that the id is only theirs. All 0 at
+ * first. */
 struct refer_objects {
     uint64_t ids[JSON_WALK_DEPTH_MOST / 64];
     uint64_t known[JSON_WALK_DEPTH_MOST / 64];
 };
 
-/* Likewise, of a member below it; notes what it says of its object. */
+/* Likewise, for a member below the top; notes its id, type or content in its
+ * object. */
 const char *refer_below(struct refer_objects *o, const struct json_walk *w,
                         const char *key);
 
-/* Likewise, at the end of an object below it: one with an id, and neither a
- * type other than "item_reference" nor content, is what stands under that id.
- */
+/* Likewise, at the end of an object below the top: one with an id, and neither
+ * content nor a type other than "item_reference", refers to that id. */
 const char *refer_end(struct refer_objects *o, const struct json_walk *w);
 
-/* Whether a member's value is the client's own data or a schema, in which a
- * name like those of references is something else. */
+/* Whether a member's value is the client's own data or a schema, where such
+ * names are no references. */
 bool refer_is_data(const char *key);
 
 #endif

@@ -5,10 +5,10 @@
 
 enum {
     HEADER = 1,  /* of a request; one that ends in '-' begins the name */
-    MEMBER = 2,  /* at the top of a body, or in what carries it */
-    INNER = 4,   /* only in what carries it: elsewhere it is something else */
+    MEMBER = 2,  /* at the top of a body, or in a CARRIES object */
+    INNER = 4,   /* only in a CARRIES object */
     KEYED = 8,   /* a member at the top, where keys are required */
-    CARRIES = 16 /* at the top: an object with such members */
+    CARRIES = 16 /* at the top: an object that may have such members */
 };
 
 static const struct steer {
@@ -60,7 +60,7 @@ static const struct steer {
     {"dp_rank", INNER},
     {"prefill_dp_rank", INNER},
     {"token_data", INNER},
-    /* vLLM, SGLang: the id of what they keep of the answer */
+    /* vLLM, SGLang: id under which they keep the answer */
     {"request_id", KEYED},
     {"rid", KEYED},
 

@@ -9,7 +9,7 @@
 #include "conductor/front/json/text.h"
 #include "conductor/front/json/walk.h"
 
-/* Of a short text as it stands there, at most: each byte as \u002f, quotes. */
+/* Longest spelling of a short text: each byte as \u002f, and quotes. */
 #define ESCAPED_BYTES (6 * FORWARD_MODEL_BYTES)
 
 bool value_text(struct forward_slice v, char text[FORWARD_MODEL_BYTES])
@@ -70,8 +70,8 @@ size_t value_trimmed(const char *at, const char *end)
     return (size_t)(end - at);
 }
 
-/* The text of a value, or the bytes of one that is no text, into out, which has
- * room for these and more. Returns how many bytes. */
+/* Writes the text of a value, or the bytes of one that is no text, to out,
+ * which has room for more. Returns how many bytes. */
 static size_t unescape(struct forward_slice v, char *out)
 {
     const char *at = v.at + 1, *why;

@@ -1,4 +1,4 @@
-/* What an engine gets of a body in which something is taken out or set. */
+/* Writes the engine's body where members are cut out or set. */
 #include <string.h>
 
 #include "conductor/front/openai/forward/forward.h"

@@ -11,7 +11,7 @@ struct editor {
     struct json_walk walk; /* first, so that the walk's pointer is ours */
     const char *const *drop;
     struct text_buf *out;
-    size_t begun; /* out's length behind its brace */
+    size_t begun; /* length of out after its brace */
 };
 
 static bool is_among(const char *const *names, const char *name)
@@ -22,7 +22,7 @@ static bool is_among(const char *const *names, const char *name)
     return false;
 }
 
-/* The bytes from at to end without white space behind them. */
+/* Returns the bytes from at to end without trailing white space. */
 static size_t trimmed(const char *at, const char *end)
 {
     while (end > at && strchr(" \t\r\n", end[-1]))
@@ -83,7 +83,7 @@ int pair_edit_with(const struct pair_ask *ask, const char *const *drop,
     return rc;
 }
 
-/* Which members that are limited in a prefill leg the body has. */
+/* Which limits the body has, beside max_tokens. */
 struct limits {
     struct json_walk walk; /* first */
     bool completion, min;

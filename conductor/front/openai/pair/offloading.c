@@ -4,9 +4,8 @@
  * decode engine fetches it from there (vllm/v1/kv_offload/tiering/p2p). The
  * prefill engine keeps it for unbound_store_timeout_s, 60 s.
  *
- * The reply of the prefill leg says nothing. Its leg ends first all the same: a
- * decode engine gives up what it waits for after 30 s, and holds blocks for it
- * meanwhile.
+ * The prefill leg's reply has no parameters. Its leg ends first all the same: a
+ * decode engine waits 30 s at most, and holds blocks meanwhile.
  */
 #include <stdio.h>
 

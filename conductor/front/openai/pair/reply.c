@@ -1,4 +1,4 @@
-/* What a prefill leg's reply says. */
+/* Reads a prefill leg's reply. */
 #include <errno.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ struct reader {
     struct pair_reply *out;
 };
 
-/* A whole number without a sign; others leave *count. */
+/* Reads a whole number without a sign; other values leave *count. */
 static int read_count(struct json_walk *w, int64_t *count)
 {
     const char *at = w->p, *from = at;

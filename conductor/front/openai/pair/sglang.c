@@ -3,14 +3,14 @@
  * room at the prefill engine's bootstrap server, from where the decode engine
  * gets the KV. An engine of either role serves no request without one.
  *
- * A request of several prompts or answers needs as many rooms. SGLang counts
- * them up from the number of the first (GenerateReqInput,
- * _normalize_bootstrap_params), on both engines alike, so that one number does
- * where the request's own shape need not be known; the last bits are its.
+ * A request of several prompts or answers needs as many rooms. SGLang numbers
+ * them upwards from the first (GenerateReqInput, _normalize_bootstrap_params),
+ * on both engines alike, so that one number is enough without knowing the
+ * request's shape; the lowest bits are left for that.
  */
 #include "conductor/front/openai/pair/pair.h"
 
-/* Of a room: its number is of 63 bits, and so many of the last are 0. */
+/* A room's number has 63 bits; this many of the lowest are 0. */
 #define COUNTED_BITS 16
 
 static int prefill(const struct pair_ask *ask, struct text_buf *out)

@@ -1,20 +1,21 @@
 /*
- * The prefill leg's cached tokens in the answer of the decode leg: the latter's
- * engine had fetched the KV, and counts it as it likes.
+ * The prefill leg's cached tokens in the answer of the decode leg, whose engine
+ * fetched the KV, and counts it in its own way.
  */
 #include <string.h>
 
 #include "conductor/front/openai/pair/pair.h"
 
-/* A name that stands so is a member's, and no part of a text: there its last
- * quote would be escaped. One with an escape in front is the end of a name. */
+/* A name in this form is a member's: within a text its last quote would be
+ * escaped. After an escape it is only the end of a longer name. */
 static const char cached[] = "\"cached_tokens\":";
-/* In front of a number, and of one, at most; else it is left as it is. */
+/* Most blanks before a number, and digits in it; else it is left as it is. */
 #define BLANKS 8
 #define DIGITS 20
 #define CACHED_BYTES (sizeof(cached) - 1)
 
-/* How many of the last of n bytes may begin a name, with what is in front. */
+/* Returns how many of the last of n bytes may begin the name, and the byte
+ * before it. */
 static size_t to_hold(const char *bytes, size_t n)
 {
     for (size_t k = n < CACHED_BYTES ? n : CACHED_BYTES; k > 0; k--)
@@ -23,8 +24,8 @@ static size_t to_hold(const char *bytes, size_t n)
     return n > 0 && bytes[n - 1] == '\\';
 }
 
-/* Writes the next part of bytes that is known to its end. Returns how much of
- * them that was; 0: the rest is to be held, as much as *hold says. */
+/* Writes the next complete part of bytes. Returns its length; 0: the rest,
+ * *hold bytes, is to be held. */
 static size_t write_part(const struct pair_usage *u, const char *bytes,
                          size_t n, struct text_buf *out, size_t *hold)
 {
