@@ -32,8 +32,8 @@ static void put_endpoint(char endpoint[ENGINE_PATH_MAX], const char *host,
                  in_brackets(address, text), at.port);
 }
 
-/* The entry's configuration at an address. Host and certificate stay those of
- * the name. */
+/* The entry's configuration for one address. The Host header and the
+ * certificate check keep the name. */
 static void specialize(const struct engine_config *entry, const char *address,
                        struct engine_config *out)
 {

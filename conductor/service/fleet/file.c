@@ -1,7 +1,7 @@
 /*
- * The file of engines that is watched: what it holds is wanted, and read again
- * when it has changed. A file that cannot be read or used changes nothing.
- * A thread reads it, and the files that it names: with a thousand engines that
+ * engines_file: its engines are wanted, and it is read again when it has
+ * changed. A file that cannot be read or used changes nothing. A thread reads
+ * it, and the key and CA files that it names: with a thousand engines that
  * takes tens of milliseconds.
  */
 #include <errno.h>
@@ -21,9 +21,9 @@
 
 struct fleet_file {
     const char *path;  /* of the configuration */
-    struct stat state; /* when it was last read; zero: it was not there */
-    bool reading;      /* `thread` is to be joined; what follows is its own */
-    atomic_bool done;  /* until this is true */
+    struct stat state; /* as last read; zeros = there was no file */
+    bool reading;      /* `thread` runs and owns the fields below */
+    atomic_bool done;  /* the thread has set `list`, `rc` and `err` */
     pthread_t thread;
     struct engine_list list;
     int rc;
@@ -57,7 +57,7 @@ int fleet_file_read(const char *path, struct engine_list *out,
     return rc;
 }
 
-/* What was read is wanted now. */
+/* Makes the engines that were read the wanted ones. */
 static int take(struct fleet *fleet, char err[CONFIG_ERROR_MAX])
 {
     struct fleet_file *file = fleet->file;

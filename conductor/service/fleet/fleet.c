@@ -11,18 +11,18 @@
 
 #define TICK_US 200000
 #define TICKS_PER_S 5u
-/* Of a fleet that changes, so much is done at once, and then others come. */
+/* A slice of a fleet's change, and the pause before the next one. */
 #define TURN_US 1000
 #define REST_US 1000
 
-/* Whether begin() has done nothing yet, or failed. */
+/* Whether begin() has not run yet, or failed. */
 static bool is_idle(const struct fleet_entry *e)
 {
     return !e->left && !e->resolver && TAILQ_EMPTY(&e->engines) &&
            TAILQ_EMPTY(&e->scouts);
 }
 
-/* Its engines start. Its model is served even while it has none. */
+/* Starts an entry's engines. Its model is served even before one has joined. */
 static int begin(struct fleet_entry *e, char err[CONFIG_ERROR_MAX])
 {
     char why[CONFIG_ERROR_MAX] = "out of memory";
@@ -75,8 +75,7 @@ static void on_work(evutil_socket_t, short, void *arg)
     models_name_due(fleet->models);
 }
 
-/* Entries whose engine could not be started, for want of a port or of memory,
- * are due again. */
+/* Repeats starts of engines that failed for want of a port or of memory. */
 static void try_again(struct fleet *fleet)
 {
     struct fleet_entry *e;

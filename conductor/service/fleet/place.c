@@ -37,7 +37,7 @@ static bool is_there(const struct fleet_entry *entry,
     return false;
 }
 
-/* What is counted of those that leave would be counted twice under one name. */
+/* A draining engine of the same name would double the name's metrics. */
 static void hide_leaving(struct fleet *fleet, const char *name)
 {
     struct fleet_entry *entry;
@@ -71,7 +71,6 @@ static int start(struct fleet_entry *entry, const struct engine_config *config,
     return 0;
 }
 
-/* It gets no more work, and goes when it has none. */
 static void retire(struct engine *e, struct fleet *fleet)
 {
     engine_retire(e);
@@ -109,7 +108,7 @@ bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
     return s && engine_misfits(s, c, out);
 }
 
-/* With the model that it told, an engine is like one whose entry names it. */
+/* Starts an engine of a reported model as if its entry named that model. */
 static int join(struct fleet_entry *entry, const struct engine_config *config,
                 const struct engine_config *wanted, char err[CONFIG_ERROR_MAX])
 {
@@ -161,8 +160,8 @@ int fleet_place(struct fleet_entry *entry, const struct engine_config *wanted,
     return rc;
 }
 
-/* Whether it has no request any more; if it has been leaving for too long, it
- * is cut off from those that it has. */
+/* Whether a leaving engine has no request left. After engine_drain_ms its
+ * requests are cut off. */
 static bool has_drained(struct engine *e)
 {
     const struct config *c = &e->service->config;

@@ -1,6 +1,6 @@
 /*
- * Engines whose entry names no model: each is asked for its models, again and
- * again, until it has said one. Then it joins that model's engines.
+ * Engines whose entry names no model: each is asked for its models until it
+ * reports one. Then it joins that model's engines.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "conductor/front/json/text_buf.h"
 #include "conductor/service/models.h"
 
-/* The look after this is so far away, about. */
+/* Sets the timer to `ms`, give or take a fifth. */
 static void look_in(struct scout *s, int64_t ms)
 {
     (void)event_loop_wait(s->timer,
@@ -22,7 +22,6 @@ static void look_in(struct scout *s, int64_t ms)
 
 static const char unknown[] = "gets no work, as its model is not known yet";
 
-/* No more than once. */
 static void complain(struct scout *s, const char *what, const char *why)
 {
     if (s->told)
@@ -92,7 +91,7 @@ static void ask(struct scout *s)
     look_in(s, s->exchange ? c->engine_timeout_ms : c->engine_health_ms);
 }
 
-/* With its model, the entry is like one that names it. */
+/* Starts the engine as if its entry named the model that it reported. */
 static bool join(struct scout *s)
 {
     struct engine_config config = s->wanted;

@@ -1,5 +1,5 @@
-/* What an origin wants: checked as a whole, then compared with what it wanted
- * before. */
+/* Replaces an origin's entries: checks the new list as a whole, then compares
+ * it with the old one. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "conductor/service/models.h"
 
-/* "PATH[at]." in front of a message about a field; no PATH: nothing. */
+/* Writes the clash with "PATH[at]." in front; path NULL = without it. */
 static int refuse(char err[CONFIG_ERROR_MAX], const char *path, size_t at,
                   const struct engine_clash *clash)
 {
@@ -20,8 +20,8 @@ static int refuse(char err[CONFIG_ERROR_MAX], const char *path, size_t at,
                      clash->key, clash->why);
 }
 
-/* Those of other origins, then the list: *n of them, the array owned by the
- * caller; NULL: out of memory. */
+/* Returns the configurations of other origins, then the list: *n in all, the
+ * array owned by the caller. NULL = out of memory. */
 static const struct engine_config **
 join_wanted(const struct fleet *fleet, int instead_of,
             const struct engine_config *list, size_t n_list, size_t *n)
@@ -41,7 +41,7 @@ join_wanted(const struct fleet *fleet, int instead_of,
     return all;
 }
 
-/* Whether they can be wanted together; the list begins behind `others`. */
+/* Checks that all fit together; the new list begins behind `others`. */
 static int check_together(const struct fleet *fleet,
                           const struct engine_config *const *all, size_t others,
                           size_t n, const char *path,
@@ -82,10 +82,10 @@ int fleet_check(struct fleet *fleet, int instead_of,
     return rc;
 }
 
-/* Of the list, sorted by name. */
+/* A configuration of the list; an array of these is sorted by name. */
 struct listed {
     const struct engine_config *config;
-    struct fleet_entry **entry; /* at its place in the list */
+    struct fleet_entry **entry; /* its slot, in the order of the list */
 };
 
 static int by_name(const void *a, const void *b)
@@ -94,7 +94,7 @@ static int by_name(const void *a, const void *b)
                   ((const struct listed *)b)->config->name);
 }
 
-/* Which entries of the origin are listed as they are. */
+/* Marks the origin's entries that the list has unchanged as kept. */
 static void match(struct fleet *fleet, enum fleet_origin origin,
                   const struct listed *listed, size_t n)
 {
@@ -115,7 +115,7 @@ static void match(struct fleet *fleet, enum fleet_origin origin,
     }
 }
 
-/* Entries for those that have none. */
+/* Makes entries for the configurations without a kept one. */
 static int make(struct fleet *fleet, enum fleet_origin origin,
                 const struct engine_list *list, struct fleet_entry **entries)
 {
@@ -128,7 +128,7 @@ static int make(struct fleet *fleet, enum fleet_origin origin,
     return 0;
 }
 
-/* The n entries are wanted in this order, and no others of the origin. */
+/* Makes these n entries, in this order, the only ones of the origin. */
 static void take(struct fleet *fleet, enum fleet_origin origin,
                  struct fleet_entry **entries, size_t n)
 {

@@ -1,4 +1,4 @@
-/* What engines of https trust. */
+/* The CAs that https engines trust. */
 #include <stdio.h>
 
 #include "conductor/service/fleet/fleet.h"
