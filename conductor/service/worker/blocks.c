@@ -1,10 +1,9 @@
 /*
- * Frames about blocks: what workers store, remove, and have. All workers
- * together have so many blocks a turn of the loop; a worker that finds none
- * left waits in a line, and is served in parts: none holds up another, or the
- * loop.
+ * Frames about blocks: stored, removed, inventories. A turn of the loop takes
+ * TURN_BLOCKS of all workers together. When these are used up, workers wait in
+ * a line and are served in parts, so that none holds up another, or the loop.
  *
- * Invariant: a worker is in the line exactly while its link rests behind
+ * Invariant: a worker is in the line exactly while its link is paused by
  * FRAME_AGAIN; then blocks.next is pending.
  */
 #include <errno.h>
@@ -12,12 +11,13 @@
 #include "base/event_loop.h"
 #include "conductor/service/state.h"
 
-/* Handed to the index in one go, and to one of the line before the next one. */
+/* Most blocks per call of the index, and per worker of the line before the next
+ * worker's turn. */
 #define PART_BLOCKS 256u
-/* A turn takes some 100 us. Looking for room in a full index counts as
- * blocks. */
+/* A turn's blocks take about 100 us. The search for room in a full index counts
+ * as blocks, too. */
 #define TURN_BLOCKS 1024u
-/* A frame costs as much as so many. */
+/* The fixed cost of a frame, in blocks. */
 #define FRAME_BLOCKS 4u
 
 static bool may_take(const struct service *s, const struct worker *w)
@@ -46,7 +46,7 @@ static void spend(struct service *s, uint64_t blocks)
         event_add(s->blocks.next, &(struct timeval){0, 0});
 }
 
-/* The next turn: it has blocks again, for those in the line first. */
+/* Refills the budget at the next turn, and serves the line first. */
 static void on_next(evutil_socket_t, short, void *arg)
 {
     struct service *s = arg;
@@ -83,16 +83,16 @@ void blocks_left(struct service *s, struct worker *w)
     w->waits = false;
 }
 
-/* A frame's keys, and what is said of them. */
+/* The keys of a frame, stored or removed. */
 struct report {
     enum block_tier tier;
-    uint64_t parent; /* of those that are stored */
+    uint64_t parent; /* of the first key, if stored */
     const uint8_t *in_frame;
     uint32_t n;
     bool stored;
 };
 
-/* Hands over the next part of a frame. Returns 0 or -EPROTO. */
+/* Passes the next part of a frame to the index. Returns 0 or -EPROTO. */
 static int take_part(struct service *s, struct worker *w, uint32_t slot,
                      const struct report *r)
 {
@@ -134,8 +134,9 @@ static int take_report(struct service *s, struct worker *w, uint32_t slot,
     return rc;
 }
 
-/* Blocks of the shared store are those of an instance of its own, in one tier;
- * nothing, if it is another store than the index's. */
+/* Maps blocks of the shared store to the store's own slot and tier in the
+ * index. False: the worker uses another store than the index knows; ignore
+ * them. */
 static bool is_for(const struct service *s, const struct worker *w,
                    uint8_t *tier, uint32_t *slot)
 {

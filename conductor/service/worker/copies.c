@@ -1,9 +1,7 @@
 /*
- * Hot blocks that workers copy from each other; see copies.h.
- *
- * A piece is a COPY to the worker that is to have it, under an attempt id of
- * its own; that worker has one at a time, and ends it with COPIED or FAILED. A
- * piece of which nothing is heard for PATIENCE_US is cancelled.
+ * See copies.h. A copy is a frame COPY to the receiving worker, with an attempt
+ * id of its own; a worker has one at a time, and ends it with COPIED or FAILED.
+ * A copy that is PATIENCE_US overdue is cancelled.
  */
 #include "conductor/service/worker/copies.h"
 
@@ -19,7 +17,7 @@
 #include "conductor/service/models.h"
 
 #define PATIENCE_US 15000000
-/* What a copy may take beside that. */
+/* Cap of a copy's expected time. */
 #define COPY_MAX_US INT64_C(600000000)
 
 struct copies {
@@ -67,7 +65,7 @@ static uint64_t take_note(struct service *s, const struct replication_action *a)
                       to ? to->name : "", clock_now_us());
 }
 
-/* What it takes at the rate that it has. */
+/* Expected time of a copy at its ordered rate. */
 static int64_t least_us(const struct worker *to,
                         const struct replication_action *a)
 {
@@ -203,7 +201,7 @@ void copies_tick(struct service *service)
     go_on(service);
 }
 
-/* What was ordered, and was not carried out. */
+/* Writes an order as a JSON object. Returns 0, or not 0: out of memory. */
 static int write_order(const struct service *s,
                        const struct replication_action *a, const char *comma,
                        struct evbuffer *out)
@@ -239,7 +237,7 @@ int copies_change(struct service *s, const uint64_t *keys, uint32_t n_keys,
         const struct replication_action *a = &r.orders[i];
 
         if (a->kind == REPLICATION_COPY && !send_copy(s, a))
-            continue; /* it has another one under way, or takes none */
+            continue; /* it is busy with another copy, or cannot copy */
         if (a->kind == REPLICATION_DROP)
             send_drop(s, a);
         bad |= write_order(s, a, comma, out);

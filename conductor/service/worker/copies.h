@@ -1,5 +1,5 @@
-/* Hot blocks that workers copy from each other ahead of demand: carries out
- * what core's replication orders, as sim/replicate.c does in the simulator. */
+/* Copies hot blocks between workers ahead of demand: carries out the orders of
+ * core/replication, as sim/replicate.c does in the simulator. */
 #ifndef CONDUCTOR_SERVICE_WORKER_COPIES_H
 #define CONDUCTOR_SERVICE_WORKER_COPIES_H
 
@@ -12,45 +12,46 @@ struct service;
 struct service_request;
 struct worker;
 
-/* A piece that a worker fetches. */
+/* A run of blocks that a worker copies from another one. */
 struct worker_copy {
-    uint64_t attempt_id; /* on the wire; 0: none */
-    uint64_t id;         /* core's */
-    uint32_t blocks;     /* that were asked for */
-    uint64_t note;       /* its number among the notes */
+    uint64_t attempt_id; /* on the wire; 0 = no copy in flight */
+    uint64_t id;         /* the order's id in core/replication */
+    uint32_t blocks;     /* blocks ordered */
+    uint64_t note;       /* number of its note, see notes_take() */
     int64_t begun_us;
-    int64_t takes_us; /* from then on, at the rate that it was told */
+    int64_t takes_us; /* expected from begun_us on, at the ordered rate */
 };
 
 struct copies;
 
-/* Makes the copies of a service, which has a pool. Returned owned; NULL: no
- * memory. */
+/* Creates the copy state of a service, whose pool must exist. Returns it owned,
+ * or NULL: out of memory. */
 [[nodiscard]] struct copies *copies_new(struct service *service);
 
 /* Frees it; NULL is a no-op. */
 void copies_free(struct copies *copies);
 
-/* A request arrives. */
+/* Tells core/replication that a request for these blocks has arrived. */
 void copies_asked(const struct service_request *request, int64_t now_us);
 
-/* A frame of instance `id`. Returns whether it is about a copy; then *rc is 0
- * or why the worker is to go. */
+/* Takes a frame from instance `id`. Returns whether it is about a copy; then
+ * *rc is 0, or the error for which the worker's link must close. */
 bool copies_frame(struct service *service, uint32_t id,
                   const struct frame_header *h, const uint8_t *payload,
                   int *rc);
 
-/* A worker goes: before its slot is cleared. */
+/* Ends the copies from and to a lost worker. Call it before its slot is
+ * cleared. */
 void copies_left(struct service *service, const struct worker *worker);
 
-/* Gives up pieces whose workers report nothing, runs a replication pass when it
- * is due, and begins the copies that can begin. */
+/* Gives up overdue copies, runs a replication pass when one is due, and begins
+ * the copies that can begin. */
 void copies_tick(struct service *service);
 
 /*
- * Have `copies` instances hold these blocks (n_keys, at least 1, borrowed), of
- * a prompt whose keys have that seed: orders copies, or drops. Appends, as
- * JSON, who holds them now and what was ordered. Returns whether that failed.
+ * Orders copies or drops, so that `copies` instances hold these blocks (n_keys,
+ * at least 1, borrowed) of a prompt whose keys have that seed. Appends as JSON
+ * the number of holders now and the orders. Returns 0, or not 0: out of memory.
  */
 int copies_change(struct service *service, const uint64_t *keys,
                   uint32_t n_keys, uint64_t key_seed, uint32_t copies,

@@ -1,16 +1,16 @@
-/* What keeps the index in order beside the events of workers: its memory is
- * touched at first, what cleared workers left is swept, and workers are asked
- * for their inventory when blocks that had no room would find some. */
+/* Upkeep of the index: touches its memory at the start, sweeps the entries of
+ * lost workers, and asks workers for their inventory when the index has room
+ * again for blocks that it had to leave out. */
 #include <errno.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "conductor/service/state.h"
 
-/* Looked at in one slice: some 50 to 100 us. */
+/* Pages per slice: 50 to 100 us. */
 #define SWEEP_PAGES 4096u
-/* A slice waits for so many times its own time, so that sweeping takes a tenth
- * of the loop, and for this at least. */
+/* The pause after a slice, in times of its duration, so that sweeping takes a
+ * tenth of the loop; and its least value. */
 #define SWEEP_PAUSES 9
 #define SWEEP_PAUSE_MIN_US 1000
 
@@ -18,13 +18,13 @@
  * blocks stay without room. */
 #define ASK_PAUSE_MIN_US 5000000
 #define ASK_PAUSE_MAX_US 640000000
-/* For an inventory, once it has begun. */
+/* Time limit of an inventory, once it has begun. */
 #define INVENTORY_US 10000000
-/* Of an inventory's time, what others wait for: then one that is silent, or has
- * much to tell, keeps nobody from being asked. */
+/* Next worker is asked after this, so that a silent worker or a long inventory
+ * does not hold up the others. */
 #define TURN_US 1000000
 
-/* Touches or removes a slice, and comes again while there is more. */
+/* Touches or sweeps a slice, and schedules the next one while there is more. */
 static void sweep(struct service *service)
 {
     int64_t from_us = clock_now_us(), pause_us;
@@ -44,7 +44,7 @@ void index_on_sweep(evutil_socket_t, short, void *arg)
     sweep(arg);
 }
 
-/* The asking of a worker is over. */
+/* Ends a worker's inventory. healed: all its blocks are indexed now. */
 static void asked_ended(struct service *s, struct worker *w, bool healed)
 {
     s->healing.next_us = 0;
@@ -85,7 +85,7 @@ static bool should_ask(const struct service *s, uint32_t slot, int64_t now_us)
            prefix_index_incomplete(s->index, slot);
 }
 
-/* One that does not answer is given up. */
+/* Gives up an inventory that is late. */
 static void give_up_late(struct service *s, uint32_t slot, int64_t now_us)
 {
     struct worker *w = &s->workers[slot];
@@ -132,7 +132,7 @@ int index_inventory_mark(struct service *service, struct worker *worker,
         return 0;
     if (!m.ends) {
         if (worker->ask.began)
-            return 0; /* else it could begin for ever */
+            return 0; /* or a worker could extend its time for ever */
         prefix_index_told_again(service->index, slot);
         worker->ask.began = true;
         worker->ask.until_us = clock_now_us() + INVENTORY_US;

@@ -1,4 +1,4 @@
-/* The registered workers: by pool id, and how many. */
+/* Looks up and counts registered workers. */
 #include "conductor/service/models.h"
 #include "conductor/service/state.h"
 

@@ -1,4 +1,4 @@
-/* Whether a worker can serve beside the registered ones, and its joining. */
+/* Checks whether a worker fits the registered ones, and registers it. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,10 +8,10 @@
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/models.h"
 
-/* What a worker needs that may have any role. */
+/* Capabilities of a worker that can switch roles. */
 #define CAPS_SWITCH (PROTO_CAP_ROLE | PROTO_CAP_PUSH)
 
-/* A name goes into logs, headers and metrics: printable, without blanks, as
+/* Names go into logs, headers and metrics: printable, without blanks, as
  * conductor-worker's --name demands. */
 static bool name_ok(const char *name)
 {
@@ -29,7 +29,7 @@ bool service_has_worker(const struct service *s, const char *name)
     return false;
 }
 
-/* A name is one instance's: logs, metrics and headers tell them apart by it. */
+/* Names are unique: logs, metrics and headers tell instances apart by them. */
 static int check_name(const struct service *s, const char *name,
                       char text[MSG_TEXT_MAX])
 {
@@ -42,7 +42,7 @@ static int check_name(const struct service *s, const char *name,
     return 0;
 }
 
-/* Whether this worker can serve beside the ones that are there. */
+/* Returns 0, or a PROTO_E_ code with a text: why the worker cannot join. */
 static int check_hello(const struct service *s, const struct msg_hello *m,
                        char text[MSG_TEXT_MAX])
 {
@@ -116,7 +116,7 @@ static int check_host(const struct service *s, const char *host,
     return 0;
 }
 
-/* The first worker tells what the fleet serves. */
+/* The first worker sets fingerprint, vocabulary and KV size for all others. */
 static int adopt_fleet(struct service *s, const struct msg_hello *m)
 {
     if (service_make_scheduler(s, (int64_t)m->kv_bytes_per_token, m->layers,

@@ -24,7 +24,7 @@ void notes_ended(struct notes *notes, uint64_t number, uint32_t blocks)
         notes->ring[number % NOTES_MAX].blocks = blocks;
 }
 
-/* The k-th newest, below how many there are. */
+/* Returns the k-th newest note; k < count(). */
 static const struct note *newest(const struct notes *notes, uint64_t k)
 {
     return &notes->ring[(notes->n - 1 - k) % NOTES_MAX];
@@ -35,7 +35,7 @@ static uint64_t count(const struct notes *notes)
     return notes->n < NOTES_MAX ? notes->n : NOTES_MAX;
 }
 
-/* Whether a piece for that instance has come, of a prompt with these keys. */
+/* Whether a note is a completed copy to `instance` of blocks of this prompt. */
 static bool is_of(const struct note *note, uint32_t instance,
                   const uint64_t *keys, size_t n)
 {

@@ -1,12 +1,12 @@
-/* How fast blocks come to a worker from others, as it says. What it says
- * changes only estimates of what it loads itself. */
+/* Rates at which blocks reach a worker from its peers, as the worker reports
+ * them. A report changes only the estimates of that worker's own loads. */
 #include "conductor/service/worker/paths.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The worker that others reach there; POOL_NO_INSTANCE: none. */
+/* Returns the worker registered at this host and port, or POOL_NO_INSTANCE. */
 static uint32_t worker_at(const struct service *s, const struct msg_path *path)
 {
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
@@ -19,7 +19,7 @@ static uint32_t worker_at(const struct service *s, const struct msg_path *path)
     return POOL_NO_INSTANCE;
 }
 
-/* Names are labels of metrics: there are as many as there are transports. */
+/* Transports are labels of metrics: an unknown name must not add a series. */
 static const char *known_name(const char *transport)
 {
     static const char *const names[] = {"shm", "rdma", "tcp"};
@@ -58,7 +58,7 @@ int paths_frame(struct service *s, struct worker *w, const uint8_t *payload,
             return -EPROTO;
         if (from == POOL_NO_INSTANCE || from == w->id ||
             is_named(paths, n, from))
-            continue; /* it has left, is another conductor's, or is twice */
+            continue; /* it has left, is another conductor's, or a duplicate */
         paths[n] = (struct pool_path){from, (double)path->bytes_per_s};
         w->path_names[n++] = known_name(path->transport);
     }

@@ -1,7 +1,7 @@
-/* The store of blocks that workers share. What it has is an instance of the
- * index, which workers with that store read as a tier of their own; they tell
- * what comes and goes there. Contents have an id: those of another id are other
- * ones. */
+/* The store of blocks that workers share. It has a slot of its own in the
+ * index; workers load from it as from a tier of their own, and report its
+ * changes. Its contents have an id; a new id means that the contents were
+ * replaced. */
 #include <errno.h>
 #include <event2/buffer.h>
 
@@ -16,7 +16,7 @@ bool shared_is_same(const struct service *s, const struct worker *w)
     return w->shared.id != 0 && w->shared.id == s->shared_id;
 }
 
-/* How many workers but one have contents of this id. */
+/* Counts the workers, except `but`, whose store has contents of this id. */
 static uint32_t votes(const struct service *s, uint64_t id,
                       const struct worker *but)
 {
@@ -28,7 +28,7 @@ static uint32_t votes(const struct service *s, uint64_t id,
     return n;
 }
 
-/* How fast it is read, where it is the one that the index tells of. */
+/* Sets the rate of a worker's store; 0 if it is not the store in the index. */
 static int set_rate(struct service *s, const struct worker *w)
 {
     double rate = (double)s->config.shared_store_mbps * 1e6 / 8;
@@ -39,8 +39,8 @@ static int set_rate(struct service *s, const struct worker *w)
                               shared_is_same(s, w) ? rate : 0);
 }
 
-/* The index tells of these contents from now on; of what they have is told by
- * the workers that have them. */
+/* Makes the index follow the contents `id`. It starts empty; the workers with
+ * these contents report the blocks. */
 static void tell_of(struct service *s, uint64_t id)
 {
     s->shared_id = id;
@@ -50,9 +50,8 @@ static void tell_of(struct service *s, uint64_t id)
             (void)set_rate(s, &s->workers[i]);
 }
 
-/* The store of w has other contents than it had. The index tells of those that
- * most workers have: one alone that says so changes what is said of it alone.
- */
+/* Takes new contents of w's store. The index follows the contents that most
+ * workers have, so that one worker's report alone cannot replace them. */
 static void turn_to(struct service *s, struct worker *w, uint64_t id)
 {
     w->shared_id = id;

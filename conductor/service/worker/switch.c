@@ -1,8 +1,6 @@
 /*
- * Workers that switch their roles; see switch.h.
- *
- * A worker that is to switch gets no work: the pool sees to that. Once it has
- * ended all that it had, it is told by ROLE, and work of that role follows on
+ * See switch.h. A worker that will switch gets no new work from the pool. When
+ * its last work has ended, it gets the frame ROLE; work of that role follows on
  * the same connection.
  */
 #include "conductor/service/worker/switch.h"

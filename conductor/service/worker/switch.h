@@ -1,4 +1,4 @@
-/* Native workers that switch their roles: carries out what core's roles order,
+/* Switches the roles of native workers: carries out the orders of core/roles,
  * as sim/switch.c does in the simulator. */
 #ifndef CONDUCTOR_SERVICE_WORKER_SWITCH_H
 #define CONDUCTOR_SERVICE_WORKER_SWITCH_H
@@ -7,12 +7,13 @@
 
 struct service;
 
-/* Begins to switch a worker, or calls it off. Returns as roles_command(). */
+/* Begins to switch a worker to `role`; its present role calls a switch off.
+ * Returns as roles_command(). */
 [[nodiscard]] int switch_command(struct service *service, uint32_t id,
                                  unsigned role);
 
-/* Lets core/roles decide on switches; workers that have ended their work take
- * their new role. */
+/* Runs a pass of core/roles, and gives idle workers that switch their new role.
+ */
 void switch_tick(struct service *service);
 
 #endif

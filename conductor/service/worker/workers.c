@@ -1,4 +1,4 @@
-/* What workers report about themselves: status, silence, loss. */
+/* Status, silence and loss of workers. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,11 +14,11 @@
 
 #define AWAY_WORTH_A_WORD_US 1000000
 
-/* What the loss of a worker means for a request that it works for. A prefill
- * worker has no part in a decode that is under way. While the KV is on its way,
- * only the decode worker knows whether all of it came: it goes on, or says that
- * its peer failed; a worker that left by itself has sent it. Returns whether
- * the request may have lost something. */
+/* Handles the loss of a worker for one of its requests. A running decode does
+ * not need its prefill worker any more. While KV is in transfer, only the
+ * decode worker knows whether all of it arrived: it goes on, or reports that
+ * its peer failed; a worker that left by itself has sent it all. Returns
+ * whether the request may have lost work. */
 static bool request_worker_left(struct service_request *request, uint32_t id,
                                 const char *why, bool leaves)
 {
@@ -36,8 +36,9 @@ static bool request_worker_left(struct service_request *request, uint32_t id,
     return !leaves;
 }
 
-/* A decode worker would not notice a peer that vanished silently, or before its
- * KV_BEGIN. */
+/* Fails requests whose prefill worker was lost during the transfer: a decode
+ * worker does not notice a peer that vanished silently, or before its KV_BEGIN.
+ */
 static void fail_orphans(struct service *s, int64_t now_us)
 {
     if (!s->has_orphans)
@@ -60,7 +61,7 @@ static void fail_orphans(struct service *s, int64_t now_us)
     }
 }
 
-/* The worker that should say something now. */
+/* Returns the worker that must make progress now. */
 static uint32_t expected_of(const struct service_request *request)
 {
     bool at_prefill =
@@ -71,8 +72,8 @@ static uint32_t expected_of(const struct service_request *request)
                                                   : request->attempt.decode;
 }
 
-/* A worker that is heard from may still have lost a request; so may an engine.
- */
+/* Fails requests without progress for request_timeout_ms: a live worker or
+ * engine may still have lost one. */
 static void fail_stalled(struct service *s, int64_t now_us)
 {
     int64_t limit_us = s->config.request_timeout_ms * 1000;
@@ -139,8 +140,7 @@ static bool on_left(void *arg, struct worker_link *link, const char *reason)
     return lost;
 }
 
-/* The first STATUS follows the inventory: only now is the instance known well
- * enough to be given work. */
+/* The first STATUS follows the inventory: the instance is ready for work. */
 static int on_status(struct service *s, uint32_t id, const uint8_t *p,
                      size_t len)
 {
@@ -169,8 +169,8 @@ static int on_status(struct service *s, uint32_t id, const uint8_t *p,
     return rc ? -EPROTO : 0;
 }
 
-/* The worker ends what it has. It is no name that is drained: under that name
- * another one may join at once. */
+/* Drains a worker that leaves. The drain is of this worker, not of its name:
+ * another one may join under that name at once. */
 static int on_leaving(struct service *s, struct worker *w, size_t len)
 {
     if (len > 0)
@@ -235,7 +235,7 @@ const struct worker_link_ops service_link_ops = {
     .refused = on_refused,
 };
 
-/* Nobody is to blame for the time in which this process did not run. */
+/* Shifts all timeouts by the time in which this process did not run. */
 static void forgive(struct service *s, int64_t away_us)
 {
     for (uint32_t i = 0; i < s->table.size; i++) {
