@@ -43,7 +43,7 @@ static bool has_key(const struct tenants *t, const uint8_t digest[DIGEST_BYTES])
     return false;
 }
 
-/* What is no digest may be a key itself: little of it is shown. */
+/* Shows only the start of a bad digest: it may be a key. */
 static void refuse_digest(struct fields *f, const char *path, size_t i,
                           const json_t *value)
 {

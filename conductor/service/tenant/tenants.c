@@ -1,4 +1,4 @@
-/* Keys, their names, and what is counted of each. See tenants.h. */
+/* See tenants.h. */
 #include "conductor/service/tenant/tenants.h"
 
 #include <errno.h>
@@ -67,7 +67,7 @@ static uint32_t n_open(const struct tenants *t, uint64_t number)
     return open ? open->n : 0;
 }
 
-/* Its place in `all`. */
+/* Returns the tenant's index in `all`; 0 = unlisted. */
 static size_t place_of(const struct tenants *t, uint64_t number)
 {
     for (size_t i = 1; number && i <= t->n; i++)
@@ -88,7 +88,7 @@ static void add(struct tenant *into, const struct tenant *from)
     into->tokens.at_us = from->tokens.at_us;
 }
 
-/* What it has of its limits, if it was listed before. */
+/* Carries over what a tenant has used of its joint limits. */
 static void move_joint(const struct tenants *t, struct tenant *one)
 {
     size_t place = place_of(t, one->number);
@@ -129,8 +129,8 @@ size_t tenants_size(const struct tenants *t)
     return t->n;
 }
 
-/* The tenant of a digest; 0: it is not listed. Every key is compared, and every
- * byte of it, so that the time tells nothing. */
+/* Returns the index of a digest's tenant; 0 = unlisted. Compares all bytes of
+ * all keys, so that the time reveals nothing. */
 static size_t place_of_key(const struct tenants *t,
                            const uint8_t digest[DIGEST_BYTES])
 {
@@ -163,7 +163,7 @@ void tenants_find(const struct tenants *t, const char *key, size_t n,
     request->priority = priority;
 }
 
-/* How many more requests of it may be in work. */
+/* Returns how many more of its requests may begin; UINT32_MAX = unlimited. */
 static uint32_t room_of(const struct tenants *t, const struct tenant *one)
 {
     uint32_t open = n_open(t, one->number);
@@ -175,7 +175,7 @@ static uint32_t room_of(const struct tenants *t, const struct tenant *one)
                                   : 0;
 }
 
-/* Which limit one more request of it is over. */
+/* Returns the limit that one more request would exceed. */
 static enum tenant_refusal limit_of(const struct tenant *one, bool joint,
                                     uint32_t room, enum tenant_step step,
                                     int64_t now_us, int64_t *retry_us)

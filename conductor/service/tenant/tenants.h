@@ -1,10 +1,9 @@
 /*
- * Who asks: the key of a request, a name of it where the configuration's
- * tenants_file has one, and what is counted of each name. Keys themselves are
- * not kept: what stays is a number that is drawn from SHA-256 of one.
- *
- * Without a file every key is a tenant of weight 1. With one, keys that are not
- * in it are one tenant together, as anybody can make some up.
+ * Tenants: finds the tenant of a request's API key, by tenants_file if there is
+ * one, and counts its requests and tokens. Keys themselves are not kept, only a
+ * number taken from the key's SHA-256. Without a file every key is a tenant of
+ * weight 1. With one, unlisted keys are one tenant together, as anybody can
+ * make some up.
  */
 #ifndef CONDUCTOR_SERVICE_TENANT_TENANTS_H
 #define CONDUCTOR_SERVICE_TENANT_TENANTS_H
@@ -22,7 +21,7 @@
 struct evbuffer;
 struct tenants;
 
-/* tenants_new(path, out, err): reads the tenants of the file at path; "": no
+/* tenants_new(path, out, err): reads the tenants of the file at path; "" = no
  * file. Returns 0 with *out owned, or a negative errno with a message. */
 [[nodiscard]] int tenants_new(const char *path, struct tenants **out,
                               char err[CONFIG_ERROR_MAX]);
@@ -30,27 +29,28 @@ struct tenants;
 /* tenants_free(t): NULL is a no-op. */
 void tenants_free(struct tenants *t);
 
-/* tenants_take(t, next): replaces the tenants of t by those of next, which it
- * takes over. Counts of a name stay. Requests in work still count for their
- * key's tenant, also if a reload removes it and a later one brings it back. */
+/* tenants_take(t, next): replaces the tenants of t by those of `next`, and
+ * frees `next`. Counts of a name stay. Requests in flight still count for their
+ * tenant, even if one reload removes it and a later one brings it back. */
 void tenants_take(struct tenants *t, struct tenants *next);
 
-/* tenants_share(t): from now on limits count what all conductors have taken,
- * as somebody tells tenants_joint(). */
+/* tenants_share(t): from now on limits count the requests and tokens of all
+ * conductors, which the caller enters by tenants_joint(). */
 void tenants_share(struct tenants *t);
 
-/* tenants_joint(t, i): what the tenant number i of the file has of its limits,
- * lent until the next reload; NULL: there are no more. */
+/* tenants_joint(t, i): returns the joint limits of the file's i-th tenant,
+ * borrowed until the next reload; NULL = there are no more. */
 struct joint_key *tenants_joint(struct tenants *t, size_t i);
 
-/* tenants_size(t): the names of the file. */
+/* tenants_size(t): returns the number of tenants in the file. */
 size_t tenants_size(const struct tenants *t);
 
 /*
- * Whether who has the key (n bytes) may ask, where keys are required.
- *   step      which limits count
- *   terms     written, but where it is unknown
- *   retry_us  of a limit: in how long it may ask again
+ * Whether a request with this key (n bytes) is allowed, where keys are
+ * required.
+ *   step      which limits are checked
+ *   terms     written, unless the key is unknown
+ *   retry_us  us until the next try, if a limit refuses
  * Cost: SHA-256 of the key.
  */
 enum tenant_refusal tenants_enter(struct tenants *t, const char *key, size_t n,
@@ -58,43 +58,41 @@ enum tenant_refusal tenants_enter(struct tenants *t, const char *key, size_t n,
                                   struct tenant_terms *terms,
                                   int64_t *retry_us);
 
-/* tenants_began(t, tenant): a request of the tenant is in work until
- * tenants_count(). Without memory it is not counted. O(log tenants with
- * requests). */
+/* tenants_began(t, tenant): counts a request as in flight until
+ * tenants_count(); not if memory runs out. O(log tenants with requests). */
 void tenants_began(struct tenants *t, uint64_t tenant);
 
-/* tenants_spent(t, tenant, tokens, now_us): charges the tenant for the tokens
- * of a prompt and its answer. */
+/* tenants_spent(t, tenant, tokens, now_us): charges a prompt's and its answer's
+ * tokens to the tenant's limit. */
 void tenants_spent(struct tenants *t, uint64_t tenant, uint64_t tokens,
                    int64_t now_us);
 
 /* Writes tenant, weight and priority of a request.
- *   key       (n), borrowed; n 0: it has none
- *   priority  what the client says; kept only where nobody else is of the same
- *             tenant
+ *   key       (n), borrowed; n 0 = no key
+ *   priority  the client's; ignored if the tenant is that of all unlisted keys
  * Cost: SHA-256 of the key. */
 void tenants_find(const struct tenants *t, const char *key, size_t n,
                   int32_t priority, struct dispatch_request *request);
 
-/* tenants_name(t, tenant): its name in the file, or "other". Valid until the
- * next reload. */
+/* tenants_name(t, tenant): returns its name in the file, or "other". Valid
+ * until the next reload. */
 const char *tenants_name(const struct tenants *t, uint64_t tenant);
 
-/* tenants_count(t, tenant, outcome): a request of the tenant that began has
- * ended. */
+/* tenants_count(t, tenant, outcome): counts the end of a request of
+ * tenants_began(). */
 void tenants_count(struct tenants *t, uint64_t tenant,
                    enum metrics_outcome outcome);
 
-/* tenants_sent(t, tenant, tokens): counts a sent request of the tenant, with so
- * many prompt tokens to compute. */
+/* tenants_sent(t, tenant, tokens): counts the prompt tokens that an instance
+ * was given to compute. */
 void tenants_sent(struct tenants *t, uint64_t tenant, uint64_t tokens);
 
-/* tenants_weigh(t, d, now_us): the standings in these shares count for the
- * gauges of the next tenants_write(). */
+/* tenants_weigh(t, d, now_us): enters one model's waiting requests and
+ * standings for the next tenants_write(). */
 void tenants_weigh(struct tenants *t, struct dispatch *d, int64_t now_us);
 
-/* tenants_write(t, out): metrics, a line for each name and "other". Returns 0
- * or -ENOMEM. */
+/* tenants_write(t, out): appends metrics, a line for each name and "other".
+ * Returns 0 or -ENOMEM. */
 [[nodiscard]] int tenants_write(struct tenants *t, struct evbuffer *out);
 
 #endif

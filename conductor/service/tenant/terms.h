@@ -4,21 +4,20 @@
 
 #include <stdint.h>
 
-/* What a listed key may count on. */
+/* The terms of a listed key. */
 struct tenant_terms {
-    uint64_t number;  /* as the core knows the tenant */
-    uint32_t room;    /* requests that may begin now, beside those in work */
-    const char *name; /* of the tenant, until the next reload; "": no key */
-    int64_t slo_ttft_us,
-        slo_tbt_us; /* where a request asks for none; 0: none */
-    double limit;   /* the one that a refused request is over */
+    uint64_t number;  /* the tenant's, in core */
+    uint32_t room;    /* further requests that may begin now */
+    const char *name; /* of the tenant, until the next reload; "" = no key */
+    int64_t slo_ttft_us, slo_tbt_us; /* default SLOs; 0 = none */
+    double limit; /* if refused: the exceeded limit, in its own unit */
 };
 
-/* How far a request is. */
+/* Progress of a request when it is checked. */
 enum tenant_step {
-    TENANT_LOOKS,  /* it asks for no answer to a prompt: no limit counts */
-    TENANT_BEGINS, /* its head has come: all limits count */
-    TENANT_GOES_ON /* all of it has come: only max_in_flight counts again */
+    TENANT_LOOKS,  /* not an inference request: no limits */
+    TENANT_BEGINS, /* head received: all limits */
+    TENANT_GOES_ON /* body received: only max_in_flight */
 };
 
 enum tenant_refusal {

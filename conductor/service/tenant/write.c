@@ -1,4 +1,4 @@
-/* What is counted of each tenant. */
+/* Metrics of each tenant. */
 #include <errno.h>
 #include <event2/buffer.h>
 
