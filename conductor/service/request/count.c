@@ -1,9 +1,9 @@
 /*
- * The tokens of a prompt as everything counts them: metrics, the last hour, the
- * access log, explain, spans and tenants all read request->result.
+ * A prompt's tokens: metrics, the last hour, the access log, explain, spans and
+ * tenants all read request->result.
  *
- * A worker's are what it reported with the end of its prefill; an engine's are
- * decided when the request ends (forward_count() in forward/usage.c).
+ * A worker reports them at the end of its prefill; of an engine's request they
+ * are set at its end (forward_count() in forward/usage.c).
  */
 #include "base/clock.h"
 #include "conductor/service/engine/engine.h"

@@ -1,6 +1,6 @@
-/* Requests that arrive, or wait for room: core's dispatch gives orders, and
- * this file carries them out. A callback to the front may cancel any request,
- * so nothing here keeps a place in a list across one. */
+/* Carries out the orders of core/dispatch for requests that arrive or wait for
+ * room. A callback to the front may cancel any request, so no list position is
+ * kept across one. */
 #include <math.h>
 #include <stdio.h>
 
@@ -9,7 +9,7 @@
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 
-/* 429: what was predicted, the limit, and what else is to be said. */
+/* 429 with prediction and limit; `also` ends the sentence. */
 static void reject_slo(struct service_request *request, const char *code,
                        const char *what, int64_t predicted_us, int64_t limit_us,
                        const char *also, int64_t retry_us)
@@ -23,7 +23,8 @@ static void reject_slo(struct service_request *request, const char *code,
     request_fail(request, 429, code, text, retry_us);
 }
 
-/* A TTFT SLO, by what it was tested with: behind all that may come first. */
+/* Rejects for a missed TTFT SLO. The tested TTFT assumes that all work which
+ * may go first does. */
 static void reject_late(struct service_request *request,
                         const struct dispatch_order *order)
 {
@@ -48,8 +49,9 @@ static void reject_late(struct service_request *request,
                order->retry_after_us);
 }
 
-/* At the limit itself a share of the requests fits, and it was not of that. As
- * the text shows them, or it would say that a number is over itself. */
+/* Rejects for the price. At the limit itself a share of the requests is
+ * admitted, so the price may equal it: compare the rounded numbers that the
+ * text shows. */
 static void reject_price(struct service_request *request,
                          const struct schedule_decision *d, int64_t retry_us)
 {
@@ -65,7 +67,7 @@ static void reject_price(struct service_request *request,
     request_fail(request, 429, "price", text, retry_us);
 }
 
-/* What is kept for others, and for whom; share_queue_us() has the rule. */
+/* Rejects for the tenant's share; share_queue_us() has the rule. */
 static void reject_share(struct service_request *request, int64_t retry_us)
 {
     const struct dispatch_request *r = &request->dispatch;
@@ -85,7 +87,7 @@ static void reject_share(struct service_request *request, int64_t retry_us)
     request_fail(request, 429, "share", text, retry_us);
 }
 
-/* 503: nobody is there; after a retry, with what had failed. */
+/* 503: no instance is ready; after a retry, with the last failure. */
 static void reject_none(struct service_request *request, const char *code,
                         const char *role)
 {
@@ -182,7 +184,7 @@ static void reject(struct service_request *request,
     request_fail(request, 500, "internal_error", "no decision was reached", 0);
 }
 
-/* Logs the 1st, 2nd, 4th, 8th, ... of them: enough to be seen, and no flood. */
+/* Logs the 1st, 2nd, 4th, 8th, ... extrapolation. */
 static void note_extrapolation(struct service_request *request)
 {
     struct service *s = request->service;
@@ -305,8 +307,8 @@ void request_retry_waiting(struct service *service)
     }
 }
 
-/* The others count it, too, or each would take the instances' time to be its
- * own alone. */
+/* Tells other conductors of this demand, or each would plan with all of the
+ * instances' time. */
 static void tell_asked(const struct service_request *request,
                        const struct dispatch_order *order)
 {

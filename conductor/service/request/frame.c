@@ -1,4 +1,4 @@
-/* What workers report about a request. */
+/* Frames from workers about a request. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,9 +7,6 @@
 #include "conductor/core/observation/observation.h"
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/state.h"
-
-/* What a worker may report at most: far above any real value, far below what
- * sums and products of them could overflow. */
 
 static void request_done(struct service_request *request)
 {
@@ -51,7 +48,7 @@ static int request_keep_early(struct service_request *request, uint32_t token)
     return 0;
 }
 
-/* Hands over what came before token 0, now that this is out. */
+/* Hands over the tokens that came before token 0. */
 static void request_release_early(struct service_request *request)
 {
     for (uint32_t i = 0; i < request->output.n_early; i++)
@@ -90,7 +87,7 @@ static int on_prefill_started(struct service_request *request, uint32_t id,
                             request->attempt.id, now_us);
     cluster_started(s->peers, request->attempt.id);
     service_freed(s); /* its place in the queue */
-    /* Both without what is loaded. */
+    /* Both without the time to load KV. */
     int64_t error_us = (int64_t)m.queue_us - request->attempt.plan.queue_us;
     if (s->predicts)
         histogram_observe(&s->metrics.queue_error_s,
@@ -117,15 +114,16 @@ static int64_t comparable_us(const struct service_request *request,
     });
 }
 
-/* The first token of a request that was decided at planned_us is out. */
+/* Learns the overhead of a first token, decided at planned_us and handed over
+ * now. */
 static void learn_overhead(struct service *s, int64_t planned_us,
                            const struct msg_prefill_done *m)
 {
     int64_t passed_us = clock_now_us() - planned_us;
     int64_t told_us = (int64_t)m->queue_us + (int64_t)m->prefill_us;
 
-    /* What was waited for a load is no overhead, and a worker may tell of more
-     * time than there was. */
+    /* Waiting for a load is no overhead, and a worker may report more time than
+     * has passed. */
     if (!m->load_us && !m->fetch_us && told_us <= passed_us)
         s->dispatch.overhead_us = observation_overhead(
             &s->overheads, s->dispatch.overhead_us, passed_us - told_us);
@@ -136,7 +134,7 @@ static void count_prefill(struct service_request *request,
 {
     struct service *s = request->service;
     struct metrics *x = &s->metrics;
-    bool lent = request->attempt.lent.n > 0; /* no engine took that alone */
+    bool lent = request->attempt.lent.n > 0; /* others computed part of it */
     int64_t comparable = lent ? -1 : comparable_us(request, m);
 
     x->disk_bytes += m->disk_bytes;
@@ -230,7 +228,7 @@ static int on_done(struct service_request *request, uint32_t id,
     return 0;
 }
 
-/* The instance to blame: for a failed peer the other one, else the reporter. */
+/* PROTO_E_PEER blames the other instance, any other code the reporter. */
 static int on_failed(struct service_request *request, uint32_t id,
                      const struct frame_header *h, const uint8_t *p)
 {
@@ -256,7 +254,7 @@ static int on_failed(struct service_request *request, uint32_t id,
     return 0;
 }
 
-/* Whether some attempt has or had that id. */
+/* Whether the id was given to an attempt, live or ended. */
 static bool was_given(const struct service *s, uint64_t attempt_id)
 {
     uint64_t n = attempt_id / s->table.size;
@@ -299,7 +297,7 @@ static int on_tokens(struct service *s, uint32_t id,
 typedef int frame_taker(struct service_request *request, uint32_t id,
                         const struct frame_header *h, const uint8_t *payload);
 
-/* Those about one request, by type. */
+/* Handlers of frames about one request, by type. */
 static frame_taker *const takers[] = {
     [FRAME_DECODE_READY] = on_decode_ready,
     [FRAME_PREFILL_STARTED] = on_prefill_started,

@@ -1,9 +1,8 @@
-/* What is counted, learned and noted of KV on its way. */
+/* Metrics, learned rates and spans of KV transfers. */
 #include "base/clock.h"
 #include "conductor/core/observation/observation.h"
 #include "conductor/service/state.h"
 
-/* The KV is where it decodes. */
 void request_pushed(struct service_request *request)
 {
     struct metrics *m = &request->service->metrics;
@@ -17,8 +16,8 @@ void request_pushed(struct service_request *request)
                           1e6);
 }
 
-/* The only instance that a request fetches from; none if there are several,
- * because their shares of the observed time are not known. */
+/* Returns the only peer that a request fetches from, or POOL_NO_INSTANCE: with
+ * several, their shares of the observed time are not known. */
 static uint32_t only_peer(const struct service_request *request)
 {
     uint32_t peer = POOL_NO_INSTANCE;
@@ -35,7 +34,7 @@ static uint32_t only_peer(const struct service_request *request)
     return peer;
 }
 
-/* Those that do not say when the load began count none. */
+/* Workers that do not report when the load began are not counted. */
 static void count_load(struct metrics *x, const struct msg_prefill_done *m)
 {
     int n = !!m->fetch_bytes + !!m->disk_bytes + !!m->shared_bytes;
@@ -48,7 +47,8 @@ static void count_load(struct metrics *x, const struct msg_prefill_done *m)
         histogram_observe(&x->transfer_s[path], (double)m->load_us / 1e6);
 }
 
-/* A fetch is told from the prefill's arrival on; other loads begin with it. */
+/* fetch_us counts from the prefill's arrival at the worker; other loads begin
+ * with the prefill. */
 static void note_load(struct service_request *request,
                       const struct msg_prefill_done *m)
 {
@@ -63,7 +63,8 @@ static void note_load(struct service_request *request,
                        : x->prefill_us + us;
 }
 
-/* Rates of disks come with STATUS, smoothed by the worker that reads. */
+/* Learns link rates. A disk's rate comes with STATUS, smoothed by its worker.
+ */
 static void learn_loads(struct service_request *request,
                         const struct msg_prefill_done *m)
 {
@@ -73,8 +74,7 @@ static void learn_loads(struct service_request *request,
     if (m->fetch_bytes || m->disk_bytes || m->shared_bytes)
         metrics_ratio_error(&s->metrics.transfer_error_ratio,
                             request->attempt.plan.transfer_us, (int64_t)us);
-    /* Not by fetch_us: that begins when the prefill arrives, and includes the
-     * wait for room and for other loads. */
+    /* Not fetch_us: it includes the wait for room and for other loads. */
     observation_load(
         s->pool, &(struct observation_load){
                      .holder = only_peer(request),

@@ -1,4 +1,4 @@
-/* Requests that leave an instance which is drained. */
+/* Moves requests away from a drained instance. */
 #include <stdio.h>
 
 #include "base/log.h"
@@ -10,7 +10,7 @@ static bool is_at(const struct service_request *request, uint32_t id)
            (request->attempt.prefill == id || request->attempt.decode == id);
 }
 
-/* Whether others can do all that the instance was to do for it. */
+/* Whether other instances can take over the instance's part of the request. */
 static bool has_others(const struct service *s,
                        const struct service_request *request, uint32_t id)
 {
@@ -20,7 +20,7 @@ static bool has_others(const struct service *s,
             instances_count(s, ROLE_DECODE, NULL) > 0);
 }
 
-/* What an engine of others has begun is not known. */
+/* Forwarded requests stay: whether an engine has begun them is not known. */
 void request_move_waiting(struct service *s, uint32_t id)
 {
     uint32_t n = 0;
@@ -52,7 +52,7 @@ void request_end_work(struct service *s, uint32_t id)
     for (uint32_t i = 0; i < s->table.size; i++) {
         struct service_request *request = s->table.by_slot[i];
 
-        /* A prefill instance has no part in a decode that is under way. */
+        /* A running decode does not need its prefill instance. */
         if (!is_at(request, id) ||
             (request->attempt.decode != id && !request->forward &&
              request->state == REQUEST_DECODING))

@@ -1,4 +1,4 @@
-/* Whether what a worker reports about a prefill can be. */
+/* Checks a worker's report about a prefill. */
 #include "conductor/service/state.h"
 
 bool prefill_done_ok(const struct service *s, uint32_t n_tokens,

@@ -50,7 +50,6 @@ void request_free(struct service_request *request)
     free(request);
 }
 
-/* Takes the attempt's work out of the pool. */
 void request_close_pool(struct service_request *request)
 {
     struct service *s = request->service;
@@ -81,7 +80,7 @@ void request_send_cancel(struct service *s, uint32_t id, uint64_t attempt_id)
     worker_link_send(w->link, &s->out);
 }
 
-/* Ends an attempt: the workers forget it, the pool too. */
+/* Ends an attempt at its workers and in the pool. */
 static void request_abort(struct service_request *request)
 {
     struct service *s = request->service;
@@ -93,7 +92,7 @@ static void request_abort(struct service_request *request)
     struct worker *p = worker_of(s, request->attempt.prefill);
     request_unsend(request);
     if (p)
-        request_flush_unsent(p); /* those behind it wait no longer */
+        request_flush_unsent(p); /* requests behind it may go now */
     request_send_cancel(s, request->attempt.prefill, request->attempt.id);
     if (request->attempt.decode != request->attempt.prefill)
         request_send_cancel(s, request->attempt.decode, request->attempt.id);
@@ -115,7 +114,7 @@ void request_first_token(struct service_request *request, int64_t ttft_us,
     dispatch_first_token(&s->dispatch, &request->attempt.forecast, ttft_us);
 }
 
-/* Whether what it has of its answer came within its SLOs. */
+/* Whether the answer so far met its SLOs. */
 static bool in_time(const struct service_request *request)
 {
     const struct request_output *o = &request->output;
@@ -196,7 +195,7 @@ void request_fail(struct service_request *request, int http_status,
     request_free(request);
 }
 
-/* Each may end others. */
+/* A callback may end other requests: look each one up by its slot. */
 void request_fail_broken(struct service *s)
 {
     bool any = s->has_broken;
@@ -264,7 +263,7 @@ void request_place_again(struct service_request *request)
     event_active(s->inbox_event, EV_TIMEOUT, 0);
 }
 
-/* Whether the client has no token, or none any more. */
+/* Whether the client has no token, or the front took all of them back. */
 static bool take_back(struct service_request *request)
 {
     return request->output.n_tokens == 0 ||
@@ -316,6 +315,5 @@ void service_cancel(struct service_request *request)
     spans_ended(request, "cancelled", NULL, 0);
     access_ended(request, "cancelled", NULL, 0);
     request_free(request);
-    event_active(s->inbox_event, EV_TIMEOUT, 0); /* for requests that wait
-                                                    behind it */
+    event_active(s->inbox_event, EV_TIMEOUT, 0); /* waiting ones may go */
 }

@@ -1,9 +1,8 @@
 /* A request's frames to its workers.
  *
- * Many queue orders go by age, and the estimates count on it: so PREFILLs leave
- * in the order of the decisions, although some wait for their decode worker's
- * DECODE_READY. A decode worker that does not answer holds the others up for
- * ORDER_PATIENCE_US and no longer. */
+ * PREFILLs leave in the order of the decisions, because estimates assume that
+ * order in each queue. A PREFILL that waits for its decode worker's
+ * DECODE_READY holds up the next ones for at most ORDER_PATIENCE_US. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -13,8 +12,8 @@
 
 #define ORDER_PATIENCE_US 5000
 
-/* Algorithm 1 fetches from one instance; the worker loads by itself what its
- * own disk holds. */
+/* Without a plan (Algorithm 1) KV is fetched from one instance; the worker
+ * loads from its own disk by itself. */
 static void fetch_source(struct service_request *request,
                          const struct prefill_estimate *plan)
 {
@@ -25,9 +24,9 @@ static void fetch_source(struct service_request *request,
                                     plan->used_blocks, false};
 }
 
-/* A plan's pieces go out as they are, the highest ones if there are too many:
- * the worker computes what no source is asked for. The lowest may go on below
- * the split, in case the computing is late. */
+/* Takes over the plan's pieces, the highest blocks if there are too many: the
+ * worker computes the rest. The lowest piece is extended below the split, in
+ * case the computing is late. */
 void request_plan_sources(struct service_request *request,
                           const struct schedule_decision *d)
 {
@@ -57,7 +56,7 @@ void request_plan_sources(struct service_request *request,
     }
 }
 
-/* The sources that are still there. */
+/* Adds the sources that are still registered. */
 static void fill_sources(const struct service_request *request,
                          struct msg_prefill *m)
 {
@@ -85,7 +84,7 @@ static void fill_sources(const struct service_request *request,
     }
 }
 
-/* How long from now until its first token is due, at least 1; 0: no SLO. */
+/* Returns the us until the first token is due, at least 1; 0 = no SLO. */
 static uint64_t due_in_us(const struct service_request *request)
 {
     int64_t due_us =
@@ -97,7 +96,7 @@ static uint64_t due_in_us(const struct service_request *request)
     return left_us > 1 ? (uint64_t)left_us : 1;
 }
 
-/* How long from now until its blocks are expected; 0: they are there. */
+/* Returns the us until its blocks are expected; 0 = they are there. */
 static uint64_t ready_in_us(const struct service_request *request)
 {
     int64_t left_us = request->attempt.plan.ready_us - clock_now_us();
@@ -105,14 +104,14 @@ static uint64_t ready_in_us(const struct service_request *request)
     return left_us > 0 ? (uint64_t)left_us : 0;
 }
 
-/* The layer in front of which stage i of n ends. */
+/* Returns the end layer, exclusive, of stage i of n. */
 static uint32_t stage_end(uint32_t layers, uint32_t i, uint32_t n)
 {
     return (uint32_t)((uint64_t)layers * (i + 1) / n);
 }
 
-/* Packs the prefill for what was lent to it. False: nothing was, or some of it
- * is gone by now. */
+/* Packs a PREFILL_GROUP for the attempt's lent workers. False: there are none,
+ * or one is gone. */
 static bool pack_group(const struct service_request *request,
                        const struct msg_prefill *prefill)
 {
@@ -202,8 +201,8 @@ void request_clear(struct service_request *request)
         request_flush_unsent(p);
 }
 
-/* The decode worker is told first: it may refuse, and the KV that arrives
- * there must find the request announced. */
+/* Announces to the decode worker first: it may refuse, and KV that arrives must
+ * find the request announced. */
 void request_send(struct service_request *request)
 {
     struct service *s = request->service;
@@ -211,7 +210,7 @@ void request_send(struct service_request *request)
     struct worker *d = worker_of(s, request->attempt.decode);
 
     if (!p)
-        return; /* its loss is on the way and finds this request */
+        return; /* on_left() finds this request */
     request->attempt.is_unsent = true;
     request->attempt.cleared = false;
     TAILQ_INSERT_TAIL(&p->unsent, request, unsent);

@@ -1,4 +1,4 @@
-/* The states of a request, and which may follow which. */
+/* The states of a request, and the transitions between them. */
 #include "conductor/service/state.h"
 
 #include "base/bug.h"
@@ -9,7 +9,7 @@ static const char *const state_names[REQUEST_STATES] = {
 };
 
 #define TO(s) (1u << (s))
-/* Which state may follow which. A retry goes back to RECEIVED. */
+/* A retry goes back to RECEIVED. */
 static const unsigned transitions[REQUEST_STATES] = {
     [REQUEST_RECEIVED] =
         TO(REQUEST_WAITING) | TO(REQUEST_SCHEDULED) | TO(REQUEST_ENDED),

@@ -1,4 +1,4 @@
-/* What the front asks of a service: taking requests, the model, readiness. */
+/* Calls of the front: submitting requests, the model, readiness. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 #include "conductor/service/gateway/ticket.h"
 #include "conductor/service/models.h"
 
-/* What is taken for a prompt whose tokens nobody knows: about a token for each
- * four bytes of the body, as in English. Of more bytes than make such a prompt,
- * most are none: sounds, pictures, or prompts of their own. */
+/* Guesses a prompt's tokens: one for four bytes of the body, as in English. In
+ * a larger body most bytes are no prompt text: sounds, pictures, or further
+ * prompts. */
 static uint32_t guess_tokens(const struct service_forward *f)
 {
     size_t n = f->n / 4;
@@ -70,15 +70,16 @@ static int request_copy_prompt(struct service_request *request,
     return 0;
 }
 
-/* The pool id of the one that keeps the answer that it is about. */
+/* Returns the pool id of the engine that keeps the answer which the request
+ * names. */
 static uint32_t keeper(const struct service *s, const struct service_forward *f)
 {
     return f ? kept_find(&s->kept, f->owner, f->kept, f->n_kept)
              : POOL_NO_INSTANCE;
 }
 
-/* The set of engines that a name restricts the request to: that of its adapter,
- * else that of the model's name; NULL: all. */
+/* Returns the engines that the request's adapter, else its model name,
+ * restricts it to. NULL = all. */
 static struct name_set *named(const struct service *s,
                               const struct service_request_params *p)
 {
@@ -97,21 +98,23 @@ bool service_keeps(const struct service *service, uint64_t owner,
     return kept_find(&service->kept, owner, id, n) != POOL_NO_INSTANCE;
 }
 
-/* What a client calls something: printable, cut. */
+/* Copies a client's id: 63 bytes at most, others than printable ASCII as '?'.
+ */
 static void copy_name(char out[64], const char *at, size_t n)
 {
     for (size_t i = 0; i < n && i < 63; i++)
         out[i] = at[i] >= ' ' && at[i] <= '~' ? at[i] : '?';
 }
 
-/* A bit of each group of engines whose pairs cannot share it. */
+/* Returns a bit for each group of engines whose pairs cannot share the request.
+ */
 static uint32_t apart(const struct service_forward *f)
 {
     return f->prompt ? pair_apart(f->pairs) : UINT32_MAX;
 }
 
-/* The most that is decoded. A request of one token has no decode leg, but where
- * a prefill engine answers none without. */
+/* Returns the most tokens to decode. One token needs no decode leg, unless a
+ * prefill engine cannot answer alone. */
 static int64_t decoded_tokens(const struct service *s,
                               const struct service_request_params *p)
 {
@@ -127,7 +130,7 @@ static int64_t decoded_tokens(const struct service *s,
     return p->max_tokens;
 }
 
-/* The limit that applies: the request's own, or the usual one. */
+/* Returns the SLO in us: the request's own, or the default. */
 static int64_t limit_us(const struct service_request_params *p, int64_t own_us,
                         int64_t usual_ms)
 {
@@ -136,7 +139,7 @@ static int64_t limit_us(const struct service_request_params *p, int64_t own_us,
     return own_us ? own_us : usual_ms * 1000;
 }
 
-/* Nobody guesses another's. */
+/* Ids are random, so that no client can guess another's. */
 static void set_id(struct service_request *r)
 {
     char id[16 + 1 + 16 + 1];

@@ -1,5 +1,5 @@
-/* Tokens that are handed over, and a first one that waits for the KV of its
- * prompt: see hold_first of the policy plan. */
+/* Hands tokens to the front. A first token may wait for its prompt's KV: see
+ * hold_first of the policy plan. */
 #include "base/clock.h"
 #include "base/event_loop.h"
 #include "conductor/service/state.h"
@@ -34,7 +34,7 @@ bool request_token(struct service_request *request, uint32_t token)
     return request_find(s, attempt_id) == request;
 }
 
-/* Its TTFT is nearly over. */
+/* The TTFT limit is near: release the held token. */
 static void on_time(evutil_socket_t, short, void *arg)
 {
     struct service_request *request = arg;

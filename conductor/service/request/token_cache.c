@@ -1,5 +1,5 @@
-/* Questions are known by 128 bits of a hash: a wrong answer would only be a
- * wrong guess of where blocks are. */
+/* Questions are compared by a 128-bit hash only: a collision would only mislead
+ * the guess where blocks are. */
 #include "conductor/service/request/token_cache.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@ LIST_HEAD(entry_chain, entry);
 TAILQ_HEAD(entry_list, entry);
 
 struct token_cache {
-    struct entry_list by_use; /* the last used first */
+    struct entry_list by_use; /* most recently used first */
     size_t max_bytes, bytes, n;
     struct entry_chain chains[TOKEN_CACHE_ENTRIES];
 };

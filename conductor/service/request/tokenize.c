@@ -1,12 +1,12 @@
 /*
- * What the tokens of a text or a chat are, asked of an engine: where the index
- * knows what engines say that they hold, only token ids find it.
+ * Asks an engine for the tokens of a text or a chat: engines report their
+ * blocks by token ids, so that only token ids find them in the index.
  *
- * The question may take engine_tokenize_ms. Without an answer by then the
- * request goes on as it is known, by its bytes; the engine that was late is not
- * asked for a second, then two, up to LATE_PAUSE_MAX_US. Neither is one that is
- * gone; the next one is asked at once then, in what is left of the time. Tokens
- * of a whole text that was asked for before are kept (token_cache.h).
+ * The answer may take engine_tokenize_ms. After that the request goes on with
+ * its tokens guessed from its bytes. An engine that was late, or could not be
+ * reached, is not asked for 1 s, then 2 s, up to LATE_PAUSE_MAX_US; if it could
+ * not be reached, the next engine is asked in the remaining time. Tokens of a
+ * whole text are cached (token_cache.h).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@
 #define LATE_PAUSE_MAX_US 30000000
 
 struct tokenizing {
-    uint32_t engine; /* pool id of who is asked */
+    uint32_t engine; /* pool id of the engine asked */
     struct exchange *exchange;
     struct event *timer;
     struct text_buf answer;
@@ -47,7 +47,7 @@ void tokenize_abort(struct service_request *request)
     free(t);
 }
 
-/* The request is known by these tokens from now on. Returns 0 or -ENOMEM. */
+/* Sets the prompt's tokens and block keys. Returns 0 or -ENOMEM. */
 static int take_tokens(struct service_request *request, const uint32_t *tokens,
                        size_t n)
 {
@@ -71,8 +71,8 @@ static int take_tokens(struct service_request *request, const uint32_t *tokens,
     return 0;
 }
 
-/* Logs the 1st, 2nd, 4th, 8th, ... of them. The engine is who was asked; NULL:
- * nobody, or one that is gone. */
+/* Logs the 1st, 2nd, 4th, 8th, ... failure. e: the engine asked; NULL = none,
+ * or it is gone. */
 static void note_failure(struct service_request *request,
                          const struct engine *e, const char *why)
 {
@@ -88,7 +88,8 @@ static void note_failure(struct service_request *request,
              e ? e->config->tokenize_path : "", why, (unsigned long long)n);
 }
 
-/* It is over, with tokens or without: the inbox has the request next. */
+/* Ends the question, and puts the request into the inbox, with tokens or
+ * without. why_not: NULL = an answer came. */
 static void finish(struct service_request *request, const char *why_not)
 {
     struct service *s = request->service;
@@ -145,8 +146,8 @@ static void on_ended(void *arg)
     finish(request, NULL);
 }
 
-/* The engine that is asked is not asked for a while. Questions that end while
- * it is not asked make that no longer. */
+/* Pauses questions to this engine. A question that fails during the pause does
+ * not prolong it. */
 static void pause_engine(struct service_request *request)
 {
     struct engine *e =
@@ -170,8 +171,9 @@ static void on_time(evutil_socket_t fd, short what, void *arg)
     finish(arg, ": it did not answer in time");
 }
 
-/* A ready engine that tokenizes and may take the request, one after the other;
- * NULL: none, or none whose events have come, so that nothing is *wanted. */
+/* Returns the next ready engine, in turn, that can tokenize and may serve the
+ * request; NULL = none, or all pause. *wanted: the tokens are of use, as such
+ * an engine exists and some engine publishes KV events. */
 static struct engine *choose(const struct service_request *request,
                              bool *wanted)
 {
@@ -207,7 +209,8 @@ bool service_tokenizes(const struct service *s)
 
 static bool ask(struct service_request *request, struct engine *e);
 
-/* A pause between makes each engine be asked but once. */
+/* Asks the next engine if this one could not be reached. Its pause prevents a
+ * second question to it. */
 static void on_failed(void *arg, enum upstream_fault fault, const char *why)
 {
     struct service_request *request = arg;
@@ -234,7 +237,7 @@ static const struct upstream_ops tokenize_ops = {
     .failed = on_failed,
 };
 
-/* Asks an engine; false: no memory. */
+/* Asks an engine. False: out of memory. */
 static bool ask(struct service_request *request, struct engine *e)
 {
     static const char type[] = "Content-Type: application/json\r\n";
@@ -264,7 +267,7 @@ static bool ask(struct service_request *request, struct engine *e)
     return t->exchange;
 }
 
-/* The tokens of the same text, asked for before. */
+/* Takes the tokens from the cache. False: not there, or out of memory. */
 static bool take_cached(struct service_request *request)
 {
     const struct service_forward *what = &request->forward->what;

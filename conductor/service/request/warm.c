@@ -1,10 +1,10 @@
 /*
- * Refused prompts that workers compute in the background: carries out what
- * core's warm orders, as sim/warm.c does in the simulator.
+ * Refused prompts that workers compute in the background: carries out the
+ * orders of core/warm, as sim/warm.c does in the simulator.
  *
  * A piece is a PREFILL with max_tokens 1 and no decode worker, under an attempt
- * id of its own. It is no request: it has no slot in the table and no place in
- * the counts of requests. A worker has one at most (struct worker's `warm`).
+ * id of its own. It is not a request: it has no slot in the table, and no
+ * request metric counts it. A worker has one at most (struct worker's `warm`).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ void request_warm(struct service_request *request,
               (long long)r->job.n_tokens);
 }
 
-/* The piece of a worker has ended; what it was is in the pool no more. */
+/* Ends a worker's piece, which has left the pool. */
 static void piece_ended(struct service *s, struct worker *w, bool failed)
 {
     warm_end(&s->warm, w->warm.job, failed);
