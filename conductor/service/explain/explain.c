@@ -1,4 +1,4 @@
-/* Remembers decisions and their outcome. See explain.h. */
+/* See explain.h. */
 #include "conductor/service/explain/explain.h"
 
 #include <stdlib.h>
@@ -15,8 +15,8 @@
 struct explain {
     uint32_t n;
     struct explain_record *records; /* (n), by number % n */
-    /* The numbers of the requests that were decided last: at i % EXPLAIN_RECENT
-     * that of this service's i-th decision. */
+    /* recent[i % EXPLAIN_RECENT] is the request number of this service's i-th
+     * decision. */
     uint64_t recent[EXPLAIN_RECENT];
     uint64_t n_decided;
 };
@@ -44,8 +44,8 @@ void explain_free(struct explain *explain)
     free(explain);
 }
 
-/* The record of a request that was decided; NULL if a later one has its place.
- */
+/* Returns the record of a request, or NULL if it was not decided, or a later
+ * request has replaced its record. */
 static struct explain_record *record_of(struct explain *explain,
                                         const struct service_request *request)
 {
@@ -55,7 +55,7 @@ static struct explain_record *record_of(struct explain *explain,
     return r->request_id[0] && r->number == request->number ? r : NULL;
 }
 
-/* Whether the id is that of its trace: "00-TRACE-SPAN-FLAGS". */
+/* Whether the id is the record's trace id, as in "00-TRACE-SPAN-FLAGS". */
 static bool is_traced(const struct explain_record *r, const char *id)
 {
     size_t n = strlen(id);
@@ -129,7 +129,7 @@ static void put_name(const struct service *s, uint32_t id,
     text_copy(name, POOL_NAME_BYTES, in ? in->name : "");
 }
 
-/* The chosen one, then those that could have been, then the others. */
+/* Sorts the chosen candidate first, then eligible ones, then excluded ones. */
 static int rank_of(const struct schedule_decision *d,
                    const struct prefill_estimate *c)
 {
@@ -151,8 +151,8 @@ static bool better(const struct schedule_decision *d,
     return a->late ? a->ttft_us < b->ttft_us : a->score_us < b->score_us;
 }
 
-/* Of an engine whose blocks have not the index's size: how large they are, and
- * what may be cached beyond what was found. */
+/* Sets block_tokens and unseen_tokens of an engine whose block size differs
+ * from the index's. */
 static void put_size(const struct explain_record *r, const struct service *s,
                      struct explain_candidate *c)
 {
@@ -166,7 +166,7 @@ static void put_size(const struct explain_record *r, const struct service *s,
         engine_unseen_tokens(e, r->prompt_tokens, c->estimate.cached_tokens);
 }
 
-/* Keeps the best ones, which are the ones that one asks about. */
+/* Keeps the best candidates. */
 static void put_candidates(struct explain_record *r, const struct service *s,
                            const struct schedule_decision *d)
 {
@@ -201,7 +201,7 @@ static void put_candidates(struct explain_record *r, const struct service *s,
     r->n_candidates = n;
 }
 
-/* The chosen one, then others. */
+/* Keeps the chosen candidate, then others. */
 static void put_decodes(struct explain_record *r, const struct service *s,
                         const struct schedule_decision *d)
 {
@@ -221,12 +221,12 @@ static void put_decodes(struct explain_record *r, const struct service *s,
     }
 }
 
-/* A plan's pieces, or what Algorithm 1 fetches. */
+/* Keeps the plan's pieces, or the one fetch of Algorithm 1. */
 static void put_sources(struct explain_record *r, const struct service *s,
                         const struct schedule_decision *d)
 {
     const struct prefill_estimate *c = &d->chosen;
-    /* When it was decided; a rejected request has no planned_us. */
+    /* The time of the decision: a rejected request has no planned_us. */
     int64_t now_us = c->transfer_end_us - c->transfer_us;
 
     if (!c->planned && c->fetch_from != POOL_NO_INSTANCE) {
@@ -254,7 +254,6 @@ static void put_sources(struct explain_record *r, const struct service *s,
     }
 }
 
-/* What was heard of the engine when it was chosen. */
 static void put_messages(struct explain_record *r, const struct service *s,
                          uint32_t id)
 {
@@ -276,7 +275,7 @@ void explain_decided(struct explain *explain,
         return;
     struct explain_record *r = &explain->records[request->number % explain->n];
     if (r->request_id[0] && r->number > request->number)
-        return; /* it waited for so long that a later one has its place */
+        return; /* a later request has replaced its record */
     memset(r, 0, offsetof(struct explain_record, sources));
     text_copy(r->request_id, sizeof(r->request_id), request->request_id);
     r->number = request->number;
@@ -316,7 +315,7 @@ void explain_decided(struct explain *explain,
               clock_now_us(), &r->copied);
     if (d->prefill != POOL_NO_INSTANCE)
         costs_name(s, d->chosen.slot, r->cost_model);
-    /* What is predicted was not told. */
+    /* Predicted blocks were not reported. */
     if (!e || !engine_predicts(e, !r->of_bytes))
         r->stored_blocks = d->stored_blocks;
     put_messages(r, s, d->prefill);

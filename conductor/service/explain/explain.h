@@ -1,7 +1,7 @@
 /*
- * Why the last requests went where they went, and how they ended, for GET
- * /admin/explain/ID. It is a ring, indexed by the number of the request:
- * nothing is searched, and new requests replace the oldest.
+ * Decisions on the last requests and how these ended, for GET
+ * /admin/explain/ID. A ring, indexed by the request's number: new requests
+ * replace the oldest.
  */
 #ifndef CONDUCTOR_SERVICE_EXPLAIN_EXPLAIN_H
 #define CONDUCTOR_SERVICE_EXPLAIN_EXPLAIN_H
@@ -15,58 +15,60 @@ struct evbuffer;
 struct explain;
 struct service_request;
 
-/* explain_new(n_requests): remembers n_requests requests; may be 0. Returns it
- * owned, or NULL: out of memory. */
+/* explain_new(n_requests): creates a ring of n_requests records; may be 0.
+ * Returns it owned, or NULL: out of memory. */
 [[nodiscard]] struct explain *explain_new(uint32_t n_requests);
 
 /* explain_free(explain): NULL is a no-op. */
 void explain_free(struct explain *explain);
 
-/* explain_decided(explain, request, decision): remembers the decision on a
- * request, with its candidates (the best ones if there are many). It replaces
- * an earlier attempt's. Everything is copied. O(candidates). */
+/* explain_decided(explain, request, decision): records the decision with its
+ * EXPLAIN_CANDIDATES_MAX best candidates, in place of an earlier attempt's.
+ * Copies everything. O(candidates). */
 void explain_decided(struct explain *explain,
                      const struct service_request *request,
                      const struct schedule_decision *decision);
 
-/* explain_prefilled(explain, request, done): remembers what the worker reported
- * about the prefill.
- */
+/* explain_prefilled(explain, request, done): records the worker's report about
+ * the prefill. */
 void explain_prefilled(struct explain *explain,
                        const struct service_request *request,
                        const struct msg_prefill_done *done);
 
-/* explain_first_token(explain, request, ttft_us): as the daemon saw it. */
+/* explain_first_token(explain, request, ttft_us): records the TTFT that the
+ * daemon measured. */
 void explain_first_token(struct explain *explain,
                          const struct service_request *request,
                          int64_t ttft_us);
 
-/* explain_warmed(explain, request): it is refused, and its prompt is computed
+/* explain_warmed(explain, request): records that the refused prompt is computed
  * in the background. */
 void explain_warmed(struct explain *explain,
                     const struct service_request *request);
 
-/* explain_ended(explain, request, how, reason): how is "completed", "failed",
- * "rejected" or "cancelled", static; reason a code, static, or NULL. */
+/* explain_ended(explain, request, how, reason): records the end. how:
+ * "completed", "failed", "rejected" or "cancelled", static. reason: a code,
+ * copied, or NULL. */
 void explain_ended(struct explain *explain,
                    const struct service_request *request, const char *how,
                    const char *reason);
 
-/* The decisions that are found by when they were made: the last of each
- * request, and of these the last 16. */
+/* Decisions found by their count: the service's last ones, and of each request
+ * only the last. */
 #define EXPLAIN_RECENT 16u
 
-/* explain_decided_before(explain, before): of these decisions, all models have
- * counted from 1 on (models->decided), the last one below `before`; 0: none. */
+/* explain_decided_before(explain, before): returns the largest count (of
+ * models->decided, from 1 on) below `before` among these decisions; 0 = none.
+ */
 uint64_t explain_decided_before(const struct explain *explain, uint64_t before);
 
-/* explain_write_decided(explain, decided, out): as explain_write(), without a
- * line end, of the decision of that count. */
+/* explain_write_decided(explain, decided, out): as explain_write(), for the
+ * decision with that count, and without a line end. */
 [[nodiscard]] int explain_write_decided(const struct explain *explain,
                                         uint64_t decided, struct evbuffer *out);
 
-/* explain_write(explain, id, out): appends the record of the request with that
- * id as JSON. Returns 0; -ENOENT: there is none; -ENOMEM. */
+/* explain_write(explain, id, out): appends as JSON the record with that request
+ * id, client's id or trace id. Returns 0, -ENOENT or -ENOMEM. */
 [[nodiscard]] int explain_write(const struct explain *explain, const char *id,
                                 struct evbuffer *out);
 

@@ -1,4 +1,4 @@
-/* Writes what is remembered of a request as JSON. See explain.h. */
+/* Writes records as JSON. See explain.h. */
 #include <errno.h>
 #include <event2/buffer.h>
 #include <inttypes.h>
@@ -6,7 +6,7 @@
 #include "conductor/service/explain/explain.h"
 #include "conductor/service/explain/state.h"
 
-/* JSON under way; the first failure sticks. */
+/* JSON being written; the first failure sticks. */
 struct writer {
     struct evbuffer *out;
     bool first;    /* no member of the object yet: no comma */
@@ -44,7 +44,7 @@ static void put_name(struct writer *w, const char *key, const char *name)
     PUT(w, "\"");
 }
 
-/* A time, or null if it is not known or not set. */
+/* Writes us as ms, or null if it is not known. */
 static void put_known(struct writer *w, const char *key, int64_t us, bool known)
 {
     put_key(w, key);
@@ -59,14 +59,14 @@ static void put_ms(struct writer *w, const char *key, int64_t us)
     put_known(w, key, us, true);
 }
 
-/* A limit that may not be set. */
+/* Writes a limit in ms; 0 = not set, null. */
 static void put_limit(struct writer *w, const char *key, int64_t us)
 {
     put_known(w, key, us, us > 0);
 }
 
-/* Until the last block has come. Without a plan the transfer is what others
- * send, and the instance also reads its own slow tiers. */
+/* Returns the us until the last block is loaded. Without a plan transfer_us
+ * covers only the link; reading the instance's own tiers comes on top. */
 static int64_t load_us(const struct prefill_estimate *e)
 {
     return e->planned ? e->transfer_us
@@ -168,7 +168,7 @@ static void put_lent(struct writer *w, const struct explain_record *r)
     PUT(w, "]");
 }
 
-/* Why the blocks that it reuses were copied there ahead of it, if they were. */
+/* Writes why reused blocks had been copied to the instance, or null. */
 static void put_copied(struct writer *w, const struct note_why *why)
 {
     put_key(w, "copied");
