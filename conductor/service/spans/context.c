@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether n lower case hexadecimal digits are there. */
+/* Whether text begins with n lower case hexadecimal digits. */
 static bool is_hex(const char *text, size_t n)
 {
     return strspn(text, "0123456789abcdef") >= n;
@@ -17,7 +17,7 @@ static bool is_zero(const char *text, size_t n)
     return strspn(text, "0") >= n;
 }
 
-/* text: NUL-terminated. */
+/* text is NUL-terminated. */
 static bool is_traceparent(const char *text, size_t n)
 {
     static const size_t at[] = {0, 3, 36, 53}, digits[] = {2, 32, 16, 2};
@@ -31,7 +31,7 @@ static bool is_traceparent(const char *text, size_t n)
     if (is_zero(text + 3, TRACE_HEX) || is_zero(text + 36, SPAN_HEX) ||
         memcmp(text, "ff", 2) == 0)
         return false;
-    /* Later versions may have more behind it. */
+    /* Later versions may append members. */
     return n == TRACEPARENT_BYTES - 1 ||
            (memcmp(text, "00", 2) != 0 && text[55] == '-');
 }
@@ -59,7 +59,7 @@ void trace_context_write(const struct trace_context *c,
              c->sampled ? 1u : 0u);
 }
 
-/* The mapping of JSON writes 64 bits as text, and reads numbers, too. */
+/* Protobuf's JSON writes 64-bit numbers as text, and accepts both. */
 static uint64_t count_of(const json_t *value)
 {
     if (json_is_string(value))

@@ -1,7 +1,7 @@
 /*
- * See exporter.h. What the protocol says of answers (OTLP 1.x, "OTLP/HTTP
- * Response" and "Retry"): 429, 502, 503, 504 and a connection that fails are
- * tried again, after Retry-After or a time that doubles; all others are final.
+ * See exporter.h. By the protocol (OTLP 1.x, "OTLP/HTTP Response" and "Retry")
+ * 429, 502, 503, 504 and failed connections are tried again, after Retry-After
+ * or a pause that doubles; all other answers are final.
  *
  *   a batch is under way   <=>   x->body.len > 0
  *   it is being sent       <=>   x->exchange
@@ -24,29 +24,29 @@
 #include "conductor/service/spans/context.h"
 
 #define EACH_US 1000000                  /* between batches */
-#define BATCH_BYTES (EXPORTER_BYTES / 8) /* that are sent at once */
-#define ANSWER_US 10000000               /* for an answer to come */
+#define BATCH_BYTES (EXPORTER_BYTES / 8) /* that triggers a batch at once */
+#define ANSWER_US 10000000               /* limit of an answer */
 #define BODY_BYTES (EXPORTER_BYTES + 4096)
 #define REPLY_BYTES 65536
 #define FIRST_PAUSE_US 1000000
 #define LONGEST_PAUSE_US 30000000
-#define GIVES_UP_US 300000000 /* with a batch */
+#define GIVES_UP_US 300000000 /* limit of a batch, retries included */
 
 struct exporter {
     struct event_base *base;
     struct dns *dns;
-    struct upstream *upstream; /* NULL: no receiver */
+    struct upstream *upstream; /* NULL = no receiver */
     char endpoint[ENGINE_URL_MAX];
     const char *path; /* behind the URL's own prefix */
-    char head[512];   /* of a batch: who says it */
+    char head[512];   /* the JSON in front of a batch's spans */
     struct event *timer;
-    struct text_buf spans;                /* that wait */
-    struct text_buf body;                 /* the batch under way */
-    struct text_buf reply;                /* so far, cut */
-    uint64_t n_spans, n_body;             /* in them */
-    struct exchange *exchange;            /* NULL: it waits */
-    int status;                           /* of its answer; 0: none yet */
-    bool cut;                             /* the rest of that is not read */
+    struct text_buf spans;     /* not yet in a batch */
+    struct text_buf body;      /* the batch being sent */
+    struct text_buf reply;     /* of the receiver, so far */
+    uint64_t n_spans, n_body;  /* spans in `spans`, in `body` */
+    struct exchange *exchange; /* NULL = the batch waits */
+    int status;                /* of the answer; 0 = none yet */
+    bool cut;                  /* the rest of the reply is not read */
     int64_t begun_us, pause_us, retry_us; /* of the batch */
     bool complained;
     struct exporter_counts counts;
@@ -54,7 +54,8 @@ struct exporter {
 
 static void on_timer(evutil_socket_t, short, void *arg);
 
-/* Those of the resource: service.instance.id tells processes apart. */
+/* Writes the resource's attributes; service.instance.id tells processes apart.
+ */
 static void write_head(struct exporter *x)
 {
     char host[65] = "?";
@@ -93,10 +94,9 @@ struct exporter *exporter_new(struct event_base *base, struct dns *dns)
     return x;
 }
 
-/* The batch under way is over. */
 static void drop_batch(struct exporter *x)
 {
-    event_del(x->timer); /* that an answer was waited for */
+    event_del(x->timer); /* the limit of the answer */
     upstream_cancel(x->exchange);
     x->exchange = NULL;
     text_buf_fini(&x->body);
@@ -158,7 +158,7 @@ static void wait_for(struct exporter *x, int64_t us)
         complain(x, "out of memory", "");
 }
 
-/* The batch is through; the next one may come. */
+/* Ends the batch, and schedules the next one. */
 static void end_batch(struct exporter *x)
 {
     drop_batch(x);
@@ -166,13 +166,13 @@ static void end_batch(struct exporter *x)
         wait_for(x, x->spans.len >= BATCH_BYTES ? 0 : EACH_US);
 }
 
-/* Up to a half more or less, so that not all come back at once. */
+/* Adds or takes up to a half, so that clients do not retry in step. */
 static int64_t jitter_us(int64_t us)
 {
     return us / 2 + (int64_t)(entropy_u64() % (uint64_t)us);
 }
 
-/* It failed in a way that may pass. */
+/* Repeats a batch after a fault that may pass. */
 static void try_again(struct exporter *x, const char *what, const char *why)
 {
     int64_t now_us = clock_now_us();
@@ -201,7 +201,7 @@ static void on_answer(void *arg, const struct http_head *head)
         after ? otlp_retry_after_us(after->at, after->n, GIVES_UP_US) : 0;
 }
 
-/* It was taken, or some of it. */
+/* Handles a 2xx answer, which may reject some spans. */
 static void taken(struct exporter *x)
 {
     char why[256];
@@ -241,7 +241,7 @@ static void on_ended(void *arg)
     }
 }
 
-/* The status says enough: what its body has behind this nobody reads. */
+/* Ends an answer that is too long or does not end: its status is enough. */
 static void cut(struct exporter *x)
 {
     upstream_cancel(x->exchange);
@@ -302,7 +302,7 @@ static void send_batch(struct exporter *x)
         try_again(x, "out of memory", "");
 }
 
-/* What waits becomes the batch. */
+/* Makes a batch of the queued spans. */
 static void begin_batch(struct exporter *x)
 {
     text_buf_puts(&x->body, x->head);

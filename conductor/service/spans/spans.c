@@ -1,5 +1,5 @@
-/* See spans.h. The names of attributes are those of OpenTelemetry's semantic
- * conventions for generative AI and HTTP where there are some. */
+/* See spans.h. Attributes have the names of OpenTelemetry's semantic
+ * conventions for generative AI and HTTP where these exist. */
 #include "conductor/service/spans/spans.h"
 
 #include <inttypes.h>
@@ -24,7 +24,7 @@ struct writer {
     const struct service_request *request;
 };
 
-/* Not 0, which is none. */
+/* Draws a random id, never 0. */
 static void draw(char *hex, size_t digits)
 {
     for (size_t i = 0; i < digits; i += 16)
@@ -36,8 +36,8 @@ static bool is_on(const struct service_request *r)
     return *r->spans.at.trace;
 }
 
-/* Whether a trace that begins here is one of those that are kept: by its id, as
- * other samplers decide. */
+/* Whether a trace that begins here is sampled: by its id, as other samplers do.
+ */
 static bool is_chosen(const struct trace_context *c, double ratio)
 {
     uint64_t low = 0;
@@ -77,7 +77,7 @@ void spans_begin(struct service_request *r,
     r->spans.epoch_us = read_epoch_us();
     r->spans.operation = p->operation;
     r->spans.undecided_us = p->arrived_us;
-    /* The log, and explain, can tell of it then. */
+    /* For the log and explain. */
     if (!*r->spans.above)
         trace_context_write(&c, r->trace);
 }
@@ -130,8 +130,8 @@ static void begin(struct writer *w, const char *name, enum kind kind,
     text_buf_json_str(&w->out, name);
 }
 
-/* An end before the beginning is none: clocks of several threads have been
- * read. */
+/* Raises an end before the begin: their clocks were read on different threads.
+ */
 static void times(struct writer *w, int64_t from_us, int64_t to_us)
 {
     int64_t epoch_us = w->request->spans.epoch_us;
@@ -168,7 +168,7 @@ static void put_int(struct writer *w, const char *key, int64_t value)
     text_buf_printf(&w->out, "{\"intValue\":\"%" PRId64 "\"}}", value);
 }
 
-/* 0 and below: it is not known. */
+/* us <= 0 = unknown: nothing is written. */
 static void put_s(struct writer *w, const char *key, int64_t us)
 {
     if (us <= 0)
@@ -177,7 +177,7 @@ static void put_s(struct writer *w, const char *key, int64_t us)
     text_buf_printf(&w->out, "{\"doubleValue\":%.6f}}", (double)us / 1e6);
 }
 
-/* error: what is wrong, or NULL. */
+/* error: a message, or NULL = no error. */
 static void end(struct writer *w, const char *error)
 {
     text_buf_puts(&w->out, "]");
@@ -189,7 +189,7 @@ static void end(struct writer *w, const char *error)
     text_buf_puts(&w->out, "}");
 }
 
-/* A child of the attempt that has no attributes but one. */
+/* Writes a child of the attempt with one attribute, or none. */
 static void put_part(struct writer *w, const char *name, int64_t from_us,
                      int64_t to_us, const char *key, const char *value)
 {
@@ -242,7 +242,7 @@ static void put_parts(struct writer *w, int64_t now_us)
                  NULL);
 }
 
-/* error: why it failed, or NULL. */
+/* error: why it failed, or NULL = it did not. */
 static void put_attempt(struct writer *w, const char *error)
 {
     const struct service_request *r = w->request;

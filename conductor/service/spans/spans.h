@@ -1,10 +1,9 @@
 /*
- * The spans of a request: which trace it is of, and what the trace is told when
- * an attempt or the request ends. Nothing is done where there is no receiver,
- * or the client's traceparent says that its trace is not sampled.
+ * The spans of a request, written when an attempt or the request ends. There
+ * are none without a receiver, or if the client's trace is not sampled.
  *
  *   <operation> <model>                from its arrival to its end
- *     decision                         to the choice of instances, or the end
+ *     decision                         until instances are chosen, or the end
  *     attempt                          on the chosen instances
  *       queue, transfer, prefill,      as far as they are known
  *       transfer, decode
@@ -18,46 +17,44 @@ struct service_request;
 struct service_request_params;
 
 struct request_spans {
-    struct trace_context at;  /* its trace, and its own span; trace "": none */
-    char above[SPAN_HEX + 1]; /* "": it is the first one of the trace */
-    char attempt[SPAN_HEX + 1]; /* "": none has begun */
-    const char *operation;      /* static; NULL: not known */
+    struct trace_context at;    /* its own span; trace "" = not traced */
+    char above[SPAN_HEX + 1];   /* parent span; "" = root of the trace */
+    char attempt[SPAN_HEX + 1]; /* span of the attempt; "" = none */
+    const char *operation;      /* static; NULL = unknown */
     int64_t epoch_us;           /* Unix time of the clock's 0 */
-    int64_t undecided_us;       /* since when it is to be decided; 0: it is */
-    int64_t prefill_us;         /* when its prefill began; 0: not known */
-    int64_t prefilled_us;       /* and ended; 0 */
-    bool held;                  /* its first token waited for its KV */
-    int64_t decode_us;          /* when its KV was where it decodes, if that was
-                                   elsewhere; 0 */
-    int64_t load_us, loaded_us; /* of blocks: how long, and until when; 0 */
+    int64_t undecided_us; /* start of the wait for a decision; 0 = decided */
+    int64_t prefill_us;   /* begin of its prefill; 0 = unknown */
+    int64_t prefilled_us; /* end of its prefill; 0 = unknown */
+    bool held;            /* its first token waited for its KV */
+    int64_t decode_us;    /* arrival of its KV at another instance; 0 = none */
+    int64_t load_us, loaded_us; /* duration of its loads, end; 0 = none */
 };
 
-/* spans_begin(request, params): of a request that is being submitted. */
+/* spans_begin(request, params): begins the trace of a new request. */
 void spans_begin(struct service_request *request,
                  const struct service_request_params *params);
 
-/* spans_decided(request): instances were chosen; another attempt begins. */
+/* spans_decided(request): ends the decision; begins an attempt. */
 void spans_decided(struct service_request *request);
 
-/* spans_failed(request, why): the attempt ended, if there was one, and there
- * may be another one. */
+/* spans_failed(request, why): ends the attempt, if there is one, as failed. */
 void spans_failed(struct service_request *request, const char *why);
 
-/* spans_again(request): it is to be decided anew; an attempt that has not
- * failed ends. */
+/* spans_again(request): ends the attempt, if there is one, and begins another
+ * decision. */
 void spans_again(struct service_request *request);
 
-/* spans_ended(request, how, reason, status): as access_ended(). */
+/* spans_ended(request, how, reason, status): ends the request's span; arguments
+ * as access_ended(). */
 void spans_ended(struct service_request *request, const char *how,
                  const char *reason, int status);
 
-/* What engines get in place of the client's traceparent: its value; "": the
- * client's goes on as it is. */
+/* Writes the traceparent for engines; "" = send the client's unchanged. */
 void spans_traceparent(const struct service_request *request,
                        char out[TRACEPARENT_BYTES]);
 
-/* Whether the client had none, or not a good one: its tracestate says nothing
- * then. */
+/* Whether the trace begins here: the client sent no valid traceparent, and its
+ * tracestate must not be passed on. */
 bool spans_is_new(const struct service_request *request);
 
 #endif
