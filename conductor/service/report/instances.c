@@ -37,7 +37,7 @@ static const struct {
      "it."},
 };
 
-/* The last one has a line for each path, or none. */
+/* The last gauge has a line for each path. */
 #define GAUGES (sizeof(instance_gauges) / sizeof(instance_gauges[0]))
 #define PATHS (GAUGES - 1)
 

@@ -1,4 +1,4 @@
-/* What the files of this folder share. */
+/* Shared by the files of this folder. */
 #ifndef CONDUCTOR_SERVICE_REPORT_INTERNAL_H
 #define CONDUCTOR_SERVICE_REPORT_INTERNAL_H
 
@@ -8,36 +8,38 @@
 
 struct evbuffer;
 
-/* What all models have in flight, in memory, and in their indexes. */
+/* Sums over all models. */
 struct report_sums {
     struct metrics metrics;
     uint64_t in_flight, warm_jobs, pending_dropped, interrupted;
-    int64_t overhead_us; /* the longest */
+    int64_t overhead_us; /* of the model with the longest */
     uint64_t keys, holders, bytes, bytes_max, evicted, unindexed;
 };
 
-/* totals.c: begins with the services that are gone; adds one; writes all of
- * it. The writers return 0, or not 0: out of memory. */
+/* totals.c: report_sums_begin() starts with the removed services;
+ * report_sums_add() adds a service. The writers here return 0, or not 0: out of
+ * memory. */
 void report_sums_begin(const struct models *models, struct report_sums *sums);
 void report_sums_add(struct report_sums *sums, const struct service *s);
 [[nodiscard]] int report_sums_write(const struct models *models,
                                     const struct report_sums *sums,
                                     struct evbuffer *out);
 
-/* instances.c: how many gauges an instance has; the head of one; its line of
- * the instance in a slot, if there is one. */
+/* instances.c: report_gauges() returns the number of gauges, _gauge_begin()
+ * writes the head of one, _gauge_line() its line for the instance in a slot, if
+ * there is one. */
 size_t report_gauges(void);
 [[nodiscard]] int report_gauge_begin(size_t gauge, struct evbuffer *out);
 [[nodiscard]] int report_gauge_line(const struct service *s, uint32_t slot,
                                     size_t gauge, int64_t now_us,
                                     struct evbuffer *out);
 
-/* process.c: what the system says of the process, and what was built.
- *   start_s  when it was started, Unix time */
+/* process.c: writes the metrics of the process, and the version.
+ *   start_s  start of the process, Unix time */
 [[nodiscard]] int report_process(double start_s, struct evbuffer *out);
 
-/* peers.c: what is told and heard of other conductors; nothing where there are
- * none. */
+/* peers.c: writes the metrics of the exchange with other conductors; nothing
+ * without a cluster. */
 [[nodiscard]] int report_peers(const struct cluster *cluster,
                                struct evbuffer *out);
 

@@ -1,4 +1,4 @@
-/* How late the event loop is: a timer that says how late it was called. */
+/* Measures the event loop's lag: how late it calls a timer. */
 #include <errno.h>
 
 #include "base/clock.h"
@@ -12,9 +12,9 @@ static void on_timer(evutil_socket_t, short, void *arg)
     struct models *models = arg;
     int64_t now_us = clock_now_us(), late_us = now_us - models->lag_due_us;
 
-    /* The loop belongs to no service, so its lag is counted beside those of
-     * services that are gone. A timer may fire early by the length of a turn:
-     * libevent counts from the begin of the turn. */
+    /* The loop belongs to no service, so its lag is counted with the removed
+     * services. A timer may fire early by the length of a turn: libevent counts
+     * from the begin of the turn. */
     histogram_observe(&models->past.metrics.loop_lag_s,
                       late_us > 0 ? (double)late_us / 1e6 : 0.0);
     models->lag_due_us = now_us + EACH_US;

@@ -1,4 +1,4 @@
-/* What is told and heard of other conductors, where there are any. */
+/* Metrics of the exchange with other conductors. */
 #include <event2/buffer.h>
 #include <inttypes.h>
 

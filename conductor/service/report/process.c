@@ -1,5 +1,5 @@
-/* What the system says of the process, named as all of Prometheus's libraries
- * name it, and what was built. */
+/* Metrics of the process, named as Prometheus's client libraries do, and the
+ * version. */
 #include <dirent.h>
 #include <event2/buffer.h>
 #include <stdio.h>
@@ -9,11 +9,11 @@
 
 #include "conductor/service/report/internal.h"
 
-/* Newer kernels say it as the folder's size; else its names are counted. */
+/* Newer kernels give the number as the folder's size; else count its names. */
 static double open_files(void)
 {
     struct stat st;
-    double n = -3; /* two dots, and the folder itself */
+    double n = -3; /* not ".", ".." and the folder itself */
     DIR *dir;
 
     if (stat("/proc/self/fd", &st) == 0 && st.st_size > 0)

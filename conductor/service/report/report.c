@@ -14,18 +14,18 @@
 #include "conductor/service/report/internal.h"
 
 #define PIECE_US 250
-#define CLOCK_SLOTS 32 /* that are looked at before the clock is */
+#define CLOCK_SLOTS 32 /* slots between two looks at the clock */
 
 struct models_report {
     const struct models *models;
     size_t section;
     bool bad; /* out of memory */
 
-    /* Of the section. */
-    size_t family;   /* of a section with a line for each instance */
+    /* Position in the section: */
+    size_t family;   /* index of the metric, in a section by instances */
     bool begun;      /* the family's head is written */
-    uint32_t number; /* of the service that is next, or a later one */
-    uint32_t slot;   /* of its instance that is next */
+    uint32_t number; /* least number of the next service */
+    uint32_t slot;   /* pool slot of the next instance */
     uint64_t buried; /* models->past.n when the sums began */
     struct report_sums sums;
 };
@@ -40,8 +40,8 @@ static const struct service *service_from(const struct models *models,
     return s;
 }
 
-/* What is summed up of a service that goes is among those of the past from then
- * on: it must not count twice, nor be missed. */
+/* Sums up all services. A removed service moves its counts to models->past:
+ * then the sums begin anew, so that it counts exactly once. */
 static bool totals(struct models_report *r, struct evbuffer *out,
                    int64_t until_us)
 {
@@ -74,7 +74,7 @@ static bool tenants(struct models_report *r, struct evbuffer *out, int64_t)
     return true;
 }
 
-/* A section of metrics that have a line for each instance. */
+/* Metrics with a line for each instance. */
 struct families {
     size_t (*count)(void);
     int (*begin)(size_t family, struct evbuffer *out);
@@ -82,7 +82,7 @@ struct families {
                 int64_t now_us, struct evbuffer *out);
 };
 
-/* The rest of a family. False: it is not through at until_us. */
+/* Writes the rest of a family. False: until_us came first. */
 static bool lines(struct models_report *r, const struct families *f,
                   struct evbuffer *out, int64_t until_us)
 {
@@ -167,7 +167,7 @@ static bool process(struct models_report *r, struct evbuffer *out, int64_t)
     return true;
 }
 
-/* Each writes until it is through, or until_us: false. */
+/* Each writes its rest. False: until_us came first. */
 static bool (*const sections[])(struct models_report *r, struct evbuffer *out,
                                 int64_t until_us) = {
     totals, tenants, instances, engines, stores, peers, process};

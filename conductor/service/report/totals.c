@@ -1,4 +1,4 @@
-/* What is counted of all models together. */
+/* Metrics of all models together. */
 #include <event2/buffer.h>
 #include <inttypes.h>
 #include <string.h>
