@@ -1,8 +1,8 @@
 /*
  * A line of the access log: a JSON object that is also a line of a trace
- * (traces/trace.h): timestamp, input_length, output_length, and hash_ids by
- * blocks of 512 tokens, where access_log_blocks asks for them. The tokens that
- * fill no block have a name that no other request has.
+ * (traces/trace.h): timestamp, input_length, output_length, and, with
+ * access_log_blocks, hash_ids of blocks of 512 tokens. A last block that is not
+ * full gets an id that no other request has.
  */
 #include "conductor/service/access/access.h"
 
@@ -43,7 +43,7 @@ static void put_count(struct text_buf *out, const char *key, int64_t n)
     text_buf_puts(out, text);
 }
 
-/* A time; 0 and below: it is not known. */
+/* us <= 0 = unknown: null. */
 static void put_ms(struct text_buf *out, const char *key, int64_t us)
 {
     char text[64];
@@ -81,10 +81,8 @@ static const char *name_of(const struct service *s, uint32_t id)
     return in ? in->name : NULL;
 }
 
-/* How often the tokens of a prompt that is known by its bytes double until they
- * are about those that the engine told. Of prompts that begin alike this is the
- * same, where their exact ratios would give the blocks of one beginning
- * different names. */
+/* log2 of told over guessed tokens, rounded; 0 unless they were guessed.
+ * Rounded, because exact ratios would give equal prefixes different ids. */
 static int doublings(const struct service_request *r)
 {
     bool guessed = r->forward && !r->forward->what.ids;
@@ -94,8 +92,8 @@ static int doublings(const struct service_request *r)
                    : 0;
 }
 
-/* The i-th block: that of the index which ends with it, or behind it, names its
- * tokens and all in front of them. */
+/* Returns the id of the i-th block: from the key of the index's first block
+ * that ends with it or behind it, which stands for all tokens up to its end. */
 static uint64_t block_id(const struct service_request *r, uint32_t i)
 {
     double each = (double)r->service->config.block_tokens;
@@ -143,7 +141,7 @@ static void put_tokens(struct text_buf *out, const struct service_request *r,
     put_count(out, "input_length", request_prompt_tokens(r));
     put_text(out, "prompt_known_by", service_known_name(request_known_by(r)));
     put_text(out, "cached_known_by", service_known_name(r->result.cached_by));
-    /* What a replay asks for: not what was cut off. */
+    /* The length for a replay: the whole answer, not where it broke off. */
     put_count(out, "output_length",
               whole          ? r->output.n_tokens
               : expected > 0 ? expected
@@ -189,7 +187,7 @@ void models_refused(const struct models *models,
     put_text(&out, "outcome", "refused");
     put_count(&out, "status", refusal->status);
     put_text(&out, "reason", refusal->code);
-    /* To those who read it as a trace it is a request without a prompt. */
+    /* In a trace this is a request without a prompt. */
     text_buf_puts(&out, models->config.access_log_blocks ? ",\"hash_ids\":[]}\n"
                                                          : "}\n");
     access_log_add(models->access, out.data, out.error ? SIZE_MAX : out.len);
@@ -226,7 +224,7 @@ void access_ended(const struct service_request *r, const char *how,
     if (models->config.access_log_blocks)
         put_blocks(&out, r);
     text_buf_puts(&out, "}\n");
-    /* One that is too long has no room, either. */
+    /* A line that is too long counts as lost, too. */
     access_log_add(models->access, out.data, out.error ? SIZE_MAX : out.len);
     text_buf_fini(&out);
 }

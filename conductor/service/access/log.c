@@ -16,26 +16,27 @@
 #include "base/clock.h"
 
 #define BUFFER_BYTES (ACCESS_LOG_BYTES / 2)
-#define PATIENCE_US 1000000 /* at the end */
+#define PATIENCE_US 1000000 /* in access_log_free() */
 
 struct access_log {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    /* All below under the lock, but for `writes` and `torn`, the thread's. */
+    /* The lock protects all below, except `writes` and `torn`, the thread's
+     * own. */
     bool torn;            /* the file ends within a line */
     char *fills, *writes; /* (BUFFER_BYTES) owned */
     size_t n;             /* in fills */
-    int fd;               /* of the lines in fills; -1: none */
-    int next_fd;          /* if it changes, of those */
-    size_t changes_at;    /* from here on */
+    int fd;               /* for the lines in fills; -1 = none */
+    int next_fd;          /* if `changes`: for the lines */
+    size_t changes_at;    /* from this offset on */
     bool changes, ends;
-    int64_t ends_us; /* the thread gives up then */
+    int64_t ends_us; /* when the thread gives up */
     uint64_t lost;
 };
 
-/* A pipe is opened to be read, too: that needs no reader, and what is written
- * while a reader starts again waits in it. */
+/* Opens a pipe for reading, too: that needs no reader, and the pipe keeps lines
+ * while a reader restarts. */
 static int open_file(const char *path, int make)
 {
     int flags = O_APPEND | O_CLOEXEC | O_NONBLOCK;
@@ -68,7 +69,7 @@ int access_log_check_file(const char *path)
         close(fd);
         return 0;
     }
-    if (errno != ENOENT) /* a file that would be made */
+    if (errno != ENOENT) /* ENOENT: the file would be created */
         return -errno;
     snprintf(folder, sizeof(folder), "%.*s",
              slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
@@ -92,8 +93,8 @@ static bool gives_up(struct access_log *log)
     return yes;
 }
 
-/* A piece of the text that a pipe takes at once: whole lines, if there is one
- * that fits. Who is killed between two pieces leaves whole lines. */
+/* Returns the size of a piece that a pipe takes atomically: whole lines if one
+ * fits, so that a kill between two pieces tears no line. */
 static size_t piece_of(const char *text, size_t n)
 {
     const char *end = n > PIPE_BUF ? memrchr(text, '\n', PIPE_BUF) : NULL;
@@ -101,7 +102,7 @@ static size_t piece_of(const char *text, size_t n)
     return end ? (size_t)(end - text) + 1 : n < PIPE_BUF ? n : PIPE_BUF;
 }
 
-/* Writes n bytes, in pieces. Returns what is left. */
+/* Writes n bytes, in pieces. Returns the bytes left. */
 static size_t write_all(struct access_log *log, int fd, const char *text,
                         size_t n)
 {
@@ -122,9 +123,8 @@ static size_t write_all(struct access_log *log, int fd, const char *text,
     return 0;
 }
 
-/* Writes lines, and counts those that it could not write. What is left of a
- * line that a full disk cut ends first, so that it spoils no other one. Without
- * the lock. */
+/* Writes lines. Returns the number not written. First ends a line that an error
+ * cut, so that it spoils no other one. Without the lock. */
 static uint64_t put_lines(struct access_log *log, int fd, const char *text,
                           size_t n)
 {
@@ -139,7 +139,8 @@ static uint64_t put_lines(struct access_log *log, int fd, const char *text,
     return count_lines(text + n - left, left);
 }
 
-/* Writes the lines so far, and goes over to another file. With the lock. */
+/* Writes the lines so far, and switches to the next file. With the lock held.
+ */
 static void serve(struct access_log *log)
 {
     char *text = log->fills;
