@@ -2,7 +2,7 @@
  * Times are counted in buckets, five to a factor of two from 1 ms on: a
  * quantile is the middle of its bucket, at most 8 % off.
  *
- *   points[i % HISTORY_POINTS] is that of [i, i + 1) * HISTORY_POINT_US, if its
+ *   points[i % HISTORY_POINTS] covers [i, i + 1) * HISTORY_POINT_US if its
  *   `index` is i; else it is of an earlier hour, and counts as empty
  */
 #include "conductor/service/history/history.h"
@@ -95,7 +95,7 @@ void history_prompt(struct history *history, uint64_t tokens, uint64_t reused,
     p->guessed_tokens += guessed;
 }
 
-/* The point of an index; one without counts where there is none. */
+/* Returns the point of an index, or an empty one. */
 static const struct point *point_at(const struct history *h, int64_t index)
 {
     static const struct point none;
@@ -105,7 +105,7 @@ static const struct point *point_at(const struct history *h, int64_t index)
     return p->index == index && index >= 0 ? p : &none;
 }
 
-/* The middle of the bucket with that quantile, in ms; NaN: of nothing. */
+/* Returns the middle of the quantile's bucket in ms; NaN = no times. */
 static double quantile_ms(const struct point *p, enum kind kind, double q)
 {
     uint64_t n = 0, sum = 0;

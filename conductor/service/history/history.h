@@ -1,8 +1,6 @@
 /*
- * The last hour in points of 10 s: what ended, how much of it in time, and the
- * times to first token, predicted and real. A ring: the newest point takes the
- * place of the oldest, so that it never grows (HISTORY_POINTS points of about
- * 1 KiB).
+ * The last hour in points of 10 s: ended requests, those in time, TTFT
+ * predicted and real. A ring of HISTORY_POINTS points of about 1 KiB.
  */
 #ifndef CONDUCTOR_SERVICE_HISTORY_HISTORY_H
 #define CONDUCTOR_SERVICE_HISTORY_HISTORY_H
@@ -16,34 +14,35 @@
 struct evbuffer;
 struct history;
 
-/* How a request ended, as far as the hour shows it. */
+/* How a request ended. */
 enum history_end {
     HISTORY_IN_TIME, /* completed, within its SLOs */
-    HISTORY_LATE,    /* completed, and not within them */
+    HISTORY_LATE,    /* completed, not within its SLOs */
     HISTORY_REJECTED,
     HISTORY_FAILED,
     HISTORY_ENDS,
 };
 
-/* history_new(): without points. Owned; NULL: out of memory. */
+/* history_new(): returns an empty history, owned, or NULL: out of memory. */
 [[nodiscard]] struct history *history_new(void);
 
 /* history_free(history): NULL is a no-op. */
 void history_free(struct history *history);
 
-/* history_first_token(history, predicted_us, ttft_us, now_us): a request has
- * its first token. predicted_us: 0: nothing predicted it. now_us never falls.
- * O(1); NULL is a no-op. */
+/* history_first_token(history, predicted_us, ttft_us, now_us): counts a first
+ * token. predicted_us 0 = not predicted. now_us never falls. O(1); NULL is a
+ * no-op. */
 void history_first_token(struct history *history, int64_t predicted_us,
                          int64_t ttft_us, int64_t now_us);
 
-/* history_ended(history, end, now_us): a request has ended. As above. */
+/* history_ended(history, end, now_us): counts the end of a request; as above.
+ */
 void history_ended(struct history *history, enum history_end end,
                    int64_t now_us);
 
-/* history_prompt(history, tokens, reused, guessed, now_us): a prompt of so many
- * tokens was computed, but for those reused. guessed: its tokens, if their
- * number or how many were reused is a guess, else 0. As above. */
+/* history_prompt(history, tokens, reused, guessed, now_us): counts a prompt's
+ * tokens and the reused ones among them. guessed: tokens, if either number is a
+ * guess, else 0. As above. */
 void history_prompt(struct history *history, uint64_t tokens, uint64_t reused,
                     uint64_t guessed, int64_t now_us);
 
@@ -53,14 +52,14 @@ void history_prompt(struct history *history, uint64_t tokens, uint64_t reused,
  *   "step_s": 10, "in_time": [..], "late": [..], "rejected": [..],
  *   "failed": [..], "ttft_p50_ms": [..], "ttft_p90_ms": [..],
  *   "predicted_p50_ms": [..]
- * The last point is under way. null: no request had a first token then.
- * Returns 0 or -ENOMEM. O(n).
+ * The last point is not over. null = no first token in that time. Returns 0 or
+ * -ENOMEM. O(n).
  */
 [[nodiscard]] int history_write(const struct history *history, unsigned n,
                                 int64_t now_us, struct evbuffer *out);
 
 /*
- * history_write_last(history, n, now_us, out): likewise of the n points
+ * history_write_last(history, n, now_us, out): likewise, for the n points
  * together:
  *   "seconds": .., "in_time": 3, .., "prompt_tokens": .., "reused_tokens": ..,
  *   "guessed_tokens": .., "ttft_p50_ms": .., "ttft_p90_ms": ..,
