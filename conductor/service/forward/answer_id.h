@@ -1,8 +1,8 @@
 /*
- * The id under which an engine keeps an answer of /v1/responses: that of the
- * object that the answer is, or, in a stream, of the response in its first
- * event. No id that stands elsewhere in it, as an engine may put there what the
- * client said. Pure.
+ * Finds the id under which an engine keeps an answer of /v1/responses: the `id`
+ * of the answer's own object, or, in a stream, of `response` in the first
+ * event. Ids elsewhere do not count: an engine may echo the client's text
+ * there. Pure.
  */
 #ifndef CONDUCTOR_SERVICE_FORWARD_ANSWER_ID_H
 #define CONDUCTOR_SERVICE_FORWARD_ANSWER_ID_H
@@ -14,7 +14,7 @@
 
 #define ANSWER_ID_MAX JSON_PIECES_VALUE /* bytes; a longer one is not found */
 
-/* All zero before the first byte. */
+/* Zeros before the first byte. */
 struct answer_id {
     struct json_pieces json;
     bool over; /* it was found, or the first object has ended */

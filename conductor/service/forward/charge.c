@@ -5,8 +5,8 @@
 #include "conductor/service/forward/count.h"
 #include "conductor/service/models.h"
 
-/* Most tokens of a prompt that its body does not show: of a template, of
- * pictures, of an earlier answer. */
+/* Most prompt tokens beyond the body's: of a template, of pictures, of an
+ * earlier answer. */
 #define UNSEEN_TOKENS_MAX 32768
 
 /* Whether all tokens of its prompt are known, as the engine counts them. */
@@ -17,9 +17,9 @@ static bool is_exact(const struct service_request *request)
     return what->ids && !what->several;
 }
 
-/* Counts a prompt's tokens and the cached ones among them. What an engine tells
- * counts only up to a bound, so that a lie cannot starve a tenant. A ticket has
- * no body: the bound takes four bytes for each token. */
+/* Counts a prompt's tokens and the cached ones among them. An engine's numbers
+ * count only up to a bound, so that a false one cannot starve a tenant. A
+ * ticket has no body: the bound takes four bytes for each token. */
 static struct count count_of(const struct service_request *request)
 {
     const struct forward *f = request->forward;

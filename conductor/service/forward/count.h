@@ -1,11 +1,11 @@
 /*
- * What counts as a prompt's tokens and as its cached tokens, in front of an
- * engine. Pure.
+ * Chooses the numbers of a prompt's tokens and cached tokens at an engine.
+ * Pure.
  *
- *   prompt  what the usage tells; else the tokens that are known, or guessed by
- *           the bytes, but no fewer than were cached, if that is told
- *   cached  what the usage tells; else the part of the prompt that the index
- *           had when the engine was chosen
+ *   prompt  the usage's; else the known or guessed tokens, but at least the
+ *           cached tokens that the usage tells
+ *   cached  the usage's; else the part of the prompt that the index had when
+ *           the engine was chosen
  *
  * Invariants, whatever an engine tells:
  *   - 0 <= cached <= prompt, 0 <= predicted <= prompt, 1 <= prompt
@@ -18,20 +18,21 @@
 #include <stdint.h>
 
 struct count_facts {
-    int64_t known;  /* tokens, as the index counts them; below 1: as 1 */
-    int64_t cached; /* of them the index had */
-    bool exact;     /* they are the engine's, and all: not guessed by bytes, and
-                       not of the first of several prompts */
-    int64_t most;   /* no prompt has more, whatever is told; at least 1 */
-    /* Of the usage; prompt below 1, cached below 0: not told. */
+    int64_t known;  /* prompt tokens by the index; below 1 counts as 1 */
+    int64_t cached; /* cached ones among them, by the index */
+    bool exact; /* `known` is the engine's full count: not guessed by bytes, nor
+                   of only the first of several prompts */
+    int64_t most; /* upper bound, whatever is told; at least 1 */
+    /* By the usage; prompt below 1, cached below 0 = not told. */
     int64_t told_prompt, told_cached;
 };
 
 struct count {
     int64_t prompt, cached;
-    int64_t predicted; /* what the index had, in the tokens of `prompt` */
+    int64_t predicted; /* cached by the index, scaled to `prompt` */
     bool prompt_told, cached_told;
-    bool comparable; /* both told and predicted are the engine's tokens */
+    bool comparable; /* `cached` and `predicted` both count the engine's tokens
+                      */
 };
 
 struct count count_prompt(const struct count_facts *facts);

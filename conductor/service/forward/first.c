@@ -1,7 +1,7 @@
 /* Learns from the first token of an answer and from the end of a prefill. */
 #include "conductor/service/engine/engine.h"
 
-/* Learns the engine's costs, and their correction, from a step that is over. */
+/* Learns the engine's costs, and their correction, from a completed step. */
 static void learn(struct engine *e, const struct steps_step *step)
 {
     struct service *s = e->service;
@@ -17,8 +17,8 @@ static void learn(struct engine *e, const struct steps_step *step)
     (void)pool_step_done(s->pool, e->id, step->predicted_us, step->us);
 }
 
-/* Notes the end of a prefill: if it was seen, the prompt belongs to a step; if
- * not, the step under way is over. */
+/* Notes the end of a prefill: if seen, the prompt joins a step; if not, the
+ * running step ends. */
 static void note_end(struct engine *e, const struct service_request *request,
                      bool seen, int64_t now_us)
 {
@@ -55,7 +55,7 @@ void forward_prefill_over(struct service_request *request, bool seen,
     if (!request->attempt.prefill_open)
         return;
     request->attempt.prefill_open = false;
-    /* A refused one has left the line: the step under way goes on. */
+    /* A refused request has left the line: the running step goes on. */
     if (e && (seen || request->forward->in_line))
         note_end(e, request, seen, now_us);
     (void)pool_prefill_done(s->pool, request->attempt.prefill,
@@ -69,8 +69,7 @@ void forward_prefill_over(struct service_request *request, bool seen,
     service_freed(s);
 }
 
-/* Ends the prefills in front of it in the line whose first token cannot be
- * seen. */
+/* Ends the prefills in front of it whose first token cannot be seen. */
 static void pass_unseen(struct service_request *request, int64_t now_us)
 {
     struct engine *e = request->forward->engine;

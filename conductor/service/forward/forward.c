@@ -1,11 +1,10 @@
 /*
- * A request that an engine gets as it came, and the answer that the client gets
- * as it comes.
+ * Forwards a request to an engine, and the answer to the client.
  *
- * Of an answer that is not streamed the first byte is the last; its prefill
- * counts as over after the predicted time, or when a later request of the
- * engine's line has its first token. What it took is learned from its end, if
- * the engine had nothing else to do (forward_learn_whole()).
+ * An answer that is not streamed shows no first token: its prefill counts as
+ * over after the predicted time, or when a later request of the engine's line
+ * has its first token. Its costs are learned from its end, if the engine had no
+ * other request (forward_learn_whole()).
  */
 #include <errno.h>
 #include <string.h>
@@ -26,7 +25,7 @@ static void on_answer(void *arg, const struct http_head *head)
     pair_heard(request, head->status);
     if (forward_try_elsewhere(request, head->status))
         return;
-    request->output.n_tokens = 1; /* from now on it is not tried again */
+    request->output.n_tokens = 1; /* no retry from now on */
     f->refused = head->status >= 300;
     if (f->refused) {
         forward_is_refused(request, head->status);
@@ -34,7 +33,7 @@ static void on_answer(void *arg, const struct http_head *head)
     } else {
         forward_answers_well(request);
     }
-    if (pair_changes(f)) { /* its length, too */
+    if (pair_changes(f)) { /* the length is not known */
         struct http_head changed = *head;
 
         changed.chunked = true;
@@ -45,7 +44,7 @@ static void on_answer(void *arg, const struct http_head *head)
     request->ops->answer(request->arg, head);
 }
 
-/* Each event of a stream ends with an empty line. */
+/* Counts events of a stream: each ends with an empty line. */
 static uint32_t count_events(const struct forward *f, const char *bytes,
                              size_t n)
 {
@@ -61,7 +60,7 @@ static uint32_t count_events(const struct forward *f, const char *bytes,
     return events;
 }
 
-/* The next n bytes of what the client gets. */
+/* Passes n bytes to the client. */
 static void hand_on(struct service_request *request, const char *bytes,
                     size_t n, int64_t now_us)
 {
@@ -85,8 +84,8 @@ static void hand_on(struct service_request *request, const char *bytes,
     request->ops->bytes(request->arg, bytes, n);
 }
 
-/* Likewise, of an answer that is rewritten. Returns whether the request is
- * alive. */
+/* Rewrites n bytes of an answer and passes them to the client. last: no more
+ * come. Returns whether the request is alive. */
 static bool hand_on_rewritten(struct service_request *request,
                               const char *bytes, size_t n, bool last)
 {
@@ -193,7 +192,8 @@ int forward_send(struct service_request *request)
     return 0;
 }
 
-/* Prefills of answers that are not streamed. */
+/* Ends the first prefill of the line after its predicted time, if its answer is
+ * not streamed. */
 static void end_unseen(struct engine *e, int64_t now_us)
 {
     struct service_request *first = TAILQ_FIRST(&e->line);
@@ -231,7 +231,7 @@ void engine_cut_off(struct engine *e, const char *why)
 {
     struct request_table *t = &e->service->table;
 
-    /* Each may end others. */
+    /* A callback may end other requests: look each one up by its slot. */
     for (uint32_t i = 0; i < t->size; i++) {
         struct service_request *r = t->by_slot[i];
 

@@ -1,9 +1,8 @@
 /*
- * Engines that take requests and say nothing.
+ * Takes requests back from engines that do not answer.
  *
- * A request is late when nothing of its answer has come for request_timeout_ms:
- * no head, and then no byte of the body. An engine that nobody reads from, as
- * its client is slow, is not late.
+ * A request is late when no head, or no further byte of the body, has come for
+ * request_timeout_ms. While a slow client pauses the answer, it is not late.
  */
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
-/* Notes which engine keeps an answer of /v1/responses: that engine must be
- * asked when a client names the answer's id (answer_id.h). */
+/* Notes which engine keeps an answer of /v1/responses: requests that name the
+ * answer's id must go there (answer_id.h). */
 #include "conductor/service/engine/engine.h"
 
 void forward_note_kept(struct service_request *request, const char *bytes,

@@ -1,10 +1,8 @@
 /*
- * The requests that an engine has and whose first token has not come, in a
- * line.
+ * The line of an engine: its requests without a first token, as sent.
  *
- * An engine computes prompts about in the order in which they come: the first
- * request of its line is taken to be computed now, and its first byte says how
- * long that took.
+ * Engines compute prompts roughly in the order of arrival: the first request of
+ * the line counts as being computed, and its first byte ends that time.
  */
 #include <stdlib.h>
 
@@ -13,8 +11,8 @@
 #include "conductor/service/gateway/ticket.h"
 #include "conductor/service/pair/pair.h"
 
-/* The first of the line begins. The engine has had time for it since from_us,
- * if it was there. */
+/* Begins the first request of the line: the engine was free for it since
+ * from_us, or since it joined the line, if that was later. */
 static void next_turn(struct engine *e, int64_t from_us, int64_t now_us)
 {
     struct service_request *first = TAILQ_FIRST(&e->line);

@@ -1,7 +1,7 @@
 /* See meta_info.h. */
 #include "conductor/service/forward/meta_info.h"
 
-/* A whole number, up to 2^31 - 1; any other is -1. */
+/* Returns a whole number up to 2^31 - 1; -1 = any other value. */
 static int64_t number(const struct json_pieces *json)
 {
     int64_t all = 0;
@@ -30,8 +30,7 @@ static void take(struct meta_info *m, uint64_t level)
         m->one.cached = number(json) + 1;
 }
 
-/* Whether an event is the first one of its prompt. Further ones tell the same
- * again. */
+/* Whether an event is its prompt's first one. Later ones repeat the same. */
 static bool is_new(struct meta_info *m)
 {
     int64_t i = m->one.index - 1;

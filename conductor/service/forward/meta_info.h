@@ -1,7 +1,7 @@
 /*
- * SGLang's answer to several prompts tells the tokens of each in a meta_info of
- * its own: in an array of answers, or, in a stream, in each event, whose
- * `index` says of which prompt it is. Pure.
+ * Sums the tokens in SGLang's answer to several prompts, which has a meta_info
+ * for each prompt: in an array of answers, or in each event of a stream, by its
+ * `index`. Pure.
  */
 #ifndef CONDUCTOR_SERVICE_FORWARD_META_INFO_H
 #define CONDUCTOR_SERVICE_FORWARD_META_INFO_H
@@ -12,18 +12,18 @@
 
 #include "conductor/front/json/pieces.h"
 
-/* Prompts of a stream that are told apart: further ones are not counted. */
+/* Most prompts of a stream; further ones are not counted. */
 #define META_INFO_PROMPTS 1024
 
-/* All zero before the first byte; prompt and cached are sums over n prompts. */
+/* Zeros before the first byte; prompt and cached are sums over n prompts. */
 struct meta_info {
     struct json_pieces json;
     uint32_t n;
     int64_t prompt, cached;
     bool cached_told;
     struct {
-        int64_t prompt;                    /* 0: not told */
-        int64_t cached, index;             /* plus 1; 0: not told */
+        int64_t prompt;                    /* 0 = not told */
+        int64_t cached, index;             /* plus 1; 0 = not told */
     } one;                                 /* the answer that is being read */
     uint64_t seen[META_INFO_PROMPTS / 64]; /* of a stream, by index */
 };

@@ -45,7 +45,7 @@ char *forward_headers(const struct engine *e, const char *headers,
     return text;
 }
 
-/* Writes the trace header, so that the engine's spans stand below the
+/* Writes the trace header, so that the engine's spans become children of the
  * attempt's. forward_headers() has left room. */
 static void set_trace(const struct service_request *request, char *headers)
 {

@@ -1,20 +1,20 @@
 /*
- * What the status of an engine's answer means: whether another engine may do
- * better, and whether this one is at fault.
+ * Decides by the status of an engine's answer whether another engine is tried,
+ * and whether this engine is at fault.
  *
- *   429, 503        any request: it has no room, another may
- *   404             one for what an engine keeps: another may have it
- *   502, 504        a prompt: what is behind it does not answer
- *   404, other 5xx, a prompt: another engine is asked, once; what two say is
- *   401, 403        believed
+ *   429, 503        any request: no room here, perhaps at another engine
+ *   404             a request for a kept answer: another engine may have it
+ *   502, 504        a prompt: the engine's own backend does not answer
+ *   404, other 5xx, a prompt: one other engine is asked; if it agrees, the
+ *   401, 403        answer stands
  *
- * A prompt may be such that no engine answers it well, and its sender must not
- * take all of them out. So an engine is at fault when it refused, by 5xx, 401
- * or 403, what another one then answers well. 401 and 403 for a client's own
- * key are the client's. One of a pair that refuses before the other
- * one has said anything may only say that it does not reach that one: it is at
- * fault when another one answers with the same partner. Of who refuses so
- * twice, or where there is no other, the partner is left out.
+ * A prompt that no engine answers well must not take all of them out. So an
+ * engine is at fault only if it refused, by 5xx, 401 or 403, a request that
+ * another engine then answers well. 401 and 403 for a client's own key are the
+ * client's fault. An engine of a pair that refuses before its partner has
+ * answered may only not reach that partner: it is at fault if another engine
+ * answers with the same partner. After two such refusals, or if there is no
+ * other engine, the next try is without that partner.
  */
 #include <stdio.h>
 
@@ -46,7 +46,7 @@ static bool may_differ(struct forward *f, int status)
     if (f->what.looks && status == 404)
         return true;
     if (status == 404 || is_key(status))
-        f->engine->health.n_good = 0; /* it is asked for its models soon */
+        f->engine->health.n_good = 0; /* the next probe asks for its models */
     if (!f->what.prompt || status < 401 || (is_key(status) && has_own_key(f)))
         return false;
     if (status == 502 || status == 504)

@@ -7,7 +7,7 @@
 #define CACHED "\"cached_tokens\":"
 #define USAGE "\"usage\":"
 #define META_INFO "\"meta_info\":" /* SGLang's */
-/* The part of an answer's tail that tells its tokens; at NULL: none. */
+/* The usage object in an answer's tail; at NULL = none. */
 struct told {
     const char *at, *end;
 };
@@ -50,9 +50,9 @@ static bool holds(const struct forward *f, const char *name)
     return memmem(f->tail, f->n_tail, name, strlen(name));
 }
 
-/* The usage of an answer, which is a member of it, or, in a stream, of what an
- * event brings; deeper ones may be the client's own words, which some APIs
- * repeat. Depths are counted from the end on: what is kept may begin anywhere.
+/* Finds the usage object: a member of the answer, or, in a stream, of an object
+ * in an event. Deeper ones may be the client's own text, which some APIs
+ * repeat. Depths are counted from the end, because the tail may begin anywhere.
  */
 static struct told told_of(const struct forward *f)
 {
@@ -85,8 +85,7 @@ static struct told told_of(const struct forward *f)
     return brought;
 }
 
-/* Returns the number behind `"name":` in the usage; -1: none, or too large for
- * any request. */
+/* Returns the number behind `"name":` in the usage; -1 = none, or too large. */
 static int64_t told_tokens(struct told told, const char *name)
 {
     const char *end = told.end, *at;
@@ -166,7 +165,7 @@ void forward_take_usage(struct service_request *request)
         return;
     if (prompt < 0)
         prompt = told_tokens(told, "\"input_tokens\":");
-    /* Of a pair, the engine that computed the prompt tells what it had. */
+    /* In a pair, the prefill engine tells the cached tokens. */
     forward_told(request, prompt, pair_tells_cached(f) ? -1 : cached);
     learn_length(request, told);
 }
