@@ -1,4 +1,4 @@
-/* How many tickets there are, and how many of them each tenant may have. */
+/* Counts open tickets, and limits each tenant's. */
 #include "base/entropy.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/gateway/ticket.h"
@@ -13,8 +13,8 @@ void tickets_init(struct tickets *t)
     t->seed = entropy_u64();
 }
 
-/* Returns the count of a tenant. Tenants with the same remainder share one
- * count; nobody can choose which. */
+/* Returns the count of a tenant. Tenants with the same hash share one count;
+ * the seed keeps a tenant from choosing which. */
 static uint32_t *count_of(struct tickets *t, uint64_t tenant)
 {
     uint64_t h = (tenant ^ t->seed) * 0x9e3779b97f4a7c15u;

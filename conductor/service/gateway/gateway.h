@@ -1,11 +1,11 @@
 /*
- * What the front may ask on behalf of other gateways, beside service.h: where a
- * request is to be sent that they send themselves.
+ * Calls of the front for other gateways, beside service.h: decides where a
+ * gateway shall send its request.
  *
  *   service_submit, its forward->ticket set
  *     -> scheduled: service_ticket_take() in there ends the front's part
- *     -> failed: there is no place for it
- *   models_report_ticket: what became of it
+ *     -> failed: the request has no place
+ *   models_report_ticket: reports of the gateway
  */
 #ifndef CONDUCTOR_SERVICE_GATEWAY_GATEWAY_H
 #define CONDUCTOR_SERVICE_GATEWAY_GATEWAY_H
@@ -17,23 +17,23 @@
 
 /* An instance of a ticket. Borrowed for the callback only. */
 struct service_place {
-    const char *name;                    /* NULL: none takes part */
+    const char *name;                    /* NULL = none takes part */
     const char *url;                     /* as it was configured */
     char address[SERVICE_ADDRESS_BYTES]; /* host:port to connect to */
-    int dp_rank; /* its rank among those of a server; -1: it is no rank */
+    int dp_rank; /* data-parallel rank of its server; -1 = none */
 };
 
 #define SERVICE_LEG_BYTES 1024
 
-/* What the gateway does for a pair of engines. */
+/* The gateway's instructions for a pair of engines. */
 struct service_legs {
-    const char *connector; /* NULL: one engine does both */
+    const char *connector; /* NULL = one engine does both */
     bool at_once; /* both legs are sent at once; else the decode leg after the
                      answer to the prefill leg */
-    /* Members that a leg's body gets in place of the client's own, an object;
-     * "": the client's body as it is, or what the prefill leg's answer says. */
+    /* Members to replace in a leg's body, as a JSON object; "" = the client's
+     * body unchanged, or with the members of the prefill leg's answer. */
     char prefill[SERVICE_LEG_BYTES], decode[SERVICE_LEG_BYTES];
-    bool passes_on; /* kv_transfer_params of that answer go into the decode leg
+    bool passes_on; /* put kv_transfer_params of that answer into the decode leg
                      */
 };
 
@@ -48,15 +48,15 @@ struct service_ticket {
     const char *known_by; /* as "tokens", "hashes" or "bytes" */
     bool predicts;        /* the times below are times */
     int64_t ttft_us, queue_us, prefill_us, tbt_us;
-    int64_t expires_us; /* from now: without a word by then it ends */
-    const char *costs;  /* what the times rest on: "file", "learned", .. */
+    int64_t expires_us; /* from now; without a report by then it ends */
+    const char *costs;  /* source of the times: "file", "learned", .. */
 };
 
 /*
- * In the callback `scheduled` of a request with a ticket: the request is the
- * service's from now on, and none of its callbacks comes any more. Until
- * models_report_ticket() or its time-out ends it, it counts as being where the
- * ticket says.
+ * Takes over a request with a ticket; call it in the callback `scheduled`. The
+ * service owns the request from then on, and calls none of its callbacks. Until
+ * models_report_ticket() or a time-out ends it, it occupies the instances in
+ * the ticket.
  */
 void service_ticket_take(struct service_request *request,
                          struct service_ticket *out);
@@ -64,34 +64,34 @@ void service_ticket_take(struct service_request *request,
 enum service_ticket_state {
     SERVICE_TICKET_FIRST_TOKEN, /* the answer has begun */
     SERVICE_TICKET_DONE,        /* it ended well */
-    SERVICE_TICKET_FAILED,      /* there is none */
+    SERVICE_TICKET_FAILED,      /* there will be no answer */
 };
 
-/* What a gateway says of a ticket. */
+/* A gateway's report about a ticket. */
 struct service_ticket_report {
     enum service_ticket_state state;
-    int64_t ttft_us;       /* of the answer, from the ticket on; -1: not told */
-    int64_t output_tokens; /* so far; -1: not told */
-    /* As the engine told; -1: not told. */
+    int64_t ttft_us;       /* of the answer, from the ticket on; -1 = unknown */
+    int64_t output_tokens; /* so far; -1 = unknown */
+    /* By the engine's usage; -1 = unknown. */
     int64_t prompt_tokens, cached_tokens;
 };
 
-/* Takes a report. Returns 0; -ENOENT: no such ticket is open. */
+/* Takes a report. Returns 0 or -ENOENT: no such ticket is open. */
 [[nodiscard]] int
 models_report_ticket(const struct models *models, const char *id,
                      const struct service_ticket_report *report);
 
-/* What somebody asks about. All borrowed. */
+/* A question about a prompt. All borrowed. */
 struct service_question {
     const uint32_t *tokens; /* (n) */
-    const uint64_t *hashes; /* (n): an engine's names of the prompt's blocks;
-                               NULL: tokens */
+    const uint64_t *hashes; /* (n): an engine's hashes of the prompt's blocks;
+                               NULL = by tokens */
     size_t n;
-    const char *adapter, *salt; /* of tokens; "": none */
+    const char *adapter, *salt; /* for tokens; "" = none */
 };
 
-/* What an instance holds: tokens of the leading whole blocks that are on its
- * device; there or in its host memory; or anywhere. */
+/* The tokens of a prompt's leading whole blocks that an instance holds: on its
+ * device; there or in host memory; anywhere. */
 struct service_holding {
     const char *name; /* borrowed until the loop's next turn */
     int rank;
@@ -111,14 +111,14 @@ struct service_holdings {
                                     struct service_holdings *out);
 void service_holdings_fini(struct service_holdings *holdings);
 
-/* An instance whose blocks are known. Borrowed for the call. */
+/* An instance with its sources of KV events. Borrowed for the call. */
 struct service_listener {
     const char *name, *endpoint, *replay, *state, *kind;
     int rank;
-    uint64_t blocks; /* that the index knows there */
+    uint64_t blocks; /* in the index */
 };
 
-/* Calls each(arg, ..) for the instances of a model. */
+/* service_listeners(): calls each(arg, ..) for the instances of a model. */
 typedef void service_listener_fn(void *arg,
                                  const struct service_listener *listener);
 void service_listeners(const struct service *s, service_listener_fn *each,

@@ -1,4 +1,4 @@
-/* What the instances of a model hold of a prompt, for those who ask. */
+/* Answers which instances of a model hold a prompt's blocks. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -6,9 +6,8 @@
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/gateway/ticket.h"
 
-/* Returns the block key of an engine's hash; 0: no engine has published it.
- * Looks at the engine *first before the others, and writes the one that knew it
- * there. */
+/* Returns the block key of an engine's hash; 0 = not published. Looks at the
+ * engine in slot *first first, and sets *first to the slot that knew it. */
 static uint64_t key_of(const struct service *s, uint64_t hash, uint32_t *first)
 {
     uint32_t n = pool_slots(s->pool);
@@ -42,8 +41,8 @@ void hashes_keys(const struct service *s, const uint64_t *hashes, size_t n,
         keys[i] = block_key_with(seed, hashes[i], seed);
 }
 
-/* The keys of what is asked about, owned by the caller, *n of them; NULL: out
- * of memory. */
+/* Returns the *n keys of the question, owned by the caller; NULL = out of
+ * memory. */
 static uint64_t *keys_of(const struct service *s,
                          const struct service_question *q, size_t *n)
 {
@@ -64,13 +63,13 @@ static uint64_t *keys_of(const struct service *s,
     return keys;
 }
 
-/* Leading blocks that are in one of these tiers. */
+/* Returns the number of leading blocks in one of these tiers. */
 static uint32_t leading(const struct prefix_match *m, uint32_t slot,
                         unsigned tiers)
 {
     uint32_t end = m->blocks[slot];
 
-    /* From the last run to the first: one in none of them ends it. */
+    /* From the last run to the first: a run outside these tiers ends it. */
     for (uint32_t r = m->last_run[slot]; r != 0; r = m->runs[r].before)
         if (!(m->runs[r].tiers & tiers))
             end = m->runs[r].first_block;

@@ -1,4 +1,4 @@
-/* What a gateway must put into both legs of a pair of engines. */
+/* A gateway's instructions for both legs of a pair of engines. */
 #include <string.h>
 
 #include "base/entropy.h"
@@ -14,8 +14,8 @@ static void copy_body(const struct text_buf *from, char to[SERVICE_LEG_BYTES])
     to[from->len] = '\0';
 }
 
-/* Where both engines meet, and an empty body: the members that it gets are
- * those that any gets. */
+/* The meeting point of both engines, and an empty body: every body gets the
+ * same members. */
 static struct pair_ask ask_of(const struct engine *prefill,
                               const struct pair_protocol *protocol)
 {

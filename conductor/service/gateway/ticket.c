@@ -12,7 +12,7 @@
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 
-/* Nobody waits for these. */
+/* The callbacks of a ticket: nobody waits for them. */
 static void on_done(void *arg, const struct service_result *result)
 {
     (void)arg;
@@ -30,7 +30,7 @@ static const struct service_reply_ops silent_ops = {
     .failed = on_failed,
 };
 
-/* The last one that was heard from is the last of the list. */
+/* Moves it to the end of the list, which is sorted by the last report. */
 static void note_heard(struct service_request *request)
 {
     struct request_list *open = &request->service->tickets.open;
@@ -104,8 +104,7 @@ void service_ticket_take(struct service_request *request,
     f->what.authorization = f->what.cache_salt = "";
     f->what.body = f->what.tokenize = NULL;
     f->what.n = f->what.n_tokenize = 0;
-    request->output.n_tokens = 1; /* it is not tried elsewhere: that is the
-                                     gateway's affair */
+    request->output.n_tokens = 1; /* no retry: that is up to the gateway */
     TAILQ_INSERT_TAIL(&s->tickets.open, request, entry);
     s->metrics.tickets++;
     describe(request, out);
@@ -128,7 +127,7 @@ void ticket_sent(struct service_request *request)
     forward_join_line(request, clock_now_us());
 }
 
-/* The open ticket of an id; NULL: none. */
+/* Returns the request of an open ticket, or NULL. */
 static struct service_request *find(const struct models *models, const char *id)
 {
     uint32_t number;
@@ -210,7 +209,7 @@ int models_report_ticket(const struct models *models, const char *id,
         return 0;
     }
     if (request->state != REQUEST_DECODING) {
-        /* What comes with the end alone says nothing of the beginning. */
+        /* A report of the end alone shows no first token. */
         if (report->state == SERVICE_TICKET_DONE && report->ttft_us < 0)
             request->forward->what.stream = false;
         first_token(request, report);
