@@ -1,5 +1,5 @@
-/* Both legs at once. The prefill leg's reply is read and thrown away: the
- * decode leg answers. See pair.h. */
+/* Sends both legs at once. The decode leg answers; the prefill leg's reply is
+ * not passed on. See pair.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ void pair_blames_decode(struct service_request *request)
     if (!p || !p->beside || p->answers)
         return;
     p->silent = p->status == 0 ? p->at->id : POOL_NO_INSTANCE;
-    /* A reply that is on its way may leave KV behind. */
+    /* The prefill engine may keep KV once its reply has begun. */
     if (!p->protocol->leased || p->status == 0) {
         upstream_cancel(p->leg);
         p->leg = NULL;
@@ -50,8 +50,8 @@ void pair_blames_decode(struct service_request *request)
     pair_pass_on(request, false, clock_now_us());
 }
 
-/* The decode leg waits for a prompt that is not computed; so do the blocks that
- * a leased engine has for it. */
+/* Cancels the decode leg. A leased decode engine may have reserved blocks for
+ * the prompt: counts them as stranded. */
 static void cancel_decode(struct pair *p)
 {
     struct forward *f = p->request->forward;
@@ -64,8 +64,8 @@ static void cancel_decode(struct pair *p)
     f->headers = NULL;
 }
 
-/* The prefill engine refuses the prompt: another one may take it, or the client
- * hears why. */
+/* Handles a prefill engine's refusal: tries another one, or passes it to the
+ * client. */
 static void refused(struct pair *p, const struct http_head *head)
 {
     struct service_request *request = p->request;
@@ -79,8 +79,8 @@ static void refused(struct pair *p, const struct http_head *head)
     f->ops->answer(request, head);
 }
 
-/* The prefill engine sends the leg elsewhere, where the decode engine would not
- * look for it: another one may take it. */
+/* Handles a redirect of the prefill leg: the decode engine would not find the
+ * KV there, so another engine is tried. */
 static void redirected(struct pair *p)
 {
     struct service_request *request = p->request;
@@ -177,7 +177,7 @@ static const struct upstream_ops beside_ops = {
     .failed = on_failed,
 };
 
-/* The decode leg. f->engine stays the prefill engine. */
+/* Sends the decode leg. f->engine stays the prefill engine. */
 static int send_decode(struct service_request *request)
 {
     struct forward *f = request->forward;

@@ -1,4 +1,4 @@
-/* Questions of other folders about the pair of a request. Changes nothing. */
+/* Queries about the pair of a request. */
 #include "conductor/service/pair/state.h"
 
 struct engine *pair_silent(const struct service_request *request)

@@ -1,4 +1,4 @@
-/* The prefill leg of a request, and what follows from its reply. See pair.h. */
+/* Sends the prefill leg, and after its reply the decode leg. See pair.h. */
 #include "conductor/front/openai/pair/pair.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "conductor/service/pair/state.h"
 
-/* Parameters of a prompt of a million tokens take some 100 KB. */
+/* A prompt of a million tokens has about 100 KB of parameters. */
 #define REPLY_BYTES_MAX (16u << 20)
 
 static void on_leg_answer(void *arg, const struct http_head *head)
@@ -61,7 +61,7 @@ static int ask_decode(struct service_request *request)
     return rc;
 }
 
-/* The prompt is computed: learns from that, and sends the decode leg. */
+/* Ends the prefill, learns from it, and sends the decode leg. */
 static void go_on(struct service_request *request)
 {
     struct forward *f = request->forward;
@@ -86,8 +86,8 @@ static void forget(struct forward *f)
     f->exchange = NULL;
 }
 
-/* The prefill engine refuses the leg. If the client may have caused that, the
- * decode engine gets the whole request, and its answer tells the client why. */
+/* Handles a refusal of the prefill leg. If the client may have caused it, the
+ * decode engine gets the whole request and answers the client. */
 static void refused(struct service_request *request)
 {
     struct forward *f = request->forward;
@@ -113,8 +113,8 @@ static void refused(struct service_request *request)
         request_instance_lost(request, POOL_NO_INSTANCE, "out of memory");
 }
 
-/* There is no room for the reply of the prefill leg, so nobody can fetch its
- * KV. */
+/* Fails an attempt whose prefill reply had no room: its KV cannot be fetched.
+ */
 static void crowded(struct service_request *request)
 {
     struct service *s = request->service;

@@ -1,18 +1,19 @@
 /*
- * A request on two engines: the leg that computes the prompt, and what follows
- * from it. The leg that answers is an ordinary forwarded request of the decode
- * engine. Private to the files of conductor/service.
+ * A request on two engines: the prefill leg, and the release of its KV. The
+ * decode leg is an ordinary forwarded request. Private to the files of
+ * conductor/service.
  *
- *   pair_send -> the prefill leg is forward->exchange, forward->engine has it
+ *   pair_send(): forward->exchange is the prefill leg, at forward->engine
  *     -> its reply: forward->engine is the decode engine, which is asked
  *     -> it fails: as any engine that fails
- *   concurrent: both legs are sent. forward->exchange is the decode leg, and
- * forward->engine still the prefill engine, which has the prompt, until its leg
- * or the first byte of the answer says that it is computed. Where one leg
- * fails, the other one is cancelled.
- *   the request goes before that engine has asked for the KV: a leg of one
- * token has it fetched, so that the prefill engine does not keep it until its
- *     lease ends. Parameters are sent once.
+ *
+ * Concurrent: both legs are sent. forward->exchange is the decode leg;
+ * forward->engine stays the prefill engine until its leg ends, or the first
+ * byte of the answer comes. If one leg fails, the other one is cancelled.
+ *
+ * If the request ends before the decode engine has asked for the KV, a leg of
+ * one token has it fetched, so that the prefill engine does not keep it until
+ * its lease ends. The KV's parameters are sent once.
  */
 #ifndef CONDUCTOR_SERVICE_PAIR_PAIR_H
 #define CONDUCTOR_SERVICE_PAIR_PAIR_H
@@ -20,15 +21,15 @@
 #include "conductor/service/engine/engine.h"
 
 /* Begins the prefill leg of a request, whose forward->engine is chosen. Returns
- * 0, or -ENOMEM with nothing under way. */
+ * 0 or -ENOMEM; pair_abort() cleans up. */
 [[nodiscard]] int pair_send(struct service_request *request);
 
-/* The request's attempt is given up: frees its pair, or lets it release what
- * the prefill engine keeps. Nothing if it has none. */
+/* Gives up the attempt's pair: frees it, or lets it release the KV that the
+ * prefill engine keeps. No-op without a pair. */
 void pair_abort(struct service_request *request);
 
-/* The decode engine answers with that status, or has seen the request, status
- * 0: it releases the KV itself, unless it had no room for the request. */
+/* Called when the decode engine has answered with that status, or has seen the
+ * request (0): it releases the KV itself, unless it had no room. */
 void pair_heard(struct service_request *request, int status);
 
 /* Called when the request has been answered: frees the pair as soon as the KV
@@ -36,48 +37,47 @@ void pair_heard(struct service_request *request, int status);
  * ended. NULL is a no-op. */
 void pair_end(struct pair *pair);
 
-/* Whether a request is lost if the engine goes. Ends a prefill leg there that
- * the request does not need any more. */
+/* Whether a request is lost with an engine that leaves. Cancels a prefill leg
+ * there that is needed no more. */
 bool pair_lost_with(struct service_request *request, const struct engine *e);
 
-/* The decode leg of a concurrent pair fails: the decode engine is blamed from
- * now on. */
+/* Called when the decode leg of a concurrent pair fails: the decode engine, not
+ * the prefill engine, is blamed from then on. */
 void pair_blames_decode(struct service_request *request);
 
-/* The engine of a concurrent pair that had said nothing when the other engine
- * refused, perhaps only because it does not reach this one. NULL: none. */
+/* Returns the engine of a concurrent pair that had not answered when the other
+ * one refused, perhaps only for not reaching it. NULL = none. */
 struct engine *pair_silent(const struct service_request *request);
 
 /* Whether the decode leg reads KV that the prefill engine keeps only until a
  * lease ends. */
 bool pair_is_leased(const struct service_request *request);
 
-/* Whether its decode leg may still have to fetch KV from that engine, the
- * prefill one. Not where the first byte of its answer would have told, and
- * the engine was well for three times engine_timeout_ms since it was sent: it
- * is being answered. */
+/* Whether its decode leg may still fetch KV from prefill engine e. Assumed over
+ * if the answer is not streamed and e was well for ENGINE_FAILURES_MAX times
+ * engine_timeout_ms after the leg was sent. */
 bool pair_fetches_from(const struct service_request *request,
                        const struct engine *e);
 
 /* Returns the engine whose answer the client gets. */
 struct engine *pair_answerer(const struct service_request *request);
 
-/* Whether the prefill leg's reply tells the prompt's cached tokens, and not the
- * answer. */
+/* Whether the prompt's cached tokens stand in the prefill leg's reply, not in
+ * the answer. */
 bool pair_tells_cached(const struct forward *f);
 
 /* pair_changes(): whether the decode engine's answer is rewritten for the
- * client. pair_rewrite(): appends to `out` what the client gets of the next n
- * bytes; last: and all that was held back. */
+ * client. pair_rewrite(): rewrites the next n bytes and appends them to `out`;
+ * last: appends all bytes held back, too. */
 bool pair_changes(const struct forward *f);
 void pair_rewrite(struct service_request *request, const char *bytes, size_t n,
                   bool last, struct text_buf *out);
 
-/* The first byte of the decode engine's answer has come. */
+/* Called at the first byte of the decode engine's answer. */
 void pair_answered(struct service_request *request, int64_t now_us);
 
-/* Gives up releases: those that take too long; those at an engine that goes;
- * all. */
+/* Give up releases of KV: pairs_tick() late ones, pairs_cut_off() those at an
+ * engine that leaves, pairs_end() all. */
 void pairs_tick(struct service *s, int64_t now_us);
 void pairs_cut_off(struct engine *e);
 void pairs_end(struct service *s);

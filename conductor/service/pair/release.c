@@ -1,11 +1,11 @@
-/* Pairs whose requests have gone: what the prefill engine keeps is fetched and
- * thrown away. See pair.h. */
+/* Pairs whose requests have ended: has the KV at the prefill engine fetched and
+ * dropped. See pair.h. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "conductor/service/pair/state.h"
 
-/* Frees a pair without a request, and adds 1 to *count; NULL: it held nothing.
+/* Frees a pair without a request, and adds 1 to *count; NULL = no KV to count.
  */
 static void let_go(struct pair *p, uint64_t *count)
 {
@@ -15,7 +15,7 @@ static void let_go(struct pair *p, uint64_t *count)
     pair_free(p);
 }
 
-/* Whether an engine may keep something of it. */
+/* Whether a prefill engine may keep KV of the pair. */
 static bool may_keep(const struct pair *p)
 {
     return p->protocol->leased || !p->protocol->concurrent;
@@ -26,8 +26,8 @@ void pair_strand(struct pair *p)
     let_go(p, may_keep(p) ? &p->service->metrics.pairs_stranded : NULL);
 }
 
-/* Returns a ready decode engine that fetches KV of this protocol, if possible
- * another than `last`; NULL: none. */
+/* Returns a ready decode engine of this protocol, if possible another than
+ * `last`; NULL = none. */
 static struct engine *releaser(const struct service *s,
                                const struct pair_protocol *protocol,
                                uint32_t last)
@@ -47,8 +47,8 @@ static struct engine *releaser(const struct service *s,
     return found;
 }
 
-/* Has a decode engine fetch the KV and throw it away: sends the prefill leg's
- * own body, of one token, with the parameters of its reply. */
+/* Has a decode engine fetch and drop the KV: sends it the prefill leg's body,
+ * of one token, with the parameters of the reply. */
 static void release(struct pair *p)
 {
     struct pair_ask ask = pair_ask_of(p, p->body.data, p->body.len);
@@ -122,9 +122,8 @@ static bool has_asked(const struct forward *f, const struct pair *p)
            !upstream_unsent(f->exchange);
 }
 
-/* Whether a concurrent prefill leg must not be cancelled: the decode engine
- * holds blocks for its KV until that has come, or its reply may leave KV
- * behind. */
+/* Whether a concurrent prefill leg must go on: the decode engine holds blocks
+ * until its KV has come, or the prefill engine may keep KV after its reply. */
 static bool goes_on(const struct pair *p)
 {
     return p->leg && p->protocol->leased &&
@@ -154,7 +153,7 @@ void pair_abort(struct service_request *request)
         release(p);
     } else if (f->exchange && p->sent_us == 0 && p->protocol->leased &&
                !p->protocol->concurrent && p->status > 0 && p->status < 300) {
-        /* What it was to say is on its way. */
+        /* The reply has begun: keep the leg to learn the KV's parameters. */
         p->at = f->engine;
         p->leg = f->exchange;
         p->headers = f->headers;

@@ -1,4 +1,4 @@
-/* What the files of this folder share. */
+/* Shared by the files of this folder. */
 #ifndef CONDUCTOR_SERVICE_PAIR_STATE_H
 #define CONDUCTOR_SERVICE_PAIR_STATE_H
 
@@ -6,45 +6,44 @@
 #include "conductor/service/pair/pair.h"
 
 struct pair {
-    TAILQ_ENTRY(pair) entry; /* service->pairs, without a request */
+    TAILQ_ENTRY(pair) entry; /* in service->pairs, after its request */
     struct service *service;
-    struct service_request *request; /* NULL: it has gone */
+    struct service_request *request; /* NULL = the request has ended */
     const struct pair_protocol *protocol;
-    const struct upstream_ops *ops; /* of a prefill leg, and of one that
-                                       releases; arg is the pair */
+    const struct upstream_ops *ops; /* of all but the decode leg; arg: pair */
     char request_id[32];
     char *method, *path;       /* owned: a leg may outlive the request */
     char *key;                 /* owned: the client's, a header line or "" */
     struct text_buf body;      /* of the prefill leg */
-    struct text_buf answering; /* of the decode leg; empty: the client's own */
+    struct text_buf answering; /* of the decode leg; empty = the client's */
     struct text_buf reply; /* the reply to the prefill leg; max_body_total_bytes
                               for all pairs together */
-    struct pair_reply told;  /* of it; slices point into it */
-    struct pair_ask meeting; /* without a body */
-    char *host, *id;         /* owned: its */
+    struct pair_reply told;  /* parsed reply; slices point into it */
+    struct pair_ask meeting; /* meeting point; without a body */
+    char *host, *id;         /* owned, of `meeting` */
     struct pair_usage usage;
     uint32_t decode; /* pool id of the decode engine */
-    int status;      /* of the reply; 0: it has not begun */
-    uint32_t silent; /* pool id of the engine that had said nothing when the leg
-                        of the other failed; POOL_NO_INSTANCE: none */
-    bool crowded;    /* its reply was dropped: the replies of all pairs take
+    int status;      /* of the reply; 0 = none yet */
+    uint32_t silent; /* pool id of the engine that had not answered when the
+                        other's leg failed, or POOL_NO_INSTANCE */
+    bool crowded;    /* its reply was dropped: all replies together reached
                         max_body_total_bytes */
-    bool held;       /* the prefill engine keeps KV that nobody has asked for */
-    bool asked;      /* the decode engine has asked for it, or will */
+    bool held;       /* the prefill engine keeps KV not asked for yet */
+    bool asked;      /* the decode engine fetches it */
     bool beside;     /* concurrent, and the prompt is being computed */
     bool answers;    /* the prefill leg's reply is the client's answer */
     bool unused;     /* the decode engine had no room for the request */
-    int64_t sent_us; /* the decode leg */
-    /* A concurrent prefill leg; and without a request: */
-    struct engine *at;     /* who is asked */
-    struct exchange *leg;  /* there */
-    char *headers;         /* owned: its */
+    int64_t sent_us; /* when the decode leg was sent */
+    /* The concurrent prefill leg, or a leg after the request's end: */
+    struct engine *at;     /* the engine asked */
+    struct exchange *leg;  /* in flight there; NULL = none */
+    char *headers;         /* owned, of `leg` */
     struct text_buf empty; /* the body of the leg that releases */
     bool releases;         /* this is that leg */
     int64_t until_us;
 };
 
-/* What a leg with that body is made of. */
+/* Returns the parts of a leg with that body. */
 static inline struct pair_ask pair_ask_of(const struct pair *p,
                                           const char *body, size_t n)
 {
@@ -55,25 +54,24 @@ static inline struct pair_ask pair_ask_of(const struct pair *p,
     return ask;
 }
 
-/* reply.c: the next n bytes of the reply. */
+/* reply.c: keeps the next n bytes of the reply. */
 void pair_keep_reply(struct pair *p, const char *bytes, size_t n);
 
-/* reply.c: reads the reply of the prefill leg. Returns 0, or -EINVAL: it has no
- * parameters. */
+/* reply.c: reads the prefill leg's reply into `told`. Returns 0 or -EINVAL. */
 [[nodiscard]] int pair_read_reply(struct pair *p);
 
-/* reply.c: frees it; its leg is cancelled. NULL is a no-op. */
+/* reply.c: frees the pair, and cancels its leg. NULL is a no-op. */
 void pair_free(struct pair *p);
 
-/* beside.c: sends both legs. Returns 0, or -ENOMEM with nothing under way. */
+/* beside.c: sends both legs. Returns 0 or -ENOMEM; pair_abort() cleans up. */
 [[nodiscard]] int pair_send_both(struct service_request *request);
 
-/* beside.c: the prompt of a concurrent pair is computed. seen: it ended at
- * now_us; else nobody knows when. From now on the decode engine has the
- * request; no-op if it has it already. */
+/* beside.c: ends the prefill of a concurrent pair; no-op if it has ended. seen:
+ * it ended at now_us, else at an unknown time. The decode engine has the
+ * request from then on. */
 void pair_pass_on(struct service_request *request, bool seen, int64_t now_us);
 
-/* release.c: it goes on without its request. */
+/* release.c: keeps the pair beyond its request. */
 void pair_outlive(struct pair *p);
 
 /* release.c. pair_outlived_ended(): the leg of a pair without a request has
