@@ -1,7 +1,7 @@
 /*
- * How large an engine's blocks are, and what follows where the index of its
- * model has another size: how the events' blocks are cut, how much of a cached
- * prompt is reused, and how much is not seen.
+ * An engine's block size, and the effects where it differs from the index's:
+ * cutting the events' blocks, the reusable part of a cached prompt, and its
+ * unseen part.
  */
 #include <stdio.h>
 
@@ -10,9 +10,9 @@
 #include "conductor/core/index/block_cut.h"
 #include "conductor/service/engine/engine.h"
 
-/* Of a block in the index, about. */
+/* Rough memory of a block in the index. */
 #define INDEXED_BYTES 24
-/* Between two lines about one engine's size. */
+/* Between two warnings about an engine's block size. */
 #define DOUBT_PAUSE_US 60000000
 
 static uint32_t index_tokens(const struct service *s)
@@ -37,7 +37,8 @@ bool engine_misfits(const struct service *s, const struct engine_config *c,
     return true;
 }
 
-/* What the configuration, its events, its metrics or nobody says. */
+/* Returns the block size by the configuration, else its events, else its
+ * metrics, else the index's. */
 static uint32_t size_of(const struct engine *e)
 {
     int64_t told = e->report.block_tokens;
@@ -52,7 +53,7 @@ static uint32_t size_of(const struct engine *e)
     return index_tokens(e->service);
 }
 
-/* Of any prompt, at most. */
+/* Returns the most unseen tokens of any prompt. */
 static uint32_t most_unseen(const struct engine *e)
 {
     uint32_t index = index_tokens(e->service);
@@ -85,9 +86,8 @@ static void tell_size(const struct engine *e)
                  e->config->name, e->block_tokens, index, e->block_tokens);
 }
 
-/* So many blocks of the index hold that many of the engine's; 0: none, or a
- * number beyond all. What an engine tells counts only as far as the index can
- * know it. */
+/* Converts `told` blocks of `size` tokens to blocks of the index, at most as
+ * many as the index can hold; 0 = none told, or an impossible number. */
 static uint32_t capacity_of(const struct engine *e, int64_t told, int64_t size)
 {
     const struct config *c = &e->service->config;
@@ -100,8 +100,8 @@ static uint32_t capacity_of(const struct engine *e, int64_t told, int64_t size)
     return (uint32_t)(told < most ? told : most);
 }
 
-/* Sets the size of its cache to what the configuration says, else to what the
- * engine says. */
+/* Sets the size of its predicted cache by the configuration, else by its
+ * report. */
 static void take_capacity(struct engine *e)
 {
     const struct engine_report *r = &e->report;

@@ -1,4 +1,4 @@
-/* The bootstrap server of a prefill engine, which tells its id. */
+/* Reads a prefill engine's id from its bootstrap server. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,8 +43,7 @@ static const struct engine *find_id(const struct engine *e, const char *id)
     return NULL;
 }
 
-/* Reads the id out of the answer. Returns NULL, or what is wrong with the
- * answer, static. */
+/* Reads the id in the answer. Returns NULL, or the answer's fault, static. */
 static const char *read_id(const struct engine *e, char id[BOOTSTRAP_ID_MAX])
 {
     if (e->health.probe_status != 200)

@@ -1,5 +1,4 @@
-/* Whether engines can be served with the files that they name, each alone and
- * those of a model together. */
+/* Checks the files that engines name, each alone and for a model together. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +39,7 @@ struct place {
     size_t at;
 };
 
-/* Those that say a block size first. */
+/* By model, then engines with a block size first. */
 static int by_model(const void *a, const void *b)
 {
     const struct place *x = a, *y = b;
@@ -61,8 +60,8 @@ static bool any_has(const struct place *all, size_t n, int64_t block_tokens)
     return n > 0;
 }
 
-/* Whether the cost model of one of n engines of a model is of other blocks than
- * any of theirs. */
+/* Whether e's cost model was fitted for a block size that none of the model's n
+ * engines has. */
 static bool is_of_others(const struct engine_config *e, const struct place *all,
                          size_t n, struct engine_clash *out)
 {
@@ -85,11 +84,11 @@ static bool is_of_others(const struct engine_config *e, const struct place *all,
     return true;
 }
 
-/* Of the engines of one model. */
+/* engine_costs_clash() for the engines of one model. */
 static bool costs_clash(const struct place *all, size_t n,
                         struct engine_clash *out)
 {
-    const struct engine_config *last = NULL; /* that was read */
+    const struct engine_config *last = NULL; /* whose file was read last */
 
     for (size_t i = 0; i < n; i++) {
         const struct engine_config *e = all[i].e;
@@ -138,7 +137,7 @@ static int by_url(const void *a, const void *b)
     return order ? order : (x->at > y->at) - (x->at < y->at);
 }
 
-/* Whether *told has this pair; writes it there. */
+/* Whether *told is this pair; stores it there. */
 static bool was_told(struct engine_pair *told, const char *a, const char *b)
 {
     bool was = strcmp(told->names[0], a) == 0 && strcmp(told->names[1], b) == 0;

@@ -14,7 +14,7 @@ struct service;
 [[nodiscard]] const struct cost_model *
 costs_take(struct service *s, const char *path, char err[CONFIG_ERROR_MAX]);
 
-/* One of its users is gone. NULL is a no-op. */
+/* Releases a cost model of costs_take(). NULL is a no-op. */
 void costs_drop(struct service *s, const struct cost_model *cost);
 
 /* Writes the name, without its folder, of the cost model file of the instance
@@ -33,7 +33,7 @@ const struct cost_model *costs_of(const struct service *s, uint32_t id);
                                      char err[CONFIG_ERROR_MAX]);
 void costs_set_worker(struct service *s, uint32_t id, const char *name);
 
-/* Frees all. */
+/* Frees all cost models. */
 void costs_fini(struct service *s);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Engines that others wrote, as instances of a service, and the requests that
- * are handed to them as they came. Private to the files of conductor/service.
+ * Inference engines (vLLM, SGLang, ..) as instances of a service, and the
+ * requests forwarded to them. Private to the files of conductor/service.
  */
 #ifndef CONDUCTOR_SERVICE_ENGINE_ENGINE_H
 #define CONDUCTOR_SERVICE_ENGINE_ENGINE_H
@@ -18,7 +18,7 @@
 #include "conductor/service/state.h"
 
 #define ENGINE_AUTHORIZATION_BYTES 4200
-/* Of an answer's end, where its usage stands. */
+/* Bytes kept of an answer's end, where its usage stands. */
 #define FORWARD_TAIL_BYTES 512
 
 struct expectation;
@@ -27,26 +27,26 @@ enum engine_question { ASKS_HEALTH, ASKS_MODELS, ASKS_BOOTSTRAP, ASKS_REPORT };
 
 struct fleet_entry;
 
-/* Engines that refused a request; the first ones count. */
+/* The first engines that refused a request. */
 #define FORWARD_DOUBTS_MAX 4u
 struct forward_doubt {
     uint32_t instance; /* pool id */
     int status;
-    uint32_t partner; /* pool id of the other engine of the pair, if that had
-                         said nothing; POOL_NO_INSTANCE: none */
+    uint32_t partner; /* pool id of the other engine of the pair, if it had not
+                         answered, or POOL_NO_INSTANCE */
 };
 
 /* The KV events that an engine publishes. */
 struct engine_events {
-    struct kv_feed *feed; /* NULL: it publishes none */
-    bool heard;           /* some came */
-    bool silence_told;    /* the log has it that none come */
-    uint64_t n_messages;  /* when last looked at */
+    struct kv_feed *feed; /* NULL = it publishes none */
+    bool heard;           /* an event has come */
+    bool silence_told;    /* the log says that none come */
+    uint64_t n_messages;  /* received at the last check */
     /* Requests that ended there since its last event and must have stored a new
      * block. */
     uint64_t n_unheard;
-    int64_t unheard_since_us; /* the first of these */
-    int64_t heal_after_us;    /* they are not asked for again before */
+    int64_t unheard_since_us; /* when the first of them ended */
+    int64_t heal_after_us;    /* earliest next request for all events */
 };
 
 /* The models that an engine lists. */
@@ -54,7 +54,7 @@ struct engine_models {
     struct text_buf models; /* the answer to ASKS_MODELS or ASKS_BOOTSTRAP */
     bool had_model;         /* it has listed its model */
     bool other_model;       /* it has another one now */
-    uint32_t window_tokens; /* that it told; 0: none */
+    uint32_t window_tokens; /* as listed; 0 = not told */
     bool doubt_told;   /* the log has said that it lists another model, or has
                           neither of the paths */
     bool dropped_told; /* and that it lists too many names */
@@ -62,143 +62,140 @@ struct engine_models {
     uint32_t seen_aliases; /* a bit for each alias of its entry that the engine
                               has listed */
     uint32_t seen_adapters;
-    uint64_t left_out; /* of adapters that its entry does not list, as the
-                          log has it; 0: none */
+    uint64_t left_out; /* hash of the listed adapters that its entry lacks, as
+                          last logged; 0 = none */
 };
 
-/* Under which id the decode engines of its pairs find a prefill engine. It is
- * asked for again with every probe, and forgotten when the engine may be
- * another process; without it the engine gets no work. */
+/* The id by which decode engines find a prefill engine. Asked for with every
+ * probe, and forgotten when the engine may be another process; without it the
+ * engine gets no work. */
 struct engine_bootstrap {
-    struct upstream *server; /* NULL: it has none */
+    struct upstream *server; /* NULL = it has none */
     char id[BOOTSTRAP_ID_MAX];
-    bool due; /* it is asked after the probe under way */
+    bool due; /* ask it after the running probe */
 };
 
-#define BOOTSTRAP_WHY_MAX 256 /* bytes of what is wrong with its answer */
+#define BOOTSTRAP_WHY_MAX 256 /* bytes of a reason */
 
-/* In a row; then it gets no work. */
+/* After so many failures in a row an engine gets no work. */
 #define ENGINE_FAILURES_MAX 3u
 
 /* The health of an engine, from probes and from the outcome of requests. */
 struct engine_wellness {
     struct event *timer;           /* of the next probe, or the limit of one */
-    struct exchange *probe;        /* NULL: none under way */
-    int probe_status;              /* of the last one that was answered */
-    enum engine_question question; /* that it is about */
-    uint64_t n_good;               /* answers for its health */
+    struct exchange *probe;        /* NULL = none in flight */
+    int probe_status;              /* of the last answer */
+    enum engine_question question; /* of the probe in flight, or the last one */
+    uint64_t n_good;               /* good health probes, counted */
     int64_t well_us;               /* when the last good probe ended */
-    bool no_health;                /* it answers 404 when asked for it */
+    bool no_health;                /* health_path answers 404 */
     uint32_t failures_in_row;
-    uint32_t refused_in_row; /* requests, which no good health makes up for */
-    bool on_trial; /* on trial: no request has ended well since the engine came
-                      back */
-    uint32_t trials;     /* that failed in a row */
-    uint32_t good_to_go; /* good answers for its health before the next */
-    bool key_refused;    /* it was, when it was last asked */
-    uint64_t blamed_by;  /* number + 1 of the request that failed there last */
+    uint32_t refused_in_row; /* requests; a good probe does not reset it */
+    bool on_trial;       /* it came back, and no request has ended well since */
+    uint32_t trials;     /* failed trials in a row */
+    uint32_t good_to_go; /* good probes needed before the next */
+    bool key_refused;    /* its last answer refused the key */
+    uint64_t blamed_by;  /* number + 1 of the last failed request */
     bool unreachable;    /* connections were refused since it was last ready */
 };
 
-/* What is counted of an engine, for /metrics. */
+/* Counts of an engine, for /metrics. */
 struct engine_counts {
-    uint64_t sent, failures, status[6]; /* by class */
-    uint64_t excused; /* of sent: no KV event was to come of them */
-    uint64_t timed;   /* prefills whose time was seen */
-    /* Sums over the answers that tell their cached tokens: the cached tokens
-     * that were predicted, and those that the answers told, both in the
-     * engine's tokens. An answer to a prompt that is known by its bytes counts
-     * only if it tells the prompt's tokens, too. */
+    uint64_t sent, failures, status[6]; /* status by class */
+    uint64_t excused; /* of sent: requests without an expected KV event */
+    uint64_t timed;   /* prefills with a measured time */
+    /* Cached tokens as predicted and as answers told, over all answers that
+     * tell them, in the engine's tokens. If the prompt's tokens were guessed
+     * from its bytes, the answer must tell these, too. */
     uint64_t predicted_tokens, told_tokens;
 };
 
 struct engine {
-    TAILQ_ENTRY(engine) of_entry; /* of the fleet */
+    TAILQ_ENTRY(engine) of_entry; /* in fleet_entry.engines */
     const struct fleet_entry *entry;
     struct service *service;
-    const struct engine_config *config; /* own */
+    const struct engine_config *config; /* &own */
     struct engine_config own;
     struct engine_config wanted; /* as its entry has it */
-    bool leaving;    /* it gets no work, and goes when it has none */
+    bool leaving;    /* it gets no work, freed after its last request */
     int64_t left_us; /* since when */
-    bool replaced;   /* while another one has its name */
+    bool replaced;   /* another engine has its name now */
     uint32_t id;     /* pool id */
-    const struct cost_model *own_cost; /* from costs_take(), or &cost; NULL: it
-                                          has the costs of its model */
+    const struct cost_model *own_cost; /* from costs_take(), or &cost; NULL =
+                                          the costs of its model */
     struct cost_model cost;            /* as `learned` has it */
-    struct learned learned;            /* of itself, where its model learns */
-    struct alike prefills, steps;      /* whether they are as its model's */
-    struct tls *tls;                   /* NULL: http */
+    struct learned learned;            /* from its own answers */
+    struct alike prefills, steps;      /* comparison with its model's */
+    struct tls *tls;                   /* NULL = http */
     char authorization[ENGINE_AUTHORIZATION_BYTES]; /* a header line, or "" */
-    struct upstream *upstream; /* NULL: it is only listened to */
+    struct upstream *upstream; /* NULL = only its KV events are read */
     struct engine_wellness health;
     struct engine_models list;
     struct engine_bootstrap bootstrap;
     struct engine_events events;
     struct predicted *predicted;
-    struct expectation_list expected; /* blocks that its events will tell */
-    size_t report_bytes;              /* so many of them have come */
+    struct expectation_list expected; /* blocks expected in its events */
+    size_t report_bytes;              /* bytes read of the present report */
     struct report_scan scan;
-    struct engine_report report; /* the last whole one */
-    uint32_t block_tokens;       /* in a block of its own, as far as known */
-    int64_t told_block_tokens;   /* in its last report; 0: none */
+    struct engine_report report; /* the last complete one */
+    uint32_t block_tokens;       /* in its own blocks, as far as known */
+    int64_t told_block_tokens;   /* in its last report; 0 = none */
     unsigned jitter;             /* state of rand_r() */
     uint64_t n_drops; /* refused requests whose blocks are not predicted */
-    int64_t doubt_after_us;    /* not before is its size doubted again */
-    int64_t tokenize_after_us; /* it is not asked before: it was late */
-    int64_t tokenize_pause_us; /* the next time for so long */
-    /* Requests whose first token has not come, in the order in which they were
-     * sent: the first of them is taken to be computed now. */
+    int64_t doubt_after_us;    /* earliest next warning on its block size */
+    int64_t tokenize_after_us; /* earliest next question */
+    int64_t tokenize_pause_us; /* length of the present pause */
+    /* Requests without a first token, in the order sent; the first one counts
+     * as being computed. */
     struct request_list line;
-    struct steps prefill_steps; /* of first tokens, which come in order */
+    struct steps prefill_steps; /* steps inferred from first tokens */
     struct engine_counts count;
-    uint32_t n_tickets; /* that other gateways have for it */
+    uint32_t n_tickets; /* tickets of other gateways */
 };
 
 TAILQ_HEAD(engine_row, engine);
 
 /* The state of a forwarded request, kept by the service until it ends. */
 struct forward {
-    struct tokenizing *tokenizing; /* owned; NULL: not under way */
-    uint64_t ticket; /* the secret of its ticket; 0: none (gateway/ticket.h) */
+    struct tokenizing *tokenizing; /* owned; NULL = not asked */
+    uint64_t ticket;               /* the secret in its ticket's id; 0 = none */
     char cache_salt[256];
-    char adapter[256];           /* "": none */
+    char adapter[256];           /* "" = none */
     struct service_forward what; /* borrowed from the front */
-    char *headers;               /* owned: what is sent */
-    struct engine *engine;     /* the engine that has it; NULL: none. Of a pair
+    char *headers;               /* owned: as sent */
+    struct engine *engine;     /* the engine that has it; NULL = none. In a pair
                                   first the prefill, then the decode engine */
-    struct engine *shares;     /* of a pair's ticket: the decode engine */
-    struct pair *pair;         /* owned; NULL: one leg */
-    struct exchange *exchange; /* NULL: not sent */
-    const struct upstream_ops *ops;  /* what becomes of a leg that answers the
-                                        client; arg is the request */
-    bool in_line;                    /* engine->line */
-    struct expectation *expectation; /* of engine->expected; NULL: none */
-    int64_t line_us;                 /* when it joined that */
-    int64_t turn_us; /* since when it is the first of the line */
-    uint64_t alone;  /* engine->count.sent after it was sent, if the engine had
-                        no other request; 0: it had */
-    size_t n_had;    /* leading blocks that were predicted before */
+    struct engine *shares;     /* the decode engine of a pair's ticket */
+    struct pair *pair;         /* owned; NULL = one leg */
+    struct exchange *exchange; /* NULL = not sent */
+    const struct upstream_ops *ops;  /* of the answering leg; arg: request */
+    bool in_line;                    /* in engine->line */
+    struct expectation *expectation; /* in engine->expected; NULL = none */
+    int64_t line_us;                 /* when it joined the line */
+    int64_t turn_us;                 /* when it became the first of the line */
+    uint64_t alone; /* engine->count.sent after it was sent, if the engine had
+                       no other request; else 0 */
+    size_t n_had;   /* leading blocks predicted before it was sent */
     uint64_t drops_seen; /* engine->n_drops when it was sent */
     union {
-        struct answer_id id;   /* under which the engine keeps its answer */
-        struct meta_info meta; /* what.apart: the tokens of each prompt */
+        struct answer_id id;   /* of the answer, if the engine keeps it */
+        struct meta_info meta; /* if what.apart: the tokens of each prompt */
     } read;
-    bool second; /* a second opinion was asked for */
+    bool second; /* a second engine was asked about a refusal */
     struct forward_doubt doubts[FORWARD_DOUBTS_MAX]; /* (n_doubts) */
     uint32_t n_doubts;
-    bool refused;                  /* by the status of the answer */
-    bool paused;                   /* nothing is read of its answer */
+    bool refused;                  /* the answer's status is 300 or more */
+    bool paused;                   /* reading of its answer is paused */
     char tail[FORWARD_TAIL_BYTES]; /* (n_tail): the last bytes of the answer */
     size_t n_tail;
-    uint64_t n_bytes; /* of its body */
+    uint64_t n_bytes; /* of the answer's body */
     struct {
         int64_t prompt, cached;
-    } told; /* by forward_told(), of this attempt; below 0: not */
+    } told; /* by forward_told(), in this attempt; below 0 = not told */
 };
 
-/* Whether the files that an engine's configuration names can be used. Returns
- * 0, or -EINVAL with a message that begins with the field: "FIELD: VALUE:". */
+/* Checks the files that an engine's configuration names. Returns 0, or -EINVAL
+ * with a message that begins with the field: "FIELD: VALUE:". */
 [[nodiscard]] int engine_check(const struct engine_config *config,
                                char err[CONFIG_ERROR_MAX]);
 
@@ -207,16 +204,15 @@ struct forward {
 [[nodiscard]] int engines_check(const struct engine_config *list, size_t n,
                                 char err[CONFIG_ERROR_MAX]);
 
-/* check.c: whether one of n engines has a cost model of other blocks
- * than those of its model have; then *out says so. Reads each file once.
- * Without memory it says no. */
+/* check.c: whether one of n engines has a cost model fitted for a block size
+ * that no engine of its model has; then fills in *out. Reads each file once.
+ * False if memory runs out. */
 bool engine_costs_clash(const struct engine_config *const *all, size_t n,
                         struct engine_clash *out);
 
 /* Logs a warning for the first two engines with the same model and url, because
- * each counts as a server of its own. Ranks of one server are no such case, nor
- * are engines of different models. Writes the two to *told, and logs nothing if
- * they stand there. */
+ * each counts as a server of its own; ranks of one server do not. Writes the
+ * two to *told, and logs nothing if they stand there already. */
 struct engine_pair {
     char names[2][ENGINE_NAME_MAX];
 };
@@ -227,8 +223,7 @@ void engine_urls_warn(const struct engine_config *const *all, size_t n,
  * bootstrap address is another engine's. O(n^2). */
 void engine_partners_warn(const struct engine_config *const *all, size_t n);
 
-/* Gives the service's model the costs in another file; "": they are learned
- * from then on. */
+/* Gives the service's model the costs in another file; "" = learn them. */
 void engine_change_costs(struct service *s, const char *file);
 
 /* Makes a service ready for the engines of its model. Returns 0 or a negative
@@ -242,12 +237,12 @@ void engine_change_costs(struct service *s, const char *file);
                                           const struct engine_config *config,
                                           char err[CONFIG_ERROR_MAX]);
 
-/* Takes an engine out of service: it gets no more requests, and those that it
- * has go on. */
+/* Takes an engine out of service: it gets no new requests, and finishes its
+ * present ones. */
 void engine_retire(struct engine *e);
 
-/* usage.c: takes the next n bytes of an answer: keeps the last
- * FORWARD_TAIL_BYTES of all, and what they tell of each prompt. */
+/* usage.c: takes the next n bytes of an answer: keeps its last
+ * FORWARD_TAIL_BYTES, and the tokens of each prompt (meta_info.h). */
 void forward_keep_tail(struct forward *f, const char *bytes, size_t n);
 
 /* kept.c: takes the next n bytes of an answer, and notes which engine keeps it
@@ -255,9 +250,9 @@ void forward_keep_tail(struct forward *f, const char *bytes, size_t n);
 void forward_note_kept(struct service_request *request, const char *bytes,
                        size_t n);
 
-/* Called at the end of an answer that told `told` cached tokens; below 0: none
- * told. Counts the request if its engine must publish a KV event for it. The
- * prompt's last block does not count: it is computed each time, and perhaps not
+/* Called at the end of an answer. told: its cached tokens; below 0 = not told.
+ * Counts the request if its engine must publish a KV event for it. The prompt's
+ * last block does not count: it is computed each time, and perhaps not
  * published. */
 void forward_count_unheard(struct service_request *request, int64_t told);
 
@@ -269,8 +264,8 @@ void forward_take_usage(struct service_request *request);
  * fail. */
 void engine_cut_off(struct engine *e, const char *why);
 
-/* Removes an engine without requests from its service, with all that is known
- * of it, and frees it. */
+/* Removes an engine without requests from its service, its pool and its index,
+ * and frees it. */
 void engine_leave(struct engine *e);
 
 /* The header line with the engine's key, or "". Returns 0, or -EINVAL with a
@@ -288,8 +283,8 @@ bool engine_models_due(struct engine *e);
 
 /* bootstrap.c. engine_bootstrap_new(): makes the connection to its bootstrap
  * server, if it has one; 0 or -ENOMEM. engine_take_bootstrap(): reads the id in
- * that server's answer; 0, or -EINVAL with a reason, which also forgets the
- * earlier id: no id in it, or that of another engine of the model. */
+ * that server's answer; 0, or -EINVAL with a reason: no id, or another
+ * engine's. A 200 answer without a valid id clears the earlier id. */
 [[nodiscard]] int engine_bootstrap_new(struct engine *e,
                                        const struct upstream_options *options);
 [[nodiscard]] int engine_take_bootstrap(struct engine *e,
@@ -298,19 +293,19 @@ bool engine_models_due(struct engine *e);
 /* probe.c: the timer's callback; arg is the engine. */
 void engine_look(evutil_socket_t fd, short what, void *arg);
 
-/* The engine of a pool id; NULL: none. */
+/* Returns the engine of a pool id, or NULL. */
 struct engine *engine_of(const struct service *s, uint32_t id);
 
-/* A request failed at the engine; unreachable: the connection was refused. */
+/* Counts a failed request. unreachable: the connection was refused. */
 void engine_failed(struct engine *e, bool unreachable, const char *why);
 
-/* A probe failed; likewise, but it does not count as a trial. */
+/* Counts a failed probe, which is no failed trial; else as engine_failed(). */
 void engine_probe_failed(struct engine *e, bool unreachable, const char *why);
 
-/* The engine refused a request that another engine has answered well. */
+/* Counts a refused request that another engine has answered well. */
 void engine_refused(struct engine *e, const char *why);
 
-/* A request was answered well. */
+/* Resets the failures in a row: a request was answered well. */
 void engine_answered(struct engine *e);
 
 /* Returns how many blocks the engines of a service and their store have
@@ -318,10 +313,10 @@ void engine_answered(struct engine *e);
  */
 uint64_t engines_unkept(const struct service *s);
 
-/* The metrics of engines. engine_metrics() returns how many there are.
- * engine_metric_begin() appends the head of the i-th, if it does not share that
- * of the one before; engine_metric_line() its line for the engine in a slot, if
- * there is one. Both return 0, or not 0 without memory. */
+/* The metrics of engines. engine_metrics() returns their number.
+ * engine_metric_begin() appends the head of the i-th, unless it shares the
+ * previous one's; engine_metric_line() appends its line for the engine in a
+ * slot, if there is one. Both return 0, or not 0: out of memory. */
 size_t engine_metrics(void);
 [[nodiscard]] int engine_metric_begin(size_t i, struct evbuffer *out);
 [[nodiscard]] int engine_metric_line(const struct service *s, uint32_t slot,
@@ -340,8 +335,8 @@ void store_share(struct engine *e);
  * block size of its model's index; then writes *out. engine_take_size(): takes
  * the size of its blocks and of its cache, which may have changed.
  * engine_doubt_size(): logs once if its report says another size.
- * engine_unseen_tokens(): the most tokens of a prompt that it may reuse beyond
- * those that the index found. */
+ * engine_unseen_tokens(): returns the most tokens of a prompt that it may reuse
+ * beyond cached_tokens. */
 bool engine_misfits(const struct service *s, const struct engine_config *c,
                     struct engine_clash *out);
 void engine_take_size(struct engine *e);
@@ -353,18 +348,18 @@ uint32_t engine_unseen_tokens(const struct engine *e, uint32_t prompt_tokens,
  * -EINVAL with a message. */
 [[nodiscard]] int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX]);
 
-/* A request has ended that must have made the engine store a new block. */
+/* Counts an ended request that must have made the engine store a new block. */
 void engine_unheard(struct engine *e);
 
 /* Checks whether its KV events come; logs once that they are missing, and once
  * that they come again. */
 void engine_check_events(struct engine *e);
 
-/* Of its KV events, which it must publish. */
+/* Returns the state of its KV events; it must publish some. */
 enum kv_feed_state engine_events_state(const struct engine *e);
 
-/* expect.c: the blocks that an engine will hold. To be called when a request
- * was sent to it; was refused, or taken back before an answer; begins to be
+/* expect.c: the blocks that an engine will hold. Call these when a request was
+ * sent to it; was refused, or taken back before an answer; begins to be
  * answered well; has ended well; has failed or was given up (no-op if its
  * blocks are not expected any more). */
 void expect_sent(struct service_request *request);
@@ -392,7 +387,7 @@ bool engine_predicts(const struct engine *e, bool ids);
  * arg is the engine. */
 void engine_evicted(void *arg, uint64_t key);
 
-/* Its cache is empty. */
+/* Forgets all that is known of its cache. */
 void engine_clear(struct engine *e);
 
 /* learn.c. engine_learn_prefill() learns from a step that computed prompts,
@@ -415,16 +410,16 @@ void engine_learn_whole(struct engine *e, int64_t computed_tokens,
 void engine_forget_costs(struct engine *e);
 
 /* tokenize.c. tokenize_begin(): asks an engine for the tokens of a request that
- * was just submitted; false: nobody is asked, go on. tokenize_abort(): stops
- * asking. */
+ * was just submitted; false = no engine is asked, go on. tokenize_abort():
+ * stops asking. */
 bool tokenize_begin(struct service_request *request);
 void tokenize_abort(struct service_request *request);
 
 /* first.c: the first token of a request has come, at at_us. */
 void forward_first_token(struct service_request *request, int64_t at_us);
 
-/* usage.c: the engine that computed the prompt told its length and cached
- * tokens; below 0: not told. The first that was told is kept. */
+/* usage.c: sets the prompt's tokens and cached tokens by the engine that
+ * computed it; below 0 = not told. The first told value stays. */
 void forward_told(struct service_request *request, int64_t prompt,
                   int64_t cached);
 
@@ -433,19 +428,18 @@ void forward_told(struct service_request *request, int64_t prompt,
  * tenant's use. */
 void forward_count(struct service_request *request);
 
-/* first.c: learns from an answer of so many tokens that has come in one piece.
- */
+/* first.c: learns from an answer of `tokens` tokens that was not streamed. */
 void forward_learn_whole(struct service_request *request, int64_t tokens);
 
-/* first.c: the prefill of a request is over. seen: it ended at now_us; else
- * nobody knows when. */
+/* first.c: ends the prefill of a request. seen: it ended at now_us, else at an
+ * unknown time. */
 void forward_prefill_over(struct service_request *request, bool seen,
                           int64_t now_us);
 
 /* send.c. forward_headers(): makes the headers for an engine: `headers`, the
  * engine's key or else `key`, the request's id, and the engine's rank. Owned by
- * the caller; NULL: out of memory. forward_compose(): the same for a request to
- * forward->engine. */
+ * the caller; NULL = out of memory. forward_compose(): the same for a request
+ * to forward->engine. */
 [[nodiscard]] char *forward_headers(const struct engine *e, const char *headers,
                                     const char *key, const char *id);
 [[nodiscard]] char *forward_compose(const struct service_request *request);
@@ -461,8 +455,8 @@ void forward_prefill_over(struct service_request *request, bool seen,
 [[nodiscard]] int forward_send(struct service_request *request);
 void forward_tick(struct service *s);
 
-/* status.c: the engine failed a request, of which nothing is under way any
- * more. */
+/* status.c: handles a request that the engine failed; its exchange must have
+ * ended. */
 void forward_failed(struct service_request *request, bool unreachable,
                     const char *why);
 
@@ -486,9 +480,9 @@ void forward_answers_well(struct service_request *request);
 
 /* forward/line.c. forward_join_line(): puts a request into the line of its
  * engine. forward_leave_line(): takes it out; no-op if it is in none.
- * forward_refused_in_line(): likewise, after the engine refused it: the time of
- * its turn was the next request's. forward_abort(): gives the attempt up,
- * wherever it is. */
+ * forward_refused_in_line(): takes it out after a refusal: the next request's
+ * turn then begins where this one's began. forward_abort(): gives up the
+ * attempt, in whatever state. */
 void forward_join_line(struct service_request *request, int64_t now_us);
 void forward_leave_line(struct service_request *request, int64_t now_us);
 void forward_refused_in_line(struct service_request *request, int64_t now_us);

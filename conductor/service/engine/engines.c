@@ -141,8 +141,7 @@ static int take_costs(struct engine *e, char err[CONFIG_ERROR_MAX])
     return 0;
 }
 
-/* Makes what the engine needs to begin; on an error engine_free() frees what
- * there is. */
+/* Creates the parts of an engine. On an error engine_leave() frees them. */
 static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
 {
     struct service *s = e->service;
@@ -291,7 +290,7 @@ void engine_change_costs(struct service *s, const char *file)
     struct cost_model cost;
     char err[CONFIG_ERROR_MAX];
 
-    /* Said once: the same file is not tried again. */
+    /* Even on an error, so that the same file is not tried again. */
     memcpy(s->config.cost_model, file, ENGINE_PATH_MAX);
     if (*file && cost_model_load_file(file, &cost, err, sizeof(err))) {
         log_error("model %s: cost_model: %s; it keeps the one that it has",

@@ -1,11 +1,11 @@
 /*
- * Engines that publish their KV events: the index knows what they hold, in
- * place of predicting it.
+ * Engines that publish KV events: the index follows these, in place of
+ * predictions.
  *
- * Events tell token ids, so they speak of prompts of ids. What a text is known
- * by is its bytes: such prompts are predicted on these engines, too. The keys
- * of the two never meet. Until the first event ids are predicted as well,
- * unless the configuration wants events alone.
+ * Events name blocks by token ids, so they cover prompts with known ids.
+ * Prompts known only by their bytes are predicted on these engines, too; the
+ * two kinds of keys never collide. Until the first event, prompts with ids are
+ * predicted as well, unless the configuration wants events alone.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -21,8 +21,8 @@
 #define WAITING_BYTES (16u << 20)
 /* Requests after which an engine must have published an event. */
 #define SILENT_REQUESTS 16u
-/* So few requests are enough if the first of them ended long ago: events come
- * with the next step of the engine. */
+/* So few are enough if the first ended SILENT_US ago: events come with the
+ * engine's next step. */
 #define SILENT_FEW 2u
 #define SILENT_US 5000000
 /* Between two times that an engine is asked for all its events because the
@@ -34,7 +34,7 @@ static uint32_t slot_of(const struct engine *e)
     return pool_get(e->service->pool, e->id)->slot;
 }
 
-/* Drops what was predicted of the engine: its events say what it holds. */
+/* At the first event: drops the engine's predicted blocks. */
 static void hear(struct engine *e)
 {
     if (e->events.heard)

@@ -1,21 +1,21 @@
 /*
- * What an engine will hold because of what was sent there.
+ * The blocks that an engine will hold because of the requests sent to it.
  *
- * An engine without KV events is assumed to have a prompt's blocks from the
- * moment when it is sent, as long as they fit (core/index/predicted). If it
- * refuses the prompt, or loses it before it answers, those that were new are
+ * At an engine without KV events a prompt's blocks are predicted from the
+ * moment when it is sent, as long as they fit (core/index/predicted). If the
+ * engine refuses the prompt, or loses it before it answers, its new blocks are
  * dropped again; another request that counted on them predicts them anew when
- * it is answered. So is a prompt that is known by its bytes only, at any
- * engine.
+ * it is answered. The same holds at any engine for a prompt known only by its
+ * bytes.
  *
- * One with events will tell them, a while after they are computed. Until then
- * they are expected, in the pool's sense: requests that begin alike and come
- * together would scatter over the engines otherwise. An expectation ends when
- * the prompt's last whole block is told, when the request fails, or TOLD_US
- * after its answer's end: a request that runs keeps its blocks in the cache,
- * whether the events were lost or not.
+ * An engine with events reports them a while after they are computed. Until
+ * then the pool expects them (pool_expect()): otherwise requests with a common
+ * prefix that arrive together would scatter over the engines. An expectation
+ * ends when the prompt's last whole block is reported, when the request fails,
+ * or TOLD_US after its answer's end: a running request keeps its blocks in the
+ * cache, even if events are lost.
  *
- * Bound: the pool's max_pending_blocks; what has no room is not expected.
+ * Bound: the pool's max_pending_blocks; blocks beyond it are not expected.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,15 +23,15 @@
 #include "base/clock.h"
 #include "conductor/service/engine/engine.h"
 
-/* Events come behind the answer, and on a connection of their own. */
+/* Events come after the answer, on a connection of their own. */
 #define TOLD_US 2000000
-/* Expectations that are looked at when events have come. */
+/* Most expectations checked when events come. */
 #define LOOK_MAX 32
 
 struct expectation {
-    TAILQ_ENTRY(expectation) entry;  /* engine->expected: as they were sent */
-    struct service_request *request; /* NULL: it has ended */
-    int64_t until_us;                /* when it has ended */
+    TAILQ_ENTRY(expectation) entry;  /* engine->expected, in the order sent */
+    struct service_request *request; /* NULL = it has ended */
+    int64_t until_us;                /* after its end */
     size_t n;
     uint64_t keys[]; /* (n), n above 0 */
 };
@@ -49,7 +49,7 @@ void engine_evicted(void *arg, uint64_t key)
                                 &key, 1);
 }
 
-/* So many of the index's blocks make one of the engine's, if that is larger. */
+/* Returns how many blocks of the index make one of the engine's, at least 1. */
 static size_t step_of(const struct engine *e)
 {
     size_t step = e->block_tokens / (size_t)e->service->config.block_tokens;
@@ -57,7 +57,7 @@ static size_t step_of(const struct engine *e)
     return step > 1 ? step : 1;
 }
 
-/* Leading keys of a prompt that make whole blocks of the engine: it keeps no
+/* Returns the leading keys that fill whole blocks of the engine: it caches no
  * others. */
 static size_t whole_keys(const struct engine *e, const struct request_prompt *p)
 {
@@ -71,9 +71,9 @@ bool expect_stores(const struct service_request *request, uint64_t had)
     return had < n && (n - had) / step_of(request->forward->engine) > 1;
 }
 
-/* The prompt's blocks are taken to be there from now on: a request that begins
- * alike and comes before they are computed waits behind this one there, and
- * finds them. The first *had of them were there before, at least. */
+/* Predicts the prompt's blocks from now on: a request with the same prefix
+ * waits behind this one there, and finds them. Raises *had to the number of
+ * leading blocks predicted before. */
 static void predict(struct engine *e, const struct request_prompt *p,
                     size_t *had)
 {
@@ -82,7 +82,7 @@ static void predict(struct engine *e, const struct request_prompt *p,
 
     if (held > *had)
         *had = held;
-    /* Those that were held, too: the index may have needed their room. */
+    /* Also the blocks held before: the index may have evicted them. */
     (void)!prefix_index_stored(e->service->index, slot_of(e), TIER_DEVICE, 0,
                                p->keys, n);
 }

@@ -1,5 +1,5 @@
 /*
- * The health of engines: what probes (probe.c) and requests make of it.
+ * The health of engines, by probes (probe.c) and requests.
  *
  *   starting --a good probe--> ready
  *   ready    --3 failures in a row--> suspect: no work, only probes
@@ -8,29 +8,27 @@
  *                              requests have failed, the next one takes twice
  *                              as many good probes, up to 32
  *
- * One without a URL is only listened to, and stays where it starts.
+ * An engine without a URL only publishes events, and stays "starting".
  *
- * Failures are of probes and of requests alike; those of requests that it
- * refused (forward/status.c) are not made up for by a good probe. An engine
- * that refuses the key that it is given is suspect, too, until a probe is
- * answered. An engine that could not be reached has lost its cache when it
- * comes back: it may be another process.
+ * Failed probes and failed requests both count; a good probe does not reset
+ * refused requests (forward/status.c). An engine that refuses its key is
+ * suspect, too, until a probe is answered. The cache of an engine that could
+ * not be reached counts as lost: it may be another process.
  */
 #include "base/log.h"
 #include "conductor/service/engine/engine.h"
 
-/* After t trials that failed in a row there are 2^t good answers for its health
- * before the next one; t is this at most. */
+/* After t failed trials in a row the next one takes 2^t good probes; t is this
+ * at most. */
 #define TRIALS_MAX 5u
 
-/* A probe or a request has failed. A trial is of requests: an engine that has
- * gone again before one came has failed none. */
+/* Counts a failed probe or request. Only a failed request fails a trial. */
 static void failed(struct engine *e, bool probe, bool unreachable,
                    const char *why)
 {
     struct service *s = e->service;
     enum pool_health health = pool_get(s->pool, e->id)->health;
-    bool lost; /* its id */
+    bool lost; /* its bootstrap id */
 
     e->health.unreachable = e->health.unreachable || unreachable;
     if (e->health.unreachable)

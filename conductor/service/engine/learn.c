@@ -13,8 +13,8 @@ static void promise(struct service *s)
              s->config.model, s->cost.prefill[0] / 1e3, s->cost.prefill[1]);
 }
 
-/* Writes the engine's own costs if they differ from its model's. changed:
- * whether they differ may be new; then logs it. */
+/* Writes the engine's own costs if they differ from its model's. changed: that
+ * may have changed; switches the costs then, and logs it. */
 static void own_costs(struct engine *e, bool changed)
 {
     struct service *s = e->service;
@@ -34,7 +34,7 @@ static void own_costs(struct engine *e, bool changed)
              unlike ? "not those of its model" : "those of its model again");
 }
 
-/* Whether its costs are of a file of its own. */
+/* Whether its costs come from a file of its own. */
 static bool has_file(const struct engine *e)
 {
     return e->own_cost && e->own_cost != &e->cost;

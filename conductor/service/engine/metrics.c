@@ -1,11 +1,11 @@
-/* What is counted of each engine, for Prometheus. */
+/* Metrics of each engine. */
 #include <event2/buffer.h>
 
 #include "base/clock.h"
 #include "conductor/service/engine/engine.h"
 
 static const struct {
-    const char *name, *label, *type, *help; /* help NULL: as the line before */
+    const char *name, *label, *type, *help; /* NULL = the one before */
 } lines[] = {
     {"requests_total", "", "counter", "Requests sent to the engine."},
     {"timed_prefills_total", "", "counter",

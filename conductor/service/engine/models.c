@@ -1,15 +1,13 @@
 /*
- * What an engine says of its models, when it is asked for /v1/models: before it
- * gets work, and again and again.
+ * An engine's models: it is asked for /v1/models before it gets work, and again
+ * after every GOOD_PER_QUESTION good probes.
  *
- * An engine that no longer has its model gets no work. One that never said that
- * it has it gets none either, if it is one of those that answer requests for
- * other models with an error; servers of the kind openai may take any name. An
- * empty list, as of a frontend whose workers have not come yet, is a list
- * without the model. One that does not list its models is believed, if it is of
- * the kind openai: a vLLM or SGLang without a list is another server, or at
- * another path. Only where a key is wanted that clients have, or where a list
- * that was there fails for once, they are believed, too.
+ * An engine that no longer lists its model gets no work; nor does one that
+ * never listed it, except of the kind openai, which may take any name. An empty
+ * list, as of a frontend without workers yet, is a list without the model. No
+ * list at all is accepted of the kind openai only: a vLLM or SGLang without one
+ * is another server, or at another path. Exceptions: 401 and 403, as clients
+ * may have a key, and a failure (5xx, 429) after an earlier list.
  */
 #include "conductor/service/models.h"
 
@@ -21,7 +19,7 @@
 
 #include "base/log.h"
 
-/* After so many good health probes the engine is asked for its models. */
+/* Good health probes between two questions for the models. */
 #define GOOD_PER_QUESTION 8u
 
 bool engine_models_due(struct engine *e)
@@ -42,9 +40,8 @@ static void tell_dropped(struct engine *e, const struct model_list *list)
              e->config->name, ENGINE_NAMES_MAX, ENGINE_NAMES_BYTES);
 }
 
-/* Adds the wanted names that the engine has: all but those that it has listed
- * before (a bit in `seen`) and does not list now (none in `listed`). Some
- * engines take names that they never list. */
+/* Adds the wanted names, except those listed before (bits in `seen`) and not
+ * now (bits in `listed`): some engines accept names that they never list. */
 static void add_had(const struct engine_names *wanted, uint32_t listed,
                     uint32_t *seen, struct engine_names *out)
 {
@@ -79,8 +76,8 @@ static bool is_left_out(const struct engine *e, const char *adapter)
            !engine_names_have(&e->wanted.adapters, adapter);
 }
 
-/* Logs that requests for these adapters do not come to the engine; again when
- * they are others, whatever their order. */
+/* Logs that requests for these adapters do not go to the engine; again when the
+ * set changes. */
 static void check_adapters(struct engine *e, const struct model_list *list)
 {
     const char *model = e->wanted.model, *first = NULL;
@@ -106,8 +103,8 @@ static void check_adapters(struct engine *e, const struct model_list *list)
     e->list.left_out = all;
 }
 
-/* Takes the names of the engine: those that it told; if its entry names its
- * model, the names of the entry that the engine has. */
+/* Takes the engine's names: those that it lists, or, if its entry names its
+ * model, those of the entry that it has. */
 static void take_names(struct engine *e, const struct model_list *list)
 {
     struct engine_names aliases = {.n = 0}, adapters = {.n = 0};
@@ -179,7 +176,7 @@ static void doubt_url(struct engine *e)
              e->config->url_text);
 }
 
-/* The answer is no list. */
+/* Handles an answer without a list; returns as engine_take_models(). */
 static bool take_no_list(struct engine *e)
 {
     char why[ENGINE_PATH_MAX + 80];

@@ -16,7 +16,7 @@ static bool has_partner(const struct engine_config *const *all, size_t n,
     return false;
 }
 
-/* The bootstrap port of a prefill engine; 0: none of its own. */
+/* Returns the bootstrap port of a prefill engine; 0 = none of its own. */
 static int64_t port_of(const struct engine_config *e)
 {
     const struct pair_protocol *p = pair_protocol(e->kv_connector);

@@ -1,6 +1,5 @@
-/* What engines are asked for, one question at a time: their health, models,
- * bootstrap server and /metrics; and what becomes of requests on one that no
- * longer answers. */
+/* Asks engines for their health, models, bootstrap id and /metrics, one at a
+ * time; takes requests back from an engine that no longer answers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +54,7 @@ static void probe_good(struct engine *e)
     service_freed(s);
 }
 
-/* It is well, as far as it was asked. */
+/* The engine is well, unless its bootstrap server must still answer. */
 static void looks_good(struct engine *e)
 {
     if (e->bootstrap.server)
@@ -66,7 +65,7 @@ static void looks_good(struct engine *e)
 
 static void ask(struct engine *e, const char *path);
 
-/* Until the next probe. */
+/* Waits for the next probe. */
 static void rest(struct engine *e)
 {
     engine_check_events(e);
@@ -104,8 +103,8 @@ static void ask_more(struct engine *e)
     rest(e);
 }
 
-/* What runs there beside the requests of this conductor slows them, too; its
- * share of the KV in use is taken to be as large as theirs. */
+/* Enters requests that came past this conductor: they slow its own. Each is
+ * assumed to use as much KV as any running request. */
 static void take_others(struct engine *e)
 {
     const struct engine_report *r = &e->report;
@@ -143,8 +142,8 @@ static void take_report(struct engine *e)
     take_others(e);
 }
 
-/* Whether it wants another key than the one that it is given. Without one,
- * clients may have their own. */
+/* Whether the engine refuses its configured key. Without one, clients may have
+ * their own. */
 static bool refuses_key(const struct engine *e)
 {
     return e->health.question < ASKS_BOOTSTRAP && *e->authorization &&
@@ -193,7 +192,7 @@ static const char *hint(const struct engine *e)
     return e->tls ? "" : "; is it one of https://?";
 }
 
-/* Whether it is not well. 400 says that it did not understand the question, as
+/* Whether the probe shows a fault. 400: it did not understand the request, as
  * ports of TLS do. */
 static bool is_ill(struct engine *e)
 {
@@ -248,9 +247,9 @@ static void probe_ended(void *arg)
     ask_more(e);
 }
 
-/* Whether nothing of its answer has come, and another engine may have it, or
- * this one must not have it: the KV that it would fetch when it goes on may be
- * another prompt's by then. */
+/* Whether no answer has begun, and the request can move to another engine, or
+ * must leave this one: the KV that it would fetch later may be another prompt's
+ * by then. */
 static bool may_move(const struct service_request *request)
 {
     const struct service *s = request->service;
@@ -261,14 +260,14 @@ static bool may_move(const struct service_request *request)
              instances_count(s, ROLE_PREFILL, NULL) > 0));
 }
 
-/* Whether it is with a decode engine that cannot fetch its KV from this one. */
+/* Whether a decode engine has it, and cannot fetch its KV from this one. */
 static bool is_cut_off(const struct service_request *request,
                        const struct engine *e)
 {
     return request->output.n_tokens == 0 && pair_fetches_from(request, e);
 }
 
-/* Requests of which nothing has come leave an engine that hangs, and those that
+/* Takes requests without an answer from an engine that hangs, and those that
  * need KV from there. */
 static void take_back(struct engine *e)
 {
@@ -290,7 +289,7 @@ static void take_back(struct engine *e)
     }
 }
 
-/* There was no answer. */
+/* Handles a probe without an answer. */
 static void probe_bad(struct engine *e, bool unreachable, const char *why)
 {
     e->health.probe = NULL;
@@ -342,7 +341,7 @@ static void ask(struct engine *e, const char *path)
         probe_later(e);
 }
 
-/* It is time for a question, or the one under way has taken too long. */
+/* Asks the first question of a round, or gives up a late one. */
 void engine_look(evutil_socket_t fd, short what, void *arg)
 {
     static const char *const asked[] = {"health", "models", "bootstrap server",

@@ -1,11 +1,11 @@
 /*
- * A store that all engines of a model read: Mooncake's, or another that tells
- * KV events. The index has it as an instance of its own; a match goes on in it
- * where an engine's own blocks end, as in a disk of that engine with the
- * store's rate.
+ * A store that all engines of a model read: Mooncake's, or another that
+ * publishes KV events. It has a slot of its own in the index; where an engine's
+ * own blocks end, a match goes on in the store, as in a disk of that engine
+ * with the store's rate.
  *
- * Mooncake's master names objects, and no tokens. A block's hash is in the
- * name; which of our keys that is, the engines' events tell, before or after.
+ * Mooncake's master names objects, not tokens. A block's hash is in the name;
+ * engines' events map it to a block key, before or after.
  */
 #include <errno.h>
 #include <event2/buffer.h>
@@ -55,7 +55,7 @@ static const struct kv_map_sink sink = {
     .cleared = on_cleared,
 };
 
-/* What any engine calls by this hash. */
+/* Returns the block key of a hash, as any engine published it; 0 = none. */
 static uint64_t key_of(void *arg, uint64_t hash, uint64_t *seed)
 {
     const struct service *s = arg;
@@ -106,7 +106,7 @@ void store_share(struct engine *e)
 
     if (!s->store)
         return;
-    /* A block of a token has a byte, as service_make_scheduler() was told. */
+    /* In tokens: service_make_scheduler() was told 1 byte per token. */
     (void)!pool_set_tier_rate(s->pool, e->id, TIER_DISK,
                               (double)s->store->tokens_per_s);
     if (e->events.feed)
