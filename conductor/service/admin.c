@@ -1,4 +1,4 @@
-/* The instances as an administrator sees and changes them. */
+/* The admin view of instances: list, add, remove, drain, switch. */
 #include <errno.h>
 #include <event2/buffer.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ static int put_entry(struct evbuffer *out, const struct fleet_entry *entry,
     return bad;
 }
 
-/* An engine whose model is not known yet. */
+/* Writes an engine whose model is not known yet. */
 static int put_scout(struct evbuffer *out, const struct scout *s)
 {
     const struct drains *drains = &s->of->fleet->models->drains;
@@ -59,7 +59,7 @@ static int put_scout(struct evbuffer *out, const struct scout *s)
            put_entry(out, s->of, &s->wanted, 0);
 }
 
-/* The other names by which requests for the engine's model may come to it. */
+/* Writes the aliases and adapters of an engine. */
 static int put_names(struct evbuffer *out, const struct engine *e)
 {
     const char *name, *comma = "";
@@ -203,7 +203,8 @@ int models_add(struct models *models, const char *json, size_t n,
     return fleet_add(&models->fleet, &config, err);
 }
 
-/* Whether an operator who says `name` means an instance. */
+/* Whether an operator's `name` stands for the instance: its own, or its
+ * entry's. */
 static bool is_meant(const struct service *s, const struct pool_instance *in,
                      const char *name)
 {
@@ -213,8 +214,8 @@ static bool is_meant(const struct service *s, const struct pool_instance *in,
            (e && strcmp(e->entry->config.name, name) == 0);
 }
 
-/* Marks those that are meant. Returns the state of the last of them, or NULL:
- * there are none. */
+/* Updates the drain of all instances of that name. Returns the state of the
+ * last one, or NULL = none. */
 static const char *mark_all(const struct models *models, const char *name)
 {
     const char *state = NULL;

@@ -1,5 +1,5 @@
-/* The requests that instances have, as this conductor believes: its own, and
- * what other conductors told of theirs. */
+/* The prefills and decodes booked on instances: this conductor's, and those
+ * that other conductors have published. */
 #include <errno.h>
 #include <event2/buffer.h>
 #include <inttypes.h>

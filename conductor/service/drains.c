@@ -8,7 +8,7 @@
 
 #include "conductor/service/models.h"
 
-/* The drain of that name, or NULL. */
+/* Returns the drain of a name, or NULL. */
 static struct drain *find(const struct drains *drains, const char *name)
 {
     for (size_t i = 0; i < drains->n; i++)
@@ -54,8 +54,8 @@ void drains_fini(struct drains *drains)
     *drains = (struct drains){0};
 }
 
-/* Returns the drain of an instance or of its entry (NULL: it has none); NULL if
- * neither is drained. */
+/* Returns the drain of an instance or of its entry (NULL = no entry), or NULL.
+ */
 static struct drain *of(const struct service *s, uint32_t id, const char *entry)
 {
     const struct drains *drains = &s->models->drains;

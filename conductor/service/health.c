@@ -1,5 +1,4 @@
-/* What the service tells of itself: health, and why a request went where it
- * went. */
+/* /health; and which model explains a request. */
 #include <errno.h>
 #include <event2/buffer.h>
 
@@ -21,7 +20,7 @@ int models_health(const struct models *models, struct evbuffer *out)
 {
     uint32_t by_health[HEALTH_STATES] = {0}, prefill = 0, decode = 0;
     const struct fleet_entry *entry;
-    const struct scout *scout; /* whose model is not known yet */
+    const struct scout *scout; /* of an engine whose model is not known yet */
     uint32_t in_flight = 0;
     bool ready = false;
 

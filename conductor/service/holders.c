@@ -1,4 +1,4 @@
-/* Where blocks lie, for people. */
+/* The holders of blocks, for /admin/blocks and /admin/replicas. */
 #include <errno.h>
 #include <event2/buffer.h>
 #include <stdlib.h>
@@ -74,7 +74,7 @@ int models_blocks(const struct models *models, uint64_t key,
     return bad ? -ENOMEM : 0;
 }
 
-/* Leading blocks that somebody has. */
+/* Returns the number of leading blocks that some worker has. */
 static uint32_t n_held(const struct service *s, const uint64_t *keys, size_t n)
 {
     uint32_t held = 0;

@@ -12,7 +12,7 @@
 
 struct kept_id {
     uint8_t digest[KEPT_BYTES];
-    uint32_t instance; /* POOL_NO_INSTANCE: none is here */
+    uint32_t instance; /* POOL_NO_INSTANCE = empty */
 };
 
 void kept_fini(struct kept *k)
@@ -22,7 +22,7 @@ void kept_fini(struct kept *k)
     *k = (struct kept){0};
 }
 
-/* Returns 0 or a negative error: it has no digest. */
+/* Returns 0, or a negative error: no digest. */
 static int digest_of(const char *id, size_t n, uint8_t digest[DIGEST_BYTES])
 {
     return n == 0 ? -1 : secret_digest(id, n, digest);
@@ -33,12 +33,12 @@ static struct kept_id *place(const struct kept_owner *o,
 {
     uint32_t at;
 
-    /* Of bytes that are not compared. */
+    /* By bytes of the digest that are not compared. */
     memcpy(&at, digest + KEPT_BYTES, sizeof(at));
     return &o->ids[at % KEPT_IDS];
 }
 
-/* What is known of an id; NULL: nothing. */
+/* Returns the entry of an id, or NULL. */
 static const struct kept_id *find(const struct kept_owner *o,
                                   const uint8_t digest[DIGEST_BYTES])
 {
@@ -64,7 +64,7 @@ uint32_t kept_find(const struct kept *k, uint64_t owner, const char *id,
     return one ? one->instance : POOL_NO_INSTANCE;
 }
 
-/* A new owner, in place of the oldest one where there is no room. NULL: no
+/* Adds an owner, in place of the oldest one if there is no room. NULL = out of
  * memory. */
 static struct kept_owner *add_owner(struct kept *k, uint64_t owner)
 {

@@ -1,16 +1,15 @@
 /*
- * Which engine keeps which answer, and whose that is. Engines keep answers of
- * /v1/responses under ids that they make; who asks for one again must get to
- * that engine, and, where keys are required, must be its tenant.
+ * Kept answers: their engines and owners. Engines keep answers of /v1/responses
+ * under ids of their own; a request for one must go to that engine, and, where
+ * keys are required, come from the owning tenant.
  *
- * A table for each owner, with one place for each of KEPT_IDS remainders of an
- * id's digest: where two ids of an owner meet, the later one stays. So nobody
- * pushes another owner's ids out, whatever he asks for, and all of it has a
- * bound. An id that is noted for one owner is noted for no other as long as it
- * is known: an engine that lets clients choose ids gives nobody another's.
+ * One table of KEPT_IDS places for each owner, indexed by the id's digest; of
+ * two ids at one place the later stays. So memory is bounded, and no owner can
+ * push out another's ids. A known id is never noted for a second owner: where
+ * an engine lets clients choose ids, nobody can claim another's.
  *
- * Ids are compared by 128 bits of SHA-256, byte for byte as they came: the same
- * id spelled otherwise is another one.
+ * Ids are compared by 128 bits of their SHA-256: byte for byte, so another
+ * spelling is another id.
  */
 #ifndef CONDUCTOR_SERVICE_KEPT_H
 #define CONDUCTOR_SERVICE_KEPT_H
@@ -19,16 +18,16 @@
 #include <stdint.h>
 
 #define KEPT_IDS 16384u
-/* The tenants of a file, and those who need no key. */
+/* The tenants of a file, and one for requests without keys. */
 #define KEPT_OWNERS 64u
 
 struct kept_id;
 
-/* All zero is an empty one. */
+/* Zeros = empty. */
 struct kept {
     struct kept_owner {
         uint64_t owner;
-        uint64_t noted_at;   /* `notes` when it last got one */
+        uint64_t noted_at;   /* `notes` at its last id */
         struct kept_id *ids; /* owned, (KEPT_IDS) */
     } owners[KEPT_OWNERS];
     uint32_t n;
@@ -38,15 +37,15 @@ struct kept {
 /* kept_fini(k): frees what it owns. */
 void kept_fini(struct kept *k);
 
-/* kept_find(k, owner, id, n): the pool id of the engine that keeps an owner's
- * answer of that id (n bytes, borrowed); POOL_NO_INSTANCE: none is known. */
+/* kept_find(k, owner, id, n): returns the pool id of the engine that keeps an
+ * owner's answer of that id (n bytes, borrowed), or POOL_NO_INSTANCE. */
 uint32_t kept_find(const struct kept *k, uint64_t owner, const char *id,
                    size_t n);
 
-/* kept_note(k, owner, id, n, instance): it is the owner's, unless it is known
- * as another's. Of more than KEPT_OWNERS owners, as after reloads of
- * tenants_file, the one that noted nothing for longest is forgotten. Nothing
- * without memory. O(owners). */
+/* kept_note(k, owner, id, n, instance): notes the engine of an owner's answer,
+ * unless the id is known as another owner's. Beyond KEPT_OWNERS owners, as
+ * after reloads of tenants_file, forgets the owner with the oldest last id.
+ * No-op if memory runs out. O(owners). */
 void kept_note(struct kept *k, uint64_t owner, const char *id, size_t n,
                uint32_t instance);
 

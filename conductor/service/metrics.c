@@ -1,4 +1,4 @@
-/* What the daemon counts, written for Prometheus. */
+/* See metrics.h. */
 #include "conductor/service/metrics.h"
 
 #include <assert.h>
@@ -25,7 +25,7 @@ static const double lag_bounds_s[] = {
 static const double decision_bounds_s[] = {1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5,
                                            1e-4, 2e-4, 5e-4, 1e-3, 1e-2};
 
-/* By which an error's code is counted. */
+/* Error codes, in the order of metrics.failures. */
 static const char *const failures[METRICS_FAILURES] = {
     "no_prefill_instance", "no_decode_instance", "prompt_exceeds_kv_capacity",
     "worker_failed",       "engine_status",      "gateway_failed",
@@ -228,7 +228,7 @@ static const struct histogram_def {
     size_t offset;
     const double *bounds;
     unsigned n_bounds;
-    const char *label; /* NULL: none. With a label, help NULL: that of the line
+    const char *label; /* NULL = none. With a label, help NULL = as in the line
                           before */
 } histograms[] = {
     {"conductor_time_to_first_token_seconds",

@@ -1,6 +1,6 @@
 /*
- * What the daemon counts, and how Prometheus reads it (text format 0.0.4).
- * Counters only ever rise; they live as long as the process.
+ * The daemon's metrics, in Prometheus's text format 0.0.4. Counters only ever
+ * rise; they live as long as the process.
  */
 #ifndef CONDUCTOR_SERVICE_METRICS_H
 #define CONDUCTOR_SERVICE_METRICS_H
@@ -17,7 +17,7 @@ struct evbuffer;
 
 #define HISTOGRAM_BUCKETS_MAX 20
 
-/* Counts of values at or below each bound, cumulated when written. */
+/* counts[i]: values in (bounds[i - 1], bounds[i]]; written cumulated. */
 struct histogram {
     const double *bounds; /* ascending; the last bucket is +Inf */
     unsigned n_bounds;
@@ -36,7 +36,7 @@ enum metrics_outcome {
 
 #define METRICS_LOAD_MODES 4
 
-/* Codes of errors that are counted apart, and "other". */
+/* Error codes with a counter of their own, and "other". */
 #define METRICS_FAILURES 9
 
 /* How KV came to the instance that needed it. */
@@ -54,14 +54,13 @@ struct metrics {
     uint64_t rejected_ttft, rejected_tbt, rejected_price, rejected_share,
         rejected_no_room, rejected_link, rejected_tickets;
     uint64_t failures[METRICS_FAILURES]; /* see metrics_count_failure() */
-    /* A request that is accepted with a TTFT limit has a promise: first tokens
-     * of such requests; and those after the limit, of requests that were
-     * scheduled again after a failure, and of others. */
+    /* First tokens of requests accepted with a TTFT limit, the promise; first
+     * tokens after the limit, of retried requests and of others. */
     uint64_t promises, broken_retried, broken_other;
-    uint64_t p90_held, p90_broken; /* first tokens that came within the 90th
-                                      percentile forecast, and later */
-    uint64_t effective, effective_tokens; /* completed within their limits;
-                                             their prompts' tokens */
+    uint64_t p90_held, p90_broken; /* first tokens within the predicted 90th
+                                      percentile, and after it */
+    uint64_t effective, effective_tokens; /* requests completed within their
+                                             SLOs; their prompt tokens */
     uint64_t offered_tokens; /* prompt tokens of all requests that ended and
                                 were not cancelled */
     uint64_t retries;
@@ -73,15 +72,15 @@ struct metrics {
      * index because the engine did not tell it. */
     uint64_t guessed_length_tokens, guessed_cached_tokens;
     uint64_t fetched_blocks, fetched_bytes, disk_bytes, shared_bytes;
-    uint64_t pushed_tokens; /* of prompts, to another worker that decodes */
+    uint64_t pushed_tokens; /* of prompts, to another decode worker */
     uint64_t load_modes[METRICS_LOAD_MODES]; /* by enum load_mode */
     uint64_t output_tokens;
     uint64_t block_events_stored, block_events_removed;
     uint64_t inventories_asked, inventories_healed;
     uint64_t extrapolated_predictions;
     uint64_t tokenized, tokenize_cached, tokenize_failed;
-    uint64_t pairs, pairs_alone; /* requests with a prefill leg, and those whose
-                                    prefill leg brought no parameters */
+    uint64_t pairs, pairs_alone; /* requests with a prefill leg; without KV
+                                    parameters in its reply */
     uint64_t pairs_released, pairs_stranded;
     uint64_t tickets, tickets_refused, tickets_expired;
     struct warm_counts warm; /* refused prompts in the background */
@@ -110,29 +109,28 @@ void metrics_init(struct metrics *m);
 void histogram_observe(struct histogram *h, double value);
 
 /* metrics_ratio_error(h, predicted, observed): observes the absolute relative
- * error of a prediction; an observation of 0 or less says nothing. */
+ * error of a prediction; no-op if observed <= 0. */
 void metrics_ratio_error(struct histogram *h, int64_t predicted,
                          int64_t observed);
 
-/* metrics_ttft_predicted(m, forecast, ttft_us): a first token came, ttft_us
- * after the arrival of a request that was not tried again. */
+/* metrics_ttft_predicted(m, forecast, ttft_us): compares the forecast of a
+ * request without retries with its TTFT. */
 void metrics_ttft_predicted(struct metrics *m, const struct forecast *forecast,
                             int64_t ttft_us);
 
-/* metrics_predicted(error, ratio, predicted, observed): the same in *error, and
- * predicted / observed in *ratio. */
+/* metrics_predicted(error, ratio, predicted, observed): as
+ * metrics_ratio_error() in *error; observes predicted / observed in *ratio. */
 void metrics_predicted(struct histogram *error, struct histogram *ratio,
                        int64_t predicted, int64_t observed);
 
-/* metrics_first_token(m, ttft_us, slo_us, retried): a request's first token
- * came so long after its arrival; slo_us is the limit that it was accepted
- * with, 0 for none, and `retried` whether it was scheduled again after a
- * failure. */
+/* metrics_first_token(m, ttft_us, slo_us, retried): counts a first token.
+ * slo_us: TTFT limit of the request; 0 = none. retried: it was scheduled again
+ * after a failure. */
 void metrics_first_token(struct metrics *m, int64_t ttft_us, int64_t slo_us,
                          bool retried);
 
-/* metrics_count_failure(m, code): a request failed, with that code in its
- * error. A code that is not in the table counts as "other". */
+/* metrics_count_failure(m, code): counts a failed request by its error code; a
+ * code that is not in the table counts as "other". */
 void metrics_count_failure(struct metrics *m, const char *code);
 
 /* metrics_escape(from, to): writes a label's value as it stands between its

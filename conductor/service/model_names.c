@@ -1,4 +1,4 @@
-/* The names of a model, which requests may use, and its window. */
+/* The names by which requests may call a model, and its window. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,11 +6,11 @@
 #include "base/log.h"
 #include "conductor/service/models.h"
 
-/* How often the log says at most which engines have a name, and of how many
- * names then. */
+/* At most so often, and for so many names, the log says which engines have a
+ * name. */
 #define TELL_EVERY_US 1000000
 #define TELL_MAX 16u
-/* Engines that a line names. */
+/* Most engines in a line. */
 #define TELL_ENGINES 4u
 
 void models_know_names(struct service *s, const struct engine_config *like)
@@ -18,13 +18,13 @@ void models_know_names(struct service *s, const struct engine_config *like)
     name_sets_know(&s->names, &like->aliases, &like->adapters);
 }
 
-/* The least window that an engine told; 0 before the first. */
+/* Returns the smaller window; 0 = unknown. */
 static uint32_t least(uint32_t a, uint32_t b)
 {
     return a && (!b || a < b) ? a : b;
 }
 
-/* "a, b and 3 others": which engines have it. */
+/* Writes the engines with a name as "a, b and 3 others". */
 static void list_engines(const struct service *s, const struct name_set *set,
                          char *out, size_t size)
 {
@@ -68,8 +68,7 @@ static void tell_changes(struct service *s)
         bool all = (int64_t)set->name.n_engines == s->model.n_engines;
         bool news = set->changed || set->told_all != all;
 
-        /* No news: engines have replaced others, and all engines still have the
-         * name. */
+        /* No news if engines were replaced, and all still have the name. */
         if (news && !(all && set->told == set->name.n_engines) &&
             (set->told || set->name.n_engines) && n++ < TELL_MAX)
             tell(s, set);
@@ -117,7 +116,7 @@ void models_name(struct engine *e)
 
     name_sets_take(&s->names, slot, e->leaving ? NULL : &e->own.aliases,
                    e->leaving ? NULL : &e->own.adapters);
-    service_freed(s); /* requests may have waited for it */
+    service_freed(s); /* waiting requests may use it */
     s->names_due = s->names_untold = true;
     fleet_poke(&s->models->fleet);
 }

@@ -1,4 +1,4 @@
-/* The models that are served, a service for each. */
+/* The served models, a service for each. */
 #include "conductor/service/models.h"
 
 #ifdef __GLIBC__
@@ -11,8 +11,8 @@
 #include "conductor/core/index/block_cut.h"
 #include "conductor/service/setup.h"
 
-/* Joins the block size with that of an entry; takes its cost model, if there is
- * none yet. */
+/* Joins the block size with an entry's; takes its cost model, if there is none
+ * yet. */
 static void take_from(struct config *out, const struct engine_config *e)
 {
     out->block_tokens =
@@ -21,7 +21,7 @@ static void take_from(struct config *out, const struct engine_config *e)
         memcpy(out->cost_model, e->cost_model, sizeof(e->cost_model));
 }
 
-/* What the wanted entries say of a model. */
+/* Sets block size and cost model by a model's wanted entries. */
 static void take_from_entries(const struct models *models, const char *model,
                               struct config *out)
 {
@@ -119,7 +119,7 @@ static void follow(struct service *s)
     struct config now = s->config;
 
     take_from_entries(s->models, s->config.model, &now);
-    /* Those whose entry names no model. */
+    /* And engines whose entry names no model. */
     for (uint32_t i = 0; i < pool_slots(s->pool); i++)
         if (s->engines[i] && !s->engines[i]->leaving)
             take_from(&now, &s->engines[i]->own);
@@ -206,7 +206,7 @@ uint32_t models_widest(const struct models *models)
     return widest;
 }
 
-/* Frees a service; what it counted stays in the metrics. */
+/* Frees a service; its counts stay in the metrics. */
 static void bury(struct models *models, struct service *s)
 {
     models->past.n++;
@@ -259,7 +259,7 @@ static size_t cut(struct service *s)
 {
     size_t n = 0;
 
-    /* Each may end others. */
+    /* A callback may end other requests: look each one up by its slot. */
     for (uint32_t i = 0; i < s->table.size; i++) {
         if (!s->table.by_slot[i])
             continue;

@@ -35,7 +35,7 @@ static int compare(const struct name_set *set, const char *name, size_t n)
     return order ? order : (own > n) - (own < n);
 }
 
-/* Where the name is, or would be. */
+/* Returns the index of a name, or where it would be inserted. */
 static size_t place_of(const struct name_sets *sets, const char *name, size_t n)
 {
     size_t low = 0, high = sets->n;
@@ -60,8 +60,8 @@ struct name_set *name_sets_find(const struct name_sets *sets, const char *name,
                                                                 : NULL;
 }
 
-/* Frees the set that has had no engine for the longest time, of those that no
- * request names. Returns whether there was one. */
+/* Frees the set that has been without engine for the longest time, and is named
+ * by no request. Returns whether there was one. */
 static bool forget_one(struct name_sets *sets)
 {
     size_t oldest = sets->n;
@@ -81,7 +81,7 @@ static bool forget_one(struct name_sets *sets)
     return true;
 }
 
-/* The set of a name, made if there is none yet; NULL: there is no room. */
+/* Returns the set of a name, created if needed; NULL = no room. */
 static struct name_set *get(struct name_sets *sets, const char *name)
 {
     struct name_set *set = name_sets_find(sets, name, strlen(name));
@@ -114,9 +114,9 @@ static void lose(struct name_sets *sets, struct name_set *set, uint32_t slot)
 
 #define NO_SLOT UINT32_MAX
 
-/* Adds these names to the engine of a slot; NO_SLOT: only makes them known. A
- * name is an adapter's as soon as one engine says so: its blocks are then
- * shared with no other name. */
+/* Adds names to the engine in a slot; NO_SLOT = only makes them known. A name
+ * counts as an adapter once one engine lists it so: its blocks then match under
+ * no other name. */
 static void take(struct name_sets *sets, uint32_t slot,
                  const struct engine_names *names, bool adapters)
 {

@@ -1,5 +1,5 @@
-/* All models together, as one who watches them sees them: counts since the
- * start, the pools, the last minute and the last hour. */
+/* All models together: counts since the start, the pools, the last minute and
+ * the last hour. */
 #include <errno.h>
 #include <event2/buffer.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #define MINUTE_POINTS 6u
 #define MODELS_SHOWN 32u
 
-/* What the instances of a role have to do. */
+/* The load of all instances of a role. */
 struct role_sums {
     unsigned instances, ready;
     size_t waiting, running, decodes;
@@ -117,7 +117,7 @@ static int put_counts(const struct models *models, struct evbuffer *out)
     int bad = 0;
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        /* The first of an object names it, too. */
+        /* The first member's name contains that of its object. */
         bool opens = strchr(all[i].name, '{');
 
         bad |= evbuffer_add_printf(out, "%s\"%s\":%llu",
@@ -155,7 +155,7 @@ uint64_t models_decided(const struct models *models)
     return models->decided;
 }
 
-/* The newest decision before `before` that is remembered, or 0. */
+/* Returns the newest remembered decision before `before`, or 0. */
 static uint64_t decided_before(const struct models *models, uint64_t before,
                                const struct service **of)
 {

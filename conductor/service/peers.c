@@ -1,6 +1,6 @@
 /*
- * Other conductors in front of the same instances: what the service tells
- * conductor/cluster of its requests, and workers of the conductors.
+ * Other conductors of the same instances: reports this conductor's requests to
+ * conductor/cluster, and sends workers the list of conductors.
  */
 #include <errno.h>
 #include <string.h>
@@ -51,7 +51,7 @@ int peers_join(struct service *s)
     return s->peers ? 0 : -ENOMEM;
 }
 
-/* The native workers of a model; NULL: it has none. */
+/* Returns the service of the native workers, or NULL. */
 static struct service *native_of(const struct models *models)
 {
     struct service *s = models->first;
@@ -108,7 +108,7 @@ void peers_tick(struct service *s)
     }
 }
 
-/* Tells workers of the conductors that they do not know. */
+/* Sends workers the list of conductors. */
 static void on_members(void *arg)
 {
     struct service *s = native_of(arg);
@@ -119,8 +119,8 @@ static void on_members(void *arg)
         send_conductors(s, &s->workers[i]);
 }
 
-/* Tells workers that this conductor leads: they refuse orders of earlier
- * leaders from then on. */
+/* Tells workers that this conductor leads: from then on they refuse orders of
+ * earlier leaders. */
 static void on_leads(void *arg, bool leads)
 {
     struct service *s = native_of(arg);
@@ -147,8 +147,8 @@ static struct joint_key *limit_at(void *arg, size_t i)
 static const struct cluster_ops cluster_ops = {
     .members = on_members, .leads = on_leads, .limit = limit_at};
 
-/* The address that other conductors give to workers; host "": the one from
- * which Redis sees this process. */
+/* Returns in *at the address that other conductors give to workers; host "" =
+ * the one that Redis sees. */
 static void own_address(const struct config *c, struct address *at)
 {
     if (address_parse(*c->worker_address ? c->worker_address : c->worker_listen,

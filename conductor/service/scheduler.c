@@ -1,5 +1,4 @@
-/* The scheduler of one model: it is made from the configuration, and the loop
- * looks at waiting requests again when room has become free. */
+/* Creates a model's scheduler, and wakes waiting requests when room is free. */
 #include <errno.h>
 
 #include "conductor/service/models.h"

@@ -21,7 +21,8 @@
 #include "predictor/cost_model_json.h"
 
 #define TICK_US 100000
-/* One prefill instance computes one prompt at a time and may begin a few. */
+/* A prefill instance computes one prompt at a time, but may have begun several.
+ */
 #define MAX_RUNNING 64
 #define MAX_DECODES 1024
 
@@ -44,7 +45,7 @@ static void on_tick(evutil_socket_t, short, void *arg)
     peers_tick(s);
     forward_tick(s);
     tickets_tick(s);
-    dispatch_freed(&s->dispatch); /* time alone may have made room */
+    dispatch_freed(&s->dispatch); /* time alone may make room */
     request_retry_waiting(s);
     request_warm_tick(s);
     copies_tick(s);
@@ -99,7 +100,7 @@ static int service_alloc(struct service *s)
     pool.step_tokens = (uint32_t)c->step_tokens;
     pool.correction_tau_us = c->correction_ms * 1000;
     struct prefix_index_config index = {
-        .max_instances = (uint32_t)c->max_instances + 1, /* the store */
+        .max_instances = (uint32_t)c->max_instances + 1, /* + 1 for the store */
         .max_bytes = (uint64_t)c->index_mib << 20,
         .evicts = true,
         .seed = entropy_u64(),
@@ -127,8 +128,8 @@ static int service_alloc(struct service *s)
     return event_loop_wait(s->tick, TICK_US) ? -ENOMEM : 0;
 }
 
-/* Loads the secret that workers must prove. None is needed if only this machine
- * reaches the port. */
+/* Loads the workers' secret. None is needed if only this machine reaches the
+ * port. */
 static int secret_of_config(const struct config *c, struct secret **out,
                             char err[CONFIG_ERROR_MAX])
 {
@@ -150,9 +151,9 @@ static int secret_of_config(const struct config *c, struct secret **out,
         c->worker_listen);
 }
 
-/* In place of a cost model: a prefill counts the tokens that it computes, a
- * decode step those that it holds. This orders queues and instances, but it is
- * not a time. */
+/* Without a cost model: counts in place of times, the tokens that a prefill
+ * computes and that a decode step holds. Enough to order queues and instances.
+ */
 static const struct cost_model cost_counts = {
     .prefill = {[1] = 100},
     .decode = {[1] = 1000, [2] = 0.01},
@@ -160,8 +161,8 @@ static const struct cost_model cost_counts = {
               COST_MODEL_MAX_US},
 };
 
-/* Whether the policy works without a cost model. If not, the error names those
- * that do. */
+/* Checks that the policy works without a cost model. The error names the
+ * policies that do. */
 static int check_no_cost_model(const struct config *config,
                                char err[CONFIG_ERROR_MAX])
 {
@@ -199,7 +200,7 @@ static int load_cost_model(struct service *s, char err[CONFIG_ERROR_MAX])
     return 0;
 }
 
-/* Whether the cost model in a file is one of native workers; `path` stands in
+/* Checks that a cost model was fitted for the native workers; `path` stands in
  * front of the field. */
 static int check_costs(const struct config *config, const char *path,
                        const char *file, char err[CONFIG_ERROR_MAX])
@@ -227,7 +228,7 @@ static int check_costs(const struct config *config, const char *path,
     return 0;
 }
 
-/* What serving native workers needs. */
+/* Checks the options for native workers. */
 static int check_native(const struct config *config, char err[CONFIG_ERROR_MAX])
 {
     const struct worker_cost_list *list = &config->worker_costs;

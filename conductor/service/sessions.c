@@ -1,4 +1,4 @@
-/* Sessions and the instances that served them. */
+/* See sessions.h. */
 #include "conductor/service/sessions.h"
 
 #include <stdlib.h>

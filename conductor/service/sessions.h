@@ -1,7 +1,7 @@
 /*
- * Which instance served a session last: a soft preference of the policy. One
- * place for each of SESSIONS_MAX remainders of a session's number: where two
- * sessions meet, the later one stays.
+ * The last instance of each session: a soft preference of the policy. A table
+ * of SESSIONS_MAX places, indexed by the session's number; of two sessions at
+ * one place the later stays.
  */
 #ifndef CONDUCTOR_SERVICE_SESSIONS_H
 #define CONDUCTOR_SERVICE_SESSIONS_H
@@ -12,17 +12,17 @@
 
 struct sessions {
     struct session {
-        uint64_t number; /* 0: none */
+        uint64_t number; /* 0 = empty */
         uint32_t instance;
     } at[SESSIONS_MAX];
 };
 
-/* The pool id of the instance that served a session last; POOL_NO_INSTANCE: it
- * is not known, or the number is 0. NULL knows none. */
+/* Returns the pool id of a session's last instance; POOL_NO_INSTANCE = unknown,
+ * or number 0. `all` may be NULL. */
 uint32_t sessions_find(const struct sessions *all, uint64_t number);
 
-/* Notes it; nothing for number 0. Makes the table with the first, if there is
- * memory. */
+/* Notes the last instance of a session; no-op for number 0. Creates the table
+ * at the first call; no-op if memory runs out. */
 void sessions_note(struct sessions **all, uint64_t number, uint32_t instance);
 
 #endif

@@ -1,4 +1,4 @@
-/* All models and their engines, from a configuration to the end. */
+/* Start, reload and end of all models and their engines. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 #include "conductor/service/spans/exporter.h"
 #include "predictor/cost_model_json.h"
 
-/* Whether the engines of the configuration and of its file clash. */
+/* Checks the engines of the configuration and of engines_file together. */
 static int check_both(const struct config *c, const struct engine_list *file,
                       char err[CONFIG_ERROR_MAX])
 {
@@ -79,7 +79,7 @@ static int read_tenants(const struct config *c, struct tenants **out,
     if (tenants_new(c->tenants_file, out, why))
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "tenants_file: %.400s",
                          why);
-    /* All keys may have been taken away on purpose. */
+    /* Only a warning: all keys may have been removed on purpose. */
     if (c->api_keys == CONFIG_KEYS_REQUIRED && tenants_size(*out) == 0)
         log_warn("tenants_file: %s: has no tenants, and api_keys is required: "
                  "nobody may ask",
@@ -108,7 +108,7 @@ int models_check(const struct config *config, char err[CONFIG_ERROR_MAX])
     return rc;
 }
 
-/* The file of the access log; -1: none. */
+/* Opens the file of the access log; *fd -1 = none. */
 static int open_access(const struct config *c, int *fd,
                        char err[CONFIG_ERROR_MAX])
 {
@@ -177,7 +177,7 @@ void models_free(struct models *models)
 {
     if (!models)
         return;
-    /* Requests hold engines. */
+    /* First, because requests point to engines. */
     for (struct service *s = models->first; s; s = s->next)
         service_drop_requests(s);
     fleet_stop(models);
@@ -201,7 +201,7 @@ void models_free(struct models *models)
     free(models);
 }
 
-/* The native model whose costs a file has; NULL: there is none. */
+/* Returns the native service, if its costs come from a file, or NULL. */
 static struct service *costed(const struct models *models)
 {
     struct service *native = models_native(models);
@@ -210,14 +210,15 @@ static struct service *costed(const struct models *models)
                                                                     : NULL;
 }
 
-/* What a reload reads before it changes anything. */
+/* The files of a reload, read before anything changes. */
 struct reloaded {
     struct tenants *tenants;
-    struct cost_model cost; /* if there is a costed() */
-    int access_fd;          /* -1: none */
+    struct cost_model cost; /* if costed() */
+    int access_fd;          /* -1 = none */
 };
 
-/* Another name of the cost model needs a restart: the old one is read. */
+/* Reads the files. Another path of the cost model needs a restart: the present
+ * path is read. */
 static int read_files(const struct models *models, const struct config *next,
                       struct reloaded *out, char err[CONFIG_ERROR_MAX])
 {

@@ -46,23 +46,22 @@
 #include "predictor/steps.h"
 
 enum request_state {
-    REQUEST_RECEIVED,     /* in the inbox, not looked at yet */
-    REQUEST_WAITING,      /* no instance has room; tried again when one has */
+    REQUEST_RECEIVED,     /* in the inbox, not decided yet */
+    REQUEST_WAITING,      /* no instance has room; decided again when one has */
     REQUEST_SCHEDULED,    /* sent to its workers, not begun */
     REQUEST_PREFILLING,   /* the prefill has begun */
     REQUEST_TRANSFERRING, /* first token sent; its KV is on the way */
     REQUEST_DECODING,
     REQUEST_ENDED,      /* done, failed, rejected or cancelled */
-    REQUEST_TOKENIZING, /* before REQUEST_RECEIVED: an engine is asked for its
-                           tokens */
+    REQUEST_TOKENIZING, /* before REQUEST_RECEIVED: an engine tokenizes it */
 };
 #define REQUEST_STATES 8
 
 /* Blocks [from_block, to_block) are loaded from `instance`. */
 struct request_source {
-    uint32_t instance; /* pool id; the prefill instance itself: from its disk */
+    uint32_t instance; /* pool id; if the prefill instance: its own disk */
     uint32_t from_block, to_block;
-    bool shared; /* or the store that it shares with others */
+    bool shared; /* from the shared store, not its own disk */
 };
 
 struct request_prompt {
@@ -74,45 +73,42 @@ struct request_prompt {
     uint64_t key_seed;
 };
 
-/* The tokens handed to the front, and those that came too early for that. */
+/* Output tokens: handed to the front, or received too early. */
 struct request_output {
     int64_t first_token_us, last_token_us;
-    uint32_t n_tokens; /* handed to the front, and not taken back */
-    bool timed; /* its first token was counted, even if the client has not got
-                   it */
+    uint32_t n_tokens; /* handed to the front, not taken back */
+    bool timed; /* its first token is in the metrics, even if taken back */
     /* Tokens 1, 2, ... of the decode worker that arrived before token 0 of the
      * prefill worker: frames of two connections arrive in any order. */
     uint32_t *early; /* (n_early), room for max_tokens; NULL until needed */
     uint32_t n_early;
-    bool early_done; /* its DONE came, too */
-    /* The timer that hands over token 0, which is held back until the KV for
-     * the next tokens has arrived. NULL: token 0 is not held back. */
+    bool early_done; /* DONE came before token 0, too */
+    /* Timer of token 0, which is held back until the KV for the next tokens has
+     * arrived. NULL = token 0 is not held back. */
     struct event *held;
     uint32_t held_token;
 };
 
 /* One choice of workers; a retry is another attempt. */
 struct request_attempt {
-    uint64_t id;                    /* 0 between attempts */
-    uint32_t prefill, decode;       /* pool ids */
-    bool is_unsent;                 /* PREFILL was not sent yet */
-    bool cleared;                   /* may be sent: no decode worker, or it is
-                                       ready */
+    uint64_t id;              /* 0 = between attempts */
+    uint32_t prefill, decode; /* pool ids */
+    bool is_unsent;           /* PREFILL not sent yet */
+    bool cleared; /* PREFILL may go: the decode worker is ready, or there is
+                     none */
     bool prefill_open, decode_open; /* entered in the pool */
     bool holds_first;               /* its first token waits for its KV */
-    struct request_source
-        sources[MSG_SOURCES_MAX]; /* (n_sources) to load from */
+    struct request_source sources[MSG_SOURCES_MAX]; /* (n_sources) */
     uint32_t n_sources;
     uint8_t load_mode; /* enum proto_load_mode */
     struct prefill_estimate plan;
-    struct schedule_lent lent; /* entered in the pool, too */
-    int64_t planned_us;        /* when it was decided */
-    int64_t heard_us; /* when it was decided, or when its worker or engine last
-                         sent something about it that is no token */
+    struct schedule_lent lent; /* also entered in the pool */
+    int64_t planned_us;        /* time of the decision */
+    int64_t heard_us; /* time of the decision, or of the last frame or bytes
+                         about it, other than TOKENS */
     struct forecast forecast; /* of its TTFT */
     int64_t predicted_tbt_us;
-    /* When its prefill worker was lost, while its KV may still have been on the
-     * way; 0: not lost. */
+    /* When its prefill worker was lost during the KV transfer; 0 = not lost. */
     int64_t orphaned_us;
 };
 
@@ -125,20 +121,20 @@ struct service_request {
     enum request_state state;
     uint32_t slot;
     char request_id[32];
-    uint64_t number;               /* of the request, in its id too */
-    uint64_t session;              /* 0: none */
-    char session_id[64];           /* printable, cut; "": none */
+    uint64_t number;               /* also part of its id */
+    uint64_t session;              /* 0 = none */
+    char session_id[64];           /* printable, cut; "" = none */
     char client_id[64], trace[64]; /* likewise */
     struct request_spans spans;
-    struct dispatch_request dispatch; /* the core's part of it */
+    struct dispatch_request dispatch; /* core/dispatch's part */
     struct request_prompt prompt;
     struct request_attempt attempt;
     struct request_output output;
-    bool broken;             /* request_break() was said of it */
-    char last_failure[160];  /* why it was scheduled again */
-    struct forward *forward; /* owned; NULL: for native workers */
-    struct name_set *named;  /* the alias or adapter that it names, which counts
-                                it; NULL: it names the model itself */
+    bool broken;             /* request_break() was called for it */
+    char last_failure[160];  /* reason of the last retry */
+    struct forward *forward; /* owned; NULL = for native workers */
+    struct name_set *named; /* the alias or adapter in the request, which counts
+                               it; NULL = the model itself */
     struct service_result result;
 };
 
@@ -151,43 +147,43 @@ TAILQ_HEAD(pair_list, pair);
 
 /* A piece of a refused prompt that a worker computes in the background. */
 struct worker_warm {
-    uint64_t attempt_id;  /* 0: none */
-    struct warm_job *job; /* of which it is one */
+    uint64_t attempt_id;  /* 0 = none */
+    struct warm_job *job; /* its prompt */
     struct warm_piece piece;
-    int64_t heard_us; /* of it, the last time */
+    int64_t heard_us; /* last frame about it */
     bool started;
 };
 
 /* A registered worker, by its pool slot. */
 struct worker {
-    struct worker_link *link; /* NULL: slot not in use */
+    struct worker_link *link; /* NULL = slot not in use */
     uint32_t id;              /* pool id */
     struct msg_hello hello;
-    char host[MSG_HOST_MAX];   /* where its peers reach it */
+    char host[MSG_HOST_MAX];   /* its address for its peers */
     uint64_t kv_pinned_blocks; /* as last reported */
     uint64_t disk_used_blocks; /* likewise */
-    struct msg_shared shared;  /* likewise; all 0: it has no such store */
-    uint64_t shared_id;        /* the last one that was not 0 */
-    uint32_t keys_taken;       /* of the frame that comes again */
-    bool leaves;               /* it said LEAVING */
-    uint64_t lead;             /* token of LEAD that it was told; 0: none */
-    bool greet;                /* it is to be told which conductors there are */
+    struct msg_shared shared;  /* likewise; all 0 = no shared store */
+    uint64_t shared_id;        /* the last id that was not 0 */
+    uint32_t keys_taken;       /* so far of a frame that FRAME_AGAIN repeats */
+    bool leaves;               /* it has sent LEAVING */
+    uint64_t lead;             /* token of the last LEAD sent; 0 = none */
+    bool greet;                /* it must be sent the list of conductors */
     bool waits;                /* in service->blocks.line */
     TAILQ_ENTRY(worker) line;
     struct {
-        int64_t until_us; /* to begin or to end it; 0: it is not asked */
-        bool began;       /* the inventory did */
-        int64_t next_us;  /* not before */
-        int64_t pause_us; /* after the last time */
-    } ask;                /* for its inventory */
+        int64_t until_us; /* limit of its begin, then end; 0 = not asked */
+        bool began;       /* the inventory has begun */
+        int64_t next_us;  /* earliest next question */
+        int64_t pause_us; /* length of the last pause */
+    } ask;                /* question for its inventory */
     struct request_list
-        unsent; /* prefills decided and not sent, oldest first */
+        unsent; /* PREFILLs not sent yet, in the order decided */
     struct worker_warm warm;
     struct worker_copy copy;
-    const char *path_names[POOL_PATHS_MAX]; /* transports of its paths */
+    const char *path_names[POOL_PATHS_MAX]; /* transport of each path; static */
 };
 
-/* The requests that have not ended, and the numbers of the next ones. */
+/* The live requests, and the next numbers. */
 struct request_table {
     struct service_request **by_slot; /* (size) */
     uint32_t *free_slots;             /* (n_free), a stack */
@@ -200,9 +196,9 @@ struct request_table {
 
 /* Requests that other gateways send (gateway/ticket.h). */
 struct tickets {
-    struct request_list open;      /* by when they were last heard of */
-    uint64_t n;                    /* and those that are still to be decided */
-    uint32_t n_of[TICKET_TENANTS]; /* of each tenant */
+    struct request_list open;      /* sorted by the last report */
+    uint64_t n;                    /* open ones, and those not decided yet */
+    uint32_t n_of[TICKET_TENANTS]; /* by a hash of the tenant */
     uint64_t seed;
 };
 
@@ -211,78 +207,76 @@ struct service {
     struct event_base *base;
     struct config config;
     struct cost_model cost;
-    struct cost_file *costs; /* owned: of single instances (costs.h) */
-    const struct cost_model **worker_costs; /* (n + 1) of worker_costs, then
+    struct cost_file *costs; /* owned; of single instances (costs.h) */
+    const struct cost_model **worker_costs; /* as config.worker_costs, then
                                                NULL */
     bool predicts; /* false: there is no cost model, and `cost` counts tokens
                       and requests instead of time */
     struct pool *pool;
-    struct cluster_pool *peers; /* other conductors; NULL: none */
+    struct cluster_pool *peers; /* other conductors; NULL = none */
     struct prefix_index *index;
     struct scheduler *scheduler;
-    struct secret *secret; /* NULL: workers need none */
+    struct secret *secret; /* NULL = workers need none */
     struct worker_links *links;
     struct event *inbox_event; /* active while the inbox may hold requests */
     struct event *tick;
-    int64_t tick_us;     /* when that was last */
-    struct event *sweep; /* the index has slices of work */
+    int64_t tick_us;     /* time of the last tick */
+    struct event *sweep; /* next slice of index upkeep */
     struct metrics metrics;
     struct explain *explain;
-    struct sessions *sessions; /* NULL: none yet */
+    struct sessions *sessions; /* NULL = none yet */
     struct kept kept;          /* answers that engines keep */
     struct service_model_info model;
     uint64_t fingerprint; /* of the registered workers; 0 = none yet */
     uint32_t n_workers;
     bool has_orphans;       /* some request may be orphaned */
     bool has_broken;        /* some request may be broken */
-    int64_t stalled_us;     /* when they were last looked for */
+    int64_t stalled_us;     /* last search for stalled requests */
     struct worker *workers; /* (max_instances), by pool slot */
-    struct service *next;   /* owned: of another model */
+    struct service *next;   /* owned; the next model */
     uint32_t number;        /* among the models */
 
     /* Whether this model is served by engines; then the fields above for native
      * workers are unused. */
     bool forwards;
-    bool names_due; /* engines came, left or changed their names: n_engines and
-                       the windows must be computed again */
-    bool names_untold;       /* and the log must say so */
-    bool costs_due;          /* entries came or left */
-    int64_t names_told_us;   /* when the log last had who has which */
-    bool names_full_told;    /* it has that not all have room */
-    struct name_sets names;  /* of engines; zeros: of native workers */
-    struct engine **engines; /* (max_instances), by pool slot; NULL: none */
+    bool names_due;    /* engines came, left or changed names: compute n_engines
+                          and the windows again */
+    bool names_untold; /* the log does not say so yet */
+    bool costs_due;    /* entries came or left: check the cost model */
+    int64_t names_told_us;   /* last log line on names */
+    bool names_full_told;    /* the log says that not all names have room */
+    struct name_sets names;  /* of engines; zeros for native workers */
+    struct engine **engines; /* (max_instances), by pool slot; NULL = none */
     uint32_t n_engines;
-    uint32_t n_heard, n_asked; /* of these: whose KV events have come; that can
-                                  be asked for tokens */
-    struct kv_feeds *feeds;    /* NULL: no engine publishes KV events */
-    const struct store_config *store; /* that all of them read; NULL: none */
+    uint32_t n_heard, n_asked; /* engines with KV events; that tokenize */
+    struct kv_feeds *feeds;    /* NULL = no engine publishes KV events */
+    const struct store_config *store; /* store of all engines; NULL = none */
     struct kv_feed *store_feed;       /* likewise */
     struct learned learned;
-    struct alike_model prefills, steps; /* what engines are compared by */
-    struct learned pushes;  /* of pairs: from a prefill to the first token */
-    double push[2];         /* its terms, which estimates look at */
-    struct pair_list pairs; /* that have outlived their requests */
+    struct alike_model prefills, steps; /* to compare engines with */
+    struct learned pushes;  /* of pairs: from prefill end to first token */
+    double push[2];         /* its terms, for estimates */
+    struct pair_list pairs; /* pairs that have outlived their requests */
     uint32_t next_tokenizer;
-    struct log_rate broken_log; /* of answers that broke off */
-    struct token_cache *tokens; /* of texts that were asked for */
-    const char *cost_source;    /* of `cost`: static */
+    struct log_rate broken_log; /* limits log lines about broken answers */
+    struct token_cache *tokens; /* tokens of texts */
+    const char *cost_source;    /* source of `cost`; static */
 
     struct {
-        struct event *next; /* the next turn of the loop; pending if this turn
-                               has taken blocks */
-        uint32_t left;      /* blocks that it may still take */
-        uint32_t part;      /* of these, of the worker that is served */
-        struct worker_list line; /* whose frames wait, the next one first */
-        struct worker *served;   /* NULL: nobody of the line is */
-    } blocks;                    /* that workers report */
+        struct event *next; /* the next turn; pending if this one took blocks */
+        uint32_t left;      /* blocks that this turn may still take */
+        uint32_t part;      /* likewise, of the worker served now */
+        struct worker_list line; /* workers whose frames wait, in turn */
+        struct worker *served;   /* NULL = none of the line */
+    } blocks;                    /* frames about blocks (worker/blocks.c) */
     struct {
-        int64_t next_us;    /* no other worker is asked before */
-        uint32_t next_slot; /* to be looked at */
+        int64_t next_us;    /* earliest question to another worker */
+        uint32_t next_slot; /* next worker to check */
     } healing;
 
     struct request_table table;
-    /* dispatch.overhead_us is the time that a first token spends outside queue
-     * and prefill: hand-over, frames, wake-ups. */
+    /* dispatch.overhead_us: time of a first token outside queue and prefill, as
+     * hand-over, frames, wake-ups. */
     struct dispatch dispatch;
     struct warm warm;
     struct copies *copies;
@@ -291,20 +285,21 @@ struct service {
     struct observation_overheads overheads;
     struct request_list inbox;
     struct tickets tickets;
-    uint64_t shared_id; /* what the store that workers share has; 0: none */
-    struct prefix_match held; /* of service_ask_index() */
+    uint64_t shared_id;       /* contents of the shared store; 0 = none */
+    struct prefix_match held; /* scratch of service_ask_index() */
     struct wire_buf out;      /* scratch for one frame */
 };
 
-/* The slot of the shared store in the index, behind the slots of the pool. */
+/* Returns the shared store's slot in the index, behind the slots of the pool.
+ */
 static inline uint32_t service_store_slot(const struct service *s)
 {
     return (uint32_t)s->config.max_instances;
 }
 
 /* request_fail(request, http_status, code, message, retry_after_us): ends a
- * request that is in no list with an error; it is freed. The callback may
- * cancel other requests. retry_after_us as in struct service_failure. */
+ * request with an error, and frees it. It must be in no list. The callback may
+ * cancel other requests. retry_after_us: as in struct service_failure. */
 void request_fail(struct service_request *request, int http_status,
                   const char *code, const char *message,
                   int64_t retry_after_us);
@@ -325,29 +320,28 @@ void request_take_inbox(struct service *service);
  * another one, and puts it into the line of its prefill worker. */
 void request_send(struct service_request *request);
 
-/* request_plan_sources(request, decision): stores what the decision says about
- * loading. */
+/* request_plan_sources(request, decision): stores the sources to load from. */
 void request_plan_sources(struct service_request *request,
                           const struct schedule_decision *decision);
 
-/* request_clear(request): its decode worker is ready; the PREFILL may go. */
+/* request_clear(request): lets the PREFILL go: its decode worker is ready. */
 void request_clear(struct service_request *request);
 
 /* request_unsend(request): takes the request out of the line of its prefill
  * worker. No-op if it was sent. */
 void request_unsend(struct service_request *request);
 
-/* request_flush_unsent(worker): sends the PREFILLs of its line that may go, up
- * to one that others still wait for. */
+/* request_flush_unsent(worker): sends PREFILLs from the front of its line, up
+ * to one that must still wait for its decode worker. */
 void request_flush_unsent(struct worker *worker);
 
-/* request_send_cancel(service, id, attempt_id): tells an instance to free what
- * an attempt holds. */
+/* request_send_cancel(service, id, attempt_id): tells a worker to free an
+ * attempt. */
 void request_send_cancel(struct service *service, uint32_t id,
                          uint64_t attempt_id);
 
-/* request_warm(request, order): the request is refused by this order: keeps its
- * prompt, if core/warm wants it computed in the background. */
+/* request_warm(request, order): keeps the prompt of a request refused by this
+ * order, if core/warm wants it computed in the background. */
 void request_warm(struct service_request *request,
                   const struct dispatch_order *order);
 
@@ -356,99 +350,97 @@ void request_warm(struct service_request *request,
 void request_warm_next(struct service *service);
 
 /* request_warm_frame(service, id, h, payload, rc): takes a frame from instance
- * id. Returns whether it was about a piece of a kept prompt; then *rc is what
- * request_frame() would return. */
+ * id. Returns whether it was about a piece of a kept prompt; then *rc is as by
+ * request_frame(). */
 bool request_warm_frame(struct service *service, uint32_t id,
                         const struct frame_header *h, const uint8_t *payload,
                         int *rc);
 
-/* request_warm_left(service, worker): the worker is gone, and the piece that it
- * computed with it. */
+/* request_warm_left(service, worker): ends the piece of a lost worker. */
 void request_warm_left(struct service *service, struct worker *worker);
 
-/* request_warm_tick(service): gives up pieces whose worker reports nothing, and
- * begins others. */
+/* request_warm_tick(service): gives up pieces without a report for
+ * request_timeout_ms, and begins others. */
 void request_warm_tick(struct service *service);
 
 /* request_warm_fini(service): frees the kept prompts. */
 void request_warm_fini(struct service *service);
 
-/* What a worker may report at most: a time, bytes. */
+/* Limits of reported times and bytes: above all real values, and small enough
+ * that sums and products do not overflow. */
 #define REPORTED_MAX_US ((uint64_t)COST_MODEL_MAX_US)
 #define REPORTED_MAX_BYTES (UINT64_C(1) << 50)
 
 /* prefill_done_ok(service, n_tokens, done): whether a worker's report about a
- * prefill of n_tokens tokens is possible. */
+ * prefill of n_tokens tokens is plausible. */
 bool prefill_done_ok(const struct service *service, uint32_t n_tokens,
                      const struct msg_prefill_done *done);
 
-/* request_loaded(request, done): its prefill has ended; counts and learns from
- * the KV that was loaded for it. request_pushed(request): its KV has arrived at
- * the decode worker; likewise. */
+/* request_loaded(request, done): at the end of its prefill, counts and learns
+ * from its loads. request_pushed(request): likewise, when its KV has arrived at
+ * the decode worker. */
 void request_loaded(struct service_request *request,
                     const struct msg_prefill_done *done);
 void request_pushed(struct service_request *request);
 
-/* request_hold_first(request, token): holds its first token back until
- * request_release_first(), or until its TTFT limit is nearly over. False: the
- * token does not have to wait, or there is no memory.
- * request_release_first(request): hands the held token over, if there is one.
- * False: the request is gone. request_drop_first(request): forgets the held
- * token. */
+/* request_hold_first(request, token): holds the first token back until
+ * request_release_first(), or until the TTFT limit is near. False: it need not
+ * wait, or out of memory. request_release_first(request): hands over the held
+ * token, if any. False: the request is gone. request_drop_first(request): drops
+ * the held token. */
 bool request_hold_first(struct service_request *request, uint32_t token);
 bool request_release_first(struct service_request *request);
 void request_drop_first(struct service_request *request);
 
 /* request_token(request, token): hands a token to the front. False: the front
- * has cancelled the request, which is gone. */
+ * has cancelled the request; it is freed. */
 bool request_token(struct service_request *request, uint32_t token);
 
-/* request_find(service, attempt_id): the request of a running attempt, or NULL.
- */
+/* request_find(service, attempt_id): returns the request of a live attempt, or
+ * NULL. */
 struct service_request *request_find(struct service *service,
                                      uint64_t attempt_id);
 
-/* request_instance_lost(request, id, why): an instance that works for the
- * request failed it: another choice before the first token, the end after it.
- */
+/* request_instance_lost(request, id, why): ends an attempt that instance id
+ * failed (POOL_NO_INSTANCE = blame none). Retries before the first token or if
+ * the front takes its tokens back; else the request fails. */
 void request_instance_lost(struct service_request *request, uint32_t id,
                            const char *why);
 
-/* request_place_again(request): ends its attempt, of which no token was handed
- * over, and puts the request back into the inbox. */
+/* request_place_again(request): ends an attempt without output, and puts the
+ * request back into the inbox. */
 void request_place_again(struct service_request *request);
 
-/* request_move_waiting(service, id): an instance is drained: places its
- * requests that have not begun anew, if another instance could take them.
- * O(requests). */
+/* request_move_waiting(service, id): places requests that have not begun on a
+ * drained instance again, if another instance can take them. O(requests). */
 void request_move_waiting(struct service *service, uint32_t id);
 
-/* request_end_work(service, id): takes all requests from a drained instance, as
- * if it were lost. O(requests). */
+/* request_end_work(service, id): ends all attempts on a drained instance, as if
+ * it were lost. O(requests). */
 void request_end_work(struct service *service, uint32_t id);
 
-/* request_frame(service, id, h, payload): a frame about a request from instance
- * id. Returns 0, -EBADMSG, or -EPROTO for a type that is out of place. */
+/* request_frame(service, id, h, payload): takes a frame about a request from
+ * instance id. Returns 0, -EBADMSG, or -EPROTO for a type out of place. */
 [[nodiscard]] int request_frame(struct service *service, uint32_t id,
                                 const struct frame_header *h,
                                 const uint8_t *payload);
 
-/* request_retry_waiting(service): carries out the orders for requests that wait
- * for room: those that find some, and those that have waited too long. */
+/* request_retry_waiting(service): sends waiting requests that have room now,
+ * and rejects those that have waited too long. */
 void request_retry_waiting(struct service *service);
 
-/* service_freed(service): room that a waiting request may use has become free;
- * the loop's next turn looks. */
+/* service_freed(service): room may have become free: the loop's next turn
+ * decides on waiting requests again. */
 void service_freed(struct service *service);
 
-/* The same of a link to a decode instance, if a request waits for one. */
+/* The same for a link to a decode instance, if a request waits for one. */
 void service_link_freed(struct service *service);
 
-/* request/count.c: the number of tokens of its prompt, and how that is known:
- * as counted when its prefill ended; before that, as the decision had it.
- * request_count_prompt(request): adds the prompt's tokens in request->result to
- * the metrics and the last hour. Called once for each prefill of a worker, and
- * once for each request of an engine. */
+/* request/count.c. request_prompt_tokens() and request_known_by(): the prompt's
+ * tokens and the source of that number: as counted when its prefill ended,
+ * before that as decided. request_count_prompt(): adds the tokens in
+ * request->result to the metrics and the last hour. Called once for each
+ * prefill of a worker, and once for each forwarded request. */
 uint32_t request_prompt_tokens(const struct service_request *request);
 enum service_known_by request_known_by(const struct service_request *request);
 void request_count_prompt(struct service_request *request);
@@ -461,7 +453,7 @@ bool request_set_state(struct service_request *request,
                        enum request_state next);
 
 /* request_close_pool(request): removes the attempt's prefill, decode and lent
- * memory from the pool, as far as they are still there. */
+ * workers from the pool, as far as they are still there. */
 void request_close_pool(struct service_request *request);
 
 /* request_first_token(request, ttft_us, now_us): enters its TTFT into explain,
@@ -469,12 +461,12 @@ void request_close_pool(struct service_request *request);
 void request_first_token(struct service_request *request, int64_t ttft_us,
                          int64_t now_us);
 
-/* request_answered(request, tokens): its answer ended by itself after so many
- * tokens: learns the length for the answers to come. */
+/* request_answered(request, tokens): learns the length of an answer that ended
+ * by itself. */
 void request_answered(struct service_request *request, int64_t tokens);
 
-/* request_end(request, outcome, how, reason): ends and frees a request that has
- * its whole answer; how and reason as in explain_ended(). */
+/* request_end(request, outcome, how, reason): ends and frees a request whose
+ * answer is over; how, reason: as explain_ended(). */
 void request_end(struct service_request *request, enum metrics_outcome outcome,
                  const char *how, const char *reason);
 
@@ -482,8 +474,8 @@ void request_end(struct service_request *request, enum metrics_outcome outcome,
  * worker and in no list. */
 void request_free(struct service_request *request);
 
-/* service_set_window(s): after a worker came or left: sets the served window to
- * the longest window of the registered workers. Without any it stays. */
+/* service_set_window(s): sets the served window to the longest of the
+ * registered workers, after one came or left. Without workers it stays. */
 void service_set_window(struct service *s);
 
 /* service_new_one(models, config, engines, err): creates the service of
@@ -508,7 +500,7 @@ void service_free_one(struct service *s);
                                          int64_t kv_bytes_per_token,
                                          uint32_t layers, bool coupled);
 
-/* service_has_worker(): whether a native worker of that name is registered. */
+/* Whether a native worker of that name is registered. */
 bool service_has_worker(const struct service *s, const char *name);
 
 /* service_join(...): worker_link_ops.joined; arg is the service. */
@@ -516,23 +508,23 @@ uint16_t service_join(void *arg, struct worker_link *link,
                       const struct msg_hello *m, const char *peer_host,
                       struct msg_welcome *welcome, char text[MSG_TEXT_MAX]);
 
-/* peers.c: the other conductors of these instances. Joins them, if there are
- * any. Returns 0 or -ENOMEM. */
+/* peers.c: joins the other conductors of these instances, if there are any.
+ * Returns 0 or -ENOMEM. */
 [[nodiscard]] int peers_join(struct service *s);
 
-/* peers_tick(s): tells workers that have come which conductors there are. */
+/* peers_tick(s): sends new workers the list of conductors. */
 void peers_tick(struct service *s);
 
 /* service_link_ops: the callbacks of the worker links; arg is the service. */
 extern const struct worker_link_ops service_link_ops;
 
-/* shared_frame(s, worker, payload, len): takes a SHARED frame in. Returns 0,
+/* shared_frame(s, worker, payload, len): takes a frame SHARED. Returns 0,
  * -EBADMSG or -EPROTO. */
 [[nodiscard]] int shared_frame(struct service *s, struct worker *worker,
                                const uint8_t *payload, size_t len);
 
-/* shared_left(s, worker): the worker is gone. With the last worker of the
- * shared store all that is known of the store is forgotten. */
+/* shared_left(s, worker): handles the loss of a worker. The index forgets a
+ * shared store with its last worker. */
 void shared_left(struct service *s, struct worker *worker);
 
 /* shared_write_metrics(all, out): appends the metrics of the shared stores of
@@ -544,50 +536,51 @@ void shared_left(struct service *s, struct worker *worker);
  * blocks the index has. */
 bool shared_is_same(const struct service *s, const struct worker *worker);
 
-/* blocks_init(s), blocks_fini(s): what blocks_frame() needs. Returns 0 or
- * -ENOMEM. */
+/* blocks_init(s), blocks_fini(s): create and free the state of blocks_frame().
+ * Returns 0 or -ENOMEM. */
 [[nodiscard]] int blocks_init(struct service *s);
 void blocks_fini(struct service *s);
 
-/* blocks_frame(s, worker, slot, h, payload): a frame about the blocks of the
- * worker in a pool slot. Returns 0, FRAME_AGAIN or a negative errno, as
+/* blocks_frame(s, worker, slot, h, payload): takes a frame about the blocks of
+ * the worker in a pool slot. Returns 0, FRAME_AGAIN or a negative errno, as
  * worker_link_ops.frame. */
 [[nodiscard]] int blocks_frame(struct service *s, struct worker *worker,
                                uint32_t slot, const struct frame_header *h,
                                const uint8_t *payload);
 
-/* blocks_left(s, worker): it is gone. */
+/* blocks_left(s, worker): removes a lost worker from the line. */
 void blocks_left(struct service *s, struct worker *worker);
 
-/* instances_tick(service, away_us): suspects silent instances, and clears those
- * that were heard from; fails orphans whose decode worker says nothing, and
- * requests of which nobody has spoken for too long. away_us: so long this
- * process did not run, and heard nobody. */
+/* instances_tick(service, away_us): marks silent workers as suspect; fails
+ * orphaned requests whose KV did not arrive, and requests without progress.
+ * away_us: time in which this process did not run. */
 void instances_tick(struct service *service, int64_t away_us);
 
-/* index_tick(service): a few times a second: begins to sweep what cleared
- * workers left in the index, and asks a worker for its inventory. */
+/* index_tick(service): sweeps the index's entries of lost workers, and asks a
+ * worker for its inventory. Called a few times a second. */
 void index_tick(struct service *service);
 
-/* index_on_sweep(...): of the event service->sweep; arg is the service. */
+/* index_on_sweep(...): callback of service->sweep; arg is the service. */
 void index_on_sweep(evutil_socket_t fd, short what, void *arg);
 
-/* index_inventory_mark(service, worker, slot, payload, len): the inventory of
- * the worker in a pool slot begins or ends. Returns 0 or -EBADMSG. */
+/* index_inventory_mark(service, worker, slot, payload, len): takes the frame
+ * that begins or ends the inventory of the worker in a pool slot. Returns 0 or
+ * -EBADMSG. */
 [[nodiscard]] int index_inventory_mark(struct service *service,
                                        struct worker *worker, uint32_t slot,
                                        const uint8_t *payload, size_t len);
 
-/* instances_count(service, role, named): the number of ready instances with
- * that role bit, and with that name; named NULL: with any. */
+/* instances_count(service, role, named): returns the number of ready instances
+ * with that role bit, and with that name; named NULL = any. */
 uint32_t instances_count(const struct service *service, unsigned role,
                          const struct name_set *named);
 
-/* instances_pack_lead(service, worker): appends to service->out the frame that
- * says that this conductor leads, if the worker has not got it. */
+/* instances_pack_lead(service, worker): appends LEAD to service->out, the frame
+ * of the leading conductor, if the worker has not got it. */
 void instances_pack_lead(struct service *service, struct worker *worker);
 
-/* worker_of(service, id): the worker of a pool id, or NULL if it is gone. */
+/* worker_of(service, id): returns the worker of a pool id, or NULL if it is
+ * gone. */
 struct worker *worker_of(const struct service *service, uint32_t id);
 
 #endif
