@@ -1,4 +1,4 @@
-/* What clients and workers are shown. */
+/* The certificates of the listeners for clients and workers. */
 #include <errno.h>
 #include <openssl/ssl.h>
 #include <time.h>
@@ -7,8 +7,8 @@
 #include "base/log.h"
 #include "conductor/internal.h"
 
-/* It is taken all the same: the other side may be told to trust it, and an old
- * certificate is better than no conductor. */
+/* Warns only: peers may trust an expired certificate, and an old certificate is
+ * better than no conductor. */
 static void tell_span(const struct certificate_files *files,
                       const SSL_CTX *certificate)
 {

@@ -20,11 +20,11 @@
 #include "base/supervisor.h"
 #include "conductor/internal.h"
 
-#define HOLD_US 10000000 /* for instances to come */
-#define CUT_US 1000000   /* for who is cut off to take the error */
-/* Listeners, files, strangers on the workers' port, and who looks. */
+#define HOLD_US 10000000 /* wait for instances */
+#define CUT_US 1000000   /* for clients to take the error */
+/* For listeners, files, unregistered workers, and admin connections. */
 #define RESERVED_DESCRIPTORS (128 + FRONT_RESERVE + FRONT_ADMIN_CONNECTIONS)
-#define TICKS_PER_S 20 /* looks at whether it has drained */
+#define TICKS_PER_S 20 /* checks of the drain */
 
 static int write_ports(const struct daemon *d, const char *path)
 {
@@ -55,17 +55,18 @@ static void close_door(struct daemon *d)
     d->cuts_us = clock_now_us() + d->config->drain_limit_ms * 1000;
 }
 
-/* What is left is told so, and has a moment to take it. */
+/* Ends the remaining requests with an error, and gives clients CUT_US to read
+ * it. */
 static void cut_off(struct daemon *d)
 {
     log_warn("giving up after %lld ms; %zu requests are cut off",
              (long long)d->config->drain_limit_ms, models_cut(d->models));
-    front_stop(d->front, false); /* who still sends a body is told so, too */
+    front_stop(d->front, false); /* also clients that still send a body */
     d->cuts_us = 0;
     d->ends_us = clock_now_us() + CUT_US;
 }
 
-/* Who receives spans has a moment to take the last ones. */
+/* Gives the receiver of spans CUT_US to take the last ones. */
 static bool has_told(struct daemon *d, int64_t now_us)
 {
     if (!d->told_us)
@@ -73,7 +74,7 @@ static bool has_told(struct daemon *d, int64_t now_us)
     return models_flush(d->models) || now_us >= d->told_us;
 }
 
-/* Not ready, then closed, then cut off: each at its time. */
+/* Takes the next step of the drain: not ready, closed, cut off. */
 static void on_drain(evutil_socket_t, short, void *arg)
 {
     struct daemon *d = arg;
@@ -111,7 +112,7 @@ static void on_stop(evutil_socket_t, short, void *arg)
     d->closes_us = clock_now_us() + d->config->drain_wait_ms * 1000;
 }
 
-/* Clients may not take the descriptors that workers and files need. */
+/* Limits client connections, to leave descriptors for workers and files. */
 static int bound_connections(struct daemon *d)
 {
     const struct config *c = d->config;
@@ -168,7 +169,8 @@ static int cannot_listen(const char *option, const char *address, int rc)
     return rc;
 }
 
-/* A socket that listens already, by its name; 0: none. */
+/* Returns the listening socket of this name that the supervisor handed over; 0
+ * = none. */
 static int handed_over(const char *name)
 {
     int fd = supervisor_socket(name);
@@ -218,7 +220,7 @@ static int open_front(struct daemon *d)
     o.priority_header = d->config->priority_header;
     o.tenant_header = d->config->tenant_header;
     o.cors_origins = d->config->cors_origins;
-    /* A batch that could never be in flight as a whole is refused as such. */
+    /* Refuse a batch that could never be in flight as a whole. */
     if (o.limits.max_prompts > (size_t)d->config->max_in_flight)
         o.limits.max_prompts = (size_t)d->config->max_in_flight;
     int rc = front_new(d->base, d->models, &o, &d->front);
@@ -227,8 +229,8 @@ static int open_front(struct daemon *d)
     return open_admin(d);
 }
 
-/* Clients of a socket that was handed over have waited, and go on to do so
- * until they can be served. */
+/* Lets clients of a handed-over socket wait until an instance is ready, or
+ * HOLD_US is over: they have waited already. */
 static void on_hold(evutil_socket_t, short, void *arg)
 {
     struct daemon *d = arg;
@@ -255,7 +257,7 @@ static int hold(struct daemon *d)
     return 0;
 }
 
-/* The loop turns. */
+/* Shows that the loop still turns. */
 static void on_watchdog(evutil_socket_t, short, void *)
 {
     supervisor_say("WATCHDOG=1");
@@ -278,7 +280,7 @@ static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])
         return -ENOMEM;
     d->models = models_new(d->base, d->config, why);
     if (!d->models) {
-        /* Because of the configuration, or of the machine. */
+        /* The configuration is at fault, or the machine. */
         if (models_check(d->config, err) == 0) {
             *err = '\0';
             log_error("%s", why);
@@ -311,7 +313,7 @@ static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])
 
 static void tear_down(struct daemon *d)
 {
-    /* First: none may be called in the loop's last turn below. */
+    /* First: no handler may run in the loop's last turn below. */
     event_loop_drop(d->on_term);
     event_loop_drop(d->on_int);
     event_loop_drop(d->on_hup);
@@ -322,15 +324,15 @@ static void tear_down(struct daemon *d)
     models_free(d->models);
     secret_free(d->admin_key);
     daemon_certificates_free(&d->certificates);
-    /* Callbacks that were put off still hold the connections to engines. */
+    /* Deferred callbacks still hold connections to engines. */
     if (d->base) {
         event_base_loop(d->base, EVLOOP_NONBLOCK);
         event_base_free(d->base);
     }
 }
 
-/* The tables of a model are above this size, and mostly untouched. glibc would
- * take them from the heap once some were freed: touched, and held for ever. */
+/* A model's tables are larger than this, and mostly untouched. After some were
+ * freed, glibc would take them from the heap: touched, and held for ever. */
 #define MAPPED_BYTES (1 << 20)
 #define TRIMMED_BYTES (16 << 20)
 

@@ -1,4 +1,4 @@
-/* What daemon.c and reload.c share. */
+/* Shared by the files of the daemon. */
 #ifndef CONDUCTOR_INTERNAL_H
 #define CONDUCTOR_INTERNAL_H
 
@@ -11,7 +11,7 @@
 
 struct ssl_ctx_st;
 
-/* What is shown; NULL: no TLS. */
+/* The certificates of both listeners; NULL = no TLS. */
 struct daemon_certificates {
     struct ssl_ctx_st *clients, *workers;
 };
@@ -19,25 +19,25 @@ struct daemon_certificates {
 struct daemon {
     struct event_base *base;
     struct config *config;
-    struct config_contents contents; /* of its files, as they were read */
-    daemon_read *read;               /* the configuration, again */
+    struct config_contents contents; /* of its files, as last read */
+    daemon_read *read;               /* reads the configuration again */
     void *read_arg;
-    struct secret *admin_key; /* NULL: none */
+    struct secret *admin_key; /* NULL = none */
     struct daemon_certificates certificates;
     struct models *models;
     struct front *front;
     struct event *on_term, *on_int, *on_hup, *drain;
-    struct event *watchdog; /* NULL: nobody asks */
-    struct event *hold;     /* NULL: nobody has waited */
+    struct event *watchdog; /* NULL = no supervisor asks */
+    struct event *hold;     /* NULL = clients need not wait */
     int64_t hold_until_us;
-    int64_t max_connections;             /* that descriptors are there for */
-    int handed_over;                     /* the socket of clients; 0: none */
-    int64_t closes_us, cuts_us, ends_us; /* of the drain; 0: not the next */
-    int64_t told_us; /* until when spans are sent then; 0: not yet */
+    int64_t max_connections; /* within the limit of descriptors */
+    int handed_over;         /* inherited socket for clients; 0 = none */
+    int64_t closes_us, cuts_us, ends_us; /* drain; 0 = not next */
+    int64_t told_us; /* end of sending spans after the drain; 0 = not begun */
 };
 
-/* daemon_admin_key(c, key, err): the key of admin_key_file, owned, or NULL
- * where none is needed. Returns 0, or -EINVAL with the reason. */
+/* daemon_admin_key(c, key, err): reads admin_key_file into *key, owned; NULL =
+ * none is needed. Returns 0, or -EINVAL with the reason. */
 [[nodiscard]] int daemon_admin_key(const struct config *c, struct secret **key,
                                    char err[CONFIG_ERROR_MAX]);
 
@@ -49,21 +49,21 @@ struct daemon {
                                            char err[CONFIG_ERROR_MAX]);
 void daemon_certificates_free(struct daemon_certificates *all);
 
-/* daemon_certificates_show(d): new connections are shown those that it has. */
+/* daemon_certificates_show(d): uses d->certificates for new connections. */
 void daemon_certificates_show(struct daemon *d);
 
-/* daemon_tell_who_may(c, host): logs who may ask, look and change, where that
- * is more than an operator may think. host: of `listen`. */
+/* daemon_tell_who_may(c, host): logs access rights that an operator may not
+ * expect. host: of `listen`. */
 void daemon_tell_who_may(const struct config *c, const char *host);
 
-/* daemon_tell_idle(c): logs a warning where no request can be served, as there
- * is neither an engine nor a place for workers to register. */
+/* daemon_tell_idle(c): logs a warning if no request can be served: there are no
+ * engines, and workers cannot register. */
 void daemon_tell_idle(const struct config *c);
 
-/* SIGHUP; arg: the daemon. */
+/* Handler of SIGHUP; arg: the daemon. */
 void daemon_on_hangup(evutil_socket_t, short, void *arg);
 
-/* POST /admin/reload: see struct front_options. arg: the daemon. */
+/* Handler of POST /admin/reload: see struct front_options. arg: the daemon. */
 int daemon_on_reload(void *arg, struct text_buf *out, char *err);
 
 #endif

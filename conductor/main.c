@@ -41,10 +41,10 @@ static int fail_usage(const char *text)
     return options_complain(usage.name, "%s\ntry conductor --help", text);
 }
 
-/* What is wrong with the configuration as a whole. */
+/* Reports a fault of the configuration as a whole. */
 static int fail_config(const struct command_line *cl, const char *text)
 {
-    /* What the file alone says; the command line may have added to it. */
+    /* The file is at fault only if the command line added nothing. */
     bool of_file =
         cl->config_path && cl->sets.count == 0 && cl->policy_options.count == 0;
 
@@ -80,7 +80,7 @@ static int parse_command_line(int argc, char **argv, struct command_line *cl,
     return options_start(&usage, &table, argc, argv, status);
 }
 
-/* All files that the configuration names are found from its folder, but for
+/* Resolves the paths of files from the configuration's folder, except
  * access_log, which is written. */
 static int anchor(struct config *c, const char *path,
                   char err[CONFIG_ERROR_MAX])
@@ -117,8 +117,8 @@ static int set(struct config *c, const char *text, char err[CONFIG_ERROR_MAX])
     return config_set(c, name, eq + 1, err);
 }
 
-/* The file, and what the command line sets over it. A daemon_read, but that the
- * whole is not checked. */
+/* Reads the file and the command line's settings. As a daemon_read, but without
+ * checking the result as a whole. */
 static int read_parts(const struct command_line *cl, struct config *c,
                       char err[CONFIG_ERROR_MAX])
 {

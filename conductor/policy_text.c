@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 
-/* printf behind what is in `text` already. Returns whether it fits; if not,
- * nothing is added. */
+/* Appends to `text` as printf. Returns whether it fits; if not, adds nothing.
+ */
 __attribute__((format(printf, 3, 4))) static bool
 append(char *text, size_t size, const char *format, ...)
 {
@@ -55,14 +55,14 @@ static void range_of(const struct policy_option *o, char *text, size_t size)
              o->whole ? " whole" : "", o->min, o->max);
 }
 
-/* Whether a policy's option is set by whom `set_by` says. */
+/* Whether `set_by` may set an option. */
 static bool may_set(const struct policy_option *o, enum policy_set_by set_by)
 {
     return set_by == POLICY_SET_BY_SIMULATION || !o->rule_of;
 }
 
-/* Adds the names of a policy's options, as many as fit. Returns whether all do.
- */
+/* Appends the names of a policy's options, as many as fit. Returns whether all
+ * did. */
 static bool name_options(const struct schedule_policy *p,
                          enum policy_set_by set_by, const char *before,
                          char *error, size_t size)
@@ -79,7 +79,8 @@ static bool name_options(const struct schedule_policy *p,
     return fits && (*comma == ',' || append(error, size, " none"));
 }
 
-/* Which options there are instead; dots where there is no room for more. */
+/* Writes that an option is unknown, and the known ones; dots if there is no
+ * room for all. */
 static void say_unknown(const struct policy_setting *s,
                         const struct schedule_policy *const *policies, size_t n,
                         enum policy_set_by set_by, char *error, size_t size)

@@ -1,7 +1,6 @@
 /*
- * The options of policies as text: what an operator writes on a command line
- * or in a configuration, and what --help says. For the daemon and the tools;
- * core itself sees only numbers.
+ * The options of policies as text, for command lines, configurations and --help
+ * of the daemon and the tools. core itself sees only numbers.
  */
 #ifndef CONDUCTOR_POLICY_TEXT_H
 #define CONDUCTOR_POLICY_TEXT_H
@@ -14,20 +13,20 @@
 #define POLICY_SETTINGS_MAX 32
 #define POLICY_TEXT_BYTES 4096
 
-/* The settings that an operator gave, in their order. */
+/* An operator's settings, in their order. */
 struct policy_settings {
     struct policy_setting at[POLICY_SETTINGS_MAX];
     size_t n;
 };
 
-/* Who sets a policy's numbers. */
+/* Who sets a policy's numbers: that decides which names are allowed. */
 enum policy_set_by {
-    POLICY_SET_BY_OPERATOR,   /* its options */
-    POLICY_SET_BY_SIMULATION, /* its rules, too */
+    POLICY_SET_BY_OPERATOR,   /* options only */
+    POLICY_SET_BY_SIMULATION, /* options and rules */
 };
 
 /*
- * Adds one.
+ * Adds a setting.
  *   text  "name=number".
  * Returns 0, or -EINVAL with a message in `error` (`size` bytes).
  */
@@ -36,10 +35,11 @@ enum policy_set_by {
                                       size_t size);
 
 /*
- * Whether every setting is one of some policy, with a value in its range.
- *   policies  (n), those that are to run.
- *   set_by    whose names a message about an unknown one lists. A rule's name
- *             is known in any case: see policy_rule_say().
+ * Checks that every setting is an option of some policy, with a value in its
+ * range.
+ *   policies  (n), policies that will run.
+ *   set_by    selects the names that a message about an unknown name lists.
+ *             Names of rules are always known: see policy_rule_say().
  * Returns 0, or -EINVAL with a message that names policy, option, value and
  * range in `error` (`size` bytes).
  */
@@ -48,18 +48,18 @@ policy_settings_check(const struct policy_settings *settings,
                       const struct schedule_policy *const *policies, size_t n,
                       enum policy_set_by set_by, char *error, size_t size);
 
-/* For --help: what the option does, and everything that may be set of every
- * policy with its range and default. */
+/* Writes the help text of --policy-option: all options of all policies with
+ * range and default. */
 void policy_options_help(enum policy_set_by set_by,
                          char text[POLICY_TEXT_BYTES]);
 
-/* Returns whether a name is that of a rule, which an operator cannot set. If
- * so, writes a warning that says so to `text` (`size` bytes): the value that
- * holds, and the option to use instead. */
+/* Returns whether a name is a rule's, which an operator cannot set. If so,
+ * writes a warning to `text` (`size` bytes), with the fixed value and the
+ * option to use instead. */
 bool policy_rule_say(const struct schedule_policy *policy, const char *name,
                      char *text, size_t size);
 
-/* All policies and their options as Markdown tables, for docs/. */
+/* Writes all policies and their options as Markdown tables, for docs/. */
 void policy_reference(FILE *out);
 
 #endif

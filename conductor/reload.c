@@ -1,4 +1,4 @@
-/* The configuration, read again while the daemon runs: a bad one changes
+/* Reads the configuration again while the daemon runs; a bad one changes
  * nothing. */
 #include <errno.h>
 #include <stdio.h>
@@ -9,8 +9,8 @@
 #include "base/supervisor.h"
 #include "conductor/internal.h"
 
-/* The key of admin_key_file, owned; NULL: none is needed, neither where the
- * file has admin_listen nor where it stays until a restart. */
+/* Reads admin_key_file into *key, owned; NULL = none is needed, neither for the
+ * new admin_listen nor for the present one, which stays until a restart. */
 static int admin_key(const struct daemon *d, const struct config *next,
                      struct secret **key, char err[CONFIG_ERROR_MAX])
 {
@@ -24,7 +24,8 @@ static int admin_key(const struct daemon *d, const struct config *next,
     return daemon_admin_key(&stays, key, err);
 }
 
-/* Takes what may change. Returns 0, or a negative errno with the reason. */
+/* Takes over what may change. Returns 0, or a negative errno with the reason.
+ */
 static int take(struct daemon *d, struct config *next,
                 struct config_changes *changes, char err[CONFIG_ERROR_MAX])
 {
@@ -34,7 +35,8 @@ static int take(struct daemon *d, struct config *next,
     struct config will = *d->config;
     int rc;
 
-    /* Before they are read: what changes in between is told the next time. */
+    /* Before the files are read: a change in between shows at the next reload.
+     */
     config_take(&will, next);
     config_contents_read(&will, &contents);
     rc = models_check(next, err);
@@ -95,7 +97,7 @@ void daemon_on_hangup(evutil_socket_t, short, void *arg)
     struct daemon *d = arg;
     char err[CONFIG_ERROR_MAX];
 
-    /* The supervisor was told that it stops: READY would take that back. */
+    /* The supervisor knows that the daemon stops: READY would revoke that. */
     if (event_pending(d->drain, EV_TIMEOUT, NULL)) {
         log_warn("SIGHUP: it stops, and the configuration is not read again");
         return;
@@ -105,7 +107,7 @@ void daemon_on_hangup(evutil_socket_t, short, void *arg)
     supervisor_say("READY=1");
 }
 
-/* Names with blanks between them, as an array. */
+/* Writes names, separated by blanks, as a JSON array. */
 static void put_names(struct text_buf *out, const char *names)
 {
     const char *comma = "";

@@ -1,5 +1,5 @@
-/* What an operator should know of a configuration: that it lets others in, or
- * serves nothing. */
+/* Warnings about a configuration: it gives access to others, or serves nothing.
+ */
 #include "base/listener.h"
 #include "base/log.h"
 #include "conductor/internal.h"
