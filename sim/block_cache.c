@@ -1,7 +1,7 @@
 /* The cached blocks of a node; see block_cache.h.
  *
- * Invariants: a used slot is in exactly one tier's list and in the chain of
- * its key; count[t] is the length of list t and at most capacity[t]. */
+ * Invariants: a used slot is in exactly one tier's list and in the chain of its
+ * key; count[t] is the length of list t and at most capacity[t]. */
 #include "sim/block_cache.h"
 
 #include <errno.h>

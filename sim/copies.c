@@ -1,31 +1,31 @@
-/* Blocks in the nodes' caches, and the events that the prefix index gets. */
+/* The nodes' caches, and their events for the prefix index. */
 #include "sim/copies.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Blocks that are looked up ahead. */
+/* Blocks to prefetch ahead of the lookup. */
 #define AHEAD 8u
-/* Blocks pushed out of a tier that the index is told of together. */
+/* Largest run of evicted blocks in one event of the index. */
 #define MOVES_MAX 64u
 
-/* What storing a chain moves, gathered, so that the index is told of runs: new
- * blocks, then those that they push out of a tier into the next. */
+/* Moves while a chain of blocks is stored. They are gathered so that the index
+ * gets runs: the new blocks, then the blocks evicted to the next tier. */
 struct sim_moves {
     bool gathers;
     uint32_t slot;          /* of the node */
-    const uint64_t *next;   /* the key that is about to be stored */
+    const uint64_t *next;   /* the key to store next */
     const uint64_t *stored; /* (n_stored) */
     uint32_t n_stored;
     uint64_t parent;     /* of the first new block */
-    unsigned first_tier; /* where they are */
-    unsigned from, to;   /* of those pushed out */
+    unsigned first_tier; /* tier of the new blocks */
+    unsigned from, to;   /* tiers of the evicted blocks */
     uint32_t n_keys;
     uint64_t keys[MOVES_MAX]; /* (n_keys) */
 };
 
-/* Brings n blocks of a request nearer, from block i on. */
+/* Prefetches n blocks of a request, from block i on. */
 static void look_ahead(const struct sim_node *node, const struct sim_request *r,
                        uint32_t i, uint32_t n)
 {
@@ -49,7 +49,7 @@ static void tell_stored(struct sim *sim, struct prefix_index *index,
 static void tell_removed(struct prefix_index *index, uint32_t slot,
                          unsigned tier, const uint64_t *keys, size_t n)
 {
-    /* The node is in range. */
+    /* Cannot fail: the node is in range. */
     if (n > 0 && tier != BLOCK_CACHE_NO_TIER)
         (void)!prefix_index_removed(index, slot, (enum block_tier)tier, keys,
                                     n);
@@ -62,9 +62,9 @@ static void tell(struct sim *sim, struct prefix_index *index, uint32_t slot,
     tell_removed(index, slot, from, &block->key, 1);
 }
 
-/* Tells what was gathered. The new blocks come first: they may be among those
- * that were pushed out. These come with leaves first, so that their runs go
- * backward. */
+/* Reports the gathered moves. The new blocks come first: some of them may have
+ * been evicted, too. Evictions were gathered leaves first, so their run is
+ * reversed. */
 static void tell_moves(struct sim *sim)
 {
     struct sim_moves *m = sim->moves;
@@ -87,8 +87,8 @@ static bool is_gathered(const struct sim_moves *moves, uint64_t key)
     return false;
 }
 
-/* Takes in a move while a chain is stored, which only clusters do whose blocks
- * are all ready. */
+/* Gathers a move while a chain is stored. Takes every block as ready, which
+ * holds where blocks are placed at service. */
 static void gather(struct sim *sim, uint32_t slot,
                    const struct cached_block *block, unsigned from, unsigned to)
 {
@@ -96,7 +96,7 @@ static void gather(struct sim *sim, uint32_t slot,
 
     m->slot = slot;
     if (from == BLOCK_CACHE_NO_TIER) {
-        /* One that has just left comes again. */
+        /* A block that was just evicted is stored again. */
         if (m->to == BLOCK_CACHE_NO_TIER && is_gathered(m, block->key))
             tell_moves(sim);
         if (m->n_stored++ == 0) {
@@ -199,7 +199,7 @@ static void place(struct sim *sim, struct sim_node *node,
         sim_fail(sim, rc, "out of memory");
 }
 
-/* Places the blocks first .. last - 1, or makes them the most recently used. */
+/* Places blocks first .. last - 1, or makes them the most recently used. */
 static void place_or_touch(struct sim *sim, struct sim_node *node,
                            const struct sim_request *r, uint32_t first,
                            uint32_t last, bool ready)
@@ -249,13 +249,13 @@ void sim_copies_touch(struct sim_node *node, const struct sim_request *request,
         if (i > AHEAD)
             look_ahead(node, request, i - 1 - AHEAD, 1);
 
-        /* A small first tier may have pushed it out again. */
+        /* Missing if a small first tier has evicted it. */
         if (slot != BLOCK_CACHE_NONE)
             block_cache_touch(node->cache, slot);
     }
 }
 
-/* Whether a block is where reading it costs nothing. */
+/* Returns whether reading the block in a slot costs nothing. */
 static bool is_at_hand(const struct sim_node *node, uint32_t slot)
 {
     return node->has.tiers[block_cache_at(node->cache, slot)->tier]
@@ -349,7 +349,7 @@ void sim_copies_store(struct sim *sim, struct sim_node *node,
         if (block_cache_find(node->cache, *m->next) == BLOCK_CACHE_NONE)
             place(sim, node, request, i, true);
         else if (m->n_stored > 0)
-            tell_moves(sim); /* the run ends */
+            tell_moves(sim); /* a cached block ends the run */
     }
     tell_moves(sim);
     m->gathers = false;
@@ -379,7 +379,7 @@ void sim_copies_watch(struct sim *sim, int64_t now_us)
 
     if (c->n_watch == 0 || sim->next_watch_us > now_us)
         return;
-    /* Since the event before nothing has changed. */
+    /* Nothing has changed since the previous event. */
     for (size_t w = 0; w < c->n_watch; w++)
         for (uint32_t i = 0; i < sim->n_nodes; i++)
             copies[w] += prefix_index_tiers(sim->index, i,

@@ -1,64 +1,66 @@
-/* The blocks that nodes have: their caches, and what the index is told. */
+/* The nodes' caches, and their events for the prefix index. */
 #ifndef SIM_COPIES_H
 #define SIM_COPIES_H
 
 #include "sim/internal.h"
 
-/* Nodes that keep blocks, the first so many: those that prefill, or may. */
+/* Returns the number of nodes with a cache, numbered from 0: the nodes that
+ * prefill, or all nodes where roles switch. */
 uint32_t sim_copies_nodes(const struct sim *sim);
 
-/* Makes the caches, told to the indexes. Returns 0 or -ENOMEM. */
+/* Creates the caches, which report to the indexes. Returns 0 or -ENOMEM. */
 [[nodiscard]] int sim_copies_init(struct sim *sim);
 
-/* Frees them. */
+/* Frees the caches. */
 void sim_copies_fini(struct sim *sim);
 
-/* Matches, touches and places all blocks of a request on its node at
- * dispatch. */
+/* Places or touches all blocks of a request on its node, at dispatch. */
 void sim_copies_dispatch(struct sim *sim, struct sim_node *node,
                          const struct sim_request *request);
 
-/* The blocks that the request placed at dispatch are ready. */
+/* Marks the blocks that the request placed at dispatch as ready. */
 void sim_copies_ready(struct sim *sim, struct sim_node *node,
                       const struct sim_request *request);
 
-/* Whether a node has a block where reading it takes no time. */
+/* Returns whether a node has a block in a tier that takes no time to read. */
 bool sim_copies_at_hand(const struct sim_node *node, uint64_t key);
 
-/* How many of a request's first `most` blocks the node has at hand. */
+/* Returns how many leading blocks, of a request's first `most`, a node has at
+ * hand. */
 uint32_t sim_copies_there(const struct sim_node *node,
                           const struct sim_request *request, uint32_t most);
 
-/* The blocks that the node has of a request that will wait there become the
- * most recently used of their tiers, as in a worker. */
+/* Makes the leading blocks of a request that the node caches the most recently
+ * used of their tiers, as a worker does while the request waits. */
 void sim_copies_keep(struct sim_node *node, const struct sim_request *request);
 
-/* How many leading blocks of a request the node's cache has; they become the
- * most recently used. Those from `planned` on count only where they are at no
- * cost. *load_us: to read them into the device. */
+/* Returns how many leading blocks of a request the node's cache has, and makes
+ * them the most recently used. Blocks from `planned` on count only where
+ * reading is free. *load_us: the time to read them into the device. */
 uint32_t sim_copies_match(struct sim *sim, struct sim_node *node,
                           const struct sim_request *request, uint32_t planned,
                           int64_t *load_us);
 
-/* The blocks first .. last - 1 of a request have been loaded. */
+/* Caches blocks first .. last - 1 of a request, which have been loaded. */
 void sim_copies_loaded(struct sim *sim, struct sim_node *node,
                        const struct sim_request *request, uint32_t first,
                        uint32_t last);
 
-/* The blocks first .. last - 1 of a request are now on the node. */
+/* Caches blocks first .. last - 1 of a request, which have been computed,
+ * fetched or copied. */
 void sim_copies_store(struct sim *sim, struct sim_node *node,
                       const struct sim_request *request, uint32_t first,
                       uint32_t last);
 
-/* A request's first n blocks become the most recently used, the last one before
- * the one in front of it: leaves are older, and leave first. */
+/* Makes a request's first n blocks the most recently used, from the last to the
+ * first: leaves are older than their parents, and are evicted first. */
 void sim_copies_touch(struct sim_node *node, const struct sim_request *request,
                       uint32_t n);
 
-/* How much memory decodes of a coupled node leave to its cache. */
+/* Gives the cache of a coupled node the memory that its decodes leave. */
 void sim_copies_share_memory(struct sim *sim, struct sim_node *node);
 
-/* Tells the copies of the watched blocks at each time up to now. */
+/* Reports the copies of the watched blocks at each sampling time up to now. */
 void sim_copies_watch(struct sim *sim, int64_t now_us);
 
 #endif

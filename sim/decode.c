@@ -1,12 +1,12 @@
 /*
- * Batches of decodes. Between joins and ends nothing changes but the KV that
- * grows by a token a request and step, so that many steps are one event:
+ * Batches of decodes. Between joins and ends only the KV changes: it grows by a
+ * token per request and step. So many steps are one event:
  *
  *   k steps of n requests with v tokens of KV take
  *   k (d0 + d1 n + d2 v) + d2 n k (k - 1) / 2
  *
- * The duration of every step is kept for as long as a request of the batch
- * was in it, for its TBT.
+ * The duration of a step is kept while a request that was in it is in the
+ * batch, for that request's TBT.
  */
 #include "sim/decode.h"
 
@@ -42,7 +42,7 @@ void sim_batch_fini(struct sim_batch *batch)
     free(batch->log_us);
 }
 
-/* The memory that a request will need at its end. */
+/* Returns the memory (tokens) that a request needs at its end. */
 static int64_t all_tokens(const struct sim *sim, const struct sim_node *node,
                           const struct sim_request *r)
 {
@@ -81,12 +81,12 @@ static void give_back(struct sim *sim, struct sim_node *node,
                       const struct sim_request *r)
 {
     if (!r->push.granted)
-        return; /* it decodes where it was prefilled */
+        return; /* prefill and decode share the node */
     node->batch.granted_tokens -= all_tokens(sim, node, r);
     grant(sim, node);
 }
 
-/* Its first token waited for its KV, as long as its TTFT allowed. */
+/* A held first token leaves when its KV is there, or at its TTFT limit. */
 static void release_first(const struct sim *sim, struct sim_request *r)
 {
     int64_t until_us = dispatch_holds_until_us(&r->dispatch);
@@ -108,8 +108,8 @@ void sim_first_token(struct sim_request *r)
     r->forecast.estimated_us = 0;
 }
 
-/* Its client asked for more, but the answer was over with its first token: the
- * place that was kept for it is free again. */
+/* Ends a request whose client allowed more tokens than its answer has: the
+ * first token was the last. Frees its place on the decode node. */
 static void end_without_decode(struct sim *sim, struct sim_node *node,
                                struct sim_request *r)
 {
@@ -137,7 +137,7 @@ void sim_decode_add(struct sim *sim, struct sim_request *request)
     sim_mark_node(sim, node);
 }
 
-/* Whether its decode node sends the first token. */
+/* Returns whether the decode node sends the first token. */
 static bool sends_first(const struct sim *sim, const struct sim_request *r)
 {
     return r->push.asked && (sim->cluster.coupled_nodes > 0 ||
@@ -162,12 +162,12 @@ void sim_decode_join(struct sim *sim, struct sim_node *node)
         release_first(sim, r);
         sim_first_token(r);
         r->decode.first_gap_us = sim->now_us - r->record.first_token_us;
-        /* It was accepted there, and stays until it ends. */
+        /* The pool keeps it on this node until it ends. */
         sim_views_decodes(sim, r);
     }
 }
 
-/* As llround(), which is a call. */
+/* Faster llround(): inline for us >= 0. */
 static int64_t rounded(double us)
 {
     int64_t whole = (int64_t)us;
@@ -175,8 +175,8 @@ static int64_t rounded(double us)
     return us < 0.0 ? llround(us) : whole + (us - (double)whole >= 0.5);
 }
 
-/* What a run of steps takes: the first, and by how much each is longer than the
- * one before. */
+/* A run of steps: the time of the first, and how much longer each step is than
+ * the one before. */
 struct run {
     double first_us;
     double more_us;
@@ -259,7 +259,7 @@ uint64_t sim_decode_steps_ended(const struct sim *sim,
     return sim_decode_run_us(b, steps) > spent_us ? steps - 1 : steps;
 }
 
-/* Room in the log for the steps of the run, behind those still needed. */
+/* Makes room in the log for the run, behind the steps still needed. */
 static int log_reserve(struct sim_batch *b)
 {
     uint64_t oldest = b->step;
@@ -346,8 +346,8 @@ void sim_decode_advance(struct sim *sim, struct sim_node *node,
     }
     b->step += left;
     b->kv_tokens += (int64_t)(left * b->n);
-    /* Several are told before each of their decisions: most runs matter to
-     * none of them. */
+    /* Several conductors get the steps before they decide (dispatch.c, tell()):
+     * most runs end without a decision. */
     if (sim->n_views == 1)
         sim_views_steps(&sim->views[0], node, b->step);
     for (uint32_t i = 0; i < b->n; i++) {

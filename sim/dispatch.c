@@ -1,5 +1,5 @@
 /*
- * From arrival to a node's queue: carries out what core's dispatch orders, as
+ * From arrival to a node's queue: carries out the orders of core's dispatch, as
  * conductor/service/request/decide.c does in the daemon.
  */
 #include <errno.h>
@@ -10,10 +10,11 @@
 #include "sim/internal.h"
 #include "sim/views/views.h"
 
-/* Requests in the system at once; more are refused. */
+/* Most requests in the system at once; further ones fail. */
 #define UNFINISHED_MAX (UINT64_C(1) << 22)
 
-/* Notes what core forecast, and adds the passage, which it does not know. */
+/* Records core's forecast plus the pipeline passage, which core does not know.
+ */
 static void note_forecast(struct sim *sim, struct sim_request *r,
                           const struct dispatch_order *order)
 {
@@ -28,7 +29,7 @@ static void note_forecast(struct sim *sim, struct sim_request *r,
         r->record.predicted_p90_us = r->forecast.p90_us + passage_us;
 }
 
-/* A decode takes memory from its node's cache. */
+/* Takes memory for a decode from its node's cache. */
 static void take_memory(struct sim *sim, struct sim_node *node,
                         const struct sim_request *r)
 {
@@ -70,7 +71,7 @@ static void carry_out(struct sim *sim, struct sim_request *r,
         sim_mark_node(sim, node);
 }
 
-/* Whether it comes again when it was told to. */
+/* Returns whether a rejected request comes again after its retry time. */
 static bool comes_again(struct sim *sim, struct sim_request *r,
                         const struct dispatch_order *order)
 {
@@ -134,14 +135,14 @@ static void follow(struct sim *sim, struct sim_request *r,
     }
 }
 
-/* Before a view decides. Where nobody looks at single decodes, what they have
- * produced comes in with their runs. */
+/* Tells a view the decode steps so far, before it decides. A rule that predicts
+ * decodes needs single steps; for others whole runs are enough. */
 static void tell(struct sim *sim, struct sim_view *view)
 {
     bool single = schedule_rules_of(view->scheduler)->predicts_decodes;
 
     if (sim->n_views == 1 && !single)
-        return; /* it was told of each run */
+        return; /* sim_decode_advance() told it each run */
     for (uint32_t i = 0; i < sim->n_nodes; i++) {
         const struct sim_node *node = &sim->nodes[i];
         uint64_t steps = node->batch.step;
@@ -152,7 +153,7 @@ static void tell(struct sim *sim, struct sim_view *view)
     }
 }
 
-/* Whether a view will try somebody who waits, or refuse him. */
+/* Returns whether a view may send or refuse a waiting request now. */
 static bool looks_again(const struct sim *sim, const struct sim_view *view)
 {
     const struct dispatch *d = &view->dispatch;
@@ -188,7 +189,7 @@ static enum dispatch_action place(struct sim *sim, struct sim_request *r)
 
     r->view = sim_views_turn(sim);
     tell(sim, r->view);
-    /* What was freed while nobody waited is no round of theirs. */
+    /* Room freed while no request waited starts no round of tries. */
     if (sim_retries_at_once(sim) && r->view->dispatch.n_waiting == 0)
         (void)sim_retry_next(sim, r->view);
     dispatch_place(&r->view->dispatch, &r->dispatch, sim->now_us, &order);

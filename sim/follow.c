@@ -1,5 +1,5 @@
-/* Prefills that wait behind others of their node, and the blocks that they
- * count on meanwhile: as workers/step/follow.c does. */
+/* Prefills that wait for another prefill of their node, and the cached blocks
+ * they count on, as in workers/step/follow.c. */
 #include "conductor/core/step/follow.h"
 
 #include "sim/copies.h"
@@ -11,7 +11,7 @@ bool sim_follows(const struct sim *sim)
            sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE;
 }
 
-/* The blocks that a request counts on. */
+/* Returns the blocks that a request counts on. */
 static struct follow_prompt counted(const struct sim_node *node,
                                     const struct sim_request *r)
 {
@@ -23,7 +23,7 @@ static struct follow_prompt counted(const struct sim_node *node,
     return p;
 }
 
-/* The blocks that a request will leave, behind the first n_there. */
+/* Returns the blocks a request will leave, beyond the first n_there. */
 static struct follow_prompt left(const struct sim_request *r, uint32_t n_there)
 {
     struct follow_prompt p = {r->keys, r->n_keys, n_there, 0};
@@ -38,8 +38,8 @@ static struct follow_prompt left(const struct sim_request *r, uint32_t n_there)
     return p;
 }
 
-/* Sets whom the i-th request of a node's queue follows: the oldest waiting one
- * that makes the next block that it lacks, or NULL. */
+/* Sets `follows` of the i-th queued request: the oldest waiting request that
+ * makes the next block it lacks, or NULL. */
 static void find(struct sim_node *node, uint32_t i)
 {
     struct sim_request *r = node->queue.requests[i];
@@ -76,7 +76,7 @@ void sim_follow_began(const struct sim *sim, struct sim_node *node,
             find(node, i);
 }
 
-/* Whether what it lacked has come, or more is gone. */
+/* Returns whether the next block has come, or the last one is gone. */
 static bool has_changed(const struct sim_node *node,
                         const struct sim_request *r)
 {

@@ -1,4 +1,4 @@
-/* From a decision to a node's queue, and the blocks that come there. */
+/* From a decision to a node's queue, and the blocks fetched to it. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -10,15 +10,15 @@
 static int queue_reserve(struct sim_node *node)
 {
     struct sim_queue *q = &node->queue;
-    size_t n = q->n + 1 + SIM_ACTIVE_MAX; /* step_next() adds what is active */
-    size_t capacity = q->capacity;        /* of both */
+    size_t n = q->n + 1 + SIM_ACTIVE_MAX; /* and active ones: */
+    size_t capacity = q->capacity;        /* step_next() looks at both */
     int rc = array_reserve(q->requests, capacity, n);
 
     return rc == 0 ? array_reserve(q->items, q->capacity, n) : rc;
 }
 
-/* Whether it cannot be begun before its blocks have come. What is computed
- * from the front meanwhile can. */
+/* Returns whether the prefill must wait for its blocks. A load that meets
+ * computing from the front lets it begin. */
 static bool waits_for_blocks(const struct sim_request *r)
 {
     if (r->load)
@@ -59,7 +59,7 @@ static int enqueue(struct sim *sim, struct sim_node *node,
     return 0;
 }
 
-/* What its sender may have to read first: a load of all from one source. */
+/* Fetches through the sender's disk: loads all blocks from one source. */
 static int fetch_by_block(struct sim *sim, struct sim_request *r,
                           const struct pool_instance *sender)
 {
@@ -83,7 +83,7 @@ static int fetch_by_block(struct sim *sim, struct sim_request *r,
     return sim_load_begin(sim, r, &d);
 }
 
-/* Starts the fetch that the decision asks for. */
+/* Starts the fetch of the decision. */
 static int start_fetch(struct sim *sim, struct sim_node *node,
                        struct sim_request *r)
 {
@@ -103,7 +103,7 @@ static int start_fetch(struct sim *sim, struct sim_node *node,
                        SIM_FLOW_FETCH, r, sim->now_us);
 }
 
-/* The node can begin with it now. */
+/* Lets the node begin the prefill. */
 static void set_ready(struct sim *sim, struct sim_request *r)
 {
     struct sim_node *node = &sim->nodes[r->record.prefill_node];

@@ -43,108 +43,108 @@
 #include "traces/random.h"
 
 #define SIM_SLOWDOWN 1000
-/* Longest time that fits, 31 years: SIM_LAST_US before the slow motion. */
+/* Longest time of the source, in us (31 years): SIM_LAST_US / SIM_SLOWDOWN */
 #define SIM_SPAN_MAX_US 1e15
-/* In the heap: after the ends of transfers, which have rank 0. */
+/* Ranks in the heap: ends of transfers (rank 0) come first. */
 #define SIM_NODE_RANK 1u
 #define SIM_NEWS_RANK 2u
 
-/* Prefills under way on a node at once: as workers/step/batch.h. */
+/* Most prefills in progress on a node, as in workers/step/batch.h. */
 #define SIM_ACTIVE_MAX 16
 
-/* What the end of a transfer means. */
+/* What a transfer or timer is for. */
 enum sim_flow {
-    SIM_FLOW_HANDOVER, /* a decision has come to its prefill node */
-    SIM_FLOW_FETCH,    /* cached blocks have come to a prefill node */
-    SIM_FLOW_PUSH,     /* KV has come to a decode node */
-    SIM_FLOW_PIPE,     /* the last chunk has left a pipeline */
-    SIM_FLOW_READ,     /* a block has been read from a slow tier */
-    SIM_FLOW_LOAD,     /* a block that a plan loads has come over the links */
-    SIM_FLOW_LOOK,     /* a node waited for a prefill that may be late */
+    SIM_FLOW_HANDOVER, /* a decision reaches its prefill node */
+    SIM_FLOW_FETCH,    /* fetched blocks reach a prefill node */
+    SIM_FLOW_PUSH,     /* KV reaches a decode node */
+    SIM_FLOW_PIPE,     /* the last chunk leaves a pipeline */
+    SIM_FLOW_READ,     /* a block of a load is read from its tier */
+    SIM_FLOW_LOAD,     /* a block of a load arrives over the links */
+    SIM_FLOW_LOOK,     /* a node looks at its queue again */
     SIM_FLOW_AGAIN,    /* a rejected request comes again */
-    SIM_FLOW_DUE,      /* a prefill by layer can begin, as planned */
-    SIM_FLOW_PASS,     /* what is copied ahead of demand is looked at */
-    SIM_FLOW_COPY,     /* a piece of that has come */
-    SIM_FLOW_ROLES,    /* roles are looked at */
+    SIM_FLOW_DUE,      /* planned begin of a prefill by layer */
+    SIM_FLOW_PASS,     /* replication pass */
+    SIM_FLOW_COPY,     /* copied hot blocks arrive */
+    SIM_FLOW_ROLES,    /* role pass */
 };
 
-/* A request's prefill. */
+/* A request's prefill. Times in slow us. */
 struct sim_prefill {
     int64_t started_us;
-    int64_t stood_us;  /* of that it was interrupted */
-    int64_t engine_us; /* begin to end in the first stage of its node, without
-                          that */
-    struct queue_item item; /* as it waited */
+    int64_t stood_us;  /* interrupted since then */
+    int64_t engine_us; /* time in the node's first stage, without stood_us */
+    struct queue_item item; /* its queue item, at the start */
     uint32_t cached_tokens;
-    uint32_t position;        /* tokens whose KV is there */
-    uint32_t step_tokens;     /* of the step under way */
-    uint32_t computed_tokens; /* in steps that ended */
-    int64_t load_us;     /* reading cached blocks that computing can't hide */
-    double error;        /* its time is so many times that of its node's cost */
-    int64_t computed_us; /* in the model's time */
-    int64_t waited_us;   /* and for reads */
-    struct sim_request *follows; /* waits too, and makes what it lacks; NULL */
-    int64_t shared_us;           /* of what that one costs, for such blocks */
-    uint32_t n_there;            /* leading blocks that were there by then */
-    bool waits_for_other;        /* not ready, as one of the node makes blocks
-                                    that it can use */
-    bool by_layer;               /* layers came while those before computed */
-    bool held;                   /* computed, but for a layer that is to come */
+    uint32_t position;           /* tokens with KV so far */
+    uint32_t step_tokens;        /* in the current step */
+    uint32_t computed_tokens;    /* in completed steps */
+    int64_t load_us;             /* exposed reads, for the next step */
+    double error;                /* true time / time by the node's cost */
+    int64_t computed_us;         /* by the model core predicts by */
+    int64_t waited_us;           /* exposed reads, in all */
+    struct sim_request *follows; /* waiting prefill that makes the next missing
+                                    block; NULL = none */
+    int64_t shared_us;           /* extra time to compute its blocks here */
+    uint32_t n_there;     /* leading blocks at hand when `follows` was set */
+    bool waits_for_other; /* held in the queue: another prefill of the node
+                             makes blocks for it */
+    bool by_layer;        /* loads by layer */
+    bool held;            /* computed, but a layer is still loading */
     bool done;
 };
 
-/* Its KV on the way to the decode node. */
+/* The push of a request's KV to its decode node. */
 struct sim_push {
-    bool under_way;         /* a transfer: one request's follow each other */
-    uint32_t unsent_tokens; /* reused, and not yet on the way */
-    uint32_t step_tokens;   /* whose KV leaves in the step under way */
-    bool asked;             /* its decode node knows that KV is coming */
-    bool granted;           /* and has memory for it */
-    double held_bytes;      /* that wait for that, or for that transfer */
-    bool nothing;           /* what was to be pushed was there */
-    uint32_t there_tokens;  /* from the front, that its decode node has */
+    bool under_way;         /* a transfer is; the request's next one waits */
+    uint32_t unsent_tokens; /* reused tokens, not sent yet */
+    uint32_t step_tokens;   /* to send in the current step */
+    bool asked;             /* the decode node was asked for memory */
+    bool granted;           /* and granted it */
+    double held_bytes;      /* waiting for memory or the previous transfer */
+    bool nothing;           /* the decode node had the KV of a chunk */
+    uint32_t there_tokens;  /* next tokens that the decode node has */
 };
 
-/* Cached blocks from another node, at once. */
+/* A fetch of cached blocks from another node, in one transfer. */
 struct sim_fetch {
     double bytes;
     int64_t us;
 };
 
-/* Its part in the batch of its decode node. */
+/* A request in its decode node's batch. */
 struct sim_decode {
-    uint64_t join_step;   /* the first that it was in */
-    uint64_t finish_step; /* and the last */
-    int64_t first_gap_us; /* from its first token to the begin of join_step */
-    double error;         /* of its steps' time */
+    uint64_t join_step;   /* first step with the request */
+    uint64_t finish_step; /* last step with the request */
+    int64_t first_gap_us; /* from the first token to the begin of join_step */
+    double error;         /* true / modelled time of its steps */
 };
 
 struct sim_request {
-    TAILQ_ENTRY(sim_request) every;      /* all that have not ended */
-    TAILQ_ENTRY(sim_request) link;       /* a node's kv_waits, or ready list */
-    TAILQ_ENTRY(sim_request) ready_link; /* of sim.ready, if `ready` */
-    bool ready;                          /* what it waited for is here */
-    bool queued;                         /* it is or was in a node's queue */
-    bool asks_again;                     /* it was rejected, and came again */
-    bool holds_first;                    /* its first token waits for its KV */
-    struct sim_view *view;               /* of the conductor that it came to */
+    TAILQ_ENTRY(sim_request) every; /* in sim.every */
+    TAILQ_ENTRY(sim_request) link;  /* in a node's kv_waits or ready list */
+    TAILQ_ENTRY(sim_request) ready_link; /* in sim.ready, if `ready` */
+    bool ready;                          /* what it waited for has come */
+    bool queued;                         /* is or was in a node's queue */
+    bool asks_again;                     /* was rejected, and came again */
+    bool holds_first;      /* its first token waits for its push */
+    struct sim_view *view; /* conductor it came to */
     struct dispatch_request dispatch;
     uint64_t *keys; /* (n_keys) */
     uint32_t n_keys;
     uint32_t n_tokens;
-    uint32_t n_output;   /* 0 and 1 need no decode */
-    uint32_t max_output; /* as its client asks */
+    uint32_t n_output;   /* 0 or 1: no decode */
+    uint32_t max_output; /* most tokens by its client's request */
     int64_t accepted_at_us;
     struct prefill_estimate plan;
-    struct forecast forecast;  /* of its TTFT */
-    struct schedule_lent lent; /* until its prefill is done */
-    struct sim_load *load;     /* what a plan loads; NULL: nothing (more) */
-    struct warm_job *warms; /* it is a piece of this job; NULL: of the source */
+    struct forecast forecast;  /* of the TTFT */
+    struct schedule_lent lent; /* nodes lent until the prefill is done */
+    struct sim_load *load;     /* NULL = nothing to load (any more) */
+    struct warm_job *warms;    /* NULL = no piece of a refused prompt */
     struct sim_prefill prefill;
     struct sim_push push;
     struct sim_fetch fetch;
     struct sim_decode decode;
-    struct sim_record record; /* in slow time until it is handed over */
+    struct sim_record record; /* in slow us until handed over */
 };
 
 TAILQ_HEAD(sim_request_list, sim_request);
@@ -153,20 +153,20 @@ TAILQ_HEAD(sim_request_list, sim_request);
 struct sim_batch {
     struct sim_request **requests; /* (max_batch) */
     uint32_t n;
-    struct sim_request_list ready;    /* KV is here, joins at the next step */
-    struct sim_request_list kv_waits; /* no memory for their KV yet */
-    int64_t granted_tokens;           /* of memory, in whole blocks */
-    uint64_t step;                    /* steps ended so far */
-    int64_t kv_tokens;                /* at the next step */
-    int64_t *log_us; /* (log_mask + 1): duration of step s at s & log_mask */
+    struct sim_request_list ready;    /* KV is here; join at the next step */
+    struct sim_request_list kv_waits; /* no memory for the KV yet */
+    int64_t granted_tokens;           /* memory in use, in whole blocks */
+    uint64_t step;                    /* steps completed */
+    int64_t kv_tokens;                /* of the next step */
+    int64_t *log_us; /* (log_mask + 1), step s at s & log_mask */
     uint64_t log_mask;
-    const double *cost_us; /* (COST_MODEL_DECODE_TERMS), of its node */
-    double error;          /* of the run under way: the mean of its requests' */
-    uint64_t run_steps;    /* of the step or run of steps under way */
+    const double *cost_us; /* (COST_MODEL_DECODE_TERMS), the node's */
+    double error;          /* of the current run: mean over its requests */
+    uint64_t run_steps;    /* steps of the current run */
     int64_t run_start_us;
 };
 
-/* Requests that wait for their prefill, side by side, by age. */
+/* Waiting prefills of a node, oldest first. */
 struct sim_queue {
     struct sim_request **requests; /* (capacity) */
     struct queue_item *items;      /* (capacity) */
@@ -180,46 +180,46 @@ struct sim_node {
     uint32_t index; /* of the node, and its slot in the pool */
     uint32_t id;    /* in the pool */
     unsigned role;
-    bool shares; /* what it decodes and its cached blocks share its memory */
-    struct cluster_node has;        /* slowed down; its cost is the true one */
-    const struct cost_model *known; /* that core predicts by */
-    struct block_cache *cache;      /* NULL: it keeps no blocks */
+    bool shares;             /* decodes and cached blocks share its memory */
+    struct cluster_node has; /* slowed down, with the true cost */
+    const struct cost_model *known; /* cost that core predicts by */
+    struct block_cache *cache;      /* NULL = no cache */
     struct sim_source_list readers[BLOCK_TIERS]; /* the first one reads */
     struct sim_queue queue;
     struct sim_request *active[SIM_ACTIVE_MAX];
     uint32_t n_active;
     int64_t *stage_free_us;           /* (pipeline_stages) */
-    TAILQ_ENTRY(sim_node) dirty_link; /* of sim.dirty, if `dirty` */
-    bool dirty;                       /* something has come to it */
+    TAILQ_ENTRY(sim_node) dirty_link; /* in sim.dirty, if `dirty` */
+    bool dirty;                       /* marked: something has changed for it */
     bool in_step;
-    bool computes;         /* the step under way has prefill chunks */
-    uint32_t n_lent;       /* to prefills of other nodes: it begins no own */
-    int64_t decode_tokens; /* of accepted decodes, beyond their full blocks */
+    bool computes;         /* the current step has prefill chunks */
+    uint32_t n_lent;       /* prefills it is lent to; above 0, it begins
+                                    only group leaders */
+    int64_t decode_tokens; /* of accepted decodes, without full prompt blocks */
     struct sim_batch batch;
-    struct sim_spent spent, sampled; /* in steps that ended; at a sample */
+    struct sim_spent spent, sampled; /* completed steps; last sample */
 };
 
 TAILQ_HEAD(sim_node_list, sim_node);
 TAILQ_HEAD(sim_copy_list, sim_copy);
 
-/* Records of the requests first .. first + n - 1 that ended out of order:
- * (mask + 1) at index & mask; index UINT64_MAX: not yet. */
+/* Records that ended before an earlier request: request i at i & mask, in (mask
+ * + 1) slots; index UINT64_MAX = empty. `first` is the next to hand over. */
 struct sim_late_records {
     struct sim_record *records;
     uint64_t mask;
     uint64_t first;
 };
 
-/* What a conductor knows of the nodes, and who waits there. What all know at
- * once is not here: the prefix index. */
+/* A conductor's view of the nodes, and its waiting requests. State that all
+ * conductors share, as the prefix index, is not here. */
 struct sim_view {
     uint32_t index;
-    struct pool *pool; /* a node has the same id in all of them */
+    struct pool *pool; /* a node has the same id in all pools */
     struct scheduler *scheduler;
     struct dispatch dispatch;
-    struct warm warm;     /* what it refused */
-    uint64_t *told_steps; /* (n_nodes): of each batch, that the pool has heard
-                             of */
+    struct warm warm;     /* refused prompts to compute */
+    uint64_t *told_steps; /* (n_nodes), steps of batches told to the pool */
 };
 
 struct sim {
@@ -228,77 +228,78 @@ struct sim {
     const struct queue_order *order;
     struct sim_io io;
     char *err; /* (SIM_ERROR_BYTES) */
-    int rc;    /* the first error; the loop ends on it */
+    int rc;    /* first error; ends the loop */
 
     struct sim_view *views; /* (n_views), at least one */
     uint32_t n_views;
-    uint64_t n_turns;     /* requests that have come to any of them */
-    struct sim_news news; /* what they tell one another */
+    uint64_t n_turns;     /* requests that came to any view */
+    struct sim_news news; /* between the views */
     struct prefix_index *index;
-    struct prefix_index *expected; /* NULL: blocks are placed at service */
+    struct prefix_index *expected; /* NULL = blocks are placed at service */
     struct heap heap;
     struct sim_links *links;
     struct sim_node *nodes; /* (n_nodes) */
     uint32_t n_nodes;
     const struct schedule_policy *policy;
     double policy_options[POLICY_OPTIONS_MAX];
-    struct schedule_rules rules; /* of the policy, with these */
-    bool shared;                 /* all nodes have the cache of node 0 */
+    struct schedule_rules rules; /* of the policy with these options */
+    bool shared;                 /* one cache (node 0's) for all nodes */
     struct sim_load_list loads;
-    struct sim_moves *moves; /* copies.c: what storing a chain moves */
+    struct sim_moves *moves; /* moves while a chain is stored (copies.c) */
     struct sim_request_list every;
 
-    /* What the loop looks at when the event under way is over: marks.c. */
+    /* Marked for the end of the current event: marks.c. */
     struct sim_node_list dirty;
     struct sim_request_list ready;
 
-    struct learned pushes; /* of pairs, in the source's microseconds */
-    double push[2];        /* its terms, which estimates look at */
+    struct learned pushes; /* push times of pairs, in the source's us */
+    double push[2];        /* terms of these, in slow us, for estimates */
 
-    uint64_t n_pieces;               /* of refused prompts */
-    struct replication *replication; /* NULL: nothing is copied ahead */
-    struct roles *roles;             /* NULL: nodes keep theirs */
-    bool looks_at_roles;             /* that is among the events */
-    struct sim_copy_list copying;    /* pieces on the way */
-    bool passes;                     /* the next pass is among the events */
-    bool replicates;  /* something has changed for what is copied */
-    bool source_over; /* no more requests come */
+    uint64_t n_pieces;               /* pieces of refused prompts so far */
+    struct replication *replication; /* NULL = no copies ahead of demand */
+    struct roles *roles;             /* NULL = nodes keep their roles */
+    bool looks_at_roles;             /* the next role pass is scheduled */
+    struct sim_copy_list copying;    /* copies in transfer */
+    bool passes;      /* the next replication pass is scheduled */
+    bool replicates;  /* replication may have new orders */
+    bool source_over; /* the source has no more requests */
 
     int64_t now_us;
-    int64_t epoch_us; /* arrival of the first request, of the source's time */
+    int64_t epoch_us; /* first arrival, in the source's us */
     uint64_t n_unfinished;
     int64_t next_watch_us;
-    int64_t next_sample_us; /* begin of its interval */
-    int64_t *scratch_us;    /* (n_scratch) intervals of one request */
+    int64_t next_sample_us; /* begin of the interval */
+    int64_t *scratch_us;    /* (n_scratch), step times of one request */
     size_t n_scratch;
     struct sim_summary summary;
 
     struct sim_late_records late;
 };
 
-/* Events in the heap: ends of steps have their node's number, then comes that
- * of news, then those of links. */
+/* Event ids in the heap: the end of a node's step has the node's index; then
+ * the news; then the links. */
 static inline uint32_t sim_news_id(const struct sim *sim)
 {
     return sim->n_nodes;
 }
 
-/* setup.c: whether a configuration can be run. Returns 0 or -EINVAL. */
+/* setup.c: checks a configuration. Returns 0, or -EINVAL with a message. */
 [[nodiscard]] int sim_check_config(const struct sim_config *config,
                                    char err[SIM_ERROR_BYTES]);
 
-/* setup.c: makes all parts of a zeroed simulation for a checked configuration.
- * Returns 0 or -ENOMEM; sim_fini() in either case. */
+/* setup.c: creates all parts of a zeroed simulation, for a checked
+ * configuration. Returns 0 or a negative errno; call sim_fini() in either case.
+ */
 [[nodiscard]] int sim_init(struct sim *sim, const struct sim_config *config,
                            const struct sim_io *io, char *err);
 
 /* setup.c: frees all parts, and requests that have not ended. */
 void sim_fini(struct sim *sim);
 
-/* switch.c: tokens of KV that a node has room for in a role. */
+/* switch.c: returns the KV capacity (tokens) of a node in a role. */
 int64_t sim_node_kv_tokens(const struct sim_node *node, unsigned role);
 
-/* The key of a block id: never 0, which is no key, but for one id in 2^64. */
+/* Returns the key of a block id; never 0, which means no key. */
 static inline uint64_t sim_key_of(uint64_t id)
 {
     uint64_t key = random_mix(id);
@@ -306,223 +307,219 @@ static inline uint64_t sim_key_of(uint64_t id)
     return key != 0 ? key : 1;
 }
 
-/* marks.c: keeps the first error, with its message, and ends the loop. */
+/* marks.c: records the first error, with its message, and ends the loop. */
 void sim_fail(struct sim *sim, int rc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* marks.c: something has changed for a node: the loop calls sim_node_poke()
- * when the event under way is over. Marking it again changes nothing. */
+/* marks.c: marks a node for sim_node_poke() after the current event. No-op if
+ * it is marked. */
 void sim_mark_node(struct sim *sim, struct sim_node *node);
 
-/* marks.c: the node was looked at, or need not be. */
+/* marks.c: removes the mark of a node. */
 void sim_unmark_node(struct sim *sim, struct sim_node *node);
 
-/* marks.c: what a request waits for may have come: the loop calls
- * sim_load_ready() when the event under way is over, if the request can then
- * begin or end. */
+/* marks.c: marks a request for sim_load_ready() after the current event, if it
+ * can then begin or end its prefill. */
 void sim_mark_ready(struct sim *sim, struct sim_request *request);
 
-/* marks.c: it does not. */
+/* marks.c: removes the mark of a request. */
 void sim_unmark_ready(struct sim *sim, struct sim_request *request);
 
-/* records.c: back to the source's microseconds. */
+/* records.c: converts slow us to the source's; -1 if negative. */
 int64_t sim_real_us(int64_t slow_us);
 
-/* records.c: hands over the record of a request that has ended and frees the
- * request. */
+/* records.c: ends a request: hands over its record and frees it. */
 void sim_end(struct sim *sim, struct sim_request *request,
              enum sim_outcome outcome, const char *reason);
 
-/* request.c: a request of the source that arrives now. Returns NULL: out of
- * memory. Its record gets its number from the caller. */
+/* request.c: creates a request of the source that arrives now; the caller sets
+ * its record's index. Returns it, owned, or NULL when out of memory. */
 struct sim_request *sim_request_new(const struct sim *sim,
                                     const struct trace_request *t);
 
-/* request.c: what core is told of a request whose record has its number and
- * that asks now, and what no prediction knows. */
+/* request.c: fills request->dispatch for a request that asks now, and draws its
+ * prediction errors. Its record must have its index. */
 void sim_request_describe(const struct sim *sim, struct sim_request *request);
 
-/* dispatch.c: a request of the source arrives now. */
+/* dispatch.c: takes a request of the source, which arrives now. */
 void sim_arrive(struct sim *sim, const struct trace_request *request);
 
-/* dispatch.c: tries the oldest request of a view that waits for room. False:
- * none waits, or it must wait on. */
+/* dispatch.c: tries a view's oldest request that waits for room. Returns false
+ * if none waits, or it must wait on. */
 bool sim_retry_next(struct sim *sim, struct sim_view *view);
 
-/* dispatch.c: where time alone makes room, or requests pass others, a round of
- * tries is not put off to the next event, nor left over from when nobody
- * waited. */
+/* dispatch.c: returns whether a round of tries starts at once instead of at the
+ * next event, because time alone makes room or requests pass others. */
 bool sim_retries_at_once(const struct sim *sim);
 
-/* dispatch.c: a rejected request comes again. */
+/* dispatch.c: decides again on a rejected request. */
 void sim_ask_again(struct sim *sim, struct sim_request *request);
 
-/* hand_over.c: a decision has come to the node that it chose. */
+/* hand_over.c: a decision reaches its prefill node. */
 void sim_handed_over(struct sim *sim, struct sim_request *request);
 
-/* hand_over.c: a request goes to its node's queue, at once or after the
- * hand-over. It has its place in the queue from now on: hand-overs keep the
- * order of the decisions. Returns 0 or -ENOMEM. */
+/* hand_over.c: puts a request in its node's queue. It becomes ready after the
+ * hand-over, but keeps its place: the order of the decisions. Returns 0 or
+ * -ENOMEM. */
 [[nodiscard]] int sim_hand_over(struct sim *sim, struct sim_node *node,
                                 struct sim_request *request);
 
-/* follow.c: whether prefills wait for others of their node that make blocks
- * which they count on. */
+/* follow.c: returns whether prefills wait for others of their node that make
+ * blocks which they count on. */
 bool sim_follows(const struct sim *sim);
 
-/* follow.c: the last of a node's queue joined it. */
+/* follow.c: finds the prefill that the last one of a node's queue follows. */
 void sim_follow_joined(const struct sim *sim, struct sim_node *node);
 
-/* follow.c: one that was in a node's queue begins. */
+/* follow.c: updates the queued prefills that followed the begun one. */
 void sim_follow_began(const struct sim *sim, struct sim_node *node,
                       const struct sim_request *begun);
 
-/* follow.c: whether the i-th of a node's queue waits for one before it. */
+/* follow.c: returns whether the i-th of a node's queue waits for another one.
+ */
 bool sim_follow_waits(const struct sim *sim, struct sim_node *node, uint32_t i);
 
-/* follow.c: one of a node's queue begins, and will push blocks out: those that
- * the others count on become the most recently used, those of the oldest last,
- * as far as they are a quarter of all. */
+/* follow.c: call when a queued prefill begins and will evict blocks. Makes the
+ * blocks that the others count on the most recently used, the oldest prefill's
+ * last, up to all tiers of the node. */
 void sim_follow_keep(const struct sim *sim, struct sim_node *node);
 
-/* warm.c: keeps the prompt of a request that was refused so, if it is to be
- * warmed. */
+/* warm.c: keeps a refused prompt for the background, if it is worth it. */
 void sim_warm(struct sim *sim, const struct sim_request *request,
               const struct dispatch_order *order);
 
-/* warm.c: begins a piece of a refused prompt where its conductor knows of
- * nothing else to do. Returns whether there may be more. */
+/* warm.c: begins a piece of a refused prompt on an idle instance. Returns
+ * whether there may be more. */
 bool sim_warm_next(struct sim *sim);
 
-/* warm.c: the sums over all conductors. */
+/* warm.c: returns the sums over all conductors. */
 struct warm_counts sim_warm_counts(const struct sim *sim);
 
-/* warm.c: frees what a conductor keeps. */
+/* warm.c: frees a conductor's jobs. */
 void sim_warm_fini(struct sim_view *view);
 
-/* replicate.c: a request arrives. */
+/* replicate.c: counts a request that arrives. */
 void sim_replicate_asked(struct sim *sim, const struct sim_request *request);
 
-/* replicate.c: a pass is due. */
+/* replicate.c: runs a replication pass that is due. */
 void sim_replicate_pass(struct sim *sim);
 
-/* replicate.c: carries out what is ordered, if something has changed. */
+/* replicate.c: carries out the replication's orders, if there may be any. */
 void sim_replicate_next(struct sim *sim);
 
-/* replicate.c: a piece has come. */
+/* replicate.c: a copy has arrived. */
 void sim_replicate_copied(struct sim *sim, const struct links_end *end);
 
-/* replicate.c: frees it all. */
+/* replicate.c: frees the replication and its copies. */
 void sim_replicate_fini(struct sim *sim);
 
-/* switch.c: makes what nodes need that may take another role. Returns 0 or
- * -ENOMEM. */
+/* switch.c: creates the roles, if nodes may switch. Returns 0 or -ENOMEM. */
 [[nodiscard]] int sim_switch_init(struct sim *sim);
 
-/* switch.c: a request was placed, for the first time or again. */
+/* switch.c: counts a decision on a request; repeated requests do not count. */
 void sim_switch_asked(struct sim *sim, const struct sim_request *request,
                       const struct dispatch_order *order);
 
-/* switch.c: roles are looked at. */
+/* switch.c: runs a role pass that is due. */
 void sim_switch_pass(struct sim *sim);
 
-/* switch.c: nodes that are empty take the roles that they are to have. */
+/* switch.c: switches empty nodes to the roles ordered for them. */
 void sim_switch_next(struct sim *sim);
 
 /* hand_over.c: a fetch has ended. */
 void sim_fetch_ended(struct sim *sim, const struct links_end *end);
 
-/* dispatch.c: what a request needed to begin, or to end, has come. */
+/* hand_over.c: lets a prefill begin, or end, now that its load is there. */
 void sim_load_ready(struct sim *sim, struct sim_request *request);
 
-/* node.c: looks whether a node can begin a step, or must end a run of decode
- * steps early, now that something has come to it. */
+/* node.c: begins a step if the node can, or ends its run of decode steps early
+ * if there is work for the next step. */
 void sim_node_poke(struct sim *sim, struct sim_node *node);
 
-/* node.c: the step under way ends. */
+/* node.c: ends the current step. */
 void sim_node_step_ended(struct sim *sim, struct sim_node *node);
 
-/* reuse.c: computing tokens behind cached ones, by a cost model. */
+/* reuse.c: returns the time (us) of computing tokens behind cached ones. */
 int64_t sim_model_us(const struct cost_model *cost, uint32_t uncached,
                      uint32_t cached);
 
-/* reuse.c: `us` of a request's work, as its node needs it, in reality. */
+/* reuse.c: returns the true time of `us` of a request's modelled work. */
 int64_t sim_real_work_us(const struct sim_request *request, int64_t us);
 
-/* reuse.c: what a request reuses is settled, at the begin of its prefill. */
+/* reuse.c: settles what a request reuses, at the begin of its prefill. */
 void sim_reuse_settle(struct sim *sim, struct sim_node *node,
                       struct sim_request *request);
 
-/* reuse.c: whether a request computes towards what is being loaded. */
+/* reuse.c: returns whether a request computes towards its load. */
 bool sim_reuse_meets_load(const struct sim_request *request);
 
-/* reuse.c: up to which token a prefill may compute before it looks again at
- * what has been loaded; one that has met its load goes on behind it. */
+/* reuse.c: returns the token up to which a prefill may compute before it checks
+ * its load again. A prefill that has met its load moves behind it. */
 uint32_t sim_reuse_chunk_end(struct sim *sim, struct sim_node *node,
                              struct sim_request *request);
 
-/* prefill.c: the time that all prefills which wait there or are under way have
- * yet to take. */
+/* prefill.c: returns the time (us) left of all waiting and active prefills. */
 int64_t sim_prefill_left_us(const struct sim *sim, const struct sim_node *node);
 
-/* prefill.c: gives the node's prefills their tokens of the next step.
- * Returns the time they take together; *any: whether there are any. */
+/* prefill.c: gives the node's prefills their tokens of the next step. Returns
+ * the time (us) of these; *any becomes true if there are any. */
 int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any);
 
-/* prefill.c: how long a prompt needs behind the first stage of its node: one
- * step of its longest chunk a stage, the first, the last full or the last one.
- * Core knows of the first stage only. 0 without a pipeline.
- *   cost  of the node, as core knows it, or of any. */
+/* prefill.c: returns how long (us) a prompt takes behind the first stage of its
+ * node: for each stage one step of its longest chunk, which is the first, the
+ * last full or the last one. 0 without a pipeline. Core knows the first stage
+ * only.
+ *   cost  as core knows it, of the node or of any. */
 int64_t sim_prefill_passage_us(const struct sim *sim,
                                const struct cost_model *cost, uint32_t n_tokens,
                                int64_t cached_tokens);
 
-/* lend.c: what a request was lent computes stages of it from now on. */
+/* lend.c: lends nodes to a request's prefill. */
 void sim_lend(struct sim *sim, struct sim_request *request,
               const struct schedule_lent *lent);
 
-/* lend.c: its prefill is done: what it was lent is free. */
+/* lend.c: returns the nodes lent to a request. */
 void sim_give_back(struct sim *sim, struct sim_request *request);
 
-/* lend.c: of so many tokens that could be computed next, those of a chunk. */
+/* lend.c: limits a request's next tokens to one chunk, if it has lent nodes. */
 uint32_t sim_lent_chunk(const struct sim_request *request, uint32_t tokens);
 
-/* lend.c: how long the first stage of a request takes for a chunk that takes
- * `us` alone. */
+/* lend.c: returns the time (us) of a chunk in a request's first stage; `us` is
+ * its time on one node. */
 int64_t sim_lent_us(const struct sim_request *request, int64_t us);
 
-/* prefill.c: takes in the step's tokens. */
+/* prefill.c: takes in the tokens of the completed step. */
 void sim_prefill_advance(struct sim *sim, struct sim_node *node);
 
-/* prefill.c: a request's last token is computed, and all that it waited for has
- * come. */
+/* prefill.c: ends a prefill whose last token is computed, unless a layer is
+ * still loading. */
 void sim_prefill_done(struct sim *sim, struct sim_request *request);
 
 /* prefill.c: the last chunk of a request has left the pipeline. */
 void sim_prefill_pipe_ended(struct sim *sim, struct sim_request *request);
 
-/* push.c: so many bytes of a request's KV go to its decode node, now or as soon
- * as that has memory for them. */
+/* push.c: sends KV (bytes) to the request's decode node, at once or when it has
+ * memory and the previous transfer has ended. */
 void sim_push(struct sim *sim, struct sim_request *request, double bytes);
 
-/* push.c: its prefill begins; what its decode node has by now is not pushed. */
+/* push.c: leaves out of the push the blocks that the decode node has now. */
 void sim_push_begin(struct sim *sim, struct sim_request *request);
 
-/* push.c: of a request's next tokens, those that its decode node lacks. */
+/* push.c: returns how many of a request's next tokens the decode node lacks. */
 uint32_t sim_push_left(struct sim_request *request, uint32_t tokens);
 
-/* push.c: what estimates are told of pushes, by what was observed. */
+/* push.c: updates the push terms for estimates from the observations. */
 void sim_push_learn(struct sim *sim);
 
-/* push.c: one of a pair begins to decode a request: how long its push took is
- * learned, and it has the prompt's blocks. */
+/* push.c: learns the duration of a pair's push, whose request joins the batch,
+ * and caches the prompt's blocks on the decode node. */
 void sim_push_observe(struct sim *sim, const struct sim_request *request);
 
-/* push.c: the decode node has memory for a request's KV. Returns whether some
- * is to come yet. */
+/* push.c: sends the KV held for lack of memory. Returns whether more KV is to
+ * come. */
 bool sim_push_granted(struct sim *sim, struct sim_request *request);
 
-/* prefill.c: KV has come to the request's decode node. */
+/* prefill.c: a transfer of a request's KV has ended. */
 void sim_push_ended(struct sim *sim, const struct links_end *end);
 
 #endif

@@ -1,9 +1,8 @@
-/* Idle nodes that compute stages of one long prompt, as core's scheduler lends
- * them and workers/pipeline carries it out. The stages take the same time: a
- * chunk passes through each in the share of its time that core expects, and the
- * prompt is done when its last chunk has left the last one. A lent node begins
- * no prefill of its own but one that leads a group; a worker would take turns.
- */
+/* Idle nodes that compute stages of one long prompt: lent by core's scheduler,
+ * carried out by workers/pipeline. All stages take the same time. A chunk
+ * passes each stage in core's expected share of its time; the prompt is done
+ * when its last chunk has left the last stage. A lent node begins no prefill of
+ * its own, except one that leads a group; a worker would take turns. */
 #include "sim/internal.h"
 
 static struct sim_node *node_of(struct sim *sim, uint32_t id)

@@ -1,8 +1,8 @@
 /* Transfers that share links; see links.h.
  *
- * Invariants: a flow with from != NONE is in the list of what its sender sends
- * and of what its receiver receives, whose lengths are n[]; left and rate are
- * those at since_us; its event stands at the time when nothing is left. */
+ * Invariants: a flow with a sender is in the sender's and in the receiver's
+ * list, whose lengths are n + n_behind; left and rate hold at since_us; its
+ * event is at the time when nothing is left. */
 #include "sim/links.h"
 
 #include <errno.h>
@@ -16,13 +16,13 @@
 enum { SEND, RECEIVE };
 
 struct flow {
-    uint32_t node[2]; /* sender and receiver, NONE: a delay */
-    uint32_t next[2]; /* in the lists of both; [0]: the next free one */
+    uint32_t node[2]; /* sender and receiver; NONE = a timer */
+    uint32_t next[2]; /* in both lists; [0] also links free flows */
     uint32_t prev[2];
     double bytes;
-    double left; /* at since_us */
+    double left; /* bytes at since_us */
     double rate; /* bytes per microsecond */
-    double most; /* likewise; 0: it stands behind no other */
+    double most; /* largest rate of a background transfer; 0 = a normal one */
     int64_t since_us;
     int64_t started_us;
     void *what;
@@ -30,9 +30,9 @@ struct flow {
 };
 
 struct link_side {
-    uint32_t first;    /* flow, NONE: none */
-    uint32_t n;        /* that share it */
-    uint32_t n_behind; /* that have what these leave */
+    uint32_t first;    /* flow; NONE = none */
+    uint32_t n;        /* normal transfers */
+    uint32_t n_behind; /* background transfers */
 };
 
 struct sim_links {
@@ -117,7 +117,7 @@ static void detach(struct sim_links *l, uint32_t f, int side)
     *(flow->most > 0.0 ? &s->n_behind : &s->n) -= 1;
 }
 
-/* Of one behind others: nothing while there are any at either end. */
+/* Rate of a background transfer: 0 while a normal one is at either end. */
 static double share_behind(const struct sim_links *l, const struct flow *flow)
 {
     const struct link_side *send = &l->sides[SEND][flow->node[SEND]];
@@ -145,8 +145,8 @@ static double share(const struct sim_links *l, const struct flow *flow)
     return l->bytes_per_us / (double)(n > m ? n : m);
 }
 
-/* Takes off the bytes sent since the last change, and goes on at the present
- * rate. */
+/* Subtracts the bytes sent since the last change, and sets the new rate and
+ * end. */
 static void renew(struct sim_links *l, uint32_t f, int64_t now_us)
 {
     struct flow *flow = &l->flows[f];

@@ -27,7 +27,7 @@ static struct sim_node *own_node(struct sim *sim, const struct sim_load *load)
     return &sim->nodes[load->request->record.prefill_node];
 }
 
-/* The block that a source sends as its n-th; false: it has no more. */
+/* Finds the n-th block that a source sends. Returns false if it has fewer. */
 static bool nth_block(const struct sim_source *s, uint32_t n, uint32_t *block)
 {
     const struct load_plan *plan = &s->load->plan;
@@ -46,8 +46,8 @@ static bool nth_block(const struct sim_source *s, uint32_t n, uint32_t *block)
     return false;
 }
 
-/* In which tier a block is read; BLOCK_TIERS if it is gone. A load by layer
- * has begun with all of its blocks at once. */
+/* Returns the tier to read a block from; BLOCK_TIERS = evicted. A load by layer
+ * began with all of its blocks: eviction does not affect it. */
 static uint32_t tier_now(const struct sim *sim, const struct sim_source *s,
                          uint32_t block)
 {
@@ -62,7 +62,7 @@ static uint32_t tier_now(const struct sim *sim, const struct sim_source *s,
     return s->load->plan.mode == LOAD_MODE_LAYERWISE ? s->tier : BLOCK_TIERS;
 }
 
-/* Everything that can come is here. */
+/* Ends the load once all sources are over and their blocks are here. */
 static void load_over(struct sim *sim, struct sim_load *load)
 {
     struct sim_request *r = load->request;
@@ -131,7 +131,7 @@ static void here(struct sim *sim, struct sim_source *s)
     load_over(sim, s->load);
 }
 
-/* A block is in its holder's memory: on to the node that wants it. */
+/* Sends a block that is in its holder's memory to the node that loads it. */
 static void send_block(struct sim *sim, struct sim_source *s)
 {
     uint32_t to;
@@ -152,7 +152,7 @@ static void send_block(struct sim *sim, struct sim_source *s)
                             SIM_FLOW_LOAD, s, sim->now_us));
 }
 
-/* Reads the next block, or waits for its turn to. */
+/* Reads the source's next block, or queues the source for the tier. */
 static void read_block(struct sim *sim, struct sim_source *s, uint32_t tier)
 {
     struct sim_node *holder = &sim->nodes[s->holder];
@@ -175,7 +175,7 @@ static void read_block(struct sim *sim, struct sim_source *s, uint32_t tier)
                             sim->now_us + (int64_t)(us + 0.5)));
 }
 
-/* A source that is idle goes on with its next block. */
+/* Starts the next block of an idle source. */
 static void ask_next(struct sim *sim, struct sim_source *s)
 {
     uint32_t block, tier;
@@ -222,7 +222,7 @@ void sim_load_sent(struct sim *sim, const struct links_end *end)
     struct sim_load *load = s->load;
 
     here(sim, s);
-    /* What it reads goes on by itself. */
+    /* A source that reads a tier goes on after each read. */
     if (s->reading == BLOCK_TIERS)
         ask_next(sim, s);
     load->n_events--;
@@ -266,7 +266,7 @@ int sim_load_begin(struct sim *sim, struct sim_request *request,
             .started_us = sim->now_us,
         };
     }
-    load->n_events++; /* it must not end below before all have begun */
+    load->n_events++; /* it must not end before all sources have begun */
     for (size_t i = 0; i < load->n_sources; i++)
         ask_next(sim, &load->sources[i]);
     load->n_events--;
@@ -277,7 +277,7 @@ int sim_load_begin(struct sim *sim, struct sim_request *request,
     return 0;
 }
 
-/* How many of a source's blocks are at or above a block. */
+/* Returns how many of a source's blocks are at or above `block`. */
 static uint32_t blocks_from(const struct sim_source *s, uint32_t block)
 {
     const struct load_plan *plan = &s->load->plan;
@@ -297,7 +297,7 @@ uint32_t sim_load_met(const struct sim_load *load)
 {
     uint32_t met = load->plan.split_block;
 
-    /* All that a source lacks is below what it has. */
+    /* A source's missing blocks are below its loaded ones. */
     for (size_t i = 0; i < load->n_sources; i++) {
         const struct sim_source *s = &load->sources[i];
         uint32_t lacks;
@@ -317,7 +317,7 @@ void sim_load_claim(struct sim *sim, struct sim_load *load, uint32_t block)
         bool idle = s->n_here == s->n_asked;
         uint32_t next;
 
-        /* Those that wait for their turn to read would find out late. */
+        /* A source that waits for its turn to read would notice late. */
         if (!s->over && idle &&
             (!nth_block(s, s->n_asked, &next) || next < load->floor))
             stop(sim, s);
@@ -342,7 +342,7 @@ int64_t sim_load_left_us(const struct sim *sim, const struct sim_load *load)
         int64_t block_us = (int64_t)(block_bytes(sim) * 1e6 / rate + 0.5);
         int64_t us = left * block_us;
 
-        if (s->n_asked > s->n_here) /* one is under way */
+        if (s->n_asked > s->n_here) /* one block is under way */
             us -= sim->now_us - s->asked_us < block_us
                       ? sim->now_us - s->asked_us
                       : block_us;

@@ -1,13 +1,13 @@
 /*
- * Loads what a decision planned. Each source of a plan sends its blocks from
- * the highest one down, while the request queues and computes from the front. A
- * node's tier serves reads one after another, at its rate, in the order of the
- * decisions; blocks from another node cross the links after that. Internal to
- * sim.
+ * Loads the blocks that a decision planned. Each source of a plan sends its
+ * blocks from the highest one down, while the request queues and computes from
+ * the front. A node's tier serves reads one after another, at its rate, in the
+ * order of the decisions; then blocks for another node cross the links.
+ * Internal to sim.
  *
- * Invariants: a source that reads or waits to read is in the list of its node
- * and tier, of which the first one reads; a load lives until it is over and its
- * request no longer uses it.
+ * Invariants: a source that reads, or waits to read, is in the list of its
+ * node's tier, and the first in the list reads; a load lives until it is over
+ * and its request no longer uses it.
  */
 #ifndef SIM_LOAD_H
 #define SIM_LOAD_H
@@ -24,64 +24,64 @@ struct links_end;
 
 /* One source of a load. */
 struct sim_source {
-    TAILQ_ENTRY(sim_source) link; /* of those who read a tier of its node */
+    TAILQ_ENTRY(sim_source) link; /* in a tier's readers */
     struct sim_load *load;
     uint32_t holder;  /* node that has the blocks */
-    uint32_t index;   /* in the plan */
-    uint32_t tier;    /* as planned; other nodes read each block from the tier
-                         where it is */
-    uint32_t reading; /* the tier that it is in the list of, or BLOCK_TIERS */
-    uint32_t n_asked; /* blocks that are read or on the way or here */
+    uint32_t index;   /* index in the plan */
+    uint32_t tier;    /* planned tier; a block is read from its present tier */
+    uint32_t reading; /* tier whose readers it is among; BLOCK_TIERS = none */
+    uint32_t n_asked; /* blocks being read, on the way or here */
     uint32_t n_here;
-    bool over; /* it asks for no more */
+    bool over; /* asks for no more blocks */
     int64_t started_us;
-    int64_t asked_us; /* for the last of n_asked */
+    int64_t asked_us; /* when the last of n_asked was asked for */
 };
 
 TAILQ_HEAD(sim_source_list, sim_source);
 
-/* The state of loading a request's blocks. */
+/* The load of one request. */
 struct sim_load {
     TAILQ_ENTRY(sim_load) every;
-    struct sim_request *request; /* NULL: it has let go */
+    struct sim_request *request; /* NULL = no longer used */
     struct load_plan plan;
     struct sim_source sources[SCHEDULE_SOURCES_MAX];
     size_t n_sources;
-    uint32_t floor;    /* blocks below are computed */
-    uint32_t n_events; /* to come that know of it */
-    bool over;         /* nothing more comes */
+    uint32_t floor;    /* blocks below this one are computed */
+    uint32_t n_events; /* pending events that point to it */
+    bool over;         /* no more blocks come */
 };
 
 TAILQ_HEAD(sim_load_list, sim_load);
 
-/* Begins the loads of a request on a node; r->load is NULL if there are none.
+/* Begins the loads of a request; request->load stays NULL if there are none.
  * Returns 0 or -ENOMEM. */
 [[nodiscard]] int sim_load_begin(struct sim *sim, struct sim_request *request,
                                  const struct schedule_decision *decision);
 
-/* The first block from which on all planned blocks have come. */
+/* Returns the first block from which on all planned blocks have come. */
 uint32_t sim_load_met(const struct sim_load *load);
 
-/* Blocks below this one are computed now: none of them is asked for. */
+/* Gives blocks below `block` to computing: no source asks for them any more. */
 void sim_load_claim(struct sim *sim, struct sim_load *load, uint32_t block);
 
-/* How long the rest takes at full rates, with nothing else in front. */
+/* Returns the time (us) of the rest of the load at full rates, with nothing
+ * queued ahead of it. */
 int64_t sim_load_left_us(const struct sim *sim, const struct sim_load *load);
 
-/* The source that was planned for a block; NULL: none. */
+/* Returns the source planned for a block; NULL = none. */
 const struct sim_source *sim_load_source(const struct sim_load *load,
                                          uint32_t block);
 
-/* The request uses no more of its load; without a load a no-op. */
+/* Ends the request's use of its load; no-op without a load. */
 void sim_load_let_go(struct sim *sim, struct sim_request *request);
 
-/* A block has been read from a tier; a block has come over the links; the
- * planned begin of a load by layer is now. */
+/* Handle the end of an event: a block was read from a tier; a block came over
+ * the links; a load by layer reached its planned begin. */
 void sim_load_read(struct sim *sim, const struct links_end *end);
 void sim_load_sent(struct sim *sim, const struct links_end *end);
 void sim_load_due(struct sim *sim, const struct links_end *end);
 
-/* Frees all loads, at the end. */
+/* Frees all loads at the end of the simulation. */
 void sim_load_fini(struct sim *sim);
 
 #endif

@@ -1,5 +1,5 @@
-/* What the parts tell the loop: that it must end, and what it must look at when
- * the event under way is over. No part calls upward. */
+/* Marks for the loop: an error ends it; marked nodes and requests are handled
+ * when the current event is over. No part calls upward. */
 #include <stdarg.h>
 #include <stdio.h>
 

@@ -8,7 +8,7 @@
 #include "sim/decode.h"
 #include "sim/internal.h"
 
-/* The queue's order may wait for one that is about to be ready. */
+/* The queue's order may wait for a prefill that is about to be ready. */
 static void look_again(struct sim *sim, struct sim_node *node)
 {
     int64_t at_us = queue_look_us(sim->order, node->queue.items, node->queue.n,
@@ -24,7 +24,7 @@ static void begin_step(struct sim *sim, struct sim_node *node)
     struct sim_batch *b = &node->batch;
     int64_t us = 0;
 
-    sim_unmark_node(sim, node); /* this is what it was marked for */
+    sim_unmark_node(sim, node); /* this step handles the mark */
     node->computes = false;
     if ((node->role & ROLE_DECODE) != 0)
         sim_decode_join(sim, node);
@@ -45,8 +45,8 @@ static void begin_step(struct sim *sim, struct sim_node *node)
     heap_set(&sim->heap, node->index, SIM_NODE_RANK, sim->now_us + us);
 }
 
-/* Something has come for the next step: a run of decode steps ends with the
- * step under way. */
+/* Ends a run of decode steps with the current step, because there is work for
+ * the next one. */
 static void cut_run(struct sim *sim, struct sim_node *node)
 {
     struct sim_batch *b = &node->batch;

@@ -1,5 +1,5 @@
-/* Chunks of prompts: what a node computes in a step, the blocks that result,
- * and the KV that goes to the decode node. */
+/* Chunks of prompts: the prefill part of a step, the blocks it completes, and
+ * the KV it sends to the decode node. */
 #include <string.h>
 
 #include "conductor/core/observation/observation.h"
@@ -16,8 +16,8 @@ static bool decodes_elsewhere(const struct sim_request *r)
            r->record.decode_node != r->record.prefill_node;
 }
 
-/* Whether the first token leaves when the prefill ends: it is not held back,
- * and its decode node does not send it. */
+/* Returns whether the first token leaves at the end of the prefill: it is
+ * neither held back nor sent by the decode node. */
 static bool sends_at_end(const struct sim *sim, const struct sim_request *r)
 {
     return !r->holds_first && !(decodes_elsewhere(r) &&
@@ -25,7 +25,7 @@ static bool sends_at_end(const struct sim *sim, const struct sim_request *r)
                                  sim->cluster.reality.first_token_at_decode));
 }
 
-/* KV of so many tokens goes to the decode node; `share` of each. */
+/* Sends KV of `tokens` tokens, a `share` of each, to the decode node. */
 static void push(struct sim *sim, struct sim_request *r, uint32_t tokens,
                  double share)
 {
@@ -34,27 +34,27 @@ static void push(struct sim *sim, struct sim_request *r, uint32_t tokens,
     if (!r->push.asked)
         sim_decode_ask(sim, r);
     if (tokens == 0) {
-        r->push.nothing = true; /* it has them */
+        r->push.nothing = true; /* the decode node has them */
         return;
     }
     sim_push(sim, r,
              (double)tokens * (double)sim->cluster.kv_bytes_per_token * share);
 }
 
-/* All of its KV that there will be has come. */
+/* Returns whether all of the request's KV is on its decode node. */
 static bool all_pushed(const struct sim_request *r)
 {
     return r->push.granted && !r->push.under_way && r->prefill.done;
 }
 
-/* Layer by layer: a chunk's KV is on the way while it is computed, except that
- * of its last layer. */
+/* Layer by layer: the share of a chunk's KV that leaves while the chunk is
+ * computed, all layers but the last. */
 static double early_share(const struct sim *sim)
 {
     return 1.0 - 1.0 / (double)sim->cluster.layers;
 }
 
-/* Leading blocks of its prompt that it may reuse. */
+/* Returns how many leading blocks of its prompt a request may reuse. */
 static uint32_t usable_blocks(const struct sim *sim,
                               const struct sim_request *r)
 {
@@ -101,7 +101,7 @@ int64_t sim_prefill_passage_us(const struct sim *sim,
     return longest_us * (sim->cluster.pipeline_stages - 1);
 }
 
-/* Takes the i-th waiting request off the queue. */
+/* Starts the i-th waiting request. */
 static struct sim_request *start(struct sim *sim, struct sim_node *node,
                                  uint32_t i)
 {
@@ -123,8 +123,8 @@ static struct sim_request *start(struct sim *sim, struct sim_node *node,
     return r;
 }
 
-/* The true time of a request's next n tokens; *model_us grows by what the cost
- * model says that core predicts by. */
+/* Returns the true time (us) of a request's next n tokens; adds core's
+ * predicted time to *model_us. */
 static int64_t chunk_us(const struct sim_node *node,
                         const struct sim_request *r, uint32_t n,
                         int64_t *model_us)
@@ -137,8 +137,7 @@ static int64_t chunk_us(const struct sim_node *node,
                                                    r->prefill.cached_tokens));
 }
 
-/* Gives a request the rest of the step's budget. Returns the time of its part.
- */
+/* Gives a request the rest of the step's budget. Returns its time (us). */
 static int64_t add_chunk(struct sim *sim, struct sim_node *node,
                          struct sim_request *r, struct step *step)
 {
@@ -165,7 +164,7 @@ static int64_t add_chunk(struct sim *sim, struct sim_node *node,
     return us;
 }
 
-/* What core sees of an active one at the begin of a step. */
+/* Describes an active prefill to core at the begin of a step. */
 static struct step_prefill describe(const struct sim *sim,
                                     const struct sim_request *r)
 {
@@ -179,7 +178,7 @@ static struct step_prefill describe(const struct sim *sim,
             sim_reuse_meets_load(r) ? 0 : r->n_tokens - p->position),
     };
 
-    if (r->lent.n > 0) /* its members would stand with it */
+    if (r->lent.n > 0) /* an interruption would stop its members, too */
         seen.begun.stood_us = seen.begun.cost_us;
     return seen;
 }
@@ -195,7 +194,7 @@ int64_t sim_prefill_left_us(const struct sim *sim, const struct sim_node *node)
     return us;
 }
 
-/* Whether one that has begun computes what a waiting one can use. */
+/* Returns whether an active prefill computes blocks that `r` can use. */
 static bool is_computed_for(const struct sim *sim, const struct sim_node *node,
                             const struct sim_request *r)
 {
@@ -214,8 +213,8 @@ static bool is_computed_for(const struct sim *sim, const struct sim_node *node,
     return false;
 }
 
-/* Those that could use what others of the node are yet to make are not ready
- * before. */
+/* Holds back prefills that can use blocks which others of the node will make.
+ */
 static void hold(const struct sim *sim, struct sim_node *node)
 {
     for (uint32_t i = 0; i < node->queue.n; i++) {
@@ -234,10 +233,10 @@ static void hold(const struct sim *sim, struct sim_node *node)
     }
 }
 
-/* How many of those that wait may begin, from *first on. On a lent node one
- * that leads a group itself: of two conductors that know nothing of each other
- * each may have lent what the other leads with, and would wait for it for ever.
- */
+/* Returns how many waiting requests may begin, from *first on. On a lent node
+ * only a request that leads a group may: two conductors with separate views may
+ * each have lent the node that the other's group leads with, and both would
+ * wait for ever. */
 static uint32_t may_begin(const struct sim_node *node, uint32_t *first)
 {
     if (node->n_lent == 0)
@@ -300,7 +299,7 @@ int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
     }
 }
 
-/* The blocks that are full now, and did not come from the cache. */
+/* Stores the blocks completed since token `from`. */
 static void store_blocks(struct sim *sim, struct sim_node *node,
                          const struct sim_request *r, uint32_t from)
 {
@@ -308,13 +307,13 @@ static void store_blocks(struct sim *sim, struct sim_node *node,
     uint32_t last = r->prefill.position / bt;
 
     if (r->prefill.position == r->n_tokens && last < r->n_keys)
-        last++; /* a partial last block, where those have keys */
+        last++; /* a partial last block, where it has a key */
     sim_copies_store(sim, node, r, from / bt, last);
     if (r->prefill.position == r->n_tokens)
         sim_copies_touch(node, r, r->n_keys);
 }
 
-/* What the core learns of its engine and of the link that it fetched over. */
+/* Reports what core learns from: the engine's time, and the fetch's rate. */
 static void observe(struct sim *sim, struct sim_request *r)
 {
     const struct observation_prefill seen = {
@@ -330,7 +329,7 @@ static void observe(struct sim *sim, struct sim_request *r)
             &(struct observation_load){.holder = r->plan.fetch_from,
                                        .link_bytes = (int64_t)r->fetch.bytes,
                                        .us = r->fetch.us});
-    /* No engine took that alone. */
+    /* A time shared with lent nodes is no engine's own time. */
     sim_views_done(sim, r, r->lent.n > 0 ? -1 : observation_prefill_us(&seen));
     sim_give_back(sim, r);
 }
@@ -341,9 +340,9 @@ void sim_prefill_done(struct sim *sim, struct sim_request *r)
 
     r->prefill.held = r->load && !r->load->over;
     if (r->prefill.held)
-        return; /* its last layer is still to come */
+        return; /* the last layer is still to come */
     sim_load_let_go(sim, r);
-    r->record.first_token_us = sim->now_us; /* unless its decode sends it */
+    r->record.first_token_us = sim->now_us; /* or later, from the decode node */
     r->record.queue_us += r->prefill.stood_us;
     r->record.prefill_us =
         sim->now_us - r->prefill.started_us - r->prefill.stood_us;
@@ -382,8 +381,8 @@ void sim_push_ended(struct sim *sim, const struct links_end *end)
         sim_decode_add(sim, r);
 }
 
-/* The step's chunk of a request goes through the stages behind the first, one
- * step each. Returns when it leaves the last. */
+/* Passes the step's chunk through the stages behind the first, one step each.
+ * Returns when it leaves the last one. */
 static int64_t pass_stages(struct sim *sim, struct sim_node *node,
                            int64_t step_us)
 {

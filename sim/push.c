@@ -1,4 +1,4 @@
-/* KV that goes to a decode node once that has memory for it. */
+/* Pushes of KV to a decode node, once it has memory for the request. */
 #include "sim/copies.h"
 #include "sim/internal.h"
 
@@ -36,7 +36,7 @@ void sim_push_begin(struct sim *sim, struct sim_request *r)
     int64_t load_us;
 
     if (sim->cluster.coupled_nodes == 0)
-        return; /* native workers push all of it */
+        return; /* native workers push all KV */
     r->push.there_tokens =
         sim_copies_match(sim, node, r, 0, &load_us) * sim->cluster.block_tokens;
 }

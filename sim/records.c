@@ -1,4 +1,4 @@
-/* Requests that end, and their records in order. */
+/* Ends of requests, and their records in the order of the source. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@ int64_t sim_real_us(int64_t slow_us)
     return (slow_us + SIM_SLOWDOWN / 2) / SIM_SLOWDOWN;
 }
 
-/* In the source's microseconds. */
+/* Converts the times to the source's microseconds. */
 static struct sim_record real_record(struct sim_record record)
 {
     record.arrival_us = sim_real_us(record.arrival_us);
@@ -36,7 +36,7 @@ static void hand_over(struct sim *sim, const struct sim_record *record)
     sim->io.record(sim->io.arg, &real);
 }
 
-/* A closed loop hears of it now, and not in the order of the source. */
+/* Tells a closed loop's source at once, before the records in front of it. */
 static void tell_source(struct sim *sim, const struct sim_record *record)
 {
     const struct sim_record real = real_record(*record);
@@ -46,7 +46,7 @@ static void tell_source(struct sim *sim, const struct sim_record *record)
         sim_fail(sim, rc, "the source of requests failed");
 }
 
-/* Room for the record of `index`; what is not there yet has another index. */
+/* Makes room for the record of `index`. An empty slot has index UINT64_MAX. */
 static int records_reserve(struct sim *sim, uint64_t index)
 {
     uint64_t n = !sim->late.records ? 0 : sim->late.mask + 1;

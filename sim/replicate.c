@@ -1,5 +1,5 @@
-/* Hot blocks that are copied ahead of demand: carries out what core's
- * replication orders, as conductor/service/copies.c does in the daemon. */
+/* Hot blocks copied ahead of demand: carries out the orders of core's
+ * replication, as conductor/service/copies.c does in the daemon. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "sim/copies.h"
 #include "sim/internal.h"
 
-/* Owner of copied blocks in caches: no request has it. */
+/* Owner of copied blocks in caches, no request's index. */
 #define COPY_INDEX (UINT64_C(1) << 63)
 
 struct sim_copy {
@@ -61,7 +61,7 @@ static int begin_copy(struct sim *sim, const struct replication_action *a)
                               SIM_FLOW_COPY, copy, sim->now_us);
 }
 
-/* Blocks leave from the deepest one up. */
+/* Removes blocks from the last one to the first. */
 static void drop(struct sim *sim, const struct replication_action *a)
 {
     struct sim_node *node =
@@ -112,7 +112,7 @@ static void copy_free(struct sim *sim, struct sim_copy *copy)
     free(copy);
 }
 
-/* Its blocks are there, if the one that they stand behind is still. */
+/* Stores the copied blocks, if the block before them is still there. */
 void sim_replicate_copied(struct sim *sim, const struct links_end *end)
 {
     struct sim_copy *copy = end->what;

@@ -1,4 +1,4 @@
-/* A request as the trace has it, and as core is told of it. */
+/* Creates requests from the trace, and describes them to core. */
 #include <stdlib.h>
 
 #include "sim/internal.h"
@@ -59,7 +59,7 @@ static double weight_of(const struct sim *sim, uint64_t tenant)
                : 1.0;
 }
 
-/* What no prediction knows. */
+/* Draws the prediction errors of a request. */
 static void draw_errors(const struct sim *sim, struct sim_request *r)
 {
     const struct cluster_reality *reality = &sim->cluster.reality;
@@ -87,7 +87,7 @@ void sim_request_describe(const struct sim *sim, struct sim_request *r)
         .tenant = r->record.tenant,
         .weight = weight_of(sim, r->record.tenant),
         .priority = r->record.priority,
-        /* What will be reused is not known yet. */
+        /* reuse is not known yet */
         .passage_us =
             sim_prefill_passage_us(sim, &sim->cluster.cost, r->n_tokens, 0),
     };

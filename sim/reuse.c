@@ -1,4 +1,4 @@
-/* What a prefill reuses: blocks of its node's cache, and what it loads. */
+/* Reuse by a prefill: cached blocks of its node, and its load. */
 #include <errno.h>
 #include <math.h>
 
@@ -21,7 +21,7 @@ int64_t sim_real_work_us(const struct sim_request *request, int64_t us)
     return error == 1.0 ? us : llround(sim_bounded_us((double)us * error));
 }
 
-/* The true time of computing tokens behind cached ones. */
+/* Returns the true time (us) of computing tokens behind cached ones. */
 static int64_t true_us(const struct sim_node *node, const struct sim_request *r,
                        uint32_t uncached, uint32_t cached)
 {
@@ -48,7 +48,7 @@ static uint32_t tokens_of(const struct sim *sim, const struct sim_request *r,
     return tokens < r->n_tokens ? (uint32_t)tokens : r->n_tokens;
 }
 
-/* The model's longest answer stands for all longer ones. */
+/* The cost model's largest answer stands for all longer times. */
 static void check_length(struct sim *sim, const struct sim_request *r,
                          int64_t compute_us)
 {
@@ -59,7 +59,7 @@ static void check_length(struct sim *sim, const struct sim_request *r,
                  (unsigned)r->record.computed_tokens);
 }
 
-/* Layer l + 1 is read while layer l computes; the first can't hide. */
+/* Layer l + 1 is read while layer l computes; the first read is exposed. */
 static int64_t exposed_us(const struct sim *sim, int64_t compute_us,
                           int64_t read_us)
 {
@@ -78,7 +78,7 @@ bool sim_reuse_meets_load(const struct sim_request *r)
     return r->load && !loads_by_layer(r);
 }
 
-/* From here on a request goes on behind what was loaded. */
+/* Moves a request's position behind its loaded blocks. */
 static void jump(struct sim *sim, struct sim_node *node, struct sim_request *r)
 {
     struct sim_load *load = r->load;
@@ -106,8 +106,8 @@ static void jump(struct sim *sim, struct sim_node *node, struct sim_request *r)
         sim_load_let_go(sim, r);
 }
 
-/* Layers are loaded while those in front of them compute: how long the engine
- * waits for the last one, if the load is late. */
+/* Returns how long (us) a late load by layer makes the engine wait for its last
+ * layer. Each layer loads while those before it compute. */
 static int64_t late_us(const struct sim *sim, const struct sim_node *node,
                        const struct sim_request *r)
 {
@@ -119,8 +119,8 @@ static int64_t late_us(const struct sim *sim, const struct sim_node *node,
     return late > 0 ? late : 0;
 }
 
-/* What computing as planned really takes: as much longer as all of the prompt
- * would. */
+/* Returns the true time (us) of the planned computing, scaled as the time of
+ * the whole prompt. */
 static int64_t planned_us(const struct sim_node *node,
                           const struct sim_request *r)
 {
@@ -133,7 +133,7 @@ static int64_t planned_us(const struct sim_node *node,
                                   (double)real_us / (double)model_us));
 }
 
-/* As planned: blocks at no cost are reused, others as their loads come. */
+/* Settles a plan: blocks at no cost are reused, others come by the load. */
 static void settle_planned(struct sim *sim, struct sim_node *node,
                            struct sim_request *r)
 {
@@ -150,7 +150,7 @@ static void settle_planned(struct sim *sim, struct sim_node *node,
         exposed_us(sim, planned_us(node, r), r->prefill.load_us);
     if (r->load && n >= r->load->plan.cached_blocks)
         sim_load_let_go(sim, r);
-    /* What should be in front of it is gone: that is computed first. */
+    /* Blocks before the split were evicted: compute them first. */
     if (r->load && n < r->load->plan.split_block)
         r->load->plan.mode = LOAD_MODE_BOTH;
     if (loads_by_layer(r)) {
@@ -161,7 +161,7 @@ static void settle_planned(struct sim *sim, struct sim_node *node,
     r->prefill.waited_us = r->prefill.load_us;
 }
 
-/* What is reused is settled now, as a worker does, or was at dispatch. */
+/* A worker settles reuse now, too; cache_at "dispatch" did at dispatch. */
 void sim_reuse_settle(struct sim *sim, struct sim_node *node,
                       struct sim_request *r)
 {
@@ -198,8 +198,8 @@ void sim_reuse_settle(struct sim *sim, struct sim_node *node,
     r->prefill.waited_us = r->prefill.load_us;
 }
 
-/* How far a request may compute now that loads come from its end: to where
- * they have come, and while more come block by block behind the split. */
+/* Returns how far a request may compute while its load comes from the end: to
+ * the loaded blocks, or block by block past the split if the load is late. */
 uint32_t sim_reuse_chunk_end(struct sim *sim, struct sim_node *node,
                              struct sim_request *r)
 {

@@ -3,8 +3,7 @@
 
 #include "sim/internal.h"
 
-/* How long a node's steps with chunks, or all of them, have taken until then:
- * one may be under way. */
+/* Returns the time in steps until at_us, the current step included. */
 static struct sim_spent spent_until(const struct sim_node *node, int64_t at_us)
 {
     struct sim_spent spent = node->spent;

@@ -9,11 +9,11 @@
 #include "sim/internal.h"
 #include "sim/views/views.h"
 
-/* Blocks that the prefix index can know, 36 bytes each and 16 a copy. */
+/* Bytes of the largest prefix index: 36 a block and 16 a copy. */
 #define INDEX_BYTES_MAX (UINT64_C(8) << 30)
 
-/* Simulator-only policies: a policy of core in a world with something that no
- * real cluster has. */
+/* Simulator-only policies: a policy of core in a world that no real cluster
+ * has. */
 static const struct own_policy {
     const char *name;
     const char *core; /* the policy that decides */
@@ -50,8 +50,8 @@ const struct schedule_policy *sim_policy(const char *name)
     return schedule_policy_by_name(own ? own->core : name);
 }
 
-/* Everything happens SIM_SLOWDOWN times more slowly, and a node of several
- * machines computes as many chunks at once. */
+/* Slows costs and rates down by SIM_SLOWDOWN. A node of several machines
+ * computes as many chunks at once. */
 static void slow_down_costs(double prefill[COST_MODEL_PREFILL_TERMS],
                             double decode[COST_MODEL_DECODE_TERMS],
                             struct cluster_tier tiers[BLOCK_TIERS],
@@ -90,7 +90,7 @@ static int make_index(const struct sim *sim, struct prefix_index **index)
         for (unsigned t = 0; t < BLOCK_TIERS; t++)
             blocks += (uint64_t)sim->nodes[i].has.tiers[t].capacity_tokens /
                       c->block_tokens;
-    /* Each in a page of its own at worst. */
+    /* 320 bytes: at worst each block has a page of its own. */
     *index = prefix_index_new(&(struct prefix_index_config){
         .max_instances = sim->n_nodes,
         .max_bytes = at_most(320 * blocks, INDEX_BYTES_MAX),
@@ -107,8 +107,8 @@ static bool same_cost(const struct cost_model *a, const struct cost_model *b)
            memcmp(a->decode, b->decode, sizeof(a->decode)) == 0;
 }
 
-/* The cost model that core predicts a node by; nodes with equal ones share it.
- */
+/* Returns the cost model that core predicts a node by; nodes with equal costs
+ * share it. */
 static const struct cost_model *known_cost(const struct sim *sim, uint32_t i)
 {
     const struct cost_model *cost = &sim->nodes[i].has.cost;
@@ -176,7 +176,7 @@ static void set_policy(struct sim *sim)
         sim->cluster.step_tokens > 0 && sim->cluster.coupled_nodes == 0));
 }
 
-/* Only where hot blocks are copied: it has memory of its own. */
+/* Creates the replication, if blocks are copied; it owns memory. */
 static int make_replication(struct sim *sim)
 {
     if (sim->rules.replicates <= 0.0)
@@ -195,7 +195,7 @@ static int make_parts(struct sim *sim)
         return rc;
     if (rc == 0)
         rc = make_index(sim, &sim->index);
-    /* What places blocks at dispatch knows best what a node will have. */
+    /* Blocks placed at dispatch show best what a node will have. */
     if (rc == 0 && c->cache_at == CLUSTER_CACHE_AT_DISPATCH && !sim->shared)
         rc = make_index(sim, &sim->expected);
     for (uint32_t i = 0; rc == 0 && i < sim->n_nodes; i++)

@@ -53,7 +53,7 @@ static void end_flow(struct sim *sim, uint32_t id)
     }
 }
 
-/* Goes on with what an event has marked, in the order of the marks. */
+/* Handles the marked nodes and requests, in the order of the marks. */
 static void settle(struct sim *sim)
 {
     struct sim_request *r;
@@ -72,8 +72,8 @@ static void settle(struct sim *sim)
     }
 }
 
-/* Something was freed: tries those who wait for room, the oldest first. As in
- * the daemon a round is over before any node begins with what it was sent. */
+/* Something was freed: tries the requests that wait for room, oldest first. As
+ * in the daemon a round ends before any node begins with its new requests. */
 static void retry_view(struct sim *sim, struct sim_view *view, bool at_once)
 {
     do {
@@ -92,14 +92,14 @@ static void retry_waiting(struct sim *sim)
             retry_view(sim, &sim->views[v], at_once);
 }
 
-/* Last: what has come by then comes before. */
+/* Background work comes last, after all requests. */
 static void warm(struct sim *sim)
 {
     while (sim_warm_next(sim))
         settle(sim);
 }
 
-/* All that happens at one time comes before the tries that follow from it. */
+/* All events of one time come before the tries that follow from them. */
 static void run_event(struct sim *sim, const struct heap_entry *event)
 {
     const struct heap_entry *next;
@@ -129,7 +129,8 @@ static void run_event(struct sim *sim, const struct heap_entry *event)
     sim_replicate_next(sim);
 }
 
-/* When a request of the source arrives, in slow time; -ERANGE: too late. */
+/* Returns when a request of the source arrives, in slow us; -1 after an error.
+ */
 static int64_t arrival_us(struct sim *sim, const struct trace_request *request)
 {
     double us;
@@ -146,7 +147,7 @@ static int64_t arrival_us(struct sim *sim, const struct trace_request *request)
     return at_us > sim->now_us ? at_us : sim->now_us;
 }
 
-/* Events before an arrival come first, also those of the same time. */
+/* Runs the events up to until_us; at the same time they precede the arrival. */
 static void run_until(struct sim *sim, int64_t until_us)
 {
     const struct heap_entry *event;
@@ -156,7 +157,7 @@ static void run_until(struct sim *sim, int64_t until_us)
         run_event(sim, event);
 }
 
-/* A request of the source comes. */
+/* Takes a request of the source at its arrival. */
 static void take(struct sim *sim, const struct trace_request *request,
                  int64_t at_us)
 {
@@ -171,7 +172,7 @@ static void take(struct sim *sim, const struct trace_request *request,
     warm(sim);
 }
 
-/* The next request of the source. Returns 1; 0: there is none, or no more. */
+/* Asks for the next request. Returns 1; 0 = no more requests, or an error. */
 static int ask_source(struct sim *sim, struct trace_request *request)
 {
     int rc = sim->io.next(sim->io.arg, request);
@@ -192,8 +193,8 @@ static void run_open(struct sim *sim, struct trace_request *request)
     }
 }
 
-/* When the next request of a closed loop comes, in slow time; INT64_MAX: none
- * does before another one ends. */
+/* Returns when a closed loop's next request comes, in slow us; INT64_MAX = not
+ * before another request ends. */
 static int64_t due_us(struct sim *sim)
 {
     int64_t us = sim->io.due_us(sim->io.arg);
@@ -208,7 +209,7 @@ static int64_t due_us(struct sim *sim)
     return us > sim->now_us ? us : sim->now_us;
 }
 
-/* Each event can bring the next request nearer. */
+/* Asks for the due time after every event: any may bring it nearer. */
 static void run_closed(struct sim *sim, struct trace_request *request)
 {
     while (sim->rc == 0) {

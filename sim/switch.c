@@ -1,4 +1,4 @@
-/* Nodes that switch their roles: carries out what core's roles order, as
+/* Nodes that switch their roles: carries out the orders of core's roles, as
  * conductor/service/worker/roles.c does in the daemon. */
 #include <errno.h>
 

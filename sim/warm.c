@@ -1,5 +1,5 @@
-/* Refused prompts that are computed in the background: carries out what core's
- * warm orders, as conductor/service/request/warm.c does in the daemon. */
+/* Refused prompts computed in the background: carries out the orders of core's
+ * warm, as conductor/service/request/warm.c does in the daemon. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "sim/copies.h"
 #include "sim/internal.h"
 
-/* Numbers of pieces, above those of all requests. */
+/* Index of the first piece, above those of all requests. */
 #define PIECE_INDEX (UINT64_C(1) << 62)
 
 struct sim_warm {
@@ -42,7 +42,7 @@ void sim_warm(struct sim *sim, const struct sim_request *r,
         free(warm);
 }
 
-/* A piece as a request of its own, of which no record is told. */
+/* Creates a piece as a request of its own, without a record. */
 static struct sim_request *piece_new(struct sim *sim, struct sim_view *view,
                                      const struct sim_warm *warm,
                                      const struct warm_piece *piece)
@@ -109,7 +109,7 @@ static int begin(struct sim *sim, struct sim_view *view, struct warm_job *job,
     return rc;
 }
 
-/* As sim_warm_next(), of one conductor's jobs. */
+/* Begins a piece of one conductor's jobs; see sim_warm_next(). */
 static bool next_of(struct sim *sim, struct sim_view *view)
 {
     struct warm_piece piece;

@@ -1,4 +1,4 @@
-/* What holds between the fields of a cluster, and its nodes' names. */
+/* Checks between the fields of a cluster, overrides, and nodes by index. */
 #include "sim/cluster/cluster.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "conductor/core/step/queue.h"
 
-/* A bit per millisecond: nothing real is slower. */
+/* A bit per millisecond; real links are faster. */
 #define GBPS_MIN 1e-6
 
 #define refuse(err, ...) \
@@ -107,7 +107,7 @@ static int check_memory(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
     return 0;
 }
 
-/* No more nodes may be in groups than there are. */
+/* Refuses groups with more nodes than the role has. */
 static int check_group_nodes(const struct cluster *c, const char *role,
                              bool decodes, uint32_t nodes,
                              char err[CLUSTER_ERROR_BYTES])
@@ -123,7 +123,7 @@ static int check_group_nodes(const struct cluster *c, const char *role,
                   role, (unsigned)end, (unsigned)nodes);
 }
 
-/* Each node must do what the others of its role do. */
+/* Checks that each group's nodes can do the work of their role. */
 static int check_groups(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
 {
     int rc = check_group_nodes(c, c->coupled_nodes > 0 ? "coupled" : "prefill",
@@ -167,14 +167,15 @@ int cluster_check(const struct cluster *cluster, char err[CLUSTER_ERROR_BYTES])
     return rc == 0 ? check_groups(cluster, err) : rc;
 }
 
-/* The first nodes of one kind; others follow, whose places depend on it. */
+/* Returns the number of nodes before the first node of another kind. */
 static uint32_t first_kind(const struct cluster *c)
 {
     return c->prefill_nodes + c->coupled_nodes - c->pair_prefills -
            c->pair_decodes;
 }
 
-/* Speeds go by place: none may become that of a node of another kind. */
+/* Speeds belong to node indexes: refuses a change that would give a speed to a
+ * node of another kind. */
 static int check_speeds(const struct cluster *was, const struct cluster *c,
                         char err[CLUSTER_ERROR_BYTES])
 {

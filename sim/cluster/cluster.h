@@ -1,7 +1,6 @@
 /*
- * The description of a simulated cluster: how many nodes of which kind, what
- * their work costs, what they hold, how they are linked. Plain data, read from
- * a JSON file (format: docs/clusters.md).
+ * The description of a simulated cluster: number and kinds of nodes, costs,
+ * memory, links. Plain data, read from a JSON file (format: docs/clusters.md).
  */
 #ifndef SIM_CLUSTER_CLUSTER_H
 #define SIM_CLUSTER_CLUSTER_H
@@ -23,11 +22,11 @@
 
 /* Memory for cached blocks. */
 struct cluster_tier {
-    int64_t capacity_tokens; /* 0: there is no such tier */
-    double read_bytes_per_s; /* into the computing device; 0: at no cost */
+    int64_t capacity_tokens; /* 0 = the tier does not exist */
+    double read_bytes_per_s; /* into the computing device; 0 = no cost */
 };
 
-/* When blocks are matched and given places in a node's cache. */
+/* When blocks are matched and placed in a node's cache. */
 enum cluster_cache_at {
     /* As workers do: matched when the prefill begins, placed as computed. */
     CLUSTER_CACHE_AT_SERVICE,
@@ -36,76 +35,77 @@ enum cluster_cache_at {
     CLUSTER_CACHE_AT_DISPATCH,
 };
 
-/* Nodes of one role that differ from the others. What it does not say is as of
- * the others. */
+/* Nodes of one role that differ. Fields missing in a group keep the cluster's
+ * value. */
 struct cluster_group {
-    bool decodes;   /* of decode nodes, else of those that prefill */
-    uint32_t first; /* of its nodes, counted within the role */
+    bool decodes;   /* decode nodes; else nodes that prefill */
+    uint32_t first; /* index of its first node within the role */
     uint32_t nodes;
-    bool has_prefill, has_decode, has_tier[BLOCK_TIERS]; /* of its own */
+    bool has_prefill, has_decode, has_tier[BLOCK_TIERS]; /* set in the group */
     double prefill_us[COST_MODEL_PREFILL_TERMS];
     double decode_us[COST_MODEL_DECODE_TERMS];
     struct cluster_tier tiers[BLOCK_TIERS];
-    int64_t decode_kv_tokens;  /* 0: as the others */
-    uint32_t decode_max_batch; /* likewise */
+    int64_t decode_kv_tokens;  /* 0 = the cluster's value */
+    uint32_t decode_max_batch; /* 0 = the cluster's value */
 };
 
-/* How reality differs from the predictions, which do not know of it but from
- * observations, where nothing else is said. All zero: not at all. */
+/* How reality differs from the predictions. Predictions learn of it only from
+ * observations, unless a field says otherwise. All zero = no difference. */
 struct cluster_reality {
-    /* The time of a request's prefill, and of a decode step, is that of the
-     * cost model times a lognormal factor of mean 1 and this sigma of its
-     * logarithm: drawn once a request. A step has the mean of its requests'. */
+    /* The time of a request's prefill, and of a decode step, is the cost
+     * model's times a lognormal factor of mean 1, drawn once per request, with
+     * this sigma of its logarithm. A step has the mean factor of its requests.
+     */
     double prefill_error_sigma;
     double decode_error_sigma;
-    double node_speed[CLUSTER_SPEEDS_MAX]; /* (n_speeds), of the first nodes:
-                                              2 is twice as fast as the model */
+    double node_speed[CLUSTER_SPEEDS_MAX]; /* (n_speeds), of the first nodes;
+                                              2 = twice as fast */
     uint32_t n_speeds;
-    bool speeds_unknown;        /* predictions take every node for one like the
-                                   cluster's cost; false: they know the cost of its
-                                   group, at its speed */
+    bool speeds_unknown; /* true: predictions use the cluster's cost for every
+                            node; false: the cost of the node's group, at its
+                            speed */
     bool first_token_at_decode; /* the decode node sends the first token */
-    uint32_t max_tokens_fixed;  /* asked for, or the output if that is longer */
-    double max_tokens_times;    /* likewise: so many times the output; 0: 1 */
+    uint32_t max_tokens_fixed;  /* asked for, or the output if longer */
+    double max_tokens_times;    /* or for this multiple of the output; 0 = 1 */
 };
 
 struct cluster {
     char name[CLUSTER_NAME_BYTES];
 
-    /* The model and what it costs. */
+    /* The model and its costs. */
     uint32_t layers;
     uint32_t block_tokens;
     int64_t kv_bytes_per_token;
     struct cost_model cost;
 
-    /* Either prefill nodes with or without decode nodes, or coupled ones. */
+    /* Either prefill nodes, with or without decode nodes, or coupled nodes. */
     uint32_t prefill_nodes;
-    uint32_t decode_nodes; /* 0: TTFT only, a request ends with its prefill */
+    uint32_t decode_nodes; /* 0 = TTFT only: a request ends with its prefill */
     uint32_t coupled_nodes;
-    /* The last of the coupled ones are engines of pairs: so many that only
-     * prefill, and behind them those that decode for these. */
+    /* The last coupled nodes are pairs: pair_prefills nodes that only prefill,
+     * then pair_decodes nodes that decode for them. */
     uint32_t pair_prefills;
     uint32_t pair_decodes;
-    bool pair_decodes_alone; /* these serve requests alone, too */
+    bool pair_decodes_alone; /* these also serve requests without a pair */
 
-    /* A node that prefills. */
-    char order[32];           /* of core/queue */
-    uint32_t step_tokens;     /* computed in one step; 0: the whole prompt */
-    bool mix_requests;        /* a step may end one prompt and begin another */
-    uint32_t max_waiting;     /* accepted prefills waiting on a node */
-    int64_t handover_us;      /* from a decision until its node knows of it */
+    /* Each prefill or coupled node. */
+    char order[32];           /* name in core/queue */
+    uint32_t step_tokens;     /* most tokens of a step; 0 = the whole prompt */
+    bool mix_requests;        /* a step may end one prompt and begin the next */
+    uint32_t max_waiting;     /* most accepted prefills waiting on a node */
+    int64_t handover_us;      /* from a decision until its node knows it */
     uint32_t pipeline_stages; /* machines of one node, see DESIGN.md */
-    bool prefix_cache;        /* false: nothing is ever reused */
+    bool prefix_cache;        /* false: no reuse */
     struct cluster_tier tiers[BLOCK_TIERS];
 
-    /* A node that decodes. */
+    /* Each decode or coupled node. */
     int64_t decode_kv_tokens; /* of requests in decode; of a coupled node all
-                                 its memory, cached blocks share it */
+                                 memory, shared with cached blocks */
     uint32_t decode_max_batch;
 
-    /* Every node's link, each direction. */
+    /* Each node's link, in each direction. */
     double link_bytes_per_s;
-    bool links_shared; /* transfers that meet at a node share its link */
+    bool links_shared; /* transfers at a node share its link */
     bool layerwise;    /* KV goes to the decode node layer by layer */
 
     /* Conventions. */
@@ -118,7 +118,7 @@ struct cluster {
     struct cluster_reality reality;
 };
 
-/* What one node has, and what work really costs there. */
+/* One node's hardware, and its true costs. */
 struct cluster_node {
     struct cost_model cost; /* of its group, at its speed */
     struct cluster_tier tiers[BLOCK_TIERS];
@@ -128,35 +128,33 @@ struct cluster_node {
 
 /*
  * Reads a description.
- *   path  borrowed; a cost model file that it names is relative to it.
- *   err   a message of one line that names file, field and value, on error.
- * Returns 0; or a negative errno with *cluster untouched: -EINVAL for what is
- * no valid description, or what opening and reading report.
+ *   path  borrowed; a cost model file in it is relative to it.
+ *   err   a message of one line with file, field and value, on error.
+ * Returns 0, or a negative errno with *cluster untouched: -EINVAL for an
+ * invalid description, or the error of opening or reading a file.
  */
 [[nodiscard]] int cluster_load_file(const char *path, struct cluster *cluster,
                                     char err[CLUSTER_ERROR_BYTES]);
 
-/* As cluster_load_file(), from `size` bytes at `text`; `name` stands for the
- * file in messages. */
+/* Reads a description from `size` bytes at `text`, otherwise as
+ * cluster_load_file(); `name` stands for the file in messages. */
 [[nodiscard]] int cluster_load_buffer(const char *text, size_t size,
                                       const char *name, struct cluster *cluster,
                                       char err[CLUSTER_ERROR_BYTES]);
 
 /*
- * Checks what holds between fields; loading calls it, and who changes fields
- * (an override) calls it again.
- * Returns 0, or -EINVAL with a message.
+ * Checks the rules between fields. Loading calls it; call it again after a
+ * change of fields. Returns 0, or -EINVAL with a message.
  */
 [[nodiscard]] int cluster_check(const struct cluster *cluster,
                                 char err[CLUSTER_ERROR_BYTES]);
 
-/* What replaces numbers of a description; a negative one leaves what is there.
- */
+/* Overrides of a description; a negative number keeps the old value. */
 struct cluster_changes {
-    int64_t prefill_nodes; /* or coupled ones */
-    int64_t decode_nodes;  /* 0: TTFT only */
+    int64_t prefill_nodes; /* of coupled nodes in a coupled cluster */
+    int64_t decode_nodes;  /* 0 = TTFT only */
     double link_gbps;
-    double cache_tokens; /* that each prefill node's device keeps */
+    double cache_tokens; /* device cache of each prefill node */
 };
 
 #define CLUSTER_UNCHANGED    \
@@ -165,27 +163,27 @@ struct cluster_changes {
         -1, -1, -1, -1       \
     }
 
-/* Makes the changes. Returns 0, or -EINVAL with a message and the cluster
+/* Applies the overrides. Returns 0, or -EINVAL with a message and the cluster
  * unchanged. */
 [[nodiscard]] int cluster_override(struct cluster *cluster,
                                    const struct cluster_changes *changes,
                                    char err[CLUSTER_ERROR_BYTES]);
 
-/* All nodes; they are numbered prefill or coupled ones first. */
+/* Returns the number of nodes. Prefill or coupled nodes come first. */
 uint32_t cluster_nodes(const struct cluster *cluster);
 
-/* Whether node i is one of a pair that only prefills, or decodes for those. */
+/* Return whether node i prefills for pairs only, or decodes for pairs. */
 bool cluster_pair_prefills(const struct cluster *cluster, uint32_t i);
 bool cluster_pair_decodes(const struct cluster *cluster, uint32_t i);
 
-/* What node i is, its group and speed taken in. */
+/* Fills in node i, with its group's values and its speed. */
 void cluster_node_at(const struct cluster *cluster, uint32_t i,
                      struct cluster_node *node);
 
-/* The output tokens that a client asks for whose answer will have n_output. */
+/* Returns the max_tokens of a request whose answer will have n_output. */
 uint32_t cluster_max_tokens(const struct cluster *cluster, uint32_t n_output);
 
-/* "prefill-3", "decode-0", "coupled-7": the name of node i, into `name`. */
+/* Writes the name of node i: "prefill-3", "decode-0" or "coupled-7". */
 void cluster_node_name(const struct cluster *cluster, uint32_t i, char *name,
                        size_t size);
 

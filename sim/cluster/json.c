@@ -11,7 +11,7 @@
 #define BYTES_PER_S_MAX 1e18
 #define PATH_BYTES 1024
 
-/* Costs that come from a formula are no guess anywhere. */
+/* A formula is valid in any range. */
 static const struct cost_model_range everywhere = {
     .uncached_min_tokens = 0,
     .uncached_max_tokens = CLUSTER_TOKENS_MAX,
@@ -64,8 +64,8 @@ static void read_flops(struct fields *f, const struct fields_object *o,
     snprintf(c->cost.engine, sizeof(c->cost.engine), "flops");
 }
 
-/* Chunk i of a prompt costs first + i step; the sum over the chunks up to n
- * tokens is a polynomial in n, and that up to p tokens is taken off. */
+/* Chunk i of a prompt costs first + i step. The sum over the chunks up to n
+ * tokens is a polynomial in n; subtract the sum up to p tokens. */
 static void read_chunks(struct fields *f, const struct fields_object *o,
                         struct cluster *c)
 {
@@ -85,7 +85,7 @@ static void read_chunks(struct fields *f, const struct fields_object *o,
     snprintf(c->cost.engine, sizeof(c->cost.engine), "chunks");
 }
 
-/* A cost model file beside the description. */
+/* Reads a cost model file; its path is relative to the description. */
 static void load_cost_file(struct fields *f, const struct fields_object *o,
                            struct cluster *c)
 {
@@ -130,7 +130,7 @@ static void read_polynomial(struct fields *f, const struct fields_object *o,
     snprintf(c->cost.engine, sizeof(c->cost.engine), "polynomial");
 }
 
-/* Whatever they were made of: no token takes longer. */
+/* Checks each term, whatever the kind of cost. */
 static void check_terms(struct fields *f, const char *what, const double *us,
                         size_t n)
 {
@@ -161,7 +161,7 @@ static void read_cost(struct fields *f, const struct fields_object *root,
     check_terms(f, "decode", c->cost.decode, COST_MODEL_DECODE_TERMS);
 }
 
-/* What a node that prefills has, coupled or not. */
+/* Reads the fields that prefill and coupled nodes share. */
 static void read_server(struct fields *f, const struct fields_object *o,
                         struct cluster *c)
 {

@@ -1,5 +1,5 @@
-/* Reads from a cluster file how nodes differ from each other, and reality from
- * the predictions. */
+/* Reads a cluster file's differences between nodes, and between reality and
+ * predictions. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

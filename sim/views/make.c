@@ -1,4 +1,4 @@
-/* The views: a pool, a scheduler and who waits, of each conductor. */
+/* Creates the views: each conductor's pool, scheduler and waiting requests. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -94,7 +94,7 @@ int sim_views_add_node(struct sim *sim, struct sim_node *node)
     for (uint32_t v = 0; rc == 0 && v < sim->n_views; v++) {
         struct pool *pool = sim->views[v].pool;
 
-        rc = pool_add(pool, &config, &node->id); /* the same in all */
+        rc = pool_add(pool, &config, &node->id); /* the same id in all pools */
         if (rc == 0 && node->known != &sim->cluster.cost)
             rc = pool_set_cost(pool, node->id, node->known);
         if (rc == 0)
@@ -132,7 +132,7 @@ static int start(struct sim *sim, struct sim_view *view)
     view->dispatch.share.slowdown = SIM_SLOWDOWN;
     view->dispatch.scheduler = view->scheduler;
     view->dispatch.overhead_us = c->handover_us;
-    return view->scheduler ? 0 : -ENOMEM; /* the names are checked */
+    return view->scheduler ? 0 : -ENOMEM; /* the names were checked */
 }
 
 int sim_views_start(struct sim *sim)
@@ -166,7 +166,7 @@ void sim_views_fini(struct sim *sim)
     sim_news_fini(&sim->news);
 }
 
-/* Whether an instance has neither work nor anything booked. */
+/* Returns whether an instance has no work and nothing booked. */
 static bool is_free(const struct pool_instance *i, int64_t now_us)
 {
     bool idle = i->egress_free_us <= now_us && i->ingress_free_us <= now_us;

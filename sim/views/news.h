@@ -1,6 +1,6 @@
 /*
- * What conductors tell one another, on its way: each piece of news arrives the
- * same time after it was told, and so in the order in which it was told. Pure.
+ * News between conductors, in transit. All news takes the same time, so it
+ * arrives in the order of sending. Pure.
  *
  * Invariant: due_us never falls from one item to the next.
  */
@@ -14,20 +14,20 @@
 #include "conductor/core/schedule/schedule.h"
 
 enum sim_news_kind {
-    SIM_NEWS_ASKED,    /* a request came, and what it would take: its price */
-    SIM_NEWS_SENT,     /* a decision: where a request goes */
-    SIM_NEWS_READY,    /* its blocks have come */
-    SIM_NEWS_BEGUN,    /* its prefill has begun */
-    SIM_NEWS_COMES,    /* its KV begins to come to where it decodes */
-    SIM_NEWS_DONE,     /* its prefill is done */
-    SIM_NEWS_RETURNS,  /* a node that was lent to it is free */
-    SIM_NEWS_DECODES,  /* it decodes */
-    SIM_NEWS_ENDED,    /* its decode has ended */
-    SIM_NEWS_ANSWERED, /* its answer is over, by itself */
-    SIM_NEWS_LOADED,   /* blocks that it loads have come from one source */
+    SIM_NEWS_ASKED,    /* a request arrived, with its price */
+    SIM_NEWS_SENT,     /* a decision on a request */
+    SIM_NEWS_READY,    /* the request's fetched blocks have come */
+    SIM_NEWS_BEGUN,    /* prefill begun */
+    SIM_NEWS_COMES,    /* KV begins to reach the decode node */
+    SIM_NEWS_DONE,     /* prefill done */
+    SIM_NEWS_RETURNS,  /* a lent node is free */
+    SIM_NEWS_DECODES,  /* decode begun */
+    SIM_NEWS_ENDED,    /* decode ended */
+    SIM_NEWS_ANSWERED, /* answer complete */
+    SIM_NEWS_LOADED,   /* blocks loaded from one source */
 };
 
-/* A decision as others hear of it. */
+/* A decision as sent to other conductors. */
 struct sim_sent {
     struct schedule_request ask; /* its keys are those below */
     struct schedule_decision decision;
@@ -36,38 +36,38 @@ struct sim_sent {
 
 struct sim_news_item {
     enum sim_news_kind kind;
-    uint32_t from; /* who tells it: the index of a view */
-    uint32_t node; /* pool id of where it happened */
+    uint32_t from; /* index of the sender's view */
+    uint32_t node; /* pool id of the node concerned */
     uint64_t request_id;
-    int64_t number; /* DONE: how long it took, negative: not known; DECODES:
-                       steps of the node's batch before it; ANSWERED: tokens
-                       of the answer */
-    int64_t most;   /* ANSWERED: tokens that its client asked for */
+    int64_t number; /* DONE: duration in us, negative = unknown; DECODES:
+                       steps of the node's batch before it; ANSWERED:
+                       tokens of the answer */
+    int64_t most;   /* ANSWERED: max_tokens of the request */
     struct observation_load load; /* LOADED */
     struct sim_sent *sent;        /* ASKED, SENT: owned; else NULL */
-    int64_t due_us;               /* when it arrives; set by sim_news_tell() */
+    int64_t due_us;               /* arrival; set by sim_news_tell() */
 };
 
 struct sim_news {
-    int64_t delay_us;            /* at least 0 */
-    struct sim_news_item *items; /* (capacity): a ring */
+    int64_t delay_us;            /* transit time, at least 0 */
+    struct sim_news_item *items; /* (capacity), a ring */
     size_t capacity;             /* a power of two, or 0 */
     size_t first, n;
 };
 
-/* Takes in what is told now: no earlier than what was told before.
- * Returns 0 or -ENOMEM: then item->sent is still the caller's. */
+/* Adds an item, sent at now_us, which never falls between calls. Returns 0, or
+ * -ENOMEM: item->sent is still the caller's. */
 [[nodiscard]] int sim_news_tell(struct sim_news *news,
                                 const struct sim_news_item *item,
                                 int64_t now_us);
 
-/* The oldest that is on its way, borrowed until the next call; NULL: none. */
+/* Returns the oldest item, borrowed until the next call; NULL = none. */
 const struct sim_news_item *sim_news_first(const struct sim_news *news);
 
-/* The oldest has arrived everywhere: it is freed. There must be one. */
+/* Removes and frees the oldest item, which must exist. */
 void sim_news_arrived(struct sim_news *news);
 
-/* Frees what is left. */
+/* Frees the remaining items. */
 void sim_news_fini(struct sim_news *news);
 
 #endif

@@ -1,4 +1,4 @@
-/* What conductors hear, and when. */
+/* Events of requests: when each conductor hears of them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +34,8 @@ void sim_views_steps(struct sim_view *view, const struct sim_node *node,
     *told = steps;
 }
 
-/* All count what blocks are asked for, and what arrivals would take: with its
- * own alone one would think that the nodes have that much more time. */
+/* Counts another conductor's arrival: its blocks and its price. With its own
+ * arrivals alone, a conductor would overestimate the nodes' free time. */
 static void hear_asked(struct sim *sim, struct sim_view *view,
                        const struct sim_sent *sent)
 {
@@ -54,7 +54,8 @@ static void hear_sent(struct sim *sim, struct sim_view *view,
     struct schedule_request ask = sent->ask;
 
     ask.keys = sent->keys;
-    /* Reads of its own slow tiers are booked by what the scheduler saw last. */
+    /* Commit books own slow reads by the blocks that the scheduler looked up
+     * last. */
     if (!sent->decision.chosen.planned)
         (void)schedule_look(s, ask.keys, ask.n_keys, ask.n_tokens, true);
     if (schedule_commit(s, &ask, &sent->decision) < 0)
@@ -95,7 +96,7 @@ static void hear_ended(struct sim *sim, struct sim_view *view,
     dispatch_freed(&view->dispatch);
 }
 
-/* A view whose pool had no place for a decision knows no such request then. */
+/* If the pool had no place for the decision, it ignores later news of it. */
 static void hear(struct sim *sim, struct sim_view *view,
                  const struct sim_news_item *item)
 {
@@ -173,7 +174,7 @@ static void tell_item(struct sim *sim, const struct sim_request *r,
     item.from = r->view->index;
     item.request_id = r->record.index + 1;
     hear(sim, r->view, &item);
-    if (shares(sim) && !r->warms) /* pieces are told by no conductor */
+    if (shares(sim) && !r->warms) /* no conductor reports pieces */
         pass_on(sim, &item);
 }
 
@@ -185,7 +186,7 @@ static void tell(struct sim *sim, const struct sim_request *r,
                   .kind = kind, .node = sim->nodes[node].id, .number = number});
 }
 
-/* Its own conductor has it in its books. */
+/* Sends a decision to the other conductors; its own has booked it. */
 static void tell_decision(struct sim *sim, const struct sim_request *r,
                           enum sim_news_kind kind,
                           const struct schedule_decision *decision)
