@@ -5,20 +5,20 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Whether the path is that of an open descriptor, /dev/fd/N. */
+/* Returns whether the path is an open descriptor, /dev/fd/N. */
 bool result_is_open(const char *path);
 
 /*
- * Opens the file for writing, emptied; /dev/fd/N is descriptor N itself, at its
- * place. Returns an owned stream, or NULL with errno set.
+ * Opens a file for writing and empties it; /dev/fd/N is descriptor N itself, at
+ * its position. Returns an owned stream, or NULL with errno set.
  */
 [[nodiscard]] FILE *result_open(const char *path);
 
-/* Writes all of the open file `from` to `path`, as result_open() and
- * result_close() do. Returns 0 or a negative errno. */
+/* Copies all of the open file `from` to `path`, with result_open() and
+ * result_close(). Returns 0 or a negative errno. */
 [[nodiscard]] int result_copy(FILE *from, const char *path);
 
-/* Closes it. Returns 0, or -EIO when not everything could be written. */
+/* Closes a file. Returns 0, or -EIO when not everything could be written. */
 [[nodiscard]] int result_close(FILE *file);
 
 #endif

@@ -1,4 +1,4 @@
-/* Questions to a conductor, and what is wrong with its answers. */
+/* Questions to a conductor, and messages about its errors. */
 #include <event2/http.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -18,7 +18,7 @@ char *ctl_tame(char *text)
     return text;
 }
 
-/* What is wrong, as it is said. Returns 1. */
+/* Buffer of an error message. */
 struct trouble {
     char *text; /* (size) */
     size_t size;
@@ -35,7 +35,7 @@ static int fail(const struct ctl *ctl, const char *path, const char *why,
     return 1;
 }
 
-/* What the server's error says, or its status. */
+/* Reports the server's error message, or its status. Returns 1. */
 static int refused(const struct ctl *ctl, const char *path,
                    const struct exchange_answer *answer, struct trouble to)
 {
@@ -55,7 +55,7 @@ static int refused(const struct ctl *ctl, const char *path,
     return fail(ctl, path, text, to);
 }
 
-/* exchange() with the conductor, whose error says where its address is from. */
+/* exchange() with the conductor; its error names the source of the address. */
 static int ask(struct ctl *ctl, const char *body, const char *path,
                struct exchange_answer *answer, struct trouble to)
 {

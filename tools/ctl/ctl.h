@@ -1,4 +1,4 @@
-/* What the commands of conductorctl share. */
+/* Shared by the commands of conductorctl. */
 #ifndef TOOLS_CTL_CTL_H
 #define TOOLS_CTL_CTL_H
 
@@ -15,46 +15,47 @@
 struct ctl {
     struct event_base *base;
     struct replay_server server;
-    char from[CTL_FROM_BYTES]; /* what named its address */
+    char from[CTL_FROM_BYTES]; /* source of the address, for errors */
     int64_t timeout_us;
-    double limit_s; /* of a drain; 0: none */
-    bool once;      /* top: prints one frame, and no screen */
+    double limit_s; /* of a drain, in s; 0 = no limit */
+    bool once;      /* top: print one frame, without a screen */
 };
 
-/* What is asked by GET, and by POST without a body. */
+/* Values of `body`: GET, and POST without a body. */
 #define CTL_GET NULL
 #define CTL_POST ""
 
-/* Asks the conductor for JSON, by CTL_GET, CTL_POST, or POST with a body of
- * JSON. Returns 0 with *json, which the caller owns; or 1, having said why not.
- * A 503 with JSON counts as an answer. */
+/* Asks the conductor for JSON, by CTL_GET, CTL_POST, or a POST of JSON. Returns
+ * 0 with *json, owned by the caller; or 1 after printing the error. A 503 with
+ * JSON counts as an answer. */
 [[nodiscard]] int ctl_ask(struct ctl *ctl, const char *body, const char *path,
                           json_t **json);
 
-/* Likewise, but what is wrong is in `error` (`size` bytes), without control
- * characters, and is not said. */
+/* Asks as ctl_ask(), but puts the error in `error` (`size` bytes), without
+ * control characters, instead of printing it. */
 [[nodiscard]] int ctl_try(struct ctl *ctl, const char *body, const char *path,
                           json_t **json, char *error, size_t size);
 
-/* As ctl_ask() for text, which the caller frees. */
+/* Asks for text, as ctl_ask(); the caller frees it. */
 [[nodiscard]] int ctl_text(struct ctl *ctl, const char *path, char **text);
 
-/* The path of an instance, or of what is done to it: owned; NULL: no memory. */
+/* Returns the path of an instance, or of an action on it (`what`): owned, or
+ * NULL when out of memory. */
 [[nodiscard]] char *ctl_instance_path(const char *name, const char *what);
 
-/* Bytes that a terminal would act upon become '?'. Returns the text. */
+/* Replaces each control character by '?'. Returns the text. */
 char *ctl_tame(char *text);
 
-/* A member of an object as it is printed: of text without what a terminal
- * would act upon; "-": it is not there, or null. Cut to `size`. */
+/* Formats a member of an object for printing, without control characters, cut
+ * to `size`; "-" if it is missing or null. Returns the text. */
 const char *ctl_show(const json_t *object, const char *key, char *text,
                      size_t size);
 
-/* The state of an instance as it is printed. One that is drained and not ready
- * keeps its state: "starting,drained". */
+/* Formats an instance's state for printing. A drained instance that is not
+ * ready keeps its state: "starting,drained". */
 const char *ctl_state(const json_t *instance, char *text, size_t size);
 
-/* The commands: the exit status. */
+/* Run a command. Return the exit status. */
 int ctl_instances(struct ctl *ctl);
 int ctl_explain(struct ctl *ctl, const char *id);
 int ctl_top(struct ctl *ctl);

@@ -1,4 +1,4 @@
-/* conductorctl explain: why a request went where it went, as text. */
+/* conductorctl explain: the decision on a request, as text. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -77,7 +77,7 @@ static void print_members(const json_t *object)
                    ctl_show(object, of_request[i].key, text, sizeof text));
 }
 
-/* Times and counts on one line, those that are known. */
+/* Prints the known times and counts on one line. */
 static void print_line(const char *title, const json_t *object,
                        const struct column *rows, size_t n)
 {
@@ -94,7 +94,7 @@ static void print_line(const char *title, const json_t *object,
     printf("%s\n", *comma ? "" : "-");
 }
 
-/* The candidates; the one of that name is marked. */
+/* Prints the candidates, with a mark at the one named `chosen`. */
 static int print_candidates(const char *title, const json_t *list,
                             const char *chosen, const struct column *rows,
                             size_t n)
@@ -122,8 +122,8 @@ static int print_candidates(const char *title, const json_t *list,
     return table_print(&table);
 }
 
-/* The idle workers that it was lent: times of its group are not those of any
- * candidate. */
+/* Prints the workers lent to the request. The times of its group are those of
+ * no candidate. */
 static void print_lent(const json_t *list)
 {
     const json_t *one;
@@ -140,7 +140,7 @@ static void print_lent(const json_t *list)
         printf(": predicted for the group, below for each alone\n");
 }
 
-/* Why blocks that it reuses were copied there ahead of it. */
+/* Prints why the reused blocks had been copied there in advance. */
 static void print_copied(const json_t *copied)
 {
     char a[32], b[32], c[128], d[32];

@@ -24,7 +24,7 @@ static void put_line(struct frame *f, const char *format, ...)
     ctl_tame(f->lines[f->n++]);
 }
 
-/* A number below the members of the path a, b; b NULL: of a alone. */
+/* Returns the number at the path a, b of an object; at a if b is NULL. */
 static double number(const json_t *in, const char *a, const char *b)
 {
     const json_t *one = json_object_get(in, a);
@@ -122,7 +122,7 @@ static void put_requests(struct frame *f, const json_t *o)
     put_line(f, "TTFT       p50 %s, p90 %s, predicted p50 %s (last minute)",
              show_ms(m, "ttft_p50_ms", a), show_ms(m, "ttft_p90_ms", b),
              show_ms(m, "predicted_p50_ms", c));
-    /* Of these prompts no engine told all. */
+    /* Not every engine reported its part of these. */
     if (number(m, "guessed_tokens", NULL) > 0)
         snprintf(guessed, sizeof guessed, " (guessed for %s)",
                  show_part(number(m, "guessed_tokens", NULL),

@@ -1,4 +1,4 @@
-/* What conductorctl top shows: lines of text, made of the answers to
+/* The screen of conductorctl top: lines of text from the answers to
  * /admin/overview and /admin/instances. */
 #ifndef TOOLS_CTL_FRAME_H
 #define TOOLS_CTL_FRAME_H
@@ -9,14 +9,14 @@
 
 #define FRAME_COLUMNS_MAX 200
 #define FRAME_LINES_MAX 300
-#define FRAME_HEAD_LINES 10 /* above the instances, their titles too */
+#define FRAME_HEAD_LINES 10 /* above the instances, column titles included */
 
-/* What was heard of the conductor. */
+/* The conductor's last answers. */
 struct frame_facts {
     const char *where;                  /* HOST:PORT */
-    const json_t *overview, *instances; /* NULL: nothing was heard */
-    const char *trouble; /* why the last question had no answer; "": it had */
-    /* Bytes a second since the answer before; below 0: not known. */
+    const json_t *overview, *instances; /* NULL = no answer yet */
+    const char *trouble; /* error of the last question; "" = none */
+    /* Bytes per second since the previous answer; below 0 = unknown. */
     double fetched_per_s, disk_per_s;
 };
 
@@ -27,9 +27,9 @@ struct frame {
 };
 
 /*
- * Fills at most `lines` lines of `columns` bytes (both are cut to the bounds
- * above). The instances begin with the one at *from, which is cut so that no
- * line is empty while there are instances above.
+ * Fills at most `lines` lines of `columns` bytes (both are limited by the
+ * bounds above). *from: index of the first instance shown; reduced so that no
+ * line stays empty while there are instances above.
  */
 void frame_make(struct frame *frame, const struct frame_facts *facts,
                 size_t lines, size_t columns, size_t *from);

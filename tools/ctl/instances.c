@@ -1,4 +1,4 @@
-/* conductorctl instances: a line for each. */
+/* conductorctl instances: a line per instance. */
 #include <stdio.h>
 
 #include "tools/ctl/ctl.h"
@@ -20,7 +20,7 @@ static const char *kv_of(const json_t *instance, char *text, size_t size)
 
 static const struct {
     const char *title, *key;
-    /* What is shown; NULL: the member `key` as it is. */
+    /* Formats the column; NULL = print the member `key`. */
     const char *(*show)(const json_t *instance, char *text, size_t size);
 } columns[] = {
     {"NAME", "name", NULL},

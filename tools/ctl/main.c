@@ -1,4 +1,4 @@
-/* conductorctl: asks a running conductor, and changes it. */
+/* conductorctl: queries a running conductor, and changes it. */
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -140,7 +140,7 @@ static int switch_role(struct ctl *ctl, const struct option_list *words)
                                                : "role/decode");
 }
 
-/* The body of the question; NULL, having said what is wrong with a word. */
+/* Returns the request body, or NULL after printing which word is wrong. */
 static char *replicas_body(const char *copies, const char *prompt,
                            json_int_t *n)
 {
@@ -159,7 +159,7 @@ static char *replicas_body(const char *copies, const char *prompt,
     return body;
 }
 
-/* Prints the orders. Returns how many are copies. */
+/* Prints the orders. Returns how many of them are copies. */
 static json_int_t show_orders(const json_t *orders)
 {
     char a[32], b[128], c[128];
@@ -265,8 +265,8 @@ static int show_metrics(struct ctl *ctl, const struct option_list *words)
 static const struct command {
     const char *name;
     int (*run)(struct ctl *ctl, const struct option_list *words);
-    size_t least, most; /* words behind it */
-    const char *needs;  /* these, for people */
+    size_t least, most; /* words after the command */
+    const char *needs;  /* these words, for the error message */
 } commands[] = {
     {"status", show_status, 0, 0, ""},
     {"instances", show_instances, 0, 0, ""},
@@ -280,7 +280,7 @@ static const struct command {
     {"metrics", show_metrics, 0, 1, "TEXT"},
 };
 
-/* The command of the words, or NULL, having said what is wrong. */
+/* Returns the command of the words, or NULL after printing the error. */
 static const struct command *find(const struct option_list *words)
 {
     const char *name = words->count ? words->items[0] : "";

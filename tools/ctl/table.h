@@ -1,4 +1,4 @@
-/* Rows of cells, printed in columns as wide as they must be. */
+/* Rows of cells, printed in columns as wide as their longest cell. */
 #ifndef TOOLS_CTL_TABLE_H
 #define TOOLS_CTL_TABLE_H
 
@@ -10,13 +10,14 @@ struct table {
     size_t columns;
     char **cells; /* (n) owned, row by row */
     size_t n;
-    int failed; /* there was no memory for one */
+    int failed; /* out of memory for a cell */
 };
 
-/* Adds one cell, a copy. The first row names the columns. */
+/* Adds a copy of a cell's text. The first row names the columns. */
 void table_add(struct table *table, const char *text);
 
-/* Prints it to stdout and frees what it owns. Returns 0, or 1: no memory. */
+/* Prints the table to stdout and frees its cells. Returns 0, or 1 when out of
+ * memory. */
 [[nodiscard]] int table_print(struct table *table);
 
 #endif

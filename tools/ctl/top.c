@@ -22,11 +22,11 @@
 
 struct top {
     struct ctl *ctl;
-    json_t *overview, *instances; /* owned; of the last answers */
-    int64_t heard_us;             /* when they came */
+    json_t *overview, *instances; /* owned, from the last answers */
+    int64_t heard_us;             /* when the last answers came */
     double fetched_per_s, disk_per_s;
     char trouble[300], where[REPLAY_SERVER_NAME_BYTES];
-    size_t from; /* the first instance that is shown */
+    size_t from; /* index of the first instance shown */
     bool quits;
     struct frame frame;
 };
@@ -37,7 +37,8 @@ static double bytes_of(const json_t *overview, const char *which)
         json_object_get(json_object_get(overview, "transfers"), which));
 }
 
-/* Takes both answers. A conductor that began anew counts from 0. */
+/* Takes both answers. A restarted conductor counts from 0 again: rates are then
+ * unknown. */
 static void take(struct top *t, json_t *overview, json_t *instances)
 {
     int64_t now_us = clock_now_us();
@@ -58,7 +59,7 @@ static void take(struct top *t, json_t *overview, json_t *instances)
     *t->trouble = '\0';
 }
 
-/* Asks; what goes wrong is in t->trouble. Returns 0 or 1. */
+/* Asks for both. Returns 0, or 1 with the error in t->trouble. */
 static int ask(struct top *t)
 {
     json_t *overview = NULL, *instances = NULL;
@@ -125,7 +126,7 @@ static void on_key(struct top *t, int key)
         }
 }
 
-/* Keys come while an answer is waited for, too. */
+/* Handles keys, also while an answer is awaited. */
 static void on_input(evutil_socket_t fd, short what, void *arg)
 {
     struct top *t = arg;
@@ -141,7 +142,7 @@ static void on_input(evutil_socket_t fd, short what, void *arg)
         draw(t);
 }
 
-/* The terminal has another size. */
+/* The terminal was resized. */
 static void on_resize(evutil_socket_t signal, short what, void *arg)
 {
     struct winsize size;
@@ -246,7 +247,7 @@ int ctl_top(struct ctl *ctl)
     t->ctl = ctl;
     t->fetched_per_s = t->disk_per_s = -1;
     replay_server_name(&ctl->server, t->where);
-    /* A conductor that says nothing is away soon. */
+    /* A silent conductor shows as away soon. */
     if (!ctl->once && ctl->timeout_us > MOST_WAIT_US)
         ctl->timeout_us = MOST_WAIT_US;
     rc = ctl->once ? once(t) : on_screen(t);

@@ -11,7 +11,7 @@
 
 #define FILE_BYTES_MAX (4u << 20)
 
-/* HOST:PORT, or a URL. Returns whether it is one. */
+/* Parses HOST:PORT or a URL. Returns whether it is valid. */
 static bool read_address(const char *text, struct replay_server *server)
 {
     struct address address;
@@ -38,7 +38,7 @@ static bool is_on(const struct fields_object *root, const char *key)
            strcmp(text_of(root, key), "on") == 0;
 }
 
-/* Who listens at every address is asked at one of this machine. */
+/* Returns the address to ask: loopback for a server that listens on all. */
 static const char *reached_at(const char *host)
 {
     if (strcmp(host, "*") == 0 || strcmp(host, "0.0.0.0") == 0)
@@ -51,8 +51,8 @@ struct listen {
     char *from; /* CTL_FROM_BYTES */
 };
 
-/* Whether the file is right is for the conductor to say: what else is in it is
- * not looked at. A fields_reader. */
+/* Reads the listen address; a fields_reader. Other fields are not checked: that
+ * is the conductor's job. */
 static void read_listen(struct fields *f, const struct fields_object *root,
                         void *into)
 {

@@ -43,7 +43,8 @@ struct options {
     struct option_list profiles;
 };
 
-/* Returns 0 to go on, or -1 with the exit status in *status. */
+/* Parses the command line. Returns 0 to go on, or -1 with the exit status in
+ * *status. */
 static int parse_options(int argc, char **argv, struct options *o, int *status)
 {
     const struct option_spec specs[] = {
@@ -146,7 +147,8 @@ static void print_report(const struct cost_model *m,
     warn_part(&report->decode);
 }
 
-/* Fits and writes. Returns 0, or a negative errno with a message in err. */
+/* Fits and writes the model. Returns 0, or a negative errno with a message in
+ * err. */
 static int run(const struct options *options, char *err, size_t err_size)
 {
     struct profile profile = {0};

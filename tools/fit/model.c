@@ -1,4 +1,4 @@
-/* From measurements to a cost model. See model.h. */
+/* Fits a cost model to measurements; see model.h. */
 #include "tools/fit/model.h"
 
 #include <errno.h>
@@ -50,7 +50,7 @@ static int compare_rows(const void *a, const void *b)
     return (x->us > y->us) - (x->us < y->us);
 }
 
-/* The middle of n rows of one point, which are in order of time. */
+/* Returns the median of n rows of one point, sorted by time. */
 static double median_us(const struct profile_row *row, size_t n)
 {
     return (row[(n - 1) / 2].us + row[n / 2].us) / 2.0;
@@ -88,7 +88,7 @@ free_sorted:
     return rc;
 }
 
-/* Sets the model's range to what was measured. */
+/* Sets the model's range to the measured one. */
 static void take_range(struct cost_model_range *range,
                        const struct fit_report *report)
 {
@@ -113,7 +113,7 @@ static void take_range(struct cost_model_range *range,
     }
 }
 
-/* Whether the polynomial stays above 0 and rises with the work. */
+/* Returns whether the polynomial stays above 0 and rises with the work. */
 static bool makes_sense(const struct fit_form *form,
                         const struct fit_result *result,
                         const struct cost_model_range *range)
@@ -130,8 +130,8 @@ static bool makes_sense(const struct fit_form *form,
            m.decode[2] >= 0.0;
 }
 
-/* Tries every set of terms, 15 at most. A set that makes sense and is part of
- * another one that does never has less chi2, so no term is lost for nothing. */
+/* Tries every set of terms, at most 15. If a set that makes sense contains
+ * another, the smaller one never has less chi2: no useful term is lost. */
 static int choose_terms(struct fit_part *part,
                         const struct cost_model_range *range)
 {
@@ -153,12 +153,11 @@ static int choose_terms(struct fit_part *part,
             part->result = result;
         found = true;
     }
-    /* The constant alone is a mean of positive times, so this is a safeguard.
-     */
+    /* The constant alone always makes sense: it is a mean of positive times. */
     return found ? 0 : -EIO;
 }
 
-/* How many different values of a, or of b, the points have. */
+/* Returns the number of distinct values of a, or of b. */
 static size_t count_distinct(const struct fit_part *part, bool of_b)
 {
     size_t distinct = 0;
@@ -175,7 +174,7 @@ static size_t count_distinct(const struct fit_part *part, bool of_b)
     return distinct;
 }
 
-/* Says in err why the fit did not work out. */
+/* Writes to err why the fit failed. */
 static int explain(const struct fit_part *part, int rc, char *err,
                    size_t err_size)
 {
@@ -290,7 +289,7 @@ void fit_report_fini(struct fit_report *report)
 
 #define RULES 3
 
-/* What one frame shows; the chart borrows it. */
+/* Data of one frame, borrowed by the chart. */
 struct panel {
     char title[160];
     double *measured, *predicted; /* (count), milliseconds; one allocation */

@@ -11,8 +11,8 @@
 #include "tools/replay/math.h"
 #include "traces/random.h"
 
-/* Columns are scaled to 1, so this is how much of a column must not be a
- * combination of the others. */
+/* Columns are scaled to 1: this share of a column must not be a combination of
+ * the others. */
 #define RANK_TOLERANCE 1e-8
 
 #define SPLITMIX_STEP UINT64_C(0x9e3779b97f4a7c15)
@@ -83,7 +83,7 @@ static int system_fill(struct system *s, const struct fit_form *form,
     return 0;
 }
 
-/* Solves and undoes the scaling. */
+/* Solves the system, and undoes the scaling. */
 static int system_solve(struct system *s, const bool *used,
                         struct fit_result *result)
 {
@@ -97,7 +97,7 @@ static int system_solve(struct system *s, const bool *used,
         return -EDOM;
     double total = gsl_stats_wtss(s->w->data, s->w->stride, s->y->data,
                                   s->y->stride, count);
-    /* The weights are known but for a factor: the residuals give it. */
+    /* The weights are relative: the residuals give their scale. */
     double variance = chi2 / (double)(count - terms);
     *result = (struct fit_result){.r2 = total > 0.0 ? 1.0 - chi2 / total : 0.0,
                                   .chi2 = chi2};
@@ -125,7 +125,7 @@ int fit_regress(const struct fit_form *form, const struct fit_point *points,
         terms += used[j];
     if (terms == 0 || count <= terms)
         return -EDOM;
-    /* GSL's own handler ends the program. */
+    /* GSL's default handler ends the program. */
     gsl_error_handler_t *handler = gsl_set_error_handler_off();
     struct system s;
     int rc = system_init(&s, count, terms);
@@ -151,8 +151,8 @@ double fit_predict_us(const struct fit_form *form,
     return us;
 }
 
-/* A copy of the points in an order that has nothing to do with the grid: folds
- * taken in the grid's own order could each be one row of it. Owned. */
+/* Returns a shuffled copy of the points, owned. In grid order, a fold could be
+ * a row of the grid. */
 static struct fit_point *shuffled(const struct fit_point *points, size_t count)
 {
     struct fit_point *copy = calloc(count, sizeof(*copy));
@@ -168,8 +168,8 @@ static struct fit_point *shuffled(const struct fit_point *points, size_t count)
     return copy;
 }
 
-/* Fits to all points but those of one fold, and writes the relative errors of
- * that fold's points. `others` has room for all points. */
+/* Fits to all points outside one fold, and writes the relative errors of the
+ * fold's points. `others` has room for all points. */
 static int validate_fold(const struct fit_form *form,
                          const struct fit_point *points, size_t count,
                          size_t folds, size_t fold, const bool *used,

@@ -10,8 +10,8 @@
 
 #define FIT_MAX_TERMS 4
 
-/* One point of the grid: what repeats of it had as their median. a, b:
- * uncached and cached tokens, or batch and KV tokens. */
+/* One point of the grid: the median time of its repeats. a, b: uncached and
+ * cached tokens, or batch size and KV tokens. */
 struct fit_point {
     int64_t a;
     int64_t b;
@@ -19,7 +19,7 @@ struct fit_point {
     size_t repeats;
 };
 
-/* The basis functions of (a, b): basis writes `terms` values to row. */
+/* The basis functions of (a, b): basis() writes `terms` values to row. */
 struct fit_form {
     const char *name; /* "prefill" or "decode" */
     size_t terms;     /* at most FIT_MAX_TERMS */
@@ -27,8 +27,8 @@ struct fit_form {
     const char *term_names[FIT_MAX_TERMS];
 };
 
-/* coefficient and std_error are in us a unit of the term, 0 for a term that is
- * not used. r2 is the weighted one. */
+/* coefficient and std_error are in us per unit of the term, 0 for an unused
+ * term. r2 is the weighted one. */
 struct fit_result {
     bool used[FIT_MAX_TERMS];
     double coefficient[FIT_MAX_TERMS];
@@ -44,27 +44,27 @@ struct fit_errors {
 
 /* Minimises the sum of ((us - sum_j c_j basis_j(a, b)) / us)^2 over the terms
  * with used[j]: least squares with weights 1 / us^2, so that a relative error
- * counts alike for a short and for a long measurement. The columns are scaled
- * to a largest value of 1 first. Standard errors come from the residuals:
- * chi2 / (points - terms used) times the inverse of X'WX.
+ * counts alike for short and long measurements. First scales each column to a
+ * largest value of 1. Standard errors come from the residuals: chi2 / (points -
+ * terms used) times the inverse of X'WX.
  * Borrows everything. Returns 0; -EDOM if the points do not determine the
  * coefficients (their matrix is rank deficient, or there are no more points
- * than terms); -ENOMEM; -EIO if GSL reports anything else. O(points). */
+ * than terms); -ENOMEM; -EIO if GSL reports another error. O(points). */
 [[nodiscard]] int fit_regress(const struct fit_form *form,
                               const struct fit_point *points, size_t count,
                               const bool used[FIT_MAX_TERMS],
                               struct fit_result *result);
 
-/* What `result` predicts at (a, b), in microseconds, unclamped. */
+/* Returns the prediction of `result` at (a, b), in us, unclamped. */
 double fit_predict_us(const struct fit_form *form,
                       const struct fit_result *result, double a, double b);
 
-/* Cross-validation with at most `folds` folds (fewer if there are fewer
- * points): each point is predicted by a fit to the points of the other folds.
- * A point's fold comes from a fixed shuffle of the points' order, so it is the
- * same in every run. Gives the median and the 95th percentile of the relative
- * errors |predicted - us| / us. Errors as for fit_regress(): -EDOM means that
- * the points without one fold do not determine the coefficients. */
+/* Cross-validates with at most `folds` folds (fewer if there are fewer points):
+ * predicts each point by a fit to the points of the other folds. A fixed
+ * shuffle assigns points to folds, so every run is the same. Sets the median
+ * and the 95th percentile of the relative errors |predicted - us| / us. Errors
+ * as for fit_regress(): -EDOM means that the points without one fold do not
+ * determine the coefficients. */
 [[nodiscard]] int fit_cross_validate(const struct fit_form *form,
                                      const struct fit_point *points,
                                      size_t count, size_t folds,

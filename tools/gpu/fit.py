@@ -1,8 +1,8 @@
-"""A small least squares for profiles, where conductor-fit is not built.
+"""A small least-squares fit of profiles, for when conductor-fit is not built.
 
-The same polynomials and the same weighting as conductor-fit (relative error,
-medians of repeats), but no terms are left out and nothing is tested: it says
-how well a profile can be fitted, and makes no cost model.
+It uses the polynomials and weights of conductor-fit (relative error, medians
+of repeats), but drops no terms and makes no checks: it shows how well a profile
+can be fitted, and makes no cost model.
 """
 import csv
 import statistics
@@ -46,9 +46,9 @@ def solve(rows, right):
 
 
 def fit(kind, points):
-    """Coefficients with the least sum of squared relative errors, or None."""
+    """Returns coefficients with the least squared relative error, or None."""
     scaled = [[t / us for t in TERMS[kind](a, b)] for a, b, us in points]
-    # Columns of like size: the square of thousands of tokens is large.
+    # Scale the columns alike: the square of thousands of tokens is large.
     size = [max(abs(row[j]) for row in scaled) or 1.0
             for j in range(len(scaled[0]))]
     x = [[t / s for t, s in zip(row, size)] for row in scaled]
@@ -60,7 +60,7 @@ def fit(kind, points):
 
 
 def quality(kind, points):
-    """Relative errors at points that a fit without them had not seen."""
+    """Returns errors at points left out of the fit, one by one; None = none."""
     errors = []
     for i, (a, b, us) in enumerate(points):
         found = fit(kind, points[:i] + points[i + 1:])

@@ -1,4 +1,4 @@
-"""What a machine has for tools/gpu-check: card, driver, toolkit, build tools."""
+"""The parts of a machine that tools/gpu-check needs: card, driver, tools."""
 import glob
 import os
 import platform
@@ -32,7 +32,7 @@ def card():
 
 
 def commit(root):
-    """Which source this is, and whether it was changed."""
+    """Returns the commit of the source, and whether it was changed."""
     def git(*words):
         return (output(['git', '-C', root, *words]) or '').strip()
 
@@ -64,7 +64,7 @@ def processor():
 
 
 def python_tool(name, module):
-    """The command of a tool that may only be there as a Python module."""
+    """Returns the command of a tool that may be a Python module only."""
     path = program(name, os.path.join(os.path.dirname(sys.executable), name))
     if path:
         return [path]
@@ -74,7 +74,7 @@ def python_tool(name, module):
 
 
 def look():
-    """All of it, as one dict."""
+    """Returns all facts of the machine as one dict."""
     nvcc = program('nvcc', '/usr/local/cuda/bin/nvcc')
     beside = os.path.dirname(nvcc) if nvcc else '/usr/local/cuda/bin'
     return {
@@ -93,9 +93,9 @@ def look():
 
 
 def toolkit_from_python(nvcc, folder):
-    """Where cuBLAS is not beside nvcc but among Python's packages (as wheels
-    bring it): the environment with which compilers and programs find it, with
-    links in `folder` for the names that linking needs. {} if not needed."""
+    """Returns the environment with which compilers and programs find cuBLAS
+    among Python's packages, as wheels install it, with links in `folder` for
+    the names that linking needs. {} if it is beside nvcc."""
     root = os.path.dirname(os.path.dirname(os.path.realpath(nvcc)))
     if os.path.exists(os.path.join(root, 'include', 'cublas_v2.h')):
         return {}

@@ -1,15 +1,15 @@
-"""What tools/gpu-check found: checks against limits, table, CSV, Markdown."""
+"""Results of tools/gpu-check: checks against limits, table, CSV, Markdown."""
 import csv
 import json
 import os
 from typing import NamedTuple
 
-# Measuring the same thing twice differs by so much: "never slower".
+# Two measurements of the same thing may differ by this: "never slower".
 NOISE = 1.02
 
 
 class Check(NamedTuple):
-    """One line of the verdict. value None: not measured."""
+    """One line of the verdict. value None = not measured."""
     what: str
     value: float | None
     limit: float
@@ -30,7 +30,7 @@ class Check(NamedTuple):
 
 
 def rows(benches, name, **where):
-    """Rows of all benches whose name begins so, with these values."""
+    """Returns the rows with these values, of benches named `name`..."""
     return [row for key, bench in benches.items() if key.startswith(name)
             for row in bench.get('rows', ())
             if all(row.get(k) == v for k, v in where.items())]
@@ -42,7 +42,7 @@ def worst(found, column, pick):
 
 
 def limits(benches, stages):
-    """The checks of the project's targets for a card."""
+    """Returns the checks of the project's targets for a card."""
     chunk = rows(benches, 'prefill', chunk=2048)
     cake = rows(benches, 'cake')
     hidden = rows(benches, 'layerwise', can_hide='yes')
@@ -93,7 +93,7 @@ def number(value):
 
 
 def verdict_lines(checks, trial):
-    """The table of the terminal."""
+    """Yields the lines of the table for the terminal."""
     width = max(len(c.what) for c in checks)
     if trial:
         yield ('A trial judges no limit: its exit status is 0 when every stage '
@@ -106,7 +106,7 @@ def verdict_lines(checks, trial):
 
 
 def write_csv(path, benches):
-    """All rows in one file; a column is empty where a bench has none."""
+    """Writes all rows to one file; columns a bench does not have are empty."""
     found = [{'bench': bench['bench'], 'model': bench['facts'].get('model'),
               **row} for bench in benches.values()
              for row in bench.get('rows', ())]
@@ -139,7 +139,7 @@ def fit_lines(fit):
 
 
 def markdown(result):
-    """A page for docs/measurements."""
+    """Yields the lines of a page for docs/measurements."""
     trial = result['trial']
     if trial:
         yield ('# Trial of tools/gpu-check: no GPU figures\n\n'
@@ -179,7 +179,7 @@ def markdown(result):
 
 
 def write(folder, result):
-    """results.json, figures.csv and the page; returns the page's path."""
+    """Writes results.json, figures.csv and the page. Returns its path."""
     with open(os.path.join(folder, 'results.json'), 'w',
               encoding='utf-8') as f:
         json.dump(result, f, indent=1)

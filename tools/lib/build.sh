@@ -1,6 +1,6 @@
 # Configures and builds with meson. Source common.sh before this.
 
-# keep_log LOG: what ninja says goes there; on a terminal its [n/m] is shown.
+# keep_log LOG: writes ninja's output to LOG; on a terminal, shows its [n/m].
 keep_log() {
   if [[ -t 1 ]]; then
     awk -v log_file="$1" '
@@ -13,8 +13,7 @@ keep_log() {
 }
 
 # build DIR COMPILER OPTION...: builds the project into $root/DIR, quietly;
-# shows the compiler's words if it fails. Takes up again what an earlier build
-# left.
+# shows the compiler's output if it fails. Continues an earlier build.
 build() {
   local dir=$root/$1 compiler=$2
   shift 2
@@ -30,7 +29,7 @@ build() {
     fi
   fi
   say "building ${dir##*/}"
-  # A compiler newer than the project may warn of other things: only CI minds.
+  # A newer compiler may print other warnings: they are errors only in CI.
   if [[ ${CI:-} == true ]]; then
     meson configure "$dir" -Dwerror=true </dev/null >"$log" 2>&1 ||
       die 1 "meson could not configure, see $log"

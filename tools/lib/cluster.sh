@@ -1,13 +1,13 @@
 # Starts a conductor and workers on loopback, each logging into a folder of
-# this run, and ends them whatever happens. Source common.sh before this. The
-# programs are those in $built, by default the project's build.
+# this run, and ends them when the script ends, for any reason. Source common.sh
+# before this. The programs come from $built, by default the project's build.
 
 # Our children: name by process id. They die with this script even if it is
-# killed, and they are ended in order by cluster_end.
+# killed; cluster_end ends them properly.
 declare -A children=()
 lenient=
 
-# check_policy NAME: asks the conductor whether there is such a policy.
+# check_policy NAME: exits if the conductor has no such policy.
 check_policy() {
   local said
   said=$("${built:-$root/build}/conductor/conductor" --dump-config \
@@ -16,8 +16,8 @@ check_policy() {
   die 2 "--policy: '$1' is ${said#*": \"$1\": is "}"
 }
 
-# cluster_begin [FOLDER]: makes the folder of this run, $run, and takes care
-# that everything ends when the script does.
+# cluster_begin [FOLDER]: creates the folder of this run, $run, and ends all
+# children when the script ends.
 cluster_begin() {
   local n=1
   if (($#)); then
@@ -36,7 +36,7 @@ cluster_begin() {
   trap 'exit 143' TERM HUP
 }
 
-# launch NAME COMMAND...: starts it in the background with its log.
+# launch NAME COMMAND...: starts a command in the background, with a log.
 launch() {
   local name=$1
   shift
@@ -45,17 +45,17 @@ launch() {
   children[$!]=$name
 }
 
-# show_log NAME: the end of its log, for a failure.
+# show_log NAME: prints the end of a child's log, after a failure.
 show_log() {
   printf '%s\n' "--- the end of $run/$1.log" >&2
   tail -n 20 "$run/$1.log" >&2
 }
 
-# quietly COMMAND...: while it waits, bash does not report a child that is
-# killed; that is child_ended's job.
+# quietly COMMAND...: runs a command that waits, without bash's message about a
+# killed child; child_ended reports it.
 quietly() { "$@"; } 2>/dev/null
 
-# describe_status STATUS: how a child ended, in words.
+# describe_status STATUS: prints how a child ended.
 describe_status() {
   if (($1 > 128)); then
     echo "was killed (signal $(($1 - 128)), $(kill -l "$1"))"
@@ -64,8 +64,8 @@ describe_status() {
   fi
 }
 
-# child_ended PID: fails, with the end of its log. With --stay a cluster that
-# has served once goes on without a worker: requests go to the others.
+# child_ended PID: exits with the end of the child's log; but if $lenient, a
+# cluster goes on without a worker, whose requests go to the others.
 child_ended() {
   local name=${children[$1]} status=0 how
   quietly wait "$1" || status=$?
@@ -79,7 +79,7 @@ child_ended() {
   die 1 "$name $how"
 }
 
-# check_children: looks for any that have ended.
+# check_children: handles children that have ended.
 check_children() {
   local pid
   for pid in "${!children[@]}"; do
@@ -94,8 +94,8 @@ json_string() {
 }
 
 # cluster_conductor MODEL BLOCK_TOKENS POLICY COST_MODEL [QUEUE_ORDER]: starts
-# it, with $correction_ms and $slo_ms (of the TTFT) if they are set, and sets
-# http_port and worker_port.
+# the conductor, with $correction_ms and $slo_ms (of the TTFT) if they are set.
+# Sets http_port and worker_port.
 cluster_conductor() {
   cat >"$run/conductor.json" <<END
 {
@@ -125,13 +125,13 @@ END
   die 1 'the conductor does not say which ports it has'
 }
 
-# cluster_worker NAME ROLE: of $engine, with $kv_mib of cache, and where it
-# prefills, $disk_mib (if set) of it on disk; with $worker_options, if any.
+# cluster_worker NAME ROLE: starts a worker of $engine with $kv_mib of cache,
+# $worker_options, if any, and unless it only decodes $disk_mib on disk, if set.
 worker_options=()
 cluster_worker() {
   local more=("${worker_options[@]}")
   [[ $engine != timed ]] || more+=(--cost-model "$cost_model")
-  # Else the first worker would take all of the card.
+  # Otherwise the first worker would take all memory of the card.
   [[ $engine != cuda ]] || more+=(--device-kv-mib "$kv_mib")
   [[ -z ${disk_mib:-} || $2 == decode ]] ||
     more+=(--disk-path "$run/$1.kv" --disk-mib "$disk_mib")
@@ -158,8 +158,8 @@ cluster_wait_ready() {
     "'${have:-no answer}'"
 }
 
-# cluster_replay: replays $trace and leaves report.json in $run. In the
-# background, so that a signal is not kept waiting until it is done.
+# cluster_replay: replays $trace into $run/report.json, in the background, so
+# that signals are handled at once.
 cluster_replay() {
   local status=0
   local options=(--speed "$speed" --length-scale "$length_scale"
@@ -178,7 +178,7 @@ cluster_replay() {
   [[ -s $run/report.json ]] || die 1 "the replay failed with status $status"
 }
 
-# report_failed: how many requests failed, of the report in $run.
+# report_failed: prints how many requests of $run/report.json failed.
 report_failed() {
   python3 -c 'import json, sys
 requests = json.load(open(sys.argv[1]))["requests"]
@@ -186,7 +186,7 @@ lost = requests["total"] - requests["completed"] - requests["rejected"]
 print(max(requests["failed"], lost))' "$run/report.json"
 }
 
-# cluster_takes_ctrl_c: from now on it ends cluster_stay, and nothing else.
+# cluster_takes_ctrl_c: from now on Ctrl-C only ends cluster_stay.
 cluster_takes_ctrl_c() {
   stopping=
   trap 'stopping=1' INT
@@ -197,8 +197,7 @@ cluster_stay() {
   while quietly sleep 0.5 && [[ -z $stopping ]]; do check_children; done
 }
 
-# end_children: ends what still runs, workers and conductor alike: first as
-# asked, after ten seconds by force.
+# end_children: ends all children with SIGTERM, after ten seconds with SIGKILL.
 end_children() {
   local pid i
   ((${#children[@]})) || return 0
@@ -216,7 +215,7 @@ end_children() {
   done
 }
 
-# cluster_end: ends what still runs, and deletes the workers' KV on disk.
+# cluster_end: ends all children, and deletes the workers' KV on disk.
 cluster_end() {
   trap - EXIT
   trap '' INT TERM HUP

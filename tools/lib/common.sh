@@ -1,11 +1,11 @@
-# What every script of tools/ shares: where the project is, how it speaks,
-# and one lock around what must not run twice at once. Source it.
+# Shared by all scripts of tools/: the project's folder, messages, options, and
+# a lock for work that must not run twice at once. Source it.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
 say() { printf '== %s\n' "$*"; }
 
-# die STATUS MESSAGE: says what went wrong and leaves.
+# die STATUS MESSAGE: prints an error and exits.
 die() {
   local status=$1
   shift
@@ -14,9 +14,9 @@ die() {
 }
 
 # with_lock COMMAND...: runs the command while no other script of this clone
-# installs or builds; with $lock set, none that sets the same. The command must
-# not leave a process behind: it would inherit the lock. Ctrl-C ends it with 130
-# and without a word of failure.
+# installs or builds; with $lock set, while no other script holds that lock. The
+# command must not leave a process behind: it would inherit the lock. Ctrl-C
+# ends it silently with 130.
 with_lock() {
   mkdir -p "$root/run"
   (
@@ -30,8 +30,8 @@ with_lock() {
 }
 
 # read_options WORD...: reads a command line into variables: --kv-mib into kv_mib.
-# The associative array `kinds` says what each is: a flag, text, file, uint, count
-# (above 0), positive (a decimal number above 0), or the words that it may be.
+# The associative array `kinds` has each option's kind: flag, text, file, uint,
+# count (above 0), positive (a decimal number above 0), or its allowed words.
 read_options() {
   local name kind what
   while (($#)); do

@@ -2,10 +2,10 @@
 # run/cost-model until it is measured again.
 # Source common.sh before this.
 
-# How far the fit may be off in the median, in percent, without a warning.
+# Largest median error of the fit without a warning, in percent.
 cost_model_good_percent=15
 
-# device_name ENGINE: prints what it computes on: the processor, or the card.
+# device_name ENGINE: prints the engine's hardware: the processor or the card.
 device_name() {
   if [[ $1 == cuda ]]; then
     nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null |
@@ -15,8 +15,8 @@ device_name() {
   fi
 }
 
-# cost_model_path ENGINE MODEL BLOCK_TOKENS: prints where the cost model of
-# that engine (cpu or cuda) on this machine is or will be.
+# cost_model_path ENGINE MODEL BLOCK_TOKENS: prints the path of the cost model
+# of an engine (cpu or cuda) on this machine; the file may not exist yet.
 cost_model_path() {
   local name
   name=$(device_name "$1")
@@ -26,15 +26,15 @@ cost_model_path() {
 }
 
 # measure_alone PROFILE ENGINE MODEL BLOCK_TOKENS: profiles the engine in the
-# step loop of a worker that nobody else talks to.
+# step loop of a worker without other requests.
 measure_alone() {
   "$root/build/workers/conductor-worker" --profile "$1" --engine "$2" \
     --model "$3" --block-tokens "$4" </dev/null
 }
 
 # measure_served PROFILE ENGINE MODEL BLOCK_TOKENS: measures the profile's
-# prefills again as they are served: one after the other, through a conductor,
-# with KV that leaves for a decode worker meanwhile. Sets what cluster.sh asks for.
+# prefills again in a cluster: one after the other, through a conductor, with a
+# push of KV to a decode worker meanwhile. Sets the variables of cluster.sh.
 measure_served() {
   engine=$2 block_tokens=$4 kv_mib=512 disk_mib=
   cluster_begin "${1%.csv}.served"
@@ -53,8 +53,8 @@ measure_served() {
   mv "$1.new" "$1"
 }
 
-# cost_model_measure FILE ENGINE MODEL BLOCK_TOKENS: in a shell of its own that
-# ends at the first failure.
+# cost_model_measure FILE ENGINE MODEL BLOCK_TOKENS: measures and fits, in a
+# subshell that ends at the first failure.
 cost_model_measure() (
   profile=${1%.json}.csv
   set -e
@@ -64,14 +64,14 @@ cost_model_measure() (
   mv "$1.new" "$1"
 )
 
-# cost_model_make FILE ENGINE MODEL BLOCK_TOKENS: measures and fits it if it is
-# not there yet.
+# cost_model_make FILE ENGINE MODEL BLOCK_TOKENS: makes the cost model if FILE
+# does not exist.
 cost_model_make() {
   local file=$1 log=${1%.json}.log status
   [[ ! -s $file ]] || return 0
   mkdir -p "${file%/*}"
   say "measuring engine $2, once (kept in ${file#"$root"/})"
-  # Not in a condition: in there a failure would not end it.
+  # Not in a condition: there bash would ignore the set -e of the subshell.
   set +e
   cost_model_measure "$@" >"$log" 2>&1
   status=$?
@@ -81,8 +81,8 @@ cost_model_make() {
   die 1 "could not measure engine $2, see $log"
 }
 
-# cost_model_show FILE: one line with how good its fit is, and a warning if it
-# is not.
+# cost_model_show FILE: prints the error of the fit, with a warning if it is
+# large.
 cost_model_show() {
   local file=$1 dir=${1%/*} line status=0
   line=$(python3 "$root/tools/lib/fit_error.py" "$file" \

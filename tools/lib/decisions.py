@@ -1,5 +1,5 @@
-"""Tells whether a live replay and its simulation sent the requests to the same
-prefill instances: how many, and the first that they did not.
+"""Compares the prefill instances of a live replay and its simulation: how many
+requests have the same one, and the first request that does not.
 
 usage: decisions.py LIVE.csv SIMULATED.csv
 

@@ -1,4 +1,4 @@
-"""Prints how far a cost model was off from points that its fit had not seen.
+"""Prints the cross-validated errors of a cost model.
 
 Exits with 3 if a median is above the given percentage.
 """

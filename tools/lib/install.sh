@@ -1,8 +1,8 @@
-# Installs what the build and the tests need on bare Debian 12. Looks first:
-# with everything in place it asks no network and needs no rights.
+# Installs the packages that the build and the tests need on bare Debian 12. If
+# nothing is missing, it needs neither network nor root.
 # Source common.sh before this.
 
-# Each line: a Debian package, and what shows that it is not needed: a command
+# Each line: a Debian package, and a check that makes it unnecessary: a command
 # (cmd:), a pkg-config module (pc:) or an installed package (deb:).
 build_needs='
 build-essential   cmd:gcc
@@ -31,8 +31,8 @@ libibverbs-dev    pc:libibverbs
 gnuplot-nox       cmd:gnuplot
 help2man          cmd:help2man
 '
-# Gateways in front of Conductor, as the examples of docs/ have them, what reads
-# its metrics, and what several of it share; tests start them by themselves.
+# Gateways of the examples in docs/, a reader of metrics, and the Redis that
+# several conductors share; tests start them themselves.
 scenario_needs='
 nginx             cmd:nginx
 haproxy           cmd:haproxy
@@ -41,7 +41,7 @@ tmux              cmd:tmux
 redis-server      cmd:redis-server
 stunnel4          cmd:stunnel
 '
-# What packaging/deb/build needs beside them.
+# Also needed by packaging/deb/build.
 deb_needs='
 git               cmd:git
 dpkg-dev          cmd:dpkg-buildpackage
@@ -53,7 +53,7 @@ clang             cmd:clang
 libclang-rt-14-dev deb:libclang-rt-14-dev
 '
 
-# What tests/rdma/vm runs; the rest of the virtual machine is only unpacked.
+# Run by tests/rdma/vm; the rest of the virtual machine is only unpacked.
 rdma_needs='
 qemu-system-x86   cmd:qemu-system-x86_64
 busybox-static    cmd:busybox
@@ -73,7 +73,7 @@ need_is_met() {
   esac
 }
 
-# missing_packages NEEDS: prints the packages that have to be installed.
+# missing_packages NEEDS: prints the packages to install.
 missing_packages() {
   local package check
   while read -r package check; do
@@ -81,9 +81,9 @@ missing_packages() {
   done <<<"$1" | sort -u
 }
 
-# without_services COMMAND...: runs it as a policy of Debian's forbids that what
-# it installs is started: nginx and haproxy would take port 80. A policy that is
-# there stays.
+# without_services COMMAND...: runs a command with a policy-rc.d that prevents
+# new services from starting: nginx and haproxy would take port 80. An existing
+# policy-rc.d is kept.
 without_services() (
   policy=/usr/sbin/policy-rc.d
   if [[ ! -e $policy ]]; then
@@ -94,7 +94,7 @@ without_services() (
   "$@"
 )
 
-# install_missing NEEDS: installs them, or says why it cannot.
+# install_missing NEEDS: installs missing packages, or exits with the reason.
 install_missing() {
   local packages sudo=()
   mapfile -t packages < <(missing_packages "$1")
@@ -117,7 +117,7 @@ install_missing() {
     tail -n 15 "$log" >&2
     die 1 "apt-get failed, see $log"
   fi
-  # Nor are they to start with the machine.
+  # Services must not start at boot, either.
   local package
   for package in nginx haproxy prometheus redis-server stunnel4; do
     [[ " ${packages[*]} " != *" $package "* ]] ||

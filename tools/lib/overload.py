@@ -1,17 +1,17 @@
-"""What `tools/agree --loads` does besides starting programs.
+"""The computing part of `tools/agree --loads`.
 
 usage: overload.py workers CLUSTER
        overload.py traces CLUSTER TRACE LENGTH_SCALE SECONDS LOADS FOLDER
        overload.py table CONDUCTOR-REPLAY CLUSTER POLICY LENGTH_SCALE SLO_S
                          LOADS FOLDER JSON
 
-`workers` prints name, role and options of each worker, as the cluster file says.
-`traces` writes FOLDER/LOAD/trace.jsonl for each load, the first requests of the
-trace that make SECONDS of it, and FOLDER/LOAD/speed. `table` simulates each load
-with three seeds, and shows what became of its requests live and simulated.
+`workers` prints name, role and options of each worker of the cluster file.
+`traces` writes FOLDER/LOAD/trace.jsonl for each load, with as many requests of
+the trace as take SECONDS at that load, and FOLDER/LOAD/speed. `table` simulates
+each load with three seeds, and compares the live results with the simulated.
 
-A load is the time that the prefill workers need at least, each prefix computed
-only once, over the time in which the requests arrive.
+A load is the least time that the prefill workers need, if each prefix is
+computed only once, divided by the time in which the requests arrive.
 """
 import csv
 import itertools
@@ -24,7 +24,7 @@ import sys
 import settle
 
 SEEDS = (1, 2, 3)
-# What the issue of overload asks for.
+# Limits for a server in overload.
 REJECTED_WITHIN_S, ACCEPTED_WITHIN, GOODPUT_KEPT = 0.010, 0.95, 0.95
 
 
@@ -34,7 +34,7 @@ def read_json(path):
 
 
 def speeds(cluster):
-    """Of all nodes: prefill, then decode."""
+    """Returns the speeds of all nodes: prefill, then decode."""
     n = cluster['prefill']['nodes'] + cluster['decode']['nodes']
     given = cluster.get('node_speed', [])
     return given + [1] * (n - len(given))
@@ -52,7 +52,7 @@ def workers(path):
 
 
 def work_s(requests, cost, scale):
-    """Of each request so far, all together, on a node of speed 1."""
+    """Yields the total work (s) up to each request, on a node of speed 1."""
     seen, total = set(), 0
     for request in requests:
         n, block = max(request['input_length'] // scale, 1), 512 // scale
@@ -94,7 +94,7 @@ def percentile(values, share):
 
 
 def judge(path, slo_s):
-    """Numbers of a CSV file of requests."""
+    """Returns the statistics of a CSV file of requests."""
     with open(path, encoding='utf-8', newline='') as f:
         rows = list(csv.DictReader(f))
     answered = [r for r in rows if r['outcome'] == 'completed']
@@ -113,16 +113,15 @@ def judge(path, slo_s):
         'ttft_p50_s': percentile(ttft, 0.5),
         'ttft_p90_s': percentile(ttft, 0.9),
         'hits': sum(int(r['reused_tokens']) for r in answered) / max(prompt, 1),
-        # From the real sending: what the client was late by is not the
-        # server's.
+        # From the real sending: the server has no part in the client's lag.
         'rejected_p99_s': percentile(
             [float(r['total_s']) - float(r['send_lag_s'] or 0)
              for r in refused if r['total_s']], 0.99)}
 
 
 def simulate(replay, cluster, policy, scale, slo, folder):
-    """Means over the seeds: a worker draws its errors by numbers that only it
-    knows, so that no seed of a simulation has the same."""
+    """Returns means over the seeds: no seed draws the same errors as the
+    workers, whose request numbers differ."""
     with open(os.path.join(folder, 'speed'), encoding='utf-8') as f:
         speed = f.read().strip()
     out = os.path.join(folder, 'simulated.csv')
@@ -151,7 +150,7 @@ def show(load, of, x):
 
 
 def verdicts(results):
-    """Of the highest load. Whether all hold."""
+    """Prints the verdicts on the highest load. Returns whether all hold."""
     last = max(results, key=float)
     live = results[last]['live']
     kept = live['goodput_per_s'] / max(

@@ -12,20 +12,20 @@ import json
 import random
 import sys
 
-# Before the speed of a machine changes and comes back, a round of them has
-# passed: the median of several rounds is what it mostly does.
+# A machine's speed changes for about a round: the median of several rounds
+# shows its usual speed.
 ROUNDS = 5
 UNCACHED = 16, 48, 128, 256, 512, 1024, 2048, 4096
 CACHED = 0, 256, 1024, 3072
 MOST = 4096
 
-# A prompt comes when its worker sleeps, and other data is in the caches.
+# After the pause the worker sleeps, and the processor's caches are cold.
 PAUSE_MS = 100
 TOKEN_MS = 0.06
 
 
 class Prompts:
-    """Prompts of blocks: the front that all share, then new ones."""
+    """Makes prompts of blocks: a shared front, then new blocks."""
 
     def __init__(self, block_tokens):
         self.block_tokens = block_tokens
@@ -47,7 +47,7 @@ def print_trace(block_tokens):
 
     def ask(tokens, ids):
         nonlocal at_ms
-        # Two tokens: the KV goes to the decode worker while it is computed.
+        # Two tokens of output need a decode: KV is pushed during the prefill.
         print(json.dumps({'timestamp': int(at_ms), 'input_length': tokens,
                           'output_length': 2, 'hash_ids': ids}))
         at_ms += PAUSE_MS + TOKEN_MS * tokens
@@ -70,7 +70,7 @@ def print_rows(requests, profile):
         rows = list(csv.DictReader(file))
     if any(row['outcome'] != 'completed' for row in rows):
         sys.exit(f'{requests}: a request failed')
-    # The first is the worker's first: it warms up.
+    # Skips the worker's first request, which warms it up.
     for row in rows[1:]:
         cached = int(row['prompt_tokens']) - int(row['computed_tokens'])
         us = max(1, 1e6 * float(row['prefill_s']))

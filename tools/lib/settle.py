@@ -1,14 +1,14 @@
-"""Takes a part of a trace and moves its arrivals, so that no decision hangs on
-chance.
+"""Takes a part of a trace and moves its arrivals, so that no decision depends
+on chance.
 
-The public traces have ticks of 3 s. Of requests that are sent at once, a server
-has read the short ones first: their order is chance, not scheduling. So those
-that share an arrival time are spread evenly over the time until the next one.
+The public traces have ticks of 3 s. A server reads the short ones first of all
+requests sent at once: their order is chance, not scheduling. So requests with
+the same arrival time are spread evenly over the time until the next one.
 
 A request that comes within a fraction of a millisecond of an instance's last
-step goes to one or to another instance by chance, and with other caches all that
-follows is another story. So the trace is simulated with hand-overs of several
-lengths, and whoever is placed differently by them comes a little later.
+step goes to one or another instance by chance; with the caches then different,
+so is every later decision. So the trace is simulated with several hand-over
+times, and a request whose instance depends on them comes a little later.
 
 usage: settle.py CONDUCTOR-REPLAY CLUSTER TRACE FROM REQUESTS POLICY SPEED
                  LENGTH_SCALE FOLDER
@@ -24,7 +24,7 @@ import subprocess
 import sys
 
 HANDOVERS_MS = (0, 0.3, 0.6, 1, 2, 4, 8)
-STEP_MS = 11  # of real time: more than the longest hand-over
+STEP_MS = 11  # real time, longer than the longest hand-over
 STEPS = 12
 ROUNDS = 400
 FIELDS = ('prefill', 'reused_tokens', 'local_tokens')
@@ -58,7 +58,7 @@ class Simulation:
             return [[row[k] for k in FIELDS] for row in csv.DictReader(f)]
 
     def first_chance(self, requests):
-        """The first request whose place hangs on the hand-over's length."""
+        """Returns the first request whose instance depends on the hand-over."""
         write(self.trace, requests)
         wanted = self.decisions(self.clusters[0])
         first = len(wanted)
@@ -77,8 +77,8 @@ def write(path, requests):
 
 
 def settle(simulation, requests, speed):
-    """Returns how many arrivals were moved, and the first that stays a matter
-    of chance (the number of requests: none)."""
+    """Returns how many arrivals were moved, and the first request that still
+    depends on chance (the number of requests = none)."""
     moved = set()
     first = simulation.first_chance(requests)
     for _ in range(ROUNDS):
@@ -96,8 +96,8 @@ def settle(simulation, requests, speed):
 
 
 def move(simulation, requests, first, i, speed):
-    """Lets request i come later until `first` is no matter of chance; leaves
-    it where it was if that does not help."""
+    """Delays request i until `first` no longer depends on chance; puts it back
+    if that does not help."""
     was = requests[i]['timestamp'] if i >= 0 else 0
     if i < 0:
         return first
@@ -116,7 +116,7 @@ def move(simulation, requests, first, i, speed):
 
 
 def spread(path, first, count):
-    """The requests, those of one arrival time spread until the next one."""
+    """Returns the requests, with equal arrival times spread out."""
     opened = gzip.open if path.endswith('.gz') else open
     with opened(path, 'rt', encoding='utf-8') as f:
         lines = (line for line in f if line.strip())

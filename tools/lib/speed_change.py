@@ -1,5 +1,5 @@
-"""Says how far the prefills that a conductor has seen were from its cost model,
-if it was a third or more: usage: speed_change.py PORT
+"""Prints how far a conductor's prefills were from its cost model, if by a third
+or more; usage: speed_change.py PORT
 """
 import re
 import sys

@@ -12,28 +12,28 @@
 
 #include "tools/result_file.h"
 
-/* Of a frame, in pixels; then what stands around it. */
+/* Size of a frame, in pixels; then its surroundings. */
 #define WIDTH 340.0
 #define HEIGHT 250.0
-#define BAR_WIDTH 36.0 /* with its number above */
+#define BAR_WIDTH 36.0 /* with the number above it */
 #define LEFT 80.0
 #define RIGHT 30.0
 #define ABOVE 40.0
 #define BELOW 60.0
-#define HEAD 34.0 /* the title of the whole */
+#define HEAD 34.0 /* title of the picture */
 #define LETTER 7.0
 #define GAP 8.0     /* between a frame and its key */
-#define SAMPLE 60.0 /* what the key shows beside a name */
+#define SAMPLE 60.0 /* line sample in the key */
 
-/* Colours that differ for the colour-blind too; dashes differ besides. */
+/* Colours that the colour-blind can distinguish; dashes differ, too. */
 static const char *const colours[] = {"#1f6fb4", "#d95f02", "#1b9e77",
                                       "#a6357f", "#7f7f7f", "#b8860b",
                                       "#4b3f9e", "#c8372d"};
 
 #define COLOURS (sizeof colours / sizeof colours[0])
 
-/* gnuplot reads more than text between quotes (escapes, commands): all but
- * letters and blanks is written as octal numbers. */
+/* Between quotes gnuplot also reads escapes and commands: writes everything but
+ * letters and blanks as octal numbers. */
 static void put_text(FILE *f, const char *text)
 {
     fputc('"', f);
@@ -54,7 +54,7 @@ static double x_at(const struct chart *c, const struct chart_series *s,
     return s->x ? s->x[i] : c->x ? c->x[i] : (double)i;
 }
 
-/* Whether the axes can show it. */
+/* Returns whether the axes can show the point. */
 static bool is_shown(const struct chart *c, const struct chart_series *s,
                      size_t i)
 {
@@ -71,13 +71,13 @@ static double frame_width(const struct chart *c)
     return c->square ? HEIGHT : fmax(WIDTH, BAR_WIDTH * bars);
 }
 
-/* What a text takes. */
+/* Returns the width of a text, in pixels. */
 static double text_width(const char *text)
 {
     return LETTER * (double)strlen(text);
 }
 
-/* What the key takes beside the frame. */
+/* Returns the width of the key beside the frame, in pixels. */
 static double key_width(const struct chart *c)
 {
     double widest = 0;
@@ -88,13 +88,13 @@ static double key_width(const struct chart *c)
     return widest;
 }
 
-/* A place on the frame's edges where the value is infinite, see axes_of(). */
+/* Maps an infinite value to its end of a second axis, see axes_of(). */
 static double within(double value)
 {
     return isinf(value) ? value > 0 : value;
 }
 
-/* A block of data by name: a line "x y" each. */
+/* Writes a named block of data: one line "x y" per point. */
 static void put_data(FILE *f, const struct chart *c, size_t s)
 {
     const struct chart_series *one = &c->series[s];
@@ -120,7 +120,7 @@ static bool has_points(const struct chart *c, const struct chart_series *s)
     return i < s->n;
 }
 
-/* The second axes are hidden and go from 0 to 1. */
+/* Returns the axes of a series: the hidden second axes go from 0 to 1. */
 static const char *axes_of(const struct chart *c, const struct chart_series *s)
 {
     bool x = isinf(x_at(c, s, 0));
@@ -128,7 +128,7 @@ static const char *axes_of(const struct chart *c, const struct chart_series *s)
     return isinf(s->y[0]) ? x ? "x2y2" : "x1y2" : x ? "x2y1" : "x1y1";
 }
 
-/* A series as part of a plot command. */
+/* Writes a series as part of a plot command. */
 static void put_series(FILE *f, const struct chart *c, size_t s)
 {
     static const char *const styles[] = {[CHART_LINE] = "linespoints ps 0.5",
@@ -137,10 +137,10 @@ static void put_series(FILE *f, const struct chart *c, size_t s)
                                          [CHART_DOTS] = "points ps 0.4",
                                          [CHART_CROSSES] = "points ps 0.7",
                                          [CHART_RULE] = "lines"};
-    static const int marks[] = {7, 5, 9, 11, 13, 15}; /* filled ones */
+    static const int marks[] = {7, 5, 9, 11, 13, 15}; /* filled marks */
     const struct chart_series *one = &c->series[s];
 
-    if (!has_points(c, one)) { /* gnuplot would warn of it */
+    if (!has_points(c, one)) { /* gnuplot would print a warning */
         fputs("NaN notitle", f);
         return;
     }
@@ -182,7 +182,7 @@ static void widen(double range[2], double value)
     }
 }
 
-/* A range that gnuplot would take for empty gets an end. */
+/* Widens a range that gnuplot would consider empty. */
 static void fill_range(double range[2])
 {
     if (range[0] > range[1])
@@ -191,8 +191,8 @@ static void fill_range(double range[2])
         range[1] = range[0] > 0 ? 2 * range[0] : range[0] + 1;
 }
 
-/* Of what is shown; 0 is on a linear axis, and so far as the chart says. A
- * block of two points that are not drawn tells autoscaling. */
+/* Sets the ranges for autoscaling, as a block of two points that are not drawn:
+ * the data shown, 0 on a linear y axis, and the chart's y_min and y_max. */
 static void put_ranges(FILE *f, const struct chart *c)
 {
     double x[2] = {INFINITY, -INFINITY};
@@ -226,7 +226,7 @@ static void put_ranges(FILE *f, const struct chart *c)
     fprintf(f, "$ranges << END\n%.9g %.9g\n%.9g %.9g\n", x[0], y[0], x[1],
             y[1]);
     fputs("END\n", f);
-    if (c->groups) /* numbers stand above them */
+    if (c->groups) /* room for the numbers above the bars */
         fputs("set offsets 0, 0, graph 0.08, 0\n", f);
     else if (c->whole)
         fprintf(f, "set offsets 1, 1, %d, %d\nset xtics %g\n", c->square,
@@ -265,8 +265,8 @@ static void put_axes(FILE *f, const struct chart *c)
 }
 
 struct place {
-    double left, top;     /* of the frame, in pixels from the top */
-    double width, height; /* of the whole */
+    double left, top;     /* of the frame, in pixels */
+    double width, height; /* of the picture */
 };
 
 static void put_chart(FILE *f, const struct chart *c, const struct place *at)
@@ -292,7 +292,7 @@ static void put_chart(FILE *f, const struct chart *c, const struct place *at)
     fputc('\n', f);
 }
 
-/* The left edge of each column, and behind them that of the whole. */
+/* Returns the left edge of a column; of column `columns`, the total width. */
 static double column_at(const struct chart *charts, size_t n, size_t columns,
                         size_t column)
 {
@@ -341,14 +341,14 @@ static void put_script(FILE *f, const char *title, const struct chart *charts,
     fputs("unset multiplot\n", f);
 }
 
-/* Has gnuplot read the script and write the picture, both open files. */
+/* Lets gnuplot read the script and write the picture, both open files. */
 static int run_gnuplot(FILE *script, FILE *picture)
 {
     char command[128];
 
     if (fflush(script) != 0)
         return -errno;
-    /* -d: no file of the user's */
+    /* -d: ignores the user's settings file */
     snprintf(command, sizeof command,
              "command -v gnuplot >/dev/null || exit 127; "
              "exec gnuplot -d </dev/fd/%d >/dev/fd/%d",
@@ -356,7 +356,7 @@ static int run_gnuplot(FILE *script, FILE *picture)
     int status = system(command);
     if (WIFSIGNALED(status) &&
         (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGQUIT))
-        raise(WTERMSIG(status)); /* which system() kept from us */
+        raise(WTERMSIG(status)); /* system() hides it from this process */
     return status == 0                                       ? 0
            : WIFEXITED(status) && WEXITSTATUS(status) == 127 ? -ENOPKG
                                                              : -EPROTO;

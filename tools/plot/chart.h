@@ -1,7 +1,7 @@
 /*
- * Charts as SVG, drawn by gnuplot, which runs as a child process. A caller
- * gives numbers and names; ranges, ticks, colours, dashes and the key beside
- * each frame are chosen here. The same data and gnuplot give the same bytes.
+ * Charts as SVG, drawn by gnuplot in a child process. The caller gives numbers
+ * and names; this file chooses ranges, ticks, colours, dashes and keys. The
+ * same data and the same gnuplot give the same bytes.
  */
 #ifndef TOOLS_PLOT_CHART_H
 #define TOOLS_PLOT_CHART_H
@@ -13,37 +13,37 @@
 
 enum chart_mark {
     CHART_LINE,    /* joined points; bars where the chart has groups */
-    CHART_CURVE,   /* a line without points, for many of them */
-    CHART_STAIRS,  /* as a curve; y changes at each x */
-    CHART_DOTS,    /* points that are not joined */
-    CHART_CROSSES, /* the same, as crosses */
-    CHART_RULE,    /* a thin dashed line, moved to the frame where it is outside
-                      of it (so +-INFINITY is allowed): a limit or a mean */
+    CHART_CURVE,   /* a line without points, for many series */
+    CHART_STAIRS,  /* a curve whose y changes at each x */
+    CHART_DOTS,    /* separate points */
+    CHART_CROSSES, /* separate points, as crosses */
+    CHART_RULE,    /* a thin dashed line for a limit or mean; moved to the
+                      frame's edge if outside (+-INFINITY is allowed) */
 };
 
-/* What is drawn in one colour. Texts and arrays are borrowed. */
+/* Data drawn in one colour. Texts and arrays are borrowed. */
 struct chart_series {
-    const char *name; /* in the key; NULL: not there */
-    const double *y;  /* (n); a point with NAN is left out */
+    const char *name; /* in the key; NULL = not in the key */
+    const double *y;  /* (n); NAN leaves the point out */
     size_t n;
-    const double *x; /* (n); NULL: the chart's */
+    const double *x; /* (n); NULL = the chart's x */
     enum chart_mark mark;
 };
 
 /* One frame. With `groups` it has bars: y[i] stands over groups[i]. */
 struct chart {
     const char *title;
-    const char *x_label; /* NULL: none */
+    const char *x_label; /* NULL = none */
     const char *y_label;
     const double *x; /* (n of the series) */
     const char *const *groups;
     bool x_log;
     bool y_log;
-    bool square;  /* both axes are equal: predicted over observed */
+    bool square;  /* equal axes, for predicted over observed */
     bool whole;   /* x counts things, with `square` y too: whole ticks */
-    double y_min; /* at most so far up begins a logarithmic axis; 0: any */
-    double y_max; /* at least so far up; 0: as the data has it */
-    bool no_key;  /* the frame beside it has the same */
+    double y_min; /* a logarithmic axis begins here or lower; 0 = by the data */
+    double y_max; /* the axis ends here or higher; 0 = by the data */
+    bool no_key;  /* the frame beside it has the same key */
     struct chart_series series[CHART_SERIES_MAX];
     size_t n_series;
 };
@@ -54,16 +54,16 @@ void chart_line(struct chart *chart, const char *name, const double *y,
                 size_t n);
 
 /*
- * Writes charts[0 .. n) in rows of `columns` to `path`. Texts may hold
- * anything. Returns 0; -ENOPKG when gnuplot is missing; -EPROTO when it failed,
- * which it has said; or a negative errno. On an error the file is as it was,
- * unless writing it failed. Waits for gnuplot: about 0.1 s.
+ * Writes charts[0 .. n) in rows of `columns` to `path`. Texts may hold any
+ * characters. Returns 0; -ENOPKG when gnuplot is missing; -EPROTO when gnuplot
+ * failed (it printed why); or a negative errno. On an error the file is
+ * unchanged, unless writing it failed. Waits for gnuplot: about 0.1 s.
  */
 [[nodiscard]] int chart_write(const char *path, const char *title,
                               const struct chart *charts, size_t n,
                               size_t columns);
 
-/* What an error of chart_write() means, and what helps. */
+/* Returns what an error of chart_write() means, and what to do. */
 const char *chart_error(int rc);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The subcommands of conductor-replay. One file each; a new one is a function
- * here and a line in the table of main.c.
+ * The subcommands of conductor-replay, one file each. A new one needs a
+ * function here and a line in the table of main.c.
  */
 #ifndef TOOLS_REPLAY_COMMAND_H
 #define TOOLS_REPLAY_COMMAND_H
@@ -12,29 +12,27 @@
 #define REPLAY_EXIT_INTERRUPTED 130
 
 /*
- * Parses the options of a subcommand and tries its output files; prints the
- * help or the error. The usage names the
- * subcommand alone. Returns 0 to go on, or -1 with the status to exit with in
- * *status.
+ * Parses the options of a subcommand and checks its output files; prints the
+ * help or the error. The usage names the subcommand alone. Returns 0 to go on,
+ * or -1 with the exit status in *status.
  */
 [[nodiscard]] int replay_parse(const struct option_usage *usage,
                                const struct option_table *table, int argc,
                                char **argv, int *status);
 
-/* Complains of the output file `path` unless rc is 0 (see chart_error()).
- * Returns 0 or -1. */
+/* Prints an error about the output file `path` unless rc is 0 (see
+ * chart_error()). Returns 0 or -1. */
 int replay_complain_output(const char *name, const char *path, int rc);
 
-/* As replay_complain_output(), of an output that may not be asked for: `write`
- * is evaluated if the path is there. */
+/* Writes an optional output: evaluates `write` only if there is a path. */
 #define REPLAY_OUTPUT(name, path, write) \
     ((path) ? replay_complain_output(name, path, write) : 0)
 
-/* Says which required option is missing, and where help is. */
+/* Prints which required option is missing, and where help is. */
 void replay_missing(const char *name, const char *option);
 
-/* Each gets its own name as argv[0] and returns the exit status; below 0 stands
- * for 1. */
+/* Run a subcommand, whose name is argv[0]. Return the exit status; below 0
+ * stands for 1. */
 int replay_command_live(int argc, char **argv);
 int replay_command_live_sessions(int argc, char **argv);
 int replay_command_profile(int argc, char **argv);

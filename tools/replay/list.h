@@ -13,14 +13,14 @@ struct replay_numbers {
 };
 
 struct replay_names {
-    char text[1024]; /* holds the names, one behind the other */
+    char text[1024]; /* holds the names, one after the other */
     const char *names[REPLAY_LIST_MAX];
     size_t count;
 };
 
 /*
- * Reads numbers, each from min to max. Returns 0, or -EINVAL with a message
- * that names the option and the value in `error`, and *list meaningless.
+ * Reads numbers, each from min to max. Returns 0, or -EINVAL with *list
+ * undefined and a message in `error` that names the option and the value.
  */
 [[nodiscard]] int replay_list_numbers(const char *option, const char *text,
                                       double min, double max,
@@ -28,9 +28,8 @@ struct replay_names {
                                       char error[REPLAY_LIST_ERROR_BYTES]);
 
 /*
- * Reads names, each once; `known` gives the i-th that is allowed, NULL behind
- * the last.
- * Returns as replay_list_numbers().
+ * Reads names, each at most once. `known` returns the i-th allowed name, NULL
+ * beyond the last. Returns as replay_list_numbers().
  */
 [[nodiscard]] int replay_list_names(const char *option, const char *text,
                                     const char *(*known)(size_t i),

@@ -113,7 +113,7 @@ static const struct command *find_command(const char *name)
     return NULL;
 }
 
-/* `help COMMAND` is `COMMAND --help`. */
+/* Runs `COMMAND --help` for `help COMMAND`. */
 static int explain(const char *name)
 {
     const struct command *command = find_command(name);
@@ -146,7 +146,7 @@ static int run_command(int argc, char **argv)
     return command ? command->run(argc - 1, argv + 1) : REPLAY_EXIT_USAGE;
 }
 
-/* What could not be printed was not done. */
+/* Fails if standard output could not be written. */
 int main(int argc, char **argv)
 {
     int status = run_command(argc, argv);

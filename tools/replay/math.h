@@ -1,4 +1,4 @@
-/* The statistics that every report is made of, in one place. Pure. */
+/* The statistics of all reports. Pure. */
 #ifndef TOOLS_REPLAY_MATH_H
 #define TOOLS_REPLAY_MATH_H
 
@@ -20,21 +20,21 @@ struct replay_summary {
 void replay_sort(double *values, size_t count);
 
 /*
- * The percentile at `share` (0 to 1) of ascending values, by linear
+ * Returns the percentile at `share` (0 to 1) of ascending values, by linear
  * interpolation between the ranks around share * (count - 1); 0 without values.
  */
 double replay_percentile(const double *sorted, size_t count, double share);
 
-/* Sorts the values and sums them up. O(n log n). */
+/* Sorts and summarises the values. O(n log n). */
 struct replay_summary replay_summarise(double *values, size_t count);
 
-/* From microseconds. */
+/* Converts microseconds to seconds. */
 static inline double replay_seconds(int64_t us)
 {
     return (double)us / 1e6;
 }
 
-/* part / whole, 0 when whole is 0. */
+/* Returns part / whole, or 0 when whole is 0. */
 double replay_ratio(uint64_t part, uint64_t whole);
 
 #endif

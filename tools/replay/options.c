@@ -39,7 +39,7 @@ static int check_output(const char *path)
     return S_ISDIR(about.st_mode) ? -EISDIR : 0;
 }
 
-/* Whether two paths lead, or would lead, to one regular file. */
+/* Returns whether two paths lead, or would lead, to one regular file. */
 static bool same_file(const char *a, const char *b)
 {
     struct stat x;
@@ -67,7 +67,7 @@ static bool same_file(const char *a, const char *b)
     return false;
 }
 
-/* The option whose file an output would destroy; NULL: none. */
+/* Returns the option whose file an output would destroy; NULL = none. */
 static const struct option_spec *shares_file(const struct option_table *table,
                                              const struct option_spec *output)
 {
@@ -107,11 +107,11 @@ int options_check_outputs(const struct option_table *table, char *error,
     return 0;
 }
 
-/* Far from what a shell hands over. */
+/* Not used by shells. */
 #define RESULT_FD 90
 #define RESULT_PATH "/dev/fd/90"
 
-/* What the user wrote for RESULT_PATH. */
+/* The user's spelling of RESULT_PATH. */
 static char result_option[64];
 
 const char *options_shown_path(const char *path)

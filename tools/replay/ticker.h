@@ -1,5 +1,5 @@
-/* A count that grows, on stderr: one moving line on a terminal, a line every
- * five seconds elsewhere, nothing for what is over before that. */
+/* A progress count on stderr: one moving line on a terminal, a line every five
+ * seconds elsewhere, nothing if the work ends earlier. */
 #ifndef TOOLS_REPLAY_TICKER_H
 #define TOOLS_REPLAY_TICKER_H
 
@@ -8,17 +8,17 @@
 
 struct replay_ticker {
     const char *what; /* "requests read", borrowed */
-    uint64_t total;   /* 0: unknown */
+    uint64_t total;   /* 0 = unknown */
     bool on_terminal;
-    bool has_line; /* one that has to be ended */
+    bool has_line; /* an unfinished line is shown */
     int64_t shown_us;
 };
 
-/* Starts at 0; looks once whether stderr is a terminal. */
+/* Starts at 0; checks whether stderr is a terminal. */
 void replay_ticker_init(struct replay_ticker *ticker, const char *what,
                         uint64_t total);
 
-/* Shows the count if it is time to. */
+/* Shows the count if its next update is due. */
 void replay_ticker_show(struct replay_ticker *ticker, uint64_t count);
 
 /* Removes the moving line. */

@@ -9,7 +9,7 @@
 #include "base/array.h"
 #include "base/tail_mean.h"
 
-/* Intervals beyond this many are not kept: no model writes that much. */
+/* Most intervals kept; no model writes that much. */
 #define INTERVALS_MAX ((size_t)1 << 20)
 
 static void fail(struct replay_record *record, const char *reason,
@@ -29,7 +29,7 @@ static const char *text_of(const json_t *object, const char *key)
     return text ? text : "";
 }
 
-/* A JSON number that counts something; 0 when absent or out of range. */
+/* Returns a count from JSON; 0 when missing or out of range. */
 static uint32_t count_of(const json_t *object, const char *key)
 {
     json_int_t n = json_integer_value(json_object_get(object, key));
@@ -37,7 +37,7 @@ static uint32_t count_of(const json_t *object, const char *key)
     return n > 0 && n <= UINT32_MAX ? (uint32_t)n : 0;
 }
 
-/* Milliseconds, as a number, to microseconds; -1 when absent or negative. */
+/* Converts JSON milliseconds to microseconds; -1 when missing or negative. */
 static int64_t time_of(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
@@ -48,7 +48,7 @@ static int64_t time_of(const json_t *object, const char *key)
                : -1;
 }
 
-/* An OpenAI error object: {"error": {"message", "type", "code"}}. */
+/* Reads an OpenAI error object: {"error": {"message", "type", "code"}}. */
 static void read_error(struct replay_record *record, const json_t *error,
                        const char *prefix)
 {
@@ -88,7 +88,7 @@ static void read_token(struct replay_answer *a)
     a->record->generated_tokens++;
 }
 
-/* A choice carries a token, unless it only says why the text ended. */
+/* Reads a choice: it has a token, unless it only has a finish reason. */
 static void read_choice(struct replay_answer *a, const json_t *choice)
 {
     const char *text = text_of(choice, "text");
@@ -116,7 +116,7 @@ static void read_usage(struct replay_answer *a, const json_t *usage)
     r->computed_tokens = r->prompt_tokens - r->reused_tokens;
 }
 
-/* What only a conductor says. It comes with or behind the usage. */
+/* Reads the fields that only a conductor sends, with or after the usage. */
 static void read_vendor(struct replay_answer *a, const json_t *vendor)
 {
     struct replay_record *r = a->record;

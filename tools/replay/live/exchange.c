@@ -39,7 +39,7 @@ static void on_answer(struct evhttp_request *request, void *arg)
     a->status = evhttp_request_get_response_code(request);
 }
 
-/* Connects to one address; 0 or a positive errno. */
+/* Connects to one address. Returns 0 or a positive errno. */
 static int try_address(const struct addrinfo *a)
 {
     const struct timeval limit = {.tv_sec = REASON_S};
@@ -57,8 +57,8 @@ static int try_address(const struct addrinfo *a)
 }
 
 /*
- * Why a server does not answer. libevent loses the error of a connection that
- * fails, so one more is tried. Blocks for REASON_S per address at most.
+ * Returns why a server does not answer. libevent loses the error of a failed
+ * connection, so this tries one more. Blocks for at most REASON_S per address.
  */
 static const char *find_reason(const struct replay_server *server)
 {
@@ -85,7 +85,7 @@ static const char *find_reason(const struct replay_server *server)
                : "it takes connections, but gives no HTTP answer";
 }
 
-/* What may help against an answer of that status; 0: there was none. */
+/* Returns advice about an answer's status; 0 = no answer. */
 static const char *advice(const struct replay_server *server, int status)
 {
     if (!server->has_options)
@@ -97,7 +97,7 @@ static const char *advice(const struct replay_server *server, int status)
                                         : "";
 }
 
-/* Puts JSON into a request that has none. Returns 0, or -1: out of memory. */
+/* Adds a JSON body to a request. Returns 0, or -1 when out of memory. */
 static int add_body(struct evhttp_request *request, const char *body)
 {
     if (!body || !*body)

@@ -1,6 +1,6 @@
 /*
- * One request to a server and its whole answer, while the caller waits: what
- * comes before a replay, and all that conductorctl asks.
+ * One blocking request to a server with its whole answer: for questions before
+ * a replay, and for conductorctl.
  */
 #ifndef TOOLS_REPLAY_LIVE_EXCHANGE_H
 #define TOOLS_REPLAY_LIVE_EXCHANGE_H
@@ -13,21 +13,21 @@
 
 #include "tools/replay/live/server.h"
 
-#define EXCHANGE_MAX_BYTES (64 << 20) /* of an answer */
+#define EXCHANGE_MAX_BYTES (64 << 20) /* of an answer's body */
 
 struct exchange_answer {
     int status;
-    char *body; /* (n), owned, and a NUL behind it */
+    char *body; /* (n), owned, NUL-terminated */
     size_t n;
 };
 
 /*
- * GETs, or POSTs, `path` behind the server's prefix, and runs the loop until
- * the answer is there.
- *   body  JSON to POST; "": POST without one; NULL: GET
+ * GETs or POSTs `path`, behind the server's prefix, and runs the loop until the
+ * answer is there.
+ *   body  JSON to POST; "" = POST without a body; NULL = GET
  * Returns 0 with *answer, whatever its status, or -EIO with a message in
- * `error` (`size` bytes). Blocks for at most timeout_us, and a few seconds more
- * to find out why there was no answer.
+ * `error` (`size` bytes). Blocks for at most timeout_us, plus a few seconds to
+ * find out why there was no answer.
  */
 [[nodiscard]] int exchange(struct event_base *base,
                            const struct replay_server *server, const char *body,
@@ -35,8 +35,8 @@ struct exchange_answer {
                            struct exchange_answer *answer, char *error,
                            size_t size);
 
-/* exchange_json(...): as exchange() with GET; anything but a 200 with JSON is
- * -EIO, too. *json is the caller's. */
+/* GETs JSON as exchange() does; anything but a 200 with JSON is -EIO, too.
+ * *json is the caller's. */
 [[nodiscard]] int exchange_json(struct event_base *base,
                                 const struct replay_server *server,
                                 const char *path, int64_t timeout_us,

@@ -1,5 +1,5 @@
 /*
- * The requests of a command that are in flight, and the signals that end it.
+ * The requests in flight of a command, and the signals that end it.
  */
 #ifndef TOOLS_REPLAY_LIVE_FLIGHT_H
 #define TOOLS_REPLAY_LIVE_FLIGHT_H
@@ -11,30 +11,31 @@
 #include "tools/replay/live/http_request.h"
 
 struct replay_flight {
-    /* Of each, but for record and idle. When `done` comes, the request is not
-     * in flight any more. */
+    /* For each request, except record and idle. When `done` is called, the
+     * request is no longer in flight. */
     struct replay_request_params params;
     struct replay_record *records; /* borrowed, [count] */
-    /* Its own. */
-    struct replay_request **requests; /* [count], NULL: not in flight */
+    /* Internal. */
+    struct replay_request **requests; /* [count], NULL = not in flight */
     size_t count, in_flight;
     struct replay_idle idle;
     struct event *signals[2];
-    bool interrupted; /* by SIGINT or SIGTERM, which break the loop */
+    bool interrupted; /* SIGINT or SIGTERM came and broke the loop */
 };
 
-/* Room for `count` requests; SIGINT and SIGTERM are taken from here on.
- * Returns 0 or -ENOMEM; replay_flight_fini() either way. */
+/* Allocates `count` requests, and handles SIGINT and SIGTERM from here on.
+ * Returns 0 or -ENOMEM; call replay_flight_fini() either way. */
 [[nodiscard]] int replay_flight_init(struct replay_flight *f, size_t count);
 
-/* Sends `body` (taken over; NULL: -ENOMEM) as request i. 0 or -ENOMEM. */
+/* Sends `body` (taken over) as request i. Returns 0, or -ENOMEM, also if `body`
+ * is NULL. */
 [[nodiscard]] int replay_flight_send(struct replay_flight *f, size_t i,
                                      struct evbuffer *body);
 
-/* Drops what is in flight: we stopped it, so its records are REPLAY_PENDING. */
+/* Cancels the requests in flight; their records become REPLAY_PENDING. */
 void replay_flight_drop(struct replay_flight *f);
 
-/* Drops what is in flight and frees what init made. */
+/* Cancels the requests in flight and frees everything. */
 void replay_flight_fini(struct replay_flight *f);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * See http_request.h. libevent frees a request after its callback; the
- * connection is ours, and is never freed from inside one of its callbacks but
- * from a zero timer (`reap`).
+ * See http_request.h. libevent frees a request after its callback. The
+ * connection is ours: it is never freed inside one of its callbacks, but from a
+ * zero timer (`reap`).
  */
 #include "tools/replay/live/http_request.h"
 
@@ -24,12 +24,12 @@
 struct replay_request {
     struct replay_request_params params;
     struct evhttp_connection *connection;
-    struct event *timer; /* the timeout first, then the reaper */
+    struct event *timer; /* first the timeout, then the reaper */
     struct evbuffer *body;
-    bool reused; /* its connection has served another request */
-    bool again;  /* and had ended when this one came: to be sent once more */
+    bool reused; /* the connection has served another request */
+    bool again;  /* the reused connection had been closed: send it again */
     bool over;
-    const char *failure; /* what the error callback said, or NULL */
+    const char *failure; /* from the error callback, or NULL */
     struct replay_answer answer;
 };
 
@@ -84,7 +84,7 @@ static void on_error(enum evhttp_request_error error, void *arg)
                      : "connection error";
 }
 
-/* The prediction also stands in a header, for answers without usage. */
+/* Reads the prediction from a header, for answers without usage. */
 static void read_headers(struct replay_request *r,
                          struct evhttp_request *request)
 {
@@ -120,7 +120,7 @@ static void on_done(struct evhttp_request *request, void *arg)
     event_loop_wait(r->timer, 0);
 }
 
-/* The key of the tenant that asks, unless all have the server's. */
+/* Sends the tenant as its key, unless the server has one key for all. */
 static int add_tenant(const struct replay_request *r, struct evkeyvalq *headers)
 {
     char key[48];
@@ -152,8 +152,8 @@ static struct evhttp_request *request_new(struct replay_request *r)
     return request;
 }
 
-/* The last bytes of a request are not to wait until the server has
- * acknowledged those before. */
+/* Disables Nagle: the last bytes of a request must not wait until the server
+ * has acknowledged the ones before. */
 static void send_at_once(struct evhttp_connection *connection)
 {
     struct bufferevent *bev = evhttp_connection_get_bufferevent(connection);
@@ -163,12 +163,12 @@ static void send_at_once(struct evhttp_connection *connection)
                      sizeof on);
 }
 
-/* Returns 0, or -ENOMEM. */
+/* Sends the request. Returns 0 or -ENOMEM. */
 static int send_request(struct replay_request *r)
 {
     char path[sizeof r->params.server->path + 32];
-    /* Only our own timer ends a request: libevent's default is 50 s of silence,
-     * which a long queue exceeds. */
+    /* Only our own timer ends a request: libevent's default of 50 s of silence
+     * is shorter than a long queue. */
     struct timeval silence = timeval_of(r->params.timeout_us + 5000000);
 
     if (!r->again)
@@ -189,7 +189,7 @@ static int send_request(struct replay_request *r)
     return 0;
 }
 
-/* Ends the request from outside of the connection's callbacks. */
+/* Ends the request outside of the connection's callbacks. */
 static void reap(struct replay_request *r)
 {
     if (r->over && r->answer.record->status != 0 && !r->failure)

@@ -1,8 +1,7 @@
 /*
- * HTTP to the server under test, on libevent: streamed completions.
- * Requests never wait for each other: each has a connection, one
- * that an earlier request is done with or a new one, as clients of the OpenAI
- * API do.
+ * HTTP to the server under test, on libevent: streamed completions. Requests
+ * never wait for each other: each has a connection of its own, reused from a
+ * finished request or new, as clients of the OpenAI API do.
  */
 #ifndef TOOLS_REPLAY_LIVE_HTTP_REQUEST_H
 #define TOOLS_REPLAY_LIVE_HTTP_REQUEST_H
@@ -18,33 +17,34 @@
 
 struct replay_request;
 
-/* The request is over and its record filled; it is freed afterwards. */
+/* The request has ended and filled its record; it is freed after this call. */
 typedef void replay_request_cb(void *arg, struct replay_record *record);
 
 struct replay_request_params {
     struct event_base *base;            /* borrowed */
     const struct replay_server *server; /* borrowed until the end */
-    struct replay_idle *idle;           /* likewise, of this server alone */
+    struct replay_idle *idle;           /* borrowed until the end; for this
+                                           server only */
     struct replay_record *record;       /* borrowed until the end */
-    int64_t start_us;   /* clock time that the record's times count from */
+    int64_t start_us;   /* clock time at which the record's times begin */
     int64_t timeout_us; /* for the whole answer */
     replay_request_cb *done;
     void *arg;
 };
 
 /*
- * Posts `body`, as the record's tenant, if it has one and the server needs no
- * key: the key is "tenant-N" then. The body (taken over, also on error) goes to
- * /v1/completions, and the stream is read into the record. `done` comes from
- * the event loop, never from inside this function. Returns 0 with *request
- * valid until `done` returns, or -ENOMEM.
+ * POSTs `body` to /v1/completions and reads the stream into the record. A
+ * record's tenant is sent as the key "tenant-N", unless the server needs a key.
+ * Takes over the body, also on error. Calls `done` from the event loop, never
+ * from inside this function. Returns 0 with *request valid until `done`
+ * returns, or -ENOMEM.
  */
 [[nodiscard]] int
 replay_request_start(const struct replay_request_params *params,
                      struct evbuffer *body, struct replay_request **request);
 
-/* Drops the connection and frees the request; `done` does not come. Not to be
- * called from inside `done`. The record becomes a failure for `reason`. */
+/* Closes the connection and frees the request without calling `done`; the
+ * record becomes a failure for `reason`. Must not be called inside `done`. */
 void replay_request_cancel(struct replay_request *request, const char *reason);
 
 #endif

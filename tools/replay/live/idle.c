@@ -6,7 +6,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 
-/* Servers close a connection that nobody uses, some after a few seconds. */
+/* Servers close idle connections, some after a few seconds. */
 #define IDLE_MAX_US 1000000
 
 struct evhttp_connection *replay_idle_take(struct replay_idle *idle)

@@ -1,5 +1,4 @@
-/* Connections that have served a request and wait for the next one. All 0 is
- * none. */
+/* Idle connections, kept for the next request. {0} is an empty list. */
 #ifndef TOOLS_REPLAY_LIVE_IDLE_H
 #define TOOLS_REPLAY_LIVE_IDLE_H
 
@@ -12,20 +11,21 @@ struct replay_idle {
     struct {
         struct evhttp_connection *connection;
         int64_t since_us;
-    } * last; /* (count), the last used one at the end */
+    } * last; /* (count), most recently used last */
     size_t count, capacity;
 };
 
-/* Returns the connection that was used last, now the caller's, or NULL if that
- * was too long ago; then all are closed. Its server may just have closed it. */
+/* Returns the most recently used connection, now the caller's; or NULL, with
+ * all connections closed, if it has been idle too long. The server may still
+ * have closed it. */
 struct evhttp_connection *replay_idle_take(struct replay_idle *idle);
 
-/* Takes a connection whose answer is whole. Returns NULL, or without memory the
- * connection, which is then still the caller's. */
+/* Keeps a connection whose answer is complete. Returns NULL, or the connection,
+ * still the caller's, when out of memory. */
 struct evhttp_connection *replay_idle_keep(struct replay_idle *idle,
                                            struct evhttp_connection *one);
 
-/* Closes them. */
+/* Closes all connections. */
 void replay_idle_fini(struct replay_idle *idle);
 
 #endif

@@ -38,7 +38,7 @@ struct settings {
     struct replay_target target;
     const char *csv, *plot;
     double speed, slo_ttft_s, slo_tbt_s;
-    double promised_s; /* 0: no TTFT was given */
+    double promised_s; /* 0 = no TTFT SLO given */
 };
 
 static int parse(int argc, char **argv, struct settings *s, int *status)
@@ -71,7 +71,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     return replay_stream_check(&s->source, usage.name);
 }
 
-/* Blocks that the trace's are no multiple of, and what to do about it. */
+/* Warns if the trace's blocks are no multiple of the server's, with a cure. */
 static void warn_blocks(const struct settings *s,
                         const struct replay_model *model,
                         const struct replay_trace *trace)
@@ -91,7 +91,7 @@ static void warn_blocks(const struct settings *s,
         (unsigned)trace->block_tokens, (unsigned)trace->block_tokens);
 }
 
-/* What will make the numbers worse than they need be. */
+/* Warns of settings that make the results worse than necessary. */
 static void warn(const struct settings *s, const struct replay_model *model,
                  const struct replay_trace *trace)
 {
@@ -108,7 +108,7 @@ static void warn(const struct settings *s, const struct replay_model *model,
     }
 }
 
-/* How the numbers came about, added to the report so that it can be redone. */
+/* Returns the settings for the report, so that the run can be repeated. */
 static json_t *settings_json(const struct settings *s,
                              const struct replay_trace *trace)
 {
@@ -135,7 +135,7 @@ static int write_report(const struct settings *s,
     return rc;
 }
 
-/* Prints the report and writes the files that were asked for. */
+/* Prints the report and writes the requested files. */
 static int write_outputs(const struct settings *s,
                          const struct replay_trace *trace,
                          const struct replay_record *records,

@@ -14,8 +14,8 @@
 #include "tools/replay/report/sessions.h"
 #include "tools/replay/simulate/facts.h"
 
-/* What the server's blocks are taken to have where it does not say: the
- * recorded ones. */
+/* Assumed block size of a server that does not report it: that of the recorded
+ * sessions. */
 #define RECORDED_BLOCK_TOKENS 64u
 
 static const struct option_usage usage = {
@@ -40,7 +40,7 @@ struct settings {
     uint32_t length_scale;
 };
 
-/* What a run says of its turns. */
+/* Results of a run's turns. */
 struct seen {
     struct replay_tally *tally;
     struct replay_sessions_tally turns;
@@ -110,7 +110,7 @@ static int write_report(const struct settings *s,
     return rc;
 }
 
-/* Sums up, prints and writes what was asked for. Returns the exit status. */
+/* Prints the report and writes the requested files. Returns the exit status. */
 static int report_on(const struct settings *s, uint32_t block_tokens,
                      struct closed_loop *loop, struct seen *seen,
                      const struct replay_loop_result *result)

@@ -1,4 +1,5 @@
-/* See loop.h. `poke` sends what is due and arms the timer for what is next. */
+/* See loop.h. `poke` sends the due turns and arms the timer for the next one.
+ */
 #include "tools/replay/live/loop.h"
 
 #include <errno.h>
@@ -12,7 +13,7 @@
 struct run {
     const struct replay_loop_params *params;
     struct replay_record *records; /* (slots) */
-    size_t *slots;                 /* (n_free) that are free */
+    size_t *slots;                 /* (n_free), free slots */
     size_t n_free;
     struct replay_flight flight;
     struct event *timer;
@@ -84,8 +85,8 @@ static void poke(struct run *run)
         stop(run, 0);
 }
 
-/* The slot's record is the request's until this returns, so what follows is
- * sent by the timer. */
+/* The slot's record belongs to the request until this returns, so the timer
+ * sends the next turn. */
 static void on_done(void *arg, struct replay_record *record)
 {
     struct run *run = arg;

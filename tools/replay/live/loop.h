@@ -1,8 +1,7 @@
 /*
- * The closed loop against a server: a turn is sent when the answers that it
- * waits for have ended and its client has thought. Where all slots are taken,
- * turns that are due wait for one, and their TTFT counts from when they were
- * due.
+ * The closed loop against a server: sends a turn when the answers it waits for
+ * have ended and its client has thought. A due turn waits while all slots are
+ * taken; its TTFT counts from its due time.
  */
 #ifndef TOOLS_REPLAY_LIVE_LOOP_H
 #define TOOLS_REPLAY_LIVE_LOOP_H
@@ -20,13 +19,13 @@
 struct replay_loop_params {
     struct event_base *base;            /* borrowed */
     const struct replay_server *server; /* borrowed */
-    struct closed_loop *loop;           /* borrowed; goes on from where it is */
+    struct closed_loop *loop;           /* borrowed; continues from its state */
     const char *model;                  /* name in the request */
     struct trace_token_options tokens;
-    uint32_t length_scale; /* divides the lengths of the loop's requests */
-    size_t slots;          /* requests in flight at most */
+    uint32_t length_scale; /* divides the token counts of the loop's requests */
+    size_t slots;          /* most requests in flight */
     int64_t timeout_us;
-    /* Sees each turn that is sent (scaled) and each record of one that ended;
+    /* Called with each turn sent (scaled), and with each record that ended;
      * both borrowed. A negative errno ends the run. */
     int (*sent)(void *arg, const struct trace_request *request);
     int (*ended)(void *arg, const struct replay_record *record);
@@ -35,7 +34,7 @@ struct replay_loop_params {
 
 struct replay_loop_result {
     int64_t wall_us;
-    bool interrupted; /* SIGINT or SIGTERM: what was in flight is dropped */
+    bool interrupted; /* SIGINT or SIGTERM; requests in flight were dropped */
 };
 
 /* Runs the loop to its end. Returns 0 or a negative errno: see

@@ -1,4 +1,4 @@
-/* What a server says of its models: GET /v1/models. */
+/* The models of a server, from GET /v1/models. */
 #ifndef TOOLS_REPLAY_LIVE_MODEL_H
 #define TOOLS_REPLAY_LIVE_MODEL_H
 
@@ -7,7 +7,8 @@
 
 #include "tools/replay/live/http_request.h"
 
-/* Zeros where the server does not say. llama.cpp's server does in `meta`. */
+/* Zeros where the server does not say; llama.cpp's server has them in `meta`.
+ */
 struct replay_model {
     char name[256];
     char policy[64];
@@ -15,17 +16,17 @@ struct replay_model {
 };
 
 /*
- * Asks for the model `name`, or for the first one if that is NULL. One that the
- * server does not list has its name alone. Returns 0, or -1 after a complaint
- * in the name of `command`. Blocks for 10 s at most.
+ * Asks for the model `name`, or for the first one if `name` is NULL. A model
+ * that the server does not list gets its name only. Returns 0, or -1 after
+ * printing an error of `command`. Blocks for 10 s at most.
  */
 [[nodiscard]] int replay_model_ask(struct event_base *base,
                                    const struct replay_server *server,
                                    const char *command, const char *name,
                                    struct replay_model *model);
 
-/* Below what token ids stay: `wanted`, or if that is 0 the model's vocabulary,
- * or 512, the smallest one of our own models. */
+/* Returns the bound of token ids: `wanted`; if 0, the model's vocabulary; if
+ * unknown, 512, the smallest one of our own models. */
 uint32_t replay_model_vocab(const struct replay_model *model, uint64_t wanted);
 
 #endif

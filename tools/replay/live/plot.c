@@ -8,19 +8,19 @@
 
 #include "tools/plot/chart.h"
 
-/* A logarithmic axis cannot show 0: nothing is faster than 0.1 ms. */
+/* Lower bound for a logarithmic axis: nothing is faster than 0.1 ms. */
 #define TTFT_FLOOR_S 1e-4
 
-/* The points, seconds; each array has room for every record and one more. */
+/* The points, in seconds; each array has room for every record and one more. */
 struct points {
     double *sent, *ttft; /* of answered requests */
     double *sorted, *shares;
     size_t answered;
-    double *rejected, *failed; /* when sent */
+    double *rejected, *failed; /* when they were sent */
     size_t n_rejected, n_failed;
     double *observed, *predicted;
     size_t n_predicted;
-    double *top; /* INFINITY: the frame's upper edge */
+    double *top; /* INFINITY = the frame's upper edge */
 };
 
 static double seconds(int64_t us)

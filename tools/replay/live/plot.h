@@ -1,5 +1,5 @@
-/* The picture of a live replay: TTFT over time, its distribution, and what was
- * predicted over what was observed. */
+/* The picture of a live replay: TTFT over time, its distribution, and predicted
+ * over observed TTFT. */
 #ifndef TOOLS_REPLAY_LIVE_PLOT_H
 #define TOOLS_REPLAY_LIVE_PLOT_H
 
@@ -8,8 +8,8 @@
 #include "tools/replay/report/report.h"
 
 /*
- * Writes an SVG of records[0 .. count) (borrowed) and their report to `path`.
- * Returns as chart_write(). O(n log n).
+ * Writes an SVG of records[0 .. count) and their report (both borrowed) to
+ * `path`. Returns as chart_write(). O(n log n).
  */
 [[nodiscard]] int replay_live_plot(const struct replay_record *records,
                                    size_t count,

@@ -1,4 +1,4 @@
-/* conductor-replay profile: what a running engine's work costs. */
+/* conductor-replay profile: the costs of a running engine. */
 #include "base/clock.h"
 #include "tools/replay/command.h"
 #include "tools/replay/live/profile_run.h"

@@ -29,16 +29,17 @@ struct bench {
     struct replay_model model;
     struct profile_limits limits;
     struct replay_record *records; /* [max_batch] */
-    uint32_t *prompts; /* [max_batch][max_tokens], the same for all points */
-    uint32_t *mixed;   /* [max_tokens], the front of the first, new tokens */
+    uint32_t *prompts; /* [max_batch][max_tokens], reused by all points */
+    uint32_t *mixed;   /* [max_tokens]: the front of prompt 0, then new
+                          tokens */
     uint32_t vocab;
     uint64_t random;
     FILE *file;
     size_t rows;
-    uint32_t batch;   /* the most that were seen to decode at once */
-    bool *apart;      /* [max_batch + 1], how many were not, some time */
-    bool told;        /* that some were not */
-    bool told_cached; /* that prefills are left out */
+    uint32_t batch;   /* most requests seen to decode at once */
+    bool *apart;      /* [max_batch + 1]: batches once seen not to */
+    bool told;        /* reported that such points are left out */
+    bool told_cached; /* reported that prefills are left out */
     bool untold;
 };
 
@@ -64,7 +65,7 @@ static int send_one(struct bench *b, size_t i, const uint32_t *prompt,
     return replay_flight_send(&b->flight, i, body);
 }
 
-/* Whether an engine says so of a prompt that it does not take. vLLM does in a
+/* Returns whether an engine's error refuses the prompt. vLLM sends it within a
  * stream that has begun. */
 static bool is_refusal(const struct replay_record *r)
 {
@@ -74,7 +75,7 @@ static bool is_refusal(const struct replay_record *r)
            strncmp(r->reason, event, sizeof event - 1) == 0;
 }
 
-/* Whether the engine did what was asked. Complains if not. */
+/* Returns whether the engine answered as asked; prints an error if not. */
 static bool answered(const struct bench *b, const struct replay_record *r)
 {
     bool guessed = b->settings->vocab == 0 && b->model.vocab_tokens == 0;
@@ -93,8 +94,8 @@ static bool answered(const struct bench *b, const struct replay_record *r)
     return false;
 }
 
-/* Asks for max_tokens behind the first `tokens` of n prompts, at once. Returns
- * 0, or -1 after a complaint or an interrupt. */
+/* Requests max_tokens after the first `tokens` tokens of n prompts, at once.
+ * Returns 0, or -1 after an error or an interrupt. */
 static int ask(struct bench *b, const uint32_t *prompts, size_t n,
                uint32_t tokens, uint32_t max_tokens)
 {
@@ -122,7 +123,8 @@ static uint32_t new_token(struct bench *b)
            profile_random(&b->random, b->vocab - REPLAY_PROFILE_FIRST_ID);
 }
 
-/* The new tokens go another way than the prompt whose front they follow. */
+/* Builds b->mixed: the first p->b tokens of prompt 0, then new ones. The first
+ * new token differs from the prompt's, so nothing else is cached. */
 static void mix(struct bench *b, const struct profile_point *p)
 {
     memcpy(b->mixed, b->prompts, p->b * sizeof *b->mixed);
@@ -163,7 +165,8 @@ static int time_prefill(struct bench *b, struct profile_point p)
     return 0;
 }
 
-/* Once for the caches, so that all begin to decode at the same time. */
+/* Times a decode point. A first round fills the caches, so that in the second
+ * all requests begin to decode together. */
 static int time_decode(struct bench *b, struct profile_point p)
 {
     uint32_t tokens = p.b - TIMING_DECODE_TOKENS / 2;
@@ -221,7 +224,7 @@ static int measure(struct bench *b)
     return rc;
 }
 
-/* The fewest requests that never decoded at once, where fewer did. */
+/* Warns of the smallest batch that never decoded at once. */
 static void advise(const struct bench *b)
 {
     uint64_t most = b->settings->max_batch;
@@ -257,7 +260,7 @@ static int write_rows(struct bench *b)
     return b->flight.interrupted ? REPLAY_EXIT_INTERRUPTED : status;
 }
 
-/* How long prompts may be. */
+/* Sets the limits of prompts and batches. */
 static int set_limits(struct bench *b)
 {
     const struct replay_profile_settings *s = b->settings;
@@ -286,7 +289,8 @@ static int set_limits(struct bench *b)
     return replay_complain(command, "the engine's vocabulary is too small");
 }
 
-/* The first request warms the engine up, and shows whether it takes any. */
+/* Runs the profile. The first request warms the engine up, and shows whether it
+ * takes requests. */
 static int run(struct bench *b)
 {
     const struct replay_profile_settings *s = b->settings;

@@ -1,5 +1,5 @@
-/* What `conductor-replay profile` does with an engine: it asks, takes the times
- * and writes the rows. */
+/* The measuring part of `conductor-replay profile`: asks an engine, times its
+ * answers and writes the rows. */
 #ifndef TOOLS_REPLAY_LIVE_PROFILE_RUN_H
 #define TOOLS_REPLAY_LIVE_PROFILE_RUN_H
 
@@ -9,11 +9,11 @@
 #include "tools/replay/live/http_request.h"
 
 #define REPLAY_PROFILE_LEAST_TOKENS 64 /* of the longest prompt */
-/* Token ids below it mostly begin and end texts. */
+/* Lower token ids are mostly special tokens. */
 #define REPLAY_PROFILE_FIRST_ID 4
 
-/* As the options of the command say them. Texts are borrowed; NULL, and
- * max_tokens and vocab 0: not said. */
+/* The options of the command. Texts are borrowed; NULL, and max_tokens and
+ * vocab 0, = not given. */
 struct replay_profile_settings {
     const char *url, *model, *engine, *machine, *out, *key_file, *ca_file;
     bool insecure;
@@ -22,9 +22,9 @@ struct replay_profile_settings {
 };
 
 /*
- * Measures the engine at `server` until all points are measured, or a signal
- * interrupts. Blocks. Writes to settings->out, and complaints in the name of
- * the command `profile`. Returns the exit status of the program.
+ * Measures the engine at `server` until all points are done or a signal
+ * interrupts. Blocks. Writes to settings->out; prints errors of the command
+ * `profile`. Returns the exit status of the program.
  */
 [[nodiscard]] int
 replay_profile_run(const struct replay_profile_settings *settings,

@@ -1,6 +1,6 @@
 /*
- * See run.h. `poke` looks at the state and does whatever is possible
- * now: sends what is due, arms the timer for what is next, or ends the loop.
+ * See run.h. `poke` does what is possible now: sends due requests, arms the
+ * timer for the next one, or ends the loop.
  */
 #include "tools/replay/live/run.h"
 
@@ -16,7 +16,7 @@
 #include "tools/replay/live/flight.h"
 #include "tools/replay/math.h"
 
-/* How far a replay is, on stderr: one moving line, or lines in a log. */
+/* Progress on stderr: one moving line on a terminal, or lines in a log. */
 struct progress {
     size_t total;
     size_t completed, rejected, failed;
@@ -30,7 +30,7 @@ struct progress {
 struct run {
     const struct replay_run_params *params;
     struct replay_record *records;
-    struct replay_flight flight; /* of all requests of the trace */
+    struct replay_flight flight; /* one slot per request of the trace */
     struct event *send_timer;
     struct event *progress_timer;
     struct progress progress;
@@ -54,8 +54,8 @@ static void progress_add(struct progress *p, const struct replay_record *r)
     }
 }
 
-/* Every call on a terminal, every five seconds elsewhere, always when `last`,
- * which also ends the line. */
+/* Shows the progress: at every call on a terminal, every five seconds
+ * elsewhere, always if `last`, which ends the line. */
 static void progress_show(struct progress *p, int64_t now_us, size_t sent,
                           size_t in_flight, bool last)
 {
@@ -75,7 +75,7 @@ static void progress_show(struct progress *p, int64_t now_us, size_t sent,
     fflush(stderr);
 }
 
-/* The prompt as JSON numbers, without a JSON node for each of them. */
+/* Appends the prompt as JSON numbers, without a JSON node per number. */
 static int add_prompt(struct evbuffer *body, const uint32_t *tokens, size_t n)
 {
     char text[4096];

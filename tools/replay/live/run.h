@@ -1,7 +1,7 @@
 /*
- * The open loop: each request is sent when the trace says so, whether the
- * earlier ones are answered or not. A request that has to wait for
- * max_in_flight is late, and its TTFT counts from when it should have gone.
+ * The open loop: sends each request at its time in the trace, whether or not
+ * earlier requests are answered. A request held back by max_in_flight is late;
+ * its TTFT counts from its intended time.
  */
 #ifndef TOOLS_REPLAY_LIVE_RUN_H
 #define TOOLS_REPLAY_LIVE_RUN_H
@@ -23,10 +23,10 @@ struct replay_run_params {
     const char *model;                  /* name in the request */
     struct trace_token_options tokens;
     uint64_t first_index; /* index of the first request in its file */
-    double speed;         /* 2: twice as fast as the trace */
+    double speed;         /* 2 = twice as fast as the trace */
     uint64_t max_in_flight;
     int64_t timeout_us;
-    int64_t slo_ttft_us; /* that the server accepts requests with; 0: unknown */
+    int64_t slo_ttft_us; /* the server's own SLO; 0 = unknown */
 };
 
 struct replay_run_result {
@@ -35,26 +35,25 @@ struct replay_run_result {
 };
 
 /*
- * Replays the trace into records (trace->count, filled here) and shows the
- * progress on stderr. Those not sent stay REPLAY_PENDING, as do those in flight
- * when the user stops it. Returns 0 or -ENOMEM.
+ * Replays the trace into records (trace->count, filled here) and shows progress
+ * on stderr. Requests not sent, or in flight when the user stops it, stay
+ * REPLAY_PENDING. Returns 0 or -ENOMEM.
  */
 [[nodiscard]] int replay_run(const struct replay_run_params *params,
                              struct replay_record *records,
                              struct replay_run_result *result);
 
 /*
- * The JSON body of a streamed completion for `request`, with its priority if it
- * has one. Returns owned, or NULL
- * without memory. O(tokens).
+ * Returns the JSON body of a streamed completion for `request`, with its
+ * priority if it has one: owned, or NULL when out of memory. O(tokens).
  */
 [[nodiscard]] struct evbuffer *
 replay_body_new(const struct trace_request *request, const char *model,
                 const struct trace_token_options *tokens);
 
 /*
- * As replay_body_new(), of prompt[n]. `fields` are further members, each with a
- * comma behind it. O(n).
+ * Returns a body as replay_body_new(), of the tokens prompt[n]. `fields`:
+ * further members, each with a comma behind it. O(n).
  */
 [[nodiscard]] struct evbuffer *replay_body_of(const char *model,
                                               uint32_t max_tokens,

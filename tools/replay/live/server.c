@@ -20,7 +20,7 @@ static void cut_slashes(char *path)
         path[--n] = '\0';
 }
 
-/* Whether the path is one of an API's, and not what is in front of them. */
+/* Returns whether the path is an API's own, not a prefix of it. */
 static bool is_of_api(const char *path)
 {
     static const char end[] = "/completions";
@@ -29,7 +29,7 @@ static bool is_of_api(const char *path)
     return n >= n_end && strcmp(path + n - n_end, end) == 0;
 }
 
-/* An address of IPv6 stands in brackets in a URL, and has none elsewhere. */
+/* Copies a URL's host, without the brackets of an IPv6 address. */
 static void copy_host(char *to, size_t size, const char *host)
 {
     size_t n = strlen(host);

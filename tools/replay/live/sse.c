@@ -20,7 +20,7 @@ static int append(struct sse_parser *p, char c)
     return 0;
 }
 
-/* Moves the value of a finished `data` line behind the data so far. */
+/* Appends the value of a finished `data` line to the event's data. */
 static void take_line(struct sse_parser *p)
 {
     char *line = p->buffer + p->data_bytes;
@@ -31,7 +31,7 @@ static void take_line(struct sse_parser *p)
         return;
     size_t skip = n > 4 ? 5 : 4;
     skip += n > 5 && line[5] == ' ' ? 1 : 0;
-    /* "data" is longer than the newline that joins two lines. */
+    /* There is room: "data" is longer than the newline that joins two lines. */
     if (p->has_data)
         p->buffer[p->data_bytes++] = '\n';
     memmove(p->buffer + p->data_bytes, line + skip, n - skip);

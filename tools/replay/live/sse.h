@@ -1,6 +1,6 @@
 /*
- * Server-sent events out of bytes as they come (WHATWG HTML, 9.2). Only the
- * `data` field matters to the OpenAI API; other fields and comments are
+ * Parses server-sent events from bytes as they come (WHATWG HTML, 9.2). Only
+ * the `data` field matters to the OpenAI API; other fields and comments are
  * skipped. Pure but for its buffer.
  */
 #ifndef TOOLS_REPLAY_LIVE_SSE_H
@@ -9,26 +9,26 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* An event may not be longer than this. */
+/* Longest event, in bytes. */
 #define SSE_EVENT_BYTES_MAX ((size_t)1 << 20)
 
 /* {0} is a valid fresh parser. */
 struct sse_parser {
-    char *buffer; /* the unfinished line behind the data of this event */
+    char *buffer; /* data of this event, then the unfinished line */
     size_t capacity;
     size_t data_bytes; /* data lines so far, joined by newlines */
     size_t line_bytes; /* of the unfinished line */
     bool has_data;
-    bool after_cr; /* a \n now belongs to the \r before it */
+    bool after_cr; /* a \n now ends the same line as the \r before it */
 };
 
-/* Called for each event; `data` (bytes long, NUL behind) is borrowed. */
+/* Called for each event; `data` (`bytes` long, NUL-terminated) is borrowed. */
 typedef void sse_event_cb(void *arg, const char *data, size_t bytes);
 
 /*
- * Feeds the next bytes, in pieces cut anywhere, and calls `cb` for every event
- * they complete. Returns 0, -EMSGSIZE when an event exceeds its bound, or
- * -ENOMEM; after an error the parser is only good for _fini. O(bytes).
+ * Parses the next bytes, cut anywhere, and calls `cb` for every event they
+ * complete. Returns 0, -EMSGSIZE when an event is too long, or -ENOMEM; after
+ * an error only sse_fini() may be called. O(bytes).
  */
 [[nodiscard]] int sse_feed(struct sse_parser *parser, const char *bytes,
                            size_t count, sse_event_cb *cb, void *arg);

@@ -17,7 +17,7 @@ int replay_target_parse(struct replay_target *t, const char *command)
         t->url);
 }
 
-/* A connection per request in flight: ask for as many files as we may have. */
+/* Raises the limit of open files: each request in flight has a connection. */
 static void raise_file_limit(void)
 {
     struct rlimit limit;

@@ -1,5 +1,5 @@
-/* The server that `live` and `live-sessions` send to: the options that both
- * have, and what comes before the first request. */
+/* The server of `live` and `live-sessions`: their common options, and the setup
+ * before the first request. */
 #ifndef TOOLS_REPLAY_LIVE_TARGET_H
 #define TOOLS_REPLAY_LIVE_TARGET_H
 
@@ -13,12 +13,12 @@
 #define REPLAY_TARGET_IN_FLIGHT_MAX 65536
 
 struct replay_target {
-    const char *url, *report; /* borrowed; report NULL: none */
+    const char *url, *report; /* borrowed; report NULL = none */
     double timeout_s;
     uint64_t max_in_flight, seed;
-    uint64_t vocab;              /* 0: the model's */
-    struct replay_server server; /* by replay_target_parse() */
-    /* By replay_target_open(). */
+    uint64_t vocab;              /* 0 = the model's */
+    struct replay_server server; /* set by replay_target_parse() */
+    /* Set by replay_target_open(). */
     struct event_base *base; /* owned */
     struct replay_model model;
 };
@@ -49,25 +49,25 @@ struct replay_target {
         OPTION_SPEC("report", OPTION_OUTPUT, &(t).report, "FILE", 0, 0,        \
                     "write the report as JSON")
 
-/* Reads t->url into t->server. Returns 0, or the exit status after a complaint
- * of `command`. */
+/* Parses t->url into t->server. Returns 0, or the exit status after printing an
+ * error of `command`. */
 [[nodiscard]] int replay_target_parse(struct replay_target *t,
                                       const char *command);
 
-/* Makes t->base, lets this process have as many open files as it may, and asks
- * the server for its model. Returns 0, or -1 after a complaint of `command`;
+/* Creates t->base, raises the limit of open files, and asks the server for its
+ * model. Returns 0, or -1 after printing an error of `command`; call
  * replay_target_close() either way. Blocks for 10 s at most. */
 [[nodiscard]] int replay_target_open(struct replay_target *t,
                                      const char *command);
 
 void replay_target_close(struct replay_target *t);
 
-/* What the tokens of prompts are made from, after replay_target_open(). */
+/* Returns how prompts become tokens; needs replay_target_open(). */
 struct trace_token_options replay_target_tokens(const struct replay_target *t,
                                                 uint32_t block_tokens);
 
-/* The exit status of a replay that was reported on; failed: a request, or the
- * writing of an output. */
+/* Returns the exit status of a replay. failed: a request, or writing an output,
+ * failed. */
 int replay_target_status(bool interrupted, bool failed);
 
 #endif

@@ -1,8 +1,8 @@
 /* See distribution.h.
  *
- * Bin 0 holds what is below 2^-30; bin 1 + 512 (e + 30) + s the numbers in
- * 2^e (1 + s / 512) .. 2^e (1 + (s + 1) / 512), e < 34; larger ones are in the
- * last bin. */
+ * Bin 0 holds numbers below 2^-30; bin 1 + 512 (e + 30) + s holds numbers in
+ * 2^e (1 + s / 512) .. 2^e (1 + (s + 1) / 512), e < 34; the last bin also holds
+ * all larger numbers. */
 #include "tools/replay/report/distribution.h"
 
 #include <errno.h>
@@ -79,7 +79,7 @@ int replay_distribution_add(struct replay_distribution *d, double x)
     return 0;
 }
 
-/* The middle of the bin that holds the number of that rank. */
+/* Returns the middle of the bin that holds the number of this rank. */
 static double at_share(const struct replay_distribution *d, double share)
 {
     uint64_t rank = (uint64_t)(share * (double)(d->count - 1));

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Above the best ratio by more than this is no matter of rounding. */
+/* A hit ratio above the best by more than this is no rounding error. */
 #define HIT_RATIO_SLACK 0.01
 
 struct replay_tally {
@@ -14,7 +14,7 @@ struct replay_tally {
     struct replay_distribution ttft_s, tbt_s, lag_s, error;
     struct replay_distribution ratio; /* predicted / observed */
     struct replay_distribution late_s;
-    double predicted_s, observed_s; /* sums, of all that were predicted */
+    double predicted_s, observed_s; /* sums over predicted requests */
 };
 
 static void count_reason(struct replay_report *report,
@@ -58,7 +58,7 @@ static struct replay_tenant *tenant_of(struct replay_report *report,
     return &all[REPLAY_TENANTS_MAX - 1];
 }
 
-/* Whether it was promised a TTFT, and by how much the promise was missed. */
+/* Counts a request with a TTFT SLO, and its lateness. */
 static int add_promise(struct replay_tally *t, const struct replay_record *r)
 {
     int64_t late_us = r->first_token_us - r->intended_us - r->slo_ttft_us;
@@ -170,7 +170,7 @@ int replay_tally_add(struct replay_tally *tally, const struct replay_record *r)
     return rc;
 }
 
-/* The summary of all of it less 1. */
+/* Subtracts 1 from each number of the summary. */
 static struct replay_summary less_one(struct replay_summary s)
 {
     s.mean -= 1;

@@ -51,7 +51,7 @@ static json_t *reasons_json(const struct replay_report *report, bool rejected)
     return list;
 }
 
-/* Of each tenant: `others` stands for several. */
+/* Returns the list of tenants; `others` marks an entry for several. */
 static json_t *tenants_json(const struct replay_report *report)
 {
     json_t *list = json_array();
@@ -76,7 +76,7 @@ static json_t *tenants_json(const struct replay_report *report)
     return NULL;
 }
 
-/* What a simulation predicts has no bias to look for, and it sends in time. */
+/* Bias of predictions and send lag only matter in live replays. */
 static bool is_live(const struct replay_report *r)
 {
     return strcmp(r->context.mode, "live") == 0;
@@ -199,8 +199,8 @@ void replay_report_reasons(const struct replay_report *r, FILE *f)
     }
 }
 
-/* Of completed requests, and beside an infinite cache's of all offered, since
- * both must be of the same requests to be compared. */
+/* Prints the hit ratio of completed requests; if some did not complete, also
+ * that of all offered, which a simulation's infinite cache covers. */
 static void print_hits(const struct replay_report *r, FILE *f)
 {
     if (r->input_tokens == 0) {
@@ -281,7 +281,7 @@ static void print_tenants(const struct replay_report *r, FILE *f)
     }
 }
 
-/* A request that was accepted with an SLO was promised it. */
+/* Prints broken promises: requests accepted with a TTFT SLO that missed it. */
 static void print_promises(const struct replay_report *r, FILE *f)
 {
     if (r->promised == 0)
@@ -339,7 +339,7 @@ void replay_report_print(const struct replay_report *r, FILE *f)
     fputc('\n', f);
 }
 
-/* A text between quotes, quotes doubled (RFC 4180). */
+/* Writes a text between quotes, quotes doubled (RFC 4180). */
 static void csv_text(FILE *f, const char *text)
 {
     fputc('"', f);
@@ -352,7 +352,7 @@ static void csv_text(FILE *f, const char *text)
     fputc('"', f);
 }
 
-/* Seconds; empty when unknown. */
+/* Writes seconds; empty if unknown. */
 static void csv_time(FILE *f, bool is_known, int64_t us)
 {
     if (is_known)

@@ -1,5 +1,5 @@
-/* Several conductors on a subcommand's line: how many, and when each hears of
- * the others. */
+/* Options of subcommands for several conductors: how many, and when each hears
+ * of the others' requests. */
 #ifndef TOOLS_REPLAY_SIMULATE_CONDUCTORS_H
 #define TOOLS_REPLAY_SIMULATE_CONDUCTORS_H
 
@@ -11,7 +11,7 @@
 #include "sim/sim.h"
 #include "tools/replay/options.h"
 
-/* As the line says it; REPLAY_CONDUCTORS_DEFAULT at first. */
+/* The options' values, initially REPLAY_CONDUCTORS_DEFAULT. */
 struct replay_conductors {
     uint64_t n;
     double delay_ms;
@@ -24,7 +24,7 @@ struct replay_conductors {
         .n = 1, .delay_ms = 5     \
     }
 
-/* How they appear in a subcommand's table. */
+/* Rows for a subcommand's option table. */
 #define REPLAY_CONDUCTOR_SPECS(o)                                              \
     OPTION_SPEC("conductors", OPTION_COUNT, &(o).n, "N", 1,                    \
                 SIM_CONDUCTORS_MAX,                                            \
@@ -39,11 +39,11 @@ struct replay_conductors {
         OPTION_SPEC("conductors-drawn", OPTION_FLAG, &(o).drawn, NULL, 0, 0,   \
                     "requests come to them at random instead of in turn")
 
-/* Sets a simulation's. */
+/* Copies the options to a simulation's configuration. */
 void replay_conductors_set(const struct replay_conductors *c,
                            struct sim_config *config);
 
-/* Prints a line of them, if there are several. */
+/* Prints a line about the conductors, if there are several. */
 void replay_conductors_print(const struct sim_config *config, FILE *file);
 
 /* Adds "conductors" to a report, if there are several. Returns 0 or -1. */

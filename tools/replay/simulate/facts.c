@@ -9,7 +9,7 @@
 
 const uint64_t replay_ranks[REPLAY_RANKS] = {1, 10, 100, 1000, 10000};
 
-/* An id in the order of first appearance. */
+/* A block id, numbered by first appearance. */
 struct counted {
     uint64_t id;
     uint32_t references;
@@ -75,7 +75,7 @@ int replay_counter_add(struct replay_counter *counter,
 {
     struct replay_counter *c = counter;
     size_t usable = request->input_tokens / c->block_tokens;
-    /* Its last token is computed in any case, and with it its block. */
+    /* the prompt's last token, so its block, is always computed */
     size_t reusable = (request->input_tokens - 1) / c->block_tokens;
 
     if (c->with_partial || usable > request->block_count)

@@ -7,7 +7,7 @@
 #include "sim/sim.h"
 #include "tools/replay/list.h"
 
-/* Adds one; a name comes once. */
+/* Adds a setting; refuses a name given twice. */
 static int add(struct policy_settings *s, const char *text, char *error,
                size_t size)
 {

@@ -1,4 +1,4 @@
-/* The numbers of policies on a subcommand's line: --policy-option. */
+/* The option --policy-option of subcommands. */
 #ifndef TOOLS_REPLAY_SIMULATE_POLICIES_H
 #define TOOLS_REPLAY_SIMULATE_POLICIES_H
 
@@ -11,22 +11,22 @@ struct replay_policies {
     char help[POLICY_TEXT_BYTES];
 };
 
-/* How it appears in a subcommand's table. */
+/* Row for a subcommand's option table. */
 #define REPLAY_POLICY_SPEC(p)                                          \
     {                                                                  \
         "policy-option", OPTION_LIST, &(p).texts, "NAME=NUMBER", 0, 0, \
             (p).help                                                   \
     }
 
-/* As replay_parse(), of a table with REPLAY_POLICY_SPEC(*p). */
+/* Parses as replay_parse(), with a table that has REPLAY_POLICY_SPEC(*p). */
 [[nodiscard]] int replay_policies_parse(struct replay_policies *p,
                                         const struct option_usage *usage,
                                         const struct option_table *table,
                                         int argc, char **argv, int *status);
 
 /*
- * Whether what the line said is right for policies[0 .. n), those that are to
- * run; they exist. Returns 0, or -1 after a complaint of the subcommand `name`.
+ * Checks the options against policies[0 .. n), all of which exist. Returns 0,
+ * or -1 after printing an error of the subcommand `name`.
  */
 [[nodiscard]] int replay_policies_check(const struct replay_policies *p,
                                         const char *name,

@@ -15,13 +15,13 @@ struct run {
     struct replay_sim_result *result;
     struct replay_tally *tally;
     struct replay_stream *stream;
-    struct closed_loop *loop;       /* or */
-    struct replay_counter *counter; /* what it asked for */
+    struct closed_loop *loop;       /* instead of stream */
+    struct replay_counter *counter; /* of the loop's requests */
     struct replay_sessions_tally turns;
-    uint64_t n_counted; /* by the first pass */
+    uint64_t n_counted; /* requests in the first pass */
     char *error;        /* (size) */
     size_t size;
-    int rc; /* of a callback that cannot return it */
+    int rc; /* error of a callback without a result */
 };
 
 static int open_loop(struct run *run)
@@ -37,7 +37,8 @@ static int open_loop(struct run *run)
     return closed_loop_open(&options, &run->loop, run->error, run->size);
 }
 
-/* Notes what became of its sessions and what an infinite cache would reuse. */
+/* Reports the loop's sessions and an infinite cache's hit ratio, and frees it.
+ */
 static int close_loop(struct run *run)
 {
     struct replay_sim_result *result = run->result;
@@ -67,7 +68,7 @@ static int open_source(struct run *run)
     return replay_stream_open(&options, &run->stream, run->error, run->size);
 }
 
-/* Notes what was skipped and what ended it. */
+/* Reports the skipped lines and the source's error, and closes it. */
 static void close_source(struct run *run)
 {
     struct replay_sim_result *result = run->result;
@@ -122,7 +123,7 @@ static void name_node(const struct run *run, uint32_t node, char *name,
         cluster_node_name(run->params->sim.cluster, node, name, size);
 }
 
-/* Each pass opens the file again. */
+/* Checks that both passes read the same number of requests. */
 static int check_passes(const struct run *run)
 {
     uint64_t n = run->result->summary.requests;
@@ -237,7 +238,7 @@ static void take_switch(void *arg, const struct sim_switch *s)
         kept->at[kept->n++] = *s;
 }
 
-/* Leaves every second count out. */
+/* Drops every second count. */
 static void thin_copies(struct replay_copies *c, size_t width)
 {
     size_t kept = 0;
@@ -344,7 +345,7 @@ static int check_source(const struct replay_sim_params *p, char *error,
                         size_t size)
 {
     if (p->loop)
-        return 0; /* it checks each session */
+        return 0; /* the loop checks each session */
     uint32_t blocks = p->sim.cluster->block_tokens;
     uint32_t scaled = p->source.block_tokens / p->source.length_scale;
 
@@ -358,7 +359,7 @@ static int check_source(const struct replay_sim_params *p, char *error,
                      scaled, p->sim.cluster->name, blocks);
 }
 
-/* A run without a request, or that could serve none, is no result. */
+/* Refuses a run without requests, or in which all failed. */
 static int check_result(const struct run *run)
 {
     const struct replay_report *r = &run->result->report;

@@ -112,7 +112,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
                                  &s->params.sim.policy, 1);
 }
 
-/* "3,1,1" into weights. Returns 0, or -1 with a complaint. */
+/* Parses "3,1,1" into weights. Returns 0, or -1 after printing an error. */
 static int read_weights(const char *text, double weights[WEIGHTS_MAX],
                         size_t *n)
 {
@@ -135,7 +135,7 @@ static int read_weights(const char *text, double weights[WEIGHTS_MAX],
                            text, WEIGHTS_MAX);
 }
 
-/* How the numbers came about, so that they can be had again. */
+/* Returns the settings, so that the run can be repeated. */
 static json_t *settings_json(const struct replay_sim_params *p)
 {
     const struct cluster *c = p->sim.cluster;
@@ -151,7 +151,7 @@ static json_t *settings_json(const struct replay_sim_params *p)
                      c->link_bytes_per_s * 8 / 1e9);
 }
 
-/* What --policy-option set, if anything. */
+/* Adds the values of --policy-option, if any. */
 static int add_policy_options(json_t *json, const struct policy_settings *s)
 {
     json_t *options = json_object();
@@ -181,7 +181,7 @@ static int write_report(const struct settings *s,
     return rc;
 }
 
-/* What was simulated, for readers of the output alone. */
+/* Prints the run's parameters, for readers of the output alone. */
 static void print_head(const struct settings *s)
 {
     const struct sim_config *config = &s->params.sim;
@@ -206,7 +206,7 @@ static void print_head(const struct settings *s)
     replay_conductors_print(config, stdout);
 }
 
-/* Weights that no request of the trace had. */
+/* Warns of weights for tenants that the trace does not have. */
 static void warn_weights(const struct settings *s,
                          const struct replay_report *report)
 {
@@ -243,9 +243,9 @@ static int run(const struct settings *s, bool *simulated)
     return rc != 0 || result.report.failed > 0 ? 1 : 0;
 }
 
-/* A file that is written while the simulation runs. */
+/* An output file written while the simulation runs. */
 struct csv {
-    const char *option, *path; /* NULL: it is not asked for */
+    const char *option, *path; /* NULL = not requested */
     struct file_output output;
 };
 

@@ -1,4 +1,4 @@
-/* What one simulation's result looks like; see sim.h. */
+/* One simulation's result as JSON and text; see sim.h. */
 #include <inttypes.h>
 
 #include "tools/replay/simulate/sim.h"
@@ -9,7 +9,8 @@ static json_t *count_json(const struct sim_count *c)
                      (json_int_t)c->bytes);
 }
 
-/* "replicas": one list of times, and per rank the block and its copies. */
+/* Returns "replicas": a list of times, and per rank the block and its copies.
+ */
 static json_t *copies_json(const struct replay_sim_result *r)
 {
     json_t *times = json_array();
@@ -39,7 +40,7 @@ static json_t *copies_json(const struct replay_sim_result *r)
                      "ranks", ranks);
 }
 
-/* What plans loaded, by the tier that it came from. */
+/* Returns the tokens loaded by plans, by source tier. */
 static json_t *loaded_json(const uint64_t *tokens)
 {
     return json_pack(
@@ -47,7 +48,7 @@ static json_t *loaded_json(const uint64_t *tokens)
         (json_int_t)tokens[TIER_HOST], "disk", (json_int_t)tokens[TIER_DISK]);
 }
 
-/* Refused prompts in the background. */
+/* Returns the counts of refused prompts in the background. */
 static json_t *warm_json(const struct warm_counts *w)
 {
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "jobs",
@@ -59,7 +60,7 @@ static json_t *warm_json(const struct warm_counts *w)
                      "dropped", (json_int_t)w->dropped);
 }
 
-/* Hot blocks that were copied ahead of demand. */
+/* Returns the counts of hot blocks copied ahead of demand. */
 static json_t *replication_json(const struct sim_summary *s)
 {
     const struct replication_counts *r = &s->replication;
@@ -71,7 +72,7 @@ static json_t *replication_json(const struct sim_summary *s)
         "failed", (json_int_t)r->failed, "dropped", (json_int_t)r->dropped);
 }
 
-/* Nodes that switched their roles. */
+/* Returns the nodes' role switches. */
 static json_t *switches_json(const struct replay_switches *switches)
 {
     json_t *list = json_array();

@@ -1,7 +1,7 @@
 /*
- * conductor-replay agree: a live replay against the same requests simulated.
- * The report of `live` says what was replayed and how, so nothing must be given
- * twice. tools/agree makes such a report with timed workers and calls this.
+ * conductor-replay agree: compares a live replay with its simulation. The
+ * report of `live` contains the replay's settings, so they need not be given
+ * again. tools/agree makes such a report with timed workers and runs this.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -33,7 +33,7 @@ struct settings {
     double ttft_percent, hit_points;
 };
 
-/* What the live report says of the replay and its outcome. */
+/* Settings and results from the live report. */
 struct live {
     char trace[1024];
     char policy[64];
@@ -53,7 +53,7 @@ struct pair {
     const char *key;
     double live;
     double simulated;
-    double limit;  /* 0: none */
+    double limit;  /* 0 = none */
     bool is_ratio; /* compared in points, else in per cent */
 };
 
@@ -81,7 +81,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     return replay_parse(&usage, OPTION_TABLE(specs), argc, argv, status);
 }
 
-/* What the live report says, by fields. */
+/* Reads the live report. */
 static void read_report(struct fields *f, const struct fields_object *root,
                         void *into)
 {
@@ -157,7 +157,7 @@ static int simulate(const struct settings *s, const struct live *l,
     return 0;
 }
 
-/* Points for ratios, per cent of the live value for times. */
+/* Returns points for ratios, per cent of the live value for times. */
 static double difference(const struct pair *p)
 {
     if (p->is_ratio)

@@ -17,7 +17,7 @@
 #define IN_FLIGHT_DEFAULT "16"
 #define HOURS_DEFAULT 8.0
 
-/* --ttft: near enough, as a share. */
+/* --ttft: accepted relative error. */
 #define NEAR 0.02
 
 static const struct option_usage usage = {
@@ -139,8 +139,8 @@ static void free_cases(struct cases *c)
     *c = (struct cases){0};
 }
 
-/* One simulation of each of the first n policies at each number in flight.
- * Returns 0, or -1 after a complaint; free_cases() in either case. */
+/* Simulates the first n policies at each number in flight. Returns 0, or -1
+ * after printing an error; call free_cases() in either case. */
 static int simulate(const struct settings *s, const double *in_flight,
                     size_t n_in_flight, size_t n_policies, struct cases *c)
 {
@@ -165,7 +165,7 @@ static int simulate(const struct settings *s, const double *in_flight,
     return 0;
 }
 
-/* The mean TTFT of the first policy; below 0 after a complaint. */
+/* Returns the first policy's mean TTFT; below 0 after printing an error. */
 static double mean_ttft_s(const struct settings *s, double in_flight)
 {
     struct cases one;
@@ -180,8 +180,8 @@ static double mean_ttft_s(const struct settings *s, double in_flight)
     return mean_s;
 }
 
-/* More sessions wait longer: doubles their number until the mean is above
- * --ttft, then halves what lies between. */
+/* Finds the sessions in flight for --ttft: doubles their number until the mean
+ * TTFT is above it, then bisects. More sessions wait longer. */
 static int find_in_flight(struct settings *s)
 {
     double low = 0, high = 0, best = 1, best_off = INFINITY;

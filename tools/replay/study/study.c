@@ -21,7 +21,7 @@ struct crew {
     struct replay_case *cases;
     size_t n;
     atomic_size_t next;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards the members below */
     size_t done;
     int rc;
     char *error;
@@ -48,7 +48,7 @@ int replay_check_admission(const char *name, const char *admission)
                            admission);
 }
 
-/* Enters a request into its interval. ttft_s: below 0: no answer. */
+/* Counts a request in its interval. ttft_s below 0 = no answer. */
 static int keep_interval(struct replay_case *c, double arrived_s, double ttft_s,
                          bool effective)
 {
@@ -160,7 +160,8 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* This thread works too, so it goes on when no other can be had. */
+/* Returns the number of threads, this one included: the study also runs if no
+ * other can be created. */
 static size_t jobs_of(const struct replay_study *study, size_t n)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);

@@ -39,7 +39,7 @@ static void free_all(struct log_requests *all)
     free(all->at);
 }
 
-/* One more of one line; takes it. Returns 0 or -ENOMEM. */
+/* Adds a request of one line; takes it over. Returns 0 or -ENOMEM. */
 static int add(struct log_requests *all, struct trace_request *request)
 {
     if (request->input_tokens == 0 || request->output_tokens == 0) {
@@ -60,8 +60,7 @@ static int add(struct log_requests *all, struct trace_request *request)
     return 0;
 }
 
-/* Who writes the log may be in the middle of its last line, or have died there.
- */
+/* Reports a last line without an end: the writer is still at it, or died. */
 static void say_torn(const char *path, uint64_t number)
 {
     replay_complain(usage.name,
@@ -70,7 +69,8 @@ static void say_torn(const char *path, uint64_t number)
                     path, number);
 }
 
-/* Of what was refused before its prompt was read: a trace has no such line. */
+/* Returns whether the request was refused before its prompt was read. A trace
+ * cannot have such a line. */
 static bool no_prompt(const struct trace_request *request,
                       const struct trace_error *error)
 {
@@ -79,7 +79,7 @@ static bool no_prompt(const struct trace_request *request,
            strcmp(error->value, "0") == 0;
 }
 
-/* Reads the file. Returns 0, or -1, having said why not. */
+/* Reads the file. Returns 0, or -1 after printing an error. */
 static int read_log(FILE *file, const char *path, struct log_requests *all)
 {
     struct trace_request request = {0};

@@ -1,4 +1,4 @@
-/* The part of a trace that a replay needs, in memory and in its scale. */
+/* The part of a trace to replay, in memory, scaled. */
 #ifndef TOOLS_REPLAY_TRACE_LOAD_H
 #define TOOLS_REPLAY_TRACE_LOAD_H
 
@@ -15,7 +15,7 @@ struct replay_trace {
     size_t count;
     size_t capacity;
     uint32_t block_tokens;     /* scaled */
-    uint32_t input_max_tokens; /* of the longest, scaled */
+    uint32_t input_max_tokens; /* longest prompt, scaled */
 };
 
 /*
@@ -29,12 +29,11 @@ struct replay_trace {
                                     size_t size);
 
 /*
- * What an infinite cache would reuse of the requests that were answered:
- * reused over input tokens, in the order of the trace; full blocks only, or
- * also the last one of a prompt (`with_partial`: a bound for a server whose
- * blocks are smaller than the trace's).
- * records[0 .. trace->count) belong to its requests. Returns a ratio, or -1
- * without memory. O(blocks).
+ * Returns the hit ratio of an infinite cache over the answered requests, in
+ * trace order: reused / input tokens, or -1 when out of memory. Counts full
+ * blocks only, or with `with_partial` also a prompt's last block: an upper
+ * bound for a server whose blocks are smaller than the trace's. records[0 ..
+ * trace->count) are those of the trace's requests. O(blocks).
  */
 double replay_best_hit_ratio(const struct replay_trace *trace,
                              const struct replay_record *records,

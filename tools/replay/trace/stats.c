@@ -1,4 +1,4 @@
-/* conductor-replay stats: what a trace asks for, and what caches can do. */
+/* conductor-replay stats: a trace's demand, and the hit ratios of caches. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

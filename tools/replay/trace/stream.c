@@ -15,10 +15,10 @@
 
 struct replay_stream {
     struct replay_stream_options options;
-    struct trace_reader *reader;       /* or */
-    struct trace_generator *generator; /* one of both */
+    struct trace_reader *reader;       /* NULL if there is a generator */
+    struct trace_generator *generator; /* NULL if there is a reader */
     struct replay_ties ties;
-    uint64_t index; /* of the next request in the file */
+    uint64_t index; /* in the file, of the next request */
     uint64_t skipped;
     char error[REPLAY_STREAM_ERROR_BYTES];
     char first_skipped[REPLAY_STREAM_ERROR_BYTES];
@@ -95,7 +95,7 @@ static void name_bad_line(struct replay_stream *s,
                                               : "");
 }
 
-/* The next one of a generator, which never ends, or of the file. */
+/* Reads the next request of the generator, which never ends, or of the file. */
 static int read_one(struct replay_stream *s, struct trace_request *request,
                     struct trace_error *why)
 {

@@ -1,7 +1,7 @@
 /*
- * The requests of a trace one by one, read from a file as a stream or
- * generated: a part of it if asked for, without its bad lines if asked for.
- * What a subcommand says about traces on its command line is here as well.
+ * The requests of a trace one by one, streamed from a file or generated: all or
+ * a part, optionally without bad lines. Also the options of subcommands about
+ * traces.
  */
 #ifndef TOOLS_REPLAY_TRACE_STREAM_H
 #define TOOLS_REPLAY_TRACE_STREAM_H
@@ -16,23 +16,23 @@
 #define REPLAY_STREAM_ERROR_BYTES 512
 
 struct replay_stream_options {
-    const char *path;      /* borrowed; of a generated trace its name in
-                              messages */
-    const char *like;      /* a workload to generate instead; NULL: the file */
-    uint64_t like_seed;    /* of what is generated */
-    double like_rate;      /* requests per second; 0: the workload's own */
-    uint64_t ties_seed;    /* draws the order of requests of one timestamp; 0:
-                              that of the trace */
-    uint64_t from;         /* requests skipped */
-    uint64_t requests;     /* at most; 0: all */
+    const char *path;      /* borrowed; name in messages for a generated
+                              trace */
+    const char *like;      /* workload to generate; NULL = read the file */
+    uint64_t like_seed;    /* of the generator */
+    double like_rate;      /* requests per second; 0 = the workload's own */
+    uint64_t ties_seed;    /* draws the order of requests with one timestamp; 0
+                              = file order */
+    uint64_t from;         /* requests to skip */
+    uint64_t requests;     /* most requests; 0 = all */
     uint32_t block_tokens; /* of the file */
-    uint32_t length_scale; /* divides lengths; 0: as 1 */
-    bool skip_bad;         /* go on behind a bad line, else it is an error */
-    bool quiet;            /* say nothing of the bad lines that are skipped */
-    bool regular_only;     /* the file is read again, so a pipe is refused */
+    uint32_t length_scale; /* divides lengths; 0 = 1 */
+    bool skip_bad;         /* skip bad lines; else they are an error */
+    bool quiet;            /* print nothing about skipped lines */
+    bool regular_only;     /* the file is read twice: refuse a pipe */
 };
 
-/* How its options appear in a subcommand's table. */
+/* Rows for a subcommand's option table. */
 #define REPLAY_STREAM_SPECS(o)                                             \
     OPTION_SPEC("trace", OPTION_TEXT, &(o).path, "FILE", 0, 0,             \
                 "JSON lines, plain or gzip", .required = true),            \
@@ -49,8 +49,8 @@ struct replay_stream_options {
         OPTION_SPEC("length-scale", OPTION_U32, &(o).length_scale, "S", 1,    \
                     65536, "divides lengths and block size alike (default 1)")
 
-/* Whether the scale divides the block size. 0, or -1 after a complaint of the
- * subcommand `name`. */
+/* Checks that the scale divides the block size. Returns 0, or -1 after printing
+ * an error of the subcommand `name`. */
 [[nodiscard]] int
 replay_stream_check(const struct replay_stream_options *options,
                     const char *name);
@@ -63,26 +63,27 @@ struct replay_stream;
 replay_stream_open(const struct replay_stream_options *options,
                    struct replay_stream **source, char *error, size_t size);
 
-/* Closes it; NULL is a no-op. */
+/* Closes a source; NULL is a no-op. */
 void replay_stream_free(struct replay_stream *source);
 
 /*
- * Reads the next request into `request` ({0} or one filled before); it has the
- * shape of sim_io's `next`, with the source as its argument. Bad lines that
- * are skipped are named on stderr, the first three of a file. Returns 1; 0 at
- * the end; or a negative errno, see replay_stream_error().
+ * Reads the next request into `request` ({0} or a filled one); usable as `next`
+ * of sim_io with the source as its argument. Prints the first three skipped
+ * lines of a file to stderr. Returns 1; 0 at the end; or a negative errno, see
+ * replay_stream_error().
  */
 [[nodiscard]] int replay_stream_next(void *source,
                                      struct trace_request *request);
 
-/* "FILE:LINE: ..." of the error that ended the source; "" if none did. */
+/* Returns "FILE:LINE: ..." of the error that ended the source; "" = none. */
 const char *replay_stream_error(const struct replay_stream *source);
 
-/* Says in `error` why a source that has ended gave no request. */
+/* Writes to `error` why an ended source gave no request. */
 void replay_stream_say_empty(const struct replay_stream *source, char *error,
                              size_t size);
 
-/* Bad lines skipped so far, and the message of the first, "" if none. */
+/* Return the number of bad lines skipped, and the first one's message ("" =
+ * none). */
 uint64_t replay_stream_skipped(const struct replay_stream *source);
 const char *replay_stream_first_skipped(const struct replay_stream *source);
 

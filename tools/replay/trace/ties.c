@@ -28,7 +28,7 @@ static void swap(struct trace_request *a, struct trace_request *b)
     *b = t;
 }
 
-/* Room for i more than one; new places are {0}. */
+/* Makes room for i + 1 requests; new ones are {0}. */
 static int make_room(struct replay_ties *ties, size_t i)
 {
     size_t before = ties->capacity;
@@ -42,8 +42,8 @@ static int make_room(struct replay_ties *ties, size_t i)
     return 0;
 }
 
-/* Reads all of the next timestamp. The first of them was read before, as the
- * one behind the last ones, unless these are the first of all. */
+/* Reads all requests of the next timestamp. The first one was read with the
+ * previous timestamp, as the one after it. */
 static int gather(struct replay_ties *ties,
                   int (*next)(void *, struct trace_request *), void *arg)
 {

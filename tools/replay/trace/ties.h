@@ -1,7 +1,6 @@
 /*
- * Requests of one timestamp in another order. Timestamps of published traces
- * are rounded, so nobody knows in which order those of one came: a seed draws
- * one that may have been.
+ * Draws the order of requests with one timestamp. Published traces round their
+ * timestamps, which hides the real order; each seed gives a possible one.
  */
 #ifndef TOOLS_REPLAY_TRACE_TIES_H
 #define TOOLS_REPLAY_TRACE_TIES_H
@@ -12,26 +11,26 @@
 #include "traces/random.h"
 #include "traces/trace.h"
 
-/* More of one timestamp are put into order in parts. */
+/* Most requests of one timestamp ordered together. */
 #define REPLAY_TIES_MAX 4096
 
 struct replay_ties {
     struct random_state random;
-    struct trace_request *at; /* (capacity), n of one timestamp and the one
-                                 behind them */
+    struct trace_request *at; /* (capacity): n with one timestamp, then the next
+                                 one */
     size_t capacity;
-    size_t n, given; /* of these, handed out */
-    int ahead;       /* what reading the one behind them returned */
+    size_t n, given; /* with one timestamp; already returned */
+    int ahead;       /* what reading the next one returned */
 };
 
-/* Starts with a seed; all zero before. */
+/* Sets the seed of a zeroed struct. */
 void replay_ties_init(struct replay_ties *ties, uint64_t seed);
 
 /* Frees what it owns. */
 void replay_ties_fini(struct replay_ties *ties);
 
-/* The next request, drawn from those that `next` reads with `arg`; as sim_io's
- * `next`. Returns what `next` did, or -ENOMEM. */
+/* Returns the next request in the drawn order, reading with `next` and `arg`;
+ * usable as `next` of sim_io. Returns what `next` did, or -ENOMEM. */
 [[nodiscard]] int replay_ties_next(struct replay_ties *ties,
                                    int (*next)(void *arg,
                                                struct trace_request *request),

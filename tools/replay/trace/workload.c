@@ -1,4 +1,4 @@
-/* One pass over a trace, and its facts as JSON and as a picture; see
+/* One pass over a trace; its statistics as JSON and as a picture; see
  * workload.h. */
 #include "tools/replay/trace/workload.h"
 
@@ -12,7 +12,7 @@
 #include "tools/replay/ticker.h"
 #include "traces/id_map.h"
 
-/* What is kept while reading. */
+/* State of the pass. */
 struct reading {
     struct trace_stats *stats;
     double *input, *output; /* (capacity) */
@@ -225,7 +225,7 @@ static json_t *popularity_json(const struct replay_workload *f)
 json_t *replay_workload_json(const struct replay_workload *f,
                              const double *mtokens, size_t n)
 {
-    /* "o" steals its reference, also when packing fails; NULL makes it fail. */
+    /* "o" steals its reference even when packing fails; NULL makes it fail. */
     return json_pack(
         "{s:I, s:f, s:I, s:I, s:I, s:o, s:o, s:{s:I, s:I, s:I, s:I, s:f},"
         " s:{s:f, s:f}, s:{s:f, s:f}, s:o, s:o}",
@@ -244,15 +244,15 @@ json_t *replay_workload_json(const struct replay_workload *f,
         "popularity", popularity_json(f));
 }
 
-/* What the three curves show. */
+/* Points of the three curves. */
 struct curves {
     double mtokens[CURVE_POINTS], hits[CURVE_POINTS];
     double ranks[CURVE_POINTS], touches[CURVE_POINTS];
     double gaps_s[CURVE_POINTS], shares[CURVE_POINTS];
 };
 
-/* The i-th point of a curve from `least` to `most`, evenly on a logarithmic
- * axis. */
+/* Returns the i-th of CURVE_POINTS from `least` to `most`, evenly spaced on a
+ * logarithmic axis. */
 static double spread(double least, double most, size_t i)
 {
     return least * pow(most / least, (double)i / (double)(CURVE_POINTS - 1));

@@ -84,7 +84,7 @@ static void add(struct cake_mixed *sum, const struct cake_mixed *one,
     sum->tokens_per_s += one->tokens_per_s * share;
 }
 
-/* Both orders with the short prompts of one seed. */
+/* Runs both orders with the short prompts of one seed. */
 static int run(const struct settings *s, const struct cake_engine *engine,
                uint64_t seed, struct point *point)
 {

@@ -1,4 +1,4 @@
-/* conductor-replay cake: a table of the Cake paper, predicted. */
+/* conductor-replay cake: predicts a table of the Cake paper. */
 #include <stdio.h>
 
 #include "tools/replay/command.h"

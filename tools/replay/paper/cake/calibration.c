@@ -48,7 +48,7 @@ cake_calibration_cost(const struct cake_calibration *c, const char *hardware,
     return NULL;
 }
 
-/* A field of any text that is not used further. */
+/* Reads a field with any text, which is ignored. */
 static void read_remark(struct fields *f, const struct fields_object *o,
                         const char *key)
 {
@@ -113,7 +113,7 @@ static void read_cost(struct fields *f, json_t *json, const char *path,
         fields_refuse(f, path, "", "%s on %s is there twice", cost.model,
                       cost.hardware);
     }
-    /* Below it, the first tokens of a chunk would take less than no time. */
+    /* Otherwise the first tokens of a chunk would take negative time. */
     if (cost.alpha_s < cost.beta_s) {
         fields_refuse(f, path, "alpha", "%g is less than beta, %g",
                       cost.alpha_s, cost.beta_s);

@@ -1,21 +1,20 @@
 /*
- * What computing and loading cost on the machines of the Cake paper: constants
- * that were fitted to the ratio of its two baselines, never to Cake's own
- * times. The project's own copy is the default; a JSON file can take its
- * place:
+ * Costs of computing and loading on the machines of the Cake paper: constants
+ * fitted to the ratio of its two baselines, never to Cake's own times. The
+ * project's own copy is the default; a JSON file can replace it:
  *
- *   {"io_fixed_s": 0.045,          of every load
- *    "io_piece_s": 0.00077,        of every piece of it, beside its bytes
+ *   {"io_fixed_s": 0.045,          per load
+ *    "io_piece_s": 0.00077,        per piece of a load, beside its bytes
  *    "io_piece_tokens": 128,
- *    "final_step_s": 0.045,        the step behind the merge
- *    "chunk_tokens": 512,          that the costs below are of
+ *    "final_step_s": 0.045,        the step after the merge
+ *    "chunk_tokens": 512,          chunk size of the costs below
  *    "step_tokens": "chunk_tokens * utilisation",
- *    "kv_bytes_per_token": {"LongAlpaca-13B": 819200},   with 16 bits
+ *    "kv_bytes_per_token": {"LongAlpaca-13B": 819200},   at 16 bits
  *    "chunk_cost_s": [{"hardware": "A100", "model": "LongAlpaca-13B",
  *                      "alpha": 0.08039, "beta": 0.001551}]}
  *
- * Chunk i of a prompt takes alpha + beta i seconds. "source" and, of a cost,
- * "assumed_rising_share" may be there and are not used.
+ * Chunk i of a prompt takes alpha + beta i seconds. "source" and a cost's
+ * "assumed_rising_share" are allowed and ignored.
  */
 #ifndef TOOLS_REPLAY_PAPER_CAKE_CALIBRATION_H
 #define TOOLS_REPLAY_PAPER_CAKE_CALIBRATION_H
@@ -31,14 +30,14 @@
 
 struct cake_model_size {
     char model[CAKE_NAME_BYTES];
-    int64_t kv_bytes_per_token; /* with numbers of 16 bits */
+    int64_t kv_bytes_per_token; /* at 16 bits per number */
 };
 
 struct cake_chunk_cost {
     char hardware[CAKE_NAME_BYTES];
     char model[CAKE_NAME_BYTES];
     double alpha_s; /* of the first chunk */
-    double beta_s;  /* more for each one further on */
+    double beta_s;  /* more for each further chunk */
 };
 
 /* Plain data. */
@@ -64,15 +63,15 @@ cake_calibration_read_buffer(const char *text, size_t size, const char *name,
                              struct cake_calibration *calibration,
                              char error[CAKE_ERROR_BYTES]);
 
-/* As cake_calibration_read_buffer(), from a file; also -EFBIG, -ENOMEM, and
- * what open and read report. Without a path: that of the paper's machines. */
+/* Reads a file as cake_calibration_read_buffer(); also returns -EFBIG, -ENOMEM,
+ * or the error of open or read. path NULL = the paper's machines. */
 [[nodiscard]] int
 cake_calibration_read_file(const char *path,
                            struct cake_calibration *calibration,
                            char error[CAKE_ERROR_BYTES]);
 
-/* The chunk cost of a model on hardware, and the size of its KV; NULL if the
- * calibration does not know it. Borrowed. O(entries). */
+/* Return the chunk cost of a model on hardware, and the size of its KV; NULL if
+ * the calibration has none. Borrowed. O(entries). */
 const struct cake_chunk_cost *
 cake_calibration_cost(const struct cake_calibration *c, const char *hardware,
                       const char *model);

@@ -1,5 +1,4 @@
-/* Two pointers, a budget and a bandwidth that change; see
- * process.h. */
+/* Two pointers under a varying budget and bandwidth; see process.h. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -10,23 +9,24 @@
 
 #define MOST_S 86400.0
 
-/* The engine: at a step's end. */
+/* The engine, at the end of a step. */
 struct front {
     uint64_t n_steps;
     double at_s;
     int64_t tokens;
 };
 
-/* The loader: within a period. */
+/* The loader, within a period. */
 struct back {
-    uint64_t n_periods; /* that are over */
+    uint64_t n_periods; /* completed */
     double at_s;
     double pieces;
 };
 
 enum draw_kind { DRAW_BUDGET = 1, DRAW_BANDWIDTH };
 
-/* Uniform in [0, 1): the i-th of its kind, whenever it is asked for. */
+/* Returns the i-th draw of its kind, uniform in [0, 1), in any order of calls.
+ */
 static double draw(const struct cake_fluctuation *f, enum draw_kind kind,
                    uint64_t i)
 {
@@ -41,7 +41,7 @@ static void step(const struct cake_fluctuation *f, struct front *front)
     int64_t budget = (int64_t)(draw(f, DRAW_BUDGET, front->n_steps) *
                                ((double)f->budget_max_tokens + 1));
 
-    /* Others fill what the prompt doesn't get. */
+    /* Other requests fill the rest of the step. */
     front->at_s += (double)cost_model_prefill_us(&e->cost, e->step_tokens,
                                                  front->tokens, NULL) *
                    1e-6;
@@ -49,7 +49,7 @@ static void step(const struct cake_fluctuation *f, struct front *front)
     front->n_steps++;
 }
 
-/* Loads until `until_s` or until there are so many pieces. */
+/* Loads until `until_s`, or until `pieces` pieces are loaded. */
 static void load(const struct cake_fluctuation *f, struct back *back,
                  double until_s, double pieces)
 {
@@ -75,7 +75,7 @@ static double pieces_of(const struct cake_engine *e, int64_t tokens)
     return ceil((double)tokens / (double)e->piece_tokens);
 }
 
-/* When so many tokens are computed, at the end of a step. */
+/* Returns the end of the step in which `tokens` tokens are computed. */
 static double computed_s(const struct cake_fluctuation *f, int64_t tokens)
 {
     struct front front = {0};
@@ -105,7 +105,7 @@ static void note(struct cake_fluctuated *r, const struct front *front,
     }
 }
 
-/* The pointers until they meet: looked at when a step ends. */
+/* Moves the pointers until they meet; checked at the end of each step. */
 static void meet(const struct cake_fluctuation *f, struct cake_fluctuated *r)
 {
     int64_t n = f->engine->n_tokens;
@@ -126,7 +126,7 @@ static void meet(const struct cake_fluctuation *f, struct cake_fluctuated *r)
     r->cake_s = front.at_s + f->engine->final_step_s;
 }
 
-/* As meet(), but what a step computes and what a piece loads counts at once. */
+/* As meet(), but tokens and pieces count continuously. */
 static double ideal(const struct cake_fluctuation *f)
 {
     double n = (double)f->engine->n_tokens;

@@ -36,14 +36,14 @@ struct settings {
     const char *csv, *plot;
 };
 
-/* All runs, one a seed. */
+/* All runs, one per seed. */
 struct study {
     const struct settings *settings;
     struct cake_prediction planned; /* from the means */
     struct cake_fluctuated *runs;   /* (settings->common.runs), owned */
 };
 
-/* What is compared; the columns of table, CSV and figure. */
+/* The ways compared: columns of the table, CSV and figure. */
 static const struct way {
     const char *name;
     const char *column;
@@ -80,7 +80,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     return replay_parse(&usage, OPTION_TABLE(specs), argc, argv, status);
 }
 
-/* The means: half the budget, half the bandwidth. */
+/* Plans with the means: half the budget, half the bandwidth. */
 static int plan(struct study *study, const struct cake_calibration *calibration,
                 char error[CAKE_ERROR_BYTES])
 {
@@ -139,7 +139,7 @@ static int simulate(struct study *study, char error[CAKE_ERROR_BYTES])
     return rc;
 }
 
-/* Mean over the runs of way a's time over way b's. */
+/* Returns the mean over the runs of way a's time / way b's time. */
 static double mean_ratio(const struct study *study, size_t a, size_t b)
 {
     double sum = 0;
@@ -149,7 +149,7 @@ static double mean_ratio(const struct study *study, size_t a, size_t b)
     return sum / (double)study->settings->common.runs;
 }
 
-/* Of the time by both over that of the better single one. */
+/* Returns the largest ratio of the combined time to the better single one. */
 static double worst_ratio(const struct study *study)
 {
     double worst = 0;

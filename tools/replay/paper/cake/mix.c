@@ -1,4 +1,4 @@
-/* One cached prompt among short ones that aren't; see process.h. */
+/* A cached prompt among short ones that are not cached; see process.h. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,15 +9,15 @@
 /* Request 0 is the cached prompt. */
 #define CACHED 0
 
-/* What is being served. */
+/* State of serving. */
 struct server {
     const struct cake_mix *mix;
     const struct queue_order *order;
     struct queue_item *items; /* (n_items), waiting */
-    int64_t *left_tokens;     /* (n_short + 1) by arrival_seq: to compute */
+    int64_t *left_tokens;     /* (n_short + 1) by arrival_seq, to compute */
     size_t n_items;
     double at_s;
-    double short_sum_s; /* of the times of those that are done */
+    double short_sum_s; /* sum over finished short prompts */
     double cached_s;
 };
 
@@ -27,7 +27,7 @@ static int64_t tokens_of(const struct server *s, uint64_t seq)
                          : s->mix->short_tokens[seq - 1];
 }
 
-/* Tokens of the cached prompt that are loaded by now, in whole pieces. */
+/* Returns the cached prompt's tokens loaded by now, in whole pieces. */
 static int64_t loaded_tokens(const struct server *s)
 {
     const struct cake_engine *e = s->mix->engine;
@@ -38,7 +38,8 @@ static int64_t loaded_tokens(const struct server *s)
 }
 
 /* Computes up to `budget` tokens of the item. Returns how many, and adds their
- * cost to *takes_s. An item that needs no more in this step is not ready. */
+ * cost to *takes_s. An item with nothing left for this step becomes not ready.
+ */
 static int64_t compute(struct server *s, struct queue_item *item,
                        int64_t budget, double *takes_s)
 {
@@ -57,7 +58,7 @@ static int64_t compute(struct server *s, struct queue_item *item,
     return tokens;
 }
 
-/* What a step ended leaves the queue. */
+/* Removes the prompts that the step ended. */
 static void sweep(struct server *s)
 {
     double ended_s = s->at_s;
@@ -69,7 +70,7 @@ static void sweep(struct server *s)
         s->items[i].ready_at_us = 0;
         if (s->left_tokens[seq] > (seq == CACHED ? loaded : 0))
             continue;
-        if (seq == CACHED) { /* the last step, which is its own */
+        if (seq == CACHED) { /* its own last step */
             s->at_s += s->mix->engine->final_step_s;
             s->cached_s = s->at_s;
         } else {

@@ -22,7 +22,7 @@ static int64_t greatest_common_divisor(int64_t a, int64_t b)
 }
 
 /*
- * Step k of s tokens takes a + b k, so that t tokens take, with k = t / s,
+ * Step k of s tokens takes a + b k, so t tokens take, with k = t / s,
  *   T(t) = a k + b k (k - 1) / 2 = (a / s - b / 2s) t + (b / 2s^2) t^2
  * and u tokens behind p take T(p + u) - T(p): the cost model's form.
  */
@@ -34,8 +34,8 @@ static void set_cost(struct cost_model *cost, double a, double b, double s)
     cost->prefill[3] = b / (s * s) * MICROSECONDS;
 }
 
-/* What a step takes: alpha as for a chunk of all its tokens, and beta for
- * every step before it. */
+/* Sets the cost of a step: alpha of a chunk of its size, plus beta for every
+ * step before it. */
 static int step_cost(const struct cake_calibration *calibration,
                      const struct cake_chunk_cost *chunk,
                      const struct cake_setup *setup, int64_t step_tokens,
@@ -113,7 +113,7 @@ static double compute_s(const struct cake_engine *engine, int64_t tokens)
            MICROSECONDS;
 }
 
-/* Whole pieces; nothing before the first. */
+/* Returns the time to load whole pieces, the fixed part excluded. */
 static double load_s(const struct cake_engine *engine, int64_t tokens)
 {
     int64_t pieces = (tokens + engine->piece_tokens - 1) / engine->piece_tokens;
@@ -121,8 +121,8 @@ static double load_s(const struct cake_engine *engine, int64_t tokens)
     return (double)pieces * engine->piece_s;
 }
 
-/* The plan for the whole prompt, in the largest blocks that both a step and a
- * piece are made of. *split_tokens: what it computes. */
+/* Plans the whole prompt, in the largest blocks that divide both a step and a
+ * piece. *split_tokens: the computed part. */
 static int plan_split(const struct cake_engine *engine, int64_t *split_tokens)
 {
     int64_t block =
@@ -135,7 +135,7 @@ static int plan_split(const struct cake_engine *engine, int64_t *split_tokens)
     const struct load_plan_request request = {
         .cost = &engine->cost,
         .cost_ratio = 1,
-        .n_tokens = n_blocks * block, /* the last one is loaded as a whole */
+        .n_tokens = n_blocks * block, /* the last block is loaded whole */
         .block_tokens = (uint32_t)block,
         .block_bytes = llround(engine->piece_bytes * (double)block /
                                (double)engine->piece_tokens),
@@ -167,7 +167,7 @@ int cake_engine_predict(const struct cake_engine *engine,
         rc = -EINVAL;
     if (rc != 0)
         return rc;
-    /* What is still to come when the plan would wait: computed instead. */
+    /* Where the plan would wait for the load, the engine computes on. */
     while (split < n && load_s(engine, n - split) > compute_s(engine, split))
         split += engine->step_tokens;
     p.split_tokens = split < n ? split : n;

@@ -1,16 +1,17 @@
 /*
- * How long a cached prompt takes on a machine of the calibration: computed,
+ * The time of a cached prompt on a machine of the calibration: computed,
  * loaded, or both at once as Cake does. The merge is conductor/core/load_plan;
- * here are the parameters in which the paper's process is coarser than a plan:
+ * this file has the parameters in which the paper's process is coarser than a
+ * plan:
  *
  *   step     an engine step holds chunk * utilisation tokens of the prompt and
- *            takes as long as a full chunk there, since others fill the rest
- *   piece    loaded tokens count by whole pieces of io_piece_tokens
- *   no wait  the engine looks for them at the end of a step only, and computes
- *            the next one where a plan would wait for a load about to end
+ *            takes as long as a full chunk, since other requests fill the rest
+ *   piece    loaded tokens count in whole pieces of io_piece_tokens
+ *   no wait  the engine checks for loaded tokens only at the end of a step, and
+ *            computes on where a plan would wait for a load about to end
  *   last     one more step of final_step_s ends the prompt
  *
- * Loading alone takes bytes / bandwidth, io_piece_s for every piece, and
+ * Loading alone takes bytes / bandwidth, plus io_piece_s per piece, plus
  * io_fixed_s once. Pure.
  */
 #ifndef TOOLS_REPLAY_PAPER_CAKE_MODEL_H
@@ -34,7 +35,7 @@ struct cake_engine {
     struct cost_model cost; /* of the prompt's tokens in such steps */
 };
 
-/* Times of one setup in seconds, and what they say of Cake. */
+/* Times of one setup, and Cake's speed-ups. */
 struct cake_prediction {
     double compute_s;
     double load_s;
@@ -46,19 +47,19 @@ struct cake_prediction {
 };
 
 /*
- * Looks the setup's constants up. Returns 0; -ENOENT: the calibration does not
- * know the hardware or the model; -EINVAL: a step of less than one token, or
- * of so many that its cost cannot be told. `error` has a message that names
- * field and value then.
+ * Sets the constants of a setup. Returns 0; or, with a message in `error` that
+ * names field and value: -ENOENT if the calibration has no such hardware or
+ * model; -EINVAL for a step of less than one token, or too many for the cost
+ * model.
  */
 [[nodiscard]] int cake_engine_init(struct cake_engine *engine,
                                    const struct cake_calibration *calibration,
                                    const struct cake_setup *setup,
                                    char error[CAKE_ERROR_BYTES]);
 
-/* Works out the plan and the paper's process for a setup. Returns 0, or
- * -EINVAL: computing takes longer than costs are known (COST_MODEL_MAX_US).
- * Cost: one plan, and the steps of a piece. */
+/* Predicts the plan and the paper's process for a setup. Returns 0, or -EINVAL
+ * if computing takes longer than COST_MODEL_MAX_US. Cost: one plan, and the
+ * steps of a piece. */
 [[nodiscard]] int cake_engine_predict(const struct cake_engine *engine,
                                       struct cake_prediction *prediction);
 

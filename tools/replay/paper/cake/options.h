@@ -1,14 +1,15 @@
-/* The options that the simulated experiments of the Cake paper share. */
+/* Options shared by the simulated experiments of the Cake paper. */
 #ifndef TOOLS_REPLAY_PAPER_CAKE_OPTIONS_H
 #define TOOLS_REPLAY_PAPER_CAKE_OPTIONS_H
 
 #include "tools/replay/options.h"
 #include "tools/replay/paper/cake/model.h"
 
-/* Borrows its text from argv. */
+/* Its text is borrowed from argv. */
 struct cake_options {
-    const char *calibration; /* NULL: the default */
-    struct cake_setup setup; /* hardware, model, n_tokens and kv_bits of it */
+    const char *calibration; /* NULL = the default */
+    struct cake_setup setup; /* hardware, model, n_tokens and kv_bits are
+                                used */
     uint64_t seed;
     uint64_t runs;
 };
@@ -22,7 +23,7 @@ struct cake_options {
         .seed = 1, .runs = 20                \
     }
 
-/* Most runs of one experiment, each with a seed of its own. */
+/* Most runs of one experiment; each has its own seed. */
 #define CAKE_RUNS_MAX 500
 
 #define CAKE_OPTIONS_SPECS(o)                                                  \
@@ -45,9 +46,9 @@ struct cake_options {
                     "with a seed each (default 20)")
 
 /*
- * The engine of the options at that utilisation and bandwidth, in steps of the
- * calibration's chunk_tokens. Returns 0 or a negative errno with a message that
- * names the option in `error`.
+ * Sets up the engine of the options at this utilisation and bandwidth, in steps
+ * of the calibration's chunk_tokens. Returns 0 or a negative errno with a
+ * message that names the option in `error`.
  */
 [[nodiscard]] int
 cake_options_engine(const struct cake_options *options,

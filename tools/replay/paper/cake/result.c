@@ -1,5 +1,5 @@
-/* Predictions of a whole table and their errors, as table, JSON, CSV and
- * figure; see result.h. */
+/* Predictions of a whole table and their errors, as text, JSON, CSV and figure;
+ * see result.h. */
 #include "tools/replay/paper/cake/result.h"
 
 #include <errno.h>
@@ -96,7 +96,7 @@ void cake_result_fini(struct cake_result *result)
     *result = (struct cake_result){0};
 }
 
-/* Fastest of the three, as the paper names them. */
+/* Returns the fastest of the three, as the paper names it. */
 static const char *best_name(const struct cake_line *line)
 {
     switch (line->predicted.best) {
@@ -175,7 +175,7 @@ json_t *cake_result_json(const struct cake_result *r)
             return NULL;
         }
     }
-    /* Takes `rows`, and is NULL without them. */
+    /* Takes over `rows`; NULL rows give NULL. */
     return json_pack("{s:{s:f, s:f}, s:{s:f, s:f}, s:I, s:o}",
                      "median_rel_error", "speedup_io", r->io.median,
                      "speedup_compute", r->compute.median, "largest_rel_error",
@@ -213,19 +213,19 @@ int cake_result_csv(const struct cake_result *r, const char *path)
     return result_close(f);
 }
 
-/* Rows of one machine and model have a colour. */
+/* Rows of one machine and model share a colour. */
 static bool same_machine(const struct cake_line *a, const struct cake_line *b)
 {
     return strcmp(a->row->setup.hardware, b->row->setup.hardware) == 0 &&
            strcmp(a->row->setup.model, b->row->setup.model) == 0;
 }
 
-/* More than a calibration has in practice; what is beyond is not drawn. */
+/* More than any real calibration has; further ones are not drawn. */
 #define MACHINES_MAX (CHART_SERIES_MAX - 1)
 
-/* The picture in the making; the charts borrow from it. */
+/* The picture's data, borrowed by the charts. */
 struct picture {
-    const struct cake_line *machines[MACHINES_MAX]; /* the first line of each */
+    const struct cake_line *machines[MACHINES_MAX]; /* first line of each */
     char names[MACHINES_MAX][2 * CAKE_NAME_BYTES + 2];
     size_t n;
 };
@@ -246,8 +246,8 @@ static void list_machines(const struct cake_result *r, struct picture *p)
     }
 }
 
-/* A chart of one of the two speed-ups, its values (n_lines, (1 + machines))
- * into `values`: a series has NAN where a line is another machine's. */
+/* Returns a chart of one of the two speed-ups, with its values in `values`
+ * (n_lines, (1 + machines)): NAN where a line is another machine's. */
 static struct chart make_chart(const struct cake_result *r,
                                const struct picture *p, bool io, double *values)
 {

@@ -1,4 +1,4 @@
-/* A table of the Cake paper beside what the model says of each row. */
+/* A table of the Cake paper beside the model's predictions. */
 #ifndef TOOLS_REPLAY_PAPER_CAKE_RESULT_H
 #define TOOLS_REPLAY_PAPER_CAKE_RESULT_H
 
@@ -25,17 +25,17 @@ struct cake_errors {
 struct cake_result {
     struct cake_line *lines;
     size_t n_lines;
-    size_t n_skipped; /* the calibration does not know them */
+    size_t n_skipped; /* rows unknown to the calibration */
     struct cake_errors io;
     struct cake_errors compute;
 };
 
 /*
- * Predicts every row of `table`, which is borrowed as long as the result is
- * used and called `name` in messages. Rows that the calibration does not know
- * are counted if `skip_unknown`, or else an error. Returns 0, -ENOENT (unknown,
- * or no row is left), -EINVAL (a row that no step can be made of) or -ENOMEM,
- * with "NAME:LINE: FIELD: what" in `error`. O(rows log rows).
+ * Predicts every row of `table`, which must outlive the result; `name` stands
+ * for the table in messages. Rows unknown to the calibration are skipped and
+ * counted if `skip_unknown`, else an error. Returns 0, -ENOENT (unknown row, or
+ * no row left), -EINVAL (a row without a valid step) or -ENOMEM, with
+ * "NAME:LINE: FIELD: what" in `error`. O(rows log rows).
  */
 [[nodiscard]] int
 cake_result_make(const struct cake_table *table, const char *name,
@@ -45,19 +45,19 @@ cake_result_make(const struct cake_table *table, const char *name,
 /* Frees the lines. */
 void cake_result_fini(struct cake_result *result);
 
-/* Prints one line a row, published beside predicted, and the errors. */
+/* Prints one line per row, published beside predicted, and the errors. */
 void cake_result_print(const struct cake_result *result, FILE *file);
 
-/* {"median_rel_error": {"speedup_io", "speedup_compute"}, "rows": [...]} as a
- * new reference, or NULL without memory. */
+/* Returns {"median_rel_error": {"speedup_io", "speedup_compute"}, "rows":
+ * [...]} as a new reference, or NULL when out of memory. */
 [[nodiscard]] json_t *cake_result_json(const struct cake_result *result);
 
-/* Writes one line a row. Returns 0 or a negative errno. */
+/* Writes one line per row. Returns 0 or a negative errno. */
 [[nodiscard]] int cake_result_csv(const struct cake_result *result,
                                   const char *path);
 
-/* Writes predicted over published speed-ups as an SVG. 0 or a negative errno.
- */
+/* Draws predicted over published speed-ups as an SVG. Returns 0 or a negative
+ * errno. */
 [[nodiscard]] int cake_result_plot(const struct cake_result *result,
                                    const char *path);
 

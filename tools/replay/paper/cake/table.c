@@ -36,15 +36,14 @@ static const struct column columns[] = {
 
 #define COLUMNS (sizeof columns / sizeof columns[0])
 
-/* Of a line; more than columns, for those that are passed over. */
+/* Most fields of a line, including ignored columns. */
 #define FIELDS_MAX 64
 
 /* One pass over one file. */
 struct parser {
     struct csv csv;
-    const struct column
-        *order[FIELDS_MAX]; /* of the header; NULL: passed over */
-    size_t fields;          /* 0: no header yet */
+    const struct column *order[FIELDS_MAX]; /* of the header; NULL = ignored */
+    size_t fields;                          /* 0 = no header yet */
     struct cake_table *table;
 };
 
@@ -88,7 +87,7 @@ static int read_field(const struct parser *p, const struct column *c,
     return 0;
 }
 
-/* Where the column stands in the header; p->fields: nowhere. */
+/* Returns a column's place in the header; p->fields = not there. */
 static size_t place_of(const struct parser *p, const struct column *c)
 {
     size_t i = 0;

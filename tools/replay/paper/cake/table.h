@@ -5,9 +5,9 @@
  *     speedup_compute                                     (one line)
  *   2xA100,12.5,7,LongAlpaca-13B,16384,512,16,1.87,2.18
  *
- * The first line is the header; its names may stand in any sequence, and each
- * must be there once. Other columns, as `cake --csv` adds, are passed over.
- * Empty lines and lines that start with # are skipped. Nothing is quoted.
+ * The first line is the header. It must have each name once, in any order.
+ * Other columns, such as those of `cake --csv`, are ignored. Empty lines and
+ * lines that start with # are skipped. Nothing is quoted.
  */
 #ifndef TOOLS_REPLAY_PAPER_CAKE_TABLE_H
 #define TOOLS_REPLAY_PAPER_CAKE_TABLE_H
@@ -20,7 +20,7 @@
 #define CAKE_TABLE_MAX_BYTES (4 * 1024 * 1024)
 #define CAKE_TABLE_MAX_ROWS 20000
 
-/* What is measured in one row. Names are NUL-terminated and printable. */
+/* Parameters of one row. Names are NUL-terminated and printable. */
 struct cake_setup {
     char hardware[CAKE_NAME_BYTES];
     char model[CAKE_NAME_BYTES];
@@ -31,17 +31,16 @@ struct cake_setup {
     uint32_t kv_bits;      /* of a stored number, 1 to 16 */
 };
 
-/* With what the paper states of it: how many times as fast Cake is as loading
- * alone and as computing alone; both above 0. */
+/* A row with the paper's speed-ups of Cake over loading alone and over
+ * computing alone; both above 0. */
 struct cake_row {
     struct cake_setup setup;
     double speedup_io;
     double speedup_compute;
-    size_t line; /* of the file */
+    size_t line; /* line number in the file */
 };
 
-/* Owned array of `count` rows in the order of the file. Start with all bytes
- * zero. */
+/* Owned array of `count` rows, in file order. Initialise with zeros. */
 struct cake_table {
     struct cake_row *rows;
     size_t count;
@@ -49,12 +48,13 @@ struct cake_table {
 };
 
 /*
- * Reads the table of `size` bytes at `text` (borrowed, needs no NUL), or of the
- * file `name` where `text` is NULL, into an empty table; `name` stands for it
- * in messages. Returns 0; or a negative errno with "FILE:LINE: FIELD: what" in
- * `error`: -EINVAL for a broken line or no rows, -EFBIG for more than
- * CAKE_TABLE_MAX_ROWS or a file of more than CAKE_TABLE_MAX_BYTES, -ENOMEM, and
- * what open and read report. The table stays empty then. Linear in the size.
+ * Reads a table into an empty struct: from `size` bytes at `text` (borrowed,
+ * needs no NUL), or from the file `name` where `text` is NULL; `name` stands
+ * for the table in messages. Returns 0; or a negative errno with "FILE:LINE:
+ * FIELD: what" in `error` and the table empty: -EINVAL for a broken line or no
+ * rows, -EFBIG for more than CAKE_TABLE_MAX_ROWS or a file of more than
+ * CAKE_TABLE_MAX_BYTES, -ENOMEM, or the error of open or read. Linear in the
+ * size.
  */
 [[nodiscard]] int cake_table_read(const char *text, size_t size,
                                   const char *name, struct cake_table *table,

@@ -5,12 +5,12 @@ import subprocess
 
 COLOURS = ['#1f6fb4', '#d95f02', '#1b9e77', '#a6357f', '#7f7f7f', '#b8860b',
            '#4b3f9e', '#c8372d']
-LEFT, FRAME, GAP, KEY = 80, 450, 100, 170  # pixels; a frame with its gap
+LEFT, FRAME, GAP, KEY = 80, 450, 100, 170  # pixels
 
 
 class Chart:
     """One frame. lines: (name, [y]) over x, or bars over `groups`. `log` names
-    logarithmic axes; `key`: names stand beside the frame."""
+    logarithmic axes; `key`: show the names beside the frame."""
 
     def __init__(self, title, x_label, y_label, x, lines, *, groups=None,
                  log='', y_max=None, marks=True, key=True):
@@ -73,7 +73,7 @@ def script(title, charts):
 
 
 def draw(path, title, charts):
-    """Returns None, or why it was not drawn."""
+    """Draws the charts. Returns None, or the error."""
     text = ''.join(script(title, charts))
     try:
         done = subprocess.run(['gnuplot', '-d'], input=text.encode(),

@@ -41,8 +41,8 @@ static const char *figure_name(size_t i)
     return i < sizeof names / sizeof names[0] ? names[i] : NULL;
 }
 
-/* Becomes the script: it lies where this program was built or, installed, in
- * ../libexec. Returns the exit status when that fails. */
+/* Executes the script, from the build folder or, installed, from ../libexec.
+ * Returns the exit status if that fails. */
 static int run_script(const struct settings *s)
 {
     static const char *const places[] = {

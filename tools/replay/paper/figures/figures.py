@@ -15,9 +15,9 @@ def fail(message):
 
 
 class Run(Simulator):
-    """A trace, and the figure of it that is being shown."""
+    """A trace, and its current figure."""
 
-    undrawn = False  # a picture is missing, and it was said
+    undrawn = False  # a picture is missing, and was reported
 
     def __init__(self, name, trace, args):
         _, program, _, out, clusters, _, requests, skip, jobs = args

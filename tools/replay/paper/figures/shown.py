@@ -1,18 +1,18 @@
 """Each figure as a function: it simulates, writes rows of the CSV file and of
-the table, says how that compares with the paper, and returns its charts."""
+the table, compares them with the paper, and returns its charts."""
 
 import math
 from concurrent.futures import ThreadPoolExecutor
 
 from charts import Chart, bars
 
-AGREES_POINTS = 5  # a share or gain agrees within so many points
+AGREES_POINTS = 5  # a share or gain agrees within this many points
 MTOKENS = [0.1 * 2000 ** (i / 120) for i in range(121)]
 TABLE_MTOKENS = [1, 3, 10, 30, 50]
 
 
 def gain(ours, theirs):
-    """Per cent."""
+    """Returns how much larger `ours` is, in per cent."""
     return 100 * (ours / theirs - 1) if theirs else math.nan
 
 
@@ -28,7 +28,7 @@ def verdict_percent(run, what, ours, paper):
 
 
 def mean(values):
-    """Not rounded as a report's, so that two can be told apart."""
+    """Returns the mean, unrounded, unlike a report's."""
     return sum(sorted(values)) / max(len(values), 1)
 
 
@@ -38,8 +38,8 @@ EFFECTIVE = 0.9
 
 
 def systems_of(run, step_ms):
-    """Names and how to simulate: disaggregated, the paper's coupled baseline,
-    the same with our router."""
+    """Returns names and simulation settings: disaggregated, the paper's coupled
+    baseline, and that with our router."""
     def case(name, cluster, policy):
         cluster['cost']['decode']['step_ms'] = step_ms
         return name, cluster, policy
@@ -65,7 +65,7 @@ def systems_of(run, step_ms):
 
 class Capacity:
     """The rate at which 90 % of a system's requests are effective, for each TBT
-    SLO: a search over SPEEDS, whose simulations all SLOs share."""
+    SLO: a search over SPEEDS; all SLOs share its simulations."""
 
     def __init__(self, run, cluster, policy):
         self.simulate = lambda i: run.simulate(True, cluster, policy,
@@ -80,7 +80,7 @@ class Capacity:
         return self.shares[i][slo]
 
     def speed(self, slo):
-        """0: none is slow enough; inf: none fast enough."""
+        """Returns the speed; 0 = even the lowest is too fast; inf = none is."""
         if self.share(0, slo) < EFFECTIVE:
             return 0
         low, high = 0, len(SPEEDS)
@@ -128,8 +128,8 @@ def capacity(run):
 
 
 def capacity_rows(run, step_ms, lines):
-    """A row for each TBT SLO. Returns for each router the gains over its
-    coupled systems, plain, prefix cache, chunked, both, by SLO."""
+    """Writes a row per TBT SLO. Returns per router and SLO the gains over its
+    coupled systems: plain, prefix cache, chunked, both."""
     gains = [{}, {}]
     for i, slo in enumerate(TBT_SLOS):
         rates = [y[i] for _, y in lines]
@@ -145,8 +145,8 @@ def capacity_rows(run, step_ms, lines):
 
 
 def capacity_verdict(run, best):
-    """What the paper gives as a maximum is compared as one: a larger gain
-    differs."""
+    """Compares the gains with the paper's. Where the paper gives a maximum, a
+    larger gain differs."""
     for step_ms, gains in zip((5, 25), best):
         for router, found in zip(('round robin', 'our router'), gains):
             what = f'a decode step of {step_ms} ms more, {router}: '

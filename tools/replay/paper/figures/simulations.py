@@ -1,4 +1,4 @@
-"""Runs conductor-replay and reads what it writes."""
+"""Runs conductor-replay and reads its output files."""
 
 import csv
 import json
@@ -9,17 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 
 class Failed(Exception):
-    """A run that gave no result; conductor-replay has said why."""
+    """A run without a result; conductor-replay has printed why."""
 
 
 class Result:
-    """One simulation: its report, and its requests if they were asked for."""
+    """One simulation: its report, and its requests if wanted."""
 
     def __init__(self, report, requests_csv):
         self.report = report
         self.ttft_s = report['ttft_s']
         self.tbt_s = report['tbt_s']
-        # (TTFT, TBT, predicted TTFT, prefill time); TBT -1: of one token.
+        # (TTFT, TBT, predicted TTFT, prefill time); TBT -1 = one token only.
         self.answered = []
         self.requests, self.arrivals_s = 0, 0
         if requests_csv:
@@ -38,11 +38,11 @@ class Result:
                 self.answered.append([float(row[i] or -1) for i in times])
 
     def effective(self, ttft_s, tbt_s):
-        """How many requests are within both limits."""
+        """Returns how many requests are within both limits."""
         return sum(r[0] <= ttft_s and r[1] <= tbt_s for r in self.answered)
 
     def prefill_s(self):
-        """Time on a prefill node, mean of the completed requests."""
+        """Returns the mean prefill time of the completed requests."""
         return (sum(r[3] for r in self.answered) /
                 self.report['requests']['completed'])
 
@@ -66,7 +66,7 @@ class Simulator:
         return done.returncode
 
     def cluster(self, name):
-        """A cluster file's JSON, to be changed and given to simulate()."""
+        """Returns a cluster file's JSON, to change and pass to simulate()."""
         path = os.path.join(self.clusters, f'{name}.json')
         with open(path, encoding='utf-8') as f:
             return json.load(f)
@@ -86,15 +86,15 @@ class Simulator:
                 return Result(json.load(f), requests and path + 'r.csv')
 
     def simulate_all(self, cases, requests=True):
-        """cases: cluster, policy and options of each; side by side. Their
-        results in this order, with each request's times if `requests`."""
+        """Simulates the cases (cluster, policy, options) in parallel. Returns
+        their results in order, with each request's times if `requests`."""
         with ThreadPoolExecutor(self.jobs) as pool:
             return list(pool.map(lambda case: self.simulate(requests, *case),
                                  cases))
 
     def compare(self, name, path, *args):
-        """Writes path.csv and path.svg. The CSV's rows, and whether it was
-        drawn."""
+        """Writes path.csv and path.svg. Returns the CSV's rows, and whether the
+        picture was drawn."""
         status = self.run('compare', '--cluster',
                           os.path.join(self.clusters, f'{name}.json'),
                           '--jobs', self.jobs, '--csv', path + '.csv',
@@ -105,8 +105,8 @@ class Simulator:
         return rows, status == 0
 
     def facts(self, mtokens):
-        """What `stats` says of the trace; "lru" becomes the hit ratios of
-        caches of mtokens million tokens."""
+        """Returns the facts of `stats`; "lru" becomes the hit ratios of caches
+        of mtokens million tokens."""
         lru = []
         for i in range(0, len(mtokens), 64):
             part = ','.join(f'{x:.17g}' for x in mtokens[i:i + 64])

@@ -32,7 +32,7 @@ static const struct option_usage usage = {
 };
 
 #define SEEDS_MAX 100
-/* Runs whose requests are kept in files until all have ended. */
+/* Most runs with --requests-csv: each keeps a file until all have ended. */
 #define REQUESTS_CSV_RUNS_MAX 500
 
 struct settings {
@@ -42,7 +42,7 @@ struct settings {
     struct replay_policies numbers;
     const char *cluster, *policies, *speeds, *prefill, *links;
     const char *csv, *requests_csv, *plot, *without;
-    struct replay_rules rules; /* of --rules; n 0: none */
+    struct replay_rules rules; /* of --rules; n = 0: none */
     uint64_t seeds;
     struct replay_stream_options sources[SEEDS_MAX]; /* (seeds) */
 };
@@ -114,7 +114,7 @@ static int read_lists(const struct settings *s, struct replay_comparison *c)
     return 0;
 }
 
-/* One policy, as it is and without each of its rules. */
+/* Reads --rules: one policy, with and without each of its rules. */
 static int read_rules(struct settings *s, struct replay_comparison *c)
 {
     char error[REPLAY_LIST_ERROR_BYTES];
@@ -132,8 +132,7 @@ static int read_rules(struct settings *s, struct replay_comparison *c)
                : replay_complain(usage.name, "%s", error);
 }
 
-/* One case for every rate of links, number of nodes, speed and policy, in this
- * order. */
+/* Makes one case per link rate, node count, speed and policy, in this order. */
 static int make_cases(const struct settings *s, struct replay_comparison *c)
 {
     struct replay_case one = s->base;
@@ -163,9 +162,9 @@ static int make_cases(const struct settings *s, struct replay_comparison *c)
     return 0;
 }
 
-/* The runs of each case: one for each seed. From the second one on, requests of
- * one timestamp come in another order, or a trace without any noise would be
- * the same for all. */
+/* Makes the runs of each case, one per seed. From the second seed on, requests
+ * of one timestamp come in another order; without noise, all runs would else be
+ * equal. */
 static int make_runs(struct settings *s, struct replay_comparison *c)
 {
     for (size_t k = 0; k < c->n_seeds; k++) {

@@ -1,4 +1,4 @@
-/* Simulations over nodes, speeds and policies, and how they are shown. */
+/* Compares policies by simulations over nodes, speeds and links. */
 #ifndef TOOLS_REPLAY_STUDY_COMPARE_COMPARE_H
 #define TOOLS_REPLAY_STUDY_COMPARE_COMPARE_H
 
@@ -10,53 +10,55 @@
 struct replay_comparison {
     struct replay_names policies;
     struct replay_numbers speeds;
-    struct replay_numbers nodes; /* prefill or coupled ones */
-    struct replay_numbers links; /* Gbit/s; none: the file's */
+    struct replay_numbers nodes; /* prefill or coupled nodes */
+    struct replay_numbers links; /* Gbit/s; empty = the file's */
     struct replay_case *cases;   /* (links, nodes, speeds, policies), each the
                                     mean of its runs */
     size_t n_cases;
-    struct replay_case *runs; /* (n_cases, n_seeds); `cases` with one seed */
+    struct replay_case *runs; /* (n_cases, n_seeds); same as `cases` with one
+                                 seed */
     size_t n_seeds;
-    bool of_rules; /* one policy, as it is and without each of its rules */
+    bool of_rules; /* compares one policy with and without each of its rules */
 };
 
-/* What is compared if nothing is said: the policies of the Mooncake paper's
- * Figure 5, and the default one. */
+/* Sets the default policies: those of the Mooncake paper's Figure 5, and this
+ * project's default. */
 void replay_comparison_policies(struct replay_names *policies);
 
-/* Links times nodes: at how many clusters policies are compared. */
+/* Returns the number of clusters: links times nodes. */
 size_t replay_comparison_clusters(const struct replay_comparison *c);
 
-/* The case of the n-th cluster (links, nodes), v-th speed and p-th policy. */
+/* Returns the case of the n-th cluster (links, nodes), v-th speed and p-th
+ * policy. */
 const struct replay_case *
 replay_comparison_case(const struct replay_comparison *c, size_t n, size_t v,
                        size_t p);
 
-/* "8", or "8+8" with decode nodes: how many a cluster has, into `name`. */
+/* Writes a cluster's node count to `name`: "8", or "8+8" with decode nodes. */
 void replay_comparison_nodes(const struct cluster *c, char *name, size_t size);
 
-/* What was asked for, a table, and at how many points the mean TTFT of the
- * policies is in the order that the Mooncake paper has (Figure 5), and `plan`'s
- * the lowest: of accepted requests, where an SLO had others rejected. */
+/* Prints the parameters, a table, and at how many points the policies' mean
+ * TTFT is in the Mooncake paper's order (Figure 5), and `plan`'s is the lowest.
+ * With an SLO, of accepted requests only. */
 void replay_comparison_print(const struct replay_comparison *c, FILE *file);
 
-/* Makes the cases of their runs: means over the seeds, of the largest numbers
- * the largest. With one seed they are the runs. */
+/* Averages the runs of each case over the seeds; maxima become the largest
+ * maximum. With one seed the cases are the runs. */
 void replay_comparison_average(struct replay_comparison *c);
 
-/* A line for each request of each run, which have written theirs into `csv`.
- * Returns 0 or a negative errno. */
+/* Writes a line for each request of each run, from the runs' `csv`. Returns 0
+ * or a negative errno. */
 [[nodiscard]] int
 replay_comparison_requests_csv(const struct replay_comparison *c,
                                const char *path);
 
-/* A line a run. Returns 0 or a negative errno. */
+/* Writes a line per run. Returns 0 or a negative errno. */
 [[nodiscard]] int replay_comparison_csv(const struct replay_comparison *c,
                                         const char *path);
 
-/* An SVG: over speeds with a column for each cluster; with one speed over
- * nodes, or over links if there is one number of nodes; bars for one cluster. 0
- * or a negative errno. */
+/* Writes an SVG: over speeds, with a column per cluster; with one speed over
+ * nodes, or over links if the node count is fixed; bars for one cluster.
+ * Returns 0 or a negative errno. */
 [[nodiscard]] int replay_comparison_plot(const struct replay_comparison *c,
                                          const char *path);
 

@@ -9,7 +9,7 @@
 
 #define CHARTS_MAX 5 /* in a column */
 
-/* What is shown of a case: a member of its report, or else the goodput. */
+/* A value of a case: a member of its report, or the goodput. */
 struct metric {
     const char *name;
     size_t offset;
@@ -19,7 +19,7 @@ struct metric {
 #define REPORT(member) offsetof(struct replay_report, member)
 #define GOODPUT SIZE_MAX
 
-/* A row of frames each, or a bar each. */
+/* Rows of frames, or bars. */
 static const struct metric lines[CHARTS_MAX] = {
     {"mean TTFT (s)", REPORT(ttft_s.mean), true},
     {"p99 TTFT (s)", REPORT(ttft_s.p99), true},
@@ -38,7 +38,7 @@ static double value_of(const struct replay_case *c, size_t offset)
                : *(const double *)((const char *)&c->result.report + offset);
 }
 
-/* What lines go along, and how many columns of frames that leaves. */
+/* The x axis of lines, and the number of columns. */
 struct layout {
     const struct replay_numbers *along;
     const char *label;
@@ -67,7 +67,7 @@ static const struct replay_case *case_at(const struct replay_comparison *c,
                : replay_comparison_case(c, column * l->along->count + i, 0, p);
 }
 
-/* What a column of frames has in common. */
+/* Common to a column of frames. */
 struct column {
     char title[96];
 };
@@ -89,8 +89,8 @@ static void name_column(const struct replay_comparison *c,
     }
 }
 
-/* The least (above 0) and the largest of a row, so that its frames have one
- * scale. */
+/* Sets the smallest (above 0) and largest value of a row, so that its frames
+ * share a scale. */
 static void set_scale(const struct replay_comparison *c, const struct metric *m,
                       struct chart *chart)
 {
@@ -145,7 +145,7 @@ static int plot_lines(const struct replay_comparison *c, const char *title,
     return rc;
 }
 
-/* Groups of bars, a bar a policy. */
+/* Draws groups of bars, one bar per policy. */
 static int plot_bars(const struct replay_comparison *c, const char *title,
                      const char *path)
 {

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "sim/sim.h"
 
-/* The value that the settings give an option, else its default. */
+/* Returns an option's value in the settings, else its default. */
 static double value_of(const struct policy_settings *settings,
                        const struct policy_option *option)
 {
@@ -19,14 +19,14 @@ static double value_of(const struct policy_settings *settings,
     return option->initial;
 }
 
-/* Whether 0 turns it off and 1 on. */
+/* Returns whether the option is a switch: 0 or 1. */
 static bool is_switch(const struct policy_option *o)
 {
     return o->whole && o->min >= 0.0 && o->min <= 0.0 && o->max >= 1.0 &&
            o->max <= 1.0;
 }
 
-/* Whether `name` is one of the words of `list`, which commas separate. */
+/* Returns whether `name` is in `list`, which is comma-separated. */
 static bool names_it(const char *list, const char *name)
 {
     size_t n = strlen(name);
@@ -39,7 +39,7 @@ static bool names_it(const char *list, const char *name)
     return false;
 }
 
-/* Adds the line of a policy without that option (NULL: as it is). */
+/* Adds the line of a policy without an option; NULL = the policy as it is. */
 static int add(struct replay_rules *r, const char *policy,
                const struct policy_settings *base,
                const struct policy_option *without)
@@ -69,7 +69,7 @@ static bool can_be_off(const struct policy_option *o)
     return o->min <= 0.0;
 }
 
-/* The option that a word of n bytes names; NULL: none that can be 0. */
+/* Returns the option named by a word of n bytes; NULL = none that can be 0. */
 static const struct policy_option *option_of(const struct schedule_policy *p,
                                              const char *word, size_t n)
 {
@@ -102,7 +102,7 @@ static int refuse_word(const struct schedule_policy *p, const char *word,
     return -EINVAL;
 }
 
-/* Each word names an option that turning off changes, once. */
+/* Checks that each word names an option that is on, once. */
 static int check_words(const char *text, const struct schedule_policy *p,
                        const struct policy_settings *base,
                        char error[REPLAY_LIST_ERROR_BYTES])

@@ -1,4 +1,4 @@
-/* A policy as it is, and without each of its rules: what each one is worth. */
+/* A policy with and without each of its rules, to show each rule's worth. */
 #ifndef TOOLS_REPLAY_STUDY_COMPARE_RULES_H
 #define TOOLS_REPLAY_STUDY_COMPARE_RULES_H
 
@@ -7,7 +7,7 @@
 
 #define REPLAY_RULES_MAX (POLICY_OPTIONS_MAX + 1)
 
-/* One line of the comparison each; the first is the policy as it is. */
+/* Lines of the comparison; the first is the policy as it is. */
 struct replay_rules {
     struct policy_settings settings[REPLAY_RULES_MAX];
     char labels[REPLAY_RULES_MAX][80];
@@ -17,8 +17,7 @@ struct replay_rules {
 /*
  * Reads which rules to turn off, one at a time.
  *   text    "switches": all options of the policy that are 0 or 1, and 1; or
- *           names of options that can be 0 and are not, separated by
- *           commas.
+ *           comma-separated names of options that can be 0 and are not.
  *   policy  exists.
  *   base    settings of every line.
  *   rules   written.

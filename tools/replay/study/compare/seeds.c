@@ -8,7 +8,7 @@
 #include "tools/replay/study/compare/compare.h"
 #include "tools/result_file.h"
 
-/* Of the summaries that have something to say. */
+/* Averages the summaries that have values. */
 static void
 average_summary(struct replay_summary *mean, const struct replay_case *runs,
                 size_t n,
@@ -106,7 +106,7 @@ void replay_comparison_average(struct replay_comparison *c)
         average(&c->cases[i], &c->runs[i * c->n_seeds], c->n_seeds);
 }
 
-/* The lines of one run, behind what tells the runs apart. */
+/* Copies one run's lines, each prefixed by the run's parameters. */
 static int copy_requests(const struct replay_case *run, FILE *to)
 {
     char *line = NULL;

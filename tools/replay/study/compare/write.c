@@ -19,11 +19,11 @@ size_t replay_comparison_clusters(const struct replay_comparison *c)
     return c->nodes.count * (c->links.count > 0 ? c->links.count : 1);
 }
 
-/* Of the Mooncake paper's Figure 5, slowest first. */
+/* Order of the Mooncake paper's Figure 5, slowest first. */
 static const char *const paper_order[] = {"random", "least_loaded",
                                           "local_cache", "global_cache"};
 
-/* What one seed says may be chance. */
+/* Least seeds for a verdict; with fewer it may be chance. */
 #define VERDICT_SEEDS 3
 #define PAPER_ORDER (sizeof paper_order / sizeof paper_order[0])
 
@@ -35,7 +35,7 @@ void replay_comparison_policies(struct replay_names *policies)
     policies->names[policies->count++] = POLICY_DEFAULT;
 }
 
-/* The place of a policy in the comparison; count: it is not there. */
+/* Returns a policy's place in the comparison; count = not there. */
 static size_t place_of(const struct replay_comparison *c, const char *name)
 {
     size_t p = 0;
@@ -45,7 +45,7 @@ static size_t place_of(const struct replay_comparison *c, const char *name)
     return p;
 }
 
-/* Whether the mean TTFT of policy `slower` is not below that of `faster`. */
+/* Returns whether the mean TTFT of policy `slower` is at least `faster`'s. */
 static bool in_order(const struct replay_comparison *c, size_t n, size_t v,
                      size_t slower, size_t faster)
 {
@@ -53,8 +53,8 @@ static bool in_order(const struct replay_comparison *c, size_t n, size_t v,
            replay_comparison_case(c, n, v, faster)->result.report.ttft_s.mean;
 }
 
-/* How many points have the mean TTFT of the policies at places[0 .. n) fall
- * from each to the next. */
+/* Returns the number of points where the mean TTFT falls along the policies at
+ * places[0 .. n). */
 static size_t ordered_points(const struct replay_comparison *c,
                              const size_t *places, size_t n_places)
 {
@@ -72,8 +72,8 @@ static size_t ordered_points(const struct replay_comparison *c,
     return ordered;
 }
 
-/* Points at which no policy but the ideal one is faster than that at `place`.
- */
+/* Returns the number of points where only the ideal policy may be faster than
+ * the one at `place`. */
 static size_t lowest_points(const struct replay_comparison *c, size_t place)
 {
     size_t ideal = place_of(c, "ideal_pool");
@@ -92,7 +92,7 @@ static size_t lowest_points(const struct replay_comparison *c, size_t place)
     return lowest;
 }
 
-/* What is said does not depend on the order in which policies were given. */
+/* Prints verdicts, which do not depend on the order of the policies given. */
 static void print_verdicts(const struct replay_comparison *c, bool with_slo,
                            FILE *file)
 {
@@ -170,7 +170,7 @@ static void print_head(const struct replay_comparison *c, FILE *file)
     fputs("\n\n", file);
 }
 
-/* A number of 9 columns, or "-" where nothing was measured. */
+/* Prints a number 9 columns wide, or "-" if not measured. */
 static void print_number(double x, bool measured, int digits, FILE *file)
 {
     if (measured)
@@ -216,7 +216,7 @@ static void print_case(const struct replay_case *one, int width, bool with_slo,
     fputc('\n', file);
 }
 
-/* Of the column of policies. */
+/* Returns the width of the column of policies. */
 static int name_width(const struct replay_comparison *c)
 {
     size_t width = 14;
@@ -255,7 +255,7 @@ void replay_comparison_print(const struct replay_comparison *c, FILE *file)
     print_verdicts(c, with_slo, file);
 }
 
-/* A number, or nothing where it was not measured, and a comma. */
+/* Writes a number, or nothing if not measured, and a comma. */
 static void csv_number(FILE *f, double x, bool measured)
 {
     if (measured)

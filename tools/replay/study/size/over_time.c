@@ -19,7 +19,7 @@ static double mean_ttft_s(const struct replay_interval *at)
     return at->answered > 0 ? at->ttft_s / (double)at->answered : 0.0;
 }
 
-/* Whether a serves an interval better than b. */
+/* Returns whether split a serves an interval better than b. */
 static bool is_better(const struct replay_interval *a,
                       const struct replay_interval *b)
 {
@@ -28,7 +28,7 @@ static bool is_better(const struct replay_interval *a,
     return mean_ttft_s(a) < mean_ttft_s(b);
 }
 
-/* All cases saw the same requests, so they have as many intervals. */
+/* Returns the number of intervals, equal for all cases: same requests. */
 static size_t n_intervals(const struct over_time *o)
 {
     return o->n > 0 ? o->cases[0].n_intervals : 0;

@@ -18,7 +18,7 @@ size_t search_splits(uint32_t nodes, uint32_t prefill_max, uint32_t decode_max,
     return n;
 }
 
-/* Asks for all splits of so many nodes, side by side. */
+/* Evaluates all splits of `nodes`, in parallel. */
 static int ask_splits(struct search *s, uint32_t nodes)
 {
     size_t first = s->count;
@@ -38,7 +38,7 @@ static int ask_splits(struct search *s, uint32_t nodes)
     return rc;
 }
 
-/* The best of those asked from `first` on; fewer prefill nodes come first. */
+/* Keeps the best answer from `first` on; fewer prefill nodes come first. */
 static void keep_best(struct search *s, size_t first)
 {
     for (size_t i = first; i < s->count; i++) {

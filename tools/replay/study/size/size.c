@@ -49,10 +49,10 @@ struct settings {
     uint64_t max_prefill, max_decode;
 };
 
-/* Sizes that are simulated to their ends where none will do. */
+/* Sizes fully simulated if none meets the target. */
 #define FURTHEST 8
 
-/* What the search's callback needs. */
+/* State for the search's callback. */
 struct sizing {
     const struct settings *s;
     struct replay_sizing result;
@@ -145,7 +145,7 @@ static int ask(void *arg, struct search_answer *answers, size_t n)
     return rc;
 }
 
-/* The answer and all splits of the totals below it. */
+/* Lists the answer and all splits of the totals below it. */
 static size_t sizes_below(const struct search *search,
                           struct search_size *sizes)
 {
@@ -173,7 +173,7 @@ static int by_judged(const void *a, const void *b)
                : 1;
 }
 
-/* Those where most requests were seen before they were given up. */
+/* Lists the sizes that saw most requests before they were given up. */
 static size_t furthest(const struct search *search, struct search_size *sizes)
 {
     size_t n = search->count < FURTHEST ? search->count : FURTHEST;
@@ -184,7 +184,7 @@ static size_t furthest(const struct search *search, struct search_size *sizes)
     return n;
 }
 
-/* Simulates to the end what is to be told about. */
+/* Fully simulates the sizes to report. */
 static int finish(struct sizing *z)
 {
     struct replay_sizing *r = &z->result;
@@ -211,7 +211,7 @@ static int finish(struct sizing *z)
     return rc;
 }
 
-/* What the policy does about lending, where nodes can, and warming. */
+/* Returns the policy's rules on lending, if nodes can be lent, and warming. */
 static struct schedule_rules rules_of(const struct sizing *z)
 {
     const struct replay_case *base = &z->s->base;
@@ -241,9 +241,9 @@ static int64_t least_us(const struct sizing *z, uint32_t n, uint32_t cached)
                              us);
 }
 
-/* Whether a request misses an SLO on an idle cluster of any size: its prefill
- * alone, with everything cached that came before and loads at no cost, and as
- * many nodes as it may be lent, or its decode step alone. */
+/* Returns whether a request misses an SLO on an idle cluster of any size: by
+ * its prefill alone, with all earlier blocks cached, free loads, and as many
+ * lent nodes as allowed; or by its decode step alone. */
 static bool is_hopeless(struct sizing *z, const struct trace_request *q,
                         uint64_t reused_tokens)
 {
@@ -266,8 +266,8 @@ static bool is_hopeless(struct sizing *z, const struct trace_request *q,
            (z->s->base.slo_tbt_s > 0 && tbt_s > z->s->base.slo_tbt_s);
 }
 
-/* How many requests there are, so that a hopeless size can be given up, and how
- * many of them no size can serve in time. */
+/* Counts the requests, so that the search can give a size up, and those that no
+ * size can serve in time. */
 static int survey(struct sizing *z)
 {
     struct replay_stream_options o = z->s->study.source;
@@ -288,7 +288,7 @@ static int survey(struct sizing *z)
             is_hopeless(z, &request, trace_stats_reusable(stats, &request));
 
         z->result.hopeless += hopeless;
-        /* What is rejected leaves nothing in caches, unless it is warmed. */
+        /* A rejected request leaves no cached blocks, unless it is warmed. */
         if ((!hopeless || z->rules.warms) &&
             trace_stats_add(stats, &request) != 0)
             break;
@@ -311,8 +311,8 @@ static int survey(struct sizing *z)
     return rc;
 }
 
-/* Simulates nothing where so many requests are hopeless that no size will do,
- * unless the CSV is to hold those that came furthest. */
+/* Searches; skipped if too many requests are hopeless for any size, unless the
+ * CSV is to have the sizes that got furthest. */
 static int search_sizes(struct sizing *z)
 {
     z->rules = rules_of(z);
@@ -356,7 +356,7 @@ static int run(struct sizing *z)
     return rc != 0 ? 1 : 0;
 }
 
-/* Every split of the template's nodes. */
+/* Simulates every split of the template's nodes. */
 static int simulate_splits(struct sizing *z, struct over_time *o)
 {
     uint32_t nodes =

@@ -1,4 +1,4 @@
-/* What `size` found, and how it is shown. */
+/* The result of `size`, and its output. */
 #ifndef TOOLS_REPLAY_STUDY_SIZE_SIZE_H
 #define TOOLS_REPLAY_STUDY_SIZE_SIZE_H
 
@@ -8,7 +8,7 @@
 #include "tools/replay/study/size/search.h"
 #include "tools/replay/study/study.h"
 
-/* Totals below the answer whose splits are all simulated to their ends. */
+/* Totals below the answer whose splits are all fully simulated. */
 #define SIZE_TOTALS_BELOW 3
 
 struct replay_sizing {
@@ -16,28 +16,29 @@ struct replay_sizing {
     double target;
     struct cluster template;
     uint64_t requests;
-    uint64_t misses_max; /* so many may miss an SLO */
-    /* Of them, those that miss one alone on an idle cluster of any size. */
+    uint64_t misses_max; /* most requests that may miss an SLO */
+    /* Of `requests`: those that miss an SLO alone, on an idle cluster of any
+     * size. */
     uint64_t hopeless;
-    double hopeless_ttft_s; /* the longest that one of these takes; 0: none */
+    double hopeless_ttft_s; /* longest TTFT among them; 0 = none */
     struct search search;
-    /* Simulated to their ends: found: the answer, then all splits of up to
+    /* Fully simulated. If found: the answer, then all splits of up to
      * SIZE_TOTALS_BELOW totals below it, most nodes first; else the sizes that
-     * got furthest; none where too many requests are hopeless. */
+     * got furthest. Empty if too many requests are hopeless. */
     struct replay_case *ended; /* (n_ended) */
     size_t n_ended;
 };
 
-/* The answer, what it serves, and the best split of the totals below; or the
- * best that was reached and what stood in the way. */
+/* Prints the answer, the requests it serves, and the best split of the totals
+ * below; or the best size reached and the obstacle. */
 void replay_size_print(const struct replay_sizing *z, FILE *file);
 
-/* A line for every size that was simulated. 0 or a negative errno. */
+/* Writes a line for every size simulated. Returns 0 or a negative errno. */
 [[nodiscard]] int replay_size_csv(const struct replay_sizing *z,
                                   const char *path);
 
-/* The sizes that meet the target and those that don't, and the best share of
- * every total that was simulated to its end, as SVG; needs an answer. 0 or a
+/* Draws an SVG of the sizes that meet the target and those that don't, and the
+ * best share of every fully simulated total; needs an answer. Returns 0 or a
  * negative errno. */
 [[nodiscard]] int replay_size_plot(const struct replay_sizing *z,
                                    const char *path);

@@ -1,4 +1,4 @@
-/* What `size` found as text, CSV and picture; see size.h. */
+/* The result of `size` as text, CSV and picture; see size.h. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -34,7 +34,7 @@ static void print_nodes(const struct replay_case *c, FILE *f)
     }
 }
 
-/* Requests that came to nothing, by reason, and those that came late. */
+/* Prints the rejected and failed requests by reason, and the late ones. */
 static void print_misses(const struct replay_case *c, FILE *f)
 {
     const struct replay_report *r = &c->result.report;
@@ -69,7 +69,7 @@ static void print_share(const struct replay_case *c, FILE *f)
             100 * r->effective_ratio, 100 * r->effective_token_ratio);
 }
 
-/* The best of ended[from .. to). */
+/* Returns the best of ended[from .. to). */
 static const struct replay_case *best_of(const struct replay_sizing *z,
                                          size_t from, size_t to)
 {
@@ -82,7 +82,7 @@ static const struct replay_case *best_of(const struct replay_sizing *z,
     return best;
 }
 
-/* Behind the cases of ended[from] that have as many nodes. */
+/* Returns the index after the cases with as many nodes as ended[from]. */
 static size_t same_total(const struct replay_sizing *z, size_t from)
 {
     size_t to = from + 1;
@@ -117,7 +117,7 @@ static void print_found(const struct replay_sizing *z, FILE *f)
     }
 }
 
-/* What no number of nodes can help. */
+/* Prints the requests that no number of nodes can serve in time. */
 static void print_hopeless(const struct replay_sizing *z, FILE *f)
 {
     if (z->hopeless == 0)
@@ -192,7 +192,7 @@ int replay_size_csv(const struct replay_sizing *z, const char *path)
     return result_close(f);
 }
 
-/* Copies the sizes that meet the target, or those that don't. */
+/* Collects the sizes that meet the target, or those that don't. */
 static size_t points(const struct search *search, bool meets, double *x,
                      double *y)
 {
@@ -207,7 +207,7 @@ static size_t points(const struct search *search, bool meets, double *x,
     return n;
 }
 
-/* The best share of each total that was simulated to its end. */
+/* Collects the best share of each fully simulated total. */
 static size_t totals(const struct replay_sizing *z, double *x, double *y)
 {
     size_t n = 0;

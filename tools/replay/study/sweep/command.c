@@ -1,4 +1,4 @@
-/* conductor-replay sweep: policies on many clusters, drawn at random. */
+/* conductor-replay sweep: policies on many random clusters. */
 #include "tools/replay/command.h"
 
 #include <stdbool.h>
@@ -39,7 +39,7 @@ struct settings {
     const char *description, *policies, *csv, *json;
     struct option_list traces;
     uint64_t only;
-    char *line; /* the command, without what says which cases */
+    char *line; /* the command without options that select cases */
 };
 
 #define NOT_ONE UINT64_MAX
@@ -136,8 +136,8 @@ static int run(const struct settings *s)
     return rc;
 }
 
-/* How many arguments an option has that says which cases, or where they go: 0
- * if it is none of these. */
+/* Returns the number of arguments of an option that selects cases or their
+ * output; 0 for other options. */
 static int args_of_all(const char *arg)
 {
     static const char *const names[] = {"--cases", "--case", "--csv",
@@ -157,7 +157,7 @@ static int args_of_all(const char *arg)
     return n;
 }
 
-/* The command as it was given, for one case to be added. */
+/* Returns the given command, to which one case can be added. */
 static const char *command_line(int argc, char **argv, char **line)
 {
     size_t size;

@@ -16,7 +16,7 @@
 #define TOKENS_MAX INT64_C(1000000000000)
 #define TERM_MAX_US 1e9
 
-/* [least, most], within what is possible. */
+/* Reads [least, most], each from min to max. */
 static void read_range(struct fields *f, const struct fields_object *o,
                        const char *key, double min, double max,
                        struct sweep_range *range)
@@ -89,7 +89,7 @@ static void read_hardware(struct fields *f, const struct fields_object *o,
     d->n_hardware++;
 }
 
-/* A file beside the description, unless it is absolute. */
+/* Reads a file name; it is relative to the description. */
 static void read_file(struct fields *f, const struct fields_object *o,
                       struct sweep_trace *t)
 {
@@ -160,7 +160,7 @@ static void read_list(struct fields *f, const struct fields_object *root,
     }
 }
 
-/* What may be left out: then no case has it. */
+/* Reads the optional fields; without one, no case has its feature. */
 static void read_optional(struct fields *f, const struct fields_object *o,
                           struct sweep_description *d)
 {

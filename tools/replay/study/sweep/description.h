@@ -16,7 +16,7 @@
 #define SWEEP_PATH_BYTES 1024
 #define SWEEP_HARDWARE_MAX 8
 #define SWEEP_TRACES_MAX 16
-/* More than this in memory at once would need another way of reading. */
+/* Most requests of a case: they are in memory at once. */
 #define SWEEP_REQUESTS_MAX 1000000
 
 struct sweep_range {
@@ -30,41 +30,42 @@ struct sweep_hardware {
     int64_t kv_bytes_per_token;
     double prefill_us[COST_MODEL_PREFILL_TERMS];
     double decode_us[COST_MODEL_DECODE_TERMS];
-    int64_t kv_tokens; /* of a node that decodes */
+    int64_t kv_tokens; /* of a decode node */
     uint32_t max_batch;
     uint32_t step_tokens;
-    struct cluster_tier tiers[BLOCK_TIERS]; /* of a node that prefills; the
-                                               disk is for cases with disks */
+    struct cluster_tier tiers[BLOCK_TIERS]; /* of a prefill node; the disk only
+                                               in cases with disks */
 };
 
 struct sweep_trace {
     char name[SWEEP_NAME_BYTES];
-    char like[SWEEP_NAME_BYTES]; /* a workload to generate; "": the file */
+    char like[SWEEP_NAME_BYTES]; /* workload to generate; "" = read the file */
     char file[SWEEP_PATH_BYTES];
-    uint32_t length_scale; /* divides lengths and blocks */
+    uint32_t length_scale; /* divides token counts and block size */
 };
 
 struct sweep_description {
     char name[SWEEP_NAME_BYTES];
-    struct sweep_range requests;  /* of a case */
-    struct sweep_range nodes;     /* all of a cluster, by their logarithm */
-    struct sweep_range balance;   /* prefill nodes, times what would balance */
-    struct sweep_range link_gbps; /* by its logarithm */
-    struct sweep_range load;      /* 1: the estimated capacity */
+    struct sweep_range requests;  /* per case */
+    struct sweep_range nodes;     /* of the whole cluster; logarithmic */
+    struct sweep_range balance;   /* prefill nodes / a balanced number */
+    struct sweep_range link_gbps; /* logarithmic */
+    struct sweep_range load;      /* 1 = the estimated capacity */
     struct sweep_range slo_ttft_s;
-    struct sweep_range slo_tbt_s;           /* all 0: none */
-    struct sweep_range prefill_error_sigma; /* in cases that have errors */
+    struct sweep_range slo_tbt_s;           /* all 0 = none */
+    struct sweep_range prefill_error_sigma; /* in cases with errors */
     struct sweep_range decode_error_sigma;
-    struct sweep_range slow_nodes; /* share of the nodes, in unequal cases */
+    struct sweep_range slow_nodes; /* share of nodes, in unequal cases */
     struct sweep_range slow_speed;
-    struct sweep_range max_tokens;  /* asked for, in cases that ask for more */
-    struct sweep_range mixed_nodes; /* share of the nodes of another kind */
-    struct sweep_range mixed_cost;  /* their costs and memory, times those of */
-    struct sweep_range mixed_memory; /* the others */
-    struct sweep_range cache; /* of all nodes together, over what the trace
-                                 touches: by its logarithm */
+    struct sweep_range max_tokens;   /* requested, in cases with asks */
+    struct sweep_range mixed_nodes;  /* share of nodes of another kind */
+    struct sweep_range mixed_cost;   /* factor on their costs */
+    struct sweep_range mixed_memory; /* factor on their memory */
+    struct sweep_range cache; /* memory of all nodes / tokens the trace touches;
+                                 logarithmic */
     double aggregated, disks, unequal, errors;          /* share of the cases */
-    double asks, mixed, small;                          /* 0 if left out */
+    double asks, mixed, small;                          /* share of the cases; 0
+                                                           if left out */
     struct sweep_hardware hardware[SWEEP_HARDWARE_MAX]; /* (n_hardware) */
     size_t n_hardware;
     struct sweep_trace traces[SWEEP_TRACES_MAX]; /* (n_traces) */
@@ -73,22 +74,22 @@ struct sweep_description {
 
 /*
  * Reads a description.
- *   path  borrowed; trace files that it names are relative to it.
- * Returns 0; or a negative errno with a message of one line that names file,
- * field and value, and *d untouched.
+ *   path  borrowed; trace files in it are relative to it.
+ * Returns 0; or a negative errno with *d untouched and a message of one line
+ * that names file, field and value.
  */
 [[nodiscard]] int sweep_description_load(const char *path,
                                          struct sweep_description *d,
                                          char err[SWEEP_ERROR_BYTES]);
 
-/* As sweep_description_load(), from `size` bytes at `text`; `name` stands for
- * the file in messages. */
+/* Reads a description from `size` bytes at `text`, otherwise as
+ * sweep_description_load(); `name` stands for the file in messages. */
 [[nodiscard]] int sweep_description_parse(const char *text, size_t size,
                                           const char *name,
                                           struct sweep_description *d,
                                           char err[SWEEP_ERROR_BYTES]);
 
-/* Adds the trace of a file. Returns 0, or -ENOSPC: SWEEP_TRACES_MAX; or
+/* Adds a trace file. Returns 0, -ENOSPC (SWEEP_TRACES_MAX reached) or
  * -ENAMETOOLONG. */
 [[nodiscard]] int sweep_description_add_file(struct sweep_description *d,
                                              const char *path);

@@ -9,14 +9,14 @@
 #include "traces/random.h"
 #include "traces/trace.h"
 
-/* Of the search for a rate. */
+/* Limits of the search for a rate. */
 #define RATE_START 4.0
 #define RATE_MIN 1e-3
 #define RATE_MAX 1e5
 #define RATE_STEPS_MAX 12
 #define RATE_TOLERANCE 0.03
 
-/* In [0, 1). */
+/* Returns a number in [0, 1). */
 static double uniform(struct random_state *random)
 {
     return (double)(random_u64(random) >> 11) * 0x1p-53;
@@ -28,7 +28,8 @@ static double in_range(struct random_state *random,
     return range->least + (range->most - range->least) * uniform(random);
 }
 
-/* Small and large are equally likely: for what spans orders of magnitude. */
+/* Returns a number uniform on a logarithmic scale, for ranges that span orders
+ * of magnitude. */
 static double in_log_range(struct random_state *random,
                            const struct sweep_range *range)
 {
@@ -37,7 +38,7 @@ static double in_log_range(struct random_state *random,
     return exp(in_range(random, &logs));
 }
 
-/* What a description may leave out; then nothing is drawn for it. */
+/* Draws the optional features, only if the description has them. */
 static void draw_optional(const struct sweep_description *d,
                           struct random_state *random, struct sweep_draw *draw)
 {
@@ -61,8 +62,8 @@ static void draw_optional(const struct sweep_description *d,
     }
 }
 
-/* Every number is drawn in every case, so that a share that is changed changes
- * nothing else. */
+/* Draws every number in every case, so that a changed share changes nothing
+ * else. */
 void sweep_draw(const struct sweep_description *d, uint64_t seed,
                 uint64_t number, struct sweep_draw *draw)
 {
@@ -70,7 +71,7 @@ void sweep_draw(const struct sweep_description *d, uint64_t seed,
 
     random_init(&random, random_mix(seed) + random_mix(number + 1));
     *draw = (struct sweep_draw){.number = number};
-    /* Seeds are numbers that JSON can hold, and not 0. */
+    /* JSON can hold it exactly; never 0. */
     draw->seed = 1 + (random_u64(&random) >> 12);
     draw->hardware =
         &d->hardware[random_below(&random, (uint32_t)d->n_hardware)];
@@ -114,7 +115,7 @@ struct replay_stream_options sweep_source(const struct sweep_draw *draw,
         .regular_only = true};
 }
 
-/* Everything but how many nodes there are of which role, and their speeds. */
+/* Makes the cluster, except node counts per role and speeds. */
 static struct cluster make_cluster(const struct sweep_draw *draw)
 {
     const struct sweep_hardware *h = draw->hardware;
@@ -156,7 +157,7 @@ static struct cluster make_cluster(const struct sweep_draw *draw)
     return c;
 }
 
-/* Prefill nodes in proportion to their work, times the balance. */
+/* Splits the nodes in proportion to the work, times the balance. */
 static void split_nodes(const struct sweep_draw *draw,
                         const struct sweep_work *work, struct cluster *c)
 {
@@ -173,7 +174,7 @@ static void split_nodes(const struct sweep_draw *draw,
     c->decode_nodes = draw->nodes - c->prefill_nodes;
 }
 
-/* The first nodes of each role are slow, at least one that prefills. */
+/* Makes the first nodes of each role slow, at least one that prefills. */
 static void slow_down(const struct sweep_draw *draw, struct cluster *c)
 {
     uint32_t n_first = c->prefill_nodes + c->coupled_nodes;
@@ -192,7 +193,7 @@ static void slow_down(const struct sweep_draw *draw, struct cluster *c)
     }
 }
 
-/* So many times the tokens, in whole blocks, at least one. */
+/* Returns `tokens` times a factor, in whole blocks, at least one. */
 static int64_t scaled(int64_t tokens, double times, const struct cluster *c)
 {
     int64_t blocks = llround((double)tokens * times / c->block_tokens);
@@ -200,7 +201,7 @@ static int64_t scaled(int64_t tokens, double times, const struct cluster *c)
     return (blocks < 1 ? 1 : blocks) * c->block_tokens;
 }
 
-/* The last nodes of a role, at least one, are of another kind. */
+/* Makes the last nodes of a role, at least one, another kind. */
 static void add_group(const struct sweep_draw *draw, struct cluster *c,
                       bool decodes, uint32_t n_nodes)
 {
@@ -232,8 +233,8 @@ static void add_group(const struct sweep_draw *draw, struct cluster *c,
     c->n_groups++;
 }
 
-/* Little memory: the device alone, and room for two of the longest requests, or
- * what decodes there, too, would fit nowhere. */
+/* Reduces the memory to the device, with room for at least two of the longest
+ * requests; four on coupled nodes, whose decodes share it. */
 static void shrink_caches(const struct sweep_draw *draw,
                           const struct sweep_work *work, struct cluster *c)
 {
@@ -252,8 +253,8 @@ static void shrink_caches(const struct sweep_draw *draw,
     c->tiers[TIER_DEVICE].capacity_tokens = tokens;
 }
 
-/* Whether the rate at which a trace is generated scales the starts of sessions
- * alone, so that a speed would be another thing. */
+/* Returns whether a trace's rate scales only the starts of sessions, so that
+ * replaying it faster is not equivalent. */
 static bool has_sessions(const struct sweep_trace *t)
 {
     const struct trace_workload_facts *facts;
@@ -275,10 +276,9 @@ static int read_work(const struct sweep_case *made, struct sweep_work *work,
 }
 
 /*
- * The rate of sessions at which the load is what was drawn. How the time that N
- * requests take falls with the rate depends on how long sessions live: from the
- * square root, while they only begin, to in proportion, once as many end. So
- * each step takes the slope of the last two.
+ * Searches the session rate that gives the drawn load. The load grows with the
+ * square root of the rate while sessions only begin, and in proportion once as
+ * many end. So each step uses the slope of the last two.
  */
 static int search_rate(struct sweep_case *made, struct sweep_work *work,
                        char error[SWEEP_ERROR_BYTES])
@@ -306,7 +306,7 @@ static int search_rate(struct sweep_case *made, struct sweep_work *work,
     return rc;
 }
 
-/* The speed, or rate, for the load. */
+/* Sets the speed, or the rate, that gives the load. */
 static int set_load(struct sweep_case *made, char error[SWEEP_ERROR_BYTES])
 {
     struct sweep_work work;

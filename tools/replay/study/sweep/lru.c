@@ -1,5 +1,5 @@
-/* See lru.h. Slots form a ring through slot 0, which is none: behind it the
- * block that was used last, before it the one that goes first. */
+/* See lru.h. Slots form a ring through slot 0, which holds no block: after it
+ * the most recently used block, before it the next one to evict. */
 #include "tools/replay/study/sweep/lru.h"
 
 #include <errno.h>
@@ -15,8 +15,8 @@ struct slot {
 };
 
 struct sweep_lru {
-    struct id_map *slots; /* of each id; 0: it was evicted */
-    struct slot *ring;    /* (n), with slot 0 */
+    struct id_map *slots; /* of each id; 0 = evicted */
+    struct slot *ring;    /* (n), slot 0 included */
     size_t n, room;
     uint64_t capacity;
 };
@@ -65,7 +65,7 @@ static void put_newest(struct sweep_lru *lru, uint32_t i)
     ring[0].older = i;
 }
 
-/* A slot for a block that has none: another one, or that of the oldest. */
+/* Finds a slot for a new block: an unused one, or the oldest block's. */
 static int find_slot(struct sweep_lru *lru, uint32_t *slot)
 {
     if (lru->n <= lru->capacity) {

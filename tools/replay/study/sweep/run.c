@@ -10,27 +10,27 @@
 #include "tools/replay/study/sweep/sweep.h"
 #include "tools/replay/ticker.h"
 
-/* Simulations that are in memory together. */
+/* Simulations in memory at once. */
 #define WAVE 256
-/* Variants of a case without one of its features. */
+/* Values for variants of a case without a feature. */
 #define FAST_LINKS_GBPS 800.0
 #define SLOW_LINKS_GBPS 400.0
 #define LOW_LOAD 0.6
-/* p99 is of some tens of requests: less than this is chance. */
+/* p99 comes from some tens of requests: smaller losses are chance. */
 #define P99_THRESHOLDS 5.0
-/* Up to which it counts. */
+/* Highest load at which p99 counts. */
 #define P99_LOAD_MAX 1.0
 
 /* One simulation of a case, and where its result goes. */
 struct job {
     const struct sweep_case *one;
-    uint64_t seed; /* the i-th */
-    bool asks;     /* for the SLO */
+    uint64_t seed; /* index of the seed */
+    bool asks;     /* with the SLO */
     size_t policy;
     struct sweep_values *values;
 };
 
-/* Jobs that wait for a wave. */
+/* Jobs queued for the next wave. */
 struct runner {
     const struct sweep *sweep;
     struct job jobs[WAVE];
@@ -99,7 +99,7 @@ static struct replay_case case_of(const struct sweep *sweep,
     return c;
 }
 
-/* What a simulation says of its policy. */
+/* Takes a simulation's values for its policy. */
 static void take_values(const struct job *job, const struct replay_report *r)
 {
     struct sweep_values *v = job->values;
@@ -122,7 +122,7 @@ static void take_values(const struct job *job, const struct replay_report *r)
     }
 }
 
-/* Puts the number of a case in front of the error. */
+/* Prefixes the error with the number of its case. */
 static int fail(const struct runner *r, const struct sweep_case *one,
                 const char *why, int rc)
 {
@@ -131,7 +131,7 @@ static int fail(const struct runner *r, const struct sweep_case *one,
     return rc;
 }
 
-/* Runs what waits. */
+/* Runs the queued jobs. */
 static int flush(struct runner *r)
 {
     const struct replay_study study = {.jobs = r->sweep->jobs, .quiet = true};
@@ -165,7 +165,7 @@ static int ask(struct runner *r, struct job job)
     return rc;
 }
 
-/* All policies, with a case's i-th seed, without and with the SLO. */
+/* Queues all policies with a case's i-th seed, without and with the SLO. */
 static int ask_all(struct runner *r, const struct sweep_case *one,
                    uint64_t seed, struct sweep_values *values)
 {
@@ -176,7 +176,7 @@ static int ask_all(struct runner *r, const struct sweep_case *one,
     return rc;
 }
 
-/* Every case with its own seed. */
+/* Runs every case with its own seed. */
 static int run_cases(struct runner *r, struct sweep_result *results)
 {
     const struct sweep *s = r->sweep;
@@ -224,7 +224,7 @@ static bool loses(const struct sweep *s, const struct sweep_result *result)
     return any;
 }
 
-/* The losses of the values summed so far. */
+/* Computes the losses from the values summed so far. */
 static void judge(const struct sweep *s, struct sweep_result *result)
 {
     for (int m = 0; m < SWEEP_METRICS; m++) {
@@ -247,7 +247,7 @@ static void add_values(struct sweep_values *sum, const struct sweep_values *v)
     sum->latest_s = fmax(sum->latest_s, v->latest_s);
 }
 
-/* Losers run again with other seeds. */
+/* Runs the lost cases again with other seeds. */
 static int confirm(struct runner *r, struct sweep_result *results)
 {
     const struct sweep *s = r->sweep;
@@ -276,8 +276,8 @@ static int confirm(struct runner *r, struct sweep_result *results)
     return rc;
 }
 
-/* A case without one of its features, at the same speed of the trace, but where
- * the load is what it lacks, or the nodes are others. */
+/* Makes a case without one feature: same trace speed, unless load or node roles
+ * are the feature removed. */
 static int make_variant(const struct sweep_case *one, enum sweep_cause without,
                         struct sweep_case *variant,
                         char error[SWEEP_ERROR_BYTES])
@@ -322,7 +322,7 @@ static int make_variant(const struct sweep_case *one, enum sweep_cause without,
     return rc;
 }
 
-/* What one loss was without each feature of its case. */
+/* A loss, simulated without each feature of its case. */
 struct variants {
     struct sweep_case at[SWEEP_CAUSES];
     struct sweep_values values[SWEEP_CAUSES][2];

@@ -1,6 +1,6 @@
 /*
- * A sweep: policies on clusters, traces and loads that are drawn at random, and
- * where the first of them loses to another.
+ * A sweep: runs policies on random clusters, traces and loads, and finds the
+ * cases where the first policy loses to another one.
  */
 #ifndef TOOLS_REPLAY_STUDY_SWEEP_SWEEP_H
 #define TOOLS_REPLAY_STUDY_SWEEP_SWEEP_H
@@ -12,16 +12,17 @@
 
 #define SWEEP_POLICIES_MAX 16
 
-/* What policies are judged by. */
+/* What policies are compared by. */
 enum sweep_metric {
-    SWEEP_TTFT,      /* mean TTFT where no request asks for an SLO */
-    SWEEP_P99,       /* its p99 */
-    SWEEP_EFFECTIVE, /* effective share of the requests where all ask for it */
-    SWEEP_TOKENS,    /* of their input tokens */
+    SWEEP_TTFT,      /* mean TTFT, without SLOs */
+    SWEEP_P99,       /* p99 of the TTFT, without SLOs */
+    SWEEP_EFFECTIVE, /* effective share of requests, all with SLOs */
+    SWEEP_TOKENS,    /* effective share of input tokens, all with SLOs */
 };
 #define SWEEP_METRICS 4
 
-/* What a case may lose by, as bits: without it the loss is less than half. */
+/* Causes of a loss, as bit numbers. It is a cause if without it the loss is
+ * less than half. */
 enum sweep_cause {
     SWEEP_ERRORS,     /* predictions are wrong */
     SWEEP_LINKS,      /* slow links */
@@ -30,52 +31,52 @@ enum sweep_cause {
     SWEEP_OVERLOAD,   /* a load above 0.6 */
     SWEEP_AGGREGATED, /* nodes that prefill and decode */
     SWEEP_MIXED,      /* nodes of two kinds */
-    SWEEP_ASKS,       /* more tokens asked for than answers have */
-    SWEEP_CACHES,     /* less memory than the hardware has */
+    SWEEP_ASKS,       /* more tokens requested than answered */
+    SWEEP_CACHES,     /* less cache than the hardware's */
 };
 #define SWEEP_CAUSES 9
 
 struct sweep {
     const struct sweep_description *description;
-    const char *again; /* the command line of a case, without --case */
+    const char *again; /* command line that repeats a case, without --case */
     struct replay_names policies; /* the first one is judged */
     const struct policy_settings *settings;
     uint64_t seed;
     uint64_t first, n_cases;
-    uint64_t seeds;   /* that a loss is confirmed on, at least 1 */
-    double threshold; /* a loss is more than this, of p99 five times it */
-    bool causes;      /* to be found */
-    uint64_t jobs;    /* simulations at once; 0: as many as there are cores */
+    uint64_t seeds;   /* to confirm a loss, at least 1 */
+    double threshold; /* smallest loss; for p99 five times this */
+    bool causes;      /* look for causes */
+    uint64_t jobs;    /* simulations at once; 0 = number of cores */
     bool quiet;
 };
 
-/* A metric of a case, in which the first policy loses to another. */
+/* A case's loss of the first policy, by one metric. */
 struct sweep_loss {
-    size_t other;   /* policy that it loses most to */
+    size_t other;   /* policy that is best there */
     double first;   /* with the case's own seed */
-    double loss;    /* with all seeds; above the threshold: confirmed */
-    unsigned tried; /* causes that the case has, as bits */
+    double loss;    /* with all seeds; confirmed if above the threshold */
+    unsigned tried; /* bits of causes that the case has */
     unsigned causes;
 };
 
-/* A policy in a case. */
+/* Results of one policy in a case. */
 struct sweep_values {
-    double at[SWEEP_METRICS]; /* NaN: none */
-    uint64_t promised, late;  /* requests accepted with the SLO; those of them
-                                 whose first token came after it, */
-    double latest_s;          /* by so much at most */
-    double predicted_ratio;   /* of those without an SLO: predicted over actual
-                                 mean TTFT; and the share of first tokens */
-    double p90_held_ratio;    /* within the 90th percentile predicted; NaN */
+    double at[SWEEP_METRICS]; /* NaN = none */
+    uint64_t promised, late;  /* requests accepted with an SLO; of these, TTFT
+                                 above it */
+    double latest_s;          /* largest excess of these */
+    double predicted_ratio;   /* predicted / actual mean TTFT, without SLOs */
+    double p90_held_ratio;    /* share of TTFTs within the predicted 90th
+                                 percentile; NaN = none */
 };
 
-/* What became of a case. */
+/* The result of a case. */
 struct sweep_result {
     struct sweep_case one;
     struct sweep_values own[SWEEP_POLICIES_MAX]; /* with the case's own seed */
     struct sweep_values all[SWEEP_POLICIES_MAX]; /* sums over all seeds */
     uint64_t seeds;
-    struct sweep_loss loss[SWEEP_METRICS]; /* loss 0: it does not lose */
+    struct sweep_loss loss[SWEEP_METRICS]; /* loss 0 = no loss */
 };
 
 /*
@@ -88,39 +89,38 @@ struct sweep_result {
                             struct sweep_result *results,
                             char error[SWEEP_ERROR_BYTES]);
 
-/* By how much a value is worse than another: 0.1 is a tenth longer, or ten
- * points less effective. 0 if either is NaN. Below 0: it is better. */
+/* Returns how much worse a value is than another: 0.1 = a tenth longer, or ten
+ * points less effective; below 0 = better; 0 if either is NaN. */
 double sweep_worse_by(enum sweep_metric metric, double value, double other);
 
-/* The policy that the first one of n loses to most; *loss is by how much. */
+/* Returns the policy that the first of n loses most to; *loss: by how much. */
 size_t sweep_worst(enum sweep_metric metric, const struct sweep_values *values,
                    size_t n, double *loss);
 
-/* Whether a case counts as lost by a metric. By p99 it does at loads up to 1:
- * above, who comes last is a choice. */
+/* Returns whether the first policy loses the case by a metric. Loads above 1 do
+ * not count for p99: there someone must come last. */
 bool sweep_loses(const struct sweep *sweep, const struct sweep_result *result,
                  enum sweep_metric metric);
 
-/* Whether a metric is of the simulations whose requests ask for an SLO, and a
- * share. */
+/* Returns whether a metric is a share, from simulations with SLOs. */
 static inline bool sweep_metric_is_share(enum sweep_metric metric)
 {
     return metric == SWEEP_EFFECTIVE || metric == SWEEP_TOKENS;
 }
 
-/* "ttft", "effective"; "slow links": what a metric and a cause are called. */
+/* Return the name of a metric ("ttft", "effective") or cause ("slow links"). */
 const char *sweep_metric_name(enum sweep_metric metric);
 const char *sweep_cause_name(enum sweep_cause cause);
 
-/* Which causes a case has, as bits. */
+/* Returns the causes that a case has, as bits. */
 unsigned sweep_causes_of(const struct sweep_draw *draw);
 
-/* Losses, the worst first, and in how many cases of which kind there are. */
+/* Prints the losses, worst first, and their number by kind of case. */
 void sweep_print(const struct sweep *sweep, const struct sweep_result *results,
                  FILE *file);
 
-/* A line for each case and policy; everything as JSON. 0 or a negative errno.
- */
+/* Write a line per case and policy; everything as JSON. Return 0 or a negative
+ * errno. */
 [[nodiscard]] int sweep_csv(const struct sweep *sweep,
                             const struct sweep_result *results,
                             const char *path);

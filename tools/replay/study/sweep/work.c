@@ -9,20 +9,20 @@
 
 #define IDS_MAX ((size_t)4 << 20)
 
-/* What the requests so far come to. */
+/* Sums over the requests so far. */
 struct sums {
     struct sweep_lru *cache;
     uint64_t n;
     int64_t first_us, last_us;
     double prefill_us;
-    double steps; /* decode steps of one request each */
+    double steps; /* decode steps, counted per request */
     double kv_step_tokens;
     double input_tokens;
     uint64_t touched_blocks;
     int64_t longest_tokens;
 };
 
-/* The leading blocks that the cache has; all of them from now on. */
+/* Finds the leading blocks in the cache, and caches all of them. */
 static int reused_blocks(struct sums *s, const struct trace_request *t,
                          uint32_t block_tokens, size_t *reused)
 {
@@ -36,7 +36,7 @@ static int reused_blocks(struct sums *s, const struct trace_request *t,
     return rc;
 }
 
-/* All that the nodes which prefill can cache; before there are any, all. */
+/* Creates the cache of all nodes that prefill; infinite without nodes. */
 static struct sweep_lru *make_cache(const struct cluster *c)
 {
     uint32_t n = c->prefill_nodes + c->coupled_nodes;
@@ -75,7 +75,8 @@ static int add(struct sums *s, const struct cluster *c,
     return rc;
 }
 
-/* Steps of full batches: as many requests as there is room or places for. */
+/* Returns the time in full batches: as many requests as memory and max_batch
+ * allow. */
 static double decode_us(const struct sums *s, const struct cluster *c)
 {
     double kv = s->steps > 0 ? s->kv_step_tokens / s->steps : 1.0;
@@ -128,7 +129,7 @@ int sweep_work_read(const struct replay_stream_options *source,
     return rc;
 }
 
-/* How many times as fast as the cost model the k-th node of a role is. */
+/* Returns the speed of a role's k-th node, relative to the cost model. */
 static double speed_of(const struct cluster *c, bool decodes, uint32_t k)
 {
     uint32_t i = k + (decodes ? c->prefill_nodes : 0);
@@ -147,7 +148,7 @@ static double speed_of(const struct cluster *c, bool decodes, uint32_t k)
     return speed;
 }
 
-/* Of the n nodes of a role. */
+/* Returns the sum of the speeds of a role's n nodes. */
 static double speeds(const struct cluster *c, bool decodes, uint32_t n)
 {
     double sum = 0.0;

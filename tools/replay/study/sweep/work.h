@@ -1,4 +1,4 @@
-/* What a trace asks of a cluster, and the load that it is. */
+/* The work of a trace, and the load it puts on a cluster. */
 #ifndef TOOLS_REPLAY_STUDY_SWEEP_WORK_H
 #define TOOLS_REPLAY_STUDY_SWEEP_WORK_H
 
@@ -8,23 +8,23 @@
 #include "sim/cluster/cluster.h"
 #include "tools/replay/trace/stream.h"
 
-/* The work of all requests of a trace, on nodes of speed 1. */
+/* Work of all requests of a trace, on nodes of speed 1. */
 struct sweep_work {
-    double prefill_s; /* of one node, if all was reused that one cache of the
-                         size of all would */
-    double decode_s;  /* of one node whose batches are full */
-    double kv_bytes;  /* of all prompts */
+    double prefill_s; /* one node's time, with the reuse of one cache as large
+                         as all */
+    double decode_s;  /* one node's time, with full batches */
+    double kv_bytes;  /* KV of all prompts */
     double span_s;    /* first to last arrival, at the trace's speed */
-    int64_t touched_tokens; /* of different blocks */
-    int64_t longest_tokens; /* prompt and answer */
+    int64_t touched_tokens; /* of distinct blocks */
+    int64_t longest_tokens; /* longest prompt plus answer */
 };
 
 /*
- * Reads a trace and adds its work up.
- *   cluster  its model, costs, kv_tokens and max_batch; and its nodes' memory,
- *            or none that prefill: then the cache is infinite.
+ * Reads a trace and adds up its work.
+ *   cluster  model, costs, kv_tokens, max_batch and the nodes' memory; without
+ *            nodes that prefill, the cache is infinite.
  *   error    (size) a message of one line.
- * Returns 0; -EINVAL: no two requests at different times; or a negative errno.
+ * Returns 0; -EINVAL: all requests have the same time; or a negative errno.
  * O(requests, blocks).
  */
 [[nodiscard]] int sweep_work_read(const struct replay_stream_options *source,
@@ -33,12 +33,12 @@ struct sweep_work {
                                   size_t size);
 
 /*
- * The time that a cluster needs at least for the work: the longest of
- *   prefill_s / sum of the speeds of nodes that prefill,
- *   decode_s / the same of nodes that decode,
- *   kv_bytes / the links of the fewer of both, where KV has to go over them;
- * of coupled nodes (prefill_s + decode_s) / sum of their speeds.
- * A load of 1 at a speed x of the trace is span_s / x = this time.
+ * Returns the least time (s) a cluster needs for the work: the largest of
+ *   prefill_s / total speed of prefill nodes,
+ *   decode_s / total speed of decode nodes,
+ *   kv_bytes / links of the smaller group, where KV crosses links;
+ * for coupled nodes (prefill_s + decode_s) / their total speed. The load at a
+ * trace speed x is this time / (span_s / x).
  */
 double sweep_work_least_s(const struct sweep_work *work,
                           const struct cluster *cluster);

@@ -1,4 +1,4 @@
-/* What a sweep found, as text, CSV and JSON; see sweep.h. */
+/* The results of a sweep as text, CSV and JSON; see sweep.h. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ const char *sweep_cause_name(enum sweep_cause cause)
     return cause_names[cause];
 }
 
-/* "errors+load" of bits; "-" if there are none. */
+/* Writes the causes as "errors+load"; "-" if none. */
 static void join_causes(unsigned causes, char *text, size_t size)
 {
     size_t n = 0;
@@ -54,10 +54,10 @@ static void name_nodes(const struct cluster *c, char *text, size_t size)
                        (unsigned)c->decode_nodes);
 }
 
-/* Commands that are shown. */
+/* Most commands shown. */
 #define COMMANDS_MAX 10
 
-/* A loss that is to be shown. */
+/* A loss to show. */
 struct shown {
     const struct sweep_result *result;
     enum sweep_metric metric;
@@ -158,11 +158,11 @@ static void print_losses(const struct sweep *s,
     free(all);
 }
 
-/* Which cases a row is about. */
+/* The cases of a row. */
 struct group {
     const char *name;
     unsigned with, without;          /* causes, as bits */
-    const struct sweep_trace *trace; /* NULL: any */
+    const struct sweep_trace *trace; /* NULL = any */
 };
 
 static bool is_in(const struct group *g, const struct sweep_draw *draw)
@@ -173,7 +173,7 @@ static bool is_in(const struct group *g, const struct sweep_draw *draw)
            (!g->trace || g->trace == draw->trace);
 }
 
-/* How many cases of a group lose, and by how much at most. */
+/* Prints how many cases of a group lose, and the largest loss. */
 static void print_group(const struct sweep *s,
                         const struct sweep_result *results,
                         const struct group *g, FILE *f)
@@ -229,9 +229,9 @@ static void print_groups(const struct sweep *s,
             f);
 }
 
-/* A row of the first policy against the best of the others: cases that are
- * worse by more than each step, the worst, and the mean of all. The geometric
- * one of a ratio: no case outweighs the others. */
+/* Prints the first policy against the best of the others: the number of cases
+ * worse by more than each step, the worst, and the mean of all. For ratios it
+ * is geometric, so that no case outweighs the others. */
 static void print_against_best(const struct sweep *s,
                                const struct sweep_result *results,
                                const char *name, enum sweep_metric metric,
@@ -284,7 +284,8 @@ static void print_all_against_best(const struct sweep *s,
                        INFINITY, f);
 }
 
-/* Promises that each policy broke, and how the first one does beside it. */
+/* Prints each policy's broken promises, and the first policy compared with it.
+ */
 static void print_policies(const struct sweep *s,
                            const struct sweep_result *results, FILE *f)
 {
@@ -324,7 +325,7 @@ static void print_policies(const struct sweep *s,
     }
 }
 
-/* One case with all that was measured of it. */
+/* Prints all results of one case. */
 static void print_alone(const struct sweep *s, const struct sweep_result *r,
                         FILE *f)
 {
@@ -465,7 +466,7 @@ static json_t *metric_json(const struct sweep *s, const struct sweep_result *r,
                      causes_json(loss->causes));
 }
 
-/* Accepted with the SLO and late, over all seeds. */
+/* Returns requests accepted with the SLO, and late ones, over all seeds. */
 static json_t *promises_json(const struct sweep *s,
                              const struct sweep_result *r)
 {
