@@ -1,9 +1,9 @@
-/* Drops blocks of the KV store other than by eviction: one block and all behind
- * it, or blocks that are no longer wanted. */
+/* Removes blocks from the KV store without eviction: a damaged block with all
+ * blocks behind it, or blocks that are no longer wanted. */
 #include "workers/store/internal.h"
 
 /* Stop holding block `id`: it becomes private to the owners of its pins, or
- * free. The parent's count of children is the caller's. */
+ * free. The caller updates the parent's count of children. */
 static void let_go(struct kv_store *store, uint32_t id)
 {
     struct kv_block *b = &store->blocks[id];

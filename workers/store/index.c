@@ -1,5 +1,4 @@
-/* The parts of the KV store that find things: the map from key to block, and
- * the ring of events. */
+/* The KV store's map from key to block, and its ring of events. */
 #include "workers/store/internal.h"
 
 static uint32_t slot_home(const struct kv_store *store, uint64_t key)
@@ -34,8 +33,8 @@ void kv_map_remove(struct kv_store *store, uint64_t key)
     uint32_t hole = slot_find(store, key);
     uint32_t i = hole;
 
-    /* Close the gap: an entry may move back to the hole unless its home lies
-     * behind the hole, counted around the ring. */
+    /* Close the gap: an entry may move back to the hole unless its home slot
+     * comes after the hole, counted around the ring. */
     for (;;) {
         i = (i + 1) & mask;
         if (store->slots[i].id == KV_BLOCK_NONE)
@@ -54,7 +53,7 @@ void kv_event_push(struct kv_store *store, const struct kv_event *event)
     uint32_t capacity = store->config.event_capacity;
 
     if (store->resync)
-        return; /* the inventory will say it all */
+        return; /* the reader will take the whole inventory */
     if (store->event_len == capacity) {
         kv_store_forget_events(store);
         return;

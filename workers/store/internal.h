@@ -1,7 +1,6 @@
-/* What the files of the KV store share. Nobody else includes this but
- * kv_store_check(), of tests/unit.
+/* Shared by the files of the KV store and by tests/unit/kv_store_check.c only.
  *
- * Invariants, which that asserts:
+ * Invariants, which kv_store_check() asserts:
  *   free + private + held = capacity
  *   block is private            =>  pins >= 1, no key, no parent, no children
  *   block is held               <=> map[key] = block
@@ -26,13 +25,13 @@ enum kv_state { KV_FREE, KV_PRIVATE, KV_HELD };
 struct kv_block {
     uint64_t key;
     uint64_t last_used;      /* tick of the last release */
-    uint64_t number;         /* of the allocation; unique */
-    uint32_t parent;         /* KV_BLOCK_NONE: first block of a prompt */
+    uint64_t number;         /* unique for each allocation */
+    uint32_t parent;         /* KV_BLOCK_NONE = first block of a prompt */
     uint32_t children;       /* held blocks that name this one as parent */
-    uint32_t stuck_children; /* of these, those that cannot leave */
+    uint32_t stuck_children; /* children that cannot be evicted now */
     uint32_t pins;
     enum kv_state state;
-    TAILQ_ENTRY(kv_block) order; /* of held blocks only */
+    TAILQ_ENTRY(kv_block) order; /* in kv_store.order, while held */
 };
 
 /* Open addressing, linear probing; id = KV_BLOCK_NONE marks an empty slot. */
@@ -62,8 +61,8 @@ struct kv_store {
 
     struct heap evictable; /* leaves; the least recently used one comes first */
 
-    TAILQ_HEAD(kv_order, kv_block) order; /* held blocks as committed */
-    uint32_t walked; /* last one of the walk, KV_BLOCK_NONE: it begins */
+    TAILQ_HEAD(kv_order, kv_block) order; /* held blocks, oldest commit first */
+    uint32_t walked; /* last block of the walk; KV_BLOCK_NONE = not begun */
 
     struct kv_event *events; /* a ring */
     uint32_t event_head;
@@ -77,30 +76,30 @@ static inline uint32_t kv_id(const struct kv_store *store,
     return (uint32_t)(b - store->blocks);
 }
 
-/* Put `key` -> `id`; the key must not be there. */
+/* Map `key` to block `id`; the key must not be in the map. */
 void kv_map_insert(struct kv_store *store, uint64_t key, uint32_t id);
 
-/* Remove `key`, which must be there. */
+/* Remove `key`, which must be in the map. */
 void kv_map_remove(struct kv_store *store, uint64_t key);
 
-/* Whether the held block `id` has these tokens (block_tokens; NULL: any) and
- * this parent. */
+/* Returns whether held block `id` has this parent and these tokens
+ * (block_tokens; NULL = any tokens). */
 bool kv_block_equals(const struct kv_store *store, uint32_t id, uint32_t parent,
                      const uint32_t *tokens);
 
 /* Take the held block `id` out of the commit order. */
 void kv_order_remove(struct kv_store *store, uint32_t id);
 
-/* Whether the held block `b`, or one behind it, is pinned. */
+/* Returns whether held block `b`, or a block behind it, is pinned. */
 bool kv_is_stuck(const struct kv_block *b);
 
-/* The parent `id` has lost a child; `stuck` says whether that was stuck. */
+/* Note that block `id` lost a child, which was stuck if `stuck`. */
 void kv_lose_child(struct kv_store *store, uint32_t id, bool stuck);
 
-/* Make block `id`, which nobody owns now, free. */
+/* Put block `id`, which has no pins and is not held, on the free stack. */
 void kv_make_free(struct kv_store *store, uint32_t id);
 
-/* Record an event, or the loss of all of them when the ring is full. */
+/* Record an event. If the ring is full: drop all events and set `resync`. */
 void kv_event_push(struct kv_store *store, const struct kv_event *event);
 
 #endif

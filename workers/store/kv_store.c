@@ -130,7 +130,7 @@ bool kv_is_stuck(const struct kv_block *b)
     return b->pins > 0 || b->stuck_children > 0;
 }
 
-/* Puts the block where its pins and children say it belongs. */
+/* Keep the block in the heap only while it can be evicted. */
 static void settle(struct kv_store *store, uint32_t id)
 {
     const struct kv_block *b = &store->blocks[id];
@@ -142,8 +142,8 @@ static void settle(struct kv_store *store, uint32_t id)
         heap_remove(&store->evictable, id);
 }
 
-/* The held block `id` has become stuck, and so may those before it. O(depth),
- * O(1) if the parent was stuck already. */
+/* Note that held block `id`, and so each of its ancestors, is stuck now.
+ * O(depth), O(1) if the parent was stuck already. */
 static void stuck_begins(struct kv_store *store, uint32_t id)
 {
     bool was_stuck = false;
@@ -159,8 +159,8 @@ static void stuck_begins(struct kv_store *store, uint32_t id)
     }
 }
 
-/* The stuck block `id` is no longer stuck; those before it may be free to
- * leave, too. As stuck_begins(). */
+/* Note that block `id` is no longer stuck; its ancestors may no longer be,
+ * either. O(depth), O(1) if the parent stays stuck. */
 static void stuck_ends(struct kv_store *store, uint32_t id)
 {
     do {
@@ -190,7 +190,7 @@ void kv_make_free(struct kv_store *store, uint32_t id)
     store->free_ids[store->n_free++] = id;
 }
 
-/* The held leaf `id`, which is not stuck, leaves. */
+/* Evict block `id`, a held leaf that is not stuck. */
 static void evict(struct kv_store *store, uint32_t id)
 {
     struct kv_block *b = &store->blocks[id];

@@ -1,4 +1,4 @@
-/* Finding blocks in the KV store: by key, tokens and the very parent. */
+/* Finds blocks in the KV store by key, tokens and parent block. */
 #include "workers/store/internal.h"
 
 uint32_t kv_store_match(struct kv_store *store, const uint64_t *keys,
