@@ -1,9 +1,9 @@
-/* Reading blocks of a prompt from the disk tier.
+/* Reads blocks of a prompt from the disk tier.
  *
- * A session has pins on the leading run of the prompt's blocks in the tier,
- * whose tokens were compared from the first one on; the tier compares the
- * checksums of what is read. A read has a pin of its own, so it may outlive its
- * session, until the kernel is done with the memory that it reads into. */
+ * A session has pins on the prompt's leading blocks in the tier, whose tokens
+ * were compared from the first block on; the tier verifies the checksums of
+ * each read. A read has a pin of its own, so it may outlive its session until
+ * the kernel is done with the target memory. */
 #include "workers/disk/source.h"
 
 #include <errno.h>

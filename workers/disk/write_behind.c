@@ -1,22 +1,22 @@
-/* Copying blocks to the disk tier.
+/* Copies blocks to the disk tier.
  *
- * A block on disk needs its parent on disk. A note of where a block of the
- * store is in the tier has the numbers of both, so a note about other contents
- * of either is never believed. */
+ * A block on disk needs its parent on disk. A note maps a block of the store to
+ * its place in the tier. It has the allocation numbers of both, so a note about
+ * earlier contents of either is recognized. */
 #include "workers/disk/write_behind.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #define WRITES_MAX 256u
-/* One of so many blocks of the store may be pinned for writing. */
+/* At most 1 / PINNED_SHARE of the store may be pinned for writing. */
 #define PINNED_SHARE 8u
 
-/* Where a block of the store is in the tier. While it is written, it has a pin
- * in the store. */
+/* The place of a block of the store in the tier. The block is pinned in the
+ * store while it is being written. */
 struct note {
     struct write_behind *wb;
-    uint64_t number; /* of the store's block; 0: nowhere */
+    uint64_t number; /* kv_store_number() of the block; 0 = no note */
     struct disk_ref ref;
 };
 
@@ -27,9 +27,9 @@ struct write_behind {
     void *arg;
     struct note *notes; /* (capacity_blocks) */
     uint32_t *chain;    /* (capacity_blocks) scratch */
-    bool holds_all;     /* the tier has room for all that the store can hold */
-    /* The block that found the queue full; number 0: none. Those behind it in
-     * the order of commits may not be on disk either. */
+    bool holds_all;     /* the tier has at least as many blocks as the store */
+    /* The first block that found the queue full; number 0 = none. Blocks that
+     * were committed after it may not be on disk, either. */
     uint32_t behind_id;
     uint64_t behind_number;
 };
@@ -75,7 +75,7 @@ void write_behind_free(struct write_behind *wb)
     free(wb);
 }
 
-/* Where the held block `id` is in the tier, or is about to be. */
+/* Returns where held block `id` is, or is being written, in the tier. */
 static struct disk_ref on_disk(const struct write_behind *wb, uint32_t id)
 {
     const struct note *note = &wb->notes[id];
@@ -86,7 +86,7 @@ static struct disk_ref on_disk(const struct write_behind *wb, uint32_t id)
     return DISK_REF_NONE;
 }
 
-/* A failure is logged; the tier does not have it, so the note is void. */
+/* The tier logs a failure and does not have the block, which voids the note. */
 static void on_written(void *arg, int)
 {
     const struct note *note = arg;
@@ -96,7 +96,7 @@ static void on_written(void *arg, int)
     wb->released(wb->arg);
 }
 
-/* Queues block `id` behind `parent`. 0: it is on disk or will be. */
+/* Queues block `id` behind `parent`. Returns 0 if it is on disk or queued. */
 static int write_one(struct write_behind *wb, uint32_t id,
                      struct disk_ref parent)
 {
@@ -115,7 +115,7 @@ static int write_one(struct write_behind *wb, uint32_t id,
     return 0;
 }
 
-/* Writes `id` and what is in front of it, from the top down. */
+/* Queues `id` and its ancestors that are not on disk, ancestors first. */
 static int write_chain(struct write_behind *wb, uint32_t id)
 {
     struct disk_ref parent = DISK_REF_NONE;
@@ -138,12 +138,12 @@ static int write_chain(struct write_behind *wb, uint32_t id)
     return 0;
 }
 
-/* 0, or -EBUSY: no more for now. */
+/* Returns 0, or -EBUSY if the queue is full: `id` is then noted as behind. */
 static int write_or_note(struct write_behind *wb, uint32_t id)
 {
     int rc = write_chain(wb, id);
 
-    /* A key that belongs to another block on disk stays in memory only. */
+    /* If another block on disk has its key, this one stays in memory only. */
     if (rc != -EBUSY && rc != -ENOSPC)
         return 0;
     wb->behind_id = id;
@@ -155,7 +155,7 @@ void write_behind_stored(struct write_behind *wb, uint64_t key)
 {
     uint32_t id = kv_store_find_key(wb->store, key);
 
-    /* While something is behind, its turn comes before this one's. */
+    /* write_behind_resume() comes to it, after the block that is behind. */
     if (id == KV_BLOCK_NONE || wb->behind_number != 0)
         return;
     (void)write_or_note(wb, id);
@@ -172,8 +172,8 @@ void write_behind_resume(struct write_behind *wb)
     wb->behind_number = 0;
     if (!kv_store_is_held(wb->store, id) ||
         kv_store_number(wb->store, id) != number) {
-        /* It was evicted meanwhile. A tier smaller than the store would evict
-         * what it needs next if it began with the oldest block. */
+        /* It was evicted: begin again with the oldest block, unless the tier is
+         * smaller than the store: it would then evict what it needs next. */
         id = KV_BLOCK_NONE;
         if (!wb->holds_all || !kv_store_inventory(wb->store, &id, &e))
             return;

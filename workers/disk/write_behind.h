@@ -1,6 +1,6 @@
 /* Copies held blocks of the store to the disk tier in the background: a block
- * is queued as soon as it is held, and pinned until it is written. So eviction
- * from memory costs no write.
+ * is queued as soon as it is held, and pinned until it is written. So evicting
+ * it from memory later needs no write.
  *
  * The queue is the tier's, of bounded length. A block that finds it full is
  * written later, if it is still held by then. */
@@ -12,13 +12,14 @@
 
 struct write_behind;
 
-/* Writes that a store of so many blocks may have pinned at once, so that enough
- * is left for requests. For disk_tier_config.max_writes. */
+/* Returns how many blocks of a store of capacity_blocks may be pinned for
+ * writing at once, for disk_tier_config.max_writes. The rest is for requests.
+ */
 uint32_t write_behind_max(uint32_t capacity_blocks);
 
-/* Make one between `store` and `tier`, both borrowed. `released`(arg) is called
- * after pins were given back, from disk_tier_poll. Returns it owned, or NULL:
- * out of memory. Close the tier before it is freed: its writes refer to it. */
+/* Make a write-behind from `store` to `tier`, both borrowed. disk_tier_poll()
+ * calls `released`(arg) after each pin given back. Returns it owned, or NULL:
+ * out of memory. Close the tier first, as its writes refer to the result. */
 [[nodiscard]] struct write_behind *write_behind_new(struct kv_store *store,
                                                     struct disk_tier *tier,
                                                     void (*released)(void *arg),
@@ -27,11 +28,11 @@ uint32_t write_behind_max(uint32_t capacity_blocks);
 /* Free it. NULL is a no-op. */
 void write_behind_free(struct write_behind *wb);
 
-/* The store may hold a block under `key`: write it, and those in front of it
- * that are not on disk yet. O(1) if they are. Changes pins only. */
+/* Queue the block under `key`, if the store holds one, and its ancestors that
+ * are not on disk yet. O(1) if all are on disk. Changes only pins. */
 void write_behind_stored(struct write_behind *wb, uint64_t key);
 
-/* Write the blocks that found the queue full; call it some times a second. */
+/* Queue blocks that found the queue full. Call it several times a second. */
 void write_behind_resume(struct write_behind *wb);
 
 #endif

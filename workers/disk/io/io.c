@@ -1,4 +1,4 @@
-/* Disk I/O: the choice of the way, and what is common to all. */
+/* Disk I/O: chooses between io_uring and threads, and what both share. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,7 +94,7 @@ void disk_io_clear(struct disk_io *io)
     uint64_t n;
     ssize_t got = read(io->event_fd, &n, sizeof(n));
 
-    (void)got; /* nothing there: nothing to clear */
+    (void)got; /* fails only if the counter is 0 already */
 }
 
 void disk_io_wake(struct disk_io *io)
@@ -102,7 +102,7 @@ void disk_io_wake(struct disk_io *io)
     uint64_t one = 1;
     ssize_t put = write(io->event_fd, &one, sizeof(one));
 
-    (void)put; /* full: it is readable */
+    (void)put; /* fails only if the counter is full, thus readable */
 }
 
 void disk_io_submit(struct disk_io *io, struct disk_op *op)

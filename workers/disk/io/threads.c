@@ -69,7 +69,7 @@ static void threads_submit(void *way, struct disk_op *op)
     crew_add(t->crew, &op->job, false);
 }
 
-/* They have begun already. */
+/* threads_submit() has begun them already. */
 static void threads_flush(void *)
 {
 }

@@ -5,7 +5,7 @@
 
 #include "workers/disk/io/internal.h"
 
-/* Of one request; what is left of a piece follows. */
+/* Most bytes of one entry of the ring; the rest of an op follows in others. */
 #define MOST_BYTES (1u << 30)
 
 struct uring {
@@ -44,8 +44,8 @@ static void uring_free(void *way)
     free(u);
 }
 
-/* Never without an entry: the ring has as many as pieces can be under way, and
- * each has at most one that the kernel did not take yet. */
+/* There is always a free entry: the ring has one for each op that can be under
+ * way, and an op uses one entry at a time. */
 static void uring_submit(void *way, struct disk_op *op)
 {
     struct uring *u = way;
@@ -66,7 +66,7 @@ static void uring_flush(void *way)
 {
     struct uring *u = way;
 
-    /* What fails for lack of resources stays in the ring for next time. */
+    /* Entries that fail for lack of resources stay in the ring. */
     if (io_uring_sq_ready(&u->ring) > 0)
         io_uring_submit(&u->ring);
 }
@@ -80,7 +80,7 @@ static struct disk_op *uring_reap(void *way, bool wait)
         if (io_uring_peek_cqe(&u->ring, &cqe) < 0) {
             if (!wait)
                 return NULL;
-            /* Whatever it fails with, a piece is under way and will end. */
+            /* Try again on any error: an op is under way and will end. */
             io_uring_submit_and_wait(&u->ring, 1);
             continue;
         }

@@ -1,4 +1,4 @@
-/* What the files of the slab share. Nobody else includes this. */
+/* Shared by the files of the slab only. */
 #ifndef WORKERS_DISK_SLAB_INTERNAL_H
 #define WORKERS_DISK_SLAB_INTERNAL_H
 
@@ -13,23 +13,23 @@
 struct disk_opening {
     const struct disk_slab_config *config;
     struct disk_slab slab;
-    bool created; /* the file was not there */
-    bool fresh;   /* there is no header yet, or none that is whole */
+    bool created; /* the file did not exist */
+    bool fresh;   /* the file has no undamaged header */
     uint64_t size_bytes;
     char *err;
     size_t err_bytes;
 };
 
-/* Returns rc, with a message that begins with the path. */
+/* Returns rc and writes a message that begins with the path into o->err. */
 #define disk_slab_fail(o, rc, format, ...)               \
     error_say((o)->err, (o)->err_bytes, rc, "%s" format, \
               (o)->config->path __VA_OPT__(, ) __VA_ARGS__)
 
-/* Returns rc, with what is wrong and what the system says of it. */
+/* The same for a system error: the message is "PATH what: strerror". */
 #define disk_slab_error(o, rc, what) \
     disk_slab_fail(o, rc, what ": %s", strerror(-(rc)))
 
-/* What a header says. */
+/* The header of the file. */
 struct disk_header {
     uint64_t magic;
     uint32_t version;
@@ -38,27 +38,27 @@ struct disk_header {
     struct disk_geometry geometry;
 };
 
-/* Writes or reads it. */
+/* Packs or unpacks a file header, as `c` says. */
 void disk_header_fields(struct codec *c, struct disk_header *h);
 
-/* For messages. */
+/* Returns `bytes` in MiB, for messages. */
 double disk_slab_mib(uint64_t bytes);
 
-/* Writes the headers, gives the file its size, and drops what a truncated one
- * has lost. 0, or a negative errno with a message: the file then has the size
- * that it had. After a loss of power at any point the file is empty or has a
- * header. */
+/* Writes the file headers, erases the slot headers of blocks that a truncated
+ * file has lost, and gives the file its size. Returns 0, or a negative errno
+ * with a message; the file then has its old size. After a power loss at any
+ * point the file is empty or has a header. */
 [[nodiscard]] int disk_slab_fill(struct disk_opening *o);
 
 /* Fill in all sizes and offsets. */
 void disk_slab_lay_out(struct disk_slab *slab, const struct disk_geometry *g,
                        uint32_t slots);
 
-/* Whether the checksum at the end of page[bytes] is right. */
+/* Returns whether the checksum at the end of page[bytes] is right. */
 bool disk_slab_sealed(const void *page, size_t bytes);
 
-/* Make page[bytes] of what `b` holds, zeroes and the checksum; `b` is used up.
- * 0, or -ENOMEM. */
+/* Fill page[bytes] with the bytes of `b`, zeroes and the checksum; changes `b`.
+ * Returns 0, or -ENOMEM. */
 [[nodiscard]] int disk_slab_seal(struct wire_buf *b, void *page, size_t bytes);
 
 #endif

@@ -1,4 +1,5 @@
-/* Making the slab: its headers, its size, and what a truncated one has lost. */
+/* Makes the slab: writes its headers, gives it its size, and erases headers of
+ * blocks that a truncated file has lost. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -52,7 +53,7 @@ static int write_headers(struct disk_opening *o)
     return 0;
 }
 
-/* The headers, and that the folder has the file. */
+/* Syncs the headers and the file's entry in its folder. */
 static int sync_new(struct disk_opening *o)
 {
     const char *path = o->config->path;
@@ -68,7 +69,7 @@ static int sync_new(struct disk_opening *o)
     return rc < 0 ? disk_slab_error(o, rc, " cannot be synced") : 0;
 }
 
-/* Bytes that the file may have: what it has, and what is free. */
+/* Returns how large the file can get: its present and the free bytes. */
 static uint64_t room(const struct disk_opening *o)
 {
     struct statvfs fs;
@@ -79,9 +80,9 @@ static uint64_t room(const struct disk_opening *o)
     return (uint64_t)fs.f_bavail * fs.f_frsize + (uint64_t)st.st_blocks * 512;
 }
 
-/* All of its space now, so that no write fails for lack of it later. What
- * cannot fit is not tried: ext4 fills itself before it says so, and for that
- * moment nobody else can write there. */
+/* Allocates all of the file's space now, so that no write fails for lack of it
+ * later. Doesn't try a size that cannot fit: ext4 would fill up before it
+ * fails, and meanwhile other processes could not write there. */
 static int allocate(struct disk_opening *o)
 {
     const struct disk_slab *s = &o->slab;
@@ -108,14 +109,14 @@ static int allocate(struct disk_opening *o)
         disk_slab_mib(o->config->bytes), (unsigned long long)(most >> 20));
 }
 
-/* What was behind the end of a truncated file. */
+/* Progress of drop_tail(). */
 struct tail {
     const struct disk_opening *o;
     uint32_t lost; /* blocks */
     int rc;
 };
 
-/* Erases the header of a block of which not all data are there. */
+/* Erases the header of `slot` if the file ends before the block's data do. */
 static void lose(void *arg, uint32_t slot, const struct disk_slot *)
 {
     struct tail *t = arg;
@@ -128,15 +129,15 @@ static void lose(void *arg, uint32_t slot, const struct disk_slot *)
     t->lost += t->rc == 0;
 }
 
-/* Drops what a truncated file has lost. Only then may the file grow again,
- * because this is not checked for a whole file. */
+/* Erases headers of blocks whose data a truncated file has lost. Must be done
+ * before the file grows again: a file of full size is not checked. */
 static int drop_tail(struct disk_opening *o)
 {
     const struct disk_slab *s = &o->slab;
     struct tail t = {.o = o};
     bool headers_cut = o->size_bytes < s->data_offset;
 
-    /* Up to the data, so that the headers can be read. */
+    /* Restore the space of the headers, so that they can be read. */
     if (headers_cut && ftruncate(s->fd, (off_t)s->data_offset) < 0)
         return disk_slab_error(o, -errno, " cannot be written");
     int64_t damaged = disk_slab_scan(s, lose, &t);
@@ -156,10 +157,10 @@ int disk_slab_fill(struct disk_opening *o)
 {
     if (o->fresh)
         o->slab.file_id = entropy_u64();
-    /* The headers first, and on the disk before the file grows: a slab that is
-     * too short is filled up next time, and an empty file is made again, but
-     * one that has its size and no header would look foreign. If they are there
-     * already, one of them may be damaged. */
+    /* Sync the headers before the file grows. After a crash a short slab is
+     * filled up and an empty file is made again, but a file of full size
+     * without a header would look foreign. Write them in an old file, too: one
+     * of them may be damaged. */
     int rc = write_headers(o);
     if (rc == 0 && o->fresh)
         rc = sync_new(o);

@@ -1,4 +1,4 @@
-/* Opening the slab: everything that can be wrong with a file. */
+/* Opens the slab, and says what is wrong with a file that it refuses. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 #include "base/log.h"
 #include "workers/disk/slab/internal.h"
 
-/* The kernel may close the file of a process that was killed a little later,
- * when the I/O that it had under way is over. */
+/* After a worker was killed, the kernel may keep its file locked until its I/O
+ * is over: try for 3 s. */
 #define LOCK_TRIES 60
 #define LOCK_PAUSE_NS 50000000
 
@@ -24,7 +24,7 @@ static int open_file(struct disk_opening *o)
     if (stat(path, &st) == 0) {
         if (!S_ISREG(st.st_mode))
             return disk_slab_fail(o, -EINVAL, " is no regular file");
-        /* root could write it, but its mode forbids that. */
+        /* Respect a read-only mode even as root. */
         if (!(st.st_mode & (S_IWUSR | S_IWGRP | S_IWOTH)))
             return disk_slab_fail(
                 o, -EACCES,
@@ -110,7 +110,7 @@ static int compare(struct disk_opening *o, const struct disk_header *h)
     return 0;
 }
 
-/* Looks at both headers. */
+/* Compares the first undamaged header with the configuration. */
 static int check_headers(struct disk_opening *o)
 {
     uint8_t pages[2 * DISK_ALIGN_BYTES] = {0};
@@ -138,7 +138,7 @@ static int check_headers(struct disk_opening *o)
     return 0;
 }
 
-/* Turns O_DIRECT on, and reads once to see whether it works. */
+/* Turns O_DIRECT on if one read with it works. */
 static void go_direct(struct disk_opening *o)
 {
     struct disk_slab *s = &o->slab;
@@ -183,7 +183,7 @@ static int open_all(struct disk_opening *o)
     return rc;
 }
 
-/* What would do is said in whole MiB: that is how it is asked for. */
+/* Says the smallest size that would do in whole MiB, as options take it. */
 static int too_small(struct disk_opening *o)
 {
     const struct disk_geometry *g = &o->config->geometry;

@@ -1,4 +1,4 @@
-/* The layout of the slab: sizes, headers, and reading all of them. */
+/* The layout of the slab: sizes and offsets, slot headers, the scan of them. */
 #include "workers/disk/slab/slab.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "workers/disk/slab/internal.h"
 
 #define SLOT_MAGIC 0x31544f4c53564b43u /* "CKVSLOT1" */
-#define SLOT_FIXED_BYTES 80u           /* numbers and counts, with checksum */
+#define SLOT_FIXED_BYTES 80u           /* all but the two arrays */
 #define HEADERS_BYTES (2ull * DISK_ALIGN_BYTES)
 #define SCAN_BYTES (1u << 20)
 #define SLOTS_MAX (1u << 30)
@@ -23,7 +23,7 @@ static uint64_t round_up(uint64_t n)
     return (n + DISK_ALIGN_BYTES - 1) / DISK_ALIGN_BYTES * DISK_ALIGN_BYTES;
 }
 
-/* Of one slot header. */
+/* Returns the bytes of one slot header. */
 static uint32_t slot_page_bytes(const struct disk_geometry *g)
 {
     return (uint32_t)round_up(SLOT_FIXED_BYTES + 4ull * g->block_tokens +
@@ -97,7 +97,7 @@ int disk_slab_seal(struct wire_buf *b, void *page, size_t bytes)
     return 0;
 }
 
-/* What a slot's page begins with, and its arrays. */
+/* The fields of a slot header that are not in struct disk_slot. */
 struct page {
     uint64_t magic;
     uint64_t file_id;
@@ -151,8 +151,8 @@ static enum found examine(const struct disk_slab *slab, uint32_t slot,
     struct page p;
 
     page_fields(&c, &p, s);
-    /* Never written, or erased; or of an earlier slab, but only if it is
-     * whole: else the id itself may be what is damaged. */
+    /* Empty: never written, erased, or left by an earlier file. The last only
+     * with a right checksum: else the file id itself may be damaged. */
     if (p.magic == 0 && p.file_id == 0)
         return FOUND_EMPTY;
     if (!disk_slab_sealed(page, slab->page_bytes))
@@ -169,7 +169,7 @@ static enum found examine(const struct disk_slab *slab, uint32_t slot,
     return FOUND_WHOLE;
 }
 
-/* As disk_slab_scan, with memory for `batch` pages and one slot. */
+/* As disk_slab_scan(), with scratch: pages[batch] and *s. */
 static int64_t scan(const struct disk_slab *slab, uint8_t *pages,
                     uint32_t batch, struct disk_slot *s,
                     disk_slab_found_fn *found, void *arg)
@@ -186,7 +186,7 @@ static int64_t scan(const struct disk_slab *slab, uint8_t *pages,
             got = pread(slab->fd, pages, bytes,
                         (off_t)disk_slab_page_offset(slab, i));
         size_t offset = (size_t)at * slab->page_bytes;
-        /* A bad spot of the disk: misses. */
+        /* Headers that the disk cannot read count as damaged. */
         enum found what = got < (ssize_t)(offset + slab->page_bytes)
                               ? FOUND_DAMAGED
                               : examine(slab, i, pages + offset, s);

@@ -1,12 +1,12 @@
-/* The file of the disk tier: its layout, and how it is created, opened again
- * and refused. No state of blocks, no I/O of data.
+/* The file of the disk tier: lays it out, creates it, opens it, and refuses
+ * files that do not fit. Has no state of blocks and does no I/O of data.
  *
  *   0        4096     8192                     data_offset
  *   +--------+--------+--------+----+----------+--------+----+----------+
  *   | header | header | slot 0 | .. | slot n-1 | data 0 | .. | data n-1 |
  *   |        | again  | header |    | header   |        |    |          |
  *   +--------+--------+--------+----+----------+--------+----+----------+
- *                     each header_bytes         each stride_bytes
+ *                     each page_bytes           each stride_bytes
  *
  * All numbers are little-endian. The last 8 bytes of each header are the
  * XXH3-64 of what is in front of them.
@@ -34,10 +34,10 @@
 /* No slot. */
 #define DISK_SLOT_NONE UINT32_MAX
 
-/* What O_DIRECT wants offsets, sizes and memory to be multiples of. */
+/* O_DIRECT needs offsets, sizes and addresses to be multiples of this. */
 #define DISK_ALIGN_BYTES 4096u
 
-/* What the slab holds; all must be the same to open it again. */
+/* The kind of blocks in a slab. An existing file opens only with the same. */
 struct disk_geometry {
     uint64_t fingerprint;  /* of the model and its KV */
     uint64_t block_bytes;  /* KV of one block; a multiple of layers */
@@ -47,17 +47,17 @@ struct disk_geometry {
 
 struct disk_slab_config {
     const char *path; /* borrowed for the call */
-    uint64_t bytes;   /* of the file, at most */
+    uint64_t bytes;   /* largest size of the file */
     struct disk_geometry geometry;
-    bool direct; /* O_DIRECT, if it can be had */
+    bool direct; /* use O_DIRECT if it works */
 };
 
-/* An open slab. Plain data; nobody but slab.c changes it. */
+/* An open slab. Plain data; only this folder changes it. */
 struct disk_slab {
     struct disk_geometry geometry;
     int fd;
     bool direct;         /* O_DIRECT is on */
-    uint32_t slots;      /* blocks that it holds */
+    uint32_t slots;      /* blocks that it has room for */
     uint32_t page_bytes; /* of one slot header */
     uint64_t stride_bytes;
     uint64_t data_offset;
@@ -67,8 +67,8 @@ struct disk_slab {
 
 /* The header of one slot in memory. */
 struct disk_slot {
-    uint32_t parent_slot;   /* DISK_SLOT_NONE: the first block of a prompt */
-    uint64_t parent_number; /* 0 without parent, as parent_key */
+    uint32_t parent_slot;   /* DISK_SLOT_NONE = first block of a prompt */
+    uint64_t parent_number; /* 0 without a parent, like parent_key */
     uint64_t parent_key;
     uint64_t key;
     uint64_t number;
@@ -77,21 +77,22 @@ struct disk_slot {
     uint64_t *sums;   /* (layers) */
 };
 
-/* How many blocks of `g` a file of `bytes` holds. 0: not one, or a size in
- * `g` is 0 or absurd. */
+/* Returns how many blocks of `g` fit into a file of `bytes`; 0 also if `g` has
+ * a size that is 0 or out of range. */
 uint32_t disk_slab_slots(const struct disk_geometry *g, uint64_t bytes);
 
-/* Bytes of a file with `slots` blocks, which disk_slab_slots said. */
+/* Returns the size of a file with `slots` blocks of `g`. `slots` is at most
+ * what disk_slab_slots() returned. */
 uint64_t disk_slab_bytes(const struct disk_geometry *g, uint32_t slots);
 
-/* Open the slab, or make it if there is no file or an empty one. A truncated
- * slab gets its size back, and the headers of blocks whose data it has lost,
- * even in part, are erased; the log says how many.
- * Returns 0 and *out, to be closed; or a negative errno with a message about
- * the file in err[err_bytes], and the file is unchanged, except for headers
- * that were erased or mended: -EINVAL (not a regular file, foreign, of another
- * geometry or size, too small for one block), -EACCES, -EBUSY (in use),
- * -ENOSPC, or what the system said. Blocks: a new file is allocated. */
+/* Open the slab, or make it if the file is missing or empty. A truncated slab
+ * gets its size back, and headers of blocks whose data it has lost, even in
+ * part, are erased; the log says how many. The calling thread blocks.
+ * Returns 0 and *out, which the caller closes; or a negative errno with a
+ * message about the file in err[err_bytes]: -EINVAL (not a regular file,
+ * foreign, other geometry or size, too small for one block), -EACCES, -EBUSY
+ * (in use), -ENOSPC, or the system's error. The file is then unchanged, except
+ * for headers that were erased or repaired. */
 [[nodiscard]] int disk_slab_open(const struct disk_slab_config *config,
                                  struct disk_slab *out, char *err,
                                  size_t err_bytes);
@@ -99,29 +100,31 @@ uint64_t disk_slab_bytes(const struct disk_geometry *g, uint32_t slots);
 /* Close it. */
 void disk_slab_close(struct disk_slab *slab);
 
-/* Called for a slot whose header is whole. `s` is borrowed for the call. */
+/* Called for each slot whose header is undamaged. `s` is borrowed for the
+ * call. */
 typedef void disk_slab_found_fn(void *arg, uint32_t slot,
                                 const struct disk_slot *s);
 
-/* Read all slot headers, and report those that are whole. Returns the number of
- * damaged ones, or a negative errno. Blocks; one pass over the headers. */
+/* Read all slot headers in one pass, and call `found` for each undamaged one.
+ * Returns the number of damaged ones, or a negative errno. Waits for the disk.
+ */
 [[nodiscard]] int64_t disk_slab_scan(const struct disk_slab *slab,
                                      disk_slab_found_fn *found, void *arg);
 
-/* Write the header of `slot` into page[page_bytes]. `scratch` is an initialised
- * buffer of at least page_bytes. 0, or -ENOMEM. */
+/* Encode the header `s` of `slot` into page[page_bytes]. `scratch` is an
+ * initialised buffer of at least page_bytes. Returns 0, or -ENOMEM. */
 [[nodiscard]] int disk_slab_encode(const struct disk_slab *slab, uint32_t slot,
                                    const struct disk_slot *s,
                                    struct wire_buf *scratch, void *page);
 
-/* Make the header of `slot` empty, now. Blocks for one small write. 0, or a
- * negative errno. */
+/* Erase the header of `slot` on disk. Waits for one small write. Returns 0, or
+ * a negative errno. */
 [[nodiscard]] int disk_slab_erase(const struct disk_slab *slab, uint32_t slot);
 
-/* Where in the file the header of `slot` is. */
+/* Returns the offset in the file of the header of `slot`, in bytes. */
 uint64_t disk_slab_page_offset(const struct disk_slab *slab, uint32_t slot);
 
-/* Where in the file the data of `slot` is. */
+/* Returns the offset in the file of the data of `slot`, in bytes. */
 uint64_t disk_slab_data_offset(const struct disk_slab *slab, uint32_t slot);
 
 #endif

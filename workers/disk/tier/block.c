@@ -1,4 +1,4 @@
-/* What the disk tier knows of a block. */
+/* The disk tier's blocks: metadata, checksums, the match, pieces of a job. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

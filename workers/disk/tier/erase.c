@@ -1,5 +1,5 @@
 /* Erases headers of the disk tier: of dropped blocks, and of slots whose write
- * did not end. */
+ * failed. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -18,7 +18,7 @@ void disk_erases_add(struct disk_tier *t, uint32_t slot)
     t->last_erase = slot;
 }
 
-/* The next slot, or DISK_SLOT_NONE. */
+/* Takes the first slot out of the queue; DISK_SLOT_NONE if it is empty. */
 static uint32_t take_first(struct disk_tier *t)
 {
     uint32_t slot = t->first_erase;
@@ -43,7 +43,8 @@ bool disk_erases_begin(struct disk_tier *t, struct disk_piece *p)
     return true;
 }
 
-/* A header that stays does no harm: its data do not fit its checksums. */
+/* If erasing fails, the header does no harm: its data are damaged, so the
+ * checksums do not match. */
 static void erased(struct disk_tier *t, uint32_t slot, int rc)
 {
     if (rc < 0)
@@ -65,8 +66,8 @@ void disk_erases_finish(struct disk_tier *t)
         erased(t, slot, disk_slab_erase(&t->slab, slot));
 }
 
-/* A disk that loses much would otherwise fill the log: one block is named, and
- * next time how many were not. */
+/* Logs at most one dropped block every 5 s, with the number of blocks dropped
+ * in between, so that a failing disk does not fill the log. */
 static void say_dropped(struct disk_tier *t, uint32_t slot, const char *why)
 {
     int64_t now_us = clock_now_us();
@@ -88,7 +89,8 @@ void disk_tier_condemn(struct disk_tier *t, struct disk_ref ref,
 {
     say_dropped(t, ref.slot, why);
     t->stats.damaged_blocks++;
-    /* Those behind it are orphans after a restart, so one header is enough. */
+    /* After a restart the blocks behind it have no parent and are not found, so
+     * erasing one header is enough. */
     kv_store_pin(t->index, ref.slot);
     disk_erases_add(t, ref.slot);
     kv_store_drop(t->index, ref.slot);

@@ -1,4 +1,4 @@
-/* Reads of the disk tier: cut into pieces, and verified. */
+/* Reads of the disk tier: cuts them into pieces and verifies each layer. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ bool disk_reads_begin(struct disk_tier *t, struct disk_piece *p)
 
 /* --- ending ------------------------------------------------------------ */
 
-/* Begins no more of `r`. */
+/* Begins no more pieces of `r`. */
 static void stop(struct disk_tier *t, struct disk_job *r, int rc)
 {
     if (r->error == 0)
@@ -70,7 +70,7 @@ void disk_tier_cancel(struct disk_tier *t, struct disk_job *read)
 
     stop(t, read, -ECANCELED);
     if (begun || read->under_way > 0)
-        return; /* its last piece ends it, or has ended it */
+        return; /* its last piece puts it into `ended`, or has done so */
     TAILQ_INSERT_TAIL(&t->ended, read, link);
     disk_io_wake(t->io);
 }
@@ -94,7 +94,7 @@ void disk_reads_cancel_all(struct disk_tier *t)
 {
     struct disk_job *r;
 
-    /* Those whose pieces are all under way end well. */
+    /* Reads whose pieces are all under way end by themselves. */
     while ((r = TAILQ_FIRST(&t->reads)))
         disk_tier_cancel(t, r);
 }

@@ -1,5 +1,5 @@
-/* Finds the blocks of an earlier run: headers in the file whose parents are
- * there too. */
+/* Finds the blocks of an earlier run: slot headers in the file whose parents
+ * are in the file, too. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,19 +7,20 @@
 #include "base/log.h"
 #include "workers/disk/tier/internal.h"
 
-/* A whole header. Its number, order and checksums are in the index at once. */
+/* An undamaged header. on_found() copies its number, order and checksums into
+ * the index. */
 struct old {
     struct disk_slot header; /* without its sums */
     uint32_t slot;
 };
 
-/* Memory is touched only as headers are found. */
+/* Large arrays, of which only the first `n` entries are touched. */
 struct restoring {
     struct disk_tier *t;
     struct old *old;  /* (slots) */
     uint32_t *tokens; /* (slots, block_tokens) */
-    uint32_t *slots;  /* (slots) */
-    uint32_t n;       /* found */
+    uint32_t *slots;  /* (slots), scratch */
+    uint32_t n;       /* headers in `old` */
 };
 
 static void on_found(void *arg, uint32_t slot, const struct disk_slot *s)
@@ -62,8 +63,9 @@ static int by_key(const void *a, const void *b)
     return c ? c : by_order(a, b);
 }
 
-/* A block that was evicted and came back may be there twice: the older one is
- * the one that was evicted, so nothing live is behind it. */
+/* Keeps the newest header of each key. A block that was evicted and written
+ * again may have two; the older one was evicted, so no live block is behind
+ * it. */
 static void keep_newest(struct restoring *r)
 {
     uint32_t kept = 0;
@@ -78,7 +80,8 @@ static void keep_newest(struct restoring *r)
     qsort(r->old, r->n, sizeof(*r->old), by_order);
 }
 
-/* Whether the slot that was the parent still has the same contents. */
+/* Returns whether the parent's slot still has the contents that it had when
+ * `o` was written. */
 static bool parent_is_there(const struct disk_tier *t, const struct old *o)
 {
     uint32_t p = o->header.parent_slot;
@@ -90,8 +93,8 @@ static bool parent_is_there(const struct disk_tier *t, const struct old *o)
            kv_store_key(t->index, p) == o->header.parent_key;
 }
 
-/* Makes a held block of each slot whose parent is held; all slots are private
- * before. Returns how many are held. */
+/* Makes each slot whose parent is held a held block; all slots are private
+ * before. Returns how many blocks are held then. */
 static uint32_t commit_all(struct restoring *r)
 {
     struct disk_tier *t = r->t;
@@ -107,13 +110,13 @@ static uint32_t commit_all(struct restoring *r)
         if (kv_store_commit(t->index, o->slot, o->header.parent_slot,
                             o->header.key, o->header.tokens,
                             &held) != KV_COMMITTED)
-            continue; /* cannot be: the keys differ */
+            continue; /* cannot happen: all keys differ */
         n++;
     }
     return n;
 }
 
-/* Gives back the pins, oldest first: that is the order of the LRU. */
+/* Gives back the pins, oldest write first, which makes that the LRU order. */
 static void release_all(struct restoring *r)
 {
     struct kv_store *index = r->t->index;

@@ -1,4 +1,5 @@
-/* The disk tier: opening, closing, and the pump that hands out the pieces. */
+/* The disk tier: opens and closes it, takes reads and writes, hands their
+ * pieces to the disk. */
 #include "workers/disk/tier/tier.h"
 
 #include <errno.h>
@@ -12,7 +13,7 @@
 
 /* --- pieces that are over ----------------------------------------------- */
 
-/* Puts all that is over into `came`; with `wait`, at least one. */
+/* Puts all pieces that are over into `came`; with `wait`, at least one. */
 static void reap(struct disk_tier *t, bool wait, struct disk_pieces *came)
 {
     struct disk_op *op;
@@ -165,7 +166,8 @@ struct kv_store *disk_tier_index(struct disk_tier *t)
 
 /* --- beginning pieces ---------------------------------------------------- */
 
-/* Reads first; writes as far as they do not stand in their way. */
+/* Makes `p` the next piece: of a read first, else of a write, of which few are
+ * under way beside reads. Returns false if nothing can begin. */
 static bool begin_one(struct disk_tier *t, struct disk_piece *p)
 {
     uint32_t write_depth =
@@ -194,14 +196,14 @@ static void begin_all(struct disk_tier *t)
     disk_io_flush(t->io);
 }
 
-/* Begins whatever can begin, unless poll is about to do it. */
+/* Begins all pieces that can begin, unless disk_tier_poll() is about to. */
 static void pump(struct disk_tier *t)
 {
     if (!t->in_poll && !t->closing)
         begin_all(t);
 }
 
-/* --- taking on --------------------------------------------------------- */
+/* --- accepting reads and writes ---------------------------------------- */
 
 int disk_tier_read(struct disk_tier *t, struct disk_ref ref,
                    uint32_t from_layer, uint32_t to_layer, void *block,
@@ -233,7 +235,7 @@ int disk_tier_read(struct disk_tier *t, struct disk_ref ref,
     return 0;
 }
 
-/* Looks for the block itself, or for what stands in its way. */
+/* Returns 0 if the block can be written, or why not, as disk_tier_write(). */
 static int look(const struct disk_tier *t, struct disk_ref parent, uint64_t key,
                 const uint32_t *tokens, struct disk_ref *ref)
 {
@@ -257,7 +259,8 @@ static int look(const struct disk_tier *t, struct disk_ref parent, uint64_t key,
     return 0;
 }
 
-/* A slot for a block behind `parent`, which gets a pin. 0, or -ENOSPC. */
+/* Allocates a slot for a block behind `parent`, which gets a pin. Returns 0, or
+ * -ENOSPC. */
 static int take_slot(struct disk_tier *t, uint32_t parent, struct disk_ref *ref)
 {
     if (parent != DISK_SLOT_NONE)
@@ -307,7 +310,7 @@ int disk_tier_write(struct disk_tier *t, struct disk_ref parent, uint64_t key,
     return 0;
 }
 
-/* --- going on ---------------------------------------------------------- */
+/* --- poll, statistics -------------------------------------------------- */
 
 void disk_tier_poll(struct disk_tier *t)
 {
@@ -316,7 +319,7 @@ void disk_tier_poll(struct disk_tier *t)
     disk_io_clear(t->io);
     t->in_poll = true;
     reap(t, false, &came);
-    begin_all(t); /* the disk first, then the sums */
+    begin_all(t); /* so that the disk works while the sums are computed */
     take_in(t, &came);
     disk_reads_deliver(t);
     disk_writes_deliver(t);

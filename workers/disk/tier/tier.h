@@ -1,7 +1,7 @@
 /* The disk tier: KV blocks of one worker in one preallocated file.
  *
- * Blocks are written in the background, and are read into the memory of
- * requests that need them, whole or by layers. A restart finds them again.
+ * Writes blocks in the background, and reads them, whole or by layers, into the
+ * memory of requests. Finds them again after a restart.
  *
  * Wrong KV is impossible. The index is a kv_store: a block matches only if its
  * tokens are equal and its parent is exactly the block that matched before it;
@@ -11,9 +11,9 @@
  * fails.
  *
  * Blocks are evicted by LRU, leaf first: never while pinned, and never before
- * their children. Reads go before writes. Used by one thread; nothing blocks
- * but open and close. Callbacks come from disk_tier_poll and disk_tier_close
- * only.
+ * their children. Reads go before writes. Used by one thread; only open and
+ * close wait for the disk. Callbacks come only from disk_tier_poll() and
+ * disk_tier_close().
  */
 #ifndef WORKERS_DISK_TIER_TIER_H
 #define WORKERS_DISK_TIER_TIER_H
@@ -26,20 +26,20 @@ struct disk_job;
 
 struct disk_tier_config {
     const char *path; /* borrowed for the call */
-    uint64_t bytes;   /* of the file, at most */
+    uint64_t bytes;   /* largest size of the file */
     struct disk_geometry geometry;
-    uint32_t max_reads;      /* accepted and not over, at least 1 */
-    uint32_t max_writes;     /* the same */
+    uint32_t max_reads;      /* open at once, at least 1 */
+    uint32_t max_writes;     /* open at once, at least 1 */
     uint32_t event_capacity; /* as in kv_store_config */
-    bool direct;             /* O_DIRECT, if it can be had */
-    bool uring;              /* io_uring, if it can be had */
+    bool direct;             /* use O_DIRECT if it works */
+    bool uring;              /* use io_uring if it is available */
 };
 
-/* One block in the tier, for good: another block in the same slot has another
- * number. */
+/* Names one block in the tier. A later block in the same slot has another
+ * number, so a reference never means a different block. */
 struct disk_ref {
-    uint32_t slot;   /* DISK_SLOT_NONE: no block */
-    uint64_t number; /* 0: no block */
+    uint32_t slot;   /* DISK_SLOT_NONE = no block */
+    uint64_t number; /* 0 = no block */
 };
 
 /* The parent of a first block. */
@@ -48,49 +48,51 @@ struct disk_ref {
 struct disk_tier_stats {
     uint32_t capacity_blocks;
     uint32_t held_blocks;
-    uint32_t reads; /* accepted and not over */
+    uint32_t reads; /* open now, like writes */
     uint32_t writes;
     uint64_t read_bytes; /* since the tier was opened */
     uint64_t written_bytes;
-    uint64_t damaged_blocks; /* dropped because of what was read */
+    uint64_t damaged_blocks; /* dropped after a bad read */
     uint64_t evicted_blocks;
 };
 
-/* A read or a write is over: rc is 0 or a negative errno, see there. The memory
- * is the caller's again. The callback may call every function of this header
- * except poll and close. */
+/* Called when a read or a write is over; disk_tier_read() and disk_tier_write()
+ * list the values of rc. Its memory is the caller's again. May call all
+ * functions of this header except disk_tier_poll() and disk_tier_close(). */
 typedef void disk_tier_done_fn(void *arg, int rc);
 
 /* Open the tier with the blocks in its file, or create the file. `config` is
- * borrowed for the call. Returns 0 and *out, owned; or a negative errno with a
- * message in err[err_bytes]: see disk_slab_open. Blocks; reads all headers. */
+ * borrowed for the call. Waits while it reads all headers. Returns 0 and *out,
+ * owned; or a negative errno as disk_slab_open(), with a message in
+ * err[err_bytes]. */
 [[nodiscard]] int disk_tier_open(const struct disk_tier_config *config,
                                  struct disk_tier **out, char *err,
                                  size_t err_bytes);
 
-/* Close it. Waits for the I/O under way; reads and writes that are not over end
- * with -ECANCELED. NULL is a no-op. */
+/* Close the tier. Waits for the I/O under way; other reads and writes end with
+ * -ECANCELED. NULL is a no-op. */
 void disk_tier_close(struct disk_tier *t);
 
-/* How it does I/O, in words, for logs; static. */
+/* Returns how it does I/O, in words, for logs; static. */
 const char *disk_tier_way(const struct disk_tier *t);
 
-/* Memory for I/O must be aligned to this many bytes; 1: any will do. */
+/* Returns the alignment in bytes that memory for I/O needs; 1 = any. */
 uint32_t disk_tier_align(const struct disk_tier *t);
 
-/* A descriptor that is readable when disk_tier_poll has something to do. */
+/* Returns a descriptor, owned by the tier, that is readable when
+ * disk_tier_poll() has something to do. */
 int disk_tier_fd(const struct disk_tier *t);
 
-/* Take in finished I/O, call back, begin what can begin. */
+/* Take in finished I/O, call back, and begin the next pieces. */
 void disk_tier_poll(struct disk_tier *t);
 
-/* The index: read its events, inventory and statistics; change nothing. Its
- * ids are slots. */
+/* Returns the index, borrowed, whose block ids are slots: for its events,
+ * inventory and statistics. Don't change it. */
 struct kv_store *disk_tier_index(struct disk_tier *t);
 
-/* Find the leading run of `n_blocks` blocks that is held, as kv_store_match
- * does. Writes `refs` (n_blocks), each with one more pin for the caller, and
- * returns how many matched. O(run). */
+/* Find the leading blocks of a prompt that are held, as kv_store_match() does.
+ * Writes `refs` (n_blocks), each with one more pin for the caller. Returns the
+ * number of blocks found. O(blocks found). */
 uint32_t disk_tier_match(struct disk_tier *t, const uint64_t *keys,
                          const uint32_t *tokens, uint32_t n_blocks,
                          struct disk_ref *refs);
@@ -98,40 +100,42 @@ uint32_t disk_tier_match(struct disk_tier *t, const uint64_t *keys,
 /* Give back one pin. O(log n). */
 void disk_tier_unpin(struct disk_tier *t, struct disk_ref ref);
 
-/* Whether `ref` is held, or being written. */
+/* Returns whether `ref` is held or being written. */
 bool disk_tier_has(const struct disk_tier *t, struct disk_ref ref);
 
 /* Read layers [from_layer, to_layer) of `ref`, on which the caller has a pin,
- * to where they belong in the block's memory `block` (block_bytes, aligned to
- * disk_tier_align), which is the tier's until `done` was called, once, with
- *   0            all is there and verified
- *   -ECANCELED   disk_tier_cancel, or the tier was closed
- *   -EBADMSG     the data are damaged, as was logged; the block was dropped
- *   other        the system's error, as was logged; the block was dropped
- * Reads begin in the order of the calls. Returns 0, and if `read` is not NULL
- * a handle for disk_tier_cancel; -EBUSY: max_reads; -ESTALE: the block was
- * dropped; -EINVAL: no such layers, or unaligned. */
+ * into their places in `block` (block_bytes, aligned to disk_tier_align()). The
+ * tier owns that memory until it calls `done`, once, with
+ *   0            all layers are read and verified
+ *   -ECANCELED   disk_tier_cancel(), or the tier was closed
+ *   -EBADMSG     the data are damaged; logged, and the block was dropped
+ *   other        the system's error; logged, and the block was dropped
+ * Reads begin in the order of the calls. Returns 0, and *read for
+ * disk_tier_cancel() unless `read` is NULL; -EBUSY: max_reads are open, or no
+ * memory; -ESTALE: the block was dropped; -EINVAL: no such layers, or not
+ * aligned. */
 [[nodiscard]] int disk_tier_read(struct disk_tier *t, struct disk_ref ref,
                                  uint32_t from_layer, uint32_t to_layer,
                                  void *block, disk_tier_done_fn *done,
                                  void *arg, struct disk_job **read);
 
-/* End a read that is not over: `done` comes as soon as the system has let go of
- * the memory, from a later poll. */
+/* Cancel a read whose `done` was not called yet. A later disk_tier_poll() calls
+ * it, once the kernel no longer uses the memory. */
 void disk_tier_cancel(struct disk_tier *t, struct disk_job *read);
 
 /* Write a block of `tokens` (block_tokens) and `data` (block_bytes, aligned to
- * disk_tier_align) under `key` behind `parent`, which is held or being written,
- * or DISK_REF_NONE. Both are borrowed and must not change until `done` was
- * called; then the block is held, unless rc < 0: -ECANCELED (the tier was
- * closed), -ESTALE (the parent was lost), or the system's error, as was logged.
- * Writes end in the order of the calls. May evict. Returns 0 and *ref;
- *   -EEXIST   it is held already: *ref
- *   -EBUSY    max_writes; or writing failed a short time ago
- *   -ENOSPC   pinned blocks leave no slot
- *   -ENOTUNIQ the key belongs to another block
- *   -ESTALE   the parent is not there
- *   -EINVAL   unaligned */
+ * disk_tier_align()) under `key` behind `parent`, which is held or being
+ * written, or DISK_REF_NONE. `tokens` and `data` are borrowed and must not
+ * change until `done` is called. The block is then held, unless rc < 0:
+ * -ECANCELED (the tier was closed), -ESTALE (the parent was lost), or the
+ * system's error, which was logged. Writes end in the order of the calls. May
+ * evict. Returns 0 and *ref, or
+ *   -EEXIST   the block is held already; sets *ref
+ *   -EBUSY    max_writes are open, no memory, or a write failed within 10 s
+ *   -ENOSPC   all slots are pinned
+ *   -ENOTUNIQ another block has the key
+ *   -ESTALE   the parent is not in the tier
+ *   -EINVAL   `data` is not aligned */
 [[nodiscard]] int disk_tier_write(struct disk_tier *t, struct disk_ref parent,
                                   uint64_t key, const uint32_t *tokens,
                                   const void *data, disk_tier_done_fn *done,

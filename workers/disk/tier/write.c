@@ -1,4 +1,4 @@
-/* Writes of the disk tier: data first, then the header that makes it a block.
+/* Writes of the disk tier: the data first, then the header, which commits it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -8,8 +8,7 @@
 #include "base/log.h"
 #include "workers/disk/tier/internal.h"
 
-/* After a failure nothing is written for so long: a full or broken disk must
- * not fill the log. */
+/* Pause after a failed write: a full or broken disk must not fill the log. */
 #define WRITE_PAUSE_US 10000000
 
 /* --- beginning --------------------------------------------------------- */
@@ -20,7 +19,7 @@ static void begin_data(struct disk_tier *t, struct disk_job *w,
     struct slot_meta *meta = disk_slot_meta(t, w->ref.slot);
 
     disk_job_begin(t, w, p);
-    /* As the pieces go, so that a large block does not stop the loop. */
+    /* Piece by piece, so that a large block does not hold up the loop. */
     for (uint32_t i = p->layer; i < w->next_layer; i++)
         meta->sums[i] = disk_layer_sum(t, w->block, i);
 }
@@ -33,7 +32,7 @@ static int encode_header(struct disk_tier *t, const struct disk_job *w)
         .key = w->key,
         .number = meta->number,
         .order = meta->order,
-        /* Only read; the structure serves both ways. */
+        /* Not written to: the struct also serves for decoding. */
         .tokens = (uint32_t *)(uintptr_t)w->tokens,
         .sums = meta->sums,
     };
@@ -107,13 +106,13 @@ void disk_writes_piece_over(struct disk_tier *t, struct disk_piece *p)
         fail_write(t, p->job, p->op.error);
 }
 
-/* Nothing of it is under way or will be begun. */
+/* Returns whether no piece of `w` is under way or to be begun. */
 static bool is_over(const struct disk_job *w)
 {
     return w->under_way == 0 && (w->error || w->header_begun);
 }
 
-/* The header of `w` is on disk: it is a block. */
+/* Makes `w`, whose header is on disk, a held block. */
 static int commit(struct disk_tier *t, const struct disk_job *w)
 {
     uint32_t held;
@@ -122,7 +121,7 @@ static int commit(struct disk_tier *t, const struct disk_job *w)
                             &held)) {
     case KV_COMMITTED:
         return 0;
-    case KV_DUPLICATE: /* kept out by `look`, but it would do no harm */
+    case KV_DUPLICATE: /* look() prevents it; it would do no harm */
         kv_store_release(t->index, held);
         return -EEXIST;
     case KV_COLLISION:
@@ -133,16 +132,16 @@ static int commit(struct disk_tier *t, const struct disk_job *w)
     return -EINVAL;
 }
 
-/* The parent of a write may have failed, or was dropped. */
+/* Returns whether the parent of `w` is not held: not yet, or no longer. */
 static bool parent_lost(const struct disk_tier *t, const struct disk_job *w)
 {
     return w->parent != DISK_SLOT_NONE &&
            !kv_store_is_held(t->index, w->parent);
 }
 
-/* Gives back the slot of a write that failed. It still has the header of the
- * block that was there before, but no longer its data. (After a crash that is
- * so as well; then the checksums show it.) */
+/* Gives back the slot of a failed write. Once its data were touched, the old
+ * block's header must be erased. (After a crash it is still there, but then
+ * its checksums do not match.) */
 static void clean_up(struct disk_tier *t, const struct disk_job *w)
 {
     if (w->next_layer == 0)
@@ -158,7 +157,8 @@ void disk_writes_deliver(struct disk_tier *t)
     while ((w = TAILQ_FIRST(&t->writes))) {
         struct disk_job ended = *w;
 
-        /* The first one has no write in front: its parent will not come. */
+        /* No write is in front of the first one, so a parent that is not held
+         * now never will be. */
         if (w->error == 0 && !is_over(w) && parent_lost(t, w))
             w->error = -ESTALE;
         if (!is_over(w))
