@@ -1,4 +1,4 @@
-/* See alone.h. */
+/* The step loop without a conductor. */
 #include "workers/step/alone.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ struct step_alone {
     struct batch *batch;
     struct batch_thread *thread;
     uint64_t next_id;
-    int64_t done_us; /* when the prefill had its token; 0: not yet */
+    int64_t done_us; /* time of the first token; 0 = not yet */
     uint32_t cached_tokens;
     int rc; /* of the last step */
 };
@@ -50,7 +50,7 @@ static void on_failed(void *arg, struct request *r, const char *)
     forget(arg, r);
 }
 
-/* The others are of requests that load, or decode. */
+/* The missing ones are for requests that load or decode. */
 static const struct batch_ops batch_ops = {
     .started = on_started, .prefilled = on_prefilled, .failed = on_failed};
 
@@ -149,7 +149,7 @@ int step_alone_prefill(struct step_alone *s, const uint32_t *tokens,
         uint32_t n = batch_form(s->batch, clock_now_us(), &segments);
 
         if (n == 0) {
-            forget(s, r); /* it has no room */
+            forget(s, r); /* the store has no room for it */
             return -ENOSPC;
         }
         rc = step_alone_step(s, segments, n);

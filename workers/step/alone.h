@@ -1,7 +1,7 @@
-/* The step loop of a worker without a conductor, for timing an engine as it
- * works in one: a queue, blocks of a store that are shared and evicted, and the
- * compute thread. `conductor-worker --profile` runs on it. Blocks until what
- * is asked for has ended. */
+/* A worker's step loop without a conductor, for timing an engine under real
+ * conditions: with a queue, a store that shares and evicts blocks, and the
+ * compute thread. `conductor-worker --profile` runs on it. Each call waits
+ * until its work is done. */
 #ifndef WORKERS_STEP_ALONE_H
 #define WORKERS_STEP_ALONE_H
 
@@ -9,22 +9,22 @@
 
 struct step_alone;
 
-/* Make one over `engine`, borrowed, with `n_blocks` blocks, and room for
- * `max_batch` segments in a step. Returns it owned, or NULL: out of memory. */
+/* Make a step loop over `engine`, borrowed, with a store of `n_blocks` blocks
+ * and steps of at most `max_batch` decodes. Returns it owned, or NULL. */
 [[nodiscard]] struct step_alone *
 step_alone_new(struct engine *engine, uint32_t n_blocks, uint32_t max_batch);
 
 /* Free it. NULL is a no-op. */
 void step_alone_free(struct step_alone *s);
 
-/* Prefill tokens[n_tokens], from the frame that a conductor would send to the
- * first token: *us. What the store holds of it is reused: *cached_tokens. 0, or
- * a negative errno. */
+/* Prefill tokens[n_tokens], of which the first *cached_tokens come from the
+ * store. *us is the time from a conductor's PREFILL to the first token. Returns
+ * 0, or a negative errno. */
 [[nodiscard]] int step_alone_prefill(struct step_alone *s,
                                      const uint32_t *tokens, uint32_t n_tokens,
                                      uint32_t *cached_tokens, double *us);
 
-/* Run one step of segments[n], as engine_step(). */
+/* Run one step of segments[n]. Returns what engine_step() does. */
 [[nodiscard]] int step_alone_step(struct step_alone *s,
                                   struct engine_segment *segments, uint32_t n);
 

@@ -1,4 +1,4 @@
-/* The step loop; batch.h says what it promises. */
+/* The step loop: forms a step, and takes in its outcome. */
 #include "workers/step/batch.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include "base/array.h"
 #include "workers/step/internal.h"
 
-/* Prefills that are loading may join a step beside max_prefills others. */
+/* Most loading prefills in a step beside max_prefills others. */
 #define LOADING_SEGMENTS 8u
 
 uint32_t batch_max_segments(const struct batch_config *config)
@@ -118,7 +118,8 @@ static void add_segment(struct batch *b, struct request *r,
     b->n_segments++;
 }
 
-/* Those that are ready join. Returns how many decodes there are. */
+/* Makes ready requests decodes, up to max_batch. Returns how many decodes there
+ * are. */
 static uint32_t join_decodes(struct batch *b)
 {
     struct request *r;
@@ -149,7 +150,7 @@ static void add_decodes(struct batch *b, uint32_t n)
     }
 }
 
-/* Adds what of `r` fits the budget; returns how many tokens. */
+/* Adds a chunk of `r` of at most `budget` tokens. Returns its tokens. */
 static uint32_t add_chunk(struct batch *b, struct request *r, uint32_t budget)
 {
     uint32_t bt = b->config.layout->block_tokens;
@@ -179,7 +180,7 @@ static uint32_t add_chunk(struct batch *b, struct request *r, uint32_t budget)
     return n;
 }
 
-/* The turn of the active prefill number i has come. */
+/* Adds a chunk of the i-th active prefill to the step. */
 static void take_turn(struct batch *b, struct step *step, uint32_t i,
                       int64_t now_us)
 {
@@ -189,7 +190,7 @@ static void take_turn(struct batch *b, struct step *step, uint32_t i,
     step_take(step, n,
               step_part_us(batch_active(r, now_us).item.cost_us, n,
                            (int64_t)r->prompt.n_tokens - r->cached_tokens));
-    b->active[i] = batch_active(r, now_us); /* its load may have been met */
+    b->active[i] = batch_active(r, now_us); /* its load may be over */
     b->active[i].in_step = true;
 }
 
@@ -206,8 +207,8 @@ static void start(struct batch *b, struct request *r, int64_t now_us)
     b->ops->started(b->arg, r);
 }
 
-/* Chunks, in the order of core/step. Prefills that have their blocks pass a
- * waiting one that cannot get its blocks. */
+/* Adds chunks of prefills, in the order of core/step. If a waiting prefill
+ * cannot get its blocks, prefills that have theirs pass it. */
 static void add_chunks(struct batch *b, struct step *step, int64_t now_us)
 {
     bool only_taken = false;
@@ -283,7 +284,7 @@ static void advance_prefill(struct batch *b, struct request *r,
 {
     uint32_t block_tokens = b->config.layout->block_tokens;
 
-    /* Behind a gate the position jumps over the blocks that came. */
+    /* After a gated step the position jumps over the blocks that came. */
     request_advance(r, b->config.store, block_tokens);
     r->position = s->position + s->n_tokens;
     r->step.gated = false;
@@ -322,8 +323,8 @@ static void advance_decode(struct batch *b, struct request *r,
     b->ops->finished(b->arg, r);
 }
 
-/* Reports requests whose layers did not come; for the others the step did not
- * happen. Returns whether there was one. */
+/* Calls `stalled` if `r` waited at a gate in the failed step. Returns whether
+ * it did: the step then counts as not run for all its requests. */
 static bool take_stall(struct batch *b, struct request *r)
 {
     if (r->dead || !r->step.gated)
@@ -342,8 +343,8 @@ void batch_complete(struct batch *b, int rc)
     for (uint32_t i = 0; i < b->n_segments; i++) {
         struct request *r = b->segment_owners[i];
 
-        /* Those further down stay in_step, so that a callback which removes
-         * one of them does not free it under our feet. */
+        /* Later requests stay under_way: if a callback removes one, it is not
+         * freed before this loop comes to it. */
         r->step.under_way = false;
         if (r->dead) {
             b->ops->removed(b->arg, r);

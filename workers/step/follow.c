@@ -1,11 +1,10 @@
-/* Prefills that wait behind others of this worker, and the blocks that they
- * count on meanwhile; core/step/follow.h has the rule. */
+/* Prefills that wait for others to compute shared blocks, and protection of the
+ * blocks that they count on; core/step/follow.h has the rule. */
 #include "conductor/core/step/follow.h"
 
 #include "workers/step/internal.h"
 
-/* The blocks that `r` counts on. Blocks that its load brings are not among
- * them. */
+/* Returns the blocks that `r` counts on, without those that its load brings. */
 static struct follow_prompt counted(const struct batch *b, struct request *r)
 {
     uint32_t n = r->prompt.n_reusable;
@@ -19,7 +18,7 @@ static struct follow_prompt counted(const struct batch *b, struct request *r)
             request_look(r, b->config.store, b->config.layout->block_tokens)};
 }
 
-/* The blocks that a waiting prefill will make, behind the first n_there. */
+/* Returns the blocks of waiting `r`, of which the first n_there are held. */
 static struct follow_prompt made(const struct request *r, uint32_t n_there)
 {
     struct follow_prompt p = {r->prompt.keys, r->prompt.n_full, n_there, 0};
@@ -34,7 +33,8 @@ static struct follow_prompt made(const struct request *r, uint32_t n_there)
     return p;
 }
 
-/* Whether the one that it follows makes what it lacks now. */
+/* Returns whether the prefill that `r` follows will compute or load the next
+ * block that `r` lacks. */
 static bool still_makes(const struct batch *b, struct request *r)
 {
     struct follow_prompt own = counted(b, r);
@@ -43,8 +43,8 @@ static bool still_makes(const struct batch *b, struct request *r)
     return follow_makes(&makes, &own);
 }
 
-/* Sets r->turn.follows to the oldest waiting prefill that makes the next block
- * that `r` lacks, or NULL. */
+/* Sets r->turn.follows to the oldest waiting prefill before `r` that makes the
+ * next block that `r` lacks, or NULL. */
 static void find(const struct batch *b, struct request *r)
 {
     struct follow_prompt own = counted(b, r);

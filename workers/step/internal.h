@@ -1,4 +1,4 @@
-/* What the files of the step loop share. Nobody else includes this. */
+/* Shared by the files of the step loop only. */
 #ifndef WORKERS_STEP_INTERNAL_H
 #define WORKERS_STEP_INTERNAL_H
 
@@ -18,12 +18,12 @@ struct batch {
     struct batch_counts n;
     uint64_t next_seq;
 
-    /* What core/step sees: scratch of batch_form(). */
-    struct queue_item *items; /* (items_capacity), waiting, and room for
-                                 those under way */
+    /* Scratch of batch_form(): core/step's view of prefills. */
+    struct queue_item *items; /* (items_capacity): waiting prefills, with room
+                                 behind them for those under way */
     size_t items_capacity;
     struct request **items_of;   /* (max_queue) */
-    struct step_prefill *active; /* (active_capacity), under way */
+    struct step_prefill *active; /* (active_capacity): under way */
     struct request **active_of;  /* (active_capacity) */
     uint32_t n_active;
     size_t active_capacity;
@@ -33,61 +33,66 @@ struct batch {
     uint32_t max_segments;
 };
 
-/* Whether blocks of `r` may still come, so that the engine's time is better
- * spent on others. One that has no blocks yet waits for its turn as others. */
+/* Returns whether a load may still fill blocks of `r`, so that the engine's
+ * time is better spent on other prefills. False as long as `r` has no blocks:
+ * it waits for its turn like the others. */
 static inline bool batch_is_loading(const struct request *r)
 {
     return r->load.job && !r->step.gated && r->blocks.n > 0;
 }
 
-/* What the queue's order sees of `r`. */
+/* Returns the queue order's view of `r`. */
 struct queue_item batch_item(const struct request *r);
 
-/* Whether the waiting `r` waits for one in front of it that makes blocks which
- * it counts on. O(1), or O(waiting + its blocks) after one of these has left.
- */
+/* Returns whether waiting `r` must wait for an older waiting prefill that will
+ * compute blocks which `r` counts on. O(1), or O(waiting + its blocks) after
+ * that prefill or one of the blocks has left. */
 bool batch_follows(struct batch *b, struct request *r);
 
-/* `gone` does not wait any more. O(waiting). */
+/* Let prefills that wait for `gone`, which no longer waits, look for another.
+ * O(waiting). */
 void batch_follow_left(struct batch *b, const struct request *gone);
 
-/* n_needed blocks are about to be taken, for which others leave the store:
- * those that waiting prefills count on become the most recently used, those of
- * the oldest last, up to a quarter of the store. Not under orders by age, by
- * which nobody is passed. O(waiting). */
+/* Protect blocks before n_needed are allocated, if that evicts any: blocks that
+ * waiting prefills count on become the most recently used, those of the oldest
+ * prefill last, as far as they all fit into the store. Does nothing under
+ * orders by age, where no prefill passes another. O(waiting). */
 void batch_keep(struct batch *b, uint32_t n_needed);
 
-/* Take `r` out of the list of its state. */
+/* Remove `r` from the list of its state. */
 void batch_unlink(struct batch *b, struct request *r);
 
-/* Fill items and items_of with those that wait; only_taken: that have their
- * blocks. Returns how many there are. O(waiting). */
+/* Fill items and items_of with the waiting prefills; only_taken = only prefills
+ * that have their blocks. Returns their number. O(waiting). */
 uint32_t batch_list_waiting(struct batch *b, bool only_taken);
 
-/* What core/step sees of a prefill under way, before its turn. */
+/* Returns core/step's view of `r`, which is under way, before its turn. */
 struct step_prefill batch_active(const struct request *r, int64_t now_us);
 
-/* The time that all prefills which wait or are under way have yet to take. */
+/* Returns the work (us) left in all prefills that wait or are under way. */
 int64_t batch_left_us(const struct batch *b, int64_t now_us);
 
-/* Fill active and active_of, reserved, with the prefills under way. */
+/* Fill active and active_of with the prefills under way, after
+ * batch_reserve(). */
 void batch_list_active(struct batch *b, int64_t now_us);
 
-/* Room in items, active and active_of for all who wait or are under way. 0,
- * -ENOMEM. */
+/* Make room in items, active and active_of for all prefills that wait or are
+ * under way. Returns 0, or -ENOMEM. */
 [[nodiscard]] int batch_reserve(struct batch *b);
 
-/* Give the waiting prefill `r` its blocks, unless it has them. False: there is
- * no room for all of them. O(waiting + blocks). */
+/* Give the waiting prefill `r` its blocks, unless it has them. Returns false if
+ * there is no room for all of them. O(waiting + blocks). */
 bool batch_take_blocks(struct batch *b, struct request *r);
 
-/* A step is formed: note who stands meanwhile; and, before the next one, how
- * long that was. */
+/* After a step is formed, note when each prefill under way that is not in it
+ * began to stand. */
 void batch_note_standing(struct batch *b, int64_t now_us);
+
+/* Before the next step, add the time that they stood to turn.stood_us. */
 void batch_note_stood(struct batch *b, int64_t now_us);
 
-/* There is room in the step, and only prefills whose load is not ready could
- * use it: note that they had their turn. */
+/* The step has room that only prefills whose load has not come could use: note
+ * in turn.came_us when that was first so. */
 void batch_note_turns(struct batch *b, int64_t now_us);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the order of the queue sees of a request. Pure. */
+/* The queue order's view of a request. Pure. */
 #include "predictor/cost_model.h"
 #include "workers/step/internal.h"
 
@@ -7,7 +7,7 @@ struct queue_item batch_item(const struct request *r)
     const struct request_turn *t = &r->turn;
     int64_t cost_us = t->cost_us > 0 ? t->cost_us : r->prompt.n_tokens;
 
-    /* A conductor may say anything; orders add and multiply it. */
+    /* A conductor may send any value, and orders add and multiply it. */
     if (cost_us > COST_MODEL_MAX_US)
         cost_us = COST_MODEL_MAX_US;
     return (struct queue_item){

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 
-/* The abort flag is looked at this often. */
+/* How often a wait checks the abort flag. */
 #define NAP_US 5000
 
 void layer_gate_init(struct layer_gate *g)

@@ -1,5 +1,5 @@
-/* Where the compute thread waits for layers that the loop's thread brings: one
- * for each request whose prompt is loaded layer by layer. */
+/* A gate at which the compute thread waits for layers that the loop's thread
+ * loads: one for each request that is loaded layer by layer. */
 #ifndef WORKERS_STEP_LAYER_GATE_H
 #define WORKERS_STEP_LAYER_GATE_H
 
@@ -11,30 +11,30 @@
 struct layer_gate {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    atomic_uint layers; /* the first so many are there; it only grows */
-    bool failed;        /* under the lock: the others will not come */
+    atomic_uint layers; /* number of leading layers that came; only grows */
+    bool failed;        /* guarded by `lock`: the rest will not come */
 };
 
-/* Closed. Nothing in it fails on Linux. */
+/* Make a closed gate. None of its calls can fail on Linux. */
 void layer_gate_init(struct layer_gate *g);
 
-/* Nobody may wait. */
+/* Release it. No thread may wait at it. */
 void layer_gate_fini(struct layer_gate *g);
 
-/* Close it again for another try. Nobody may wait. */
+/* Close it again for another try. No thread may wait at it. */
 void layer_gate_reset(struct layer_gate *g);
 
-/* The first `layers` layers are there. */
+/* Let the first `layers` layers pass: they came. */
 void layer_gate_open(struct layer_gate *g, uint32_t layers);
 
-/* The rest will not come. */
+/* Make waits for all other layers fail: they will not come. */
 void layer_gate_fail(struct layer_gate *g);
 
-/* How many layers are there. Any thread. */
+/* Returns how many leading layers came. Any thread. */
 uint32_t layer_gate_layers(const struct layer_gate *g);
 
-/* Wait until `layer` is there: 0; or -EIO: it will not come; -ETIMEDOUT after
- * patience_us; -ECANCELED soon after *abort was set. */
+/* Wait for `layer`. Returns 0 when it came; -EIO: it will not come; -ETIMEDOUT
+ * after patience_us; -ECANCELED soon after *abort was set. */
 [[nodiscard]] int layer_gate_wait(struct layer_gate *g, uint32_t layer,
                                   int64_t patience_us,
                                   const atomic_bool *abort);

@@ -1,4 +1,4 @@
-/* The lists of requests, and which of them get blocks. */
+/* The lists of requests; which waiting prefills get blocks. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -13,9 +13,9 @@ static uint64_t room(const struct batch *b)
     return (uint64_t)stats.free_blocks + stats.evictable_blocks;
 }
 
-/* Blocks that requests without blocks need which wait in front of `r`. loads:
- * count only those that will load, because they could not get blocks in their
- * turn if others had been faster. */
+/* Returns how many blocks the older waiting requests without blocks need. If
+ * `loads`, counts only those with a load: requests that pass them while they
+ * wait for it must leave them room. */
 static uint64_t older_need(const struct batch *b, const struct request *r,
                            bool loads)
 {
@@ -57,7 +57,7 @@ void batch_unlink(struct batch *b, struct request *r)
     case REQUEST_KV_WAIT:
     case REQUEST_RECEIVING:
     case REQUEST_ENDED:
-        break; /* not ours */
+        break; /* in no list of the batch */
     }
 }
 
@@ -69,7 +69,7 @@ int batch_take_ahead(struct batch *b, struct request *r)
     return request_take(r, b->config.store, b->config.layout->block_tokens);
 }
 
-/* Whether one under way computes what it can use. */
+/* Returns whether a prefill under way will compute a block that `r` can use. */
 static bool waits_for_begun(const struct batch *b, const struct request *r)
 {
     uint32_t bt = b->config.layout->block_tokens;
@@ -97,7 +97,8 @@ uint32_t batch_list_waiting(struct batch *b, bool only_taken)
         if (r->blocks.n == 0 && only_taken)
             continue;
         b->items[n] = batch_item(r);
-        /* The one in front may be who cannot get its blocks. */
+        /* only_taken: the prefill that it follows may be the one that cannot
+         * get its blocks. */
         if ((!only_taken && batch_follows(b, r)) || waits_for_begun(b, r))
             b->items[n].ready_at_us = QUEUE_NOT_READY;
         b->items_of[n++] = r;
@@ -151,7 +152,7 @@ void batch_list_active(struct batch *b, int64_t now_us)
 int batch_reserve(struct batch *b)
 {
     uint32_t n = b->n.prefills + b->n.waiting;
-    size_t capacity = b->active_capacity; /* of both */
+    size_t capacity = b->active_capacity; /* of both arrays */
     int rc = array_reserve(b->active, capacity, n);
 
     if (rc == 0)

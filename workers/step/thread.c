@@ -11,10 +11,9 @@
 #include "base/clock.h"
 #include "base/event_loop.h"
 
-/* A step that is begun behind layers on their way expects each in time. After
- * this time in all, over its layers and segments, the engine has better things
- * to do: a source that is a little late with every layer is as bad as one that
- * stands still. */
+/* How long a step waits for layers, in all its segments together. A source that
+ * is a little late with every layer costs the engine as much as one that stands
+ * still. */
 #define PATIENCE_US 250000
 
 struct batch_thread {
@@ -25,30 +24,30 @@ struct batch_thread {
     int fd;
     pthread_t thread;
     bool started;
-    bool busy; /* of the loop's thread */
+    bool busy; /* used by the loop's thread only */
 
     pthread_mutex_t lock; /* guards from here ... */
     pthread_cond_t posted;
     struct engine_segment *segments;
-    uint32_t n;                       /* 0: no step is posted */
-    const struct engine_stage *stage; /* NULL: all layers */
+    uint32_t n;                       /* 0 = no step is posted */
+    const struct engine_stage *stage; /* NULL = all layers */
     bool stop;
     bool ended;
     int rc;
     int64_t step_us; /* ... to here */
 
-    int64_t patience_us; /* left of this step's; of the compute thread */
+    int64_t patience_us; /* left in this step; compute thread only */
     atomic_bool abort;
     bool watch; /* written before a step is posted, read while it runs */
     atomic_uint *layers_done;  /* (max_segments) */
-    struct layer_gate **gates; /* (max_segments), as `watch` */
+    struct layer_gate **gates; /* (max_segments); written like `watch` */
     uint32_t max_segments;
 };
 
 static void wake_loop(struct batch_thread *t)
 {
     uint64_t one = 1;
-    /* Fails only when the counter is full, and then a wakeup is due anyway. */
+    /* Fails only if the counter is full; then a wakeup is due anyway. */
     ssize_t n = write(t->fd, &one, sizeof(one));
 
     (void)n;
