@@ -1,4 +1,4 @@
-/* What becomes of an answer. */
+/* Takes in pieces that sources hand back. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static void count_bytes(struct request *r, enum block_origin origin,
         r->load.fetch_bytes += bytes;
 }
 
-/* The bytes of a piece that is waited for are in the request's block. */
+/* Counts `p`, whose bytes are in the request's block, and opens the gate. */
 static void take_in(struct load *load, const struct loader_piece *p)
 {
     struct request *r = load->r;
@@ -32,19 +32,19 @@ static void take_in(struct load *load, const struct loader_piece *p)
     if (load->mode == LOAD_MODE_LAYERWISE && !load->stalled && !load->spoilt)
         layer_gate_open(&r->step.gate,
                         load_units_gate(&load->units, load->end));
-    /* An engine that has no room or too much to do copies it in its step. */
+    /* If the engine has no room or is busy, its step copies the layers. */
     if (engine)
         (void)engine_kv_upload(engine, &r->blocks.data[p->block], 1,
                                p->from_layer, p->from_layer + p->n_layers,
                                &ticket);
 }
 
-/* What is wrong with a block, in words. */
+/* Returns in words why a block did not come. */
 static const char *why_not(int rc)
 {
     switch (rc) {
-    case -EBADMSG: /* of the disk tier */
-    case -EILSEQ:  /* of a transport */
+    case -EBADMSG: /* from the disk tier */
+    case -EILSEQ:  /* from a transport */
         return "its checksum is wrong";
     case -ESTALE:
     case -ENOENT:
@@ -56,15 +56,15 @@ static const char *why_not(int rc)
     }
 }
 
-/* Layerwise: block b will not come. Those in front of it still do, and are used
- * once they are complete. Layers of fewer blocks than the gate has counted, or
- * than a step may have waited for, come too late for the gate. */
+/* Layerwise: cuts off block b, which will not come, and all behind it. Blocks
+ * before it are used once all of their layers came. No step may wait for them
+ * at the gate, which counts layers of all blocks up to the old end. */
 static void load_cut(struct load *load, uint32_t b)
 {
     struct request *r = load->r;
 
     if (b >= load->end)
-        return; /* it was cut in front of it before */
+        return; /* it was cut off already */
     load->spoilt = b <= load->units.first;
     load->stalled = true;
     load->end = b;
@@ -78,7 +78,7 @@ static void load_cut(struct load *load, uint32_t b)
     r->load.held_back = true;
 }
 
-/* Whether its block is still the request's. */
+/* Returns whether the request still has the piece's block. */
 static bool is_ours(const struct loader_piece *p)
 {
     return p->run->load->r->blocks.ids[p->block] == p->id;
@@ -110,7 +110,7 @@ void load_miss(struct loader_piece *p, int rc)
         run->ended = true;
 }
 
-/* A piece whose run waits for it is over. */
+/* Takes in or misses `p`, which a run waits for. */
 static void land(struct loader_piece *p, int rc)
 {
     struct load_run *run = p->run;

@@ -1,28 +1,27 @@
-/* The one deadline of a run, which moves with its progress, and with that of
+/* The one deadline of a run, which moves with the progress of the run and of
  * its source. */
 #include <event2/event.h>
 
 #include "base/event_loop.h"
 #include "workers/load/internal.h"
 
-/* How long a run has for its next piece; and for saying what it has: by layers
- * nothing is asked for before that, and there must be time left for the load.
- */
+/* How long a run has for its next piece, and how long for saying what it has.
+ * The latter is shorter: by layers, the load begins only then. */
 #define PATIENCE_US 30000000
 #define OPEN_US 15000000
 
-/* A request that waits for all of its blocks has a run that never stops, but
- * sends next to nothing: all of its pieces together move the deadline by so
- * many times what the prompt takes to compute. */
+/* While a request waits for all of its blocks, all pieces of a run together
+ * move its deadline by HELD_RATIO times what computing the prompt takes: a
+ * source that never stops, but sends next to nothing, is given up. */
 #define HELD_RATIO 4
 
-/* A source whose rate is known, and from which nothing comes at all, is silent
- * after so many times what it has under way would take, and so long: a packet
- * that was lost at the beginning of a connection is sent again after 1 s. */
+/* A source whose rate is known is silent when nothing came for SILENT_US plus
+ * SILENT_RATIO times what its pieces in flight take. TCP sends a packet that is
+ * lost at the beginning of a connection again after 1 s. */
 #define SILENT_RATIO 4
 #define SILENT_US 1500000
 
-/* No time overflows. */
+/* A bound, so that no time overflows. */
 #define EARNED_MAX_US 1e12
 
 void load_run_asked(struct load_run *run)
@@ -34,9 +33,9 @@ void load_run_asked(struct load_run *run)
     loader_wake_at(l, load_run_until_us(run));
 }
 
-/* What it brings to others shows that it is not silent, too. While it has
- * nothing to do it is silent for good reason, and where the engine computes
- * meanwhile nobody waits for it. */
+/* Pieces for other loads also show that the source is not silent. There is no
+ * limit while it has nothing to send, or while the engine computes and so
+ * nobody waits. */
 int64_t load_run_silent_us(const struct load_run *run)
 {
     const struct loader_source *s = run->source;
@@ -62,13 +61,14 @@ int64_t load_run_until_us(const struct load_run *run)
     int64_t silent_us = load_run_silent_us(run);
     int64_t until_us = run->until_us;
 
-    /* Its sources may be so busy with others that it was asked for nothing. */
+    /* Not asked for anything yet: its source may be busy with other loads. */
     if (until_us == 0)
         until_us = run->load->last_us + (run->open ? PATIENCE_US : OPEN_US);
     return silent_us < until_us ? silent_us : until_us;
 }
 
-/* What `p` moves the deadline of a run by that a request waits for. */
+/* Returns by how much (us) `p` moves the deadline of a run that a held back
+ * request waits for. */
 static int64_t earned_us(const struct load *load, const struct loader_piece *p)
 {
     const struct loader *l = load->loader;
@@ -90,7 +90,7 @@ void load_run_came(struct load_run *run, const struct loader_piece *p)
         run->until_us = 0;
 }
 
-/* --- looking again ------------------------------------------------------ */
+/* --- wake-up ------------------------------------------------------------ */
 
 void loader_wake_at(struct loader *l, int64_t when_us)
 {

@@ -1,4 +1,4 @@
-/* What the files of the loader share. Nobody else includes this. */
+/* Shared by the files of the loader only. */
 #ifndef WORKERS_LOAD_INTERNAL_H
 #define WORKERS_LOAD_INTERNAL_H
 
@@ -18,31 +18,31 @@ struct loader_source {
     TAILQ_ENTRY(loader_source) link;
     struct loader *loader;
     char name[LOADER_NAME_MAX];
-    struct loader_source_ops ops; /* its own, or in part the throttle's */
-    const struct loader_source_ops *behind; /* its own */
+    struct loader_source_ops ops; /* the source's, or in part the throttle's */
+    const struct loader_source_ops *behind; /* the source's, borrowed */
     void *arg;
-    uint32_t n_runs;       /* open ones */
+    uint32_t n_runs;       /* in loads that are not over */
     uint32_t holds;        /* loader_source_hold() */
     uint32_t in_flight;    /* pieces */
-    uint32_t n_hung;       /* of these, those that it was given up for */
-    bool silent;           /* it was, until it sends or a load begins with it */
+    uint32_t n_hung;       /* pieces that it kept when a run was given up */
+    bool silent;           /* given up for silence; nothing came since */
     struct load_rate pace; /* short-term, for where load and computing meet */
     struct load_rate rate; /* long-term, for reports */
 };
 
-/* What one source does for one load. */
+/* The part of one source in one load. */
 struct load_run {
     struct load *load;
     struct loader_source *source;
-    void *session; /* NULL: none, or over */
-    bool open;     /* `held` is known */
-    bool ended;    /* it is asked for nothing more */
-    uint32_t from; /* what it was planned to send */
-    uint32_t to;   /* half open */
-    uint32_t held; /* leading blocks that it can send */
-    uint32_t in_flight;
-    int64_t until_us; /* it is given up then, if it is waited for; 0: not yet
-                         asked for anything */
+    void *session; /* NULL = none, or ended */
+    bool open;     /* `held` is known, or the run has ended */
+    bool ended;    /* ask it for nothing more */
+    uint32_t from; /* the plan: it sends blocks [from, to) */
+    uint32_t to;
+    uint32_t held;      /* leading blocks that it can send */
+    uint32_t in_flight; /* pieces */
+    int64_t until_us;   /* give it up then, if waited for; 0 = not asked for
+                           anything yet */
     LIST_HEAD(, loader_piece) pieces;
 };
 
@@ -51,24 +51,24 @@ struct load {
     struct loader *loader;
     struct request *r;
     enum load_mode mode;
-    bool begun;   /* it has its blocks, and sources were asked */
+    bool begun;   /* the request has its blocks; sources were opened */
     bool spoilt;  /* layerwise: it cannot be completed */
-    bool over;    /* in load_end() */
-    bool stalled; /* layerwise: a step waited in vain, or not all blocks will
-                     come; what comes is used when all of it is there */
+    bool over;    /* load_end() was called */
+    bool stalled; /* layerwise: a step waited in vain, or some blocks will not
+                     come; the others are used once all their layers came */
     uint32_t n_runs;
     struct load_run runs[LOAD_SOURCES_MAX];
-    uint32_t claimed; /* blocks in front are the engine's */
-    uint32_t end;     /* layerwise: of what is loaded; 0: not known yet */
+    uint32_t claimed; /* the engine computes the blocks before this one */
+    uint32_t end;     /* layerwise: load the blocks before it; 0 = not known */
     struct load_units units;
-    int64_t asked_us; /* first piece; 0: none yet */
-    int64_t last_us;  /* begin, or last piece */
+    int64_t asked_us; /* when the first piece was asked for; 0 = not yet */
+    int64_t last_us;  /* when it began, or its last piece came */
 };
 
-/* The link of all sources, if it has a rate. */
+/* The link that all sources share if they are throttled. */
 struct throttle {
-    double bytes_per_s; /* 0: it does not exist */
-    int64_t free_us;    /* it is free again */
+    double bytes_per_s; /* 0 = no throttle */
+    int64_t free_us;    /* when the link is free again */
     struct loader_piece_list waiting;
 };
 
@@ -79,56 +79,61 @@ struct loader {
     struct step_pace pace;
     TAILQ_HEAD(, loader_source) sources;
     uint32_t n_sources;
-    TAILQ_HEAD(load_list, load) loads; /* the oldest first */
+    TAILQ_HEAD(load_list, load) loads; /* oldest first */
     struct throttle throttle;
-    int64_t wake_us; /* look again then; INT64_MAX: no need */
+    int64_t wake_us; /* when loader_tick() is due; INT64_MAX = never */
     struct event *timer;
 };
 
 /* --- deadline.c --- */
 
-/* `run` was asked for a piece; it brought `p`. */
+/* Note that `run` was asked for a piece: sets its deadline unless it has one.
+ */
 void load_run_asked(struct load_run *run);
+
+/* Note that `run` brought `p`: moves its deadline. */
 void load_run_came(struct load_run *run, const struct loader_piece *p);
 
-/* Nobody waits for `run` any longer than this. */
+/* Returns the deadline (us) of `run`: nobody waits for it any longer. */
 int64_t load_run_until_us(const struct load_run *run);
 
-/* Nor for what its source has under way, if nothing comes from it until then;
- * INT64_MAX: that is no reason. */
+/* Returns when (us) its source counts as silent if nothing comes before;
+ * INT64_MAX = never. */
 int64_t load_run_silent_us(const struct load_run *run);
 
-/* Have loader_tick() called at when_us, or before. */
+/* Have loader_tick() called at when_us or earlier. */
 void loader_wake_at(struct loader *l, int64_t when_us);
 
 /* --- throttle.c --- */
 
-/* Make `s`, a new source, one that is throttled. */
+/* Throttle the new source `s`. */
 void throttle_wrap(struct loader_source *s);
 
-/* Ask for the pieces that are due, and see to the next time. */
+/* Ask the sources for the pieces that are due, and set the next wake-up. */
 void throttle_tick(struct loader *l);
 
 /* --- load.c --- */
 
-/* Close the load: the request goes on without it. */
+/* End and free the load: the request goes on without it. */
 void load_end(struct load *load);
 
-/* End the load if nothing useful can come any more. Returns whether it ended;
- * `load` is then gone. */
+/* End the load if no block can come any more. Returns whether it ended; `load`
+ * is then freed. */
 bool load_check(struct load *load);
 
-/* One past the last block that sources have or may have. */
+/* Returns one past the last block that a source has or may have. */
 uint32_t load_last(const struct load *load);
 
-/* The first block that the engine does not have. */
+/* Returns the first block that is neither computed nor claimed by the engine.
+ */
 uint32_t load_first_wanted(const struct load *load);
 
-/* Whether block b, which has not come, is on its way or can be asked for. */
+/* Returns whether block b has not come, and is in flight or can be asked for.
+ */
 bool load_coming(const struct load *load, uint32_t b);
 
-/* Ask for no more, take back what was asked for, and end the session. Pieces
- * that the source still has stay in the run's list. */
+/* End the run: cancel its pieces and close its session. Pieces that the source
+ * cannot hand back at once stay in the run's list. */
 void load_close_run(struct load_run *run);
 
 /* --- pieces.c --- */
@@ -138,32 +143,32 @@ void loader_pump(struct loader *l);
 
 /* --- answers.c --- */
 
-/* Take back from the source of `run` what it can hand back at once. */
+/* Ask the source of `run` to hand back its pieces. */
 void load_cancel_pieces(struct load_run *run);
 
-/* Nobody waits for `p` any more. */
+/* Take `p` out of its run: nobody waits for it any more. */
 void load_orphan(struct loader_piece *p);
 
-/* Take `p`, which did not come, away from its run: the block is to come from
- * somewhere else, or to be computed. */
+/* Take `p`, which did not come, out of its run: another source sends the block,
+ * or the engine computes it. */
 void load_miss(struct loader_piece *p, int rc);
 
 /* --- late.c --- */
 
-/* Give up runs that take too long, and look again when others may do so.
- * Returns whether the request was dropped; `load` is then gone. */
+/* Give up runs that missed their deadline, and set a wake-up for the next
+ * deadline. Returns whether the request was dropped; `load` is then freed. */
 bool load_give_up(struct loader *l, struct load *load);
 
 /* --- meet.c --- */
 
-/* What a piece of so many bytes takes at `s`; 0: not known. */
+/* Returns the time (us) in which `s` sends `bytes`; 0 = not known. */
 double load_piece_us(const struct loader_source *s, uint64_t bytes);
 
-/* Put another block in the place of block b, into which a read is under way;
- * what the read brings is not used. 0, or -ENOSPC. */
+/* Give the request another block in place of block b, into which a read is
+ * under way. The read's bytes are not used. Returns 0, or -ENOSPC. */
 [[nodiscard]] int load_replace(struct load *load, uint32_t b);
 
-/* Layerwise: let the request go once its layers will come in time. */
+/* Layerwise: let the request into a step once its layers will come in time. */
 void load_maybe_gate(struct load *load);
 
 #endif

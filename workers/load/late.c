@@ -1,4 +1,4 @@
-/* Ends waiting: for a run that misses its deadline. */
+/* Gives up runs that miss their deadline. */
 #include <errno.h>
 
 #include "base/log.h"
@@ -10,8 +10,8 @@ static bool is_waited_for(const struct load_run *run)
            (run->load->r->load.held_back && run->until_us == 0 && !run->ended);
 }
 
-/* What its source keeps is the source's until it hands it back, and the request
- * has other blocks. 0, or -ENOSPC. */
+/* Closes `run`. Pieces that its source cannot hand back now keep their blocks,
+ * and the request gets others. Returns 0, or -ENOSPC: no room for those. */
 static int give_up(struct load_run *run)
 {
     struct load *load = run->load;
@@ -31,14 +31,14 @@ static int give_up(struct load_run *run)
         p->hung = true;
         run->source->n_hung++;
     }
-    load->loader->ops->poke(load->loader->arg); /* others may wait for it */
+    load->loader->ops->poke(load->loader->arg); /* other loads may go on */
     return 0;
 }
 
 bool load_give_up(struct loader *l, struct load *load)
 {
     if (load->r->step.under_way)
-        return false; /* it may wait for them; that has an end */
+        return false; /* the step may wait for layers, but for 250 ms at most */
     for (uint32_t i = 0; i < load->n_runs; i++) {
         struct load_run *run = &load->runs[i];
 

@@ -1,9 +1,9 @@
-/* One load: what of it can still come, and its end. */
+/* One load: which blocks can still come, and its end. */
 #include <stdlib.h>
 
 #include "workers/load/internal.h"
 
-/* --- what of it can come ------------------------------------------------ */
+/* --- blocks that can come ----------------------------------------------- */
 
 uint32_t load_last(const struct load *load)
 {
@@ -43,7 +43,8 @@ bool load_coming(const struct load *load, uint32_t b)
     return load_units_count(&load->units, b, UNIT_ASKED) > 0;
 }
 
-/* Before it begins, all that the engine does not have may come. */
+/* Returns whether a block can come; before the load begins, any that is not
+ * computed. */
 static bool anything_coming(const struct load *load)
 {
     uint32_t last = load_last(load);
@@ -92,7 +93,7 @@ void load_end(struct load *load)
         run->source->n_runs--;
     }
     if (r->step.gated && (load->spoilt || anything_coming(load))) {
-        /* A step that waits at the gate gives up; else none begins. */
+        /* End the step that waits at the gate, or let none begin. */
         layer_gate_fail(&r->step.gate);
         r->step.gated = r->step.under_way;
     }
@@ -124,7 +125,7 @@ bool load_check(struct load *load)
 {
     if (load->spoilt)
         layer_gate_fail(&load->r->step.gate);
-    /* What was cut off a load by layers may still be on its way. */
+    /* By layers, pieces of blocks that were cut off may be in flight. */
     bool whole = load->spoilt || load->mode == LOAD_MODE_LAYERWISE;
     if ((whole && in_flight(load) > 0) ||
         (!load->spoilt && anything_coming(load)))

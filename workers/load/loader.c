@@ -1,4 +1,4 @@
-/* The loader: its sources, the beginning of loads, and what sources say. */
+/* The loader: its sources, the beginning of loads, and reports of sources. */
 #include "workers/load/loader.h"
 
 #include <errno.h>
@@ -69,7 +69,7 @@ void loader_free(struct loader *l)
     free(l);
 }
 
-/* Room for one more source, at the expense of one that nobody uses. */
+/* Makes room for one more source: frees an unused one if there are too many. */
 static bool make_room(struct loader *l)
 {
     struct loader_source *s;
@@ -202,7 +202,8 @@ static void begin(struct load *load)
         open_run(&load->runs[i]);
 }
 
-/* Nothing of it is anywhere: the request waits for its turn without blocks. */
+/* Ends a load of which no source has a block: the request gives back its blocks
+ * and waits for its turn without them. */
 static void drop_empty(struct load *load)
 {
     struct request *r = load->r;
@@ -222,7 +223,7 @@ void loader_poke(struct loader *l, int (*take)(void *arg, struct request *r),
         next = TAILQ_NEXT(load, link);
         if (load->begun)
             continue;
-        /* Where there is no room for one there is none for those behind it. */
+        /* If there is no room for one load, younger ones get none, either. */
         if (load->r->blocks.n == 0 && room)
             room = take(take_arg, load->r) == 0;
         if (load->r->blocks.n == 0)
@@ -233,14 +234,14 @@ void loader_poke(struct loader *l, int (*take)(void *arg, struct request *r),
     loader_pump(l);
 }
 
-/* --- what sources say --------------------------------------------------- */
+/* --- reports of sources ------------------------------------------------- */
 
 void loader_opened(struct load_run *run, uint32_t n_blocks)
 {
     struct loader *l = run->load->loader;
 
     if (run->open)
-        return; /* too late */
+        return; /* too late: the run was given up */
     run->open = true;
     run->held = n_blocks < run->load->r->prompt.n_reusable
                     ? n_blocks

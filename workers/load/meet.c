@@ -1,5 +1,5 @@
-/* What a load and the engine promise, for core/step/meeting, and when layers
- * come in time. */
+/* Forecasts of a load and of the engine, for core/step/meeting, and whether
+ * layers come in time. */
 #include "base/log.h"
 #include "workers/load/internal.h"
 
@@ -16,7 +16,8 @@ static double block_us_of(const struct loader_source *s)
     return load_piece_us(s, s->loader->config.layout->block_bytes);
 }
 
-/* Microseconds a block with all sources at work that are known; 0: none is. */
+/* Returns the time (us) of a block with all sources of known rate at work; 0 =
+ * no rate is known. */
 static double pace_of(const struct load *load)
 {
     double blocks_per_us = 0;
@@ -41,7 +42,7 @@ static uint32_t count_coming(const struct load *load)
     return n;
 }
 
-/* Blocks that older loads are ahead with. */
+/* Returns how many blocks older loads wait for: those come first. */
 static uint32_t count_ahead(const struct load *load)
 {
     const struct load *older;
@@ -75,7 +76,8 @@ static void meeting_of(const struct load *load, uint32_t most,
     double us = pace_of(load);
     double first_us = us > since_us ? us - since_us : 0;
 
-    /* It has become slower, or stands still: it may take as long again. */
+    /* It has slowed down or stands still: the next block may take as long
+     * again. */
     if (us > 0 && since_us > 2 * us)
         us = first_us = since_us;
     *m = (struct meeting){
@@ -105,9 +107,8 @@ int load_replace(struct load *load, uint32_t b)
     return 0;
 }
 
-/* The engine computes these n tokens: blocks that are on their way are replaced
- * by others, into which nothing is read. Returns how many of the tokens can be
- * computed. */
+/* Gives the next n tokens to the engine: replaces their blocks that are being
+ * loaded. Returns how many of the tokens the engine can compute. */
 static uint32_t claim(struct load *load, uint32_t n)
 {
     const struct request *r = load->r;
@@ -137,7 +138,7 @@ uint32_t loader_chunk(struct loader *l, struct request *r, uint32_t most)
     }
     uint32_t n = claim(load, most);
     if (n > 0 || !load->begun)
-        (void)load_check(load); /* that may have been all */
+        (void)load_check(load); /* the engine may have claimed the rest */
     else
         loader_wake_at(l, l->config.now_us() + LOOK_AGAIN_US +
                               (int64_t)meeting_load_us(&m, m.missing));
@@ -179,8 +180,8 @@ void load_maybe_gate(struct load *load)
     double left_us = left_us_of(load);
     double step_us = step_pace_us(&l->pace, n, from, from);
     if (left_us < 0 || step_us < 0)
-        return; /* it waits for all layers */
-    /* The last layer must be there when the step comes to it. */
+        return; /* no forecast: it waits for all layers */
+    /* The last layer must have come when the step gets to it. */
     double early_us = left_us - step_us * (layers - 1) / layers;
     if (early_us > 0) {
         loader_wake_at(l, l->config.now_us() + (int64_t)early_us + 1);
@@ -196,11 +197,11 @@ void load_maybe_gate(struct load *load)
 void loader_stalled(struct loader *l, struct request *r)
 {
     if (r->load.job) {
-        if (!r->load.job->stalled) /* of what failed the reason was logged */
+        if (!r->load.job->stalled) /* else the reason was logged before */
             log_info("request %llu: layers of its prompt come late: its step "
                      "is repeated without them",
                      (unsigned long long)r->id);
-        r->load.held_back = true; /* for all of its layers */
+        r->load.held_back = true; /* until all of its layers came */
         r->load.job->stalled = true;
     }
     l->ops->poke(l->arg);

@@ -1,10 +1,10 @@
-/* Pieces: what to ask for next. */
+/* Chooses the next pieces and asks sources for them. */
 #include <stdlib.h>
 
 #include "workers/load/internal.h"
 
-/* So much is under way at a source that it never waits for us; more would be
- * wasted where computing and loading meet. */
+/* Keep this much time of work in flight at a source, so that it never idles;
+ * more would be wasted where computing and loading meet. */
 #define AHEAD_US 5000
 #define PIECES_MIN 2u
 
@@ -18,8 +18,8 @@ static uint32_t window_of(const struct loader_source *s, uint64_t piece_bytes)
                : (n > LOADER_PIECES_MAX ? LOADER_PIECES_MAX : (uint32_t)n);
 }
 
-/* The next unit to ask it for: whole blocks first of those that the source was
- * planned to send, then of all that it has. */
+/* Returns the next unit to ask the source for. Of whole blocks, those that it
+ * was planned to send come first, then all others that it has. */
 static uint32_t next_unit(const struct load_run *run)
 {
     struct load_units *u = &run->load->units;
@@ -32,8 +32,8 @@ static uint32_t next_unit(const struct load_run *run)
     return unit != LOAD_UNIT_NONE ? unit : load_units_next(u, from, run->held);
 }
 
-/* Layers are asked for when all sources have said what they have: it is clear
- * then what a layer needs. */
+/* Sets load->end when all sources have said what they have; only then are
+ * layers asked for. Returns whether it is set. */
 static bool fix_end(struct load *load)
 {
     for (uint32_t i = 0; i < load->n_runs; i++)
@@ -44,7 +44,7 @@ static bool fix_end(struct load *load)
     return true;
 }
 
-/* Returns whether it can be asked for more. */
+/* Asks the source for `unit`. Returns whether it can be asked for more. */
 static bool ask(struct loader *l, struct load_run *run, uint32_t unit)
 {
     struct load *load = run->load;
@@ -84,7 +84,7 @@ static bool ask(struct loader *l, struct load_run *run, uint32_t unit)
     return rc == 0;
 }
 
-/* Units that no source was asked for, at least the one that is in question. */
+/* Returns how many units no source was asked for, at least 1. */
 static uint32_t count_unasked(const struct load *load)
 {
     uint32_t first = load_first_wanted(load);
@@ -94,9 +94,9 @@ static uint32_t count_unasked(const struct load *load)
     return n > load->units.n_asked ? n - load->units.n_asked : 1;
 }
 
-/* Whether another source, which has block b too, could send all that was not
- * asked for before this one could send one more piece: a slow source must not
- * hold up the end. The fastest never waits for others. */
+/* Returns whether another source that has block b could send all unasked units
+ * before this one could send one more piece: a slow source must not hold up the
+ * end. Never true for the fastest. */
 static bool another_is_faster(const struct load_run *run, uint32_t b,
                               uint64_t bytes)
 {

@@ -1,4 +1,4 @@
-/* How fast a source sends. */
+/* The rate at which a source sends. */
 #include "workers/load/rate.h"
 
 #include <stdbool.h>
@@ -17,7 +17,7 @@ static bool is_sample(const struct load_rate *r)
             r->window_bytes >= r->config->least_bytes);
 }
 
-/* The sums with what came since. */
+/* Computes the smoothed sums with the present windows as one more sample. */
 static void sums(const struct load_rate *r, double *us, double *bytes)
 {
     const struct load_rate_config *c = r->config;

@@ -1,46 +1,47 @@
-/* How fast a source sends. Pure.
+/* The rate at which a source sends. Pure.
  *
- * The rate is the bytes that came, over the time in which pieces were
- * outstanding: from the first piece that was asked for while no other was, to
- * the last that came. Answers are counted when more is asked for, all that came
- * until then at once: several answers that one turn of the loop finds together
- * say nothing about the time between them. */
+ * The rate is the bytes that came, divided by the time in which pieces were
+ * outstanding. That time begins when a piece is asked for while no other is
+ * outstanding, and ends when the last one comes. Pieces that came are counted
+ * together when the next one is asked for: the time between pieces that one
+ * turn of the loop finds together means nothing. */
 #ifndef WORKERS_LOAD_RATE_H
 #define WORKERS_LOAD_RATE_H
 
 #include <stdint.h>
 
 struct load_rate_config {
-    int64_t memory_us; /* busy time after which something counts little */
-    int64_t least_us;  /* less than both of these together is no sample */
+    int64_t memory_us; /* busy time over which older samples lose weight */
+    int64_t least_us;  /* a sample has at least this time or these bytes */
     uint64_t least_bytes;
-    double most_slower; /* a sample that seems more times slower than this
-                           counts as if it were this: a late look is not a slow
-                           source; 0: no limit */
+    double most_slower; /* a sample counts as at most this many times slower
+                           than the rate so far: the loop may just have looked
+                           late; 0 = no limit */
 };
 
-/* Begins as {.config = ...}; the fields are its own. */
+/* Begins as {.config = ...}; the other fields are private. */
 struct load_rate {
     const struct load_rate_config *config; /* borrowed */
-    double us;                             /* smoothed: in so much time */
-    double bytes;                          /* came so much */
-    uint32_t n_open;                       /* pieces asked for */
-    int64_t since_us;                      /* what follows was not taken in */
-    int64_t end_us;                        /* when the last one came */
-    uint64_t window_bytes;                 /* in between */
-    int64_t kept_us;                       /* of windows that were too short */
+    double us;                             /* smoothed busy time of samples */
+    double bytes;                          /* smoothed bytes of samples */
+    uint32_t n_open;                       /* pieces outstanding */
+    int64_t since_us;                      /* begin of the present window */
+    int64_t end_us;                        /* when the last piece came */
+    uint64_t window_bytes;                 /* came, but in no sample yet */
+    int64_t kept_us; /* time of earlier windows that are in no sample yet */
 };
 
-/* A piece is asked for. */
+/* Note that a piece is asked for. */
 void load_rate_begin(struct load_rate *r, int64_t now_us);
 
-/* One came, with so many bytes; 0: it did not come. */
+/* Note that a piece came with `bytes`; 0 = it did not come. */
 void load_rate_end(struct load_rate *r, int64_t now_us, uint64_t bytes);
 
-/* Microseconds that a byte takes, by all that came; 0: not known. */
+/* Returns the time (us) of one byte, also from what is in no sample yet; 0 =
+ * not known. */
 double load_rate_us_per_byte(const struct load_rate *r);
 
-/* Bytes a second; 0: there was no sample yet. */
+/* Returns bytes per second, from samples only; 0 = no sample yet. */
 double load_rate_bytes_per_s(const struct load_rate *r);
 
 #endif

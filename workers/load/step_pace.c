@@ -3,12 +3,13 @@
 
 #include "predictor/cost_model.h"
 
-/* What a step counts after the next one was seen. */
+/* Factor by which each step lowers the weight of earlier ones. */
 #define KEEP 0.95
-/* Part of a new ratio in the smoothed one. */
+/* Weight of a new ratio in the smoothed one. */
 #define RATIO_GAIN 0.2
 
-/* What the model says of a chunk in a run that began at `cached`. */
+/* Returns the model's time (us) of a chunk of a prefill that began at `cached`.
+ */
 static double model_us(const struct cost_model *cost, uint32_t n_tokens,
                        uint32_t position, uint32_t cached)
 {
@@ -59,8 +60,8 @@ void step_pace_learn(struct step_pace *p, const struct engine_segment *segments,
     p->d_us = KEEP * p->d_us + depth * (double)us;
 }
 
-/* Least squares; where positions hardly differed, or the fit would have a
- * token take less the deeper it is, the mean of a token. */
+/* Returns the fit by least squares, or the mean time of a token if positions
+ * hardly differed or the fit has a negative coefficient. */
 static double fitted_us(const struct step_pace *p, double tokens, double depth)
 {
     double det = p->nn * p->dd - p->nd * p->nd;

@@ -1,11 +1,10 @@
-/* A source that wraps another, and sends at most at a given rate: all that are
- * wrapped share one link of that rate. A piece is asked of the source behind it
- * when the link would have brought it. */
+/* Wraps sources, which then share one link of a given rate. The wrapped source
+ * is asked for a piece when that link would have brought it. */
 #include <errno.h>
 
 #include "workers/load/internal.h"
 
-/* The link is at most so long behind: no time overflows. */
+/* Most time (us) of waiting pieces, so that no time overflows. */
 #define BEHIND_MAX_US 1e15
 
 static int throttle_read(void *, void *, struct loader_piece *p)

@@ -1,4 +1,4 @@
-/* What of a load was asked for, and what has come. */
+/* Which units of a load were asked for, and which came. */
 #include "workers/load/units.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@ static bool is_set(const uint64_t *map, uint32_t i)
     return map[i / 64] >> i % 64 & 1;
 }
 
-/* Returns by how much the number of bits changes. */
+/* Sets bit i to `to`. Returns the change of the number of set bits. */
 static uint32_t put(uint64_t *map, uint32_t i, bool to)
 {
     uint32_t was = is_set(map, i);
