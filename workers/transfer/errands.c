@@ -1,4 +1,4 @@
-/* Errands: a crew of one thread, and a bell by which they come back. */
+/* Errands: a crew of one thread, and a bell that reports them to the loop. */
 #include "workers/transfer/errands.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* A thread for what takes too long for the loop's: summing. Errands are run in
- * the order in which they come, urgent ones before the others. */
+/* A thread for work that takes too long for the loop's thread: checksums. Runs
+ * errands in the order in which they were added, urgent ones first. */
 #ifndef WORKERS_TRANSFER_ERRANDS_H
 #define WORKERS_TRANSFER_ERRANDS_H
 
@@ -10,21 +10,22 @@
 struct errands;
 struct event_base;
 
-/* Part of what it is for; the caller's, and left alone until done(). */
+/* One piece of work. Owned by the caller, who must not touch it until done().
+ */
 struct errand {
     struct crew_job job;
     void (*run)(struct errand *e);  /* on the thread */
-    void (*done)(struct errand *e); /* on the loop's; it may free it */
+    void (*done)(struct errand *e); /* on the loop's thread; may free `e` */
 };
 
 /* Start the thread. `base` is borrowed. Returns it owned, or NULL. */
 [[nodiscard]] struct errands *errands_new(struct event_base *base);
 
-/* Stop it. done() is called of all that are left, also of those that were not
+/* Stop the thread. Calls done() of all errands left, even of those that did not
  * run. NULL is a no-op. */
 void errands_free(struct errands *e);
 
-/* Have it run. On the loop's thread. */
+/* Add `errand`. On the loop's thread. */
 void errands_add(struct errands *e, struct errand *errand, bool urgent);
 
 #endif

@@ -1,10 +1,10 @@
-/* Reading blocks of a prompt from a peer: a source of the loader.
+/* Reads blocks of a prompt from a peer: a source of the loader.
  *
- * The peer is told the whole chain of keys, and answers with the tokens of the
- * blocks that it holds of it. All are compared with the prompt, so that the
+ * Sends the whole chain of keys to the peer, which answers with the tokens of
+ * the blocks that it holds. All tokens are compared with the prompt: so the
  * peer's chain is this prompt from its first token on, and not another one
- * whose keys collide; and its store keeps for every block which one it was
- * computed behind. Then blocks and layers come over a transport (move.c). */
+ * whose keys collide. The peer's store knows the very parent of each block.
+ * Then blocks and layers come over a transport (move.c). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "conductor/core/index/block_key.h"
 #include "workers/transfer/internal.h"
 
-/* Where a source sends its questions. */
+/* The peer of a source. */
 struct fetch_source {
     struct transfer *transfer;
     char host[MSG_HOST_MAX];
@@ -151,7 +151,7 @@ struct loader_source *transfer_source(struct transfer *t, const char *host,
     return s;
 }
 
-/* Leading blocks of the chain whose tokens are those of the prompt. */
+/* Returns how many leading blocks have the tokens of the prompt. */
 static uint32_t verified_blocks(const struct fetch *f,
                                 const struct msg_fetch_chain *m, uint32_t bt)
 {
@@ -162,8 +162,8 @@ static uint32_t verified_blocks(const struct fetch *f,
     return i / bt;
 }
 
-/* Takes the tokens of the leading blocks whose keys are those that were asked
- * for: so a peer cannot bring others. Returns how many blocks. */
+/* Takes the peer's tokens as the prompt's. Returns how many leading blocks of
+ * them have the keys that were asked for: a peer cannot slip in others. */
 static uint32_t learn(const struct fetch *f, const struct msg_fetch_chain *m,
                       uint32_t bt)
 {

@@ -1,4 +1,4 @@
-/* What every job needs: sending frames, finding its request. */
+/* Sends frames and finds requests, for all jobs. */
 #include "workers/transfer/internal.h"
 
 void transfer_send(struct transfer *t, struct frame_conn *conn)

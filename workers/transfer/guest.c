@@ -1,4 +1,4 @@
-/* What a peer may read here. */
+/* Peers that read here: offers, grants and leases of blocks. */
 #include "workers/transfer/guest.h"
 
 #include <errno.h>
@@ -13,11 +13,11 @@
 /* A block of a lease. */
 struct leased {
     uint32_t id; /* pinned */
-    bool lent;   /* its page on the card is, at */
-    uint64_t at;
+    bool lent;   /* its page on the card is lent to the peer, at */
+    uint64_t at; /* this offset in the card's region */
 };
 
-/* Blocks that are granted under one id. */
+/* Blocks granted under one id. */
 struct lease {
     LIST_ENTRY(lease) link;
     uint64_t id;
@@ -28,12 +28,12 @@ struct lease {
 struct guest {
     LIST_ENTRY(guest) link;
     struct transfer *transfer;
-    struct frame_conn *conn; /* NULL: it is gone */
+    struct frame_conn *conn; /* NULL = gone */
     const char *name;        /* for the log */
     struct transport_offer *offers[MSG_TRANSPORTS_MAX];
-    uint32_t n_offers;              /* that are not withdrawn yet */
-    struct transport_offer *chosen; /* NULL: none yet */
-    int card_region; /* of the card, over that one; negative: not to be read */
+    uint32_t n_offers;              /* offers not withdrawn yet */
+    struct transport_offer *chosen; /* by the peer; NULL = none yet */
+    int card_region; /* of the chosen transport; negative = card not readable */
     LIST_HEAD(, lease) leases;
 };
 
@@ -209,7 +209,7 @@ int guest_grant(struct guest *g, const uint32_t *ids, uint32_t n, uint64_t *id)
     return 0;
 }
 
-/* Whether the page of b is lent, now or already. */
+/* Lends the card's page of `b`, if it has one. Returns whether it is lent. */
 static bool lend(const struct guest *g, struct leased *b)
 {
     const struct transfer *t = g->transfer;

@@ -1,6 +1,6 @@
-/* A peer, as the transports see it: what it is offered, and which blocks it may
- * read. It lives until nobody can touch these blocks any more, which may be
- * later than its connection. */
+/* A peer that reads here: the transports offered to it, and the blocks that it
+ * may read. A guest lives until the peer can no longer touch these blocks,
+ * which may be after the end of its connection. */
 #ifndef WORKERS_TRANSFER_GUEST_H
 #define WORKERS_TRANSFER_GUEST_H
 
@@ -13,42 +13,42 @@ struct frame_conn;
 struct guest;
 struct transfer;
 
-/* Offer the transports of `t` to the peer of `conn`, whose `name` is for the
- * log (both borrowed until guest_shut()), and tell it, in TRANSPORTS under
- * `id`. Returns it owned by the transfer, or NULL: no memory. */
+/* Offer the transports of `t` to the peer of `conn` with a TRANSPORTS frame
+ * under `id`. `conn`, and `name` for logs, are borrowed until guest_shut().
+ * Returns the guest, owned by the transfer, or NULL: out of memory. */
 [[nodiscard]] struct guest *guest_new(struct transfer *t,
                                       struct frame_conn *conn, const char *name,
                                       uint64_t id);
 
-/* Its connection is gone: what it was granted comes back when nobody can touch
- * it. NULL is a no-op. */
+/* Note that its connection is gone: its grants are revoked, and it is freed
+ * after the last of them. NULL is a no-op. */
 void guest_shut(struct guest *g);
 
-/* TRANSPORTS: what the peer has chosen, once. 0; -EBADMSG; -EPROTO: g is NULL,
- * it was offered nothing. */
+/* Take the peer's choice of a transport (a TRANSPORTS frame), once. Returns 0;
+ * -EBADMSG; or -EPROTO: g is NULL, nothing was offered. */
 int guest_on_transports(struct guest *g, const uint8_t *payload, size_t len);
 
-/* Let the peer read these blocks (n), on which the caller has pins; each gets
- * one more until it is revoked. 0 with a random *id; -EPROTO: the peer has
- * chosen no transport, or g is NULL; or what the transport says. */
+/* Let the peer read ids[n], blocks on which the caller has pins; each gets one
+ * more pin until the grant is revoked. Returns 0 and a random *id; -EPROTO: the
+ * peer chose no transport, or g is NULL; or the transport's error. */
 [[nodiscard]] int guest_grant(struct guest *g, const uint32_t *ids, uint32_t n,
                               uint64_t *id);
 
-/* Where a block begins for its reader. */
+/* The place of a block as its reader addresses it. */
 struct guest_place {
-    uint32_t region; /* of the memory that the chosen transport has */
-    uint64_t offset;
+    uint32_t region; /* number that the chosen transport gave to the memory */
+    uint64_t offset; /* in the region, in bytes */
 };
 
-/* *place of the i-th block of a grant: in the card where the peer can read it
- * there and it is there, else in the slab. */
+/* Write the place of the i-th block of a grant to *place: in the card if the
+ * block is there and the peer can read the card, else in the slab. */
 void guest_place(struct guest *g, uint64_t grant_id, uint32_t i,
                  struct guest_place *place);
 
-/* End it; the pins go when nobody can touch the blocks. */
+/* Revoke a grant. Its pins go once the peer can no longer touch the blocks. */
 void guest_revoke(struct guest *g, uint64_t id);
 
-/* Free all guests of `t`, whose transports are gone, with their pins. */
+/* Free all guests of `t` and their pins, after all transports were freed. */
 void guest_free_all(struct transfer *t);
 
 #endif

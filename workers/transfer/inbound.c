@@ -1,4 +1,4 @@
-/* Connections from other workers. */
+/* Connections from other workers: opening, frames, timeouts, end. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "workers/transfer/internal.h"
 
-/* NULL if this worker and the one that says `m` understand each other's KV. */
+/* Returns why the sender of `m` and this worker cannot exchange KV, or NULL. */
 static const char *misfit(const struct transfer *t, const struct msg_hello *m)
 {
     if (m->kind != PROTO_PEER_WORKER_PEER && m->kind != PROTO_PEER_WORKER_DATA)
@@ -42,7 +42,7 @@ void inbound_free(struct transfer *t, struct inbound *in)
     free(in);
 }
 
-/* A data connection goes to its thread, without frames. */
+/* Hands a data connection, which has no frames, to the threads of tcp. */
 static void hand_over(struct inbound *in)
 {
     struct transfer *t = in->transfer;
@@ -56,7 +56,7 @@ static void hand_over(struct inbound *in)
     inbound_free(t, in);
 }
 
-/* It has proven who it is. */
+/* Admits a peer that has proven the secret, unless its KV is different. */
 static void inbound_join(struct inbound *in)
 {
     struct transfer *t = in->transfer;
@@ -95,7 +95,7 @@ static void inbound_opening(struct inbound *in, const struct frame_header *h,
     }
 }
 
-/* What the connection needs before a frame of this type may come. */
+/* Returns the capability that frames of this type need; 0 = none. */
 static uint64_t capability_of(uint16_t type)
 {
     switch (type) {
@@ -206,7 +206,8 @@ void inbound_tick(struct inbound *in, int64_t now_us)
         serve_check_lease(in, now_us);
 }
 
-/* Places for peers are not taken by strangers. Returns whether there is one. */
+/* Closes a stranger's connection if there are too many. Returns whether there
+ * is room: connections of strangers take no places of peers. */
 static bool make_room(struct transfer *t)
 {
     struct stranger *surplus = strangers_surplus(&t->strangers);

@@ -1,4 +1,4 @@
-/* What the files of the transfer share. Nobody else includes this. */
+/* Shared by the files of the transfer only. */
 #ifndef WORKERS_TRANSFER_INTERNAL_H
 #define WORKERS_TRANSFER_INTERNAL_H
 
@@ -17,27 +17,27 @@ struct listener;
 
 /* Most connections in each direction. */
 #define TRANSFER_CONNS_MAX 256u
-/* Output of one connection that is buffered before it must drain. */
+/* Buffered output at which a connection must drain before more is sent. */
 #define TRANSFER_WATERMARK_BYTES (1u << 20)
-/* KV that one KV_LAYER tells of, unless the rows of one token are more, */
+/* Most KV bytes of one KV_LAYER, unless the rows of one token are more. */
 #define TRANSFER_PIECE_BYTES (2u << 20)
-/* and the blocks that it may lie in. */
+/* Most blocks that the rows of one KV_LAYER may lie in. */
 #define TRANSFER_PIECE_BLOCKS 64u
-/* KV_LAYERs of a request without KV_TAKEN. */
+/* Most KV_LAYERs of one request that wait for KV_TAKEN. */
 #define TRANSFER_PIECES_MAX 16u
-/* How often one is read until its checksums fit. */
+/* How often a KV_LAYER's rows are read until their checksums match. */
 #define TRANSFER_TRIES 3u
-/* The request id of TRANSPORTS about the memory of the side that accepted, and
- * of the one that connected. */
+/* Request ids of TRANSPORTS: for the memory of the side that accepted the
+ * connection, and of the side that connected. */
 #define TRANSFER_ACCEPTED 0u
 #define TRANSFER_CONNECTED 1u
-/* FETCHes that one connection may have open. */
+/* Most open FETCHes on one connection. */
 #define TRANSFER_SERVES_MAX 64u
-/* FETCH_WANTs of one of them that wait for their answers. */
+/* Most unanswered FETCH_WANTs of one FETCH. */
 #define TRANSFER_WANTS_MAX 64u
-/* A peer with an open FETCH says something at least so often, */
+/* A peer with an open FETCH sends a frame at least this often. */
 #define TRANSFER_KEEP_US 1000000
-/* and a peer that is silent for so long loses the blocks that it pins. */
+/* A peer that is silent for this long loses the blocks that it pins. */
 #define TRANSFER_LEASE_US 5000000
 
 /* An outbound connection. */
@@ -49,35 +49,35 @@ struct peer {
     uint16_t port;
     struct handshake handshake;
     bool welcome;          /* WELCOME came: frames may be sent */
-    uint64_t capabilities; /* of both sides */
+    uint64_t capabilities; /* that both sides have */
     int64_t progress_us;   /* time of the last block taken or KV sent */
     int64_t kept_us;       /* time of the last FETCH_KEEP */
-    struct route *route;   /* NULL: TRANSPORTS has not come */
-    uint64_t moved_bytes;  /* over it, when last looked */
+    struct route *route;   /* to the peer; NULL = TRANSPORTS has not come */
+    uint64_t moved_bytes;  /* over `route`, at the last tick */
     TAILQ_HEAD(, fetch) fetches;
     struct request_list pushes;
-    struct guest *guest; /* which reads what is pushed; NULL: nothing was */
+    struct guest *guest; /* reads what is pushed; NULL = nothing was pushed */
 };
 
-/* Reading from a peer for one request. */
+/* A fetch: reads blocks from a peer for one request. */
 struct fetch {
     TAILQ_ENTRY(fetch) link;
     struct transfer *transfer;
-    struct peer *peer;    /* NULL: gone, and this is only waiting for moves */
-    bool closed;          /* nobody waits for it any more */
-    bool asked;           /* the peer has a FETCH of it */
-    struct load_run *run; /* borrowed, as are these of its request: */
-    uint64_t id;
-    const uint64_t *keys;          /* (n_keys) */
-    const uint32_t *tokens;        /* of the prompt */
-    const struct request *learner; /* whose tokens are to be learned; or NULL */
+    struct peer *peer;      /* NULL = connection is gone; waits for its moves */
+    bool closed;            /* nobody waits for it; it waits for its moves */
+    bool asked;             /* the peer has its FETCH */
+    struct load_run *run;   /* borrowed */
+    uint64_t id;            /* of the request */
+    const uint64_t *keys;   /* (n_keys), borrowed from the request */
+    const uint32_t *tokens; /* of the prompt, borrowed likewise */
+    const struct request *learner; /* learns its tokens here; NULL = none */
     uint32_t n_keys;
-    bool chain;               /* it was said what the peer holds */
+    bool chain;               /* FETCH_CHAIN came */
     int64_t since_us;         /* begin of the wait for the next answer */
-    TAILQ_HEAD(, move) moves; /* pieces that are to come */
+    TAILQ_HEAD(, move) moves; /* pieces that have not come yet */
 };
 
-/* One FETCH that is being answered. */
+/* One FETCH of a peer that is being answered. */
 struct serve {
     TAILQ_ENTRY(serve) link;
     uint64_t request_id;
@@ -87,26 +87,26 @@ struct serve {
     struct msg_fetch_want wants[TRANSFER_WANTS_MAX]; /* a ring */
     uint32_t first_want;
     uint32_t n_wants;
-    bool granted; /* under grant_id */
+    bool granted; /* to the peer, under grant_id */
     uint64_t grant_id;
 };
 
-/* A connection that was accepted. */
+/* An accepted connection. */
 struct inbound {
     TAILQ_ENTRY(inbound) link;
     struct transfer *transfer;
     struct frame_conn *conn;
     struct handshake handshake; /* with its HELLO */
     struct stranger stranger;   /* before WELCOME */
-    bool welcome;               /* it has proven who it is, and fits */
+    bool welcome;     /* WELCOME was sent: its secret and its KV fit */
     int64_t heard_us; /* time of the last frame; before WELCOME, of accepting */
-    struct guest *guest; /* NULL: it knows no transports */
+    struct guest *guest; /* reads our blocks; NULL = knows no transports */
     TAILQ_HEAD(, serve) serves;
     uint32_t n_serves;
-    struct request_list receives;
-    struct route *route; /* to what it pushes; NULL: no TRANSPORTS came */
-    TAILQ_HEAD(, receive_piece) pieces; /* of what it pushes */
-    struct stage *stage;                /* of a pipeline; NULL: none */
+    struct request_list receives; /* requests that it pushes */
+    struct route *route; /* reads what it pushes; NULL = no TRANSPORTS came */
+    TAILQ_HEAD(, receive_piece) pieces; /* of all that it pushes */
+    struct stage *stage;                /* of a pipeline; NULL = none */
 };
 
 struct transfer {
@@ -121,12 +121,12 @@ struct transfer {
     TAILQ_HEAD(, inbound) inbounds;
     uint32_t n_peers;
     uint32_t n_inbounds;
-    struct strangers strangers; /* of them, without WELCOME yet */
+    struct strangers strangers; /* inbounds without WELCOME */
     struct wire_buf buf;        /* scratch for one frame */
-    struct transport *transports[MSG_TRANSPORTS_MAX]; /* the best first */
-    int card_regions[MSG_TRANSPORTS_MAX]; /* of each; negative: none */
+    struct transport *transports[MSG_TRANSPORTS_MAX]; /* best first */
+    int card_regions[MSG_TRANSPORTS_MAX]; /* of transports; negative = none */
     uint32_t n_transports;
-    struct transport *tcp; /* of these; NULL: not used */
+    struct transport *tcp; /* one of `transports` */
     struct errands *errands;
     struct layer_sums *sums;
     LIST_HEAD(, guest) guests;
@@ -135,132 +135,134 @@ struct transfer {
 
 /* --- transports.c --- */
 
-/* Make those that the configuration names. 0 or a negative errno. */
+/* Make the transports that the configuration names, and tcp. Returns 0, or a
+ * negative errno. */
 [[nodiscard]] int transports_open(struct transfer *t);
 
-/* Free them; nobody is called back any more. */
+/* Free the transports. Calls nobody back. */
 void transports_close(struct transfer *t);
 
 /* --- frames.c --- */
 
-/* Send what is in t->buf to `conn` and empty it. */
+/* Send the frame in t->buf to `conn`, and empty t->buf. */
 void transfer_send(struct transfer *t, struct frame_conn *conn);
 
-/* The worker's request of that id, or NULL. */
+/* Returns the worker's request `id`, or NULL. */
 struct request *transfer_find(const struct transfer *t, uint64_t id);
 
 /* --- rows.c --- */
 
-/* Of one block. */
+/* Contiguous rows in one block. */
 struct row_slice {
-    uint32_t block;  /* counted from that of the first token */
-    uint64_t offset; /* in it */
+    uint32_t block;  /* index into rows.ids */
+    uint64_t offset; /* in the block, in bytes */
     uint64_t bytes;
-    char *at;
+    char *at; /* the rows in memory */
 };
 
-/* The rows of some tokens in one layer, and the blocks that they lie in. */
+/* The KV rows of some tokens in one layer, and the blocks that they lie in. */
 struct rows {
     uint32_t layer;
     uint32_t from_token, n_tokens;
     uint32_t n_blocks;
     uint32_t ids[TRANSFER_PIECE_BLOCKS]; /* (n_blocks), pinned */
-    /* Of each block that is whole one, of part of a block its K rows and then
-     * its V rows: */
+    /* One slice for a whole block; for part of a block one slice of K rows and
+     * one of V rows. */
     uint32_t n_slices;
     struct row_slice slices[2 * TRANSFER_PIECE_BLOCKS];
     uint64_t sums[2 * TRANSFER_PIECE_BLOCKS]; /* (n_slices), for the caller */
 };
 
-/* How many blocks the tokens [from, from + n), n > 0, lie in. */
+/* Returns how many blocks the tokens [from, from + n), n > 0, lie in. */
 uint32_t rows_blocks(const struct engine_kv_layout *l, uint32_t from,
                      uint32_t n);
 
-/* Fill *rows with those of the tokens [from, from + n) of `r` in `layer`, which
- * lie in 1 to TRANSFER_PIECE_BLOCKS blocks, and pin these. */
+/* Fill *rows with the rows of tokens [from, from + n) of `r` in `layer`, and
+ * pin their blocks, 1 to TRANSFER_PIECE_BLOCKS of them. */
 void rows_pin(const struct transfer *t, const struct request *r, uint32_t layer,
               uint32_t from, uint32_t n, struct rows *rows);
 
 /* Unpin the blocks. */
 void rows_unpin(const struct transfer *t, struct rows *rows);
 
-/* Where a block begins in the region, which is the whole slab. */
+/* Returns the offset in bytes of the block at `block` in region 0, the slab. */
 uint64_t rows_offset(const struct transfer *t, const void *block);
 
 /* --- move.c --- */
 
-/* The open fetch of `id`, or NULL. */
+/* Returns the open fetch for request `id`, or NULL. */
 struct fetch *fetch_of(const struct peer *p, uint64_t id);
 
-/* Have `piece` come over the peer's route. 0 or -ENOMEM. */
+/* Add `piece` to the fetch; move_pump() asks for it. Returns 0, or -ENOMEM. */
 [[nodiscard]] int move_add(struct fetch *f, struct loader_piece *piece);
 
-/* Ask for pieces that were not asked for, if the peer's route stands. */
+/* Send FETCH_WANT for all pieces without one, if the peer's route stands. */
 void move_pump(struct fetch *f);
 
-/* End it: pieces that do not move go back at once with rc, others when they
- * stop, and f with the last of them. */
+/* End `f`: hand pieces that do not move back with rc now, and the others when
+ * they stop. Frees `f` after the last one. */
 void move_end(struct fetch *f, int rc);
 
 /* --- push_pieces.c --- */
 
-/* Begin a piece of the next n tokens in the layer that r->push is at. False:
- * no memory. */
+/* Begin a piece of the next n tokens in layer r->push.layer. Returns false if
+ * out of memory. */
 [[nodiscard]] bool push_piece_begin(struct transfer *t, struct request *r,
                                     uint32_t n);
 
-/* Tell the peer of all pieces that are summed, in order. Ends the push if it
- * cannot. */
+/* Send KV_LAYER for all pieces that are summed, in order. Ends the push if one
+ * cannot be granted. */
 void push_pieces_tell(struct request *r);
 
-/* The peer has read what it was granted under that id. False: there is no such
- * piece (any more). */
+/* End the piece granted under grant_id: the peer has read it. Returns false if
+ * there is no such piece. */
 [[nodiscard]] bool push_piece_taken(struct request *r, uint64_t grant_id);
 
-/* Pushes nothing more of `r`, without a callback. */
+/* End the push of `r`, if there is one, without a callback. */
 void push_drop(struct request *r);
 
-/* End the push of `r`. Calls push_ended. */
+/* End the push of `r` and call push_ended with `why`. */
 void push_end(struct transfer *t, struct request *r, const char *why);
 
 /* --- peer.c --- */
 
-/* The connection to host:port, made if need be. NULL: too many, no memory. */
+/* Returns the connection to host:port, made if need be, or NULL: too many, or
+ * out of memory. */
 struct peer *transfer_peer(struct transfer *t, const char *host, uint16_t port);
 
-/* Close and free an outbound connection, without callbacks; it must have no
- * jobs that somebody waits for. */
+/* Close and free an outbound connection without callbacks. Nobody may wait for
+ * its jobs. */
 void peer_free(struct transfer *t, struct peer *p);
 
 /* --- outbound.c --- */
 
 extern const struct frame_conn_ops outbound_ops;
 
-/* End the jobs on `p` that make no progress, and keep the others. */
+/* Close `p` if its jobs make no progress; else end pushes that found no room in
+ * time, and send FETCH_KEEP. */
 void outbound_tick(struct peer *p, int64_t now_us);
 
 /* --- inbound.c --- */
 
-/* Take the accepted socket `fd`; arg is the transfer. */
+/* Take over the accepted socket `fd`. `arg` is the transfer. */
 void inbound_accept(void *arg, evutil_socket_t fd);
 
-/* End the connection if its peer says too little. */
+/* Close the connection if it was not opened in time, or its lease ended. */
 void inbound_tick(struct inbound *in, int64_t now_us);
 
-/* Close and free it, without callbacks; it must have no jobs that somebody
- * waits for. */
+/* Close and free it without callbacks. Nobody may wait for its jobs. */
 void inbound_free(struct transfer *t, struct inbound *in);
 
 /* --- frames of the four jobs ---
- * Each takes the frame about request `id` with its `payload` of `len` bytes,
- * borrowed, at now_us. Returns 0, also if the request is gone here, or -EBADMSG
- * if the frame is malformed or does not fit the request. */
+ * Each takes a frame for request `id` with payload[len], borrowed, at now_us.
+ * Returns 0, also if the request is gone here, or a negative errno that closes
+ * the connection: -EBADMSG if the frame is malformed or does not fit. */
 
-/* FETCH_CHAIN: compares its tokens, and says how many blocks can be read. */
+/* FETCH_CHAIN: compares its tokens, and reports how many blocks can be read. */
 int fetch_on_chain(struct peer *p, uint64_t id, const uint8_t *payload,
                    size_t len, int64_t now_us);
 
-/* FETCH_GRANT: reads what was wanted. */
+/* FETCH_GRANT: reads the layers that it grants. */
 int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
                   size_t len, int64_t now_us);
 
@@ -268,23 +270,23 @@ int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
 int fetch_on_end(struct peer *p, uint64_t id, const uint8_t *payload,
                  size_t len);
 
-/* KV_GRANT: sends what is computed already. */
+/* KV_GRANT: sends KV that is computed already. */
 int push_on_grant(struct peer *p, uint64_t id, int64_t now_us);
 
 /* KV_REFUSE: ends the push with the peer's reason. */
 int push_on_refuse(struct peer *p, uint64_t id, const uint8_t *payload,
                    size_t len);
 
-/* FETCH: opens it and says what is held. */
+/* FETCH: opens it and answers with the tokens of the held blocks. */
 int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
                    size_t len);
 
-/* FETCH_WANT: says where layers of a block lie, when their sums are made. */
+/* FETCH_WANT: grants the block's layers once their checksums are made. */
 int serve_on_want(struct inbound *in, uint64_t id, const uint8_t *payload,
                   size_t len);
 
-/* KV_BEGIN: asks for blocks, when a transport stands, if it fits the announced
- * request, else answers KV_REFUSE. */
+/* KV_BEGIN: if it fits the announced request, asks for blocks once a transport
+ * stands; else answers KV_REFUSE. */
 int receive_on_begin(struct inbound *in, uint64_t id, const uint8_t *payload,
                      size_t len);
 
@@ -292,54 +294,54 @@ int receive_on_begin(struct inbound *in, uint64_t id, const uint8_t *payload,
 int receive_on_layer(struct inbound *in, uint64_t id, const uint8_t *payload,
                      size_t len);
 
-/* KV_END: hands the request over to decode. */
+/* KV_END: hands the request over for decoding. */
 int receive_on_end(struct inbound *in, uint64_t id, const uint8_t *payload,
                    size_t len);
 
-/* TRANSPORTS: chooses one for what the peer pushes. */
+/* TRANSPORTS: chooses a transport for reading what the peer pushes. */
 int receive_on_transports(struct inbound *in, const uint8_t *payload,
                           size_t len);
 
-/* Receives nothing more of `r`: what is being read into its blocks keeps them
- * pinned until it has stopped. */
+/* Stop receiving `r`. Reads under way keep their blocks pinned until they end.
+ */
 void receive_drop(struct request *r);
 
-/* The connection is gone: ends what it brings. `reason` NULL: there is nothing
- * that somebody waits for. */
+/* End all receipts on a connection that is gone. Calls receive_failed with
+ * `reason`, unless it is NULL: then nobody waits for them. */
 void receive_shut(struct inbound *in, const char *reason);
 
-/* KV_TAKEN: the piece may go. */
+/* KV_TAKEN: ends the piece, and sends the next ones. */
 int push_on_taken(struct peer *p, uint64_t id, const uint8_t *payload,
                   size_t len, int64_t now_us);
 
-/* Send the FETCH of `f`; the peer has said WELCOME. */
+/* Send the FETCH of `f`. WELCOME must have come. */
 void fetch_send(struct peer *p, struct fetch *f);
 
-/* Send the KV_BEGIN of `r`; the peer has said WELCOME. */
+/* Send the KV_BEGIN of `r`. WELCOME must have come. */
 void push_send_begin(struct peer *p, struct request *r);
 
-/* Tell the peer that its open fetches are still wanted, when it is time. */
+/* Send FETCH_KEEP to a peer with open fetches if it is due. */
 void fetch_keep(struct peer *p, int64_t now_us);
 
-/* End `f`: what was asked for will not come. `why` is logged. */
+/* End `f`, whose blocks will not come. Logs `why`. */
 void fetch_fail(struct fetch *f, const char *why);
 
-/* The same, open or closed: its peer is gone. */
+/* The same for a fetch, open or closed, whose connection is gone. */
 void fetch_lose(struct fetch *f, const char *why);
 
-/* The route of `peer` stands, or never will: its fetches go on, or fail. */
+/* Let fetches of `peer` go on if its route stands, or fail if it never will. */
 void fetch_ready(void *peer);
 
-/* Send what is ready of the pushes on `p`. */
+/* Send all pieces of the pushes on `p` that are ready. */
 void push_pump(struct peer *p);
 
-/* Answer the open FETCHes while the output takes it. */
+/* Answer the open FETCHes until the output buffer is full. */
 void serve_pump(struct inbound *in);
 
-/* End the connection if its peer holds blocks and is silent for too long. */
+/* Close the connection if its peer pins blocks and is silent for too long. */
 void serve_check_lease(struct inbound *in, int64_t now_us);
 
-/* Drop the open FETCH of `id`, if there is one. */
+/* Drop the open FETCH for request `id`, if there is one. */
 void serve_drop(struct inbound *in, uint64_t id);
 
 /* Drop all open FETCHes. */

@@ -1,4 +1,4 @@
-/* Sums by block, and the errands that make them. */
+/* The sums of each block, and the errands that make them. */
 #include "workers/transfer/layer_sums.h"
 
 #include <stdlib.h>
@@ -6,16 +6,16 @@
 #include "workers/transfer/engine/sum.h"
 #include "workers/transfer/errands.h"
 
-/* Share of the store that is pinned ahead of demand. */
+/* At most 1 / PINNED_SHARE of the store is pinned for sums before a peer asks.
+ */
 #define PINNED_SHARE 8u
 
-/* A block's sums, or what is known of them. */
+/* The state of a block's sums. */
 struct entry {
-    struct errand errand; /* while `queued` */
+    struct errand errand; /* must be first; in use while `queued` */
     struct layer_sums *all;
-    uint64_t number;  /* of the contents that the rest is about */
-    uint32_t n_known; /* layers; they are known from the first on, or all
-                         are made at once */
+    uint64_t number;  /* kv_store_number() of the contents that were summed */
+    uint32_t n_known; /* leading layers whose sums are known */
     bool queued;
 };
 

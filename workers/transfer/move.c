@@ -1,6 +1,6 @@
-/* Pieces of a fetch that come over a transport: the peer is asked for layers of
- * a block (FETCH_WANT), says where they lie and what their checksums are
- * (FETCH_GRANT), and they are read from there into the block. */
+/* Moves pieces of a fetch over a transport: asks the peer for layers of a block
+ * (FETCH_WANT), gets their place and checksums (FETCH_GRANT), and reads them
+ * from there into the block. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -14,8 +14,8 @@ struct move {
     struct fetch *fetch;
     struct loader_piece *piece;
     bool wanted;         /* FETCH_WANT was sent */
-    struct route_op *op; /* while its bytes are on their way: its memory is the
-                            transport's */
+    struct route_op *op; /* NULL = nothing is being read; else the transport
+                            may write into the piece's memory */
     uint64_t sums[];     /* (n_layers) */
 };
 
@@ -28,7 +28,7 @@ struct fetch *fetch_of(const struct peer *p, uint64_t id)
         if (f->id == id && !f->closed)
             return f;
     }
-    return NULL; /* it is over here */
+    return NULL;
 }
 
 static void move_free(struct move *m)
@@ -37,7 +37,8 @@ static void move_free(struct move *m)
     free(m);
 }
 
-/* The peer may give its blocks to others: nothing reads them any more. */
+/* Frees `f`, of which nothing is read any more. Sends CANCEL, so that the peer
+ * unpins its blocks. */
 static void gone(struct fetch *f)
 {
     struct peer *p = f->peer;
@@ -85,7 +86,7 @@ void move_pump(struct fetch *f)
     }
 }
 
-/* What was verified here need not be summed once more for others. */
+/* Keeps the verified sums, so that they need not be made again for peers. */
 static void know(const struct fetch *f, const struct move *m)
 {
     const struct loader_piece *piece = m->piece;
@@ -152,7 +153,7 @@ int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
     if (msg_fetch_grant_unpack(payload, len, &g))
         return -EBADMSG;
     if (!f || !f->chain)
-        return 0; /* it is over here, or this is about one before it */
+        return 0; /* for a fetch that is over, maybe of the same id */
     struct move *m = wanted(f, &g);
     if (!m)
         return -EBADMSG;
@@ -161,7 +162,7 @@ int move_on_grant(struct peer *p, uint64_t id, const uint8_t *payload,
     return 0;
 }
 
-/* A piece that does not move, without its move; NULL: there is none. */
+/* Takes a piece of which nothing is being read out of `f`; NULL if none. */
 static struct loader_piece *take(struct fetch *f)
 {
     struct move *m;

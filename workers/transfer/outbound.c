@@ -1,5 +1,5 @@
-/* What happens on a connection to another worker, for the fetches and pushes
- * that share it: the opening, frames, progress, the end. */
+/* A connection to another worker, shared by fetches and pushes: opening,
+ * frames, timeouts, end. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -12,7 +12,8 @@ static bool can(const struct peer *p, enum proto_capability way)
     return (p->capabilities & way) && (p->capabilities & PROTO_CAP_TRANSPORTS);
 }
 
-/* A peer that cannot do what is asked of it is as good as gone. */
+/* Begins the jobs that waited for WELCOME, or fails them if the peer is not
+ * capable of them. */
 static void on_welcome(struct peer *p)
 {
     struct request *r;
@@ -32,7 +33,7 @@ static void on_welcome(struct peer *p)
     }
 }
 
-/* A frame before WELCOME. */
+/* Takes a frame before WELCOME, or WELCOME itself. */
 static int on_opening(struct peer *p, const struct frame_header *h,
                       const uint8_t *payload)
 {
@@ -51,7 +52,8 @@ static int on_opening(struct peer *p, const struct frame_header *h,
     return 0;
 }
 
-/* About its memory, or about this worker's. */
+/* Takes the peer's offer of transports to its memory, or its choice of one to
+ * this worker's memory. */
 static int on_transports(struct peer *p, const struct frame_header *h,
                          const uint8_t *payload)
 {
@@ -138,9 +140,9 @@ static int64_t later(int64_t a_us, int64_t b_us)
     return a_us > b_us ? a_us : b_us;
 }
 
-/* Of requests that share a connection, one at a time makes progress, so time
- * counts from the connection's last progress. A connection on which nothing
- * moves is given up: the next request tries a new one. */
+/* Returns whether a job made no progress for too long: the connection is then
+ * closed, and the next request tries a new one. Time counts from the last
+ * progress of any job, because jobs on a connection wait for each other. */
 static bool stalled(const struct peer *p, int64_t now_us)
 {
     const struct transfer_config *c = &p->transfer->config;
@@ -163,8 +165,8 @@ static bool stalled(const struct peer *p, int64_t now_us)
     return false;
 }
 
-/* Pushes whose decode worker finds no room for them, in two workers at once,
- * could wait for each other for ever. */
+/* Ends pushes that got no KV_GRANT in time. Else pushes of two workers to each
+ * other could wait for room for ever. */
 static void end_ungranted(struct peer *p, int64_t now_us)
 {
     struct transfer *t = p->transfer;

@@ -1,6 +1,6 @@
 /* The table of connections to other workers: one per peer, shared by all
- * fetches and pushes. What they have to say waits until the peer has said
- * WELCOME; what the peer says goes up through transfer.peer_ops. */
+ * fetches and pushes, which send nothing before WELCOME. The frames of peers go
+ * to transfer.peer_ops. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static bool peer_idle(const struct peer *p)
     return TAILQ_EMPTY(&p->fetches) && TAILQ_EMPTY(&p->pushes);
 }
 
-/* Room for one more outbound connection, at the expense of an idle one. */
+/* Makes room for one more outbound connection: may close an idle one. */
 static bool make_room(struct transfer *t)
 {
     struct peer *p;
@@ -47,7 +47,7 @@ static bool make_room(struct transfer *t)
     return false;
 }
 
-/* What the loader has measured of it; 0: nothing. */
+/* Returns the rate of `p` that the loader measured; 0 = none. */
 static uint64_t measured_bytes_per_s(const struct peer *p)
 {
     char name[MSG_HOST_MAX + 8];

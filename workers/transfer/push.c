@@ -1,16 +1,16 @@
-/* Pushing a prefill's KV to its decode worker, layer by layer, while later
- * layers and chunks compute.
+/* Pushes a prefill's KV to its decode worker, layer by layer, while later
+ * layers and chunks are computed.
  *
- * KV goes in ranges of tokens, in order: first what was reused, then whatever
- * has been computed meanwhile, or the chunk under way as far as its layers are
- * written. Within a range it goes layer by layer, in pieces: each is summed,
- * granted to the decode worker and told of (KV_LAYER), which reads it and says
- * so (KV_TAKEN). Its blocks are pinned until then. */
+ * KV goes in ranges of tokens, in order: first the reused tokens, then all
+ * tokens computed meanwhile, or the chunk under way as far as its layers are
+ * written. A range goes layer by layer, in pieces: each is summed, granted and
+ * announced (KV_LAYER) to the decode worker, which reads it and answers
+ * KV_TAKEN. Its blocks are pinned until then. */
 #include <errno.h>
 
 #include "workers/transfer/internal.h"
 
-/* The request that pushes to `p` under that id, or NULL: it is over here. */
+/* Returns the request `id` if it pushes to `p`, or NULL: its push is over. */
 static struct request *push_of(const struct peer *p, uint64_t id)
 {
     struct request *r = transfer_find(p->transfer, id);
@@ -63,7 +63,7 @@ int push_on_refuse(struct peer *p, uint64_t id, const uint8_t *payload,
     return 0;
 }
 
-/* Chooses the next range. False: nothing is computed beyond what was sent. */
+/* Chooses the next range. Returns false if all computed KV was sent. */
 static bool next_range(const struct transfer *t, struct request *r)
 {
     struct request_push *push = &r->push;
@@ -80,8 +80,8 @@ static bool next_range(const struct transfer *t, struct request *r)
     return true;
 }
 
-/* How many of the n tokens from `from` on go into one piece: up to the end of a
- * block, if that is not too few. */
+/* Returns how many of the n tokens from `from` on go into one piece: if not all
+ * fit, up to the end of a block if one is in reach. */
 static uint32_t piece_tokens(const struct engine_kv_layout *l, uint32_t from,
                              uint32_t n)
 {
@@ -98,7 +98,8 @@ static uint32_t piece_tokens(const struct engine_kv_layout *l, uint32_t from,
     return beyond < most ? most - beyond : most;
 }
 
-/* Moves on to the next layer or range where the current one was sent. */
+/* Moves on to the next layer, or to the end of the range, if this layer was
+ * sent. */
 static void step_on(const struct transfer *t, struct request_push *push)
 {
     if (push->from_token + push->sent_tokens < push->end_token)
@@ -116,7 +117,7 @@ static bool piece_ready(const struct transfer *t, const struct request *r)
             r->push.layer < t->ops->layers_done(t->arg, r));
 }
 
-/* Begins the next piece. False: none may go now. */
+/* Begins the next piece. Returns false if none may be sent now. */
 static bool send_next(struct transfer *t, struct request *r)
 {
     struct request_push *push = &r->push;
@@ -135,14 +136,14 @@ static bool send_next(struct transfer *t, struct request *r)
     return true;
 }
 
-/* Whether the peer has read all there will be. */
+/* Returns whether the prefill is done and the peer has read all of its KV. */
 static bool all_taken(const struct request *r)
 {
     return r->n_output > 0 && r->push.n_pieces == 0 &&
            r->push.from_token == r->prompt.n_tokens;
 }
 
-/* Sends what may go of `r`, and its end. */
+/* Sends the pieces of `r` that are ready, or KV_END after the last one. */
 static void pump_one(struct peer *p, struct request *r)
 {
     struct transfer *t = p->transfer;
@@ -202,7 +203,7 @@ int push_on_taken(struct peer *p, uint64_t id, const uint8_t *payload,
     if (msg_kv_taken_unpack(payload, len, &m))
         return -EBADMSG;
     if (!r || !push_piece_taken(r, m.grant_id))
-        return 0; /* it is over here, or was told of anew meanwhile */
+        return 0; /* the push or the piece is over here */
     p->progress_us = now_us;
     pump_one(p, r);
     return 0;

@@ -1,5 +1,5 @@
-/* The pieces of a push: each is summed, granted to the decode worker and told
- * of, and then pinned until that has read it. */
+/* The pieces of a push: each is summed, granted and announced to the decode
+ * worker, and pinned until that worker has read it. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -7,13 +7,13 @@
 #include "workers/transfer/internal.h"
 
 struct push_piece {
-    struct errand errand; /* while it is summed */
+    struct errand errand; /* must be first; makes the sums */
     TAILQ_ENTRY(push_piece) link;
     struct transfer *transfer;
-    struct request *r; /* NULL: dropped while it was summed */
+    struct request *r; /* NULL = dropped while it was summed */
     struct rows rows;
     bool summed;
-    bool told; /* granted under grant_id */
+    bool told; /* granted under grant_id, and KV_LAYER was sent */
     uint64_t grant_id;
     bool known[2 * TRANSFER_PIECE_BLOCKS]; /* which of rows.sums are made */
 };
@@ -55,7 +55,7 @@ void push_end(struct transfer *t, struct request *r, const char *why)
 
 static void sum(struct errand *e)
 {
-    struct push_piece *piece = (struct push_piece *)(void *)e; /* its first */
+    struct push_piece *piece = (struct push_piece *)(void *)e;
     struct rows *rows = &piece->rows;
 
     for (uint32_t i = 0; i < rows->n_slices; i++)
@@ -63,7 +63,7 @@ static void sum(struct errand *e)
             rows->sums[i] = sum_of(rows->slices[i].at, rows->slices[i].bytes);
 }
 
-/* Those that were made when the block was held, or came with it. */
+/* Takes sums of whole blocks that layer_sums has already. */
 static void take_known(struct push_piece *piece)
 {
     const struct transfer *t = piece->transfer;
@@ -86,7 +86,7 @@ static void take_known(struct push_piece *piece)
     piece->summed = all;
 }
 
-/* Tells the peer of the piece. 0 or what guest_grant() says. */
+/* Grants the piece and sends KV_LAYER. Returns what guest_grant() does. */
 static int tell(struct push_piece *piece)
 {
     struct transfer *t = piece->transfer;

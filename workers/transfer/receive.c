@@ -1,9 +1,9 @@
-/* Receiving the KV of a request that is decoded here: the prefill worker tells
- * of pieces of it, which are read from its memory and verified. Every layer's
- * rows must be told of in order and without a hole; that is checked, and so are
- * all bounds, before a byte is read. An id alone proves nothing: a prefill
- * worker that still acts for an earlier conductor may use an id that is in use
- * again. So the prompt's digest must be the one that DECODE announced. */
+/* Receives the KV of a request that is decoded here: the prefill worker
+ * announces pieces (KV_LAYER), which are read from its memory and verified.
+ * Before a byte is read, all bounds are checked, and that the rows of each
+ * layer come in order and without a hole. A request id alone proves nothing: a
+ * prefill worker that acts for an earlier conductor may use the id of another
+ * request. So the prompt's digest must be the one that DECODE announced. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +11,13 @@
 #include "workers/transfer/internal.h"
 
 struct receive_piece {
-    TAILQ_ENTRY(receive_piece) link; /* of r's */
-    TAILQ_ENTRY(receive_piece) all;  /* of in's */
+    TAILQ_ENTRY(receive_piece) link; /* in r->receive.pieces */
+    TAILQ_ENTRY(receive_piece) all;  /* in in->pieces */
     struct transfer *transfer;
-    struct inbound *in; /* NULL: the connection is gone */
-    struct request *r;  /* NULL: it is over here; this waits for the op */
+    struct inbound *in; /* NULL = the connection is gone */
+    struct request *r;  /* NULL = no longer received; waits for its op */
     uint64_t request_id;
-    struct route_op *op; /* NULL: its sender has given it up */
+    struct route_op *op; /* NULL = not being read */
     struct rows rows;
     uint32_t tries;
     uint64_t grant_id;
@@ -83,7 +83,7 @@ static void piece_free(struct receive_piece *piece)
     free(piece);
 }
 
-/* Nothing under the grant is read here any more. */
+/* Sends KV_TAKEN: nothing under the grant is read here any more. */
 static void send_taken(struct inbound *in, uint64_t id, uint64_t grant_id)
 {
     const struct msg_kv_taken m = {.grant_id = grant_id};
@@ -123,7 +123,7 @@ void receive_drop(struct request *r)
     while ((piece = TAILQ_FIRST(&r->receive.pieces))) {
         unlink_piece(piece);
         if (piece->op)
-            route_cancel(piece->op); /* then it is over */
+            route_cancel(piece->op); /* on_read() ends the piece */
         else
             piece_over(piece);
     }
@@ -168,10 +168,10 @@ static void on_read(void *arg, int rc)
     } else if (rc == -EILSEQ) {
         fail(r, "its KV does not have its checksums");
     }
-    /* Else its sender has given it up, or its connection ends. */
+    /* Other errors: the sender revoked the grant, or its connection ends. */
 }
 
-/* The request that `in` may send KV for now, or NULL: it was cancelled here
+/* Returns the request `id` if `in` pushes it, or NULL: it was cancelled here
  * while its KV was on its way. */
 static struct request *receive_of(const struct inbound *in, uint64_t id)
 {
@@ -180,7 +180,7 @@ static struct request *receive_of(const struct inbound *in, uint64_t id)
     return r && r->receive.from == in ? r : NULL;
 }
 
-/* Whether these rows may come now. */
+/* Returns whether `m` has the next rows of its layer, within bounds. */
 static bool in_order(const struct transfer *t, const struct request *r,
                      const struct msg_kv_layer *m)
 {
@@ -213,7 +213,8 @@ static struct receive_piece *piece_new(struct inbound *in, struct request *r,
     return piece;
 }
 
-/* Where its slices lie there and here. 0, or -EBADMSG: `m` tells of others. */
+/* Fills in the piece's slices: their places there and here, and their sums.
+ * Returns 0, or -EBADMSG: `m` has other blocks or slices. */
 static int place(struct receive_piece *piece, const struct msg_kv_layer *m)
 {
     struct rows *rows = &piece->rows;
@@ -260,7 +261,8 @@ int receive_on_layer(struct inbound *in, uint64_t id, const uint8_t *payload,
     return 0;
 }
 
-/* What has begun may have room now, or cannot be read. */
+/* Asks for room for the requests that have begun if the route stands, or fails
+ * them. */
 static void on_ready(void *arg)
 {
     struct inbound *in = arg;

@@ -1,4 +1,4 @@
-/* Choosing a transport, and reading over it. */
+/* Chooses a transport, and reads over it. */
 #include "workers/transfer/route.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "workers/transfer/internal.h"
 
 struct route_op {
-    struct errand errand; /* while its bytes are summed */
+    struct errand errand; /* must be first; in use while `summing` */
     TAILQ_ENTRY(route_op) link;
     struct route *route;
     uint64_t id;
@@ -19,13 +19,13 @@ struct route_op {
     void *arg;
     bool summing;
     int rc;
-    uint32_t n;                      /* 0: the transport verifies */
+    uint32_t n;                      /* 0 = the transport verifies */
     struct transport_slice slices[]; /* (n) */
 };
 
-/* What the peer has told of one transport. */
+/* The peer's offer of one transport that this worker has, too. */
 struct told {
-    struct transport *transport; /* of the same name here; NULL: none */
+    struct transport *transport; /* of the same name here */
     uint8_t descriptor[TRANSPORT_DESCRIPTOR_MAX];
     size_t n;
 };
@@ -35,12 +35,12 @@ struct route {
     struct transfer *transfer;
     struct route_to to;
     char host[MSG_HOST_MAX];
-    bool shut;                            /* the connection is gone */
-    struct told told[MSG_TRANSPORTS_MAX]; /* as this side prefers them */
+    bool shut;                            /* the control connection is gone */
+    struct told told[MSG_TRANSPORTS_MAX]; /* best first for this side */
     uint32_t n_told;
-    uint32_t next;               /* of told, to be tried */
-    struct transport_path *path; /* NULL: none */
-    bool stands;                 /* it does, or did: the peer knows of it */
+    uint32_t next;               /* index into told: to be tried next */
+    struct transport_path *path; /* NULL = none */
+    bool stands; /* a path stands or stood, and the peer knows which */
     TAILQ_HEAD(, route_op) ops;
     uint64_t last_id;
 };
@@ -148,7 +148,8 @@ static void on_closed(void *arg, int, const char *why)
         r->to.ready(r->to.arg);
 }
 
-/* The peer is told of no other one: what it grants is granted over this one. */
+/* Tells the peer the transport that stands. It is the only one that the peer
+ * hears of, and it grants blocks over this one. */
 static void on_stands(void *arg)
 {
     static const uint8_t reads_card = 1;
@@ -298,7 +299,7 @@ void route_free_all(struct transfer *t)
     struct route *r;
 
     while ((r = LIST_FIRST(&t->routes))) {
-        r->shut = false; /* it goes here */
+        r->shut = false; /* so that over() does not free it */
         while ((op = TAILQ_FIRST(&r->ops)))
             over(op, -ECANCELED);
         route_free(r);

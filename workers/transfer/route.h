@@ -1,6 +1,6 @@
-/* The way to the memory of a peer, over the first transport of those that both
- * have that stands. It lives until its ops are over, which may be later than
- * the connection on which it was chosen. */
+/* The way to the memory of a peer: over the best transport that both have and
+ * that can be opened. A route lives until its ops are over, which may be after
+ * the end of its control connection. */
 #ifndef WORKERS_TRANSFER_ROUTE_H
 #define WORKERS_TRANSFER_ROUTE_H
 
@@ -15,55 +15,59 @@ struct route;
 struct route_op;
 struct transfer;
 
-/* Whose memory it leads to. */
+/* The peer at the end of a route. */
 struct route_to {
-    struct frame_conn *conn; /* says which transport was chosen; borrowed until
-                                route_shut() */
-    uint64_t id;             /* of TRANSPORTS about it */
-    const char *host;        /* of the peer; for the call */
+    struct frame_conn *conn; /* tells the peer which transport was chosen;
+                                borrowed until route_shut() */
+    uint64_t id;             /* request id of TRANSPORTS */
+    const char *host;        /* of the peer; borrowed for the call */
     uint16_t port;
-    /* A transport stands, or there is none that could. Once. */
+    /* Called once: a transport stands, or all that were tried failed. */
     void (*ready)(void *arg);
     void *arg;
 };
 
-/* An op has ended; see transport_path_ops.done. -EILSEQ: it was read, and its
- * sums are others. */
+/* Called when an op has ended, as transport_path_ops.done. rc is -EILSEQ if the
+ * bytes do not match their sums. */
 typedef void route_done(void *arg, int rc);
 
-/* TRANSPORTS: open those that both have, one after the other, until one stands;
- * the peer is told of that one. 0 with *route, also if there is none; -EBADMSG,
+/* Take the peer's TRANSPORTS: try the transports that both have, best first,
+ * until one stands, and tell the peer which one it is. Returns 0 and *route,
+ * even if none can be tried (ready() is not called then); -EBADMSG, or
  * -ENOMEM. */
 [[nodiscard]] int route_on_transports(struct transfer *t, struct route **route,
                                       const struct route_to *to,
                                       const uint8_t *payload, size_t len);
 
-/* Whether KV can be moved over it, and whether it can now or may yet. NULL: no.
- */
+/* Returns whether KV can be read over `r` now. False if r is NULL. */
 bool route_stands(const struct route *r);
+
+/* Returns whether `r` stands or a transport is being tried. False if r is NULL.
+ */
 bool route_hopes(const struct route *r);
 
-/* The name of the transport; NULL: none stands. */
+/* Returns the name of the transport that stands, or NULL. */
 const char *route_transport(const struct route *r);
 
-/* Read slices (n, borrowed) under a grant; their sums must live until done().
- * 0 with *op, gone with done(). Else there is no op, and done() does not come:
- * -ENOTCONN: the transport has ended, and the end of the connection follows; or
- * why these slices cannot be read (-EINVAL, -ENOMEM, ...). */
+/* Read slices[n], borrowed, under a grant; their sums must live until done().
+ * Returns 0 and *op, which lives until done(); or a negative errno, and done()
+ * is not called: -ENOTCONN if the transport has ended, which closes the control
+ * connection next; -EINVAL, -ENOMEM and others for these slices only. */
 [[nodiscard]] int route_read(struct route *r, uint64_t grant_id,
                              const struct transport_slice *slices, uint32_t n,
                              route_done *done, void *arg, struct route_op **op);
 
-/* End it soon; done() follows. */
+/* End `op` soon; done() follows. */
 void route_cancel(struct route_op *op);
 
-/* All bytes that it has moved. */
+/* Returns the bytes that its transport has moved in all; 0 if none stands. */
 uint64_t route_moved_bytes(const struct route *r);
 
-/* The peer's connection is gone: ends what is under way. NULL is a no-op. */
+/* Note that the control connection is gone: cancels all ops, and frees the
+ * route after the last one. NULL is a no-op. */
 void route_shut(struct route *r);
 
-/* Free all routes of `t`, whose transports are gone. Ops end with
+/* Free all routes of `t`, after all transports were freed. Ops end with
  * -ECANCELED. */
 void route_free_all(struct transfer *t);
 

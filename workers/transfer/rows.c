@@ -1,4 +1,4 @@
-/* Where rows of KV lie in blocks. */
+/* Finds the rows of KV of tokens in blocks. */
 #include "workers/transfer/internal.h"
 
 uint32_t rows_blocks(const struct engine_kv_layout *l, uint32_t from,
@@ -7,7 +7,7 @@ uint32_t rows_blocks(const struct engine_kv_layout *l, uint32_t from,
     return (from + n - 1) / l->block_tokens - from / l->block_tokens + 1;
 }
 
-/* Rows of the last block, from `slot` on of its K or V rows. */
+/* Adds a slice of n K or V rows of `block`, from token slot `slot` on. */
 static void add(const struct engine_kv_layout *l, struct rows *rows,
                 char *block, enum engine_which which, uint32_t slot, uint32_t n)
 {
@@ -34,7 +34,7 @@ void rows_pin(const struct transfer *t, const struct request *r, uint32_t layer,
         char *block = kv_store_data(t->config.store, id);
 
         kv_store_pin(t->config.store, id);
-        if (k == bt) { /* its V rows lie behind its K rows */
+        if (k == bt) { /* a layer's V rows lie right behind its K rows */
             add(l, rows, block, ENGINE_K, 0, 2 * bt);
         } else {
             add(l, rows, block, ENGINE_K, slot, k);

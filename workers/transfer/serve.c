@@ -1,7 +1,7 @@
-/* Answering peers' FETCHes: the tokens of the held run of a chain, and then
- * where the layers lie that are asked for, as the connection's output takes it.
- * The run is pinned until the fetch ends, and that is a lease: a peer that says
- * nothing for TRANSFER_LEASE_US loses its connection. */
+/* Answers FETCHes of peers: sends the tokens of the chain's leading held
+ * blocks, and then the places of the layers that are asked for, as fast as the
+ * connection takes them. The blocks are pinned until the fetch ends, under a
+ * lease: a peer that is silent for TRANSFER_LEASE_US loses its connection. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +52,7 @@ static void send_chain(struct inbound *in, const struct serve *s)
     free(tokens);
 }
 
-/* Says where the layers are that were wanted first, if their sums are made. */
+/* Answers the oldest FETCH_WANT. Returns false if its sums are not made yet. */
 static bool send_grant(struct inbound *in, struct serve *s)
 {
     struct transfer *t = in->transfer;
@@ -82,7 +82,7 @@ static bool send_grant(struct inbound *in, struct serve *s)
     return true;
 }
 
-/* Sends one thing of `s`; false: it waits to be asked. */
+/* Sends one frame of `s`. Returns false if nothing is to be sent now. */
 static bool send_next(struct inbound *in, struct serve *s)
 {
     if (!s->chain_sent) {
@@ -93,7 +93,7 @@ static bool send_next(struct inbound *in, struct serve *s)
     return s->n_wants > 0 && send_grant(in, s);
 }
 
-/* One thing of each in turn. */
+/* Serves all in turn, one frame each. */
 void serve_pump(struct inbound *in)
 {
     bool any = true;
@@ -131,7 +131,8 @@ void serve_drop_all(struct inbound *in)
         free_serve(in, TAILQ_FIRST(&in->serves));
 }
 
-/* A job for the chain in `m`, whose held run is pinned; NULL: no memory. */
+/* Makes a job for the chain in `m`, and pins its leading held blocks. Returns
+ * NULL if out of memory. */
 static struct serve *new_serve(struct inbound *in, uint64_t id,
                                const struct msg_fetch *m)
 {
@@ -154,13 +155,13 @@ static struct serve *new_serve(struct inbound *in, uint64_t id,
     return s;
 }
 
-/* Answers FETCH_END: the holder cannot go on. */
+/* Answers FETCH_END, unless `rc` is -EPROTO, which closes the connection. */
 static int refuse(struct inbound *in, uint64_t id, int rc)
 {
     struct msg_fetch_end end = {.code = PROTO_E_BUSY};
 
     if (rc == -EPROTO)
-        return rc; /* it has chosen no transport */
+        return rc; /* the peer chose no transport */
     msg_fetch_end_pack(&in->transfer->buf, id, &end);
     transfer_send(in->transfer, in->conn);
     return 0;
@@ -174,7 +175,7 @@ int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
 
     if (msg_fetch_unpack(payload, len, &m) || m.n == 0)
         return -EBADMSG;
-    /* The asker's window may be longer than ours: we hold no more than this. */
+    /* The asker's window may be longer than ours; we hold no longer chain. */
     if (m.n > layout->window_tokens / layout->block_tokens)
         m.n = layout->window_tokens / layout->block_tokens;
     serve_drop(in, id);
@@ -198,7 +199,7 @@ int serve_on_want(struct inbound *in, uint64_t id, const uint8_t *payload,
     if (msg_fetch_want_unpack(payload, len, &m))
         return -EBADMSG;
     if (!s)
-        return 0; /* its FETCH_END is on the way */
+        return 0; /* the fetch ended here: FETCH_END is on its way */
     if (m.block >= s->n || m.from_layer >= layers ||
         m.n_layers > layers - m.from_layer || s->n_wants == TRANSFER_WANTS_MAX)
         return -EBADMSG;

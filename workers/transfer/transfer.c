@@ -1,4 +1,4 @@
-/* The transfer as a whole: listening, the tick, forgetting a request. */
+/* The transfer as a whole: start and end, the tick, forgetting a request. */
 #include "workers/transfer/transfer.h"
 
 #include <errno.h>
@@ -9,10 +9,11 @@
 #include "base/listener.h"
 #include "workers/transfer/internal.h"
 
-/* Of a stage of a pipeline, or of keys. */
+/* Longest frame of a pipeline stage or of keys. */
 #define FRAME_BYTES (4u << 20)
 
-/* The longest frames carry these, or the tokens of a chain. */
+/* Sets the limits of a connection: the longest frame is one of FRAME_BYTES, or
+ * has the tokens of a whole window. */
 static void set_limits(struct transfer *t)
 {
     const struct engine_kv_layout *layout = t->config.layout;
@@ -29,7 +30,7 @@ static void set_limits(struct transfer *t)
     wire_buf_init(&t->buf, (size_t)longest + 8192);
 }
 
-/* The sums of blocks were made. */
+/* Goes on with FETCHes that wait for sums of a block. */
 static void on_sums(void *arg)
 {
     struct transfer *t = arg;

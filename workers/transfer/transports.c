@@ -1,4 +1,4 @@
-/* Which transports this worker has. */
+/* Makes the transports of this worker. */
 #include "workers/transfer/transports.h"
 
 #include <errno.h>
@@ -23,8 +23,8 @@ static struct transport *new_tcp(struct transfer *t)
     return t->tcp;
 }
 
-/* A slab that cannot be shared, and a kernel without what it takes, are no
- * reason not to start. */
+/* Returns NULL if the slab or the kernel does not allow it: the worker starts
+ * without. */
 static struct transport *new_shm(struct transfer *t)
 {
     if (t->config.slab_fd < 0)
@@ -40,7 +40,7 @@ static void log_rdma(int level, const char *line)
     log_line((enum log_level)level, "%s", line);
 }
 
-/* A machine without a card, or without libibverbs, is no reason not to start.
+/* Returns NULL without an RDMA card or libibverbs: the worker starts without.
  */
 static struct transport *new_rdma(struct transfer *t)
 {
@@ -66,7 +66,7 @@ static struct transport *new_rdma(struct transfer *t)
 
 _Static_assert(TRANSFER_STREAMS_MAX <= TCP_STREAMS_MAX, "a thread for each");
 
-/* The best first. */
+/* Best first. */
 static const struct {
     const char *name;
     struct transport *(*create)(struct transfer *t);
@@ -78,8 +78,8 @@ static const struct {
 
 #define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
-/* The next name of a list of them with commas in between; false: that was the
- * last one. */
+/* Writes the length of the first name of *list, which commas separate, to *n.
+ * Returns whether more names follow. */
 static bool next_name(const char **list, size_t *n)
 {
     *n = strcspn(*list, ",");
@@ -125,7 +125,8 @@ int transports_check(const char *list)
     return 0;
 }
 
-/* Peers may be granted all blocks. */
+/* Registers the slab, so that all blocks can be granted. Returns 0 or more, or
+ * a negative errno. */
 static int register_slab(const struct transfer *t, struct transport *transport)
 {
     struct kv_store *store = t->config.store;
@@ -138,8 +139,8 @@ static int register_slab(const struct transfer *t, struct transport *transport)
     return transport->ops->reg(transport, first, bytes, t->config.slab_fd);
 }
 
-/* Peers may be lent pages of the card. The region's number, or negative: KV
- * that is there goes by way of the host. */
+/* Registers the card's pages, so that they can be lent. Returns the region's
+ * number, or negative: KV in the card goes through the host. */
 static int register_card(const struct transfer *t, struct transport *transport)
 {
     const char *name = transport->ops->name;
@@ -158,7 +159,7 @@ static int register_card(const struct transfer *t, struct transport *transport)
 int transports_open(struct transfer *t)
 {
     for (size_t i = 0; i < N_KINDS; i++) {
-        bool last = kinds[i].create == new_tcp; /* where no other stands */
+        bool last = kinds[i].create == new_tcp; /* the fallback: required */
 
         if (!last && !transports_name(t->config.transports, kinds[i].name))
             continue;
