@@ -1,5 +1,5 @@
-/* A bell that any thread rings and the loop's thread hears. Rings that come
- * before it was heard are one. */
+/* A bell that any thread rings and the loop's thread hears. Several rings
+ * before it is heard count as one. */
 #ifndef WORKERS_TRANSFER_ENGINE_BELL_H
 #define WORKERS_TRANSFER_ENGINE_BELL_H
 
@@ -11,10 +11,10 @@ struct event_base;
 [[nodiscard]] struct bell *bell_new(struct event_base *base,
                                     void (*heard)(void *arg), void *arg);
 
-/* Its eventfd, which who has no bell_ring() may write to. */
+/* Returns its eventfd, for code that rings by writing to it. */
 int bell_fd(const struct bell *b);
 
-/* Free it; nobody may ring it any more. NULL is a no-op. */
+/* Free it; no thread may ring it any more. NULL is a no-op. */
 void bell_free(struct bell *b);
 
 /* Ring it. On any thread. */

@@ -1,4 +1,4 @@
-/* Turns of ops, and what becomes of them and of their paths. */
+/* Turns of ops; the end of ops and of their paths. */
 #include "workers/transfer/engine/ops.h"
 
 #include <errno.h>
@@ -26,8 +26,8 @@ static void finish(struct op *op)
     bell_ring(s->bell);
 }
 
-/* It ends for rc, unless it does already, when none of its parts is in flight.
- */
+/* Ends the op with rc, unless it is ending already, as soon as none of its
+ * parts is in flight. */
 static void stop(struct op *op, int rc)
 {
     if (op->rc == 0)
@@ -60,8 +60,8 @@ void op_path_fail(struct op_path *p, int rc)
     bell_ring(p->set->bell);
 }
 
-/* How much of the slice goes into one part from at_bytes on: whole pieces that
- * have a sum. */
+/* Returns the bytes of the slice's part that begins at at_bytes. With sums, a
+ * part is a whole number of summed pieces. */
 static uint64_t part_bytes(const struct transport_slice *slice,
                            uint64_t at_bytes)
 {
@@ -235,7 +235,8 @@ static bool news_of(const struct op_path *p)
            (p->closed || (p->rc < 0 && !p->told));
 }
 
-/* Ops that have finished meanwhile are told first: the bell has rung. */
+/* Returns a path that is closed or has failed, or NULL. Ops that finished
+ * meanwhile are reported first: the bell has rung again for them. */
 static struct op_path *take_over(struct op_set *s)
 {
     struct op_path *p = NULL;

@@ -1,20 +1,19 @@
 /*
- * Ops of paths whose bytes threads of this worker move: those of tcp and shm.
- * They take turns, part by part, so that a short op does not wait for a long
- * one in front of it.
+ * Ops of the transports whose bytes are moved by threads of this worker: tcp
+ * and shm. Ops take turns, part by part, so that a short op does not wait for a
+ * long one.
  *
  *   op_path_read() --> turns -- op_next() --> parts in flight
  *                        ^---- more waits -----'    |
  *   done() <-- op_set_heard() <-- set.finished <----' op_part_over()
  *
- * Threads: the loop's calls the functions of paths and sets; those that move
- * bytes take parts. What both touch is guarded by set.lock, which is held for
- * bookkeeping only, never while bytes move.
+ * Threads: the loop's thread calls the functions of paths and sets; other
+ * threads take parts and move their bytes. set.lock guards all that both touch,
+ * and is never held while bytes move.
  *
  * Invariants:
- *   an op is over once nothing of it waits and no part of it is in flight; only
- *     then is it put into set.finished
- *   memory of an op is touched for one of its parts in flight only
+ *   an op is put into set.finished once no part of it waits or is in flight
+ *   memory of an op is touched only for parts in flight
  *   a path is freed when it has no op and no user
  */
 #ifndef WORKERS_TRANSFER_ENGINE_OPS_H
@@ -27,7 +26,7 @@
 #include "workers/transfer/engine/bell.h"
 #include "workers/transfer/engine/transport.h"
 
-/* One part is at most so much, or one checksum's bytes if these are more. */
+/* Most bytes of one part, unless one checksum covers more. */
 #define OP_PART_BYTES (512u << 10)
 
 struct op_path;
@@ -39,25 +38,25 @@ struct op {
     struct op_path *path;
     uint64_t id;
     uint64_t grant_id;
-    bool waits; /* some of it is not in flight yet */
+    bool waits; /* more parts are to be taken */
     int rc;
-    uint32_t flying; /* parts */
-    uint32_t slice;  /* what goes next */
-    uint64_t at_bytes;
+    uint32_t flying;   /* parts in flight */
+    uint32_t slice;    /* the next part begins in this slice, */
+    uint64_t at_bytes; /* at this byte */
     uint32_t n;
     struct transport_slice slices[]; /* (n) */
 };
 
 TAILQ_HEAD(op_list, op);
 
-/* Bytes that move in one go. */
+/* Bytes that one thread moves at once. */
 struct op_part {
     struct op *op;
     uint8_t *local;
     uint32_t region; /* of the peer */
     uint64_t offset; /* in that region */
     uint64_t bytes;
-    const uint64_t *sums; /* NULL: none */
+    const uint64_t *sums; /* NULL = none */
     uint64_t sum_bytes;
 };
 
@@ -69,61 +68,62 @@ struct op_path {
     const struct transport_path_ops *ops;
     void *arg;
     struct op_list live;
-    struct op_list *turns; /* where its ops wait */
-    uint32_t n_users;      /* of a thread, beside parts */
+    struct op_list *turns; /* ops with parts to be taken */
+    uint32_t n_users;      /* uses by threads, beside parts */
     atomic_uint_fast64_t moved_bytes;
-    int rc;      /* negative: it has failed */
+    int rc;      /* negative = failed */
     bool told;   /* closed() was called */
-    bool closed; /* by its owner: it goes when nobody uses it any more */
+    bool closed; /* by its owner: freed after its last op and user */
 };
 
 /* All paths of a transport. */
 struct op_set {
     struct bell *bell; /* rung when op_set_heard() is due */
-    /* Threads are to look: there are more turns, or ops or a path ended. */
+    /* Wake the threads: there are new turns, or ops or a path ended. */
     void (*wake)(struct op_set *s);
-    /* The path is not to come to stand any more. More than once. */
+    /* Stop opening the path, if it is being opened. May be called again. */
     void (*hang_up)(struct op_path *p);
     void (*free)(struct op_path *p);
-    pthread_mutex_t lock; /* of all below, and of what ops and paths hold */
+    pthread_mutex_t lock; /* guards all below, and members of ops and paths */
     TAILQ_HEAD(, op_path) paths;
     struct op_list finished;
 };
 
-/* Make it, but for its three functions; the bell calls heard(arg). 0 or
- * -ENOMEM; op_set_fini() is due in any case. */
+/* Initialize all but the three functions. The bell calls heard(arg). Returns 0,
+ * or -ENOMEM; op_set_fini() must be called even then. */
 [[nodiscard]] int op_set_init(struct op_set *s, struct event_base *base,
                               void (*heard)(void *arg), void *arg);
 
-/* Free what it holds; no thread is left. */
+/* Free its paths, ops and bell. All threads must have ended. */
 void op_set_fini(struct op_set *s);
 
-/* Calls back what has happened on paths, and frees those that are over. */
+/* Call back for ops and paths that ended, and free paths that were closed. */
 void op_set_heard(struct op_set *s);
 
-/* Add a new path, all zeroes, of that transport. `turns` is borrowed. */
+/* Initialize the path `p`, all zeroes, and add it to the set. `turns` is
+ * borrowed. */
 void op_path_init(struct op_path *p, struct op_set *s,
                   const struct transport *transport, struct op_list *turns,
                   const struct transport_path_ops *ops, void *arg);
 
-/* Free it with its ops; no thread has one. With the lock. */
+/* Free the path and its ops, of which no part may be in flight. With the lock.
+ */
 void op_path_free(struct op_path *p);
 
-/* The path has failed: its ops end. With the lock. */
+/* Fail the path: all of its ops end with rc. With the lock. */
 void op_path_fail(struct op_path *p, int rc);
 
-/* As transport_ops. */
+/* The functions of transport_ops. */
 int op_path_read(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
                  const struct transport_slice *slices, uint32_t n);
 void op_path_cancel(struct transport_path *p, uint64_t op_id);
 uint64_t op_path_moved_bytes(const struct transport_path *p);
 void op_path_close(struct transport_path *p);
 
-/* Fill `part` with what has the next turn. False: nothing waits. With the
- * lock. */
+/* Take the next part into *part. Returns false if none waits. With the lock. */
 bool op_next(struct op_list *turns, struct op_part *part);
 
-/* A part of `op` is in flight no more. With the lock. */
+/* Note that a part of `op` is no longer in flight. With the lock. */
 void op_part_over(struct op *op, int rc);
 
 #endif

@@ -1,5 +1,5 @@
-/* Checksums with the widest vectors that the processor has, where libxxhash was
- * built to choose them. */
+/* Checksums with the processor's widest vectors, if libxxhash was built with
+ * dispatching. */
 #include "workers/transfer/engine/sum.h"
 
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 
 struct sum_run {
     XXH3_state_t *state;
-    const uint64_t *sums; /* of the piece under way; NULL: none are compared */
+    const uint64_t *sums; /* expected, from this piece on; NULL = no check */
     uint64_t piece_bytes;
-    uint64_t left_bytes; /* of the piece under way */
+    uint64_t left_bytes; /* of this piece */
     bool wrong;
 };
 

@@ -1,8 +1,8 @@
 /*
  * A transport moves bytes between the registered memory of two workers. TCP,
- * shared memory and RDMA are transports; the four jobs of a transfer decide
- * what is moved, say so on the control connection (proto/PROTOCOL.md), and do
- * not know how.
+ * shared memory and RDMA are transports. The four jobs of a transfer decide
+ * which bytes move and negotiate it on the control connection
+ * (proto/PROTOCOL.md); they do not know how bytes move.
  *
  *   holder                                  asker
  *   reg(slab)                               reg(slab)
@@ -17,18 +17,16 @@
  *
  * Who owns what:
  *   - Memory stays registered from reg() until the transport is freed.
- *   - Of an op, the local memory belongs to the transport from read() until
- *     its done() came, also after cancel(): until then it is in quarantine and
- *     must not be given to anybody else.
- *   - Of a grant, the ranges belong to the peer from grant() until revoked()
- *     came. revoke() asks for it; the peer's side may still be reading until
- *     then.
+ *   - The local memory of an op belongs to the transport from read() to
+ *     done(), even after cancel(): it must not be reused before.
+ *   - The ranges of a grant belong to the peer from grant() to revoked(). After
+ *     revoke() the peer may still be reading until revoked() is called.
  *   - Slices, ranges and descriptors are borrowed for the call.
  *
- * A grant's id is random, and an op names it. Where the holder's own program
- * serves the bytes (tcp), it refuses an op on anything that the grant does not
- * cover, and closes the connection. Where it does not (a card that reads on
- * its own), the transport must hand its keys only to the peer of that offer.
+ * A grant's id is random, and each op names one. If the holder serves the bytes
+ * (tcp), it refuses ops outside the grant and closes the connection. If it does
+ * not (an RDMA card reads by itself), the transport must give its keys only to
+ * the peer of the offer.
  *
  * All functions are called, and call back, on the loop's thread. None calls
  * back from inside, and none blocks. Errors are negative errno.
@@ -42,10 +40,10 @@
 
 #include "workers/engine/shared_card.h"
 
-/* What a peer is told of one transport; the bytes mean something to the same
- * transport on the other side only. */
+/* Most bytes of a transport's descriptor, which only the same transport on the
+ * peer's side can read. */
 #define TRANSPORT_DESCRIPTOR_MAX 1024u
-/* Regions of memory that a transport has. */
+/* Most registered regions of memory of a transport. */
 #define TRANSPORT_REGIONS_MAX 8u
 /* Bytes of a transport's name, with its NUL. */
 #define TRANSPORT_NAME_MAX 16u
@@ -54,20 +52,20 @@ struct transport;       /* one way to move bytes, on this worker */
 struct transport_offer; /* the side of one peer that may read here */
 struct transport_path;  /* the side that reads at a peer */
 
-/* Bytes that move in one go: local and remote are equally long. */
+/* A contiguous range to read from the peer's memory into this side's. */
 struct transport_slice {
-    void *local;     /* in memory that this side has registered */
-    uint32_t region; /* of the peer, counted in the order of its reg() */
+    void *local;     /* target, in registered memory of this side */
+    uint32_t region; /* of the peer, numbered in the order of its reg() */
     uint64_t offset; /* in that region */
     uint64_t bytes;  /* at least 1 */
-    /* Of a read: XXH3-64 of each sum_bytes of it, (bytes / sum_bytes), which
-     * must live until done(); NULL: nothing is checked. Only a transport that
-     * `verifies` looks at them. */
+    /* (bytes / sum_bytes): XXH3-64 of each sum_bytes of the slice. Must live
+     * until done(). NULL = no check. Only a transport that `verifies` uses
+     * them. */
     const uint64_t *sums;
     uint64_t sum_bytes;
 };
 
-/* Bytes of this side that a grant covers. */
+/* A range of this side's memory that a grant covers. */
 struct transport_range {
     uint32_t region;
     uint64_t offset;
@@ -76,105 +74,104 @@ struct transport_range {
 
 /* A peer, as seen from the side that opens a path to it. */
 struct transport_peer {
-    const char *host; /* where its control connection was made to */
+    const char *host; /* host and port of its control connection */
     uint16_t port;
-    const uint8_t *descriptor; /* (n_descriptor), of the same transport there;
-                                  not trusted: lengths are checked */
+    const uint8_t *descriptor; /* (n_descriptor), from the same transport there;
+                                  not trusted */
     size_t n_descriptor;
 };
 
-/* Calls back to who opened a path. */
+/* Callbacks of a path. */
 struct transport_path_ops {
-    /* The path stands: ops may be given. Once, unless closed() comes first. */
+    /* The path is open: read() may be called. Called once, unless closed()
+     * comes first. */
     void (*stands)(void *arg);
-    /* The op is over: 0, all of its bytes were moved; -ECANCELED; -EILSEQ: they
-     * do not match their sums; -EACCES: the grant was revoked meanwhile; or why
-     * not, and the path is then closed, too. Its memory is the caller's again.
-     * Once for each read() that returned 0. */
+    /* The op is over, and its memory is the caller's again. rc: 0, all bytes
+     * were read; -ECANCELED; -EILSEQ: they do not match their sums; -EACCES:
+     * the grant was revoked; other errors close the path, too. Called once for
+     * each read() that returned 0. */
     void (*done)(void *arg, uint64_t op_id, int rc);
-    /* The path cannot be used (any more). All of its ops are done. The callee
-     * calls close(), not necessarily from within. */
+    /* The path could not be opened, or failed. All of its ops are done. The
+     * callee must call close(), now or later. */
     void (*closed)(void *arg, int rc, const char *why);
 };
 
-/* Calls back to who made an offer. */
+/* Callbacks of an offer. */
 struct transport_offer_ops {
-    /* Nobody reads the grant's memory any more. Once for each grant,
-     * behind its revoke() or behind withdraw(). */
+    /* Nobody reads the grant's memory any more. Called once for each grant,
+     * after its revoke() or after withdraw(). */
     void (*revoked)(void *arg, uint64_t grant_id);
-    /* The peer broke the rules: it asked for what it was not granted, or sent
-     * what is malformed. Nothing more is served; withdraw() is next. */
+    /* The peer read outside its grants, or sent malformed bytes. It is served
+     * nothing more; the callee calls withdraw() later. */
     void (*broken)(void *arg, const char *why);
-    /* Behind withdraw(): the offer is gone, all of its grants are revoked. */
+    /* After withdraw(): all grants are revoked, and the offer is freed. */
     void (*withdrawn)(void *arg);
 };
 
 struct transport_ops {
     const char *name; /* in TRANSPORTS, logs and metrics */
-    /* Whether reads of it are checked against checksums by the transport; if
-     * not, the engine does it when they are done. */
+    /* Whether it compares what it reads with the slices' checksums; if not, the
+     * caller must. */
     bool verifies;
 
-    /* Free it and what it registered. What is still open or offered goes with
-     * it, without a callback: when this returns nobody touches the memory of
-     * its ops and grants any more, and the caller forgets their paths and
-     * offers. */
+    /* Frees the transport with its regions, paths and offers, without a
+     * callback. When it returns, nobody touches memory of its ops and grants
+     * any more. */
     void (*free)(struct transport *t);
 
-    /* Peers may read [memory, memory + bytes) where they are granted to; paths
-     * may read into it. `fd` is a file that is
-     * mapped there from its begin, or -1. Returns the region's number, or
-     * negative: -ENOTSUP (not this kind of memory), -ENOMEM, ... */
+    /* Registers [memory, memory + bytes): peers may read it under grants, and
+     * paths may read into it. `fd` is the file that is mapped there from its
+     * first byte on, or -1. Returns the region's number, or a negative errno:
+     * -ENOTSUP (not this kind of memory), -ENOMEM, ... */
     int (*reg)(struct transport *t, void *memory, uint64_t bytes, int fd);
-    /* The same for the pages of a card, behind all other regions and once;
-     * borrowed as long as memory is registered. -ENOTSUP: the card does not
-     * share them so, or a network card, or its driver, cannot. NULL: only host
-     * memory. */
+    /* Registers the pages of a GPU, once, after all other regions. `card` is
+     * borrowed for the transport's life. Returns as reg(); -ENOTSUP: the card,
+     * a network card or its driver cannot do it. NULL = host memory only. */
     int (*reg_card)(struct transport *t, const struct shared_card *card);
 
     /* --- the side that is read --- */
 
-    /* Be ready for one peer. Writes what it is told to
+    /* Makes an offer to one peer. Writes its descriptor to
      * descriptor[TRANSPORT_DESCRIPTOR_MAX] and its length to *n. Returns the
-     * offer, or NULL: it cannot. */
+     * offer, or NULL on failure. */
     struct transport_offer *(*offer)(struct transport *t,
                                      const struct transport_offer_ops *ops,
                                      void *arg, uint8_t *descriptor, size_t *n);
-    /* The peer may read these n ranges, at least one, under `grant_id`. 0,
-     * -EEXIST, -ENOMEM. */
+    /* Lets the peer read n >= 1 ranges under `grant_id`. Returns 0, -EEXIST,
+     * -EINVAL (not registered), or -ENOMEM. */
     int (*grant)(struct transport_offer *o, uint64_t grant_id,
                  const struct transport_range *ranges, uint32_t n);
-    /* No new op under it; revoked() follows. A no-op for one that is not
-     * known. */
+    /* Ends a grant: refuses new ops under it; revoked() follows. A no-op for an
+     * unknown id. */
     void (*revoke)(struct transport_offer *o, uint64_t grant_id);
-    /* Ends it: closes what the peer has open here, surely, then calls revoked()
-     * for the grants and withdrawn(). Once. */
+    /* Ends the offer: closes the peer's connections here, then calls revoked()
+     * for each grant, and withdrawn(). Call it once. */
     void (*withdraw)(struct transport_offer *o);
 
     /* --- the side that reads --- */
 
-    /* Opens a path to the peer: stands() or closed() follows. NULL: it cannot
-     * reach that peer (another machine, a malformed descriptor): the next
-     * transport is tried. */
+    /* Opens a path to the peer: stands() or closed() follows. Returns it, or
+     * NULL: it cannot reach that peer (another machine, a malformed
+     * descriptor); try another transport. */
     struct transport_path *(*open)(struct transport *t,
                                    const struct transport_peer *peer,
                                    const struct transport_path_ops *ops,
                                    void *arg);
-    /* Whether it also reads regions that a peer has registered by reg_card().
-     * Once it stands. NULL: it does not. */
+    /* Returns whether the path can read a region that the peer registered with
+     * reg_card(). Call it after stands(). NULL = it cannot. */
     bool (*reads_card)(const struct transport_path *p);
-    /* Read n slices from the peer under its grant. op_id is
-     * not in use on that path. 0: done() follows; -ENOTCONN: closed() does; or
-     * why these slices cannot be moved, and nothing follows.
-     * Ops may end in any order. */
+    /* Reads slices[n] from the peer under its grant. op_id must not be in use
+     * on the path; ops may end in any order. Returns 0, and done() follows;
+     * -ENOTCONN, and closed() follows; or another negative errno for these
+     * slices, and no callback follows. */
     int (*read)(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
                 const struct transport_slice *slices, uint32_t n);
     /* Ends the op soon: done() follows with -ECANCELED, or with 0 if it was
-     * over. A no-op for one that is not known. */
+     * over. A no-op for an unknown id. */
     void (*cancel)(struct transport_path *p, uint64_t op_id);
-    /* All bytes that it has moved: whether it gets on. */
+    /* Returns all bytes moved so far, from which callers see progress. */
     uint64_t (*moved_bytes)(const struct transport_path *p);
-    /* Frees the path. All its ops must be done. No callback comes any more. */
+    /* Frees the path, without a callback. All its ops must be done. */
     void (*close)(struct transport_path *p);
 };
 

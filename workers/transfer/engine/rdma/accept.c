@@ -1,4 +1,4 @@
-/* Connections that were accepted, until they have said whose they are. */
+/* Accepted connections, until they send the token of an offer. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ static void stranger_gone(void *arg, int, const char *)
     free_stranger(arg);
 }
 
-/* Equal in a time that does not tell where they differ. */
+/* Compares in constant time. */
 static bool is_token(const uint8_t *a, const uint8_t *b)
 {
     uint8_t differ = 0;

@@ -10,12 +10,12 @@
 #include "base/log.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
-/* Completions that are taken in one go. */
+/* Most completions taken by one poll. */
 #define TAKE_MAX 32
-/* Events of a queue that are acknowledged in one go: it takes a lock. */
+/* Events of a queue acknowledged by one call, which takes a lock. */
 #define ACKNOWLEDGE_AT 64u
 
-/* Of the device's name. NULL: there is none, or it cannot be opened. */
+/* Opens the device `name`. Returns NULL if there is none or it fails. */
 static struct ibv_context *open_device(const char *name)
 {
     struct ibv_device **list = ibv_get_device_list(NULL);
@@ -60,7 +60,7 @@ void card_take(struct card *c)
     } while (n == TAKE_MAX);
 }
 
-/* The card has something: ask to be told of what comes next, then take all. */
+/* Completions are there: ask for an event for later ones, then take all. */
 static void on_completion(evutil_socket_t, short, void *arg)
 {
     struct card *c = arg;
@@ -134,8 +134,8 @@ static int watch(struct card *c)
     return ibv_req_notify_cq(c->cq, 0) == 0 ? 0 : -EIO;
 }
 
-/* Completions that the queue must have room for: those of every end point that
- * asks, and of those that are dying. */
+/* Returns how many completions the queue must have room for: those of all end
+ * points that ask, and as many of dying ones. */
 static int completions_of(const struct rdma *r)
 {
     return (int)(2 * r->config.end_points * (r->spread.credits + 1));

@@ -1,4 +1,4 @@
-/* Messages between the two sides, on a TCP connection of their own. */
+/* Messages between asker and holder, on a TCP connection of their own. */
 #include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -10,9 +10,9 @@
 #include "base/socket.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
-/* Output that the other side has not read. */
+/* Most output that the other side has not read. */
 #define OUTPUT_MAX_BYTES (4u << 20)
-/* Input that was not looked at. */
+/* Most buffered input. */
 #define INPUT_MAX_BYTES 16384u
 
 static void on_read(struct bufferevent *bev, void *arg)
@@ -93,7 +93,7 @@ void channel_send(struct channel *c, const struct wire_message *m)
     if (!c->bev)
         return;
     wire_message_encode(m, bytes);
-    /* Who reads nothing has its connection shut: on_event() is next. */
+    /* Shut the connection of a peer that reads nothing: on_event() follows. */
     if (bufferevent_write(c->bev, bytes, sizeof(bytes)) < 0 ||
         evbuffer_get_length(bufferevent_get_output(c->bev)) > OUTPUT_MAX_BYTES)
         shutdown(bufferevent_getfd(c->bev), SHUT_RDWR);

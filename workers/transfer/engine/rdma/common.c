@@ -1,5 +1,5 @@
-/* What all files of the module need: the log, memory, and what is marked for
- * the next turn. */
+/* For all files of the module: the log, registered memory, and marking paths
+ * and offers for the next turn. */
 #include <errno.h>
 #include <event2/event.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* End points: queue pairs from their making to their end. */
+/* End points: makes, connects and destroys queue pairs. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +48,7 @@ static void leave_sieve(struct end *e)
     e->place = SIEVE_NONE;
 }
 
-/* The queue pair is gone: so is what was posted to it. */
+/* Frees an end point whose queue pair was destroyed. */
 void end_free(struct end *e)
 {
     struct rdma *r = e->card->rdma;
@@ -67,7 +67,8 @@ void end_free(struct end *e)
     free(e);
 }
 
-/* Takes a place; the end point that had it goes. */
+/* Takes a place in the sieve; if all are taken, ends another end point first.
+ */
 static uint32_t take_place(struct rdma *r, struct end *e)
 {
     uint32_t place = sieve_add(r->sieve, e), victim;
@@ -174,7 +175,9 @@ void end_paired(struct end *e, const struct wire_message *m)
     end_start(e, JOB_CONNECT, END_CONNECTING);
 }
 
-/* In error it moves nothing any more, and gives back what was posted. */
+/* Puts the queue pair into the error state, in which it moves nothing more and
+ * completes all posted slices with an error; or destroys it if none is posted.
+ */
 void end_die(struct end *e)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
@@ -186,7 +189,8 @@ void end_die(struct end *e)
         end_start(e, JOB_DESTROY, END_DESTROYING);
 }
 
-/* The path does without it: another is made when it is wanted. */
+/* Takes the end point out of its path, which makes another when it needs one.
+ */
 static void leave_path(struct end *e, const char *why)
 {
     struct wire_message m = {.type = WIRE_UNPAIR, .id = e->id};

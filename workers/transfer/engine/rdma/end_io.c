@@ -1,4 +1,4 @@
-/* End points: what is posted to them, and what comes back. */
+/* End points: posts reads, and takes their completions. */
 #include <stddef.h>
 #include <string.h>
 
@@ -6,9 +6,9 @@
 #include "base/log.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
-/* What a work request is called: the end point's slot and how often it was
- * taken, so that a late completion meets nobody else; and the slice, counted
- * from 1; 0 is the probe. */
+/* The id of a work request: the end point's slot and how often the slot was
+ * taken, so that a late completion is not taken for another end point's; and
+ * the slice, from 1 on (0 = the probe). */
 #define NAME_SLICE_BITS 20u
 #define NAME_SLOT_BITS 16u
 
@@ -20,7 +20,7 @@ static uint64_t name_of(const struct end *e, uint32_t slice)
            (uint64_t)e->slot << NAME_SLICE_BITS | slice;
 }
 
-/* Whose completion that is, or NULL: it is gone. */
+/* Returns the end point of a completion, or NULL: it is gone. */
 static struct end *end_of(const struct rdma *r, uint64_t name, uint32_t *slice)
 {
     uint32_t slot =
@@ -33,8 +33,8 @@ static struct end *end_of(const struct rdma *r, uint64_t name, uint32_t *slice)
     return r->ends[slot].end;
 }
 
-/* An empty read shows whether the rail works, before slices depend on it. It
- * moves nothing, but one that is repeated is checked for its key. */
+/* Posts an empty read, which shows whether the rail works before slices depend
+ * on it. It needs a valid key, because a repeated read is checked for it. */
 static void probe(struct end *e)
 {
     const struct rdma_path *p = e->path;
@@ -150,7 +150,7 @@ void end_post(struct end *e, struct spread_slice **slices, uint32_t n)
         spread_lost(e->path->spread, slices[i]);
 }
 
-/* What was posted never came back, and never will. */
+/* Counts posted slices as lost: the queue pair was destroyed with them. */
 static void lose_all(struct end *e)
 {
     struct spread *s = e->path->spread;

@@ -1,10 +1,10 @@
-/* The address of a card. */
+/* Chooses the address (GID) of a card. */
 #include <errno.h>
 #include <string.h>
 
 #include "workers/transfer/engine/rdma/internal.h"
 
-/* How good an address is: 0 is none. Routed RoCE by IPv4 is best. */
+/* Returns how good an address is; 0 = unusable. RoCE v2 over IPv4 is best. */
 static int worth(const struct ibv_gid_entry *entry)
 {
     static const uint8_t ipv4[12] = {[10] = 0xff, [11] = 0xff};
@@ -21,7 +21,6 @@ static int worth(const struct ibv_gid_entry *entry)
     return 0;
 }
 
-/* Its best address. */
 int card_find_gid(struct card *c, int n)
 {
     struct ibv_gid_entry entry;

@@ -1,4 +1,4 @@
-/* What an asker knows of its peer's grants. */
+/* The grants of a path: allowed, being revoked, and revoked ones. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@ static uint32_t find(const uint64_t *ids, uint32_t n, uint64_t id)
 
     while (i > 0 && ids[i - 1] != id)
         i--;
-    return i; /* one more than its place; 0: it is not there */
+    return i; /* its index plus 1; 0 = not found */
 }
 
 static int grow(uint64_t **ids, uint32_t *room)

@@ -1,4 +1,4 @@
-/* What a card's thread does: queue pairs are made, connected and destroyed. */
+/* A card's thread: makes, connects and destroys queue pairs. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,8 @@ static int make(struct job *job)
                               IBV_QP_ACCESS_FLAGS);
 }
 
-/* Ready to receive: here the peer's address is looked for. */
+/* Moves the queue pair to "ready to receive", which resolves the peer's
+ * address. */
 static int to_receive(const struct job *job)
 {
     const struct card *c = job->card;

@@ -1,4 +1,4 @@
-/* Loads the module of the transport rdma, when it is wanted. */
+/* Loads the module of the transport rdma on demand. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
@@ -11,7 +11,8 @@
 
 #define MODULE "conductor-rdma.so"
 
-/* The module lies beside the program, as built, or where it is installed. */
+/* Looks for the module next to the program, as built, or where it is installed.
+ */
 static void *load(char *err, size_t err_bytes)
 {
     char program[PATH_MAX], path[PATH_MAX + sizeof(RDMA_MODULE_BUILT MODULE)];
@@ -48,6 +49,6 @@ int rdma_transport_load(const struct rdma_config *config,
         return error_say(err, err_bytes, -ENOTSUP,
                          MODULE " is not of this version");
     }
-    /* It stays loaded: its code runs until the program ends. */
+    /* Never unloaded: its code runs until the program ends. */
     return module->make(config, out, err, err_bytes);
 }

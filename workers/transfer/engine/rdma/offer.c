@@ -1,4 +1,4 @@
-/* Offers: the side that is read and written. */
+/* Offers: the side that is read. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "workers/transfer/engine/rdma/internal.h"
 
-/* A REVOKE is answered within so long, or the peer loses its queue pairs. */
+/* Time for the answer to REVOKE; then the peer loses its queue pairs. */
 #define REVOKE_US 5000000
 
 static void describe_rail(const struct rdma *r, uint32_t i,
@@ -94,8 +94,8 @@ static void tell_grant(struct rdma_offer *o, struct grant *g)
     channel_send(&o->channel, &m);
 }
 
-/* The card cannot tell ranges apart: who may use the keys may use the region.
- * The keys are the peer's of this offer. */
+/* Ignores the ranges: a card's key covers a whole region. Only the peer of this
+ * offer has the keys. */
 int rdma_grant(struct transport_offer *offer, uint64_t grant_id,
                const struct transport_range *, uint32_t)
 {
@@ -113,7 +113,7 @@ int rdma_grant(struct transport_offer *offer, uint64_t grant_id,
     return 0;
 }
 
-/* Nobody uses it any more. */
+/* Ends a grant that nobody uses any more. */
 static void grant_over(struct rdma_offer *o, struct grant *g)
 {
     g->over = true;
@@ -136,8 +136,8 @@ void rdma_revoke(struct transport_offer *offer, uint64_t grant_id)
         grant_over(o, g);
 }
 
-/* The peer has nothing here any more: what was revoked is over, and what was
- * not can be told of again. */
+/* If the peer has no channel and no queue pair here any more: ends its revoked
+ * grants; the others can be sent again to a new channel. */
 static void peer_gone(struct rdma_offer *o)
 {
     struct grant *g;
@@ -255,8 +255,8 @@ void offer_take(struct rdma_offer *o, struct channel *c)
     struct wire_message m = {.type = WIRE_WELCOME};
     struct grant *g;
 
-    /* One peer, one connection; behind one that was lost, when nothing of it
-     * is left. */
+    /* One connection at a time: after a lost one, only once all of its queue
+     * pairs are gone. */
     if (o->channel.bev || !TAILQ_EMPTY(&o->ends) || o->broken || o->withdrawn) {
         channel_fini(c);
         return;

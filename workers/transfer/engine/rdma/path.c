@@ -71,10 +71,10 @@ void path_reap(struct rdma_path *p)
     path_free(p);
 }
 
-/* The rail of the peer to pair with. Of those that are up the nearest to its
- * memory come first, of these the one of the same number. That one is tried
- * again after a failure, then in turn with each of the others: cards may reach
- * only their like. */
+/* Returns the peer's rail to pair with: of its rails that are up, the nearest
+ * to its memory, and of these the one with the same number. Every second
+ * attempt is that one; the attempts in between try the others in turn, as cards
+ * may reach only cards of the same number. */
 static uint32_t partner(const struct rdma_path *p, uint32_t rail)
 {
     uint32_t order[SPREAD_RAILS_MAX], n = 0, n_peer = p->peer.n_rails;
@@ -128,7 +128,7 @@ static void post_all(struct rdma_path *p)
         flush(p, i, slices[i], &n[i]);
 }
 
-/* The earliest time at which something is to be looked at. */
+/* Sets the timer to the earliest time at which something is due. */
 static void set_timer(struct rdma_path *p)
 {
     int64_t now_us = clock_now_us(), due_us = spread_due_us(p->spread);

@@ -1,4 +1,4 @@
-/* Paths: what the engine calls. */
+/* Paths: the functions of transport_ops. */
 #include <errno.h>
 #include <event2/event.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static void set_rails(struct rdma_path *p)
     }
 }
 
-/* What is there before anything is sent. NULL: no memory. */
+/* Makes a path that is not connected yet. Returns NULL if out of memory. */
 static struct rdma_path *
 new_path(struct rdma *r, const struct transport_path_ops *ops, void *arg)
 {
@@ -70,7 +70,8 @@ struct transport_path *rdma_open(struct transport *t,
     return &p->base;
 }
 
-/* Whether all of it lies in regions that both sides have registered. */
+/* Returns 0 if all slices lie in registered regions of both sides, or a
+ * negative errno. */
 static int check_slices(const struct rdma_path *p,
                         const struct transport_slice *slices, uint32_t n)
 {

@@ -1,4 +1,4 @@
-/* Paths: what is said between both sides. */
+/* Paths: the messages of the channel. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +19,8 @@ static void on_paired(struct rdma_path *p, const struct wire_message *m)
 
 /* --- rails --- */
 
-/* A link mostly comes up at both ends, and the other end is told of a little
- * later. */
+/* Pause before a rail that came up is tried: the peer's end of the link mostly
+ * comes up with it, but its RAIL message arrives later. */
 #define LINK_UP_US 100000
 
 void path_rail_changed(struct rdma_path *p, uint32_t rail, bool up)

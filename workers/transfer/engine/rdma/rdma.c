@@ -1,4 +1,4 @@
-/* The transport as a whole: cards, memory, and who connects. */
+/* The transport as a whole: cards, memory, start and end. */
 #include "workers/transfer/engine/rdma/rdma.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "workers/transfer/engine/rdma/internal.h"
 
 #define TICK_US 250000
-/* At the end: how long queue pairs may take to go. */
+/* Time for destroying all queue pairs at the end. */
 #define END_MS 10000
 
 __attribute__((visibility(
@@ -110,7 +110,8 @@ static int reg(struct transport *t, void *memory, uint64_t bytes, int)
     return reg_all((struct rdma *)t, &m, topology_node_of(memory, bytes));
 }
 
-/* Nothing says near which card of the network it is. */
+/* Registers a GPU's pages for all network cards alike: which one is near is not
+ * known. */
 static int reg_card(struct transport *t, const struct shared_card *card)
 {
     const struct rdma_memory m = {
@@ -125,7 +126,7 @@ static int reg_card(struct transport *t, const struct shared_card *card)
     return rc == -EOPNOTSUPP ? -ENOTSUP : rc;
 }
 
-/* A region is a region, whatever the peer's network card reads it from. */
+/* A network card reads regions of GPUs and of host memory alike. */
 static bool reads_card(const struct transport_path *)
 {
     return true;
@@ -149,7 +150,7 @@ static void withdrawn(void *)
 {
 }
 
-/* What is still open is closed, without a callback. */
+/* Closes all paths and withdraws all offers, without a callback. */
 static void close_all(struct rdma *r)
 {
     static const struct transport_offer_ops silent = {.revoked = say_nothing,
@@ -168,7 +169,8 @@ static void close_all(struct rdma *r)
     }
 }
 
-/* All paths are closed and all offers withdrawn: their queue pairs go. */
+/* Waits until the queue pairs of closed paths and withdrawn offers are
+ * destroyed. */
 static void drain(struct rdma *r)
 {
     struct rdma_path *p;
@@ -226,7 +228,7 @@ static const struct transport_ops rdma_ops = {
     .close = rdma_close,
 };
 
-/* What the config leaves to us. */
+/* Fills in defaults and checks the configuration. */
 static int complete(struct rdma *r, char *err, size_t err_bytes)
 {
     struct rdma_config *c = &r->config;
@@ -258,7 +260,7 @@ static int complete(struct rdma *r, char *err, size_t err_bytes)
     return 0;
 }
 
-/* Places for those that ask, those that serve, and as many that are dying. */
+/* Makes slots for end points that ask, that serve, and as many dying ones. */
 static int make_ends(struct rdma *r)
 {
     r->n_slots = 4 * r->config.end_points;
@@ -313,7 +315,6 @@ static int begin(struct rdma *r, char *err, size_t err_bytes)
     return 0;
 }
 
-/* What lower files call of higher ones. */
 static const struct rdma_up up = {
     .completed = end_completed,
     .job_over = end_job_over,
@@ -331,7 +332,7 @@ static int make(const struct rdma_config *config, struct transport **out,
 
     if (!r)
         return error_say(err, err_bytes, -ENOMEM, "out of memory");
-    /* The module has its own copy of the log, for what it takes of base/. */
+    /* The module is linked with its own copy of base/log. */
     log_init("rdma", LOG_INFO);
     r->base.ops = &rdma_ops;
     r->up = &up;

@@ -1,7 +1,7 @@
 /*
- * The transport over RDMA: one-sided reads over all cards of the
- * machine. It is a module that is loaded when it is wanted: a worker starts,
- * and moves KV in other ways, on a machine without libibverbs.
+ * The transport over RDMA: one-sided reads over all network cards of the
+ * machine. It is a module that is loaded on demand, so that a worker also
+ * starts, and uses other transports, on a machine without libibverbs.
  */
 #ifndef WORKERS_TRANSFER_ENGINE_RDMA_RDMA_H
 #define WORKERS_TRANSFER_ENGINE_RDMA_RDMA_H
@@ -16,36 +16,36 @@ struct event_base;
 struct evdns_base;
 
 struct rdma_config {
-    struct event_base *base; /* borrowed, as all pointers */
-    struct evdns_base *dns;  /* NULL: addresses only */
-    const char *listen_host; /* for the connections that set queue pairs up */
-    uint16_t listen_port;    /* 0: any */
-    const char *devices;     /* names with commas between; "": all */
-    const char *sysfs;       /* its root; NULL: /sys */
-    uint32_t slice_bytes;    /* 1,024 to 1 GiB; 0: RDMA_SLICE_BYTES_DEFAULT */
+    struct event_base *base; /* borrowed, like all pointers here */
+    struct evdns_base *dns;  /* NULL = addresses only */
+    const char *listen_host; /* for the connections that set up queue pairs */
+    uint16_t listen_port;    /* 0 = any free port */
+    const char *devices;     /* names separated by commas; "" = all */
+    const char *sysfs;       /* root of sysfs; NULL = /sys */
+    uint32_t slice_bytes;    /* 1,024 to 1 GiB; 0 = RDMA_SLICE_BYTES_DEFAULT */
     uint32_t credits;        /* slices under way on a rail, 1 to 1,024;
-                                0: RDMA_CREDITS_DEFAULT */
+                                0 = RDMA_CREDITS_DEFAULT */
     uint32_t end_points;     /* queue pairs, 1 to 4,096, for asking and as many
-                                for serving; 0: RDMA_END_POINTS_DEFAULT */
-    int64_t stall_us;        /* a path that moves nothing for so long is given
-                                up; 0: 5 s */
-    /* One line of the log; level is an enum log_level. NULL: none. */
+                                for serving; 0 = RDMA_END_POINTS_DEFAULT */
+    int64_t stall_us;        /* a path that moves nothing for this long fails;
+                                0 = 5 s */
+    /* Writes a line of the log; level is an enum log_level. NULL = no log. */
     void (*log)(int level, const char *line);
 };
 
 /*
- * rdma_transport_load(config, out, err, err_bytes): loads the module and makes
- * the transport. `config` is borrowed for the call, what it points to for the
- * transport's life. Returns 0 and *out, owned
- * (ops->free); or a negative errno and why, in err: -ENOTSUP (no module, or no
- * libibverbs), -ENODEV (no card), -EINVAL (a value of the config).
+ * Loads the module and makes the transport. `config` is borrowed for the call,
+ * its pointers for the transport's life. Returns 0 and *out, owned (free it
+ * with ops->free); or a negative errno with a message in err[err_bytes]:
+ * -ENOTSUP (no module, or no libibverbs), -ENODEV (no card), -EINVAL (a value
+ * of the configuration), or the system's error.
  */
 [[nodiscard]] int rdma_transport_load(const struct rdma_config *config,
                                       struct transport **out, char *err,
                                       size_t err_bytes);
 
-/* What the module exports under the name RDMA_MODULE_SYMBOL: the same, of the
- * interface of that version. */
+/* The module exports a struct rdma_module under the name RDMA_MODULE_SYMBOL.
+ * Other versions are refused. */
 #define RDMA_MODULE_SYMBOL "conductor_rdma_module"
 #define RDMA_MODULE_VERSION 4u
 

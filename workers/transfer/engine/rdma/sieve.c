@@ -1,4 +1,4 @@
-/* Which end point has to go when there are too many. */
+/* SIEVE: chooses the end point to end when there are too many. */
 #include "workers/transfer/engine/rdma/sieve.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 struct place {
     TAILQ_ENTRY(place) link; /* in `order`, or in `free` */
     void *owner;
-    bool used; /* since the hand came by */
+    bool used; /* since the hand passed it */
     bool pinned;
 };
 
@@ -17,8 +17,8 @@ TAILQ_HEAD(place_list, place);
 struct sieve {
     uint32_t n;
     uint32_t n_used;
-    struct place *hand;       /* the next to look at; NULL: the oldest */
-    struct place_list order;  /* the newest first */
+    struct place *hand;       /* next to look at; NULL = the oldest */
+    struct place_list order;  /* newest first */
     struct place_list unused; /* free places */
     struct place places[];    /* (n) */
 };
@@ -61,7 +61,7 @@ uint32_t sieve_add(struct sieve *s, void *owner)
     return (uint32_t)(p - s->places);
 }
 
-/* The one that the hand looks at behind `p`: the next newer one. */
+/* Returns the next newer place, at which the hand looks after `p`. */
 static struct place *newer(struct place *p)
 {
     return TAILQ_PREV(p, place_list, link);
@@ -93,7 +93,7 @@ uint32_t sieve_victim(struct sieve *s)
 {
     struct place *p = s->hand;
 
-    /* Once around to forget what was used, and once more to find it. */
+    /* Once around to clear `used`, and once more to find the victim. */
     for (uint32_t i = 0; i < 2 * s->n_used; i++) {
         if (!p)
             p = TAILQ_LAST(&s->order, place_list);

@@ -1,10 +1,9 @@
 /*
- * Which end point has to go when there are too many: a table of a fixed number
- * of places, from which SIEVE takes (Zhang et al., "SIEVE is Simpler than LRU",
- * NSDI 2024). A hand goes from the oldest place to the newest and around: what
- * was used since it came by last stays, the first that was not goes. Pure.
- *
- * Pinned places are passed over: something is under way there.
+ * Chooses the end point to end when there are too many: a table of a fixed
+ * number of places with SIEVE eviction (Zhang et al., "SIEVE is Simpler than
+ * LRU", NSDI 2024). A hand moves from the oldest place to the newest, around
+ * and around, and evicts the first place that was not used since it last passed
+ * there. Skips pinned places, which have work under way. Pure.
  */
 #ifndef WORKERS_TRANSFER_ENGINE_RDMA_SIEVE_H
 #define WORKERS_TRANSFER_ENGINE_RDMA_SIEVE_H
@@ -17,34 +16,34 @@
 
 struct sieve;
 
-/* A table of n places, at least 1. Returns 0 and *out, owned; -EINVAL, -ENOMEM.
- */
+/* Make a table of n places, at least 1. Returns 0 and *out, owned; -EINVAL, or
+ * -ENOMEM. */
 [[nodiscard]] int sieve_new(uint32_t n, struct sieve **out);
 
-/* NULL is a no-op. */
+/* Free it. NULL is a no-op. */
 void sieve_free(struct sieve *s);
 
-/* A free place for `owner`, borrowed and not NULL, as the newest; SIEVE_NONE:
- * all are taken, make room first. O(1). */
+/* Give `owner`, borrowed and not NULL, a free place as the newest. Returns the
+ * place, or SIEVE_NONE: all are taken, make room first. O(1). */
 uint32_t sieve_add(struct sieve *s, void *owner);
 
-/* The place is free again. O(1). */
+/* Free the place. O(1). */
 void sieve_remove(struct sieve *s, uint32_t place);
 
-/* Something was sent there. O(1). */
+/* Note that the place was used. O(1). */
 void sieve_touch(struct sieve *s, uint32_t place);
 
-/* The place must stay, or need not any more. O(1). */
+/* Pin or unpin the place. O(1). */
 void sieve_pin(struct sieve *s, uint32_t place, bool pinned);
 
-/* The place to remove, if it is to be one; SIEVE_NONE: all are pinned, or there
- * is none. Moves the hand. O(places), O(1) in the mean. */
+/* Move the hand to the place to remove next. Returns it, or SIEVE_NONE: no
+ * place is taken and unpinned. O(places), O(1) on average. */
 uint32_t sieve_victim(struct sieve *s);
 
-/* Who has that place; NULL: nobody. */
+/* Returns the owner of the place; NULL = free. */
 void *sieve_owner(const struct sieve *s, uint32_t place);
 
-/* Places that are taken. */
+/* Returns the number of taken places. */
 uint32_t sieve_used(const struct sieve *s);
 
 #endif

@@ -1,4 +1,4 @@
-/* The slices of one path over its rails: ops, and what becomes of slices. */
+/* The slices of one path over its rails: ops, and the life of slices. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +65,7 @@ void spread_free(struct spread *s)
     free(s);
 }
 
-/* The op with that id that has not ended, or NULL. */
+/* Returns the op `op_id` if it has not ended, or NULL. */
 static struct spread_op *find(const struct spread *s, uint64_t op_id)
 {
     struct spread_op *op;
@@ -116,7 +116,7 @@ int spread_add(struct spread *s, uint64_t op_id, uint64_t grant, bool held,
     return 0;
 }
 
-/* Ends the op if nothing of it is left anywhere. */
+/* Ends the op if it has nothing to cut and no slice in a slot. */
 static void settle(struct spread *s, struct spread_op *op)
 {
     if (op->over || !spread_is_cut(op) || op->slots > 0)
@@ -127,7 +127,7 @@ static void settle(struct spread *s, struct spread_op *op)
     s->n_ops--;
 }
 
-/* Out of the turns: it waits for its slices, or for its grant. */
+/* Takes the op out of the turns: it only waits for its slices. */
 static void leave_ready(struct spread *s, struct spread_op *op)
 {
     TAILQ_REMOVE(&s->ready, op, link);
@@ -145,7 +145,7 @@ static void free_slot(struct spread *s, struct spread_slice *slice)
     settle(s, op);
 }
 
-/* Those of its slices that wait to be sent again are not sent. */
+/* Drops the op's slices that wait to be sent again. */
 static void drop_again(struct spread *s, const struct spread_op *op)
 {
     struct spread_slice **at = &s->again, *slice;
@@ -163,7 +163,7 @@ static void drop_again(struct spread *s, const struct spread_op *op)
     s->again_tail = at;
 }
 
-/* The op ends with rc when what is under way has come back. */
+/* Ends the op with rc as soon as its slices under way have come back. */
 static void end(struct spread *s, struct spread_op *op, int rc)
 {
     if (op->rc != 0)
@@ -172,7 +172,7 @@ static void end(struct spread *s, struct spread_op *op, int rc)
         leave_ready(s, op);
     op->rc = rc;
     op->held = false;
-    op->slots++; /* it must not end inside drop_again() */
+    op->slots++; /* so that it does not end inside drop_again() */
     drop_again(s, op);
     op->slots--;
     settle(s, op);
@@ -192,7 +192,7 @@ void spread_allow(struct spread *s, uint64_t grant)
     }
 }
 
-/* Ends the ops of that grant; NULL: all of them. */
+/* Ends the ops under *grant; NULL = all ops. */
 static void end_those(struct spread *s, const uint64_t *grant, int rc)
 {
     struct op_list *lists[] = {&s->ready, &s->others};
@@ -239,7 +239,7 @@ bool spread_uses(const struct spread *s, uint64_t grant)
     return false;
 }
 
-/* Cuts the next slice off the op whose turn it is. */
+/* Cuts the next slice off the op that has the turn. */
 static struct spread_slice *cut(struct spread *s)
 {
     struct spread_op *op = TAILQ_FIRST(&s->ready);
@@ -282,7 +282,7 @@ struct spread_slice *spread_next(struct spread *s, int64_t now_us)
         spread_unmeasured(s);
         return NULL;
     }
-    /* Slots that are not free are on rails or among those to send again. */
+    /* A slot is free, under way on a rail, or waits to be sent again. */
     bool old = s->n_again > 0;
     if (!old && !s->free)
         return NULL;

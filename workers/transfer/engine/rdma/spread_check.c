@@ -3,7 +3,7 @@
 
 #include "workers/transfer/engine/rdma/spread_internal.h"
 
-/* The op's slices that slots hold. */
+/* Returns how many slots hold slices of the op. */
 static uint32_t slots_of(const struct spread *s, const struct spread_op *op)
 {
     uint32_t n = 0;

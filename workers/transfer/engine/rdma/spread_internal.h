@@ -1,4 +1,4 @@
-/* What the files of the spread share. Nobody else includes this. */
+/* Shared by the files of the spread only. */
 #ifndef WORKERS_TRANSFER_ENGINE_RDMA_SPREAD_INTERNAL_H
 #define WORKERS_TRANSFER_ENGINE_RDMA_SPREAD_INTERNAL_H
 
@@ -6,19 +6,19 @@
 
 #include "workers/transfer/engine/rdma/spread.h"
 
-/* An op is in `ready` while it has something to cut and may, else in `others`
- * until it ends. */
+/* An op is in `ready` while slices can be cut off it, then or while held in
+ * `others`, and in `ended` once it ended. */
 struct spread_op {
     TAILQ_ENTRY(spread_op) link;
     uint64_t id;
     uint64_t grant;
-    bool held;
-    bool over;
-    int rc;         /* not 0: nothing more of it is sent */
-    uint32_t slots; /* of its slices: under way, or to be sent again */
+    bool held;      /* GRANT has not come */
+    bool over;      /* in `ended` */
+    int rc;         /* not 0 = nothing more of it is sent */
+    uint32_t slots; /* slices under way, or to be sent again */
     uint32_t n;
-    uint32_t next; /* the first of slices that is not all cut */
-    uint64_t at;   /* bytes of that one that are cut */
+    uint32_t next; /* index of the first slice that is not all cut */
+    uint64_t at;   /* bytes of that slice that are cut */
     struct transport_slice slices[]; /* (n) */
 };
 
@@ -26,13 +26,13 @@ struct rail {
     enum spread_rail_state state;
     uint32_t rail_class;
     uint32_t n_slices; /* under way */
-    uint64_t n_bytes;  /* of these */
-    int64_t retry_us;  /* AWAY: due then */
-    int64_t wait_us;   /* how long it was left alone the last time; 0: never */
+    uint64_t n_bytes;  /* under way */
+    int64_t retry_us;  /* if AWAY: when it may be tried */
+    int64_t wait_us;   /* its last pause; 0 = none yet */
     double bytes_per_s;
-    bool measured;
-    int64_t since_us;     /* begin of the measurement; below 0: none */
-    uint64_t since_bytes; /* moved in it */
+    bool measured;        /* bytes_per_s was */
+    int64_t since_us;     /* begin of the measurement; negative = none */
+    uint64_t since_bytes; /* moved since then */
 };
 
 TAILQ_HEAD(op_list, spread_op);
@@ -47,31 +47,31 @@ struct spread {
     struct spread_slice *again, **again_tail;
     uint32_t n_again;
     struct op_list ready, others, ended;
-    uint32_t n_ops; /* that have not ended */
+    uint32_t n_ops; /* not ended */
     int64_t progress_us;
 };
 
-/* Nothing of the op is to be cut any more. */
+/* Returns whether no more slices are to be cut off the op. */
 static inline bool spread_is_cut(const struct spread_op *op)
 {
     return op->rc != 0 || op->next == op->n;
 }
 
-/* Something waits to be sent. */
+/* Returns whether a slice waits to be sent. */
 bool spread_has_unsent(const struct spread *s);
 
-/* The rail for the next slice, or SPREAD_NONE: wait. */
+/* Returns the rail for the next slice, or SPREAD_NONE: it must wait. */
 uint32_t spread_pick(const struct spread *s);
 
-/* The slice goes to slice->rail. */
+/* Count the slice as under way on slice->rail. */
 void spread_rail_begin(struct spread *s, struct spread_slice *slice,
                        int64_t now_us);
 
-/* It comes back: moved, or lost (now_us INT64_MIN). */
+/* Count it as moved, or if now_us is INT64_MIN as lost. */
 void spread_rail_end(struct spread *s, struct spread_slice *slice,
                      int64_t now_us);
 
-/* Rails run dry: what they move from here on says nothing of their rates. */
+/* Stop measuring rates: rails run out of slices. */
 void spread_unmeasured(struct spread *s);
 
 #endif

@@ -1,10 +1,10 @@
-/* The rails of a path: which gets the next slice, how fast each is, and which
- * is left alone. */
+/* The rails of a path: chooses one for the next slice, measures their rates,
+ * and pauses rails that failed. */
 #include <limits.h>
 
 #include "workers/transfer/engine/rdma/spread_internal.h"
 
-/* A rate is measured over at least so many slices. */
+/* A rate is measured over at least this many slices. */
 #define MEASURE_SLICES 16u
 
 bool spread_has_unsent(const struct spread *s)
@@ -19,7 +19,7 @@ void spread_rail_set(struct spread *s, uint32_t rail, double bytes_per_s,
     s->rails[rail].rail_class = rail_class;
 }
 
-/* The lowest class with a rail that is UP; UINT32_MAX: none is. */
+/* Returns the lowest class with a rail that is UP; UINT32_MAX = none. */
 static uint32_t class_in_use(const struct spread *s)
 {
     uint32_t lowest = UINT32_MAX;
@@ -71,8 +71,9 @@ void spread_rail_begin(struct spread *s, struct spread_slice *slice,
     r->n_bytes += slice->bytes;
 }
 
-/* Half of the old rate and half of what was measured while it always had work;
- * all of it where the old one is what the card says of itself. */
+/* Updates the rate with what was moved while the rail always had work: the mean
+ * of the old and the measured rate, or the latter alone if the old rate is the
+ * card's nominal one. */
 static void measure(const struct spread *s, struct rail *r, uint32_t bytes,
                     int64_t now_us)
 {

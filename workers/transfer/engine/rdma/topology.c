@@ -1,4 +1,4 @@
-/* Which network cards are near which memory. */
+/* Finds the network cards, and which memory each is near to. */
 #include "workers/transfer/engine/rdma/topology.h"
 
 #include <dirent.h>
@@ -9,11 +9,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Distances of memory that is as near as can be, and of what is not known. */
+/* The kernel's distance of local memory, and ours if it is not known. */
 #define DISTANCE_LOCAL 10
 #define DISTANCE_UNKNOWN 255
 
-/* The text of a small file without its newline; "" if it cannot be read. */
+/* Returns the first line of a file without its newline; "" if it cannot be
+ * read. */
 static const char *read_line(const char *path, char *text, int n)
 {
     FILE *file = fopen(path, "re");
@@ -28,7 +29,7 @@ static const char *read_line(const char *path, char *text, int n)
     return text;
 }
 
-/* Whether `name` is among the names in `only`. */
+/* Returns whether the list `only` has `name`, or is empty. */
 static bool is_wanted(const char *only, const char *name)
 {
     size_t n = strlen(name);
@@ -93,7 +94,7 @@ static int by_name(const void *a, const void *b)
     return strverscmp(one->name, other->name);
 }
 
-/* The names of the cards. */
+/* Reads the names of the cards. */
 static int read_names(DIR *dir, const char *only, struct topology *t)
 {
     const struct dirent *entry;
@@ -150,7 +151,7 @@ void topology_classes(const struct topology *t, int32_t node,
 {
     int taken = -1;
 
-    /* Distance after distance, from the least on. */
+    /* One rank for each distance, from the smallest on. */
     for (uint32_t rank = 0; rank < t->n_nics; rank++) {
         int least = DISTANCE_UNKNOWN + 1;
 
@@ -178,7 +179,7 @@ int32_t topology_node_of(const void *memory, uint64_t bytes)
     };
     int nodes[3] = {-1, -1, -1};
 
-    /* Without a wish it only tells where they are. */
+    /* Without target nodes it moves nothing and only returns the nodes. */
     if (syscall(SYS_move_pages, 0, 3ul, pages, NULL, nodes, 0) != 0)
         return TOPOLOGY_ANYWHERE;
     if (nodes[0] < 0 || nodes[0] != nodes[1] || nodes[0] != nodes[2])

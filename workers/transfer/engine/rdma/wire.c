@@ -1,4 +1,4 @@
-/* What two sides of the transport rdma tell each other. */
+/* Encodes and decodes the descriptor and the messages of the transport rdma. */
 #include "workers/transfer/engine/rdma/wire.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #define MAGIC 0x31414d44u /* "DMA1" */
 #define HEAD_BYTES 24u
 #define REGION_BYTES 16u
-/* Of a rail, without its keys. */
+/* Bytes of a rail without its keys. */
 #define RAIL_BYTES 28u
 /* enum ibv_mtu: 256 to 4096 bytes. */
 #define MTU_MIN 1u
@@ -126,7 +126,7 @@ void wire_message_encode(const struct wire_message *m,
     memcpy(out + 32, m->data, sizeof(m->data));
 }
 
-/* Whether it says what a queue pair can be connected with. */
+/* Returns whether a queue pair can be connected with the message's values. */
 static bool pairs(const struct wire_message *m)
 {
     return m->mtu >= MTU_MIN && m->mtu <= MTU_MAX && m->qpn < 1u << 24 &&

@@ -1,7 +1,7 @@
 /*
- * What two sides of the transport rdma tell each other: the descriptor, once,
- * over the control connection, and messages on a connection of their own. All
- * numbers are little-endian; messages have one size:
+ * The descriptor of the transport rdma, sent once over the control connection,
+ * and its messages, on a connection of their own. All numbers are
+ * little-endian; messages have one size:
  *
  *   0     1     2          3    4      5  6    8   12   16   20       24  32
  *   type  rail  peer_rail  mtu  reads  0  lid  rc  qpn  psn  0 0 0 0  id  data
@@ -37,7 +37,7 @@ struct wire_rail {
     uint8_t mtu;  /* enum ibv_mtu */
     uint8_t rail_class;
     bool up;
-    uint32_t rate_mb_s;                   /* MB a second; 0: not known */
+    uint32_t rate_mb_s;                   /* MB per second; 0 = not known */
     uint32_t keys[TRANSPORT_REGIONS_MAX]; /* remote keys (n_regions) */
 };
 
@@ -65,32 +65,32 @@ enum wire_type {
 
 struct wire_message {
     enum wire_type type;
-    uint8_t rail;      /* of who sends it */
-    uint8_t peer_rail; /* of who gets it */
+    uint8_t rail;      /* of the sender */
+    uint8_t peer_rail; /* of the receiver */
     uint8_t mtu;       /* PAIR, PAIRED: enum ibv_mtu */
-    uint8_t reads;     /* PAIR, PAIRED: reads at once */
+    uint8_t reads;     /* PAIR, PAIRED: most reads at once */
     uint16_t lid;      /* PAIR, PAIRED: of the sender, on InfiniBand */
     int32_t rc;        /* PAIRED: 0 or a negative errno; RAIL: 1 or 0 */
     uint32_t qpn;
     uint32_t psn;
-    uint64_t id;      /* of a pairing, or of a grant; HELLO: the version, 1 */
+    uint64_t id;      /* of a pairing or a grant; HELLO: RDMA_MODULE_VERSION */
     uint8_t data[16]; /* HELLO: the token; PAIR, PAIRED: the sender's GID */
 };
 
-/* Writes a descriptor to out[TRANSPORT_DESCRIPTOR_MAX]; rails that do not fit
- * are left out. Returns its length. */
+/* Writes a descriptor to out[TRANSPORT_DESCRIPTOR_MAX], without the rails that
+ * do not fit. Returns its length. */
 size_t wire_descriptor_encode(const struct wire_descriptor *d, uint8_t *out);
 
-/* Reads one. 0, or -EBADMSG: another kind, no rail, too many, a size that is
- * not its own, a region that ends behind 2^64, a false MTU. */
+/* Reads a descriptor. Returns 0, or -EBADMSG: wrong magic number, no rail or
+ * too many, wrong size, a region that ends past 2^64, or an unknown MTU. */
 [[nodiscard]] int wire_descriptor_decode(const uint8_t *in, size_t n,
                                          struct wire_descriptor *d);
 
 void wire_message_encode(const struct wire_message *m,
                          uint8_t out[WIRE_MESSAGE_BYTES]);
 
-/* Reads one. 0, or -EBADMSG: no such type, a rail beyond SPREAD_RAILS_MAX, an
- * MTU or numbers of a queue pair that do not exist, or what has to be 0 is not.
+/* Reads a message. Returns 0, or -EBADMSG: unknown type, a rail beyond
+ * SPREAD_RAILS_MAX, invalid values of a queue pair, or padding that is not 0.
  */
 [[nodiscard]] int wire_message_decode(const uint8_t in[WIRE_MESSAGE_BYTES],
                                       struct wire_message *m);

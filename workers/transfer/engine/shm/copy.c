@@ -1,4 +1,4 @@
-/* Threads that copy, a part of each op in turn. */
+/* Threads that copy parts of ops out of mapped memory. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ static bool ended(struct shm *s, const struct op *op)
     return yes;
 }
 
-/* From the peer's card to the block, by way of this one's. */
+/* Reads a part from the peer's GPU, through this worker's GPU. */
 static int copy_card(struct shm_path *p, const struct op_part *part,
                      struct sum_run *sum)
 {

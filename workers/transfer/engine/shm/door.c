@@ -1,5 +1,6 @@
-/* The socket at which the slab's file is handed out, for a token. A connection
- * carries one packet in each direction. Its name is random and in no folder. */
+/* The socket that hands out the slab's file in exchange for a token. A
+ * connection carries one packet in each direction. The socket has a random
+ * abstract name. */
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
@@ -50,7 +51,7 @@ static void caller_free(struct shm_caller *c)
     free(c);
 }
 
-/* Whether somebody was told that token. Takes equally long for each. */
+/* Returns whether an offer has that token, in constant time for each offer. */
 static bool knows(const struct shm *s, const uint8_t *token)
 {
     const struct shm_offer *o;
@@ -67,7 +68,8 @@ static bool knows(const struct shm *s, const uint8_t *token)
     return known;
 }
 
-/* A caller whose buffer has no room for one packet gets nothing. */
+/* Sends the files. A caller whose buffer has no room for the packet gets
+ * nothing. */
 static void hand_out(const struct shm *s, int fd)
 {
     struct shm_told told = {.n = s->n_regions};
@@ -116,16 +118,17 @@ static void on_resume(evutil_socket_t, short, void *arg)
     (void)event_add(s->listening, NULL);
 }
 
-/* No descriptors left, most likely. The socket stays readable: without a pause
- * the loop would do nothing else. */
+/* Pauses accepting: most likely no file descriptors are left. The socket stays
+ * readable, so without a pause the loop would spin. */
 static void pause_listening(const struct shm *s)
 {
     event_del(s->listening);
     event_loop_wait(s->resume, SHM_PAUSE_US);
 }
 
-/* Anybody on this machine can find the socket: who says nothing must not keep
- * peers out. Who has waited for longest goes, served if his token is there. */
+/* Any process on this machine can connect to the socket. So that silent callers
+ * do not keep peers out, closes the one that waited longest if there are too
+ * many; it is served first if its token is there. */
 static void make_room(const struct shm *s)
 {
     struct shm_caller *first = TAILQ_FIRST(&s->callers);
@@ -205,8 +208,8 @@ int shm_door_knock(const uint8_t *name, const uint8_t *token)
     return rc;
 }
 
-/* Its length is as it was said to be, and stays so: reading it raises no
- * SIGBUS. */
+/* Returns whether the file has at least `bytes` and cannot shrink, so that
+ * reading it raises no SIGBUS. */
 static bool sound(int fd, uint64_t bytes)
 {
     struct stat st;
@@ -233,8 +236,8 @@ static int map(const struct shm_told *told, const int *fds,
     return (int)told->n;
 }
 
-/* The pages of its card, as region n. Returns how many there are then: without
- * them all goes by way of the host. */
+/* Maps the pages of the peer's GPU as region n. Returns the number of regions:
+ * n if that fails, and all KV is then read from host memory. */
 static int map_card(const struct shm_told *told, const struct shared_card *card,
                     struct shm_region *regions, int n)
 {

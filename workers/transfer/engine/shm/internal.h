@@ -1,11 +1,11 @@
 /*
- * What the files of the transport over shared memory share. Nobody else
- * includes this. engine/ops.h has the ops.
+ * Shared by the files of the transport over shared memory only. engine/ops.h
+ * has the ops.
  *
  * Invariants:
- *   a path's mappings last until it has no op
- *   a grant is bookkeeping: nobody can write here, and what is read of memory
- *     that was given away does not have its checksums
+ *   a path's mappings last as long as its ops
+ *   a grant protects nothing: a peer cannot write here, and if it reads memory
+ *     that was reused, the checksums do not match
  */
 #ifndef WORKERS_TRANSFER_ENGINE_SHM_INTERNAL_H
 #define WORKERS_TRANSFER_ENGINE_SHM_INTERNAL_H
@@ -19,12 +19,13 @@
 #define SHM_BOOT_BYTES 36u
 #define SHM_DESCRIPTOR_BYTES (SHM_BOOT_BYTES + SHM_NAME_BYTES + SHM_TOKEN_BYTES)
 #define SHM_THREADS 2u
-/* So much is copied, and then hashed while it is in the processor's cache. */
+/* Bytes that are copied and then hashed while they are in the CPU's cache. */
 #define SHM_CHUNK_BYTES (128u << 10)
-/* Processes that have connected and said nothing yet, at most, and how long. */
+/* Most connections that have sent no token yet. */
 #define SHM_CALLERS_MAX 64u
+/* Time for sending the token, and for the answer. */
 #define SHM_PATIENCE_S 10
-/* Nobody is let in for so long after the process ran out of descriptors. */
+/* Pause of accepting when the process is out of file descriptors. */
 #define SHM_PAUSE_US 100000
 
 struct event;
@@ -34,26 +35,26 @@ struct shm;
 struct shm_region {
     uint8_t *memory;
     uint64_t bytes;
-    int fd;                         /* borrowed */
-    const struct shared_card *card; /* that reads it; NULL: it is mapped */
+    int fd;                         /* borrowed; -1 in a path */
+    const struct shared_card *card; /* reads it; NULL = host memory, mapped */
 };
 
-/* What the socket hands out beside the files. */
+/* The packet that carries the files. */
 struct shm_told {
     uint32_t n;
     uint64_t bytes[TRANSPORT_REGIONS_MAX];
-    uint64_t card_bytes; /* of the card's pages, the region behind these; 0:
-                            there are none */
+    uint64_t card_bytes; /* size of the GPU's pages, the last region; 0 = none
+                          */
     uint8_t handle[SHARED_CARD_HANDLE_BYTES];
 };
 
 struct shm_path {
     struct op_path base;
-    int fd; /* of the socket; -1: it is not needed any more */
+    int fd; /* socket to the peer's door; -1 = closed again */
     struct event *event;
-    const struct shared_card *card; /* this side's, borrowed; NULL: none */
+    const struct shared_card *card; /* of this worker, borrowed; NULL = none */
     struct shm_region regions[TRANSPORT_REGIONS_MAX]; /* of the peer, mapped */
-    uint32_t n_regions;                               /* 0: not yet */
+    uint32_t n_regions;                               /* 0 = not yet mapped */
 };
 
 struct shm_grant {
@@ -65,7 +66,7 @@ LIST_HEAD(shm_grants, shm_grant);
 
 struct shm_offer {
     struct transport_offer base;
-    TAILQ_ENTRY(shm_offer) link; /* of all */
+    TAILQ_ENTRY(shm_offer) link; /* in shm.offers */
     struct shm *shm;
     const struct transport_offer_ops *ops;
     void *arg;
@@ -75,7 +76,7 @@ struct shm_offer {
     bool withdrawn;
 };
 
-/* A process that has connected. */
+/* A connection that has sent no token yet. */
 struct shm_caller {
     TAILQ_ENTRY(shm_caller) link;
     struct shm *shm;
@@ -95,55 +96,56 @@ struct shm {
     struct event_base *event_base; /* borrowed */
     struct shm_region regions[TRANSPORT_REGIONS_MAX];
     uint32_t n_regions;
-    const struct shared_card *card; /* NULL: none */
+    const struct shared_card *card; /* NULL = none */
     char boot[SHM_BOOT_BYTES];
     uint8_t name[SHM_NAME_BYTES]; /* of the socket */
     int listen_fd;
     struct event *listening;
-    struct event *resume;             /* listening, after a pause */
-    TAILQ_HEAD(, shm_caller) callers; /* the oldest first */
+    struct event *resume;             /* ends a pause of listening */
+    TAILQ_HEAD(, shm_caller) callers; /* oldest first */
     uint32_t n_callers;
     TAILQ_HEAD(, shm_offer) offers;
     struct shm_thread threads[SHM_THREADS];
     uint32_t n_threads;
-    /* By the lock of the set: */
+    /* Guarded by set.lock: */
     pthread_cond_t more;
-    struct op_list todo; /* the turns of all paths */
+    struct op_list todo; /* turns of all paths */
     bool leaving;
 };
 
 /* --- copy.c --- */
 
-/* Start the threads. 0 or -ENOMEM. */
+/* Start the threads. Returns 0, or -ENOMEM. */
 [[nodiscard]] int shm_copy_start(struct shm *s);
 
-/* Stop them. */
+/* Stop the threads. */
 void shm_copy_stop(struct shm *s);
 
 /* --- door.c: the socket --- */
 
-/* Listen. 0 or a negative errno. */
+/* Open the door: listen. Returns 0, or a negative errno. */
 [[nodiscard]] int shm_door_open(struct shm *s);
 
-/* Close it, and those who have said nothing. */
+/* Close the door, and connections that have sent no token. */
 void shm_door_close(struct shm *s);
 
-/* Connect to the socket of that name and say the token. The socket, or a
- * negative errno. */
+/* Connect to the peer's door `name` and send the token. Returns the socket,
+ * owned, or a negative errno. */
 [[nodiscard]] int shm_door_knock(const uint8_t *name, const uint8_t *token);
 
-/* Take what a door hands out: maps it into regions[TRANSPORT_REGIONS_MAX], with
- * the pages of a card as the last one if `card` (NULL: none) can open them. How
- * many, or a negative errno: -EAGAIN: not yet; -EACCES: the door is shut. */
+/* Receive the files and map them as regions[TRANSPORT_REGIONS_MAX], with the
+ * peer's GPU pages as the last one if `card` (NULL = none) can open them.
+ * Returns the number of regions, or a negative errno: -EAGAIN: nothing came
+ * yet; -EACCES: refused. */
 [[nodiscard]] int shm_door_take(int fd, const struct shared_card *card,
                                 struct shm_region *regions);
 
-/* Give it back. */
+/* Unmap the n regions. */
 void shm_door_leave(struct shm_region *regions, uint32_t n);
 
 /* --- path.c --- */
 
-/* As transport_ops. */
+/* The functions of transport_ops. */
 struct transport_path *shm_open_path(struct transport *t,
                                      const struct transport_peer *peer,
                                      const struct transport_path_ops *ops,
@@ -152,7 +154,7 @@ bool shm_reads_card(const struct transport_path *p);
 int shm_read(struct transport_path *p, uint64_t op_id, uint64_t grant_id,
              const struct transport_slice *slices, uint32_t n);
 
-/* As op_set. */
+/* The functions of op_set. */
 void shm_hang_up(struct op_path *p);
 void shm_path_free(struct op_path *p);
 

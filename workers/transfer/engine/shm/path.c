@@ -1,4 +1,4 @@
-/* Paths: mapping a peer's memory, and ops on it. */
+/* Paths: map a peer's memory, and read from it. */
 #include <errno.h>
 #include <event2/event.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static void fail(struct shm_path *p, int rc)
     pthread_mutex_unlock(&p->base.set->lock);
 }
 
-/* What the peer says of itself is not trusted. */
+/* Returns whether the slices, which a peer sent, lie in mapped regions. */
 static bool within(const struct shm_path *p,
                    const struct transport_slice *slices, uint32_t n)
 {
@@ -70,7 +70,7 @@ static void on_files(evutil_socket_t fd, short what, void *arg)
     p->base.ops->stands(p->base.arg);
 }
 
-/* Connects to the peer's socket. 0 or a negative errno. */
+/* Connects to the peer's socket. Returns 0, or a negative errno. */
 static int knock(struct shm *s, struct shm_path *p, const uint8_t *descriptor)
 {
     const struct timeval patience = {.tv_sec = SHM_PATIENCE_S};

@@ -155,7 +155,7 @@ static void offer_free(struct shm_offer *o)
     free(o);
 }
 
-/* Somebody's news; false: there are none. */
+/* Calls back for one ended grant or offer. Returns false if there is none. */
 static bool offer_heard(struct shm *s)
 {
     struct shm_offer *o;
@@ -227,7 +227,7 @@ static const struct transport_ops shm_ops = {
     .close = op_path_close,
 };
 
-/* Which machine this is, since when. */
+/* Reads the id of this boot of this machine. */
 static int read_boot_id(char *boot)
 {
     int fd = open(BOOT_ID, O_RDONLY | O_CLOEXEC);

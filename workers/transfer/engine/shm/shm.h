@@ -1,11 +1,9 @@
 /*
- * The transport for workers of one machine: the asker maps the holder's slab,
- * which nobody but the holder can write, and copies blocks out of it on threads
- * of its own. The descriptor says which machine, which socket, and a token,
- * which only the peer of that control connection was told of; for the token the
- * socket hands out the slab's file.
- *
- * It reads only: write() is not supported.
+ * The transport between workers on one machine: the asker maps the holder's
+ * slab, which only the holder can write, and copies blocks out of it on threads
+ * of its own. The descriptor has the machine's boot id, the name of a socket
+ * and a token, which only the peer of that control connection gets; whoever
+ * sends the token to the socket gets the slab's file.
  */
 #ifndef WORKERS_TRANSFER_ENGINE_SHM_SHM_H
 #define WORKERS_TRANSFER_ENGINE_SHM_SHM_H
@@ -14,7 +12,8 @@
 
 struct event_base;
 
-/* Make it; base is borrowed. Returns it owned (ops->free), or NULL. */
+/* Make the transport; `base` is borrowed. Returns it owned (free it with
+ * ops->free), or NULL. */
 [[nodiscard]] struct transport *shm_transport_new(struct event_base *base);
 
 #endif

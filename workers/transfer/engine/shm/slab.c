@@ -1,4 +1,4 @@
-/* A memfd that only its owner can write. */
+/* A memfd sealed so that only its owner can write it. */
 #include "workers/transfer/engine/shm/slab.h"
 
 #include <errno.h>
@@ -12,8 +12,9 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-/* Has the kernel clear all pages now; huge ones where it has them for files.
- * False: there are too few, and touching the others would be the end. */
+/* Has the kernel allocate and clear all pages now, huge pages if it has them
+ * for files. Returns false if there are too few: touching the missing ones
+ * would kill the process. */
 static bool touch(void *memory, size_t bytes)
 {
     (void)madvise(memory, bytes, MADV_HUGEPAGE);
@@ -21,7 +22,7 @@ static bool touch(void *memory, size_t bytes)
         return true;
     if (errno != EINVAL)
         return false;
-    for (size_t i = 0; i < bytes; i += 4096) /* a kernel before 5.14 */
+    for (size_t i = 0; i < bytes; i += 4096) /* for kernels before 5.14 */
         ((volatile char *)memory)[i] = 0;
     return true;
 }

@@ -1,4 +1,4 @@
-/* A stream that answers: what a grant covers is sent from its memory. */
+/* A stream that answers: sends memory that is granted to its peer. */
 #include <errno.h>
 
 #include "workers/transfer/engine/tcp/internal.h"
@@ -10,8 +10,8 @@ static void queue_answer(struct tcp_stream *s, const struct tcp_answer *a)
     s->answers[at] = *a;
 }
 
-/* With the lock: no answer waits for a grant that has ended. The one that is on
- * its way out has promised its bytes. */
+/* Turns queued answers under ended grants into refusals. The answer that is
+ * being sent has announced its bytes and stays. With the lock. */
 static void drop_ended(struct tcp_stream *s)
 {
     for (uint32_t i = s->answering; i < s->n_answers; i++) {
@@ -25,7 +25,7 @@ static void drop_ended(struct tcp_stream *s)
     }
 }
 
-/* With the lock: it is bound, or over. */
+/* Uncounts a stream that was without an offer. With the lock. */
 static void unbound_gone(struct tcp_stream *s)
 {
     struct tcp *t = s->io->tcp;
@@ -37,7 +37,7 @@ static void unbound_gone(struct tcp_stream *s)
     s->leaving = false;
 }
 
-/* The first bytes say whose connection it is. */
+/* Takes the token, the first bytes of a stream. */
 static int on_token(struct tcp_stream *s)
 {
     struct tcp *t = s->io->tcp;
@@ -50,7 +50,7 @@ static int on_token(struct tcp_stream *s)
     return s->offer ? 1 : -EACCES;
 }
 
-/* One that is told to go is served all the same if its token is there. */
+/* Ends a stream that was told to close, unless its token came meanwhile. */
 static int unbound_look(struct tcp_stream *s)
 {
     struct tcp *t = s->io->tcp;
@@ -86,7 +86,7 @@ static int break_offer(struct tcp_stream *s, const char *why)
     pthread_mutex_lock(&t->set.lock);
     if (!s->offer->broken)
         s->offer->broken = why;
-    tcp_io_wake(t); /* nothing is answered to its other streams either */
+    tcp_io_wake(t); /* its other streams must end, too */
     bell_ring(t->set.bell);
     pthread_mutex_unlock(&t->set.lock);
     return -EPROTO;
@@ -133,7 +133,7 @@ static int answer_read(struct tcp_stream *s)
     return rc;
 }
 
-/* The first answer was sent. */
+/* Removes the first answer, which was sent. */
 static void answer_over(struct tcp_stream *s)
 {
     struct tcp *t = s->io->tcp;

@@ -1,13 +1,13 @@
-/* A stream that asks: requests go out, answers come in, in the same order. */
+/* A stream that asks: sends requests; the answers come in the same order. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "workers/transfer/engine/tcp/internal.h"
 
-/* So much is read before other streams have their turn. */
+/* Most bytes read before other streams get their turn. */
 #define TURN_BYTES (2u << 20)
 
-/* With the lock: `part` moves nobody's bytes any more. */
+/* Takes `part` out of its op: its bytes will be thrown away. With the lock. */
 static void let_go(struct tcp_part *part, int rc)
 {
     if (part->what.op)
@@ -15,7 +15,7 @@ static void let_go(struct tcp_part *part, int rc)
     part->what.op = NULL;
 }
 
-/* With the lock: the memory of ops that ended is given back. */
+/* Lets go of the memory of ops that ended. With the lock. */
 static void drop_ended(struct tcp_stream *s)
 {
     struct tcp_part *part;
@@ -41,7 +41,7 @@ static int ask_look(struct tcp_stream *s)
     return rc;
 }
 
-/* The first part has been answered. */
+/* Removes the first part, which was answered. */
 static void part_over(struct tcp_stream *s, int rc)
 {
     struct tcp *t = s->io->tcp;
@@ -62,7 +62,7 @@ static int on_answer(struct tcp_stream *s)
     struct tcp_part *part = TAILQ_FIRST(&s->flying);
     int status = tcp_answer_decode(s->head);
 
-    /* Nothing is answered before it was asked to its end. */
+    /* No answer may come before its whole request was sent. */
     if (status < 0 || !part || part == s->out_part)
         return -EBADMSG;
     if (status == TCP_REVOKED) {
@@ -76,8 +76,8 @@ static int on_answer(struct tcp_stream *s)
     return 1;
 }
 
-/* Takes in more of the body. Returns how much; 0: none is there; negative
- * errno. */
+/* Takes in more of the body. Returns the number of bytes, 0 if none came yet,
+ * or a negative errno. */
 static int64_t on_body(struct tcp_stream *s)
 {
     int64_t got = tcp_stream_body(s);
@@ -93,7 +93,8 @@ static int64_t on_body(struct tcp_stream *s)
     return got;
 }
 
-/* The head of an answer, or a part of it. As on_body(). */
+/* Takes in more of the head of an answer. Returns a positive number when it is
+ * complete, 0: not yet, or a negative errno. */
 static int64_t on_head(struct tcp_stream *s)
 {
     int rc = tcp_stream_head(s, TCP_ANSWER_BYTES);
@@ -113,7 +114,7 @@ static int ask_read(struct tcp_stream *s)
     return 0;
 }
 
-/* Puts the next request in front of the socket. False: there is none now. */
+/* Prepares the next request for sending. Returns false if there is none now. */
 static bool next_request(struct tcp_stream *s)
 {
     struct tcp *t = s->io->tcp;

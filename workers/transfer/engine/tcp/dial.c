@@ -1,5 +1,5 @@
-/* Connecting a data connection: the opening of every connection between
- * workers, on the loop, and then its socket goes to a thread. */
+/* Connects a data connection: does the handshake of all connections between
+ * workers on the loop, and then gives the socket to a thread. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -22,7 +22,7 @@ void tcp_dial_free(struct tcp_dial *d)
     free(d);
 }
 
-/* The path goes on with fewer streams, if it has another. */
+/* Gives up one stream. Fails the path if it has no other. */
 static void give_up(struct tcp_dial *d, int rc)
 {
     struct tcp_path *p = d->path;
@@ -38,7 +38,8 @@ static void give_up(struct tcp_dial *d, int rc)
     pthread_mutex_unlock(&p->tcp->set.lock);
 }
 
-/* WELCOME has come: nothing more comes before this side asks. */
+/* Gives the socket to a thread, after WELCOME: the peer sends nothing more
+ * before this side asks. */
 static void stand(struct tcp_dial *d)
 {
     struct tcp_path *p = d->path;

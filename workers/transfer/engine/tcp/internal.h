@@ -1,14 +1,14 @@
 /*
- * What the files of the transport over TCP share. Nobody else includes this.
+ * Shared by the files of the transport over TCP only.
  *
  * Threads: the loop's thread calls the transport's functions; each I/O thread
- * moves the bytes of its streams. A stream belongs to its thread. What both
- * touch is guarded by set.lock (engine/ops.h, which has the ops), which is held
- * for bookkeeping only, never while bytes move.
+ * moves the bytes of its streams. A stream belongs to its thread. set.lock
+ * (engine/ops.h, which has the ops) guards all that both touch, and is never
+ * held while bytes move.
  *
  * Invariants:
- *   memory of an op is touched by the stream of one of its parts in flight only
- *   memory of a grant is touched by streams only while they count in its `uses`
+ *   memory of an op is touched only by streams with parts of it in flight
+ *   memory of a grant is touched only by streams that count in its `uses`
  *   a grant that is revoked gets no new use, and is put into tcp.revoked when
  *     its uses are 0
  *   a path counts its streams as users; an offer is freed when no stream is
@@ -23,18 +23,18 @@
 #include "workers/transfer/engine/tcp/tcp.h"
 #include "workers/transfer/engine/tcp/wire.h"
 
-/* So much is read, and then hashed while it is in the processor's cache. */
+/* Bytes that are read and then hashed while they are in the CPU's cache. */
 #define TCP_CHUNK_BYTES (128u << 10)
-/* A stream's requests without an answer, and their bytes. */
+/* Most unanswered requests of a stream, and most bytes asked for by them. */
 #define TCP_FLYING_MAX 16u
 #define TCP_FLYING_BYTES (4u << 20)
-/* Requests that a stream's holder keeps: more are not read. */
+/* Most requests that a stream has read and not answered. */
 #define TCP_ANSWERS_MAX 32u
-/* Grants that ended, of an offer: an op on one of them may be on its way. */
+/* Ended grants that an offer remembers: requests under them may still come. */
 #define TCP_ENDED_MAX 4096u
-/* An accepted connection says within so long whose it is. */
+/* Time in which an accepted connection must send its token. */
 #define TCP_TOKEN_US 10000000
-/* A peer that takes nothing of what it is sent for so long is gone. */
+/* A peer that receives nothing for this long is gone. */
 #define TCP_SEND_US 5000000
 
 struct event;
@@ -44,11 +44,10 @@ struct tcp_stream;
 
 /* --- asking ------------------------------------------------------------ */
 
-/* What one request moves. */
+/* A part that was requested. */
 struct tcp_part {
     TAILQ_ENTRY(tcp_part) link;
-    struct op_part what; /* its op NULL: nobody waits for it; its bytes go
-                            nowhere */
+    struct op_part what; /* op NULL = cancelled; its bytes are thrown away */
 };
 
 TAILQ_HEAD(tcp_parts, tcp_part);
@@ -59,9 +58,9 @@ struct tcp_path {
     struct op_path base;
     struct tcp *tcp;
     uint8_t token[TCP_TOKEN_BYTES];
-    struct op_list waiting;                  /* its turns */
-    struct tcp_dial *dials[TCP_STREAMS_MAX]; /* under way */
-    bool stands;                             /* one stream has stood */
+    struct op_list waiting;                  /* turns of its ops */
+    struct tcp_dial *dials[TCP_STREAMS_MAX]; /* being connected; NULL = none */
+    bool stands;                             /* stands() was called */
 };
 
 /* --- being asked --------------------------------------------------------- */
@@ -71,16 +70,16 @@ struct tcp_grant {
     struct tcp_offer *offer;
     uint64_t id;
     bool ended;
-    uint32_t uses; /* streams that move its bytes, or will */
+    uint32_t uses; /* answers queued or being sent under it */
     uint32_t n;
-    struct transport_range ranges[]; /* (n), in order */
+    struct transport_range ranges[]; /* (n), sorted by region and offset */
 };
 
 LIST_HEAD(tcp_grants, tcp_grant);
 
 struct tcp_offer {
     struct transport_offer base;
-    TAILQ_ENTRY(tcp_offer) link; /* of all */
+    TAILQ_ENTRY(tcp_offer) link; /* in tcp.offers */
     struct tcp *tcp;
     const struct transport_offer_ops *ops;
     void *arg;
@@ -89,8 +88,8 @@ struct tcp_offer {
     uint64_t ended[TCP_ENDED_MAX]; /* ids, a ring */
     uint32_t n_ended;
     uint32_t n_streams;
-    const char *broken; /* why; NULL: it is not */
-    bool told;
+    const char *broken; /* why; NULL = not broken */
+    bool told;          /* broken() was called */
     bool withdrawn;
 };
 
@@ -106,9 +105,9 @@ struct tcp_io {
     struct bell *wake;
     pthread_t thread;
     bool started;
-    struct tcp_streams streams; /* its own */
-    struct tcp_streams fresh;   /* by the lock: on their way to it */
-    bool leaving;               /* by the lock */
+    struct tcp_streams streams; /* used by this thread only */
+    struct tcp_streams fresh;   /* with set.lock: not taken over yet */
+    bool leaving;               /* with set.lock */
 };
 
 struct tcp_region {
@@ -125,26 +124,27 @@ struct tcp {
     uint32_t next_io;
     struct tcp_region regions[TRANSPORT_REGIONS_MAX];
     uint32_t n_regions;
-    /* By the lock of the set, as what offers hold: */
+    /* Guarded by set.lock, like members of offers: */
     struct strangers unbound; /* accepted streams without an offer */
-    uint32_t n_leaving;       /* those told to go for others, still open */
+    uint32_t n_leaving;       /* told to close to make room, still open */
     TAILQ_HEAD(, tcp_offer) offers;
     struct tcp_grants revoked;
 };
 
-/* --- stream.c: one socket, of the thread that has it --- */
+/* --- stream.c: one socket, used by its thread only --- */
 
-/* What a stream does: ask or answer. */
+/* The side of a stream: it asks or answers. */
 struct tcp_role {
-    /* Takes what comes in. 0: go on when there is more; 1: when something was
-     * sent; negative errno. */
+    /* Takes incoming bytes. Returns 0: call again when more came; 1: call again
+     * after sending; or a negative errno. */
     int (*read)(struct tcp_stream *s);
-    /* Sends what may be sent. 1: nothing waits; 0: the socket takes no more;
-     * negative errno. */
+    /* Sends what is ready. Returns 1: all is sent; 0: the socket takes no more;
+     * or a negative errno. */
     int (*send)(struct tcp_stream *s);
-    /* Sees what the loop's thread wants. 0, or negative: the stream ends. */
+    /* Looks for changes by the loop's thread. Returns 0, or a negative errno
+     * that ends the stream. */
     int (*look)(struct tcp_stream *s);
-    /* The stream is over: lets go of everything. */
+    /* Releases everything of the stream, which has ended. */
     void (*end)(struct tcp_stream *s, int rc);
 };
 
@@ -155,73 +155,74 @@ struct tcp_stream {
     int fd;
     struct event *readable;
     struct event *writable;
-    bool resting; /* it does not read until it has sent */
-    /* Of one that asks: */
+    bool resting; /* does not read until it has sent */
+    /* If it asks: */
     struct tcp_path *path;
-    struct tcp_parts flying; /* requests whose answers are awaited, in order;
-                                the last may still be on its way out */
+    struct tcp_parts flying; /* unanswered requests, in order; the last may
+                                still be on its way out */
     uint32_t n_flying;
     uint64_t flying_bytes;
     struct sum_run *sum;
-    /* Of one that answers: */
-    struct tcp_offer *offer; /* NULL: it has not said whose it is */
-    /* By the lock, without an offer: */
-    struct stranger stranger; /* in tcp.unbound, unless it is */
-    bool leaving;             /* told to go, and counted in n_leaving */
+    /* If it answers: */
+    struct tcp_offer *offer; /* NULL = no token came yet */
+    /* Without an offer, guarded by set.lock: */
+    struct stranger stranger; /* in tcp.unbound, unless `leaving` */
+    bool leaving;             /* told to close, and counted in n_leaving */
     struct tcp_answer {
         int status;
-        struct tcp_grant *grant; /* with a use; NULL: no bytes */
+        struct tcp_grant *grant; /* with a use; NULL = no bytes */
         const uint8_t *data;
-        uint64_t bytes;         /* to send behind the status */
+        uint64_t bytes;         /* sent after the status */
     } answers[TCP_ANSWERS_MAX]; /* a ring */
     uint32_t first_answer, n_answers;
-    bool answering; /* the first is on its way out */
-    /* What is coming in: */
+    bool answering; /* the first is being sent */
+    /* Incoming: */
     uint8_t head[TCP_REQUEST_BYTES];
     uint32_t head_got;
     bool in_body;
-    uint8_t *body; /* NULL: thrown away */
+    uint8_t *body; /* NULL = thrown away */
     uint64_t body_left;
-    /* What is going out: */
+    /* Outgoing: */
     uint8_t out_head[TCP_REQUEST_BYTES];
     uint32_t out_head_at, out_head_n;
     const uint8_t *out;
     uint64_t out_left;
-    struct tcp_part *out_part; /* what is asked for with it; NULL: nothing */
+    struct tcp_part *out_part; /* part whose request is going out, or NULL */
 };
 
-/* Have every thread look at its streams. On any thread. */
+/* Let every thread look at its streams. On any thread. */
 void tcp_io_wake(struct tcp *t);
 
-/* Sends the head and the bytes that are going out. 1: all was sent; 0: the
- * socket takes no more; negative errno. */
+/* Sends the outgoing head and bytes. Returns 1: all is sent; 0: the socket
+ * takes no more; or a negative errno. */
 int tcp_stream_send(struct tcp_stream *s);
 
-/* Fills s->head up to n bytes. 1: it is full; 0: not yet; negative errno. */
+/* Receives s->head up to n bytes. Returns 1: it is complete; 0: not yet; or a
+ * negative errno. */
 int tcp_stream_head(struct tcp_stream *s, uint32_t n);
 
-/* Receives more of the body. Returns how many bytes came; 0: none are there;
- * negative errno. */
+/* Receives more of the body. Returns the number of bytes, 0 if none came yet,
+ * or a negative errno. */
 int64_t tcp_stream_body(struct tcp_stream *s);
 
 /* --- offer.c: grants, with the lock --- */
 
-/* The offer of that token, with one stream more; NULL: none, or it has enough
- * of them. */
+/* Returns the offer with that token, and counts one more stream of it. NULL: no
+ * such offer, or it has TCP_STREAMS_MAX streams. */
 struct tcp_offer *tcp_offer_bind(struct tcp *t, const uint8_t *token);
 
-/* The memory that `r` names, with a use of its grant in *grant. NULL with *rc:
- * -ECANCELED: the grant has ended; -EPERM: nothing ever covered that. */
+/* Returns the memory that `r` asks for, and counts a use of its grant, *grant.
+ * NULL and *rc: -ECANCELED: the grant has ended; -EPERM: not granted. */
 uint8_t *tcp_offer_use(struct tcp_offer *o, const struct tcp_request *r,
                        struct tcp_grant **grant, int *rc);
 
-/* A use is over. */
+/* End a use of the grant. */
 void tcp_grant_unuse(struct tcp_grant *g);
 
-/* No new use of it. */
+/* End the grant: refuse new uses. */
 void tcp_grant_end(struct tcp_grant *g);
 
-/* The grant of that id that has not ended, or NULL. */
+/* Returns the grant `id` if it has not ended, or NULL. */
 struct tcp_grant *tcp_offer_grant(struct tcp_offer *o, uint64_t id);
 
 /* --- ask.c, answer.c --- */
@@ -231,35 +232,35 @@ extern const struct tcp_role tcp_answers; /* of an offer */
 
 /* --- io.c --- */
 
-/* Start the threads. 0 or -ENOMEM. */
+/* Start the threads. Returns 0, or -ENOMEM. */
 [[nodiscard]] int tcp_io_start(struct tcp *t);
 
-/* Stop them; all streams are closed. */
+/* Close all streams and stop the threads. */
 void tcp_io_stop(struct tcp *t);
 
-/* Give a connected socket to a thread: of `path`, which has counted it, or
- * (NULL) of an offer that its first bytes name. Owns fd. 0, or -ENOMEM: fd is
- * closed. */
+/* Give the connected socket `fd` to a thread, which owns it: as a stream of
+ * `path`, which has counted it as a user, or if NULL of the offer whose token
+ * it sends. Returns 0, or -ENOMEM, and fd is closed. */
 [[nodiscard]] int tcp_io_add(struct tcp *t, int fd, struct tcp_path *path);
 
 /* --- dial.c --- */
 
-/* Connect a stream of `p`, number i of its dials. 0 or negative errno. */
+/* Connect a stream of `p`, as p->dials[i]. Returns 0, or a negative errno. */
 [[nodiscard]] int tcp_dial(struct tcp_path *p, const char *host, uint16_t port,
                            uint32_t i);
 
-/* Give it up. NULL is a no-op. */
+/* Stop connecting. NULL is a no-op. */
 void tcp_dial_free(struct tcp_dial *d);
 
 /* --- open.c: paths --- */
 
-/* As transport_ops. */
+/* The function of transport_ops. */
 struct transport_path *tcp_open(struct transport *t,
                                 const struct transport_peer *peer,
                                 const struct transport_path_ops *ops,
                                 void *arg);
 
-/* As op_set. */
+/* The functions of op_set. */
 void tcp_hang_up(struct op_path *p);
 void tcp_path_free(struct op_path *p);
 

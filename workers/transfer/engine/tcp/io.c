@@ -1,4 +1,4 @@
-/* The I/O threads: each has an event loop, and its streams. */
+/* The I/O threads: each has an event loop and some of the streams. */
 #include <errno.h>
 #include <event2/event.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static void stream_free(struct tcp_stream *s)
     free(s);
 }
 
-/* One that does not say whose it is does not stay. */
+/* Waits for input, with a timeout for streams that send no token. */
 static int read_on(struct tcp_stream *s)
 {
     const struct timeval patience = {.tv_sec = TCP_TOKEN_US / 1000000};
@@ -33,7 +33,8 @@ static void stream_end(struct tcp_stream *s, int rc)
     stream_free(s);
 }
 
-/* What waits already goes on waiting: others' wakes are no progress. */
+/* Waits until the socket takes output. A wait under way goes on with its
+ * timeout: a wake-up is no progress. */
 static int write_on(struct tcp_stream *s)
 {
     const struct timeval patience = {.tv_sec = TCP_SEND_US / 1000000};
@@ -43,7 +44,8 @@ static int write_on(struct tcp_stream *s)
                : event_add(s->writable, &patience);
 }
 
-/* Sends what may be sent, and waits for what is next. */
+/* Sends what is ready and waits for the next event. rc is what role->read() or
+ * role->look() returned. */
 static void stream_go(struct tcp_stream *s, int rc)
 {
     int out = rc < 0 ? rc : s->role->send(s);
@@ -148,7 +150,7 @@ void tcp_io_stop(struct tcp *t)
         bell_ring(io->wake);
         pthread_join(io->thread, NULL);
     }
-    /* Until the last one has ended, each may wake the others. */
+    /* Free the bells last: each thread may wake the others until it ends. */
     for (uint32_t i = 0; i < t->config.streams; i++) {
         bell_free(t->ios[i].wake);
         if (t->ios[i].base)

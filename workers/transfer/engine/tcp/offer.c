@@ -1,9 +1,9 @@
-/* What peers may read here. */
+/* Offers and grants: which memory peers may read here. */
 #include <errno.h>
 
 #include "workers/transfer/engine/tcp/internal.h"
 
-/* Takes equally long wherever they differ. */
+/* Compares in constant time. */
 static bool same_token(const uint8_t *a, const uint8_t *b)
 {
     uint8_t other = 0;
@@ -50,8 +50,8 @@ static bool has_ended(const struct tcp_offer *o, uint64_t id)
     return false;
 }
 
-/* The last of the ranges, which are in order, that does not begin behind `r`;
- * NULL: none. */
+/* Returns the last of the sorted ranges that does not begin after `r`, or NULL.
+ */
 static const struct transport_range *range_of(const struct tcp_grant *g,
                                               const struct tcp_request *r)
 {

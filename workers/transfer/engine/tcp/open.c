@@ -1,4 +1,4 @@
-/* Paths. */
+/* Paths: opens and frees them. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,11 +1,11 @@
-/* One socket of a data connection: sending and receiving as far as it goes. */
+/* One socket of a data connection: sends and receives without blocking. */
 #include <errno.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include "workers/transfer/engine/tcp/internal.h"
 
-/* What is read of a body that nobody wants. */
+/* Bytes read at once of a body that is thrown away. */
 #define WASTE_BYTES (64u << 10)
 
 static int out_of(struct tcp_stream *s, struct iovec v[2])

@@ -160,7 +160,7 @@ static struct tcp_grant *take_revoked(struct tcp *t)
     return g;
 }
 
-/* An offer that broke the rules, or that is over. */
+/* Returns an offer whose peer broke the rules, or that has ended; or NULL. */
 static struct tcp_offer *take_news(struct tcp *t)
 {
     struct tcp_offer *o;
@@ -266,8 +266,9 @@ struct transport *tcp_transport_new(const struct tcp_config *config)
     return &t->base;
 }
 
-/* Connections that say nothing must not keep peers out. Whether there is room
- * for one more: threads may be behind with closing what was told to go. */
+/* Tells a connection without a token to close if there are too many. Returns
+ * whether there is room for one more: not if too many are still being closed.
+ */
 static bool make_room(struct tcp *t)
 {
     pthread_mutex_lock(&t->set.lock);
@@ -292,6 +293,6 @@ void tcp_transport_take(struct transport *transport, int fd)
     if (!make_room(t))
         close(fd);
     else
-        /* Without memory it is closed, and the peer's path ends. */
+        /* If out of memory, fd is closed, which ends the peer's path. */
         (void)!tcp_io_add(t, fd, NULL);
 }

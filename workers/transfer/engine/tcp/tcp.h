@@ -1,8 +1,9 @@
 /*
- * The transport over TCP: data connections of their own, each served by one of
- * a few threads. They are opened and trusted like the control connection (HELLO
- * of kind 4 at the same port, the same proof of the secret), and then leave the
- * loop: the first bytes name the offer, which only its peer was told of.
+ * The transport over TCP: data connections, each served by one of a few
+ * threads. They are opened like the control connection (HELLO of kind 4 at the
+ * same port, the same proof of the secret), and then go from the loop to a
+ * thread. Their first bytes are the token of an offer, which only its peer
+ * knows.
  *
  *   asker                               holder
  *   path    waiting ops
@@ -22,20 +23,21 @@ struct evdns_base;
 struct event_base;
 
 struct tcp_config {
-    struct event_base *base;       /* borrowed, as all pointers */
-    struct evdns_base *dns;        /* NULL: addresses only */
-    const struct secret *secret;   /* NULL: none */
+    struct event_base *base;       /* borrowed, like all pointers here */
+    struct evdns_base *dns;        /* NULL = addresses only */
+    const struct secret *secret;   /* NULL = none */
     const struct msg_hello *hello; /* this worker's; its kind is replaced */
-    uint32_t streams; /* to a peer, and threads: 1 to TCP_STREAMS_MAX */
+    uint32_t streams; /* to each peer, and threads: 1 to TCP_STREAMS_MAX */
 };
 
-/* Make it, with its threads. Returns it owned (ops->free), or NULL. */
+/* Make the transport and start its threads. Returns it owned (free it with
+ * ops->free), or NULL. */
 [[nodiscard]] struct transport *
 tcp_transport_new(const struct tcp_config *config);
 
-/* Take the socket of a peer that has proven the secret and was said WELCOME to,
- * after HELLO of kind 4. If HANDSHAKE_STRANGERS_MAX others have not said whose
- * they are, one of these is closed for it (strangers_surplus()). Owns fd. */
+/* Take over `fd`, a data connection that was sent WELCOME. If
+ * HANDSHAKE_STRANGERS_MAX others have sent no token yet, closes one of them to
+ * make room (strangers_surplus()). */
 void tcp_transport_take(struct transport *t, int fd);
 
 #endif

@@ -1,4 +1,4 @@
-/* Bytes of data connections. */
+/* Encodes and decodes the bytes of data connections. */
 #include "workers/transfer/engine/tcp/wire.h"
 
 #include <errno.h>

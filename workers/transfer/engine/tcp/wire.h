@@ -1,5 +1,5 @@
-/* What stands on a data connection (proto/PROTOCOL.md, "Data connections"):
- * a token once, then requests of one side and answers of the other. */
+/* The bytes on a data connection (proto/PROTOCOL.md, "Data connections"): one
+ * token, then requests one way and answers the other way. */
 #ifndef WORKERS_TRANSFER_ENGINE_TCP_WIRE_H
 #define WORKERS_TRANSFER_ENGINE_TCP_WIRE_H
 
@@ -15,7 +15,7 @@ enum tcp_kind {
 
 enum tcp_status {
     TCP_DONE = 0,
-    TCP_REVOKED = 1, /* the grant is over; no bytes were moved */
+    TCP_REVOKED = 1, /* the grant has ended; no bytes follow */
 };
 
 struct tcp_request {
@@ -30,15 +30,15 @@ struct tcp_request {
 void tcp_request_encode(const struct tcp_request *r,
                         uint8_t out[TCP_REQUEST_BYTES]);
 
-/* Reads one. 0, or -EBADMSG: another kind, no bytes, an end past 2^64, or what
- * has to be 0 is not. */
+/* Reads a request. Returns 0, or -EBADMSG: unknown kind, no bytes, an end past
+ * 2^64, or padding that is not 0. */
 [[nodiscard]] int tcp_request_decode(const uint8_t in[TCP_REQUEST_BYTES],
                                      struct tcp_request *r);
 
 /* Writes an answer; the last 4 bytes are 0. */
 void tcp_answer_encode(uint32_t status, uint8_t out[TCP_ANSWER_BYTES]);
 
-/* Reads the status of one: an enum tcp_status, or -EBADMSG. */
+/* Reads an answer. Returns its status, an enum tcp_status, or -EBADMSG. */
 [[nodiscard]] int tcp_answer_decode(const uint8_t in[TCP_ANSWER_BYTES]);
 
 #endif
