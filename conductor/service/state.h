@@ -33,6 +33,7 @@
 #include "conductor/service/kept.h"
 #include "conductor/service/metrics.h"
 #include "conductor/service/name_sets.h"
+#include "conductor/service/observe.h"
 #include "conductor/service/request/token_cache.h"
 #include "conductor/service/service.h"
 #include "conductor/service/sessions.h"
@@ -436,14 +437,10 @@ void service_freed(struct service *service);
 /* The same for a link to a decode instance, if a request waits for one. */
 void service_link_freed(struct service *service);
 
-/* request/count.c. request_prompt_tokens() and request_known_by(): the prompt's
- * tokens and the source of that number: as counted when its prefill ended,
- * before that as decided. request_count_prompt(): adds the tokens in
- * request->result to the metrics and the last hour. Called once for each
- * prefill of a worker, and once for each forwarded request. */
+/* request/count.c: the prompt's tokens and the source of that number: as
+ * counted when its prefill ended, before that as decided. */
 uint32_t request_prompt_tokens(const struct service_request *request);
 enum service_known_by request_known_by(const struct service_request *request);
-void request_count_prompt(struct service_request *request);
 
 /* request_set_state(request, next): changes the state if the transition table
  * in request/state.c allows it; returns whether it did. If not, that is a bug:
@@ -456,19 +453,14 @@ bool request_set_state(struct service_request *request,
  * workers from the pool, as far as they are still there. */
 void request_close_pool(struct service_request *request);
 
-/* request_first_token(request, ttft_us, now_us): enters its TTFT into explain,
- * history and the forecasts. */
-void request_first_token(struct service_request *request, int64_t ttft_us,
-                         int64_t now_us);
-
 /* request_answered(request, tokens): learns the length of an answer that ended
  * by itself. */
 void request_answered(struct service_request *request, int64_t tokens);
 
-/* request_end(request, outcome, how, reason): ends and frees a request whose
- * answer is over; how, reason: as explain_ended(). */
+/* request_end(request, outcome, reason): ends and frees a request whose answer
+ * is over; reason as in struct request_outcome. */
 void request_end(struct service_request *request, enum metrics_outcome outcome,
-                 const char *how, const char *reason);
+                 const char *reason);
 
 /* request_free(request): frees its memory and slot. The request must be with no
  * worker and in no list. */

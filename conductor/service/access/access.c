@@ -194,8 +194,7 @@ void models_refused(const struct models *models,
     text_buf_fini(&out);
 }
 
-void access_ended(const struct service_request *r, const char *how,
-                  const char *reason, int status)
+void access_ended(struct service_request *r, const struct request_outcome *end)
 {
     const struct models *models = r->service->models;
     struct text_buf out;
@@ -210,17 +209,17 @@ void access_ended(const struct service_request *r, const char *how,
     put_text(&out, "tenant_name",
              tenants_name(models->tenants, r->dispatch.tenant));
     put_text(&out, "model", r->service->model.name);
-    put_tokens(&out, r, strcmp(how, "completed") == 0);
+    put_tokens(&out, r, end->outcome == METRICS_COMPLETED);
     put_times(&out, r);
     put_text(&out, "prefill", name_of(r->service, r->attempt.prefill));
     put_text(&out, "decode", name_of(r->service, r->attempt.decode));
     put_count(&out, "retries", r->dispatch.retries);
-    put_text(&out, "outcome", how);
-    if (status)
-        put_count(&out, "status", status);
+    put_text(&out, "outcome", outcome_name(end->outcome));
+    if (end->status)
+        put_count(&out, "status", end->status);
     else
         put_text(&out, "status", NULL);
-    put_text(&out, "reason", reason);
+    put_text(&out, "reason", end->reason);
     if (models->config.access_log_blocks)
         put_blocks(&out, r);
     text_buf_puts(&out, "}\n");

@@ -46,9 +46,10 @@ void explain_free(struct explain *explain)
 
 /* Returns the record of a request, or NULL if it was not decided, or a later
  * request has replaced its record. */
-static struct explain_record *record_of(struct explain *explain,
-                                        const struct service_request *request)
+static struct explain_record *record_of(const struct service_request *request)
 {
+    struct explain *explain = request->service->explain;
+
     if (explain->n == 0)
         return NULL;
     struct explain_record *r = &explain->records[request->number % explain->n];
@@ -264,11 +265,11 @@ static void put_messages(struct explain_record *r, const struct service *s,
                                  &r->last_message);
 }
 
-void explain_decided(struct explain *explain,
-                     const struct service_request *request,
+void explain_decided(struct service_request *request,
                      const struct schedule_decision *d)
 {
     const struct service *s = request->service;
+    struct explain *explain = s->explain;
     const struct engine *e = s->forwards ? engine_of(s, d->prefill) : NULL;
 
     if (explain->n == 0)
@@ -333,11 +334,10 @@ void explain_decided(struct explain *explain,
     put_sources(r, s, d);
 }
 
-void explain_prefilled(struct explain *explain,
-                       const struct service_request *request,
+void explain_prefilled(struct service_request *request,
                        const struct msg_prefill_done *done)
 {
-    struct explain_record *r = record_of(explain, request);
+    struct explain_record *r = record_of(request);
 
     if (!r)
         return;
@@ -346,33 +346,31 @@ void explain_prefilled(struct explain *explain,
     r->counted = request->result;
 }
 
-void explain_first_token(struct explain *explain,
-                         const struct service_request *request, int64_t ttft_us)
+void explain_first_token(struct service_request *request, int64_t ttft_us,
+                         int64_t)
 {
-    struct explain_record *r = record_of(explain, request);
+    struct explain_record *r = record_of(request);
 
     if (r)
         r->ttft_us = ttft_us;
 }
 
-void explain_warmed(struct explain *explain,
-                    const struct service_request *request)
+void explain_warmed(struct service_request *request)
 {
-    struct explain_record *r = record_of(explain, request);
+    struct explain_record *r = record_of(request);
 
     if (r)
         r->warmed = true;
 }
 
-void explain_ended(struct explain *explain,
-                   const struct service_request *request, const char *how,
-                   const char *reason)
+void explain_ended(struct service_request *request,
+                   const struct request_outcome *end)
 {
-    struct explain_record *r = record_of(explain, request);
+    struct explain_record *r = record_of(request);
 
     if (!r)
         return;
-    r->state = how;
+    r->state = outcome_name(end->outcome);
     r->counted = request->result;
-    text_copy(r->reason, sizeof(r->reason), reason ? reason : "");
+    text_copy(r->reason, sizeof(r->reason), end->reason ? end->reason : "");
 }

@@ -13,6 +13,7 @@
 
 struct evbuffer;
 struct explain;
+struct request_outcome;
 struct service_request;
 
 /* explain_new(n_requests): creates a ring of n_requests records; may be 0.
@@ -22,36 +23,18 @@ struct service_request;
 /* explain_free(explain): NULL is a no-op. */
 void explain_free(struct explain *explain);
 
-/* explain_decided(explain, request, decision): records the decision with its
- * EXPLAIN_CANDIDATES_MAX best candidates, in place of an earlier attempt's.
- * Copies everything. O(candidates). */
-void explain_decided(struct explain *explain,
-                     const struct service_request *request,
+/* Observers, see conductor/service/observe.h. Each copies what it records. A
+ * decision is recorded with its EXPLAIN_CANDIDATES_MAX best candidates, in
+ * place of an earlier attempt's. O(candidates). */
+void explain_decided(struct service_request *request,
                      const struct schedule_decision *decision);
-
-/* explain_prefilled(explain, request, done): records the worker's report about
- * the prefill. */
-void explain_prefilled(struct explain *explain,
-                       const struct service_request *request,
+void explain_warmed(struct service_request *request);
+void explain_prefilled(struct service_request *request,
                        const struct msg_prefill_done *done);
-
-/* explain_first_token(explain, request, ttft_us): records the TTFT that the
- * daemon measured. */
-void explain_first_token(struct explain *explain,
-                         const struct service_request *request,
-                         int64_t ttft_us);
-
-/* explain_warmed(explain, request): records that the refused prompt is computed
- * in the background. */
-void explain_warmed(struct explain *explain,
-                    const struct service_request *request);
-
-/* explain_ended(explain, request, how, reason): records the end. how:
- * "completed", "failed", "rejected" or "cancelled", static. reason: a code,
- * copied, or NULL. */
-void explain_ended(struct explain *explain,
-                   const struct service_request *request, const char *how,
-                   const char *reason);
+void explain_first_token(struct service_request *request, int64_t ttft_us,
+                         int64_t now_us);
+void explain_ended(struct service_request *request,
+                   const struct request_outcome *end);
 
 /* Decisions found by their count: the service's last ones, and of each request
  * only the last. */

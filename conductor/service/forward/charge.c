@@ -75,7 +75,7 @@ void forward_count(struct service_request *request)
     r->prompt_tokens = (uint32_t)c.prompt;
     r->local_tokens = (uint32_t)c.cached;
     r->computed_tokens = (uint32_t)(c.prompt - c.cached);
-    request_count_prompt(request);
+    observe_prompt(request);
     compare(request, &c);
     charge(request, &c);
 }

@@ -93,12 +93,7 @@ void forward_first_token(struct service_request *request, int64_t now_us)
     request->output.first_token_us = now_us;
     if (f->what.stream) {
         pass_unseen(request, now_us);
-        request_first_token(request, ttft_us, now_us);
-        metrics_first_token(&s->metrics, ttft_us, request->dispatch.slo_ttft_us,
-                            request->dispatch.retries > 0);
-        if (s->predicts && !request->dispatch.retries)
-            metrics_ttft_predicted(&s->metrics, &request->attempt.forecast,
-                                   ttft_us);
+        observe_first_token(request, ttft_us, now_us);
     }
     forward_prefill_over(request, f->what.stream, now_us);
     (void)pool_decode_started(s->pool, request->attempt.decode,

@@ -138,14 +138,14 @@ static void on_ended(void *arg)
     forward_take_usage(request);
     forward_prefill_over(request, false, clock_now_us());
     if (f->refused) {
-        request_end(request, METRICS_FAILED, "failed", "engine_status");
+        request_end(request, METRICS_FAILED, "engine_status");
         return;
     }
     if (f->what.stream && out->n_tokens > 4)
         engine_learn_step(f->engine,
                           (out->last_token_us - out->first_token_us) /
                               (out->n_tokens - 3));
-    request_end(request, METRICS_COMPLETED, "completed", NULL);
+    request_end(request, METRICS_COMPLETED, NULL);
 }
 
 static void on_failed(void *arg, enum upstream_fault fault, const char *why)

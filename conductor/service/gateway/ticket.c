@@ -192,7 +192,7 @@ static void end_well(struct service_request *request,
         engine_learn_step(engine_of(s, request->attempt.decode),
                           (out->last_token_us - out->first_token_us) /
                               (report->output_tokens - 1));
-    request_end(request, METRICS_COMPLETED, "completed", NULL);
+    request_end(request, METRICS_COMPLETED, NULL);
 }
 
 int models_report_ticket(const struct models *models, const char *id,
@@ -235,6 +235,6 @@ void tickets_tick(struct service *s)
             forward_first_token(first, now_us);
         }
         expect_ended(first);
-        request_end(first, METRICS_COMPLETED, "completed", "ticket_timeout");
+        request_end(first, METRICS_COMPLETED, "ticket_timeout");
     }
 }

@@ -221,15 +221,12 @@ static void carry_out(struct service_request *request,
     cluster_decided(
         s->peers, &(struct cluster_request){request->attempt.id, d->prefill,
                                             d->decode, &request->attempt.lent});
-    if (!request->forward) /* else forward_count() counts them */
-        tenants_sent(s->models->tenants, request->dispatch.tenant,
-                     request->prompt.n_tokens -
-                         (uint64_t)d->chosen.cached_tokens);
     if (d->chosen.extrapolated)
         note_extrapolation(request);
-    spans_decided(request);
     if (!request_set_state(request, REQUEST_SCHEDULED))
         return;
+    observe_decided(request, d);
+    observe_attempt(request);
     const struct pool_instance *p = pool_get(s->pool, request->attempt.prefill);
     const struct pool_instance *w = pool_get(s->pool, request->attempt.decode);
     struct service_decision told = {
@@ -249,7 +246,6 @@ static void carry_out(struct service_request *request,
             ? load_mode_name(request->attempt.plan.load_mode)
             : "no plan",
         (long long)told.predicted_ttft_us);
-    explain_decided(s->explain, request, d);
     sessions_note(&s->sessions, request->session, d->prefill);
     uint64_t attempt_id = request->attempt.id;
     bool forwards = request->forward;
@@ -264,8 +260,6 @@ static void carry_out(struct service_request *request,
 static void follow(struct service_request *request,
                    const struct dispatch_order *order, int64_t now_us)
 {
-    struct service *s = request->service;
-
     switch (order->action) {
     case DISPATCH_SEND:
         carry_out(request, order, now_us);
@@ -275,7 +269,7 @@ static void follow(struct service_request *request,
         break;
     case DISPATCH_REJECT:
         if (order->decided)
-            explain_decided(s->explain, request, &order->decision);
+            observe_decided(request, &order->decision);
         request_warm(request, order);
         reject(request, order);
         break;

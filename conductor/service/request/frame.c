@@ -11,7 +11,7 @@
 static void request_done(struct service_request *request)
 {
     request_answered(request, request->output.n_tokens);
-    request_end(request, METRICS_COMPLETED, "completed", NULL);
+    request_end(request, METRICS_COMPLETED, NULL);
 }
 
 /* Hands over a token of the decode worker. False: the request is gone. */
@@ -172,7 +172,7 @@ static void take_result(struct service_request *request,
         .queue_us = (int64_t)m->queue_us,
         .prefill_us = (int64_t)m->prefill_us,
     };
-    request_count_prompt(request);
+    observe_prompt(request);
 }
 
 static int on_prefill_done(struct service_request *request, uint32_t id,
@@ -190,7 +190,7 @@ static int on_prefill_done(struct service_request *request, uint32_t id,
     int64_t planned_us = request->attempt.planned_us;
     count_prefill(request, &m);
     take_result(request, &m);
-    explain_prefilled(s->explain, request, &m);
+    observe_prefilled(request, &m);
     if (!request_set_state(request, REQUEST_TRANSFERRING))
         return -EPROTO;
     service_freed(s);

@@ -5,10 +5,8 @@
 #include "base/clock.h"
 #include "base/event_loop.h"
 #include "base/log.h"
-#include "conductor/service/access/access.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/gateway/ticket.h"
-#include "conductor/service/history/history.h"
 #include "conductor/service/models.h"
 #include "conductor/service/pair/pair.h"
 
@@ -103,73 +101,17 @@ static void request_abort(struct service_request *request)
     request_drop_first(request);
 }
 
-void request_first_token(struct service_request *request, int64_t ttft_us,
-                         int64_t now_us)
+static void ended(struct service_request *request, enum metrics_outcome outcome,
+                  const char *reason, int status)
 {
-    struct service *s = request->service;
-
-    explain_first_token(s->explain, request, ttft_us);
-    history_first_token(s->models->history, request->attempt.forecast.ttft_us,
-                        ttft_us, now_us);
-    dispatch_first_token(&s->dispatch, &request->attempt.forecast, ttft_us);
-}
-
-/* Whether the answer so far met its SLOs. */
-static bool in_time(const struct service_request *request)
-{
-    const struct request_output *o = &request->output;
-    const struct dispatch_request *d = &request->dispatch;
-
-    if (d->slo_ttft_us && o->first_token_us - d->arrived_us > d->slo_ttft_us)
-        return false;
-    return !d->slo_tbt_us || o->n_tokens < 2 ||
-           (o->last_token_us - o->first_token_us) / (o->n_tokens - 1) <=
-               d->slo_tbt_us;
-}
-
-static void remember_end(const struct service_request *request,
-                         enum metrics_outcome outcome)
-{
-    bool completed = outcome == METRICS_COMPLETED;
-
-    if (outcome == METRICS_CANCELLED)
-        return;
-    history_ended(request->service->models->history,
-                  outcome == METRICS_REJECTED ? HISTORY_REJECTED
-                  : !completed                ? HISTORY_FAILED
-                  : in_time(request)          ? HISTORY_IN_TIME
-                                              : HISTORY_LATE,
-                  clock_now_us());
-}
-
-static void count_ended(struct service_request *request,
-                        enum metrics_outcome outcome)
-{
-    struct service *s = request->service;
-
     if (request->forward)
         forward_count(request);
-    s->metrics.requests[outcome]++;
-    if (outcome != METRICS_CANCELLED)
-        s->metrics.offered_tokens += request->prompt.n_tokens;
-    if (outcome == METRICS_COMPLETED && in_time(request)) {
-        s->metrics.effective++;
-        s->metrics.effective_tokens += request->prompt.n_tokens;
-    }
-    remember_end(request, outcome);
-    tenants_count(s->models->tenants, request->dispatch.tenant, outcome);
-    if (outcome != METRICS_REJECTED)
-        tenants_spent(s->models->tenants, request->dispatch.tenant,
-                      request_prompt_tokens(request) +
-                          (uint64_t)request->output.n_tokens,
-                      clock_now_us());
-    cluster_limits_due(s->models->cluster);
+    observe_ended(request, &(struct request_outcome){outcome, reason, status});
 }
 
 void request_fail(struct service_request *request, int http_status,
                   const char *code, const char *message, int64_t retry_after_us)
 {
-    struct service *s = request->service;
     struct service_failure failure = {
         .request_id = request->request_id,
         .http_status = http_status,
@@ -180,16 +122,8 @@ void request_fail(struct service_request *request, int http_status,
     request_abort(request);
     if (!request_set_state(request, REQUEST_ENDED))
         return;
-    count_ended(request,
-                http_status == 429 ? METRICS_REJECTED : METRICS_FAILED);
-    if (http_status != 429)
-        metrics_count_failure(&s->metrics, code);
-    explain_ended(s->explain, request,
-                  http_status == 429 ? "rejected" : "failed", code);
-    spans_ended(request, http_status == 429 ? "rejected" : "failed", code,
-                http_status);
-    access_ended(request, http_status == 429 ? "rejected" : "failed", code,
-                 http_status);
+    ended(request, http_status == 429 ? METRICS_REJECTED : METRICS_FAILED, code,
+          http_status);
     log_debug("%s: failed, %s: %s", request->request_id, code, message);
     request->ops->failed(request->arg, &failure);
     request_free(request);
@@ -215,7 +149,7 @@ void request_fail_broken(struct service *s)
 }
 
 void request_end(struct service_request *request, enum metrics_outcome outcome,
-                 const char *how, const char *reason)
+                 const char *reason)
 {
     struct service *s = request->service;
 
@@ -229,12 +163,7 @@ void request_end(struct service_request *request, enum metrics_outcome outcome,
     request->attempt.id = 0;
     if (!request_set_state(request, REQUEST_ENDED))
         return;
-    count_ended(request, outcome);
-    if (outcome == METRICS_FAILED)
-        metrics_count_failure(&s->metrics, reason);
-    explain_ended(s->explain, request, how, reason);
-    spans_ended(request, how, reason, outcome == METRICS_COMPLETED ? 200 : 0);
-    access_ended(request, how, reason, outcome == METRICS_COMPLETED ? 200 : 0);
+    ended(request, outcome, reason, outcome == METRICS_COMPLETED ? 200 : 0);
     request->result.output_tokens = request->output.n_tokens;
     request->result.retries = request->dispatch.retries;
     request->ops->done(request->arg, &request->result);
@@ -255,7 +184,7 @@ void request_place_again(struct service_request *request)
 {
     struct service *s = request->service;
 
-    spans_again(request);
+    observe_again(request);
     request_abort(request);
     if (!request_set_state(request, REQUEST_RECEIVED))
         return;
@@ -276,7 +205,7 @@ void request_instance_lost(struct service_request *request, uint32_t id,
     struct service *s = request->service;
     char text[MSG_TEXT_MAX + 64];
 
-    spans_failed(request, why);
+    observe_failed(request, why);
     request_abort(request);
     if (!dispatch_failed(&s->dispatch, &request->dispatch, id,
                          !take_back(request))) {
@@ -310,10 +239,7 @@ void service_cancel(struct service_request *request)
     dispatch_forget(&s->dispatch, &request->dispatch);
     request_abort(request);
     if (request_set_state(request, REQUEST_ENDED))
-        count_ended(request, METRICS_CANCELLED);
-    explain_ended(s->explain, request, "cancelled", NULL);
-    spans_ended(request, "cancelled", NULL, 0);
-    access_ended(request, "cancelled", NULL, 0);
+        ended(request, METRICS_CANCELLED, NULL, 0);
     request_free(request);
     event_active(s->inbox_event, EV_TIMEOUT, 0); /* waiting ones may go */
 }

@@ -206,15 +206,13 @@ struct service_request *service_submit(struct service *service,
         errno = EDQUOT;
         return NULL;
     }
-    tenants_began(s->models->tenants, request->dispatch.tenant);
-    cluster_limits_due(s->models->cluster);
     request->number = s->table.next_request++;
     request->session = p->session;
     copy_name(request->session_id, p->session_id, p->n_session_id);
     copy_name(request->client_id, p->client_id, p->n_client_id);
     copy_name(request->trace, p->trace, p->n_trace);
     set_id(request);
-    spans_begin(request, p);
+    observe_began(request, p);
     if (request->client_id[0] || request->trace[0])
         log_debug("%s: x-request-id '%s', traceparent '%s'",
                   request->request_id, request->client_id, request->trace);

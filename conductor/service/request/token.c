@@ -12,16 +12,8 @@ bool request_token(struct service_request *request, uint32_t token)
 
     if (request->output.n_tokens == 0) {
         request->output.first_token_us = now_us;
-        request_first_token(request, now_us - request->dispatch.arrived_us,
+        observe_first_token(request, now_us - request->dispatch.arrived_us,
                             now_us);
-        if (!request->output.timed)
-            metrics_first_token(
-                &s->metrics, now_us - request->dispatch.arrived_us,
-                request->dispatch.slo_ttft_us, request->dispatch.retries > 0);
-        request->output.timed = true;
-        if (s->predicts && !request->dispatch.retries)
-            metrics_ttft_predicted(&s->metrics, &request->attempt.forecast,
-                                   now_us - request->dispatch.arrived_us);
     } else {
         histogram_observe(&s->metrics.tbt_s,
                           (double)(now_us - request->output.last_token_us) /

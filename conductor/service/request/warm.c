@@ -61,7 +61,7 @@ void request_warm(struct service_request *request,
     request->prompt.keys = NULL;
     request->dispatch.ask.keys = NULL;
     request->dispatch.ask.n_keys = 0;
-    explain_warmed(s->explain, request);
+    observe_warmed(request);
     log_debug("%s: %lld tokens are computed in the background", r->request_id,
               (long long)r->job.n_tokens);
 }

@@ -332,14 +332,13 @@ static void put_usage(struct writer *w)
     put_int(w, "conductor.tokens.computed", u->computed_tokens);
 }
 
-static void put_request(struct writer *w, const char *how, const char *reason,
-                        int status)
+static void put_request(struct writer *w, const struct request_outcome *ended)
 {
     const struct service_request *r = w->request;
     const struct service *s = r->service;
     const char *operation = r->spans.operation;
     char name[SERVICE_MODEL_BYTES + 32];
-    bool failed = strcmp(how, "failed") == 0;
+    bool failed = ended->outcome == METRICS_FAILED;
 
     snprintf(name, sizeof(name), "%s %s", operation ? operation : "request",
              s->model.name);
@@ -352,24 +351,23 @@ static void put_request(struct writer *w, const char *how, const char *reason,
     put_text(w, "http.request.method",
              r->forward && !r->forward->what.ticket ? r->forward->what.method
                                                     : "POST");
-    if (status)
-        put_int(w, "http.response.status_code", status);
-    if (failed || status >= 400)
-        put_text(w, "error.type", reason);
+    if (ended->status)
+        put_int(w, "http.response.status_code", ended->status);
+    if (failed || ended->status >= 400)
+        put_text(w, "error.type", ended->reason);
     put_text(w, "conductor.request.id", r->request_id);
     put_text(w, "conductor.request.client_id", r->client_id);
     put_text(w, "conductor.tenant",
              tenants_name(s->models->tenants, r->dispatch.tenant));
-    put_text(w, "conductor.outcome", how);
+    put_text(w, "conductor.outcome", outcome_name(ended->outcome));
     put_int(w, "conductor.retries", r->dispatch.retries);
     if (r->output.first_token_us && (!r->forward || r->forward->what.stream))
         put_s(w, "conductor.time_to_first_token",
               r->output.first_token_us - r->dispatch.arrived_us);
-    end(w, failed ? reason : NULL);
+    end(w, failed ? ended->reason : NULL);
 }
 
-void spans_ended(struct service_request *r, const char *how, const char *reason,
-                 int status)
+void spans_ended(struct service_request *r, const struct request_outcome *ended)
 {
     struct writer w;
 
@@ -377,9 +375,10 @@ void spans_ended(struct service_request *r, const char *how, const char *reason,
         return;
     writer_init(&w, r);
     if (*r->spans.attempt)
-        put_attempt(&w, strcmp(how, "failed") == 0 ? reason : NULL);
+        put_attempt(&w,
+                    ended->outcome == METRICS_FAILED ? ended->reason : NULL);
     else if (r->spans.undecided_us)
         put_decision(&w, clock_now_us());
-    put_request(&w, how, reason, status);
+    put_request(&w, ended);
     writer_send(&w);
 }

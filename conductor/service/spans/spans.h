@@ -13,6 +13,7 @@
 
 #include "conductor/service/spans/context.h"
 
+struct request_outcome;
 struct service_request;
 struct service_request_params;
 
@@ -44,10 +45,10 @@ void spans_failed(struct service_request *request, const char *why);
  * decision. */
 void spans_again(struct service_request *request);
 
-/* spans_ended(request, how, reason, status): ends the request's span; arguments
- * as access_ended(). */
-void spans_ended(struct service_request *request, const char *how,
-                 const char *reason, int status);
+/* spans_ended(request, end): ends the request's span, and the open one below.
+ */
+void spans_ended(struct service_request *request,
+                 const struct request_outcome *end);
 
 /* Writes the traceparent for engines; "" = send the client's unchanged. */
 void spans_traceparent(const struct service_request *request,
