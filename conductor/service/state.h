@@ -313,6 +313,11 @@ void request_break(struct service_request *request);
  * called for. O(requests) if there are any. */
 void request_fail_broken(struct service *service);
 
+/* request_refuse(request, order): ends a request that the order refuses, with
+ * the status, code and text of its reason. */
+void request_refuse(struct service_request *request,
+                    const struct dispatch_order *order);
+
 /* request_take_inbox(service): has core/dispatch place the requests of the
  * inbox. */
 void request_take_inbox(struct service *service);

@@ -1,7 +1,6 @@
 /* Carries out the orders of core/dispatch for requests that arrive or wait for
  * room. A callback to the front may cancel any request, so no list position is
  * kept across one. */
-#include <math.h>
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -9,182 +8,7 @@
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 
-/* 429 with prediction and limit; `also` ends the sentence. */
-static void reject_slo(struct service_request *request, const char *code,
-                       const char *what, int64_t predicted_us, int64_t limit_us,
-                       const char *also, int64_t retry_us)
-{
-    char text[256];
-
-    snprintf(text, sizeof(text),
-             "predicted %s %.3f ms is over the limit of %.3f ms on every "
-             "instance%s",
-             what, (double)predicted_us / 1e3, (double)limit_us / 1e3, also);
-    request_fail(request, 429, code, text, retry_us);
-}
-
-/* Rejects for a missed TTFT SLO. The tested TTFT assumes that all work which
- * may go first does. */
-static void reject_late(struct service_request *request,
-                        const struct dispatch_order *order)
-{
-    const struct dispatch_request *r = &request->dispatch;
-    int64_t passed_us = r->slo_ttft_us - r->ask.slo_ttft_us;
-    const char *why = "";
-    char also[160] = "";
-
-    if (order->decision.never)
-        why = ", and would be on an idle instance, too";
-    else if (order->retry_after_us < 0)
-        why = ", and the load leaves no time when it would not";
-    if (order->decision.tested_us > order->decision.chosen.ttft_us &&
-        order->forecast.ttft_us > 0)
-        snprintf(also, sizeof(also),
-                 ", if all accepted work goes first; %.3f ms is expected%s",
-                 (double)order->forecast.ttft_us / 1e3, why);
-    else
-        snprintf(also, sizeof(also), "%s", why);
-    reject_slo(request, "slo_ttft_exceeded", "time to first token",
-               passed_us + order->decision.tested_us, r->slo_ttft_us, also,
-               order->retry_after_us);
-}
-
-/* Rejects for the price. At the limit itself a share of the requests is
- * admitted, so the price may equal it: compare the rounded numbers that the
- * text shows. */
-static void reject_price(struct service_request *request,
-                         const struct schedule_decision *d, int64_t retry_us)
-{
-    bool over = llround(d->price_us / 1e3) > llround(d->price_limit_us / 1e3);
-    char text[256];
-
-    snprintf(text, sizeof(text),
-             "price of %.3f s of prefill is %s the limit of %.3f s that the "
-             "load leaves%s: shorter prompts, and those of which others reuse "
-             "more, come first",
-             d->price_us / 1e6, over ? "over" : "at", d->price_limit_us / 1e6,
-             over ? "" : ", where a share of the requests fits");
-    request_fail(request, 429, "price", text, retry_us);
-}
-
-/* Rejects for the tenant's share; share_queue_us() has the rule. */
-static void reject_share(struct service_request *request, int64_t retry_us)
-{
-    const struct dispatch_request *r = &request->dispatch;
-    char text[256];
-
-    if (r->standing >= SHARE_GREEDY)
-        snprintf(text, sizeof(text),
-                 "tenant '%.63s' had %.2f times its share of the last minute: "
-                 "the rest of each queue is kept for others that asked in it",
-                 tenants_name(request->service->models->tenants, r->tenant),
-                 r->standing);
-    else
-        snprintf(text, sizeof(text),
-                 "the rest of each queue is kept for earlier priorities of "
-                 "tenant '%.63s', or for others that wait without a limit",
-                 tenants_name(request->service->models->tenants, r->tenant));
-    request_fail(request, 429, "share", text, retry_us);
-}
-
-/* 503: no instance is ready; after a retry, with the last failure. */
-static void reject_none(struct service_request *request, const char *code,
-                        const char *role)
-{
-    char text[MSG_TEXT_MAX + 2 * SERVICE_MODEL_BYTES];
-    const struct service *s = request->service;
-    const char *failed =
-        request->dispatch.retries ? "; the last one failed: " : "";
-
-    if (request->named && request->named->name.n_engines == 0)
-        snprintf(text, sizeof(text), "no engine of model '%s' has '%s' now%s%s",
-                 s->config.model, request->named->name.name, failed,
-                 request->last_failure);
-    else if (request->named)
-        snprintf(text, sizeof(text),
-                 "no engine of model '%s' that has '%s' is ready (%u have "
-                 "it)%s%s",
-                 s->config.model, request->named->name.name,
-                 request->named->name.n_engines, failed, request->last_failure);
-    else if (s->forwards)
-        snprintf(text, sizeof(text), "no engine of model '%s' is ready%s%s",
-                 s->config.model, failed, request->last_failure);
-    else
-        snprintf(text, sizeof(text), "no %s instance is ready%s%s", role,
-                 failed, request->last_failure);
-    request_fail(request, 503, code, text, 1000000);
-}
-
-static void reject(struct service_request *request,
-                   const struct dispatch_order *order)
-{
-    struct metrics *m = &request->service->metrics;
-    const struct dispatch_request *r = &request->dispatch;
-    char text[256];
-
-    switch (order->reason) {
-    case DISPATCH_MISSES_TTFT:
-        m->rejected_ttft++;
-        reject_late(request, order);
-        return;
-    case DISPATCH_MISSES_TBT:
-        m->rejected_tbt++;
-        reject_slo(request, "slo_tbt_exceeded", "time between tokens",
-                   order->decision.tbt_us, r->slo_tbt_us, "",
-                   order->retry_after_us);
-        return;
-    case DISPATCH_PRICE:
-        m->rejected_price++;
-        reject_price(request, &order->decision, order->retry_after_us);
-        return;
-    case DISPATCH_SHARE:
-        m->rejected_share++;
-        reject_share(request, order->retry_after_us);
-        return;
-    case DISPATCH_NO_PREFILL:
-        reject_none(request, "no_prefill_instance", "prefill");
-        return;
-    case DISPATCH_NO_DECODE:
-        reject_none(request, "no_decode_instance", "decode");
-        return;
-    case DISPATCH_TOO_LONG:
-        snprintf(text, sizeof(text),
-                 "prompt of %u tokens and max_tokens %u are more than the KV "
-                 "cache or the window of any ready instance holds",
-                 request->prompt.n_tokens, request->prompt.max_tokens);
-        request_fail(request, 400, "prompt_exceeds_kv_capacity", text, -1);
-        return;
-    case DISPATCH_NO_ROOM:
-        m->rejected_no_room++;
-        request_fail(request, 429, "no_capacity",
-                     "no instance has room for this request within its time to "
-                     "first token limit",
-                     order->retry_after_us);
-        return;
-    case DISPATCH_WAITED_TOO_LONG:
-        m->rejected_no_room++;
-        snprintf(text, sizeof(text),
-                 "waited for all of its time to first token limit of %.3f ms, "
-                 "and no instance had room",
-                 (double)r->slo_ttft_us / 1e3);
-        request_fail(request, 429, "no_capacity", text, 0);
-        return;
-    case DISPATCH_LINK_BUSY:
-        m->rejected_link++;
-        snprintf(text, sizeof(text),
-                 "the links to where it could decode have more KV to bring "
-                 "than its time between tokens limit of %.3f ms bears, for "
-                 "longer than its time to first token limit of %.3f ms allows",
-                 (double)r->slo_tbt_us / 1e3, (double)r->slo_ttft_us / 1e3);
-        request_fail(request, 429, "link_busy", text, order->retry_after_us);
-        return;
-    case DISPATCH_NO_REASON:
-        break;
-    }
-    request_fail(request, 500, "internal_error", "no decision was reached", 0);
-}
-
-/* Logs the 1st, 2nd, 4th, 8th, ... extrapolation. */
+/* Logs the 1st, 2nd, 4th, 8th, ... of them: enough to be seen, and no flood. */
 static void note_extrapolation(struct service_request *request)
 {
     struct service *s = request->service;
@@ -271,7 +95,7 @@ static void follow(struct service_request *request,
         if (order->decided)
             observe_decided(request, &order->decision);
         request_warm(request, order);
-        reject(request, order);
+        request_refuse(request, order);
         break;
     }
 }

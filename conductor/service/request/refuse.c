@@ -1,0 +1,228 @@
+/* Answers of refused requests: for each reason of core/dispatch a row with
+ * HTTP status, code, counter and text. */
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "conductor/service/models.h"
+
+#define REFUSAL_MAX (MSG_TEXT_MAX + 2 * SERVICE_MODEL_BYTES)
+
+/* Prediction and limit; `also` ends the sentence. */
+static void say_limit(char text[REFUSAL_MAX], const char *what,
+                      int64_t predicted_us, int64_t limit_us, const char *also)
+{
+    snprintf(text, REFUSAL_MAX,
+             "predicted %s %.3f ms is over the limit of %.3f ms on every "
+             "instance%s",
+             what, (double)predicted_us / 1e3, (double)limit_us / 1e3, also);
+}
+
+/* The tested TTFT assumes that all work which may go first does. */
+static void say_ttft(const struct service_request *request,
+                     const struct dispatch_order *order, char text[REFUSAL_MAX])
+{
+    const struct dispatch_request *r = &request->dispatch;
+    int64_t passed_us = r->slo_ttft_us - r->ask.slo_ttft_us;
+    const char *why = "";
+    char also[160] = "";
+
+    if (order->decision.never)
+        why = ", and would be on an idle instance, too";
+    else if (order->retry_after_us < 0)
+        why = ", and the load leaves no time when it would not";
+    if (order->decision.tested_us > order->decision.chosen.ttft_us &&
+        order->forecast.ttft_us > 0)
+        snprintf(also, sizeof(also),
+                 ", if all accepted work goes first; %.3f ms is expected%s",
+                 (double)order->forecast.ttft_us / 1e3, why);
+    else
+        snprintf(also, sizeof(also), "%s", why);
+    say_limit(text, "time to first token", passed_us + order->decision.tested_us,
+              r->slo_ttft_us, also);
+}
+
+static void say_tbt(const struct service_request *request,
+                    const struct dispatch_order *order, char text[REFUSAL_MAX])
+{
+    say_limit(text, "time between tokens", order->decision.tbt_us,
+              request->dispatch.slo_tbt_us, "");
+}
+
+/* At the limit itself a share of the requests is admitted, so the price may
+ * equal it: compare the rounded numbers that the text shows. */
+static void say_price(const struct service_request *,
+                      const struct dispatch_order *order,
+                      char text[REFUSAL_MAX])
+{
+    const struct schedule_decision *d = &order->decision;
+    bool over = llround(d->price_us / 1e3) > llround(d->price_limit_us / 1e3);
+
+    snprintf(text, REFUSAL_MAX,
+             "price of %.3f s of prefill is %s the limit of %.3f s that the "
+             "load leaves%s: shorter prompts, and those of which others reuse "
+             "more, come first",
+             d->price_us / 1e6, over ? "over" : "at", d->price_limit_us / 1e6,
+             over ? "" : ", where a share of the requests fits");
+}
+
+/* The tenant's share; share_queue_us() has the rule. */
+static void say_share(const struct service_request *request,
+                      const struct dispatch_order *, char text[REFUSAL_MAX])
+{
+    const struct dispatch_request *r = &request->dispatch;
+    const char *name =
+        tenants_name(request->service->models->tenants, r->tenant);
+
+    if (r->standing >= SHARE_GREEDY)
+        snprintf(text, REFUSAL_MAX,
+                 "tenant '%.63s' had %.2f times its share of the last minute: "
+                 "the rest of each queue is kept for others that asked in it",
+                 name, r->standing);
+    else
+        snprintf(text, REFUSAL_MAX,
+                 "the rest of each queue is kept for earlier priorities of "
+                 "tenant '%.63s', or for others that wait without a limit",
+                 name);
+}
+
+/* No instance is ready; after a retry, with the last failure. */
+static void say_none(const struct service_request *request, const char *role,
+                     char text[REFUSAL_MAX])
+{
+    const struct service *s = request->service;
+    const char *failed =
+        request->dispatch.retries ? "; the last one failed: " : "";
+
+    if (request->named && request->named->name.n_engines == 0)
+        snprintf(text, REFUSAL_MAX, "no engine of model '%s' has '%s' now%s%s",
+                 s->config.model, request->named->name.name, failed,
+                 request->last_failure);
+    else if (request->named)
+        snprintf(text, REFUSAL_MAX,
+                 "no engine of model '%s' that has '%s' is ready (%u have "
+                 "it)%s%s",
+                 s->config.model, request->named->name.name,
+                 request->named->name.n_engines, failed, request->last_failure);
+    else if (s->forwards)
+        snprintf(text, REFUSAL_MAX, "no engine of model '%s' is ready%s%s",
+                 s->config.model, failed, request->last_failure);
+    else
+        snprintf(text, REFUSAL_MAX, "no %s instance is ready%s%s", role, failed,
+                 request->last_failure);
+}
+
+static void say_no_prefill(const struct service_request *request,
+                           const struct dispatch_order *,
+                           char text[REFUSAL_MAX])
+{
+    say_none(request, "prefill", text);
+}
+
+static void say_no_decode(const struct service_request *request,
+                          const struct dispatch_order *, char text[REFUSAL_MAX])
+{
+    say_none(request, "decode", text);
+}
+
+static void say_too_long(const struct service_request *request,
+                         const struct dispatch_order *, char text[REFUSAL_MAX])
+{
+    snprintf(text, REFUSAL_MAX,
+             "prompt of %u tokens and max_tokens %u are more than the KV cache "
+             "or the window of any ready instance holds",
+             request->prompt.n_tokens, request->prompt.max_tokens);
+}
+
+static void say_no_room(const struct service_request *,
+                        const struct dispatch_order *, char text[REFUSAL_MAX])
+{
+    snprintf(text, REFUSAL_MAX,
+             "no instance has room for this request within its time to first "
+             "token limit");
+}
+
+static void say_waited(const struct service_request *request,
+                       const struct dispatch_order *, char text[REFUSAL_MAX])
+{
+    snprintf(text, REFUSAL_MAX,
+             "waited for all of its time to first token limit of %.3f ms, and "
+             "no instance had room",
+             (double)request->dispatch.slo_ttft_us / 1e3);
+}
+
+static void say_link(const struct service_request *request,
+                     const struct dispatch_order *, char text[REFUSAL_MAX])
+{
+    const struct dispatch_request *r = &request->dispatch;
+
+    snprintf(text, REFUSAL_MAX,
+             "the links to where it could decode have more KV to bring than "
+             "its time between tokens limit of %.3f ms bears, for longer than "
+             "its time to first token limit of %.3f ms allows",
+             (double)r->slo_tbt_us / 1e3, (double)r->slo_ttft_us / 1e3);
+}
+
+static void say_nothing(const struct service_request *,
+                        const struct dispatch_order *, char text[REFUSAL_MAX])
+{
+    snprintf(text, REFUSAL_MAX, "no decision was reached");
+}
+
+#define NO_COUNTER SIZE_MAX
+#define COUNTER(member) offsetof(struct metrics, member)
+
+/* By reason of core/dispatch. */
+static const struct refusal {
+    int status;
+    const char *code;
+    size_t counter; /* a uint64_t of struct metrics */
+    void (*say)(const struct service_request *, const struct dispatch_order *,
+                char text[REFUSAL_MAX]);
+} refusals[] = {
+    [DISPATCH_NO_REASON] = {500, "internal_error", NO_COUNTER, say_nothing},
+    [DISPATCH_MISSES_TTFT] = {429, "slo_ttft_exceeded", COUNTER(rejected_ttft),
+                              say_ttft},
+    [DISPATCH_MISSES_TBT] = {429, "slo_tbt_exceeded", COUNTER(rejected_tbt),
+                             say_tbt},
+    [DISPATCH_PRICE] = {429, "price", COUNTER(rejected_price), say_price},
+    [DISPATCH_SHARE] = {429, "share", COUNTER(rejected_share), say_share},
+    [DISPATCH_NO_PREFILL] = {503, "no_prefill_instance", NO_COUNTER,
+                             say_no_prefill},
+    [DISPATCH_NO_DECODE] = {503, "no_decode_instance", NO_COUNTER,
+                            say_no_decode},
+    [DISPATCH_TOO_LONG] = {400, "prompt_exceeds_kv_capacity", NO_COUNTER,
+                           say_too_long},
+    [DISPATCH_NO_ROOM] = {429, "no_capacity", COUNTER(rejected_no_room),
+                          say_no_room},
+    [DISPATCH_WAITED_TOO_LONG] = {429, "no_capacity", COUNTER(rejected_no_room),
+                                  say_waited},
+    [DISPATCH_LINK_BUSY] = {429, "link_busy", COUNTER(rejected_link), say_link},
+};
+
+static int64_t retry_after_us(const struct refusal *refusal,
+                              const struct dispatch_order *order)
+{
+    switch (refusal->status) {
+    case 429:
+        return order->retry_after_us;
+    case 503:
+        return 1000000;
+    default:
+        return refusal->status == 400 ? -1 : 0;
+    }
+}
+
+void request_refuse(struct service_request *request,
+                    const struct dispatch_order *order)
+{
+    const struct refusal *refusal = &refusals[order->reason];
+    char *metrics = (char *)&request->service->metrics;
+    char text[REFUSAL_MAX];
+
+    if (refusal->counter != NO_COUNTER)
+        ++*(uint64_t *)(metrics + refusal->counter);
+    refusal->say(request, order, text);
+    request_fail(request, refusal->status, refusal->code, text,
+                 retry_after_us(refusal, order));
+}
