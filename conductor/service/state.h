@@ -113,12 +113,37 @@ struct request_attempt {
     int64_t orphaned_us;
 };
 
+/* What serves a request: native workers, or an engine of others. Code of
+ * requests calls these and knows neither. */
+struct instance_ops {
+    /* The attempt on the instances of request->attempt begins. Returns 0, or
+     * -ENOMEM with nothing changed. */
+    int (*send)(struct service_request *request);
+    /* The instances forget the attempt. */
+    void (*abort)(struct service_request *request);
+    /* The request ends: counts what of its prompt is not counted yet. */
+    void (*count)(struct service_request *request);
+    /* Ends the request or its attempt if nothing was heard about it for too
+     * long. */
+    void (*fail_silent)(struct service_request *request, int64_t now_us);
+    /* The request is freed next. */
+    void (*free)(struct service_request *request);
+    bool tells_begin; /* an instance says when a prefill begins; before that
+                         the request may go elsewhere at no loss */
+    bool hands_over;  /* once a request decodes, the instance of its prefill
+                         has no part in it */
+};
+
+extern const struct instance_ops native_ops; /* worker/serve.c */
+extern const struct instance_ops engine_ops; /* forward/forward.c */
+
 struct service_request {
     TAILQ_ENTRY(service_request) entry;  /* inbox */
     TAILQ_ENTRY(service_request) unsent; /* of its prefill worker */
     struct service *service;
     const struct service_reply_ops *ops;
     void *arg;
+    const struct instance_ops *by; /* what serves it */
     enum request_state state;
     uint32_t slot;
     char request_id[32];

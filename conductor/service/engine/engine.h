@@ -423,9 +423,8 @@ void forward_first_token(struct service_request *request, int64_t at_us);
 void forward_told(struct service_request *request, int64_t prompt,
                   int64_t cached);
 
-/* charge.c: called when a request ends, in whichever way. If its prefill is
- * over, counts the prompt's tokens in request->result, the metrics and the
- * tenant's use. */
+/* charge.c: as instance_ops.count: if its prefill is over, counts the prompt's
+ * tokens in request->result, the metrics and the tenant's use. */
 void forward_count(struct service_request *request);
 
 /* first.c: learns from an answer of `tokens` tokens that was not streamed. */
@@ -449,10 +448,8 @@ void forward_prefill_over(struct service_request *request, bool seen,
 [[nodiscard]] int forward_ask(struct service_request *request, const char *body,
                               size_t n);
 
-/* forward.c. forward_send(): sends a request to its engine; 0, or -ENOMEM with
- * nothing changed. forward_tick(): ends prefills whose first token cannot be
- * seen, when they must be over. */
-[[nodiscard]] int forward_send(struct service_request *request);
+/* forward.c: ends prefills whose first token cannot be seen, when they must be
+ * over. */
 void forward_tick(struct service *s);
 
 /* status.c: handles a request that the engine failed; its exchange must have
@@ -460,10 +457,8 @@ void forward_tick(struct service *s);
 void forward_failed(struct service_request *request, bool unreachable,
                     const char *why);
 
-/* forward/hung.c. forward_late(): whether an engine has been silent about a
- * request for too long. forward_end_late(): then the engine has failed it. */
-bool forward_late(const struct service_request *request, int64_t now_us);
-void forward_end_late(struct service_request *request);
+/* forward/hung.c: as instance_ops.fail_silent. */
+void forward_fail_silent(struct service_request *request, int64_t now_us);
 
 /* forward/status.c: an answer of that status has come. Returns whether the
  * request is tried elsewhere; then it is handled as if the engine had failed,

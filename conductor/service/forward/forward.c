@@ -7,6 +7,7 @@
  * other request (forward_learn_whole()).
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/bug.h"
@@ -173,7 +174,7 @@ static bool is_shared(const struct service_request *request)
     return a->decode != POOL_NO_INSTANCE && a->decode != a->prefill;
 }
 
-int forward_send(struct service_request *request)
+static int forward_send(struct service_request *request)
 {
     struct forward *f = request->forward;
 
@@ -191,6 +192,28 @@ int forward_send(struct service_request *request)
     forward_join_line(request, clock_now_us());
     return 0;
 }
+
+static void forward_free(struct service_request *request)
+{
+    struct forward *f = request->forward;
+
+    if (!f)
+        return;
+    if (f->what.ticket)
+        tickets_leave(request->service, request);
+    tokenize_abort(request);
+    pair_end(f->pair);
+    free(f->headers);
+    free(f);
+}
+
+const struct instance_ops engine_ops = {
+    .send = forward_send,
+    .abort = forward_abort,
+    .count = forward_count,
+    .fail_silent = forward_fail_silent,
+    .free = forward_free,
+};
 
 /* Ends the first prefill of the line after its predicted time, if its answer is
  * not streamed. */

@@ -11,7 +11,7 @@
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/pair/pair.h"
 
-bool forward_late(const struct service_request *request, int64_t now_us)
+static bool is_silent(const struct service_request *request, int64_t now_us)
 {
     const struct forward *f = request->forward;
 
@@ -20,11 +20,13 @@ bool forward_late(const struct service_request *request, int64_t now_us)
                request->service->config.request_timeout_ms * 1000;
 }
 
-void forward_end_late(struct service_request *request)
+void forward_fail_silent(struct service_request *request, int64_t now_us)
 {
     struct forward *f = request->forward;
     char why[96];
 
+    if (!is_silent(request, now_us))
+        return;
     snprintf(why, sizeof(why),
              "its answer has not gone on for %lld ms, the request_timeout_ms",
              (long long)request->service->config.request_timeout_ms);

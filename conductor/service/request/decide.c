@@ -72,12 +72,8 @@ static void carry_out(struct service_request *request,
         (long long)told.predicted_ttft_us);
     sessions_note(&s->sessions, request->session, d->prefill);
     uint64_t attempt_id = request->attempt.id;
-    bool forwards = request->forward;
-    if (!forwards)
-        request_send(request);
     request->ops->scheduled(request->arg, &told);
-    if (forwards && request_find(s, attempt_id) == request &&
-        forward_send(request))
+    if (request_find(s, attempt_id) == request && request->by->send(request))
         request_instance_lost(request, POOL_NO_INSTANCE, "out of memory");
 }
 

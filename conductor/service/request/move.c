@@ -20,7 +20,6 @@ static bool has_others(const struct service *s,
             instances_count(s, ROLE_DECODE, NULL) > 0);
 }
 
-/* Forwarded requests stay: whether an engine has begun them is not known. */
 void request_move_waiting(struct service *s, uint32_t id)
 {
     uint32_t n = 0;
@@ -28,7 +27,7 @@ void request_move_waiting(struct service *s, uint32_t id)
     for (uint32_t i = 0; i < s->table.size; i++) {
         struct service_request *request = s->table.by_slot[i];
 
-        if (!is_at(request, id) || request->forward ||
+        if (!is_at(request, id) || !request->by->tells_begin ||
             request->state != REQUEST_SCHEDULED || !has_others(s, request, id))
             continue;
         request_place_again(request);
@@ -52,9 +51,8 @@ void request_end_work(struct service *s, uint32_t id)
     for (uint32_t i = 0; i < s->table.size; i++) {
         struct service_request *request = s->table.by_slot[i];
 
-        /* A running decode does not need its prefill instance. */
         if (!is_at(request, id) ||
-            (request->attempt.decode != id && !request->forward &&
+            (request->attempt.decode != id && request->by->hands_over &&
              request->state == REQUEST_DECODING))
             continue;
         request_instance_lost(request, id, why);

@@ -37,14 +37,7 @@ void request_free(struct service_request *request)
     free(request->prompt.keys);
     free(request->output.early);
     request_drop_first(request);
-    if (request->forward && request->forward->what.ticket)
-        tickets_leave(s, request);
-    if (request->forward) {
-        tokenize_abort(request);
-        pair_end(request->forward->pair);
-        free(request->forward->headers);
-    }
-    free(request->forward);
+    request->by->free(request);
     free(request);
 }
 
@@ -67,33 +60,12 @@ void request_close_pool(struct service_request *request)
     request->attempt.prefill_open = request->attempt.decode_open = false;
 }
 
-void request_send_cancel(struct service *s, uint32_t id, uint64_t attempt_id)
-{
-    struct worker *w = worker_of(s, id);
-
-    if (!w)
-        return;
-    wire_buf_reset(&s->out);
-    msg_empty_pack(&s->out, FRAME_CANCEL, attempt_id);
-    worker_link_send(w->link, &s->out);
-}
-
-/* Ends an attempt at its workers and in the pool. */
+/* Ends an attempt: its instances forget it, and the pool. */
 static void request_abort(struct service_request *request)
 {
-    struct service *s = request->service;
-
     if (!request->attempt.id)
         return;
-    if (request->forward)
-        forward_abort(request);
-    struct worker *p = worker_of(s, request->attempt.prefill);
-    request_unsend(request);
-    if (p)
-        request_flush_unsent(p); /* requests behind it may go now */
-    request_send_cancel(s, request->attempt.prefill, request->attempt.id);
-    if (request->attempt.decode != request->attempt.prefill)
-        request_send_cancel(s, request->attempt.decode, request->attempt.id);
+    request->by->abort(request);
     request_close_pool(request);
     request->attempt.id = 0;
     request->output.n_early = 0;
@@ -104,8 +76,7 @@ static void request_abort(struct service_request *request)
 static void ended(struct service_request *request, enum metrics_outcome outcome,
                   const char *reason, int status)
 {
-    if (request->forward)
-        forward_count(request);
+    request->by->count(request);
     observe_ended(request, &(struct request_outcome){outcome, reason, status});
 }
 

@@ -167,6 +167,7 @@ struct service_request *service_submit(struct service *service,
     if (!request)
         return NULL;
     request->service = s;
+    request->by = p->forward ? &engine_ops : &native_ops;
     if (request_copy_prompt(request, p))
         goto fail;
     request->ops = ops;

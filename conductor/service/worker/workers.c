@@ -61,50 +61,16 @@ static void fail_orphans(struct service *s, int64_t now_us)
     }
 }
 
-/* Returns the worker that must make progress now. */
-static uint32_t expected_of(const struct service_request *request)
-{
-    bool at_prefill =
-        request->attempt.cleared && (request->state == REQUEST_SCHEDULED ||
-                                     request->state == REQUEST_PREFILLING);
-
-    return at_prefill || !request->attempt.decode ? request->attempt.prefill
-                                                  : request->attempt.decode;
-}
-
 /* Fails requests without progress for request_timeout_ms: a live worker or
  * engine may still have lost one. */
-static void fail_stalled(struct service *s, int64_t now_us)
+static void fail_silent(struct service *s, int64_t now_us)
 {
-    int64_t limit_us = s->config.request_timeout_ms * 1000;
-    char why[MSG_TEXT_MAX];
-
-    if (now_us - s->stalled_us < limit_us / 4)
+    if (now_us - s->stalled_us < s->config.request_timeout_ms * 1000 / 4)
         return;
     s->stalled_us = now_us;
-    for (uint32_t i = 0; i < s->table.size; i++) {
-        struct service_request *request = s->table.by_slot[i];
-
-        if (request && request->forward) {
-            if (forward_late(request, now_us))
-                forward_end_late(request);
-            continue;
-        }
-        if (!request || !request->attempt.id ||
-            now_us - request->attempt.heard_us < limit_us ||
-            (request->output.n_tokens &&
-             now_us - request->output.last_token_us < limit_us))
-            continue;
-        uint32_t id = expected_of(request);
-        const struct worker *w = worker_of(s, id);
-        snprintf(why, sizeof(why),
-                 "worker %s has not gone on for %lld ms, the "
-                 "request_timeout_ms",
-                 w ? w->hello.name : "?",
-                 (long long)s->config.request_timeout_ms);
-        log_warn("%s: %s", request->request_id, why);
-        request_instance_lost(request, id, why);
-    }
+    for (uint32_t i = 0; i < s->table.size; i++)
+        if (s->table.by_slot[i])
+            s->table.by_slot[i]->by->fail_silent(s->table.by_slot[i], now_us);
 }
 
 static bool on_left(void *arg, struct worker_link *link, const char *reason)
@@ -262,7 +228,7 @@ void instances_tick(struct service *service, int64_t away_us)
         return;
     }
     fail_orphans(service, now_us);
-    fail_stalled(service, now_us);
+    fail_silent(service, now_us);
     drains_tick(service, now_us);
     for (uint32_t i = 0; i < pool_slots(service->pool); i++) {
         struct worker *w = &service->workers[i];
