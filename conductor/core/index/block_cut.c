@@ -1,4 +1,4 @@
-/* Sizes of blocks that go together. */
+/* Block sizes that fit together. */
 #include "conductor/core/index/block_cut.h"
 
 #include "conductor/core/index/block_key.h"

@@ -21,19 +21,19 @@
 #define BLOCK_KEY_NAME_BYTES 256
 
 /*
- * The seed of all keys of one model, adapter and tenant. Each string is
+ * Returns the seed of all keys of one model, adapter and tenant. Each string is
  * hashed behind its length, so ("ab", "c") and ("a", "bc") differ: two
- * tenants never share a key, and none can probe what another has cached.
+ * tenants never share a key, and none can probe another tenant's cache.
  *   model, adapter, salt  NUL-terminated, borrowed; NULL means "".
- * Returns the seed. Same strings, same seed, on every machine.
+ * Equal strings give an equal seed on every machine.
  */
 uint64_t block_key_seed(const char *model, const char *adapter,
                         const char *salt);
 
 /*
- * An adapter or a salt that may have any bytes, n of them, as a string for
- * block_key_seed(): as it is, if it has no NUL and fits; else a digest of all
- * of it.
+ * Turns an adapter or a salt of n arbitrary bytes into a string for
+ * block_key_seed(): a copy if the bytes fit and have no NUL, else their digest.
+ *   name  written.
  */
 void block_key_name(const char *bytes, size_t n,
                     char name[BLOCK_KEY_NAME_BYTES]);
@@ -51,9 +51,9 @@ size_t block_keys_compute(const uint32_t *tokens, size_t n_tokens,
                           uint32_t block_tokens, uint64_t seed, uint64_t *keys);
 
 /*
- * Goes on behind a block whose key is known: the keys of the full blocks of
- * these tokens.
- *   parent_key  of the block before them; 0: they begin a prompt.
+ * Computes the keys of the full blocks of tokens that follow a block whose key
+ * is known.
+ *   parent_key  key of the block before tokens[0]; 0 = the prompt's beginning.
  *   tokens, block_tokens, seed, keys  as above.
  * Returns the number of keys written.
  */
@@ -62,20 +62,20 @@ size_t block_keys_continue(uint64_t parent_key, const uint32_t *tokens,
                            uint64_t seed, uint64_t *keys);
 
 /*
- * The key of a block that more than its tokens tells apart (an image).
- *   key    what its tokens say.
- *   extra  a digest of the rest.
- * Returns the key, which takes the place of the first one in all that follows.
+ * Returns the key of a block with content beyond its tokens (an image). The
+ * blocks behind it are chained to this key.
+ *   key    the block's key by its tokens alone.
+ *   extra  digest of the other content.
  */
 uint64_t block_key_with(uint64_t key, uint64_t extra, uint64_t seed);
 
 /*
- * A number for a whole prompt, its partial last block included: XXH3-64 over
- * all tokens as little-endian u32, seeded. It tells prompts of equal length
- * apart where their keys are not at hand.
+ * Returns a digest of a whole prompt, its partial last block included: XXH3-64
+ * over all tokens as little-endian u32, seeded. It tells prompts of equal
+ * length apart where their keys are not at hand.
  *   tokens    (n_tokens), borrowed.
  *   seed      from block_key_seed().
- * Returns the digest. Cost: one pass over the tokens.
+ * Cost: one pass over the tokens.
  */
 uint64_t block_key_prompt_digest(const uint32_t *tokens, size_t n_tokens,
                                  uint64_t seed);

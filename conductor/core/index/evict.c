@@ -1,16 +1,17 @@
-/* Making room: what leaves a full index, and what cleared instances left. */
+/* Making room in a full index; sweeping the records of cleared instances. */
 #include "conductor/core/index/pages.h"
 
-/* Of the places that there may be, what an instance's share is a part of: pages
- * may be half empty, and half of their keys dead. */
+/* Shares divide a quarter of all places: pages may be half empty, and half of
+ * their keys without a holder. */
 #define PLACES_A_SHARE 4u
 
-/* One page in so many goes in a round. The hand comes to them in any sequence,
- * so meanwhile up to as many may be behind one that has gone. */
+/* One page in PAGES_A_ROUND leaves per round. The hand finds them in any
+ * sequence, so until the round ends as many pages may stand in their chain
+ * behind one that has left. */
 #define PAGES_A_ROUND 32u
-/* Pages that are looked at to tell which ranks these have. */
+/* Pages sampled to find the ranks that leave. */
 #define SAMPLES 512u
-/* A round in which one page of so many changes was worth it. */
+/* A round is fruitful if it changes more than one page in FRUITFUL. */
 #define FRUITFUL 64u
 #define PART_MAX 56u
 #define PART_ALL 64u
@@ -22,8 +23,8 @@ void evict_set_share(struct prefix_index *ix)
                 (ix->n_active > 0 ? ix->n_active : 1);
 }
 
-/* What an instance uses, in blocks: its pages count in full, so that nobody has
- * an advantage from single keys in pages of their own. */
+/* Returns an instance's use of the index, in blocks. Its pages count in full:
+ * otherwise single keys in pages of their own would be an advantage. */
 static uint64_t usage(const struct indexed *of)
 {
     uint64_t places = of->pages * PAGE_KEYS;
@@ -31,7 +32,7 @@ static uint64_t usage(const struct indexed *of)
     return places > of->held ? places : of->held;
 }
 
-/* Instances that hold more blocks give way. */
+/* Returns the bound in blocks: instances that hold more give way. */
 static uint64_t level(const struct prefix_index *ix)
 {
     uint64_t most = ix->instances[ix->largest].held / PART_ALL * ix->part;
@@ -39,9 +40,9 @@ static uint64_t level(const struct prefix_index *ix)
     return most > ix->share ? most : ix->share;
 }
 
-/* Whether a record may leave a page that nobody matched, for `instance`. Those
- * that give way in a round do so to its end: else some would lose the heads of
- * chains alone. */
+/* Returns whether a record may leave an unmatched page for `instance`. An
+ * instance that gives way does so until the round ends: otherwise it might lose
+ * only the heads of chains. */
 static bool may_go(const struct prefix_index *ix, const struct record *record,
                    uint32_t instance)
 {
@@ -54,7 +55,7 @@ static bool may_go(const struct prefix_index *ix, const struct record *record,
              ix->instances[h->instance].held >= used / PART_ALL * PART_MAX));
 }
 
-/* The same, and counts what leaves. */
+/* As may_go(), and counts the blocks that leave. */
 static bool gives_way(struct prefix_index *ix, const struct record *record,
                       uint32_t instance)
 {
@@ -80,8 +81,8 @@ static bool is_dead(struct prefix_index *ix, const struct record *record,
     return ix->holders[record->holder].state != HOLDER_LIVE;
 }
 
-/* Puts a page that is half empty together with another. Returns what it cost;
- * the page may be free now. */
+/* Merges a half-empty page with another. Returns the cost in looks; the page
+ * may be free afterwards. */
 static uint32_t pack(struct prefix_index *ix, uint32_t page)
 {
     uint32_t n = ix->pages[page].n_keys;
@@ -91,7 +92,7 @@ static uint32_t pack(struct prefix_index *ix, uint32_t page)
 
     if (n == 0 || n > PAGE_KEYS / 2 || page == into)
         return 0;
-    if (ix->n_dead > 0) { /* no record may slip behind the sweep */
+    if (ix->n_dead > 0) { /* no dead record may move behind the sweep */
         cost = page_filter(ix, page, is_dead, 0);
         n = ix->pages[page].n_keys;
     }
@@ -102,7 +103,7 @@ static uint32_t pack(struct prefix_index *ix, uint32_t page)
     return cost + merged;
 }
 
-/* Whether something of a page may go in the round that begins. */
+/* Returns whether a record of a page may leave in the round that begins. */
 static bool page_may_go(const struct prefix_index *ix, struct page *page,
                         uint32_t instance)
 {
@@ -114,8 +115,8 @@ static bool page_may_go(const struct prefix_index *ix, struct page *page,
     return r < n && !page->recent;
 }
 
-/* Estimates, from a sample, the rank above which one page in PAGES_A_ROUND may
- * go for `instance`; 0: fewer may go at all. */
+/* Estimates from a sample the rank from which on one page in PAGES_A_ROUND may
+ * leave for `instance`; 0 = fewer pages than that may leave. */
 static uint32_t rank_of_coldest(const struct prefix_index *ix,
                                 uint32_t instance)
 {
@@ -143,8 +144,8 @@ static uint32_t rank_of_coldest(const struct prefix_index *ix,
     return found < most ? 0 : coldest[most - 1];
 }
 
-/* Begins a round: the largest give way, or more than before if they had little
- * to give. Returns what it cost. */
+/* Begins a round: the largest instances give way, and more of them than in the
+ * last round if that was not fruitful. Returns the cost in looks. */
 static uint32_t begin_round(struct prefix_index *ix, uint32_t instance)
 {
     for (uint32_t i = 0; i < ix->max_instances; i++)
@@ -163,7 +164,7 @@ static uint32_t begin_round(struct prefix_index *ix, uint32_t instance)
     return ix->max_instances / INSTANCES_A_LOOK + SAMPLES;
 }
 
-/* Looks at the next page. Returns what it cost. */
+/* Looks at the next page. Returns the cost in looks. */
 static uint32_t evict_next(struct prefix_index *ix, uint32_t instance)
 {
     uint32_t rank, cost = 1;
@@ -191,7 +192,7 @@ static bool has_room(const struct prefix_index *ix, uint32_t size_class)
                            : arena_has_room(&ix->arena, size_class);
 }
 
-/* Whether the page that needs room would be among the first to go. */
+/* Returns whether the page that needs room would leave among the first. */
 static bool goes_itself(const struct prefix_index *ix, uint32_t instance,
                         struct page_use use)
 {
@@ -212,7 +213,7 @@ bool evict(struct prefix_index *ix, uint32_t instance, struct page_use use,
     return has_room(ix, size_class);
 }
 
-/* All pages were looked at: the dead holders have no record left. */
+/* Frees the dead holders: all pages were swept, so no record names them. */
 static void sweep_ended(struct prefix_index *ix)
 {
     ix->sweep_at = 0;

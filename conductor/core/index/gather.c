@@ -1,4 +1,4 @@
-/* Keys whose places an instance chose that uses far more than its part. */
+/* Takes keys out of pages laid out by an instance far above its share. */
 #include "conductor/core/index/pages.h"
 
 /* Four equal parts: evict_set_share() gives a quarter of one. */
@@ -10,7 +10,7 @@ static bool has_room_behind(const struct prefix_index *ix, struct position last)
            ix->pages[last.page].n_keys == last.place + 1;
 }
 
-/* Whether what an event says of a chain contradicts the sequence of a page. */
+/* Returns whether an event's chain contradicts a page's sequence of keys. */
 static bool is_out_of_place(const struct prefix_index *ix, struct position at,
                             struct position last, uint64_t before,
                             uint64_t behind)
@@ -38,8 +38,8 @@ bool gather_may(const struct prefix_index *ix, struct position at,
            is_out_of_place(ix, at, last, before, behind);
 }
 
-/* The last key of a page with one record takes the place of another that
- * nobody holds. */
+/* Removes a key without holder from a page with one record; the page's last key
+ * takes its place. */
 static void drop_place(struct prefix_index *ix, struct position at)
 {
     struct page *p = &ix->pages[at.page];

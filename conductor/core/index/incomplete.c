@@ -1,4 +1,4 @@
-/* What goes beside the events: clears, what could not be indexed, counts. */
+/* Clears, counts of unindexed blocks, and read access. */
 #include "conductor/core/index/pages.h"
 
 void unindexed_forget(struct prefix_index *ix, struct indexed *of, uint64_t n)
@@ -43,8 +43,8 @@ void prefix_index_cleared(struct prefix_index *index, uint32_t instance)
     of->holder = HOLDER_NONE;
 }
 
-/* Whether n more blocks of an instance would find room: free pages, or its
- * share of a full index. They may stand in half-empty pages. */
+/* Returns whether n more blocks of an instance would find room: in free pages,
+ * each filled by half, or within its share of a full index. */
 static bool has_room_for(const struct prefix_index *ix,
                          const struct indexed *of, uint64_t n)
 {
@@ -84,7 +84,7 @@ void prefix_index_told(struct prefix_index *index, uint32_t instance,
 {
     struct indexed *of = &index->instances[instance];
 
-    /* Which of them were told again is not known. */
+    /* Nobody knows which of them the inventory repeated. */
     if (of->telling && !whole) {
         index->n_unindexed += of->untold;
         of->unindexed += of->untold;

@@ -1,7 +1,7 @@
 /*
- * Where a block's key stands in a table. Strangers choose keys, by searching
- * for prompts whose keys have a form that they want: so a table's places follow
- * from all bits of a key and from a seed that strangers do not know. Pure.
+ * The hash of a block's key in a table. Strangers can choose keys, by searching
+ * for prompts with keys of a form that they want: so the hash depends on all
+ * bits of a key and on a seed that strangers do not know. Pure.
  */
 #ifndef CONDUCTOR_CORE_INDEX_KEY_HASH_H
 #define CONDUCTOR_CORE_INDEX_KEY_HASH_H
@@ -22,7 +22,7 @@ static inline uint64_t key_mix(uint64_t z)
     return z ^ (z >> 31);
 }
 
-/* The secret of a seed: random in a daemon, fixed where runs are repeated. */
+/* Returns the secret of a seed, which is random in a daemon. */
 static inline struct key_secret key_secret_of(uint64_t seed)
 {
     uint64_t first = key_mix(seed);
@@ -30,8 +30,8 @@ static inline struct key_secret key_secret_of(uint64_t seed)
     return (struct key_secret){{first, key_mix(first) | 1}};
 }
 
-/* 64 bits that nobody can choose without the secret; the folded 128-bit product
- * of wyhash. */
+/* Returns 64 bits that nobody can choose without the secret: the folded 128-bit
+ * product of wyhash. */
 static inline uint64_t key_hash(const struct key_secret *secret, uint64_t key)
 {
     __uint128_t product = (__uint128_t)(key ^ secret->at[0]) * secret->at[1];

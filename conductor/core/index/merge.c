@@ -1,8 +1,8 @@
 /* Two half-empty pages become one. */
 #include "conductor/core/index/pages.h"
 
-/* Merges records by holder, those of b with their places behind n_keys others.
- * Returns their number. */
+/* Merges two pages' records by holder; the places of b move up by n_keys.
+ * Returns the number of records. */
 static uint32_t merge_records(struct prefix_index *ix, struct record *out,
                               const struct record *a, uint32_t n_a,
                               const struct record *b, uint32_t n_b,

@@ -79,7 +79,7 @@ void page_free(struct prefix_index *ix, uint32_t page)
     page_release(ix, page);
 }
 
-/* The number of records of a holder below `holder`. */
+/* Returns the number of records whose holder is below `holder`. */
 static uint32_t place_of(const struct record *records, uint32_t n,
                          uint32_t holder)
 {
@@ -122,8 +122,8 @@ uint32_t page_class_for_another(const struct page *page)
     return arena_class_of(page->many_records ? page->many.n + UINT64_C(1) : 2);
 }
 
-/* Moves the one record of a page to the arena, or its many to a larger block,
- * so that another has room. */
+/* Makes room for another record: moves a page's only record to the arena, or
+ * its many to a larger block. */
 static int make_room(struct prefix_index *ix, struct page *p)
 {
     uint32_t n = p->many_records ? p->many.n : 1;
@@ -226,7 +226,7 @@ int page_hold(struct prefix_index *ix, uint32_t page, uint32_t holder,
     return 0;
 }
 
-/* Where the live places of a page go when the dead ones are taken out. */
+/* Returns a mask of places as it is without the dead ones. */
 static unsigned squeeze(unsigned mask, unsigned live)
 {
     unsigned out = 0;
@@ -237,7 +237,7 @@ static unsigned squeeze(unsigned mask, unsigned live)
     return out;
 }
 
-/* Takes the dead places out. */
+/* Removes the dead places of a page. */
 static void compact(struct prefix_index *ix, uint32_t page, unsigned live)
 {
     struct page *p = &ix->pages[page];
@@ -262,8 +262,8 @@ static void compact(struct prefix_index *ix, uint32_t page, unsigned live)
     page_rehash(ix, page);
 }
 
-/* Compacts a page where half of its places are dead. Looks only after as many
- * removals as it has records, so that a removal costs O(1) of this. */
+/* Compacts a page if half of its places are dead. Checks that only after as
+ * many removals as the page has records, so that it is O(1) per removal. */
 static void tidy(struct prefix_index *ix, uint32_t page, uint32_t removed)
 {
     struct page *p = &ix->pages[page];

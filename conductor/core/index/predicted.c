@@ -1,11 +1,11 @@
 /*
- * A table of keys by open addressing, whose entries are nodes of a ring in the
+ * An open-addressing table of keys; its entries are nodes of a ring in the
  * order of use.
  *
- *   nodes[0]  the ring's head: nodes[0].next was used last, nodes[0].prev is
- *             the next to leave
+ *   nodes[0]  the ring's head: nodes[0].next was used last, nodes[0].prev
+ *             leaves next
  *   nodes[1 .. held]  the blocks
- *   table     (mask + 1) node numbers, 0: empty; at most half full; no empty
+ *   table     (mask + 1) node numbers, 0 = empty; at most half full; no empty
  *             place between a key's home and its entry
  */
 #include "conductor/core/index/predicted.h"
@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Keys whose places are fetched ahead: a prompt's lie anywhere. */
+/* Keys prefetched ahead: those of a prompt lie anywhere in the table. */
 #define AHEAD 16
-/* With one place in so many used, or more, all are emptied at once. */
+/* A table with at least one place in CLEARS_ALL used is cleared as a whole. */
 #define CLEARS_ALL 16
 
 struct node {
@@ -39,7 +39,7 @@ static uint32_t home(const struct predicted *p, uint64_t key)
     return (uint32_t)(h >> 32) & p->mask;
 }
 
-/* Where the key's entry is, or the empty place where it would be. */
+/* Returns the place of a key, or the empty place where it belongs. */
 static uint32_t place_of(const struct predicted *p, uint64_t key)
 {
     uint32_t at = home(p, key);
@@ -49,7 +49,7 @@ static uint32_t place_of(const struct predicted *p, uint64_t key)
     return at;
 }
 
-/* Empties a place and moves up what would not be found behind it. */
+/* Empties a place, and moves up entries that a search would no longer find. */
 static void table_remove(struct predicted *p, uint32_t at)
 {
     uint32_t next = at;
@@ -116,9 +116,9 @@ void predicted_free(struct predicted *p)
     free(p);
 }
 
-/* Empties the places from here to the next empty one. What had its home here
- * is among them: before it there were none empty, or they were emptied in such
- * a run, which went on to it. */
+/* Empties the places from here to the next empty one. They include every key
+ * with its home here: the places in front of it were in use, or were emptied by
+ * an earlier run that also emptied its own. */
 static void empty_run(struct predicted *p, uint32_t at)
 {
     for (; p->table[at]; at = (at + 1) & p->mask)
@@ -136,7 +136,7 @@ void predicted_clear(struct predicted *p)
     p->held = 0;
 }
 
-/* A node for a new block: the one that was used longest ago makes room. */
+/* Takes a node for a new block, if need be the least recently used one's. */
 static uint32_t take_node(struct predicted *p, predicted_evicted *evicted,
                           void *arg)
 {
@@ -151,7 +151,7 @@ static uint32_t take_node(struct predicted *p, predicted_evicted *evicted,
     return i;
 }
 
-/* Fetches what will be read of keys before k: places first, then nodes. */
+/* Prefetches for keys in front of k: first their places, then their nodes. */
 static void fetch_ahead(const struct predicted *p, const uint64_t *keys,
                         size_t k)
 {
@@ -167,8 +167,8 @@ size_t predicted_use(struct predicted *p, const uint64_t *keys, size_t n,
     if (n > p->capacity)
         n = p->capacity;
     *had = n;
-    /* Those that are held come first, so that none of them makes room for
-     * another; from the last to the first, so that the first is used last. */
+    /* Held blocks first, so that none of them is evicted for another; from the
+     * last to the first, so that the first block counts as used last. */
     for (size_t k = n; k-- > 0;) {
         fetch_ahead(p, keys, k);
         uint32_t i = p->table[place_of(p, keys[k])];
@@ -195,7 +195,7 @@ size_t predicted_use(struct predicted *p, const uint64_t *keys, size_t n,
     return n;
 }
 
-/* Takes a block out; the last node fills its place. */
+/* Removes a block; the last node moves to its number. */
 static void drop(struct predicted *p, uint32_t at)
 {
     uint32_t i = p->table[at], last = p->held;

@@ -4,12 +4,12 @@
 #include "conductor/core/index/pages.h"
 
 struct counted {
-    uint64_t held, pages; /* of a holder */
-    uint32_t unswept;     /* holders of an instance */
+    uint64_t held, pages; /* by holder */
+    uint32_t unswept;     /* by instance */
 };
 
-/* A page's keys are in the table where they stand, its records in order and
- * within its places, its hash as it should be. */
+/* Checks that the table has a page's keys at their places, that its records are
+ * sorted and within its places, and that its hash is right. */
 static bool check_page(struct prefix_index *ix, uint32_t page,
                        struct counted *of, uint64_t *n_keys)
 {
@@ -59,8 +59,8 @@ static bool check_instances(const struct prefix_index *ix,
     return ok && held == ix->n_held;
 }
 
-/* Holders are free, live, or wait to be swept; an instance with more than two
- * of them uses spare ones. */
+/* Checks the counts of holders by state, and of spare ones: those beyond two of
+ * an instance. */
 static bool check_holders(const struct prefix_index *ix, struct counted *of)
 {
     uint32_t in_state[HOLDER_DYING + 1] = {0};

@@ -1,5 +1,4 @@
-/* Events and counts; prefix_index.h says what they mean, pages.h how it is
- * kept. */
+/* Events; prefix_index.h says what they mean, pages.h how blocks are kept. */
 #include "conductor/core/index/prefix_index.h"
 
 #include <errno.h>
@@ -8,15 +7,15 @@
 
 #include "conductor/core/index/pages.h"
 
-/* Of a table that grows, at first. */
+/* Buckets of a growing table at first. */
 #define BUCKETS_FIRST (UINT32_C(1) << 15)
-/* Of the memory, what is for the records of pages with several holders. */
+/* Part of the memory for the records of pages with several holders. */
 #define RECORDS_PERCENT 20u
-/* Keys whose buckets are fetched ahead. */
+/* Keys whose buckets are prefetched. */
 #define AHEAD 16u
-/* Pages that one event looks at to make room: each costs some nanoseconds. */
+/* Most looks of one event to make room: each takes some nanoseconds. */
 #define EVICT_LOOKS 4096u
-/* That take as long as storing a block. */
+/* Looks that take as long as storing a block. */
 #define LOOKS_A_BLOCK 8u
 
 /* Divides the memory; returns whether the bounds are in range. */
@@ -27,7 +26,7 @@ static bool size_parts(struct prefix_index *ix,
     double page_bytes = sizeof(struct page) + PAGE_KEYS * sizeof(uint64_t) +
                         PAGE_KEYS / KEYS_A_BUCKET * sizeof(struct bucket);
     uint64_t for_records = config->max_bytes / 100 * RECORDS_PERCENT;
-    /* Beside those in use, page 0 and the last bucket. */
+    /* Page 0 and the last bucket come on top. */
     double pages =
         ((double)(config->max_bytes - for_records) - sizeof(struct bucket)) /
             page_bytes -
@@ -117,8 +116,8 @@ static bool in_range(const struct prefix_index *ix, uint32_t instance,
     return instance < ix->max_instances && (unsigned)tier < BLOCK_TIERS;
 }
 
-/* The holder of an instance, made if it has none; HOLDER_NONE: what it left at
- * its last clears must be swept first. */
+/* Returns the holder of an instance, a new one if it has none. HOLDER_NONE =
+ * the records of its last clears must be swept first. */
 static uint32_t holder_of(struct prefix_index *ix, uint32_t instance)
 {
     struct indexed *of = &ix->instances[instance];
@@ -136,20 +135,20 @@ static uint32_t holder_of(struct prefix_index *ix, uint32_t instance)
     return of->holder;
 }
 
-/* A chain on its way into the index: places of one page are gathered, and
- * written when the chain comes to another page. */
+/* A chain being stored: places of one page are gathered, and written when the
+ * chain comes to another page. */
 struct store {
     struct prefix_index *ix;
     uint32_t instance;
     uint32_t holder;
     enum block_tier tier;
-    uint64_t parent;         /* of the first key, 0: none, or not the first */
-    uint64_t before, behind; /* keys around the one that is stored, 0: none */
-    struct position last;    /* of the key before; page 0: none is known */
-    uint32_t page;           /* with gathered places, 0: none */
-    unsigned mask;           /* of them */
+    uint64_t parent;         /* of the first key; 0 = none, or used already */
+    uint64_t before, behind; /* keys around the present one; 0 = none */
+    struct position last;    /* of the key before; page 0 = none is known */
+    uint32_t page;           /* page with gathered places; 0 = none */
+    unsigned mask;           /* gathered places of `page` */
     bool grew;               /* the page got new keys */
-    uint32_t looks;          /* that eviction may still take */
+    uint32_t looks;          /* looks left for eviction */
     int rc;
 };
 
@@ -160,7 +159,7 @@ static void not_indexed(struct store *s, uint64_t n)
     s->rc = -ENOSPC;
 }
 
-/* Enters the gathered places, with room from others' records if need be. */
+/* Enters the gathered places; evicts other records if the arena is full. */
 static int hold(struct store *s)
 {
     struct prefix_index *ix = s->ix;
@@ -176,7 +175,7 @@ static int hold(struct store *s)
     return room ? page_hold(ix, s->page, s->holder, s->tier, s->mask) : rc;
 }
 
-/* The use of a new page that begins with the next key. */
+/* Returns the use of a new page that begins with the present key. */
 static struct page_use use_behind(const struct store *s)
 {
     struct page *p = &s->ix->pages[s->last.page];
@@ -209,7 +208,8 @@ static bool flush(struct store *s)
         s->last.page = 0;
         held = false;
     } else if (s->ix->instances[s->instance].held <= s->ix->share) {
-        /* Time to be matched; those above their share get none. */
+        /* Spares it for a round, so that a prompt can match it. Instances above
+         * their share get no such round. */
         p->recent = 1;
     }
     s->page = 0;
@@ -291,7 +291,7 @@ static void store_one(struct store *s, uint64_t key)
             not_indexed(s, 1);
             return;
         }
-        if (s->looks != looks) { /* made room, perhaps of the key's page */
+        if (s->looks != looks) { /* eviction may have moved the key */
             store_one(s, key);
             return;
         }
@@ -302,8 +302,8 @@ static void store_one(struct store *s, uint64_t key)
     s->mask |= 1u << s->last.place;
 }
 
-/* Whether the instance may hold no more than it does, and a key is new to it:
- * another tier of what it holds takes nothing of its quota. */
+/* Returns whether the quota is used up and a key is new to the instance.
+ * Storing a held block in another tier takes nothing of the quota. */
 static bool quota_is_used(struct store *s, uint64_t key)
 {
     const struct indexed *of = &s->ix->instances[s->instance];
@@ -315,8 +315,8 @@ static bool quota_is_used(struct store *s, uint64_t key)
            prefix_index_tiers(s->ix, s->instance, key) == 0;
 }
 
-/* Whether a key is behind one that had no room, so that no match would come to
- * it. Where all had room, the one in front may still come. */
+/* Returns whether a key is behind one that had no room, so that no match would
+ * reach it. If all blocks had room so far, the one in front may still come. */
 static bool is_behind_unindexed(const struct store *s, uint64_t key)
 {
     const struct indexed *of = &s->ix->instances[s->instance];
@@ -366,8 +366,8 @@ int prefix_index_stored(struct prefix_index *index, uint32_t instance,
     return i < n ? -EINVAL : s.rc;
 }
 
-/* The place of the next key to be removed: near the one before, or looked up.
- */
+/* Returns the position of the next key to be removed: next to the last one, or
+ * by the table. */
 static struct position find_near(const struct prefix_index *ix,
                                  struct position last, uint64_t key)
 {
@@ -411,7 +411,8 @@ int prefix_index_removed(struct prefix_index *index, uint32_t instance,
     }
     if (last.page != 0)
         held += page_drop(index, last.page, holder, tier, mask);
-    /* While it tells its inventory, it may be one that it has not told yet. */
+    /* During an inventory the removed block may be one that is not reported
+     * again yet, and so not counted. */
     if (!index->instances[instance].telling)
         unindexed_forget(index, &index->instances[instance], n - held);
     return 0;

@@ -1,12 +1,12 @@
 /*
- * Which instances hold which blocks, and how much of a prompt's prefix each
- * of them has, in which tiers. It takes block events in any order, with holes,
- * duplicates and lies, and answers for all instances at once.
+ * The prefix index: which instances hold which blocks, in which tiers. It takes
+ * block events in any order, with holes, duplicates and lies, and matches a
+ * prompt's prefix against all instances at once.
  *
- * A key names its whole prefix, so an event's parent is a hint where to put a
- * block and nothing more: what an instance says changes only what is said of
- * that instance. The answer for an instance equals a linear scan over the keys
- * of what is indexed of it, and is never longer than what it reported.
+ * A key names its whole prefix, so an event's parent key is only a hint where
+ * to put a block: an instance's events change the answers for that instance
+ * alone. An instance's answer equals a linear scan over its indexed keys, and
+ * is never longer than the prefix that it reported.
  *
  * Instances are small numbers, the pool's slots. Keys come from block_key.h;
  * 0 stands for "no parent" and is not a key.
@@ -20,41 +20,41 @@
 
 #define PREFIX_INDEX_INSTANCES_MAX 32000u
 
-/* The last one is nobody's own: a store that instances share, see
- * prefix_match_share(). Nothing is stored or removed in it. */
+/* TIER_SHARED is a store that instances share (prefix_match_share()): no event
+ * names it. */
 enum block_tier { TIER_DEVICE, TIER_HOST, TIER_DISK, TIER_SHARED };
-#define BLOCK_TIERS 3 /* of an instance's own */
-#define LOAD_TIERS 4  /* from which it loads */
+#define BLOCK_TIERS 3 /* tiers of an instance's own */
+#define LOAD_TIERS 4  /* tiers from which an instance loads */
 #define BLOCK_TIER_BIT(tier) (1u << (tier))
 
 struct prefix_index;
 
 struct prefix_index_config {
     uint32_t max_instances; /* 1..PREFIX_INDEX_INSTANCES_MAX */
-    uint64_t max_bytes;     /* of all of its memory but the instances' own, at
-                               least PREFIX_INDEX_BYTES_MIN */
-    bool evicts;            /* when it is full, cold blocks leave; else what is
-                               new is not indexed */
-    uint64_t max_pairs; /* (instance, block) pairs that there can be at once:
-                           the table is no larger than they need, and
-                           faster for it; 0: any number */
-    bool grows;         /* the table is small at first, up to 262,144 blocks,
-                           and doubles: at once, some 40 ns a block, and so for
-                           simulations. One that would be no more than twice as
-                           large has its full size at once */
-    uint64_t seed;      /* of its hashing: random where strangers choose
-                           keys */
+    uint64_t max_bytes;     /* memory for pages, table and records, at least
+                               PREFIX_INDEX_BYTES_MIN; arrays with a member for
+                               each instance come on top */
+    bool evicts;            /* when full: true = cold blocks leave, false = new
+                               blocks are not indexed */
+    uint64_t max_pairs; /* most (instance, block) pairs at once: bounds the size
+                           of the table, since a small one is faster;
+                           0 = unlimited */
+    bool grows;         /* for simulations: the table begins with room for
+                           262,144 blocks and doubles when it is crowded, in one
+                           go of some 40 ns a block; one that never needs more
+                           than twice that has its full size from the start */
+    uint64_t seed;      /* of the hashing: random where strangers choose keys */
 };
 #define PREFIX_INDEX_BYTES_MIN 16384u
 
 struct prefix_index_stats {
-    uint64_t keys;      /* distinct blocks in the table, dead ones among them */
+    uint64_t keys;      /* distinct blocks in the table, also without holder */
     uint64_t holders;   /* (instance, block) pairs indexed */
     uint64_t unindexed; /* pairs that were reported and had no room */
-    uint64_t evicted;   /* pairs that left to make room, ever */
+    uint64_t evicted;   /* pairs evicted since prefix_index_new() */
     uint64_t pages;     /* pages of keys in use */
-    uint64_t bytes;     /* memory in use by these; grows and shrinks */
-    uint64_t bytes_max; /* what is reserved */
+    uint64_t bytes;     /* memory of pages, keys and records in use */
+    uint64_t bytes_max; /* memory reserved */
     bool sweeping;      /* cleared instances still have records to be removed */
 };
 
@@ -67,31 +67,31 @@ struct prefix_index_stats {
 [[nodiscard]] struct prefix_index *
 prefix_index_new(const struct prefix_index_config *config);
 
-/* Touches another huge page of the table, 2 MiB, which takes some 0.3 ms: else
- * the first events do so, many of them in one turn of a loop. Returns whether
- * there are more. */
+/* Touches the next huge page of the table (2 MiB, some 0.3 ms), so that the
+ * first events do not have to touch many in one turn of the event loop.
+ * Returns whether untouched pages are left. */
 bool prefix_index_touch(struct prefix_index *index);
 
 /* Frees the index. NULL is a no-op. */
 void prefix_index_free(struct prefix_index *index);
 
 /*
- * The most blocks that may be indexed of one instance; UINT64_MAX at first.
- * What is above it is not indexed, and counted. A block in several tiers takes
- * one. A lower quota drops nothing.
+ * Sets the most blocks that may be indexed of one instance; UINT64_MAX at
+ * first. Blocks beyond it are counted as unindexed. A block in several tiers
+ * counts once. Lowering the quota drops no block.
  */
 void prefix_index_set_quota(struct prefix_index *index, uint32_t instance,
                             uint64_t max_blocks);
 
 /*
- * An instance stored a chain: keys[0] behind parent_key, keys[i] behind
- * keys[i-1]. Repeating an event changes nothing.
- *   parent_key  key of the block before keys[0], 0 for a prompt's first block:
- *               where to put new blocks, if it is known.
+ * Enters that an instance stored a chain: keys[0] behind parent_key, keys[i]
+ * behind keys[i-1]. Repeating an event changes nothing.
+ *   parent_key  key of the block before keys[0], a hint where to put new
+ *               blocks; 0 = keys[0] is a prompt's first block.
  *   keys        (n), borrowed.
- * Returns 0, or -EINVAL: instance, tier or a key out of range; the blocks
- * before that key are indexed, or -ENOSPC: some were not indexed, since the
- * instance's quota or the memory is used up.
+ * Returns 0; -EINVAL: instance, tier or a key out of range (blocks before that
+ * key are indexed); -ENOSPC: the instance's quota or the memory is used up, and
+ * some blocks were not indexed.
  * Cost: O(n), one probe for a page of 16 known blocks, one for each new block.
  */
 [[nodiscard]] int prefix_index_stored(struct prefix_index *index,
@@ -99,20 +99,19 @@ void prefix_index_set_quota(struct prefix_index *index, uint32_t instance,
                                       uint64_t parent_key, const uint64_t *keys,
                                       size_t n);
 
-/* What looking for room has cost until now, in blocks whose storing takes as
- * long: in a full index one event may cost as much as some 580 of them, 512 for
- * its looks, and what the last one changes in a page or takes to begin a round.
- */
+/* Returns the total eviction work so far, in block equivalents (the time to
+ * store one block). In a full index one event costs up to some 580: 512 to look
+ * at pages, the rest to change the last page or to begin a round. */
 uint64_t prefix_index_room_cost(const struct prefix_index *index);
 
-/* Brings nearer what is looked at when these are stored or removed: for blocks
- * that do not come in one event. Changes nothing. */
+/* Prefetches the table's buckets of keys that several events are about to store
+ * or remove. */
 void prefix_index_prefetch(const struct prefix_index *index,
                            const uint64_t *keys, size_t n);
 
 /*
- * An instance dropped blocks from a tier. Dropping what it does not hold
- * changes nothing.
+ * Enters that an instance dropped blocks from a tier. Blocks that it does not
+ * hold are ignored.
  *   keys  (n), borrowed, in any sequence; runs of a chain are fastest.
  * Returns 0, or -EINVAL: instance or tier out of range.
  */
@@ -121,42 +120,43 @@ void prefix_index_prefetch(const struct prefix_index *index,
                                        const uint64_t *keys, size_t n);
 
 /*
- * An instance lost all its blocks in all tiers, or goes away. Its number may
- * be used for another instance at once.
- * Cost: O(1); what it leaves behind is removed by prefix_index_work(). What is
- * stored after eight clears whose remains were not removed yet is not indexed,
- * nor is it after two, if others have cleared as often by then.
+ * Enters that an instance lost all its blocks in all tiers, or goes away. Its
+ * number may be used for another instance at once.
+ * Cost: O(1); prefix_index_work() removes its old records. While those of eight
+ * clears are not removed yet (of two, if other instances use all spare
+ * holders), its new blocks are not indexed.
  */
 void prefix_index_cleared(struct prefix_index *index, uint32_t instance);
 
 /*
- * Goes on with removing what cleared instances left.
- *   max_pages  that nothing leaves; a page that changes counts as 128 of them,
- *              and four records as one. 16,384 take about 200 us.
+ * Goes on removing the records of cleared instances.
+ *   max_pages  work to do, in pages looked at: a page that changes counts as
+ *              128, four records as one. 16,384 take about 200 us.
  * Returns whether there is more to do.
  */
 bool prefix_index_work(struct prefix_index *index, uint32_t max_pages);
 
 /*
- * Whether blocks of an instance (below max_instances) were reported and not
- * indexed, for which there would be room by now: it should be asked for its
- * inventory.
+ * Returns whether an instance (below max_instances) should be asked for its
+ * inventory: some blocks that it reported are not indexed, and by now there is
+ * room for them.
  */
 bool prefix_index_incomplete(const struct prefix_index *index,
                              uint32_t instance);
 
-/* An instance (below max_instances) begins to report all that it holds, once
- * more and without a clear: its unindexed blocks are counted anew. */
+/* Begins an inventory: an instance (below max_instances) reports all its blocks
+ * again, without a clear. Its unindexed blocks are counted anew. */
 void prefix_index_told_again(struct prefix_index *index, uint32_t instance);
 
-/* That inventory is over, or given up: then what was unindexed before it counts
- * besides what had no room since. */
+/* Ends an inventory.
+ *   whole  false = it was given up: the blocks that were unindexed before it
+ *          count in addition to those since. */
 void prefix_index_told(struct prefix_index *index, uint32_t instance,
                        bool whole);
 
-/* Blocks of an instance (below max_instances) that were reported, were not
- * removed, and are not indexed. A block that is reported twice counts twice, as
- * does one that was evicted from two tiers. */
+/* Returns the blocks of an instance (below max_instances) that were reported,
+ * not removed, and are not indexed. A block that is reported twice, or was
+ * evicted from two tiers, counts twice. */
 uint64_t prefix_index_unindexed(const struct prefix_index *index,
                                 uint32_t instance);
 
@@ -165,68 +165,68 @@ uint64_t prefix_index_unindexed(const struct prefix_index *index,
 struct prefix_run {
     uint32_t first_block;
     uint32_t end_block;
-    uint32_t before; /* the run in prefix_match.runs before it; 0: none */
+    uint32_t before; /* the preceding run, an index in runs; 0 = none */
     uint8_t tiers;   /* BLOCK_TIER_BIT()s, at least one */
     uint8_t n_runs;  /* this one and those before it */
 };
 
-/* Runs told for one instance; what follows is left out of the match. */
+/* Most runs of one instance; blocks behind the last are left out of a match. */
 #define PREFIX_RUNS_MAX 16u
 
 /* What all instances hold of one prompt. */
 struct prefix_match {
     uint32_t *blocks;        /* (max_instances): leading blocks, in any tier */
-    uint32_t *last_run;      /* (max_instances): in runs; 0 with blocks 0 */
+    uint32_t *last_run;      /* (max_instances): index in runs; 0 = no blocks */
     struct prefix_run *runs; /* (n_runs), runs[0] all 0 */
     uint32_t n_runs;
     uint32_t *holders; /* (n_holders): instances with blocks above 0, in no
                           order */
     uint32_t n_holders;
-    uint32_t n_keys; /* of the prompt */
+    uint32_t n_keys; /* blocks of the prompt */
     /* Scratch of prefix_index_match(). */
     uint32_t max_instances;
     uint64_t *alive;
     struct prefix_alive *alive_as;
 };
 
-/* Room for the answers of an index with that many instances. Returns 0 or
- * -ENOMEM. prefix_match_fini() frees it; a zeroed one is fine. */
+/* Allocates a match for an index with max_instances instances. Returns 0 or
+ * -ENOMEM. prefix_match_fini() frees it; it accepts a zeroed one. */
 [[nodiscard]] int prefix_match_init(struct prefix_match *match,
                                     uint32_t max_instances);
 void prefix_match_fini(struct prefix_match *match);
 
 /*
- * For every instance, how many leading blocks of a prompt it holds, and in
- * which tiers.
+ * Finds, for every instance, how many leading blocks of a prompt it holds, and
+ * in which tiers.
  *   keys   (n), borrowed; n below 2^32.
  *   match  of prefix_match_init() for at least as many instances; written.
- * Cost: one probe for each page of 16 blocks as far as anybody matches, none
- * where a chain's pages stand one behind the other; the holders of a page only
- * where they, or their tiers, change.
+ * Cost: one probe for each page of 16 blocks until no instance matches, none
+ * for a page next to the chain's previous one; records are read only in pages
+ * where the holders or their tiers change.
  */
 void prefix_index_match(struct prefix_index *index, const uint64_t *keys,
                         size_t n, struct prefix_match *match);
 
 /*
- * An instance can also read what another one of the index's holds, a store that
- * several share: where it holds less of the prompt it goes on there, as if it
- * was a tier of its own.
- *   instance, store  below max_instances; they differ.
+ * Lengthens an instance's match by the blocks of a shared store that it reads:
+ * where its own leading blocks end, those of the store follow, in `tier`.
+ *   instance, store  below max_instances; they differ. The store is in the
+ *                    index as an instance.
  */
 void prefix_match_share(struct prefix_match *match, uint32_t instance,
                         uint32_t store, enum block_tier tier);
 
-/* The tiers in which an instance holds a block, BLOCK_TIER_BIT()s. */
+/* Returns the tiers in which an instance holds a block, BLOCK_TIER_BIT()s. */
 unsigned prefix_index_tiers(const struct prefix_index *index, uint32_t instance,
                             uint64_t key);
 
-/* Blocks that are indexed of an instance; 0 for one out of range. */
+/* Returns an instance's indexed blocks; 0 for an instance out of range. */
 uint64_t prefix_index_held(const struct prefix_index *index, uint32_t instance);
 
-/* The bound of instances. */
+/* Returns max_instances of the configuration. */
 uint32_t prefix_index_max_instances(const struct prefix_index *index);
 
-/* Counts for metrics. */
+/* Returns counts for metrics. */
 struct prefix_index_stats prefix_index_stats(const struct prefix_index *index);
 
 /*

@@ -1,9 +1,8 @@
 /*
- * The walk along a prompt, page by page. Those that still match are `alive`,
- * by holder, each with the tiers of its current run. Where a page's hash is
- * that of a set with all who are alive, they hold all of it in the tiers of
- * their runs and nothing ends there. Such a set are all who hold a page that
- * was looked at, if who is alive behind it held it in the same tiers.
+ * The walk along a prompt, page by page. Holders that match so far are alive,
+ * each with the tiers of its present run. walk.hash is the hash of a set with
+ * all of these in it: they alone, or all holders of an earlier page. In a page
+ * with the same hash no run ends, and its records are not read.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,27 +10,27 @@
 
 #include "conductor/core/index/pages.h"
 
-/* Who is alive, and the last run of it that has ended; 0: none. */
+/* An alive holder's instance and its last run that has ended; 0 = none. */
 struct prefix_alive {
     uint32_t instance;
     uint32_t run;
 };
 
 #define RECENT_RUNS 16u
-/* Pages that are looked up ahead. */
+/* Pages whose first key's bucket is prefetched. */
 #define AHEAD_PAGES 4u
 
 struct walk {
     const struct prefix_index *ix;
     struct prefix_match *match;
-    uint64_t *alive; /* (n_alive): for each the record of a page that continues
-                        its run: its holder, and all places in its tiers */
-    struct prefix_alive *as; /* (n_alive), beside it */
+    uint64_t *alive; /* (n_alive), by holder: the record of a page that goes on
+                        with its run, all places in the run's tiers */
+    struct prefix_alive *as; /* (n_alive), of the same holders */
     uint32_t n_alive;
-    uint64_t hash; /* XOR of page_token() over all who are alive, and perhaps
+    uint64_t hash; /* XOR of page_token() over all alive holders, and perhaps
                       others */
-    uint32_t recent[RECENT_RUNS]; /* runs that others may share */
-    struct {                      /* the last one that ended a run */
+    uint32_t recent[RECENT_RUNS]; /* runs that other instances may share */
+    struct {                      /* the last end of a run */
         uint64_t alive;
         uint32_t end, before, run;
     } ended;
@@ -61,7 +60,7 @@ static uint64_t expect(uint32_t holder, unsigned tiers)
                                              MASKS(6u), MASKS(7u)};
     const struct record first = {.holder = 1};
 
-    /* Not by way of a struct: it would be stored in parts and loaded whole. */
+    /* Not through a struct: stored in parts and loaded whole, it stalls. */
     return as_bits(&in_tiers[tiers]) | holder * as_bits(&first);
 }
 
@@ -73,7 +72,7 @@ static struct record alive_record(uint64_t alive)
     return record;
 }
 
-/* The bits of a record that n places from `place` on concern. */
+/* Returns a record's bits for its holder and n places from `place` on. */
 static uint64_t concerned(uint32_t place, uint32_t n)
 {
     const struct record holder = {.holder = UINT16_MAX};
@@ -112,7 +111,7 @@ void prefix_match_fini(struct prefix_match *match)
     memset(match, 0, sizeof(*match));
 }
 
-/* The share of one who is alive in the hash. */
+/* Returns the token of an alive holder. */
 static uint64_t token_of(const struct walk *w, uint64_t alive)
 {
     struct record record = alive_record(alive);
@@ -120,7 +119,7 @@ static uint64_t token_of(const struct walk *w, uint64_t alive)
     return page_token(w->ix, record.holder, record_tiers(&record, 0));
 }
 
-/* A run behind another one, shared with others if it was just made. */
+/* Returns a run behind another one: an equal recent run, or a new one. */
 static uint32_t run_behind(struct walk *w, uint32_t before, uint32_t end,
                            unsigned tiers)
 {
@@ -140,7 +139,7 @@ static uint32_t run_behind(struct walk *w, uint32_t before, uint32_t end,
     return *recent;
 }
 
-/* Ends the current run of one who is alive, often as that of the last one. */
+/* Ends an alive holder's present run, which often equals the one ended last. */
 static void end_run(struct walk *w, uint64_t alive, struct prefix_alive *as,
                     uint32_t end)
 {
@@ -165,7 +164,7 @@ static void end_run(struct walk *w, uint64_t alive, struct prefix_alive *as,
     m->blocks[as->instance] = end;
 }
 
-/* Begins a new run of one who is alive wherever the tiers of its next n blocks
+/* Begins a new run of an alive holder wherever the tiers of its next n blocks
  * change. Returns whether it may have that many runs. */
 static bool cut_runs(struct walk *w, uint64_t *alive, struct prefix_alive *as,
                      const struct record *record, uint32_t from, uint32_t place,
@@ -189,8 +188,9 @@ static bool cut_runs(struct walk *w, uint64_t *alive, struct prefix_alive *as,
 }
 
 /*
- * Goes through the blocks [from, from + n) of one who is alive, at places
- * `place` and up of a page of which it has this record, NULL: none.
+ * Moves an alive holder on by the blocks [from, from + n), at the places from
+ * `place` on of a page.
+ *   record  its record of the page; NULL = none.
  * Returns whether it is alive behind them.
  */
 static bool go_on(struct walk *w, uint64_t *alive, struct prefix_alive *as,
@@ -212,7 +212,7 @@ static bool go_on(struct walk *w, uint64_t *alive, struct prefix_alive *as,
     return false;
 }
 
-/* The first page: all its holders begin to match. */
+/* Begins the walk: the holders of the first page are alive. */
 static void begin(struct walk *w, struct page *page, uint32_t place,
                   uint32_t n_places)
 {
@@ -245,7 +245,7 @@ static void begin(struct walk *w, struct page *page, uint32_t place,
         w->hash ^= token_of(w, w->alive[i]);
 }
 
-/* How many of the first n records are as they should be. */
+/* Returns how many of the first n records equal the expected ones. */
 static uint32_t as_expected(const struct record *records,
                             const uint64_t *expected, uint32_t n,
                             uint64_t range)
@@ -266,7 +266,7 @@ static uint32_t as_expected(const struct record *records,
     return i;
 }
 
-/* Moves n who are alive from i to `to`, below it. */
+/* Moves n alive holders from index i down to index `to`. */
 static void keep(struct walk *w, uint32_t to, uint32_t i, uint32_t n)
 {
     if (to == i || n == 0)
@@ -275,14 +275,14 @@ static void keep(struct walk *w, uint32_t to, uint32_t i, uint32_t n)
     memmove(&w->as[to], &w->as[i], n * sizeof(*w->as));
 }
 
-/* A page of which not all who are alive hold everything as before. */
+/* Reads a page's records: its hash differs, or it is matched in part. */
 static void look(struct walk *w, struct page *page, uint32_t from,
                  uint32_t place, uint32_t n_places)
 {
     uint64_t range = concerned(place, n_places);
     uint32_t n, r = 0, i = 0, kept = 0;
     const struct record *records = page_records(w->ix, page, &n);
-    bool in_hash = n_places == page->n_keys; /* all who stay alive are */
+    bool in_hash = n_places == page->n_keys; /* all alive holders are */
 
     while (i < w->n_alive) {
         uint32_t most = w->n_alive - i < n - r ? w->n_alive - i : n - r;
@@ -299,7 +299,7 @@ static void look(struct walk *w, struct page *page, uint32_t from,
             break;
         holder = alive_record(w->alive[i]).holder;
         if (r < n && records[r].holder < holder) {
-            r++; /* it is not alive */
+            r++; /* not alive */
             continue;
         }
         record = r < n && records[r].holder == holder ? &records[r++] : NULL;
@@ -316,7 +316,7 @@ static void look(struct walk *w, struct page *page, uint32_t from,
         w->hash = page->hash;
 }
 
-/* How many of the keys stand one behind the other from a place on. */
+/* Returns how many of the keys follow each other in a page from a place on. */
 static uint32_t keys_in_page(const struct prefix_index *ix, struct position at,
                              const uint64_t *keys, size_t n)
 {
@@ -331,7 +331,7 @@ static uint32_t keys_in_page(const struct prefix_index *ix, struct position at,
     return same;
 }
 
-/* The place of the key behind a page: often the next page begins with it. */
+/* Returns the position of the key behind a page, often in the next page. */
 static struct position find_behind(const struct prefix_index *ix, uint32_t page,
                                    uint64_t key)
 {

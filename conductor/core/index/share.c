@@ -1,6 +1,5 @@
-/* What an instance can read from a store that several share. A store that has a
- * block in the midst of what an instance holds fills no hole there: engines
- * drop the ends of prompts first. */
+/* A match that goes on in a shared store. Holes inside an instance's own blocks
+ * are not filled from the store: engines drop the ends of prompts first. */
 #include "conductor/core/index/prefix_index.h"
 
 void prefix_match_share(struct prefix_match *match, uint32_t instance,

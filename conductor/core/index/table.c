@@ -1,6 +1,6 @@
-/* The table from keys to places: buckets of one cache line. A key that has no
- * room in its own bucket stands in the next one that has, and the buckets on
- * its way count it, so that a search knows where to stop. */
+/* The table from keys to positions: buckets of one cache line. A key whose own
+ * bucket is full stands in the next one with room, and the full buckets count
+ * it, so that a search knows where to stop. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -71,7 +71,7 @@ static uint32_t after(const struct prefix_index *ix, uint32_t bucket)
     return bucket + 1 < ix->n_buckets ? bucket + 1 : 0;
 }
 
-/* What a slot says of a key at a position. */
+/* Returns the slot of a key: the tag from its hash, and its position. */
 static uint32_t slot_of(const struct prefix_index *ix, uint64_t hash,
                         struct position at)
 {
@@ -122,7 +122,7 @@ void table_insert(struct prefix_index *ix, uint64_t key, struct position at)
     }
 }
 
-/* The slot that says so; the key is there. */
+/* Returns the slot of a key that is in the table, and its bucket in *in. */
 static uint32_t *find_slot(struct prefix_index *ix, uint64_t hash,
                            struct position at, uint32_t *in)
 {
