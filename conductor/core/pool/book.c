@@ -1,17 +1,17 @@
 /*
  * Bookings of links and tiers by prefills, and how they are given back.
  *
- * Each channel (what an instance's link sends or receives, one of its tiers)
- * has a list of the bookings that prefills own, oldest first. A booking begins
- * where the channel was free, so that without it those behind it begin that
- * much sooner.
+ * Each channel (a direction of an instance's link, or one of its tiers) has a
+ * list of the bookings that prefills own, oldest first. A booking begins when
+ * the channel becomes free; once it is given back, the bookings behind it begin
+ * sooner by its length.
  *
  * Invariants (tests/unit/pool_check.c asserts them):
  *   from_us < until_us <= from_us of the next one, until_us <= free time;
  *   the nodes in use are those of waiting and running prefills.
  *
- * Pushes of KV have no place in these lists: when each begins depends on its
- * prefill. An instance has the sums of those that decodes own, of both ends.
+ * Pushes of KV are not in these lists, since the begin of each depends on its
+ * prefill. Sender and receiver only have the sums over the decodes' pushes.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -115,7 +115,7 @@ void pool_unbook(struct pool *pool, const struct pool_prefill *prefill,
         struct pool_slot *holder = pool_slot_of(pool, nodes[at].holder);
 
         next = nodes[at].of_prefill;
-        if (holder) /* else the list went with it */
+        if (holder) /* else the list is gone with its instance */
             give_back(holder, &nodes[at], now_us);
         free_node(&pool->bookings, at);
     }

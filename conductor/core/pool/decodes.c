@@ -6,8 +6,8 @@
 #include "conductor/core/pool/internal.h"
 #include "conductor/core/pool/pool.h"
 
-/* A decode that outgrew what was expected is expected to grow by 1 / so much of
- * its length. */
+/* A decode that reaches its expected length is expected to grow by
+ * 1 / OUTGROWN_PART of its length. */
 #define OUTGROWN_PART 2
 
 struct pool_decode *pool_find_decode(const struct pool_slot *slot,
@@ -63,7 +63,7 @@ void pool_unbook_push(struct pool *pool, struct pool_slot *slot,
 
     if (decode->push_from == POOL_NO_INSTANCE)
         return;
-    if (sender) { /* else the sum went with it */
+    if (sender) { /* else the sum is gone with its instance */
         sender->view.push_out_bytes -= decode->push_bytes;
         sender->view.n_pushes_out--;
     }
@@ -73,7 +73,7 @@ void pool_unbook_push(struct pool *pool, struct pool_slot *slot,
     decode->push_bytes = 0;
 }
 
-/* A request begins or ends to be among the decodes of an instance. */
+/* Sets decodes_here of a request's running prefill, if there is one. */
 static void set_decodes_here(struct pool_slot *slot, uint64_t request_id,
                              bool decodes_here)
 {
@@ -157,8 +157,8 @@ int pool_decode_likely(struct pool *pool, uint32_t id, uint64_t request_id,
     return 0;
 }
 
-/* It has produced so many tokens. One that is as long as was expected will be a
- * part of that longer. */
+/* Stores a decode's produced tokens, and raises its expected length if it is
+ * reached. */
 static void set_produced(struct pool_slot *slot, struct pool_decode *d,
                          int64_t produced_tokens)
 {

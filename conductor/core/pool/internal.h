@@ -13,9 +13,9 @@
 
 /* A stretch of a channel's time that a prefill has booked. */
 struct booking {
-    TAILQ_ENTRY(booking) link; /* of the same channel */
+    TAILQ_ENTRY(booking) link; /* in the channel's list */
     uint32_t holder;           /* pool id of the channel's instance */
-    uint32_t of_prefill;       /* the next one of its prefill, or a free node */
+    uint32_t of_prefill;       /* next node: of the prefill, or free */
     int64_t from_us, until_us;
     uint8_t channel; /* below POOL_CHANNELS */
 };
@@ -31,7 +31,7 @@ struct bookings {
 /* Bookings of a channel, the oldest first. */
 TAILQ_HEAD(booking_list, booking);
 
-/* An instance and its arrays, which `view` shows to readers. */
+/* An instance and its arrays; `view` is the read-only side. */
 struct pool_slot {
     struct pool_instance view;
     struct pool_prefill *waiting; /* (max_waiting) */
@@ -39,26 +39,26 @@ struct pool_slot {
     struct pool_prefill *running; /* (max_running) */
     struct pool_decode *decodes;  /* (max_decodes) */
     struct pool_path *paths;      /* (POOL_PATHS_MAX) */
-    /* The last pick of queue_pick_until(), of the same items. */
+    /* Cached answer of queue_pick_until() for `queue`. */
     int picked;
-    int64_t picked_from_us, picked_until_us; /* equal: none */
+    int64_t picked_from_us, picked_until_us; /* equal = none */
     struct booking_list channels[POOL_CHANNELS];
-    uint32_t generation; /* 1..65535, of the next or present id */
+    uint32_t generation; /* of the present or next id, 1..65535 */
     bool in_use;
 };
 
 struct pool {
     struct pool_config config;
     struct pool_slot *slots;                /* (max_instances) */
-    const struct pool_instance **instances; /* (max_instances): NULL: free */
-    uint8_t *ready_roles; /* (max_instances): 0 unless it takes work */
+    const struct pool_instance **instances; /* (max_instances): NULL = free */
+    uint8_t *ready_roles; /* (max_instances): ROLE_*; 0 = gets no work */
     struct pool_prefill *waiting;
     struct queue_item *queue;
     struct pool_prefill *running;
     struct pool_decode *decodes;
     struct pool_path *paths;
     struct pending *pending;
-    struct arena keys; /* of accepted prefills, one unit a key */
+    struct arena keys; /* block keys of accepted prefills, one per unit */
     struct bookings bookings;
     uint64_t next_seq;
     uint64_t n_dropped;
@@ -68,7 +68,7 @@ struct pool {
     bool reuses_in_steps;
 };
 
-/* The slot of an id, NULL if stale. */
+/* Returns the slot of an id, NULL if stale. */
 static inline struct pool_slot *pool_slot_of(const struct pool *pool,
                                              uint32_t id)
 {
@@ -80,7 +80,7 @@ static inline struct pool_slot *pool_slot_of(const struct pool *pool,
     return &pool->slots[slot];
 }
 
-/* When a channel of an instance will be free. */
+/* Returns the time from which on a channel of an instance is free. */
 static inline int64_t *pool_free_time_of(struct pool_slot *slot,
                                          unsigned channel)
 {
@@ -92,7 +92,7 @@ static inline int64_t *pool_free_time_of(struct pool_slot *slot,
 
 #define POOL_NOT_FOUND SIZE_MAX
 
-/* Where a request is among some prefills; POOL_NOT_FOUND. */
+/* Returns the index of a request among n prefills, or POOL_NOT_FOUND. */
 static inline size_t pool_index_of(const struct pool_prefill *prefills,
                                    size_t n, uint64_t request_id)
 {
@@ -102,8 +102,8 @@ static inline size_t pool_index_of(const struct pool_prefill *prefills,
     return POOL_NOT_FOUND;
 }
 
-/* The KV that a running prefill holds beside the decodes' reservations: one
- * that decodes here too has its prompt in those. */
+/* Returns the KV tokens of a running prefill beside the decodes' reservations:
+ * 0 if its request decodes here too, since that reserves the prompt as well. */
 static inline int64_t pool_prefill_kv_tokens(const struct pool_slot *slot,
                                              const struct pool_prefill *p)
 {
@@ -113,7 +113,7 @@ static inline int64_t pool_prefill_kv_tokens(const struct pool_slot *slot,
                                 p->uncached_tokens + p->cached_tokens, 1);
 }
 
-/* The prefill of a request on an instance, waiting or running; NULL: none. */
+/* Returns a request's prefill on an instance, waiting or running, or NULL. */
 static inline struct pool_prefill *
 pool_find_prefill(const struct pool *pool, uint32_t id, uint64_t request_id)
 {
@@ -129,21 +129,21 @@ pool_find_prefill(const struct pool *pool, uint32_t id, uint64_t request_id)
     return i != POOL_NOT_FOUND ? &slot->waiting[i] : NULL;
 }
 
-/* decodes.c: the decode of a request on an instance; NULL: none. */
+/* Returns a request's decode on an instance, or NULL. In decodes.c. */
 struct pool_decode *pool_find_decode(const struct pool_slot *slot,
                                      uint64_t request_id);
 
-/* book.c: makes room for so many bookings. Returns 0 or -ENOMEM. And frees
- * it; zeroed is fine. */
+/* Reserves n_nodes bookings. Returns 0 or -ENOMEM. In book.c. */
 [[nodiscard]] int bookings_init(struct bookings *b, uint32_t n_nodes);
+/* Frees them; a zeroed struct is fine. In book.c. */
 void bookings_fini(struct bookings *b);
 
-/* book.c: gives back what is left at now_us of all that a prefill has booked;
- * those that booked behind it come sooner. Cost: O(bookings behind). */
+/* Gives back the rest of all bookings of a prefill from now_us on; bookings
+ * behind them move up. Cost: O(bookings behind). In book.c. */
 void pool_unbook(struct pool *pool, const struct pool_prefill *prefill,
                  int64_t now_us);
 
-/* book.c: gives back the push of a decode on an instance. */
+/* Gives back the booked push of a decode on an instance. In decodes.c. */
 void pool_unbook_push(struct pool *pool, struct pool_slot *slot,
                       struct pool_decode *decode);
 

@@ -1,4 +1,4 @@
-/* Counted chains: a table of counts beside a prefix index that answers. */
+/* Counted chains: a table of counts, beside a prefix index for matches. */
 #include "conductor/core/pool/pending.h"
 
 #include <errno.h>
@@ -6,12 +6,13 @@
 
 #include "conductor/core/index/prefix_index.h"
 
-/* Memory for a pair, even if each stands in a page of its own. */
+/* Index memory per pair: enough even if each key has a page of its own. */
 #define BLOCK_BYTES 320u
-/* Keys looked up ahead, and taken out of the index at once. */
+/* Keys whose slots are prefetched. */
 #define AHEAD 8u
+/* Keys removed from the index by one call. */
 #define DROPPED 64u
-/* In use at first where it grows: what is near is found faster. */
+/* Slots of a growing table at first: a small table is faster. */
 #define SLOTS_FIRST (UINT32_C(1) << 14)
 
 struct pending *pending_new(uint32_t max_instances, uint32_t max_blocks,
@@ -62,7 +63,7 @@ void pending_free(struct pending *pending)
 static uint32_t home(const struct pending *pending, uint32_t instance,
                      uint64_t key)
 {
-    /* One key of several instances has a home for each of them. */
+    /* A different home for the same key of each instance. */
     uint64_t own = key + instance * UINT64_C(0x9e3779b97f4a7c15);
 
     return (uint32_t)key_hash(&pending->secret, own) & pending->mask;
@@ -89,7 +90,7 @@ static void erase(struct pending *pending, uint32_t hole)
          at = (at + 1) & mask) {
         uint32_t from = home(pending, slots[at].instance, slots[at].key);
 
-        /* It may move back only if that is not before its home. */
+        /* An entry never moves in front of its home. */
         if (((at - from) & mask) < ((at - hole) & mask))
             continue;
         slots[hole] = slots[at];
@@ -99,9 +100,8 @@ static void erase(struct pending *pending, uint32_t hole)
     pending->n_used--;
 }
 
-/* Uses twice as many slots. A pair goes to its old home or as far behind it as
- * there were slots, or beyond those in its way; in the upper half nothing
- * stands yet. */
+/* Doubles the slots in use; the upper half is empty so far. A pair's new home
+ * is its old one, or that plus the old number of slots. */
 static void grow(struct pending *pending)
 {
     struct pending_slot *slots = pending->slots;
@@ -109,8 +109,8 @@ static void grow(struct pending *pending)
     uint32_t first = 0;
 
     pending->mask = 2 * n - 1;
-    /* From behind an empty slot on, so that no pair is in the way of those
-     * before it. */
+    /* Begins behind an empty slot, so that each pair moves before those behind
+     * it: none stands in its way. */
     while (slots[first].count != 0)
         first++;
     for (uint32_t i = 1; i <= n; i++) {
@@ -193,7 +193,7 @@ void pending_drop(struct pending *pending, uint32_t instance,
             pending->n_of[instance]--;
             gone[n_gone++] = keys[n];
         }
-        /* The instance is in range: it was added. */
+        /* Cannot fail: pending_add() checked the instance. */
         if (n_gone == DROPPED || n == 0) {
             (void)!prefix_index_removed(pending->index, instance, TIER_DEVICE,
                                         gone, n_gone);

@@ -3,17 +3,18 @@
  *
  * Invariants (tests/unit/pool_check.c asserts them):
  *   queue[i] = waiting[i].item, arrival_seq ascending;
- *   load = the sum and the latest of queue;
- *   running_load = the sum and the first of the ends of running items;
- *   item.cost_us = correction * predicted_us, of waiting and running items;
- *   started_at_us < 0 exactly for waiting items;
+ *   load = sum of costs and latest times over queue;
+ *   running_load = sum and first of the ends of running prefills;
+ *   item.cost_us = correction * predicted_us, for waiting and running prefills,
+ *   without shared_us while they wait;
+ *   started_at_us < 0 exactly for waiting prefills;
  *   decode_kv_tokens = sum of prompt + produced, decode_reserved_tokens = sum
  *   of pool_kv_tokens() over decodes;
- *   decodes_here: exactly the running items with a decode of their request;
- *   running_kv_tokens = sum of pool_kv_tokens() of the prompts of the others;
- *   accepted = the sum of the work of all prefills but cancelled ones, before =
- *   that of those with an arrival_seq below before_seq;
- *   the pending blocks are those of waiting and running items that have keys.
+ *   decodes_here exactly for running prefills with a decode of their request;
+ *   running_kv_tokens = sum of pool_kv_tokens() over the others' prompts;
+ *   accepted = sum of the work of all prefills without cancelled ones; a
+ *   decode's before = the same sum over arrival_seq below before_seq;
+ *   pending blocks = those of prefills that have keys, and of pool_expect().
  */
 #include "conductor/core/pool/pool.h"
 

@@ -1,7 +1,6 @@
 /*
  * The instances as the scheduler sees them: role, health, accepted work, KV
- * room, links. Workers' reports and decisions change them; nothing here calls
- * outward.
+ * room, links. Workers' reports and decisions change them.
  *
  * An instance has a slot (small, reused; the index of arrays and of the
  * prefix index) and an id (slot and generation; never 0). Functions take ids:
@@ -23,49 +22,49 @@ struct pool_config {
                                1..QUEUE_ITEMS_MAX - 1 */
     uint32_t max_running;   /* prefills begun on one instance, at least 1 */
     uint32_t max_decodes;   /* on one instance, at least 1 */
-    uint32_t max_pending_blocks; /* blocks of unfinished prefills, each counted
-                                once for an instance; matches do not see those
-                                beyond it until they are stored */
+    uint32_t max_pending_blocks; /* (instance, block) pairs of unfinished
+                                    prefills; a prefill beyond it is accepted,
+                                    but its blocks match only once stored */
     uint32_t max_bookings;       /* of links and tiers by unfinished prefills;
-                                    bookings beyond it are not given back early */
-    const struct queue_order *order; /* static; NULL: fifo */
+                                    bookings beyond it are not given back */
+    const struct queue_order *order; /* static; NULL = fifo */
     int64_t patience_us;             /* of yield_has_time(); above 0 */
-    int64_t correction_tau_us; /* predicted work that it learns from, above 0 */
+    int64_t correction_tau_us;       /* as in struct correction, above 0 */
     double correction_min_ratio;
     double correction_max_ratio;
-    bool uncorrected; /* predictions stay as they are, whatever is observed */
+    bool uncorrected;      /* observed times do not correct predictions */
     double link_smoothing; /* weight of a new observed link rate, (0, 1] */
-    bool shared_steps; /* an instance computes several prompts in one step: of
-                          the time of a prefill, what passed before the one in
-                          front of it was done is not its own */
-    uint32_t step_tokens; /* most tokens of a chunk, behind which a prefill may
-                             be interrupted; 0: chunks are short */
-    bool grows; /* the tables of pending blocks are small at first, and double:
-                   at once, some ms, and so for simulations */
+    bool shared_steps;    /* an instance computes several prompts in one step: a
+                             prefill's own time begins when the one in front
+                             of it is done */
+    uint32_t step_tokens; /* most tokens of a chunk, at whose end a prefill may
+                             be interrupted; 0 = chunks are short */
+    bool grows;    /* for simulations: the tables of pending blocks are small at
+                      first, and double in one go of some ms */
     uint64_t seed; /* of the table of pending blocks: random where strangers
                       choose keys */
 };
 
 /* 64 instances, 512 waiting, 64 running, 1024 decodes, 1 << 18 pending
- * blocks, 1 << 16 bookings, fifo, 30 s of patience, 60 s in 0.25 .. 4, 0.25,
- * seed 1. */
+ * blocks, 1 << 16 bookings, fifo, 30 s of patience, corrections of 60 s within
+ * 0.25 .. 4, link smoothing 0.25, seed 1. */
 extern const struct pool_config pool_config_default;
 
-/* What the pool must know of an instance when it registers. */
+/* An instance to add. */
 struct pool_instance_config {
     const char *name;           /* borrowed; cut to POOL_NAME_BYTES - 1 */
     unsigned role;              /* ROLE_*, at least one */
     int64_t kv_capacity_tokens; /* above 0 */
     double link_bytes_per_s;    /* first guess, at least 0 */
-    double tier_bytes_per_s[LOAD_TIERS]; /* at least 0; 0: at no cost, and of
-                                            TIER_SHARED that there is none */
-    uint32_t block_tokens;               /* of its KV blocks; 0: 1 */
-    int64_t cache_tokens;   /* that all its tiers hold; 0: not known */
-    uint32_t max_batch;     /* decodes that it steps together; 0: any */
-    uint32_t window_tokens; /* of its model, or smaller; 0: any */
+    double tier_bytes_per_s[LOAD_TIERS]; /* 0 = reads cost nothing; TIER_SHARED:
+                                            0 = it reads no shared store */
+    uint32_t block_tokens;               /* tokens per KV block; 0 = 1 */
+    int64_t cache_tokens;   /* capacity of all its tiers; 0 = unknown */
+    uint32_t max_batch;     /* most decodes in one step; 0 = any number */
+    uint32_t window_tokens; /* most tokens of prompt and output; 0 = any */
     uint32_t most_stages;   /* as in struct pool_instance */
-    bool switches;          /* likewise */
-    const struct queue_order *order; /* static: its own; NULL: the pool's */
+    bool switches;          /* as in struct pool_instance */
+    const struct queue_order *order; /* static; NULL = the pool's */
     uint8_t pair; /* as in struct pool_instance, below POOL_PAIRS */
 };
 
@@ -75,15 +74,15 @@ struct pool;
  * Makes a pool without instances. All memory is reserved here (untouched
  * pages cost nothing); no later call allocates.
  *   config  borrowed for the call.
- * Returns it, owned by the caller, or NULL: out of memory or bad bounds.
+ * Returns the pool, owned by the caller, or NULL: out of memory or bad bounds.
  */
 [[nodiscard]] struct pool *pool_new(const struct pool_config *config);
 
 /* Frees the pool. NULL is a no-op. */
 void pool_free(struct pool *pool);
 
-/* What it was made with; `order` is never NULL. Borrowed. max_instances bounds
- * its slots: it is the length of arrays that are indexed by slot. */
+/* Returns the pool's configuration, borrowed; `order` is never NULL. Slots are
+ * below max_instances: the length of arrays that are indexed by slot. */
 const struct pool_config *pool_config(const struct pool *pool);
 
 /*
@@ -103,20 +102,20 @@ const struct pool_config *pool_config(const struct pool *pool);
  */
 int pool_remove(struct pool *pool, uint32_t id, int64_t now_us);
 
-/* The instance of an id, borrowed until it is removed; NULL if stale. */
+/* Returns the instance of an id, borrowed until removed; NULL if stale. */
 const struct pool_instance *pool_get(const struct pool *pool, uint32_t id);
 
-/* The instance in a slot, borrowed; NULL if the slot is free or beyond. */
+/* Returns the instance in a slot, borrowed; NULL if the slot is free. */
 const struct pool_instance *pool_at(const struct pool *pool, uint32_t slot);
 
-/* All of these, (max_instances), borrowed: for loops over all slots. */
+/* Returns all instances, (max_instances), by slot, NULL if free; borrowed. */
 const struct pool_instance *const *pool_instances(const struct pool *pool);
 
-/* One above the highest slot in use: for (s = 0; s < pool_slots(p); s++). */
+/* Returns the highest slot in use plus 1: the bound of loops over slots. */
 uint32_t pool_slots(const struct pool *pool);
 
-/* By slot, the roles of instances for which pool_takes_work(), 0 for others;
- * borrowed. A search for one role reads a byte instead of an instance. */
+/* Returns ROLE_* by slot, 0 unless pool_takes_work(); borrowed. A search for a
+ * role thus reads a byte instead of an instance. */
 const uint8_t *pool_ready_roles(const struct pool *pool);
 
 /*
@@ -132,26 +131,27 @@ const uint8_t *pool_ready_roles(const struct pool *pool);
                                   enum pool_health health);
 
 /*
- * Drains an instance, or lets it go again: it gets no work meanwhile, and may
- * still send blocks. Its health goes on changing as if nothing had happened, so
- * that it is known when it is let go.
+ * Holds an instance or ends that: a held instance gets no work, and may still
+ * send blocks. Its health goes on changing, and counts again once it is no
+ * longer held.
  * Returns 0 or -ESTALE.
  */
 [[nodiscard]] int pool_hold(struct pool *pool, uint32_t id, bool held);
 
 /*
- * An instance is to take another role: it gets no work until it has it, by
- * pool_take_role(). Its present one: it keeps that, whatever it was to take.
- * Returns 0; -ESTALE; -EINVAL: no such role, or it can take none.
+ * Sets the next role of an instance, which gets no work until it takes that by
+ * pool_take_role().
+ *   role  ROLE_*; the present role cancels a switch.
+ * Returns 0; -ESTALE; -EINVAL: no such role, or it cannot take another one.
  */
 [[nodiscard]] int pool_switch(struct pool *pool, uint32_t id, unsigned role);
 
 /*
- * An instance that was to take another role and is empty (pool_is_empty())
- * takes it.
- *   kv_capacity_tokens  that it has then, above 0.
- * Returns 0; -ESTALE; -EINVAL: it is to take none, or the capacity; -EBUSY: it
- * has work.
+ * Gives an empty instance (pool_is_empty()) the next role that pool_switch()
+ * set.
+ *   kv_capacity_tokens  its KV capacity in that role, above 0.
+ * Returns 0; -ESTALE; -EINVAL: no next role, or a bad capacity; -EBUSY: it has
+ * work.
  */
 [[nodiscard]] int pool_take_role(struct pool *pool, uint32_t id,
                                  int64_t kv_capacity_tokens);
@@ -160,28 +160,28 @@ const uint8_t *pool_ready_roles(const struct pool *pool);
  * Returns 0; -ESTALE; -EINVAL: negative. */
 int pool_set_kv_used(struct pool *pool, uint32_t id, int64_t used_tokens);
 
-/* Of a cached prompt an instance reuses multiples of so many of the index's
- * blocks, since its own are as large. Returns 0 or -ESTALE. */
+/* Sets how many of the index's blocks one block of an instance has: it reuses
+ * cached blocks of a prompt in multiples of that. Returns 0 or -ESTALE. */
 int pool_set_reuse(struct pool *pool, uint32_t id, uint32_t blocks);
 
-/* Whether one of the instances that there were has such a multiple. */
+/* Returns whether pool_set_reuse() was ever called with more than 1. */
 bool pool_reuses_in_steps(const struct pool *pool);
 
 /*
- * Gives an instance a cost model of its own. Another one than it had begins
- * with another correction, of 1.
+ * Gives an instance a cost model of its own. A change sets its correction back
+ * to 1.
  *   cost  borrowed until the instance has another one or is removed; several
- *         instances may share it; NULL: that of the estimates.
+ *         instances may share it; NULL = that of the estimates.
  * Returns 0 or -ESTALE.
  */
 int pool_set_cost(struct pool *pool, uint32_t id,
                   const struct cost_model *cost);
 
-/* Whether an instance has a cost model of its own. */
+/* Returns whether any instance has a cost model of its own. */
 bool pool_costs_differ(const struct pool *pool);
 
-/* Stores how many decodes an instance has besides those that the pool gave it,
- * and the KV tokens of these. Returns 0; -ESTALE; -EINVAL: negative. */
+/* Stores an instance's decodes from outside the pool, and their KV tokens.
+ * Returns 0; -ESTALE; -EINVAL: negative. */
 int pool_set_others(struct pool *pool, uint32_t id, int64_t decodes,
                     int64_t kv_tokens);
 
@@ -194,9 +194,8 @@ int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
                        int64_t elapsed_us);
 
 /*
- * How fast blocks come to an instance from others, as it measured that itself:
- * estimates of what it loads from them go by this, and nobody else's do. What
- * it does not name any more is not known any more.
+ * Stores the rates at which an instance measured that blocks come from others;
+ * estimates of its own loads use them. Replaces the rates stored before.
  *   paths  (n), n at most POOL_PATHS_MAX, copied; rates above 0.
  * Returns 0, -ESTALE, or -EINVAL.
  */
@@ -204,42 +203,42 @@ int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
                                  const struct pool_path *paths, uint32_t n);
 
 /* Stores a tier's rate, which the instance has smoothed itself.
- *   bytes_per_s  above 0 and finite, else the call changes nothing.
+ *   bytes_per_s  above 0 and finite; TIER_SHARED: also 0 = it reads no shared
+ *                store. Other values change nothing.
  * Returns 0, -ESTALE or -EINVAL: no such tier. */
 [[nodiscard]] int pool_set_tier_rate(struct pool *pool, uint32_t id,
                                      enum block_tier tier, double bytes_per_s);
 
-/* Sums and differences. */
+/* Returns a + b, and a - b. */
 struct pool_work pool_work_add(struct pool_work a, struct pool_work b);
 struct pool_work pool_work_less(struct pool_work a, struct pool_work b);
 
 /* A prefill to accept. */
 struct pool_prefill_request {
     uint64_t request_id;  /* unique among the instance's prefills */
-    int64_t predicted_us; /* by the cost model, with what decodes beside it add
-                             to it; uncorrected */
-    int64_t shared_us;    /* of that, at most all: what all that wait together
-                             pay once, as one step computes them */
+    int64_t predicted_us; /* by the cost model, slowed down by the decodes
+                             beside it; uncorrected */
+    int64_t shared_us;    /* part of predicted_us: the constant of the step that
+                             computes all waiting prefills together */
     int64_t ready_at_us;  /* when its blocks will have been fetched */
-    int64_t loading_until_us; /* until then blocks come while it computes; 0:
-                                 none do */
+    int64_t loading_until_us; /* its blocks come until then while it computes;
+                                 0 = it loads none */
     int64_t arrived_us;
-    int64_t deadline_us; /* 0: none */
+    int64_t deadline_us; /* of its first token; 0 = none */
     int64_t uncached_tokens;
     int64_t cached_tokens;
-    bool stage; /* of a prompt that several compute: nothing interrupts it */
-    struct pool_work work; /* zeros: no matter to anybody */
-    const uint64_t *keys;  /* (n_keys), copied: the blocks are expected there
-                             from now on */
+    bool stage;            /* as in struct pool_prefill */
+    struct pool_work work; /* zeros = decodes beside it do not count it */
+    const uint64_t *keys;  /* (n_keys), copied: its pending blocks */
     size_t n_keys;
 };
 
 /*
  * Gives an instance a prefill. It waits from now on, and its blocks count as
- * pending there. The corrections of instances that have had no prefill for long
- * fade a little: a slow instance gets no work, so nothing else would show that
- * it is no longer slow.
- * Returns 0; -ESTALE; -EEXIST: that request is there already; -ENOSPC: its
+ * pending there. Corrections of instances without a prefill for long fade a
+ * little: a slow instance gets no work, so nothing else would show that it has
+ * become faster.
+ * Returns 0; -ESTALE; -EEXIST: it has a prefill of that request; -ENOSPC: its
  * queue is full; -EINVAL: a negative number.
  */
 [[nodiscard]] int
@@ -255,10 +254,10 @@ struct pool_booking {
 
 /*
  * Books a link or tier for an accepted prefill, from the time when it is free.
- * What is left of the booking is given back when the prefill leaves the pool,
- * whichever way it ends.
- *   id  where the prefill is; POOL_NO_INSTANCE: the booking is for something
- *       that the pool does not know, and is never given back.
+ * The unused rest of the booking is given back when the prefill leaves the
+ * pool, whichever way it ends.
+ *   id  the prefill's instance; POOL_NO_INSTANCE = no prefill in the pool: the
+ *       booking is never given back.
  * Returns 0; -ESTALE: no such holder; -ENOENT: no such prefill; -EINVAL: no
  * such channel.
  */
@@ -267,56 +266,56 @@ int pool_book(struct pool *pool, const struct pool_booking *booking,
 
 /* KV that an instance will push to another. */
 struct pool_push {
-    uint32_t from;  /* pool id of who prefills it */
+    uint32_t from;  /* pool id of the prefill instance */
     int64_t bytes;  /* at least 0 */
     int64_t due_us; /* when its prefill will end */
 };
 
 /*
- * Books the KV that is pushed to where a request decodes. It is given back when
- * the decode has started or ends.
- *   id  where the decode is.
- * Returns 0; -ESTALE; -ENOENT: no such decode that has not started; -EEXIST:
- * it has such a booking; -EINVAL.
+ * Books the push of a request's KV to its decode instance. The booking is given
+ * back when the decode has started or ends.
+ *   id  the decode instance.
+ * Returns 0; -ESTALE; -ENOENT: no such decode, or it has started; -EEXIST: it
+ * has such a booking; -EINVAL: negative bytes.
  */
 int pool_book_push(struct pool *pool, const struct pool_push *push, uint32_t id,
                    uint64_t request_id);
 
-/* A prefill's blocks have come (earlier or later than estimated): it is ready
- * from now on.
+/* Enters that a waiting prefill's blocks have come: it is ready from now on.
  * Returns 0; -ESTALE; -ENOENT: no such prefill waits. */
 int pool_prefill_ready(struct pool *pool, uint32_t id, uint64_t request_id,
                        int64_t now_us);
 
-/* The instance began a prefill.
+/* Enters that an instance began a waiting prefill.
  * Returns 0; -ESTALE; -ENOENT; -ENOSPC: max_running are begun already. */
 int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,
                          int64_t now_us);
 
 /*
- * A prefill is done, whether it waited or had started. It leaves the instance,
- * its pending blocks go (the instance has reported them stored by then), what
- * is left of its bookings is given back, and the correction learns from it.
- *   observed_us  time of service without waiting; negative: unknown.
+ * Enters that a prefill is done, whether it waited or had started. It leaves
+ * the instance, its pending blocks go (the instance has reported them stored by
+ * then), its bookings are given back, and the correction learns from it.
+ *   observed_us  time of service without waiting; negative = unknown.
  * Returns 0; -ESTALE; -ENOENT.
  */
 int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
                       int64_t observed_us, int64_t now_us);
 
-/* Several prefills that one step computed took observed_us: by the cost model
- * alone predicted_us, what they share counted once. The correction learns from
- * it, as it does not from each of them, which are done with an unknown time.
+/* Teaches the correction by a step that computed several prefills; these are
+ * done with an unknown time each.
+ *   predicted_us  of the step by the cost model alone, shared_us counted once.
+ *   observed_us   of the step.
  * Returns 0; -ESTALE. */
 int pool_step_done(struct pool *pool, uint32_t id, int64_t predicted_us,
                    int64_t observed_us);
 
-/* A prefill was cancelled or failed: as pool_prefill_done(), but nothing is
- * learned.
+/* Enters that a prefill was cancelled or failed: as pool_prefill_done(), but
+ * the correction learns nothing, and `accepted` loses its work.
  * Returns 0; -ESTALE; -ENOENT. */
 int pool_prefill_cancel(struct pool *pool, uint32_t id, uint64_t request_id,
                         int64_t now_us);
 
-/* An instance will decode a request; its KV is on the way.
+/* Gives an instance a decode, whose KV is on the way.
  * Returns 0; -ESTALE; -EEXIST; -ENOSPC: max_decodes or its max_batch;
  * -EINVAL: negative. */
 [[nodiscard]] int pool_decode_accept(struct pool *pool, uint32_t id,
@@ -330,68 +329,69 @@ struct pool_decode_request {
     int64_t max_output_tokens;
     int64_t expected_tokens; /* of its output, 1..max_output_tokens */
     int64_t comes_us;        /* when its KV will begin to come */
-    uint32_t prefill;        /* pool id of who prefills it, and how long that */
-    int64_t prefill_us;      /* takes; POOL_NO_INSTANCE: not told */
+    uint32_t prefill;        /* pool id of the prefill instance;
+                                POOL_NO_INSTANCE = unknown */
+    int64_t prefill_us;      /* time of its prefill */
 };
 
-/* As pool_decode_accept(), but KV is reserved for the expected output, and an
- * instance may get more than its max_batch: some end before this one begins. A
- * decode that turns out longer reserves more as it grows.
- * Returns as that; -ENOSPC: max_decodes of the pool, or POOL_DECODES_AHEAD
- * times its own. */
+/* As pool_decode_accept(), but reserves KV for the expected output, and accepts
+ * more than max_batch: some decodes end before this one begins. A decode that
+ * becomes longer than expected reserves more as it grows.
+ * Returns as pool_decode_accept(); -ENOSPC: max_decodes of the pool, or
+ * POOL_DECODES_AHEAD times that of the instance. */
 [[nodiscard]] int pool_decode_expect(struct pool *pool, uint32_t id,
                                      const struct pool_decode_request *request);
 
-/* Requests that no instance has yet wait for so many more tokens of room on one
- * (which may be gone); and for none, on any. */
+/* Adds tokens of KV room that waiting requests need on an instance; a stale id
+ * is ignored. pool_await_none() sets all instances back to 0. */
 void pool_await(struct pool *pool, uint32_t id, int64_t tokens);
 void pool_await_none(struct pool *pool);
 
-/* What is accepted from now on runs beside a decode, or waits, and its output
- * is likely to have so many tokens. Returns 0; -ESTALE; -ENOENT. */
+/* Stores a decode's predicted output, and that prefills accepted from now on
+ * run beside it. Returns 0; -ESTALE; -ENOENT. */
 int pool_decode_likely(struct pool *pool, uint32_t id, uint64_t request_id,
                        int64_t likely_tokens);
 
-/* A decode's KV begins to come now, earlier or later than predicted. Returns 0;
- * -ESTALE; -ENOENT. */
+/* Enters that a decode's KV begins to come now. Returns 0; -ESTALE; -ENOENT. */
 int pool_decode_comes(struct pool *pool, uint32_t id, uint64_t request_id,
                       int64_t now_us);
 
-/* A decode's KV has come; it is in the batch. Returns 0; -ESTALE; -ENOENT. */
+/* Enters that a decode is in the batch. Returns 0; -ESTALE; -ENOENT. */
 int pool_decode_started(struct pool *pool, uint32_t id, uint64_t request_id);
 
-/* A decode has produced so many tokens in total.
+/* Stores how many tokens a decode has produced in total.
  * Returns 0; -ESTALE; -ENOENT; -EINVAL: negative. */
 int pool_decode_progress(struct pool *pool, uint32_t id, uint64_t request_id,
                          int64_t produced_tokens);
 
-/* Every started decode of an instance has produced so many more tokens: for
- * steps of a whole batch. Returns 0; -ESTALE; -EINVAL: negative. */
+/* Adds more_tokens to the produced tokens of every started decode, for steps of
+ * a whole batch. Returns 0; -ESTALE; -EINVAL: negative. */
 int pool_decode_advance(struct pool *pool, uint32_t id, int64_t more_tokens);
 
-/* A decode ended, in whatever way. Returns 0; -ESTALE; -ENOENT. */
+/* Removes a decode that ended, in whatever way. Returns 0; -ESTALE; -ENOENT. */
 int pool_decode_done(struct pool *pool, uint32_t id, uint64_t request_id);
 
-/* What is left of the work in service, corrected, at least 0.
- * Cost: O(1) while none of it is late, else O(running). */
+/* Returns the remaining time (us) of running prefills, corrected, at least 0.
+ * Cost: O(1) while none of them is late, else O(running). */
 int64_t pool_running_left_us(const struct pool_instance *instance,
                              int64_t now_us);
 
 /* The place of a new prefill in an instance's queue. */
 struct pool_place {
-    int64_t wait_us;  /* until it begins, if nothing else comes */
-    int64_t most_us;  /* until it begins, whatever comes: where the order lets
+    int64_t wait_us;  /* until it begins, if no other request comes */
+    int64_t most_us;  /* until it begins in the worst case: where the order lets
                          others pass, all that waits now goes first */
-    int64_t doubt_us; /* by which that and its own time may exceed what is
-                         predicted; 0: predictions have been exact */
+    int64_t doubt_us; /* possible error of the prediction of most_us and its own
+                         cost; 0 = predictions have been exact */
     uint32_t behind;  /* prefills that would wait for it */
 };
 
 /*
- * Where a new prefill that is not loading would stand, by the queue order.
- *   ready_at_us  when its blocks would be there; at most now_us: at once.
- *   cost_us      its own corrected cost; deadline_us 0: none.
- * Cost: see queue_wait_us().
+ * Returns the place in the queue of a new prefill that is not loading.
+ *   ready_at_us  when its blocks would be there; at most now_us = at once.
+ *   cost_us      its own corrected cost.
+ *   deadline_us  of its first token; 0 = none.
+ * Cost: as queue_wait_us().
  */
 struct pool_place pool_queue_place(const struct pool *pool,
                                    const struct pool_instance *instance,
@@ -399,23 +399,23 @@ struct pool_place pool_queue_place(const struct pool *pool,
                                    int64_t deadline_us, int64_t now_us);
 
 /*
- * When prefills that have begun will have computed a prompt's first blocks,
- * where those that wait may interrupt them: nobody who can use these begins
- * before (yield.h).
- *   keys  (n), borrowed: of the blocks, at least 1.
- * Returns 0: they are there, or none of them computes all of these. Cost:
- * O(running).
+ * Returns the time at which a running prefill will have computed a prompt's
+ * leading blocks. Under orders that interrupt, a prefill that can reuse them
+ * does not begin before (yield.h).
+ *   keys  (n), borrowed: of these blocks, at least 1.
+ * Returns 0 if they are computed, no running prefill computes all of them, or
+ * the order does not interrupt. Cost: O(running).
  */
 int64_t pool_computed_us(const struct pool *pool,
                          const struct pool_instance *instance,
                          const uint64_t *keys, uint32_t n, int64_t now_us);
 
 /*
- * When the waiting prefill that `item` would follow (step/follow.h) will have
- * ended, which makes a prompt's first blocks.
+ * Returns the time at which the waiting prefill that `item` would follow
+ * (step/follow.h) will have ended: it computes a prompt's leading blocks.
  *   keys  (n), borrowed: of these blocks, at least 1.
- *   item  borrowed: the newcomer, with what it costs behind them.
- * Returns 0: it would follow none. Cost: O(waiting).
+ *   item  borrowed: the newcomer, with its cost once these blocks are there.
+ * Returns 0 if it would follow none. Cost: O(waiting).
  */
 int64_t pool_followed_us(const struct pool *pool,
                          const struct pool_instance *instance,
@@ -423,47 +423,44 @@ int64_t pool_followed_us(const struct pool *pool,
                          const struct queue_item *item, int64_t now_us);
 
 /*
- * The KV of a request on an instance at its longest: its prompt and all output
- * tokens except the last, which is never fed back, in whole blocks.
- *   prompt_tokens, max_output_tokens  at least 0; 0 or 1 output tokens: the
- *                                     prompt's KV alone.
+ * Returns the KV tokens of a request on an instance at its longest: its prompt
+ * and all output tokens except the last, which is never fed back, rounded up to
+ * whole blocks.
+ *   prompt_tokens, max_output_tokens  at least 0.
  */
 int64_t pool_kv_tokens(const struct pool_instance *instance,
                        int64_t prompt_tokens, int64_t max_output_tokens);
 
 /*
- * For every slot, how many leading blocks the instance is expected to hold
- * because unfinished prefills on it cover them.
+ * Finds, for every slot, how many leading blocks of a prompt are pending on the
+ * instance: unfinished prefills will leave them there.
  *   match  of prefix_match_init() for at least as many instances; written.
  * Cost: as prefix_index_match().
  */
 void pool_pending_match(struct pool *pool, const uint64_t *keys, size_t n,
                         struct prefix_match *match);
 
-/* By how many blocks more its tiers would have to hold, for all that unfinished
- * prefills will leave there and n_new more. 0 = none, or not known: nobody told
- * the size of its tiers, or it also decodes, so that answers share them. O(1).
- */
+/* Returns by how many blocks the pending blocks of an instance and n_new more
+ * exceed its cache. 0 = they fit, or unknown: no cache_tokens, or the instance
+ * also decodes, and answers share its cache. O(1). */
 uint32_t pool_blocks_over(const struct pool *pool,
                           const struct pool_instance *instance, uint32_t n_new);
 
 /*
- * An instance will have the blocks of a prompt, although no prefill of the pool
- * says so: they count as those of unfinished prefills, until pool_unexpect()
- * with the same keys, which must be called before pool_remove().
+ * Counts blocks as pending on an instance without a prefill in the pool, until
+ * pool_unexpect() with the same keys, which must come before pool_remove().
  *   keys  (n), borrowed, from the prompt's first block on.
- * Returns 0; -ESTALE; -ENOSPC: max_pending_blocks; -EINVAL, -EEXIST: keys that
- * no prompt has.
+ * Returns 0; -ESTALE; -ENOSPC: max_pending_blocks; -EINVAL: a key of 0.
  */
 [[nodiscard]] int pool_expect(struct pool *pool, uint32_t id,
                               const uint64_t *keys, size_t n);
 void pool_unexpect(struct pool *pool, uint32_t id, const uint64_t *keys,
                    size_t n);
 
-/* Accepted prefills whose blocks did not fit into max_pending_blocks. */
+/* Returns how many accepted prefills had blocks beyond max_pending_blocks. */
 uint64_t pool_pending_dropped(const struct pool *pool);
 
-/* How often a prefill went on that had been interrupted by another one. */
+/* Returns how many times an interrupted prefill went on. */
 uint64_t pool_interrupted(const struct pool *pool);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "conductor/core/pool/internal.h"
 
-/* The list of a prefill has its last booking first. */
+/* Copies a prefill's bookings, oldest first; its list is in reverse. */
 static void read_booked(const struct pool *pool, const struct pool_prefill *p,
                         struct pool_record_prefill *out)
 {
@@ -53,7 +53,7 @@ int pool_read_prefill(const struct pool *pool, uint32_t id, uint64_t request_id,
     return 0;
 }
 
-/* As long as it was, from where the channel is free. */
+/* Books the rest of a booking from when the channel is free in this pool. */
 static void enter_booked(struct pool *pool,
                          const struct pool_record_prefill *record,
                          const struct pool_record_booked *b, int64_t now_us)

@@ -1,10 +1,10 @@
 /*
- * What one request has in a pool, as data: read from one pool, it is entered
- * into another one of the same instances, where it counts as if it had been
- * decided there. So several conductors know of each other's work.
+ * A request's prefill or decode in a pool, as data: read from one pool and
+ * entered into another one with the same instances, it counts there as if it
+ * had been decided there. So conductors know of each other's work.
  *
- * Times are absolute, and ids those of the pool; who carries a record elsewhere
- * translates both.
+ * Times are absolute, and ids those of the pool; the code that carries a record
+ * to another pool translates both.
  */
 #ifndef CONDUCTOR_CORE_POOL_RECORD_H
 #define CONDUCTOR_CORE_POOL_RECORD_H
@@ -15,7 +15,7 @@
 
 #include "conductor/core/pool/pool.h"
 
-/* Stretches of links and tiers of one prefill; further ones are left out. */
+/* Most bookings in a record; further ones are left out. */
 #define POOL_RECORD_BOOKED_MAX 16
 
 struct pool_record_booked {
@@ -27,12 +27,12 @@ struct pool_record_booked {
 /* A prefill that waits or runs. */
 struct pool_record_prefill {
     uint32_t instance; /* pool id */
-    /* request.keys are borrowed: read, from the pool until it changes. */
+    /* request.keys is borrowed: in a record that was read, from the pool, until
+     * that changes. */
     struct pool_prefill_request request;
     bool started;
     size_t n_booked;
-    struct pool_record_booked booked[POOL_RECORD_BOOKED_MAX]; /* the first
-                                                                 first */
+    struct pool_record_booked booked[POOL_RECORD_BOOKED_MAX]; /* oldest first */
 };
 
 /* A decode that is under way or will be. */
@@ -40,9 +40,9 @@ struct pool_record_decode {
     uint32_t instance; /* pool id */
     struct pool_decode_request request;
     int64_t produced_tokens;
-    int64_t likely_tokens; /* 0: not told */
+    int64_t likely_tokens; /* 0 = unknown */
     bool coming, started;
-    struct pool_push push; /* from POOL_NO_INSTANCE: none */
+    struct pool_push push; /* from = POOL_NO_INSTANCE: none */
 };
 
 /* Reads the prefill of a request on an instance. Returns 0, -ESTALE or -ENOENT.
@@ -51,9 +51,10 @@ struct pool_record_decode {
                                     uint64_t request_id,
                                     struct pool_record_prefill *out);
 
-/* Enters one. What it booked begins where the channel is free here: where both
- * pools have booked alike it ends when it did there, else later. Holders that
- * are not here are left out. Returns as pool_prefill_accept(). */
+/* Enters a prefill. Its bookings begin when their channels are free in this
+ * pool: with the same bookings in both pools they end at the same time, else
+ * later. Bookings of unknown holders are left out. Returns as
+ * pool_prefill_accept(). */
 [[nodiscard]] int pool_enter_prefill(struct pool *pool,
                                      const struct pool_record_prefill *record,
                                      int64_t now_us);
@@ -64,7 +65,7 @@ struct pool_record_decode {
                                    uint64_t request_id,
                                    struct pool_record_decode *out);
 
-/* Enters one. Returns as pool_decode_expect(). */
+/* Enters a decode. Returns as pool_decode_expect(). */
 [[nodiscard]] int pool_enter_decode(struct pool *pool,
                                     const struct pool_record_decode *record,
                                     int64_t now_us);

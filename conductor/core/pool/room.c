@@ -1,17 +1,18 @@
-/* What an instance has left: places, time and KV. Nothing here changes an
- * instance. */
+/* How long an instance's work takes, and where a newcomer would stand in it.
+ * Nothing here changes an instance. */
 #include <math.h>
 
 #include "conductor/core/pool/internal.h"
 #include "conductor/core/pool/pool.h"
 #include "conductor/core/step/follow.h"
 
-/* A promise is made if it holds even where predictions are this many standard
- * deviations too low. */
+/* A promise must hold even if predictions are this many standard deviations too
+ * low. */
 #define SURE_SPREADS 3.0
 
-/* As sum_running() of work.c, but for those that are late: they may end any
- * moment, and those behind them have not begun. */
+/* Returns the remaining time (us) of running prefills in line, as sum_running()
+ * of work.c has it. If the first one is late, it may end any moment, and those
+ * behind it have not begun. */
 static int64_t line_left_us(const struct pool_instance *instance,
                             int64_t now_us)
 {
@@ -49,7 +50,7 @@ int64_t pool_running_left_us(const struct pool_instance *instance,
     return left_us;
 }
 
-/* How long a chunk of a prefill takes. */
+/* Returns the time of a chunk of a prefill. */
 static int64_t chunk_us(const struct pool *pool, const struct pool_prefill *p)
 {
     double tokens = (double)pool->config.step_tokens;
@@ -60,8 +61,8 @@ static int64_t chunk_us(const struct pool *pool, const struct pool_prefill *p)
                            fmax((double)p->uncached_tokens, 1.0));
 }
 
-/* What a newcomer waits for of what has begun where prefills are interrupted,
- * until all that is left yields to it. *behind: how many do. */
+/* Returns how long (us) a newcomer waits for running prefills under an order
+ * that interrupts, until the rest yields to it. *behind = how many do. */
 static int64_t on_top_wait_us(const struct pool *pool,
                               const struct pool_instance *instance,
                               int64_t cost_us, int64_t now_us, uint32_t *behind)
@@ -82,14 +83,14 @@ static int64_t on_top_wait_us(const struct pool *pool,
         wait_us += left_us;
     }
     *behind = (uint32_t)k;
-    /* It comes in the midst of a chunk. */
+    /* The newcomer waits for half a chunk on average. */
     if (k > 0 && k == instance->n_running)
         wait_us = chunk_us(pool, &instance->running[k - 1]) / 2;
     return wait_us;
 }
 
-/* What the instance would begin next; worked out anew when that may be another
- * one. */
+/* Returns the item that the instance would begin next, cached for as long as it
+ * stays the same. */
 static int next_of(struct pool_slot *slot, int64_t now_us)
 {
     const struct pool_instance *i = &slot->view;
@@ -102,9 +103,8 @@ static int next_of(struct pool_slot *slot, int64_t now_us)
     return slot->picked;
 }
 
-/* An instance on which nothing runs is about to begin whatever waits there,
- * before a newcomer reaches it. Returns what that takes, if it ranks behind the
- * newcomer; else 0. */
+/* Returns the cost of the waiting item that an idle instance begins before a
+ * newcomer reaches it, if that item is longer than the newcomer; else 0. */
 static int64_t beginning_us(const struct pool *pool,
                             const struct pool_instance *instance,
                             const struct queue_item *item, int64_t now_us)
@@ -120,8 +120,8 @@ static int64_t beginning_us(const struct pool *pool,
                : 0;
 }
 
-/* When the instance is free for a newcomer. *behind: how many that have begun
- * wait for it. */
+/* Returns in how many us the instance is free for a newcomer. *behind = running
+ * prefills that wait for the newcomer. */
 static int64_t free_us(const struct pool *pool,
                        const struct pool_instance *instance, int64_t left_us,
                        int64_t cost_us, int64_t now_us, uint32_t *behind)
@@ -136,9 +136,9 @@ static int64_t free_us(const struct pool *pool,
 
 /* Returns the us by which work_us of work may exceed its prediction:
  * SURE_SPREADS standard deviations of a sum whose parts were each off by
- * correction_spread(), taken as independent. Where prefills are interrupted,
- * what counts is how long they kept the engine: also late loads, and blocks
- * that had gone. 0 for orders by age: Algorithm 1 tests its plain prediction.
+ * correction_spread(), taken as independent. Under orders that interrupt, the
+ * error is of the time that prefills kept the engine, late loads and evicted
+ * blocks included. 0 for orders by age: Algorithm 1 tests its plain prediction.
  */
 static int64_t doubt_us(const struct pool_instance *instance, int64_t work_us)
 {
@@ -154,8 +154,8 @@ static int64_t doubt_us(const struct pool_instance *instance, int64_t work_us)
     return (int64_t)us;
 }
 
-/* Value by value: a struct that is copied right after its parts were written
- * waits for these, a third of a decision over 1,000 instances. */
+/* Returns its answer member by member: copying a struct right after its members
+ * were written stalls, for a third of a decision over 1,000 instances. */
 struct pool_place pool_queue_place(const struct pool *pool,
                                    const struct pool_instance *instance,
                                    int64_t ready_at_us, int64_t cost_us,
@@ -203,7 +203,7 @@ struct pool_place pool_queue_place(const struct pool *pool,
                                .behind = behind};
 }
 
-/* How much of a prefill's time remains until its first n blocks are there. */
+/* Returns the time (us) until a prefill has computed its first n blocks. */
 static int64_t blocks_left_us(const struct pool_prefill *p, uint32_t n)
 {
     double cached = (double)p->cached_tokens;
@@ -252,7 +252,7 @@ uint32_t pool_blocks_over(const struct pool *pool,
                            : 0;
 }
 
-/* When a waiting prefill will have ended, as the queue stands. */
+/* Returns when a waiting prefill will have ended, by the present queue. */
 static int64_t waiting_end_us(const struct pool_instance *instance, size_t i,
                               int64_t now_us)
 {
@@ -263,7 +263,7 @@ static int64_t waiting_end_us(const struct pool_instance *instance, size_t i,
         instance->order->begin_us(instance->order, instance->queue,
                                   instance->n_waiting, item, start_us, &behind);
 
-    /* It counts as one in front of itself, unless it is too late for that. */
+    /* begin_us() counted it in front of itself, unless it is late. */
     return start_us + item->cost_us <= item->deadline_us
                ? end_us
                : end_us + item->cost_us;

@@ -1,11 +1,11 @@
-/* What instances say of themselves, or are set to: health, KV, rates. */
+/* Reports of instances, and settings: health, roles, KV, rates. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
 #include "conductor/core/pool/internal.h"
 
-/* [from][to]; the same state again is handled apart. */
+/* [from][to]; the diagonal is handled in the code. */
 static const bool health_allowed[HEALTH_STATES][HEALTH_STATES] = {
     [HEALTH_STARTING] = {[HEALTH_READY] = true,
                          [HEALTH_DRAINING] = true,

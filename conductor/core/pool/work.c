@@ -44,9 +44,9 @@ static void forget_keys(struct pool *pool, uint32_t slot,
     arena_free(&pool->keys, prefill->keys_at, arena_class_of(prefill->n_keys));
 }
 
-/* Each accepted prefill lets one instance, in turn, forget, if it is idle and
- * has had none for two rounds: in a round as much as others were given on
- * average. */
+/* Lets the correction of one instance, in turn, fade if the instance is idle
+ * and has had no prefill for two rounds: per round by the work that other
+ * instances got on average. */
 static void forget_next(struct pool *pool, int64_t work_us)
 {
     struct pool_slot *slot = &pool->slots[pool->next_seq % pool->n_slots];
@@ -57,7 +57,7 @@ static void forget_next(struct pool *pool, int64_t work_us)
         correction_forget(&slot->view.correction, work_us);
 }
 
-/* The items are others now. */
+/* Drops the cached pick: the queue has changed. */
 static void forget_pick(struct pool_slot *slot)
 {
     slot->picked_from_us = slot->picked_until_us = 0;
@@ -85,7 +85,7 @@ struct pool_work pool_work_less(struct pool_work a, struct pool_work b)
                               a.own_square - b.own_square};
 }
 
-/* What it costs: while it waits, without what it shares with others. */
+/* Returns a prefill's corrected cost, without shared_us while it waits. */
 static int64_t cost_us(const struct pool_instance *view,
                        const struct pool_prefill *p)
 {
@@ -155,7 +155,7 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
     return 0;
 }
 
-/* After an item has changed or gone. */
+/* Computes the queue's latest times anew, after an item changed or left. */
 static void find_latest(struct pool_instance *view)
 {
     view->load.latest_ready_us = INT64_MIN;
@@ -164,7 +164,7 @@ static void find_latest(struct pool_instance *view)
         note_latest(&view->load, &view->queue[i]);
 }
 
-/* Where a waiting prefill stands. Returns 0; -ESTALE; -ENOENT. */
+/* Finds a waiting prefill: slot and index. Returns 0; -ESTALE; -ENOENT. */
 static int get_waiting(const struct pool *pool, uint32_t id,
                        uint64_t request_id, struct pool_slot **slot, size_t *i)
 {
@@ -191,7 +191,7 @@ int pool_prefill_ready(struct pool *pool, uint32_t id, uint64_t request_id,
     return 0;
 }
 
-/* Brings the times of running prefills up to now: the last one was at work, the
+/* Brings the times of running prefills up to now: the last one worked, the
  * others stood. */
 static void note_work(struct pool_slot *slot, int64_t now_us)
 {
@@ -206,7 +206,7 @@ static void note_work(struct pool_slot *slot, int64_t now_us)
             slot->running[i].worked_us += us;
 }
 
-/* As sum_running(), where they are a stack. */
+/* As sum_running(), under an order that interrupts: running is a stack. */
 static void sum_stack(struct pool_slot *slot)
 {
     struct pool_instance *view = &slot->view;
@@ -231,7 +231,7 @@ static void sum_stack(struct pool_slot *slot)
                                            .in_line = load->in_line};
 }
 
-/* After something has begun, ended, or costs something else. */
+/* Computes running_load anew, after a begin, an end or a change of cost. */
 static void sum_running(struct pool_slot *slot)
 {
     struct pool_instance *view = &slot->view;
@@ -333,7 +333,7 @@ static int take_prefill(struct pool *pool, struct pool_slot *slot,
     return 0;
 }
 
-/* What waits and runs costs what the correction says now. */
+/* Computes the costs of all waiting and running prefills anew. */
 static void apply_correction(struct pool_slot *slot)
 {
     struct pool_instance *view = &slot->view;
@@ -355,7 +355,7 @@ static void apply_correction(struct pool_slot *slot)
     sum_running(slot);
 }
 
-/* What is a prefill's own of its time of service. */
+/* Returns a prefill's own part of its time of service. */
 static int64_t own_us(const struct pool *pool, const struct pool_instance *view,
                       const struct pool_prefill *done, int64_t observed_us)
 {
@@ -405,7 +405,7 @@ int pool_step_done(struct pool *pool, uint32_t id, int64_t predicted_us,
     return 0;
 }
 
-/* As if it had never been accepted. */
+/* Takes a cancelled prefill's work out of the sums. */
 static void forget_work(struct pool_slot *slot, const struct pool_prefill *gone)
 {
     struct pool_instance *view = &slot->view;
