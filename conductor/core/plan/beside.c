@@ -1,4 +1,4 @@
-/* Decodes beside a prefill. See beside.h. */
+/* Prefills and decodes beside each other. See beside.h. */
 #include "conductor/core/plan/beside.h"
 
 #include <math.h>
@@ -135,13 +135,13 @@ struct pool_work beside_work_of(const struct cost_model *cost,
 
 /* Steps of an instance. */
 struct steps {
-    double tokens; /* of prompts, at most */
-    double alone_us;
-    double add_us; /* what decodes add to a chunk */
+    double tokens;   /* most prompt tokens of a step */
+    double alone_us; /* a step without prompt tokens */
+    double add_us;   /* added to a chunk by the decodes */
 };
 
-/* The mean of the longest tenth of so many intervals, of which `work` makes
- * some longer. */
+/* Returns the mean of the longest tenth of the intervals, some of which have a
+ * chunk of `work`. */
 static double tail_us(const struct pool_work *work, const struct steps *steps,
                       double intervals)
 {
@@ -162,7 +162,7 @@ static double tail_us(const struct pool_work *work, const struct steps *steps,
            steps->tokens * sqrt(3.0 * fmax(spread, 0.0)) * (1.0 - tail / n);
 }
 
-/* All the work that is beside a decode, without what comes after its end. */
+/* Returns the work beside a decode, without work to come after its end. */
 static struct pool_work work_beside(const struct pool_decode *decode,
                                     struct pool_work accepted, double to_come,
                                     double most_to_come)

@@ -1,6 +1,6 @@
 /*
- * What the decodes of an aggregated instance mean for a prefill that goes
- * there: they slow it down, and they may leave no room for its own decode.
+ * Prefills and decodes that share an aggregated instance: decodes slow prefills
+ * down and may leave no room for their own decodes, prefills raise the TBT.
  */
 #ifndef CONDUCTOR_CORE_PLAN_BESIDE_H
 #define CONDUCTOR_CORE_PLAN_BESIDE_H
@@ -11,51 +11,49 @@
 #include "conductor/core/pool/instance.h"
 #include "predictor/cost_model.h"
 
-/* How decodes slow a prefill beside them, in microseconds by the cost model;
- * zeros where none run. */
+/* Slow-down of a prefill by the decodes beside it, in us by the cost model; all
+ * 0 without decodes. */
 struct beside {
-    double prompt_us; /* they add to a prompt, and */
-    double token_us;  /* to each token that is computed */
-    int64_t step_us;  /* until their step under way is over, on average */
+    double prompt_us; /* added per prompt */
+    double token_us;  /* added per computed token */
+    int64_t step_us;  /* until the decode step under way ends, on average */
 };
 
 /*
- * The slow-down on an instance. A step has a token of every decode, as many of
- * prompts as step_tokens leaves, and reads the weights once; the last step of a
- * prompt is half full on average. The decodes are all that the instance has
- * accepted, for those whose prompts wait in front will run by then, and those
- * that it has from others.
- *   cost, instance  borrowed.
- *   step_tokens     most tokens of a step; 0: of any number.
+ * Returns the slow-down on an instance. A step has a token of every decode, as
+ * many prompt tokens as step_tokens leaves, and reads the weights once; the
+ * last step of a prompt is half full on average. All accepted decodes count,
+ * since those still in prefill come first, and those from outside the pool.
+ *   step_tokens  most tokens of a step; 0 = unlimited.
  */
 struct beside beside_of(const struct cost_model *cost, uint32_t step_tokens,
                         const struct pool_instance *instance);
 
-/* Whether any run. */
+/* Returns whether there are decodes. */
 static inline bool beside_any(const struct beside *beside)
 {
     return beside->prompt_us > 0.0;
 }
 
 /*
- * How long until an instance that has no room to decode a request has it,
- * about, and for those that wait for it already. What its decodes have to
- * produce yet is taken to lie evenly between nothing and twice the mean, m:
- * after s steps s / 2m of them have ended, and given back as much of what they
- * reserve. estimate_decode_fits_in_us() looks at each of them, and takes as
- * long. n_tokens, max_output_tokens  of the request, both at least 1. Returns
- * microseconds; 0 where nothing decodes: until a prefill ends.
+ * Returns about how long (us) it takes until a full instance has room to decode
+ * a request and all requests that wait for it already. The output left of its
+ * decodes is taken as uniform between 0 and twice the mean m: after s steps a
+ * part s / 2m of them has ended and given its reservation back.
+ * estimate_decode_fits_in_us() looks at each decode instead, in O(decodes).
+ *   n_tokens, max_output_tokens  of the request, both at least 1.
+ * Returns 0 without decodes: room appears when a prefill ends.
  */
 int64_t beside_room_us(const struct cost_model *cost,
                        const struct pool_instance *instance, int64_t n_tokens,
                        int64_t max_output_tokens);
 
 /*
- * How much later a prefill ends since its last step computes prompts that stand
- * behind it, too: as much of what waits there as that step has room for. 0
- * where they are served by age: nothing stands behind a new one. wait_us until
- * it begins, by pool_queue_place(). prefill_us  its own time, beside what
- * decodes there.
+ * Returns how much later (us) a prefill ends because its last step is filled up
+ * with prompts that wait behind it. 0 for orders by age: no prompt waits behind
+ * a new one.
+ *   wait_us     until it begins, by pool_queue_place().
+ *   prefill_us  its own time, slowed down by the decodes.
  */
 int64_t beside_shared_us(const struct cost_model *cost, uint32_t step_tokens,
                          const struct pool_instance *instance,
@@ -63,17 +61,17 @@ int64_t beside_shared_us(const struct cost_model *cost, uint32_t step_tokens,
                          int64_t prefill_us, int64_t now_us);
 
 /*
- * The time of a decode step on an instance whose accepted prefills share it:
- * as many of their tokens as fit, at what these take on average.
- *   step_us  without them.
+ * Returns the time of a decode step that is filled up with tokens of the
+ * accepted prefills, at their mean cost per token; at least step_us.
+ *   step_us  of the step without prefills.
  * Cost: O(waiting + running).
  */
 int64_t beside_step_us(uint32_t step_tokens,
                        const struct pool_instance *instance, int64_t step_us);
 
 /*
- * The work of a prefill as decodes beside it will see it: without what decodes
- * add, which each step has once, however many prompts share it.
+ * Returns the work of a prefill as it slows decodes down: without the time that
+ * decodes add, which each step has once, however many prompts share it.
  *   step_tokens  most tokens of a step.
  */
 struct pool_work beside_work_of(const struct cost_model *cost,
@@ -88,23 +86,23 @@ struct beside_request {
 };
 
 /*
- * The highest TBT, the mean of the longest tenth of the intervals, that any
- * decode of an instance will have had at its end, if the instance takes the
- * request; that of a step on its own where none decodes. Of its intervals, some
- * are steps that have a chunk of a prompt, so long as that takes; the others
- * are steps on their own. The chunks are those of the prefills that the
- * instance has accepted after its own, and of the request: since the prefills
- * of an instance run one after another, these are what it has had beside it and
- * will have, if nothing else is accepted. No more of those to come than it has
- * tokens to come. While the chunks are fewer than a tenth of the intervals, all
- * of them count; else the longest of them do, as if their lengths lay evenly
- * within sqrt(3) standard deviations of the mean.
- * Where a step with a full chunk takes longer than the SLO, each decode can
- * thus bear so many of them: a prefill that takes more is refused here, or goes
- * elsewhere.
- * What chunks add to a step counts with one standard deviation of the
- * predictions' errors on the instance (correction_spread()) more.
- * Decodes without likely_tokens are left out.
+ * Returns the highest TBT that any decode of an instance will have had at its
+ * end, if the instance takes the request; without decodes, the time of a decode
+ * step. The TBT of a decode is the mean of the longest tenth of its intervals.
+ *
+ * An interval is a step with a chunk of a prompt, or a step without. Chunks are
+ * those of the prefills that the instance accepted after the decode's own, and
+ * of the request: prefills run one after another, so that the decode has all of
+ * these beside it; of those to come, at most one per token that it has yet to
+ * produce. While the chunks are fewer than a tenth of the intervals, all of
+ * them count; else the longest, with lengths taken as uniform within sqrt(3)
+ * standard deviations of the mean.
+ *
+ * So a decode with an SLO below the step of a full chunk bears a limited number
+ * of chunks: a prefill with more is refused here, or goes elsewhere. The time
+ * that chunks add to a step is raised by one standard deviation of the
+ * predictions' errors on the instance (correction_spread()). Decodes without
+ * likely_tokens are left out.
  * Cost: O(waiting + running + decodes).
  */
 int64_t beside_tbt_us(const struct cost_model *cost, uint32_t step_tokens,

@@ -24,9 +24,9 @@ uint32_t estimate_usable_blocks(const struct estimate_model *model,
     return matched_blocks < most ? matched_blocks : (uint32_t)most;
 }
 
-/* How long a fetch takes from now on: the sender first ends the sends that it
- * has accepted, then sends these at its link rate. ESTIMATE_NEVER_US if it
- * cannot send. */
+/* Returns how long (us) a fetch takes from now on: the sender first ends the
+ * sends that it has accepted, then sends these blocks at its link rate.
+ * ESTIMATE_NEVER_US if it cannot send. */
 static int64_t fetch_us(const struct estimate_model *model,
                         const struct pool_instance *sender, uint32_t n_blocks,
                         int64_t now_us)
@@ -74,9 +74,8 @@ static int64_t transfer_us(const struct estimate_model *model,
 
 static const struct prefill_estimate nothing;
 
-/* What it may take to compute again blocks that waiting prefills count on and
- * that leave because the tiers can't hold all of them: for each block as long
- * as for one of this prompt. */
+/* Returns the time (us) to compute blocks again that waiting prefills count on
+ * and the tiers have no room for: per block as for one of this prompt. */
 static int64_t again_us(const struct estimate_model *model,
                         const struct pool_instance *instance,
                         const struct estimate_prefill_request *request)
@@ -95,8 +94,8 @@ static int64_t again_us(const struct estimate_model *model,
     return us < (double)ESTIMATE_NEVER_US ? (int64_t)us : ESTIMATE_NEVER_US;
 }
 
-/* Where a prefill stands that can begin at ready_us. The queue goes on while
- * it waits for room. */
+/* Returns the place of a prefill that can begin at ready_us. While it waits for
+ * room to decode, the queue goes on. */
 static struct pool_place
 place_of(const struct estimate_model *model, const struct pool *pool,
          const struct pool_instance *instance,
@@ -120,7 +119,7 @@ place_of(const struct estimate_model *model, const struct pool *pool,
     };
 }
 
-/* What is different where the request will decode, too. */
+/* Writes the members for an instance that also decodes the request. */
 static void estimate_coupled(const struct estimate_model *model,
                              const struct pool_instance *instance,
                              const struct estimate_prefill_request *request,
@@ -156,7 +155,7 @@ int64_t estimate_push_us(const struct estimate_model *model, int64_t n_tokens)
                : 0;
 }
 
-/* Whether another instance will send the tokens. */
+/* Returns whether another instance of the pair will decode the request. */
 static bool hands_over(const struct estimate_model *model,
                        const struct pool_instance *instance,
                        int64_t max_output_tokens)
@@ -251,8 +250,8 @@ void estimate_add_own_load(const struct estimate_model *model,
     set_ttft(out, &place);
 }
 
-/* What the cost model predicts for a plan's computing, before and after its
- * load. */
+/* Returns the predicted time of a plan's computing, before and after its load.
+ */
 static int64_t plan_predicted_us(const struct estimate_model *model,
                                  const struct cost_model *cost,
                                  const struct estimate_plan_request *request,
@@ -275,8 +274,8 @@ static int64_t plan_predicted_us(const struct estimate_model *model,
     return us;
 }
 
-/* When a plan's prefill can be begun so that it ends in time and leaves the
- * engine to others until then. */
+/* Returns when a plan's prefill is ready to begin: if it has to load first, as
+ * late as it still ends in time, which leaves the engine to others. */
 static int64_t plan_ready_us(const struct load_plan *plan, int64_t begin_us)
 {
     switch (plan->mode) {
@@ -322,7 +321,7 @@ void estimate_plan(const struct estimate_model *model,
         ask.cost = &beside;
     }
     if (load_plan_make(&ask, plan) < 0) {
-        /* Only a source can be wrong, and computing needs none. */
+        /* Only a source can be out of range, and computing needs none. */
         ask.n_sources = 0;
         (void)load_plan_make(&ask, plan);
     }

@@ -31,15 +31,15 @@ void estimate_decode(const struct estimate_model *model,
     out->too_long = pool_too_long(instance, n_tokens, max_output_tokens);
 }
 
-/* Whether a ends before b, or with it and stands before it. */
+/* Returns whether a ends before b; equal ends go by index. */
 static bool ends_before(const struct decode_end *a, const struct decode_end *b)
 {
     return a->left_tokens != b->left_tokens ? a->left_tokens < b->left_tokens
                                             : a->decode < b->decode;
 }
 
-/* A heap of n, the first to end on top, but for the place of the entry at `at`,
- * which has to go down. */
+/* Restores a heap of n, the first to end on top: moves the entry at `at` down.
+ */
 static void sift_down(struct decode_end *heap, size_t n, size_t at)
 {
     const struct decode_end entry = heap[at];

@@ -2,9 +2,9 @@
  * The best load plan. See load_plan.h.
  *
  * For a given end of the load, more computing in front means less loading, so
- * the two meet once: a bisection finds the first split whose blocks can be
- * loaded while it computes. Either that one is best or the one before it, for
- * which the load takes longer than the computing.
+ * the two meet once: a bisection finds the first split behind which all blocks
+ * can be loaded while the engine computes up to it. The best split is that one,
+ * or the one before it, with a load that takes longer than the computing.
  */
 #include "conductor/core/plan/load_plan.h"
 
@@ -41,7 +41,7 @@ static int64_t at_most_never(int64_t us)
     return us < LOAD_PLAN_NEVER_US ? us : LOAD_PLAN_NEVER_US;
 }
 
-/* A time of the caller, so that sums of a few cannot overflow. */
+/* Bounds a time of the caller, so that sums of a few cannot overflow. */
 static int64_t bounded_us(int64_t us)
 {
     return us > -LOAD_PLAN_NEVER_US ? at_most_never(us) : -LOAD_PLAN_NEVER_US;
@@ -65,7 +65,7 @@ static int64_t tokens_of(const struct solver *s, uint32_t blocks)
     return (int64_t)(tokens < n ? tokens : n);
 }
 
-/* C(from, to): computing these tokens behind those in front of them. */
+/* C(from, to): the time to compute tokens [from, to) behind those in front. */
 static int64_t compute_us(const struct solver *s, int64_t from, int64_t to)
 {
     int64_t us;
@@ -81,7 +81,7 @@ static int64_t compute_us(const struct solver *s, int64_t from, int64_t to)
                                                      : LOAD_PLAN_NEVER_US;
 }
 
-/* When the engine has computed everything in front of a block. */
+/* Returns when the engine has computed everything in front of a block. */
 static int64_t front_us(const struct solver *s, uint32_t split)
 {
     return at_most_never(s->free_us + compute_us(s, tokens_of(s, s->resident),
@@ -98,9 +98,9 @@ static uint32_t split_at(const struct solver *s, uint32_t k)
     return s->resident + k * s->step_blocks;
 }
 
-/* The first k of low .. high - 1 for which the blocks behind split k can be
- * loaded by until_us, or, if that is NEVER, until split k is computed. high if
- * there is none. */
+/* Returns the first k of low .. high - 1 for which the blocks behind split k
+ * can be loaded by until_us (NEVER: by when split k is computed); high if none.
+ */
 static uint32_t first_split(const struct solver *s, uint32_t cached,
                             uint32_t low, uint32_t high, int64_t until_us)
 {
@@ -119,7 +119,7 @@ static uint32_t first_split(const struct solver *s, uint32_t cached,
     return low;
 }
 
-/* What the sources send, and until when. */
+/* Writes the pieces and shares of the sources. */
 static void share_out(const struct solver *s, const struct load *load,
                       int64_t until_us, struct load_plan *plan)
 {
@@ -145,12 +145,12 @@ static void share_out(const struct solver *s, const struct load *load,
     }
 }
 
-/* A candidate in short; the sharing is worked out for the best one only. */
+/* A candidate plan; pieces are worked out for the best one only. */
 struct choice {
     enum load_mode mode;
     uint32_t split;
     uint32_t cached;
-    int64_t in_time_us; /* of its load */
+    int64_t in_time_us; /* its load is in time at this time */
     int64_t finish_us;
     int64_t computed_tokens;
 };
@@ -171,7 +171,7 @@ static void take_better(const struct solver *s, struct choice *best,
     *best = choice;
 }
 
-/* Modes load and both, with this end of the load. */
+/* Tries the modes load and both, with this end of the load. */
 static void try_splits(const struct solver *s, uint32_t cached,
                        struct choice *best)
 {
@@ -305,7 +305,7 @@ static void prepare(struct solver *s, const struct load_plan_request *r)
         s->senders.at[i] = sender_of(s, &r->sources[i]);
 }
 
-/* Whether a sender before this one ends at the same block. */
+/* Returns whether an earlier sender ends at the same block. */
 static bool seen_end(const struct solver *s, size_t i)
 {
     for (size_t j = 0; j < i; j++)

@@ -1,9 +1,8 @@
 /*
- * Which blocks of a cached prompt to load and which to compute although they
- * are cached, so that both end at the same time: the bidirectional loading of
- * the Cake paper ("Compute Or Load KV Cache? Why Not Both?", section 4), with
- * several sources and layerwise loading; and it takes the best of all modes
- * instead of always the same one.
+ * Load plans: which cached blocks of a prompt to load, and which to compute
+ * meanwhile, so that both end at the same time. This is the bidirectional
+ * loading of the Cake paper ("Compute Or Load KV Cache? Why Not Both?", section
+ * 4), with several sources, layerwise loading, and a choice of the best mode.
  *
  *      0        resident      split                  cached         n_tokens
  *      |  there   | computed ->|<- loaded from the end | computed at last |
@@ -24,8 +23,8 @@
 #define LOAD_PLAN_NEVER_US (INT64_MAX / 4)
 
 #define LOAD_PLAN_SOURCES_MAX 8
-/* A piece ends where another run begins, where its source has sent all that it
- * can (each happens once for a source), and at the end. */
+/* A piece ends where another source's run begins, where its source can send no
+ * more (each once per source), and at the end. */
 #define LOAD_PLAN_PIECES_MAX (2 * LOAD_PLAN_SOURCES_MAX + 1)
 
 enum load_mode {
@@ -40,15 +39,15 @@ enum load_mode {
 #define LOAD_MODE_BIT(mode) (1u << (mode))
 #define LOAD_MODE_ALL ((1u << LOAD_MODES) - 1)
 
-/* One holder and tier that can send blocks, one after another. */
+/* A source of blocks, one tier of a holder; it sends them one by one. */
 struct load_source {
-    uint32_t id;            /* the caller's own */
-    uint32_t from_block;    /* the half-open run of blocks */
-    uint32_t to_block;      /* that it can send */
+    uint32_t id;         /* the caller's own */
+    uint32_t from_block; /* its run of blocks: [from_block, to_block) */
+    uint32_t to_block;
     double bytes_per_s;     /* above 0 */
     int64_t free_at_us;     /* absolute: when it can begin */
-    int64_t block_extra_us; /* of each block beside its bytes, at least 0 */
-    bool by_layer;          /* can send all blocks layer by layer */
+    int64_t block_extra_us; /* per block on top of its bytes, at least 0 */
+    bool by_layer;          /* it can send all blocks layer by layer */
 };
 
 struct load_plan_request {
@@ -57,15 +56,15 @@ struct load_plan_request {
     int64_t n_tokens;              /* of the prompt, at least 1 */
     uint32_t block_tokens;         /* at least 1 */
     int64_t block_bytes;           /* at least 1 */
-    uint32_t layers;               /* of the model; 0: no layerwise mode */
+    uint32_t layers;               /* of the model; 0 = no layerwise mode */
     uint32_t resident_blocks;      /* leading blocks that need neither loading
                                       nor computing */
     uint32_t usable_blocks;        /* most blocks that may be reused */
-    uint32_t step_tokens;          /* a split is at a multiple of so many, in
-                                      whole blocks rounded up, behind resident; 0:
-                                      at any block */
+    uint32_t step_tokens;          /* splits are multiples of it (rounded up to
+                                      whole blocks) behind the resident blocks;
+                                      0 = at any block */
     int64_t now_us;
-    int64_t compute_free_us;           /* when its turn to compute comes */
+    int64_t compute_free_us;           /* when the engine can begin with it */
     const struct load_source *sources; /* (n_sources), borrowed */
     size_t n_sources;                  /* at most LOAD_PLAN_SOURCES_MAX */
     unsigned modes; /* LOAD_MODE_BIT()s; computing is always possible */
@@ -78,7 +77,7 @@ struct load_piece {
     uint32_t to_block;
 };
 
-/* What one source sends in total; all 0 if nothing. */
+/* The part of a load that one source sends; all 0 = none. */
 struct load_share {
     uint32_t n_blocks;
     int64_t start_us;
@@ -89,20 +88,20 @@ struct load_share {
 struct load_plan {
     enum load_mode mode;
     uint32_t split_block;   /* [resident, split) is computed first */
-    uint32_t cached_blocks; /* [split, cached) is loaded; = split if nothing */
+    uint32_t cached_blocks; /* [split, cached) is loaded; = split if empty */
     uint32_t n_pieces;
     int64_t finish_us;   /* the prompt is done */
     int64_t load_end_us; /* the last block is there; now if none is loaded */
     int64_t compute_us;  /* work of the engine, before and after the load */
-    /* Cover [split, cached), ascending; each source sends its own from the
+    /* Cover [split, cached), ascending; each source sends its pieces from the
      * highest block down. */
     struct load_piece pieces[LOAD_PLAN_PIECES_MAX];
     struct load_share of_source[LOAD_PLAN_SOURCES_MAX];
 };
 
 /*
- * The plan that finishes first, of all allowed modes, splits and assignments
- * of blocks to sources:
+ * Makes the plan that finishes first, of all allowed modes, splits and
+ * assignments of blocks to sources:
  *   compute    finish = free + C(resident, n)
  *   load       finish = max(free, load_end) + C(cached, n)
  *   both       finish = max(free + C(resident, split), load_end) + C(cached, n)
@@ -123,7 +122,7 @@ struct load_plan {
 [[nodiscard]] int load_plan_make(const struct load_plan_request *request,
                                  struct load_plan *plan);
 
-/* "compute", "load", "both", "layerwise"; "?" for a number that is none. */
+/* Returns "compute", "load", "both" or "layerwise"; "?" for another number. */
 const char *load_mode_name(enum load_mode mode);
 
 #endif

@@ -1,9 +1,10 @@
 /*
- * Sharing blocks out. See load_share.h.
+ * Assigning blocks to senders. See load_share.h.
  *
  * Whether blocks can be loaded by a time is a matching of blocks to senders,
- * each of which can send so many of a run by then. Going up block by block and
- * taking the sender whose run ends first is optimal for runs (Glover 1967).
+ * each with a run of blocks and a number that it can send by then. Going up
+ * block by block and taking the sender whose run ends first is optimal for runs
+ * (Glover 1967).
  */
 #include "conductor/core/plan/load_share.h"
 
@@ -28,7 +29,7 @@ int64_t load_sending_us(const struct load_sender *sender, uint32_t blocks)
     return rounded_us((double)blocks * sender->block_us);
 }
 
-/* The blocks a sender can send within some time, at most `most`. */
+/* Returns how many blocks a sender can send within a time, at most `most`. */
 static uint32_t sendable(const struct load_sender *sender, int64_t within_us,
                          uint32_t most)
 {
@@ -47,8 +48,8 @@ static uint32_t sendable(const struct load_sender *sender, int64_t within_us,
     return blocks;
 }
 
-/* How long a sender may send if the load is to be in time at until_us: by
- * layer, so that the prompt is done then. */
+/* Returns how long (us) a sender may send if the load is to be in time at
+ * until_us; by layer: if the prompt is to be done then. */
 static int64_t allowed_us(const struct load *load,
                           const struct load_sender *sender, int64_t until_us)
 {
@@ -64,7 +65,7 @@ static int64_t allowed_us(const struct load *load,
     return first_us < last_us ? first_us : last_us;
 }
 
-/* The blocks of a load that a sender holds. */
+/* Returns how many blocks of a load a sender holds. */
 static uint32_t overlap(const struct load_sender *sender,
                         const struct load *load)
 {
@@ -77,8 +78,8 @@ static uint32_t overlap(const struct load_sender *sender,
     return to - from;
 }
 
-/* The sender of a block: of those that have blocks left, the one whose run ends
- * first. Lowers `end` to where another one with blocks left begins. */
+/* Returns the sender of a block: of those that can still send, the one whose
+ * run ends first; s->n if none. Lowers `end` to where another run begins. */
 static size_t sender_of(const struct load_senders *s, const uint32_t *left,
                         uint32_t block, uint32_t *end)
 {
@@ -135,8 +136,8 @@ bool load_can_end(const struct load_senders *s, const struct load *load,
     return true;
 }
 
-/* When a load will be in time if every sender sends all it has: no later than
- * needed. */
+/* Returns when a load is in time even if every sender sends all its blocks of
+ * it: an upper bound. */
 static int64_t surely_us(const struct load_senders *s, const struct load *load,
                          size_t *n_senders)
 {
@@ -156,7 +157,7 @@ static int64_t surely_us(const struct load_senders *s, const struct load *load,
                            sender->start_us + us / load->layers +
                                (us % load->layers != 0) + load->rest_us);
         if (end_us >= LOAD_PLAN_NEVER_US)
-            end_us = LOAD_PLAN_NEVER_US - 1; /* some of it, in time */
+            end_us = LOAD_PLAN_NEVER_US - 1; /* sends a part in time */
         last_us = later(last_us, end_us);
         ++*n_senders;
     }
@@ -175,7 +176,7 @@ int64_t load_first_end_us(const struct load_senders *s, const struct load *load,
         sure_us = high_us;
     if (sure_us < low_us || !load_can_end(s, load, sure_us, NULL))
         return LOAD_PLAN_NEVER_US;
-    /* A single sender needs all of that time. */
+    /* A single sender has to send all its blocks. */
     if (n_senders == 1)
         return sure_us;
     while (low_us < sure_us) {

@@ -11,7 +11,7 @@
 
 #include "conductor/core/plan/load_plan.h"
 
-/* A source, cut to what a request may load; from = to if nothing. */
+/* A source, cut to the blocks that a request may load; from = to if none. */
 struct load_sender {
     uint32_t from_block;
     uint32_t to_block;
@@ -25,15 +25,15 @@ struct load_senders {
     size_t n;
 };
 
-/* Blocks to be loaded. By layer, it is in time when the prompt is done in
- * time: the rest behind it is computed layer by layer as layers come. */
+/* Blocks to be loaded. A load by layer is in time if the whole prompt is: the
+ * tokens behind it are computed layer by layer as layers come. */
 struct load {
     uint32_t from_block;
     uint32_t to_block;
     bool by_layer;
     uint32_t layers;       /* by layer: at least 1 */
-    int64_t rest_us;       /* by layer: computing the rest */
-    int64_t rest_layer_us; /* of it, one layer, rounded up */
+    int64_t rest_us;       /* by layer: to compute the tokens behind it */
+    int64_t rest_layer_us; /* by layer: the same for one layer, rounded up */
 };
 
 struct load_sharing {
@@ -41,23 +41,23 @@ struct load_sharing {
     uint32_t n_pieces;
 };
 
-/* How long a sender takes to send so many blocks, at most LOAD_PLAN_NEVER_US.
- */
+/* Returns how long (us) a sender takes for `blocks` blocks, at most
+ * LOAD_PLAN_NEVER_US. */
 int64_t load_sending_us(const struct load_sender *sender, uint32_t blocks);
 
 /*
- * Whether a load can be in time at until_us.
- *   sharing  which source sends what then, written if so; may be NULL.
+ * Returns whether a load can be in time at until_us.
+ *   sharing  which source sends which blocks, written if true; may be NULL.
  * Cost: O(senders^2).
  */
 bool load_can_end(const struct load_senders *senders, const struct load *load,
                   int64_t until_us, struct load_sharing *sharing);
 
 /*
- * The first time of low_us .. high_us at which a load can be in time;
+ * Returns the first time of low_us .. high_us at which a load can be in time;
  * LOAD_PLAN_NEVER_US if there is none.
  *   high_us  below LOAD_PLAN_NEVER_US.
- * Cost: O(senders^2 log(microseconds)), O(senders^2) if only one has any.
+ * Cost: O(senders^2 log(microseconds)), O(senders^2) if one has all blocks.
  */
 int64_t load_first_end_us(const struct load_senders *senders,
                           const struct load *load, int64_t low_us,

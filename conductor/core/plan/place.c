@@ -1,8 +1,8 @@
-/* Where a decode will have room. See place.h. */
+/* Whether a predicted decode will have room. See place.h. */
 #include "conductor/core/plan/place.h"
 
-/* A place is looked at in so many equal parts. What is there in some of a part
- * counts in all of it. */
+/* Equal parts of the time looked at. A place in some of a part counts in all of
+ * it. */
 #define PARTS 64
 
 /* Decodes that hold room. */
@@ -25,14 +25,14 @@ static int64_t end_us(int64_t begin_us, int64_t tokens, int64_t step_us)
                                           : ESTIMATE_NEVER_US;
 }
 
-/* For so many tokens: the prefill gives the first one. */
+/* Returns the decode steps of an output; the prefill gives its first token. */
 static int64_t steps_of(int64_t output_tokens)
 {
     return output_tokens > 1 ? output_tokens - 1 : 0;
 }
 
-/* When a decode takes its room. One whose prefill should have begun, but was
- * passed by shorter ones, stands last on its instance. */
+/* Returns when a decode takes its room. A prefill that shorter ones passed, so
+ * that it has not begun in time, counts as the last on its instance. */
 static int64_t comes_us(const struct pool *pool, const struct pool_decode *d,
                         int64_t now_us)
 {
@@ -62,7 +62,7 @@ static int64_t greater(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* The most in any part; changes[] has what comes and goes with each. */
+/* Returns the most that is held in any part; part k begins with changes[k]. */
 static struct held most_of(const struct held changes[PARTS])
 {
     struct held sum = {0}, most = {0};
@@ -77,7 +77,7 @@ static struct held most_of(const struct held changes[PARTS])
     return most;
 }
 
-/* The most that is held at any one time from from_us to before until_us. */
+/* Returns the most that is held at any time from from_us to before until_us. */
 static struct held most_held(const struct pool *pool,
                              const struct pool_instance *instance,
                              int64_t step_us, int64_t from_us, int64_t until_us,
@@ -106,7 +106,7 @@ static struct held most_held(const struct pool *pool,
     return most_of(changes);
 }
 
-/* The time in which a step or a few may still be missing. */
+/* Returns how long (us) a decode may wait for room. */
 static int64_t overhang_us(const struct place_request *request, int64_t step_us)
 {
     double us = request->overhang_steps * (double)step_us;

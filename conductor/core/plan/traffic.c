@@ -95,7 +95,7 @@ struct traffic_beside traffic_beside(const struct pool_instance *decode,
     };
 }
 
-/* When an instance will have received what is due before a push, and that. */
+/* Returns when an instance will have received a push and all due before it. */
 static double received_us(const struct pool_instance *decode,
                           const struct traffic_push *push)
 {
@@ -115,7 +115,7 @@ static double received_us(const struct pool_instance *decode,
         if (d->push_from == POOL_NO_INSTANCE || d->push_due_us > push->due_us)
             continue;
         if (d->push_due_us <= push->now_us) {
-            if (!d->coming) /* shorter ones pass its prefill: nobody knows */
+            if (!d->coming) /* its prefill was passed: its time is unknown */
                 continue;
             late_us += own_us / 2.0;
             continue;
