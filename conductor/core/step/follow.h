@@ -1,12 +1,12 @@
 /*
- * Which waiting prefill follows another one of its instance. A prefill counts
- * on the blocks that those accepted before it will leave there. If it passed
- * the one that makes them, both would compute them: the estimates by which all
- * of the queue was accepted would no longer hold. So it waits for that one, if
- * the order would serve that one first anyway, as soon as the shared blocks are
- * part of both. A short prompt does not wait for a long one that shares a few
- * blocks with it and would be served later. Orders by age do not follow. Worker
- * and simulator ask here. Pure.
+ * Whether a waiting prefill follows another one of its instance. A prefill
+ * counts on the blocks that earlier prefills will leave there. If it passed the
+ * one that makes them, both would compute them, and the estimates by which the
+ * whole queue was accepted would no longer hold. So it waits for that one, if
+ * the order would serve that one first even if both computed the shared blocks.
+ * A short prompt does not wait for a long one that shares a few blocks with it
+ * and would be served later. Orders by age do not follow. Worker and simulator
+ * ask here. Pure.
  */
 #ifndef CONDUCTOR_CORE_STEP_FOLLOW_H
 #define CONDUCTOR_CORE_STEP_FOLLOW_H
@@ -17,9 +17,9 @@
  * them are. */
 struct follow_prompt {
     const uint64_t *keys; /* (n), borrowed */
-    uint32_t n;           /* it will have, or may reuse */
+    uint32_t n;           /* blocks that it will have, or may reuse */
     uint32_t n_there;     /* leading blocks that the instance has now */
-    uint32_t n_loaded;    /* behind those, that its load is to bring */
+    uint32_t n_loaded;    /* blocks behind n_there that its load will bring */
 };
 
 /* Returns whether `other` will make the next block that `own` lacks. O(1). */
@@ -32,11 +32,11 @@ static inline bool follow_makes(const struct follow_prompt *other,
            other->keys[next] == own->keys[next];
 }
 
-/* Returns the extra time (us) that `own` would take if it were served first:
- * that of computing the blocks which it lacks and `other` will have. other_us,
- * the cost of `other`, is of the blocks that it computes, which its load does
- * not bring; each of the others takes as long. Requires
- * follow_makes(other, own). O(log n). */
+/* Returns the extra time (us) of `own` if it were served first, and computed
+ * the blocks that `other` will leave.
+ *   other_us  cost of `other`, for the blocks that it does not load; taken as
+ *             equal for each of them.
+ * Requires follow_makes(other, own). O(log n). */
 static inline int64_t follow_shared_us(const struct follow_prompt *other,
                                        int64_t other_us,
                                        const struct follow_prompt *own)
@@ -57,10 +57,10 @@ static inline int64_t follow_shared_us(const struct follow_prompt *other,
     return (int64_t)((double)other_us * (low - from) / high);
 }
 
-/* Whether a waiting `item` waits for `other`, which came before it and makes
- * blocks that it lacks. One with an SLO always does: its place and that of all
- * behind it were promised for what it costs with these blocks, and it was only
- * accepted because its time leaves room for all that waits before it.
+/* Returns whether a waiting `item` waits for `other`, which came before it and
+ * makes blocks that it lacks. An item with an SLO always does: its deadline and
+ * those behind it were promised for its cost with these blocks, and it was only
+ * accepted because it can be in time behind all that waits before it.
  * shared_us: of follow_shared_us(). O(1). */
 static inline bool follow_waits(const struct queue_order *order,
                                 const struct queue_item *other,

@@ -1,4 +1,4 @@
-/* Queue orders, and how long one waits under them. */
+/* The table of queue orders, and the orders by age. */
 #include "conductor/core/step/queue.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@ static int64_t by_age_begin_us(const struct queue_order *order,
     return wait_begin_us(items, n, item, order->loading_last, start_us);
 }
 
-/* The oldest, once it is ready. */
+/* The oldest item, once it is ready. */
 static int fifo_strict_pick(const struct queue_order *,
                             const struct queue_item *items, size_t n,
                             int64_t now_us, int64_t *)
@@ -58,9 +58,9 @@ static int64_t fifo_strict_begin_us(const struct queue_order *,
     return item->ready_at_us > begin_us ? item->ready_at_us : begin_us;
 }
 
-/* The oldest ready item that is not loading, or else the oldest that is: what
- * is cached can be loaded while others are computed (Cake's adaptive
- * scheduling; decode steps come before both and aren't in this queue). */
+/* The oldest ready item that is not loading, else the oldest that is: loads go
+ * on while other items are computed (Cake's adaptive scheduling; decode steps
+ * come before both and are not in this queue). */
 static int uncached_first_pick(const struct queue_order *,
                                const struct queue_item *items, size_t n,
                                int64_t now_us, int64_t *)

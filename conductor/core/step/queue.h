@@ -1,7 +1,7 @@
 /*
- * The order in which an instance serves its accepted prefills. The same code
- * picks in the worker's step loop and in the simulator, and tells the scheduler
- * how long a request would wait. No other code assumes an order.
+ * The order in which an instance serves its accepted prefills. The worker's
+ * step loop and the simulator pick by it, and the scheduler estimates by it how
+ * long a request would wait. No other code assumes an order.
  */
 #ifndef CONDUCTOR_CORE_STEP_QUEUE_H
 #define CONDUCTOR_CORE_STEP_QUEUE_H
@@ -10,12 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The order of workers unless the conductor's configuration says otherwise. */
+/* The order of workers, unless the conductor's configuration names another. */
 #define QUEUE_ORDER_DEFAULT "uncached_first"
-/* How long a queue may be in which prefills interrupt each other. */
+/* Prefills interrupt each other only if the queue is done within this time. */
 #define QUEUE_PATIENCE_US 30000000
-/* Without an SLO a first token is due after so many times what it would take
- * if all were served by age. */
+/* Implied SLO of a prefill without one, as a multiple of its TTFT by age:
+ * queue_implied_us(). */
 #define QUEUE_IMPLIED_TIMES 2
 /* Most items one queue can hold. */
 #define QUEUE_ITEMS_MAX 65536u
@@ -24,121 +24,120 @@
 
 struct queue_item {
     uint64_t arrival_seq; /* grows with every accepted request */
-    int64_t ready_at_us;  /* its blocks are there, and it can be served from
-                             then on. A worker says 0, or QUEUE_NOT_READY
-                             while it still loads */
-    int64_t expected_us;  /* QUEUE_NOT_READY: when its blocks are expected; 0:
-                             not known */
+    int64_t ready_at_us;  /* its blocks are there, it can be served from then
+                             on. In a worker 0, or QUEUE_NOT_READY while it
+                             loads */
+    int64_t expected_us;  /* if QUEUE_NOT_READY: when its blocks are expected; 0
+                             = unknown */
     int64_t cost_us;      /* estimated time of service */
     int64_t arrived_us;
-    int64_t deadline_us; /* of its first token; without an SLO so long after its
-                            arrival as everybody may wait */
+    int64_t deadline_us; /* of its first token; without an SLO by
+                            queue_implied_us() */
     bool has_slo;
-    int64_t slo_us; /* the time from its arrival to deadline_us; 0: not known */
-    int64_t loading_until_us; /* until then its cached prefix is loaded while it
-                                 could be computed; 0: it loads nothing. A
-                                 worker says QUEUE_NOT_READY while it loads */
+    int64_t slo_us;           /* from its arrival to deadline_us; 0 = unknown */
+    int64_t loading_until_us; /* its cached prefix is loaded until then, while
+                                 it can be computed; 0 = no load. In a worker
+                                 QUEUE_NOT_READY while it loads */
 };
 
-/* Returns the time (us) within which a prefill without an SLO is to have its
- * first token, for orders that look at deadlines: QUEUE_IMPLIED_TIMES its own
- * cost_us and ahead_us, the work that its instance had when it came. Shorter
- * ones may so pass it for as long as it would have waited anyway. It only
- * orders: nobody is refused for it. */
+/* Returns the implied SLO (us) of a prefill without one, for orders that look
+ * at deadlines: shorter prefills may pass it for as long as it would have
+ * waited by age. It only affects the order: no request is refused by it.
+ *   ahead_us  the work that its instance had when it came. */
 static inline int64_t queue_implied_us(int64_t cost_us, int64_t ahead_us)
 {
     return QUEUE_IMPLIED_TIMES * (ahead_us + cost_us);
 }
 
-/* When an item is or will be ready, as far as it is known; 0: it is not. */
+/* Returns when an item is or will be ready; 0 = unknown. */
 static inline int64_t queue_expected_us(const struct queue_item *item)
 {
     return item->ready_at_us == QUEUE_NOT_READY ? item->expected_us
                                                 : item->ready_at_us;
 }
 
-/* The sums over a queue's items; code that changes the queue keeps them up to
+/* Totals over a queue's items; code that changes the queue keeps them up to
  * date. */
 struct queue_load {
-    int64_t cost_us;
-    int64_t latest_ready_us;   /* of all items, or later; INT64_MIN: no items */
-    int64_t latest_loading_us; /* likewise; 0: none is loading */
+    int64_t cost_us;         /* sum */
+    int64_t latest_ready_us; /* of all items, or later; INT64_MIN = no items */
+    int64_t latest_loading_us; /* of all items, or later; 0 = none loads */
 };
 
 /* One order; the table in queue.c has them all. Its calls get it as `order`. */
 struct queue_order {
     const char *name;
-    /* The item to serve next among n, or -1: none is ready at now_us. It may
-     * raise *until_us: the answer is the same before then. */
+    /* Returns the item to serve next among n, or -1: none is ready at now_us.
+     * May raise *until_us: the answer is the same before then. */
     int (*pick)(const struct queue_order *order, const struct queue_item *items,
                 size_t n, int64_t now_us, int64_t *until_us);
-    /* When an instance that is free from start_us on would begin `item`, which
-     * is younger than the items, not loading, and ready some time; and how many
-     * of them would be served after it. The items stand by age. INT64_MAX:
-     * never. */
+    /* Returns when an instance that is free from start_us on would begin
+     * `item`, which is younger than the items, not loading, and not
+     * QUEUE_NOT_READY; INT64_MAX = never. *behind = items served after it. The
+     * items are sorted by age. */
     int64_t (*begin_us)(const struct queue_order *order,
                         const struct queue_item *items, size_t n,
                         const struct queue_item *item, int64_t start_us,
                         uint32_t *behind);
-    /* The lowest comes first among those that the order may choose from. NULL:
-     * the oldest. */
+    /* Returns the rank of an item: of those that may run the lowest runs first.
+     * NULL = the oldest first. */
     int64_t (*rank)(const struct queue_item *item);
     /* Items that are loading come after all others. */
     bool loading_last;
-    /* Items that are ready, and do not come last, are served by their age. */
+    /* Other items that are ready are served by age. */
     bool by_age;
-    /* It waits a little for what is about to be ready. */
+    /* The instance may wait a little for an item that is about to be ready. */
     bool awaits;
-    /* A prefill that has begun yields at the end of a chunk: yield.h. */
+    /* It interrupts: a prefill that has begun may yield, see yield.h. */
     bool preempts;
 };
 
 /*
- * The order of that name: "shortest_first" (the shortest that makes nobody
- * late, see shortest.h), "shortest_now" (likewise, and what is ready
- * never waits for what is not), "shortest_first_yield" and "shortest_now_yield"
- * (as these, and one that has begun yields to a much shorter one), "fifo"
- * (oldest ready item first; an item whose fetch is under way does not block the
- * ready ones behind it), "fifo_strict" (it does: oldest item first, and it is
- * waited for) or "uncached_first" (as "fifo", but items whose cached prefix is
- * being loaded after all others, as in Cake's adaptive scheduling; they wait as
- * long as others keep coming, until their load is over). Returns it, static, or
- * NULL: no such order.
+ * Returns the order of a name, static, or NULL: no such order.
+ *   "shortest_first"  the shortest item that makes no other late (shortest.h).
+ *   "shortest_now"    the same, but ready items never wait for others.
+ *   "shortest_first_yield", "shortest_now_yield"  the same, and a prefill that
+ *                     has begun yields to a much shorter one.
+ *   "fifo"            the oldest ready item; an item whose fetch is under way
+ *                     does not block ready ones behind it.
+ *   "fifo_strict"     the oldest item; the instance waits until it is ready.
+ *   "uncached_first"  as "fifo", but items that load their cached prefix come
+ *                     after all others, as in Cake's adaptive scheduling: as
+ *                     long as others keep coming, until their load is over.
  */
 const struct queue_order *queue_order_by_name(const char *name);
 
-/* The name of the i-th order, static, or NULL behind the last one. */
+/* Returns the name of the i-th order, static, or NULL behind the last one. */
 const char *queue_order_name(size_t i);
 
 /*
- * Which item an idle instance serves next.
+ * Returns the index of the item that an idle instance serves next, or -1: none
+ * is ready at now_us, or it waits for one that soon is.
  *   items  (n), borrowed, in any sequence.
- * Returns its index, or -1: none is ready at now_us, or it is worth waiting for
- * one that soon is. Cost: O(n).
+ * Cost: O(n).
  */
 int queue_pick(const struct queue_order *order, const struct queue_item *items,
                size_t n, int64_t now_us);
 
 /*
- * As queue_pick(), for who keeps the answer.
- *   *until_us  written, behind now_us: as long as the items stay as they are,
- *              the answer is the same at all times from now_us to before then.
- *              It may be so for longer.
+ * As queue_pick(), for callers that keep the answer.
+ *   *until_us  written, above now_us: while the items do not change, the answer
+ *              is the same from now_us to before then, perhaps longer.
  */
 int queue_pick_until(const struct queue_order *order,
                      const struct queue_item *items, size_t n, int64_t now_us,
                      int64_t *until_us);
 
 /*
- * When to pick again although nothing happens, after queue_pick() returned -1:
- * what the order waits for may be late.
- * Returns a time behind now_us; INT64_MAX: never. Cost: O(n).
+ * Returns when to pick again after queue_pick() returned -1, although no item
+ * changed: the item that the order waits for may be late. Above now_us;
+ * INT64_MAX = never. Cost: O(n).
  */
 int64_t queue_look_us(const struct queue_order *order,
                       const struct queue_item *items, size_t n, int64_t now_us);
 
-/* Whether `a`, which came before `b`, is served before it where both are ready
- * and no deadline is near. O(1). */
+/* Returns whether `a`, which came before `b`, is served before it if both are
+ * ready and no deadline is near. O(1). */
 static inline bool queue_comes_before(const struct queue_order *order,
                                       const struct queue_item *a,
                                       const struct queue_item *b)
@@ -147,17 +146,16 @@ static inline bool queue_comes_before(const struct queue_order *order,
 }
 
 /*
- * How long from now_us until `item` would begin, if it joined `items` and no
- * other item came.
- *   items            (n), borrowed, by age: waiting, not running; n <=
+ * Returns how long (us) from now_us until `item` would begin, if it joined
+ * `items` and no other item came; INT64_MAX if it would never be ready.
+ *   items            (n), borrowed, sorted by age: waiting, not running; n <=
  *                    QUEUE_ITEMS_MAX - 1.
  *   load             of the items.
- *   item             borrowed: younger than they are, and not loading.
- *   running_left_us  what is left of the work in service, at least 0.
- *   *behind          how many of the items would wait for it.
- * Returns microseconds; INT64_MAX if it would never be ready. Cost: O(1) for
- * orders by age as long as all are ready when the instance gets free, else
- * O(n), and O(log n) for each item that is not ready then (see wait.h).
+ *   item             borrowed: younger than the items, and not loading.
+ *   running_left_us  remaining time of running prefills, at least 0.
+ *   *behind          written: how many of the items would wait for it.
+ * Cost: O(1) for orders by age if all items are ready when the instance gets
+ * free, else O(n), and O(log n) for each item that is not ready then (wait.h).
  */
 static inline int64_t queue_wait_us(const struct queue_order *order,
                                     const struct queue_item *items, size_t n,

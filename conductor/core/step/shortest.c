@@ -1,22 +1,22 @@
-/* The shortest first, guarded by deadlines. */
+/* Shortest first, guarded by deadlines. See shortest.h. */
 #include "conductor/core/step/shortest.h"
 
 #include <string.h>
 
 #include "conductor/core/step/yield.h"
 
-#define AGE_WEIGHT 50 /* so much waiting counts as 1 of cost */
+#define AGE_WEIGHT 50 /* us of waiting that count as 1 us of cost */
 #define DROPPED UINT32_MAX
-#define WAIT_SHARE 16  /* it waits 1 for what saves so much */
-#define PASSED_MAX 32  /* by those that an estimate looks at one by one */
-#define MARGIN_SHARE 8 /* of its time, in which nobody passes it any more */
+#define WAIT_SHARE 16  /* us of cost saved that are worth 1 us of waiting */
+#define PASSED_MAX 32  /* items that late_begin_us() looks at one by one */
+#define MARGIN_SHARE 8 /* no item passes in the last eighth of slo_us */
 
 struct guard {
     const struct queue_item *items;
-    int64_t due_us[QUEUE_ITEMS_MAX];       /* (n) of the items, by due_us() */
-    uint32_t by_deadline[QUEUE_ITEMS_MAX]; /* (n), ready or not */
+    int64_t due_us[QUEUE_ITEMS_MAX];       /* (n), of the items: due_us() */
+    uint32_t by_deadline[QUEUE_ITEMS_MAX]; /* (n), items sorted; or DROPPED */
     size_t n;
-    uint32_t heap[QUEUE_ITEMS_MAX]; /* places in by_deadline: whom to drop */
+    uint32_t heap[QUEUE_ITEMS_MAX]; /* places in by_deadline, first to drop */
     size_t n_heap;
 };
 
@@ -30,8 +30,8 @@ static int64_t later(int64_t a_us, int64_t b_us)
     return a_us > b_us ? a_us : b_us;
 }
 
-/* When an item is due: at its deadline. One with an SLO that cannot make it is
- * due again as long after it as it had from its arrival, and so on. */
+/* Returns when an item is due: at its deadline; if it cannot make that, slo_us
+ * later, and so on. */
 static int64_t due_us(const struct queue_item *i, int64_t now_us)
 {
     int64_t late_us = now_us + i->cost_us - i->deadline_us;
@@ -66,7 +66,7 @@ static bool ranks_before(const struct queue_item *a, const struct queue_item *b)
     return rank_a != rank_b ? rank_a < rank_b : a->arrival_seq < b->arrival_seq;
 }
 
-/* Of n, the last by deadline on top, but for the one at `at`. */
+/* Restores a heap of n, the last due on top: moves the entry at `at` down. */
 static void sink_deadline(struct guard *g, size_t n, size_t at)
 {
     uint32_t *by = g->by_deadline, moved = by[at];
@@ -81,7 +81,7 @@ static void sink_deadline(struct guard *g, size_t n, size_t at)
     by[at] = moved;
 }
 
-/* By deadline. Most often they stand so already. */
+/* Sorts by due time. Items are mostly sorted already. */
 static void sort(struct guard *g)
 {
     size_t i = 1;
@@ -153,7 +153,7 @@ static uint32_t heap_take(struct guard *g)
     return top;
 }
 
-/* Rule 1, where some cannot be in time: marks those that are not protected. */
+/* Rule 1, if not all items can be in time: drops those not protected. */
 static void drop_late(struct guard *g, int64_t now_us)
 {
     int64_t end_us = now_us;
@@ -178,8 +178,8 @@ static void drop_late(struct guard *g, int64_t now_us)
     }
 }
 
-/* How much later all could begin, served by deadline, and still be in time;
- * negative: not even now. */
+/* Returns how much later (us) all items, served by due time, could begin and
+ * still be in time; negative = not even now. */
 static int64_t all_slack_us(const struct guard *g, int64_t now_us)
 {
     int64_t end_us = now_us, slack_us = INT64_MAX;
@@ -191,8 +191,8 @@ static int64_t all_slack_us(const struct guard *g, int64_t now_us)
     return slack_us;
 }
 
-/* Rules 2 and 3. Returns a place, or g->n: none is protected.
- *   *spare_us  how much later that is so, too, if all are. */
+/* Rules 2 and 3. Returns a place, or g->n: no item may run.
+ *   *spare_us  for how long the answer is the same, if all are protected. */
 static size_t best_protected(const struct guard *g, int64_t now_us,
                              int64_t *spare_us)
 {
@@ -231,8 +231,7 @@ static int first_ready(const struct queue_item *items, size_t n, int64_t now_us)
     return best;
 }
 
-/* Whether `next`, if it begins now, yields to `late` in so many microseconds.
- */
+/* Returns whether `next`, if it begins now, yields to `late` in in_us. */
 static bool would_yield(const struct queue_order *order,
                         const struct queue_item *late,
                         const struct queue_item *next, int64_t in_us)
@@ -244,8 +243,8 @@ static bool would_yield(const struct queue_order *order,
            late->cost_us <= yield_most_us(next->cost_us, rest.cost_us);
 }
 
-/* The longest wait for `late` instead of beginning `next` by rule 4, but for
- * those with an SLO; 0: none. */
+/* Returns the longest wait (us) for `late` instead of `next` by rule 4, apart
+ * from the items with an SLO; 0 = no wait. */
 static int64_t wait_most_us(const struct queue_order *order,
                             const struct queue_item *late,
                             const struct queue_item *next)
@@ -269,7 +268,8 @@ static bool worth_waiting(const struct queue_order *order,
            wait_us <= wait_most_us(order, late, next);
 }
 
-/* How much later all may begin, so that none with an SLO gets late. */
+/* Returns how much later (us) all items may begin, so that each with an SLO is
+ * in time even as the last. */
 static int64_t spare_us(const struct queue_item *items, size_t n,
                         int64_t now_us)
 {
@@ -283,8 +283,8 @@ static int64_t spare_us(const struct queue_item *items, size_t n,
     return due_us == INT64_MAX ? INT64_MAX : due_us - end_us;
 }
 
-/* Whether it waits instead of beginning items[next]; until_us as of
- * shortest_pick(). */
+/* Returns whether the instance waits instead of beginning items[next]. Lowers
+ * *until_us to when that may change. */
 static bool waits(const struct queue_order *order,
                   const struct queue_item *items, size_t n, int next,
                   int64_t now_us, int64_t *until_us)
@@ -306,9 +306,9 @@ static bool waits(const struct queue_order *order,
     return wait_us != INT64_MAX && wait_us <= spare_us(items, n, now_us);
 }
 
-/* None that is ready may run, as it would break a promise to one that is not
- * yet. Returns whether to wait for the first that is expected: no promise may
- * be broken by that either. */
+/* Called if no ready item may run, since each would make one late that is not
+ * ready. Returns whether to wait for an expected item with an SLO: only if that
+ * makes no item late. */
 static bool waits_for_promised(const struct guard *g, int64_t now_us,
                                int64_t slack_us)
 {
@@ -322,7 +322,8 @@ static bool waits_for_promised(const struct guard *g, int64_t now_us,
     return false;
 }
 
-/* By rules 1 to 3; until_us likewise. */
+/* Returns the item by rules 1 to 3, or -1.
+ *   *until_us  written: the answer is the same before then. */
 static int best_ready(const struct queue_item *items, size_t n, int64_t now_us,
                       int64_t *until_us)
 {
@@ -340,7 +341,7 @@ static int best_ready(const struct queue_item *items, size_t n, int64_t now_us,
             *until_us = lesser(*until_us, queue_expected_us(&items[i]));
     if (n_ready == 0)
         return -1;
-    if (n == 1) /* at any time: it may be asked about the end of all */
+    if (n == 1) /* also for now_us = INT64_MAX, where sums overflow */
         return 0;
     for (uint32_t i = 0; i < n; i++) {
         g.by_deadline[i] = i;
@@ -375,8 +376,8 @@ int shortest_pick(const struct queue_order *order,
     return next;
 }
 
-/* The first of those that rank behind `item`, by rank: at most PASSED_MAX.
- * Returns their number. */
+/* Finds the first items that rank behind `item`, sorted by rank. Returns their
+ * number, at most PASSED_MAX. */
 static size_t behind_of(const struct queue_item *items, size_t n,
                         const struct queue_item *item,
                         const struct queue_item **next)
@@ -400,8 +401,8 @@ static size_t behind_of(const struct queue_item *items, size_t n,
     return n_next;
 }
 
-/* When it begins that is not there when the instance is free: it waits for the
- * next ones to be served, or they for it. */
+/* Returns when an item begins that is not ready when the instance gets free:
+ * the next items are served meanwhile, or the instance waits for it. */
 static int64_t late_begin_us(const struct queue_order *order,
                              const struct queue_item *items, size_t n,
                              const struct queue_item *item, int64_t start_us,
@@ -430,7 +431,7 @@ int64_t shortest_begin_us(const struct queue_order *order,
 
     for (size_t i = 0; i < n; i++) {
         const struct queue_item *q = &items[i];
-        /* Without branches, which nobody could foresee. */
+        /* Without branches, which would be mispredicted. */
         unsigned ahead = (unsigned)(shortest_rank(q) <= rank) &
                          (start_us + q->cost_us <= q->deadline_us);
 

@@ -13,7 +13,7 @@ uint32_t step_begin(struct step *step, const struct step_config *config,
     return n;
 }
 
-/* Whether a prefill comes after all that are not loading. */
+/* Returns whether a prefill comes after all that are not loading. */
 static bool comes_last(const struct step *step, bool loading)
 {
     return loading && step->config.order->loading_last;
@@ -34,7 +34,7 @@ bool step_may_start(const struct step *step, const struct step_prefill *active,
     return n < step->config.max_prefills;
 }
 
-/* The first of the active whose turn has not been; n_active: none. */
+/* Returns the first active prefill that had no turn yet; n_active = none. */
 static uint32_t next_active(const struct step *step,
                             const struct step_prefill *active,
                             uint32_t n_active, bool last)
@@ -47,8 +47,8 @@ static uint32_t next_active(const struct step *step,
     return i;
 }
 
-/* The most that one may cost to begin on top of the active ones; below 1: none
- * may. */
+/* Returns the largest cost (us) of a prefill that may begin on top of the
+ * active ones; below 1 = none may. */
 static int64_t most_on_top_us(const struct step *step,
                               const struct step_prefill *active, uint32_t n,
                               const struct queue_item *waiting,
@@ -78,8 +78,8 @@ static bool any_within(const struct queue_item *items, uint32_t n,
     return i < n;
 }
 
-/* When those with an SLO that wait have to begin, as far as they can behind all
- * that have begun; INT64_MAX: there are none. */
+/* Returns when the first waiting prefill with an SLO has to begin, of those
+ * that can be in time behind all that have begun; INT64_MAX = there is none. */
 static int64_t begin_by_us(const struct queue_item *waiting, uint32_t n,
                            int64_t begun_end_us)
 {
@@ -94,9 +94,9 @@ static int64_t begin_by_us(const struct queue_item *waiting, uint32_t n,
     return by_us;
 }
 
-/* Lists those that have begun behind the n that wait. Whoever interrupts them
- * delays all that come after them: each is due as early as those with an SLO
- * that wait, or are below it, need. Returns the number of all. */
+/* Adds the prefills that have begun to the n waiting items. Interrupting one
+ * delays all that come after it, so each is due early enough for the waiting
+ * items with an SLO and the prefills below it. Returns the number of items. */
 static uint32_t add_begun(const struct step_prefill *active, uint32_t n_active,
                           struct queue_item *items, uint32_t n, int64_t now_us)
 {
@@ -124,7 +124,7 @@ static uint32_t add_begun(const struct step_prefill *active, uint32_t n_active,
     return n;
 }
 
-/* Which of the waiting ones interrupts the last of the active; -1: none. */
+/* Returns the waiting item that interrupts the last active prefill, or -1. */
 static int interrupter(const struct step *step,
                        const struct step_prefill *active, uint32_t n_active,
                        struct queue_item *waiting, uint32_t n, int64_t now_us)
@@ -142,7 +142,8 @@ static int interrupter(const struct step *step,
                : -1;
 }
 
-/* When the next prefill of a step begins, for those that are due. */
+/* Returns when the next prefill of a step begins, to compare with deadlines;
+ * now_us if no waiting item has an SLO. */
 static int64_t begins_us(const struct step *step,
                          const struct queue_item *waiting, uint32_t n,
                          int64_t now_us)

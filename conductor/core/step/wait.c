@@ -1,11 +1,10 @@
 /*
- * Serves a queue in thought, for orders by age: when would its youngest item
- * begin?
+ * Simulates the service of a queue by age: when would its youngest item begin?
  *
- * The time goes from one service to the next. All that is ready and comes not
- * last goes before it, whoever is first, so only the sum of it matters. What is
- * loading and comes last stands in a set of bits by age; what will change by
- * itself (an item gets ready, its load ends) in a heap by time.
+ * Time goes from one service to the next. All ready items that do not come last
+ * go before the youngest, in whatever order, so only the sum of their costs
+ * matters. Loading items that come last are in a bit set by age; coming events
+ * (an item gets ready, its load ends) in a heap by time.
  */
 #include "conductor/core/step/wait.h"
 
@@ -14,7 +13,7 @@
 #define WORD_ITEMS 64u
 #define EVENTS_MAX 2048u
 
-/* An item will be ready, or loaded. */
+/* An item gets ready, or its load ends. */
 struct event {
     int64_t at_us;
     uint32_t item;
@@ -23,7 +22,7 @@ struct event {
 struct service {
     const struct queue_item *items;
     bool loading_last;
-    int64_t ready_cost_us; /* of all that are ready and not in `loading` */
+    int64_t ready_cost_us; /* of all items ready and not in `loading` */
     uint64_t loading[QUEUE_ITEMS_MAX / WORD_ITEMS];
     size_t n_loading;
     struct event events[EVENTS_MAX];
@@ -36,7 +35,7 @@ static void put_loading(struct service *s, uint32_t item)
     s->n_loading++;
 }
 
-/* Takes an item out of those that are loading, if it is there. */
+/* Takes an item out of `loading`. Returns whether it was there. */
 static bool take_loading(struct service *s, uint32_t item)
 {
     uint64_t *word = &s->loading[item / WORD_ITEMS];
@@ -49,7 +48,7 @@ static bool take_loading(struct service *s, uint32_t item)
     return true;
 }
 
-/* Serves the oldest that is loading; there is one. Returns what it costs. */
+/* Serves the oldest loading item; there is one. Returns its cost. */
 static int64_t serve_loading(struct service *s)
 {
     uint32_t word = 0, item;
@@ -81,8 +80,8 @@ static int64_t next_event_us(const struct service *s)
     return s->n_events > 0 ? s->events[0].at_us : INT64_MAX;
 }
 
-/* What has happened by at_us. An item that was served while it was loading is
- * in no set any more when its load ends. */
+/* Handles the events up to at_us. An item that was served while it was loading
+ * is in no set any more when its load ends. */
 static void catch_up(struct service *s, int64_t at_us)
 {
     while (next_event_us(s) <= at_us) {
@@ -103,14 +102,14 @@ static void catch_up(struct service *s, int64_t at_us)
 static bool add_event(struct service *s, int64_t at_us, uint32_t item)
 {
     if (at_us == QUEUE_NOT_READY)
-        return true; /* nobody waits for it */
+        return true; /* no item waits for it */
     if (s->n_events == EVENTS_MAX)
         return false;
     s->events[s->n_events++] = (struct event){at_us, item};
     return true;
 }
 
-/* The queue as it is at start_us. Returns whether all events had room. */
+/* Sets the queue up as of start_us. Returns whether all events had room. */
 static bool set_up(struct service *s, size_t n, int64_t start_us)
 {
     s->n_loading = s->n_events = 0;
@@ -136,7 +135,7 @@ static bool set_up(struct service *s, size_t n, int64_t start_us)
     return true;
 }
 
-/* No later than this, if every item will be ready. */
+/* Returns an upper bound: all items go first, once all are ready. */
 static int64_t bound_us(const struct queue_item *items, size_t n,
                         const struct queue_item *item, int64_t start_us)
 {
@@ -145,7 +144,7 @@ static int64_t bound_us(const struct queue_item *items, size_t n,
 
     for (size_t i = 0; i < n; i++) {
         if (items[i].ready_at_us == QUEUE_NOT_READY)
-            continue; /* nobody waits for it for ever */
+            continue; /* no item waits for it */
         if (items[i].ready_at_us > ready_us)
             ready_us = items[i].ready_at_us;
         cost_us += items[i].cost_us;

@@ -1,21 +1,22 @@
 /*
- * Which prefill that has begun yields to another one. Instances that are
- * interrupted at the end of a chunk serve what they have begun as a stack: the
- * last one to begin is at work, and those below it go on when it is done, the
- * last first.
+ * Whether a prefill that has begun yields to another one. Orders that interrupt
+ * at the end of a chunk serve the prefills that have begun as a stack: the last
+ * one to begin is at work, and those below it go on when it is done, the last
+ * first.
  *
- * One of cost c may begin on top if
- *   - c is at most a third of what is left of the one at work;
- *   - everyone below has then stood, while others were served, for no longer
- *     than its own work takes in all: whoever has begun is done within twice
- *     that, as far as costs are as predicted; and
- *   - all that waits or has begun would be done within the patience even if it
- *     took half as much again, which is what thirds upon thirds come to. Above
- *     saturation nobody is interrupted: there the long ones would pay for it;
- *   - it could use nothing that those that have begun are yet to compute, or
- *     both would compute it; and
- *   - the queue's order picks it before what has begun, all of which is due as
- *     early as those with an SLO need that come after it (step.c).
+ * A prefill of cost c may begin on top if
+ *   - c is at most a third of the remaining time of the prefill at work;
+ *   - each prefill below has then stood, while others were served, for no
+ *     longer than its own cost: so it is done within twice its cost, if
+ *     predictions hold;
+ *   - all prefills that wait or have begun would be done within the patience
+ *     even if they took half as much again, the sum of a third, a third of
+ *     that, and so on. Above saturation no prefill is interrupted: long ones
+ *     would pay for it;
+ *   - it could not reuse blocks that a prefill which has begun is yet to
+ *     compute, or both would compute them; and
+ *   - the queue's order picks it before the prefills that have begun, which are
+ *     due early enough for the prefills with an SLO behind them (step.c).
  * Worker, estimates and simulator ask here. Pure.
  */
 #ifndef CONDUCTOR_CORE_STEP_YIELD_H
@@ -25,22 +26,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define YIELD_SHARE 3 /* to one that takes this part of what is left */
+#define YIELD_SHARE 3 /* it yields to 1 / YIELD_SHARE of its remaining time */
 
-/* One that has begun. */
+/* A prefill that has begun. */
 struct yield_begun {
-    int64_t cost_us;  /* of all of it */
-    int64_t left_us;  /* of that, at least 0 */
-    int64_t stood_us; /* that was spent on others since it began */
+    int64_t cost_us;  /* of the whole prefill */
+    int64_t left_us;  /* rest of cost_us, at least 0 */
+    int64_t stood_us; /* spent on other prefills since it began */
 };
 
 /*
- * One that began since_us ago, as its engine sees it: what takes longer than
- * predicted is known by its rate so far.
- *   stood_us  of that it was interrupted.
- *   done      tokens that it computed.
- *   to_do     tokens that it has yet to compute; 0: not known, as some of them
- *             are still being loaded.
+ * Returns the state of a prefill that began since_us ago, as its engine sees
+ * it: if it is slower than predicted, by its rate so far.
+ *   stood_us  part of since_us in which it was interrupted.
+ *   done      computed tokens.
+ *   to_do     tokens to compute; 0 = unknown, since some are still loaded.
  */
 static inline struct yield_begun yield_begun(int64_t cost_us, int64_t since_us,
                                              int64_t stood_us, uint32_t done,
@@ -55,9 +55,9 @@ static inline struct yield_begun yield_begun(int64_t cost_us, int64_t since_us,
     return (struct yield_begun){cost_us, left_us, stood_us};
 }
 
-/* How much others may begin while `b` and those below it have begun; below_us:
- * the same without `b`, INT64_MAX: there are none. It is the same at all times
- * until one begins or is done. */
+/* Returns the spare time (us): how much work may still begin on top of `b` and
+ * the prefills below it. It stays the same until a prefill begins or is done.
+ *   below_us  spare time of the prefills below; INT64_MAX = there are none. */
 static inline int64_t yield_spare_us(int64_t below_us,
                                      const struct yield_begun *b)
 {
@@ -69,12 +69,13 @@ static inline int64_t yield_spare_us(int64_t below_us,
 }
 
 /*
- * Whether one that has begun has yet to compute blocks that a waiting one could
- * use. That one is not ready before: if it passed, both would compute them.
- *   keys    (n), borrowed: of the one that has begun.
+ * Returns whether a prefill that has begun has yet to compute blocks that a
+ * waiting one can reuse. Until then that one is not ready: if it passed, both
+ * would compute them.
+ *   keys    (n), borrowed: of the prefill that has begun.
  *   n_done  its leading blocks that are there.
- *   others  (n_others), borrowed: of the waiting one's blocks that it may
- * reuse.
+ *   others  (n_others), borrowed: of the blocks that the waiting prefill may
+ *           reuse.
  */
 static inline bool yield_computes_for(const uint64_t *keys, size_t n,
                                       size_t n_done, const uint64_t *others,
@@ -83,14 +84,15 @@ static inline bool yield_computes_for(const uint64_t *keys, size_t n,
     return n_done < n && n_done < n_others && keys[n_done] == others[n_done];
 }
 
-/* Whether one with so much to do, waiting or begun, interrupts anybody. */
+/* Returns whether an instance with to_do_us of accepted work interrupts. */
 static inline bool yield_has_time(int64_t to_do_us, int64_t patience_us)
 {
     return to_do_us <= patience_us / YIELD_SHARE * (YIELD_SHARE - 1);
 }
 
-/* The largest cost of one that may begin on top; below 1: none.
- *   spare_us  of yield_spare_us(), of the one at work. */
+/* Returns the largest cost (us) of a prefill that may begin on top, or below 1.
+ *   spare_us  of yield_spare_us(), for the prefill at work.
+ *   left_us   its remaining time. */
 static inline int64_t yield_most_us(int64_t spare_us, int64_t left_us)
 {
     return spare_us < left_us / YIELD_SHARE ? spare_us : left_us / YIELD_SHARE;
