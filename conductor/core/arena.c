@@ -1,6 +1,6 @@
-/* The buddy allocator. A free block holds its neighbours in the free list in
- * its first unit: the previous in the low half, the next in the high half; and
- * its class in the second one. */
+/* The buddy allocator. A free block's first unit has its neighbours in the free
+ * list, the previous one in the low half and the next one in the high half; its
+ * second unit has its class. */
 #include "conductor/core/arena.h"
 
 #include <errno.h>

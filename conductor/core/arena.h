@@ -1,11 +1,10 @@
 /*
  * A bounded buddy allocator of 8-byte units, for the many small arrays of the
- * prefix index and the pool. All memory is reserved once; freeing merges, so
- * what is free can be used for any size again. Internal to core.
+ * prefix index and the pool. All memory is reserved once; freeing merges free
+ * buddies, so that their memory fits any size again. Internal to core.
  *
- * Invariant: block b of class c (2^c units) starts at a multiple of 2^c, and
- * never is it free while its buddy at b ^ 2^c is free too, below the largest
- * class.
+ * Invariants: a block b of class c (2^c units) starts at a multiple of 2^c; b
+ * and its buddy b ^ 2^c are never both free, except in the largest class.
  */
 #ifndef CONDUCTOR_CORE_ARENA_H
 #define CONDUCTOR_CORE_ARENA_H
@@ -19,12 +18,12 @@
 
 struct arena {
     uint64_t *units;
-    uint8_t *is_free; /* a bit for each two units: a free block starts here */
+    uint8_t *is_free; /* bit i: a free block starts at unit 2 i */
     uint32_t n_units;
     uint32_t top_class; /* class of the largest blocks */
     uint32_t fresh;     /* units from here on have never been used */
     uint64_t used_units;
-    uint32_t free_head[ARENA_CLASS_MAX + 1]; /* ARENA_NONE: empty */
+    uint32_t free_head[ARENA_CLASS_MAX + 1]; /* by class; ARENA_NONE = empty */
 };
 
 /*
@@ -48,13 +47,13 @@ void arena_free(struct arena *arena, uint32_t at, uint32_t size_class);
 void arena_shrink(struct arena *arena, uint32_t at, uint32_t size_class,
                   uint32_t new_class);
 
-/* Whether arena_alloc() would find a block of that class. Cost: O(classes). */
+/* Returns whether arena_alloc() would find a block. Cost: O(classes). */
 bool arena_has_room(const struct arena *arena, uint32_t size_class);
 
-/* The smallest class, at least ARENA_CLASS_MIN, that holds n units. */
+/* Returns the smallest class, at least ARENA_CLASS_MIN, that holds n units. */
 uint32_t arena_class_of(uint64_t n_units);
 
-/* The memory of a block; it never moves. */
+/* Returns the memory of a block; it never moves. */
 static inline void *arena_at(const struct arena *arena, uint32_t at)
 {
     return arena->units + at;

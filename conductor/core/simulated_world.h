@@ -1,6 +1,6 @@
 /*
- * Simulator only: conventions of papers, and hardware that no worker has. The
- * simulator fills it in; the daemon leaves all of it zero.
+ * Options of the simulator alone: conventions of papers, and hardware that no
+ * worker has. All zero in the daemon.
  */
 #ifndef CONDUCTOR_CORE_SIMULATED_WORLD_H
 #define CONDUCTOR_CORE_SIMULATED_WORLD_H
@@ -13,18 +13,17 @@ struct prefix_index;
 struct simulated_world {
     bool pooled_cache;       /* every instance reads every stored block at no
                                 cost */
-    bool whole_prompt_reuse; /* all of a prompt may be reused, its partial last
-                                block too, and computing nothing takes no time;
-                                an engine has to compute the last token */
+    bool whole_prompt_reuse; /* a prompt may be reused completely, its partial
+                                last block too, in no time; real engines have to
+                                compute the last token */
     bool links_unshared;     /* transfers don't slow each other down */
-    int64_t slowdown; /* times pass so many times more slowly; 0: as they are */
-    bool disks_send; /* an instance also sends what only its disk holds, if that
-                        has a rate; workers send from memory alone */
-    /* The blocks that instances expect, which count as local matches, instead
-     * of what the pool derives from accepted prefills: for instances that hold
-     * places for blocks from the moment of the decision on. Commits then give
-     * the pool no keys. Borrowed; of as many instances as the scheduler's
-     * index. NULL: what the pool derives. */
+    int64_t slowdown;        /* factor for fixed time spans; 0 = 1 */
+    bool disks_send; /* an instance also sends blocks that only its disk holds,
+                        if that has a rate; workers send from memory alone */
+    /* The blocks that instances expect: local matches, instead of the pool's
+     * pending blocks, for instances that hold places for blocks from the
+     * decision on. Commits then give the pool no keys. Borrowed; with as many
+     * instances as the scheduler's index. NULL = the pool's pending blocks. */
     struct prefix_index *expected;
 };
 
