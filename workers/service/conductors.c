@@ -1,11 +1,11 @@
 /*
- * The conductors that give this worker its work: those of --conductor, and
- * those that these name (CONDUCTORS). Each has its connection, is told all that
- * the store holds, and hears of its own requests alone. Losing one costs its
- * requests; the cache and the requests of others stay.
+ * The conductors that send this worker requests: those given by --conductor,
+ * and those that they name (CONDUCTORS). Each has its own connection, gets the
+ * whole inventory, and hears of its own requests only. Losing one costs its
+ * requests; the cache and the other conductors' requests stay.
  *
- * A conductor may be known by two addresses, the one of the command line and
- * the one that it says itself: `alias` is the latter.
+ * A conductor may have two addresses: the one on the command line, and the one
+ * it announces itself (`alias`).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "workers/service/internal.h"
 
-/* One that nobody names any more, and that cannot be reached, is let go of. */
+/* An unreachable conductor that no other names for this long is forgotten. */
 #define FORGET_US 30000000
 
 static bool same(const struct address *a, const struct address *b)
@@ -49,7 +49,7 @@ bool worker_has_conductor(const struct worker *w)
     return false;
 }
 
-/* Returns it, or NULL: out of memory. */
+/* Returns the new conductor, or NULL: out of memory. */
 static struct conductor *add(struct worker *w, const struct address *at,
                              const struct msg_hello *hello)
 {
@@ -101,7 +101,8 @@ static struct conductor *find(const struct worker *w, const struct address *at)
     return NULL;
 }
 
-/* `c` says that it is at `at`. Another connection to there is one too many. */
+/* `c` announced the address `at`: frees another entry for the same
+ * address. */
 static void take_alias(struct worker *w, struct conductor *c,
                        const struct address *at)
 {
@@ -115,7 +116,7 @@ static void take_alias(struct worker *w, struct conductor *c,
     }
 }
 
-/* Where there is no secret, only this machine is trusted. */
+/* Without a secret, only conductors on this machine are trusted. */
 static bool may_trust(const struct worker *w, const struct address *at)
 {
     return w->secret || host_is_loopback(at->host);
@@ -160,7 +161,7 @@ static bool has_requests(const struct worker *w, const struct conductor *of)
     return false;
 }
 
-/* It has nothing more to do here in the role that it knows. */
+/* Reconnects to announce the new role, once no request of `c` is left. */
 static void turn(struct worker *w, struct conductor *c)
 {
     if (!c->turns || c->leave_due || has_requests(w, c))
@@ -169,7 +170,7 @@ static void turn(struct worker *w, struct conductor *c)
     conductor_link_again(c->link, "this worker has another role");
 }
 
-/* The highest that conductors told which are connected; 0: none did. */
+/* The highest leadership token of the connected conductors; 0 = none. */
 static uint64_t lead_token(const struct worker *w)
 {
     const struct conductor *c;

@@ -1,14 +1,14 @@
 /*
- * Blocks that the conductor has copied here before a request asks for them, and
- * blocks that are to leave.
+ * Blocks that the conductor orders copied here before a request needs them
+ * (COPY), and blocks that it orders evicted (DROP).
  *
- * A copy is made of some blocks after the other, as many as its rate sends in
- * COPY_PIECE_US, and only while no request loads: each is a request that nobody
- * asked for, whose blocks the loader fetches, and that computes nothing. It is
- * in no list of the batch, and not in the table. Its tokens are not known; the
- * peer tells them, and they count only if their keys are those of the COPY
- * (transfer/fetch.c). What is here already under these keys is compared with
- * them before anything is shared behind it.
+ * A copy is made in pieces, each as many blocks as its rate sends in
+ * COPY_PIECE_US, and only while no request loads. A piece is an internal
+ * request that computes nothing: the loader fetches its blocks. It is in no
+ * list of the batch and not in the table. Its tokens are unknown; the peer
+ * sends them, and they are accepted only if they give the keys of the COPY
+ * (transfer/fetch.c). Blocks already here under these keys are compared with
+ * those tokens before the fetched blocks are committed behind them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -83,7 +83,7 @@ static struct copy *copy_find(const struct worker *w, uint64_t id)
 
 /* --- a piece ------------------------------------------------------------ */
 
-/* The prompt of a piece that ends with block `end`, without its tokens. */
+/* Makes the request of a piece that ends with block `end`, tokens unknown. */
 static struct request *piece_new(const struct worker *w, const struct copy *c,
                                  uint32_t end)
 {
@@ -109,7 +109,8 @@ static struct request *piece_new(const struct worker *w, const struct copy *c,
     return r;
 }
 
-/* What is here under its keys, and room for the rest. 0, or -ENOSPC. */
+/* Pins the piece's blocks that are here, and allocates the rest. Returns 0 or
+ * -ENOSPC. */
 static int piece_take(struct worker *w, struct copy *c)
 {
     struct request *r = c->piece;
@@ -143,7 +144,7 @@ static int piece_load(struct worker *w, struct copy *c)
     return loader_add(w->loader, c->piece, &plan);
 }
 
-/* Where the next piece ends. */
+/* The block at which the next piece ends. */
 static uint32_t next_end(const struct worker *w, const struct copy *c)
 {
     double blocks =
@@ -172,7 +173,7 @@ static int piece_begin(struct worker *w, struct copy *c, int64_t now_us)
     return rc;
 }
 
-/* Whether the blocks that were here have the tokens that the peer told. */
+/* Whether the blocks that were here have the tokens that the peer sent. */
 static bool stands(const struct worker *w, const struct copy *c)
 {
     const struct request *r = c->piece;
@@ -186,7 +187,7 @@ static bool stands(const struct worker *w, const struct copy *c)
     return true;
 }
 
-/* Its load is over: shares what came. */
+/* A piece's load ended: commits the fetched blocks. */
 static void piece_end(struct worker *w, struct copy *c)
 {
     struct request *r = c->piece;

@@ -1,5 +1,4 @@
-/* The worker's disk tier: opening it as the command line says, and its place on
- * the loop. */
+/* Opens the worker's disk tier, and connects it to the loop. */
 #include <errno.h>
 #include <event2/event.h>
 #include <stdio.h>
@@ -12,7 +11,7 @@
 #include "workers/memory.h"
 #include "workers/service/internal.h"
 
-/* As for the store: changes between two reports. */
+/* Most block events between two reports, as for the store. */
 #define EVENTS_MAX 65536u
 #define READS_MAX 4096u
 
@@ -126,7 +125,7 @@ void worker_disk_poke(struct worker *w)
 {
     if (!w->disk)
         return;
-    /* What the kernel had no resources for before. */
+    /* Retry I/O that the kernel had no resources for. */
     disk_tier_poll(w->disk->tier);
     write_behind_resume(w->disk->writer);
 }

@@ -1,5 +1,5 @@
-/* The end of a request: every part forgets it, and its conductor hears of a
- * failure. */
+/* The end of a request: removes it from every part, and reports a failure to
+ * its conductor. */
 #include "base/log.h"
 #include "workers/service/internal.h"
 

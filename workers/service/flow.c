@@ -1,5 +1,4 @@
-/* What the step loop and the transfers say about a request, and what follows
- * from it. */
+/* Callbacks of the step loop, the transfers and the loader about requests. */
 #include "base/clock.h"
 #include "workers/service/internal.h"
 
@@ -16,7 +15,7 @@ static void on_started(void *arg, struct request *r)
         pipeline_begin(r, r->turn.started_us);
     if (r->push.host[0] &&
         transfer_push(w->transfer, r, r->turn.started_us) < 0)
-        r->push.failed = true; /* said when the prefill ends */
+        r->push.failed = true; /* reported when the prefill ends */
 }
 
 static void send_prefill_done(struct worker *w, const struct request *r,
@@ -127,7 +126,7 @@ const struct batch_ops worker_batch_ops = {
 
 /* --- transfers --------------------------------------------------------- */
 
-/* The end of a transfer; `why` it failed. */
+/* A transfer ended; `why` it failed, NULL = it succeeded. */
 static void on_transfer_ended(void *arg, struct request *r, const char *why)
 {
     if (why)
@@ -146,7 +145,7 @@ static uint32_t on_layers_done(void *arg, const struct request *r)
     uint32_t n = batch_thread_layers_done(w->thread, r->step.segment);
     if (!r->step.gated)
         return n;
-    /* What is in front of its tokens may come later than they. */
+    /* KV in front of its tokens may arrive after they are computed. */
     uint32_t came = layer_gate_layers(&r->step.gate);
     return came < n ? came : n;
 }
@@ -176,7 +175,7 @@ static void on_received(void *arg, struct request *r)
         worker_poke(w);
         return;
     }
-    /* It was done with its first token. */
+    /* The first token was the whole answer. */
     request_set_state(r, REQUEST_ENDED);
     send_done(w, r);
     worker_drop(w, r);
@@ -207,7 +206,7 @@ static bool grant(struct worker *w, struct request *r)
     for (uint32_t i = 0; i < r->blocks.n_needed; i++)
         request_append(r, w->store, r->blocks.ids[i]);
     TAILQ_REMOVE(&w->kv_waits, r, link);
-    /* Cannot fail: r waits, and its sender is connected. */
+    /* Cannot fail: `r` waits, and its sender is connected. */
     (void)transfer_grant(w->transfer, r);
     return true;
 }
@@ -227,6 +226,6 @@ static void on_load_failed(void *arg, struct request *r, const char *why)
 }
 
 const struct loader_ops worker_loader_ops = {
-    .poke = on_released, /* the decode worker may wait for what came */
+    .poke = on_released, /* a push may wait for the loaded KV */
     .failed = on_load_failed,
 };

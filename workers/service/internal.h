@@ -26,21 +26,21 @@ struct conductor {
     TAILQ_ENTRY(conductor) entry;
     struct worker *worker;
     struct conductor_link *link;
-    struct address at;      /* where it is reached, */
-    struct address alias;   /* and where it says that it is */
-    bool listed;            /* by --conductor: never let go of */
-    bool up;                /* it knows what the store holds, and hears more */
-    bool refuses;           /* for good: it is let go of */
-    bool asked;             /* for the inventory, which is under way */
-    uint8_t role;           /* of this worker, as it knows it */
-    bool turns;             /* it is left, and told another role then */
-    uint64_t lead;          /* the token that it was told to lead by; 0: none */
-    bool leave_taken;       /* it takes LEAVING */
-    bool leave_due;         /* and has not answered it */
-    int64_t named_us;       /* when another one named it last; 0: none did */
-    bool takes_paths;       /* it takes PATHS, */
-    struct msg_paths paths; /* and was told these */
-    int64_t paths_us;       /* at that time */
+    struct address at;    /* address it is reached at, */
+    struct address alias; /* and the address it announces */
+    bool listed;          /* named by --conductor: kept until it refuses */
+    bool up;              /* has the inventory, gets block events */
+    bool refuses;         /* it will never take this worker: free it */
+    bool asked;           /* it asked for the inventory; being sent */
+    uint8_t role;         /* role of this worker, as this conductor knows it */
+    bool turns;           /* reconnect to it to announce another role */
+    uint64_t lead;        /* leadership token of its LEAD; 0 = none */
+    bool leave_taken;     /* it understands LEAVING */
+    bool leave_due;       /* LEAVING sent, no LEAVE yet */
+    int64_t named_us;     /* when another conductor last named it; 0 = never */
+    bool takes_paths;     /* it understands PATHS; */
+    struct msg_paths paths; /* PATHS last sent to it, */
+    int64_t paths_us;       /* and when */
 };
 
 struct worker {
@@ -48,58 +48,58 @@ struct worker {
     struct event_base *base;
     struct evdns_base *dns;
     const struct secret *secret; /* NULL: none */
-    struct tls *tls; /* whom it trusts; NULL: the conductor has no TLS */
+    struct tls *tls;             /* authorities for conductors; NULL = no TLS */
     struct engine *engine;
     const struct engine_kv_layout *layout;
     struct kv_store *store;
-    int slab_fd; /* -1: its memory is the engine's */
+    int slab_fd; /* -1 = memory comes from the engine */
     size_t slab_bytes;
-    struct worker_disk *disk;     /* NULL: no disk tier */
-    struct worker_shared *shared; /* NULL: no shared store */
+    struct worker_disk *disk;     /* NULL = no disk tier */
+    struct worker_shared *shared; /* NULL = no shared store */
     struct batch *batch;
     struct batch_thread *thread;
-    struct engine_segment *step; /* under way; borrowed from the batch */
+    struct engine_segment *step; /* running; borrowed from the batch */
     uint32_t n_step;
-    bool step_gated; /* it waits for layers: its time says nothing */
+    bool step_gated; /* waits for layers: do not learn from its time */
     struct loader *loader;
     struct transfer *transfer;
     struct pipeline *pipeline;
-    bool staged_last; /* the last thing computed was a stage's */
+    bool staged_last; /* last computed: a stage, not a step */
     TAILQ_HEAD(, conductor) conductors;
-    const struct conductor_link_ops *link_ops; /* of their connections */
+    const struct conductor_link_ops *link_ops; /* callbacks of their links */
     uint32_t n_conductors;
     struct lead lead;
-    struct msg_hello hello;         /* that the next one is told */
-    char queue_order[MSG_NAME_MAX]; /* as they say; one for all */
-    uint8_t role; /* enum proto_role: the option, until ROLE says another */
+    struct msg_hello hello;         /* sent to each further conductor */
+    char queue_order[MSG_NAME_MAX]; /* the same at all conductors */
+    uint8_t role; /* enum proto_role: from --role, then from ROLE frames */
     struct request_table requests;
-    struct request_list kv_waits; /* KV_BEGIN came, no room yet; FIFO */
+    struct request_list kv_waits; /* KV_BEGIN came, no blocks free; FIFO */
     uint32_t n_arriving;
-    TAILQ_HEAD(, copy) copies; /* the oldest first; copy.c */
+    TAILQ_HEAD(, copy) copies; /* oldest first; copy.c */
     uint32_t n_copies;
-    struct msg_token *tokens;    /* (max_batch) of the step that ended, */
-    struct conductor **token_of; /* (max_batch) whose they are, */
-    struct msg_token *one_s;     /* (max_batch) and those of one of them */
+    struct msg_token *tokens;    /* (max_batch) tokens of the last step */
+    struct conductor **token_of; /* (max_batch) conductor of each token */
+    struct msg_token *one_s; /* (max_batch) scratch: one conductor's tokens */
     uint32_t n_tokens;
     struct wire_buf out; /* scratch: frames for a conductor */
-    struct event *poke;  /* look what can go on */
+    struct event *poke;  /* runs worker_go_on() */
     struct event *tick;
-    struct event *copy_next; /* the next blocks of a copy are due */
-    struct event *inventory; /* pending: one that was asked for is under way */
+    struct event *copy_next; /* pokes when a copy's next blocks are due */
+    struct event *inventory; /* pending while sending a requested one */
     struct {
-        int64_t until_us;        /* 0: it does not leave */
-        int64_t answer_until_us; /* so long LEAVE is awaited */
+        int64_t until_us;        /* 0 = not leaving */
+        int64_t answer_until_us; /* wait for LEAVE until then */
     } leave;
     int exit_status;
 };
 
-/* Have the worker look at what can go on, in the next turn of the loop. */
+/* Has worker_go_on() run in the next turn of the loop. */
 static inline void worker_poke(struct worker *w)
 {
     event_active(w->poke, 0, 0);
 }
 
-/* Whether orders that only a leader gives count from that conductor. */
+/* Whether `from` may give the orders that only the leader gives. */
 static inline bool worker_is_led_by(const struct conductor *from)
 {
     return lead_counts(&from->worker->lead, from->lead);
@@ -107,7 +107,7 @@ static inline bool worker_is_led_by(const struct conductor *from)
 
 /* --- slab.c --- */
 
-/* For the worker's store. */
+/* Allocator for the blocks of the worker's store. */
 struct kv_store_memory worker_slab_memory(struct worker *w);
 
 /* --- turn.c --- */
@@ -115,18 +115,18 @@ struct kv_store_memory worker_slab_memory(struct worker *w);
 /* Look at the state and start whatever is possible now. */
 void worker_go_on(struct worker *w);
 
-/* What the compute thread says. */
+/* Callbacks of the compute thread. */
 extern const struct batch_thread_ops worker_thread_ops;
 
 /* --- pipeline.c --- */
 
-/* Lead groups and compute stages from now on; `hello` is what opens connections
- * to other workers. 0 or -ENOMEM. */
+/* Starts leading groups and computing stages; `hello` opens connections to
+ * other workers. Returns 0 or -ENOMEM. */
 [[nodiscard]] int worker_pipeline_start(struct worker *w,
                                         const struct msg_hello *hello);
 
-/* Have the waiting `r` prefilled by the group that `m` names; if there can be
- * none, it is prefilled here. */
+/* Has the group in `m` prefill the waiting `r`; if no group can be formed,
+ * this worker prefills it alone. */
 void worker_lead(struct worker *w, struct request *r,
                  const struct msg_prefill_group *m);
 
@@ -142,13 +142,13 @@ int worker_on_frame(void *conductor, const struct frame_header *h,
 
 /* --- leave.c --- */
 
-/* LEAVE came from it. */
+/* Handles LEAVE from `c`. */
 void worker_leave_answered(struct conductor *c);
 
-/* If the worker leaves, tell this conductor, which has just come up. */
+/* If the worker is leaving, sends LEAVING to `c`, whose link just came up. */
 void worker_leave_tell(struct worker *w, struct conductor *c);
 
-/* Leave the loop, if it is time to. */
+/* Exits the loop once the worker may leave. */
 void worker_leave_look(struct worker *w);
 
 /* --- drop.c --- */
@@ -157,174 +157,182 @@ void worker_leave_look(struct worker *w);
 void worker_fail(struct worker *w, struct request *r, uint16_t code,
                  const char *why);
 
-/* Forget `r` everywhere and give back its blocks; if the step under way uses
- * it, when that ends. */
+/* Removes `r` from every part and releases its blocks; if the running step
+ * uses it, after that step. */
 void worker_drop(struct worker *w, struct request *r);
 
-/* Give back the blocks of `r`, which nothing refers to any more, and free it.
- */
+/* Releases the blocks of `r`, which nothing refers to any more, and frees
+ * it. */
 void worker_free_request(struct worker *w, struct request *r);
 
-/* Drop every request of a conductor, without a word; NULL: of all. */
+/* Drops every request of a conductor (NULL = of all) without reporting it. */
 void worker_drop_all(struct worker *w, const struct conductor *of);
 
 /* --- load.c --- */
 
-/* Have the loader load what the PREFILL `m` of `r` says. */
+/* Has the loader load the blocks named in the PREFILL `m` of `r`. */
 void worker_begin_load(struct worker *w, struct request *r,
                        const struct msg_prefill *m);
 
-/* Let the loader go on. */
+/* Lets the loader start further loads. */
 void worker_load_poke(struct worker *w);
 
 /* --- copy.c --- */
 
-/* A COPY: begins it, or refuses it. Returns 0 or -EBADMSG. */
+/* Handles COPY: begins the copy or refuses it. Returns 0 or -EBADMSG. */
 int worker_on_copy(struct conductor *from, uint64_t id, const uint8_t *payload,
                    size_t len);
 
-/* A DROP. Returns 0 or -EBADMSG. */
+/* Handles DROP. Returns 0 or -EBADMSG. */
 int worker_on_drop(struct worker *w, const uint8_t *payload, size_t len);
 
-/* End the copy of that id of a conductor, if there is one, without a word. */
+/* Ends the copy `id` of a conductor, if there is one, without reporting
+ * it. */
 void worker_cancel_copy(struct conductor *from, uint64_t id);
 
-/* Let copies go on. */
+/* Lets copies continue. */
 void worker_copy_poke(struct worker *w);
 
-/* The loader gives up the load of `r`. Returns whether it was a copy's. */
+/* Handles the loader giving up on `r`. Returns whether `r` belongs to a
+ * copy. */
 bool worker_copy_gives_up(struct worker *w, const struct request *r);
 
-/* End all copies of a conductor; NULL: all. */
+/* Ends all copies of a conductor (NULL = of all). */
 void worker_drop_copies(struct worker *w, const struct conductor *of);
 
 /* --- disk.c --- */
 
-/* Open the disk tier, if the options name one. 0, or a negative errno with a
- * message that names the option in err[err_bytes]. Blocks. The store comes
- * after it: KV memory may take minutes, and a wrong path is told at once. */
+/* Opens the disk tier, if the options name one. Returns 0, or a negative errno
+ * with a message that names the option in err[err_bytes]. Blocks. Called before
+ * the store is made: KV memory may take minutes, and a wrong path should be
+ * reported at once. */
 [[nodiscard]] int worker_disk_open(struct worker *w, char *err,
                                    size_t err_bytes);
 
-/* Keep in it what the store holds from now on. Returns 0 or -ENOMEM. */
+/* Starts writing stored blocks to the disk tier. Returns 0 or -ENOMEM. */
 [[nodiscard]] int worker_disk_start(struct worker *w);
 
-/* Close it. Waits for the I/O under way. Without a tier a no-op. */
+/* Closes the disk tier after the running I/O has ended. No-op without a
+ * tier. */
 void worker_disk_close(struct worker *w);
 
-/* The store holds a block under `key`; may be repeated. */
+/* Notes that the store holds a block under `key`; may be repeated. */
 void worker_disk_stored(struct worker *w, uint64_t key);
 
-/* Go on with work that had to wait; call it some times a second. */
+/* Continues I/O that had to wait; call it several times a second. */
 void worker_disk_poke(struct worker *w);
 
 /* The tier, or NULL. */
 struct disk_tier *worker_disk_tier(const struct worker *w);
 
-/* The rate at which loads have come from disk, throttled or not; 0: not known
+/* Measured load rate from disk, throttle included, in bytes/s; 0 = not known
  * yet, or no tier. */
 uint64_t worker_disk_bytes_per_s(const struct worker *w);
 
 /* --- shared.c --- */
 
-/* Begin to use the shared store, if the options name one. 0, or a negative
- * errno with a message that names the option in err[err_bytes]. */
+/* Starts using the shared store, if the options name one. Returns 0, or a
+ * negative errno with a message that names the option in err[err_bytes]. */
 [[nodiscard]] int worker_shared_open(struct worker *w, char *err,
                                      size_t err_bytes);
 
-/* Stop: waits for what is under way, --shared-store-timeout-ms at most. Without
- * a shared store a no-op, as all below. */
+/* Stops; waits for running jobs, --shared-store-timeout-ms at most. This and
+ * the functions below are no-ops without a shared store. */
 void worker_shared_close(struct worker *w);
 
-/* Tell a conductor (NULL: all) whether the store is there, and begin to tell
- * all what it has. */
+/* Tells a conductor (NULL = all) whether the shared store is up, and starts
+ * listing its blocks to all conductors. */
 void worker_shared_tell(struct worker *w, struct conductor *to);
 
-/* Put what is due. */
+/* Writes the blocks that are due. */
 void worker_shared_poke(struct worker *w);
 
-/* The same, and look whether the store is there; some times a second. */
+/* As worker_shared_poke(), and checks whether the store is up; call it several
+ * times a second. */
 void worker_shared_tick(struct worker *w);
 
 /* The tier, or NULL. */
 struct shared_tier *worker_shared_tier(const struct worker *w);
 
-/* Send SHARED; NULL: to all. */
+/* Sends SHARED to a conductor (NULL = to all). */
 void worker_shared_say(struct worker *w, struct conductor *to);
 
 /* --- flow.c --- */
 
-/* Grant KV_BEGINs, oldest first, while there is room. */
+/* Grants KV_BEGINs, oldest first, while blocks are free. */
 void worker_grant(struct worker *w);
 
-/* What the batch and the transfer tell about requests. */
+/* Callbacks of the batch, the transfers and the loader. */
 extern const struct batch_ops worker_batch_ops;
 extern const struct transfer_ops worker_transfer_ops;
 extern const struct loader_ops worker_loader_ops;
 
 /* --- links.c --- */
 
-/* What the connections to the conductors say. */
+/* Callbacks of the links to conductors. */
 extern const struct conductor_link_ops worker_link_ops;
 
 /* --- conductors.c --- */
 
-/* Begin to connect to those of the options. 0, or -1: out of memory. */
+/* Starts connecting to the conductors in the options. Returns 0, or -1: out of
+ * memory. */
 [[nodiscard]] int worker_conductors_start(struct worker *w,
                                           const struct msg_hello *hello);
 
-/* CONDUCTORS came. Returns 0 or -EBADMSG. */
+/* Handles CONDUCTORS. Returns 0 or -EBADMSG. */
 int worker_take_conductors(struct conductor *from, const uint8_t *payload,
                            size_t len);
 
-/* Let go of those that are not to be looked for any more. */
+/* Frees conductors that refused, or that were lost and not named for
+ * FORGET_US. */
 void worker_conductors_tick(struct worker *w, int64_t now_us);
 
-/* Whether one of them is up. */
+/* Whether a conductor is up. */
 bool worker_has_conductor(const struct worker *w);
 
-/* The worker has that role from now on, as `from` says; the others hear of it
- * when it has ended what it has of them. */
+/* Sets the worker's role, as ordered by `from`. Each other conductor learns it
+ * once its requests here have ended. */
 void worker_set_role(struct conductor *from, uint8_t role);
 
-/* Has a conductor hear of this worker's role: once it has nothing here, its
- * connection is made again. */
+/* Tells a conductor this worker's role: reconnects once it has no requests
+ * here. */
 void worker_turn(struct conductor *c);
 
-/* LEAD came. Returns 0 or -EBADMSG. */
+/* Handles LEAD. Returns 0 or -EBADMSG. */
 int worker_take_lead(struct conductor *from, const uint8_t *payload,
                      size_t len);
 
-/* Drop their requests, close, and free them. */
+/* Frees all conductors: drops their requests and closes their links. */
 void worker_conductors_free(struct worker *w);
 
 /* --- report.c --- */
 
-/* Send w->out to a conductor and empty it; NULL: nobody asked for it. */
+/* Sends w->out to a conductor (NULL = to none) and empties it. */
 void worker_send(struct worker *w, struct conductor *to);
 
-/* The same to all who are up. */
+/* Sends w->out to all conductors that are up, and empties it. */
 void worker_send_all(struct worker *w);
 
 /* Send FAILED for a request id. */
 void worker_send_failed(struct worker *w, struct conductor *to, uint64_t id,
                         uint16_t code, const char *why);
 
-/* Send the collected tokens, to each conductor its own as one frame. */
+/* Sends each conductor the collected tokens of its requests, as one frame. */
 void worker_send_tokens(struct worker *w);
 
-/* Send what the store and the disk tier gained and lost since the last call, to
- * all who are up. */
+/* Sends all conductors that are up the blocks that the store and the disk tier
+ * gained and lost since the last call. */
 void worker_send_events(struct worker *w);
 
-/* Send all that the store and the disk tier hold to a conductor that is not up
- * yet, behind worker_send_events(); NULL: to all who are. */
+/* Sends all blocks of the store and the disk tier to a conductor that is not
+ * up yet (NULL = to all that are), after worker_send_events(). */
 void worker_send_inventory(struct worker *w, struct conductor *to);
 
-/* Begin to send it once more, in slices, because a conductor asked. */
+/* Starts sending the inventory again, in slices, to a conductor that
+ * asked. */
 void worker_begin_inventory(struct conductor *to);
 
-/* Send its next slice to who asked. */
+/* Sends the next slice to the conductors that asked. */
 void worker_go_on_inventory(struct worker *w);
 
 /* Send STATUS. */

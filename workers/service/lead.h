@@ -1,24 +1,23 @@
-/* Whose orders count of those that only a leader gives. Conductors that share a
- * state tell the token of their lead, which grows with each; one without such a
- * state tells none. Pure. */
+/* Decides which conductor may give the leader's orders. Conductors with a
+ * shared state announce a leadership token, larger than every earlier leader's;
+ * a conductor without shared state announces none. Pure. */
 #ifndef WORKERS_SERVICE_LEAD_H
 #define WORKERS_SERVICE_LEAD_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* If no conductor that told the highest token was connected for so long, that
- * token is forgotten: either conductors share no state any more, and those
- * without one count again, or the state is another one, which knows nothing of
- * that token and gives lower ones. */
+/* The highest token is forgotten when no conductor that announced it was
+ * connected for this long: the conductors have lost their shared state, or use
+ * a new one whose tokens are lower. */
 #define LEAD_FORGET_US 30000000
 
 struct lead {
-    uint64_t token;  /* the highest; 0: none was told */
-    int64_t seen_us; /* when a conductor that told it was connected */
+    uint64_t token;  /* highest announced; 0 = none */
+    int64_t seen_us; /* when a conductor with this token was last connected */
 };
 
-/* lead_take(l, token, now_us): a conductor tells its token. */
+/* lead_take(l, token, now_us): notes the token of a conductor. */
 static inline void lead_take(struct lead *l, uint64_t token, int64_t now_us)
 {
     if (token < l->token)
@@ -27,9 +26,8 @@ static inline void lead_take(struct lead *l, uint64_t token, int64_t now_us)
     l->seen_us = now_us;
 }
 
-/* lead_look(l, told, now_us): `told` is the highest token of the conductors
- * that are connected; 0: none told one. Returns true if a higher one was
- * forgotten now. */
+/* lead_look(l, told, now_us): `told` is the highest token of the connected
+ * conductors; 0 = none. Returns true if it now forgot a higher token. */
 static inline bool lead_look(struct lead *l, uint64_t told, int64_t now_us)
 {
     if (told >= l->token)
@@ -41,7 +39,8 @@ static inline bool lead_look(struct lead *l, uint64_t told, int64_t now_us)
     return true;
 }
 
-/* lead_counts(l, token): whether orders of who told `token`, 0: none, count. */
+/* lead_counts(l, token): whether a conductor that announced `token` (0 = none)
+ * may give the leader's orders. */
 static inline bool lead_counts(const struct lead *l, uint64_t token)
 {
     return token >= l->token;

@@ -1,15 +1,15 @@
 /*
- * Leaving: a worker that is told to end says LEAVING, ends what it has, and
- * leaves when the LEAVE of each conductor has come, behind which no work comes,
- * and it has nothing left; or when its time is over. It leaves at once where
- * nobody would know: without a conductor, or with none that takes LEAVING.
+ * Leaving: the worker sends LEAVING and finishes its requests. It exits when
+ * every conductor has answered LEAVE, after which no new request arrives, and
+ * no request is left; or after --drain-ms. It exits at once if no connected
+ * conductor understands LEAVING.
  */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/supervisor.h"
 #include "workers/service/internal.h"
 
-/* LEAVE comes at once, from a conductor that is well. */
+/* A healthy conductor answers with LEAVE at once. */
 #define LEAVE_PATIENCE_US 2000000
 
 static void end(struct worker *w)
@@ -60,7 +60,7 @@ void worker_leave_answered(struct conductor *c)
     worker_leave_look(c->worker);
 }
 
-/* Whether no work comes any more, and all that was sent is with the kernel. */
+/* Whether no new request can arrive, and the kernel has all output. */
 static bool all_know(const struct worker *w, int64_t now_us)
 {
     const struct conductor *c;

@@ -1,4 +1,5 @@
-/* What the connections to the conductors say: up, a frame, down, refused. */
+/* Callbacks of the links to conductors: up, frame, heartbeat, down,
+ * refused. */
 #include <event2/event.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +28,7 @@ static const char *on_link_up(void *arg, const struct msg_welcome *welcome)
     c->leave_taken = welcome->capabilities & PROTO_CAP_LEAVE;
     c->takes_paths = welcome->capabilities & PROTO_CAP_PATHS;
     c->paths.n = 0;
-    worker_send_events(w); /* others hear what is new; this one hears all */
+    worker_send_events(w); /* the others get the news, `c` the inventory */
     worker_send_inventory(w, c);
     c->up = true;
     worker_shared_tell(w, c);
@@ -43,7 +44,7 @@ static void on_link_down(void *arg)
 
     c->up = c->asked = c->leave_taken = false;
     c->leave_due = false;
-    c->named_us = clock_now_us(); /* time to look for it again */
+    c->named_us = clock_now_us(); /* FORGET_US starts now */
     worker_drop_all(w, c);
     log_warn("conductor %s:%u is lost: %u of %u requests are dropped, the "
              "cache stays",
@@ -51,7 +52,7 @@ static void on_link_down(void *arg)
     worker_leave_look(w);
 }
 
-/* Whether another conductor may still take it. */
+/* Whether a conductor is left that has not refused this worker. */
 static bool has_hope(const struct worker *w)
 {
     const struct conductor *c;

@@ -1,11 +1,11 @@
-/* What a PREFILL says about loading, and how this worker follows it. */
+/* Follows a PREFILL's load plan. */
 #include "base/log.h"
 #include "workers/disk/source.h"
 #include "workers/service/internal.h"
 #include "workers/shared/source.h"
 
-/* The mode that applies: that of the command line, else that of the plan.
- * Without a plan, all named blocks are loaded before the rest is computed. */
+/* The load mode: --load-mode, else the plan's. Without a plan, all named
+ * blocks are loaded before the rest is computed. */
 static enum load_mode mode_of(const struct worker *w,
                               const struct msg_prefill *m)
 {
@@ -23,8 +23,8 @@ static enum load_mode mode_of(const struct worker *w,
     }
 }
 
-/* A source that is named twice sends what lies between its ends: a fetch is
- * under way for a request only once on a connection. */
+/* Merges two ranges of the same source into one that spans both: a connection
+ * runs only one fetch per request. */
 static void add_source(struct load_request *plan, struct loader_source *s,
                        uint32_t from_block, uint32_t to_block)
 {
@@ -58,7 +58,7 @@ static void add_peer(struct worker *w, const struct request *r,
                  (unsigned long long)r->id, from->host, from->port);
 }
 
-/* The plan's part for the own disk, or for the shared store. NULL: none. */
+/* The plan's entry for the own disk, or for the shared store; NULL = none. */
 static const struct msg_source *part_of(const struct msg_prefill *m,
                                         enum proto_source_kind kind)
 {
@@ -68,8 +68,8 @@ static const struct msg_source *part_of(const struct msg_prefill *m,
     return NULL;
 }
 
-/* Whether what the plan does not name is not to be loaded. A conductor that
- * plans nothing, or is overruled, need not name the worker's own tiers. */
+/* Whether only blocks named in the plan may be loaded. Without a plan, or with
+ * --load-mode set, the worker uses its own tiers unasked. */
 static bool is_planned(const struct worker *w, const struct msg_prefill *m)
 {
     return m->load_mode != PROTO_LOAD_AUTO &&
@@ -94,7 +94,7 @@ static void add_disk(struct worker *w, const struct request *r,
     add_source(plan, s, from ? from->from_block : 0, from ? from->to_block : n);
 }
 
-/* Without a plan the store is asked about what nobody else here has. */
+/* Without a plan, the shared store is asked for all reusable blocks. */
 static void add_shared(struct worker *w, const struct request *r,
                        struct load_request *plan, const struct msg_prefill *m)
 {

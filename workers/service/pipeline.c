@@ -1,4 +1,5 @@
-/* Groups that this worker leads, and stages that it computes for others. */
+/* Groups that this worker leads, and stages that it computes for other
+ * leaders. */
 #include <errno.h>
 
 #include "base/log.h"

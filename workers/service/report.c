@@ -1,5 +1,5 @@
-/* What a worker tells its conductors: to each the tokens of its requests and
- * STATUS and PATHS, to all what happens to blocks. */
+/* Reports to the conductors: to each the tokens of its requests, STATUS and
+ * PATHS; to all the block events. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -9,14 +9,13 @@
 
 /* Keys of one frame; an inventory takes several. */
 #define REPORT_KEYS_MAX 4096u
-/* An inventory that the conductor asked for goes out in slices, with pauses in
- * which the worker does its work. */
+/* A requested inventory is sent in slices, with pauses for other work. */
 #define SLICE_BLOCKS 4096u
 #define SLICE_PAUSE_US 1000
-/* A rate that differs by one in so many is told. */
+/* A rate that changes by more than 1/PATH_NEWS is reported. */
 #define PATH_NEWS 8u
-/* What is no news is told again after so long: whoever is named may have been
- * unknown to the conductor, or have joined it anew. */
+/* Unchanged paths are sent again after this long: a worker named in them may
+ * have been unknown to the conductor, or may have rejoined. */
 #define PATHS_AGAIN_US 5000000
 
 void worker_send(struct worker *w, struct conductor *to)
@@ -33,7 +32,7 @@ void worker_send_failed(struct worker *w, struct conductor *to, uint64_t id,
     worker_send(w, to);
 }
 
-/* Those of one conductor, in their order. */
+/* Sends the tokens of one conductor, in order. */
 static void send_tokens_of(struct worker *w, struct conductor *c)
 {
     uint32_t n = 0;
@@ -63,8 +62,8 @@ void worker_send_tokens(struct worker *w)
 /* Keys that will go out in one frame: a chain of stored blocks, or removed
  * ones. */
 struct run {
-    struct conductor *to; /* NULL: all who are up, or */
-    bool to_askers;       /* all who asked for the inventory */
+    struct conductor *to; /* NULL = all that are up, or */
+    bool to_askers;       /* all that asked for the inventory */
     uint8_t tier;         /* enum proto_tier */
     enum kv_event_kind kind;
     uint64_t parent;
@@ -168,8 +167,8 @@ static void send_mark(struct worker *w, struct conductor *to, bool ends)
     worker_send(w, to);
 }
 
-/* Sends what is `next` of a store, `most` blocks. Returns whether there may be
- * more. */
+/* Sends up to `most` events that `next` returns. Returns whether more may
+ * follow. */
 static bool send_next(struct worker *w, struct kv_store *store, uint8_t tier,
                       bool (*next)(struct kv_store *, struct kv_event *),
                       uint32_t most)
@@ -189,8 +188,8 @@ static bool send_slice(struct worker *w, struct kv_store *store, uint8_t tier)
     return send_next(w, store, tier, kv_store_walk_next, SLICE_BLOCKS);
 }
 
-/* Who asks while another one's is under way has it begin again for both: what
- * comes twice does no harm. */
+/* A conductor that asks while an inventory is being sent restarts it for both:
+ * blocks reported twice do no harm. */
 void worker_begin_inventory(struct conductor *to)
 {
     struct worker *w = to->worker;
@@ -241,7 +240,7 @@ void worker_send_events(struct worker *w)
     worker_send_inventory(w, NULL);
 }
 
-/* Whether the conductor would do well to know. */
+/* Whether `m` differs enough from the paths sent last. */
 static bool is_news(const struct msg_paths *told, const struct msg_paths *m)
 {
     if (m->n != told->n)

@@ -211,7 +211,7 @@ void request_adopt(struct request *r, struct kv_store *store,
     uint32_t *ids = calloc(r->prompt.n_reusable + 1, sizeof(*ids));
 
     if (!ids)
-        return; /* it does without */
+        return; /* computes instead */
     uint32_t n = kv_store_match(store, r->prompt.keys, r->prompt.tokens,
                                 r->prompt.n_reusable, ids);
     uint32_t known = n < r->blocks.n_chained ? n : r->blocks.n_chained;
@@ -230,8 +230,8 @@ void request_adopt(struct request *r, struct kv_store *store,
     free(ids);
 }
 
-/* Share block `i` = blocks.n_chained, whose KV is complete, if the chain allows
- * it. Returns true if the block is now held under its key. */
+/* Commits block blocks.n_chained, whose KV is complete, if the chain allows
+ * it. Returns true if the store now holds its key. */
 static bool commit_block(struct request *r, struct kv_store *store,
                          uint32_t block_tokens)
 {
@@ -247,8 +247,8 @@ static bool commit_block(struct request *r, struct kv_store *store,
         r->blocks.tip = r->blocks.ids[i];
         break;
     case KV_DUPLICATE:
-        /* Both copies are equal. This request keeps its own, which may be on
-         * its way to a peer; the chain goes on from the held one. */
+        /* Both copies are equal. The request keeps its own, which a push may
+         * be sending; the chain continues from the store's copy. */
         r->blocks.tip = held;
         r->blocks.extra[r->blocks.n_extra++] = held;
         break;
@@ -307,7 +307,7 @@ void request_release(struct request *r, struct kv_store *store)
         memset(r->load.origin, 0, r->prompt.n_full + 1);
 }
 
-/* Ids come from a conductor that counts, but need not. */
+/* Ids are usually consecutive, but need not be: hash them. */
 static uint32_t bucket_of(uint64_t id)
 {
     return (uint32_t)((id * 0x9e3779b97f4a7c15u) >> 54) % REQUEST_BUCKETS;

@@ -1,4 +1,4 @@
-/* The conductors' frames: checked, they begin requests and cancel them. */
+/* Checks the conductors' frames, and begins and cancels requests. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "workers/service/internal.h"
 
-/* A request that is turned away at the door. */
+/* Refuses a request. Returns 0. */
 static int turn_away(struct conductor *from, uint64_t id, int code,
                      const char *why)
 {
@@ -16,8 +16,8 @@ static int turn_away(struct conductor *from, uint64_t id, int code,
     return 0;
 }
 
-/* Checks what PREFILL and DECODE have in common. Returns 0, or a code with
- * text. decodes: the answer's tokens need room here. */
+/* The checks common to PREFILL and DECODE. Returns 0, or an error code with
+ * `text`. decodes: the answer's tokens need blocks here. */
 static int check_request(const struct worker *w, uint64_t id, uint32_t n_tokens,
                          uint32_t max_tokens, bool decodes,
                          char text[MSG_TEXT_MAX])
@@ -32,7 +32,7 @@ static int check_request(const struct worker *w, uint64_t id, uint32_t n_tokens,
             text, MSG_TEXT_MAX, PROTO_E_INVALID,
             "%u prompt tokens and max_tokens %u: both must be 1 or more",
             n_tokens, max_tokens);
-    uint32_t here = decodes ? max_tokens : 1; /* tokens that it answers */
+    uint32_t here = decodes ? max_tokens : 1; /* answer tokens computed here */
     if ((uint64_t)n_tokens + here - 1 > window)
         return error_say(
             text, MSG_TEXT_MAX, PROTO_E_INVALID,
@@ -77,7 +77,7 @@ static int check_prefill(const struct conductor *from, uint64_t id,
     return PROTO_OK;
 }
 
-/* Makes the request that a frame asks for, or turns it away (NULL). */
+/* Makes the request of a frame. Returns NULL if it was refused. */
 static struct request *make_request(struct conductor *from,
                                     struct request_spec spec)
 {
@@ -92,7 +92,7 @@ static struct request *make_request(struct conductor *from,
     return r;
 }
 
-/* Begins the prefill `m`. Returns it, or NULL: it was turned away. */
+/* Begins the prefill `m`. Returns NULL if it was refused. */
 static struct request *begin_prefill(struct conductor *from, uint64_t id,
                                      const struct msg_prefill *m)
 {
@@ -203,7 +203,7 @@ static int on_role(struct conductor *from, const uint8_t *payload, size_t len)
     if (!worker_is_led_by(from)) {
         log_warn("ROLE of conductor %s:%u is ignored: another one leads",
                  from->at.host, from->at.port);
-        worker_turn(from); /* it hears which role it is */
+        worker_turn(from); /* announces the actual role */
         return 0;
     }
     log_info("the role is %s from now on; it was %s", proto_role_name(m.role),

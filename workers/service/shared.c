@@ -1,5 +1,4 @@
-/* The worker's shared store: opening it as the command line says, and its place
- * on the loop. */
+/* Opens the worker's shared store, and connects it to the loop. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,22 +11,22 @@
 #include "workers/shared/keeper.h"
 #include "workers/shared/source.h"
 
-/* What a hash of the store takes for a field, and a block beside its bytes. */
+/* Memory overhead in Redis: of one hash field, and of one block. */
 #define FIELD_BYTES 64u
 #define BLOCK_EXTRA_BYTES 256u
 
-/* Where only what is evicted is to be there: one of so many blocks of memory
- * need not be. */
+/* With WORKER_PUTS_EVICTED, 1 in UNPUT_SHARE blocks of memory need not be in
+ * the shared store. */
 #define UNPUT_SHARE 4u
 
 struct worker_shared {
     struct worker *w;
     struct redis_url url;
-    struct tls *tls; /* NULL: without */
+    struct tls *tls; /* NULL = no TLS */
     char shown[REDIS_URL_MAX];
     struct shared_tier *tier;
     struct shared_keeper *keeper;
-    uint64_t id; /* of the contents that the keeper's notes are about */
+    uint64_t id; /* contents id that the keeper's notes are for */
 };
 
 static void on_turned(void *arg)
@@ -101,7 +100,7 @@ static int read_url(struct worker_shared *s, char *err, size_t err_bytes)
                   : 0;
 }
 
-/* Whom it trusts to be the store. */
+/* Loads the authorities that certify the store. */
 static int trust(struct worker_shared *s, char *err, size_t err_bytes)
 {
     const char *ca = s->w->options->shared_store_ca;

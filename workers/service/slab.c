@@ -1,5 +1,5 @@
-/* The memory of the blocks: of a file that other workers of this machine may
- * read, where KV may go over shared memory, else the engine's own. */
+/* The memory of the blocks: with transport "shm", a file that other workers on
+ * this machine can map; else the engine's own. */
 #include "workers/transfer/engine/shm/slab.h"
 
 #include "workers/service/internal.h"

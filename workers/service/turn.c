@@ -1,5 +1,5 @@
-/* The turn of the loop, in which everything goes on, and what the compute
- * thread says. */
+/* One turn of the loop, which starts everything that can start, and the
+ * callbacks of the compute thread. */
 #include <errno.h>
 #include <event2/event.h>
 #include <string.h>
@@ -9,7 +9,8 @@
 #include "base/log.h"
 #include "workers/service/internal.h"
 
-/* The queue's order may wait for a prefill that is about to be ready. */
+/* The queue order may hold the engine for a prefill that is about to be ready:
+ * sets a timer for it. */
 static void look_again(struct worker *w)
 {
     int64_t now_us = clock_now_us();
@@ -19,7 +20,8 @@ static void look_again(struct worker *w)
         (void)event_loop_wait(w->poke, at_us - now_us);
 }
 
-/* Hands a stage's chunk to the compute thread, if there is one. */
+/* Hands a chunk of a stage or a led group to the compute thread, if one is
+ * ready. Returns whether it did. */
 static bool submit_stage(struct worker *w)
 {
     struct pipeline_turn *turn;
@@ -31,8 +33,8 @@ static bool submit_stage(struct worker *w)
     return true;
 }
 
-/* Hands the next step to the compute thread, if it is idle and there is one.
- */
+/* Hands the next step or stage to the idle compute thread, if one is
+ * ready. */
 static void next_step(struct worker *w)
 {
     struct engine_segment *segments;
@@ -76,8 +78,8 @@ void worker_go_on(struct worker *w)
     worker_send_events(w);
 }
 
-/* The engine cannot compute any more: the worker leaves, so that the conductor
- * gives its requests to others. */
+/* The engine is lost: the worker exits, so that the conductor gives its
+ * requests to others. */
 static void on_engine_lost(struct worker *w)
 {
     log_error("the engine is lost: %s; this worker leaves, start it again when "
@@ -103,14 +105,14 @@ static void on_step_done(void *arg, int rc, int64_t step_us)
         on_engine_lost(w);
         return;
     }
-    /* One whose layers did not come is repeated, and the loader says so. */
+    /* A step whose layers did not arrive is repeated; the loader logs it. */
     if (rc < 0 && !(rc == -EIO && w->step_gated))
         log_error("a step of %lld us failed: %s", (long long)step_us,
                   strerror(-rc));
     else if (rc == 0 && !w->step_gated)
         loader_learn(w->loader, w->step, w->n_step, step_us);
     batch_complete(w->batch, rc);
-    /* The engine first, the news after. */
+    /* Keep the engine busy first, then report. */
     worker_load_poke(w);
     next_step(w);
     worker_send_tokens(w);

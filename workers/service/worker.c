@@ -1,4 +1,4 @@
-/* The worker: wiring, and the loop's turn in which everything goes on. */
+/* Makes, wires and frees the worker. */
 #include "workers/service/worker.h"
 
 #include <errno.h>
@@ -141,7 +141,7 @@ static void fill_hello(const struct worker *w, struct msg_hello *m)
     snprintf(m->name, sizeof(m->name), "%s", o->name);
     snprintf(m->engine, sizeof(m->engine), "%s", engine_kind(w->engine));
     snprintf(m->model, sizeof(m->model), "%s", o->model);
-    /* A wildcard address is of no use to others. */
+    /* Other workers cannot connect to a wildcard address. */
     if (strcmp(o->listen.host, "0.0.0.0") && strcmp(o->listen.host, "::"))
         snprintf(m->peer_host, sizeof(m->peer_host), "%s", o->listen.host);
 }
@@ -200,7 +200,7 @@ static int make_timers(struct worker *w)
     return 0;
 }
 
-/* Whom it trusts to be the conductor. */
+/* Loads the authorities that certify conductors (--tls-ca). */
 static int trust(struct worker *w, char *err, size_t err_bytes)
 {
     char why[400];
@@ -253,7 +253,7 @@ void worker_free(struct worker *w)
 {
     if (!w)
         return;
-    batch_thread_free(w->thread); /* first: it writes into the blocks */
+    batch_thread_free(w->thread); /* first: it writes to the blocks */
     w->thread = NULL;
     if (w->batch && batch_in_step(w->batch))
         batch_abandon(w->batch);
@@ -265,7 +265,7 @@ void worker_free(struct worker *w)
     tls_free(w->tls);
     transfer_free(w->transfer);
     pipeline_free(w->pipeline);
-    worker_disk_close(w); /* hands back what was being read */
+    worker_disk_close(w); /* completes running reads */
     worker_shared_close(w);
     if (w->dns)
         evdns_base_free(w->dns, 0);

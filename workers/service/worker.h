@@ -1,6 +1,6 @@
 /* A worker: one engine, one KV store, one step loop, and the connections that
- * give them work. worker.c wires them; requests are in requests.c, what
- * is told to the conductor in report.c. */
+ * give them work. worker.c wires them; requests.c has the requests, report.c
+ * the reports to the conductors. */
 #ifndef WORKERS_SERVICE_WORKER_H
 #define WORKERS_SERVICE_WORKER_H
 
@@ -21,14 +21,15 @@ worker_new(struct event_base *base, const struct worker_options *options,
            const struct secret *secret, struct engine *engine,
            const struct cost_model *cost, char *err, size_t err_bytes);
 
-/* Have it leave the loop of its base: when its requests have ended, or after
- * --drain-ms. If it is called again: at once. */
+/* Has the worker exit the loop of its base when its requests have ended, or
+ * after --drain-ms; a second call: at once. */
 void worker_leave(struct worker *w);
 
 /* Drop all requests, close everything, free. NULL is a no-op. */
 void worker_free(struct worker *w);
 
-/* 0, or 1 when the loop was left because the conductor refuses this worker. */
+/* Returns 0, or 1 if it left because every conductor refused it, or its engine
+ * was lost. */
 int worker_exit_status(const struct worker *w);
 
 #endif
