@@ -16,11 +16,11 @@
 
 #define RETRY_FIRST_MS 100
 #define RETRY_MOST_MS 5000
-#define TOLD_EACH_US 600000000 /* while it fails for the same reason */
-#define WELCOME_USUAL_MS 2000  /* later is worth a word */
+#define TOLD_EACH_US 600000000 /* between logs of the same failure */
+#define WELCOME_USUAL_MS 2000  /* later: log it */
 #define WELCOME_PATIENCE_MS 10000
-/* A name in use may belong to a worker that hangs, until the conductor gives it
- * up, or to a live one, where waiting does not help. */
+/* A name in use may belong to a hung worker, which the conductor will drop, or
+ * to a live one, where waiting does not help. */
 #define NAME_PATIENCE_US 15000000
 #define HEARTBEAT_MIN_MS 20
 #define HEARTBEAT_MAX_MS 60000
@@ -31,17 +31,16 @@ struct conductor_link {
     const struct conductor_link_ops *ops;
     void *arg;
     struct msg_hello hello;
-    struct frame_conn *conn; /* NULL: waiting for the next attempt */
+    struct frame_conn *conn; /* NULL = waiting for the next attempt */
     struct event *retry;     /* the next attempt, or the end of patience */
     struct event *heartbeat;
     int64_t retry_ms;
-    bool overdue; /* WELCOME did not come in the usual time */
+    bool overdue; /* WELCOME_USUAL_MS passed without WELCOME */
     bool up;
     bool was_up; /* at least once */
-    /* Since when the name has been refused as in use; 0: not the last time. */
+    /* First refusal of the name as in use; 0 = not refused last time. */
     int64_t name_taken_us;
-    /* What was last said of an attempt that failed, and when; "": nothing since
-     * it was registered. */
+    /* Last failure logged, and when; "" = none since registering. */
     char told[MSG_TEXT_MAX + 128];
     int64_t told_us;
 };
@@ -90,8 +89,8 @@ static int on_opening(struct conductor_link *l, const struct frame_header *h,
     return on_welcome(l, &m);
 }
 
-/* Whether waiting for the name could help. It may be held by this worker's own
- * connection, which the conductor does not know to be lost yet. */
+/* Whether waiting for the name may help: this worker's own lost connection may
+ * still hold it at the conductor. */
 static bool name_may_come_free(struct conductor_link *l)
 {
     int64_t now_us = clock_now_us();
@@ -101,7 +100,7 @@ static bool name_may_come_free(struct conductor_link *l)
     return l->was_up || now_us - l->name_taken_us < NAME_PATIENCE_US;
 }
 
-/* Whether trying again cannot help. */
+/* Whether retrying cannot help. */
 static bool is_final(struct conductor_link *l, uint16_t code)
 {
     return code == PROTO_E_VERSION || code == PROTO_E_INCOMPATIBLE ||
@@ -141,8 +140,8 @@ static int on_frame(void *arg, const struct frame_header *h,
                  : on_opening(l, h, payload);
 }
 
-/* A conductor may be away for days: what has been said is said again rarely,
- * but for a name that is taken, which somebody must see to. */
+/* Logs a failure; the same one only every TOLD_EACH_US, since a conductor may
+ * be away for days. A name in use needs an operator and is always logged. */
 static void tell(struct conductor_link *l, const char *reason)
 {
     int64_t now_us = clock_now_us();

@@ -1,4 +1,4 @@
-/* A group at its leader: from the PREFILL_GROUP until the KV is whole. */
+/* A group at its leader: from PREFILL_GROUP until the KV is complete. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +21,8 @@ void group_free(struct group *g)
     free(g);
 }
 
-/* Parts the group from its request, closes it, and frees it as soon as no turn
- * uses it. */
+/* Detaches the group from its request, closes its connections, and frees it
+ * when no turn uses it. */
 static void group_close(struct group *g)
 {
     g->r->group = NULL;
@@ -94,7 +94,7 @@ void pipeline_begin(struct request *r, int64_t now_us)
              g->n_members + 1, g->cut.chunk_tokens);
 }
 
-/* Tokens whose KV is whole. */
+/* Leading tokens whose KV is complete in all layers. */
 static uint32_t whole(const struct group *g)
 {
     uint32_t least = g->computed;

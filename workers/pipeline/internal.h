@@ -1,4 +1,4 @@
-/* What the files of the pipeline share. Nobody else includes this. */
+/* Shared by the files of the pipeline; internal to this folder. */
 #ifndef WORKERS_PIPELINE_INTERNAL_H
 #define WORKERS_PIPELINE_INTERNAL_H
 
@@ -6,29 +6,29 @@
 #include "workers/pipeline/pipeline.h"
 #include "workers/pipeline/rows.h"
 
-/* What a member's connection tells its group. Either may free the group. */
+/* Callbacks of a member's connection. Either may free the group. */
 struct member_ops {
-    /* Something came: see how far the request is. */
+    /* A frame advanced the group. */
     void (*advanced)(struct group *g);
-    /* The connection is over. */
+    /* The connection ended. */
     void (*failed)(struct group *g, const char *why);
 };
 
 /* A member, as its leader sees it. */
 struct member {
     struct group *group;
-    struct frame_conn *conn; /* owned; NULL before pipeline_begin() */
+    struct frame_conn *conn; /* owned; NULL = not begun */
     struct handshake handshake;
     char host[MSG_HOST_MAX];
     uint16_t port;
     uint32_t to_layer;
     bool welcome;
-    bool ready;                   /* STAGE_READY came */
-    uint32_t computed;            /* tokens in front of it are, it says */
-    struct rows_ring ring;        /* what it is sent */
-    struct rows_kv kv;            /* of its layers, in the request's blocks */
-    uint32_t *next_token;         /* (its layers), owned: KV that came */
-    struct rows_kv_cursor prefix; /* KV that it is sent */
+    bool ready;            /* STAGE_READY came */
+    uint32_t computed;     /* tokens it has computed, by STAGE_DONE */
+    struct rows_ring ring; /* activations to send to it */
+    struct rows_kv kv;     /* KV of its layers, in the request's blocks */
+    uint32_t *next_token;  /* (its layers), owned: next KV expected */
+    struct rows_kv_cursor prefix; /* KV of the prefix sent to it */
 };
 
 /* A group, at its leader.
@@ -40,11 +40,11 @@ struct group {
     const struct member_ops *member_ops;
     struct request *r;
     struct chunk_cut cut;
-    uint32_t to_layer; /* of the leader */
-    uint32_t computed; /* tokens in front of it are, in the leader's layers */
+    uint32_t to_layer; /* end of the leader's layers */
+    uint32_t computed; /* tokens computed in the leader's layers */
     bool begun;
-    bool in_turn; /* the compute thread writes to its ring */
-    bool over;    /* free it when the turn has ended */
+    bool in_turn; /* the compute thread is writing to its ring */
+    bool over;    /* free it when the turn ends */
     bool has_token;
     uint32_t first_token;
     int64_t progress_us;
@@ -58,21 +58,21 @@ struct group {
 struct stage {
     TAILQ_ENTRY(stage) link;
     struct pipeline *pipeline;
-    struct frame_conn *conn; /* borrowed; NULL: over */
+    struct frame_conn *conn; /* borrowed; NULL = over */
     uint64_t id;
     struct chunk_cut cut;
     uint32_t *ids; /* (n_blocks), owned, pinned */
     void **blocks; /* (n_blocks), owned */
     uint32_t n_blocks;
     struct rows_kv kv;
-    uint32_t *next_token; /* (its layers), owned: KV of the prefix that came */
+    uint32_t *next_token; /* (its layers), owned: next prefix KV expected */
     struct rows_ring in;
-    struct rows_ring out; /* no rows: it is the last one */
+    struct rows_ring out; /* data NULL in the last stage */
     uint32_t computed;
     struct rows_kv_cursor sent; /* KV */
     bool in_turn;
-    bool failed;         /* the connection is about to close */
-    int64_t progress_us; /* when something last came, went or was computed */
+    bool failed;         /* its connection is about to close */
+    int64_t progress_us; /* last receive, send or compute */
 };
 
 struct pipeline {
@@ -85,45 +85,46 @@ struct pipeline {
     TAILQ_HEAD(, stage) stages;
     uint32_t n_groups;
     uint32_t n_stages;
-    bool stage_was_last; /* the two take turns */
+    bool stage_was_last; /* groups and stages alternate */
     struct pipeline_turn turn;
     bool in_turn;
-    struct group *turn_group; /* whose turn it is; or */
+    struct group *turn_group; /* group of the turn, or */
     struct stage *turn_stage;
-    struct request *turn_request; /* of that group, which may be over */
+    struct request *turn_request; /* of that group; kept if the group ends */
 };
 
 /* --- group.c --- */
 
-/* The group is over, and its request goes on alone. `why` is logged. */
+/* Ends the group, and lets its request continue alone. Logs `why`. */
 void group_fail(struct group *g, const char *why);
 
-/* Free a group that is over, when no turn uses it. */
+/* Frees an ended group that no turn uses. */
 void group_free(struct group *g);
 
-/* What the leader can compute now, in *turn. */
+/* Fills *turn with the leader's next chunk. Returns false if none can be
+ * computed now. */
 bool group_form(struct group *g, struct pipeline_turn *turn);
 
-/* Take in the outcome of its turn. */
+/* Takes the result of its turn. */
 void group_turned(struct group *g, int rc, uint32_t first_token);
 
 /* --- member.c --- */
 
-/* The first layer of a member. */
+/* Returns the first layer of a member. */
 uint32_t member_from_layer(const struct member *m);
 
-/* Connect to a member. 0, or a negative errno. */
+/* Connects to a member. Returns 0 or a negative errno. */
 [[nodiscard]] int member_connect(struct member *m);
 
-/* Send what there is, while the output takes it. */
+/* Sends available KV and activations while the connection takes output. */
 void member_pump(struct member *m);
 
 /* --- stage.c --- */
 
-/* Ends it if its leader has been silent for too long. */
+/* Ends a stage whose leader has been silent for too long. */
 void stage_tick(struct stage *s, int64_t now_us);
 
-/* As group_form() and group_turned(), of a stage. */
+/* As group_form() and group_turned(), for a stage. */
 bool stage_form(struct stage *s, struct pipeline_turn *turn);
 void stage_turned(struct stage *s, int rc, uint32_t first_token);
 

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "workers/pipeline/internal.h"
 
-/* Output that is buffered before it must drain. */
+/* Buffered output at which sending pauses. */
 #define WATERMARK_BYTES ((size_t)1 << 20)
 
 uint32_t member_from_layer(const struct member *m)
@@ -38,8 +38,8 @@ static void send_begin(struct member *m)
     rows_flush(s, m->conn);
 }
 
-/* Whether rows of the next token may go now: the member has room for its chunk,
- * and there is room for what it makes of it. */
+/* Whether the next rows may be sent: the member has room for their chunk, and
+ * the next member's ring for its result. */
 static bool may_send(const struct member *m)
 {
     const struct member *next = next_member(m);
@@ -50,7 +50,7 @@ static bool may_send(const struct member *m)
            (!next || rows_ring_has_room(&next->ring, t));
 }
 
-/* Returns whether it sent something. */
+/* Sends one frame, if it can. Returns whether it did. */
 static bool pump_one(struct member *m)
 {
     struct group *g = m->group;
@@ -74,7 +74,7 @@ void member_pump(struct member *m)
     if (!sent)
         return;
     m->group->progress_us = clock_now_us();
-    /* There is room for more. */
+    /* The ring has room again. */
     m->group->pipeline->ops->poke(m->group->pipeline->arg);
 }
 

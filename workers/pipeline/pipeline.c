@@ -15,7 +15,8 @@ struct pipeline *pipeline_new(const struct pipeline_config *config,
     p->config = *config;
     p->hello = *config->hello;
     p->hello.kind = PROTO_PEER_WORKER_PEER;
-    p->hello.capabilities &= PROTO_CAP_STAGES; /* nothing else is said there */
+    p->hello.capabilities &=
+        PROTO_CAP_STAGES; /* irrelevant between workers otherwise */
     p->ops = ops;
     p->arg = arg;
     TAILQ_INIT(&p->groups);
@@ -35,7 +36,7 @@ void pipeline_free(struct pipeline *p)
     free(p);
 }
 
-/* Who has had a turn is the last one to have the next. */
+/* Round robin: a stage that gets the turn moves to the end of the list. */
 static bool form_stage(struct pipeline *p)
 {
     struct stage *s;
@@ -89,7 +90,7 @@ bool pipeline_in_turn(const struct pipeline *p)
     return p->in_turn;
 }
 
-/* What a dropped request held is given back before others look for room. */
+/* Frees a dropped request before others look for free blocks. */
 static void end_request(struct pipeline *p, struct request *r)
 {
     r->step.under_way = false;

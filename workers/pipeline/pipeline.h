@@ -1,19 +1,18 @@
-/* A prompt that several workers prefill together, each some of the layers:
+/* A prefill computed by several workers, each with some of the layers:
  *
  *   leader    layers [0, a)   chunk 0 | chunk 1 | chunk 2 | ...
  *   member 1  layers [a, b)             chunk 0 | chunk 1 | ...
  *   member 2  layers [b, L)                       chunk 0 | ...
  *
- * The leader has the request. It sends what its tokens pass over the boundary
- * to the first member, and what a member leaves to the next one; every member
- * sends the KV of its layers back. So the leader ends up with the whole KV, as
- * if it had computed all of it, and pushing, reuse and decoding know nothing
- * of the group.
+ * The leader owns the request. It sends its activations to the first member,
+ * and each member's activations to the next; every member returns the KV of its
+ * layers. So the leader ends up with the whole KV, and pushing, reuse and
+ * decoding know nothing of the group.
  *
- * A member is lent for one prompt: it has a connection from the leader and
- * blocks for that prompt, and nothing else. When the connection closes, the
- * stage is over. If a member refuses, fails or stands still, the leader goes on
- * alone from the first token whose KV is not whole.
+ * A member serves one prompt: it has a connection from the leader and blocks
+ * for that prompt, and nothing else. Closing the connection ends the stage. If
+ * a member refuses, fails or stalls, the leader continues alone from the first
+ * token with incomplete KV.
  */
 #ifndef WORKERS_PIPELINE_PIPELINE_H
 #define WORKERS_PIPELINE_PIPELINE_H
@@ -30,91 +29,91 @@ struct secret;
 struct pipeline;
 struct stage;
 
-/* Groups that a worker may lead, and stages that it may compute, at once. */
+/* Most groups that a worker leads, and stages that it computes, at once. */
 #define PIPELINE_GROUPS_MAX 16u
 #define PIPELINE_STAGES_MAX 16u
 
 struct pipeline_config {
     struct event_base *base;               /* borrowed */
     struct evdns_base *dns;                /* borrowed */
-    const struct secret *secret;           /* borrowed; NULL: none */
+    const struct secret *secret;           /* borrowed; NULL = none */
     struct kv_store *store;                /* borrowed */
     const struct engine_kv_layout *layout; /* borrowed */
-    const struct msg_hello
-        *hello;         /* as it opens connections to peers; copied */
-    int64_t timeout_us; /* a group without progress is given up */
+    const struct msg_hello *hello;         /* sent to members; copied */
+    int64_t timeout_us; /* gives up a group after this long without progress */
 };
 
 /* All run on the loop's thread. */
 struct pipeline_ops {
-    /* The KV of the first `position` tokens of `r` is whole. */
+    /* The KV of the first `position` tokens of `r` is complete. */
     void (*progress)(void *arg, struct request *r, uint32_t position);
-    /* All of it is, and the first token of the answer is there. */
+    /* All KV is complete, and the first token of the answer is known. */
     void (*prefilled)(void *arg, struct request *r, uint32_t first_token);
-    /* The group is over: `r` goes on alone. */
+    /* The group ended: `r` continues alone. */
     void (*alone)(void *arg, struct request *r);
-    /* The turn that a dropped request was in has ended: free it. */
+    /* The turn of a dropped request ended: free the request. */
     void (*removed)(void *arg, struct request *r);
     /* There may be something to compute. */
     void (*poke)(void *arg);
 };
 
-/* What to compute next. */
+/* The next chunk to compute. */
 struct pipeline_turn {
     struct engine_segment segment;
     struct engine_stage stage;
 };
 
-/* Make one. `config` is borrowed for the call, what it points to (marked), and
- * `ops` and `arg`, for its life. Returns it owned, or NULL: out of memory. */
+/* Makes a pipeline. Borrows `config` for the call, and its members marked
+ * borrowed, `ops` and `arg` for its life. Returns it owned, or NULL: out of
+ * memory. */
 [[nodiscard]] struct pipeline *
 pipeline_new(const struct pipeline_config *config,
              const struct pipeline_ops *ops, void *arg);
 
-/* Close all connections without callbacks. No turn may be under way, and no
- * request may have a group. NULL is a no-op. */
+/* Frees it. No turn may be running, no request may have a group, and no stage
+ * may be left. NULL is a no-op. */
 void pipeline_free(struct pipeline *p);
 
-/* Have the waiting prefill `r` computed by the group that `m` (borrowed for the
- * call) names: r->group. 0; -EINVAL: the layers do not fit the model, or a
- * chunk does not fit a step; -EBUSY: too many groups; -ENOMEM. */
+/* Gives the waiting prefill `r` the group in `m` (borrowed for the call):
+ * r->group. Returns 0; -EINVAL: the layers do not fit the model, or a chunk
+ * does not fit a step; -EBUSY: too many groups; -ENOMEM. */
 [[nodiscard]] int pipeline_lead(struct pipeline *p, struct request *r,
                                 const struct msg_prefill_group *m);
 
-/* The turn of `r`, which has a group, has come, and it has its blocks: ask the
- * members. What it reuses is in front of r->position. */
+/* Starts the group of `r`, which has its blocks: connects to the members. The
+ * tokens in front of r->position are reused. */
 void pipeline_begin(struct request *r, int64_t now_us);
 
-/* Forget the group of `r`, if it has one, without a callback but `removed`. */
+/* Ends the group of `r`, if any. The only callback may be `removed`. */
 void pipeline_forget(struct request *r);
 
-/* Choose what to compute next: *turn, borrowed until pipeline_turned(). False:
- * nothing can be computed now. None may be under way. */
+/* Chooses the next chunk: *turn, borrowed until pipeline_turned(). Returns
+ * false if nothing can be computed now. No turn may be running. */
 bool pipeline_form(struct pipeline *p, struct pipeline_turn **turn);
 
-/* True between the two. */
+/* Whether a turn is running: formed, and not yet pipeline_turned(). */
 bool pipeline_in_turn(const struct pipeline *p);
 
-/* Take in the outcome of that turn: rc of engine_step_stage(). */
+/* Takes the result of the turn: rc of engine_step_stage(). */
 void pipeline_turned(struct pipeline *p, int rc);
 
-/* Give up groups that stand still, and stages whose leader is silent for four
- * times as long; call it some times a second. */
+/* Gives up groups without progress for timeout_us, and stages whose leader was
+ * silent for four times as long; call it several times a second. */
 void pipeline_tick(struct pipeline *p, int64_t now_us);
 
-/* A frame on a connection from another worker, with what it was told before in
- * *stage (NULL at first). Returns 0, -EBADMSG or -EPROTO. The stage borrows
- * `conn` until pipeline_stage_closed(). */
+/* Handles a frame on a connection from another worker; *stage is the
+ * connection's stage, NULL at first. Returns 0, -EBADMSG or -EPROTO. The stage
+ * borrows `conn` until pipeline_stage_closed(). */
 [[nodiscard]] int pipeline_stage_frame(struct pipeline *p,
                                        struct frame_conn *conn,
                                        struct stage **stage,
                                        const struct frame_header *h,
                                        const uint8_t *payload);
 
-/* Its connection takes more output. */
+/* The stage's connection takes more output. */
 void pipeline_stage_writable(struct stage *s);
 
-/* Its connection is over: the stage is, too. NULL is a no-op. */
+/* The stage's connection closed: ends the stage. NULL is a no-op. */
 void pipeline_stage_closed(struct stage *s);
 
 #endif

@@ -1,4 +1,4 @@
-/* Activations and KV between stages. Every bound and checksum is looked at
+/* Activations and KV between stages. Every bound and checksum is checked
  * before a byte is copied. */
 #include "workers/pipeline/rows.h"
 
@@ -11,7 +11,7 @@
 #include <xxhash.h>
 #endif
 
-/* Data of one frame, unless one row has more. */
+/* Most data of one frame, unless a single row is larger. */
 #define PIECE_BYTES ((size_t)1 << 20)
 
 int rows_ring_init(struct rows_ring *ring, const struct chunk_cut *cut,
@@ -92,9 +92,8 @@ void rows_send(struct rows_sender *s, struct frame_conn *conn, uint64_t id,
     ring->taken += n;
 }
 
-/* Copies the K or V rows of tokens [from, from + n) of a layer out of their
- * blocks, to where they lie one behind the other; out NULL: from `in` into the
- * blocks. */
+/* Copies the K or V rows of tokens [from, from + n) of a layer from their
+ * blocks to contiguous memory `out`; out NULL = from `in` to the blocks. */
 static void copy_rows(const struct rows_kv *kv, uint32_t layer,
                       enum engine_which which, uint32_t from, uint32_t n,
                       uint8_t *out, const uint8_t *in)
@@ -120,7 +119,7 @@ static void copy_rows(const struct rows_kv *kv, uint32_t layer,
     }
 }
 
-/* Moves on to the next layer, or to the end of the range. */
+/* Advances to the next layer, or to the end of the range. */
 static void step_on(const struct rows_kv *kv, struct rows_kv_cursor *at)
 {
     if (at->from_token + at->sent_tokens < at->end_token)

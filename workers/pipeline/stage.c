@@ -1,5 +1,4 @@
-/* A stage at the worker that was lent for it. The leader's connection is one of
- * those that the transfer has accepted. */
+/* A stage at a member. The transfer accepted the leader's connection. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -7,8 +6,8 @@
 #include "base/log.h"
 #include "workers/pipeline/internal.h"
 
-/* A leader that hears nothing for the time-out gives its group up. A stage may
- * hear nothing for longer, while those before it compute: for so many times. */
+/* A stage waits this many time-outs for its leader, because earlier stages may
+ * be computing; a leader gives up its group after one. */
 #define STAGE_PATIENCE 4
 
 static void stage_free(struct stage *s)
@@ -72,7 +71,7 @@ static int take_blocks(struct stage *s)
     return 0;
 }
 
-/* 0, -ENOMEM or -ENOSPC. */
+/* Returns 0, -ENOMEM or -ENOSPC. */
 static int make_room(struct stage *s)
 {
     uint32_t bytes = s->kv.layout->activation_bytes;
@@ -116,7 +115,7 @@ static struct stage *stage_new(struct pipeline *p, struct frame_conn *conn,
     return s;
 }
 
-/* NULL if this worker can compute that stage. */
+/* Why this worker cannot compute that stage; NULL = it can. */
 static const char *misfit(const struct pipeline *p,
                           const struct msg_stage_begin *m)
 {
@@ -213,7 +212,7 @@ static bool has_prefix(const struct stage *s)
     return true;
 }
 
-/* Whether its next chunk can be computed. */
+/* Whether the stage's next chunk can be computed. */
 static bool is_ready(const struct stage *s)
 {
     return s->conn && !s->failed && s->computed < s->cut.n_tokens &&

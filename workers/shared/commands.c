@@ -1,5 +1,4 @@
-/* See commands.h. What is asked of blocks as such; read.c and put.c move them.
- */
+/* See commands.h. Checks, heads, index; read.c and put.c move block data. */
 #include "workers/shared/commands.h"
 
 #include <errno.h>
@@ -13,11 +12,11 @@
 #include "base/entropy.h"
 #include "workers/shared/internal.h"
 
-/* Bytes of a piece of the list, also of a store that is set up to keep long
- * ones in one piece. */
+/* Largest answer to ZSCAN in bytes, even from a store configured to return a
+ * whole compact set at once. */
 #define LIST_BYTES (8u << 20)
 
-/* Questions that are under way at once. */
+/* Commands pipelined at once. */
 #define ASKED_MAX 64u
 
 void shared_ask(struct shared_store *s, int n, const char *const *words)
@@ -105,7 +104,7 @@ static int learn_time(struct shared_store *s)
     return rc;
 }
 
-/* Whoever comes first names the contents; who comes later keeps the name. */
+/* The first worker sets the contents id; later ones keep it. */
 static int learn_id(struct shared_store *s, uint64_t *id)
 {
     char name[SHARED_NAME_MAX];
@@ -121,7 +120,7 @@ static int learn_id(struct shared_store *s, uint64_t *id)
     int rc = shared_take_all(s, 2);
     redisReply *reply = rc == -ENOTCONN ? NULL : shared_line_get(s->line);
     if (rc == -ENOSPC)
-        rc = 0; /* it may have a name already */
+        rc = 0; /* an id may be there already */
     if (rc == 0)
         rc = shared_refused(s, reply);
     if (rc == 0)
@@ -129,15 +128,15 @@ static int learn_id(struct shared_store *s, uint64_t *id)
                   ? strtoull(reply->str, NULL, 16) | 1
                   : 1;
     shared_reply_free(reply);
-    if (rc == -EBADMSG) { /* no name at all: the next check gives one */
+    if (rc == -EBADMSG) { /* not an id: the next check sets one */
         shared_ask(s, 2, (const char *const[]){"UNLINK", name});
         rc = shared_take(s, NULL) == -ENOTCONN ? -ENOTCONN : -EPROTO;
     }
     return rc;
 }
 
-/* Whether a read is answered: a replica that lost its primary, or a server that
- * still loads, says PONG, too. */
+/* Checks that reads work: a replica without its primary and a server that is
+ * still loading answer PING as well. */
 static int learn_reads(struct shared_store *s)
 {
     char name[SHARED_NAME_MAX];
@@ -174,7 +173,8 @@ static void ask_head(struct shared_store *s, uint64_t key)
     shared_ask(s, 3, (const char *const[]){"HGET", name, "h"});
 }
 
-/* 0, -ENOENT (none, or none of this key), or as all. */
+/* Returns 0, -ENOENT (no head, or not of this key), or an error as in
+ * commands.h. */
 static int take_head(struct shared_store *s, uint64_t key,
                      struct shared_head *head)
 {
@@ -263,7 +263,7 @@ int shared_remove(struct shared_store *s, const struct shared_known *known)
     return shared_take_all(s, 2);
 }
 
-/* The members of an answer to ZSCAN: each is followed by its score. */
+/* Reads the members from a ZSCAN answer; each is followed by its score. */
 static void read_members(const redisReply *list, struct shared_known *out,
                          uint32_t *n)
 {

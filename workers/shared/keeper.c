@@ -1,7 +1,7 @@
 /* See keeper.h.
  *
- * A note about a block of the store has the number of its contents, so one
- * about other contents is never believed. A block that is put has a pin. */
+ * A note about a block carries the allocation number of its contents, so a
+ * note about earlier contents is ignored. A block is pinned during its put. */
 #include "workers/shared/keeper.h"
 
 #include <errno.h>
@@ -12,24 +12,24 @@
 #include "base/log.h"
 
 #define PUTS_MAX 256u
-/* One of so many blocks of the store may be pinned. */
+/* At most 1/PINNED_SHARE of the store's blocks are pinned. */
 #define PINNED_SHARE 8u
 
-/* After a put that failed, and after one that the store had no memory for. */
+/* Pauses after a failed put, and after -ENOSPC. */
 #define RETRY_US 5000000
 #define FULL_US 1000000
 
-/* Between two walks over all blocks. */
+/* Pause between two walks over all blocks. */
 #define WALK_US 50000
-/* How many held blocks are looked at in one go: that is some microseconds. */
+/* Held blocks examined in one call: takes some microseconds. */
 #define WALK_BLOCKS 1024
 
 struct note {
-    uint64_t number; /* of the store's block; 0: nothing is known */
+    uint64_t number; /* allocation number of the block; 0 = no note */
     bool has_chain;
     bool queued;
-    int64_t there_until_us; /* so long it is taken for there */
-    int64_t retry_us;       /* not before */
+    int64_t there_until_us; /* counts as stored until then */
+    int64_t retry_us;       /* no put before */
     uint8_t chain[SHARED_CHAIN_BYTES];
 };
 
@@ -52,10 +52,10 @@ struct shared_keeper {
     uint32_t n_puts;
     struct note *notes; /* (capacity) */
     uint32_t *chain;    /* (capacity) scratch */
-    int64_t paused_us;  /* nothing is put before */
-    bool refused;       /* the last put was, as was logged */
-    uint32_t n_known;   /* held blocks that are there or on their way */
-    uint32_t walked;    /* the last block that was looked at; NONE: none */
+    int64_t paused_us;  /* no put before */
+    bool refused;       /* the last put was refused, which was logged */
+    uint32_t n_known;   /* held blocks that are stored or being put */
+    uint32_t walked;    /* last block examined; KV_BLOCK_NONE = none */
     uint64_t walked_number;
 };
 
@@ -123,8 +123,7 @@ static bool is_there(const struct note *note, int64_t now_us)
     return now_us < note->there_until_us;
 }
 
-/* The digests of the held block `id` and of what is in front of it. Each is
- * made once. */
+/* Computes the missing chains of the held block `id` and its ancestors. */
 static int learn_chain(struct shared_keeper *k, uint32_t id)
 {
     uint32_t block_tokens = shared_tier_config(k->tier)->shape.block_tokens;
@@ -162,7 +161,8 @@ static int put_run(struct shared_job *j, struct shared_store *store)
     return shared_put(store, &p->block, &p->gone);
 }
 
-/* Says once that the store takes nothing, and once that it does again. */
+/* Logs once when the store starts refusing blocks, and once when it accepts
+ * them again. */
 static void judge(struct shared_keeper *k, const struct shared_job *j)
 {
     const char *shown = shared_tier_config(k->tier)->shown;
@@ -183,7 +183,7 @@ static void put_done(struct shared_job *j)
 {
     struct put *p = put_of(j);
     struct shared_keeper *k = p->keeper;
-    struct note *note = &k->notes[p->id]; /* its pin keeps the contents */
+    struct note *note = &k->notes[p->id]; /* the pin keeps its contents */
     int64_t now_us = clock_now_us();
     int64_t ttl_us = (int64_t)shared_tier_config(k->tier)->ttl_s * 1000000;
 
@@ -233,9 +233,9 @@ static int put_one(struct shared_keeper *k, uint32_t id)
     return 0;
 }
 
-/* Puts `id` and what is in front of it and not known to be there, from the top
- * down: what has no beginning is of no use. 0: all are there, or on their way;
- * -EAGAIN: one was refused a short time ago; -EBUSY. */
+/* Puts `id` and its ancestors that are not stored yet, ancestors first: a
+ * block without them is of no use. Returns 0: all are stored or being put;
+ * -EAGAIN: one failed less than RETRY_US ago; -EBUSY; -ENOMEM; -EIO. */
 static int put_chain(struct shared_keeper *k, uint32_t id)
 {
     int64_t now_us = clock_now_us();
@@ -246,7 +246,7 @@ static int put_chain(struct shared_keeper *k, uint32_t id)
         const struct note *note = note_of(k, id);
 
         if (note->queued || is_there(note, now_us))
-            break; /* with what is in front of it */
+            break; /* its ancestors are, too */
         if (now_us < note->retry_us)
             return -EAGAIN;
         k->chain[n++] = id;
@@ -258,8 +258,8 @@ static int put_chain(struct shared_keeper *k, uint32_t id)
 
 /* --- what is due -------------------------------------------------------- */
 
-/* The held block behind that of the walk, or KV_BLOCK_NONE: that was the last.
- * Where that has left, the walk begins again. */
+/* Returns the next held block of the walk, or KV_BLOCK_NONE after the last.
+ * The walk restarts if its current block was evicted. */
 static uint32_t walk_on(struct shared_keeper *k)
 {
     struct kv_event e;
@@ -277,8 +277,8 @@ static uint32_t walk_on(struct shared_keeper *k)
     return id;
 }
 
-/* Held blocks that are neither there nor on their way. What left memory since
- * the last tick counts too few. */
+/* Held blocks that are neither stored nor being put; too low by the put blocks
+ * that left memory since the last tick. */
 static uint32_t unput(const struct shared_keeper *k)
 {
     struct kv_store_stats s;
@@ -302,7 +302,7 @@ void shared_keeper_poke(struct shared_keeper *k)
             k->paused_us = now_us + WALK_US;
             return;
         }
-        (void)put_chain(k, id); /* else another time */
+        (void)put_chain(k, id); /* a later walk tries again */
     }
 }
 

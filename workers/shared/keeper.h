@@ -1,7 +1,7 @@
-/* What of the store in memory goes to the shared store: blocks in the order in
- * which they came, each behind those in front of it, so that at most a part of
- * memory holds what the shared store does not. That part is the newest: what is
- * evicted has been put, unless it leaves faster than the store takes blocks. */
+/* Puts blocks of the KV store into the shared store, oldest first and parents
+ * before children, until at most most_unput blocks are only in memory. Those
+ * are the newest, so an evicted block has been put, unless eviction outruns the
+ * shared store. */
 #ifndef WORKERS_SHARED_KEEPER_H
 #define WORKERS_SHARED_KEEPER_H
 
@@ -10,23 +10,24 @@
 
 struct shared_keeper;
 
-/* Make one between `store` and `tier`, both borrowed: at most most_unput blocks
- * of memory are not there, if that can be. released(arg) is called after pins
- * were given back. Returns it owned, or NULL: out of memory. */
+/* Makes a keeper between `store` and `tier`, both borrowed. most_unput: target
+ * for blocks that are only in memory. released(arg) is called after it released
+ * pins. Returns it owned, or NULL: out of memory. */
 [[nodiscard]] struct shared_keeper *
 shared_keeper_new(struct kv_store *store, struct shared_tier *tier,
                   uint32_t most_unput, void (*released)(void *arg), void *arg);
 
-/* Free it, after the tier, whose jobs refer to it. NULL is a no-op. */
+/* Frees it; free the tier first, whose jobs refer to it. NULL is a no-op. */
 void shared_keeper_free(struct shared_keeper *k);
 
-/* Put what is due. */
+/* Puts the blocks that are due. */
 void shared_keeper_poke(struct shared_keeper *k);
 
-/* The same, and look what has left memory; some times a second. O(blocks). */
+/* As shared_keeper_poke(), after counting the put blocks that are still in
+ * memory; call it several times a second. O(blocks). */
 void shared_keeper_tick(struct shared_keeper *k);
 
-/* Other contents: nothing is known to be there. */
+/* The store has new contents: forgets which blocks were put. */
 void shared_keeper_forget(struct shared_keeper *k);
 
 #endif

@@ -16,7 +16,7 @@ struct shared_line {
     struct tls *tls;
     struct timeval timeout;
     size_t most_bytes;
-    redisContext *context; /* NULL: closed */
+    redisContext *context; /* NULL = closed */
     unsigned next;         /* address to begin with */
     char why[WHY_MAX];
 };
@@ -71,7 +71,7 @@ void shared_line_leave(struct shared_line *l, const char *why)
     l->next = (l->next + 1) % l->url->n;
 }
 
-/* hiredis calls a time-out EAGAIN. */
+/* Closes the line with hiredis's error, which is EAGAIN for a time-out. */
 static void fail(struct shared_line *l)
 {
     const redisContext *c = l->context;
@@ -86,7 +86,7 @@ static void fail(struct shared_line *l)
     shared_line_close(l, why);
 }
 
-/* A command that must succeed. */
+/* Runs a command; an error closes the line. */
 static int demand(struct shared_line *l, int argc, const char **argv)
 {
     shared_line_add(l, argc, argv, NULL);
@@ -163,7 +163,7 @@ void shared_line_send(struct shared_line *l)
             fail(l);
 }
 
-/* Reads what has come; false: the line is closed now. */
+/* Reads available bytes. Returns false if the line is closed now. */
 static bool read_some(struct shared_line *l, size_t *bytes)
 {
     size_t before = l->context->reader->len;

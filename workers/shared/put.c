@@ -1,5 +1,5 @@
-/* Putting a block into the shared store: room first, then the layers, the head
- * last, so that what has a head is whole. */
+/* Puts a block into the shared store: makes room, writes the layers, and the
+ * head last, so that a block with a head is complete. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,10 +8,10 @@
 #include "workers/shared/internal.h"
 #include "workers/transfer/engine/sum.h"
 
-/* Blocks that leave where the store has no memory for one. */
+/* Blocks evicted when the store has no memory for one. */
 #define SHED_BLOCKS 2
 
-/* What the commands for one block say. */
+/* Arguments of the commands for one block. */
 struct putting {
     struct shared_store *s;
     const struct shared_block *block;
@@ -33,8 +33,8 @@ static void name_all(struct putting *p, struct shared_store *s,
 
 /* --- room --------------------------------------------------------------- */
 
-/* The answer to a command that lists members: these leave. `step` 2: each is
- * followed by its score. */
+/* Takes an answer that lists members, and removes their blocks. `step` 2 =
+ * each member is followed by its score. */
 static int drop_listed(struct putting *p, size_t step, struct shared_gone *gone)
 {
     redisReply *reply = shared_line_get(p->s->line);
@@ -75,8 +75,8 @@ static int drop_oldest(struct putting *p, long long n, struct shared_gone *gone)
     return drop_listed(p, 2, gone);
 }
 
-/* Enters the block in the index, in which it counts from now on; what has
- * expired and what is too much leaves. */
+/* Enters the block in the index, where it counts from now on, and evicts
+ * expired blocks and the oldest beyond max_blocks. */
 static int make_room(struct putting *p, struct shared_gone *gone)
 {
     char now[SHARED_NUMBER_MAX];
@@ -114,14 +114,15 @@ static int unlink_one(struct putting *p, const char *name)
     return shared_take(p->s, NULL);
 }
 
-/* Whether it is there, whole; then it stays for longer. 1, 0, or an error. */
+/* Renews the block if it is there and complete. Returns 1 if it is, 0 if not,
+ * or an error. */
 static int renew(struct putting *p)
 {
     long long len = 0;
 
     shared_ask(p->s, 3, (const char *const[]){"HSTRLEN", p->name, "h"});
     int rc = shared_take(p->s, &len);
-    if (rc == -EBADMSG) /* whatever it is, it is no block */
+    if (rc == -EBADMSG) /* the key is no block */
         return unlink_one(p, p->name);
     if (rc)
         return rc;
@@ -131,7 +132,7 @@ static int renew(struct putting *p)
     return rc ? rc : 1;
 }
 
-/* HSET of layers [from, to), sent at once: what is queued stays small. */
+/* Queues HSET of layers [from, to) and sends it, to keep the queue small. */
 static void ask_part(struct putting *p, uint32_t from, uint32_t to)
 {
     static const size_t set_len = 4;
@@ -153,8 +154,8 @@ static void ask_part(struct putting *p, uint32_t from, uint32_t to)
     shared_line_send(p->s->line);
 }
 
-/* Each part is answered before the next: a store that has no memory is not sent
- * the rest. */
+/* Waits for each part's answer: a store without memory is not sent the
+ * rest. */
 static int put_layers(struct putting *p)
 {
     uint32_t layers = p->s->shape.layers;
@@ -172,7 +173,8 @@ static int put_layers(struct putting *p)
     return 0;
 }
 
-/* One that was dropped from the index meanwhile must not stay. */
+/* Writes the head. -ESTALE: the block was evicted from the index
+ * meanwhile. */
 static int put_head(struct putting *p, const uint8_t *head)
 {
     const char *words[] = {"HSET", p->name, "h", (const char *)head};
@@ -219,7 +221,7 @@ static int put_once(struct putting *p, struct shared_gone *gone)
     rc = put_all(p, gone);
     if (rc == 0 || rc == -ENOTCONN || rc == -EBADMSG)
         return rc;
-    /* What part of it is there is of no use. */
+    /* Remove the incomplete block. */
     if (shared_remove(p->s, &p->block->known) == -ENOTCONN ||
         (rc == -ENOSPC && drop_oldest(p, SHED_BLOCKS, gone) == -ENOTCONN))
         return -ENOTCONN;
@@ -236,7 +238,7 @@ int shared_put(struct shared_store *s, const struct shared_block *block,
     int rc = put_once(&p, gone);
     if (rc != -EBADMSG)
         return rc;
-    /* Then the index is something else, and gives way to one. */
+    /* The index has another type: delete it and try again. */
     rc = unlink_one(&p, p.index);
     return rc ? rc : put_once(&p, gone);
 }

@@ -1,4 +1,4 @@
-/* Reading layers of a block from the shared store. */
+/* Reads layers of a block from the shared store. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,19 +6,19 @@
 #include "workers/shared/internal.h"
 #include "workers/transfer/engine/sum.h"
 
-/* Parts that are asked for at once: the store works on the next ones while one
- * is taken in, and its buffer for this connection is bounded. */
+/* Parts requested ahead: the store prepares them while one is read, and its
+ * output buffer stays bounded. */
 #define PARTS_ASKED 4u
 
 struct reading {
     struct shared_store *s;
     const struct shared_head *head;
     uint32_t from, to; /* layers, half open */
-    uint32_t asked;    /* the next one to ask for */
-    uint32_t taken;    /* the next one to take */
+    uint32_t asked;    /* next layer to request */
+    uint32_t taken;    /* next layer to take */
     char *data;        /* of layer `from` */
     size_t layer_bytes;
-    int rc; /* of the first part that was not good */
+    int rc; /* error of the first bad part */
 };
 
 static uint32_t part_end(const struct reading *r, uint32_t from)
@@ -44,7 +44,7 @@ static void ask_part(struct reading *r)
     shared_ask(r->s, n, words);
 }
 
-/* 0, -ENOENT or -EBADMSG. */
+/* Checks and copies a layer. Returns 0, -ENOENT or -EBADMSG. */
 static int take_layer(struct reading *r, const redisReply *layer)
 {
     if (layer->type != REDIS_REPLY_STRING)
@@ -57,7 +57,7 @@ static int take_layer(struct reading *r, const redisReply *layer)
     return 0;
 }
 
-/* Returns whether the line is still there. */
+/* Takes the next part. Returns whether the line is still open. */
 static bool take_part(struct reading *r)
 {
     uint32_t end = part_end(r, r->taken);
@@ -95,9 +95,9 @@ int shared_read(struct shared_store *s, const struct shared_head *head,
         if (r.asked < r.to && r.rc == 0)
             ask_part(&r);
         else if (r.rc != 0)
-            r.to = r.asked; /* what was asked for is taken, no more */
+            r.to = r.asked; /* take only the parts already requested */
     }
-    /* What lacks a piece is never whole again by itself. */
+    /* A damaged block never repairs itself: remove it. */
     if (r.rc != -EBADMSG && r.rc != -ENOENT)
         return r.rc;
     int rc =

@@ -1,9 +1,9 @@
-/* Loading blocks of a prompt from the shared store.
+/* Loads blocks of a prompt from the shared store.
  *
- * A session begins with the heads of the prompt's blocks behind those that the
- * worker has. A head counts if its chain is the prompt's: then all tokens from
- * the first one on are the same, also of the blocks in front, which the store
- * need not have. A read takes in the layers that the head has the sums of. */
+ * A session first reads the heads of the prompt's blocks behind those that the
+ * worker has. A head is accepted if its chain is the prompt's: then all tokens
+ * up to it are equal, including earlier blocks, which the store need not have.
+ * A read checks each layer against the head's sums. */
 #include "workers/shared/source.h"
 
 #include <errno.h>
@@ -14,11 +14,11 @@
 struct session {
     struct shared_job job; /* the heads */
     struct shared_tier *tier;
-    struct load_run *run;      /* NULL: it was closed */
-    uint32_t refs;             /* of the run, the job and reads under way */
-    uint32_t first;            /* the block that heads[0] is of */
-    uint32_t n;                /* blocks of the prompt that are looked for */
-    uint32_t found;            /* from `first` on */
+    struct load_run *run;      /* NULL = closed */
+    uint32_t refs;             /* held by the run, the job and running reads */
+    uint32_t first;            /* block of heads[0] */
+    uint32_t n;                /* blocks of the prompt looked for */
+    uint32_t found;            /* blocks found from `first` on */
     uint64_t *keys;            /* (n) */
     uint32_t *tokens;          /* (n, block_tokens) */
     struct shared_head *heads; /* (n - first) */
@@ -31,7 +31,7 @@ struct read {
     atomic_bool cancelled;
 };
 
-/* Blocks that were used, to stay for longer. */
+/* Renews used blocks. */
 struct touch {
     struct shared_job job;
     uint32_t n;
@@ -56,7 +56,7 @@ static struct session *session_of(struct shared_job *j)
                                       offsetof(struct session, job));
 }
 
-/* Leaves of what was found what is this prompt's. */
+/* Shortens `found` to the blocks whose chains are this prompt's. */
 static int compare(struct session *s, uint32_t block_tokens)
 {
     uint8_t chain[SHARED_CHAIN_BYTES];
@@ -102,7 +102,7 @@ static void touch_found(const struct session *s)
     struct touch *t = calloc(1, sizeof(*t) + s->found * sizeof(t->blocks[0]));
 
     if (!t)
-        return; /* they expire the sooner */
+        return; /* they expire sooner */
     t->job.run = touch_run;
     t->job.done = touch_done;
     for (; t->n < s->found; t->n++)
@@ -128,7 +128,7 @@ static void find_done(struct shared_job *j)
     drop(s);
 }
 
-/* The request may be gone before its heads have come. */
+/* Copies the prompt: the request may end before the heads arrive. */
 static int copy_prompt(struct session *s, const struct request *r,
                        const struct shared_shape *shape)
 {

@@ -5,9 +5,9 @@
 #include "workers/load/loader.h"
 #include "workers/shared/tier.h"
 
-/* The source, added if the loader does not have it. `loader` and `tier` are
- * borrowed for its life; free the tier before the loader. NULL: the loader has
- * no room for it. */
+/* Returns the loader's source for the shared store, added if missing. Borrows
+ * `loader` and `tier` for its life; free the tier before the loader. NULL = the
+ * loader has no room for it. */
 [[nodiscard]] struct loader_source *shared_source(struct loader *loader,
                                                   struct shared_tier *tier);
 

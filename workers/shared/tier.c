@@ -8,11 +8,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define CHECK_US 2000000 /* a line that is up is asked that often */
+#define CHECK_US 2000000 /* between checks of an open line */
 #define PAUSE_MIN_US 1000000
 #define PAUSE_MAX_US 30000000
 
-/* A line that was up for so long begins with the shortest pause again. */
+/* A line that was up for this long starts again with the shortest pause. */
 #define STEADY_US 30000000
 
 struct check {
@@ -23,9 +23,9 @@ struct check {
 
 struct way {
     struct errands *errands;
-    struct shared_store store; /* the thread's */
+    struct shared_store store; /* used by the thread */
     bool up;
-    int64_t next_us; /* it is looked at again then */
+    int64_t next_us; /* time of the next check */
     int64_t pause_us;
     int64_t up_us; /* since then */
     struct check check;
@@ -45,7 +45,7 @@ struct shared_tier {
     const struct shared_tier_ops *ops;
     void *arg;
     struct way ways[SHARED_WAYS];
-    uint64_t id;     /* 0: it was never up */
+    uint64_t id;     /* contents id; 0 = never up */
     int64_t away_us; /* since then */
     bool leaving;
     struct listing listing;
@@ -106,7 +106,7 @@ static void run(struct errand *e)
              j->rc == -ENOTCONN ? shared_line_why(s->line) : s->why);
 }
 
-/* A line is closed. */
+/* A line was closed: plans the next try, and reports the tier away. */
 static void lost(struct shared_tier *t, struct way *w, const char *why)
 {
     int64_t now_us = clock_now_us();

@@ -70,7 +70,7 @@ struct shared_head *shared_heads_new(const struct shared_shape *shape,
     return heads;
 }
 
-/* What all heads of a shape begin with. */
+/* Writes the first 32 bytes, common to all heads of a shape. */
 static void put_shape(const struct shared_shape *shape, uint8_t *out)
 {
     put32(out, MAGIC);
@@ -137,7 +137,7 @@ void shared_member_encode(uint64_t key, uint64_t parent_key,
              parent_key);
 }
 
-/* 16 lower-case hex digits. */
+/* Reads 16 lower-case hex digits. */
 static int read_hex(const char *text, uint64_t *value)
 {
     static const char digits[] = "0123456789abcdef";
