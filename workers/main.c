@@ -33,13 +33,14 @@ static void on_signal(evutil_socket_t number, short, void *arg)
     worker_leave(*(struct worker **)arg);
 }
 
-/* There is nothing to reload, and a lost terminal is no reason to end. */
+/* Nothing to reload, and losing the terminal must not end the worker. */
 static void on_hangup(evutil_socket_t, short, void *)
 {
     log_warn("SIGHUP is ignored");
 }
 
-/* Runs the worker until a signal, or until the conductor refuses it. */
+/* Runs the worker until a signal, a lost engine, or the last conductor's
+ * refusal. */
 static int serve(const struct worker_options *o, const struct secret *secret,
                  struct engine *engine, const struct cost_model *cost)
 {
@@ -81,7 +82,7 @@ static void on_progress(void *arg, uint32_t done, uint32_t of)
 {
     bool terminal = *(const bool *)arg;
 
-    /* On a terminal one line that changes, else a line every tenth. */
+    /* On a terminal one changing line, else ten lines in all. */
     if (terminal)
         fprintf(stderr, "\rprofiling: %u of %u%s", done, of,
                 done == of ? "\n" : "");
@@ -116,7 +117,7 @@ static int profile_into(FILE *out, const struct worker_options *o,
                           : PROFILE_DEFAULT_TOKENS,
         .way = &way,
     };
-    /* One prompt that is cached, and one beside it. */
+    /* Blocks for one cached prompt and one more. */
     uint32_t n_blocks = 2 * (config.max_tokens / layout->block_tokens + 1);
 
     snprintf(err, err_bytes, "out of memory");
@@ -128,7 +129,7 @@ static int profile_into(FILE *out, const struct worker_options *o,
     return rc;
 }
 
-/* Profiles into a file, which is there only if all went well. */
+/* Profiles into a file, which is removed on failure. */
 static int profile(const struct worker_options *o, struct engine *engine)
 {
     char err[512] = "cannot write it";
@@ -148,7 +149,7 @@ static int profile(const struct worker_options *o, struct engine *engine)
     return EXIT_FAILURE;
 }
 
-/* Whether there is memory for all of it; says so where it takes long. */
+/* Checks the memory; logs that large weights take a while. */
 static int check_memory(const struct worker_options *o,
                         const struct engine_kv_layout *layout,
                         const struct engine_needs *needs)
@@ -166,7 +167,7 @@ static int check_memory(const struct worker_options *o,
     return 0;
 }
 
-/* Makes the engine and has it work. Returns the exit status. */
+/* Makes the engine, and serves or profiles. Returns the exit status. */
 static int run(const struct worker_options *o, const struct secret *secret,
                const struct engine_config *config)
 {
@@ -196,7 +197,8 @@ int main(int argc, char **argv)
 
     signal(SIGHUP, SIG_IGN); /* until serve() logs it: weights take a while */
     signal(SIGPIPE, SIG_IGN);
-    /* Where files may not be long, memory that is a file is done without. */
+    /* With a file size limit (ulimit -f), use no shared memory file instead of
+     * being killed. */
     signal(SIGXFSZ, SIG_IGN);
     if (worker_options_parse(argc, argv, &o, &status))
         return status;

@@ -1,4 +1,4 @@
-/* What a worker would take of memory, against what the machine has. */
+/* Compares the memory a worker needs with the machine's. */
 #include "workers/memory.h"
 
 #include <errno.h>
@@ -41,7 +41,7 @@ static int check_block(const struct worker_options *o,
     return 0;
 }
 
-/* What could be asked for instead, if the rest leaves `left` bytes for KV. */
+/* Writes the options that would fit, if `left` bytes remain for KV. */
 static void advise(const struct worker_options *o,
                    const struct engine_kv_layout *layout, double left,
                    char *out, size_t out_bytes)

@@ -77,7 +77,7 @@ static const char *check_name(const char *name)
                : NULL;
 }
 
-/* HOST:PORT and commas. Returns 0, or the exit status. */
+/* Reads HOST:PORT[,HOST:PORT...]. Returns 0 or the exit status. */
 static int take_conductors(struct worker_options *o, const char *list)
 {
     char text[ADDRESS_HOST_MAX + 8];
@@ -265,7 +265,7 @@ static void set_defaults(struct worker_options *o)
     snprintf(o->name, sizeof(o->name), "worker-%d", (int)getpid());
 }
 
-/* What no single option can tell. Returns 0, or the exit status. */
+/* Checks that involve several options. Returns 0 or the exit status. */
 static int check_together(const struct worker_options *o)
 {
     if (o->max_batch > o->step_tokens)

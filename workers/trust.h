@@ -1,4 +1,4 @@
-/* Whom a worker believes: its secret, and whether its addresses need one. */
+/* A worker's shared secret, and whether its addresses require one. */
 #ifndef WORKERS_TRUST_H
 #define WORKERS_TRUST_H
 
@@ -6,9 +6,10 @@
 #include "workers/options.h"
 
 /* worker_trust(o, out, err, err_bytes): loads the secret of `o` into *out,
- * owned, or NULL without one. Refuses to go without one beyond loopback, and to
- * listen where the other workers of a conductor elsewhere cannot come. Looks
- * names up and blocks. Returns 0, or -EINVAL with what to do in err. */
+ * owned; NULL = none. Refuses to listen beyond loopback without a secret, and
+ * to listen on loopback with a conductor on another machine, whose workers
+ * could not connect. Looks names up and blocks. Returns 0, or -EINVAL with what
+ * to do in err. */
 [[nodiscard]] int worker_trust(const struct worker_options *o,
                                struct secret **out, char *err,
                                size_t err_bytes);
