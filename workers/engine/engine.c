@@ -1,5 +1,4 @@
-/* The front of every engine: it checks what it is given, so that the kinds
- * behind it can trust it. */
+/* The front of every engine: checks arguments, so that the kinds need not. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +8,7 @@
 #include "base/error.h"
 #include "workers/engine/impl.h"
 
-/* Alignment of host memory: what direct I/O asks for blocks. */
+/* Alignment of host memory, required by direct I/O on blocks. */
 #define PAGE_BYTES ((size_t)4096)
 
 #ifdef ENGINE_CUDA
@@ -18,8 +17,8 @@
 #define KINDS "cpu or timed (built without CUDA)"
 #endif
 
-/* Much memory goes into huge pages: a device that reads 1 MiB into small ones
- * has 256 places to write to, and is half as fast. */
+/* Large memory uses huge pages: a device that reads 1 MiB into small pages has
+ * 256 targets, and is half as fast. */
 #define HUGE_BYTES ((size_t)2 << 20)
 
 static const struct engine_ops *const kinds[] = {
@@ -86,7 +85,7 @@ static uint32_t kv_row_bytes(const struct model_shape *shape,
                                       : 2 * numbers;
 }
 
-/* What a token passes between two layers. */
+/* Bytes that a token passes between two layers. */
 static uint32_t activation_bytes(const struct engine_ops *ops,
                                  const struct model_shape *shape)
 {
@@ -254,8 +253,8 @@ int engine_step_stage(struct engine *e, struct engine_segment *s,
     return e->ops->stage(e, s, stage, ops ? ops : &silent, arg, abort);
 }
 
-/* Has the kernel clear all pages now: the code that brings the first bytes to a
- * block would wait for it, and a transfer spends most of its time so. */
+/* Populates all pages now: otherwise the first write to each block waits for
+ * the kernel to clear its pages, which takes most of a transfer's time. */
 static void touch(void *memory, size_t bytes)
 {
     if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0)
@@ -274,7 +273,7 @@ void *engine_host_alloc(size_t bytes)
     void *memory = aligned_alloc(page, rounded);
     if (!memory)
         return NULL;
-    /* Where the kernel has none it is only slower. */
+    /* Without huge pages it is only slower. */
     if (page == HUGE_BYTES)
         (void)madvise(memory, rounded, MADV_HUGEPAGE);
     touch(memory, rounded);

@@ -46,21 +46,20 @@ struct cost_model;  /* predictor/cost_model.h */
 struct shared_card; /* workers/engine/shared_card.h */
 struct engine;
 
-/* How to build an engine. Zero in a field marked (0: ...) takes that. */
+/* How to build an engine. (0: ...) names the default that zero stands for. */
 struct engine_config {
     const char *kind;                /* "cpu", "timed" or "cuda" */
     const struct model_shape *shape; /* borrowed until engine_free() */
     uint64_t seed;                   /* of the weights */
     uint32_t block_tokens;           /* multiple of 16 (0: 256) */
-    uint32_t layers;                 /* the first so many (0: all) */
+    uint32_t layers;                 /* number of leading layers (0: all) */
     uint32_t step_tokens;            /* most tokens in one step (0: 512) */
     const struct cost_model *cost;   /* "timed"; borrowed until engine_free() */
-    double speed;                    /* "timed": times as fast as `cost` (0: 1)
-                                      */
-    double prefill_sigma;     /* "timed": what `cost` does not know, of */
+    double speed;             /* "timed": speed relative to `cost` (0: 1) */
+    double prefill_sigma;     /* "timed": random error of the times, see */
     double decode_sigma;      /* noise_factor() (traces/noise.h) */
-    uint64_t device_kv_bytes; /* "cuda": memory for KV on the card (0:
-                                 what is free there) */
+    uint64_t device_kv_bytes; /* "cuda": memory for KV on the card (0: all that
+                                 is free) */
 };
 
 /* The layout of a block. Plain data. */
@@ -73,26 +72,26 @@ struct engine_kv_layout {
     uint32_t vocab;            /* token ids must be less */
     uint32_t window_tokens;    /* position + n_tokens must not be more */
     uint32_t step_tokens;      /* sum of n_tokens in a step must not be more */
-    uint32_t activation_bytes; /* what a token passes from layer to layer;
-                                  0: the engine computes no stages */
+    uint32_t activation_bytes; /* a token's state between layers; 0 = the engine
+                                  computes no stages */
 };
 
 /* The host memory that an engine takes, apart from KV blocks. */
 struct engine_needs {
-    uint64_t weights_bytes; /* 0: none, or on a card */
-    uint64_t step_bytes;    /* what a step computes in */
+    uint64_t weights_bytes; /* 0 = none, or on a card */
+    uint64_t step_bytes;    /* scratch memory of a step */
 };
 
 enum engine_which { ENGINE_K = 0, ENGINE_V = 1 };
 
-/* Which layers of a segment one stage of a pipeline computes, and what each
- * token passes over its two ends: activation_bytes a token, in the order of
- * the tokens. An engine of the same fingerprint takes them as they are. */
+/* The layers of a segment that one stage of a pipeline computes, and the
+ * activations at its two ends: activation_bytes a token, in token order. Any
+ * engine with the same fingerprint can read them. */
 struct engine_stage {
     uint32_t from_layer, to_layer; /* half open, at least one layer */
-    const void *in; /* (n_tokens, activation_bytes), what layer from_layer - 1
-                       left; not read if from_layer is 0 */
-    void *out; /* (n_tokens, activation_bytes), what layer to_layer - 1 leaves;
+    const void *in; /* (n_tokens, activation_bytes), output of layer from_layer
+                       - 1; not read if from_layer is 0 */
+    void *out; /* (n_tokens, activation_bytes), output of layer to_layer - 1;
                   not written if that is the last layer */
 };
 
@@ -106,11 +105,10 @@ struct engine_segment {
     const uint32_t *tokens; /* [n_tokens], borrowed for the call */
     uint32_t n_tokens;      /* at least 1 */
     uint32_t position;      /* tokens that have their KV already */
-    uint32_t cached_tokens; /* tokens in front of the run of chunks that this
-                               one belongs to: <= position. An engine that
-                               simulates takes them as reused. A prefill begins
-                               a new run, with cached_tokens = position, when it
-                               jumps over loaded blocks */
+    uint32_t cached_tokens; /* tokens in front of this chunk's run of chunks: <=
+                               position. "timed" counts them as reused. A
+                               prefill begins a new run, with cached_tokens =
+                               position, when it skips loaded blocks */
     bool decode;            /* counts as decode, not as prefill */
     bool want_token;        /* answer the token after the last one */
     uint32_t token_out;     /* set by the step if want_token */
@@ -119,15 +117,15 @@ struct engine_segment {
                                aligned, block_bytes each */
 };
 
-/* What a step reports and asks while it runs, on its own thread, for each
- * segment, layer by layer from the first on. Either may be NULL. The engine
- * chooses in which order the two come for one layer. */
+/* Callbacks of a running step, on its own thread, for each segment, layer by
+ * layer from the first on. Either may be NULL. The engine chooses in which
+ * order the two come for one layer. */
 struct engine_step_ops {
     /* Waits until the rows of `layer` of the tokens in front of
      * segments[segment] are in its blocks; the engine reads none of them
-     * before. Returns 0, or a negative errno: they will not come. NULL: all
-     * rows of all layers are there from the start. Must return soon after the
-     * step's abort flag is set. */
+     * before. Returns 0, or a negative errno: they will not come. NULL = all
+     * rows are there from the start. Must return soon after the step's abort
+     * flag is set. */
     int (*layer_wait)(void *arg, size_t segment, uint32_t layer);
     /* The K and V of every token of segments[segment] in `layer` are in the
      * blocks: they can be sent while later layers compute. Must be short.
@@ -135,17 +133,17 @@ struct engine_step_ops {
     void (*layer_done)(void *arg, size_t segment, uint32_t layer);
 };
 
-/* What OPENBLAS_CORETYPE should have been when this process started, or NULL if
- * OpenBLAS has chosen well. Where OpenBLAS is older than the processor, it
- * falls back to kernels for a processor of 2004, five times slower. It reads
- * the variable only while it is loaded, so a program that gets a name here sets
- * the variable and executes itself again. NULL if the variable is set. Static.
- */
+/* Returns the OPENBLAS_CORETYPE that this process should have started with, or
+ * NULL if OpenBLAS has chosen well or the variable is set. An OpenBLAS older
+ * than the processor falls back to kernels of 2004, five times slower. It reads
+ * the variable only when it is loaded, so a program that gets a name here sets
+ * the variable and executes itself again. Static. */
 const char *engine_blas_coretype(void);
 
-/* What engine_new() would make of `config`, without making it: *layout, whose
- * window_tokens a card may still lower, and *needs. Returns 0, or -EINVAL with
- * a message that names field and value in err[err_bytes] (never NULL). */
+/* Computes the layout and memory that engine_new() would use for `config`:
+ * *layout, whose window_tokens a card may still lower, and *needs. Returns 0,
+ * or -EINVAL with a message that names field and value in err[err_bytes] (never
+ * NULL). */
 [[nodiscard]] int engine_plan(const struct engine_config *config,
                               struct engine_kv_layout *layout,
                               struct engine_needs *needs, char *err,
@@ -165,8 +163,8 @@ void engine_free(struct engine *e);
 /* "cpu", "timed" or "cuda"; static. */
 const char *engine_kind(const struct engine *e);
 
-/* What computes, as "NVIDIA H100, ...", for people; "" if there is nothing to
- * say. Valid until engine_free(). */
+/* The computing device for logs, as "NVIDIA H100, ..."; "" = none. Valid until
+ * engine_free(). */
 const char *engine_device(const struct engine *e);
 
 /* Why a function returned -ENODEV; "" if none did. Valid until engine_free().
@@ -215,14 +213,14 @@ const struct engine_kv_layout *engine_kv_layout(const struct engine *e);
 /* Frees what engine_kv_alloc() returned; no step may use it. NULL is fine. */
 void engine_kv_free(struct engine *e, void *memory);
 
-/* Blocks lie in this memory, which the caller has made and keeps until
- * engine_kv_disown(), in place of engine_kv_alloc()'s: it is locked where the
- * engine copies it to a card. 0 or -ENOMEM. */
+/* Uses `memory`, owned by the caller and kept until engine_kv_disown(), for
+ * blocks in place of engine_kv_alloc()'s; locks it if the engine copies it to a
+ * card. Returns 0 or -ENOMEM. */
 [[nodiscard]] int engine_kv_adopt(struct engine *e, void *memory, size_t bytes);
 void engine_kv_disown(struct engine *e, void *memory);
 
-/* Its card, for others; NULL: it computes in host memory. Valid until
- * engine_free(). */
+/* Its card, for other processes and network cards; NULL = it computes in host
+ * memory. Valid until engine_free(). */
 const struct shared_card *engine_card(const struct engine *e);
 
 /* The host block `block` is about to get new contents: the engine drops its
@@ -230,12 +228,11 @@ const struct shared_card *engine_card(const struct engine *e);
  * host memory. */
 void engine_kv_forget(struct engine *e, void *block);
 
-/* Begins to copy layers [from_layer, to_layer) of the host blocks[n], which are
- * complete and do not change, to where the engine computes, so that a step
- * finds them there. Calling it is optional, and an engine without memory of its
- * own does nothing. Sets *ticket. Returns 0, -EINVAL for layers that do not
- * exist, -EBUSY if too much is under way or no room is left (a step will then
- * do it), -EIO. */
+/* Begins to copy layers [from_layer, to_layer) of the host blocks[n], which
+ * are complete and do not change, to the engine's own memory, ahead of a step.
+ * Optional; an engine without memory of its own does nothing. Sets *ticket.
+ * Returns 0, -EINVAL for layers that do not exist, -EBUSY if too much is under
+ * way or no room is left (a step will then do it), -EIO. */
 [[nodiscard]] int engine_kv_upload(struct engine *e, void *const *blocks,
                                    size_t n, uint32_t from_layer,
                                    uint32_t to_layer, uint64_t *ticket);

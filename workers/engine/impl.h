@@ -1,4 +1,4 @@
-/* What the engines and engine.c share. Not for users of an engine. */
+/* Shared by the engines and engine.c. Not for users of an engine. */
 #ifndef WORKERS_ENGINE_IMPL_H
 #define WORKERS_ENGINE_IMPL_H
 
@@ -11,12 +11,13 @@ struct engine_ops {
     const char *kind;
     bool simulates;
     enum model_element element;
-    /* Adds up what create() would take; NULL: next to nothing. */
+    /* Adds the memory that create() would take to *needs; NULL = next to
+     * nothing. */
     void (*needs)(const struct engine_config *config,
                   struct engine_needs *needs);
-    /* Builds it. `config` has its defaults filled in and is valid as far as
-     * every kind demands; `layout` is to be copied, and its window_tokens may
-     * be lowered. As engine_new(). */
+    /* Builds the engine. `config` has its defaults filled in and passed the
+     * checks common to all kinds; create() copies `layout` and may lower its
+     * window_tokens. Otherwise as engine_new(). */
     struct engine *(*create)(const struct engine_config *config,
                              struct engine_kv_layout *layout, char *err,
                              size_t err_bytes);
@@ -25,14 +26,14 @@ struct engine_ops {
     int (*step)(struct engine *e, struct engine_segment *segments, size_t n,
                 const struct engine_step_ops *ops, void *arg,
                 const atomic_bool *abort);
-    /* As engine_step_stage(), checked as in step(). NULL: it computes no
+    /* As engine_step_stage(), checked as in step(). NULL = computes no
      * stages. */
     int (*stage)(struct engine *e, struct engine_segment *s,
                  const struct engine_stage *stage,
                  const struct engine_step_ops *ops, void *arg,
                  const atomic_bool *abort);
-    /* As the functions of engine.h; all NULL for an engine that computes in
-     * host memory. */
+    /* As the functions of engine.h; all NULL if it computes in host
+     * memory. */
     void *(*kv_alloc)(struct engine *e, size_t bytes);
     void (*kv_free)(struct engine *e, void *memory);
     int (*kv_adopt)(struct engine *e, void *memory, size_t bytes);
@@ -57,9 +58,9 @@ extern const struct engine_ops engine_cpu_ops;
 extern const struct engine_ops engine_timed_ops;
 extern const struct engine_ops engine_cuda_ops; /* with ENGINE_CUDA */
 
-/* Host memory in huge pages where it is much and the kernel has them, touched,
- * aligned to a page, undefined. Returns NULL if there is none; to be freed with
- * free(). */
+/* Allocates host memory, aligned to a page, populated, contents undefined; in
+ * huge pages if it is large and the kernel has them. Returns it owned (free()),
+ * or NULL. */
 void *engine_host_alloc(size_t bytes);
 
 /* Waits for the rows of `layer` in front of the segments [s, end): 0, or -EIO.

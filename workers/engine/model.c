@@ -111,7 +111,7 @@ uint64_t model_fingerprint(const struct model_shape *s, uint32_t layers,
     uint8_t bytes[4 * 12];
     uint8_t *p = bytes;
 
-    /* Neither the window nor the whole number of layers changes a KV row. */
+    /* The window and the model's total layers do not change a KV row. */
     p = put_u32(p, layers);
     p = put_u32(p, s->d_model);
     p = put_u32(p, s->heads);

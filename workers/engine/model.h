@@ -48,9 +48,9 @@ const struct model_shape *model_at(size_t i);
 [[nodiscard]] int model_check(const struct model_shape *shape, char *err,
                               size_t err_bytes);
 
-/* What two workers must agree on before one uses the other's KV: a hash
- * (FNV-1a, 64 bits) over the shape (its name apart), the layers in use, the
- * seed of the weights and the element type. */
+/* Two workers may share KV only if this is equal: a hash (FNV-1a, 64 bits)
+ * over the shape (its name apart), the layers in use, the seed of the weights
+ * and the element type. */
 uint64_t model_fingerprint(const struct model_shape *shape, uint32_t layers,
                            uint64_t seed, enum model_element element);
 

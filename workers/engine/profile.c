@@ -1,4 +1,4 @@
-/* The grid, and how its points are timed. */
+/* Times the points of the grid. */
 #include "workers/engine/profile.h"
 
 #include <errno.h>
@@ -18,8 +18,8 @@
 #define MAX_STEPS 16
 #define DECODE_US 4000
 
-/* A request that comes alone finds threads asleep (those of a BLAS spin for
- * some milliseconds first) and caches with other data: so do ours. */
+/* Pause before each request: a request that arrives alone finds sleeping
+ * threads (BLAS threads spin for some milliseconds first) and cold caches. */
 #define PAUSE_US 20000
 
 struct run {
@@ -27,11 +27,11 @@ struct run {
     const struct engine_kv_layout *layout;
     struct profile_config config;
     uint32_t max_tokens;
-    uint32_t *tokens; /* [max_tokens], one prompt for all */
-    uint32_t *mixed;  /* [max_tokens], its front and new tokens */
+    uint32_t *tokens; /* [max_tokens], the prompt of all points */
+    uint32_t *mixed;  /* [max_tokens], its first tokens, then new ones */
     uint64_t random;
-    void *memory;  /* of all blocks */
-    void **blocks; /* [n_blocks]; the first hold that prompt's KV */
+    void *memory;  /* of the blocks */
+    void **blocks; /* [n_blocks]; the first ones hold the prompt's KV */
     uint32_t n_blocks;
     struct engine_segment *segments; /* [max_batch] */
     struct profile_point points[PROFILE_GRID_MAX];
@@ -70,7 +70,7 @@ static int step(struct run *r, struct engine_segment *segments, uint32_t n)
                : engine_step(r->e, segments, n, NULL, NULL, r->config.stop);
 }
 
-/* Takes `n` tokens behind `from` of the prompt, in steps. */
+/* Prefills prompt tokens [from, from + n), in steps. */
 static int prefill(struct run *r, uint32_t from, uint32_t n)
 {
     for (uint32_t at = from; at < from + n;) {
@@ -92,8 +92,8 @@ static int prefill(struct run *r, uint32_t from, uint32_t n)
     return 0;
 }
 
-/* The prompt's first tokens, which are cached, and others that are new. The
- * point counts the tokens that were really reused (whole blocks). */
+/* Prefills cached prompt tokens followed by new ones. Sets the point to the
+ * tokens really reused (whole blocks). */
 static int time_request(struct run *r, struct profile_point *p, double *us)
 {
     const struct profile_way *way = r->config.way;
@@ -120,9 +120,8 @@ static int time_prefill(struct run *r, struct profile_point *p, double *us)
     return rc;
 }
 
-/* Every request has blocks of its own: shared ones would stay in the cache.
- * Their KV is that of the prompt, or was written by an earlier step like this;
- * what it is does not change the time. */
+/* Every request has its own blocks: shared ones would stay in the cache. They
+ * hold some earlier KV; its values do not change the time. */
 static int time_decode(struct run *r, const struct profile_point *p, double *us)
 {
     uint32_t each = blocks_of(r, p->b);
@@ -167,7 +166,8 @@ static int measure(struct run *r, FILE *out, profile_progress_fn *progress,
 
             if (rc != 0)
                 return rc;
-            /* The reader takes no time of 0; the clock counts microseconds. */
+            /* The reader refuses 0, and the clock counts whole
+             * microseconds. */
             us = us < 1 ? 1 : us;
             profile_write_point(out, &p, us);
             if (progress)
@@ -278,8 +278,8 @@ static int allocate(struct run *r)
     return 0;
 }
 
-/* Computes the prompt once, which also warms the engine up, and gives all the
- * blocks behind it the same KV. */
+/* Computes the prompt once, which also warms up the engine, and copies its KV
+ * to all further blocks. */
 static int fill_blocks(struct run *r)
 {
     uint32_t filled = r->max_tokens / r->layout->block_tokens;

@@ -16,19 +16,19 @@
 #define PROFILE_DEFAULT_REPEATS 3
 #define PROFILE_DEFAULT_KV_BYTES (UINT64_C(1) << 28)
 
-/* How what is timed is run: in the worker's step loop, whose ways are part of
- * what a request waits for. */
+/* Runs the timed work in the worker's step loop, whose overhead is part of a
+ * request's latency. */
 struct profile_way {
     void *arg;
-    /* Prefills tokens[n_tokens], of which at most `cached_tokens` are reused;
-     * says how many were, and how long it took. 0, or a negative errno. */
+    /* Prefills tokens[n_tokens], reusing at most *cached_tokens; sets it to
+     * the tokens reused, and *us. Returns 0 or a negative errno. */
     int (*prefill)(void *arg, const uint32_t *tokens, uint32_t n_tokens,
                    uint32_t *cached_tokens, double *us);
-    /* Runs one step of segments[n]. 0, or a negative errno. */
+    /* Runs one step of segments[n]. Returns 0 or a negative errno. */
     int (*step)(void *arg, struct engine_segment *segments, uint32_t n);
 };
 
-/* Zero in a field marked (0: ...) takes that. */
+/* (0: ...) names the default that zero stands for. */
 struct profile_config {
     const char *model;       /* its name, for the file; borrowed */
     const char *machine;     /* for the file; borrowed (NULL: the processor) */
@@ -39,7 +39,7 @@ struct profile_config {
     uint64_t max_kv_bytes;   /* points that need more are left out (0: 256
                                 MiB) */
     const atomic_bool *stop; /* NULL, or a flag that ends the run early */
-    const struct profile_way *way; /* borrowed; NULL: the engine alone */
+    const struct profile_way *way; /* borrowed; NULL = the engine alone */
 };
 
 /* Called after each measurement. */

@@ -1,19 +1,20 @@
-/* Engine "timed": SIMULATES. It has no tensors and takes the time that a cost
- * model says a step takes, so that the step loop, the store and the transfers
- * around it can be loaded as a large machine would load them.
+/* Engine "timed": SIMULATES. It has no tensors, and a step takes the time that
+ * a cost model predicts, so that the step loop, the store and the transfers can
+ * be loaded as on a large machine.
  *
  * Its KV is real in the one respect that matters to reuse: it follows from the
  * tokens and from the KV in front of them. A row is 8 bytes:
  *   K[t] = hash(K[t - 1], token t, layer), K[-1] = hash(seed)
  *   V[t] = hash(K[t])
- * and the token that is answered is a digest of the last rows and of one row
- * in every SAMPLE_TOKENS, read from the blocks. Wrong KV gives a wrong answer.
- * The digest goes layer by layer, so that a stage of a pipeline can go on with
- * it: a token passes on itself and, if it is the last one, the digest so far.
+ * and the token that is answered is a digest of the last rows and of one row in
+ * every SAMPLE_TOKENS, read from the blocks. Wrong KV gives a wrong answer.
+ * The digest is built layer by layer, so that the next stage of a pipeline can
+ * continue it: a token passes on its id and, if it is the last one, the digest
+ * so far.
  *
- * Invariants: the chunks of a prompt take together exactly
- * prefill_us(uncached, cached), times the request's factor, over the speed; the
- * times of consecutive steps do not drift. */
+ * Invariants: the chunks of a prompt take together exactly prefill_us(uncached,
+ * cached), times the request's factor, over the speed; the times of consecutive
+ * steps do not drift. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -30,11 +31,11 @@
 #define SAMPLE_TOKENS 64
 
 /* A step that begins this soon after the planned end of the last one counts
- * from that time: the loop's work between steps, and late wake-ups, cost
+ * from that end: the loop's work between steps, and late wake-ups, cost
  * nothing. */
 #define CONTINUE_WITHIN_US 1000
 
-/* The flag is looked at this often while a layer passes. */
+/* How often the abort flag is checked while a layer passes. */
 #define NAP_US 5000
 
 struct timed_engine {
@@ -44,7 +45,7 @@ struct timed_engine {
     const struct cost_model *cost;
     double speed;
     double prefill_sigma, decode_sigma;
-    int64_t busy_until_us; /* when the last step was to end */
+    int64_t busy_until_us; /* planned end of the last step */
 };
 
 static struct engine *timed_create(const struct engine_config *config,
@@ -94,20 +95,21 @@ static uint64_t *row_at(const struct timed_engine *e,
                          token % bt);
 }
 
-/* What a token passes from layer to layer. */
+/* What a token passes from layer to layer: activation_bytes. */
 struct activation {
     uint64_t token;
     uint64_t digest; /* of the last token of a segment; else 0 */
 };
 
-/* The n-th token of a segment, in front of whatever layer. */
+/* The n-th token of a segment, in any layer. */
 static uint32_t token_at(const struct engine_segment *s,
                          const struct activation *in, uint32_t n)
 {
     return s->tokens ? s->tokens[n] : (uint32_t)in[n].token;
 }
 
-/* in: what the tokens passed on, where the segment has none. */
+/* Writes the rows of `layer`. in: activations, if the segment has no
+ * tokens. */
 static void write_rows(const struct timed_engine *e,
                        const struct engine_segment *s,
                        const struct activation *in, uint32_t layer)
@@ -133,7 +135,8 @@ static uint64_t mix_rows(const struct timed_engine *e,
     return mix(digest, *row_at(e, s, token, layer, ENGINE_V));
 }
 
-/* Goes on with the digest of a segment's last token in layers [from, to). */
+/* Continues the digest of a segment's last token through layers [from,
+ * to). */
 static uint64_t digest_layers(const struct timed_engine *e,
                               const struct engine_segment *s, uint32_t from,
                               uint32_t to, uint64_t digest)
@@ -155,7 +158,7 @@ static uint32_t answer(uint64_t digest)
     return MODEL_FIRST_OUTPUT + (uint32_t)(digest % MODEL_OUTPUTS);
 }
 
-/* How many times as long as the cost model says a segment takes. */
+/* Factor on the cost model's time of a segment. */
 static double error_of(const struct timed_engine *e,
                        const struct engine_segment *s)
 {
@@ -165,7 +168,7 @@ static double error_of(const struct timed_engine *e,
                                     e->prefill_sigma);
 }
 
-/* Decodes of a step take as long as the mean of their factors says. */
+/* Time of a step; its decodes use the mean of their factors. */
 static int64_t step_us(const struct timed_engine *e,
                        const struct engine_segment *segments, size_t n)
 {
@@ -237,7 +240,7 @@ static int pass_layers(struct timed_engine *e,
 
         if (engine_wait_layer(ops, arg, 0, n, layer) < 0)
             return -EIO;
-        /* A layer that came late moves the rest of the step. */
+        /* A late layer delays the rest of the step. */
         start_us += clock_now_us() - wait_us;
         for (size_t s = 0; s < n; s++)
             write_rows(e, &segments[s], stage->in, layer);

@@ -18,8 +18,8 @@ struct run {
     uint32_t n;
 };
 
-/* Where number i of a run's (head, lane) pairs is in a tile: the floats in
- * front of its first feature. */
+/* Offset (floats) in a tile of the first feature of a run's i-th (head, lane)
+ * pair. */
 static size_t pair_offset(const struct run *r, uint32_t head_dim, uint32_t i)
 {
     return cpu_tile(1, head_dim) * (i / r->n) + r->first + i % r->n;
@@ -95,7 +95,7 @@ void cpu_attend_tile(struct cpu_engine *e,
     const struct cpu_lane *lanes = e->scratch.lanes + tile * CPU_LANES;
     uint32_t first = 0;
 
-    /* What the padding holds does not matter, but it must be a number. */
+    /* The padding's values do not matter, but must not be NaN. */
     for (size_t i = 0; i < cpu_tile(1, e->q_dim); i++)
         e->scratch.attended[i] = 0;
     while (first < CPU_LANES && lanes[first].segment != CPU_NO_SEGMENT) {

@@ -1,4 +1,4 @@
-/* Building and freeing engine "cpu". */
+/* Builds and frees engine "cpu". */
 #include "workers/engine/cpu/cpu.h"
 
 #include <errno.h>
@@ -40,7 +40,7 @@ static void place_weights(struct cpu_engine *e, struct arena *a)
 {
     const struct model_shape *s = &e->shape;
     uint64_t d = s->d_model;
-    struct cpu_layer spare; /* as long as there are no layers */
+    struct cpu_layer spare; /* used while there are no layers */
 
     for (uint32_t l = 0; l < e->n_layers; l++) {
         struct cpu_layer *y = e->layers ? &e->layers[l] : &spare;
@@ -143,7 +143,7 @@ static int allocate(struct cpu_engine *e, char *err, size_t err_bytes)
         goto nomem;
     place_weights(e, &all);
     place_scratch(e, &all);
-    /* Small pages cost a prompt that comes when the caches are cold. */
+    /* With small pages, a prompt on cold caches is slower. */
     e->memory = engine_host_alloc(all.used * sizeof(float));
     if (!e->memory)
         goto nomem;

@@ -1,7 +1,6 @@
 /* Engine "cpu": a decoder-only transformer of the Llama architecture in
- * float32: RMSNorm, rotary positions, grouped-query attention, SwiGLU. The
- * parts of it that its files share.
- */
+ * float32: RMSNorm, rotary positions, grouped-query attention, SwiGLU. Shared
+ * by its files. */
 #ifndef WORKERS_ENGINE_CPU_CPU_H
 #define WORKERS_ENGINE_CPU_CPU_H
 
@@ -76,9 +75,8 @@ void cpu_multiply_init(void);
 const char *cpu_multiply_name(void);
 
 /* y = beta y + x w for one tile: w is [inputs][outputs], x [inputs][CPU_LANES],
- * y [outputs][CPU_LANES]. Its shape never depends on how many lanes are in use,
- * and lanes are its columns: docs/decisions/020 says why that is what makes a
- * BLAS batch invariant. */
+ * y [outputs][CPU_LANES]. Lanes are columns, and the shape does not depend on
+ * the lanes in use, which makes a BLAS batch invariant: docs/decisions/020. */
 void cpu_multiply(uint32_t inputs, uint32_t outputs, const float *w,
                   const float *x, float beta, float *y);
 

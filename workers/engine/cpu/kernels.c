@@ -196,7 +196,7 @@ INLINE void mask_keys(const struct attend_args *a, const uint32_t nv,
 struct softmax {
     vec most[2];  /* largest score so far */
     vec sum[2];   /* of 2^(score - most) */
-    vec scale[2]; /* what everything summed before is to be multiplied by */
+    vec scale[2]; /* factor for everything summed before */
 };
 
 /* Turns scores into weights 2^(score - most), in place. */

@@ -1,5 +1,5 @@
-/* The proof that a token's lane does not matter to the matrix product of engine
- * "cpu", whichever it is. */
+/* Checks that the matrix product of engine "cpu" gives the same result in
+ * every lane. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "workers/engine/cpu/cpu.h"
 
-/* A few digits that are no round numbers, from a linear congruence. */
+/* Returns the next float in [-1, 1) of a linear congruential generator. */
 static float noise(uint32_t *state)
 {
     *state = *state * 1664525u + 1013904223u;

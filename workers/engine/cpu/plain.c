@@ -1,6 +1,5 @@
-/* The matrix product of engine "cpu" where there is no BLAS: several times
- * slower. The engine then serves as a reference and for trials, not in workers.
- */
+/* The matrix product of engine "cpu" without a BLAS: several times slower, for
+ * reference and trials, not for serving. */
 #include <string.h>
 
 #include "workers/engine/cpu/cpu.h"
@@ -38,7 +37,7 @@ void cpu_multiply(uint32_t inputs, uint32_t outputs, const float *w,
         uint32_t n = outputs - o < OUTPUTS ? outputs - o : OUTPUTS;
         float *part = y + (size_t)o * CPU_LANES;
 
-        /* What y holds may be anything, NaN as well, if it does not count. */
+        /* With beta 0, y may hold anything, even NaN. */
         if (beta == 0)
             memset(part, 0, (size_t)n * CPU_LANES * sizeof(*part));
         for (uint32_t i = 0; i < inputs; i++)

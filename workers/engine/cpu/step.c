@@ -186,7 +186,7 @@ static void answer(struct cpu_engine *e, struct engine_segment *segments,
     }
 }
 
-/* Layers [from, to) of what is laid out. Returns as cpu_step(). */
+/* Computes layers [from, to) of the tiles. Returns as cpu_step(). */
 static int compute_layers(struct cpu_engine *e,
                           const struct engine_segment *segments, size_t n,
                           uint32_t from, uint32_t to,

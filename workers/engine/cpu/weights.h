@@ -35,8 +35,8 @@ void weights_draw(const struct model_shape *shape, uint64_t seed,
                   enum weight_tensor tensor, uint32_t layer, uint64_t first,
                   size_t n, float *out, size_t stride);
 
-/* What weights_draw() draws with, for engines that draw elsewhere: the stream,
- * and the factor that a raw number is multiplied by. */
+/* The parameters of weights_draw(), for engines with their own generator: the
+ * stream, and the factor for raw numbers. */
 uint64_t weights_stream(uint64_t seed, enum weight_tensor tensor,
                         uint32_t layer);
 float weights_scale(const struct model_shape *shape, enum weight_tensor tensor);

@@ -1,14 +1,14 @@
-/* What both attention kernels are made of: warps that multiply tiles in shared
- * memory, and the online softmax between the two products.
+/* Building blocks of both attention kernels: warps that multiply tiles in
+ * shared memory, and the online softmax between the two products.
  *
  * A warp holds m_tiles x 16 queries. Scores of one query lie in 4 lanes (a
  * quad), as mma_16816() leaves them: index r of a lane's pair of rows means
  * row lane / 4 + 8 r of each 16.
  *
- * A masked key has the score minus infinity: its weight is exactly 0, and
- * where all keys of a tile are masked for a row, everything before is scaled
- * by exactly 1. So what a row gets does not depend on how far the other rows
- * of its tile look. */
+ * A masked key has the score minus infinity: its weight is exactly 0, and where
+ * all keys of a tile are masked for a row, everything before is scaled by
+ * exactly 1. So a row's result does not depend on the keys that other rows of
+ * its tile see. */
 #ifndef WORKERS_CUDA_ATTEND_CUH
 #define WORKERS_CUDA_ATTEND_CUH
 
@@ -37,8 +37,8 @@ load_keys(bf16 *tile, const bf16 *base, const struct kv_view &kv,
                        (size_t)(slot + (uint32_t)row) * kv.kv_dim + chunk * 8;
 
     if (slot + keys <= kv.page_tokens && first + keys <= end_key) {
-        /* All in one page, all there: nearly always. All 8 at a time would
-         * cost the prefill kernel registers that it does not have. */
+        /* The usual case: all keys exist and lie in one page. Unrolling all 8
+         * would take more registers than the prefill kernel has. */
 #pragma unroll 4
         for (int i = 0; i < keys / rows_at_once; i++) {
             copy16_async(tile + tile_at<D>(row + i * rows_at_once, chunk), from,
@@ -61,10 +61,9 @@ load_keys(bf16 *tile, const bf16 *base, const struct kv_view &kv,
     }
 }
 
-/* Where a warp reads: how a chunk is swapped depends on the lane only, so the
- * place of a chunk further on is that of the first one with some bits turned
- * over, and rows further on lie at a fixed distance. Written out like this the
- * addresses take no registers.
+/* Addresses: the swizzle of a chunk depends on the lane only, so a later
+ * chunk's address is the first one's with some bits flipped, and later rows lie
+ * at a fixed distance. Computed this way, the addresses take no registers.
  *
  * score = q k^T for the warp's queries, from row q_row of tile `q` on, and
  * n_tiles x 8 keys, from row k_row of tile `k` on. */
@@ -104,7 +103,7 @@ __device__ __forceinline__ void score_keys(float score[m_tiles][n_tiles][4],
     }
 }
 
-/* What the online softmax knows of a lane's rows. `sum` is the lane's share:
+/* State of the online softmax for a lane's rows. `sum` is the lane's share:
  * quad_sum() of it is the whole. */
 template <int m_tiles> struct softmax {
     float most[m_tiles][2];

@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2)
     bf16 *q = (bf16 *)memory;
     bf16 *k = q + ROWS * D;
     bf16 *v = k + KEYS * D;
-    /* Those with the most keys come last: begun first, they end in time. */
+    /* The tiles with the most keys come last in `tiles`: begin with them. */
     const struct cuda_tile tile = tiles[gridDim.y - 1 - blockIdx.y];
     uint32_t kv_head = blockIdx.x;
     uint32_t group = a.heads / a.kv_heads;

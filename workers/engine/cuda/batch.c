@@ -1,5 +1,5 @@
-/* The description of a group of segments for the card: rows, tables of pages,
- * and the pieces of the attention. Prompts first, then decodes. */
+/* Describes a group of segments to the card: rows, page tables, attention
+ * tiles and splits. Prompts first, then decodes. */
 #include "workers/engine/cuda/engine.h"
 
 static void add_row(struct cuda_batch *b, uint32_t row, uint32_t token,

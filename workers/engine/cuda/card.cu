@@ -1,4 +1,4 @@
-/* Taking a card: memory, weights, streams. */
+/* Opens a card: memory, weights, streams. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@ extern "C" {
 #define MIN_SPLITS 8192
 #define MIN_TABLE 65536
 
-/* What the kernels can do. */
+/* Checks that the kernels support the shape. */
 static int check_shape(const struct model_shape *s, char *err, size_t err_bytes)
 {
     uint32_t group = s->heads / s->kv_heads;
@@ -41,7 +41,7 @@ int cuda_card_present(char *err, size_t err_bytes)
     if (rc == cudaSuccess && n > 0)
         return 0;
     (void)cudaGetLastError();
-    /* The runtime calls a driver that is not there one that is too old. */
+    /* The runtime reports a missing driver as too old. */
     if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
         snprintf(err, err_bytes,
                  "cuda: no card: no CUDA driver was found; install one, or use "
@@ -123,7 +123,8 @@ static int copy_frequencies(struct cuda_card *c)
     for (uint32_t i = 0; i < half; i++)
         frequency[i] = pow((double)c->shape.rope_theta,
                            -2.0 * (double)i / (double)c->shape.head_dim);
-    /* A plain copy may end after the call: it waits for no stream of ours. */
+    /* A plain copy may end after the call, and our streams do not wait for
+     * it. */
     int rc = card_check(c,
                         cudaMemcpyAsync(c->scratch.frequency, frequency,
                                         half * sizeof(double),
@@ -180,7 +181,8 @@ static int fill_card(struct cuda_card *c, const struct cuda_card_config *config,
                          "scratch memory")) == 0) {
         card_place_weights(c, c->weights);
         card_place_scratch(c, c->scratch_memory);
-        /* The check of the products overwrites the first layer. */
+        /* Draw after make_multiply(), whose check overwrites the first
+         * layer. */
         if ((rc = make_host(c)) == 0 && (rc = make_multiply(c)) == 0 &&
             (rc = draw_weights(c)) == 0 && (rc = copy_frequencies(c)) == 0)
             rc = card_make_pages(c, config);
@@ -191,7 +193,7 @@ static int fill_card(struct cuda_card *c, const struct cuda_card_config *config,
     return rc;
 }
 
-/* The first card that is visible. */
+/* Takes the first visible card. */
 static int find_card(struct cuda_card *c, char *err, size_t err_bytes)
 {
     struct cudaDeviceProp p;

@@ -1,4 +1,4 @@
-/* What the card's files share. C++, not for users of cuda_engine.h. */
+/* Shared by the card's files. C++, not for users of cuda_engine.h. */
 #ifndef WORKERS_ENGINE_CUDA_CARD_H
 #define WORKERS_ENGINE_CUDA_CARD_H
 
@@ -23,10 +23,10 @@ struct card_scratch {
     bf16 *gate_up;     /* [2 ffn] */
     bf16 *inner;       /* [ffn] */
     float2 *turns;     /* [head_dim / 2] */
-    double *frequency; /* [head_dim / 2], of one row only */
+    double *frequency; /* [head_dim / 2], not per row */
     float *partial;    /* [splits][heads][PARTIAL_FLOATS] */
     uint32_t *answers;
-    unsigned char *batch; /* the description, as in host memory */
+    unsigned char *batch; /* the batch's arrays, laid out as in host memory */
 };
 
 struct cuda_card {
@@ -35,10 +35,10 @@ struct cuda_card {
     uint32_t layers, block_tokens;
     uint32_t q_dim, kv_dim;
     size_t row_bytes, page_bytes; /* of KV */
-    uint32_t prefill_rows;        /* most of prompts, with padding */
+    uint32_t prefill_rows;        /* most prompt rows, with padding */
     struct cuda_card_limits limits;
     struct cuda_batch batch;
-    unsigned char *host; /* page-locked: the arrays of `batch`, answers */
+    unsigned char *host; /* page-locked: arrays of `batch`, then answers */
     uint32_t *host_answers;
     uint64_t embed_stream;
     float embed_scale;
@@ -56,21 +56,20 @@ struct cuda_card {
     char error[160];
 };
 
-/* Notes what failed. Returns 0 for cudaSuccess, else -ENODEV. */
+/* Records a failure of `what`. Returns 0 for cudaSuccess, else -ENODEV. */
 static inline int card_check(struct cuda_card *c, cudaError_t rc,
                              const char *what)
 {
     if (rc == cudaSuccess)
         return 0;
-    /* The runtime would report it again to the next caller, who did not cause
-     * it. */
+    /* Clear it: the runtime would report it to the next call, too. */
     (void)cudaGetLastError();
     snprintf(c->error, sizeof(c->error), "%s: %s", what,
              cudaGetErrorString(rc));
     return -ENODEV;
 }
 
-/* The same for launches since the last check. */
+/* As card_check(), for kernel launches since the last check. */
 static inline int card_check_launch(struct cuda_card *c, const char *what)
 {
     return card_check(c, cudaGetLastError(), what);
@@ -84,18 +83,19 @@ static inline size_t card_max(size_t a, size_t b)
 /* The matrices of a layer. */
 void card_sizes(const struct cuda_card *c, struct multiply_size *sizes);
 
-/* Hand out the weights, and the activations, from `memory`; NULL: only count.
- * Return how many bytes they take. */
+/* Place the weights, and the activations, in `memory`; NULL = only count.
+ * Return the bytes they take. */
 size_t card_place_weights(struct cuda_card *c, unsigned char *memory);
 size_t card_place_scratch(struct cuda_card *c, unsigned char *memory);
 
-/* Says in `err` that the model does not fit, with what there is and what would.
- * Returns 0, -ENOMEM or -ENODEV. */
+/* Checks that the model fits the card's memory. Returns 0, -ENOMEM with a
+ * message that names sizes and what would fit, or -ENODEV. */
 int card_check_fits(const struct cuda_card *c,
                     const struct cuda_card_config *config, size_t weights,
                     size_t scratch, char *err, size_t err_bytes);
 
-/* Of the memory for pages: a dmabuf has whole pages of the processor. */
+/* Bytes of the memory for pages, rounded up because a dmabuf covers whole host
+ * pages. */
 static inline size_t card_pages_bytes(const struct cuda_card *c)
 {
     size_t unit = (size_t)64 << 10;
@@ -103,11 +103,11 @@ static inline size_t card_pages_bytes(const struct cuda_card *c)
     return ((size_t)c->limits.pages * c->page_bytes + unit - 1) / unit * unit;
 }
 
-/* Takes the memory for pages: what is asked for, or what is left. */
+/* Allocates the pages: config->page_bytes, or all memory left. */
 int card_make_pages(struct cuda_card *c, const struct cuda_card_config *config);
 
-/* Hands out the arrays of the batch from host memory, and those of the card at
- * the same distances. Returns how many bytes they take. */
+/* Places the batch's arrays in host memory `memory`; those on the card have
+ * the same offsets. Returns the bytes they take. */
 size_t card_place_batch(struct cuda_card *c, unsigned char *memory);
 
 #endif

@@ -1,4 +1,4 @@
-/* What goes where on a card, and whether it fits. */
+/* Places memory on a card, and checks whether it fits. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -56,7 +56,7 @@ size_t card_place_scratch(struct cuda_card *c, unsigned char *memory)
     take(&a, &t->norm, rows * s->d_model);
     take(&a, &t->qkv, rows * (c->q_dim + 2 * (size_t)c->kv_dim));
     take(&a, &t->attended, rows * c->q_dim);
-    /* These two are what the check of the products works in: room for the
+    /* The check of the products uses these two as scratch memory: room for the
      * widest x and y. */
     take(&a, &t->gate_up,
          rows * card_max(card_max(2 * (size_t)s->ffn, 2 * (size_t)s->d_model),
@@ -111,7 +111,6 @@ static uint32_t fitting_layers(const struct cuda_card *c, size_t weights,
                        : 0;
 }
 
-/* Says that the model does not fit, with what there is and what would. */
 int card_check_fits(const struct cuda_card *c,
                     const struct cuda_card_config *config, size_t weights,
                     size_t scratch, char *err, size_t err_bytes)

@@ -1,6 +1,6 @@
-/* The pages of the card as others see them: a handle for processes (CUDA IPC),
- * a dmabuf for cards of the network (GPUDirect), and copies from the pages of
- * another process. UNTESTED on a card. */
+/* Shares the card's pages: a handle for other processes (CUDA IPC), a dmabuf
+ * for network cards (GPUDirect), and copies from the pages of another process.
+ * UNTESTED on a card. */
 #include <cuda.h>
 #include <errno.h>
 #include <string.h>
@@ -9,7 +9,8 @@
 
 static_assert(sizeof(cudaIpcMemHandle_t) == CUDA_HANDLE_BYTES, "a handle");
 
-/* Of the driver, which the program does not link: it starts without one. */
+/* Finds a driver function by name: the program does not link the driver, so
+ * that it starts without one. */
 static void *driver_entry(const char *name)
 {
     cudaDriverEntryPointQueryResult found;

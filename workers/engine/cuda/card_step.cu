@@ -4,8 +4,8 @@
 
 #include "workers/engine/cuda/card.h"
 
-/* Address on the card of an array of the batch: it lies as far from the start
- * as in host memory. */
+/* Device address of an array of the batch, which has the same offset as in
+ * host memory. */
 template <class item>
 static item *on_card(const struct cuda_card *c, item *in_host)
 {
@@ -32,8 +32,8 @@ static struct kv_view kv_of(const struct cuda_card *c, uint32_t layer)
             c->kv_dim};
 }
 
-/* A product for all rows of the batch, those of prompts and those of decodes
- * each in their own way. */
+/* A product for all rows of the batch: prompt rows and decode rows
+ * separately. */
 template <class number>
 static int multiply(struct cuda_card *c, uint32_t layer,
                     enum multiply_matrix matrix, uint32_t inputs,
@@ -230,7 +230,7 @@ static int event_over(struct cuda_card *c, cudaEvent_t e, bool wait)
     cudaError_t rc = wait ? cudaEventSynchronize(e) : cudaEventQuery(e);
 
     if (rc == cudaErrorNotReady) {
-        /* Kept as an error, which the check of the next launch would find. */
+        /* Clear it: the check of the next launch would see it. */
         (void)cudaGetLastError();
         return 0;
     }

@@ -10,7 +10,7 @@
  *   store    downloads of layer l --(stored l)--> cuda_card_stored()
  *
  * Functions return 0; or -ENODEV if the card is gone or in an unusable state:
- * cuda_card_error() says what it was, and only cuda_card_close() is left to do.
+ * cuda_card_error() tells the cause, and only cuda_card_close() may follow.
  * Copies and tickets may be asked for on another thread than the steps.
  */
 #ifndef WORKERS_ENGINE_CUDA_CUDA_ENGINE_H
@@ -26,16 +26,16 @@ extern "C" {
 
 #include "workers/engine/model.h"
 
-/* Rows of prompts begin the batch and are padded to CUDA_PREFILL_ROWS, then
- * come those of decodes, padded to CUDA_DECODE_ROWS: each kind goes through
- * matrix products of its own. */
+/* Prompt rows begin the batch, padded to CUDA_PREFILL_ROWS; decode rows
+ * follow, padded to CUDA_DECODE_ROWS. Each kind has its own matrix
+ * products. */
 #define CUDA_PREFILL_ROWS 128
 #define CUDA_DECODE_ROWS 64
 /* Rows of attention that one block computes: tokens x heads of a KV head. */
 #define CUDA_TILE_ROWS 128
 /* Keys of one piece of a decode attention. */
 #define CUDA_SPLIT_KEYS 256
-/* Tickets of uploads that may be under way at once. */
+/* Upload tickets that may be pending at once. */
 #define CUDA_TICKETS 64
 
 struct cuda_card;
@@ -45,27 +45,27 @@ static inline uint32_t cuda_round_up(uint32_t n, uint32_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-/* What to put on the card. */
+/* The model and the memory to put on the card. */
 struct cuda_card_config {
     const struct model_shape *shape; /* borrowed for the call */
     uint64_t seed;
     uint32_t layers;       /* at least 1 */
     uint32_t block_tokens; /* of a page */
     uint32_t step_tokens;  /* most rows of a batch, without padding */
-    uint64_t page_bytes;   /* of all pages together; 0: what is free */
+    uint64_t page_bytes;   /* all pages together; 0 = all that is free */
 };
 
 /* Consecutive tokens of one prompt that a block of the attention takes. */
 struct cuda_tile {
-    uint32_t row; /* of the batch: the first token's */
+    uint32_t row; /* batch row of the first token */
     uint32_t n_tokens;
     uint32_t position; /* of the first token */
-    uint32_t table;    /* of the request's pages: the first one's place */
+    uint32_t table;    /* index in batch.table of the request's first page */
 };
 
 /* A piece of the keys of one decoded token. */
 struct cuda_split {
-    uint32_t decode; /* its number among the decodes */
+    uint32_t decode; /* index among the decodes */
     uint32_t from_key;
     uint32_t to_key;
     uint32_t table;
@@ -77,21 +77,21 @@ struct cuda_decode {
     uint32_t n_splits;
 };
 
-/* What a batch computes. The arrays belong to the card, have room for what
- * cuda_card_limits says, and are filled by the caller between two batches.
- * Rows of padding have the page CUDA_NO_PAGE. */
+/* Input of a batch. The card owns the arrays, sized by cuda_card_limits; the
+ * caller fills them between two batches. Rows of padding have the page
+ * CUDA_NO_PAGE. */
 struct cuda_batch {
     uint32_t prefill_rows; /* with padding */
     uint32_t decode_rows;  /* with padding */
     uint32_t n_table, n_tiles, n_splits, n_decodes, n_wanted;
     uint32_t *tokens;    /* [rows] */
     uint32_t *positions; /* [rows] */
-    uint32_t *pages;     /* [rows] the page of the row's own token */
+    uint32_t *pages;     /* [rows] page of the row's token */
     uint32_t *table;     /* [n_table] pages of the requests */
     struct cuda_tile *tiles;
     struct cuda_split *splits;
     struct cuda_decode *decodes;
-    uint32_t *wanted; /* [n_wanted] rows that are to be answered */
+    uint32_t *wanted; /* [n_wanted] rows that want an answer */
 };
 #define CUDA_NO_PAGE UINT32_MAX
 
@@ -103,9 +103,9 @@ struct cuda_card_limits {
     uint32_t splits;
 };
 
-/* A rectangle of a page and of its host block, which have the same layout; or
- * the same one of several of them, which follow each other on both sides and
- * lie in one piece of host memory: then it is all rows of one layer. */
+/* A rectangle of a page and of its host block, which have the same layout.
+ * With n_blocks > 1: all rows of one layer of consecutive pages and of
+ * consecutive blocks in one host allocation. */
 struct cuda_piece {
     void *block;
     uint32_t page;
@@ -116,28 +116,28 @@ struct cuda_piece {
     uint32_t to_slot;
 };
 
-/* Whether this process can use a card at all: 0, or -ENODEV with why not in
- * err[err_bytes]. */
+/* Checks whether this process can use a card. Returns 0, or -ENODEV with the
+ * reason in err[err_bytes]. */
 [[nodiscard]] int cuda_card_present(char *err, size_t err_bytes);
 
-/* Takes the first card, draws the weights there and takes memory for pages.
- * Returns it owned, or NULL with a message that says what is missing and what
- * to do. Cost: seconds for large models. */
+/* Opens the first card, draws the weights and allocates pages there. Returns
+ * it owned, or NULL with a message that says what is missing and what to do.
+ * Takes seconds for large models. */
 [[nodiscard]] struct cuda_card *
 cuda_card_open(const struct cuda_card_config *config, char *err,
                size_t err_bytes);
 
-/* Waits for what runs, and frees all. NULL is fine. */
+/* Waits for running work and frees everything. NULL is fine. */
 void cuda_card_close(struct cuda_card *card);
 
 /* Valid until cuda_card_close(). */
 const struct cuda_card_limits *cuda_card_limits(const struct cuda_card *card);
 struct cuda_batch *cuda_card_batch(struct cuda_card *card);
 
-/* What the card said last when something failed; "" if nothing did. */
+/* The last failure; "" = none. */
 const char *cuda_card_error(const struct cuda_card *card);
 
-/* Name of the card, and how the matrix products are computed. */
+/* Name of the card, and of the matrix product implementation. */
 const char *cuda_card_name(const struct cuda_card *card);
 const char *cuda_card_multiply(const struct cuda_card *card);
 
@@ -147,72 +147,72 @@ void cuda_card_host_free(struct cuda_card *card, void *memory);
 
 /* --- pages for others --- */
 
-/* Of a handle by which another process opens the pages (CUDA IPC). */
+/* Bytes of the CUDA IPC handle with which another process opens the pages. */
 #define CUDA_HANDLE_BYTES 64
 
-/* Where the pages begin, for the card, and how long all of them are. */
+/* Device address of the pages, and their total bytes. */
 uint64_t cuda_card_pages(const struct cuda_card *card, uint64_t *bytes);
 
-/* Their handle. 0, or -ENOTSUP. */
+/* Gets the pages' handle. Returns 0 or -ENOTSUP. */
 [[nodiscard]] int cuda_card_handle(struct cuda_card *card,
                                    uint8_t handle[CUDA_HANDLE_BYTES]);
 
-/* A dmabuf of them, owned by the caller; -1: the card or its driver has none.
- */
+/* Returns a dmabuf of the pages, owned by the caller; -1 = not supported. */
 [[nodiscard]] int cuda_card_dmabuf(const struct cuda_card *card);
 
-/* Opens the pages of another process. NULL: it cannot, or they have less than
- * `bytes`. On any thread, as all below. */
+/* Opens the pages of another process. Returns NULL if it cannot, or they have
+ * less than `bytes`. Any thread may call this and the functions below. */
 [[nodiscard]] void *cuda_card_open_peer(struct cuda_card *card,
                                         const uint8_t handle[CUDA_HANDLE_BYTES],
                                         uint64_t bytes);
 void cuda_card_shut_peer(struct cuda_card *card, void *memory);
 
-/* Copies from what was opened to host memory that is known to the card, by way
- * of `page`, at `offset` in it (CUDA_NO_PAGE: straight), and waits for it. */
+/* Copies from opened pages through offset `offset` of `page` (CUDA_NO_PAGE =
+ * directly) to page-locked host memory, and waits. */
 [[nodiscard]] int cuda_card_read_peer(struct cuda_card *card, const void *from,
                                       uint32_t page, uint64_t offset, void *to,
                                       uint64_t bytes);
 
-/* Locks memory that somebody else has made, so that it can be copied as that of
- * cuda_card_host_alloc(). 0 or -ENOMEM. */
+/* Page-locks memory allocated elsewhere, so that it can be used like that of
+ * cuda_card_host_alloc(). Returns 0 or -ENOMEM. */
 [[nodiscard]] int cuda_card_adopt(struct cuda_card *card, void *memory,
                                   size_t bytes);
 void cuda_card_disown(struct cuda_card *card, void *memory);
 
-/* Begins the batch: its description, embeddings and angles. */
+/* Begins the batch: uploads its arrays, computes embeddings and angles. */
 [[nodiscard]] int cuda_card_begin(struct cuda_card *card);
 
-/* One layer up to K and V in the pages; `placed` of the layer. */
+/* Computes a layer up to its K and V in the pages; then `placed` of the
+ * layer. */
 [[nodiscard]] int cuda_card_place(struct cuda_card *card, uint32_t layer);
 
-/* The rest of the layer, after what cuda_card_loaded() said of it. */
+/* Computes the rest of the layer, after the uploads of cuda_card_loaded(). */
 [[nodiscard]] int cuda_card_attend(struct cuda_card *card, uint32_t layer);
 
 /* Copies a piece from its block to its page (load stream). */
 [[nodiscard]] int cuda_card_upload(struct cuda_card *card,
                                    const struct cuda_piece *piece);
 
-/* All uploads so far come before the attention of `layer`. */
+/* Makes the attention of `layer` wait for all uploads so far. */
 [[nodiscard]] int cuda_card_loaded(struct cuda_card *card, uint32_t layer);
 
-/* Downloads of `layer` come after its K and V (store stream). */
+/* Makes downloads of `layer` wait for its K and V (store stream). */
 [[nodiscard]] int cuda_card_store(struct cuda_card *card, uint32_t layer);
 
 /* Copies a piece from its page to its block (store stream). */
 [[nodiscard]] int cuda_card_download(struct cuda_card *card,
                                      const struct cuda_piece *piece);
 
-/* All downloads so far belong to `stored` of the layer. */
+/* Makes `stored` of the layer follow all downloads so far. */
 [[nodiscard]] int cuda_card_mark_stored(struct cuda_card *card, uint32_t layer);
 
-/* Whether the downloads of the layer are over: 1, 0 (never with `wait`,
- * which waits), or -ENODEV. */
+/* Returns 1 if the downloads of the layer are done, 0 if not (never with
+ * `wait`, which waits), or -ENODEV. */
 [[nodiscard]] int cuda_card_stored(struct cuda_card *card, uint32_t layer,
                                    bool wait);
 
-/* Ends the batch: answers to its wanted rows in answers[n_wanted]. Waits for
- * the compute stream. */
+/* Ends the batch: writes answers[n_wanted] for its wanted rows. Waits for the
+ * compute stream. */
 [[nodiscard]] int cuda_card_finish(struct cuda_card *card, uint32_t *answers);
 
 /* Waits for everything in all streams. */
@@ -221,16 +221,16 @@ void cuda_card_disown(struct cuda_card *card, void *memory);
 /* Waits for all downloads. */
 [[nodiscard]] int cuda_card_wait_stored(struct cuda_card *card);
 
-/* Ticket `ticket` (0 .. CUDA_TICKETS - 1) is over when all uploads so far
- * are. */
+/* Makes ticket `ticket` (0 .. CUDA_TICKETS - 1) complete after all uploads so
+ * far. */
 [[nodiscard]] int cuda_card_ticket(struct cuda_card *card, uint32_t ticket);
 
-/* Whether the ticket is over: 1, 0 (never with `wait`, which waits), or
- * -ENODEV. */
+/* Returns 1 if the ticket is complete, 0 if not (never with `wait`, which
+ * waits), or -ENODEV. */
 [[nodiscard]] int cuda_card_ticket_over(struct cuda_card *card, uint32_t ticket,
                                         bool wait);
 
-/* The batch begins to compute after the ticket is over. */
+/* Makes the batch wait for the ticket before it computes. */
 [[nodiscard]] int cuda_card_after_ticket(struct cuda_card *card,
                                          uint32_t ticket);
 

@@ -1,5 +1,5 @@
-/* What the kernels need below the level of CUDA C++: the few instructions that
- * are written out, each with the branch that the emulated card takes.
+/* The few instructions that the kernels use below CUDA C++, each with a branch
+ * for the emulated card.
  *
  * Numbers in device memory are bfloat16 as bit patterns (`bf16`), or float.
  */

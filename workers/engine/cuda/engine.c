@@ -1,5 +1,5 @@
-/* Engine "cuda": building it, its host memory and its uploads. The steps are
- * in step.c; what the card does is behind cuda_engine.h. */
+/* Engine "cuda": builds it, and handles host memory and uploads. Steps are in
+ * step.c, the card is behind cuda_engine.h. */
 #include "workers/engine/cuda/engine.h"
 
 #include <stdio.h>
@@ -66,7 +66,7 @@ static struct engine *cuda_create(const struct engine_config *config,
         goto fail;
     }
     cuda_share_init(e);
-    /* One request must fit, whatever is lent. */
+    /* One request must fit even when all lendable pages are lent. */
     uint64_t room =
         ((uint64_t)cuda_card_limits(e->card)->pages - cuda_lent_max(e)) *
         layout->block_tokens;
@@ -82,7 +82,7 @@ fail:
     return NULL;
 }
 
-/* Copies of blocks in it may be joined. */
+/* Records an allocation, within which copies of blocks may be joined. */
 static void know_host(struct cuda_engine *e, void *memory, size_t bytes)
 {
     for (size_t i = 0; i < CUDA_HOSTS; i++)
@@ -151,7 +151,7 @@ static void cuda_kv_forget(struct engine *base, void *block)
 
 /* --- pages, under the lock ---------------------------------------------- */
 
-/* Copies rows that are on the card only to their block, and waits. */
+/* Copies dirty rows to their host block, and waits. */
 static int write_back(struct cuda_engine *e, const struct page_dirty *d)
 {
     const struct cuda_piece piece = {
@@ -181,7 +181,8 @@ uint32_t cuda_take_page(struct cuda_engine *e, void *block)
     return dirty.block && write_back(e, &dirty) < 0 ? PAGE_NONE : page;
 }
 
-/* Whether the layers of a page are there already: they came by way of it. */
+/* Whether the layers are complete in the page already: they were read through
+ * it. */
 static bool is_there(const struct cuda_engine *e, uint32_t page,
                      uint32_t from_layer, uint32_t to_layer)
 {
@@ -234,7 +235,8 @@ static int upload_blocks(struct cuda_engine *e, void *const *blocks, size_t n,
         return -EBUSY;
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = upload_block(e, blocks[i], from_layer, to_layer, next);
-    /* What was begun has a ticket in any case: pages go by it. */
+    /* Uploads that were begun need their ticket even after an error: their
+     * pages wait for it. */
     if (rc == -EIO ||
         cuda_card_ticket(e->card, (uint32_t)(next % CUDA_TICKETS)) < 0) {
         cuda_lose(e);

@@ -1,4 +1,4 @@
-/* Engine "cuda": what its files share, and what tests ask it. */
+/* Engine "cuda": shared by its files, and functions for tests. */
 #ifndef WORKERS_ENGINE_CUDA_ENGINE_H
 #define WORKERS_ENGINE_CUDA_ENGINE_H
 
@@ -16,24 +16,24 @@ struct cuda_use {
     uint32_t needed; /* rows that the step reads and does not write */
     uint32_t from;   /* rows [from, to) that it writes */
     uint32_t to;
-    bool stores; /* they are to be in the host block as well */
+    bool stores; /* write them to the host block as well */
 };
 
-/* Segments of a step that are computed together: as many as have room. */
+/* Segments of a step that are computed together: as many as fit. */
 struct cuda_group {
     struct engine_segment *segments; /* the step's */
     size_t first, end;               /* of them */
-    struct cuda_use *uses;           /* [n_uses], room for all pages */
+    struct cuda_use *uses;           /* [n_uses], capacity: all pages */
     uint32_t n_uses;
-    uint64_t ticket; /* the last that copies to one of the pages */
+    uint64_t ticket; /* last ticket that copies to one of the pages */
 };
 
 /* Page-locked memory that engine_kv_alloc() gave out. */
 struct cuda_host {
-    unsigned char *memory; /* NULL: none */
+    unsigned char *memory; /* NULL = free entry */
     size_t bytes;
 };
-#define CUDA_HOSTS 8 /* that are known; of others, copies are not joined */
+#define CUDA_HOSTS 8 /* known allocations; only copies within one join */
 
 struct cuda_engine {
     struct engine base;
@@ -41,15 +41,16 @@ struct cuda_engine {
     uint32_t layers;
     uint32_t group_heads; /* heads / kv_heads */
     struct cuda_group group;
-    uint32_t *use_of;  /* [pages] which use, valid where it points back */
-    size_t *answer_of; /* [rows] segment of each wanted row */
-    uint32_t *answers; /* [rows] */
+    uint32_t *use_of; /* [pages] index in group.uses, valid if that use has this
+                         page */
+    size_t *answer_of;                  /* [rows] segment of each wanted row */
+    uint32_t *answers;                  /* [rows] */
     struct cuda_host hosts[CUDA_HOSTS]; /* do not change during a step */
     pthread_mutex_t lock;               /* guards from here ... */
     struct page_cache *pages;
-    uint64_t ticket;      /* the last that was given */
-    uint64_t ticket_over; /* it and all before are over */
-    bool lost;            /* ... to here: the card */
+    uint64_t ticket;      /* last one issued */
+    uint64_t ticket_over; /* this one and all before are complete */
+    bool lost;            /* ... to here: the card is lost */
     struct shared_card shared;
 };
 
@@ -58,13 +59,13 @@ static inline uint32_t cuda_min(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Whether a segment goes the way of decodes. */
+/* Whether a segment uses the decode path. */
 static inline bool cuda_decodes(const struct engine_segment *s)
 {
     return s->decode && s->n_tokens == 1;
 }
 
-/* Blocks of a segment, those it writes included. */
+/* Blocks of a segment, including those it writes. */
 static inline uint32_t cuda_blocks_of(const struct cuda_engine *e,
                                       const struct engine_segment *s)
 {
@@ -73,7 +74,7 @@ static inline uint32_t cuda_blocks_of(const struct cuda_engine *e,
     return (s->position + s->n_tokens + bt - 1) / bt;
 }
 
-/* Pieces of a segment's decode attention; 0 for a prompt. */
+/* Splits of a segment's decode attention; 0 for a prompt. */
 static inline uint32_t cuda_splits_of(const struct engine_segment *s)
 {
     return cuda_decodes(s) ? s->position / CUDA_SPLIT_KEYS + 1 : 0;
@@ -91,26 +92,26 @@ int cuda_step(struct engine *base, struct engine_segment *segments, size_t n,
 /* Notes that the card is gone. Returns -ENODEV. */
 int cuda_lose(struct cuda_engine *e);
 
-/* Takes and pins the page of `block`, writing back what is in the way. Called
- * with the lock. Returns PAGE_NONE if every page is in use, or the card is
- * gone. */
+/* Takes and pins a page for `block`, writing back an evicted page's rows.
+ * Called with the lock. Returns PAGE_NONE if every page is in use, or the card
+ * is gone. */
 uint32_t cuda_take_page(struct cuda_engine *e, void *block);
 
-/* Looks which tickets are over. Called with the lock. 0 or -ENODEV. */
+/* Updates ticket_over. Called with the lock. Returns 0 or -ENODEV. */
 int cuda_poll_tickets(struct cuda_engine *e, bool wait);
 
 /* --- share.c --- */
 
-/* Pages that may be lent, or read into, at once. */
+/* Most pages that may be lent, or read into, at once. */
 uint32_t cuda_lent_max(const struct cuda_engine *e);
-/* e->shared, of the card and the pages. */
+/* Sets up e->shared for the card and its pages. */
 void cuda_share_init(struct cuda_engine *e);
 void cuda_share_fini(struct cuda_engine *e);
 /* engine_ops.card of this engine. */
 const struct shared_card *cuda_shared(const struct engine *base);
 
-/* Copies all rows that are on the card only to their blocks, for tests and for
- * code that needs the rows of decoded tokens. No step may run. 0 or -ENODEV. */
+/* Writes back all rows that are on the card only, for tests and code that
+ * needs the rows of decoded tokens. No step may run. Returns 0 or -ENODEV. */
 int engine_cuda_flush(struct engine *base);
 
 #endif

@@ -3,7 +3,7 @@
  * tests/gpu/kernels_ref.h, which states the tolerance too.
  *
  * Pointers are to device memory, aligned to 16 bytes. A function returns
- * nothing: cudaGetLastError() has what went wrong.
+ * nothing: cudaGetLastError() has the error.
  *
  * BATCH INVARIANCE: a row of every result is a function of its own row of the
  * arguments, and of the KV that its request has, with one order of operations
@@ -21,16 +21,16 @@
 /* Keys that one block of the decode attention reads. */
 #define DECODE_SPLIT_KEYS CUDA_SPLIT_KEYS
 
-/* Where KV is: pages of the card, and the rows of one layer in them. */
+/* Location of KV: pages of the card, and the rows of one layer in them. */
 struct kv_view {
     bf16 *pages;
-    size_t page_numbers;  /* from one page to the next */
+    size_t page_numbers;  /* numbers from one page to the next */
     size_t layer_numbers; /* from a page's start to K of the layer */
     uint32_t page_tokens;
     uint32_t kv_dim; /* kv_heads x head_dim: from one token to the next */
 };
 
-/* Rows that a step computes, by row of the batch. */
+/* The rows of a batch. */
 struct row_view {
     const uint32_t *tokens;
     const uint32_t *positions;
@@ -44,7 +44,7 @@ void launch_draw_matrix(cudaStream_t s, uint64_t stream, float scale,
                         uint32_t inputs, uint32_t outputs, bf16 *out);
 
 /* out[outputs][inputs] such that its product with a row whose halves are equal
- * is 0, but for rounding: what remains shows in which order it was summed. */
+ * is 0, but for rounding: the remainder shows the order of summation. */
 void launch_probe_matrix(cudaStream_t s, uint32_t inputs, uint32_t outputs,
                          bf16 *out);
 

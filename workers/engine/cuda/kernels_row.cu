@@ -1,6 +1,6 @@
-/* Kernels whose rows have nothing to do with each other: norm, rotary
- * positions, SwiGLU, embedding, answers. All are bound by memory: 16 bytes a
- * thread and access, neighbours side by side. */
+/* Kernels with independent rows: norm, rotary positions, SwiGLU, embedding,
+ * answers. All are bound by memory: coalesced accesses of 16 bytes a
+ * thread. */
 #include "workers/engine/cuda/draw.cuh"
 #include "workers/engine/cuda/kernels.h"
 #include "workers/engine/model.h"

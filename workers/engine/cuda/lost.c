@@ -1,4 +1,4 @@
-/* Whether uploads are over, and a card that is gone. */
+/* Polls upload tickets, and handles a lost card. */
 #include <stdio.h>
 
 #include "workers/engine/cuda/engine.h"

@@ -14,8 +14,7 @@
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 
-/* It stays once it is loaded: a library that registered code with the driver is
- * better not taken away. */
+/* Never unloads it: the library registers code with the driver. */
 static bool open_library(struct lt *l)
 {
 #ifdef CUDA_EMULATED

@@ -1,11 +1,11 @@
-/* cuBLASLt, loaded when it is needed: half a gigabyte that a worker with
- * another engine should neither need nor wait for. */
+/* Loads cuBLASLt on demand: a worker with another engine should not need its
+ * half gigabyte. */
 #ifndef WORKERS_ENGINE_CUDA_LT_H
 #define WORKERS_ENGINE_CUDA_LT_H
 
 #include <cublasLt.h>
 
-/* The functions that are used, by their names without the prefix. */
+/* The functions used, named without their prefix. */
 struct lt {
     void *library;
     decltype(&cublasLtCreate) Create;
@@ -27,7 +27,7 @@ struct lt {
         MatmulAlgoConfigGetAttribute;
 };
 
-/* 0, or -ENOENT if the library or one of its functions is missing. */
+/* Returns 0, or -ENOENT if the library or one of its functions is missing. */
 int lt_load(struct lt *l);
 void lt_unload(struct lt *l);
 

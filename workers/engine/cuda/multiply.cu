@@ -10,7 +10,7 @@
 #define CANDIDATES 16
 #define PROBE_ROWS 7 /* different ones in a probe */
 
-/* How one matrix is multiplied for one kind of rows. */
+/* The implementation of one matrix's product for one kind of rows. */
 struct plan {
     struct multiply_size size;
     bool adds;
@@ -24,13 +24,13 @@ struct multiply {
     cublasLtHandle_t handle;
     void *workspace;
     struct plan plans[MULTIPLY_KINDS][MULTIPLY_MATRICES];
-    /* Suggestions that were not taken, by why. */
+    /* Rejected suggestions, by reason. */
     int cut_sums, not_all_rows, differ;
     char name[128];
 };
 
-/* The three matrices of a product as cuBLASLt sees them: column-major, so that
- * what is a row here is a column there. */
+/* The three matrices of a product as cuBLASLt sees them: column-major, so our
+ * rows are its columns. */
 struct layouts {
     cublasLtMatrixLayout_t w, x, y;
 };
@@ -132,7 +132,7 @@ static void fill_probe(uint16_t *x, uint32_t rows, uint32_t inputs,
                inputs * sizeof(*x));
 }
 
-/* What the check of an algorithm works with. */
+/* Working memory for checking an algorithm. */
 struct probe {
     cudaStream_t s;
     bf16 *x; /* on the card */
@@ -142,8 +142,8 @@ struct probe {
     unsigned char *host_y;
 };
 
-/* Result of a product of `rows` rows, of `period` different ones from number
- * `shift` on, in p->host_y. */
+/* Multiplies `rows` rows that repeat `period` patterns, from number `shift`
+ * on; the result is in p->host_y. */
 static int probe_run(struct multiply *m, struct probe *p,
                      enum multiply_kind kind, const struct plan *plan,
                      const bf16 *w, uint32_t rows, uint32_t period,
@@ -153,7 +153,7 @@ static int probe_run(struct multiply *m, struct probe *p,
     size_t y_bytes = rows * out * (plan->adds ? sizeof(float) : sizeof(bf16));
 
     fill_probe(p->host_x, rows, plan->size.inputs, period, shift);
-    /* What the algorithm before this one left behind is not its fault. */
+    /* Clear the error of the algorithm tried before. */
     (void)cudaGetLastError();
     if (cudaMemcpyAsync(p->x, p->host_x, rows * in * sizeof(bf16),
                         cudaMemcpyHostToDevice, p->s) ||
@@ -166,8 +166,8 @@ static int probe_run(struct multiply *m, struct probe *p,
     return 0;
 }
 
-/* The same PROBE_ROWS rows again and again, in every place of the tiles, in
- * batches of several sizes: 0 if each comes out the same everywhere, bit for
+/* Repeats the same PROBE_ROWS rows at every place of the tiles, in batches of
+ * several sizes. Returns 0 if each row's result is the same everywhere, bit for
  * bit. */
 static int probe_check(struct multiply *m, struct probe *p,
                        enum multiply_kind kind, const struct plan *plan,
@@ -209,9 +209,9 @@ static bool one_pass(const struct lt *lt, const cublasLtMatmulAlgo_t *algo)
     return split <= 1 && reduction == CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 
-/* Whether the library takes the algorithm for every number of rows that a step
- * may have: it was suggested for one, and a refusal in a step has no way out.
- */
+/* Whether the library accepts the algorithm for every number of rows that a
+ * step may have: it was suggested for one, and a step cannot handle a
+ * refusal. */
 static bool takes_all_rows(struct multiply *m, const struct plan *p,
                            uint32_t unit, uint32_t most)
 {
@@ -233,7 +233,7 @@ static bool takes_all_rows(struct multiply *m, const struct plan *p,
     return takes;
 }
 
-/* The library's best guesses for `rows` rows, none of which cuts a sum. */
+/* The library's best suggestions for `rows` rows that do not split sums. */
 static int candidates(struct multiply *m, const struct plan *p, uint32_t rows,
                       cublasLtMatmulHeuristicResult_t *found)
 {
@@ -273,7 +273,8 @@ static int describe(struct multiply *m, struct plan *p)
     return 0;
 }
 
-/* The library's best guess that passes the check, else our own kernel. */
+/* Takes the library's best suggestion that passes the check, else our own
+ * kernel. */
 static int choose(struct multiply *m, struct probe *p, enum multiply_kind kind,
                   struct plan *plan, const bf16 *w)
 {

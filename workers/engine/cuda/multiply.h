@@ -1,8 +1,8 @@
 /* Matrix products of the engine: cuBLASLt with one algorithm for each matrix,
  * chosen once, or the kernels of multiply_tile.cu. C++, of the card's files.
  *
- * A row of y depends on its own row of x and on nothing else, bit for bit:
- * docs/decisions/023-fixed-algorithms.md says how that is made sure. */
+ * A row of y depends on its own row of x and on nothing else, bit for bit: see
+ * docs/decisions/023-fixed-algorithms.md. */
 #ifndef WORKERS_ENGINE_CUDA_MULTIPLY_H
 #define WORKERS_ENGINE_CUDA_MULTIPLY_H
 
@@ -11,7 +11,7 @@
 /* Memory on the card that cuBLASLt may use. */
 #define MULTIPLY_WORKSPACE_BYTES ((size_t)32 << 20)
 
-/* The kinds of row of a product: of prompts, or of decodes. */
+/* Kinds of rows. */
 enum multiply_kind { MULTIPLY_PREFILL, MULTIPLY_DECODE, MULTIPLY_KINDS };
 
 /* The matrices of a layer; the sums of the last two are added to y. */
@@ -31,17 +31,17 @@ struct multiply_size {
 struct multiply;
 
 /* Chooses and checks an algorithm for each of sizes[MULTIPLY_MATRICES] and
- * kind, and `rows` rows at most. x and y (float) have room for `rows` rows of
- * any of the matrices, weights[MULTIPLY_MATRICES] for one of each; they are
- * overwritten. `s` is waited for. Returns it owned, or NULL without memory or
- * when the card fails. */
+ * kind, for up to `rows` rows. Overwrites x and y (float), with room for `rows`
+ * rows of any of the matrices, and weights[MULTIPLY_MATRICES], one of each
+ * size. Waits for `s`. Returns it owned, or NULL: out of memory, or the card
+ * failed. */
 struct multiply *multiply_new(cudaStream_t s, const struct multiply_size *sizes,
                               bf16 *const *weights, uint32_t rows, bf16 *x,
                               float *y);
 void multiply_free(struct multiply *m);
 
-/* What computes the products, and why suggestions of cuBLASLt were not taken;
- * valid until freed. */
+/* The implementation of the products, and why suggestions of cuBLASLt were
+ * rejected; valid until freed. */
 const char *multiply_name(const struct multiply *m);
 
 /* y = x w^T, or y += x w^T for MULTIPLY_O and MULTIPLY_DOWN, whose y is float

@@ -1,6 +1,6 @@
-/* A matrix product of our own: what takes the place of cuBLASLt where that is
- * missing, or has no algorithm under which a row is independent of the others.
- * Every sum runs over the inputs from the first to the last, in one warp.
+/* Our own matrix product, used where cuBLASLt is missing or has no algorithm
+ * whose rows are independent of each other. Every sum runs over the inputs
+ * from the first to the last, in one warp.
  *
  *   y[rows][outputs] = x[rows][inputs] w[outputs][inputs]^T
  *

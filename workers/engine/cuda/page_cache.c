@@ -7,8 +7,8 @@
 #include <sys/queue.h>
 
 struct page {
-    void *block;          /* NULL: free */
-    TAILQ_ENTRY(page) by; /* of `free` or `lru` */
+    void *block;          /* NULL = free */
+    TAILQ_ENTRY(page) by; /* list `free` or `lru` */
     uint64_t ticket;
     uint32_t dirty_from, dirty_to;
     bool pinned;
@@ -51,7 +51,7 @@ static uint32_t map_seek(const struct page_cache *c, const void *block)
     return s;
 }
 
-/* Frees a slot and moves what could no longer be found behind it. */
+/* Frees a slot, and moves back entries that its hole would hide. */
 static void map_remove(struct page_cache *c, const void *block)
 {
     uint32_t hole = map_seek(c, block);
@@ -124,7 +124,7 @@ static void drop(struct page_cache *c, struct page *p)
     c->counts.mapped--;
 }
 
-/* Frees the page of the block that was not used for longest. */
+/* Frees the least recently used page that may be evicted. */
 static struct page *evict(struct page_cache *c, uint64_t over, bool clean,
                           struct page_dirty *dirty)
 {

@@ -1,14 +1,14 @@
-/* Which host blocks have a page on the card, and which of their rows are there:
- * the bookkeeping of a write-back cache. Pure: it copies nothing, and tells the
- * caller that asks for a page what must be written back first.
+/* Bookkeeping of a write-back cache: which host blocks have a page on the
+ * card, and which of their rows are there. Pure: it copies nothing;
+ * page_cache_take() tells its caller which rows to write back first.
  *
  *   rows of a block:   0 ........ rows(layer) ........ block_tokens
- *                      on the card   not on the card
+ *                        on the card   not on the card
  *                        [dirty): on the card only
  *
- * Invariants (page_cache_check): a block has at most one page; a page that is
- * used or free has no other state than the map says; dirty rows are on the
- * card in every layer.
+ * Invariants (page_cache_check): a block has at most one page; a page is in
+ * the map exactly if it has a block; dirty rows are on the card in every
+ * layer.
  *
  * Used under one lock.
  */
@@ -22,7 +22,7 @@
 
 struct page_cache;
 
-/* Rows that exist on the card only, of a page that is to be given away. */
+/* Rows of an evicted page that exist on the card only. */
 struct page_dirty {
     void *block; /* NULL: none */
     uint32_t page;
@@ -33,12 +33,12 @@ struct page_dirty {
 struct page_cache_counts {
     uint32_t pages;
     uint32_t mapped;       /* pages with a block */
-    uint32_t lent;         /* pages that others use */
+    uint32_t lent;         /* pages lent or held */
     uint64_t evicted;      /* since the cache was made */
-    uint64_t written_back; /* of these, with dirty rows */
+    uint64_t written_back; /* evicted with dirty rows */
 };
 
-/* Returns it owned, or NULL without memory. */
+/* Returns it owned, or NULL: out of memory. */
 [[nodiscard]] struct page_cache *page_cache_new(uint32_t pages, uint32_t layers,
                                                 uint32_t block_tokens);
 /* NULL is a no-op. */
@@ -47,60 +47,63 @@ void page_cache_free(struct page_cache *c);
 /* The page of `block`, or PAGE_NONE. O(1). */
 uint32_t page_cache_find(const struct page_cache *c, const void *block);
 
-/* The page of `block`, a free one, or that of the least recently used block
- * that is not pinned and has no upload under way (up to ticket `over`). Rows of
- * a new page are all missing. If *dirty is set then, these rows must be written
- * back before the page is written to. Returns PAGE_NONE if there is none; with
- * `clean`, a dirty page is not given away either. */
+/* Returns the page of `block`; else a free page, or the least recently used
+ * one that is not pinned and whose uploads are complete (ticket <= over). A new
+ * page has no rows yet; if dirty->block is set, write those rows back before
+ * writing to the page. Returns PAGE_NONE if there is none; with `clean`, evicts
+ * no dirty page. */
 uint32_t page_cache_take(struct page_cache *c, void *block, uint64_t over,
                          bool clean, struct page_dirty *dirty);
 
-/* A pinned page stays. Pinning it twice is pinning it once. Unpinning drops
- * what was forgotten meanwhile. */
+/* A pinned page stays. Pins do not count: one unpin undoes all. Unpinning
+ * frees a page that was forgotten meanwhile. */
 void page_cache_pin(struct page_cache *c, uint32_t page);
 void page_cache_unpin(struct page_cache *c, uint32_t page);
 /* Whether a page is pinned. */
 bool page_cache_pinned(const struct page_cache *c, uint32_t page);
 
-/* The page of `block` is lent to somebody who reads all of it: it stays, with
- * its rows, until page_cache_give_back(), once for each time. PAGE_NONE: some
- * rows are not there, or there only, or an upload beyond ticket `over` is under
- * way, or it was forgotten. */
+/* Lends the page of `block` to a reader of all of it: the page keeps its rows
+ * until page_cache_give_back(), once per call. Returns PAGE_NONE if rows are
+ * missing or dirty, an upload after ticket `over` is pending, or it was
+ * forgotten. */
 uint32_t page_cache_lend(struct page_cache *c, const void *block,
                          uint64_t over);
-/* The same for somebody who writes to a page that was just taken. */
+/* Lends a page that was just taken to a writer. */
 void page_cache_hold(struct page_cache *c, uint32_t page);
 void page_cache_give_back(struct page_cache *c, uint32_t page);
 
-/* The block's contents change: its page is free, dirty or not. Returns whether
- * it had one. */
+/* Frees the page of a block whose contents change, dirty or not. Returns
+ * whether it had one. */
 bool page_cache_forget(struct page_cache *c, const void *block);
 
-/* Rows of a layer that are on the card, from the first on. */
+/* Returns how many leading rows of a layer are on the card. */
 uint32_t page_cache_rows(const struct page_cache *c, uint32_t page,
                          uint32_t layer);
-/* Layers [from_layer, to_layer) of a page have so many rows on the card now. */
+/* Sets the leading rows on the card of layers [from_layer, to_layer) to
+ * `rows`. */
 void page_cache_set_rows(struct page_cache *c, uint32_t page,
                          uint32_t from_layer, uint32_t to_layer, uint32_t rows);
 
-/* Slot `slot` was written on the card only; rows up to it are there. */
+/* Notes that `slot` was written on the card only; rows up to it are on the
+ * card. */
 void page_cache_set_dirty(struct page_cache *c, uint32_t page, uint32_t slot);
 
-/* Rows from `slot` on are not on the card, in no layer. */
+/* Marks rows from `slot` on as not on the card, in every layer. */
 void page_cache_cut(struct page_cache *c, uint32_t page, uint32_t slot);
 
-/* The last ticket that copies to the page, even if it was given away since. */
+/* The last ticket that copies to the page, even if the page was evicted
+ * since. */
 uint64_t page_cache_ticket(const struct page_cache *c, uint32_t page);
-/* A copy to the page is under way until this ticket is done. */
+/* Notes that a copy to the page is pending until this ticket completes. */
 void page_cache_set_ticket(struct page_cache *c, uint32_t page,
                            uint64_t ticket);
 
-/* The next page with dirty rows from page `from` on, which counts as clean
- * afterwards. False: there is none. */
+/* Finds the next page with dirty rows from page `from` on, and marks it clean.
+ * Returns false if there is none. */
 bool page_cache_clean(struct page_cache *c, uint32_t from,
                       struct page_dirty *dirty);
 
-/* What there is, and what was done so far. */
+/* Writes the counters. */
 void page_cache_counts(const struct page_cache *c,
                        struct page_cache_counts *counts);
 

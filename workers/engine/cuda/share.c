@@ -1,11 +1,11 @@
-/* Pages of engine "cuda" that others read, and reading those of others. */
+/* Lends pages of engine "cuda", and reads pages of other processes. */
 #include <errno.h>
 #include <unistd.h>
 
 #include "workers/engine/cuda/engine.h"
 
-/* So small a part of the pages is ever lent, or read into: a step finds room.
- */
+/* At most 1/LENT_SHARE of the pages are lent or read into, so that a step
+ * finds room. */
 #define LENT_SHARE 16
 
 static struct cuda_engine *engine_of(const struct shared_card *c)
@@ -67,7 +67,7 @@ static void share_give_back(const struct shared_card *c, const void *block)
 
 /* A part of a host block. */
 struct part {
-    unsigned char *block; /* NULL: it is in none that the engine knows */
+    unsigned char *block; /* NULL = in no block the engine knows */
     uint64_t offset;
 };
 
@@ -86,8 +86,8 @@ static struct part part_of(const struct cuda_engine *e, const void *at)
     return (struct part){0};
 }
 
-/* The page to read a block into, which stays until give_back(). Called with the
- * lock. */
+/* Holds a page to read a block into, until give_back(); PAGE_NONE = none.
+ * Called with the lock. */
 static uint32_t hold_page(struct cuda_engine *e, void *block)
 {
     struct page_dirty dirty;
@@ -96,7 +96,8 @@ static uint32_t hold_page(struct cuda_engine *e, void *block)
     if (e->lost || cuda_poll_tickets(e, false) < 0 || !may_lend(e))
         return PAGE_NONE;
     page = page_cache_take(e->pages, block, e->ticket_over, true, &dirty);
-    /* A step uploads what it wants; an old upload may still be under way. */
+    /* A pinned page is in a step, which uploads itself; an older upload may
+     * still be pending. */
     if (page == PAGE_NONE || page_cache_pinned(e->pages, page) ||
         page_cache_ticket(e->pages, page) > e->ticket_over)
         return PAGE_NONE;
@@ -140,7 +141,7 @@ static void share_read_over(const struct shared_card *c, const void *to,
     if (page == PAGE_NONE)
         return;
     pthread_mutex_lock(&e->lock);
-    /* A step that has taken it meanwhile has its own idea of its rows. */
+    /* If a step has pinned the page meanwhile, the step tracks its rows. */
     if (ok && !page_cache_pinned(e->pages, page) &&
         part.offset % layer_bytes == 0 && bytes % layer_bytes == 0)
         page_cache_set_rows(e->pages, page,

@@ -1,8 +1,8 @@
 /* A step of engine "cuda".
  *
- * Its segments are computed in groups, in order: as many at a time as have room
- * for their pages and descriptions; nearly always that is all of them. For each
- * layer the calling thread puts into the card's streams, without waiting,
+ * Its segments are computed in groups, in order: as many at a time as fit the
+ * pages and the batch, nearly always all. For each layer the calling thread
+ * puts into the card's streams, without waiting,
  *
  *   compute  norm, Q K V, K and V into the pages
  *   load     rows of the prefix that are not on the card, once the caller says
@@ -10,7 +10,8 @@
  *   store    rows of prompts to their host blocks
  *   compute  attention behind the load, and the rest of the layer
  *
- * and waits once, at the end; meanwhile it says layer_done for what was stored.
+ * and waits once, at the end; meanwhile it calls layer_done for stored
+ * layers.
  */
 #include <string.h>
 
@@ -77,8 +78,8 @@ static void unuse(struct cuda_engine *e, uint32_t from)
         page_cache_unpin(e->pages, g->uses[--g->n_uses].page);
 }
 
-/* Takes all pages of a segment, or none. A segment that shares a page with an
- * earlier one may have changed how much of it is needed, which does no harm. */
+/* Takes all pages of a segment, or none. On failure, a page shared with an
+ * earlier segment may keep larger `needed` rows, which does no harm. */
 static int use_segment(struct cuda_engine *e, const struct engine_segment *s)
 {
     uint32_t before = e->group.n_uses;
@@ -112,7 +113,7 @@ static int gather(struct cuda_engine *e, size_t n)
             break;
         rc = use_segment(e, s);
         if (rc == -EBUSY && g->end == g->first) {
-            /* Uploads that are under way hold the pages. */
+            /* Pending uploads hold the pages: wait for them. */
             rc = cuda_poll_tickets(e, true);
             if (rc == 0)
                 rc = use_segment(e, s);
@@ -142,8 +143,8 @@ static bool in_one_host(const struct cuda_engine *e, const void *a,
     return false;
 }
 
-/* Whether one copy can take `next` along behind `p`: a megabyte at a time, the
- * gaps between copies would be a tenth of the time. */
+/* Whether `next` can join the copy `p`. With copies of 1 MiB each, the gaps
+ * between them would take a tenth of the time. */
 static bool follows(const struct cuda_engine *e, const struct cuda_piece *p,
                     const struct cuda_piece *next)
 {
@@ -165,8 +166,8 @@ static int copy_piece(struct cuda_engine *e, const struct cuda_piece *p,
     return up ? cuda_card_upload(e->card, p) : cuda_card_download(e->card, p);
 }
 
-/* Uploads what the layer needs, or downloads what is to be stored. Returns the
- * number of blocks, or -ENODEV. */
+/* Uploads the layer's missing rows, or downloads its rows to be stored.
+ * Returns the number of blocks, or -ENODEV. */
 static int copy_uses(struct step *t, uint32_t layer, bool up)
 {
     struct cuda_engine *e = t->e;
@@ -199,8 +200,8 @@ static int copy_uses(struct step *t, uint32_t layer, bool up)
     return copy_piece(e, &last, up) < 0 ? -ENODEV : n;
 }
 
-/* Says layer_done for what was stored since the last time; with `wait`, for
- * all layers. */
+/* Calls layer_done for layers stored since the last call; with `wait`, for all
+ * up to `layers`. */
 static int say_done(struct step *t, uint32_t layers, bool wait)
 {
     while (t->layers_done < layers) {
@@ -232,7 +233,7 @@ static int run_layer(struct step *t, uint32_t layer)
                                 layer)) < 0 ||
         (rc = copy_uses(t, layer, true)) < 0)
         return rc;
-    /* The stream may be busy with uploads that are none of this step's. */
+    /* Without uploads of its own, do not wait for those of others. */
     if (rc > 0 && (rc = cuda_card_loaded(card, layer)) < 0)
         return rc;
     if ((rc = cuda_card_attend(card, layer)) < 0)
@@ -259,7 +260,7 @@ static int run_layers(struct step *t)
     return rc;
 }
 
-/* What the pages of the group hold after it was computed. */
+/* Updates the group's pages after it was computed. */
 static void settle(struct cuda_engine *e)
 {
     for (uint32_t i = 0; i < e->group.n_uses; i++) {
@@ -278,7 +279,7 @@ static void settle(struct cuda_engine *e)
     }
 }
 
-/* What they hold after it was not. */
+/* Updates the group's pages after a failed or aborted step. */
 static void undo(struct cuda_engine *e)
 {
     for (uint32_t i = 0; i < e->group.n_uses; i++) {
