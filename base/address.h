@@ -8,7 +8,7 @@
 #define ADDRESS_HOST_MAX 256 /* bytes of a host, with its NUL */
 
 struct address {
-    char host[ADDRESS_HOST_MAX]; /* a name, or IPv4 or IPv6 in numbers */
+    char host[ADDRESS_HOST_MAX]; /* a name, or a numeric IPv4 or IPv6 address */
     uint16_t port;
 };
 
@@ -16,11 +16,10 @@ struct address {
  * -EINVAL with *a untouched. */
 [[nodiscard]] int address_parse(const char *text, struct address *a);
 
-/* address_meet(a, a_more, b, b_more): whether two listeners, each with so many
- * more ports behind its own, would want one port of one address: 0.0.0.0, ::
- * and
- * * are every address. Names but localhost are not looked up. A port 0 meets
- * none: it is another one each time. */
+/* address_meet(a, a_more, b, b_more): whether two listeners, each with a_more
+ * (b_more) further ports after its own, would use the same port of the same
+ * address. 0.0.0.0, :: and "*" are every address. Of names, only localhost is
+ * resolved. Port 0 meets nothing: the kernel picks another one each time. */
 bool address_meet(const struct address *a, unsigned a_more,
                   const struct address *b, unsigned b_more);
 

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 
 /*
- * Room for `count` items of `size` bytes in an array that doubles when it is
- * full; `items` and *capacity start as NULL and 0. Returns the array, which
- * may have moved; or NULL without memory, with the old one as it was. O(1)
- * amortised.
+ * Makes room for `count` items of `size` bytes in an array that doubles when
+ * it is full; `items` and *capacity start as NULL and 0. Returns the array,
+ * which may have moved; or NULL: out of memory, the old array is unchanged.
+ * O(1) amortised.
  */
 [[nodiscard]] static inline void *array_room(void *items, size_t *capacity,
                                              size_t count, size_t size)
@@ -28,8 +28,8 @@
 }
 
 /*
- * Room for `count` items of `size` bytes in `array`, which it sets, with
- * `capacity` as above, a size_t. 0; or -ENOMEM, with the array as it was.
+ * As array_room(), but sets `array`; `capacity` is a size_t. Returns 0; or
+ * -ENOMEM with the array unchanged.
  */
 #define array_reserve_of(array, capacity, count, size)                   \
     ({                                                                   \
@@ -40,7 +40,7 @@
         room_ || (count) == 0 ? 0 : -ENOMEM;                             \
     })
 
-/* The same for as many of its own items. */
+/* As array_reserve_of(), for items of the array's own type. */
 #define array_reserve(array, capacity, count) \
     array_reserve_of(array, capacity, count, sizeof *(array))
 

@@ -1,5 +1,6 @@
-/* A broken invariant: what no input can bring about, so a mistake in the
- * program. It is told, and what it concerns fails; tests abort. */
+/* A broken invariant: no input can cause it, so it is a mistake in the
+ * program. It is logged, and the object that it concerns fails; tests
+ * abort. */
 #ifndef BASE_BUG_H
 #define BASE_BUG_H
 
@@ -8,11 +9,11 @@
 /* Environment variable: if it is set, bug() aborts. Tests set it. */
 #define BUG_ABORTS "CONDUCTOR_ABORT_ON_BUG"
 
-/* Ends the program by abort() where BUG_ABORTS is set. */
+/* Calls abort() if BUG_ABORTS is set. */
 void bug_abort(void);
 
-/* bug(format, ...): logs an error, and aborts in tests. Else it returns, and
- * the caller ends what the error concerns. */
+/* bug(format, ...): logs an error, and aborts in tests. Otherwise it returns,
+ * and the caller ends the object concerned. */
 #define bug(...)                        \
     do {                                \
         log_error("bug: " __VA_ARGS__); \

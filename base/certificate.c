@@ -15,13 +15,13 @@
 
 #define FILE_BYTES_MAX (1u << 20)
 
-/* Of a key that has a passphrase: there is nobody to ask. */
+/* Refuses a key with a passphrase: nobody can enter it. */
 static int no_passphrase(char *, int, int, void *)
 {
     return 0;
 }
 
-/* A file's bytes, owned; NULL: *why. */
+/* Reads a file. Returns it owned, or NULL with *why. */
 static BIO *read_file(const char *path, const char **why)
 {
     char *text = NULL;
@@ -43,7 +43,8 @@ static BIO *read_file(const char *path, const char **why)
     return bio;
 }
 
-/* The server's own certificate stands first, then those that vouch for it. */
+/* Takes the server's own certificate, which stands first, then its
+ * authorities'. */
 static const char *take_certificates(SSL_CTX *context, const char *path)
 {
     const char *why = NULL;
@@ -86,7 +87,7 @@ static const char *take_key(SSL_CTX *context, const char *path)
     return why;
 }
 
-/* Of what a client offers (ALPN) HTTP/1.1 is taken. */
+/* ALPN: chooses HTTP/1.1. */
 static int choose(SSL *, const unsigned char **out, unsigned char *n,
                   const unsigned char *in, unsigned n_in, void *)
 {
@@ -99,7 +100,7 @@ static int choose(SSL *, const unsigned char **out, unsigned char *n,
                : SSL_TLSEXT_ERR_NOACK;
 }
 
-/* Sessions are kept by clients alone, whose number has no bound here. */
+/* No session cache: the number of clients has no bound. */
 static bool set_up(SSL_CTX *context)
 {
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE |
@@ -133,7 +134,7 @@ SSL_CTX *certificate_load(const struct certificate_files *files, char *err,
     return error_null(err, size, "%s: \"%.200s\": %s", option, path, why);
 }
 
-/* Seconds since 1970; 0 of a time that no calendar has. */
+/* Seconds since 1970; 0 for an invalid time. */
 static int64_t seconds_of(const ASN1_TIME *t)
 {
     ASN1_TIME *epoch = ASN1_TIME_set(NULL, 0);

@@ -1,4 +1,4 @@
-/* One lock, two queues to the threads and one back. */
+/* One lock; two queues to the threads, and one back. */
 #include "base/crew.h"
 
 #include <errno.h>
@@ -16,8 +16,8 @@ struct crew {
     unsigned n;
     pthread_t threads[CREW_MAX];
     pthread_mutex_t lock; /* of all below */
-    pthread_cond_t more;  /* something waits, or leaving */
-    pthread_cond_t ended; /* something is over */
+    pthread_cond_t more;  /* a job waits, or leaving */
+    pthread_cond_t ended; /* a job is over */
     struct crew_jobs urgent, waiting, over;
     bool leaving;
 };
@@ -31,7 +31,7 @@ static struct crew_job *take(struct crew_jobs *jobs)
     return job;
 }
 
-/* The next one, with the lock; NULL: the thread ends. */
+/* Waits for the next job, with the lock; NULL = the thread ends. */
 static struct crew_job *next(struct crew *c)
 {
     struct crew_job *job;
@@ -56,7 +56,7 @@ static void *work(void *arg)
         STAILQ_INSERT_TAIL(&c->over, job, link);
         pthread_cond_signal(&c->ended);
         ssize_t put = write(c->bell, &one, sizeof(one));
-        (void)put; /* full: it is ringing */
+        (void)put; /* full: the loop is woken anyway */
     }
     pthread_mutex_unlock(&c->lock);
     return NULL;

@@ -1,11 +1,11 @@
 /*
- * Threads that do what would keep a loop waiting, and hand it back.
+ * Threads that run blocking jobs for an event loop, and hand them back.
  *
  *   crew_add() --> waiting -- run(), on a thread --> over --> crew_over()
  *                                                      `----- the bell rings
  *
- * Jobs are begun in the order in which they came, urgent ones in front of the
- * others. All functions may be called on any thread, but new and free.
+ * Jobs start in order of arrival, urgent ones first. Any thread may call all
+ * functions but new and free.
  */
 #ifndef BASE_CREW_H
 #define BASE_CREW_H
@@ -17,33 +17,33 @@
 
 struct crew;
 
-/* A part of what is to be done; the caller's, and left alone until it comes out
- * of crew_over(). */
+/* A part of the caller's job struct, not to be touched until crew_over()
+ * returns it. */
 struct crew_job {
     STAILQ_ENTRY(crew_job) link;
 };
 
-/* crew_new(n, bell, run, arg, out): starts n threads, 1 to CREW_MAX, or as many
- * as the system gives. `bell` is an eventfd, borrowed, which is written to when
- * a job is over. `run` is called with arg. Returns 0 and *out, owned, or a
- * negative errno: it gives none. */
+/* crew_new(n, bell, run, arg, out): starts n threads, 1 to CREW_MAX, or as
+ * many as the system allows. `bell` is an eventfd, borrowed, written when a job
+ * is over. `run` is called with arg. Returns 0 and *out, owned, or a negative
+ * errno if no thread could be started. */
 [[nodiscard]] int crew_new(unsigned n, int bell,
                            void (*run)(void *arg, struct crew_job *job),
                            void *arg, struct crew **out);
 
-/* End the threads, behind the jobs that they have begun. finish: those that
- * wait are done before; else they are over without. */
+/* Ends the threads after their running jobs. finish: waiting jobs are run
+ * first; else they are over without running. */
 void crew_stop(struct crew *c, bool finish);
 
-/* Free it; behind crew_stop(), or when nothing waits. What is over is not
- * looked at. NULL is a no-op. */
+/* Frees it, after running the waiting jobs, if any. Jobs that are over are
+ * left to the caller. NULL is a no-op. */
 void crew_free(struct crew *c);
 
-/* crew_add(c, job, urgent): gives it to the next free thread, if urgent before
- * those that wait and are not. Takes any number: who adds has the bound. */
+/* crew_add(c, job, urgent): queues a job for the next free thread; urgent jobs
+ * go before the others. The queue is unbounded: callers bound it. */
 void crew_add(struct crew *c, struct crew_job *job, bool urgent);
 
-/* The job that was over first, or NULL. wait: until one is. */
+/* Returns the job that was over first, or NULL. wait: blocks until one is. */
 struct crew_job *crew_over(struct crew *c, bool wait);
 
 #endif

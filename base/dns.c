@@ -1,9 +1,9 @@
 /*
  * See dns.h.
  *
- * c-ares says which of its sockets it waits for, each of which has an event,
- * and when it wants to be called without one. A question cannot be withdrawn:
- * its look-up, without `done` then, lives until c-ares has called back.
+ * Each c-ares socket has an event, and a timer calls c-ares when it asks for
+ * it. A question cannot be withdrawn: a cancelled look-up (`done` is NULL)
+ * lives until c-ares has called back.
  */
 #include "base/dns.h"
 
@@ -38,14 +38,14 @@ struct question {
 };
 
 struct dns_lookup {
-    struct event *timer; /* of the end */
-    dns_done *done;      /* NULL: it has come, or was cancelled */
+    struct event *timer; /* ends the look-up */
+    dns_done *done;      /* NULL = called, or cancelled */
     void *arg;
     struct question v4, v6;
     struct dns_answer answer;
 };
 
-/* Has c-ares called when it wants to be. */
+/* Sets the timer to c-ares' next time-out. */
 static void set_timer(struct dns *dns)
 {
     struct timeval tv, *next = ares_timeout(dns->channel, NULL, &tv);
@@ -80,9 +80,8 @@ static void drop_wire(struct wire *w)
     free(w);
 }
 
-/* A socket is waited for so from now on; for nothing: it will be closed.
- * Without memory it is not: the question is asked again, and fails in the end.
- */
+/* Sets the events to wait for on a socket; none: it will be closed. Out of
+ * memory, it waits for none: the question is retried, and fails in the end. */
 static void on_state(void *arg, ares_socket_t fd, int readable, int writable)
 {
     struct dns *dns = arg;
@@ -179,7 +178,7 @@ void dns_free(struct dns *dns)
     ares_library_cleanup();
 }
 
-/* Returns false: it is an address of another kind. */
+/* Returns false for an address of another family. */
 static bool take_address(const struct sockaddr *sa, struct dns_address *out)
 {
     const struct sockaddr_in *in4 = (const void *)sa;
@@ -204,7 +203,7 @@ bool dns_numeric(const char *host, struct dns_address *out)
            take_address((const struct sockaddr *)&at, out);
 }
 
-/* Without `done` and question, a look-up is gone. */
+/* Frees a look-up that has no `done` and no pending question. */
 static void release(struct dns_lookup *l)
 {
     if (l->done || l->v4.pending || l->v6.pending)
@@ -246,8 +245,8 @@ static void take_nodes(struct dns_half *half, const struct ares_addrinfo *found)
         half->n += take_address(node->ai_addr, &half->all[half->n]);
 }
 
-/* It is over at once when both questions are, or a while after one that found
- * some. */
+/* Ends the look-up at once when both questions are answered, or DNS_SKEW_US
+ * after one that found addresses. */
 static void end_soon(struct dns_lookup *l)
 {
     if (!l->v4.pending && !l->v6.pending)
@@ -278,7 +277,7 @@ static void on_answer(void *arg, int status, int, struct ares_addrinfo *found)
 static void ask(struct dns *dns, struct question *q, const char *host,
                 int family)
 {
-    /* Sorting would open a socket for each. */
+    /* Sorting would open a socket for each address. */
     const struct ares_addrinfo_hints hints = {.ai_flags = ARES_AI_NOSORT,
                                               .ai_family = family,
                                               .ai_socktype = SOCK_STREAM};
@@ -313,7 +312,7 @@ struct dns_lookup *dns_look_up(struct dns *dns, const char *host,
         end_soon(l);
         return l;
     }
-    /* Either may call back at once. */
+    /* ask() may call back at once, so set both first. */
     l->v4 = (struct question){l, &l->answer.v4, true};
     l->v6 = (struct question){l, &l->answer.v6, true};
     ask(dns, &l->v4, host, AF_INET);

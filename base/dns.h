@@ -1,10 +1,10 @@
 /*
- * Looks host names up on the event loop, by c-ares: in /etc/hosts, then at name
- * servers, with EDNS0, and over TCP where an answer is truncated. Never blocks
- * but to read /etc/hosts.
+ * Looks up host names on the event loop, by c-ares: in /etc/hosts, then at name
+ * servers, with EDNS0, and over TCP if an answer is truncated. Blocks only to
+ * read /etc/hosts.
  *
- *   IPv4 and IPv6 addresses are two questions. Where one of them has found
- *   addresses, the other one's answer is waited for DNS_SKEW_US more.
+ *   IPv4 and IPv6 addresses are two questions. When one of them has found
+ *     addresses, it waits DNS_SKEW_US at most for the other.
  */
 #ifndef BASE_DNS_H
 #define BASE_DNS_H
@@ -19,8 +19,8 @@
  * without an answer fails after 2 + 4 + 8 s. */
 #define DNS_TIMEOUT_MS 2000
 #define DNS_TRIES 3
-/* Largest UDP answer in bytes, told by EDNS0: small enough that no network
- * fragments it. Longer answers come over TCP. */
+/* Largest UDP answer in bytes, announced by EDNS0: small enough that no
+ * network fragments it. Longer answers come over TCP. */
 #define DNS_UDP_BYTES 1232
 
 struct event_base;
@@ -30,12 +30,12 @@ struct dns_lookup;
 struct dns_address {
     int family; /* AF_INET or AF_INET6 */
     unsigned char bytes[16];
-    uint32_t scope; /* the interface of an IPv6 address; 0: none */
+    uint32_t scope; /* interface of an IPv6 address; 0 = none */
 };
 
 /* The addresses of one family. */
 struct dns_half {
-    const char *why_not;     /* the question failed; NULL: it was answered */
+    const char *why_not; /* why the question failed; NULL = it was answered */
     struct dns_address *all; /* (n); an answer may have none */
     size_t n;
 };
@@ -47,33 +47,34 @@ struct dns_answer {
 /* The look-up ended. Comes once, from the loop; the answer is borrowed. */
 typedef void dns_done(void *arg, const struct dns_answer *answer);
 
-/* By the name server at ADDRESS:PORT or, if that is "", those of
- * /etc/resolv.conf. Borrows the base. Returns it owned, or NULL: out of memory,
- * or no such server. */
+/* Makes a resolver that asks the name server ADDRESS:PORT, or, if `server` is
+ * "", those of /etc/resolv.conf. Borrows the base. Returns it owned, or NULL:
+ * out of memory, or `server` is no address. */
 [[nodiscard]] struct dns *dns_new(struct event_base *base, const char *server);
 
-/* All its look-ups have ended or were cancelled. NULL is a no-op. */
+/* Frees it; all its look-ups must have ended or been cancelled. NULL is a
+ * no-op. */
 void dns_free(struct dns *dns);
 
-/* Looks a name up, or an address in numbers; copied. Returns the look-up, which
- * is gone when done has come, or NULL: out of memory. */
+/* Looks up a name or a numeric address (copied). Returns the look-up, which is
+ * invalid after done(), or NULL: out of memory. */
 [[nodiscard]] struct dns_lookup *dns_look_up(struct dns *dns, const char *host,
                                              dns_done *done, void *arg);
 
-/* No callback comes any more. NULL is a no-op. */
+/* Cancels a look-up: done() is not called. NULL is a no-op. */
 void dns_cancel(struct dns_lookup *lookup);
 
-/* Whether the host is an address in numbers; *out is written then. */
+/* Whether the host is a numeric address; if so, writes *out. */
 bool dns_numeric(const char *host, struct dns_address *out);
 
-/* The first address, IPv4 before IPv6; NULL: there is none. */
+/* The first address, IPv4 before IPv6; NULL = none. */
 const struct dns_address *dns_first(const struct dns_answer *answer);
 
-/* Why there is no address; NULL: the name has none. Borrowed from the answer.
- */
+/* Why a question failed; NULL = the name has no address. Borrowed from the
+ * answer. */
 const char *dns_why_not(const struct dns_answer *answer);
 
-/* The address with a port; returns its size. */
+/* Writes the address with a port to *out. Returns its size in bytes. */
 socklen_t dns_sockaddr(const struct dns_address *address, uint16_t port,
                        struct sockaddr_storage *out);
 

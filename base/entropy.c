@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-/* n <= 256: then the kernel gives all or, interrupted, nothing. */
+/* n <= 256: getrandom() then gives all bytes, or fails with EINTR. */
 static void take(void *to, size_t n)
 {
     while (getrandom(to, n, 0) != (ssize_t)n)

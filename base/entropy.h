@@ -1,23 +1,23 @@
-/* Random numbers that nobody can guess. */
+/* Unpredictable random numbers. */
 #ifndef BASE_ENTROPY_H
 #define BASE_ENTROPY_H
 
 #include <stdint.h>
 
-/* entropy_u64(): from the kernel's generator. The program ends where the kernel
- * has none: seeds of hashing must not be known to others. */
+/* entropy_u64(): from the kernel's generator. Exits the program if the kernel
+ * has none, because hash seeds must not be guessable. */
 uint64_t entropy_u64(void);
 
-/* Numbers that were asked for ahead: where one is needed for each request, a
- * call of the kernel for each is dear. All zero is an empty store. */
+/* Numbers fetched ahead, because a system call for each request's number is
+ * expensive. All zero is an empty store. */
 #define ENTROPY_AHEAD 32
 struct entropy_store {
     unsigned left;
     uint64_t numbers[ENTROPY_AHEAD]; /* (left) */
 };
 
-/* entropy_next(store): a number as entropy_u64() gives, which the store
- * forgets. Not for a process that forks: both would hand out the same. */
+/* entropy_next(store): as entropy_u64(), from the store. Not for a process
+ * that forks: both processes would return the same numbers. */
 uint64_t entropy_next(struct entropy_store *store);
 
 #endif

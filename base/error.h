@@ -18,7 +18,7 @@ error_say(char *err, size_t err_bytes, int rc, const char *format, ...)
     return rc;
 }
 
-/* The same for who returns a pointer. */
+/* As error_say(), for functions that return a pointer. */
 #define error_null(err, err_bytes, ...) \
     (error_say(err, err_bytes, 0, __VA_ARGS__), NULL)
 

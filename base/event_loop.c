@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 
-/* What libevent says, of name servers above all, is a line like others. */
+/* Logs libevent's messages, mostly about name servers. */
 static void on_message(int severity, const char *text)
 {
     log_line(severity >= EVENT_LOG_ERR     ? LOG_ERROR
@@ -40,7 +40,7 @@ struct evdns_base *event_loop_dns(struct event_base *base, const char *server)
 
     if (!dns)
         return NULL;
-    /* Without a readable file names are not found, and addresses are. */
+    /* Without a readable file, only numeric addresses resolve. */
     (void)evdns_base_resolv_conf_parse(
         dns,
         *server ? DNS_OPTIONS_ALL & ~DNS_OPTION_NAMESERVERS : DNS_OPTIONS_ALL,
@@ -49,7 +49,7 @@ struct evdns_base *event_loop_dns(struct event_base *base, const char *server)
         evdns_base_free(dns, 0);
         return NULL;
     }
-    /* Some servers do not give mixed case back. */
+    /* Some servers do not return the question's mixed case. */
     (void)evdns_base_set_option(dns, "randomize-case", "0");
     return dns;
 }

@@ -84,7 +84,7 @@ const char *file_read_key(const char *path, char *key, size_t size)
     return good ? NULL : "must hold one key of printable characters";
 }
 
-/* The file that a link leads to, so that the link stays. */
+/* Resolves links, so that a link to the file stays. */
 static int resolve(struct file_output *o, const char *path)
 {
     char *real = realpath(path, NULL);

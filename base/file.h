@@ -8,43 +8,42 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-/* Opens a regular file to read it, and tells its state. Returns its descriptor,
- * -EMEDIUMTYPE if it is none, or what open and fstat report. Waits for nobody:
- * a pipe without a writer is refused like any other. */
+/* Opens a regular file for reading, and writes its state to *about. Returns
+ * its descriptor; -EMEDIUMTYPE if it is no regular file; or an error of open or
+ * fstat. Does not block on a pipe. */
 [[nodiscard]] int file_open(const char *path, struct stat *about);
 
 /*
  * Reads the regular file at `path`. Returns 0 with *text (owned by the caller,
  * not NUL-terminated) and *size; or -EFBIG if it has more than `most` bytes,
- * -ENOMEM, or what file_open() and read report.
+ * -ENOMEM, or an error of file_open() or read.
  */
 [[nodiscard]] int file_read(const char *path, size_t most, char **text,
                             size_t *size);
 
-/* file_why(rc): why these returned rc. */
+/* file_why(rc): text for an error of the functions above. */
 const char *file_why(int rc);
 
-/* Reads a file of one key: printable characters, and blanks and line ends
- * behind them, which are left out. Returns NULL with key[size], NUL-terminated,
- * or the reason. */
+/* Reads a file with one key of printable characters; drops blanks and line
+ * ends after it. Returns NULL with key[size], NUL-terminated, or the reason it
+ * cannot. */
 const char *file_read_key(const char *path, char *key, size_t size);
 
-/* A file that appears only when it is complete: until then what was there
- * before stays. */
+/* A file that appears only when it is complete; until then an existing file
+ * stays. */
 struct file_output {
     char path[PATH_MAX];
-    char temporary[PATH_MAX + 32]; /* "": written in place */
-    FILE *file;                    /* NULL: nothing is open */
+    char temporary[PATH_MAX + 32]; /* "" = written in place */
+    FILE *file;                    /* NULL = not open */
 };
 
-/* Begins a file beside `path`, or beside what a link leads to; what is no
- * regular file (a pipe, /dev/stdout) is opened itself. Returns 0, or a negative
- * errno with o->file NULL. */
+/* Begins a temporary file beside `path`, or beside the target of a link; opens
+ * anything but a regular file (a pipe, /dev/stdout) directly. Returns 0, or a
+ * negative errno with o->file NULL. */
 [[nodiscard]] int file_output_open(struct file_output *o, const char *path);
 
-/* With `keep` it is synced and takes the path's place, else it is removed.
- * Nothing if nothing is open. Returns 0 or a negative errno; it is closed
- * anyway. */
+/* Closes the file. With `keep` it is synced and replaces `path`, else it is
+ * removed. No-op if not open. Returns 0 or a negative errno. */
 [[nodiscard]] int file_output_close(struct file_output *o, bool keep);
 
 #endif

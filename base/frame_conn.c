@@ -28,7 +28,7 @@ static void stop_reading(struct frame_conn *c)
         bufferevent_disable(c->bev, EV_READ);
 }
 
-/* The other side is told that this is the end, and no connection that broke. */
+/* Sends TLS's close, so that the other side sees no broken connection. */
 static void end_tls(struct frame_conn *c)
 {
     ERR_clear_error();
@@ -130,7 +130,7 @@ static void rest(struct frame_conn *c)
     stop_reading(c);
 }
 
-/* What was read next goes to the owner. Returns whether there may be more. */
+/* Hands the next frame to the owner. Returns whether there may be more. */
 static bool take_next(struct frame_conn *c)
 {
     struct frame_header h;
@@ -164,7 +164,7 @@ static void on_readable(evutil_socket_t fd, short, void *arg)
         ;
 }
 
-/* As frame_reader_fill(), of what TLS has taken apart. */
+/* As frame_reader_fill(), from TLS's decrypted input. */
 static ssize_t fill_tls(struct frame_conn *c)
 {
     struct evbuffer *in = bufferevent_get_input(c->bev);
@@ -197,7 +197,8 @@ void frame_conn_on_tls_read(struct bufferevent *, void *arg)
     (void)conn_leave(c);
 }
 
-/* Reads on; what has come within TLS is told in the next turn of the loop. */
+/* Resumes reading; TLS input already decrypted comes in the loop's next
+ * turn. */
 static int read_on(struct frame_conn *c)
 {
     if (!c->tls)
@@ -242,7 +243,7 @@ void frame_conn_on_write(struct bufferevent *bev, void *arg)
     (void)conn_leave(c);
 }
 
-/* Frames came where TLS was expected: who sent them is told so in a frame. */
+/* Plain frames came where TLS was expected: answers with a plain ERROR. */
 static void refuse_plain(struct frame_conn *c)
 {
     int fd = bufferevent_getfd(c->bev);
@@ -255,7 +256,8 @@ static void refuse_plain(struct frame_conn *c)
                         "certificate to trust");
     if (!buf.failed)
         (void)!send(fd, buf.data, buf.len, MSG_DONTWAIT | MSG_NOSIGNAL);
-    /* Closing with input unread would take it back. */
+    /* Read the rest: closing with unread input resets the connection, which
+     * may discard the ERROR. */
     for (int i = 0; i < 64 && recv(fd, rest, sizeof(rest), MSG_DONTWAIT) ==
                                   (ssize_t)sizeof(rest);
          i++)
@@ -289,12 +291,12 @@ void frame_conn_on_event(struct bufferevent *bev, short what, void *arg)
             frame_conn_fail(c, "out of memory");
         return;
     }
-    /* A failed look-up leaves no error with the socket. */
+    /* A failed look-up sets no socket error. */
     snprintf(text, sizeof(text), "%s%s",
              lookup ? "cannot look up the host: " : "",
              lookup ? evutil_gai_strerror(lookup)
                     : evutil_socket_error_to_string(error));
-    /* OpenSSL takes a connection that was never made for one that ended. */
+    /* OpenSSL reports a connection that was never made as ended. */
     bool ended = (what & BEV_EVENT_EOF) && (c->opened || error == 0);
 
     if (c->tls && !(what & BEV_EVENT_EOF) && !lookup)

@@ -6,9 +6,8 @@
  * Invariants:
  *   - a frame longer than the limit, or one with a bad header, closes this
  *     connection with a reason, and nothing else;
- *   - `closed` is called exactly once, and never from inside a call that the
- *     owner made, save frame_conn_fail() inside a callback's stack: it is
- *     always deferred to the loop;
+ *   - `closed` is called exactly once, and never from inside a call of the
+ *     owner: it is always deferred to the loop;
  *   - after `closed` no other callback comes.
  */
 #ifndef BASE_FRAME_CONN_H
@@ -22,36 +21,36 @@
 #include "base/frame_reader.h"
 #include "proto/message.h"
 
-/* The reason of an end without an error. */
+/* The reason given when the other side closed without an error. */
 #define FRAME_CONN_ENDED "closed by the other side"
 
 struct evdns_base;
 struct frame_conn;
 
-/* What `frame` may return, so that one connection does not hold up the loop:
- * this frame comes once more, and nothing else does, in frame_conn_resume(). */
+/* A result of `frame`, so that one connection does not hold up the loop:
+ * pauses the connection; frame_conn_resume() delivers this frame again. */
 #define FRAME_AGAIN 1
 
 struct frame_conn_ops {
-    /* A whole frame. payload (h->length bytes) is gone when this returns.
+    /* A whole frame; payload (h->length bytes) is valid until it returns.
      * Returns 0 or FRAME_AGAIN; or -EBADMSG: malformed, or another negative
-     * errno: out of place. The other side is then refused for it. */
+     * errno: out of place; the connection is then refused. */
     int (*frame)(void *arg, const struct frame_header *h,
                  const uint8_t *payload);
     /* The output fell to half of the watermark or below. May be NULL. */
     void (*writable)(void *arg);
-    /* The end; reason is for people. The owner calls frame_conn_free(). */
+    /* The connection ended; reason is for logs. The owner calls
+     * frame_conn_free(). */
     void (*closed)(void *arg, const char *reason);
 };
 
 struct frame_conn_limits {
-    uint32_t payload_bytes;        /* longest frame that is taken; see
-                                      frame_conn_take() */
+    uint32_t payload_bytes;        /* longest accepted; see frame_conn_take() */
     size_t output_watermark_bytes; /* frame_conn_full() from here on */
     size_t output_limit_bytes;     /* more waiting output than this fails the
-                                      connection: the peer does not read */
-    struct ssl_st *ssl; /* what is spoken on the connection, taken in any case:
-                           TLS that accepts or connects; NULL: none */
+                                      connection, as its peer does not read */
+    struct ssl_st *ssl; /* TLS in accept or connect state, taken even on
+                           failure; NULL = no TLS */
 };
 
 /* frame_conn_new(base, fd, limits, ops, arg): wraps a connected socket; takes
@@ -74,31 +73,31 @@ struct frame_conn *frame_conn_connect(struct event_base *base,
  * callbacks. NULL is a no-op. */
 void frame_conn_free(struct frame_conn *c);
 
-/* frame_conn_take(c, payload_bytes): frames up to this are taken from now on;
- * inside `frame`, from the next one on. */
+/* frame_conn_take(c, payload_bytes): accepts payloads up to this length from
+ * the next frame on. */
 void frame_conn_take(struct frame_conn *c, uint32_t payload_bytes);
 
-/* frame_conn_resume(c): goes on behind FRAME_AGAIN, with what has come by now;
- * a no-op otherwise. Not inside a callback of c. */
+/* frame_conn_resume(c): continues after FRAME_AGAIN, beginning with that
+ * frame; no-op otherwise. Not inside a callback of c. */
 void frame_conn_resume(struct frame_conn *c);
 
 /* frame_conn_send(c, buf): copies the whole frames in buf to the output, in
- * order. Dropped when the connection is failing. A buf that failed fails the
- * connection (its reason says so). */
+ * order; drops them if the connection is failing. A failed buf fails the
+ * connection. */
 void frame_conn_send(struct frame_conn *c, const struct wire_buf *buf);
 
-/* frame_conn_detach(c): sends what waits and gives out the socket, for someone
- * who goes on without frames; the caller then frees c. What came behind the
- * last frame that was handed out is lost: the other side must wait for an
- * answer. Returns the socket, owned; or a negative errno: -EAGAIN: it does not
- * take what waits; -ENOTSUP: TLS is spoken on it. */
+/* frame_conn_detach(c): sends the waiting output and returns the socket,
+ * owned, for use without frames; the caller then frees c. Input behind the last
+ * delivered frame is lost, so the other side must be waiting for an answer. Or
+ * returns a negative errno: -EAGAIN: the socket does not take the output;
+ * -ENOTSUP: it has TLS. */
 [[nodiscard]] int frame_conn_detach(struct frame_conn *c);
 
 /* frame_conn_full(c): true when the output is over the watermark; wait for
  * `writable` before producing more. */
 int frame_conn_full(const struct frame_conn *c);
 
-/* frame_conn_sent(c): whether the kernel has all that was sent. */
+/* frame_conn_sent(c): whether the kernel has taken all output. */
 bool frame_conn_sent(const struct frame_conn *c);
 
 /* frame_conn_refuse(c, code, text): sends ERROR{code, text}, stops reading and
@@ -109,8 +108,8 @@ void frame_conn_refuse(struct frame_conn *c, uint16_t code, const char *text);
  * loop, `closed` included. */
 void frame_conn_fail(struct frame_conn *c, const char *reason);
 
-/* frame_conn_peer(c): "address:port" of the other side, or what was given to
- * frame_conn_connect(). Lives as long as c. */
+/* frame_conn_peer(c): "address:port" of the other side, or the "host:port"
+ * given to frame_conn_connect(). Lives as long as c. */
 const char *frame_conn_peer(const struct frame_conn *c);
 
 /* frame_conn_peer_host(c, out, cap): the other side's numeric address. Returns

@@ -1,4 +1,4 @@
-/* What the files of a frame connection share. Nobody else includes this. */
+/* Shared by the files of a frame connection; internal to them. */
 #ifndef BASE_FRAME_CONN_INTERNAL_H
 #define BASE_FRAME_CONN_INTERNAL_H
 
@@ -21,17 +21,17 @@ struct frame_conn {
     bool ending;     /* `deferred` is pending: no more frames */
     bool flushing;   /* closes when the output is written */
     bool freed;      /* frame_conn_free() inside a callback */
-    bool resting;    /* until frame_conn_resume() */
-    bool opened;     /* it is connected; within TLS, that is open */
+    bool resting;    /* paused until frame_conn_resume() */
+    bool opened;     /* connected, and the TLS handshake, if any, is done */
 };
 
-/* Begins to read, once it is connected. Returns 0 or -ENOMEM. */
+/* Begins to read on a connected socket. Returns 0 or -ENOMEM. */
 [[nodiscard]] int frame_conn_start(struct frame_conn *c);
 
 /* Frees it, outside of callbacks. */
 void frame_conn_destroy(struct frame_conn *c);
 
-/* Of the bufferevent and the event `deferred`; arg is the connection. */
+/* Callbacks of the bufferevent and of `deferred`; arg is the connection. */
 void frame_conn_on_deferred(evutil_socket_t fd, short what, void *arg);
 void frame_conn_on_tls_read(struct bufferevent *bev, void *arg);
 void frame_conn_on_write(struct bufferevent *bev, void *arg);

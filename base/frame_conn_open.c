@@ -1,4 +1,4 @@
-/* How a connection that speaks frames begins: accepted, or connected. */
+/* Opens frame connections, accepted or connecting. */
 #include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -12,7 +12,7 @@
 
 #define IO_CHUNK_BYTES (1u << 20)
 
-/* What the connection speaks. Takes ssl. */
+/* Makes the bufferevent, with TLS if ssl is set. Takes ssl. */
 static struct bufferevent *new_bev(struct event_base *base, evutil_socket_t fd,
                                    SSL *ssl)
 {
@@ -20,13 +20,14 @@ static struct bufferevent *new_bev(struct event_base *base, evutil_socket_t fd,
 
     if (!ssl)
         return bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
-    SSL_set_read_ahead(ssl, 0); /* the bufferevent would not see what waits */
+    SSL_set_read_ahead(ssl,
+                       0); /* the bufferevent would not see buffered records */
     bev = bufferevent_openssl_socket_new(base, fd, ssl,
                                          SSL_is_server(ssl)
                                              ? BUFFEREVENT_SSL_ACCEPTING
                                              : BUFFEREVENT_SSL_CONNECTING,
                                          BEV_OPT_CLOSE_ON_FREE);
-    if (bev) { /* a frame that is cut off is seen as such */
+    if (bev) { /* report an end without TLS's close as an error */
         bufferevent_openssl_set_allow_dirty_shutdown(bev, 1);
         bufferevent_setwatermark(bev, EV_READ, 0, IO_CHUNK_BYTES);
     }

@@ -1,4 +1,4 @@
-/* Bytes of a socket become frames. */
+/* Splits a socket's bytes into frames. */
 #include "base/frame_reader.h"
 
 #include <errno.h>
@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What a connection's buffer begins with, */
+/* Initial size of a connection's buffer, */
 #define BUFFER_BYTES ((size_t)64 << 10)
-/* and how much of one that grew is kept for the next frames. */
+/* and the most that is kept of a grown one. */
 #define KEPT_BYTES ((size_t)2 << 20)
 
 void frame_reader_init(struct frame_reader *r)
@@ -22,7 +22,8 @@ void frame_reader_fini(struct frame_reader *r)
     *r = (struct frame_reader){0};
 }
 
-/* Room behind `to`: moves what is there to the front, or takes more memory. */
+/* Makes room behind `to`: moves the bytes to the front, or grows the
+ * buffer. */
 static int make_room(struct frame_reader *r)
 {
     size_t cap = r->cap ? 2 * r->cap : BUFFER_BYTES;

@@ -1,4 +1,4 @@
-/* The opening of a connection, for both of its sides. */
+/* The opening of a connection, for both sides. */
 #include "base/handshake.h"
 
 #include <errno.h>

@@ -24,7 +24,7 @@ void heap_fini(struct heap *heap)
 int heap_reserve(struct heap *heap, uint32_t n_ids)
 {
     size_t before = heap->capacity;
-    size_t capacity = before; /* of both */
+    size_t capacity = before; /* of both arrays */
 
     if (array_reserve(heap->entries, capacity, n_ids) ||
         array_reserve(heap->places, heap->capacity, n_ids))

@@ -1,7 +1,7 @@
 /*
- * What comes next of events or of blocks: a 4-ary heap with the place of every
- * entry known, so that it can be changed and taken out. Equal ones come out by
- * rank, then by id: the order never depends on history.
+ * A priority queue of events or blocks: a 4-ary heap that knows each entry's
+ * place, so that entries can be changed and removed. Ties are broken by rank,
+ * then by id: the order never depends on history.
  */
 #ifndef BASE_HEAP_H
 #define BASE_HEAP_H
@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 struct heap_entry {
-    int64_t at; /* a time, or what else rises */
+    int64_t at; /* sort key: a time, or another number */
     uint32_t rank;
     uint32_t id;
 };
@@ -22,20 +22,21 @@ struct heap {
     size_t capacity;
 };
 
-/* Frees the memory; the struct becomes an empty heap, as {0} is one. */
+/* Frees the memory and leaves an empty heap, like {0}. */
 void heap_fini(struct heap *heap);
 
 /* Makes room for the ids below n_ids. Returns 0 or -ENOMEM. */
 [[nodiscard]] int heap_reserve(struct heap *heap, uint32_t n_ids);
 
-/* Sets when an entry comes, new or not; its id is below the reserved number.
- * O(log n). */
+/* Adds or changes the entry `id`, which is below the reserved number. O(log
+ * n). */
 void heap_set(struct heap *heap, uint32_t id, uint32_t rank, int64_t at);
 
-/* Takes an entry out; nothing if it is not in. O(log n). */
+/* Removes an entry; no-op if it is not in the heap. O(log n). */
 void heap_remove(struct heap *heap, uint32_t id);
 
-/* The first entry, NULL if there is none. Borrowed until the next change. */
+/* Returns the first entry, or NULL if empty. Borrowed until the next
+ * change. */
 const struct heap_entry *heap_first(const struct heap *heap);
 
 #endif

@@ -9,7 +9,8 @@
 uint64_t host_key(const char *host)
 {
     uint64_t hash = 0xcbf29ce484222325u;
-    size_t n = strcspn(host, "%"); /* a link-local one's interface */
+    size_t n =
+        strcspn(host, "%"); /* cut off a link-local address's interface */
     const unsigned char *bytes = (const unsigned char *)host;
     char text[INET6_ADDRSTRLEN] = "";
     struct in6_addr v6;

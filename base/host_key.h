@@ -1,14 +1,15 @@
-/* Who counts as one host. */
+/* Decides which addresses count as one host. */
 #ifndef BASE_HOST_KEY_H
 #define BASE_HOST_KEY_H
 
 #include <stdint.h>
 
-/* host_key(host): a number that is the same for all that count as one host: a
- * numeric address, of IPv6 a /64, as a host chooses the rest itself. FNV-1a. */
+/* host_key(host): a hash (FNV-1a) that is equal for addresses of one host: of
+ * a numeric IPv6 address the /64, because a host chooses the rest itself;
+ * otherwise the whole address. */
 uint64_t host_key(const char *host);
 
-/* host_key_of(fd): likewise, of a socket's other side; that of "" where it is
+/* host_key_of(fd): host_key() of a socket's other side; of "" if it is
  * gone. */
 uint64_t host_key_of(int fd);
 

@@ -24,7 +24,7 @@ void fields_refuse(struct fields *f, const char *path, const char *key,
 
     if (f->rc != 0)
         return;
-    /* The object itself has no dot behind its path. */
+    /* Without a key, drop the dot at the path's end. */
     (void)snprintf(field, sizeof(field), "%.*s",
                    (int)(n - (n > 0 && !*key && path[n - 1] == '.')), path);
     va_start(args, format);
@@ -61,7 +61,7 @@ void fields_refuse_value(struct fields *f, const struct fields_object *o,
     fields_refuse_got(f, o->path, key, expected, json_object_get(o->json, key));
 }
 
-/* Goes behind a byte order mark, as editors put it in front of a file. */
+/* Skips the byte order mark that some editors write. */
 static const char *skip_mark(const char *text, size_t *size)
 {
     static const char mark[] = "\xef\xbb\xbf";
@@ -129,7 +129,7 @@ struct fields_object fields_object(struct fields *f,
     return (struct fields_object){json, path};
 }
 
-/* Whether `key` is one of `keys`, names with spaces between them. */
+/* Whether `key` is in `keys`, a list separated by spaces. */
 static bool is_among(const char *keys, const char *key)
 {
     size_t n;
@@ -258,7 +258,8 @@ void fields_numbers(struct fields *f, const struct fields_object *o,
         const json_t *value = json_array_get(array, i);
 
         numbers[i] = json_number_value(value);
-        /* No number in JSON is infinite, but a copy made by hand might be. */
+        /* A number parsed from JSON is finite, but one set by code may not
+         * be. */
         if (!json_is_number(value) || !isfinite(numbers[i])) {
             (void)snprintf(expected, sizeof(expected), "%s[%zu]", key, i);
             fields_refuse_got(f, o->path, expected, "a number", value);

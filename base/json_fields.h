@@ -1,6 +1,6 @@
 /*
- * Reads checked fields of a JSON file, and keeps the first error: after an
- * error a reader goes on with harmless values, and checks once at the end.
+ * Reads and checks fields of a JSON file, and keeps the first error: the
+ * reader continues with harmless values, and checks once at the end.
  */
 #ifndef BASE_JSON_FIELDS_H
 #define BASE_JSON_FIELDS_H
@@ -12,15 +12,15 @@
 
 /* Where messages go, and the first error. */
 struct fields {
-    const char *what; /* before the file's name in messages; "" or "x " */
+    const char *what; /* prefix of the file's name in messages: "" or "x " */
     const char *file; /* borrowed */
     char *err;        /* (err_size) */
     size_t err_size;
-    int rc; /* 0: none so far */
+    int rc; /* 0 = no error so far */
 };
 
-/* An object of the file and its path: "", or "prefill.". json is NULL where it
- * is missing; every field of it is then missing too. */
+/* An object of the file, and its path: "", or "prefill.". json NULL = the
+ * object is missing, and so is every field of it. */
 struct fields_object {
     json_t *json;
     const char *path;
@@ -30,44 +30,43 @@ struct fields_object {
 typedef void fields_reader(struct fields *f, const struct fields_object *root,
                            void *into);
 
-/* Parses `size` bytes at `text` (UTF-8, needs no NUL), or the file f->file of
- * at most `size` bytes where `text` is NULL, and has `read` read the object,
- * behind a byte order mark or none.
- * Returns f->rc: 0, or -EINVAL with a message, which begins with "line " where
- * it is no JSON; of a file also -EFBIG, -ENOMEM, and what open and read report.
- */
+/* Parses `size` bytes at `text` (UTF-8, needs no NUL), or, if `text` is NULL,
+ * the file f->file of at most `size` bytes, skips a byte order mark, and calls
+ * read() with the object. Returns f->rc: 0, or -EINVAL with a message, which
+ * begins with "line " if it is no JSON; for a file also -EFBIG, -ENOMEM, or an
+ * error of open or read. */
 [[nodiscard]] int fields_read(struct fields *f, const char *text, size_t size,
                               fields_reader *read, void *into);
 
-/* Keeps "FILE: PATH KEY: message" if it is the first error, where the message
- * begins with the value; without "FILE: " where it has no name. */
+/* Records the error "FILE: PATH KEY: message" if it is the first. The message
+ * begins with the value; "FILE: " is left out if the file has no name. */
 void fields_refuse(struct fields *f, const char *path, const char *key,
                    const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* As fields_refuse(): "VALUE: must be `expected`", the value cut off where it
- * is long; "missing" if it is NULL. */
+/* As fields_refuse(): "VALUE: must be `expected`", a long value is cut off;
+ * "missing" if it is NULL. */
 void fields_refuse_got(struct fields *f, const char *path, const char *key,
                        const char *expected, const json_t *value);
 
-/* As fields_refuse_got(), of the object's own field. */
+/* As fields_refuse_got(), for the field `key` of an object. */
 void fields_refuse_value(struct fields *f, const struct fields_object *o,
                          const char *key, const char *expected);
 
-/* The object under `key`, with `path` for its own fields; the field is allowed
- * to be missing if `optional`. */
+/* Returns the object under `key`, with `path` for its fields; it may be
+ * missing if `optional`. */
 struct fields_object fields_object(struct fields *f,
                                    const struct fields_object *parent,
                                    const char *key, const char *path,
                                    bool optional);
 
-/* Refuses fields that are not among `keys`, names with spaces between them: a
+/* Refuses fields that are not in `keys`, a list separated by spaces: a
  * mistyped name must not be ignored, or look like a missing field. */
 void fields_known(struct fields *f, const struct fields_object *o,
                   const char *keys);
 
-/* A number in least .. most, where -HUGE_VAL and HUGE_VAL are no limit;
- * `fallback` if it is missing and not NULL. */
+/* A number in least .. most, -HUGE_VAL and HUGE_VAL = no limit; `fallback` if
+ * it is missing and not NULL. */
 double fields_number(struct fields *f, const struct fields_object *o,
                      const char *key, double least, double most,
                      const double *fallback);

@@ -1,4 +1,4 @@
-/* Listening, and what a process may have open. */
+/* Listening sockets, and the limit of open files. */
 #include "base/listener.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 
 #define BACKLOG 1024
 #define PAUSE_US 100000
-/* Others get their turn in between. */
+/* Then other events get their turn. */
 #define ACCEPTS_PER_TURN 16u
 #define DESCRIPTORS_MAX (1u << 20) /* no program here needs more */
 
@@ -27,7 +27,7 @@ struct listener {
     listener_accepted *accepted;
     void *arg;
     uint16_t port;
-    unsigned accepts; /* of this turn, or more */
+    unsigned accepts; /* in this turn */
     bool held;
     struct log_rate failures;
 };
@@ -38,8 +38,8 @@ static void pause_accepting(struct listener *l, int us)
     event_loop_wait(l->resume, us);
 }
 
-/* libevent accepts as long as there are connections: a client that makes them
- * fast enough would keep the loop from all else. */
+/* libevent accepts as long as connections wait: a client that connects fast
+ * enough would block the loop. */
 static void on_accept(struct evconnlistener *, evutil_socket_t fd,
                       struct sockaddr *, int, void *arg)
 {
@@ -52,8 +52,8 @@ static void on_accept(struct evconnlistener *, evutil_socket_t fd,
     l->accepted(l->arg, fd);
 }
 
-/* No descriptors left, most likely. The socket stays readable: without a pause
- * the loop would do nothing else. */
+/* Mostly out of descriptors. The socket stays readable, so without a pause the
+ * loop would spin. */
 static void on_error(struct evconnlistener *, void *arg)
 {
     struct listener *l = arg;
@@ -82,7 +82,7 @@ static int lookup(const char *host, uint16_t port, struct addrinfo **list)
     return getaddrinfo(host, service, &hints, list);
 }
 
-/* Returns 0, or -1 with errno set. A socket of the file system has port 0. */
+/* Returns 0, or -1 with errno set. A Unix socket has port 0. */
 static int read_port(int fd, uint16_t *port)
 {
     struct sockaddr_storage name;
@@ -98,7 +98,7 @@ static int read_port(int fd, uint16_t *port)
     return 0;
 }
 
-/* A socket that listens on `a`, or -errno. */
+/* Returns a socket that listens on `a`, or -errno. */
 static int listen_on(const struct addrinfo *a, uint16_t *port)
 {
     int on = 1;
@@ -118,7 +118,7 @@ static int listen_on(const struct addrinfo *a, uint16_t *port)
     return fd;
 }
 
-/* The same on the first address of host that takes it. */
+/* As listen_on(), for the first address of host that can be bound. */
 static int listen_on_host(const char *host, uint16_t port, uint16_t *bound,
                           const char **why)
 {
@@ -136,7 +136,7 @@ static int listen_on_host(const char *host, uint16_t port, uint16_t *bound,
     return fd;
 }
 
-/* Has the loop watch the listening socket `fd`, which it takes. */
+/* Has the loop watch the listening socket `fd`; takes fd. */
 static int watch(struct listener *l, struct event_base *base, int fd)
 {
     l->resume = evtimer_new(base, on_resume, l);

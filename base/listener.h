@@ -1,8 +1,7 @@
 /*
- * A listening socket on the loop, which accepts a few connections in a turn of
- * it. When the process has no descriptor left, it pauses between attempts and
- * logs once a second how many failed: the waiting connections stay in the
- * kernel's queue.
+ * A listening socket on the loop that accepts a few connections per turn. When
+ * the process has no descriptor left, it pauses between attempts and logs once
+ * a second how many failed; waiting connections stay in the kernel's queue.
  */
 #ifndef BASE_LISTENER_H
 #define BASE_LISTENER_H
@@ -19,23 +18,23 @@ struct listener;
 typedef void listener_accepted(void *arg, evutil_socket_t fd);
 
 /* listener_new(base, host, port, accepted, arg, out, err, err_bytes): listens
- * on the first address of host that takes port (0: any). Borrows base and arg.
- * Looks the host up and blocks meanwhile. Returns 0 with *out owned; or a
- * negative errno, -EADDRNOTAVAIL for a host that does not exist, with
- * "host:port: why" in err. */
+ * on the first address of host that can bind port (0 = any). Borrows base and
+ * arg. Looks the host up and blocks. Returns 0 with *out owned; or a negative
+ * errno, -EADDRNOTAVAIL for a host that does not exist, with "host:port: why"
+ * in err. */
 [[nodiscard]] int listener_new(struct event_base *base, const char *host,
                                uint16_t port, listener_accepted *accepted,
                                void *arg, struct listener **out, char *err,
                                size_t err_bytes);
 
-/* listener_take(base, fd, accepted, arg, out): the same with a socket that
- * listens already, which it takes in any case. Returns 0, or a negative errno.
- */
+/* listener_take(base, fd, accepted, arg, out): as listener_new(), with a
+ * socket that listens already; takes fd even on failure. Returns 0 or a
+ * negative errno. */
 [[nodiscard]] int listener_take(struct event_base *base, int fd,
                                 listener_accepted *accepted, void *arg,
                                 struct listener **out);
 
-/* listener_hold(l, on): accepts nobody while it is held; who comes waits in the
+/* listener_hold(l, on): stops accepting while on; new connections wait in the
  * kernel's queue. */
 void listener_hold(struct listener *l, bool on);
 
@@ -45,9 +44,9 @@ void listener_free(struct listener *l);
 /* listener_port(l): the port that it listens on. */
 uint16_t listener_port(const struct listener *l);
 
-/* host_is_loopback(host): true if every address of host reaches this machine
- * alone. Looks names up and blocks: for the start of a program. A name that
- * nobody knows is not loopback. */
+/* host_is_loopback(host): true if every address of host is loopback. Looks
+ * names up and blocks: only for the start of a program. An unknown name is not
+ * loopback. */
 bool host_is_loopback(const char *host);
 
 /* descriptors_raise(): raises the soft limit of open files to the hard one.

@@ -97,8 +97,8 @@ static size_t make_line(enum log_level level, char *text, char out[LINE_BYTES])
                                 level_names[level], log_program, text);
 }
 
-/* Whether a line can be written without waiting. A pipe that has room takes at
- * least PIPE_BUF bytes, which no line has. */
+/* Whether a line can be written without waiting. A writable pipe takes at
+ * least PIPE_BUF bytes, more than any line. */
 static bool has_room(void)
 {
     struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -106,9 +106,8 @@ static bool has_room(void)
     return poll(&out, 1, 0) != 0;
 }
 
-/* Who reads the log may stand still, and what is logged does not wait for it:
- * lines are lost then, and those before the next one that is not are counted
- * in it. */
+/* Never waits for a stalled log reader: lines are lost instead, and the next
+ * line written counts them. */
 static void put_line(enum log_level level, char *text)
 {
     char line[LINE_BYTES];

@@ -20,8 +20,8 @@ enum log_format { LOG_TEXT = 0, LOG_JSON = 1 };
 /* log_init(program, level): program must live as long as the process. */
 void log_init(const char *program, enum log_level level);
 
-/* log_set_format(format): of the lines from now on; text until it is called.
- * Callable from any thread. */
+/* log_set_format(format): sets the format of further lines; the default is
+ * text. Callable from any thread. */
 void log_set_format(enum log_format format);
 
 /* log_format_name(i): "text" or "json", as enum log_format; NULL for others. */
@@ -34,25 +34,23 @@ const char *log_level_name(size_t i);
 /* log_enabled(level): whether a line of this level would be written. */
 int log_enabled(enum log_level level);
 
-/* log_line(level, format, ...): writes one line; control characters in the
- * text are replaced, so that no input can forge a line. Texts longer than
- * 1,000 bytes are cut. As JSON, a text that is no UTF-8 has its bytes above
- * ASCII replaced, too. It never waits: a line for which a pipe or terminal has
- * no room is lost, and a line behind it says how many were. Callable from any
- * thread. */
+/* log_line(level, format, ...): writes one line; control characters in the text
+ * are replaced, so that no input can forge a line. Texts longer than 1,000
+ * bytes are cut. In JSON, bytes above ASCII are replaced, too, if the text is
+ * not UTF-8. Never blocks: a line is lost if the pipe or terminal has no room,
+ * and a later line counts the lost ones. Callable from any thread. */
 __attribute__((format(printf, 2, 3))) void log_line(enum log_level level,
                                                     const char *format, ...);
 
-/* How many lines of a kind strangers have caused in this second. Starts as
+/* Log lines of one kind in the current second, for a rate limit. Starts as
  * zero. */
 struct log_rate {
     int64_t second_us;
     unsigned lines, left_out;
 };
 
-/* log_rate_takes(r, per_s): whether one more may be written, of per_s a second.
- * The first one after others were left out is preceded by a line that says how
- * many. */
+/* log_rate_takes(r, per_s): whether another line may be written, at most per_s
+ * a second. After suppressed lines, it first logs how many there were. */
 bool log_rate_takes(struct log_rate *r, unsigned per_s);
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)

@@ -13,7 +13,7 @@
 
 #define VALUE_SHOWN 200
 #define MESSAGE_BYTES 512
-#define WHOLE_MAX 0x1p53 /* a double knows whole numbers up to it */
+#define WHOLE_MAX 0x1p53 /* whole numbers are exact in a double up to here */
 
 /* "a whole number from 1 to 9, a multiple of 3". */
 static void range_of(const struct option_spec *spec, char *text, size_t size)
@@ -163,10 +163,10 @@ const struct option_spec *option_find(const struct option_table *table,
     return NULL;
 }
 
-/* One argument, split. */
+/* An argument, split at '='. */
 struct argument {
     const struct option_spec *spec; /* NULL: unknown */
-    const char *value;              /* NULL: not in this word */
+    const char *value;              /* NULL = no '=' */
 };
 
 static struct argument split(const struct option_table *table, const char *word)

@@ -1,7 +1,7 @@
 /*
  * One table of options drives the command line, --help, a configuration's
- * values and every message about them. A program builds its table where it has
- * the struct that the table fills.
+ * values and every message about them. A program builds its table beside the
+ * struct that it fills.
  */
 #ifndef BASE_OPTIONS_H
 #define BASE_OPTIONS_H
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Rows of a table end with the members that they need. */
+/* Table rows leave out trailing members that they do not need. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
 /* The exit status after a bad command line. */
@@ -18,7 +18,7 @@
 enum option_kind {
     OPTION_FLAG,    /* bool; takes no value */
     OPTION_TEXT,    /* const char *, not empty, borrowed from argv */
-    OPTION_OUTPUT,  /* as TEXT: the path of a file to write */
+    OPTION_OUTPUT,  /* as TEXT: path of a file to write */
     OPTION_LIST,    /* struct option_list: may be repeated */
     OPTION_STRING,  /* char[size]: a copy; min to max bytes, unless max is 0 */
     OPTION_ADDRESS, /* struct address; min: the lowest port */
@@ -28,30 +28,31 @@ enum option_kind {
     OPTION_NUMBER,  /* double */
 };
 
-/* Borrowed from argv, for as many as there are: `items` is (argc). */
+/* Strings borrowed from argv; `items` has room for argc of them. */
 struct option_list {
     const char **items;
     size_t count;
 };
 
 struct option_spec {
-    const char *name; /* without the dashes; "" for words without any, a LIST */
+    const char *name; /* without dashes; "" = other arguments, a LIST */
     enum option_kind kind;
-    void *value;         /* as kind says; holds the default */
-    const char *metavar; /* what --help calls the value, or its unit */
+    void *value;         /* of the type for `kind`; holds the default */
+    const char *metavar; /* the value's name in --help, or its unit */
     double min, max;
-    const char *help; /* what it does; where it ends with ':' the words of
-                         `choice` follow; --help adds the default */
+    const char *help; /* what it does; after a final ':' the words of `choice`
+                         follow; --help adds the default */
     /* The rest may be left out. */
-    char letter;         /* -x; 0: none */
+    char letter;         /* -x; 0 = none */
     const char *initial; /* the default as text, for option_set() */
     double step;         /* numbers are multiples of it */
     bool required;       /* a TEXT, or a NUMBER whose default is 0 */
     size_t size;         /* of a STRING's array */
-    bool reloads;        /* a daemon takes another value while it runs */
-    /* The words that a CHOICE, TEXT or STRING may be; NULL behind the last. */
+    bool reloads;        /* a reload may change it */
+    /* Allowed words of a CHOICE, TEXT or STRING; NULL after the last. */
     const char *(*choice)(size_t i);
-    /* Checks a TEXT or STRING: NULL if it is valid, or what it must be. */
+    /* Checks a TEXT or STRING. Returns NULL if valid, else what it must
+     * be. */
     const char *(*check)(const char *text);
 };
 
@@ -64,13 +65,13 @@ struct option_table {
 #define OPTION_TABLE(rows) \
     (&(const struct option_table){rows, sizeof(rows) / sizeof((rows)[0])})
 
-/* What --help says about a program or subcommand. */
+/* Text of --help for a program or subcommand. */
 struct option_usage {
-    const char *name; /* with the program's: "conductor-replay live" */
+    const char *name; /* with the program: "conductor-replay live" */
     const char *synopsis;
     const char *text;     /* what it does */
-    const char *examples; /* each on its line, indented by two */
-    const char *footnote; /* behind them, ends with a newline; NULL: none */
+    const char *examples; /* one per line, indented by two */
+    const char *footnote; /* after the examples, ends with '\n'; NULL = none */
 };
 
 /* Sets the value from text. Returns 0; or -EINVAL with "must be ..." in `why`
@@ -78,12 +79,12 @@ struct option_usage {
 [[nodiscard]] int option_set(const struct option_spec *spec, const char *text,
                              char *why, size_t size);
 
-/* The option of that name with `bytes` bytes, or NULL. O(options). */
+/* Returns the option called name[0 .. bytes), or NULL. O(options). */
 const struct option_spec *option_find(const struct option_table *table,
                                       const char *name, size_t bytes);
 
-/* What an option does, with the words of its choice where the help ends with
- * ':', into `text` (`size` bytes). */
+/* Writes an option's help, with the words of its choice after a final ':', to
+ * `text` (`size` bytes). */
 void option_help(const struct option_spec *spec, char *text, size_t size);
 
 /*
@@ -95,14 +96,13 @@ void option_help(const struct option_spec *spec, char *text, size_t size);
 [[nodiscard]] int options_parse(const struct option_table *table, int argc,
                                 char **argv, char *error, size_t size);
 
-/* As options_parse(), for main: prints help, version or error, also if a
- * required option is missing. Returns 0 to go on, or -1 with the status to exit
- * with in *status. */
+/* As options_parse(), for main(): prints help, version or errors, and checks
+ * required options. Returns 0, or -1 with the exit status in *status. */
 [[nodiscard]] int options_start(const struct option_usage *usage,
                                 const struct option_table *table, int argc,
                                 char **argv, int *status);
 
-/* Says to stderr which required option is missing, and where help is. */
+/* Prints to stderr which required option is missing, and how to get help. */
 void options_missing(const char *program, const char *option);
 
 /* Prints "PROGRAM: message" to stderr, printf-style. Returns

@@ -11,7 +11,7 @@
 #define LINE_COLUMNS 80
 #define TEXT_COLUMN_MAX 27
 
-/* A number as text; nothing where it is 0, or a mark outside of its range. */
+/* Shows a number; nothing for 0 or a default outside of the range. */
 static void show_number(const struct option_spec *spec, char *text, size_t size)
 {
     double x = spec->kind == OPTION_NUMBER ? *(const double *)spec->value
@@ -23,7 +23,7 @@ static void show_number(const struct option_spec *spec, char *text, size_t size)
         snprintf(text, size, "%.15g", x);
 }
 
-/* The default as text; "" where it says nothing. */
+/* The default as text; "" = not worth showing. */
 static void show_default(const struct option_spec *spec,
                          char text[DEFAULT_BYTES])
 {
@@ -46,7 +46,7 @@ static void show_default(const struct option_spec *spec,
         snprintf(text, DEFAULT_BYTES, "%s", word);
 }
 
-/* Prints the words from the column on, over as many lines as they need. */
+/* Prints the words, wrapped, from the column on. */
 static void print_wrapped(FILE *file, const char *text, int column)
 {
     int at = column;
@@ -155,7 +155,7 @@ void options_missing(const char *program, const char *option)
     say_try(program);
 }
 
-/* The first required option that has no value; NULL: none. */
+/* The first required option without a value; NULL = none. */
 static const struct option_spec *find_missing(const struct option_table *table)
 {
     for (size_t i = 0; i < table->count; i++) {

@@ -1,4 +1,4 @@
-/* A shared secret, and the proof that one knows it. */
+/* A shared secret, and the proof of knowing it. */
 #include "base/secret.h"
 
 #include <ctype.h>
@@ -21,7 +21,7 @@ struct secret {
     uint8_t bytes[SECRET_MAX_BYTES];
 };
 
-/* Reads at most SECRET_MAX_BYTES of fd. Returns NULL or says why not. */
+/* Reads at most SECRET_MAX_BYTES of fd. Returns NULL, or why it cannot. */
 static const char *secret_read(struct secret *s, int fd, const struct stat *st)
 {
     ssize_t n;

@@ -1,4 +1,4 @@
-/* What every connection's socket is told and asked. */
+/* Options and addresses of every connection's socket. */
 #include "base/socket.h"
 
 #include <errno.h>
@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* A host that vanished without a word is noticed within this time, whether
- * there is something to send to it or not. */
+/* A vanished host is detected within this time, whether output waits or
+ * not. */
 #define DEAD_AFTER_MS 10000
 #define PROBE_IDLE_S 4
 #define PROBE_INTERVAL_S 2
@@ -42,7 +42,7 @@ void socket_acknowledge(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &yes, sizeof(yes));
 }
 
-/* A port of both kinds sees an IPv4 address within an IPv6 one. */
+/* Unmaps an IPv4 address, which a dual-stack socket reports as IPv6. */
 static void unmap(struct sockaddr_storage *ss, socklen_t *len)
 {
     struct sockaddr_in6 v6;

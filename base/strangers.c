@@ -9,13 +9,13 @@ void strangers_init(struct strangers *s)
     TAILQ_INIT(&s->list);
 }
 
-/* Hosts whose addresses collide share their places. */
+/* The connection's host key; hosts with colliding keys share their quota. */
 static uint64_t host_of(const struct frame_conn *conn)
 {
     char host[MSG_HOST_MAX] = "";
 
     if (frame_conn_peer_host(conn, host, sizeof(host)))
-        host[0] = '\0'; /* it is gone already */
+        host[0] = '\0'; /* already disconnected */
     return host_key(host);
 }
 

@@ -14,7 +14,7 @@
 #define FDS_MAX 16
 #define MESSAGE_BYTES 128
 
-/* The number in a variable of the environment; -1: none is there. */
+/* The number in an environment variable; -1 = none. */
 static long long number_of(const char *variable)
 {
     const char *text = getenv(variable);
@@ -24,7 +24,7 @@ static long long number_of(const char *variable)
     return text && *text && !*end ? n : -1;
 }
 
-/* The i-th of names with colons between them is `name`. */
+/* Whether the i-th of the colon-separated names is `name`. */
 static bool is_named(const char *names, long long i, const char *name)
 {
     size_t n;

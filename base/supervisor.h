@@ -1,29 +1,29 @@
 /*
- * What started the program, where that is systemd or speaks as it does: it may
- * hand over sockets that listen already, so that no client is refused while the
- * program is exchanged (sd_listen_fds(3)), and it is told how the program is
- * (sd_notify(3)). Without it all of this does nothing.
+ * The program's supervisor, systemd or one with the same protocol: it may pass
+ * listening sockets, so that no client is refused during a restart
+ * (sd_listen_fds(3)), and gets the program's state (sd_notify(3)). Without a
+ * supervisor all functions are no-ops.
  */
 #ifndef BASE_SUPERVISOR_H
 #define BASE_SUPERVISOR_H
 
 #include <stdint.h>
 
-/* supervisor_socket(name): the socket that was handed over by that name
- * (FileDescriptorName=), or, for "http", the only one; -1: none. Once for each:
- * the caller takes it. */
+/* supervisor_socket(name): returns the socket passed under that name
+ * (FileDescriptorName=), or, for "http", the only one; -1 = none. The caller
+ * takes it: each is returned once. */
 int supervisor_socket(const char *name);
 
-/* supervisor_say(state): "READY=1", "STOPPING=1", "WATCHDOG=1", "STATUS=..."; a
- * message that does not arrive is lost. */
+/* supervisor_say(state): sends "READY=1", "STOPPING=1", "WATCHDOG=1" or
+ * "STATUS=..."; failures are ignored. */
 void supervisor_say(const char *state);
 
-/* supervisor_reloads(): says that a reload begins, at this time of the
- * monotonic clock. "READY=1" ends it. */
+/* supervisor_reloads(): reports that a reload begins now. "READY=1" ends
+ * it. */
 void supervisor_reloads(void);
 
-/* supervisor_watchdog_us(): how long it waits for a "WATCHDOG=1" before it
- * takes the program to hang; 0: for ever. */
+/* supervisor_watchdog_us(): how long the supervisor waits for "WATCHDOG=1"
+ * before it considers the program hung; 0 = forever. */
 int64_t supervisor_watchdog_us(void);
 
 #endif

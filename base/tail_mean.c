@@ -1,8 +1,8 @@
 /* See tail_mean.h. */
 #include "base/tail_mean.h"
 
-/* Brings those of x[from .. to) that are at most `most` to its begin. Returns
- * where the others begin. Nothing in it is guessed: the order is random. */
+/* Partitions x[from .. to): values of at most `most` first. Returns where the
+ * others begin. Branch-free, because the order is random. */
 static size_t at_most_first(int64_t *x, size_t from, size_t to, int64_t most)
 {
     size_t others = from;
@@ -17,7 +17,7 @@ static size_t at_most_first(int64_t *x, size_t from, size_t to, int64_t most)
     return others;
 }
 
-/* Brings the n - k longest to the end of x, in no order. Quickselect. */
+/* Moves the n - k longest to the end of x, unordered. Quickselect. */
 static void select_longest(int64_t *x, size_t n, size_t k)
 {
     size_t low = 0, high = n;
@@ -30,7 +30,7 @@ static void select_longest(int64_t *x, size_t n, size_t k)
             low = more;
             continue;
         }
-        /* Those like the pivot come last of these. */
+        /* Of these, values equal to the pivot come last. */
         high = at_most_first(x, low, more, pivot - 1);
         if (k >= high)
             return;

@@ -1,4 +1,4 @@
-/* Texts in arrays of their own. */
+/* Copies and parses small texts. */
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 
@@ -8,7 +8,7 @@
 #include <strings.h>
 
 /* Copies a C string into to[0 .. size), cut to fit and terminated; size > 0.
- * For what every request does: snprintf() takes ten times as long. */
+ * Ten times as fast as snprintf(), for work done per request. */
 static inline void text_copy(char *to, size_t size, const char *from)
 {
     size_t n = strnlen(from, size - 1);
@@ -18,7 +18,7 @@ static inline void text_copy(char *to, size_t size, const char *from)
 }
 
 /* Writes a number in decimal, at most TEXT_NUMBER_BYTES and no '\0'. Returns
- * where it ends. */
+ * its end. */
 #define TEXT_NUMBER_BYTES 20
 static inline char *text_number(char *to, uint64_t n)
 {
@@ -30,7 +30,7 @@ static inline char *text_number(char *to, uint64_t n)
     return (char *)mempcpy(to, at, (size_t)(end - at));
 }
 
-/* Likewise in hexadecimal, at most 16 digits, with zeros in front up to
+/* As text_number(), in hexadecimal: at most 16 digits, zero-padded to
  * `least`. */
 static inline char *text_hex(char *to, uint64_t n, int least)
 {
@@ -61,14 +61,14 @@ static inline bool text_is_nan(const char *at, size_t n)
            (word == 8 && strncasecmp(at, "infinity", 8) == 0);
 }
 
-/* Likewise of the word around text[at], where a parser stopped. */
+/* As text_is_nan(), for the word around text[at], where a parser stopped. */
 static inline bool text_is_nan_near(const char *text, size_t n, size_t at)
 {
     at = at < n ? at : n;
     while (at > 0 && (text[at - 1] | 0x20) >= 'a' &&
            (text[at - 1] | 0x20) <= 'z')
         at--;
-    if (at > 0 && text[at - 1] == '"') /* of a string that does not end */
+    if (at > 0 && text[at - 1] == '"') /* an unterminated string */
         return false;
     at -= at > 0 && (text[at - 1] == '-' || text[at - 1] == '+');
     return text_is_nan(text + at, n - at);

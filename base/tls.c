@@ -35,7 +35,8 @@ bool tls_bound(SSL_CTX *context)
            SSL_CTX_set_cipher_list(context, suites) == 1;
 }
 
-/* Takes the certificates and revocations of a file. Returns NULL or why not. */
+/* Takes the certificates and revocation lists of a file. Returns NULL, or why
+ * it cannot. */
 static const char *take_authorities(SSL_CTX *context, const char *path)
 {
     X509_STORE *store = SSL_CTX_get_cert_store(context);
@@ -63,7 +64,7 @@ static const char *take_authorities(SSL_CTX *context, const char *path)
     return n > 0 ? NULL : "no certificates of authorities in it";
 }
 
-/* Returns NULL or why not. */
+/* Returns NULL, or why it cannot. */
 static const char *set_up(const struct tls *tls)
 {
     SSL_CTX *c = tls->context;
@@ -125,7 +126,8 @@ void tls_free(struct tls *tls)
     free(tls);
 }
 
-/* Whose certificate must be shown; a name is also asked for. */
+/* Sets the host that the certificate must hold; a name is also sent as
+ * SNI. */
 static bool expect(SSL *ssl, const char *host)
 {
     unsigned char address[sizeof(struct in6_addr)];
@@ -157,7 +159,7 @@ struct bufferevent *tls_connection(struct tls *tls, struct event_base *base,
 
     if (!ssl)
         return NULL;
-    /* Frees ssl if it fails, since the options say that it owns it. */
+    /* Frees ssl on failure, too, because the options make it the owner. */
     return bufferevent_openssl_socket_new(base, -1, ssl,
                                           BUFFEREVENT_SSL_CONNECTING, options);
 }

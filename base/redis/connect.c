@@ -1,6 +1,6 @@
 /*
- * See internal.h: from an address to a primary that takes commands. hiredis
- * looks names up while the program waits, so it is only ever given numbers.
+ * From an address to a primary that takes commands. hiredis blocks on name
+ * look-ups, so it only gets numeric addresses.
  */
 #include <event2/util.h>
 #include <hiredis/adapters/libevent.h>
@@ -24,20 +24,21 @@ static const redisReply *element(const redisReply *reply, size_t i)
                : NULL;
 }
 
-/* AUTH and SELECT. */
+/* Answer to AUTH and SELECT. */
 static void on_entry(void *arg, const struct redisReply *reply)
 {
     if (reply && reply->type == REDIS_REPLY_ERROR)
         redis_leave(arg, reply->str);
 }
 
-/* Mostly Sentinels have no password though their servers do. One that has
- * another one says so to the next command. */
+/* Ignores the answer to AUTH: most Sentinels have no password although their
+ * servers do. One with another password refuses the next command. */
 static void on_sentinel_entry(void *, const struct redisReply *)
 {
 }
 
-/* ROLE, the last of the greeting. Who may not ask it takes what comes. */
+/* Answer to ROLE, the last command of the greeting. If ROLE is forbidden, the
+ * server is taken as it is. */
 static void on_role(void *arg, const struct redisReply *reply)
 {
     struct redis *r = arg;
@@ -54,7 +55,7 @@ static void on_role(void *arg, const struct redisReply *reply)
         redis_come_up(r);
 }
 
-/* A Sentinel's answer: HOST and PORT of the primary, or nil. */
+/* A Sentinel's answer: host and port of the primary, or nil. */
 static void on_primary(void *arg, const struct redisReply *reply)
 {
     struct redis *r = arg;
@@ -109,7 +110,7 @@ static void greet(struct redis *r)
     greet_with(r, on_role, 1, (const char *[]){"ROLE"});
 }
 
-/* hiredis says little of why TLS failed. */
+/* Leaves with OpenSSL's reason: hiredis tells little about TLS failures. */
 static void leave_with(struct redis *r, const char *why)
 {
     char text[sizeof(r->why)];

@@ -1,4 +1,4 @@
-/* See redis.h: commands without an answer, and their answers. */
+/* Unanswered commands, and their answers. */
 #include <errno.h>
 #include <hiredis/hiredis.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/redis/internal.h"
 
-/* "-MOVED SLOT HOST:PORT": a cluster's. */
+/* Follows a cluster's "MOVED SLOT HOST:PORT". */
 static void follow(struct redis *r, const char *error)
 {
     const char *to = strrchr(error, ' ');
@@ -17,7 +17,7 @@ static void follow(struct redis *r, const char *error)
     redis_leave(r, error);
 }
 
-/* What an error says of the server, not of the command. */
+/* Handles errors that concern the server, not the command. */
 static void judge(struct redis *r, const char *error)
 {
     r->counts.errors++;
@@ -29,7 +29,7 @@ static void judge(struct redis *r, const char *error)
         redis_leave(r, error);
 }
 
-/* NULL is also what hiredis calls every flight with when it is freed. */
+/* hiredis also calls this with NULL for every flight when it is freed. */
 static void on_reply(redisAsyncContext *, void *reply, void *arg)
 {
     struct flight *f = arg;

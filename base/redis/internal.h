@@ -1,12 +1,12 @@
 /*
- * What the files of this folder share of a connection. One step after another,
- * each within timeout_us:
+ * Shared by the files of this folder. The steps of a connection, each within
+ * timeout_us:
  *
  *   RESTING -> RESOLVING -> CONNECTING -> GREETING -> UP
  *      ^___________|____________|____________|________|
  *
- * With Sentinels the way is gone twice: to one of them, whose answer is the
- * address of the second round.
+ * With Sentinels the steps run twice: to a Sentinel, then to the primary that
+ * it names.
  */
 #ifndef BASE_REDIS_INTERNAL_H
 #define BASE_REDIS_INTERNAL_H
@@ -20,7 +20,7 @@
 
 enum step { RESTING, RESOLVING, CONNECTING, GREETING, UP };
 
-/* A command without an answer; hiredis hands them back in their order. */
+/* An unanswered command; hiredis answers them in order. */
 struct flight {
     struct redis *redis;
     struct redis_done done;
@@ -37,17 +37,17 @@ struct redis {
     struct redis_watch watch;
     char what[32];
     enum step step;
-    bool told_up;    /* what the watch heard last */
-    bool complained; /* the log has heard that it cannot be used */
-    bool directed; /* the next address is `to`: a Sentinel's answer, or MOVED */
-    bool asks;     /* this connection is to a Sentinel */
+    bool told_up;    /* last reported to the watch */
+    bool complained; /* the current failure was logged */
+    bool directed;   /* connect to `to` next, named by a Sentinel or MOVED */
+    bool asks;       /* this connection is to a Sentinel */
     bool freeing;
-    struct address to; /* of this connection, or the next one */
-    unsigned turn;     /* which address of the URL comes next */
+    struct address to; /* address of this connection, or the next one */
+    unsigned turn;     /* index of the URL's next address */
     redisAsyncContext *ac;
-    struct ssl_st *ssl; /* what ac speaks, which owns it; NULL: no TLS */
+    struct ssl_st *ssl; /* TLS of ac, which owns it; NULL = no TLS */
     struct evdns_getaddrinfo_request *look_up;
-    struct event *timer; /* a pause's end, or a deadline */
+    struct event *timer; /* end of a pause, or a deadline */
     struct event *leave;
     int64_t due_us; /* the timer's */
     int64_t pause_us;
@@ -56,28 +56,28 @@ struct redis {
     char why[192];
 };
 
-/* redis_connect(r): begins with the next address. */
+/* redis_connect(r): connects to the next address. */
 void redis_connect(struct redis *r);
 
-/* redis_leave(r, why): this connection ends in the loop's next turn, as hiredis
- * wants no context freed within its own callbacks. */
+/* redis_leave(r, why): ends this connection in the loop's next turn, because
+ * hiredis forbids freeing a context within its callbacks. */
 void redis_leave(struct redis *r, const char *why);
 
-/* redis_drop(r): ends what is under way at once; what was in flight ends with
- * NULL; another try is due. */
+/* redis_drop(r): ends the connection or attempt at once: commands in flight
+ * end with NULL, and another try is scheduled. */
 void redis_drop(struct redis *r);
 
-/* redis_come_up(r): the server is a primary and takes commands. */
+/* redis_come_up(r): notes that the server is a primary and takes commands. */
 void redis_come_up(struct redis *r);
 
-/* redis_deadline(r, us): the timer fires then. */
+/* redis_deadline(r, us): sets the timer to us microseconds from now. */
 void redis_deadline(struct redis *r, int64_t us);
 
-/* redis_size_of(argc, argv, lens): what a command counts in bytes. */
+/* redis_size_of(argc, argv, lens): bytes that a command counts. */
 size_t redis_size_of(int argc, const char *const argv[], const size_t lens[]);
 
-/* redis_send(r, done, argc, argv, lens): as redis_command(), past its limits,
- * in any step with a connection. */
+/* redis_send(r, done, argc, argv, lens): as redis_command(), without its
+ * limits, in any step with a connection. */
 [[nodiscard]] int redis_send(struct redis *r, struct redis_done done, int argc,
                              const char *const argv[], const size_t lens[]);
 

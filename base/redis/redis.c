@@ -11,7 +11,7 @@
 #include "base/redis/internal.h"
 #include "base/text.h"
 
-#define LATE_US 100000 /* later than that, this process did not run */
+#define LATE_US 100000 /* if the timer is later, this process did not run */
 
 static void on_leave(evutil_socket_t, short, void *arg)
 {
@@ -40,7 +40,7 @@ int redis_command(struct redis *r, struct redis_done done, int argc,
 }
 
 /* The deadline of the oldest answer, or of a step. A process that did not run
- * for a while reads first what came meanwhile. */
+ * for a while first reads the answers that came. */
 static void on_timer(evutil_socket_t, short, void *arg)
 {
     struct redis *r = arg;

@@ -1,4 +1,4 @@
-/* See internal.h: what it is doing, losses and further tries. */
+/* A connection's steps, losses and retries. */
 #include "base/clock.h"
 #include "base/entropy.h"
 #include "base/log.h"
@@ -6,7 +6,7 @@
 #include "base/text.h"
 
 #define LONGEST_PAUSE_US 2000000
-#define DIRECTED_PAUSE_US 10000 /* to an address that a server has named */
+#define DIRECTED_PAUSE_US 10000 /* to an address named by a server */
 
 void redis_deadline(struct redis *r, int64_t us)
 {
@@ -29,7 +29,7 @@ static void tell(struct redis *r, bool up)
         r->watch.fn(r->watch.arg, up);
 }
 
-/* Another try is due; the first of several failures is logged. */
+/* Schedules another try; logs the first of several failures. */
 static void rest(struct redis *r)
 {
     bool was_up = r->told_up;
@@ -53,7 +53,6 @@ static void rest(struct redis *r)
     tell(r, false);
 }
 
-/* Ends what is under way; what was in flight ends with NULL. */
 void redis_drop(struct redis *r)
 {
     redisAsyncContext *ac = r->ac;
@@ -79,7 +78,6 @@ void redis_leave(struct redis *r, const char *why)
     event_active(r->leave, EV_TIMEOUT, 0);
 }
 
-/* The server is a primary. */
 void redis_come_up(struct redis *r)
 {
     r->step = UP;
@@ -89,7 +87,7 @@ void redis_come_up(struct redis *r)
     r->why[0] = '\0';
     r->counts.connects++;
     event_del(r->timer);
-    if (r->oldest) /* of the greeting: there is none */
+    if (r->oldest) /* any command left gets a deadline */
         redis_deadline(r, r->options.timeout_us);
     tell(r, true);
 }

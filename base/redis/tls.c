@@ -32,7 +32,7 @@ struct ssl_st *redis_tls_begin(struct redisContext *c, struct tls *tls,
 
 #else
 
-/* Nobody comes here: redis_url_parse() refuses what would need it. */
+/* Never called: redis_url_parse() refuses URLs with TLS. */
 struct ssl_st *redis_tls_begin(struct redisContext *, struct tls *,
                                const char *, char *why, size_t size)
 {

@@ -31,7 +31,8 @@ static int hex(char c)
     return at ? (int)(at - digits) : -1;
 }
 
-/* A word of n bytes with %XX for a byte. False: too long, or no such byte. */
+/* Decodes a word of n bytes, with %XX for a byte. Returns false if it is too
+ * long, or a %XX is invalid. */
 static bool take_word(char *out, const char *text, size_t n)
 {
     size_t len = 0;
@@ -53,7 +54,7 @@ static bool take_word(char *out, const char *text, size_t n)
     return true;
 }
 
-/* "[USER]:PASSWORD", n bytes. */
+/* Reads "[USER]:PASSWORD", n bytes. */
 static int take_login(struct redis_url *url, const char *text, size_t n,
                       char *err, size_t err_bytes)
 {
@@ -71,7 +72,7 @@ static int take_login(struct redis_url *url, const char *text, size_t n,
     return 0;
 }
 
-/* One HOST[:PORT] of n bytes. */
+/* Reads HOST[:PORT], n bytes. */
 static int take_address(struct redis_url *url, const char *text, size_t n,
                         char *err, size_t err_bytes)
 {
@@ -129,7 +130,7 @@ static int take_database(struct redis_url *url, const char *text, char *err,
     return 0;
 }
 
-/* What stands behind the addresses: [/NAME][/DATABASE]. */
+/* Reads the part after the addresses: [/NAME][/DATABASE]. */
 static int take_path(struct redis_url *url, const char *path, bool named,
                      char *err, size_t err_bytes)
 {
@@ -148,7 +149,7 @@ static int take_path(struct redis_url *url, const char *path, bool named,
     return *rest ? take_database(url, rest, err, err_bytes) : 0;
 }
 
-/* What stands behind "...://". */
+/* Reads the part after "...://". */
 static int take(struct redis_url *url, const char *text, bool named, char *err,
                 size_t err_bytes)
 {

@@ -1,4 +1,4 @@
-/* What the files of base/stream/ share. Nobody else includes this. */
+/* Shared by the files of base/stream/; internal to them. */
 #ifndef BASE_STREAM_INTERNAL_H
 #define BASE_STREAM_INTERNAL_H
 
@@ -12,97 +12,100 @@
 
 TAILQ_HEAD(stream_list, stream);
 
-/* Streams that an event will look at: those that it looks at now, and those
- * that come meanwhile, for the next time. */
+/* Streams queued for an event: the list being processed, and the list that
+ * collects streams for the next time. */
 struct stream_queue {
-    struct event event; /* pending or active: there are some */
+    struct event event; /* pending or active while streams are queued */
     struct stream_list lists[2];
-    unsigned filled; /* which of them takes those that come */
+    unsigned filled; /* index of the collecting list */
 };
 
 struct stream_loop {
     struct event_base *base;
     size_t held;               /* of all streams */
-    struct stream_queue send;  /* at the end of the turn */
-    struct stream_queue again; /* in the next turn: others come in between */
+    struct stream_queue send;  /* flushes at the end of the turn */
+    struct stream_queue again; /* reads on in the next turn, after others */
     char scratch[STREAM_SCRATCH_BYTES];
 };
 
 struct stream {
     TAILQ_ENTRY(stream) to_send, to_read;
-    struct stream_list *sends, *again; /* that it is in; NULL: none */
+    struct stream_list *sends, *again; /* the list it is in; NULL = none */
     struct stream_loop *loop;
-    struct event reading, writing; /* writing: only while the socket is full */
+    struct event reading,
+        writing; /* writing: pending only while the socket is full */
     int fd;
     const struct stream_ops *ops;
     void *arg;
     size_t max_input;
     int64_t write_us;
     struct byte_queue in, out;
-    size_t held;      /* memory of `out`, while it has bytes */
-    const char *run;  /* input in the scratch memory; NULL: it is in `in` */
+    size_t held;      /* memory of `out` in bytes, 0 while it is empty */
+    const char *run;  /* input in the scratch memory; NULL = input is in `in` */
     size_t n_run;     /* of it */
-    const char *lent; /* (n_lent), behind out */
+    const char *lent; /* (n_lent), sent after `out` */
     size_t n_lent;
-    unsigned depth; /* of callbacks that run */
-    bool freed;     /* inside one of them */
-    bool ended;     /* nothing more can be read */
-    bool failed;    /* nor written */
-    bool paused;    /* by the owner */
+    unsigned depth; /* depth of running callbacks */
+    bool freed;     /* stream_free() inside a callback */
+    bool ended;     /* no more input */
+    bool failed;    /* no more output either */
+    bool paused;    /* stream_pause() */
     bool reads;     /* `reading` is pending */
     bool full;      /* `writing` is pending: the socket takes no more */
     struct ssl_st *ssl;
-    bool opening;    /* TLS's handshake is not over */
-    bool wants_room; /* TLS has something to write, in the first place */
+    bool opening;    /* the TLS handshake is running */
+    bool wants_room; /* TLS must write before it can go on */
     unsigned long fault;
 };
 
-/* Of the events; arg is the stream, or the loop. */
+/* Callbacks of the events; arg is the stream, or the loop's queue. */
 void stream_on_readable(evutil_socket_t fd, short what, void *arg);
 void stream_on_writable(evutil_socket_t fd, short what, void *arg);
 void stream_on_send(evutil_socket_t fd, short what, void *arg);
 void stream_on_again(evutil_socket_t fd, short what, void *arg);
 
-/* Calls of the system, or of TLS: bytes read or written, > 0; 0: the end (of
- * reading); -EAGAIN; another negative errno. */
+/* Read or write through TLS. Return the bytes (> 0), 0 at the end of input,
+ * -EAGAIN, or another negative errno. */
 ssize_t stream_tls_read(struct stream *s, void *to, size_t n);
 ssize_t stream_tls_write(struct stream *s, const void *from, size_t n);
 
-/* Goes on with the handshake. Returns 0: it is over; or as above. */
+/* Continues the handshake. Returns 0 when it is done, or a negative errno as
+ * above. */
 int stream_tls_open(struct stream *s);
 
-/* The same, and the owner is told when it is over. -ECANCELED: the stream is
- * gone. */
+/* As stream_tls_open(), and calls `opened` when done. -ECANCELED: the stream
+ * was freed. */
 int stream_open(struct stream *s);
 
-/* Whether TLS holds bytes that no event of the socket will tell. */
+/* Whether TLS holds input for which no socket event will come. */
 bool stream_tls_pending(const struct stream *s);
 
 /* Whether HTTP came where a handshake was expected. */
 bool stream_tls_met_http(const struct stream *s);
 
-/* Tells the other side the end. */
+/* Sends TLS's close. */
 void stream_tls_shut(struct stream *s);
 
-/* Waits until the socket takes more; it does. */
+/* Begin and end waiting until the socket takes more output. */
 void stream_await_room(struct stream *s);
 void stream_has_room(struct stream *s);
 
-/* Reads, or not, as its state wants it. */
+/* Enables or disables reading, as the stream's state requires. */
 void stream_watch(struct stream *s);
 
-/* Nothing more can be read, or nothing at all be done: the owner is told. */
+/* Ends the input (error 0), or the stream, and calls `ended`. */
 void stream_end(struct stream *s, int error);
 
-/* It does nothing more; it is no more. */
+/* Stops all events; frees the stream. */
 void stream_stop(struct stream *s);
 void stream_destroy(struct stream *s);
 
-/* Brackets a call of the owner: false: the stream is gone. */
+/* Ends a call of the owner's callback, begun by depth++. Returns false if the
+ * stream was freed. */
 bool stream_leave(struct stream *s);
 
-/* When nothing is left: the owner is told. Else it is sent as far as the socket
- * takes it. */
+/* Sends output as far as the socket takes it, and calls `sent` when none is
+ * left. */
 void stream_send(struct stream *s);
 
 #endif

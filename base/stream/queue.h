@@ -1,5 +1,6 @@
 /*
- * Bytes in order, in one piece of memory: added behind, taken in front.
+ * A byte queue in one piece of memory: added at the end, taken from the
+ * front.
  *
  *   data[begin .. end)  the bytes;  end <= cap
  *   begin == end        =>  begin == 0
@@ -10,38 +11,38 @@
 #include <stddef.h>
 
 struct byte_queue {
-    char *data; /* NULL: none; all zero is an empty queue */
+    char *data; /* NULL = none; all zero is an empty queue */
     size_t begin, end, cap;
 };
 
-/* byte_queue_length(q): how many bytes it has. */
+/* byte_queue_length(q): bytes in the queue. */
 static inline size_t byte_queue_length(const struct byte_queue *q)
 {
     return q->end - q->begin;
 }
 
-/* byte_queue_room(q, n): memory behind its last byte for n more, or NULL: out
- * of memory. byte_queue_add() makes bytes of it. Amortised O(1) a byte. */
+/* byte_queue_room(q, n): memory for n bytes behind the last one, to be filled
+ * before byte_queue_add(), or NULL: out of memory. Amortised O(1) a byte. */
 char *byte_queue_room(struct byte_queue *q, size_t n);
 
-/* byte_queue_memory(q, n): how much memory it has once there is room for n
+/* byte_queue_memory(q, n): bytes of memory it would have with room for n
  * more. */
 size_t byte_queue_memory(const struct byte_queue *q, size_t n);
 
-/* byte_queue_add(q, n): n bytes of the room were written. */
+/* byte_queue_add(q, n): adds the first n bytes of the room. */
 void byte_queue_add(struct byte_queue *q, size_t n);
 
-/* byte_queue_take(q, n): the first n bytes, of those that it has, are gone. An
- * empty queue keeps BYTE_QUEUE_KEEPS bytes of memory at most. */
+/* byte_queue_take(q, n): removes the first n bytes, n <= its length. An empty
+ * queue keeps at most BYTE_QUEUE_KEEPS bytes of memory. */
 #define BYTE_QUEUE_KEEPS 4096
 void byte_queue_take(struct byte_queue *q, size_t n);
 
-/* byte_queue_trim(q): after a take, gives memory back that is more than eight
- * times its bytes, and moves these, if there is memory to move them to.
+/* byte_queue_trim(q): after a take, moves the bytes to smaller memory if it
+ * has more than eight times as much as they need, and if that can be allocated.
  * Amortised O(1) a byte. */
 void byte_queue_trim(struct byte_queue *q);
 
-/* byte_queue_fini(q): frees its memory; it is empty then. */
+/* byte_queue_fini(q): frees its memory and leaves an empty queue. */
 void byte_queue_fini(struct byte_queue *q);
 
 #endif

@@ -1,6 +1,5 @@
-/* A stream's input. What has come is first in the memory that all streams
- * share, and only what its owner does not use at once gets memory of its own.
- */
+/* A stream's input. Bytes are read into a buffer shared by all streams; only
+ * bytes that the owner does not use at once get memory of their own. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -45,13 +44,13 @@ size_t stream_read(struct stream *s, void *to, size_t n)
 void stream_pause(struct stream *s, bool pause)
 {
     s->paused = pause;
-    if (pause) /* epoll is told when something comes meanwhile */
+    if (pause) /* reading is disabled when input comes */
         return;
     stream_watch(s);
     stream_again(s);
 }
 
-/* The next bytes, as receive(). */
+/* Reads the next bytes. Returns as receive(). */
 static ssize_t fill(struct stream *s)
 {
     size_t have = byte_queue_length(&s->in), room = s->max_input - have;
@@ -79,7 +78,7 @@ static ssize_t fill(struct stream *s)
     return n;
 }
 
-/* What the owner left stays for later. */
+/* Keeps the input that the owner did not use. */
 static int keep_rest(struct stream *s)
 {
     char *to = s->n_run ? byte_queue_room(&s->in, s->n_run) : NULL;
@@ -94,7 +93,8 @@ static int keep_rest(struct stream *s)
     return rc;
 }
 
-/* The owner gets what has come. False: the stream is gone, or over. */
+/* Hands the input to the owner. Returns false if the stream was freed or
+ * ended. */
 static bool hand_over(struct stream *s)
 {
     s->depth++;
@@ -110,7 +110,7 @@ static bool hand_over(struct stream *s)
 static void go_on(struct stream *s, bool again)
 {
     bool kept = again && !s->ssl && byte_queue_length(&s->in) > 0;
-    /* What follows the bytes that were kept, epoll tells. */
+    /* epoll reports input behind the kept bytes. */
     ssize_t n = s->reads && !kept ? fill(s) : -EAGAIN;
 
     if (n == -ECANCELED)
@@ -123,7 +123,7 @@ static void go_on(struct stream *s, bool again)
         return;
     }
     stream_watch(s);
-    /* Of a record that is not whole there is nothing to read, and n <= 0. */
+    /* An incomplete TLS record yields n <= 0, so this does not spin. */
     if (n > 0 && s->reads && stream_tls_pending(s))
         stream_again(s);
 }

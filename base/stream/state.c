@@ -1,4 +1,4 @@
-/* What a stream is doing: what it waits for, what it is due, and its end. */
+/* A stream's state: events it waits for, its queues, and its end. */
 #include <errno.h>
 #include <openssl/ssl.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@ const char *stream_input(const struct stream *s, size_t *n)
     return s->run ? s->run : *n ? s->in.data + s->in.begin : "";
 }
 
-/* Not by event_active(): libevent would run it in this turn, again and again,
- * and one that sends fast would keep the loop from all else. */
+/* Not by event_active(): libevent would run it in this same turn, again and
+ * again, and a fast sender would block the loop. */
 void stream_again(struct stream *s)
 {
     static const struct timeval at_once = {0, 0};
@@ -42,7 +42,7 @@ void stream_watch(struct stream *s)
     else if (event_add(&s->reading, NULL))
         s->reads = false;
     else
-        stream_again(s); /* what TLS holds, no event of the socket tells */
+        stream_again(s); /* no socket event comes for input inside TLS */
 }
 
 void stream_flush(struct stream *s)
@@ -79,7 +79,6 @@ void stream_has_room(struct stream *s)
     s->full = false;
 }
 
-/* It does nothing more. */
 void stream_stop(struct stream *s)
 {
     event_del(&s->reading);

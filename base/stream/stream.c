@@ -64,7 +64,7 @@ struct stream *stream_new(struct stream_loop *loop, int fd,
     event_assign(&s->writing, loop->base, fd, EV_WRITE | EV_PERSIST,
                  stream_on_writable, s);
     stream_watch(s);
-    if (s->ssl && !SSL_is_server(s->ssl)) /* it says the first word */
+    if (s->ssl && !SSL_is_server(s->ssl)) /* the client begins the handshake */
         event_active(&s->reading, EV_READ, 1);
     if (s->reads)
         return s;

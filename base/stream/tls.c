@@ -5,8 +5,8 @@
 
 #include "base/stream/internal.h"
 
-/* What a call that failed means. The end of TLS is an end; that of the socket
- * alone is none: anybody between the two could have made it. */
+/* Result of a failed call. Only TLS's close is an end of input; the socket's
+ * end alone is an error, as anybody on the path could have caused it. */
 static int why(struct stream *s, int rc)
 {
     int kind = SSL_get_error(s->ssl, rc), error = errno;

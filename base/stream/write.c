@@ -1,5 +1,5 @@
-/* A stream's output: what a turn of the loop wrote leaves at its end, in one
- * call. */
+/* A stream's output: all that a turn of the loop wrote is sent at its end, in
+ * one call. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -19,7 +19,7 @@ int stream_write(struct stream *s, const void *bytes, size_t n)
     return 0;
 }
 
-/* Its output is another one. */
+/* Updates `held` after the output changed. */
 static void recount(struct stream *s)
 {
     size_t held = byte_queue_length(&s->out) ? s->out.cap : 0;
@@ -98,14 +98,14 @@ static void took(struct stream *s, size_t n)
     own = own < n ? own : n;
     if (own)
         byte_queue_take(&s->out, own);
-    byte_queue_trim(&s->out); /* who takes almost all holds little */
+    byte_queue_trim(&s->out); /* do not keep much memory for few bytes */
     recount(s);
     n -= own;
     s->lent += n;
     s->n_lent -= n;
 }
 
-/* Returns 0: nothing is left; -EAGAIN; or another negative errno. */
+/* Sends all output. Returns 0, -EAGAIN, or another negative errno. */
 static int send_all(struct stream *s)
 {
     while (stream_unsent(s)) {
@@ -142,7 +142,7 @@ void stream_send(struct stream *s)
     s->depth++;
     s->ops->sent(s->arg);
     if (stream_leave(s))
-        stream_watch(s); /* what was used has made room */
+        stream_watch(s); /* used input has made room */
 }
 
 void stream_on_writable(evutil_socket_t, short what, void *arg)
