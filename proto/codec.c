@@ -1,4 +1,4 @@
-/* One function per message that both writes and reads it. */
+/* See codec.h. */
 #include "proto/codec.h"
 
 #include <errno.h>
@@ -92,7 +92,7 @@ void codec_str(struct codec *c, char *s, size_t cap)
     s[length] = '\0';
 }
 
-/* n elements that are native. */
+/* Appends n native elements. */
 static void put_array(struct codec *c, size_t elem_bytes, const void *p,
                       uint32_t n)
 {

@@ -1,4 +1,4 @@
-/* How the messages are made of their fields. Only for proto/. */
+/* Makes pack and unpack functions from field functions. Only for proto/. */
 #ifndef PROTO_FIELDS_H
 #define PROTO_FIELDS_H
 
@@ -7,8 +7,8 @@
 #include "proto/codec.h"
 #include "proto/message.h"
 
-/* Makes name_pack() and name_unpack() of name_fields(). The copy is what a
- * codec that could also read may point to. */
+/* Makes name_pack() and name_unpack() from name_fields(), which needs a
+ * non-const message, so packing uses a copy. */
 #define MESSAGE(name, type)                                            \
     void name##_pack(struct wire_buf *buf, uint64_t request_id,        \
                      const struct name *m)                             \
@@ -29,7 +29,7 @@
         return codec_end(&c);                                          \
     }
 
-/* The fields of PREFILL, which PREFILL_GROUP ends with. */
+/* The fields of PREFILL, also the last part of PREFILL_GROUP. */
 void msg_prefill_fields(struct codec *c, struct msg_prefill *m);
 
 #endif

@@ -23,13 +23,13 @@
 #define FRAME_PAYLOAD_MAX_BYTES (64u << 20)
 
 enum frame_type {
-    /* Every connection: who is there. */
+    /* Every connection. */
     FRAME_HELLO = 1,     /* the side that connected, first frame */
     FRAME_WELCOME = 2,   /* the answer to HELLO */
     FRAME_ERROR = 3,     /* why this connection is closed now */
     FRAME_STATUS = 4,    /* worker: heartbeat and load */
-    FRAME_CHALLENGE = 5, /* the answer to HELLO where there is a secret */
-    FRAME_PROOF = 6,     /* that the sender knows it; both send one */
+    FRAME_CHALLENGE = 5, /* the answer to HELLO if a secret is required */
+    FRAME_PROOF = 6,     /* proof of the secret; both sides send one */
 
     /* Conductor to worker. */
     FRAME_PREFILL = 10,
@@ -85,30 +85,30 @@ enum frame_type {
 
 struct frame_header {
     uint32_t length; /* payload bytes */
-    uint16_t type;   /* enum frame_type, or one that is not known */
+    uint16_t type;   /* enum frame_type, or an unknown type */
     uint64_t request_id;
 };
 
 /* frame_type_name(type): the name as in PROTOCOL.md, "?" for an unknown one. */
 const char *frame_type_name(uint16_t type);
 
-/* frame_fault(h, rc, text, size): what is wrong with a frame that its receiver
- * refuses, in words: rc -EBADMSG: it is malformed, else it is out of place. */
+/* frame_fault(h, rc, text, size): writes why a receiver refuses a frame. rc
+ * -EBADMSG: malformed; else: out of place. */
 void frame_fault(const struct frame_header *h, int rc, char *text, size_t size);
 
 /*
  * frame_header_decode(bytes, payload_limit_bytes, h): reads the 16 bytes of a
- * header into *h. Returns 0; -EMSGSIZE if length exceeds payload_limit_bytes
- * or the hard limit (h is filled all the same, so that it can be named);
- * -EPROTO if the reserved field is not zero.
+ * header into *h. Returns 0; -EMSGSIZE if length exceeds payload_limit_bytes or
+ * the hard limit (*h is still filled, for messages); -EPROTO if the reserved
+ * field is not zero.
  */
 [[nodiscard]] int frame_header_decode(const uint8_t bytes[FRAME_HEADER_BYTES],
                                       uint32_t payload_limit_bytes,
                                       struct frame_header *h);
 
 /*
- * frame_begin(buf, type, request_id): appends a header whose length is not
- * known yet. Returns the place that frame_end() needs.
+ * frame_begin(buf, type, request_id): appends a header without its length.
+ * Returns the position for frame_end().
  */
 size_t frame_begin(struct wire_buf *buf, uint16_t type, uint64_t request_id);
 

@@ -1,4 +1,4 @@
-/* Every message: one function names its fields, in their order on the wire. */
+/* The fields of every message, in wire order. */
 #include "proto/message.h"
 
 #include <stdio.h>
@@ -50,10 +50,9 @@ void msg_empty_pack(struct wire_buf *buf, uint16_t type, uint64_t request_id)
 }
 
 /*
- * The magic and the versions stand first in every version, and later versions
- * only append: a HELLO is read as far as this version knows it. One with no
- * common version is read as far as its versions, with the rest zero, so that
- * the refusal can name them.
+ * Magic and versions come first in every version, and later versions only
+ * append, so a newer HELLO is read as far as this version knows it. Without a
+ * common version only magic and versions are read, for the refusal's message.
  */
 static void msg_hello_fields(struct codec *c, struct msg_hello *m)
 {

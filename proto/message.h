@@ -1,15 +1,15 @@
 /*
- * The messages: one plain struct each, and a pair that packs and unpacks it.
+ * The messages: one plain struct each, with functions to pack and unpack it.
  *
- * X_pack(buf, request_id, m) appends a whole frame (header and payload) to
- * buf; a failure shows in buf->failed. X_unpack(p, len, m) reads a payload and
+ * X_pack(buf, request_id, m) appends a whole frame (header and payload) to buf;
+ * a failure shows in buf->failed. X_unpack(p, len, m) reads a payload and
  * returns 0, or -EBADMSG when it is too short, too long, or holds a value
  * outside its range. A HELLO of a newer version may be longer. Arrays of a
  * decoded message are views into the payload (not aligned: read them with
  * wire_u32_at()/wire_u64_at()) and die with it; those of a message to pack are
- * native and aligned. An array that ends its message may be NULL with a count:
- * X_pack() writes the frame's header and the count, and the caller sends the
- * elements behind. Messages without a payload are written with
+ * native and aligned. A message's last array may be NULL with a count:
+ * X_pack() then writes the frame's header and the count, and the caller sends
+ * the elements itself. Messages without a payload are written with
  * msg_empty_pack().
  */
 #ifndef PROTO_MESSAGE_H
@@ -29,20 +29,20 @@
 #define PROTO_NONCE_BYTES 32u
 #define PROTO_PROOF_BYTES 32u /* HMAC-SHA256 */
 
-#define MSG_SOURCES_MAX 4 /* that one prefill may load from */
+#define MSG_SOURCES_MAX 4 /* sources of one prefill */
 
-/* What a side can do; only what both sides name may be used. */
+/* Features of a side; only those that both sides name may be used. */
 enum proto_capability {
     PROTO_CAP_FETCH_TCP = 1u << 0,  /* serves FETCH */
     PROTO_CAP_INVENTORY = 1u << 2,  /* takes INVENTORY */
-    PROTO_CAP_TRANSPORTS = 1u << 3, /* TRANSPORTS, and moves KV over them */
-    PROTO_CAP_PUSH = 1u << 4, /* takes KV_BEGIN, and reads what KV_LAYER says */
-    PROTO_CAP_STAGES = 1u << 8,      /* takes PREFILL_GROUP and STAGE_BEGIN */
-    PROTO_CAP_COPY = 1u << 9,        /* takes COPY and DROP */
-    PROTO_CAP_LEAVE = 1u << 10,      /* takes LEAVE, or LEAVING */
-    PROTO_CAP_ROLE = 1u << 11,       /* takes ROLE */
+    PROTO_CAP_TRANSPORTS = 1u << 3, /* takes TRANSPORTS, moves KV over them */
+    PROTO_CAP_PUSH = 1u << 4,       /* takes KV_BEGIN, reads rows of KV_LAYER */
+    PROTO_CAP_STAGES = 1u << 8,     /* takes PREFILL_GROUP and STAGE_BEGIN */
+    PROTO_CAP_COPY = 1u << 9,       /* takes COPY and DROP */
+    PROTO_CAP_LEAVE = 1u << 10,     /* takes LEAVE (worker), LEAVING */
+    PROTO_CAP_ROLE = 1u << 11,      /* takes ROLE */
     PROTO_CAP_CONDUCTORS = 1u << 12, /* takes CONDUCTORS, LEAD */
-    PROTO_CAP_PATHS = 1u << 13,      /* says, or takes, PATHS */
+    PROTO_CAP_PATHS = 1u << 13,      /* sends (worker) or takes PATHS */
     PROTO_CAP_ALL = PROTO_CAP_FETCH_TCP | PROTO_CAP_INVENTORY |
                     PROTO_CAP_TRANSPORTS | PROTO_CAP_PUSH | PROTO_CAP_COPY |
                     PROTO_CAP_LEAVE | PROTO_CAP_ROLE | PROTO_CAP_CONDUCTORS |
@@ -53,7 +53,7 @@ enum proto_peer_kind {
     PROTO_PEER_CONDUCTOR = 1,
     PROTO_PEER_WORKER = 2,      /* a worker that registers with a conductor */
     PROTO_PEER_WORKER_PEER = 3, /* a worker that speaks to another worker */
-    PROTO_PEER_WORKER_DATA = 4, /* the same, for KV of the transport tcp */
+    PROTO_PEER_WORKER_DATA = 4, /* as WORKER_PEER, for KV over transport tcp */
 };
 
 enum proto_role {
@@ -66,40 +66,40 @@ enum proto_tier {
     PROTO_TIER_DEVICE = 0,
     PROTO_TIER_HOST = 1,
     PROTO_TIER_DISK = 2,
-    PROTO_TIER_SHARED = 3, /* a store that all workers read */
+    PROTO_TIER_SHARED = 3, /* the store that all workers share */
     PROTO_TIER_COUNT = 4,
 };
 
-/* What a prefill does about the blocks that its sources name. */
+/* How a prefill loads the blocks that its sources name. */
 enum proto_load_mode {
-    PROTO_LOAD_AUTO = 0,    /* loads all of them, and what its own disk holds */
-    PROTO_LOAD_COMPUTE = 1, /* loads none */
-    PROTO_LOAD_LOAD = 2,    /* loads all, then computes the rest */
-    PROTO_LOAD_BOTH = 3,    /* computes from the front, loads from the end */
-    PROTO_LOAD_LAYERWISE = 4, /* computes the rest while layers come */
+    PROTO_LOAD_AUTO = 0,      /* loads all, and blocks from its own disk */
+    PROTO_LOAD_COMPUTE = 1,   /* loads none */
+    PROTO_LOAD_LOAD = 2,      /* loads all, then computes the rest */
+    PROTO_LOAD_BOTH = 3,      /* computes from the front, loads from the end */
+    PROTO_LOAD_LAYERWISE = 4, /* computes the rest while layers arrive */
     PROTO_LOAD_COUNT = 5,
 };
 
 enum proto_source_kind {
     PROTO_SOURCE_PEER = 1,   /* another worker */
     PROTO_SOURCE_DISK = 2,   /* the worker's own disk */
-    PROTO_SOURCE_SHARED = 3, /* the shared store that it reads */
+    PROTO_SOURCE_SHARED = 3, /* the shared store */
 };
 
-/* Why something failed, in ERROR, FAILED, FETCH_END and KV_REFUSE. */
+/* Error codes in ERROR, FAILED, FETCH_END and KV_REFUSE. */
 enum proto_code {
     PROTO_OK = 0,
     PROTO_E_VERSION = 1,      /* no common protocol version */
-    PROTO_E_BAD_FRAME = 2,    /* malformed, too long, or out of place */
-    PROTO_E_INCOMPATIBLE = 3, /* other model, block size or element type */
-    PROTO_E_INVALID = 4,      /* the request itself cannot be served here */
+    PROTO_E_BAD_FRAME = 2,    /* frame malformed, too long, or out of place */
+    PROTO_E_INCOMPATIBLE = 3, /* different model, block size or element type */
+    PROTO_E_INVALID = 4,      /* the request cannot be served here */
     PROTO_E_BUSY = 5,         /* a bounded queue is full */
     PROTO_E_CAPACITY = 6,     /* more KV than this worker could ever hold */
     PROTO_E_PEER = 7,         /* the other worker failed or went away */
     PROTO_E_CANCELLED = 8,
     PROTO_E_INTERNAL = 9,
-    PROTO_E_DUPLICATE = 10, /* that name or request id is in use */
-    PROTO_E_REFUSED = 11,   /* a stranger; the log of the other side says why */
+    PROTO_E_DUPLICATE = 10, /* the name or request id is in use */
+    PROTO_E_REFUSED = 11,   /* untrusted; the other side's log says why */
 };
 
 /* proto_code_name(code): a short lower-case name, "unknown" for others. */
@@ -124,9 +124,9 @@ struct msg_hello {
     uint32_t vocab;
     uint64_t kv_capacity_blocks;
     uint64_t kv_bytes_per_token;
-    uint64_t disk_capacity_blocks; /* 0: no disk tier */
+    uint64_t disk_capacity_blocks; /* 0 = no disk tier */
     uint32_t max_batch;
-    uint32_t layers;              /* 0: cannot load layer by layer */
+    uint32_t layers;              /* 0 = cannot load layer by layer */
     char peer_host[MSG_HOST_MAX]; /* where other workers reach this one; "" =
                                      the address this connection comes from */
     uint16_t peer_port;
@@ -138,7 +138,7 @@ struct msg_challenge {
 };
 
 struct msg_proof {
-    uint8_t mac[PROTO_PROOF_BYTES]; /* base/secret.h says of what */
+    uint8_t mac[PROTO_PROOF_BYTES]; /* see base/secret.h */
 };
 
 struct msg_welcome {
@@ -146,7 +146,7 @@ struct msg_welcome {
     uint64_t capabilities; /* common to both sides */
     uint32_t instance_id;
     uint32_t heartbeat_ms;          /* STATUS at least this often */
-    char queue_order[MSG_NAME_MAX]; /* of core/step/queue; "" between workers */
+    char queue_order[MSG_NAME_MAX]; /* core/step/queue; "" between workers */
 };
 
 struct msg_error {
@@ -161,12 +161,12 @@ struct msg_status {
     uint64_t kv_used_blocks;
     uint64_t kv_pinned_blocks;
     uint64_t disk_used_blocks;
-    uint64_t disk_bytes_per_s; /* as observed when reading; 0: not yet */
+    uint64_t disk_bytes_per_s; /* measured read rate; 0 = unknown */
 };
 
 #define MSG_PATHS_MAX 16
 
-/* How fast blocks came from one other worker of late. */
+/* Recent rate of loads from another worker. */
 struct msg_path {
     char host[MSG_HOST_MAX];
     uint16_t port;
@@ -174,26 +174,26 @@ struct msg_path {
     uint64_t bytes_per_s; /* at least 1 */
 };
 
-/* All that a worker knows of; what it does not name any more is not known. */
+/* All known rates; replaces the list sent before. */
 struct msg_paths {
     uint8_t n;
     struct msg_path list[MSG_PATHS_MAX]; /* (n) */
 };
 
-/* What a worker says of the store that it shares with others. */
+/* A worker's view of the shared store. */
 struct msg_shared {
-    uint64_t id;            /* of what the store has now; 0: it is away */
+    uint64_t id;            /* contents id; 0 = the store is away */
     uint64_t bytes_per_s;   /* as disk_bytes_per_s */
-    uint64_t put_blocks;    /* since it began */
-    uint64_t missed_blocks; /* looked for, and not there or damaged */
+    uint64_t put_blocks;    /* since the worker started */
+    uint64_t missed_blocks; /* looked for, but missing or damaged */
     uint64_t failed_puts;
-    uint64_t went_away; /* how often */
+    uint64_t went_away; /* times the store went away */
 };
 
-/* Blocks [from_block, to_block) of the prompt can be loaded there. */
+/* A source for blocks [from_block, to_block) of the prompt. */
 struct msg_source {
     uint8_t kind;            /* enum proto_source_kind */
-    char host[MSG_HOST_MAX]; /* of a peer; "" for the others */
+    char host[MSG_HOST_MAX]; /* of a peer; "" for other kinds */
     uint16_t port;
     uint32_t from_block, to_block;
 };
@@ -201,10 +201,11 @@ struct msg_source {
 struct msg_prefill {
     uint64_t key_seed; /* block_key_seed() of model, adapter and tenant */
     uint32_t max_tokens;
-    uint64_t cost_us;  /* what it is predicted to take; 0: not known */
-    uint64_t due_us;   /* from now until its first token is due; 0: no SLO */
-    uint64_t ready_us; /* from now until its blocks are expected; 0: at once */
-    /* Where the KV goes; "" = nowhere, or it stays here (role both). */
+    uint64_t cost_us;  /* predicted prefill time; 0 = not known */
+    uint64_t due_us;   /* from now to its TTFT deadline; 0 = no SLO */
+    uint64_t ready_us; /* from now until its blocks should be loaded; 0 = now */
+    /* Decode worker that gets the KV; "" = none, or this worker (role
+     * both). */
     char decode_host[MSG_HOST_MAX];
     uint16_t decode_port;
     uint8_t load_mode; /* enum proto_load_mode */
@@ -220,79 +221,79 @@ struct msg_decode {
     uint64_t prompt_digest; /* block_key_prompt_digest() */
 };
 
-#define MSG_CONDUCTORS_MAX 64 /* that one worker has */
+#define MSG_CONDUCTORS_MAX 64 /* conductors of one worker */
 
-/* The sender leads: its orders COPY, DROP and ROLE count, unless another one
- * with a higher token has said so. */
+/* The sender leads: the worker obeys its COPY, DROP and ROLE, unless another
+ * conductor announced a higher token. */
 struct msg_lead {
     uint64_t token; /* above 0 */
 };
 
-/* Where conductors take workers: that of the sender first. */
+/* Address where a conductor accepts workers. */
 struct msg_conductor {
     char host[MSG_HOST_MAX];
     uint16_t port;
 };
 
 struct msg_conductors {
-    uint8_t n; /* at least 1 */
+    uint8_t n; /* at least 1; at[0] is the sender's address */
     struct msg_conductor at[MSG_CONDUCTORS_MAX];
 };
 
-/* Blocks [from_block, n) of a chain are to be fetched from another worker,
- * while nothing else is loaded. */
+/* Order to fetch blocks [from_block, n) of a chain from another worker while
+ * nothing else is loading. */
 struct msg_copy {
-    uint64_t key_seed; /* by which their keys are those of their tokens */
+    uint64_t key_seed; /* seed of the keys */
     char host[MSG_HOST_MAX];
     uint16_t port;
-    uint64_t bytes_per_s; /* no faster; above 0 */
+    uint64_t bytes_per_s; /* rate limit, above 0 */
     uint32_t from_block;
     uint32_t n;
     const uint8_t *keys; /* (n) u64, a chain that begins a prompt */
 };
 
-/* A COPY is over. */
+/* A COPY ended. */
 struct msg_copied {
-    uint32_t blocks; /* that came, and are reported as stored */
+    uint32_t blocks; /* blocks fetched, reported as stored before */
 };
 
-/* The block of that key, and those before it, n in all, are to leave if nobody
- * uses them. */
+/* Order to evict the block `key` and its ancestors, n blocks in all, unless in
+ * use. */
 struct msg_drop {
     uint64_t key;
     uint32_t n;
 };
 
-/* The worker's role from now on; requests that it has go on. */
+/* The worker's new role; running requests continue. */
 struct msg_role {
     uint8_t role; /* enum proto_role */
 };
 
 struct msg_prefill_started {
-    uint64_t queue_us; /* from PREFILL's arrival until now, without the time in
-                          which it waited only for its load */
+    uint64_t queue_us; /* PREFILL's arrival until now, without time spent
+                          waiting only for its load */
 };
 
 struct msg_prefill_done {
     uint32_t first_token;
     uint32_t local_tokens;   /* reused from this worker's own cache */
-    uint32_t fetched_tokens; /* reused after being fetched from others */
+    uint32_t fetched_tokens; /* fetched from other workers */
     uint32_t computed_tokens;
-    uint32_t disk_tokens; /* reused from this worker's own disk */
+    uint32_t disk_tokens; /* loaded from this worker's disk */
     uint64_t queue_us;    /* as in PREFILL_STARTED */
     uint64_t fetch_us;    /* arrival until the fetch ended; 0 without one */
     uint64_t fetch_bytes;
     uint64_t prefill_us; /* start until the first token */
-    uint64_t load_us;    /* from the request for the first block until the last
-                            one came, over all sources; 0: nothing was loaded */
-    uint64_t disk_bytes; /* read from this worker's own disk */
-    uint8_t load_mode;   /* enum proto_load_mode that was used; not auto */
-    uint32_t shared_tokens; /* reused from the shared store */
-    uint64_t shared_bytes;  /* read from there */
+    uint64_t load_us; /* request for the first block until the last one arrived,
+                         over all sources; 0 = nothing loaded */
+    uint64_t disk_bytes;    /* read from this worker's disk */
+    uint8_t load_mode;      /* enum proto_load_mode used; not AUTO */
+    uint32_t shared_tokens; /* loaded from the shared store */
+    uint64_t shared_bytes;  /* read from the shared store */
 };
 
-/* Tokens of many requests in one frame: index counts from 0, the token of
- * index 0 being the one in PREFILL_DONE. */
+/* A token of TOKENS, which holds tokens of many requests. index 0 is the token
+ * in PREFILL_DONE. */
 struct msg_token {
     uint64_t request_id;
     uint32_t index;
@@ -324,10 +325,9 @@ struct msg_blocks_removed {
     const uint8_t *keys; /* (n) u64 */
 };
 
-/* Where the inventory that the conductor asked for begins and ends among the
- * block events. */
+/* Marks begin and end of a requested inventory among the block events. */
 struct msg_inventory_mark {
-    uint8_t ends; /* 0: it begins, 1: that was all */
+    uint8_t ends; /* 0 = begin, 1 = end */
 };
 
 /* Opens a fetch: which of these blocks does the other side hold? */
@@ -336,22 +336,22 @@ struct msg_fetch {
     const uint8_t *keys; /* (n) u64, a chain that begins a prompt */
 };
 
-/* The answer: the tokens of the leading blocks that are held, which the asker
- * compares with its own before it uses anything. */
+/* The answer: the tokens of the leading blocks held; the asker compares them
+ * with its own before it uses any block. */
 struct msg_fetch_chain {
     uint32_t n_tokens;
     const uint8_t *tokens; /* (n_tokens) u32 */
 };
 
-/* How KV may be moved: what the side that accepted offers, or what the side
- * that connected has chosen. */
+/* Transports for KV: the accepting side's offer, or the connecting side's
+ * choice. */
 #define MSG_TRANSPORTS_MAX 4
 #define MSG_DESCRIPTOR_MAX 1024u
 
 struct msg_transport {
     char name[MSG_NAME_MAX];
     uint32_t n;                /* at most MSG_DESCRIPTOR_MAX */
-    const uint8_t *descriptor; /* (n), of that transport */
+    const uint8_t *descriptor; /* (n), transport-specific */
 };
 
 struct msg_transports {
@@ -359,14 +359,14 @@ struct msg_transports {
     struct msg_transport list[MSG_TRANSPORTS_MAX]; /* (n) */
 };
 
-/* Asks for layers of one block of an open fetch, to be read by the transport
- * that was chosen. */
+/* Asks for layers of one block of an open fetch, to be read over the chosen
+ * transport. */
 struct msg_fetch_want {
     uint32_t block; /* of the chain */
     uint32_t from_layer, n_layers;
 };
 
-/* The answer: where they lie, under which grant, and what is there. */
+/* The answer: location, grant and checksums of the layers. */
 struct msg_fetch_grant {
     uint32_t block;
     uint32_t from_layer;
@@ -385,25 +385,25 @@ struct msg_fetch_end {
 struct msg_kv_begin {
     uint32_t n_tokens;
     uint32_t max_tokens;
-    uint64_t prompt_digest; /* of the prompt that was computed */
+    uint64_t prompt_digest; /* of the computed prompt */
 };
 
-/* Where the rows of tokens [from, from + n) in one layer lie: they are to be
- * read. */
+/* Location of the rows of tokens [from_token, from_token + n_tokens) in one
+ * layer, for the receiver to read. */
 struct msg_kv_layer {
     uint32_t layer;
     uint32_t from_token, n_tokens;
     uint64_t grant_id;
     uint32_t region;
     uint32_t n_blocks;
-    const uint8_t *offsets; /* (n_blocks) u64: where the blocks begin */
+    const uint8_t *offsets; /* (n_blocks) u64: start of each block */
     uint32_t n_sums;
     const uint8_t *sums; /* (n_sums) u64: XXH3-64, seed 0, of a whole block's
                             layer, or of part of its K rows and then of its V
                             rows */
 };
 
-/* Nothing of it is read any more, or will be. */
+/* The reader is done with a grant. */
 struct msg_kv_taken {
     uint64_t grant_id;
 };
@@ -451,20 +451,23 @@ MSG_DECLARE(msg_kv_layer);
 MSG_DECLARE(msg_kv_taken);
 MSG_DECLARE(msg_kv_end);
 
-/* proto_version_common(m): the newest version that both sides speak, or 0. */
+/* proto_version_common(m): returns the newest version that both sides support,
+ * or 0. */
 uint16_t proto_version_common(const struct msg_hello *m);
 
-/* msg_empty_pack(buf, type, request_id): a frame without a payload (CANCEL,
- * INVENTORY, DECODE_READY, BLOCKS_CLEARED, KV_GRANT, STAGE_READY). */
+/* msg_empty_pack(buf, type, request_id): appends a frame without a payload
+ * (CANCEL, INVENTORY, DECODE_READY, BLOCKS_CLEARED, KV_GRANT, STAGE_READY,
+ * ...). */
 void msg_empty_pack(struct wire_buf *buf, uint16_t type, uint64_t request_id);
 
-/* msg_error_like_pack(buf, type, request_id, code, text): ERROR, FAILED,
- * KV_REFUSE and STAGE_REFUSE share msg_error's payload. Text is cut to
- * MSG_TEXT_MAX - 1. */
+/* msg_error_like_pack(buf, type, request_id, code, text): appends ERROR,
+ * FAILED, KV_REFUSE or STAGE_REFUSE, which share msg_error's payload. Cuts text
+ * to MSG_TEXT_MAX - 1 bytes. */
 void msg_error_like_pack(struct wire_buf *buf, uint16_t type,
                          uint64_t request_id, uint16_t code, const char *text);
 
-/* msg_tokens_pack(buf, entries, n): one TOKENS frame of n native entries. */
+/* msg_tokens_pack(buf, entries, n): appends one TOKENS frame with n native
+ * entries. */
 void msg_tokens_pack(struct wire_buf *buf, const struct msg_token *entries,
                      uint32_t n);
 

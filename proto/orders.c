@@ -1,5 +1,4 @@
-/* What conductor and workers say to each other beside requests: copies, roles,
- * which conductors there are, how fast others send. */
+/* Messages that concern no request: copies, roles, conductors, paths. */
 #include "proto/fields.h"
 #include "proto/message.h"
 

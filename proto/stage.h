@@ -1,15 +1,16 @@
-/* The messages of a pipelined prefill: the conductor names the stages to the
- * leader, and the leader talks with each of them. As message.h says. */
+/* The messages of a pipelined prefill, by the rules of message.h: the
+ * conductor names the members to the leader, which has a connection to
+ * each. */
 #ifndef PROTO_STAGE_H
 #define PROTO_STAGE_H
 
 #include "proto/message.h"
 
-#define MSG_STAGES_MAX 15 /* beside the leader */
+#define MSG_STAGES_MAX 15 /* members, without the leader */
 #define MSG_CHUNK_TOKENS_MAX 16384u
 
-/* A worker that computes layers of a leader's prompt, from where the one in
- * front of it ends. */
+/* A worker that computes layers of a leader's prompt, beginning where the
+ * previous member's layers end. */
 struct msg_member {
     char host[MSG_HOST_MAX];
     uint16_t port;
@@ -19,13 +20,13 @@ struct msg_member {
 /* A PREFILL whose receiver leads a group. */
 struct msg_prefill_group {
     uint32_t chunk_tokens;
-    uint32_t to_layer; /* of the leader, which begins with layer 0 */
+    uint32_t to_layer; /* the leader computes layers [0, to_layer) */
     uint8_t n_members; /* at least 1 */
     struct msg_member members[MSG_STAGES_MAX];
-    struct msg_prefill prefill; /* compute, without sources */
+    struct msg_prefill prefill; /* mode COMPUTE, no sources */
 };
 
-/* What a member is to compute; chunks begin at from_token. */
+/* A member's stage; chunks begin at from_token. */
 struct msg_stage_begin {
     uint32_t n_tokens; /* of the prompt */
     uint32_t from_token;
@@ -33,7 +34,7 @@ struct msg_stage_begin {
     uint32_t from_layer, to_layer;
 };
 
-/* What n_tokens tokens pass over the boundary of two stages. */
+/* Activations of n_tokens tokens between two stages. */
 struct msg_stage_rows {
     uint32_t from_token, n_tokens;
     uint64_t checksum; /* XXH3-64 of data, seed 0 */
@@ -41,7 +42,7 @@ struct msg_stage_rows {
     const uint8_t *data; /* n_tokens * activation_bytes */
 };
 
-/* K rows, then V rows, of one layer of the stage. */
+/* K rows, then V rows, of one layer of a stage. */
 struct msg_stage_kv {
     uint32_t layer;
     uint32_t from_token, n_tokens;
@@ -50,11 +51,11 @@ struct msg_stage_kv {
     const uint8_t *data; /* 2 * n_tokens * kv_row_bytes */
 };
 
-/* A chunk is computed. */
+/* A chunk was computed. */
 struct msg_stage_done {
     uint32_t to_token;    /* its end */
-    uint32_t first_token; /* of the answer, behind the last layer at the end of
-                             the prompt; else 0 */
+    uint32_t first_token; /* the answer's, from the last stage's last chunk;
+                             else 0 */
 };
 
 MSG_DECLARE(msg_prefill_group);
