@@ -1,4 +1,4 @@
-/* Whether an engine is like the others of its model. See alike.h. */
+/* See alike.h. */
 #include "predictor/alike.h"
 
 #include <math.h>
@@ -41,14 +41,14 @@ void alike_leave(struct alike *a, struct alike_model *m)
     *a = (struct alike){0};
 }
 
-/* What a block counts. */
+/* How much a block with this d counts. */
 static uint32_t counts(double d)
 {
     d = fabs(d);
     return d > log(4) ? 5 : d > log(2) ? 2 : d > log(1.2) ? 1 : 0;
 }
 
-/* Takes in a block. Returns whether that changes it. */
+/* Judges a block. Returns whether a->unlike changed. */
 static bool judge(struct alike *a, struct alike_model *m, double d)
 {
     int side = counts(d) == 0 ? 0 : d > 0 ? 1 : -1;
@@ -71,7 +71,7 @@ static bool judge(struct alike *a, struct alike_model *m, double d)
     return true;
 }
 
-/* Returns r. */
+/* Updates the class's mean. Returns r. */
 static double learn(struct alike_model *m, int64_t tokens, int64_t us,
                     bool is_alike)
 {
@@ -103,7 +103,7 @@ bool alike_see(struct alike *a, struct alike_model *m, int64_t tokens,
     a->n++;
     others = m->sum - a->model_sum;
     n_others = m->n - a->model_n;
-    if (!a->unlike) { /* its own are not others' */
+    if (!a->unlike) { /* exclude its own from the others' */
         a->model_sum += r;
         a->model_n++;
         m->sum += r;

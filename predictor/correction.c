@@ -26,7 +26,7 @@ int correction_init(struct correction *c, int64_t tau_us, double min_ratio,
     return 0;
 }
 
-/* What so much work counts for, in [0, 1]. */
+/* The weight of an observation of `work_us`, in [0, 1]. */
 static double weight_of(const struct correction *c, int64_t work_us)
 {
     return 1.0 - exp(-(double)work_us / (double)c->tau_us);
@@ -34,13 +34,13 @@ static double weight_of(const struct correction *c, int64_t work_us)
 
 static void approach(struct correction *c, double target, double weight)
 {
-    /* The clamp only takes off what rounding may add. */
+    /* The clamp only removes rounding errors. */
     c->ratio = clamp(c->ratio + weight * (target - c->ratio), c->min_ratio,
                      c->max_ratio);
 }
 
-/* Prompts that share steps divide their time somehow; in a sum that matters
- * little. */
+/* Prompts that share steps split their time arbitrarily, which matters little
+ * in a sum. */
 static void add_to_sum(struct correction *c, double predicted_us, double seen)
 {
     double off, weight;
@@ -83,7 +83,7 @@ int64_t correction_apply_us(const struct correction *c, int64_t predicted_us)
 
     if (predicted_us <= 0)
         return 0;
-    if (factor == 1.0) /* as long as predictions hold; saves the rounding */
+    if (factor == 1.0) /* the usual case, without rounding */
         return predicted_us < most_us ? predicted_us : most_us;
     double us = (double)predicted_us * factor;
     if (!(us < (double)most_us))

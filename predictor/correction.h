@@ -1,9 +1,8 @@
 /* The correction of an instance: the smoothed ratio of observed to predicted
- * time. A slow, shared or throttled machine shows in it, and its predictions
- * follow. Pure.
+ * time. It adapts predictions to a slow, shared or throttled machine. Pure.
  *
- * A completion counts by the work that it stands for. With a fixed share each,
- * the many short prompts, which say least, would count most.
+ * A completion is weighted by its work. With equal weights, the many short
+ * prompts, which tell least, would count most.
  *
  * Invariant: 0 < min_ratio <= ratio <= max_ratio, all finite.
  */
@@ -15,63 +14,62 @@
 
 #define CORRECTION_NOISE 0.03
 #define CORRECTION_SUMS 30.0
-/* What was learned counts in full from this share of all that can be on. */
+/* correction_spread() divides by at least this share of the full weight. */
 #define CORRECTION_KNOWN 0.2
 
 /* Plain data; set it up with correction_init(). */
 struct correction {
     double ratio; /* observed to predicted, smoothed */
-    /* Corrected predictions are compared with what was observed in sums of at
-     * least tau_us / CORRECTION_SUMS each: */
-    double sum_predicted_us; /* of the sum under way */
+    /* Corrected predictions are compared with observations in sums of at least
+     * tau_us / CORRECTION_SUMS each: */
+    double sum_predicted_us; /* of the current sum */
     double sum_observed_us;
-    double square;    /* of what sums were off by, as a part of what was
-                         predicted, smoothed; 0 at first */
-    double known;     /* share of square's weight that was observed: the rest
-                         of it is the 0 that it began with */
+    double square; /* of squared relative error of the sums, smoothed; 0 at
+                      first */
+    double known;  /* share of `square` that comes from observations, 0.. 1; the
+                      rest is its initial 0 */
     int64_t tau_us;   /* predicted work that counts for 1 - 1/e, above 0 */
-    double min_ratio; /* bounds of each observation, so of the ratio too */
+    double min_ratio; /* bounds of each observation, so also of the ratio */
     double max_ratio;
 };
 
-/* Sets the ratio to 1 (or to the bound nearest to 1). `tau_us` is the predicted
- * work after which 1 - 1/e of the ratio is what was observed in it, above 0;
- * the bounds are finite and satisfy 0 < min_ratio <= max_ratio. Returns 0, or
- * -EINVAL with `c` untouched. */
+/* Sets the ratio to 1 (or to the bound nearest to 1). `tau_us` > 0 is the
+ * predicted work after which the ratio has moved 1 - 1/e of the way to what was
+ * observed; the bounds are finite and satisfy 0 < min_ratio <= max_ratio.
+ * Returns 0, or -EINVAL with `c` untouched. */
 [[nodiscard]] int correction_init(struct correction *c, int64_t tau_us,
                                   double min_ratio, double max_ratio);
 
-/* Takes in one completion: the time that the cost model alone predicted (that
- * is, without correction) and the time it took, in microseconds.
+/* Adds a completion: the time predicted by the cost model alone (without
+ * correction) and the time it took, in microseconds.
  *   ratio += (1 - exp(-predicted / tau)) * (clamp(observed / predicted) -
- * ratio), and square and known likewise. A pair with predicted < 1 or observed
- * < 0 says nothing and is ignored. */
+ * ratio), and square and known likewise. Ignores pairs with predicted < 1 or
+ * observed < 0. */
 void correction_observe(struct correction *c, int64_t predicted_us,
                         int64_t observed_us);
 
 /* Moves the ratio back towards 1, within the bounds, for an instance that got
- * no work while each other instance like it got `work_us`: old observations
- * count less and less. It forgets at half the rate at which it learns. */
+ * no work while each similar instance got `work_us`. It forgets at half the
+ * rate at which it learns. */
 void correction_forget(struct correction *c, int64_t work_us);
 
-/* What predictions are multiplied by: the ratio, but 1 as long as it is within
- * CORRECTION_NOISE of 1. So close to 1 it says more about the last completions
- * than about the machine, and equal instances would look different by chance.
- */
+/* The factor for predictions: the ratio, or 1 if it is within CORRECTION_NOISE
+ * of 1. A ratio that close to 1 reflects the last completions more than the
+ * machine, and would make equal instances look different by chance. */
 static inline double correction_factor(const struct correction *c)
 {
     return fabs(c->ratio - 1.0) <= CORRECTION_NOISE ? 1.0 : c->ratio;
 }
 
-/* How far observations are from corrected predictions: the standard deviation
- * of sums of them, as a part of these. Not too small while little is known, but
- * for the first few sums: one slow begin is no rule. */
+/* Relative standard deviation of observed sums from corrected predicted ones.
+ * Dividing by `known` makes up for the initial 0; the lower bound keeps one
+ * slow first sum from counting in full. */
 static inline double correction_spread(const struct correction *c)
 {
     return sqrt(c->square / fmax(c->known, CORRECTION_KNOWN));
 }
 
-/* The predicted work, in microseconds, in each of these sums, at least. */
+/* Least predicted work in each of these sums, in microseconds. */
 static inline double correction_sum_us(const struct correction *c)
 {
     return (double)c->tau_us / CORRECTION_SUMS;

@@ -22,15 +22,15 @@ static double decode_poly(const struct cost_model *m, double batch, double kv)
     return d[0] + d[1] * batch + d[2] * kv;
 }
 
-/* A NaN, which no loaded model gives, is the largest cost: nobody would
- * choose it. */
+/* A NaN, which no loaded model gives, becomes the largest cost, so that it is
+ * never chosen. */
 static int64_t clamp_us(double us)
 {
     if (!(us < (double)COST_MODEL_MAX_US))
         return COST_MODEL_MAX_US;
     if (us < 1.0)
         return 1;
-    /* As llround(), which is a call: what is cut off is exact. */
+    /* As llround(), without a call; the fraction is exact. */
     return (int64_t)us + (us - (double)(int64_t)us >= 0.5);
 }
 
@@ -90,7 +90,7 @@ static double lesser(double a, double b)
     return a < b ? a : b;
 }
 
-/* Of a run of chunks so far: nothing for no tokens. */
+/* Cost of a run of chunks so far; 0 without tokens. */
 static int64_t run_us(const struct cost_model *m, int64_t uncached_tokens,
                       int64_t cached_tokens)
 {

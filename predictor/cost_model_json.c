@@ -144,8 +144,8 @@ int cost_model_load_file(const char *path, struct cost_model *m, char *err,
                                   err_size);
 }
 
-/* Returns an owned object, or NULL for no memory or a number that is not
- * finite, which JSON has no way to say. */
+/* Returns an owned object, or NULL: out of memory, or a number is not finite,
+ * which JSON cannot express. */
 static json_t *polynomial_json(const char *const *basis,
                                const double *coefficients, size_t terms,
                                const struct cost_model_quality *q)
@@ -209,7 +209,7 @@ int cost_model_save_file(const struct cost_model *m, const char *path,
     if (!text)
         return error_say(err, err_size, -ENOMEM, "cost model %s: out of memory",
                          path);
-    /* What could not be loaded must not be saved. */
+    /* Refuse to save a model that could not be loaded. */
     rc = cost_model_load_buffer(text, strlen(text), path, &read_back, err,
                                 err_size);
     if (rc != 0)

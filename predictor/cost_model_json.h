@@ -1,9 +1,9 @@
 /* Reads and writes a cost model as JSON (with jansson). The format, version 1,
  * is described in predictor/DESIGN.md.
  *
- * Invariant: a model that one of these functions let through is finite, its
- * names are printable, its range is ordered, and no cost within its valid
- * range is negative.
+ * Invariant: a model that one of these functions accepted is finite, its
+ * names are printable, its range is ordered, and no cost within its valid range
+ * is negative.
  */
 #ifndef PREDICTOR_COST_MODEL_JSON_H
 #define PREDICTOR_COST_MODEL_JSON_H

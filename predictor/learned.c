@@ -1,13 +1,13 @@
-/* Costs learned from what is seen. See learned.h. */
+/* See learned.h. */
 #include "predictor/learned.h"
 
 #include <math.h>
 #include <string.h>
 
-/* The last 50 observations make most of the model. */
+/* Decay per observation: the last 50 or so dominate. */
 #define KEEP 0.98
-/* The guess stands for a prompt of this length, so that it says something of
- * both terms, and counts so much over the observations. */
+/* The guess enters as two observations, of 0 and of this many tokens, so that
+ * it determines both terms, each with GUESS_WEIGHT / (1 + prefills). */
 #define GUESS_TOKENS 2000.0
 #define GUESS_WEIGHT 0.05
 #define STEP_WEIGHT 0.05
@@ -59,7 +59,7 @@ void learned_prefill(struct learned *l, int64_t computed_tokens, int64_t us)
     l->prefills++;
 }
 
-/* Not together, until it is seen: that counts as one more. */
+/* The initial 0 counts as one observation. */
 void learned_waited(struct learned *l, uint32_t together, uint32_t apart)
 {
     while (together + apart > 0) {
@@ -74,8 +74,8 @@ void learned_waited(struct learned *l, uint32_t together, uint32_t apart)
     }
 }
 
-/* The first ones count alike, or the guess would last longer where fewer are
- * seen. */
+/* The first observations have equal weights, so that the guess goes at
+ * once. */
 void learned_step(struct learned *l, int64_t us)
 {
     double weight = 1.0 / (double)(l->steps + 1);
@@ -91,8 +91,7 @@ bool learned_enough(const struct learned *l)
     return l->prefills >= LEARNED_ENOUGH;
 }
 
-/* Neither term may be negative: more work would seem to take less time. Without
- * spread in the lengths the time a token is all that can be told. */
+/* Neither term may be negative: more work would seem to take less time. */
 void learned_terms(const struct learned *l, double *a, double *b)
 {
     double weight = GUESS_WEIGHT / (double)(1 + l->prefills);

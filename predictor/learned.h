@@ -1,15 +1,14 @@
 /*
- * A cost model that is learned from what is seen, for engines that nobody has
- * profiled: a prefill takes a constant time and so much a token, a decode step
- * a constant time. It begins with a stated guess, which a few observations
- * outweigh. Pure.
+ * A cost model learned from observations, for engines without a profile: a
+ * prefill takes a constant time plus a time per token, a decode step a constant
+ * time. It begins with a stated guess, which a few observations outweigh. Pure.
  *
- *   prefill_us(u) = a + b u, by least squares over what was seen, older
- *   observations counting less and less, with the guess as one more of them
+ *   prefill_us(u) = a + b u, by least squares over the observations, with
+ *   decaying weights, and the guess
  *
- * What is seen are steps (steps.h): u tokens of all prompts of one. How much of
- * a is paid once for all prompts that wait is seen, too: all, where they
- * are computed together, nothing, where each has a step of its own.
+ * An observation is a step (steps.h), u the tokens of all its prompts.
+ * `together` learns the share of waiting prompts that are computed in one step,
+ * and so pay the constant a only once.
  */
 #ifndef PREDICTOR_LEARNED_H
 #define PREDICTOR_LEARNED_H
@@ -25,8 +24,7 @@
 #define LEARNED_TOKEN_US 100.0
 #define LEARNED_STEP_US 20000.0
 
-/* What is taken for a push of KV between engines of a pair before any was
- * seen. */
+/* The guess for a push of KV between the engines of a pair. */
 #define LEARNED_PUSH_US 10000.0
 #define LEARNED_PUSH_TOKEN_US 5.0
 
@@ -37,54 +35,54 @@
 struct learned {
     /* Weighted sums of 1, u, u^2, t and u t; u in tokens, t in us. */
     double n, u, uu, t, ut;
-    double guess_us, guess_token_us; /* what it begins with */
+    double guess_us, guess_token_us; /* initial guess */
     double step_us;
-    double together; /* share of the prompts waiting for a step that are of it
-                        with others */
+    double together; /* share of waiting prompts that join a step */
     uint64_t prefills, steps, waited;
 };
 
-/* The guess alone. */
+/* Sets the guess above. */
 void learned_init(struct learned *l);
 
-/* Another guess: for what is no prefill and depends on tokens likewise. */
+/* Sets another guess, for times other than prefills that depend on tokens. */
 void learned_init_guess(struct learned *l, double us, double token_us);
 
-/* What another one has learned is the guess. */
+/* Takes what `other` has learned as the guess. */
 void learned_init_from(struct learned *l, const struct learned *other);
 
-/* What is learned: a constant, and so much a token. */
+/* Returns the learned prefill terms: *us constant, *token_us per token. */
 void learned_terms(const struct learned *l, double *us, double *token_us);
 
-/* A prefill of so many computed tokens took so long on an engine that did
- * nothing else for others meanwhile, as far as one knows. Nonsense (no tokens,
- * no time, over COST_MODEL_MAX_US) is ignored. */
+/* Adds a prefill of `computed_tokens` that took `us` on an engine known to do
+ * nothing else meanwhile. Ignores nonsense (no tokens, no time, over
+ * COST_MODEL_MAX_US). */
 void learned_prefill(struct learned *l, int64_t computed_tokens, int64_t us);
 
-/* Of prompts that waited when a step began: so many were computed in it beside
- * its first one, and so many were not. */
+/* Adds prompts that waited when a step began: `together` were computed in it
+ * besides its first one, `apart` were not. */
 void learned_waited(struct learned *l, uint32_t together, uint32_t apart);
 
-/* Two tokens of an answer came so long after each other, on average. */
+/* Adds a mean time between two tokens of an answer. */
 void learned_step(struct learned *l, int64_t us);
 
-/* Whether enough was seen to promise times by it. */
+/* Whether LEARNED_ENOUGH prefills were seen, enough to promise times. */
 bool learned_enough(const struct learned *l);
 
-/* What an answer of so many tokens (at least 1) that came whole, us after its
- * prefill began, says of one of its two parts, if the other one is known and is
- * small enough beside it. */
+/* Splits the time of an answer of `tokens` (at least 1) tokens that arrived as
+ * a whole, `us` after its prefill began: one of its two parts, if the other one
+ * is known and small enough. */
 struct learned_whole {
-    int64_t prefill_us; /* 0: nothing. The steps are half of us at most, so its
-                           error is no larger part of it than theirs */
-    int64_t step_us;    /* 0: nothing. The prefill is a quarter of us at most */
+    int64_t prefill_us; /* 0 = unknown. Given if the steps take at most half of
+                           us, so that their relative error does not grow */
+    int64_t step_us;    /* 0 = unknown. Given if the prefill takes at most a
+                           quarter of us */
 };
 struct learned_whole learned_whole(const struct learned *l,
                                    int64_t computed_tokens, int64_t tokens,
                                    int64_t us);
 
 /* Writes the prefill and decode terms, shared_us and an unbounded range into
- * *m; the rest of it stays. */
+ * *m; other members stay. */
 void learned_write(const struct learned *l, struct cost_model *m);
 
 #endif

@@ -41,13 +41,13 @@ static const struct row_kind prefill_kind = {
 static const struct row_kind decode_kind = {
     "decode", COLUMN_BATCH, COLUMN_KV, {COLUMN_UNCACHED, COLUMN_CACHED}};
 
-/* What stands before the header, by its place in struct profile. */
+/* The values before the header, and their members in struct profile. */
 static const struct meta {
     const char *key;
     size_t offset;
     enum {
-        SAME, /* a name that all files must have, the same one */
-        NAME, /* a name that all files must have */
+        SAME, /* a name required in every file, the same in all */
+        NAME, /* a name required in every file */
         NUMBER
     } kind;
 } metas[] = {
@@ -61,8 +61,8 @@ static const struct meta {
 
 #define METAS (sizeof(metas) / sizeof(*metas))
 
-/* One pass over one file. `meta` is checked against the profile when the
- * header line has come. */
+/* The pass over one file. `meta` is checked against the profile at the header
+ * line. */
 struct parser {
     struct csv csv;
     struct profile *profile;
@@ -184,8 +184,8 @@ static int parse_meta(struct parser *s, char *line)
     return 0;
 }
 
-/* One name in this file: it must be there, and, if it is one of all files,
- * equal to that of an earlier one. */
+/* Checks a name of this file: it must be there, and, if SAME, equal earlier
+ * files'. */
 static int merge_name(const struct parser *s, const struct meta *meta)
 {
     const char *name = (const char *)&s->meta + meta->offset;
@@ -203,8 +203,8 @@ static int merge_name(const struct parser *s, const struct meta *meta)
     return 0;
 }
 
-/* The blocks' size shapes what attention costs, so sizes are not mixed. A file
- * that does not give one goes with any. */
+/* The block size affects the cost of attention, so sizes must not be mixed. A
+ * file without one goes with any. */
 static int merge_block_tokens(const struct parser *s, int64_t *of_profile)
 {
     int64_t tokens = s->meta.block_tokens;

@@ -11,10 +11,10 @@
  *   prefill,512,1024,,,8123.5
  *   decode,,,8,4096,912
  *
- * One row is one measurement; repeats of a point are rows of their own. Lines
- * that start with # and have another key, or none, are comments. Empty lines
- * are skipped. The six values above may come before the header only, and
- * engine, model, machine and date must.
+ * One row is one measurement; repeats of a point are rows of their own. Other
+ * lines that start with # are comments. Empty lines are skipped. The six values
+ * above may come only before the header; engine, model, machine and date must
+ * be there.
  */
 #ifndef PREDICTOR_PROFILE_CSV_H
 #define PREDICTOR_PROFILE_CSV_H
@@ -44,9 +44,9 @@ struct profile_rows {
     size_t capacity;
 };
 
-/* Start with all bytes zero. block_tokens and seed are 0 where not given. The
- * seed and the date are those of the last file; block_tokens that of every file
- * which gives it. */
+/* Start with all bytes zero. block_tokens and seed 0 = not given. Seed and
+ * date are the last file's; block_tokens is the same in every file that gives
+ * it. */
 struct profile {
     char engine[COST_MODEL_NAME_BYTES];
     char model[COST_MODEL_NAME_BYTES];
@@ -58,10 +58,9 @@ struct profile {
     struct profile_rows decode;
 };
 
-/* Adds the measurements in `size` bytes at `text` (borrowed, needs no NUL), or
- * in the file `name` where `text` is NULL, to `p`; `name` stands for them in
- * messages. A second file must name the same engine, model and machine as the
- * first.
+/* Adds the measurements in `size` bytes at `text` (borrowed, needs no NUL),
+ * or, if `text` is NULL, in the file `name`, to `p`. Messages quote `name`. A
+ * second file must name the same engine, model and machine as the first.
  * Returns 0; or a negative errno with a message of one line in err (err_size
  * bytes, truncated, NUL-terminated), as "FILE:LINE: what": -EINVAL for a
  * broken line, -EFBIG for a file over PROFILE_MAX_FILE_BYTES or for more than
@@ -71,8 +70,8 @@ struct profile {
 [[nodiscard]] int profile_add(struct profile *p, const char *text, size_t size,
                               const char *name, char *err, size_t err_size);
 
-/* Writes all above the rows, with today as the date. Whether `out` took it is
- * seen when it is closed. */
+/* Writes all lines above the rows, with today as the date. The caller sees
+ * write errors when it closes `out`. */
 void profile_write_head(FILE *out, const struct profile *p);
 
 /* Writes one row. */

@@ -6,7 +6,7 @@ struct plan {
     size_t count;
 };
 
-/* Shares of a small maximum overlap. */
+/* Adds a point unless it is there: shares of a small maximum coincide. */
 static void add(struct plan *plan, bool decode, uint32_t a, uint32_t b)
 {
     for (size_t i = 0; i < plan->count; i++) {

@@ -1,6 +1,6 @@
 /*
- * Which points a profile measures: prefill over (new tokens, cached prefix),
- * decode steps over (batch, KV tokens of each request). Pure.
+ * The points that a profile measures: prefill over (new tokens, cached
+ * prefix), decode steps over (batch, KV tokens of each request). Pure.
  */
 #ifndef PREDICTOR_PROFILE_GRID_H
 #define PREDICTOR_PROFILE_GRID_H
@@ -22,22 +22,22 @@ struct profile_limits {
     uint32_t max_tokens; /* of a prompt */
     uint32_t max_batch;  /* of decode */
     uint64_t max_kv;     /* KV tokens of a batch */
-    uint32_t prefix_of;  /* prefixes are multiples of so many tokens */
-    uint32_t kv_of;      /* likewise what a request of a batch holds */
-    uint32_t short_kv;   /* KV tokens of a short request, too (0: none) */
-    uint32_t min_kv;     /* and of any */
+    uint32_t prefix_of;  /* prefixes are multiples of this many tokens */
+    uint32_t kv_of;      /* likewise KV tokens of a request in a batch */
+    uint32_t short_kv; /* also measure this many KV tokens a request (0 = no) */
+    uint32_t min_kv;   /* least KV tokens of a request */
 };
 
-/* Fills points[], each one once: few new tokens (a request with a long prefix
- * has few) and shares of the largest prompt, behind prefixes; batches of powers
- * of 2. Returns how many. */
+/* Fills points[] without duplicates: few new tokens (usual behind a long
+ * prefix) and shares of the largest prompt, behind prefixes; batches of powers
+ * of 2. Returns their number. */
 size_t profile_grid(const struct profile_limits *limits,
                     struct profile_point points[PROFILE_GRID_MAX]);
 
 /* Shuffles points[n]; the same state gives the same order. */
 void profile_shuffle(struct profile_point *points, size_t n, uint64_t *state);
 
-/* A number below `below`; *state goes on. */
+/* Returns a random number below `below` and advances *state. */
 uint32_t profile_random(uint64_t *state, uint32_t below);
 
 #endif

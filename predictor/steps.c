@@ -1,13 +1,14 @@
-/* First tokens of one step. See steps.h. */
+/* See steps.h. */
 #include "predictor/steps.h"
 
 #include <math.h>
 
-/* Of a step: what comes sooner after it is no step of its own. */
+/* A token within 1/4 of a step's time after it belongs to that step. */
 #define APART_SHARE 4
-/* No engine computes prompts in less, whatever was learnt of its constant. */
+/* Least time of a step with prompts, whatever constant was learned. */
 #define STEP_LEAST_US 4000.0
-/* Of a step: a prompt that came later before it may not have been there. */
+/* A prompt sent within 1/8 of a step's time before it may have come too late
+ * for it. */
 #define THERE_SHARE 8
 
 static void add(struct steps_step *step, int64_t tokens, int64_t predicted_us,

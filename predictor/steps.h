@@ -1,14 +1,13 @@
 /*
- * Which first tokens came out of one step of an engine. An engine computes the
- * prompts that wait in one step, as far as they fit: it pays the constant of a
- * step once, and their first tokens come together. Seen one by one the first
- * of them took all of the step, and the others nothing. Pure.
+ * Groups first tokens that came out of one step of an engine. An engine
+ * computes waiting prompts in one step, as far as they fit: it pays a step's
+ * constant once, and their first tokens come together. Seen one by one, the
+ * first of them took the whole step, and the others no time. Pure.
  *
- * A first token is of the step before if it came sooner after the one before it
- * than any step could take: within a quarter of that step, and within a quarter
- * of the constant or 1 ms.
- * The line of an engine says whose turn it is; a token that comes out of turn
- * belongs to the same step as the next one that comes in its turn.
+ * A first token belongs to the current step if it follows the previous one
+ * sooner than another step could: within a quarter of the step, and within a
+ * quarter of the constant or 1 ms, whichever is more. A token that comes out of
+ * the queue's order belongs to the same step as the next one in order.
  */
 #ifndef PREDICTOR_STEPS_H
 #define PREDICTOR_STEPS_H
@@ -16,44 +15,44 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What is known of a first token when it comes. */
+/* A first token. */
 struct steps_token {
-    int64_t tokens; /* of its prompt that were computed */
-    int64_t us;     /* since its turn began; 0: with the end, unseen, of the
-                       prompt before it; below 0: it comes out of turn */
+    int64_t tokens; /* computed tokens of its prompt */
+    int64_t us; /* since its turn began; 0 = at the unseen end of the previous
+                   prompt; < 0 = out of turn */
     int64_t now_us;
-    int64_t sent_us;      /* when the engine got its request */
-    int64_t predicted_us; /* of its prefill alone, by the cost model */
-    int64_t shared_us;    /* of that, what is paid once for a step */
+    int64_t sent_us;      /* when its request was sent to the engine */
+    int64_t predicted_us; /* the cost model's, for its prefill alone */
+    int64_t shared_us;    /* part of that paid once per step */
 };
 
-/* A step that is over. */
+/* A step that ended. */
 struct steps_step {
-    int64_t us; /* 0: nobody saw when it began */
+    int64_t us; /* duration; 0 = its begin was not seen */
     int64_t began_us;
     int64_t tokens; /* of all its prompts */
     int64_t predicted_us;
-    uint32_t prompts; /* 0: there was none */
-    bool left_one;    /* a prompt had waited when it began and was not of it */
+    uint32_t prompts; /* 0 = no step */
+    bool left_one;    /* a prompt that waited when it began was not in it */
 };
 
-/* Plain data. Zeroed: no step was seen. */
+/* Plain data; zero = no step was seen. */
 struct steps {
-    struct steps_step now;   /* more prompts may be of it */
-    struct steps_step early; /* prompts out of turn: of the next */
+    struct steps_step now;   /* current step; more prompts may join it */
+    struct steps_step early; /* prompts out of turn, part of the next step */
 };
 
 /*
- * A first token came.
- *   constant_us  of a step, as far as it is known: at least 0.
- *   over         written: the step before, if this is none of its prompts; else
- *                one without prompts.
+ * Adds a first token.
+ *   constant_us  known constant of a step, at least 0
+ *   over         output: the previous step, if the token is not part of it;
+ *                else a step with 0 prompts
  */
 void steps_first_token(struct steps *s, const struct steps_token *token,
                        double constant_us, struct steps_step *over);
 
-/* The engine has no prompt left, or one whose end is unknown is through: no
- * more are of the step under way. *over: as above. */
+/* Ends the current step: the engine has no prompt left, or a prompt ended at
+ * an unknown time. *over: as above. */
 void steps_end(struct steps *s, struct steps_step *over);
 
 #endif
