@@ -1,4 +1,4 @@
-/* A stdio stream over zlib; see file.h. */
+/* A stdio stream over zlib. */
 #include "traces/file.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@ static ssize_t gzip_write(void *cookie, const char *bytes, size_t size)
 {
     unsigned part = size < 1u << 30 ? (unsigned)size : 1u << 30;
 
-    /* fopencookie(3) takes 0 for an error. */
+    /* On errors gzwrite() returns 0, as fopencookie(3) wants it. */
     return gzwrite(cookie, bytes, part);
 }
 

@@ -1,4 +1,4 @@
-/* Files that traces are written to. */
+/* Output files of traces. */
 #ifndef TRACES_FILE_H
 #define TRACES_FILE_H
 
@@ -6,9 +6,8 @@
 
 /*
  * Opens `path` for writing, emptied; through gzip if its name ends in ".gz".
- * The same bytes written give the same file. Returns a stream that the caller
- * closes with fclose(), whose result says whether all was written; or NULL with
- * errno set.
+ * Equal content gives an identical file. Returns a stream, owned; fclose()
+ * tells whether all was written. NULL with errno set on failure.
  */
 [[nodiscard]] FILE *trace_file_create(const char *path);
 

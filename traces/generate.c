@@ -1,10 +1,10 @@
 /*
- * A stream of sessions. Each request either starts a session (the block that
- * every prompt shares, or one of a few popular prefixes, then text of its own)
- * or goes on with a recent one: a conversation adds the last answer and a new
- * turn to its prompt, a document session asks something else about the same
- * document. So reuse is prefix-chained by construction: a prompt takes over
- * the full blocks of what it extends and gets new ids from there on.
+ * A stream of sessions. Each request either starts a session (with the block
+ * that every prompt shares, or with one of a few popular prefixes, then text of
+ * its own) or continues a recent one: a conversation adds the last answer and a
+ * new turn to its prompt, a document session asks another question about the
+ * same document. So reuse is prefix-chained by construction: a prompt reuses
+ * the full blocks that it extends and gets new ids after them.
  */
 #include "traces/generate.h"
 
@@ -17,18 +17,19 @@
 #include "traces/sessions.h"
 #include "traces/workloads.h"
 
-/* Sessions that can still go on; the one silent for longest goes first. */
+/* Sessions that can continue; the least recent one is dropped first. */
 #define SESSIONS_MAX 4096
 
 struct session {
     struct trace_request base; /* full blocks only; tokens may exceed them */
-    uint32_t answer_tokens;    /* of the last turn, part of the next prompt */
+    uint32_t answer_tokens;    /* the last answer, part of the next prompt */
     bool branches;
     int64_t last_us;
 };
 
 struct trace_generator {
-    struct sessions *of_sessions; /* NULL: the rest says how */
+    struct sessions *of_sessions; /* of a workload of sessions; NULL = use the
+                                     members below */
     const struct trace_workload *workload;
     struct random_state random;
     int64_t gap_us;
@@ -37,13 +38,14 @@ struct trace_generator {
     uint64_t next_id;
     struct trace_request *popular; /* (popular_count), filled on first use */
     uint32_t popular_weight;
-    uint32_t first_start; /* of the sequence of first prompts' lengths */
+    uint32_t first_start; /* start of the quantile sequence of first prompts'
+                             lengths */
     uint64_t first_count;
     size_t session_count;
-    struct session *sessions[SESSIONS_MAX]; /* the last one spoke last */
+    struct session *sessions[SESSIONS_MAX]; /* most recent one last */
 };
 
-/* The workloads of the paper, then those of sessions. */
+/* The paper's workloads, then those of sessions. */
 const struct trace_workload_facts *trace_workload_facts(size_t i)
 {
     size_t n = 0;
@@ -140,7 +142,7 @@ void trace_generator_free(struct trace_generator *generator)
     free(generator);
 }
 
-/* The prefix of a new session: block 0, or that and a popular one. */
+/* Starts a session's prompt: block 0, or block 0 and a popular prefix. */
 static int start_base(struct trace_generator *g, struct trace_request *base)
 {
     int rc = trace_request_reserve(base, 1);
@@ -168,7 +170,7 @@ static int start_base(struct trace_generator *g, struct trace_request *base)
     return trace_request_copy(base, popular);
 }
 
-/* Keeps the full blocks of `prompt` as what the next turn builds on. */
+/* Keeps the full blocks of `prompt` for the next turn. */
 static int set_base(struct session *session, const struct trace_request *prompt)
 {
     int rc = trace_request_copy(&session->base, prompt);
@@ -193,7 +195,7 @@ static struct session *session_new(struct trace_generator *g)
     return session;
 }
 
-/* Takes a session that goes on out of the list; NULL: none, start a new one. */
+/* Removes and returns a session that continues; NULL = start a new one. */
 static struct session *take_session(struct trace_generator *g)
 {
     size_t rested = g->session_count;
@@ -231,7 +233,8 @@ static uint32_t limit(const struct trace_generator *g, uint64_t tokens)
                : g->workload->input_max_tokens;
 }
 
-/* A first turn: the prompt's own text; a document also gets a question. */
+/* Makes a first turn: the prompt's own text, and for a document a
+ * question. */
 static int first_turn(struct trace_generator *g, struct session *session,
                       struct trace_request *request)
 {
@@ -253,7 +256,8 @@ static int first_turn(struct trace_generator *g, struct session *session,
                : trace_request_extend(request, limit(g, tokens), &g->next_id);
 }
 
-/* A later turn; 1: the prompt would grow too long, the session is over. */
+/* Makes a later turn. Returns 1 if the prompt would be too long: the session
+ * is over. */
 static int later_turn(struct trace_generator *g, struct session *session,
                       struct trace_request *request)
 {

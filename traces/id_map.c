@@ -1,4 +1,4 @@
-/* Open addressing; see id_map.h. */
+/* See id_map.h. */
 #include "traces/id_map.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include "traces/random.h"
 
 struct slot {
-    uint64_t id; /* ID_MAP_NONE: free */
+    uint64_t id; /* ID_MAP_NONE = free */
     uint64_t value;
 };
 

@@ -14,16 +14,15 @@
 struct id_map;
 
 /*
- * A new empty map that will hold `limit` ids at most (16 bytes a slot, 24 to
- * 48 bytes an id once grown). Returns owned, or NULL without memory.
+ * Makes an empty map for at most `limit` ids (16 bytes a slot, 24 to 48 bytes
+ * an id once grown). Returns it owned, or NULL: out of memory.
  */
 [[nodiscard]] struct id_map *id_map_new(size_t limit);
 
 /* Frees the map; NULL is a no-op. */
 void id_map_free(struct id_map *map);
 
-/* Loads the slot of `id` into the CPU cache, for a caller that will look it up
- * soon. Changes nothing. */
+/* Prefetches the slot of `id` into the CPU cache, for a look-up soon. */
 void id_map_prefetch(const struct id_map *map, uint64_t id);
 
 /* The value of `id`, borrowed until the next id_map_put, or NULL. */

@@ -1,7 +1,7 @@
 /*
- * Workloads of sessions. They stand for kinds of traffic, not for one trace:
- * what is known of agents is from recorded coding sessions, the rest is our
- * reading of how such services are used. DESIGN.md has a measured table.
+ * Workloads of sessions, which represent kinds of traffic, not one trace:
+ * agents follow recorded coding sessions, the others our assumptions about such
+ * services. DESIGN.md has a table of measurements.
  */
 #include "traces/sessions.h"
 
@@ -32,7 +32,7 @@ static const struct session_kind chat = {
     .input_max_tokens = 32768,
 };
 
-/* A sub-agent: its own prompt, some turns of tools, then it is done. */
+/* A sub-agent: its own prompt, then some turns with tool results. */
 static const struct session_kind sub_agent = {
     .prefixes = 3,
     .prefix_blocks =
@@ -138,7 +138,7 @@ static const struct session_kind talk = {
     .input_max_tokens = 126976,
 };
 
-/* One prompt, of which no other has a block. */
+/* One prompt that shares no block with others. */
 static const struct session_kind single = {
     .first_tokens =
         {{{0, 40}, {100, 200}, {250, 700}, {500, 2500}, {750, 7000},
@@ -168,12 +168,12 @@ static const struct session_kind batch_job = {
     .input_max_tokens = 126976,
 };
 
-/* From six in the morning on; the mean is 1,000. */
+/* From 6 a.m. on; the mean is 1,000. */
 static const uint16_t day_curve[CURVE_SLOTS] = {
     450, 700, 1000, 1350, 1600, 1700, 1650, 1500, 1600, 1700, 1700, 1500,
     1400, 1200, 1100, 1000, 900, 700, 450, 250, 150, 100, 100, 200};
 
-/* At one to four in the night of the same day. */
+/* From 1 to 4 a.m. of the same day. */
 static const uint16_t night_curve[CURVE_SLOTS] = {
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
     0, 0, 0, 0, 0, 0, 0, 12000, 8000, 4000, 0, 0};

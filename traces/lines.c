@@ -1,4 +1,4 @@
-/* Lines out of a file, plain or gzip; see lines.h. */
+/* See lines.h. */
 #include "traces/lines.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@ struct trace_lines {
     gzFile file;
     uint64_t line;
     bool at_end;
-    bool discards; /* what is left of a line that was too long */
+    bool discards; /* skipping the rest of a line that was too long */
     char *buffer;  /* unread bytes are buffer[begin .. end) */
     size_t capacity;
     size_t begin;
@@ -115,7 +115,7 @@ static int fill(struct trace_lines *r, struct trace_error *error)
     return 0;
 }
 
-/* Drops bytes until behind the end of the line that was too long. */
+/* Skips the rest of a line that was too long. */
 static int discard_line(struct trace_lines *r, struct trace_error *error)
 {
     while (r->discards) {
@@ -137,7 +137,8 @@ static int discard_line(struct trace_lines *r, struct trace_error *error)
     return 0;
 }
 
-/* Finds the next line; *bytes excludes the newline. 1, 0 at the end, < 0. */
+/* Finds the next line; *bytes excludes the newline. Returns 1, 0 at the end,
+ * or a negative errno. */
 static int next_line(struct trace_lines *r, const char **line, size_t *bytes,
                      struct trace_error *error)
 {

@@ -7,7 +7,7 @@
 
 #define TWO_PI 6.283185307179586
 
-/* In (0, 1]. */
+/* Uniform in (0, 1]. */
 static double uniform(struct random_state *state)
 {
     return (double)((random_u64(state) >> 11) + 1) * 0x1p-53;

@@ -5,14 +5,14 @@
 
 #include <stdint.h>
 
-/* What an error is drawn for. */
+/* The kind of work. */
 enum noise_of { NOISE_PREFILL, NOISE_DECODE };
 
 /*
  * The factor of a request's time: lognormal, of mean 1.
- *   seed, index  of the run, and of the request in it: they alone decide, so a
- *                request has its factor under every policy.
- *   sigma        of the factor's logarithm; 0: the factor is 1.
+ *   seed, index  of the run, and of the request in it. Nothing else matters,
+ *                so a request has the same factor under every policy.
+ *   sigma        of the factor's logarithm; 0 = the factor is 1.
  */
 double noise_factor(uint64_t seed, uint64_t index, enum noise_of of,
                     double sigma);

@@ -1,6 +1,6 @@
 /*
- * Distributions as tables of quantiles, drawn from with integers only.
- * Internal to traces/.
+ * Distributions as tables of quantiles; drawing uses integers only. Internal
+ * to traces/.
  */
 #ifndef TRACES_QUANTILE_H
 #define TRACES_QUANTILE_H
@@ -16,14 +16,13 @@ struct quantile_knot {
     uint32_t value;
 };
 
-/* Knots from per_mille 0 to 1000, straight lines between them. {0}: always 0.
- */
+/* Knots from per_mille 0 to 1000, linear between them. {0} = always 0. */
 #define QUANTILE_KNOTS 10
 struct quantile_table {
     struct quantile_knot knots[QUANTILE_KNOTS];
 };
 
-/* A table whose draws all have the value v. */
+/* A table that always gives v. */
 #define QUANTILE_ALWAYS(v)                                            \
     {                                                                 \
         {                                                             \
@@ -32,7 +31,7 @@ struct quantile_table {
         }                                                             \
     }
 
-/* The value of the table at the share u / 2^32 of its draws. */
+/* The quantile at u / 2^32. */
 uint32_t quantile_at(const struct quantile_table *table, uint32_t u);
 
 /* A random value of the table. */
@@ -43,8 +42,8 @@ uint32_t quantile_draw(struct random_state *random,
 uint64_t quantile_mean_milli(const struct quantile_table *table);
 
 /*
- * The i-th point of a golden-ratio sequence: random in its start, but evenly
- * spread. Prompt lengths are so uneven that independent draws would miss the
+ * The i-th point of a golden-ratio sequence with a random start: evenly
+ * spread. Prompt lengths are so skewed that independent draws would miss the
  * mean by several per cent in a trace of a few thousand requests.
  */
 static inline uint32_t quantile_spread(uint32_t start, uint64_t i)
@@ -52,12 +51,11 @@ static inline uint32_t quantile_spread(uint32_t start, uint64_t i)
     return start + (uint32_t)i * 0x9e3779b9U;
 }
 
-/* The weights of the first n ranks together, of which each is drawn less often
- * than the one before it: rank r, from 0, has the weight 1,000,000 / (r + 1).
- * O(n). */
+/* The sum of the weights of the first n ranks; rank r, from 0, has the weight
+ * 1,000,000 / (r + 1). O(n). */
 uint32_t quantile_rank_weights(uint32_t n);
 
-/* A random rank; weights: quantile_rank_weights() of how many there are, at
+/* A random rank; weights: quantile_rank_weights() of the number of ranks, at
  * least 1. O(ranks). */
 uint32_t quantile_draw_rank(struct random_state *random, uint32_t weights);
 

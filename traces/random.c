@@ -1,4 +1,4 @@
-/* Integer random numbers; see random.h. */
+/* See random.h. */
 #include "traces/random.h"
 
 void random_init(struct random_state *state, uint64_t seed)

@@ -1,6 +1,6 @@
 /*
- * Seeded random numbers in integers only, so that a seed means the same
- * numbers on every machine: no libm, no floating point, no rounding mode.
+ * Seeded random numbers by integer arithmetic only, so that a seed gives the
+ * same numbers on every machine.
  */
 #ifndef TRACES_RANDOM_H
 #define TRACES_RANDOM_H
@@ -24,7 +24,7 @@ static inline uint64_t random_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Starts the state; any seed will do, 0 too. */
+/* Sets up the state; any seed works, even 0. */
 void random_init(struct random_state *state, uint64_t seed);
 
 /* The next 64 uniform bits. */

@@ -1,4 +1,4 @@
-/* Requests out of lines; see reader.h. */
+/* See reader.h. */
 #include "traces/reader.h"
 
 #include <errno.h>
@@ -11,8 +11,8 @@
 #include "traces/lines.h"
 #include "traces/scan.h"
 
-/* Ids whose predecessor is remembered, 24 to 48 bytes each; ids beyond the
- * bound go unchecked. */
+/* Most ids whose predecessor is remembered, 24 to 48 bytes each; further ids
+ * are not checked. */
 #define CHAIN_IDS_MAX ((size_t)4 << 20)
 
 struct trace_reader {
@@ -57,8 +57,8 @@ void trace_reader_free(struct trace_reader *reader)
     free(reader);
 }
 
-/* Whether every id follows the one it always follows; with `learn`, ids that
- * are new are remembered. */
+/* Checks that every known id follows its known predecessor; with `learn`,
+ * records new ids. */
 static int check_chain(struct trace_reader *r, const struct trace_request *q,
                        bool learn, struct trace_error *error)
 {
@@ -112,7 +112,7 @@ static int check_request(struct trace_reader *r, const struct trace_request *q,
         return -EINVAL;
     }
     /* Check the whole line first, then record its ids, so that a bad line
-     * records none. Only an id that stands twice in one line is found while
+     * records none. Only an id that occurs twice in one line is found while
      * recording. */
     int rc = check_chain(r, q, false, error);
     rc = rc == 0 ? check_chain(r, q, true, error) : rc;

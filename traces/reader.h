@@ -3,8 +3,8 @@
  * and checks what must hold between lines:
  *   - arrival_us never goes backward;
  *   - block_count == ceil(input_tokens / block_tokens);
- *   - an id always follows the same id (ids are prefix-chained), of the first
- *     4 million ids.
+ *   - an id always follows the same id (ids are prefix-chained); checked for
+ *     the first 4 million ids.
  */
 #ifndef TRACES_READER_H
 #define TRACES_READER_H
@@ -16,9 +16,8 @@
 #include "traces/trace.h"
 
 struct trace_reader_options {
-    uint32_t block_tokens; /* 0: TRACE_BLOCK_TOKENS */
-    /* The file is opened again and must read the same, so only a regular file
-     * will do. */
+    uint32_t block_tokens; /* 0 = TRACE_BLOCK_TOKENS */
+    /* Accept only a regular file, which can be read again. */
     bool regular_only;
 };
 
@@ -27,7 +26,7 @@ struct trace_reader;
 /*
  * Opens `path`; options may be NULL. Returns 0 with *reader owned by the
  * caller, or a negative errno with `error` filled and *reader untouched;
- * -ESPIPE: not a regular file, though regular_only.
+ * -ESPIPE: not a regular file, with regular_only.
  */
 [[nodiscard]] int trace_reader_open(const char *path,
                                     const struct trace_reader_options *options,
@@ -37,10 +36,9 @@ struct trace_reader;
 /*
  * Reads the next request into `request` ({0} or one filled before; its room is
  * reused). Empty lines are skipped. Returns 1; 0 at the end of the file;
- * -EINVAL for a bad line, -EIO for a damaged file or -ENOMEM, each with
- * `error` filled. After -EINVAL the next call goes on with the next line, as
- * if the bad one were not there; after the others the reader is only good for
- * _free.
+ * -EINVAL for a bad line, -EIO for a damaged file or -ENOMEM, each with `error`
+ * filled. After -EINVAL the next call continues with the next line, as if the
+ * bad one were not there; after the others the reader can only be freed.
  */
 [[nodiscard]] int trace_reader_next(struct trace_reader *reader,
                                     struct trace_request *request,

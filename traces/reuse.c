@@ -1,10 +1,10 @@
 /*
- * Stack distances; see reuse.h.
+ * Stack distances.
  *
- * Every touch takes the next slot of a Fenwick tree and marks it; the slot of
- * the block's last touch loses its mark. So the marks behind a block's slot are
- * the different blocks touched since. When the slots run out, the marked ones
- * move together, in order.
+ * Every touch marks the next slot of a Fenwick tree, and unmarks the slot of
+ * the block's last touch. So the marks behind a block's slot are the different
+ * blocks touched since. When the slots run out, the marked ones are compacted,
+ * in order.
  */
 #include "traces/reuse.h"
 
@@ -23,16 +23,16 @@
 struct block {
     uint64_t id;
     int64_t last_us;
-    uint32_t slot; /* of its last touch, from 0 */
+    uint32_t slot; /* slot of its last touch, from 0 */
     uint32_t uses;
 };
 
 struct trace_reuse {
     struct id_map *known; /* id -> index in blocks */
-    struct block *blocks; /* (n_blocks), as first seen */
+    struct block *blocks; /* (n_blocks), in order of first touch */
     size_t n_blocks;
     size_t block_capacity;
-    uint64_t *distances; /* (block_capacity): touches at this distance */
+    uint64_t *distances; /* (block_capacity): touches at each distance */
 
     uint32_t *marks;  /* (n_slots + 1): the Fenwick tree, from 1 */
     uint32_t *owners; /* (n_slots): index of the block, or NO_BLOCK */
@@ -78,7 +78,7 @@ static void mark(struct trace_reuse *reuse, size_t slot, uint32_t change)
         reuse->marks[i] += change; /* modulo 2^32, so -1 works too */
 }
 
-/* The marks in slots 0 .. slot. */
+/* Counts the marks in slots 0 .. slot. */
 static size_t marked_up_to(const struct trace_reuse *reuse, size_t slot)
 {
     size_t sum = 0;
@@ -88,7 +88,7 @@ static size_t marked_up_to(const struct trace_reuse *reuse, size_t slot)
     return sum;
 }
 
-/* Makes the slots two for every block, with the marked ones in front. */
+/* Compacts the marked slots to the front, of two slots per block. */
 static int move_together(struct trace_reuse *reuse)
 {
     size_t n = SLOTS_FIRST;
@@ -130,7 +130,7 @@ static int move_together(struct trace_reuse *reuse)
 static int grow_blocks(struct trace_reuse *reuse)
 {
     size_t n = reuse->n_blocks;
-    size_t capacity = reuse->block_capacity; /* of both */
+    size_t capacity = reuse->block_capacity; /* of both arrays */
 
     if (n == BLOCKS_MAX)
         return -E2BIG;
@@ -154,7 +154,7 @@ static int keep_gap(struct trace_reuse *reuse, int64_t gap_us)
     return 0;
 }
 
-/* Adds a block without a slot; *index is its place. */
+/* Adds a block without a slot; sets *index. */
 static int add_block(struct trace_reuse *reuse, uint64_t id, uint32_t *index)
 {
     int rc = reuse->n_blocks == reuse->block_capacity ? grow_blocks(reuse) : 0;

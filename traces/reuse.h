@@ -1,9 +1,9 @@
 /*
- * How the blocks of a trace are reused: how many other blocks were touched in
- * between (their stack distance), after what time, and how often. The distances
- * give the hit ratio of one LRU cache of every capacity in a single pass
- * (Mattson et al., 1970): a cache of C blocks hits exactly if fewer than C
- * other blocks were touched since the block's last touch.
+ * Measures how the blocks of a trace are reused: how many other blocks are
+ * touched in between (the stack distance), the time in between, and how often.
+ * The distances give the hit ratio of an LRU cache of every capacity in a
+ * single pass (Mattson et al., 1970): a cache of C blocks hits exactly if
+ * fewer than C other blocks were touched since the block's last touch.
  */
 #ifndef TRACES_REUSE_H
 #define TRACES_REUSE_H
@@ -14,7 +14,7 @@
 
 struct trace_reuse;
 
-/* Nothing seen yet. Returns owned, or NULL without memory. */
+/* Returns an empty measurement, owned, or NULL: out of memory. */
 [[nodiscard]] struct trace_reuse *trace_reuse_new(void);
 
 /* Frees it; NULL is a no-op. */
@@ -23,29 +23,30 @@ void trace_reuse_free(struct trace_reuse *reuse);
 /*
  * Touches the blocks of the next request (borrowed), first to last; a partial
  * last one counts. Returns 0, -ENOMEM, or -E2BIG beyond 2^31 different blocks;
- * only good for _free then. O(log unique) a block; remembers all different
- * blocks, about 100 bytes each, and 4 bytes for every touch of a known one.
+ * after an error it can only be freed. O(log unique) a block; memory: about
+ * 100 bytes per different block, and 4 bytes per touch of a known one.
  */
 [[nodiscard]] int trace_reuse_add(struct trace_reuse *reuse,
                                   const struct trace_request *request);
 
-/* Different blocks so far, and those of them touched once. */
+/* Number of different blocks so far, and of those touched once. */
 uint64_t trace_reuse_unique(const struct trace_reuse *reuse);
 uint64_t trace_reuse_used_once(const struct trace_reuse *reuse);
 
-/* Touches that one LRU cache of `capacity_blocks` hits. O(capacity). */
+/* Number of touches that hit in an LRU cache of `capacity_blocks`.
+ * O(capacity). */
 uint64_t trace_reuse_hits(const struct trace_reuse *reuse,
                           uint64_t capacity_blocks);
 
 /*
- * The time between two touches of a block that a share (0 to 1) of all reuses
- * does not exceed, in milliseconds, by linear interpolation between ranks; 0
- * without any. The first call after _add sorts: O(n log n).
+ * The quantile `share` (0 to 1) of the time between two touches of a block, in
+ * milliseconds, by linear interpolation; 0 without reuse. The first call after
+ * trace_reuse_add() sorts: O(n log n).
  */
 double trace_reuse_gap_ms(struct trace_reuse *reuse, double share);
 
-/* The touches of each block, most first: uses (unique), or NULL without
- * memory; owned by the caller. O(n log n). */
+/* Returns the touches of each block, most first: (unique), owned by the
+ * caller, or NULL: out of memory. O(n log n). */
 [[nodiscard]] uint32_t *trace_reuse_popularity(const struct trace_reuse *reuse);
 
 #endif

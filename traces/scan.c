@@ -11,7 +11,7 @@ struct cursor {
     struct trace_error *error;
 };
 
-/* Those from TENANT on may be missing. */
+/* Fields from TENANT on are optional. */
 enum field {
     TIMESTAMP,
     INPUT,
@@ -44,8 +44,7 @@ static bool ends_token(char c)
            c == '\r' || c == '\n';
 }
 
-/* Returns how many bytes stand before the next separator, to show them in an
- * error. */
+/* Returns the bytes up to the next separator, for error messages. */
 static size_t token_bytes(const struct cursor *c)
 {
     const char *p = c->p;

@@ -1,27 +1,27 @@
 /*
- * See sessions.h. What is due next is either the start of a session of some
- * stream or the next turn of one that lives; these are in a heap by time. All
- * that a session draws comes from a random state of its own, so that it is the
- * same whatever happens between its turns.
+ * See sessions.h. The next event is the start of a session of some stream, or
+ * the next turn of a live session; live sessions are in a heap by time. A
+ * session draws from its own random state, so it is the same whatever happens
+ * between its turns.
  */
 #include "traces/sessions.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-/* Sessions that live at a time; one more ends with its first turn. */
+/* Most live sessions; one more ends with its first turn. */
 #define SESSIONS_MAX ((size_t)1 << 16)
-/* Between the tokens of an answer. */
+/* Time between the tokens of an answer. */
 #define TOKEN_US 25000
-/* How long a turn of a sub-agent takes, as its parent waits for it. */
+/* Assumed time of a sub-agent's turn, for its parent's wait. */
 #define CHILD_TURN_US 10000000
 #define TICK_US 1000
 
-/* Where the sessions of a kind come from. */
+/* State from which the sessions of a kind are drawn. */
 struct source {
     const struct session_kind *kind;
     struct trace_request *prefixes; /* (kind->prefixes), filled on first use */
-    uint32_t weight;                /* of all prefixes */
+    uint32_t weight;                /* sum of the prefixes' weights */
     uint32_t lengths, turns;        /* starts of sequences */
     uint64_t started;
 };
@@ -30,13 +30,12 @@ struct session {
     struct source *from;
     struct random_state random;
     struct trace_request base; /* full blocks only; tokens may exceed them */
-    uint32_t first_tokens;     /* to be added by the first turn */
+    uint32_t first_tokens;     /* own tokens of the first turn */
     uint32_t turns_left;
-    uint32_t answer_tokens; /* of the last turn */
+    uint32_t answer_tokens; /* answer of the last turn */
     bool begun;
     int64_t due_us;
-    uint64_t number; /* counts the sessions made; of two that are due at the
-                        same time the lower number goes first */
+    uint64_t number; /* order of creation; breaks ties of due times */
 };
 
 struct stream {
@@ -46,7 +45,7 @@ struct stream {
     int64_t gap_us;    /* mean, between starts */
     int64_t slot_us;   /* of the curve */
     int64_t due_us;    /* of the next start */
-    uint64_t together; /* left of the burst */
+    uint64_t together; /* sessions left in the burst */
     struct trace_request shared;
 };
 
@@ -55,10 +54,10 @@ struct sessions {
     struct stream streams[SESSION_STREAMS_MAX]; /* (workload->n_streams) */
     uint64_t next_id, next_number;
     size_t n, room;
-    struct session **heap; /* (n), the first one is due first */
+    struct session **heap; /* (n), by due time */
 };
 
-/* Times a number of 32.32 bits, at least 0. */
+/* Returns x times a non-negative 32.32 fixed-point number. */
 static int64_t times_q32(int64_t x, uint64_t q32)
 {
     uint64_t u = (uint64_t)x;
@@ -89,8 +88,8 @@ static void source_fini(struct source *s)
     free(s->prefixes);
 }
 
-/* 1,000 times the requests that a session of the kind has with all that it
- * starts, if no prompt grows too long. */
+/* 1,000 times the mean requests of a session of the kind and its sub-agents,
+ * if no prompt grows too long. */
 static uint64_t requests_milli(const struct session_kind *kind)
 {
     uint64_t turns = quantile_mean_milli(&kind->turns);
@@ -102,7 +101,7 @@ static uint64_t requests_milli(const struct session_kind *kind)
                        quantile_mean_milli(&kind->children->turns) / 1000000;
 }
 
-/* Until the next start, at the mean rate. */
+/* Draws the time to the next start, at the mean rate. */
 static int64_t draw_gap(struct stream *s)
 {
     const struct session_stream *is = s->is;
@@ -211,7 +210,7 @@ static bool is_sooner(const struct session *a, const struct session *b)
                                   : a->number < b->number;
 }
 
-/* Takes the session over, in any case. */
+/* Adds a session to the heap; takes it even on failure. */
 static int push(struct sessions *s, struct session *session)
 {
     size_t i = s->n;
@@ -312,7 +311,7 @@ static struct session *session_new(struct sessions *s, struct stream *stream,
         /* Steps by the square root of 2, so that turns and lengths are not
          * correlated. */
         turns = from->turns + (uint32_t)from->started++ * 0x6a09e667U;
-    } else { /* no sequence: children come in another order at each rate */
+    } else { /* independent draws: the order of children depends on the rate */
         first = (uint32_t)random_u64(&session->random);
         turns = (uint32_t)random_u64(&session->random);
     }
@@ -325,7 +324,7 @@ static struct session *session_new(struct sessions *s, struct stream *stream,
     return session;
 }
 
-/* How long the prompt of the next turn is. */
+/* Draws the length of the next turn's prompt. */
 static uint64_t draw_tokens(struct session *session)
 {
     const struct session_kind *kind = session->from->kind;
@@ -344,7 +343,8 @@ static uint64_t draw_tokens(struct session *session)
     return all > tokens ? all : tokens + 1;
 }
 
-/* The prompt of the session's next turn. 1: it would be too long. */
+/* Writes the prompt of the session's next turn. Returns 1 if it would be too
+ * long. */
 static int write_prompt(struct sessions *s, struct session *session,
                         struct trace_request *request)
 {
@@ -376,8 +376,8 @@ static int write_prompt(struct sessions *s, struct session *session,
     return rc;
 }
 
-/* Starts the sub-agents of this turn, if it has any; adds to *wait_us how long
- * they take. */
+/* Starts the sub-agents of this turn, if any, and adds their time to
+ * *wait_us. */
 static int start_children(struct sessions *s, struct stream *stream,
                           struct session *parent, int64_t at_us,
                           int64_t *wait_us)
@@ -415,7 +415,8 @@ static struct stream *stream_of(struct sessions *s, const struct source *from)
     return NULL;
 }
 
-/* The session that is due first. NULL: no memory. */
+/* Takes the session that is due first, which may be new. NULL = out of
+ * memory. */
 static struct session *take_next(struct sessions *s)
 {
     struct stream *first = &s->streams[0];
@@ -432,7 +433,7 @@ static struct session *take_next(struct sessions *s)
     return session;
 }
 
-/* Makes the turn of a session that is due; 1: it has ended instead. */
+/* Makes the due turn of a session. Returns 1 if the session ended instead. */
 static int take_turn(struct sessions *s, struct session *session,
                      struct trace_request *request)
 {

@@ -1,7 +1,7 @@
-/* Workloads made of sessions. The rate scales when sessions start; the pauses
- * between the turns of a session do not depend on it. So at another rate the
- * same sessions come, nearer to each other or farther apart. Internal to
- * traces/; the numbers are in kinds.c. */
+/* Workloads made of sessions. The rate scales the starts of sessions, not the
+ * pauses between their turns: another rate gives the same sessions, closer
+ * together or farther apart. Internal to traces/; the numbers are in
+ * kinds.c. */
 #ifndef TRACES_SESSIONS_H
 #define TRACES_SESSIONS_H
 
@@ -12,46 +12,44 @@
 #include "traces/generate.h"
 #include "traces/quantile.h"
 
-/* What the sessions of one kind are like. */
+/* Parameters of one kind of sessions. */
 struct session_kind {
-    /* How many prefixes there are, of which each session has one; the i-th is
-     * drawn with weight 1 / i. 0: none. */
+    /* Number of shared prefixes; each session draws one, the i-th with weight
+     * 1 / i. 0 = none. */
     uint32_t prefixes;
     struct quantile_table prefix_blocks;
     struct quantile_table first_tokens; /* own part of a first prompt */
-    struct quantile_table turn_tokens;  /* what a later turn adds beside the
-                                           last answer */
+    struct quantile_table turn_tokens;  /* new text of a later turn */
     struct quantile_table output_tokens;
     struct quantile_table turns;    /* requests of a session */
     struct quantile_table pause_ms; /* from an answer to the next turn */
-    /* How much of a later prompt is the prompt before it, per mille: drawn
-     * between these two. The rest is new, in place of turn_tokens. Both 0:
-     * turn_tokens say how much is new. */
+    /* Share of a later prompt that repeats the previous prompt, per mille:
+     * drawn between these two; the rest is new. Both 0 = use turn_tokens. */
     uint32_t repeat_least, repeat_most;
-    /* Each turn asks about the prefix and what the first prompt added to it,
-     * and adds nothing to either. */
+    /* Each turn asks about the same text, the prefix and the first prompt's
+     * own part; later prompts do not include earlier turns. */
     bool asks;
     uint32_t input_max_tokens; /* a session ends before a longer prompt */
-    /* In children_per_mille of 1,000 turns children_least to children_most sub-
-     * agents of this kind start; the next turn waits for them. NULL: none. */
+    /* children_per_mille of 1,000 turns start children_least to children_most
+     * sub-agents of this kind; the next turn waits for them. NULL = none. */
     const struct session_kind *children;
     uint32_t children_per_mille, children_least, children_most;
 };
 
 #define CURVE_SLOTS 24
 
-/* How sessions of a kind start. */
+/* The starts of the sessions of a kind. */
 struct session_stream {
     const struct session_kind *kind;
-    uint32_t share_per_mille; /* of the requests of all streams */
-    /* The rate in each hour of a day; its mean is 1,000. NULL: the same all
-     * day. A day has day_requests requests of the workload, at any rate. */
+    uint32_t share_per_mille; /* share of all streams' requests */
+    /* Relative rate in each hour of a day, with mean 1,000. NULL = constant.
+     * At any rate, a day is as long as day_requests of the workload take. */
     const uint16_t *curve; /* (CURVE_SLOTS) */
-    /* How many sessions start together, and the mean gap between these, per
-     * mille of the mean gap between all; 0: each starts alone. */
+    /* Sessions in a burst, and the mean gap within a burst, per mille of the
+     * mean gap of all sessions; 0 = each starts alone. */
     struct quantile_table burst;
     uint32_t burst_gap_per_mille;
-    /* The sessions of one burst share a prefix that no others have. */
+    /* The sessions of a burst share a prefix of their own. */
     bool burst_shares;
 };
 
@@ -64,11 +62,11 @@ struct session_workload {
     struct session_stream streams[SESSION_STREAMS_MAX]; /* (n_streams) */
 };
 
-/* The i-th workload, or NULL behind the last one. */
+/* The i-th workload, or NULL after the last one. */
 const struct session_workload *session_workload_at(size_t i);
 
-/* A generator of a workload of sessions; trace_generator_new() and its like
- * (generate.h) call these functions. `rate` is above 0. NULL: no memory. */
+/* A generator of a workload of sessions, used by the functions of generate.h.
+ * `rate` is above 0. NULL = out of memory. */
 struct sessions;
 [[nodiscard]] struct sessions *
 sessions_new(const struct session_workload *workload, uint64_t seed,

@@ -36,7 +36,7 @@ void trace_stats_free(struct trace_stats *stats)
     }
 }
 
-/* Blocks that can be reused. */
+/* Blocks of the request that can be reused. */
 static size_t usable_blocks(const struct trace_stats *stats,
                             const struct trace_request *request)
 {
@@ -47,7 +47,7 @@ static size_t usable_blocks(const struct trace_stats *stats,
                : request->block_count;
 }
 
-/* Leading ones of them that were seen. */
+/* Leading usable blocks that were seen before. */
 static size_t count_hits(const struct trace_stats *stats,
                          const struct trace_request *request)
 {

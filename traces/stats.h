@@ -1,6 +1,6 @@
 /*
- * What one infinite cache would reuse: the best that any cluster can do on a
- * trace, and the measure of a generated trace.
+ * The reuse of one infinite cache: the upper bound for any cluster on a trace,
+ * and a measure of generated traces.
  */
 #ifndef TRACES_STATS_H
 #define TRACES_STATS_H
@@ -15,7 +15,7 @@ struct trace_totals {
     uint64_t input_tokens;
     uint64_t output_tokens;
     uint64_t reused_tokens;
-    uint64_t blocks; /* the partial last ones count */
+    uint64_t blocks; /* partial last blocks included */
     uint64_t reused_blocks;
     int64_t first_arrival_us;
     int64_t last_arrival_us;
@@ -24,11 +24,10 @@ struct trace_totals {
 struct trace_stats;
 
 /*
- * Counts in blocks of `block_tokens`, at least 1. `with_partial`: a last block
- * that isn't full can be reused too, with the tokens it has (the convention of
- * the published numbers); otherwise only full blocks can, which is what an
- * engine does. Remembers every id, without a bound: 24 to 48 bytes each.
- * Returns owned, or NULL without memory.
+ * Counts in blocks of `block_tokens`, at least 1. `with_partial`: a partial
+ * last block can be reused, too (the convention of the published numbers);
+ * otherwise only full blocks, as in an engine. Remembers every id, unbounded:
+ * 24 to 48 bytes each. Returns owned, or NULL: out of memory.
  */
 [[nodiscard]] struct trace_stats *trace_stats_new(uint32_t block_tokens,
                                                   bool with_partial);
@@ -38,13 +37,14 @@ void trace_stats_free(struct trace_stats *stats);
 
 /*
  * Adds the next request (borrowed; lengths in the same scale as block_tokens):
- * its leading blocks that were seen before count as reused, then all its
- * blocks are seen. Returns 0 or -ENOMEM. O(blocks).
+ * its leading blocks that were seen before count as reused; all its blocks are
+ * then marked as seen. Returns 0 or -ENOMEM. O(blocks).
  */
 [[nodiscard]] int trace_stats_add(struct trace_stats *stats,
                                   const struct trace_request *request);
 
-/* The tokens of a request that would count as reused now. O(blocks). */
+/* Returns the tokens of a request that would count as reused now.
+ * O(blocks). */
 uint64_t trace_stats_reusable(const struct trace_stats *stats,
                               const struct trace_request *request);
 

@@ -1,4 +1,4 @@
-/* Tokens out of block ids; see tokens.h. */
+/* See tokens.h. */
 #include "traces/tokens.h"
 
 #include "traces/random.h"

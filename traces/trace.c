@@ -1,4 +1,4 @@
-/* Requests and errors of a trace: plain data and its few helpers. */
+/* See trace.h. */
 #include "traces/trace.h"
 
 #include <errno.h>

@@ -1,11 +1,11 @@
 /*
- * One request of a trace, and the error of a line that is not one.
+ * A request of a trace, and the error of a bad line.
  *
  * The format is the Mooncake paper's (FAST'25, artifact): one JSON object a
  * line with `timestamp` (ms), `input_length`, `output_length` (tokens) and
  * `hash_ids`, one id per block of 512 tokens; the last block may be partial.
- * Equal ids mean equal content and an equal prefix. Two more may be there:
- * `tenant`, a number of who asks, and `priority`, an integer.
+ * Equal ids mean equal content and an equal prefix. Optional fields: `tenant`,
+ * the client's number, and `priority`, an integer.
  */
 #ifndef TRACES_TRACE_H
 #define TRACES_TRACE_H
@@ -16,7 +16,7 @@
 /* Block size of the published traces. */
 #define TRACE_BLOCK_TOKENS 512U
 
-/* What a line may hold at most; a larger value is an error in the line. */
+/* Largest values in a line; a larger one is an error. */
 #define TRACE_TOKENS_MAX (16U * 1024U * 1024U)
 #define TRACE_BLOCKS_MAX ((size_t)1 << 20)
 #define TRACE_TIMESTAMP_MAX_MS ((uint64_t)1000000000000000)
@@ -27,32 +27,32 @@ struct trace_request {
     int64_t arrival_us;
     uint32_t input_tokens;
     uint32_t output_tokens;
-    uint64_t tenant; /* whoever asks; 0: nobody is named */
+    uint64_t tenant; /* client's number; 0 = none */
     int32_t priority;
     size_t block_count;
     size_t block_capacity;
     uint64_t *hash_ids; /* (block_count) */
 };
 
-/* Why a line was refused; printable, never longer than its arrays. */
+/* Why a line was refused; printable text, cut to its arrays. */
 struct trace_error {
-    uint64_t line; /* from 1; 0: not about a line */
+    uint64_t line; /* from 1; 0 = not about a line */
     char field[24];
     char value[48];
     char reason[128];
 };
 
 /*
- * Makes room for `blocks` ids; grows by doubling, keeps what is there.
+ * Makes room for `blocks` ids, by doubling; keeps the present ones.
  * Returns 0, or -ENOMEM with the request unchanged.
  */
 [[nodiscard]] int trace_request_reserve(struct trace_request *request,
                                         size_t blocks);
 
 /*
- * Makes its prompt `tokens` long, which is no shorter than its blocks are, and
- * gives it the ids *next_id, *next_id + 1, ... up to there. Returns 0, or
- * -ENOMEM with the request unchanged. O(new blocks).
+ * Extends the prompt to `tokens` tokens, not fewer than its blocks hold, with
+ * the new ids *next_id, *next_id + 1, ... Returns 0, or -ENOMEM with the
+ * request unchanged. O(new blocks).
  */
 [[nodiscard]] int trace_request_extend(struct trace_request *request,
                                        uint32_t tokens, uint64_t *next_id);
@@ -70,7 +70,8 @@ void trace_request_fini(struct trace_request *request);
 /*
  * Divides lengths by `scale`, rounding up: tokens' = max(1, ceil(tokens /
  * scale)). With the block size divided by the same `scale` (which must divide
- * it) the number of blocks stays, so the hits stay too. `scale` is at least 1.
+ * it), the number of blocks and so the hits stay the same. `scale` is at least
+ * 1.
  */
 void trace_request_scale(struct trace_request *request, uint32_t scale);
 
@@ -84,7 +85,7 @@ void trace_error_set(struct trace_error *error, const char *field,
 
 /*
  * Writes "FILE:LINE: FIELD VALUE: REASON" into `text` (`size` bytes, always
- * terminated) without the parts that are empty.
+ * terminated) leaving out empty parts.
  */
 void trace_error_format(const struct trace_error *error, const char *file,
                         char *text, size_t size);

@@ -1,7 +1,8 @@
 /*
- * Conversation follows the quantiles of the public trace. Of the other two the
- * paper gives means and ratios only; their shapes are our reading of its
- * description, fitted to those numbers. DESIGN.md has the measured fit.
+ * Conversation follows the quantiles of the public trace. For the other two
+ * the paper gives only means and ratios; their distributions are our
+ * interpretation of its description, fitted to those numbers. DESIGN.md has the
+ * measured fit.
  */
 #include "traces/workloads.h"
 

@@ -1,4 +1,4 @@
-/* One request to one line, spaced like the published traces. */
+/* Writes one line per request, spaced like the published traces. */
 #include "traces/writer.h"
 
 #include <errno.h>

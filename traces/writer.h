@@ -7,7 +7,7 @@
 #include "traces/trace.h"
 
 /*
- * Appends one line to `file` (borrowed); arrival_us is cut to whole
+ * Appends one line to `file` (borrowed); arrival_us is rounded down to
  * milliseconds. Returns 0 or -EIO. O(blocks).
  */
 [[nodiscard]] int trace_write(FILE *file, const struct trace_request *request);

@@ -14,20 +14,20 @@
 
 #define ERROR_BYTES 512
 
-/* Ids of blocks that sessions share; all others are below. */
+/* Ids of shared blocks begin here; all other ids are below. */
 #define SHARED_ID (UINT64_C(1) << 62)
 
 /* A session in flight. */
 struct slot {
     struct recorded_session session;
-    uint64_t number;  /* in the order of their starts */
-    uint64_t base_id; /* what its ids begin with */
-    uint32_t n_turns; /* before the first prompt that is too long */
+    uint64_t number;  /* order of start */
+    uint64_t base_id; /* offset of its block ids */
+    uint32_t n_turns; /* turns before the first prompt that is too long */
     uint32_t unanswered;
     uint32_t in_flight;
     bool lost;
-    /* Of each turn: answers that it still waits for, and when it starts at the
-     * earliest. */
+    /* Of each turn: answers that it still waits for, and its earliest
+     * start. */
     struct slot_turn {
         uint32_t waits;
         int64_t due_us;
@@ -35,10 +35,10 @@ struct slot {
     size_t turns_room;
 };
 
-/* A turn that waits for its time, or that is in flight. */
+/* A turn that waits for its start time, or is in flight. */
 struct place {
     int64_t due_us;
-    uint64_t number; /* of the turn, once it is in flight */
+    uint64_t number; /* turn number, once in flight */
     uint32_t slot;
     uint32_t turn;
 };
@@ -52,11 +52,11 @@ struct places {
 struct closed_loop {
     struct closed_loop_options options;
     struct trace_lines *lines;
-    bool found; /* this pass over the file has had a session */
+    bool found; /* this pass over the file has found a usable session */
     uint64_t next_id;
     struct slot *slots;    /* (in_flight) */
-    struct places waiting; /* for nothing but their time */
-    size_t first;          /* of these, the next to start */
+    struct places waiting; /* turns that wait only for their start time */
+    size_t first;          /* index in `waiting` of the next to start */
     struct places flying;  /* started, not ended */
     uint64_t *ids;         /* of one prompt, in the file's blocks */
     size_t ids_room;
@@ -176,8 +176,8 @@ static void drop_place(struct places *p, size_t i)
     p->at[i] = p->at[--p->n];
 }
 
-/* The turn has one answer fewer to wait for, and starts at due_us at the
- * earliest. */
+/* One of a turn's awaited answers ended; the turn starts at due_us or
+ * later. */
 static int come_nearer(struct closed_loop *loop, struct slot *slot,
                        uint32_t turn, int64_t due_us)
 {
@@ -195,7 +195,7 @@ static int come_nearer(struct closed_loop *loop, struct slot *slot,
     return add_place(&loop->waiting, &place);
 }
 
-/* Begins another session in the place of one that ended, if one is to. */
+/* Begins another session in an ended one's slot, if one is due. */
 static int begin_session(struct closed_loop *loop, struct slot *slot,
                          int64_t at_us)
 {
@@ -215,7 +215,7 @@ static int begin_session(struct closed_loop *loop, struct slot *slot,
             (struct slot_turn){.waits = slot->session.turns[i].waits};
     slot->number = loop->counts.started++;
     slot->base_id = loop->next_id;
-    /* A prompt's last block, which is not full, has an id of its own. */
+    /* Reserve ids for the prompts' partial last blocks, too. */
     loop->next_id += slot->session.last_id + 1 + slot->n_turns;
     slot->unanswered = slot->n_turns;
     slot->lost = false;
@@ -272,9 +272,9 @@ int64_t closed_loop_due_us(const struct closed_loop *loop)
     return until_us > 0 && due_us >= until_us ? -1 : due_us;
 }
 
-/* Turns the ids of a prompt's n blocks into those that all requests know the
- * blocks by. A block that sessions share stands where the first prompt has it,
- * because an id stands for all blocks before it, too. O(n). */
+/* Maps the session's ids of a prompt's n blocks to the loop's ids. A shared
+ * block is always at its place in the first prompt, because an id stands for
+ * all blocks before it, too. O(n). */
 static void show_ids(const struct slot *slot, uint64_t *ids, uint32_t n)
 {
     const struct recorded_session *s = &slot->session;
@@ -295,9 +295,9 @@ static void show_ids(const struct slot *slot, uint64_t *ids, uint32_t n)
     }
 }
 
-/* Writes the prompt in blocks of the requests, each a whole number of the
- * file's blocks. A block gets the id of the last one in it, which stands for
- * all before it. */
+/* Writes the prompt in the requests' block size, a multiple of the file's. A
+ * block gets the id of the last file block in it, which stands for all before
+ * it. */
 static int fill_request(struct closed_loop *loop, const struct place *place,
                         struct trace_request *request)
 {
@@ -347,8 +347,7 @@ int closed_loop_next(struct closed_loop *loop, struct trace_request *request)
     return 1;
 }
 
-/* The turns that wait for the answer of `turn` have one answer fewer to wait
- * for. */
+/* Notifies the turns that wait for the answer of `turn`. */
 static int answer(struct closed_loop *loop, struct slot *slot, uint32_t turn,
                   int64_t at_us)
 {
@@ -371,7 +370,7 @@ static int answer(struct closed_loop *loop, struct slot *slot, uint32_t turn,
     return rc;
 }
 
-/* Nothing more of a session starts. */
+/* Cancels the remaining turns of a session. */
 static void give_up(struct closed_loop *loop, struct slot *slot)
 {
     uint32_t index = (uint32_t)(slot - loop->slots);
@@ -382,7 +381,7 @@ static void give_up(struct closed_loop *loop, struct slot *slot)
             drop_place(&loop->waiting, i);
 }
 
-/* The turn of that number is no longer in flight. */
+/* Removes turn `number` from the turns in flight. */
 static struct place land(struct closed_loop *loop, uint64_t number)
 {
     struct places *f = &loop->flying;

@@ -17,13 +17,13 @@
 #define PATH_BYTES 40
 #define PREFIX_TOKENS_MAX INT64_C(16777216) /* TRACE_TOKENS_MAX */
 
-/* A line while it is read. */
+/* State of reading a line. */
 struct reading {
     struct recorded_session *session;
     uint32_t last[RECORDED_AGENTS_MAX]; /* each agent's last turn so far */
-    double begin_s;                     /* of the turn before */
+    double begin_s;                     /* of the previous turn */
     bool no_memory;
-    /* When the answer of each turn ended; below 0: unknown. */
+    /* When each turn's answer ended; below 0 = unknown. */
     double *ends_s;
     size_t ends_room;
 };
@@ -34,7 +34,7 @@ static uint32_t integer(struct fields *f, const struct fields_object *o,
     return (uint32_t)fields_integer(f, o, key, least, most, NULL);
 }
 
-/* Seconds, or -1 where they are not known. */
+/* Reads seconds; -1 = unknown. */
 static double seconds(struct fields *f, const struct fields_object *o,
                       const char *key)
 {
@@ -61,7 +61,7 @@ static uint32_t full_blocks(const struct recorded_session *s,
     return turn->input_tokens / s->block_tokens;
 }
 
-/* The i-th of `add`: [first id, count]. */
+/* Reads the i-th run of `add`: [first id, count]. */
 static void read_run(struct fields *f, const struct fields_object *o, size_t i,
                      struct recorded_session *s, uint64_t *added)
 {
@@ -116,7 +116,7 @@ static void read_runs(struct fields *f, const struct fields_object *o,
             full_blocks(s, turn));
 }
 
-/* What its prompt begins with. */
+/* Sets the turn whose blocks its prompt begins with. */
 static void read_base(struct fields *f, const struct fields_object *o,
                       const struct reading *r, struct recorded_turn *turn)
 {
@@ -139,7 +139,7 @@ static void read_base(struct fields *f, const struct fields_object *o,
     turn->keep = integer(f, o, "keep", 0, most);
 }
 
-/* Which answer it follows, and how long after. */
+/* Sets the answer that a turn follows, and the pause after it. */
 static void place(const struct reading *r, struct recorded_turn *turn,
                   double begin_s, double think_s)
 {
@@ -192,7 +192,7 @@ static void read_turn(struct fields *f, const struct fields_object *o,
     s->turns[s->n_turns++] = turn;
 }
 
-/* Which turns of the parent wait for sub-agents. */
+/* Sets which turns of the parent wait for sub-agents. */
 static void join(struct reading *r)
 {
     struct recorded_session *s = r->session;
@@ -299,8 +299,8 @@ uint32_t recorded_blocks(const struct recorded_session *session, uint32_t turn)
     return full_blocks(session, &session->turns[turn]);
 }
 
-/* From the end of the prompt: each turn has the blocks that the turn before it,
- * whose prompt it begins with, has not. */
+/* Writes from the prompt's end to its begin: each turn in the chain of bases
+ * adds the blocks that its base does not have. */
 void recorded_session_ids(const struct recorded_session *session, uint32_t turn,
                           uint64_t *ids)
 {
