@@ -15,7 +15,7 @@ struct crew {
     void *arg;
     unsigned n;
     pthread_t threads[CREW_MAX];
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* guards all below */
     pthread_cond_t more;  /* a job waits, or leaving */
     pthread_cond_t ended; /* a job is over */
     struct crew_jobs urgent, waiting, over;

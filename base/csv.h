@@ -7,7 +7,7 @@
 
 /* Where messages go, and the current line. */
 struct csv {
-    const char *name; /* of the file; borrowed */
+    const char *name; /* file name; borrowed */
     char *error;      /* (error_size) */
     size_t error_size;
     size_t line; /* counts from 1; after the last line, one more */

@@ -63,7 +63,7 @@ static void put_time(char out[TIME_BYTES])
     snprintf(out, TIME_BYTES, "%s.%03dZ", s, (int)(tv.tv_usec / 1000));
 }
 
-/* Returns the line's length; 0: the text is no UTF-8, or out of memory. */
+/* Returns the line's length; 0 = no UTF-8, or out of memory. */
 static size_t json_line(enum log_level level, const char *time,
                         const char *text, char out[LINE_BYTES])
 {

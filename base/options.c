@@ -19,7 +19,7 @@
 static void range_of(const struct option_spec *spec, char *text, size_t size)
 {
     int n = spec->kind != OPTION_NUMBER &&
-                    spec->max >= 0x1p64 /* which a double has for UINT64_MAX */
+                    spec->max >= 0x1p64 /* UINT64_MAX as a double */
                 ? snprintf(text, size, "a whole number from %.15g to %" PRIu64,
                            spec->min, UINT64_MAX)
                 : snprintf(text, size, "a%s number from %.15g to %.15g",
@@ -165,7 +165,7 @@ const struct option_spec *option_find(const struct option_table *table,
 
 /* An argument, split at '='. */
 struct argument {
-    const struct option_spec *spec; /* NULL: unknown */
+    const struct option_spec *spec; /* NULL = unknown */
     const char *value;              /* NULL = no '=' */
 };
 

@@ -45,7 +45,7 @@ struct alike_model {
     uint32_t n_mean[ALIKE_CLASSES];
     double sum; /* sum of n values of r, of engines that are alike */
     uint64_t n;
-    uint64_t seen; /* of all */
+    uint64_t seen; /* observations of all engines */
     uint32_t n_alike;
 };
 

@@ -24,10 +24,10 @@ struct correction {
      * tau_us / CORRECTION_SUMS each: */
     double sum_predicted_us; /* of the current sum */
     double sum_observed_us;
-    double square; /* of squared relative error of the sums, smoothed; 0 at
+    double square; /* squared relative error of the sums, smoothed; 0 at
                       first */
-    double known;  /* share of `square` that comes from observations, 0.. 1; the
-                      rest is its initial 0 */
+    double known; /* share of `square` that comes from observations, 0 .. 1; the
+                     rest is its initial 0 */
     int64_t tau_us;   /* predicted work that counts for 1 - 1/e, above 0 */
     double min_ratio; /* bounds of each observation, so also of the ratio */
     double max_ratio;

@@ -19,8 +19,8 @@ struct profile_point {
 };
 
 struct profile_limits {
-    uint32_t max_tokens; /* of a prompt */
-    uint32_t max_batch;  /* of decode */
+    uint32_t max_tokens; /* prompt and prefix */
+    uint32_t max_batch;  /* decode batch */
     uint64_t max_kv;     /* KV tokens of a batch */
     uint32_t prefix_of;  /* prefixes are multiples of this many tokens */
     uint32_t kv_of;      /* likewise KV tokens of a request in a batch */

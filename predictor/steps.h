@@ -30,7 +30,7 @@ struct steps_token {
 struct steps_step {
     int64_t us; /* duration; 0 = its begin was not seen */
     int64_t began_us;
-    int64_t tokens; /* of all its prompts */
+    int64_t tokens; /* sum over its prompts */
     int64_t predicted_us;
     uint32_t prompts; /* 0 = no step */
     bool left_one;    /* a prompt that waited when it began was not in it */

@@ -28,8 +28,8 @@ struct session {
 };
 
 struct trace_generator {
-    struct sessions *of_sessions; /* of a workload of sessions; NULL = use the
-                                     members below */
+    struct sessions *of_sessions; /* if the workload is of sessions; NULL = use
+                                     the members below */
     const struct trace_workload *workload;
     struct random_state random;
     int64_t gap_us;

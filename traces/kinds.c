@@ -111,7 +111,7 @@ static const struct session_kind document = {
     .input_max_tokens = 126976,
 };
 
-/* Prompts of all lengths that go on for some turns, as in conversation. */
+/* Prompts of all lengths that continue for some turns, as in conversation. */
 static const struct session_kind talk = {
     .prefixes = 20,
     .prefix_blocks =

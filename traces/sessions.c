@@ -43,7 +43,7 @@ struct stream {
     struct source source, children;
     struct random_state random;
     int64_t gap_us;    /* mean, between starts */
-    int64_t slot_us;   /* of the curve */
+    int64_t slot_us;   /* length of a curve's slot */
     int64_t due_us;    /* of the next start */
     uint64_t together; /* sessions left in the burst */
     struct trace_request shared;

@@ -57,7 +57,7 @@ struct redis_counts {
     uint64_t unanswered;    /* ended with NULL */
     uint64_t refused;       /* not taken: a limit, or no connection */
     uint64_t connects;      /* successful connections */
-    uint64_t losses;        /* of those */
+    uint64_t losses;        /* connections lost */
     uint64_t round_trip_us; /* sum over replies */
     unsigned in_flight;
     size_t bytes_in_flight;

@@ -22,7 +22,7 @@ struct stream_queue {
 
 struct stream_loop {
     struct event_base *base;
-    size_t held;               /* of all streams */
+    size_t held;               /* memory of all streams */
     struct stream_queue send;  /* flushes at the end of the turn */
     struct stream_queue again; /* reads on in the next turn, after others */
     char scratch[STREAM_SCRATCH_BYTES];
@@ -42,7 +42,7 @@ struct stream {
     struct byte_queue in, out;
     size_t held;      /* memory of `out` in bytes, 0 while it is empty */
     const char *run;  /* input in the scratch memory; NULL = input is in `in` */
-    size_t n_run;     /* of it */
+    size_t n_run;     /* bytes at `run` */
     const char *lent; /* (n_lent), sent after `out` */
     size_t n_lent;
     unsigned depth; /* depth of running callbacks */
@@ -54,7 +54,7 @@ struct stream {
     bool full;      /* `writing` is pending: the socket takes no more */
     struct ssl_st *ssl;
     bool opening;    /* the TLS handshake is running */
-    bool wants_room; /* TLS must write before it can go on */
+    bool wants_room; /* TLS must write before it continues */
     unsigned long fault;
 };
 

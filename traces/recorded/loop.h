@@ -37,7 +37,7 @@ struct closed_loop_counts {
     uint64_t started;
     uint64_t finished; /* all turns answered, by until_us */
     uint64_t lost;     /* a turn failed, which ended the session */
-    uint64_t turns;    /* that started */
+    uint64_t turns;    /* turns started */
 };
 
 struct closed_loop;
