@@ -15,7 +15,7 @@ struct worker_options {
     struct address conductors[MSG_CONDUCTORS_MAX]; /* (n_conductors) */
     uint32_t n_conductors;
     struct address listen;   /* port 0 = any */
-    const char *secret_file; /* NULL: none */
+    const char *secret_file; /* NULL = none */
     const char *tls_ca;      /* NULL = no TLS to conductors */
     char name[MSG_NAME_MAX];
     uint8_t role; /* enum proto_role */
@@ -36,7 +36,7 @@ struct worker_options {
     uint32_t drain_ms;
     const char *transports; /* as transfer_config */
     uint32_t streams;
-    const char *rdma_devices; /* likewise */
+    const char *rdma_devices; /* as transfer_config */
     uint32_t rdma_slice_kib;
     uint8_t load_mode; /* enum proto_load_mode; AUTO = the conductor's plan */
     double load_gbps;  /* Gbit/s; 0 = unlimited */
@@ -49,7 +49,7 @@ struct worker_options {
     uint32_t shared_store_ttl;   /* seconds */
     uint32_t shared_store_timeout_ms;
     uint8_t shared_store_put; /* enum worker_puts */
-    const char *cost_model;   /* NULL: none */
+    const char *cost_model;   /* NULL = none */
     double engine_speed; /* engine "timed": speed relative to the cost model */
     double prefill_error_sigma, decode_error_sigma; /* of timed */
     const char *profile;                            /* NULL = serve */

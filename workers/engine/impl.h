@@ -75,7 +75,7 @@ static inline int engine_wait_layer(const struct engine_step_ops *ops,
     return 0;
 }
 
-/* Says that the rows of `layer` of the segments [s, end) are written. */
+/* Reports that the rows of `layer` of the segments [s, end) are written. */
 static inline void engine_layer_done(const struct engine_step_ops *ops,
                                      void *arg, size_t s, size_t end,
                                      uint32_t layer)

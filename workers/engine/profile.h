@@ -30,15 +30,15 @@ struct profile_way {
 
 /* (0: ...) names the default that zero stands for. */
 struct profile_config {
-    const char *model;       /* its name, for the file; borrowed */
-    const char *machine;     /* for the file; borrowed (NULL: the processor) */
-    uint64_t seed;           /* of the weights, for the file; and the order */
-    uint32_t max_tokens;     /* prefix + prompt (0: 4096 or the window) */
-    uint32_t max_batch;      /* of decode (0: 64 or the engine's step_tokens) */
-    uint32_t repeats;        /* of every point (0: 3) */
-    uint64_t max_kv_bytes;   /* points that need more are left out (0: 256
-                                MiB) */
-    const atomic_bool *stop; /* NULL, or a flag that ends the run early */
+    const char *model;   /* its name, for the file; borrowed */
+    const char *machine; /* for the file; borrowed (NULL: the processor) */
+    uint64_t seed;       /* of the weights, for the file; and the order */
+    uint32_t max_tokens; /* prefix + prompt (0: 4096 or the window) */
+    uint32_t max_batch;  /* decode batch (0: 64 or the engine's step_tokens) */
+    uint32_t repeats;    /* of every point (0: 3) */
+    uint64_t max_kv_bytes;         /* points that need more are left out (0: 256
+                                      MiB) */
+    const atomic_bool *stop;       /* NULL, or a flag that ends the run early */
     const struct profile_way *way; /* borrowed; NULL = the engine alone */
 };
 

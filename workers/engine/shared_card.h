@@ -52,8 +52,8 @@ struct shared_card {
     const struct shared_card_ops *ops;
     void *arg;
     uint64_t address; /* device address of the first page */
-    uint64_t bytes;   /* of all */
-    uint8_t handle[SHARED_CARD_HANDLE_BYTES]; /* for processes */
+    uint64_t bytes;   /* all pages */
+    uint8_t handle[SHARED_CARD_HANDLE_BYTES]; /* for other processes */
     bool has_handle;
     int dmabuf; /* for network cards; -1 = none */
 };

@@ -1,4 +1,4 @@
-/* The pipeline as a whole: whose turn it is. */
+/* Chooses which group or stage gets the next turn. */
 #include "workers/pipeline/pipeline.h"
 
 #include <stdlib.h>

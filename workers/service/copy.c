@@ -25,17 +25,17 @@
 struct copy {
     TAILQ_ENTRY(copy) link;
     uint64_t id;
-    struct conductor *conductor; /* that ordered it */
+    struct conductor *conductor; /* conductor that ordered it */
     uint64_t key_seed;
     char host[MSG_HOST_MAX];
     uint16_t port;
     double bytes_per_s;
     uint64_t *keys; /* (n), owned */
     uint32_t n;
-    uint32_t next;         /* block */
-    uint32_t came;         /* blocks */
-    int64_t due_us;        /* of the next piece */
-    struct request *piece; /* NULL: none is under way */
+    uint32_t next;         /* next block to copy */
+    uint32_t came;         /* blocks copied so far */
+    int64_t due_us;        /* start of the next piece */
+    struct request *piece; /* running piece; NULL = none */
     uint32_t n_local;      /* blocks of it that were here */
     bool failed;
 };

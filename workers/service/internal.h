@@ -1,4 +1,4 @@
-/* What the files of the worker share. Nobody else includes this.
+/* Shared by the files of this folder; internal to it.
  *
  * Invariants:
  *   every request of the table is in exactly one state, whose list (if any)
@@ -47,7 +47,7 @@ struct worker {
     const struct worker_options *options;
     struct event_base *base;
     struct evdns_base *dns;
-    const struct secret *secret; /* NULL: none */
+    const struct secret *secret; /* NULL = none */
     struct tls *tls;             /* authorities for conductors; NULL = no TLS */
     struct engine *engine;
     const struct engine_kv_layout *layout;

@@ -27,7 +27,7 @@ struct way {
     bool up;
     int64_t next_us; /* time of the next check */
     int64_t pause_us;
-    int64_t up_us; /* since then */
+    int64_t up_us; /* since when it is up */
     struct check check;
 };
 
@@ -46,7 +46,7 @@ struct shared_tier {
     void *arg;
     struct way ways[SHARED_WAYS];
     uint64_t id;     /* contents id; 0 = never up */
-    int64_t away_us; /* since then */
+    int64_t away_us; /* since when it is away */
     bool leaving;
     struct listing listing;
     struct shared_tier_stats stats;

@@ -15,8 +15,8 @@ struct shared_tier;
 struct shared_tier_config {
     struct event_base *base;     /* borrowed */
     const struct redis_url *url; /* borrowed for the tier's life */
-    struct tls *tls;             /* authorities for a URL with TLS; likewise */
-    const char *shown;           /* the URL as logs may show it; likewise */
+    struct tls *tls;             /* authorities for TLS; borrowed likewise */
+    const char *shown;           /* the URL for logs; borrowed likewise */
     struct shared_shape shape;
     uint64_t max_blocks; /* most blocks, all workers together */
     uint32_t ttl_s;

@@ -44,7 +44,7 @@ struct shared_shape {
 
 struct shared_head {
     uint64_t key;
-    uint64_t parent_key; /* 0: a first block */
+    uint64_t parent_key; /* 0 = a first block */
     uint8_t chain[SHARED_CHAIN_BYTES];
     uint64_t *sums; /* (layers), borrowed; shared_head_decode() writes it */
 };

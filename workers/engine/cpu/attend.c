@@ -12,7 +12,7 @@
 struct run {
     const struct engine_segment *segment;
     const struct cpu_lane *lanes; /* of the tile */
-    const float *q;               /* of the tile, from the group's first head */
+    const float *q;               /* the tile's, from the group's first head */
     float *out;                   /* the same place in the result */
     uint32_t first;               /* lane of the tile */
     uint32_t n;

@@ -35,7 +35,7 @@ struct attend_args {
 struct cpu_kernels {
     const char *isa;
     uint32_t narrow; /* lanes of one vector */
-    uint32_t wide;   /* lanes of two: what attend() is fastest with */
+    uint32_t wide;   /* lanes of two vectors: fastest for attend() */
 
     /* out = x / sqrt(mean(x^2) + eps), both [n][CPU_LANES]. The learned gain of
      * RMSNorm is 1 in a model with random weights. */

@@ -22,7 +22,7 @@ struct cuda_use {
 /* Segments of a step that are computed together: as many as fit. */
 struct cuda_group {
     struct engine_segment *segments; /* the step's */
-    size_t first, end;               /* of them */
+    size_t first, end;               /* segments [first, end) */
     struct cuda_use *uses;           /* [n_uses], capacity: all pages */
     uint32_t n_uses;
     uint64_t ticket; /* last ticket that copies to one of the pages */

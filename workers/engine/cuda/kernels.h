@@ -118,7 +118,7 @@ void launch_multiply_add(cudaStream_t s, bool wide, uint32_t rows,
                          const bf16 *w, float *y);
 
 /* Raise the limits of shared memory of these kernels, each once for a card and
- * before the first launch. Return cudaSuccess, or what the card says. */
+ * before the first launch. Return cudaSuccess or the card's error. */
 cudaError_t attend_prefill_prepare(void);
 cudaError_t attend_decode_prepare(void);
 cudaError_t multiply_prepare(void);

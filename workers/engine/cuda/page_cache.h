@@ -24,7 +24,7 @@ struct page_cache;
 
 /* Rows of an evicted page that exist on the card only. */
 struct page_dirty {
-    void *block; /* NULL: none */
+    void *block; /* NULL = none */
     uint32_t page;
     uint32_t from_slot;
     uint32_t to_slot;
