@@ -3,8 +3,8 @@
  * servers, with EDNS0, and over TCP if an answer is truncated. Blocks only to
  * read /etc/hosts.
  *
- *   IPv4 and IPv6 addresses are two questions. When one of them has found
- *     addresses, it waits DNS_SKEW_US at most for the other.
+ * IPv4 and IPv6 addresses are two questions. When one of them has found
+ * addresses, it waits DNS_SKEW_US at most for the other.
  */
 #ifndef BASE_DNS_H
 #define BASE_DNS_H

@@ -2,8 +2,8 @@
  * The opening of a frame connection, for both sides:
  *
  *   connects            accepts
- *   HELLO       ->                   its identity and a nonce <-
- *               CHALLENGE    a nonce            } with a secret only
+ *   HELLO       ->                   its identity and a nonce
+ *               <-      CHALLENGE    a nonce            } with a secret only
  *   PROOF       ->                                      }
  *               <-      PROOF                           }
  *               <-      WELCOME      the owner's answer

@@ -42,9 +42,9 @@ struct correction {
 
 /* Adds a completion: the time predicted by the cost model alone (without
  * correction) and the time it took, in microseconds.
- *   ratio += (1 - exp(-predicted / tau)) * (clamp(observed / predicted) -
- * ratio), and square and known likewise. Ignores pairs with predicted < 1 or
- * observed < 0. */
+ *   ratio += w (clamp(observed / predicted) - ratio), w = 1 - exp(-predicted /
+ *   tau), and square and known likewise with the sums' w
+ * Ignores pairs with predicted < 1 or observed < 0. */
 void correction_observe(struct correction *c, int64_t predicted_us,
                         int64_t observed_us);
 

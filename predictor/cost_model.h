@@ -5,11 +5,12 @@
  *   prefill_us(u, p) = c0 + c1 u + c2 u^2 + c3 u p
  *   decode_step_us(b, k) = d0 + d1 b + d2 k
  *
- * u: uncached tokens, to be computed; p: cached tokens, in front of them; b:
- * requests in the decode batch; k: KV tokens of the whole batch. The prefill
- * form is the polynomial regression on request length and prefix hit length of
- * the Mooncake paper (FAST'25, Algorithm 1): in attention each of the u tokens
- * looks at the p before it and at half of the u; the rest is linear.
+ * u: uncached tokens, to be computed; p: cached tokens, in front of them;
+ * b: requests in the decode batch; k: KV tokens of the whole batch.
+ * The prefill form is the polynomial regression on request length and prefix
+ * hit length of the Mooncake paper (FAST'25, Algorithm 1): in attention each of
+ * the u tokens looks at the p before it and at half of the u; the rest is
+ * linear.
  */
 #ifndef PREDICTOR_COST_MODEL_H
 #define PREDICTOR_COST_MODEL_H

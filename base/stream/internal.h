@@ -32,8 +32,7 @@ struct stream {
     TAILQ_ENTRY(stream) to_send, to_read;
     struct stream_list *sends, *again; /* the list it is in; NULL = none */
     struct stream_loop *loop;
-    struct event reading,
-        writing; /* writing: pending only while the socket is full */
+    struct event reading, writing; /* writing: only while the socket is full */
     int fd;
     const struct stream_ops *ops;
     void *arg;

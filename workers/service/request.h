@@ -14,8 +14,7 @@
  *   blocks.extra[0 .. n_extra) too: the store's copies of blocks that this
  *     request computed itself
  *   blocks.ids[0 .. n_chained) were matched or committed; `tip` is the held
- *     block at n_chained - 1 (or the store's copy of it), NONE if n_chained =
- *     0
+ *     block n_chained - 1 (or the store's copy of it), NONE if n_chained = 0
  *   the KV of tokens [0, position) is complete in the blocks
  *   load.origin[i] != BLOCK_COMPUTED behind position: that block's KV is
  *     complete too

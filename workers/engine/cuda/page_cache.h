@@ -3,7 +3,7 @@
  * page_cache_take() tells its caller which rows to write back first.
  *
  *   rows of a block:   0 ........ rows(layer) ........ block_tokens
- *                        on the card   not on the card
+ *                      on the card   not on the card
  *                        [dirty): on the card only
  *
  * Invariants (page_cache_check): a block has at most one page; a page is in
