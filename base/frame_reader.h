@@ -1,5 +1,5 @@
-/* Splits a socket's bytes into frames. The buffer is no longer than the
- * longest allowed frame, and no longer than twice the bytes received of it. */
+/* Splits a socket's bytes into frames. The buffer grows to at most twice the
+ * bytes received of a frame; 2 MiB of it are kept for later frames. */
 #ifndef BASE_FRAME_READER_H
 #define BASE_FRAME_READER_H
 

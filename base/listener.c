@@ -27,7 +27,7 @@ struct listener {
     listener_accepted *accepted;
     void *arg;
     uint16_t port;
-    unsigned accepts; /* in this turn */
+    unsigned accepts; /* since the last pause */
     bool held;
     struct log_rate failures;
 };

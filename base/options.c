@@ -163,10 +163,10 @@ const struct option_spec *option_find(const struct option_table *table,
     return NULL;
 }
 
-/* An argument, split at '='. */
+/* A word of the command line, split into option and value. */
 struct argument {
     const struct option_spec *spec; /* NULL = unknown */
-    const char *value;              /* NULL = no '=' */
+    const char *value;              /* NULL = not in this word */
 };
 
 static struct argument split(const struct option_table *table, const char *word)
