@@ -44,7 +44,7 @@ size_t stream_read(struct stream *s, void *to, size_t n)
 void stream_pause(struct stream *s, bool pause)
 {
     s->paused = pause;
-    if (pause) /* reading is disabled when input comes */
+    if (pause) /* the next input event disables reading */
         return;
     stream_watch(s);
     stream_again(s);

@@ -62,7 +62,7 @@ int cuda_card_dmabuf(const struct cuda_card *c)
 }
 
 /* Whether opened memory is as long as its owner says: a read beyond it would
- * cost this process its card. */
+ * make this process lose its card. */
 static bool is_as_long(void *memory, uint64_t bytes)
 {
     typedef CUresult get_range(CUdeviceptr *, size_t *, CUdeviceptr);
