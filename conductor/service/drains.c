@@ -82,7 +82,8 @@ void drains_tick(struct service *s, int64_t now_us)
         const struct drain *one =
             in && in->held
                 ? of(s, in->id,
-                     s->forwards ? s->engines[i]->entry->config.name : NULL)
+                     s->forwards ? s->engines.by_slot[i]->entry->config.name
+                                 : NULL)
                 : NULL;
 
         if (one && one->until_us && now_us >= one->until_us)

@@ -33,7 +33,7 @@ int models_health(const struct models *models, struct evbuffer *out)
         }
         prefill += instances_count(s, ROLE_PREFILL, NULL);
         decode += instances_count(s, ROLE_DECODE, NULL);
-        in_flight += s->table.size - s->table.n_free;
+        in_flight += s->requests.size - s->requests.n_free;
         ready = ready || service_ready(s);
     }
     TAILQ_FOREACH(entry, &models->fleet.entries, entry)

@@ -15,7 +15,7 @@
 
 void models_know_names(struct service *s, const struct engine_config *like)
 {
-    name_sets_know(&s->names, &like->aliases, &like->adapters);
+    name_sets_know(&s->names.sets, &like->aliases, &like->adapters);
 }
 
 /* Returns the smaller window; 0 = unknown. */
@@ -32,10 +32,10 @@ static void list_engines(const struct service *s, const struct name_set *set,
     size_t at = 0;
 
     *out = '\0';
-    for (uint32_t i = 0; i < s->names.n_slots && n < TELL_ENGINES; i++)
-        if (name_set_has(set, i) && s->engines[i])
+    for (uint32_t i = 0; i < s->names.sets.n_slots && n < TELL_ENGINES; i++)
+        if (name_set_has(set, i) && s->engines.by_slot[i])
             at += (size_t)snprintf(out + at, size - at, "%s%s", n++ ? ", " : "",
-                                   s->engines[i]->config->name);
+                                   s->engines.by_slot[i]->config->name);
     if (set->name.n_engines > n)
         snprintf(out + at, size - at, " and %u others",
                  set->name.n_engines - n);
@@ -63,8 +63,8 @@ static void tell_changes(struct service *s)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < s->names.n; i++) {
-        struct name_set *set = s->names.all[i];
+    for (size_t i = 0; i < s->names.sets.n; i++) {
+        struct name_set *set = s->names.sets.all[i];
         bool all = (int64_t)set->name.n_engines == s->model.n_engines;
         bool news = set->changed || set->told_all != all;
 
@@ -80,11 +80,11 @@ static void tell_changes(struct service *s)
         log_info("model %s: of %zu other names the engines have changed, too: "
                  "GET /v1/models has them",
                  s->model.name, n - TELL_MAX);
-    if (s->names.n_dropped && !s->names_full_told)
+    if (s->names.sets.n_dropped && !s->names.full_told)
         log_warn("model %s: its engines have more than %u aliases and "
                  "adapters: the others are not known",
                  s->model.name, NAME_SETS_MAX);
-    s->names_full_told = s->names.n_dropped;
+    s->names.full_told = s->names.sets.n_dropped;
 }
 
 static void look(struct service *s)
@@ -95,7 +95,7 @@ static void look(struct service *s)
     s->model.window_tokens = 0;
     s->model.n_engines = 0;
     for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
-        const struct engine *e = s->engines[i];
+        const struct engine *e = s->engines.by_slot[i];
 
         if (!e || e->leaving)
             continue;
@@ -114,10 +114,10 @@ void models_name(struct engine *e)
     struct service *s = e->service;
     uint32_t slot = pool_get(s->pool, e->id)->slot;
 
-    name_sets_take(&s->names, slot, e->leaving ? NULL : &e->own.aliases,
+    name_sets_take(&s->names.sets, slot, e->leaving ? NULL : &e->own.aliases,
                    e->leaving ? NULL : &e->own.adapters);
     service_freed(s); /* waiting requests may use it */
-    s->names_due = s->names_untold = true;
+    s->names.due = s->names.untold = true;
     fleet_poke(&s->models->fleet);
 }
 
@@ -126,13 +126,13 @@ void models_name_due(struct models *models)
     int64_t now_us = clock_now_us();
 
     for (struct service *s = models->first; s; s = s->next) {
-        if (s->names_due)
+        if (s->names.due)
             look(s);
-        s->names_due = false;
-        if (!s->names_untold || now_us - s->names_told_us < TELL_EVERY_US)
+        s->names.due = false;
+        if (!s->names.untold || now_us - s->names.told_us < TELL_EVERY_US)
             continue;
-        s->names_untold = false;
-        s->names_told_us = now_us;
+        s->names.untold = false;
+        s->names.told_us = now_us;
         tell_changes(s);
     }
 }
@@ -140,13 +140,13 @@ void models_name_due(struct models *models)
 const struct service_name *service_name_at(const struct service *service,
                                            size_t i)
 {
-    return i < service->names.n ? &service->names.all[i]->name : NULL;
+    return i < service->names.sets.n ? &service->names.sets.all[i]->name : NULL;
 }
 
 bool service_has_adapter(const struct service *service, const char *name)
 {
     const struct name_set *set =
-        name_sets_find(&service->names, name, strlen(name));
+        name_sets_find(&service->names.sets, name, strlen(name));
 
     return set && set->name.adapter;
 }

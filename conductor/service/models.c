@@ -98,7 +98,7 @@ void models_note(const struct models *models, const struct fleet_entry *entry)
     struct service *s = find_own(models, entry->config.model);
 
     if (s && s->forwards)
-        s->costs_due = true;
+        s->engines.costs_due = true;
 }
 
 static bool is_wanted(const struct models *models, const char *model)
@@ -121,8 +121,8 @@ static void follow(struct service *s)
     take_from_entries(s->models, s->config.model, &now);
     /* And engines whose entry names no model. */
     for (uint32_t i = 0; i < pool_slots(s->pool); i++)
-        if (s->engines[i] && !s->engines[i]->leaving)
-            take_from(&now, &s->engines[i]->own);
+        if (s->engines.by_slot[i] && !s->engines.by_slot[i]->leaving)
+            take_from(&now, &s->engines.by_slot[i]->own);
     if (strcmp(now.cost_model, s->config.cost_model) != 0)
         engine_change_costs(s, now.cost_model);
 }
@@ -130,11 +130,11 @@ static void follow(struct service *s)
 bool models_follow(struct models *models, int64_t until_us)
 {
     for (struct service *s = models->first; s; s = s->next) {
-        if (!s->costs_due)
+        if (!s->engines.costs_due)
             continue;
         if (clock_now_us() >= until_us)
             return false;
-        s->costs_due = false;
+        s->engines.costs_due = false;
         if (is_wanted(models, s->config.model))
             follow(s);
     }
@@ -160,7 +160,7 @@ struct service *models_find(const struct models *models, const char *name,
         if (strlen(s->model.name) == n && memcmp(s->model.name, name, n) == 0)
             return s;
     for (struct service *s = models->first; s; s = s->next) {
-        const struct name_set *set = name_sets_find(&s->names, name, n);
+        const struct name_set *set = name_sets_find(&s->names.sets, name, n);
 
         if (set && set->name.n_engines > 0)
             return s;
@@ -174,7 +174,7 @@ struct service *models_named(const struct models *models, const char *name)
 {
     struct service *s = models_find(models, name, strlen(name));
     const struct name_set *set =
-        s ? name_sets_find(&s->names, name, strlen(name)) : NULL;
+        s ? name_sets_find(&s->names.sets, name, strlen(name)) : NULL;
 
     return set && set->name.n_engines == 0 ? NULL : s;
 }
@@ -227,8 +227,8 @@ bool models_reap(struct models *models, int64_t until_us)
     while ((s = *at)) {
         if (clock_now_us() >= until_us)
             return false;
-        if (!s->forwards || s->n_engines > 0 ||
-            s->table.n_free < s->table.size ||
+        if (!s->forwards || s->engines.n > 0 ||
+            s->requests.n_free < s->requests.size ||
             is_wanted(models, s->config.model)) {
             at = &s->next;
             continue;
@@ -245,14 +245,14 @@ void models_tls(struct models *models, struct ssl_ctx_st *certificate)
     struct service *s = models_native(models);
 
     if (s)
-        worker_links_tls(s->links, certificate);
+        worker_links_tls(s->native.links, certificate);
 }
 
 uint16_t models_worker_port(const struct models *models)
 {
     const struct service *s = models_native(models);
 
-    return s ? worker_links_port(s->links) : 0;
+    return s ? worker_links_port(s->native.links) : 0;
 }
 
 static size_t cut(struct service *s)
@@ -260,10 +260,10 @@ static size_t cut(struct service *s)
     size_t n = 0;
 
     /* A callback may end other requests: look each one up by its slot. */
-    for (uint32_t i = 0; i < s->table.size; i++) {
-        if (!s->table.by_slot[i])
+    for (uint32_t i = 0; i < s->requests.size; i++) {
+        if (!s->requests.by_slot[i])
             continue;
-        request_fail(s->table.by_slot[i], 503, "shutting_down",
+        request_fail(s->requests.by_slot[i], 503, "shutting_down",
                      "the server stops, and its time to end requests is over",
                      1000000);
         n++;

@@ -73,7 +73,7 @@ static void metrics_token(struct service_request *request, int64_t ttft_us,
         metrics_first_token(&s->metrics, ttft_us, request->dispatch.slo_ttft_us,
                             request->dispatch.retries > 0);
     request->output.timed = true;
-    if (s->predicts && !request->dispatch.retries)
+    if (s->costs.predicts && !request->dispatch.retries)
         metrics_ttft_predicted(&s->metrics, &request->attempt.forecast,
                                ttft_us);
 }

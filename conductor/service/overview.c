@@ -82,7 +82,7 @@ static int put_counts(const struct models *models, struct evbuffer *out)
 
     for (const struct service *s = models->first; s; s = s->next) {
         metrics_add(&m, &s->metrics);
-        in_flight += s->table.size - s->table.n_free;
+        in_flight += s->requests.size - s->requests.n_free;
     }
     const struct {
         const char *name;

@@ -9,9 +9,9 @@
 #include "base/listener.h"
 #include "base/log.h"
 #include "base/tls.h"
+#include "conductor/service/internal.h"
 #include "conductor/service/models.h"
 #include "conductor/service/setup.h"
-#include "conductor/service/state.h"
 
 static void on_freed(void *arg)
 {
@@ -24,8 +24,8 @@ each_request(void *arg,
 {
     const struct service *s = arg;
 
-    for (uint32_t i = 0; i < s->table.size; i++) {
-        const struct service_request *r = s->table.by_slot[i];
+    for (uint32_t i = 0; i < s->requests.size; i++) {
+        const struct service_request *r = s->requests.by_slot[i];
 
         if (r && r->attempt.id &&
             (r->attempt.prefill_open || r->attempt.decode_open))
@@ -90,7 +90,7 @@ void peers_tick(struct service *s)
     if (!s->peers || s->forwards)
         return;
     for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
-        struct worker *w = &s->workers[i];
+        struct worker *w = &s->native.workers[i];
 
         if (!w->greet || !w->link)
             continue;
@@ -116,7 +116,7 @@ static void on_members(void *arg)
     if (!s || !pack_conductors(s))
         return;
     for (uint32_t i = 0; i < pool_slots(s->pool); i++)
-        send_conductors(s, &s->workers[i]);
+        send_conductors(s, &s->native.workers[i]);
 }
 
 /* Tells workers that this conductor leads: from then on they refuse orders of
@@ -126,7 +126,7 @@ static void on_leads(void *arg, bool leads)
     struct service *s = native_of(arg);
 
     for (uint32_t i = 0; s && leads && i < pool_slots(s->pool); i++) {
-        struct worker *w = &s->workers[i];
+        struct worker *w = &s->native.workers[i];
 
         if (!w->link)
             continue;

@@ -10,18 +10,19 @@ int service_make_scheduler(struct service *s, int64_t kv_bytes_per_token,
     struct schedule_config config = {
         .policy = config_policy(&s->config, options),
         .options = options,
-        .admission = s->predicts ? "plain" : "none",
+        .admission = s->costs.predicts ? "plain" : "none",
     };
     struct estimate_model model = {
-        .cost = &s->cost,
+        .cost = &s->costs.model,
         .block_tokens = (uint32_t)s->config.block_tokens,
         .kv_bytes_per_token = kv_bytes_per_token,
         .layers = layers,
         .assumes_stored = s->forwards,
-        .shared_store = s->store || !s->forwards ? service_store_slot(s) : 0,
-        .shared_tier = s->store ? TIER_DISK : TIER_SHARED,
+        .shared_store =
+            s->engines.store || !s->forwards ? service_store_slot(s) : 0,
+        .shared_tier = s->engines.store ? TIER_DISK : TIER_SHARED,
         .coupled = coupled,
-        .push = s->forwards ? s->push : NULL,
+        .push = s->forwards ? s->engines.push : NULL,
         .step_tokens = (uint32_t)s->config.step_tokens,
     };
     struct scheduler *next = scheduler_new(&config, &model, s->pool, s->index);
@@ -36,12 +37,12 @@ int service_make_scheduler(struct service *s, int64_t kv_bytes_per_token,
 void service_freed(struct service *service)
 {
     dispatch_freed(&service->dispatch);
-    event_active(service->inbox_event, EV_TIMEOUT, 0);
+    event_active(service->requests.inbox_event, EV_TIMEOUT, 0);
 }
 
 void service_link_freed(struct service *service)
 {
     dispatch_link_freed(&service->dispatch);
     if (service->dispatch.room)
-        event_active(service->inbox_event, EV_TIMEOUT, 0);
+        event_active(service->requests.inbox_event, EV_TIMEOUT, 0);
 }

@@ -40,7 +40,7 @@ static void on_tick(evutil_socket_t, short, void *arg)
 {
     struct service *s = arg;
 
-    instances_tick(s, event_loop_away_us(&s->tick_us, clock_now_us(), TICK_US));
+    instances_tick(s, event_loop_away_us(&s->tick.us, clock_now_us(), TICK_US));
     index_tick(s);
     peers_tick(s);
     forward_tick(s);
@@ -63,8 +63,8 @@ static uint64_t first_attempt(uint64_t max_requests)
 
 static void service_lists_init(struct service *s)
 {
-    TAILQ_INIT(&s->inbox);
-    TAILQ_INIT(&s->pairs);
+    TAILQ_INIT(&s->requests.inbox);
+    TAILQ_INIT(&s->engines.pairs);
     tickets_init(&s->tickets);
     dispatch_init(&s->dispatch);
     warm_init(&s->warm, &s->dispatch, 0);
@@ -75,7 +75,7 @@ static void service_lists_init(struct service *s)
     s->model.policy = s->config.policy;
     s->model.block_tokens = (uint32_t)s->config.block_tokens;
     s->model.created_s = time(NULL);
-    s->table.first_attempt = s->table.next_attempt =
+    s->requests.first_attempt = s->requests.next_attempt =
         first_attempt((uint64_t)s->config.max_in_flight);
 }
 
@@ -105,27 +105,31 @@ static int service_alloc(struct service *s)
         .evicts = true,
         .seed = entropy_u64(),
     };
-    s->table.size = (uint32_t)c->max_in_flight;
+    s->requests.size = (uint32_t)c->max_in_flight;
     s->pool = pool_new(&pool);
     s->index = prefix_index_new(&index);
-    s->copies = s->pool ? copies_new(s) : NULL;
+    s->native.copies = s->pool ? copies_new(s) : NULL;
     s->roles = roles_new(&s->dispatch, (uint32_t)c->max_instances, 0);
     s->explain = explain_new((uint32_t)c->explain_requests);
-    s->workers = calloc((size_t)c->max_instances, sizeof(*s->workers));
-    s->table.by_slot = calloc(s->table.size, sizeof(struct service_request *));
-    s->table.free_slots = calloc(s->table.size, sizeof(*s->table.free_slots));
-    s->inbox_event = event_new(s->base, -1, 0, on_inbox, s);
-    s->tick = event_new(s->base, -1, EV_PERSIST, on_tick, s);
-    s->sweep = event_new(s->base, -1, 0, index_on_sweep, s);
-    if (!s->explain || !s->pool || !s->copies || !s->roles || !s->index ||
-        !s->workers || !s->table.by_slot || !s->table.free_slots ||
-        !s->inbox_event || !s->tick || !s->sweep || blocks_init(s))
+    s->native.workers =
+        calloc((size_t)c->max_instances, sizeof(*s->native.workers));
+    s->requests.by_slot =
+        calloc(s->requests.size, sizeof(struct service_request *));
+    s->requests.free_slots =
+        calloc(s->requests.size, sizeof(*s->requests.free_slots));
+    s->requests.inbox_event = event_new(s->base, -1, 0, on_inbox, s);
+    s->tick.event = event_new(s->base, -1, EV_PERSIST, on_tick, s);
+    s->native.sweep = event_new(s->base, -1, 0, index_on_sweep, s);
+    if (!s->explain || !s->pool || !s->native.copies || !s->roles ||
+        !s->index || !s->native.workers || !s->requests.by_slot ||
+        !s->requests.free_slots || !s->requests.inbox_event || !s->tick.event ||
+        !s->native.sweep || blocks_init(s))
         return -ENOMEM;
-    for (uint32_t i = 0; i < s->table.size; i++)
-        s->table.free_slots[s->table.n_free++] = s->table.size - 1 - i;
-    event_active(s->sweep, EV_TIMEOUT, 0);
-    s->tick_us = clock_now_us();
-    return event_loop_wait(s->tick, TICK_US) ? -ENOMEM : 0;
+    for (uint32_t i = 0; i < s->requests.size; i++)
+        s->requests.free_slots[s->requests.n_free++] = s->requests.size - 1 - i;
+    event_active(s->native.sweep, EV_TIMEOUT, 0);
+    s->tick.us = clock_now_us();
+    return event_loop_wait(s->tick.event, TICK_US) ? -ENOMEM : 0;
 }
 
 /* Loads the workers' secret. None is needed if only this machine reaches the
@@ -186,13 +190,13 @@ static int check_no_cost_model(const struct config *config,
 
 static int load_cost_model(struct service *s, char err[CONFIG_ERROR_MAX])
 {
-    s->predicts = *s->config.cost_model;
-    s->cost_source = s->predicts ? "file" : "counts";
-    s->dispatch.unpredicted = !s->predicts;
-    if (s->predicts)
-        return cost_model_load_file(s->config.cost_model, &s->cost, err,
+    s->costs.predicts = *s->config.cost_model;
+    s->costs.source = s->costs.predicts ? "file" : "counts";
+    s->dispatch.unpredicted = !s->costs.predicts;
+    if (s->costs.predicts)
+        return cost_model_load_file(s->config.cost_model, &s->costs.model, err,
                                     CONFIG_ERROR_MAX);
-    s->cost = cost_counts;
+    s->costs.model = cost_counts;
     log_warn("no cost_model: no time is predicted. Queues are counted in "
              "tokens; limits on the time to first token end a wait for room, "
              "and reject nothing in advance; limits on the time between tokens "
@@ -277,7 +281,7 @@ static struct worker_links *service_listen(struct service *s,
     struct address listen;
     struct worker_links_config links = {
         .host = listen.host,
-        .secret = s->secret,
+        .secret = s->native.secret,
         .heartbeat_ms = s->config.heartbeat_ms,
         .timeout_ms = s->config.worker_timeout_ms,
     };
@@ -302,7 +306,7 @@ struct service *service_new_one(struct models *models,
     s->config = *config;
     s->forwards = engines;
     if (engines)
-        s->store = store_of_model(&config->stores, config->model);
+        s->engines.store = store_of_model(&config->stores, config->model);
     service_lists_init(s);
     if (service_alloc(s) || peers_join(s))
         goto fail;
@@ -313,10 +317,10 @@ struct service *service_new_one(struct models *models,
         return s;
     }
     if (load_cost_model(s, err) || costs_load_workers(s, err) ||
-        secret_of_config(config, &s->secret, err))
+        secret_of_config(config, &s->native.secret, err))
         goto fail;
-    s->links = service_listen(s, err);
-    if (s->links)
+    s->native.links = service_listen(s, err);
+    if (s->native.links)
         return s;
 fail:
     service_free_one(s);
@@ -325,32 +329,32 @@ fail:
 
 void service_drop_requests(struct service *s)
 {
-    for (uint32_t i = 0; s->table.by_slot && i < s->table.size; i++)
-        if (s->table.by_slot[i])
-            request_free(s->table.by_slot[i]);
+    for (uint32_t i = 0; s->requests.by_slot && i < s->requests.size; i++)
+        if (s->requests.by_slot[i])
+            request_free(s->requests.by_slot[i]);
 }
 
 void service_free_one(struct service *s)
 {
     if (!s)
         return;
-    worker_links_free(s->links);
-    secret_free(s->secret);
+    worker_links_free(s->native.links);
+    secret_free(s->native.secret);
     service_drop_requests(s);
     request_warm_fini(s);
-    copies_free(s->copies);
+    copies_free(s->native.copies);
     roles_free(s->roles);
     pairs_end(s);
-    token_cache_free(s->tokens);
-    free(s->sessions);
-    kept_fini(&s->kept);
-    free(s->engines);
-    name_sets_fini(&s->names);
-    kv_feed_free(s->store_feed);
-    kv_feeds_free(s->feeds);
-    event_loop_drop(s->inbox_event);
-    event_loop_drop(s->tick);
-    event_loop_drop(s->sweep);
+    token_cache_free(s->requests.tokens);
+    free(s->requests.sessions);
+    kept_fini(&s->requests.kept);
+    free(s->engines.by_slot);
+    name_sets_fini(&s->names.sets);
+    kv_feed_free(s->engines.store_feed);
+    kv_feeds_free(s->engines.feeds);
+    event_loop_drop(s->requests.inbox_event);
+    event_loop_drop(s->tick.event);
+    event_loop_drop(s->native.sweep);
     blocks_fini(s);
     explain_free(s->explain);
     scheduler_free(s->scheduler);
@@ -359,9 +363,9 @@ void service_free_one(struct service *s)
     pool_free(s->pool);
     costs_fini(s);
     wire_buf_fini(&s->out);
-    free(s->workers);
-    free(s->table.by_slot);
-    free(s->table.free_slots);
-    prefix_match_fini(&s->held);
+    free(s->native.workers);
+    free(s->requests.by_slot);
+    free(s->requests.free_slots);
+    prefix_match_fini(&s->tickets.held);
     free(s);
 }

@@ -206,8 +206,9 @@ static struct service *costed(const struct models *models)
 {
     struct service *native = models_native(models);
 
-    return native && native->predicts && *models->config.cost_model ? native
-                                                                    : NULL;
+    return native && native->costs.predicts && *models->config.cost_model
+               ? native
+               : NULL;
 }
 
 /* The files of a reload, read before anything changes. */
@@ -251,7 +252,7 @@ int models_reload(struct models *models, const struct config *next,
     /* From here on nothing fails. */
     tenants_take(models->tenants, now.tenants);
     if (costed(models))
-        costed(models)->cost = now.cost;
+        costed(models)->costs.model = now.cost;
     access_log_take(models->access, now.access_fd);
     config_take(&models->config, next);
     if (exporter_take(models->exporter, next->otlp_endpoint))

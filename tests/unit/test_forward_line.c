@@ -34,7 +34,7 @@ static void rig_init(struct rig *r)
     r->models = models_new(r->base, &r->config, err);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r->models);
     r->service = models_first(r->models);
-    r->engine = r->service->engines[0];
+    r->engine = r->service->engines.by_slot[0];
 }
 
 /* The engine gets request i, which is streamed. */
@@ -48,6 +48,7 @@ static void join(struct rig *r, uint32_t i, int64_t now_us)
         (struct forward){.engine = r->engine, .what = {.stream = true}};
     *request =
         (struct service_request){.service = r->service,
+                                 .by = &engine_ops,
                                  .forward = &r->forwards[i],
                                  .state = REQUEST_SCHEDULED,
                                  .prompt = {.n_tokens = TOKENS},

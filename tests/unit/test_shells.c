@@ -28,8 +28,8 @@
 #include <unistd.h>
 
 #include "conductor/core/index/block_key.h"
+#include "conductor/service/internal.h"
 #include "conductor/service/setup.h"
-#include "conductor/service/state.h"
 #include "predictor/cost_model_json.h"
 #include "sim/internal.h"
 #include "sim/load.h"
@@ -770,7 +770,7 @@ static void start_daemon(struct rig *r, const struct script *script)
     CU_ASSERT_PTR_NOT_NULL_FATAL(r->models);
     r->service = models_first(r->models);
     unlink(path);
-    event_del(r->service->tick); /* real time has no part in this */
+    event_del(r->service->tick.event); /* real time has no part in this */
     for (int i = 0; i < LINKS; i++)
         join(r, i);
     run(r);

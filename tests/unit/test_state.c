@@ -73,7 +73,7 @@ static const struct service_reply_ops ops = {
 
 static struct engine *engine(const struct rig *r)
 {
-    return r->service->engines[0];
+    return r->service->engines.by_slot[0];
 }
 
 /* A request arrives; the engine counts as ready. */
@@ -109,7 +109,7 @@ static void begin(struct rig *r)
     r->models = models_new(r->base, &r->config, err);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r->models);
     r->service = models_first(r->models);
-    event_del(r->service->tick); /* real time has no part in this */
+    event_del(r->service->tick.event); /* real time has no part in this */
     event_del(engine(r)->health.timer);
     CU_ASSERT_EQUAL_FATAL(
         pool_set_health(r->service->pool, engine(r)->id, HEALTH_READY), 0);
@@ -133,7 +133,7 @@ static void check_failed(struct rig *r)
     CU_ASSERT_STRING_EQUAL(r->code, "internal_error");
     CU_ASSERT_EQUAL(in->n_waiting + in->n_running, 0);
     CU_ASSERT_EQUAL(in->n_decodes, 0);
-    CU_ASSERT_EQUAL(r->service->table.n_free, r->service->table.size);
+    CU_ASSERT_EQUAL(r->service->requests.n_free, r->service->requests.size);
 }
 
 static void end(struct rig *r)
@@ -220,26 +220,26 @@ static void test_tokenizes(void)
     begin(&r);
     service_cancel(r.request);
     s = r.service;
-    CU_ASSERT_EQUAL(s->n_asked, 2);
+    CU_ASSERT_EQUAL(s->engines.n_asked, 2);
     CU_ASSERT_FALSE(service_tokenizes(s));
-    s->n_heard++; /* as events.c does */
-    s->engines[1]->events.heard = true;
+    s->engines.n_heard++; /* as events.c does */
+    s->engines.by_slot[1]->events.heard = true;
     CU_ASSERT_TRUE(service_tokenizes(s));
     forward_tick(s);
-    CU_ASSERT_EQUAL(s->n_heard, 1);
-    s->n_heard = s->n_asked = 7; /* a bug: what there is counts */
+    CU_ASSERT_EQUAL(s->engines.n_heard, 1);
+    s->engines.n_heard = s->engines.n_asked = 7; /* a bug: what there is counts */
     forward_tick(s);
-    CU_ASSERT_EQUAL(s->n_heard, 1);
-    CU_ASSERT_EQUAL(s->n_asked, 2);
+    CU_ASSERT_EQUAL(s->engines.n_heard, 1);
+    CU_ASSERT_EQUAL(s->engines.n_asked, 2);
     r.config.engines.n = 1;
     CU_ASSERT_EQUAL(models_reload(r.models, &r.config, err), 0);
-    for (int i = 0; i < 2000 && s->n_engines == 2; i++) {
+    for (int i = 0; i < 2000 && s->engines.n == 2; i++) {
         usleep(1000); /* it goes with a timer */
         event_base_loop(r.base, EVLOOP_NONBLOCK);
     }
-    CU_ASSERT_EQUAL(s->n_engines, 1);
-    CU_ASSERT_EQUAL(s->n_heard, 0);
-    CU_ASSERT_EQUAL(s->n_asked, 1);
+    CU_ASSERT_EQUAL(s->engines.n, 1);
+    CU_ASSERT_EQUAL(s->engines.n_heard, 0);
+    CU_ASSERT_EQUAL(s->engines.n_asked, 1);
     CU_ASSERT_FALSE(service_tokenizes(s));
     r.config.engines.n = 2;
     end(&r);

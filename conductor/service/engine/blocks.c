@@ -26,14 +26,14 @@ bool engine_misfits(const struct service *s, const struct engine_config *c,
     uint32_t size = (uint32_t)c->block_tokens;
 
     if (size == 0 || size == index_tokens(s) ||
-        (!s->store && block_cuts(size, index_tokens(s))))
+        (!s->engines.store && block_cuts(size, index_tokens(s))))
         return false;
     out->key = "block_tokens";
     snprintf(out->why, sizeof(out->why),
              "%u: the index of model \"%s\" has blocks of %u%s", size, c->model,
              index_tokens(s),
-             s->store ? ", and those of a store are not cut"
-                      : ", and neither divides the other");
+             s->engines.store ? ", and those of a store are not cut"
+                              : ", and neither divides the other");
     return true;
 }
 

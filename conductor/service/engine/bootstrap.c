@@ -35,7 +35,7 @@ static const struct engine *find_id(const struct engine *e, const char *id)
     const struct service *s = e->service;
 
     for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
-        const struct engine *other = s->engines[i];
+        const struct engine *other = s->engines.by_slot[i];
 
         if (other && other != e && strcmp(other->bootstrap.id, id) == 0)
             return other;

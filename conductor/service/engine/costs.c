@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "conductor/service/state.h"
+#include "conductor/service/internal.h"
 #include "predictor/cost_model_json.h"
 
 struct cost_file {
@@ -20,7 +20,7 @@ struct cost_file {
 static struct cost_file *find(const struct service *s, const char *path,
                               const struct cost_model *cost)
 {
-    struct cost_file *f = s->costs;
+    struct cost_file *f = s->costs.files;
 
     while (f && (strcmp(f->path, path) != 0 ||
                  memcmp(&f->cost, cost, sizeof(*cost)) != 0))
@@ -48,15 +48,15 @@ const struct cost_model *costs_take(struct service *s, const char *path,
         return error_null(err, CONFIG_ERROR_MAX, "out of memory");
     memcpy(&f->cost, &cost, sizeof(cost));
     f->users = 1;
-    f->next = s->costs;
-    s->costs = f;
+    f->next = s->costs.files;
+    s->costs.files = f;
     memcpy(f->path, path, strlen(path) + 1);
     return &f->cost;
 }
 
 void costs_drop(struct service *s, const struct cost_model *cost)
 {
-    struct cost_file **at = &s->costs;
+    struct cost_file **at = &s->costs.files;
     struct cost_file *f;
 
     while (*at && &(*at)->cost != cost)
@@ -74,7 +74,7 @@ void costs_name(const struct service *s, uint32_t slot,
     const struct pool_instance *in = pool_at(s->pool, slot);
     const char *path = s->config.cost_model, *slash;
 
-    for (const struct cost_file *f = s->costs; in && f; f = f->next)
+    for (const struct cost_file *f = s->costs.files; in && f; f = f->next)
         if (in->cost == &f->cost)
             path = f->path;
     slash = strrchr(path, '/');
@@ -88,7 +88,7 @@ const struct cost_model *costs_of(const struct service *s, uint32_t id)
 {
     const struct pool_instance *in = pool_get(s->pool, id);
 
-    return in && in->cost ? in->cost : &s->cost;
+    return in && in->cost ? in->cost : &s->costs.model;
 }
 
 int costs_load_workers(struct service *s, char err[CONFIG_ERROR_MAX])
@@ -96,12 +96,12 @@ int costs_load_workers(struct service *s, char err[CONFIG_ERROR_MAX])
     const struct worker_cost_list *list = &s->config.worker_costs;
     char why[CONFIG_ERROR_MAX];
 
-    s->worker_costs = calloc(list->n + 1, sizeof(*s->worker_costs));
-    if (!s->worker_costs)
+    s->costs.of_workers = calloc(list->n + 1, sizeof(*s->costs.of_workers));
+    if (!s->costs.of_workers)
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "out of memory");
     for (size_t i = 0; i < list->n; i++) {
-        s->worker_costs[i] = costs_take(s, list->at[i].cost_model, why);
-        if (!s->worker_costs[i])
+        s->costs.of_workers[i] = costs_take(s, list->at[i].cost_model, why);
+        if (!s->costs.of_workers[i])
             return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                              "worker_costs[%zu].%.450s", i, why);
     }
@@ -112,16 +112,16 @@ void costs_set_worker(struct service *s, uint32_t id, const char *name)
 {
     size_t i = worker_cost_of(&s->config.worker_costs, name);
 
-    (void)pool_set_cost(s->pool, id, s->worker_costs[i]);
+    (void)pool_set_cost(s->pool, id, s->costs.of_workers[i]);
 }
 
 void costs_fini(struct service *s)
 {
     struct cost_file *f;
 
-    while ((f = s->costs)) {
-        s->costs = f->next;
+    while ((f = s->costs.files)) {
+        s->costs.files = f->next;
         free(f);
     }
-    free(s->worker_costs);
+    free(s->costs.of_workers);
 }

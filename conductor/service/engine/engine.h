@@ -15,7 +15,7 @@
 #include "conductor/link/events/feed.h"
 #include "conductor/service/forward/answer_id.h"
 #include "conductor/service/forward/meta_info.h"
-#include "conductor/service/state.h"
+#include "conductor/service/internal.h"
 
 #define ENGINE_AUTHORIZATION_BYTES 4200
 /* Bytes kept of an answer's end, where its usage stands. */

@@ -133,9 +133,9 @@ static int take_costs(struct engine *e, char err[CONFIG_ERROR_MAX])
             return -EINVAL;
     }
     e->own_cost = next;
-    alike_leave(&e->prefills, &s->prefills);
-    alike_leave(&e->steps, &s->steps);
-    learned_init_from(&e->learned, &s->learned);
+    alike_leave(&e->prefills, &s->engines.prefills);
+    alike_leave(&e->steps, &s->engines.steps);
+    learned_init_from(&e->learned, &s->engines.learned);
     (void)pool_set_cost(s->pool, e->id, next);
     costs_drop(s, before);
     return 0;
@@ -173,9 +173,9 @@ static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
     if ((*config->url_text && !e->upstream) || !e->predicted ||
         !e->health.timer || engine_bootstrap_new(e, &options) || join_pool(e))
         return -ENOMEM;
-    s->engines[pool_get(s->pool, e->id)->slot] = e;
-    s->n_engines++;
-    s->n_asked += *config->tokenize_path != '\0';
+    s->engines.by_slot[pool_get(s->pool, e->id)->slot] = e;
+    s->engines.n++;
+    s->engines.n_asked += *config->tokenize_path != '\0';
     if (engine_misfits(s, config, &clash))
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "%s: %.400s",
                          clash.key, clash.why);
@@ -209,20 +209,20 @@ void engine_leave(struct engine *e)
     const struct pool_instance *in = pool_get(s->pool, e->id);
 
     pairs_cut_off(e);
-    alike_leave(&e->prefills, &s->prefills);
-    alike_leave(&e->steps, &s->steps);
+    alike_leave(&e->prefills, &s->engines.prefills);
+    alike_leave(&e->steps, &s->engines.steps);
     if (in) {
         uint32_t slot = in->slot;
 
         expect_until(e, INT64_MAX);
         (void)pool_remove(s->pool, e->id, clock_now_us());
         prefix_index_cleared(s->index, slot);
-        name_sets_take(&s->names, slot, NULL, NULL);
+        name_sets_take(&s->names.sets, slot, NULL, NULL);
         costs_drop(s, e->own_cost);
-        s->engines[slot] = NULL;
-        s->n_engines--;
-        s->n_heard -= e->events.heard;
-        s->n_asked -= *e->config->tokenize_path != '\0';
+        s->engines.by_slot[slot] = NULL;
+        s->engines.n--;
+        s->engines.n_heard -= e->events.heard;
+        s->engines.n_asked -= *e->config->tokenize_path != '\0';
     }
     if (e->leaving)
         log_info("engine %s is gone", e->config->name);
@@ -272,16 +272,17 @@ struct engine *engine_start(struct service *s,
 
 static int load_costs(struct service *s, char err[CONFIG_ERROR_MAX])
 {
-    s->cost_source = *s->config.cost_model ? "file" : "guess";
-    s->predicts = *s->config.cost_model;
-    s->dispatch.unpredicted = !s->predicts;
-    learned_init(&s->learned);
-    learned_init_guess(&s->pushes, LEARNED_PUSH_US, LEARNED_PUSH_TOKEN_US);
-    learned_terms(&s->pushes, &s->push[0], &s->push[1]);
+    s->costs.source = *s->config.cost_model ? "file" : "guess";
+    s->costs.predicts = *s->config.cost_model;
+    s->dispatch.unpredicted = !s->costs.predicts;
+    learned_init(&s->engines.learned);
+    learned_init_guess(&s->engines.pushes, LEARNED_PUSH_US,
+                       LEARNED_PUSH_TOKEN_US);
+    learned_terms(&s->engines.pushes, &s->engines.push[0], &s->engines.push[1]);
     if (*s->config.cost_model)
-        return cost_model_load_file(s->config.cost_model, &s->cost, err,
+        return cost_model_load_file(s->config.cost_model, &s->costs.model, err,
                                     CONFIG_ERROR_MAX);
-    learned_write(&s->learned, &s->cost);
+    learned_write(&s->engines.learned, &s->costs.model);
     return 0;
 }
 
@@ -300,9 +301,9 @@ void engine_change_costs(struct service *s, const char *file)
     if (load_costs(s, err) || service_make_scheduler(s, 1, 0, true))
         log_error("model %s: out of memory", s->config.model);
     for (uint32_t i = 0; i < pool_slots(s->pool); i++)
-        if (s->engines[i] && take_costs(s->engines[i], err))
+        if (s->engines.by_slot[i] && take_costs(s->engines.by_slot[i], err))
             log_error("engine %s: %s; it keeps the costs that it has",
-                      s->engines[i]->config->name, err);
+                      s->engines.by_slot[i]->config->name, err);
     log_info("model %s: its costs are %s from now on", s->config.model,
              *file ? file : "learned");
 }
@@ -312,10 +313,12 @@ int engines_prepare(struct service *s, char err[CONFIG_ERROR_MAX])
     if (load_costs(s, err))
         return -EINVAL;
     snprintf(err, CONFIG_ERROR_MAX, "out of memory");
-    s->engines = calloc((size_t)s->config.max_instances, sizeof(*s->engines));
-    s->tokens = token_cache_new((size_t)s->config.token_cache_mib << 20);
-    if (!s->engines || !s->tokens ||
-        name_sets_init(&s->names, (uint32_t)s->config.max_instances) ||
+    s->engines.by_slot =
+        calloc((size_t)s->config.max_instances, sizeof(*s->engines.by_slot));
+    s->requests.tokens =
+        token_cache_new((size_t)s->config.token_cache_mib << 20);
+    if (!s->engines.by_slot || !s->requests.tokens ||
+        name_sets_init(&s->names.sets, (uint32_t)s->config.max_instances) ||
         service_make_scheduler(s, 1, 0, true))
         return -ENOMEM;
     return store_listen(s, err);

@@ -40,7 +40,7 @@ static void hear(struct engine *e)
     if (e->events.heard)
         return;
     e->events.heard = true;
-    e->service->n_heard++;
+    e->service->engines.n_heard++;
     log_info("engine %s publishes its KV events", e->config->name);
     predicted_clear(e->predicted);
     prefix_index_cleared(e->service->index, slot_of(e));
@@ -117,14 +117,14 @@ int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX])
 
     if (!*c->kv_events || c->index == ENGINE_INDEX_PREDICTED)
         return 0;
-    if (s->store) /* whose blocks are not cut */
+    if (s->engines.store) /* whose blocks are not cut */
         config.map.engine_tokens = config.map.block_tokens;
     if (c->kv_blocks)
         config.map.max_blocks = 4 * (uint64_t)c->kv_blocks * config.ranks;
-    if (!s->feeds)
-        s->feeds = kv_feeds_new(s->base);
-    if (s->feeds)
-        e->events.feed = kv_feed_new(s->feeds, &config, &sink, e);
+    if (!s->engines.feeds)
+        s->engines.feeds = kv_feeds_new(s->base);
+    if (s->engines.feeds)
+        e->events.feed = kv_feed_new(s->engines.feeds, &config, &sink, e);
     if (e->events.feed)
         return 0;
     return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "kv_events %.100s: %s",

@@ -204,7 +204,8 @@ void expect_until(struct engine *e, int64_t now_us)
 void engine_clear(struct engine *e)
 {
     predicted_clear(e->predicted);
-    token_cache_clear(e->service->tokens); /* its tokenizer may be another */
+    token_cache_clear(
+        e->service->requests.tokens); /* its tokenizer may be another */
     expect_until(e, INT64_MAX);
     if (e->events.feed)
         kv_feed_forget(e->events.feed);

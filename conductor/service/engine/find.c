@@ -5,5 +5,5 @@ struct engine *engine_of(const struct service *s, uint32_t id)
 {
     const struct pool_instance *in = pool_get(s->pool, id);
 
-    return in ? s->engines[in->slot] : NULL;
+    return in ? s->engines.by_slot[in->slot] : NULL;
 }

@@ -4,13 +4,14 @@
 
 static void promise(struct service *s)
 {
-    s->predicts = true;
-    s->cost_source = "learned";
+    s->costs.predicts = true;
+    s->costs.source = "learned";
     s->dispatch.unpredicted = false;
     if (service_make_scheduler(s, 1, 0, true))
         log_warn("model %s: out of memory; no limit rejects", s->config.model);
     log_info("model %s: its costs are learned: %.3f ms and %.1f us a token",
-             s->config.model, s->cost.prefill[0] / 1e3, s->cost.prefill[1]);
+             s->config.model, s->costs.model.prefill[0] / 1e3,
+             s->costs.model.prefill[1]);
 }
 
 /* Writes the engine's own costs if they differ from its model's. changed: that
@@ -19,11 +20,12 @@ static void own_costs(struct engine *e, bool changed)
 {
     struct service *s = e->service;
     bool unlike = e->prefills.unlike || e->steps.unlike;
-    struct learned own = e->prefills.unlike ? e->learned : s->learned;
+    struct learned own = e->prefills.unlike ? e->learned : s->engines.learned;
 
     if (unlike) {
-        own.step_us = e->steps.unlike ? e->learned.step_us : s->learned.step_us;
-        e->cost = s->cost;
+        own.step_us =
+            e->steps.unlike ? e->learned.step_us : s->engines.learned.step_us;
+        e->cost = s->costs.model;
         learned_write(&own, &e->cost);
     }
     if (!changed || unlike == !!e->own_cost)
@@ -62,14 +64,14 @@ void engine_learn_prefill(struct engine *e, const struct steps_step *step)
     s = e->service;
     if (*s->config.cost_model)
         return;
-    changed = !has_file(e) &&
-              alike_see(&e->prefills, &s->prefills, step->tokens, step->us);
+    changed = !has_file(e) && alike_see(&e->prefills, &s->engines.prefills,
+                                        step->tokens, step->us);
     learn_step(&e->learned, step);
     if (!e->prefills.unlike) {
-        learn_step(&s->learned, step);
-        learned_write(&s->learned, &s->cost);
+        learn_step(&s->engines.learned, step);
+        learned_write(&s->engines.learned, &s->costs.model);
     }
-    if (!s->predicts && learned_enough(&s->learned))
+    if (!s->costs.predicts && learned_enough(&s->engines.learned))
         promise(s);
     own_costs(e, changed);
 }
@@ -83,10 +85,10 @@ void engine_learn_step(struct engine *e, int64_t us)
         return;
     s = e->service;
     changed = !*s->config.cost_model && !has_file(e) &&
-              alike_see(&e->steps, &s->steps, 0, us);
+              alike_see(&e->steps, &s->engines.steps, 0, us);
     learned_step(&e->learned, us);
     if (!e->steps.unlike)
-        learned_step(&s->learned, us);
+        learned_step(&s->engines.learned, us);
     if (changed)
         own_costs(e, true);
 }
@@ -105,8 +107,8 @@ void engine_learn_whole(struct engine *e, int64_t computed_tokens,
 
 void engine_forget_costs(struct engine *e)
 {
-    bool prefills = alike_forget(&e->prefills, &e->service->prefills);
-    bool steps = alike_forget(&e->steps, &e->service->steps);
+    bool prefills = alike_forget(&e->prefills, &e->service->engines.prefills);
+    bool steps = alike_forget(&e->steps, &e->service->engines.steps);
 
     if (prefills || steps)
         own_costs(e, true);

@@ -137,10 +137,11 @@ uint64_t engines_unkept(const struct service *s)
     uint64_t n = 0;
 
     for (uint32_t k = 0; s->forwards && k < pool_slots(s->pool); k++)
-        if (s->engines[k] && s->engines[k]->events.feed)
-            n += kv_map_stats(kv_feed_map(s->engines[k]->events.feed)).unkept;
-    if (s->store_feed)
-        n += kv_map_stats(kv_feed_map(s->store_feed)).unkept;
+        if (s->engines.by_slot[k] && s->engines.by_slot[k]->events.feed)
+            n += kv_map_stats(kv_feed_map(s->engines.by_slot[k]->events.feed))
+                     .unkept;
+    if (s->engines.store_feed)
+        n += kv_map_stats(kv_feed_map(s->engines.store_feed)).unkept;
     return n;
 }
 
@@ -162,7 +163,7 @@ int engine_metric_begin(size_t i, struct evbuffer *out)
 int engine_metric_line(const struct service *s, uint32_t slot, size_t i,
                        struct evbuffer *out)
 {
-    const struct engine *e = s->forwards ? s->engines[slot] : NULL;
+    const struct engine *e = s->forwards ? s->engines.by_slot[slot] : NULL;
     char label[2 * POOL_NAME_BYTES];
 
     if (!e || e->replaced)

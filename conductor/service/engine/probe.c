@@ -279,8 +279,8 @@ static void take_back(struct engine *e)
     snprintf(why, sizeof(why),
              "engine %s does not answer when asked for its health",
              e->config->name);
-    for (uint32_t i = 0; i < s->table.size; i++) {
-        struct service_request *r = s->table.by_slot[i];
+    for (uint32_t i = 0; i < s->requests.size; i++) {
+        struct service_request *r = s->requests.by_slot[i];
 
         if (!r || !(r->forward->engine == e ? may_move(r) : is_cut_off(r, e)))
             continue;

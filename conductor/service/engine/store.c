@@ -62,15 +62,15 @@ static uint64_t key_of(void *arg, uint64_t hash, uint64_t *seed)
     uint64_t key = 0;
 
     for (uint32_t i = 0; key == 0 && i < pool_slots(s->pool); i++)
-        if (s->engines[i] && s->engines[i]->events.feed)
-            key =
-                kv_map_key(kv_feed_map(s->engines[i]->events.feed), hash, seed);
+        if (s->engines.by_slot[i] && s->engines.by_slot[i]->events.feed)
+            key = kv_map_key(kv_feed_map(s->engines.by_slot[i]->events.feed),
+                             hash, seed);
     return key;
 }
 
 int store_listen(struct service *s, char err[CONFIG_ERROR_MAX])
 {
-    const struct store_config *c = s->store;
+    const struct store_config *c = s->engines.store;
     struct kv_feed_config config = {
         .ranks = 1,
         .map = {.model = s->config.model,
@@ -90,10 +90,11 @@ int store_listen(struct service *s, char err[CONFIG_ERROR_MAX])
     config.topic = c->kv_topic;
     config.map.max_blocks = (uint64_t)c->max_blocks;
     config.map.parts = (uint32_t)c->parts;
-    s->feeds = kv_feeds_new(s->base);
-    if (s->feeds)
-        s->store_feed = kv_feed_new(s->feeds, &config, &sink, s);
-    if (s->store_feed)
+    s->engines.feeds = kv_feeds_new(s->base);
+    if (s->engines.feeds)
+        s->engines.store_feed =
+            kv_feed_new(s->engines.feeds, &config, &sink, s);
+    if (s->engines.store_feed)
         return 0;
     return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                      "stores: %s: kv_events %.100s: %s", c->name, c->kv_events,
@@ -104,13 +105,14 @@ void store_share(struct engine *e)
 {
     struct service *s = e->service;
 
-    if (!s->store)
+    if (!s->engines.store)
         return;
     /* In tokens: service_make_scheduler() was told 1 byte per token. */
     (void)!pool_set_tier_rate(s->pool, e->id, TIER_DISK,
-                              (double)s->store->tokens_per_s);
+                              (double)s->engines.store->tokens_per_s);
     if (e->events.feed)
-        kv_map_follow(kv_feed_map(e->events.feed), kv_feed_map(s->store_feed));
+        kv_map_follow(kv_feed_map(e->events.feed),
+                      kv_feed_map(s->engines.store_feed));
 }
 
 static const struct {
@@ -133,15 +135,15 @@ int stores_write_metrics(const struct service *all, struct evbuffer *out)
         bool first = true;
 
         for (const struct service *s = all; s; s = s->next) {
-            if (!s->store_feed)
+            if (!s->engines.store_feed)
                 continue;
-            struct kv_feed_stats k = kv_feed_stats(s->store_feed);
+            struct kv_feed_stats k = kv_feed_stats(s->engines.store_feed);
             const double values[] = {
                 (double)prefix_index_held(s->index, service_store_slot(s)),
                 (double)k.map.entries, (double)k.events, (double)k.state,
                 (double)k.lost};
 
-            metrics_escape(s->store->name, store);
+            metrics_escape(s->engines.store->name, store);
             if (first)
                 bad |= evbuffer_add_printf(out,
                                            "# HELP conductor_store_%s %s\n"

@@ -309,7 +309,7 @@ void explain_decided(struct service_request *request,
         put_name(s, d->lent.members[i], r->lent[i]);
     put_name(s, d->decode, r->decode);
     r->chosen = d->chosen;
-    notes_why(&s->copy_notes, d->prefill, request->prompt.keys,
+    notes_why(&s->native.copy_notes, d->prefill, request->prompt.keys,
               d->chosen.local_blocks < request->prompt.n_keys
                   ? d->chosen.local_blocks
                   : request->prompt.n_keys,
@@ -325,9 +325,9 @@ void explain_decided(struct service_request *request,
     r->price_limit_us = d->price_limit_us;
     if (d->verdict == SCHEDULE_ACCEPT)
         r->forecast = request->attempt.forecast;
-    r->predicts = s->predicts;
-    r->cost = s->cost_source;
-    r->predicted_tbt_us = s->predicts ? d->tbt_us : 0;
+    r->predicts = s->costs.predicts;
+    r->cost = s->costs.source;
+    r->predicted_tbt_us = s->costs.predicts ? d->tbt_us : 0;
     r->ttft_us = -1;
     put_candidates(r, s, d);
     put_decodes(r, s, d);

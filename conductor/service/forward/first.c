@@ -10,7 +10,7 @@ static void learn(struct engine *e, const struct steps_step *step)
     if (step->prompts == 0 || step->us <= 0 || !i)
         return;
     engine_learn_prefill(e, step);
-    if (s->predicts)
+    if (s->costs.predicts)
         metrics_ratio_error(
             &s->metrics.prefill_error_ratio,
             correction_apply_us(&i->correction, step->predicted_us), step->us);
@@ -25,7 +25,7 @@ static void note_end(struct engine *e, const struct service_request *request,
     const struct prefill_estimate *plan = &request->attempt.plan;
     const struct forward *f = request->forward;
     const struct cost_model *cost =
-        e->own_cost ? e->own_cost : &e->service->cost;
+        e->own_cost ? e->own_cost : &e->service->costs.model;
     struct steps_step over;
 
     if (seen)

@@ -233,26 +233,27 @@ void forward_tick(struct service *s)
     uint32_t n_heard = 0, n_asked = 0;
 
     for (uint32_t i = 0; s->forwards && i < pool_slots(s->pool); i++) {
-        if (!s->engines[i])
+        if (!s->engines.by_slot[i])
             continue;
-        n_heard += s->engines[i]->events.heard;
-        n_asked += *s->engines[i]->config->tokenize_path != '\0';
-        end_unseen(s->engines[i], now_us);
-        engine_forget_costs(s->engines[i]);
-        expect_until(s->engines[i], now_us);
+        n_heard += s->engines.by_slot[i]->events.heard;
+        n_asked += *s->engines.by_slot[i]->config->tokenize_path != '\0';
+        end_unseen(s->engines.by_slot[i], now_us);
+        engine_forget_costs(s->engines.by_slot[i]);
+        expect_until(s->engines.by_slot[i], now_us);
     }
-    if (n_heard != s->n_heard || n_asked != s->n_asked) {
+    if (n_heard != s->engines.n_heard || n_asked != s->engines.n_asked) {
         bug("model %s: %u engines of %u publish, %u of %u tokenize",
-            s->config.model, s->n_heard, n_heard, s->n_asked, n_asked);
-        s->n_heard = n_heard;
-        s->n_asked = n_asked;
+            s->config.model, s->engines.n_heard, n_heard, s->engines.n_asked,
+            n_asked);
+        s->engines.n_heard = n_heard;
+        s->engines.n_asked = n_asked;
     }
     pairs_tick(s, now_us);
 }
 
 void engine_cut_off(struct engine *e, const char *why)
 {
-    struct request_table *t = &e->service->table;
+    struct requests *t = &e->service->requests;
 
     /* A callback may end other requests: look each one up by its slot. */
     for (uint32_t i = 0; i < t->size; i++) {

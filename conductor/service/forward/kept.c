@@ -10,6 +10,7 @@ void forward_note_kept(struct service_request *request, const char *bytes,
     if (!f->what.keeps || f->refused)
         return;
     if (answer_id_read(&f->read.id, bytes, n))
-        kept_note(&request->service->kept, f->what.owner, f->read.id.json.value,
-                  f->read.id.json.n, request->attempt.prefill);
+        kept_note(&request->service->requests.kept, f->what.owner,
+                  f->read.id.json.value, f->read.id.json.n,
+                  request->attempt.prefill);
 }

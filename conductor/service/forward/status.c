@@ -75,7 +75,7 @@ void forward_is_refused(struct service_request *request, int status)
     /* An engine that fails may have computed the prompt. */
     if (status < 500 || status == 503)
         forward_refused_in_line(request, clock_now_us());
-    sessions_note(&request->service->sessions, request->session,
+    sessions_note(&request->service->requests.sessions, request->session,
                   request->dispatch.ask.session);
 }
 
@@ -149,7 +149,8 @@ void forward_failed(struct service_request *request, bool unreachable,
     request->forward->exchange = NULL;
     snprintf(text, sizeof(text), "engine %s failed: %s", e->config->name, why);
     if (request->output.n_tokens &&
-        log_rate_takes(&request->service->broken_log, BROKEN_LINES_PER_S))
+        log_rate_takes(&request->service->requests.broken_log,
+                       BROKEN_LINES_PER_S))
         log_warn("%s: %s; %llu bytes of its answer had come",
                  request->request_id, text,
                  (unsigned long long)request->forward->n_bytes);

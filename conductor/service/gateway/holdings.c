@@ -12,9 +12,9 @@ static uint64_t key_of(const struct service *s, uint64_t hash, uint32_t *first)
 {
     uint32_t n = pool_slots(s->pool);
 
-    for (uint32_t i = 0; s->engines && i < n; i++) {
+    for (uint32_t i = 0; s->engines.by_slot && i < n; i++) {
         uint32_t slot = (*first + i) % n;
-        const struct engine *e = s->engines[slot];
+        const struct engine *e = s->engines.by_slot[slot];
         uint64_t seed, key;
 
         if (!e || !e->events.feed)
@@ -78,14 +78,15 @@ static uint32_t leading(const struct prefix_match *m, uint32_t slot,
 
 static int rank_of(const struct service *s, uint32_t slot)
 {
-    const struct engine *e = s->engines ? s->engines[slot] : NULL;
+    const struct engine *e =
+        s->engines.by_slot ? s->engines.by_slot[slot] : NULL;
 
     return e && e->config->dp_rank > 0 ? (int)e->config->dp_rank : 0;
 }
 
 static void write_all(const struct service *s, struct service_holdings *out)
 {
-    const struct prefix_match *m = &s->held;
+    const struct prefix_match *m = &s->tickets.held;
     uint32_t block_tokens = (uint32_t)s->config.block_tokens;
 
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
@@ -114,14 +115,16 @@ int service_ask_index(struct service *s, const struct service_question *q,
     uint64_t *keys = keys_of(s, q, &n);
 
     *out = (struct service_holdings){0};
-    if (!keys || (!s->held.blocks && prefix_match_init(&s->held, slots))) {
+    if (!keys || (!s->tickets.held.blocks &&
+                  prefix_match_init(&s->tickets.held, slots))) {
         free(keys);
         return -ENOMEM;
     }
-    prefix_index_match(s->index, keys, n, &s->held);
+    prefix_index_match(s->index, keys, n, &s->tickets.held);
     free(keys);
-    if (s->store)
-        schedule_share(s->pool, service_store_slot(s), TIER_DISK, &s->held);
+    if (s->engines.store)
+        schedule_share(s->pool, service_store_slot(s), TIER_DISK,
+                       &s->tickets.held);
     out->at = calloc((size_t)pool_slots(s->pool) + 1, sizeof(*out->at));
     if (!out->at)
         return -ENOMEM;
@@ -140,7 +143,8 @@ void service_listeners(const struct service *s, service_listener_fn *each,
 {
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
         const struct pool_instance *in = pool_at(s->pool, slot);
-        const struct engine *e = s->engines ? s->engines[slot] : NULL;
+        const struct engine *e =
+            s->engines.by_slot ? s->engines.by_slot[slot] : NULL;
 
         if (!in)
             continue;

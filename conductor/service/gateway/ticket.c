@@ -76,13 +76,13 @@ static void describe(const struct service_request *request,
         .local_tokens = local < cached ? local : cached,
         .mode = p->planned ? load_mode_name(p->load_mode) : NULL,
         .known_by = service_known_name(request_known_by(request)),
-        .predicts = s->predicts,
+        .predicts = s->costs.predicts,
         .ttft_us = a->forecast.ttft_us,
         .queue_us = p->queue_us,
         .prefill_us = p->prefill_us,
         .tbt_us = a->predicted_tbt_us,
         .expires_us = s->config.ticket_timeout_ms * 1000,
-        .costs = s->cost_source,
+        .costs = s->costs.source,
     };
     ticket_legs(request, &out->legs);
     out->fetched_tokens = cached - out->local_tokens;

@@ -11,7 +11,7 @@
 #define CONDUCTOR_SERVICE_GATEWAY_TICKET_H
 
 #include "conductor/service/gateway/gateway.h"
-#include "conductor/service/state.h"
+#include "conductor/service/internal.h"
 
 /* count.c: tickets_init(t): without open tickets. */
 void tickets_init(struct tickets *t);

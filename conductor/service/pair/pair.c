@@ -262,7 +262,7 @@ void pair_answered(struct service_request *request, int64_t now_us)
     if (!p || !f->what.stream || p->sent_us == 0 ||
         (p->protocol->decode && !p->answering.len))
         return;
-    learned_prefill(&s->pushes, request->attempt.plan.push_tokens,
+    learned_prefill(&s->engines.pushes, request->attempt.plan.push_tokens,
                     now_us - p->sent_us);
-    learned_terms(&s->pushes, &s->push[0], &s->push[1]);
+    learned_terms(&s->engines.pushes, &s->engines.push[0], &s->engines.push[1]);
 }

@@ -11,7 +11,7 @@ static void let_go(struct pair *p, uint64_t *count)
 {
     if (count)
         ++*count;
-    TAILQ_REMOVE(&p->service->pairs, p, entry);
+    TAILQ_REMOVE(&p->service->engines.pairs, p, entry);
     pair_free(p);
 }
 
@@ -35,7 +35,7 @@ static struct engine *releaser(const struct service *s,
     struct engine *found = NULL;
 
     for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
-        struct engine *e = s->engines[i];
+        struct engine *e = s->engines.by_slot[i];
 
         if (e && e->upstream &&
             pair_protocol(e->config->kv_connector) == protocol &&
@@ -81,7 +81,7 @@ void pair_outlive(struct pair *p)
 
     p->request = NULL;
     p->until_us = clock_now_us() + s->config.request_timeout_ms * 1000;
-    TAILQ_INSERT_TAIL(&s->pairs, p, entry);
+    TAILQ_INSERT_TAIL(&s->engines.pairs, p, entry);
 }
 
 void pair_end(struct pair *p)
@@ -171,7 +171,7 @@ void pairs_tick(struct service *s, int64_t now_us)
 {
     struct pair *p, *next;
 
-    for (p = TAILQ_FIRST(&s->pairs); p; p = next) {
+    for (p = TAILQ_FIRST(&s->engines.pairs); p; p = next) {
         next = TAILQ_NEXT(p, entry);
         if (p->until_us <= now_us)
             pair_strand(p);
@@ -182,7 +182,7 @@ void pairs_cut_off(struct engine *e)
 {
     struct pair *p, *next;
 
-    for (p = TAILQ_FIRST(&e->service->pairs); p; p = next) {
+    for (p = TAILQ_FIRST(&e->service->engines.pairs); p; p = next) {
         next = TAILQ_NEXT(p, entry);
         if (p->at == e)
             pair_strand(p);
@@ -191,6 +191,6 @@ void pairs_cut_off(struct engine *e)
 
 void pairs_end(struct service *s)
 {
-    while (!TAILQ_EMPTY(&s->pairs))
-        pair_strand(TAILQ_FIRST(&s->pairs));
+    while (!TAILQ_EMPTY(&s->engines.pairs))
+        pair_strand(TAILQ_FIRST(&s->engines.pairs));
 }

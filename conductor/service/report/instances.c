@@ -44,17 +44,18 @@ static const struct {
 static double wait_s(const struct service *s, const struct pool_instance *in,
                      int64_t now_us)
 {
-    return s->predicts ? (double)pool_queue_place(s->pool, in, 0, 0, 0, now_us)
-                                 .most_us /
-                             1e6
-                       : -1.0;
+    return s->costs.predicts
+               ? (double)pool_queue_place(s->pool, in, 0, 0, 0, now_us)
+                         .most_us /
+                     1e6
+               : -1.0;
 }
 
 /* The gauge's value, in the order of the table. */
 static double value_of(const struct service *s, const struct pool_instance *in,
                        size_t gauge, int64_t now_us)
 {
-    const struct worker *w = &s->workers[in->slot];
+    const struct worker *w = &s->native.workers[in->slot];
     double block_tokens = (double)s->config.block_tokens;
     const double values[PATHS] = {
         pool_takes_work(in),
@@ -112,7 +113,7 @@ static int write_paths(const struct service *s, const struct pool_instance *in,
                                 "conductor_instance_%s{instance=\"%s\","
                                 "from=\"%s\",transport=\"%s\"} %.9g\n",
                                 instance_gauges[PATHS].name, label, other,
-                                s->workers[in->slot].path_names[i],
+                                s->native.workers[in->slot].path_names[i],
                                 path->bytes_per_s) < 0)
             return -1;
     }
@@ -125,7 +126,7 @@ int report_gauge_line(const struct service *s, uint32_t slot, size_t gauge,
     const struct pool_instance *in = pool_at(s->pool, slot);
     char label[2 * POOL_NAME_BYTES];
 
-    if (!in || (s->forwards && s->engines[slot]->replaced))
+    if (!in || (s->forwards && s->engines.by_slot[slot]->replaced))
         return 0;
     metrics_escape(in->name, label);
     if (gauge == PATHS)

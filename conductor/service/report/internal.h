@@ -2,9 +2,9 @@
 #ifndef CONDUCTOR_SERVICE_REPORT_INTERNAL_H
 #define CONDUCTOR_SERVICE_REPORT_INTERNAL_H
 
+#include "conductor/service/internal.h"
 #include "conductor/service/models.h"
 #include "conductor/service/report/report.h"
-#include "conductor/service/state.h"
 
 struct evbuffer;
 

@@ -143,7 +143,7 @@ static bool engines(struct models_report *r, struct evbuffer *out,
                                       engine_line};
     const struct service *s = r->models->first;
 
-    while (s && !s->n_engines)
+    while (s && !s->engines.n)
         s = s->next;
     return !s || families(r, &f, out, until_us);
 }

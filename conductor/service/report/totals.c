@@ -22,7 +22,7 @@ void report_sums_add(struct report_sums *sums, const struct service *s)
     struct prefix_index_stats x = prefix_index_stats(s->index);
 
     metrics_add(&sums->metrics, &s->metrics);
-    sums->in_flight += s->table.size - s->table.n_free;
+    sums->in_flight += s->requests.size - s->requests.n_free;
     sums->warm_jobs += s->warm.n_jobs;
     if (s->dispatch.overhead_us > sums->overhead_us)
         sums->overhead_us = s->dispatch.overhead_us;

@@ -41,7 +41,7 @@ static void carry_out(struct service_request *request,
     request->attempt.orphaned_us = 0;
     request->attempt.forecast = order->forecast;
     request->attempt.holds_first = d->holds;
-    request->attempt.predicted_tbt_us = s->predicts ? d->tbt_us : 0;
+    request->attempt.predicted_tbt_us = s->costs.predicts ? d->tbt_us : 0;
     cluster_decided(
         s->peers, &(struct cluster_request){request->attempt.id, d->prefill,
                                             d->decode, &request->attempt.lent});
@@ -70,7 +70,7 @@ static void carry_out(struct service_request *request,
             ? load_mode_name(request->attempt.plan.load_mode)
             : "no plan",
         (long long)told.predicted_ttft_us);
-    sessions_note(&s->sessions, request->session, d->prefill);
+    sessions_note(&s->requests.sessions, request->session, d->prefill);
     uint64_t attempt_id = request->attempt.id;
     request->ops->scheduled(request->arg, &told);
     if (request_find(s, attempt_id) == request && request->by->send(request))
@@ -140,13 +140,14 @@ void request_take_inbox(struct service *service)
     struct service_request *request;
     struct dispatch_order order;
 
-    while ((request = TAILQ_FIRST(&service->inbox))) {
+    while ((request = TAILQ_FIRST(&service->requests.inbox))) {
         uint64_t n_before = service->dispatch.n_decisions;
         int64_t now_us = clock_now_us();
 
-        TAILQ_REMOVE(&service->inbox, request, entry);
+        TAILQ_REMOVE(&service->requests.inbox, request, entry);
         request->dispatch.ask.request_id =
-            service->table.next_attempt++ * service->table.size + request->slot;
+            service->requests.next_attempt++ * service->requests.size +
+            request->slot;
         copies_asked(request, now_us);
         dispatch_place(&service->dispatch, &request->dispatch, now_us, &order);
         tell_asked(request, &order);

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "conductor/core/observation/observation.h"
 #include "conductor/service/engine/costs.h"
-#include "conductor/service/state.h"
+#include "conductor/service/internal.h"
 
 static void request_done(struct service_request *request)
 {
@@ -89,7 +89,7 @@ static int on_prefill_started(struct service_request *request, uint32_t id,
     service_freed(s); /* its place in the queue */
     /* Both without the time to load KV. */
     int64_t error_us = (int64_t)m.queue_us - request->attempt.plan.queue_us;
-    if (s->predicts)
+    if (s->costs.predicts)
         histogram_observe(&s->metrics.queue_error_s,
                           (double)(error_us < 0 ? -error_us : error_us) / 1e6);
     return request_set_state(request, REQUEST_PREFILLING) ? 0 : -EPROTO;
@@ -125,8 +125,9 @@ static void learn_overhead(struct service *s, int64_t planned_us,
     /* Waiting for a load is no overhead, and a worker may report more time than
      * has passed. */
     if (!m->load_us && !m->fetch_us && told_us <= passed_us)
-        s->dispatch.overhead_us = observation_overhead(
-            &s->overheads, s->dispatch.overhead_us, passed_us - told_us);
+        s->dispatch.overhead_us =
+            observation_overhead(&s->requests.overheads,
+                                 s->dispatch.overhead_us, passed_us - told_us);
 }
 
 static void count_prefill(struct service_request *request,
@@ -144,7 +145,7 @@ static void count_prefill(struct service_request *request,
     x->fetched_bytes += m->fetch_bytes;
     histogram_observe(&x->queue_s, (double)m->queue_us / 1e6);
     histogram_observe(&x->prefill_s, (double)m->prefill_us / 1e6);
-    if (s->predicts)
+    if (s->costs.predicts)
         metrics_ratio_error(&x->prefill_error_ratio,
                             request->attempt.plan.prefill_us,
                             lent ? (int64_t)m->prefill_us : comparable);
@@ -257,9 +258,9 @@ static int on_failed(struct service_request *request, uint32_t id,
 /* Whether the id was given to an attempt, live or ended. */
 static bool was_given(const struct service *s, uint64_t attempt_id)
 {
-    uint64_t n = attempt_id / s->table.size;
+    uint64_t n = attempt_id / s->requests.size;
 
-    return n >= s->table.first_attempt && n < s->table.next_attempt;
+    return n >= s->requests.first_attempt && n < s->requests.next_attempt;
 }
 
 static int on_tokens(struct service *s, uint32_t id,

@@ -1,7 +1,7 @@
 /* Metrics, learned rates and spans of KV transfers. */
 #include "base/clock.h"
 #include "conductor/core/observation/observation.h"
-#include "conductor/service/state.h"
+#include "conductor/service/internal.h"
 
 void request_pushed(struct service_request *request)
 {

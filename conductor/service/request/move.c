@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "conductor/service/state.h"
+#include "conductor/service/internal.h"
 
 static bool is_at(const struct service_request *request, uint32_t id)
 {
@@ -24,8 +24,8 @@ void request_move_waiting(struct service *s, uint32_t id)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < s->table.size; i++) {
-        struct service_request *request = s->table.by_slot[i];
+    for (uint32_t i = 0; i < s->requests.size; i++) {
+        struct service_request *request = s->requests.by_slot[i];
 
         if (!is_at(request, id) || !request->by->tells_begin ||
             request->state != REQUEST_SCHEDULED || !has_others(s, request, id))
@@ -48,8 +48,8 @@ void request_end_work(struct service *s, uint32_t id)
              "instance %s is drained, and the time that its requests had is "
              "over",
              pool_get(s->pool, id)->name);
-    for (uint32_t i = 0; i < s->table.size; i++) {
-        struct service_request *request = s->table.by_slot[i];
+    for (uint32_t i = 0; i < s->requests.size; i++) {
+        struct service_request *request = s->requests.by_slot[i];
 
         if (!is_at(request, id) ||
             (request->attempt.decode != id && request->by->hands_over &&

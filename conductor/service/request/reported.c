@@ -1,5 +1,5 @@
 /* Checks a worker's report about a prefill. */
-#include "conductor/service/state.h"
+#include "conductor/service/internal.h"
 
 bool prefill_done_ok(const struct service *s, uint32_t n_tokens,
                      const struct msg_prefill_done *m)

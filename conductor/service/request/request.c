@@ -13,8 +13,8 @@
 struct service_request *request_find(struct service *service,
                                      uint64_t attempt_id)
 {
-    uint32_t slot = (uint32_t)(attempt_id % service->table.size);
-    struct service_request *request = service->table.by_slot[slot];
+    uint32_t slot = (uint32_t)(attempt_id % service->requests.size);
+    struct service_request *request = service->requests.by_slot[slot];
 
     return request && request->attempt.id == attempt_id ? request : NULL;
 }
@@ -29,8 +29,8 @@ void request_free(struct service_request *request)
 {
     struct service *s = request->service;
 
-    s->table.by_slot[request->slot] = NULL;
-    s->table.free_slots[s->table.n_free++] = request->slot;
+    s->requests.by_slot[request->slot] = NULL;
+    s->requests.free_slots[s->requests.n_free++] = request->slot;
     if (request->named)
         request->named->n_requests--;
     free(request->prompt.tokens);
@@ -103,16 +103,16 @@ void request_fail(struct service_request *request, int http_status,
 /* A callback may end other requests: look each one up by its slot. */
 void request_fail_broken(struct service *s)
 {
-    bool any = s->has_broken;
+    bool any = s->requests.has_broken;
 
-    s->has_broken = false;
-    for (uint32_t i = 0; any && i < s->table.size; i++) {
-        struct service_request *request = s->table.by_slot[i];
+    s->requests.has_broken = false;
+    for (uint32_t i = 0; any && i < s->requests.size; i++) {
+        struct service_request *request = s->requests.by_slot[i];
 
         if (!request || !request->broken)
             continue;
         if (request->state == REQUEST_RECEIVED)
-            TAILQ_REMOVE(&s->inbox, request, entry);
+            TAILQ_REMOVE(&s->requests.inbox, request, entry);
         dispatch_forget(&s->dispatch, &request->dispatch);
         request_fail(request, 500, "internal_error",
                      "a bug of Conductor's, which its log names", 0);
@@ -124,7 +124,7 @@ void request_end(struct service_request *request, enum metrics_outcome outcome,
 {
     struct service *s = request->service;
 
-    if (s->predicts && request->output.n_tokens > 1)
+    if (s->costs.predicts && request->output.n_tokens > 1)
         metrics_predicted(
             &s->metrics.tbt_error_ratio, &s->metrics.tbt_ratio,
             request->attempt.predicted_tbt_us,
@@ -159,8 +159,8 @@ void request_place_again(struct service_request *request)
     request_abort(request);
     if (!request_set_state(request, REQUEST_RECEIVED))
         return;
-    TAILQ_INSERT_TAIL(&s->inbox, request, entry);
-    event_active(s->inbox_event, EV_TIMEOUT, 0);
+    TAILQ_INSERT_TAIL(&s->requests.inbox, request, entry);
+    event_active(s->requests.inbox_event, EV_TIMEOUT, 0);
 }
 
 /* Whether the client has no token, or the front took all of them back. */
@@ -206,11 +206,12 @@ void service_cancel(struct service_request *request)
         return;
     struct service *s = request->service;
     if (request->state == REQUEST_RECEIVED)
-        TAILQ_REMOVE(&s->inbox, request, entry);
+        TAILQ_REMOVE(&s->requests.inbox, request, entry);
     dispatch_forget(&s->dispatch, &request->dispatch);
     request_abort(request);
     if (request_set_state(request, REQUEST_ENDED))
         ended(request, METRICS_CANCELLED, NULL, 0);
     request_free(request);
-    event_active(s->inbox_event, EV_TIMEOUT, 0); /* waiting ones may go */
+    event_active(s->requests.inbox_event, EV_TIMEOUT,
+                 0); /* waiting ones may go */
 }

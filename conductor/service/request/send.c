@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "conductor/core/index/block_key.h"
-#include "conductor/service/state.h"
+#include "conductor/service/internal.h"
 #include "proto/stage.h"
 
 #define ORDER_PATIENCE_US 5000

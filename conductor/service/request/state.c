@@ -1,7 +1,6 @@
 /* The states of a request, and the transitions between them. */
-#include "conductor/service/state.h"
-
 #include "base/bug.h"
+#include "conductor/service/internal.h"
 
 static const char *const state_names[REQUEST_STATES] = {
     "received",     "waiting",  "scheduled", "prefilling",
@@ -29,8 +28,8 @@ void request_break(struct service_request *request)
 {
     struct service *s = request->service;
 
-    request->broken = s->has_broken = true;
-    event_active(s->inbox_event, EV_TIMEOUT, 0);
+    request->broken = s->requests.has_broken = true;
+    event_active(s->requests.inbox_event, EV_TIMEOUT, 0);
 }
 
 bool request_set_state(struct service_request *request, enum request_state next)

@@ -74,7 +74,7 @@ static int request_copy_prompt(struct service_request *request,
  * names. */
 static uint32_t keeper(const struct service *s, const struct service_forward *f)
 {
-    return f ? kept_find(&s->kept, f->owner, f->kept, f->n_kept)
+    return f ? kept_find(&s->requests.kept, f->owner, f->kept, f->n_kept)
              : POOL_NO_INSTANCE;
 }
 
@@ -84,18 +84,19 @@ static struct name_set *named(const struct service *s,
                               const struct service_request_params *p)
 {
     struct name_set *set =
-        p->adapter ? name_sets_find(&s->names, p->adapter, strlen(p->adapter))
-                   : NULL;
+        p->adapter
+            ? name_sets_find(&s->names.sets, p->adapter, strlen(p->adapter))
+            : NULL;
 
     if (set || !p->model)
         return set;
-    return name_sets_find(&s->names, p->model, strlen(p->model));
+    return name_sets_find(&s->names.sets, p->model, strlen(p->model));
 }
 
 bool service_keeps(const struct service *service, uint64_t owner,
                    const char *id, size_t n)
 {
-    return kept_find(&service->kept, owner, id, n) != POOL_NO_INSTANCE;
+    return kept_find(&service->requests.kept, owner, id, n) != POOL_NO_INSTANCE;
 }
 
 /* Copies a client's id: 63 bytes at most, others than printable ASCII as '?'.
@@ -121,8 +122,9 @@ static int64_t decoded_tokens(const struct service *s,
     for (uint32_t i = 0;
          p->forward && p->max_tokens == 1 && i < pool_slots(s->pool); i++) {
         const struct pair_protocol *pair =
-            s->engines[i] ? pair_protocol(s->engines[i]->config->kv_connector)
-                          : NULL;
+            s->engines.by_slot[i]
+                ? pair_protocol(s->engines.by_slot[i]->config->kv_connector)
+                : NULL;
 
         if (pair && !pair->alone)
             return 2;
@@ -157,7 +159,7 @@ struct service_request *service_submit(struct service *service,
 {
     struct service *s = service;
 
-    if (s->table.n_free == 0) {
+    if (s->requests.n_free == 0) {
         s->metrics.rejected_no_room++;
         s->metrics.requests[METRICS_REJECTED]++;
         errno = EAGAIN;
@@ -172,15 +174,15 @@ struct service_request *service_submit(struct service *service,
         goto fail;
     request->ops = ops;
     request->arg = arg;
-    request->slot = s->table.free_slots[--s->table.n_free];
-    s->table.by_slot[request->slot] = request;
+    request->slot = s->requests.free_slots[--s->requests.n_free];
+    s->requests.by_slot[request->slot] = request;
     request->dispatch = (struct dispatch_request){
         .owner = request,
         .ask = {.keys = request->prompt.keys,
                 .n_keys = request->prompt.n_keys,
                 .n_tokens = request->prompt.n_tokens,
                 .only = keeper(s, p->forward),
-                .session = sessions_find(s->sessions, p->session),
+                .session = sessions_find(s->requests.sessions, p->session),
                 .max_output_tokens = decoded_tokens(s, p),
                 .whole = p->forward ? apart(p->forward) : 0},
         .arrived_us = p->arrived_us,
@@ -207,7 +209,7 @@ struct service_request *service_submit(struct service *service,
         errno = EDQUOT;
         return NULL;
     }
-    request->number = s->table.next_request++;
+    request->number = s->requests.next_request++;
     request->session = p->session;
     copy_name(request->session_id, p->session_id, p->n_session_id);
     copy_name(request->client_id, p->client_id, p->n_client_id);
@@ -219,8 +221,8 @@ struct service_request *service_submit(struct service *service,
                   request->request_id, request->client_id, request->trace);
     if (request->forward && tokenize_begin(request))
         return request;
-    TAILQ_INSERT_TAIL(&s->inbox, request, entry);
-    event_active(s->inbox_event, EV_TIMEOUT, 0);
+    TAILQ_INSERT_TAIL(&s->requests.inbox, request, entry);
+    event_active(s->requests.inbox_event, EV_TIMEOUT, 0);
     return request;
 fail:
     free(request->prompt.tokens);

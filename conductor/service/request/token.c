@@ -2,7 +2,7 @@
  * hold_first of the policy plan. */
 #include "base/clock.h"
 #include "base/event_loop.h"
-#include "conductor/service/state.h"
+#include "conductor/service/internal.h"
 
 bool request_token(struct service_request *request, uint32_t token)
 {

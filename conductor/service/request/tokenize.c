@@ -109,7 +109,7 @@ static void finish(struct service_request *request, const char *why_not)
     if (!why_not) {
         if (e)
             e->tokenize_pause_us = 0;
-        token_cache_add(s->tokens, request->forward->what.tokenize,
+        token_cache_add(s->requests.tokens, request->forward->what.tokenize,
                         request->forward->what.n_tokenize, tokens, n);
     }
     free(tokens);
@@ -120,8 +120,8 @@ static void finish(struct service_request *request, const char *why_not)
         s->metrics.tokenized++;
     if (!request_set_state(request, REQUEST_RECEIVED))
         return;
-    TAILQ_INSERT_TAIL(&s->inbox, request, entry);
-    event_active(s->inbox_event, EV_TIMEOUT, 0);
+    TAILQ_INSERT_TAIL(&s->requests.inbox, request, entry);
+    event_active(s->requests.inbox_event, EV_TIMEOUT, 0);
 }
 
 static void on_answer(void *arg, const struct http_head *head)
@@ -184,8 +184,8 @@ static struct engine *choose(const struct service_request *request,
     bool heard = false;
 
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t slot = (s->next_tokenizer + i) % n;
-        struct engine *e = s->engines[slot];
+        uint32_t slot = (s->requests.next_tokenizer + i) % n;
+        struct engine *e = s->engines.by_slot[slot];
 
         if (!e)
             continue;
@@ -197,14 +197,15 @@ static struct engine *choose(const struct service_request *request,
             found = now_us >= e->tokenize_after_us ? e : NULL;
         }
     }
-    s->next_tokenizer++;
+    s->requests.next_tokenizer++;
     *wanted = *wanted && heard;
     return heard ? found : NULL;
 }
 
 bool service_tokenizes(const struct service *s)
 {
-    return s->config.engine_tokenize_ms && s->n_heard && s->n_asked;
+    return s->config.engine_tokenize_ms && s->engines.n_heard &&
+           s->engines.n_asked;
 }
 
 static bool ask(struct service_request *request, struct engine *e);
@@ -273,8 +274,8 @@ static bool take_cached(struct service_request *request)
     const struct service_forward *what = &request->forward->what;
     struct service *s = request->service;
     size_t n;
-    const uint32_t *tokens =
-        token_cache_find(s->tokens, what->tokenize, what->n_tokenize, &n);
+    const uint32_t *tokens = token_cache_find(
+        s->requests.tokens, what->tokenize, what->n_tokenize, &n);
 
     if (!tokens || take_tokens(request, tokens, n))
         return false;

@@ -177,13 +177,13 @@ static void begin(struct service *s, struct warm_job *job,
 {
     struct worker *w = worker_of(s, piece->instance);
     int64_t now_us = clock_now_us();
-    uint64_t id = s->table.next_attempt * s->table.size;
+    uint64_t id = s->requests.next_attempt * s->requests.size;
 
     if (!w || warm_begin(&s->warm, job, piece, id, now_us)) {
         warm_end(&s->warm, job, true);
         return;
     }
-    s->table.next_attempt++;
+    s->requests.next_attempt++;
     w->warm = (struct worker_warm){
         .attempt_id = id, .job = job, .piece = *piece, .heard_us = now_us};
     tenants_sent(s->models->tenants, job->tenant,
@@ -215,7 +215,7 @@ void request_warm_tick(struct service *s)
     int64_t limit_us = s->config.request_timeout_ms * 1000;
 
     for (uint32_t i = 0; s->warm.n_jobs > 0 && i < pool_slots(s->pool); i++) {
-        struct worker *w = &s->workers[i];
+        struct worker *w = &s->native.workers[i];
 
         if (!w->link || !w->warm.attempt_id ||
             clock_now_us() - w->warm.heard_us < limit_us)

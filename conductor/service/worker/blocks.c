@@ -9,7 +9,7 @@
 #include <errno.h>
 
 #include "base/event_loop.h"
-#include "conductor/service/state.h"
+#include "conductor/service/internal.h"
 
 /* Most blocks per call of the index, and per worker of the line before the next
  * worker's turn. */
@@ -22,28 +22,30 @@
 
 static bool may_take(const struct service *s, const struct worker *w)
 {
-    if (s->blocks.left == 0)
+    if (s->native.blocks.left == 0)
         return false;
-    return s->blocks.served == w ? s->blocks.part > 0
-                                 : TAILQ_EMPTY(&s->blocks.line);
+    return s->native.blocks.served == w ? s->native.blocks.part > 0
+                                        : TAILQ_EMPTY(&s->native.blocks.line);
 }
 
 static int wait_in_line(struct service *s, struct worker *w)
 {
     if (!w->waits)
-        TAILQ_INSERT_TAIL(&s->blocks.line, w, line);
+        TAILQ_INSERT_TAIL(&s->native.blocks.line, w, line);
     w->waits = true;
     return FRAME_AGAIN;
 }
 
 static void spend(struct service *s, uint64_t blocks)
 {
-    s->blocks.left -=
-        blocks < s->blocks.left ? (uint32_t)blocks : s->blocks.left;
-    s->blocks.part -=
-        blocks < s->blocks.part ? (uint32_t)blocks : s->blocks.part;
-    if (!event_pending(s->blocks.next, EV_TIMEOUT, NULL))
-        event_add(s->blocks.next, &(struct timeval){0, 0});
+    s->native.blocks.left -= blocks < s->native.blocks.left
+                                 ? (uint32_t)blocks
+                                 : s->native.blocks.left;
+    s->native.blocks.part -= blocks < s->native.blocks.part
+                                 ? (uint32_t)blocks
+                                 : s->native.blocks.part;
+    if (!event_pending(s->native.blocks.next, EV_TIMEOUT, NULL))
+        event_add(s->native.blocks.next, &(struct timeval){0, 0});
 }
 
 /* Refills the budget at the next turn, and serves the line first. */
@@ -52,34 +54,35 @@ static void on_next(evutil_socket_t, short, void *arg)
     struct service *s = arg;
     struct worker *w;
 
-    s->blocks.left = TURN_BLOCKS;
-    while (s->blocks.left > 0 && (w = TAILQ_FIRST(&s->blocks.line))) {
-        TAILQ_REMOVE(&s->blocks.line, w, line);
+    s->native.blocks.left = TURN_BLOCKS;
+    while (s->native.blocks.left > 0 &&
+           (w = TAILQ_FIRST(&s->native.blocks.line))) {
+        TAILQ_REMOVE(&s->native.blocks.line, w, line);
         w->waits = false;
-        s->blocks.served = w;
-        s->blocks.part = PART_BLOCKS;
+        s->native.blocks.served = w;
+        s->native.blocks.part = PART_BLOCKS;
         worker_link_resume(w->link);
-        s->blocks.served = NULL;
+        s->native.blocks.served = NULL;
     }
 }
 
 int blocks_init(struct service *s)
 {
-    TAILQ_INIT(&s->blocks.line);
-    s->blocks.left = TURN_BLOCKS;
-    s->blocks.next = event_new(s->base, -1, 0, on_next, s);
-    return s->blocks.next ? 0 : -ENOMEM;
+    TAILQ_INIT(&s->native.blocks.line);
+    s->native.blocks.left = TURN_BLOCKS;
+    s->native.blocks.next = event_new(s->base, -1, 0, on_next, s);
+    return s->native.blocks.next ? 0 : -ENOMEM;
 }
 
 void blocks_fini(struct service *s)
 {
-    event_loop_drop(s->blocks.next);
+    event_loop_drop(s->native.blocks.next);
 }
 
 void blocks_left(struct service *s, struct worker *w)
 {
     if (w->waits)
-        TAILQ_REMOVE(&s->blocks.line, w, line);
+        TAILQ_REMOVE(&s->native.blocks.line, w, line);
     w->waits = false;
 }
 

@@ -52,7 +52,7 @@ void copies_asked(const struct service_request *request, int64_t now_us)
     const struct service *s = request->service;
 
     if (!s->forwards)
-        replication_asked(s->copies->core, &request->dispatch.ask,
+        replication_asked(s->native.copies->core, &request->dispatch.ask,
                           request->prompt.key_seed, now_us);
 }
 
@@ -61,7 +61,7 @@ static uint64_t take_note(struct service *s, const struct replication_action *a)
     const struct pool_instance *from = pool_get(s->pool, a->from);
     const struct pool_instance *to = pool_get(s->pool, a->to);
 
-    return notes_take(&s->copy_notes, a, from ? from->name : "",
+    return notes_take(&s->native.copy_notes, a, from ? from->name : "",
                       to ? to->name : "", clock_now_us());
 }
 
@@ -91,8 +91,8 @@ static bool send_copy(struct service *s, const struct replication_action *a)
         !(to->hello.capabilities & PROTO_CAP_COPY) ||
         !(from->hello.capabilities & PROTO_CAP_FETCH_TCP))
         return false;
-    to->copy = (struct worker_copy){.attempt_id =
-                                        s->table.next_attempt++ * s->table.size,
+    to->copy = (struct worker_copy){.attempt_id = s->requests.next_attempt++ *
+                                                  s->requests.size,
                                     .id = a->id,
                                     .blocks = a->end_block - a->first_block,
                                     .note = take_note(s, a),
@@ -124,7 +124,7 @@ static void send_drop(struct service *s, const struct replication_action *a)
 
 static void go_on(struct service *s)
 {
-    struct replication *core = s->copies->core;
+    struct replication *core = s->native.copies->core;
     struct replication_action a;
 
     while (replication_next(core, clock_now_us(), &a))
@@ -137,10 +137,10 @@ static void go_on(struct service *s)
 
 static void ended(struct service *s, struct worker *w, uint32_t blocks)
 {
-    struct copies *c = s->copies;
+    struct copies *c = s->native.copies;
     const struct worker_copy copy = w->copy;
 
-    notes_ended(&s->copy_notes, copy.note, blocks);
+    notes_ended(&s->native.copy_notes, copy.note, blocks);
     w->copy = (struct worker_copy){.attempt_id = 0};
     replication_ended(c->core, copy.id, blocks, clock_now_us());
 }
@@ -177,7 +177,7 @@ bool copies_frame(struct service *service, uint32_t id,
 
 void copies_left(struct service *service, const struct worker *worker)
 {
-    replication_lost(service->copies->core, worker->id);
+    replication_lost(service->native.copies->core, worker->id);
 }
 
 void copies_tick(struct service *service)
@@ -187,7 +187,7 @@ void copies_tick(struct service *service)
     if (service->forwards || !cluster_leads(service->models->cluster))
         return;
     for (uint32_t i = 0; i < pool_slots(service->pool); i++) {
-        struct worker *w = &service->workers[i];
+        struct worker *w = &service->native.workers[i];
 
         if (!w->link || w->copy.attempt_id == 0 ||
             now_us - w->copy.begun_us - w->copy.takes_us < PATIENCE_US)
@@ -197,7 +197,7 @@ void copies_tick(struct service *service)
         request_send_cancel(service, w->id, w->copy.attempt_id);
         ended(service, w, 0);
     }
-    (void)replication_pass(service->copies->core, now_us);
+    (void)replication_pass(service->native.copies->core, now_us);
     go_on(service);
 }
 
@@ -252,7 +252,7 @@ int models_copies(const struct models *models, struct evbuffer *out)
     const char *comma = "";
 
     for (const struct service *s = models->first; s; s = s->next)
-        bad |= notes_write(&s->copy_notes, s->model.name, clock_now_us(),
+        bad |= notes_write(&s->native.copy_notes, s->model.name, clock_now_us(),
                            &comma, out);
     bad |= evbuffer_add_printf(out, "]}\n") < 0;
     return bad ? -ENOMEM : 0;

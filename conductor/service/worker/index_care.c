@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "conductor/service/state.h"
+#include "conductor/service/internal.h"
 
 /* Pages per slice: 50 to 100 us. */
 #define SWEEP_PAGES 4096u
@@ -35,7 +35,7 @@ static void sweep(struct service *service)
     pause_us = (clock_now_us() - from_us) * SWEEP_PAUSES;
     if (pause_us < SWEEP_PAUSE_MIN_US)
         pause_us = SWEEP_PAUSE_MIN_US;
-    event_add(service->sweep,
+    event_add(service->native.sweep,
               &(struct timeval){pause_us / 1000000, pause_us % 1000000});
 }
 
@@ -47,7 +47,7 @@ void index_on_sweep(evutil_socket_t, short, void *arg)
 /* Ends a worker's inventory. healed: all its blocks are indexed now. */
 static void asked_ended(struct service *s, struct worker *w, bool healed)
 {
-    s->healing.next_us = 0;
+    s->native.healing.next_us = 0;
     w->ask.until_us = 0;
     if (healed)
         w->ask.pause_us = 0;
@@ -63,7 +63,7 @@ static void asked_ended(struct service *s, struct worker *w, bool healed)
 static void ask(struct service *s, struct worker *w, uint32_t slot,
                 int64_t now_us)
 {
-    s->healing.next_us = now_us + TURN_US;
+    s->native.healing.next_us = now_us + TURN_US;
     w->ask.began = false;
     w->ask.until_us = now_us + s->config.worker_timeout_ms * 1000;
     s->metrics.inventories_asked++;
@@ -78,7 +78,7 @@ static void ask(struct service *s, struct worker *w, uint32_t slot,
 
 static bool should_ask(const struct service *s, uint32_t slot, int64_t now_us)
 {
-    const struct worker *w = &s->workers[slot];
+    const struct worker *w = &s->native.workers[slot];
 
     return w->link && (w->hello.capabilities & PROTO_CAP_INVENTORY) &&
            w->ask.until_us == 0 && now_us >= w->ask.next_us &&
@@ -88,7 +88,7 @@ static bool should_ask(const struct service *s, uint32_t slot, int64_t now_us)
 /* Gives up an inventory that is late. */
 static void give_up_late(struct service *s, uint32_t slot, int64_t now_us)
 {
-    struct worker *w = &s->workers[slot];
+    struct worker *w = &s->native.workers[slot];
 
     if (!w->link || w->ask.until_us == 0 || now_us < w->ask.until_us)
         return;
@@ -104,17 +104,17 @@ void index_tick(struct service *service)
     uint32_t n = pool_slots(service->pool);
     int64_t now_us = clock_now_us();
 
-    if (x.sweeping && !event_pending(service->sweep, EV_TIMEOUT, NULL))
+    if (x.sweeping && !event_pending(service->native.sweep, EV_TIMEOUT, NULL))
         sweep(service);
     for (uint32_t slot = 0; slot < n; slot++)
         give_up_late(service, slot, now_us);
-    if (now_us < service->healing.next_us || x.unindexed == 0)
+    if (now_us < service->native.healing.next_us || x.unindexed == 0)
         return;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t slot = service->healing.next_slot++ % n;
+        uint32_t slot = service->native.healing.next_slot++ % n;
 
         if (should_ask(service, slot, now_us)) {
-            ask(service, &service->workers[slot], slot, now_us);
+            ask(service, &service->native.workers[slot], slot, now_us);
             return;
         }
     }

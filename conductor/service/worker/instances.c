@@ -1,6 +1,6 @@
 /* Looks up and counts registered workers. */
+#include "conductor/service/internal.h"
 #include "conductor/service/models.h"
-#include "conductor/service/state.h"
 
 struct worker *worker_of(const struct service *service, uint32_t id)
 {
@@ -8,7 +8,7 @@ struct worker *worker_of(const struct service *service, uint32_t id)
 
     if (!in)
         return NULL;
-    struct worker *w = &service->workers[in->slot];
+    struct worker *w = &service->native.workers[in->slot];
     return w->link ? w : NULL;
 }
 

@@ -24,7 +24,8 @@ static bool name_ok(const char *name)
 bool service_has_worker(const struct service *s, const char *name)
 {
     for (uint32_t i = 0; i < pool_slots(s->pool); i++)
-        if (s->workers[i].link && strcmp(s->workers[i].hello.name, name) == 0)
+        if (s->native.workers[i].link &&
+            strcmp(s->native.workers[i].hello.name, name) == 0)
             return true;
     return false;
 }
@@ -76,9 +77,9 @@ static int check_hello(const struct service *s, const struct msg_hello *m,
             text, MSG_TEXT_MAX, PROTO_E_INVALID,
             "kv_capacity_blocks, disk_capacity_blocks, "
             "kv_bytes_per_token, window_tokens or vocab is out of range");
-    if (s->n_workers && m->fingerprint != s->fingerprint) {
+    if (s->native.n_workers && m->fingerprint != s->native.fingerprint) {
         log_info("worker %s: the other workers' fingerprint is %016llx",
-                 m->name, (unsigned long long)s->fingerprint);
+                 m->name, (unsigned long long)s->native.fingerprint);
         return error_say(
             text, MSG_TEXT_MAX, PROTO_E_INCOMPATIBLE,
             "fingerprint %016llx is not that of the other workers: same "
@@ -102,7 +103,7 @@ static int check_host(const struct service *s, const char *host,
                       char text[MSG_TEXT_MAX])
 {
     for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
-        const struct worker *w = &s->workers[i];
+        const struct worker *w = &s->native.workers[i];
 
         if (!w->link || is_this_machine(w->host) == is_this_machine(host))
             continue;
@@ -122,7 +123,7 @@ static int adopt_fleet(struct service *s, const struct msg_hello *m)
     if (service_make_scheduler(s, (int64_t)m->kv_bytes_per_token, m->layers,
                                s->config.pool == CONFIG_POOL_AGGREGATED))
         return -ENOMEM;
-    s->fingerprint = m->fingerprint;
+    s->native.fingerprint = m->fingerprint;
     s->model.vocab = m->vocab;
     return 0;
 }
@@ -132,8 +133,9 @@ void service_set_window(struct service *s)
     uint32_t window = 0;
 
     for (uint32_t i = 0; i < pool_slots(s->pool); i++)
-        if (s->workers[i].link && s->workers[i].hello.window_tokens > window)
-            window = s->workers[i].hello.window_tokens;
+        if (s->native.workers[i].link &&
+            s->native.workers[i].hello.window_tokens > window)
+            window = s->native.workers[i].hello.window_tokens;
     if (window > 0)
         s->model.window_tokens = s->model.widest_tokens = window;
 }
@@ -148,7 +150,7 @@ uint16_t service_join(void *arg, struct worker_link *link,
 
     if (!code)
         code = check_host(s, peer_host, text);
-    if (!code && s->n_workers == 0 && adopt_fleet(s, m))
+    if (!code && s->native.n_workers == 0 && adopt_fleet(s, m))
         code = error_say(text, MSG_TEXT_MAX, PROTO_E_INTERNAL, "out of memory");
     if (code)
         return (uint16_t)code;
@@ -177,7 +179,7 @@ uint16_t service_join(void *arg, struct worker_link *link,
                  (long long)s->config.max_instances);
         return rc == -ENOSPC ? PROTO_E_BUSY : PROTO_E_INVALID;
     }
-    struct worker *w = &s->workers[pool_get(s->pool, id)->slot];
+    struct worker *w = &s->native.workers[pool_get(s->pool, id)->slot];
     w->link = link;
     w->id = id;
     TAILQ_INIT(&w->unsent);
@@ -188,7 +190,7 @@ uint16_t service_join(void *arg, struct worker_link *link,
     worker_link_set_owner(link, w);
     prefix_index_set_quota(s->index, pool_get(s->pool, id)->slot,
                            m->kv_capacity_blocks + m->disk_capacity_blocks);
-    s->n_workers++;
+    s->native.n_workers++;
     service_set_window(s);
     welcome->instance_id = id;
     snprintf(welcome->queue_order, sizeof(welcome->queue_order), "%s",

@@ -10,7 +10,7 @@
 static uint32_t worker_at(const struct service *s, const struct msg_path *path)
 {
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
-        const struct worker *w = &s->workers[slot];
+        const struct worker *w = &s->native.workers[slot];
 
         if (w->link && w->hello.peer_port == path->port &&
             strcmp(w->host, path->host) == 0)

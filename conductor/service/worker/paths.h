@@ -2,7 +2,7 @@
 #ifndef CONDUCTOR_SERVICE_WORKER_PATHS_H
 #define CONDUCTOR_SERVICE_WORKER_PATHS_H
 
-#include "conductor/service/state.h"
+#include "conductor/service/internal.h"
 
 /* Faster than any link. */
 #define LINK_RATE_MAX_BYTES_PER_S (UINT64_C(1) << 44)

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "conductor/service/state.h"
+#include "conductor/service/internal.h"
 
 static int serve_send(struct service_request *request)
 {

@@ -6,14 +6,14 @@
 #include <event2/buffer.h>
 
 #include "base/log.h"
-#include "conductor/service/state.h"
+#include "conductor/service/internal.h"
 
 /* No store is faster; a worker that says so lies. */
 #define RATE_MAX_BYTES_PER_S (UINT64_C(1) << 44)
 
 bool shared_is_same(const struct service *s, const struct worker *w)
 {
-    return w->shared.id != 0 && w->shared.id == s->shared_id;
+    return w->shared.id != 0 && w->shared.id == s->native.shared_id;
 }
 
 /* Counts the workers, except `but`, whose store has contents of this id. */
@@ -23,8 +23,8 @@ static uint32_t votes(const struct service *s, uint64_t id,
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < pool_slots(s->pool); i++)
-        n += &s->workers[i] != but && s->workers[i].link &&
-             s->workers[i].shared_id == id;
+        n += &s->native.workers[i] != but && s->native.workers[i].link &&
+             s->native.workers[i].shared_id == id;
     return n;
 }
 
@@ -43,11 +43,11 @@ static int set_rate(struct service *s, const struct worker *w)
  * these contents report the blocks. */
 static void tell_of(struct service *s, uint64_t id)
 {
-    s->shared_id = id;
+    s->native.shared_id = id;
     prefix_index_cleared(s->index, service_store_slot(s));
     for (uint32_t i = 0; i < pool_slots(s->pool); i++)
-        if (s->workers[i].link)
-            (void)set_rate(s, &s->workers[i]);
+        if (s->native.workers[i].link)
+            (void)set_rate(s, &s->native.workers[i]);
 }
 
 /* Takes new contents of w's store. The index follows the contents that most
@@ -55,10 +55,10 @@ static void tell_of(struct service *s, uint64_t id)
 static void turn_to(struct service *s, struct worker *w, uint64_t id)
 {
     w->shared_id = id;
-    if (id == s->shared_id)
+    if (id == s->native.shared_id)
         return;
-    if (s->shared_id != 0 &&
-        votes(s, id, NULL) <= votes(s, s->shared_id, NULL)) {
+    if (s->native.shared_id != 0 &&
+        votes(s, id, NULL) <= votes(s, s->native.shared_id, NULL)) {
         log_warn("worker %s: its shared store is not that of the other "
                  "workers, and is not counted on until most have it",
                  w->hello.name);
@@ -87,13 +87,14 @@ void shared_left(struct service *s, struct worker *w)
     uint64_t next = 0;
     uint32_t most = 0;
 
-    if (s->shared_id == 0 || votes(s, s->shared_id, w) > 0)
+    if (s->native.shared_id == 0 || votes(s, s->native.shared_id, w) > 0)
         return;
     for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
-        uint64_t id = s->workers[i].shared_id;
-        uint32_t n = id != s->shared_id ? votes(s, id, w) : 0;
+        uint64_t id = s->native.workers[i].shared_id;
+        uint32_t n = id != s->native.shared_id ? votes(s, id, w) : 0;
 
-        if (&s->workers[i] == w || !s->workers[i].link || id == 0 || n <= most)
+        if (&s->native.workers[i] == w || !s->native.workers[i].link ||
+            id == 0 || n <= most)
             continue;
         most = n;
         next = id;

@@ -32,7 +32,7 @@ static bool request_worker_left(struct service_request *request, uint32_t id,
         return true;
     }
     request->attempt.orphaned_us = clock_now_us();
-    request->service->has_orphans = true;
+    request->service->native.has_orphans = true;
     return !leaves;
 }
 
@@ -41,18 +41,18 @@ static bool request_worker_left(struct service_request *request, uint32_t id,
  */
 static void fail_orphans(struct service *s, int64_t now_us)
 {
-    if (!s->has_orphans)
+    if (!s->native.has_orphans)
         return;
-    s->has_orphans = false;
-    for (uint32_t i = 0; i < s->table.size; i++) {
-        struct service_request *request = s->table.by_slot[i];
+    s->native.has_orphans = false;
+    for (uint32_t i = 0; i < s->requests.size; i++) {
+        struct service_request *request = s->requests.by_slot[i];
 
         if (!request || !request->attempt.orphaned_us ||
             request->state != REQUEST_TRANSFERRING)
             continue;
         if (now_us - request->attempt.orphaned_us <
             s->config.worker_timeout_ms * 1000)
-            s->has_orphans = true;
+            s->native.has_orphans = true;
         else
             request_instance_lost(
                 request, POOL_NO_INSTANCE,
@@ -65,12 +65,13 @@ static void fail_orphans(struct service *s, int64_t now_us)
  * engine may still have lost one. */
 static void fail_silent(struct service *s, int64_t now_us)
 {
-    if (now_us - s->stalled_us < s->config.request_timeout_ms * 1000 / 4)
+    if (now_us - s->native.stalled_us < s->config.request_timeout_ms * 1000 / 4)
         return;
-    s->stalled_us = now_us;
-    for (uint32_t i = 0; i < s->table.size; i++)
-        if (s->table.by_slot[i])
-            s->table.by_slot[i]->by->fail_silent(s->table.by_slot[i], now_us);
+    s->native.stalled_us = now_us;
+    for (uint32_t i = 0; i < s->requests.size; i++)
+        if (s->requests.by_slot[i])
+            s->requests.by_slot[i]->by->fail_silent(s->requests.by_slot[i],
+                                                    now_us);
 }
 
 static bool on_left(void *arg, struct worker_link *link, const char *reason)
@@ -87,12 +88,12 @@ static bool on_left(void *arg, struct worker_link *link, const char *reason)
     request_warm_left(s, w);
     copies_left(s, w);
     w->link = NULL;
-    s->n_workers--;
+    s->native.n_workers--;
     service_set_window(s);
     s->metrics.workers_lost++;
     (void)pool_set_health(s->pool, id, HEALTH_GONE);
-    for (uint32_t i = 0; i < s->table.size; i++) {
-        struct service_request *request = s->table.by_slot[i];
+    for (uint32_t i = 0; i < s->requests.size; i++) {
+        struct service_request *request = s->requests.by_slot[i];
 
         if (request && request->attempt.id &&
             (request->attempt.prefill == id || request->attempt.decode == id) &&
@@ -115,7 +116,7 @@ static int on_status(struct service *s, uint32_t id, const uint8_t *p,
     if (msg_status_unpack(p, len, &m))
         return -EBADMSG;
     const struct pool_instance *in = pool_get(s->pool, id);
-    struct worker *w = &s->workers[in->slot];
+    struct worker *w = &s->native.workers[in->slot];
     if (m.kv_used_blocks > w->hello.kv_capacity_blocks ||
         m.kv_pinned_blocks > m.kv_used_blocks ||
         m.disk_used_blocks > w->hello.disk_capacity_blocks ||
@@ -204,8 +205,8 @@ const struct worker_link_ops service_link_ops = {
 /* Shifts all timeouts by the time in which this process did not run. */
 static void forgive(struct service *s, int64_t away_us)
 {
-    for (uint32_t i = 0; i < s->table.size; i++) {
-        struct service_request *request = s->table.by_slot[i];
+    for (uint32_t i = 0; i < s->requests.size; i++) {
+        struct service_request *request = s->requests.by_slot[i];
 
         if (!request)
             continue;
@@ -231,7 +232,7 @@ void instances_tick(struct service *service, int64_t away_us)
     fail_silent(service, now_us);
     drains_tick(service, now_us);
     for (uint32_t i = 0; i < pool_slots(service->pool); i++) {
-        struct worker *w = &service->workers[i];
+        struct worker *w = &service->native.workers[i];
         const struct pool_instance *in = pool_at(service->pool, i);
 
         if (w->link)

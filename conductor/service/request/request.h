@@ -1,6 +1,6 @@
 /*
- * The structs of the daemon's scheduler side. Private to the files of
- * conductor/service (DESIGN.md has their map); the front sees service.h.
+ * A request: its structs, and its life from the inbox to the end. Private to
+ * the files of conductor/service.
  *
  * Invariants:
  *   - a live request is in exactly one of: the inbox (state RECEIVED), the
@@ -11,40 +11,24 @@
  *   - callbacks to the front come from the event loop only, never from within
  *     service_submit() or service_cancel().
  */
-#ifndef CONDUCTOR_SERVICE_STATE_H
-#define CONDUCTOR_SERVICE_STATE_H
+#ifndef CONDUCTOR_SERVICE_REQUEST_REQUEST_H
+#define CONDUCTOR_SERVICE_REQUEST_REQUEST_H
 
-#include <event2/event.h>
-#include <stdbool.h>
 #include <sys/queue.h>
 
 #include "base/log.h"
-#include "conductor/cluster/cluster.h"
-#include "conductor/config/config.h"
 #include "conductor/core/dispatch/dispatch.h"
-#include "conductor/core/index/prefix_index.h"
 #include "conductor/core/observation/observation.h"
-#include "conductor/core/pool/pool.h"
-#include "conductor/core/roles/roles.h"
-#include "conductor/core/schedule/schedule.h"
-#include "conductor/core/warm/warm.h"
-#include "conductor/link/worker_link.h"
-#include "conductor/service/explain/explain.h"
 #include "conductor/service/kept.h"
-#include "conductor/service/metrics.h"
-#include "conductor/service/name_sets.h"
 #include "conductor/service/observe.h"
 #include "conductor/service/request/token_cache.h"
 #include "conductor/service/service.h"
 #include "conductor/service/sessions.h"
 #include "conductor/service/spans/spans.h"
-#include "conductor/service/worker/copies.h"
-#include "conductor/service/worker/notes.h"
-#include "conductor/service/worker/switch.h"
-#include "predictor/alike.h"
-#include "predictor/cost_model.h"
-#include "predictor/learned.h"
-#include "predictor/steps.h"
+
+struct event;
+struct name_set;
+struct worker;
 
 enum request_state {
     REQUEST_RECEIVED,     /* in the inbox, not decided yet */
@@ -166,162 +150,25 @@ struct service_request {
 
 TAILQ_HEAD(request_list, service_request);
 
-TAILQ_HEAD(worker_list, worker);
-
-struct pair;
-TAILQ_HEAD(pair_list, pair);
-
-/* A piece of a refused prompt that a worker computes in the background. */
-struct worker_warm {
-    uint64_t attempt_id;  /* 0 = none */
-    struct warm_job *job; /* its prompt */
-    struct warm_piece piece;
-    int64_t heard_us; /* last frame about it */
-    bool started;
-};
-
-/* A registered worker, by its pool slot. */
-struct worker {
-    struct worker_link *link; /* NULL = slot not in use */
-    uint32_t id;              /* pool id */
-    struct msg_hello hello;
-    char host[MSG_HOST_MAX];   /* its address for its peers */
-    uint64_t kv_pinned_blocks; /* as last reported */
-    uint64_t disk_used_blocks; /* likewise */
-    struct msg_shared shared;  /* likewise; all 0 = no shared store */
-    uint64_t shared_id;        /* the last id that was not 0 */
-    uint32_t keys_taken;       /* so far of a frame that FRAME_AGAIN repeats */
-    bool leaves;               /* it has sent LEAVING */
-    uint64_t lead;             /* token of the last LEAD sent; 0 = none */
-    bool greet;                /* it must be sent the list of conductors */
-    bool waits;                /* in service->blocks.line */
-    TAILQ_ENTRY(worker) line;
-    struct {
-        int64_t until_us; /* limit of its begin, then end; 0 = not asked */
-        bool began;       /* the inventory has begun */
-        int64_t next_us;  /* earliest next question */
-        int64_t pause_us; /* length of the last pause */
-    } ask;                /* question for its inventory */
-    struct request_list
-        unsent; /* PREFILLs not sent yet, in the order decided */
-    struct worker_warm warm;
-    struct worker_copy copy;
-    const char *path_names[POOL_PATHS_MAX]; /* transport of each path; static */
-};
-
-/* The live requests, and the next numbers. */
-struct request_table {
+/* The requests of a service that have not ended, and the numbers of the next
+ * ones. Written by this folder alone, but for `kept` and broken_log, which are
+ * forward/'s. */
+struct requests {
     struct service_request **by_slot; /* (size) */
     uint32_t *free_slots;             /* (n_free), a stack */
     uint32_t n_free, size;
     uint64_t first_attempt, next_attempt;
     uint64_t next_request;
-};
-
-#define TICKET_TENANTS 1024u /* a power of 2 */
-
-/* Requests that other gateways send (gateway/ticket.h). */
-struct tickets {
-    struct request_list open;      /* sorted by the last report */
-    uint64_t n;                    /* open ones, and those not decided yet */
-    uint32_t n_of[TICKET_TENANTS]; /* by a hash of the tenant */
-    uint64_t seed;
-};
-
-struct service {
-    struct models *models;
-    struct event_base *base;
-    struct config config;
-    struct cost_model cost;
-    struct cost_file *costs; /* owned; of single instances (costs.h) */
-    const struct cost_model **worker_costs; /* as config.worker_costs, then
-                                               NULL */
-    bool predicts; /* false: there is no cost model, and `cost` counts tokens
-                      and requests instead of time */
-    struct pool *pool;
-    struct cluster_pool *peers; /* other conductors; NULL = none */
-    struct prefix_index *index;
-    struct scheduler *scheduler;
-    struct secret *secret; /* NULL = workers need none */
-    struct worker_links *links;
-    struct event *inbox_event; /* active while the inbox may hold requests */
-    struct event *tick;
-    int64_t tick_us;     /* time of the last tick */
-    struct event *sweep; /* next slice of index upkeep */
-    struct metrics metrics;
-    struct explain *explain;
-    struct sessions *sessions; /* NULL = none yet */
-    struct kept kept;          /* answers that engines keep */
-    struct service_model_info model;
-    uint64_t fingerprint; /* of the registered workers; 0 = none yet */
-    uint32_t n_workers;
-    bool has_orphans;       /* some request may be orphaned */
-    bool has_broken;        /* some request may be broken */
-    int64_t stalled_us;     /* last search for stalled requests */
-    struct worker *workers; /* (max_instances), by pool slot */
-    struct service *next;   /* owned; the next model */
-    uint32_t number;        /* among the models */
-
-    /* Whether this model is served by engines; then the fields above for native
-     * workers are unused. */
-    bool forwards;
-    bool names_due;    /* engines came, left or changed names: compute n_engines
-                          and the windows again */
-    bool names_untold; /* the log does not say so yet */
-    bool costs_due;    /* entries came or left: check the cost model */
-    int64_t names_told_us;   /* last log line on names */
-    bool names_full_told;    /* the log says that not all names have room */
-    struct name_sets names;  /* of engines; zeros for native workers */
-    struct engine **engines; /* (max_instances), by pool slot; NULL = none */
-    uint32_t n_engines;
-    uint32_t n_heard, n_asked; /* engines with KV events; that tokenize */
-    struct kv_feeds *feeds;    /* NULL = no engine publishes KV events */
-    const struct store_config *store; /* store of all engines; NULL = none */
-    struct kv_feed *store_feed;       /* likewise */
-    struct learned learned;
-    struct alike_model prefills, steps; /* to compare engines with */
-    struct learned pushes;  /* of pairs: from prefill end to first token */
-    double push[2];         /* its terms, for estimates */
-    struct pair_list pairs; /* pairs that have outlived their requests */
-    uint32_t next_tokenizer;
-    struct log_rate broken_log; /* limits log lines about broken answers */
-    struct token_cache *tokens; /* tokens of texts */
-    const char *cost_source;    /* source of `cost`; static */
-
-    struct {
-        struct event *next; /* the next turn; pending if this one took blocks */
-        uint32_t left;      /* blocks that this turn may still take */
-        uint32_t part;      /* likewise, of the worker served now */
-        struct worker_list line; /* workers whose frames wait, in turn */
-        struct worker *served;   /* NULL = none of the line */
-    } blocks;                    /* frames about blocks (worker/blocks.c) */
-    struct {
-        int64_t next_us;    /* earliest question to another worker */
-        uint32_t next_slot; /* next worker to check */
-    } healing;
-
-    struct request_table table;
-    /* dispatch.overhead_us: time of a first token outside queue and prefill, as
-     * hand-over, frames, wake-ups. */
-    struct dispatch dispatch;
-    struct warm warm;
-    struct copies *copies;
-    struct notes copy_notes;
-    struct roles *roles;
-    struct observation_overheads overheads;
     struct request_list inbox;
-    struct tickets tickets;
-    uint64_t shared_id;       /* contents of the shared store; 0 = none */
-    struct prefix_match held; /* scratch of service_ask_index() */
-    struct wire_buf out;      /* scratch for one frame */
+    struct event *inbox_event;  /* active while the inbox may hold requests */
+    bool has_broken;            /* request_break() was called for some */
+    struct sessions *sessions;  /* NULL: none yet */
+    struct token_cache *tokens; /* of texts that engines were asked for */
+    uint32_t next_tokenizer;    /* pool slot */
+    struct observation_overheads overheads;
+    struct kept kept;           /* answers that engines keep */
+    struct log_rate broken_log; /* of answers that broke off */
 };
-
-/* Returns the shared store's slot in the index, behind the slots of the pool.
- */
-static inline uint32_t service_store_slot(const struct service *s)
-{
-    return (uint32_t)s->config.max_instances;
-}
 
 /* request_fail(request, http_status, code, message, retry_after_us): ends a
  * request with an error, and frees it. It must be in no list. The callback may
@@ -460,13 +307,6 @@ void request_end_work(struct service *service, uint32_t id);
  * and rejects those that have waited too long. */
 void request_retry_waiting(struct service *service);
 
-/* service_freed(service): room may have become free: the loop's next turn
- * decides on waiting requests again. */
-void service_freed(struct service *service);
-
-/* The same for a link to a decode instance, if a request waits for one. */
-void service_link_freed(struct service *service);
-
 /* request/count.c: the prompt's tokens and the source of that number: as
  * counted when its prefill ended, before that as decided. */
 uint32_t request_prompt_tokens(const struct service_request *request);
@@ -495,114 +335,5 @@ void request_end(struct service_request *request, enum metrics_outcome outcome,
 /* request_free(request): frees its memory and slot. The request must be with no
  * worker and in no list. */
 void request_free(struct service_request *request);
-
-/* service_set_window(s): sets the served window to the longest of the
- * registered workers, after one came or left. Without workers it stays. */
-void service_set_window(struct service *s);
-
-/* service_new_one(models, config, engines, err): creates the service of
- * config->model: for engines, which the caller starts, or for native workers.
- * Returns as models_new(). */
-[[nodiscard]] struct service *service_new_one(struct models *models,
-                                              const struct config *config,
-                                              bool engines,
-                                              char err[CONFIG_ERROR_MAX]);
-
-/* service_drop_requests(s): frees all requests without a callback. */
-void service_drop_requests(struct service *s);
-
-/* service_free_one(s): frees this service, whose engines must be gone, and not
- * s->next. NULL is a no-op. */
-void service_free_one(struct service *s);
-
-/* service_make_scheduler(s, kv_bytes_per_token, layers, coupled): creates the
- * scheduler of this model's instances from the configuration, and frees the one
- * before. Returns 0 or -ENOMEM. */
-[[nodiscard]] int service_make_scheduler(struct service *s,
-                                         int64_t kv_bytes_per_token,
-                                         uint32_t layers, bool coupled);
-
-/* Whether a native worker of that name is registered. */
-bool service_has_worker(const struct service *s, const char *name);
-
-/* service_join(...): worker_link_ops.joined; arg is the service. */
-uint16_t service_join(void *arg, struct worker_link *link,
-                      const struct msg_hello *m, const char *peer_host,
-                      struct msg_welcome *welcome, char text[MSG_TEXT_MAX]);
-
-/* peers.c: joins the other conductors of these instances, if there are any.
- * Returns 0 or -ENOMEM. */
-[[nodiscard]] int peers_join(struct service *s);
-
-/* peers_tick(s): sends new workers the list of conductors. */
-void peers_tick(struct service *s);
-
-/* service_link_ops: the callbacks of the worker links; arg is the service. */
-extern const struct worker_link_ops service_link_ops;
-
-/* shared_frame(s, worker, payload, len): takes a frame SHARED. Returns 0,
- * -EBADMSG or -EPROTO. */
-[[nodiscard]] int shared_frame(struct service *s, struct worker *worker,
-                               const uint8_t *payload, size_t len);
-
-/* shared_left(s, worker): handles the loss of a worker. The index forgets a
- * shared store with its last worker. */
-void shared_left(struct service *s, struct worker *worker);
-
-/* shared_write_metrics(all, out): appends the metrics of the shared stores of
- * all services. Returns 0 or -ENOMEM. */
-[[nodiscard]] int shared_write_metrics(const struct service *all,
-                                       struct evbuffer *out);
-
-/* shared_is_same(s, worker): whether the worker uses the shared store whose
- * blocks the index has. */
-bool shared_is_same(const struct service *s, const struct worker *worker);
-
-/* blocks_init(s), blocks_fini(s): create and free the state of blocks_frame().
- * Returns 0 or -ENOMEM. */
-[[nodiscard]] int blocks_init(struct service *s);
-void blocks_fini(struct service *s);
-
-/* blocks_frame(s, worker, slot, h, payload): takes a frame about the blocks of
- * the worker in a pool slot. Returns 0, FRAME_AGAIN or a negative errno, as
- * worker_link_ops.frame. */
-[[nodiscard]] int blocks_frame(struct service *s, struct worker *worker,
-                               uint32_t slot, const struct frame_header *h,
-                               const uint8_t *payload);
-
-/* blocks_left(s, worker): removes a lost worker from the line. */
-void blocks_left(struct service *s, struct worker *worker);
-
-/* instances_tick(service, away_us): marks silent workers as suspect; fails
- * orphaned requests whose KV did not arrive, and requests without progress.
- * away_us: time in which this process did not run. */
-void instances_tick(struct service *service, int64_t away_us);
-
-/* index_tick(service): sweeps the index's entries of lost workers, and asks a
- * worker for its inventory. Called a few times a second. */
-void index_tick(struct service *service);
-
-/* index_on_sweep(...): callback of service->sweep; arg is the service. */
-void index_on_sweep(evutil_socket_t fd, short what, void *arg);
-
-/* index_inventory_mark(service, worker, slot, payload, len): takes the frame
- * that begins or ends the inventory of the worker in a pool slot. Returns 0 or
- * -EBADMSG. */
-[[nodiscard]] int index_inventory_mark(struct service *service,
-                                       struct worker *worker, uint32_t slot,
-                                       const uint8_t *payload, size_t len);
-
-/* instances_count(service, role, named): returns the number of ready instances
- * with that role bit, and with that name; named NULL = any. */
-uint32_t instances_count(const struct service *service, unsigned role,
-                         const struct name_set *named);
-
-/* instances_pack_lead(service, worker): appends LEAD to service->out, the frame
- * of the leading conductor, if the worker has not got it. */
-void instances_pack_lead(struct service *service, struct worker *worker);
-
-/* worker_of(service, id): returns the worker of a pool id, or NULL if it is
- * gone. */
-struct worker *worker_of(const struct service *service, uint32_t id);
 
 #endif

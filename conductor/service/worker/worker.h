@@ -1,0 +1,162 @@
+/*
+ * A native worker as an instance: joining, what it reports, its loss. Private
+ * to the files of conductor/service.
+ */
+#ifndef CONDUCTOR_SERVICE_WORKER_WORKER_H
+#define CONDUCTOR_SERVICE_WORKER_WORKER_H
+
+#include "conductor/core/warm/warm.h"
+#include "conductor/link/worker_link.h"
+#include "conductor/service/request/request.h"
+#include "conductor/service/worker/copies.h"
+#include "conductor/service/worker/notes.h"
+#include "conductor/service/worker/switch.h"
+
+TAILQ_HEAD(worker_list, worker);
+
+/* A piece of a refused prompt that a worker computes in the background. */
+struct worker_warm {
+    uint64_t attempt_id;  /* 0 = none */
+    struct warm_job *job; /* its prompt */
+    struct warm_piece piece;
+    int64_t heard_us; /* last frame about it */
+    bool started;
+};
+
+/* A registered worker, by its pool slot. */
+struct worker {
+    struct worker_link *link; /* NULL = slot not in use */
+    uint32_t id;              /* pool id */
+    struct msg_hello hello;
+    char host[MSG_HOST_MAX];   /* its address for its peers */
+    uint64_t kv_pinned_blocks; /* as last reported */
+    uint64_t disk_used_blocks; /* likewise */
+    struct msg_shared shared;  /* likewise; all 0 = no shared store */
+    uint64_t shared_id;        /* the last id that was not 0 */
+    uint32_t keys_taken;       /* so far of a frame that FRAME_AGAIN repeats */
+    bool leaves;               /* it has sent LEAVING */
+    uint64_t lead;             /* token of the last LEAD sent; 0 = none */
+    bool greet;                /* it must be sent the list of conductors */
+    bool waits;                /* in native.blocks.line */
+    TAILQ_ENTRY(worker) line;
+    struct {
+        int64_t until_us; /* limit of its begin, then end; 0 = not asked */
+        bool began;       /* the inventory has begun */
+        int64_t next_us;  /* earliest next question */
+        int64_t pause_us; /* length of the last pause */
+    } ask;                /* question for its inventory */
+    struct request_list
+        unsent; /* PREFILLs not sent yet, in the order decided */
+    struct worker_warm warm;
+    struct worker_copy copy;
+    const char *path_names[POOL_PATHS_MAX]; /* transport of each path; static */
+};
+
+/* The native workers of a service. Written by this folder alone. */
+struct native {
+    struct secret *secret; /* NULL: workers need none */
+    struct worker_links *links;
+    struct worker *workers; /* (max_instances), by pool slot */
+    uint32_t n_workers;
+    uint64_t fingerprint;  /* of the registered workers; 0: none yet */
+    uint64_t shared_id;    /* of the store that they share; 0: none */
+    struct event *sweep;   /* the index has slices of work */
+    bool has_orphans;      /* some request may be orphaned */
+    int64_t stalled_us;    /* when stalled requests were last looked for */
+    struct copies *copies; /* hot blocks, ahead of demand */
+    struct notes copy_notes;
+    struct {
+        struct event *next; /* the next turn of the loop; pending if this turn
+                               has taken blocks */
+        uint32_t left;      /* blocks that this turn may still take */
+        uint32_t part;      /* of these, of the worker that is served */
+        struct worker_list line; /* whose frames wait, the next one first */
+        struct worker *served;   /* NULL: none of the line */
+    } blocks;                    /* that workers report */
+    struct {
+        int64_t next_us;    /* no other worker is asked before */
+        uint32_t next_slot; /* to be looked at */
+    } healing;              /* workers that are asked for their inventory */
+};
+
+/* service_set_window(s): sets the served window to the longest of the
+ * registered workers, after one came or left. Without workers it stays. */
+void service_set_window(struct service *s);
+
+/* Whether a native worker of that name is registered. */
+bool service_has_worker(const struct service *s, const char *name);
+
+/* service_join(...): worker_link_ops.joined; arg is the service. */
+uint16_t service_join(void *arg, struct worker_link *link,
+                      const struct msg_hello *m, const char *peer_host,
+                      struct msg_welcome *welcome, char text[MSG_TEXT_MAX]);
+
+/* service_link_ops: the callbacks of the worker links; arg is the service. */
+extern const struct worker_link_ops service_link_ops;
+
+/* shared_frame(s, worker, payload, len): takes a frame SHARED. Returns 0,
+ * -EBADMSG or -EPROTO. */
+[[nodiscard]] int shared_frame(struct service *s, struct worker *worker,
+                               const uint8_t *payload, size_t len);
+
+/* shared_left(s, worker): handles the loss of a worker. The index forgets a
+ * shared store with its last worker. */
+void shared_left(struct service *s, struct worker *worker);
+
+/* shared_write_metrics(all, out): appends the metrics of the shared stores of
+ * all services. Returns 0 or -ENOMEM. */
+[[nodiscard]] int shared_write_metrics(const struct service *all,
+                                       struct evbuffer *out);
+
+/* shared_is_same(s, worker): whether the worker uses the shared store whose
+ * blocks the index has. */
+bool shared_is_same(const struct service *s, const struct worker *worker);
+
+/* blocks_init(s), blocks_fini(s): create and free the state of blocks_frame().
+ * Returns 0 or -ENOMEM. */
+[[nodiscard]] int blocks_init(struct service *s);
+void blocks_fini(struct service *s);
+
+/* blocks_frame(s, worker, slot, h, payload): takes a frame about the blocks of
+ * the worker in a pool slot. Returns 0, FRAME_AGAIN or a negative errno, as
+ * worker_link_ops.frame. */
+[[nodiscard]] int blocks_frame(struct service *s, struct worker *worker,
+                               uint32_t slot, const struct frame_header *h,
+                               const uint8_t *payload);
+
+/* blocks_left(s, worker): removes a lost worker from the line. */
+void blocks_left(struct service *s, struct worker *worker);
+
+/* instances_tick(service, away_us): marks silent workers as suspect; fails
+ * orphaned requests whose KV did not arrive, and requests without progress.
+ * away_us: time in which this process did not run. */
+void instances_tick(struct service *service, int64_t away_us);
+
+/* index_tick(service): sweeps the index's entries of lost workers, and asks a
+ * worker for its inventory. Called a few times a second. */
+void index_tick(struct service *service);
+
+/* index_on_sweep(...): callback of service->sweep; arg is the service. */
+void index_on_sweep(evutil_socket_t fd, short what, void *arg);
+
+/* index_inventory_mark(service, worker, slot, payload, len): takes the frame
+ * that begins or ends the inventory of the worker in a pool slot. Returns 0 or
+ * -EBADMSG. */
+[[nodiscard]] int index_inventory_mark(struct service *service,
+                                       struct worker *worker, uint32_t slot,
+                                       const uint8_t *payload, size_t len);
+
+/* instances_count(service, role, named): returns the number of ready instances
+ * with that role bit, and with that name; named NULL = any. */
+uint32_t instances_count(const struct service *service, unsigned role,
+                         const struct name_set *named);
+
+/* instances_pack_lead(service, worker): appends LEAD to service->out, the frame
+ * of the leading conductor, if the worker has not got it. */
+void instances_pack_lead(struct service *service, struct worker *worker);
+
+/* worker_of(service, id): returns the worker of a pool id, or NULL if it is
+ * gone. */
+struct worker *worker_of(const struct service *service, uint32_t id);
+
+#endif
