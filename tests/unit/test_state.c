@@ -227,7 +227,8 @@ static void test_tokenizes(void)
     CU_ASSERT_TRUE(service_tokenizes(s));
     forward_tick(s);
     CU_ASSERT_EQUAL(s->engines.n_heard, 1);
-    s->engines.n_heard = s->engines.n_asked = 7; /* a bug: what there is counts */
+    s->engines.n_heard = s->engines.n_asked =
+        7; /* a bug: what there is counts */
     forward_tick(s);
     CU_ASSERT_EQUAL(s->engines.n_heard, 1);
     CU_ASSERT_EQUAL(s->engines.n_asked, 2);

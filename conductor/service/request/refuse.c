@@ -38,8 +38,8 @@ static void say_ttft(const struct service_request *request,
                  (double)order->forecast.ttft_us / 1e3, why);
     else
         snprintf(also, sizeof(also), "%s", why);
-    say_limit(text, "time to first token", passed_us + order->decision.tested_us,
-              r->slo_ttft_us, also);
+    say_limit(text, "time to first token",
+              passed_us + order->decision.tested_us, r->slo_ttft_us, also);
 }
 
 static void say_tbt(const struct service_request *request,
