@@ -77,7 +77,7 @@ static int put_names(struct evbuffer *out, const struct engine *e)
 static int put_instance(struct evbuffer *out, const struct service *s,
                         const struct pool_instance *in)
 {
-    const struct engine *e = s->forwards ? s->engines.by_slot[in->slot] : NULL;
+    const struct engine *e = engine_at(s, in->slot);
     char name[2 * POOL_NAME_BYTES], cost[POOL_NAME_BYTES];
     int bad;
 
@@ -208,7 +208,7 @@ int models_add(struct models *models, const char *json, size_t n,
 static bool is_meant(const struct service *s, const struct pool_instance *in,
                      const char *name)
 {
-    const struct engine *e = s->forwards ? s->engines.by_slot[in->slot] : NULL;
+    const struct engine *e = engine_at(s, in->slot);
 
     return strcmp(in->name, name) == 0 ||
            (e && strcmp(e->entry->config.name, name) == 0);
@@ -226,9 +226,7 @@ static const char *mark_all(const struct models *models, const char *name)
 
             if (!in || !is_meant(s, in, name))
                 continue;
-            drains_mark(s, in->id,
-                        s->forwards ? s->engines.by_slot[i]->entry->config.name
-                                    : NULL);
+            drains_mark(s, in->id, engine_entry_name(s, i));
             service_freed(s);
             state = health_name(pool_shown_health(in));
         }

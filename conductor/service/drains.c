@@ -66,7 +66,7 @@ static struct drain *of(const struct service *s, uint32_t id, const char *entry)
 
 void drains_mark(struct service *s, uint32_t id, const char *entry)
 {
-    const struct worker *w = s->forwards ? NULL : worker_of(s, id);
+    const struct worker *w = worker_of(s, id);
     bool was = pool_get(s->pool, id)->held;
     bool held = (w && w->leaves) || of(s, id, entry);
 
@@ -80,11 +80,7 @@ void drains_tick(struct service *s, int64_t now_us)
          i++) {
         const struct pool_instance *in = pool_at(s->pool, i);
         const struct drain *one =
-            in && in->held
-                ? of(s, in->id,
-                     s->forwards ? s->engines.by_slot[i]->entry->config.name
-                                 : NULL)
-                : NULL;
+            in && in->held ? of(s, in->id, engine_entry_name(s, i)) : NULL;
 
         if (one && one->until_us && now_us >= one->until_us)
             request_end_work(s, in->id);

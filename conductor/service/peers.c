@@ -87,7 +87,7 @@ void peers_tick(struct service *s)
 {
     bool packed = false;
 
-    if (!s->peers || s->forwards)
+    if (!s->peers)
         return;
     for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
         struct worker *w = &s->native.workers[i];

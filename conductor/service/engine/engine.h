@@ -296,6 +296,11 @@ void engine_look(evutil_socket_t fd, short what, void *arg);
 /* Returns the engine of a pool id, or NULL. */
 struct engine *engine_of(const struct service *s, uint32_t id);
 
+/* find.c: returns the engine in a pool slot, or the name of its entry in the
+ * configuration; NULL: none, as everywhere in a service of native workers. */
+struct engine *engine_at(const struct service *s, uint32_t slot);
+const char *engine_entry_name(const struct service *s, uint32_t slot);
+
 /* Counts a failed request. unreachable: the connection was refused. */
 void engine_failed(struct engine *e, bool unreachable, const char *why);
 

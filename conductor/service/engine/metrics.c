@@ -136,10 +136,12 @@ uint64_t engines_unkept(const struct service *s)
 {
     uint64_t n = 0;
 
-    for (uint32_t k = 0; s->forwards && k < pool_slots(s->pool); k++)
-        if (s->engines.by_slot[k] && s->engines.by_slot[k]->events.feed)
-            n += kv_map_stats(kv_feed_map(s->engines.by_slot[k]->events.feed))
-                     .unkept;
+    for (uint32_t k = 0; k < pool_slots(s->pool); k++) {
+        const struct engine *e = engine_at(s, k);
+
+        if (e && e->events.feed)
+            n += kv_map_stats(kv_feed_map(e->events.feed)).unkept;
+    }
     if (s->engines.store_feed)
         n += kv_map_stats(kv_feed_map(s->engines.store_feed)).unkept;
     return n;
@@ -163,7 +165,7 @@ int engine_metric_begin(size_t i, struct evbuffer *out)
 int engine_metric_line(const struct service *s, uint32_t slot, size_t i,
                        struct evbuffer *out)
 {
-    const struct engine *e = s->forwards ? s->engines.by_slot[slot] : NULL;
+    const struct engine *e = engine_at(s, slot);
     char label[2 * POOL_NAME_BYTES];
 
     if (!e || e->replaced)

@@ -157,8 +157,7 @@ static bool better(const struct schedule_decision *d,
 static void put_size(const struct explain_record *r, const struct service *s,
                      struct explain_candidate *c)
 {
-    const struct engine *e =
-        s->forwards ? engine_of(s, c->estimate.instance) : NULL;
+    const struct engine *e = engine_of(s, c->estimate.instance);
 
     if (!e || e->block_tokens == r->block_tokens)
         return;
@@ -258,7 +257,7 @@ static void put_sources(struct explain_record *r, const struct service *s,
 static void put_messages(struct explain_record *r, const struct service *s,
                          uint32_t id)
 {
-    const struct engine *e = s->forwards ? engine_of(s, id) : NULL;
+    const struct engine *e = engine_of(s, id);
 
     if (e && e->events.feed)
         r->heard = kv_feed_known(e->events.feed, 0, &r->first_message,
@@ -270,7 +269,7 @@ void explain_decided(struct service_request *request,
 {
     const struct service *s = request->service;
     struct explain *explain = s->explain;
-    const struct engine *e = s->forwards ? engine_of(s, d->prefill) : NULL;
+    const struct engine *e = engine_of(s, d->prefill);
 
     if (explain->n == 0)
         return;

@@ -232,14 +232,16 @@ void forward_tick(struct service *s)
     int64_t now_us = clock_now_us();
     uint32_t n_heard = 0, n_asked = 0;
 
-    for (uint32_t i = 0; s->forwards && i < pool_slots(s->pool); i++) {
-        if (!s->engines.by_slot[i])
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
+        struct engine *e = engine_at(s, i);
+
+        if (!e)
             continue;
-        n_heard += s->engines.by_slot[i]->events.heard;
-        n_asked += *s->engines.by_slot[i]->config->tokenize_path != '\0';
-        end_unseen(s->engines.by_slot[i], now_us);
-        engine_forget_costs(s->engines.by_slot[i]);
-        expect_until(s->engines.by_slot[i], now_us);
+        n_heard += e->events.heard;
+        n_asked += *e->config->tokenize_path != '\0';
+        end_unseen(e, now_us);
+        engine_forget_costs(e);
+        expect_until(e, now_us);
     }
     if (n_heard != s->engines.n_heard || n_asked != s->engines.n_asked) {
         bug("model %s: %u engines of %u publish, %u of %u tokenize",

@@ -124,9 +124,10 @@ int report_gauge_line(const struct service *s, uint32_t slot, size_t gauge,
                       int64_t now_us, struct evbuffer *out)
 {
     const struct pool_instance *in = pool_at(s->pool, slot);
+    const struct engine *e = engine_at(s, slot);
     char label[2 * POOL_NAME_BYTES];
 
-    if (!in || (s->forwards && s->engines.by_slot[slot]->replaced))
+    if (!in || (e && e->replaced))
         return 0;
     metrics_escape(in->name, label);
     if (gauge == PATHS)
