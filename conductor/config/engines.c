@@ -8,7 +8,7 @@
 
 #include "base/json_fields.h"
 #include "conductor/config/internal.h"
-#include "conductor/front/openai/pair/pair.h"
+#include "conductor/connector/pair.h"
 
 #define KV_BLOCKS_MAX (1 << 28)
 

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "conductor/config/names.h"
-#include "conductor/link/engine/url.h"
+#include "conductor/http/url.h"
 
 struct fields;
 struct fields_object;

@@ -6,7 +6,7 @@
 #include "base/json_fields.h"
 #include "conductor/config/internal.h"
 #include "conductor/core/index/block_cut.h"
-#include "conductor/front/openai/pair/pair.h"
+#include "conductor/connector/pair.h"
 
 static bool is_path(const char *text)
 {

@@ -6,7 +6,7 @@
 
 #include "base/address.h"
 #include "conductor/config/internal.h"
-#include "conductor/link/engine/url.h"
+#include "conductor/http/url.h"
 #include "conductor/policy_text.h"
 
 const char *option_check_optional(const char *text)

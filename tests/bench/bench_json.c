@@ -10,9 +10,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "conductor/front/json/scan.h"
-#include "conductor/front/json/text_buf.h"
-#include "conductor/front/json/utf8.h"
+#include "conductor/json/scan.h"
+#include "conductor/json/text_buf.h"
+#include "conductor/json/utf8.h"
 #include "conductor/front/openai/request.h"
 
 static const struct json_scan_limits scan_limits = {8192, 1 << 20, 32, 0, 8192};

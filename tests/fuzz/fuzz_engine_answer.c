@@ -8,7 +8,7 @@
 
 #include "conductor/front/openai/forward/forward.h"
 #include "conductor/front/openai/forward/steer.h"
-#include "conductor/front/openai/tokens.h"
+#include "conductor/link/engine/tokens.h"
 #include "conductor/http/parse.h"
 #include "conductor/link/engine/model_list.h"
 #include "conductor/link/engine/report.h"

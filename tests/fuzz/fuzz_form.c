@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/front/json/utf8.h"
+#include "conductor/json/utf8.h"
 #include "conductor/front/openai/form.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

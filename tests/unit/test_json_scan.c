@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/front/json/scan.h"
-#include "conductor/front/json/text.h"
-#include "conductor/front/json/text_buf.h"
-#include "conductor/front/json/utf8.h"
+#include "conductor/json/scan.h"
+#include "conductor/json/text.h"
+#include "conductor/json/text_buf.h"
+#include "conductor/json/utf8.h"
 
 static const struct json_scan_limits limits = {64, 1 << 20, 32, 0, 0};
 

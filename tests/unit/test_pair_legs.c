@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "conductor/front/openai/pair/pair.h"
+#include "conductor/connector/pair.h"
 
 static void is(struct text_buf *out, const char *want)
 {

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "conductor/front/json/text_buf.h"
+#include "conductor/json/text_buf.h"
 
 struct packed {
     struct text_buf *out; /* keeps the first error */

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "conductor/front/gateway/question_reader.h"
-#include "conductor/front/json/ids.h"
-#include "conductor/front/json/text.h"
+#include "conductor/json/ids.h"
+#include "conductor/json/text.h"
 
 /* Refuses a value, or its i-th element, as being of another kind. */
 static int refuse(struct question_reader *r, const struct question_member *m,

@@ -5,7 +5,7 @@
 #define CONDUCTOR_FRONT_GATEWAY_QUESTION_READER_H
 
 #include "conductor/front/gateway/question.h"
-#include "conductor/front/json/walk.h"
+#include "conductor/json/walk.h"
 
 enum question_kind {
     KIND_TEXT,

@@ -9,7 +9,7 @@
 #include "base/stream/stream.h"
 #include "conductor/front/http/clients.h"
 #include "conductor/front/http/http.h"
-#include "conductor/front/json/text_buf.h"
+#include "conductor/json/text_buf.h"
 
 enum http_state {
     HTTP_HEAD,     /* reading a head, or waiting for one */

@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "conductor/front/json/scan.h"
+#include "conductor/json/scan.h"
 #include "conductor/front/openai/error.h"
 
 /*

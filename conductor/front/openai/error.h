@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "conductor/front/json/text_buf.h"
+#include "conductor/json/text_buf.h"
 
 struct openai_error {
     int http_status;

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "conductor/front/json/utf8.h"
+#include "conductor/json/utf8.h"
 
 size_t openai_token_text(uint32_t token, char *out)
 {

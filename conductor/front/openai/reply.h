@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "conductor/front/json/text_buf.h"
+#include "conductor/json/text_buf.h"
 #include "conductor/front/openai/error.h"
 #include "conductor/front/openai/request.h"
 

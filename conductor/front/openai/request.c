@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "conductor/front/json/scan.h"
+#include "conductor/json/scan.h"
 #include "conductor/front/openai/chat.h"
 #include "conductor/front/openai/params.h"
 

@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "conductor/front/json/text_buf.h"
+#include "conductor/json/text_buf.h"
 #include "conductor/service/access/log.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "conductor/front/openai/pair/pair.h"
+#include "conductor/connector/pair.h"
 #include "conductor/service/models.h"
 
 int engine_bootstrap_new(struct engine *e,

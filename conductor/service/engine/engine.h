@@ -7,7 +7,7 @@
 
 #include "conductor/config/engines.h"
 #include "conductor/core/index/predicted.h"
-#include "conductor/front/json/text_buf.h"
+#include "conductor/json/text_buf.h"
 #include "conductor/link/engine/bootstrap.h"
 #include "conductor/link/engine/model_list.h"
 #include "conductor/link/engine/report.h"

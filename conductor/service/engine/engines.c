@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "conductor/front/openai/pair/pair.h"
+#include "conductor/connector/pair.h"
 #include "conductor/service/engine/costs.h"
 #include "conductor/service/models.h"
 #include "conductor/service/pair/pair.h"

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "conductor/front/openai/pair/pair.h"
+#include "conductor/connector/pair.h"
 #include "conductor/service/engine/engine.h"
 
 static bool has_partner(const struct engine_config *const *all, size_t n,

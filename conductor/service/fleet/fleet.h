@@ -16,7 +16,7 @@
 
 #include "base/log.h"
 #include "base/tls.h"
-#include "conductor/front/json/text_buf.h"
+#include "conductor/json/text_buf.h"
 #include "conductor/link/engine/model_list.h"
 #include "conductor/link/engine/resolve.h"
 #include "conductor/service/engine/engine.h"

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/event_loop.h"
 #include "base/log.h"
-#include "conductor/front/json/text_buf.h"
+#include "conductor/json/text_buf.h"
 #include "conductor/service/models.h"
 
 /* Sets the timer to `ms`, give or take a fifth. */

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "conductor/front/json/pieces.h"
+#include "conductor/json/pieces.h"
 
 #define ANSWER_ID_MAX JSON_PIECES_VALUE /* bytes; a longer one is not found */
 

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "conductor/front/json/pieces.h"
+#include "conductor/json/pieces.h"
 
 /* Most prompts of a stream; further ones are not counted. */
 #define META_INFO_PROMPTS 1024

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/entropy.h"
-#include "conductor/front/openai/pair/pair.h"
+#include "conductor/connector/pair.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/gateway/ticket.h"
 

@@ -1,5 +1,5 @@
 /* Sends the prefill leg, and after its reply the decode leg. See pair.h. */
-#include "conductor/front/openai/pair/pair.h"
+#include "conductor/connector/pair.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #ifndef CONDUCTOR_SERVICE_PAIR_STATE_H
 #define CONDUCTOR_SERVICE_PAIR_STATE_H
 
-#include "conductor/front/openai/pair/pair.h"
+#include "conductor/connector/pair.h"
 #include "conductor/service/pair/pair.h"
 
 struct pair {

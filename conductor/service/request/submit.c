@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "conductor/core/index/block_key.h"
-#include "conductor/front/openai/pair/pair.h"
+#include "conductor/connector/pair.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/gateway/ticket.h"
 #include "conductor/service/models.h"

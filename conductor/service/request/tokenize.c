@@ -15,8 +15,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "conductor/core/index/block_key.h"
-#include "conductor/front/json/text_buf.h"
-#include "conductor/front/openai/tokens.h"
+#include "conductor/json/text_buf.h"
+#include "conductor/link/engine/tokens.h"
 #include "conductor/service/engine/engine.h"
 
 #define ANSWER_BYTES_MAX (64u << 20)

@@ -19,7 +19,7 @@
 #include "base/entropy.h"
 #include "base/event_loop.h"
 #include "base/log.h"
-#include "conductor/front/json/text_buf.h"
+#include "conductor/json/text_buf.h"
 #include "conductor/link/engine/upstream/upstream.h"
 #include "conductor/service/spans/context.h"
 

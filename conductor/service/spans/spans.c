@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/entropy.h"
-#include "conductor/front/json/text_buf.h"
+#include "conductor/json/text_buf.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/models.h"
 #include "conductor/service/spans/exporter.h"

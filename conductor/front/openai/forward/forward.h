@@ -29,7 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "conductor/front/json/text_buf.h"
+#include "conductor/json/text_buf.h"
 #include "conductor/front/openai/error.h"
 
 #define FORWARD_MODEL_BYTES 256

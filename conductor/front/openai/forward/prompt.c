@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/front/json/ids.h"
+#include "conductor/json/ids.h"
 #include "conductor/front/openai/forward/reader.h"
 #include "conductor/front/openai/forward/value.h"
 

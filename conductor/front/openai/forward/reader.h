@@ -2,7 +2,7 @@
 #ifndef CONDUCTOR_FRONT_OPENAI_FORWARD_READER_H
 #define CONDUCTOR_FRONT_OPENAI_FORWARD_READER_H
 
-#include "conductor/front/json/walk.h"
+#include "conductor/json/walk.h"
 #include "conductor/front/openai/forward/forward.h"
 #include "conductor/front/openai/forward/refer.h"
 

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "conductor/front/json/text.h"
+#include "conductor/json/text.h"
 
 enum {
     TOP = 1,   /* at the top of a body */

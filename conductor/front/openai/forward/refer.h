@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "conductor/front/json/walk.h"
+#include "conductor/json/walk.h"
 
 /* Returns the name, static, of a reference at the top of the body; p is at the
  * member's value. NULL = it is none. */

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "conductor/core/index/block_key.h"
-#include "conductor/front/json/text.h"
-#include "conductor/front/json/walk.h"
+#include "conductor/json/text.h"
+#include "conductor/json/walk.h"
 
 /* Longest spelling of a short text: each byte as \u002f, and quotes. */
 #define ESCAPED_BYTES (6 * FORWARD_MODEL_BYTES)

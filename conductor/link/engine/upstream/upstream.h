@@ -24,7 +24,7 @@
 #include <stdint.h>
 
 #include "conductor/http/parse.h"
-#include "conductor/link/engine/url.h"
+#include "conductor/http/url.h"
 
 struct event_base;
 struct dns;

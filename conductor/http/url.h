@@ -1,0 +1,34 @@
+/* Where an engine is: the URL of its configuration, taken apart. */
+#ifndef CONDUCTOR_HTTP_URL_H
+#define CONDUCTOR_HTTP_URL_H
+
+#include <stdbool.h>
+
+#include "base/address.h"
+
+#define ENGINE_URL_MAX 256
+
+struct engine_url {
+    bool tls;                    /* https */
+    struct address at;           /* where to connect to */
+    char name[ADDRESS_HOST_MAX]; /* host as written */
+    char prefix[ENGINE_URL_MAX]; /* before every path: "" or "/v2", without '/'
+                                    or "/v1" at its end */
+    char authority[ENGINE_URL_MAX]; /* as written, for Host */
+};
+
+/*
+ * Reads "http://host[:port][/path]" or https://, where the port is 80 or 443
+ * unless given. User names, queries and fragments are refused.
+ *   text  NUL-terminated.
+ * Returns NULL with *out written; or what is wrong, static, with *out
+ * untouched.
+ */
+[[nodiscard]] const char *engine_url_parse(const char *text,
+                                           struct engine_url *out);
+
+/* Returns where the OpenAI endpoint begins that a URL ends in, as in
+ * "http://h/v1/completions"; NULL = it does not end in one. */
+const char *engine_url_endpoint(const char *text);
+
+#endif
