@@ -107,7 +107,7 @@ static void on_stop(evutil_socket_t, short, void *arg)
         close_door(d);
         return;
     }
-    log_info("not ready for %lld ms, and serving still",
+    log_info("not ready for %lld ms, but still serving",
              (long long)d->config->drain_wait_ms);
     d->closes_us = clock_now_us() + d->config->drain_wait_ms * 1000;
 }
@@ -151,12 +151,12 @@ int daemon_admin_key(const struct config *c, struct secret **key,
     if (*key || !*c->admin_listen || address_parse(c->admin_listen, &listen) ||
         host_is_loopback(listen.host))
         return 0;
-    return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                     "admin_listen: \"%.200s\": other machines reach it, and "
-                     "whoever does so would see every request's explanation: "
-                     "openssl rand -hex 32 > FILE, chmod 600 FILE, and set "
-                     "admin_key_file",
-                     c->admin_listen);
+    return error_say(
+        err, CONFIG_ERROR_MAX, -EINVAL,
+        "admin_listen: \"%.200s\": other machines can reach it, and would see "
+        "the explanation of every request: openssl rand -hex 32 > FILE, chmod "
+        "600 FILE, and set admin_key_file",
+        c->admin_listen);
 }
 
 /* Logs why an option's address cannot be listened at. Returns rc. */
@@ -164,7 +164,7 @@ static int cannot_listen(const char *option, const char *address, int rc)
 {
     log_error("%s: %s: %s", option, address,
               rc == -EADDRNOTAVAIL
-                  ? "no host of that name is found, or it is not this one"
+                  ? "no such host, or not an address of this machine"
                   : strerror(-rc));
     return rc;
 }
@@ -177,7 +177,8 @@ static int handed_over(const char *name)
 
     if (fd < 0)
         return 0;
-    log_info("%s: clients come to a socket that was handed over", name);
+    log_info("%s: clients connect to a socket that the supervisor opened",
+             name);
     return fd;
 }
 

@@ -99,7 +99,7 @@ void daemon_on_hangup(evutil_socket_t, short, void *arg)
 
     /* The supervisor knows that the daemon stops: READY would revoke that. */
     if (event_pending(d->drain, EV_TIMEOUT, NULL)) {
-        log_warn("SIGHUP: it stops, and the configuration is not read again");
+        log_warn("SIGHUP is ignored: the conductor is stopping");
         return;
     }
     supervisor_reloads();

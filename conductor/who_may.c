@@ -9,16 +9,16 @@ void daemon_tell_who_may(const struct config *c, const char *host)
     bool required = c->api_keys == CONFIG_KEYS_REQUIRED;
 
     if (!required)
-        log_info("api_keys: open: whoever reaches listen may ask, and all "
-                 "share a cache");
+        log_info("api_keys: open: every client that reaches listen may send "
+                 "requests, and all share a cache");
     if (!required && !*c->admin_listen && !host_is_loopback(host))
-        log_warn("admin_listen: none: whoever reaches listen sees /metrics, "
-                 "the instances and, by its id, why a request went where it "
-                 "went");
+        log_warn(
+            "admin_listen: none: every client that reaches listen can read "
+            "/metrics, the instances and, by a request's id, its explanation");
     if (required && !*c->admin_key_file)
-        log_warn("api_keys: required, and there is no admin_key_file: whoever "
-                 "reaches this machine's own address, as through a proxy on "
-                 "it, may look and change");
+        log_warn("api_keys: required, but there is no admin_key_file: every "
+                 "client that reaches this machine's own address, for example "
+                 "through a proxy on it, can read and change /admin");
 }
 
 void daemon_tell_idle(const struct config *c)

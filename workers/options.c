@@ -108,25 +108,24 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
     const struct option_spec specs[] = {
         {"conductor", OPTION_TEXT, &conductors, "HOST:PORT[,...]", 0, 0,
          "the conductor's worker_listen, not its port for clients; of several "
-         "conductors all, or one, which names the others"},
+         "conductors name all, or one, which tells the others"},
         {"listen", OPTION_ADDRESS, &o->listen, "HOST:PORT", 0, 0,
-         "for other workers; port 0: any"},
+         "address for other workers; port 0 = any free port"},
         {"secret-file", OPTION_TEXT, &o->secret_file, "FILE", 0, 0,
-         "what conductor and workers prove to each other to know; needed "
-         "beyond "
-         "127.0.0.1"},
+         "file with the secret that conductor and workers prove to know; "
+         "required beyond 127.0.0.1"},
         {"tls-ca", OPTION_TEXT, &o->tls_ca, "FILE", 0, 0,
-         "PEM with the authorities that vouch for the conductor: it is reached "
-         "with TLS then, and its worker_tls_certificate must name the host of "
-         "--conductor"},
+         "PEM with the authorities trusted for the conductor's certificate; "
+         "the worker then connects with TLS, and the conductor's "
+         "worker_tls_certificate must name the host of --conductor"},
         {"name", OPTION_STRING, o->name, "NAME", 0, 0,
          "unique among workers (default worker-PID)", .size = sizeof(o->name),
          .check = check_name},
         {"role", OPTION_CHOICE, &o->role, "ROLE", PROTO_ROLE_PREFILL, 0,
          "prefill, decode or both", .choice = role_name},
         {"engine", OPTION_TEXT, &o->engine, "ENGINE", 0, 0,
-         "cpu: a real transformer; timed: simulates one by the time that "
-         "--cost-model says; cuda: a transformer on the first visible card",
+         "cpu: a real transformer; timed: simulates the times of --cost-model; "
+         "cuda: a transformer on the first visible card",
          .choice = engine_name},
         {"model", OPTION_TEXT, &o->model, "NAME", 0, 0,
          "shape of the model: tiny, llama3-8b, llama3-70b, longalpaca-7b or "
@@ -135,77 +134,78 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
         {"layers", OPTION_U32, &o->layers, "N", 1, 1024,
          "only the first N layers (default all)"},
         {"seed", OPTION_COUNT, &o->seed, "N", 0, (double)UINT64_MAX,
-         "of the weights"},
+         "seed of the weights"},
         {"cost-model", OPTION_TEXT, &o->cost_model, "FILE", 0, 0,
-         "from conductor-fit; needed by timed"},
+         "cost model from conductor-fit; needed by timed"},
         {"engine-speed", OPTION_NUMBER, &o->engine_speed, "X", 0.01, 100,
          "timed: X times as fast as the cost model says (default 1)"},
         {"prefill-error-sigma", OPTION_NUMBER, &o->prefill_error_sigma, "X", 0,
          2,
-         "timed: each prefill takes a lognormal factor of this sigma as long, "
-         "drawn from --seed and its request, as in cluster files (default 0)"},
+         "timed: multiply the time of each prefill by a lognormal factor of "
+         "this sigma, drawn from --seed and its request, as in cluster files "
+         "(default 0)"},
         {"decode-error-sigma", OPTION_NUMBER, &o->decode_error_sigma, "X", 0, 2,
-         "timed: likewise its decode steps (default 0)"},
+         "timed: the same for decode steps (default 0)"},
         {"kv-mib", OPTION_U32, &o->kv_mib, "N", 1, 1 << 24,
          "memory for KV blocks in MiB (default 512)"},
         {"kv-blocks", OPTION_U32, &o->kv_blocks, "N", 1, 1 << 30,
-         "the same in blocks; not both"},
+         "memory for KV blocks, in blocks; not together with --kv-mib"},
         {"device-kv-mib", OPTION_U32, &o->device_kv_mib, "N", 1, 1 << 24,
-         "of these, on the card of engine cuda in MiB (default all that is "
-         "free there)"},
+         "part of that memory on the card of engine cuda, in MiB (default all "
+         "that is free there)"},
         {"disk-path", OPTION_TEXT, &o->disk_path, "FILE", 0, 0,
-         "keep KV blocks in this file as well, made if it is not there; found "
-         "again after a restart"},
+         "also keep KV blocks in this file, which is created if missing; they "
+         "are found again after a restart"},
         {"disk-mib", OPTION_U32, &o->disk_mib, "N", 1, 1 << 28,
-         "its size in MiB, allocated at once"},
+         "size of --disk-path in MiB, allocated at once"},
         {"shared-store", OPTION_TEXT, &o->shared_store, "URL", 0, 0,
-         "keep KV blocks in a Redis or Valkey as well, which all workers of "
-         "the model read: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]"},
+         "also keep KV blocks in a Redis or Valkey that all workers of the "
+         "model read: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]"},
         {"shared-store-mib", OPTION_U32, &o->shared_store_mib, "N", 1, 1 << 28,
-         "the most that all workers together keep there, in MiB; the same for "
-         "all of them"},
+         "most MiB that all workers together keep in --shared-store; the same "
+         "value for all of them"},
         {"shared-store-put", OPTION_CHOICE, &o->shared_store_put, "BLOCKS", 0,
          0,
-         "all or evicted: each as soon as it is held, or those that fill "
-         "memory from a quarter on, before they leave it (default evicted)",
+         "all: put each block there as soon as it is held; evicted: put those "
+         "that fill memory from a quarter on, before they are evicted (default "
+         "evicted)",
          .choice = puts_name},
         {"shared-store-ttl", OPTION_U32, &o->shared_store_ttl, "SECONDS", 1,
-         31536000, "a block that is not used for so long leaves it"},
+         31536000, "time after which an unused block leaves --shared-store"},
         {"shared-store-timeout-ms", OPTION_U32, &o->shared_store_timeout_ms,
          "N", 10, 60000,
-         "it is away when nothing moved for so long; what it has is computed "
-         "then"},
+         "time without progress after which --shared-store counts as away; its "
+         "blocks are then computed"},
         {"shared-store-password-file", OPTION_TEXT,
          &o->shared_store_password_file, "FILE", 0, 0,
-         "its password, instead of one in the URL, which others on the "
-         "machine can read"},
+         "file with the password of --shared-store; a password in the URL can "
+         "be read by others on the machine"},
         {"shared-store-ca", OPTION_TEXT, &o->shared_store_ca, "FILE", 0, 0,
-         "PEM with the authorities that are trusted with a rediss:// (TLS, by "
-         "hiredis 1.0 or later); else those that the machine trusts"},
+         "PEM with the authorities trusted for a rediss:// (TLS, needs hiredis "
+         "1.0 or later); default: those that the machine trusts"},
         {"block-tokens", OPTION_U32, &o->block_tokens, "N",
          ENGINE_MIN_BLOCK_TOKENS, ENGINE_MAX_BLOCK_TOKENS,
-         "tokens of a block, a multiple of 16",
-         .step = ENGINE_MIN_BLOCK_TOKENS},
+         "tokens per block, a multiple of 16", .step = ENGINE_MIN_BLOCK_TOKENS},
         {"step-tokens", OPTION_U32, &o->step_tokens, "N", 1,
          ENGINE_MAX_STEP_TOKENS, "most tokens of one step"},
         {"max-batch", OPTION_U32, &o->max_batch, "N", 1, 4096,
          "most requests that decode at once"},
         {"max-prefills", OPTION_U32, &o->max_prefills, "N", 1, 64,
-         "most prefills under way at once; more fill the steps of an engine "
-         "that is faster in bulk"},
+         "most prefills that run at once; more than 1 fills the steps of an "
+         "engine that is faster in bulk"},
         {"max-queue", OPTION_U32, &o->max_queue, "N", 1, QUEUE_MAX,
-         "most requests that wait"},
+         "most requests that may wait"},
         {"fetch-timeout-ms", OPTION_U32, &o->fetch_timeout_ms, "N", 1, 3600000,
-         "compute what a peer does not send"},
+         "compute blocks that a peer does not send within this time"},
         {"push-timeout-ms", OPTION_U32, &o->push_timeout_ms, "N", 1, 3600000,
-         "give up on a decode worker"},
+         "give up on a decode worker that does not take KV within this time"},
         {"drain-ms", OPTION_U32, &o->drain_ms, "N", 0, 86400000,
-         "how long a worker that is told to end (SIGTERM) may go on with the "
-         "requests that it has"},
+         "how long a worker that is told to end (SIGTERM) may go on with its "
+         "requests"},
         {"transports", OPTION_TEXT, &o->transports, "LIST", 0, 0,
-         "how KV moves between workers, the best that both have first: shm (of "
-         "workers of one machine), rdma (over network cards), tcp, which is "
-         "there in any case, where no other stands (default shm,tcp)"},
+         "how KV moves between workers, best first among those that both have: "
+         "shm (workers of one machine), rdma (network cards), tcp (always "
+         "available, used last) (default shm,tcp)"},
         {"streams", OPTION_U32, &o->streams, "N", 1, TRANSFER_STREAMS_MAX,
          "tcp: data connections to each worker (default 2)"},
         {"rdma-devices", OPTION_TEXT, &o->rdma_devices, "LIST", 0, 0,
@@ -213,8 +213,8 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "(default "
          "all)"},
         {"rdma-slice-kib", OPTION_U32, &o->rdma_slice_kib, "N", 4, 1048576,
-         "rdma: what a card is given at a time, in KiB, of whole pages "
-         "(default 16)",
+         "rdma: size of the pieces that a card is given, in KiB, of whole "
+         "pages (default 16)",
          .step = 4},
         {"load-mode", OPTION_CHOICE, &o->load_mode, "MODE", 0, 0,
          "auto: as the conductor plans; or for all requests compute, load, "

@@ -42,9 +42,9 @@ static void complain(struct cluster_pool *p, const struct foreign_news *news)
     if (p->fenced_us != 0 && now_us - p->fenced_us < FENCED_LOG_US)
         return;
     p->fenced_us = now_us;
-    log_warn("state: what conductor %016" PRIx64
-             " tells does not count: it has an older lease than it had; is the "
-             "clock of Redis an earlier one now?",
+    log_warn("state: events of conductor %016" PRIx64
+             " are ignored: its lease is older than its previous one; was the "
+             "clock of Redis set back?",
              news->owner);
 }
 

@@ -139,10 +139,10 @@ static void set_alone(struct limits *l, bool alone)
     l->counts.alone = alone;
     if (alone)
         log_warn("state: limits of clients: redis does not answer in time; "
-                 "this conductor goes on with 1/%u of each",
+                 "this conductor applies 1/%u of each",
                  l->conductors ? l->conductors : 1);
     else
-        log_info("state: limits of clients hold over all conductors again");
+        log_info("state: limits of clients apply over all conductors again");
 }
 
 /* Reads what all have taken. Returns false if it is no such number. */

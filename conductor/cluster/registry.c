@@ -129,7 +129,7 @@ static void set_leads(struct cluster *c, uint64_t token, int64_t until_us,
     c->leads = leads;
     log_info(leads ? "state: this conductor leads: it replicates and switches "
                      "roles (token %llu)"
-                   : "state: this conductor leads no more (token %llu)",
+                   : "state: this conductor no longer leads (token %llu)",
              (unsigned long long)c->lead_token);
     if (c->ops->leads)
         c->ops->leads(c->arg, leads);

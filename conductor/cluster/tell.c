@@ -30,9 +30,10 @@ static void complain(struct cluster *c, const char *why)
 {
     c->counts.untold++;
     if (!c->complained)
-        log_warn("state: redis does not take what other conductors should "
-                 "know: %s; each decides by what it knows until it does",
-                 why);
+        log_warn(
+            "state: redis does not take the events for other conductors: %s; "
+            "until it does, each conductor decides by its own knowledge",
+            why);
     c->complained = true;
 }
 
@@ -44,8 +45,8 @@ static void on_added(void *arg, const struct redisReply *reply)
 
     if (reply && reply->type != REDIS_REPLY_ERROR) {
         if (c->complained)
-            log_info("state: redis takes what other conductors should know "
-                     "again");
+            log_info(
+                "state: redis takes the events for other conductors again");
         c->complained = false;
         return;
     }

@@ -34,10 +34,11 @@ static int check_model(const struct config *c, char err[CONFIG_ERROR_MAX])
     while (i < c->engines.n && !engine_is_named(&all[i], c->model))
         i++;
     if (*c->worker_listen && i < c->engines.n)
-        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                         "model: \"%.63s\": that of engine %s, too; clear "
-                         "worker_listen, or give one of them another name",
-                         c->model, all[i].name);
+        return error_say(
+            err, CONFIG_ERROR_MAX, -EINVAL,
+            "model: \"%.63s\": is the model of engine %s, too; clear "
+            "worker_listen, or give one of them another name",
+            c->model, all[i].name);
     config_defaults(&usual);
     if (*c->worker_listen || i < c->engines.n || *c->engines_file ||
         strcmp(c->model, usual.model) == 0)
@@ -55,11 +56,10 @@ static int check_cost_model(const struct config *c, char err[CONFIG_ERROR_MAX])
     if (*c->worker_listen || !*c->cost_model ||
         (!c->engines.given && !*c->engines_file))
         return 0;
-    return error_say(
-        err, CONFIG_ERROR_MAX, -EINVAL,
-        "cost_model: \"%.200s\": of native workers, and worker_listen is "
-        "empty; an engine's entry names its own",
-        c->cost_model);
+    return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                     "cost_model: \"%.200s\": is for native workers, and "
+                     "worker_listen is empty; an engine's entry names its own",
+                     c->cost_model);
 }
 
 /* Whether an engine connects to `own` with its KV events; *who: the first. */
@@ -97,13 +97,13 @@ static int check_listeners(const struct config *c, char err[CONFIG_ERROR_MAX])
         for (size_t k = 0; k < i; k++)
             if (at[k].port && address_meet(&at[k], 0, &at[i], 0))
                 return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                                 "%s: \"%.200s\": must not be %s, too",
+                                 "%s: \"%.200s\": must differ from %s",
                                  all[i].option, all[i].text, all[k].option);
         if (is_taken(c, &at[i], &e))
-            return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                             "%s: \"%.200s\": engine %s connects there with "
-                             "its KV events",
-                             all[i].option, all[i].text, e->name);
+            return error_say(
+                err, CONFIG_ERROR_MAX, -EINVAL,
+                "%s: \"%.200s\": engine %s connects there with its KV events",
+                all[i].option, all[i].text, e->name);
     }
     return 0;
 }
@@ -152,7 +152,7 @@ static int check_tls(const struct config *c, char err[CONFIG_ERROR_MAX])
         return rc;
     if (*c->worker_tls_certificate && !*c->worker_listen)
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                         "worker_tls_certificate: \"%.200s\": of native "
+                         "worker_tls_certificate: \"%.200s\": is for native "
                          "workers, and worker_listen is empty",
                          c->worker_tls_certificate);
     if (c->admin_tls && (!*c->tls_certificate || !*c->admin_listen))
@@ -179,8 +179,8 @@ static int check_state(const struct config *c, char err[CONFIG_ERROR_MAX])
             c->state_ca_file);
     if (*c->worker_address && !*c->worker_listen)
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                         "worker_address: \"%.200s\": where workers reach "
-                         "worker_listen, and that is empty",
+                         "worker_address: \"%.200s\": is the address of "
+                         "worker_listen, and worker_listen is empty",
                          c->worker_address);
     return 0;
 }
@@ -191,30 +191,30 @@ int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
         (!*c->tenants_file || !*c->tenant_header))
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                          "api_keys: \"required\": needs tenants_file with the "
-                         "keys, and tenant_header that has them");
+                         "keys, and tenant_header, in which clients send them");
     if (c->worker_timeout_ms < 2 * c->heartbeat_ms)
         return error_say(
             err, CONFIG_ERROR_MAX, -EINVAL,
-            "worker_timeout_ms: %lld: must be at least two heartbeat_ms of "
-            "%lld: a worker would be taken as gone between two reports",
+            "worker_timeout_ms: %lld: must be at least twice heartbeat_ms, "
+            "%lld: a worker would count as gone between two reports",
             (long long)c->worker_timeout_ms, (long long)c->heartbeat_ms);
     if (c->max_body_total_bytes < c->max_body_bytes)
         return error_say(
             err, CONFIG_ERROR_MAX, -EINVAL,
             "max_body_total_bytes: %lld: must be at least max_body_bytes, "
-            "%lld: the longest body would never be taken",
+            "%lld: the longest body would never be accepted",
             (long long)c->max_body_total_bytes, (long long)c->max_body_bytes);
     if (*c->priority_header &&
         strcmp(c->priority_header, c->cache_salt_header) == 0)
         return error_say(
             err, CONFIG_ERROR_MAX, -EINVAL,
-            "priority_header: \"%.200s\": must not be cache_salt_header, "
-            "too",
+            "priority_header: \"%.200s\": must differ from cache_salt_header",
             c->priority_header);
     if (!*c->worker_listen && c->worker_costs.n > 0)
-        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                         "worker_costs: of native workers, and worker_listen "
-                         "is empty: engines say their cost_model themselves");
+        return error_say(
+            err, CONFIG_ERROR_MAX, -EINVAL,
+            "worker_costs: is for native workers, and worker_listen is empty: "
+            "engines name their cost_model in their entries");
     if (check_tls(c, err) || check_listeners(c, err) || check_model(c, err) ||
         check_cost_model(c, err) || check_order(c, err) || check_state(c, err))
         return -EINVAL;

@@ -64,10 +64,9 @@ int config_set(struct config *c, const char *name, const char *value,
             err, CONFIG_ERROR_MAX, -ENOENT, "%.100s: no such option (%s)", name,
             strcmp(name, "index_max_blocks") == 0
                 ? "index_mib replaces it: 24 MiB a million blocks"
-            : is_of_policy(c, name)
-                ? "the policy has one: it goes into policy_options, or behind "
-                  "--policy-option"
-                : "--config-reference lists them");
+            : is_of_policy(c, name) ? "it is an option of the policy: set it "
+                                      "in policy_options, or by --policy-option"
+                                    : "--config-reference lists them");
     if (config_is_switch(o))
         value = strcmp(value, "true") == 0    ? "1"
                 : strcmp(value, "false") == 0 ? "0"

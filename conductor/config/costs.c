@@ -98,16 +98,17 @@ size_t worker_cost_of(const struct worker_cost_list *list, const char *name)
 
 void worker_cost_list_reference(FILE *out)
 {
-    fputs("\n## worker_costs\n\n"
-          "`worker_costs` is an array of objects, one for each kind of native "
-          "workers whose\nwork costs something else than `cost_model` says: "
-          "another card, or another share\nof one. The first one that a "
-          "worker's name fits is its own; the others have\n`cost_model`, which "
-          "must be set. Engines say theirs in `engines`.\n\n"
-          "| field | default | meaning |\n|---|---|---|\n"
-          "| `workers` | required | the worker's `--name`; with a `*` at its "
-          "end all whose names begin so |\n"
-          "| `cost_model` | required | file with their costs, by conductor-fit "
-          "|\n",
-          out);
+    fputs(
+        "\n## worker_costs\n\n"
+        "`worker_costs` is an array of objects, one for each kind of native "
+        "workers that\n`cost_model` does not fit: those with another card, or "
+        "another share of one. The first\nentry that matches a worker's name "
+        "applies; the other workers use `cost_model`,\nwhich must be set. "
+        "Engines have a `cost_model` of their own in `engines`.\n\n"
+        "| field | default | meaning |\n|---|---|---|\n"
+        "| `workers` | required | the worker's `--name`; a `*` at its end "
+        "matches any ending |\n"
+        "| `cost_model` | required | file with their cost model, by "
+        "conductor-fit |\n",
+        out);
 }

@@ -36,117 +36,115 @@ static const struct field {
     bool zero;                /* 0 is a value; -1 = not given */
 } table[] = {
     {"name", TEXT(name), NULL,
-     "what logs, metrics and headers call it; printable, without blanks, and "
-     "no other engine's or worker's"},
+     "name in logs, metrics and headers; printable, without blanks, and not "
+     "the name of another engine or worker"},
     {"kind", WORD(kind), "openai",
      "`openai`: any server of OpenAI's API; `vllm`, `sglang`", kinds},
     {"url", TEXT(url_text), "",
-     "where it is: `http://host[:port][/path]`, or `https://`; the requests' "
-     "paths come behind it, and a `/v1` at its end is left out; it is not the "
-     "address of an endpoint, as `/v1/completions`. Without it the engine is "
-     "only listened to: what it holds is known to [other "
-     "gateways](gateways.md#what-is-cached-where), and it gets no request; it "
-     "needs `model` and `kv_events`"},
+     "base URL: `http://host[:port][/path]`, or `https://`; the paths of "
+     "requests are appended, and a `/v1` at its end is left out. It is not the "
+     "URL of an endpoint, such as `/v1/completions`. Without it the engine "
+     "gets no requests and needs `model` and `kv_events`: the conductor reads "
+     "its KV events for [other gateways](gateways.md#what-is-cached-where)"},
     {"tls_ca_file", TEXT(tls_ca_file), "",
-     "file with the certificates (PEM) of the authorities that are trusted "
-     "with https; without it those that the machine trusts"},
+     "PEM file with the certificates of the authorities that are trusted for "
+     "https; without it, those that the machine trusts"},
     {"tls_insecure", WORD(tls_insecure), "false",
-     "`true`: any certificate will do: whoever is between reads and changes "
-     "all",
+     "`true`: any certificate is accepted: anybody on the way can read and "
+     "change everything",
      no_yes},
     {"dns", WORD(dns), "false",
-     "`true`: each address that the host of `url` has is an engine, called "
-     "`name`@address; `name` has at most 23 bytes. They are looked up again "
-     "and again; that host stands for the address in `kv_events` and "
-     "`kv_replay`, too",
+     "`true`: each address of the host of `url` is an engine named "
+     "`name`@address, looked up every `engine_dns_ms`; `name` has at most 23 "
+     "bytes. In `kv_events` and `kv_replay` that host is replaced by the "
+     "address, too",
      no_yes},
     {"model", TEXT(model), "",
-     "the model that it serves, as requests name it, of at most 255 bytes; "
-     "engines of one model share its requests. Without it the model, `aliases` "
-     "and `adapters` are "
-     "what it tells"},
+     "model that it serves, as requests name it, at most 255 bytes; engines of "
+     "one model share its requests. Without it, the model, `aliases` and "
+     "`adapters` are those that the engine lists"},
     {"aliases", NAMES(aliases),
-     "array of other names of that model that requests may use, and that the "
-     "engine knows: requests that use one go to the engines that have it; at "
-     "most 32, of 255 bytes each and 4064 in all. They need "
-     "`model`",
+     "array of other names of the model that requests may use and the engine "
+     "accepts; a request with such a name goes to engines that have it. At "
+     "most 32, of 255 bytes each and 4064 in all; they need `model`",
      NULL, true},
     {"adapters", NAMES(adapters),
      "array of the LoRA adapters that requests name in place of the model; "
-     "their blocks are no other adapter's; as `aliases`",
+     "adapters do not share blocks; otherwise as `aliases`",
      NULL, true},
     {"role", WORD(role), "both",
-     "`both`: it prefills and decodes; `prefill`: it computes prompts, and "
-     "hands "
-     "their KV to one with `decode`, which answers. [More](engines/pairs.md)",
+     "`both`: it prefills and decodes; `prefill`: it computes prompts and "
+     "hands their KV to an engine of role `decode`, which answers. "
+     "[More](engines/pairs.md)",
      roles},
     {"kv_connector", WORD(kv_connector), "none",
-     "how KV goes from its prefill to its decode engines, as they were "
-     "started: `nixl`: vLLM's NixlConnector; `shared_storage`: vLLM's "
-     "ExampleConnector; `offloading`: vLLM's OffloadingConnector with its tier "
-     "`p2p`; `mooncake`: vLLM's MooncakeConnector; `sglang`: SGLang's own way; "
-     "`none` with the role `both`",
+     "how KV moves from prefill to decode engines, as they were started: "
+     "`nixl`: vLLM's NixlConnector; `shared_storage`: vLLM's ExampleConnector; "
+     "`offloading`: vLLM's OffloadingConnector with its tier `p2p`; "
+     "`mooncake`: vLLM's MooncakeConnector; `sglang`: SGLang's own way; `none` "
+     "with the role `both`",
      pair_connector_names},
     {"bootstrap_port", AT(bootstrap_port), 0, 65535, NULL,
-     "where an engine of the role `prefill` meets its decode engines, as it "
-     "was started, on the host of `url`: of `sglang` "
-     "`--disaggregation-bootstrap-port`, without it 8998; of `mooncake` "
-     "`VLLM_MOONCAKE_BOOTSTRAP_PORT`, without it 8998; of `offloading` the "
-     "`port` of its tier or `VLLM_P2P_SIDE_CHANNEL_PORT`, without it 5710, "
-     "and `dp_rank` is added"},
+     "port on the host of `url` where a `prefill` engine, as it was started, "
+     "meets its decode engines. `sglang`: `--disaggregation-bootstrap-port`, "
+     "8998 if not set; `mooncake`: `VLLM_MOONCAKE_BOOTSTRAP_PORT`, 8998 if not "
+     "set; `offloading`: the `port` of its tier or "
+     "`VLLM_P2P_SIDE_CHANNEL_PORT`, 5710 if not set, plus `dp_rank`"},
     {"index", WORD(index), "auto",
-     "how its cached blocks are known: `predicted`: what was sent there is "
-     "assumed cached, under `kv_blocks`, least recently used first out; "
+     "how its cached blocks are known: `predicted`: prompts sent to it are "
+     "assumed cached, up to `kv_blocks`, least recently used evicted first; "
      "`events`: by its KV events; `auto`: by events where `kv_events` is set, "
-     "and predicted until the first of them",
+     "predicted until the first one comes",
      indexes},
     {"kv_events", TEXT(kv_events), "",
-     "where it publishes KV events over ZMQ: `tcp://host:port`; rank r of "
-     "`dp_ranks`, or `dp_rank` r, at port + r"},
+     "address at which it publishes KV events over ZMQ: `tcp://host:port`; "
+     "rank r of `dp_ranks`, or `dp_rank` r, at port + r"},
     {"kv_events_bind", WORD(kv_events_bind), "false",
      "`true`: `kv_events` is the conductor's own address, and the engine "
      "connects to it",
      no_yes},
     {"kv_replay", TEXT(kv_replay), "",
-     "where it replays what was lost: `tcp://host:port`; rank r at port + r"},
+     "address at which it replays lost KV events: `tcp://host:port`; rank r at "
+     "port + r"},
     {"kv_topic", TEXT(kv_topic), "",
-     "prefix of the topic of its events; without it all are taken"},
+     "prefix of the topic of its KV events; without it, all topics"},
     {"dp_ranks", AT(dp_ranks), 0, 256, NULL,
-     "data-parallel ranks that publish events of their own; without it 1"},
+     "number of data-parallel ranks that publish their own KV events; without "
+     "it, 1"},
     {"dp_rank", AT(dp_rank), 0, 255, NULL,
-     "the engine is this one of the data-parallel ranks, from 0, of the server "
-     "at `url`: requests say so in `X-data-parallel-rank`, and only its KV "
-     "events and metrics are taken. Not with `dp_ranks` above 1",
+     "this entry is one data-parallel rank, from 0, of the server at `url`: "
+     "requests carry it in `X-data-parallel-rank`, and only KV events and "
+     "metrics of this rank are used. Not with `dp_ranks` above 1",
      NULL, false, true},
     {"block_tokens", AT(block_tokens), 0, ENGINE_BLOCK_TOKENS_MAX, NULL,
-     "tokens in one of its KV blocks; without it what its KV events or metrics "
-     "tell, or as many as the model's index has. That is the largest size that "
-     "divides those of all its engines, no sizes below 16 counted beside "
-     "others, or 16 ([more](decisions/075-blocks-of-mixed-engines.md))"},
+     "tokens per KV block; without it, the size that its KV events or metrics "
+     "tell, else that of the model's index: the largest size that divides "
+     "those of all the model's engines (sizes below 16 do not count beside "
+     "larger ones), 16 if none is known "
+     "([more](decisions/075-blocks-of-mixed-engines.md))"},
     {"kv_blocks", AT(kv_blocks), 0, KV_BLOCKS_MAX, NULL,
-     "KV blocks that it has; without it what it tells, as far "
-     "as `index_mib` has room for it, or 8192"},
+     "number of its KV blocks; without it, the number that it tells, as far as "
+     "`index_mib` has room, else 8192"},
     {"api_key_file", TEXT(api_key_file), "",
-     "file with the key that is sent to it, in place of the client's"},
+     "file with the API key that is sent to it, in place of the client's"},
     {"cost_model", TEXT(cost_model), "",
-     "file with its costs, by conductor-fit; without it those of the first "
-     "engine of the model that has one, and if none has, learned from first "
-     "tokens. Its block size must be that of one of them"},
+     "file with its cost model, by conductor-fit; without it, that of the "
+     "model's first engine that has one, else costs are learned from first "
+     "tokens. Its block size must be that of one of the model's engines"},
     {"health_path", TEXT(health_path), "/health",
-     "what is asked for again and again; any answer below 500 is a healthy "
-     "one, but 400"},
+     "path of its health checks; any status below 500 but 400 counts as "
+     "healthy"},
     {"models_path", TEXT(models_path), "/v1/models",
-     "what is asked for its models, before it gets work and again and again: a "
-     "list as OpenAI's; an `openai` that answers with none is believed to have "
-     "`model`"},
+     "path of its list of models, in OpenAI's format, read before it gets work "
+     "and regularly after that; an `openai` engine without such a list is "
+     "assumed to have `model`"},
     {"tokenize_path", TEXT(tokenize_path), "",
-     "what is asked for the tokens of a text, in the words of vLLM; without it "
-     "`/tokenize` for `vllm` and `sglang`, nothing for `openai`"},
+     "path that tokenizes a text, in vLLM's format; without it, `/tokenize` "
+     "for `vllm` and `sglang`, none for `openai`"},
     {"metrics_path", TEXT(metrics_path), "",
-     "what is asked for after each good answer for its health: Prometheus's "
-     "text that tells requests, KV blocks and the time of the start; without "
-     "it `/metrics` for `vllm` and "
-     "`sglang`, nothing for `openai`"},
+     "path of its metrics, read after each successful health check: "
+     "Prometheus's text with requests, KV blocks and the start time; without "
+     "it, `/metrics` for `vllm` and `sglang`, none for `openai`"},
 };
 
 #define FIELDS (sizeof(table) / sizeof(table[0]))
@@ -365,9 +363,10 @@ json_t *engine_list_json(const struct engine_list *list)
 void engine_list_reference(FILE *out)
 {
     fputs("\n## engines\n\n"
-          "`engines` is an array of objects, one for each server that others "
-          "wrote;\n[engines/openai.md](engines/openai.md) has a complete "
-          "configuration. With it,\nnative workers are served too only if "
+          "`engines` is an array of objects, one for each inference server "
+          "that is no native worker;\n[engines/openai.md](engines/openai.md) "
+          "has a complete "
+          "configuration. With it,\nnative workers can register only if "
           "`worker_listen` is set.\n\n"
           "| field | default | meaning |\n|---|---|---|\n",
           out);

@@ -44,7 +44,8 @@ static void check_endpoint(struct fields *f, const struct fields_object *o,
                             "an address to connect to; * needs "
                             "kv_events_bind");
     else if (out->port + last > UINT16_MAX)
-        fields_refuse(f, o->path, key, "\"%s\": must have a port for rank %lld",
+        fields_refuse(f, o->path, key,
+                      "\"%s\": the port of rank %lld would be above 65535",
                       text, (long long)last);
 }
 
@@ -102,7 +103,7 @@ static void check_events(struct fields *f, const struct fields_object *o,
         check_no_events(f, o, e);
     if (e->dp_rank >= 0 && e->dp_ranks > 1)
         fields_refuse(f, o->path, "dp_rank",
-                      "%lld: is one rank, not with dp_ranks %lld",
+                      "%lld: is a single rank, so dp_ranks must not be %lld",
                       (long long)e->dp_rank, (long long)e->dp_ranks);
     if (e->dns && e->kv_events_bind)
         fields_refuse(f, o->path, "kv_events_bind",
@@ -116,8 +117,8 @@ static void check_no_url(struct fields *f, const struct fields_object *o,
 {
     if (!*e->model || !*e->kv_events || e->index == ENGINE_INDEX_PREDICTED)
         fields_refuse(f, o->path, "url",
-                      "missing; without it there must be model and kv_events, "
-                      "and index not predicted");
+                      "missing; without it model and kv_events must be set, "
+                      "and index must not be predicted");
     else if (e->dns || *e->tls_ca_file || e->tls_insecure || *e->api_key_file)
         fields_refuse(f, o->path, "url",
                       "missing; dns, tls and api_key_file need it");
@@ -136,9 +137,10 @@ static void check_url(struct fields *f, const struct fields_object *o,
     if (why)
         fields_refuse(f, o->path, "url", "\"%s\": %s", e->url_text, why);
     else if (endpoint)
-        fields_refuse(f, o->path, "url",
-                      "\"%s\": requests' paths come behind it: write \"%.*s\"",
-                      e->url_text, (int)(endpoint - e->url_text), e->url_text);
+        fields_refuse(
+            f, o->path, "url",
+            "\"%s\": the paths of requests are appended to it: write \"%.*s\"",
+            e->url_text, (int)(endpoint - e->url_text), e->url_text);
     else if (!e->url.tls && (*e->tls_ca_file || e->tls_insecure))
         fields_refuse(f, o->path,
                       e->tls_insecure ? "tls_insecure" : "tls_ca_file",

@@ -36,7 +36,8 @@ static bool same_names(struct place *all, size_t n, struct engine_clash *out)
             out->at = all[i].at;
             out->key = "name";
             snprintf(out->why, sizeof(out->why),
-                     "\"%s\": another engine's, too", all[i].e->name);
+                     "\"%s\": is the name of another engine, too",
+                     all[i].e->name);
             return true;
         }
     return false;
@@ -123,9 +124,10 @@ static bool blame(const struct place *all, size_t n, size_t one,
     const struct place *early = &all[k > one ? one : k];
     out->at = late->at;
     out->key = "block_tokens";
-    snprintf(out->why, sizeof(out->why),
-             "%u: no index fits to it and to %u of engine %s", size_of(late),
-             size_of(early), early->e->name);
+    snprintf(
+        out->why, sizeof(out->why),
+        "%u: no block size of an index fits both it and the %u of engine %s",
+        size_of(late), size_of(early), early->e->name);
     return true;
 }
 

@@ -83,11 +83,10 @@ void engine_names_check(struct fields *f, const struct fields_object *o,
     for (size_t i = 1; (name = engine_name(e, i)); i++)
         for (size_t k = 0; k < i; k++)
             if (strcmp(engine_name(e, k), name) == 0)
-                fields_refuse(f, o->path,
-                              i <= e->aliases.n ? "aliases" : "adapters",
-                              "\"%s\": is there twice, or another name of the "
-                              "model",
-                              name);
+                fields_refuse(
+                    f, o->path, i <= e->aliases.n ? "aliases" : "adapters",
+                    "\"%s\": comes twice, or is another name of the model",
+                    name);
 }
 
 const char *engine_name(const struct engine_config *e, size_t i)

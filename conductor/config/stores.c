@@ -22,22 +22,22 @@ static const struct field {
     bool optional;          /* a text that may be missing */
     const char *help;
 } table[] = {
-    {"name", TEXT(name), 0, 0, false, "what logs and metrics call it"},
+    {"name", TEXT(name), 0, 0, false, "name in logs and metrics"},
     {"model", TEXT(model), 0, 0, false,
-     "whose engines read it; a model has one store at most"},
+     "model whose engines read it; a model has one store at most"},
     {"kv_events", TEXT(kv_events), 0, 0, false,
-     "where it publishes KV events over ZMQ: `tcp://host:port`"},
+     "address at which it publishes KV events over ZMQ: `tcp://host:port`"},
     {"kv_replay", TEXT(kv_replay), 0, 0, true,
-     "where it replays what was lost: `tcp://host:port`"},
+     "address at which it replays lost KV events: `tcp://host:port`"},
     {"kv_topic", TEXT(kv_topic), 0, 0, true,
-     "prefix of the topic of its events; without it all are taken"},
+     "prefix of the topic of its KV events; without it, all topics"},
     {"tokens_per_s", NUMBER(tokens_per_s), INT64_C(1000000000), 0, false,
-     "prompt tokens a second whose KV an engine loads from it"},
+     "prompt tokens per second whose KV an engine loads from it"},
     {"parts", NUMBER(parts), 4096, 1, false,
-     "objects that make a block: one for each tensor- and pipeline-parallel "
-     "rank that stores its own"},
+     "objects per block: one for each tensor- and pipeline-parallel rank that "
+     "stores its own"},
     {"max_blocks", NUMBER(max_blocks), 1 << 28, 1 << 20, false,
-     "parts of blocks that are kept in mind, 32 bytes each"},
+     "parts of blocks that the conductor keeps track of, 32 bytes each"},
 };
 
 #define FIELDS (sizeof(table) / sizeof(table[0]))
@@ -126,7 +126,7 @@ void store_list_read(struct fields *f, const json_t *value,
         read_store(f, &(struct fields_object){json_array_get(value, i), path},
                    s);
         if (f->rc == 0 && store_of_model(out, s->model))
-            fields_refuse(f, path, "model", "\"%s\": has another store",
+            fields_refuse(f, path, "model", "\"%s\": has a store already",
                           s->model);
         out->n++;
     }
@@ -186,8 +186,8 @@ void store_list_reference(FILE *out)
     fputs(
         "\n## stores\n\n"
         "`stores` is an array of objects, one for each cache that all engines "
-        "of a model\nread; [engines/stores.md](engines/stores.md) says what "
-        "is done with it.\n\n"
+        "of a model\nread; [engines/stores.md](engines/stores.md) says how "
+        "it is used.\n\n"
         "| field | default | meaning |\n|---|---|---|\n",
         out);
     for (size_t i = 0; i < FIELDS; i++) {

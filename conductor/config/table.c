@@ -47,36 +47,36 @@ static const char *switch_name(size_t i)
 
 static const struct option_spec all_options[] = {
     {"listen", OPTION_STRING, AT(listen), "host:port", 0, 0,
-     "where clients reach the HTTP API; port 0 takes any free one, host `*` "
+     "address of the HTTP API for clients; port 0 = any free port, host `*` = "
      "every address",
      .initial = "127.0.0.1:8080", .check = option_check_address,
      .size = CONFIG_STRING_MAX},
     {"worker_listen", OPTION_STRING, AT(worker_listen), "host:port", 0, 0,
-     "where workers register; port 0 takes any free one, empty: nowhere. "
-     "Empty if the file has engines and does not set it",
+     "address where native workers register; port 0 = any free port, empty = "
+     "no native workers. The default is empty if engines or engines_file is "
+     "set",
      .initial = "127.0.0.1:8081", .check = option_check_optional,
      .size = CONFIG_STRING_MAX},
     {"secret_file", OPTION_STRING, AT(secret_file), "file", 0, 0,
-     "what workers must prove to know (their --secret-file); needed when "
-     "other machines reach worker_listen",
+     "file with the secret that workers must prove to know (their "
+     "--secret-file); required if other machines can reach worker_listen",
      .initial = "", .size = CONFIG_STRING_MAX},
     {"model", OPTION_STRING, AT(model), "", 1, 63,
-     "the served model; a worker of another model is refused",
+     "model that native workers serve; a worker with another model is refused",
      .initial = "tiny", .size = CONFIG_STRING_MAX, .check = option_check_name},
     {"block_tokens", OPTION_COUNT, AT(block_tokens), "tokens", 16, 512,
-     "tokens in one KV block; a worker of another size is refused",
+     "tokens per KV block; a worker with another block size is refused",
      .initial = "256", .step = 16},
     {"pool", OPTION_CHOICE, AT(pool), "", 0, 0,
-     "where a request of native workers decodes: split = on the worker "
-     "that decodes fastest, aggregated = where it was prefilled, for "
-     "workers of role both; one of:",
+     "where native workers decode a request: split = on the worker that "
+     "decodes it fastest, aggregated = on the worker that prefilled it "
+     "(workers of role both); one of:",
      .initial = "split", .choice = pool_name},
     {"step_tokens", OPTION_COUNT, AT(step_tokens), "tokens", 0, 1000000,
-     "tokens that an engine computes in a step, where requests decode where "
-     "they were prefilled: estimates of prefills beside decodes count with it "
-     "(vLLM's --max-num-batched-tokens, SGLang's --chunked-prefill-size, a "
-     "worker's --step-tokens); 0 = a prompt is one step, and nothing "
-     "interrupts it",
+     "tokens per engine step where an instance prefills and decodes; used to "
+     "estimate prefills beside decodes. Set it to vLLM's "
+     "--max-num-batched-tokens, SGLang's --chunked-prefill-size or a worker's "
+     "--step-tokens; 0 = a prompt is one step, and nothing interrupts it",
      .initial = "2048"},
     {"policy", OPTION_STRING, AT(policy), "", 0, 0,
      "how a request's prefill instance is chosen:", .initial = POLICY_DEFAULT,
@@ -89,14 +89,14 @@ static const struct option_spec all_options[] = {
      "option of the policy global_cache; policy_options overrides it",
      .initial = "1"},
     {"queue_order", OPTION_STRING, AT(queue_order), "", 0, 0,
-     "the order in which every worker serves its prefills, and by which "
-     "waits are estimated, unless the policy brings its own:",
+     "order in which workers serve their prefills, also used to estimate "
+     "waits, unless the policy sets it; one of:",
      .initial = QUEUE_ORDER_DEFAULT, .choice = queue_order_name,
      .size = CONFIG_STRING_MAX},
     {"cost_model", OPTION_STRING, AT(cost_model), "file", 0, 0,
-     "the cost model that conductor-fit wrote, of all native workers without "
-     "their own in worker_costs; the table of policies below says "
-     "which ones need none",
+     "cost model written by conductor-fit, for native workers that "
+     "worker_costs does not list; the table of policies below says which "
+     "policies need one",
      .initial = "", .size = CONFIG_STRING_MAX},
     {"seed", OPTION_COUNT, AT(seed), "", 0, 9e15,
      "option of the policy random; policy_options overrides it",
@@ -112,235 +112,239 @@ static const struct option_spec all_options[] = {
      .initial = "16777216"},
     {"max_body_total_bytes", OPTION_COUNT, AT(max_body_total_bytes), "bytes",
      1 << 20, 1e12,
-     "request bodies being received, all together; what does not fit is "
-     "answered 503, and one client has at most four times as much as is free. "
-     "As many bytes again for the replies of pairs' prefill "
-     "legs, "
-     "all together",
+     "total size of the request bodies being received; a body that does not "
+     "fit is answered 503, and one client may use at most four times what is "
+     "free. The replies of pairs' prefill legs have a second budget of this "
+     "size",
      .initial = "1073741824"},
     {"max_output_total_bytes", OPTION_COUNT, AT(max_output_total_bytes),
      "bytes", 1 << 16, 1e12,
-     "memory of what clients have not taken of their answers, all together: "
-     "from half of it on engines are held back, and one client has at most "
-     "four "
-     "times as much as is free; a stream over that is broken off, and a long "
-     "answer becomes a 503",
+     "total memory for answers that clients have not read yet; above half of "
+     "it the conductor pauses reading from engines, and one client may use at "
+     "most four times what is free: above that its streams are broken off, and "
+     "a long answer becomes a 503",
      .initial = "268435456"},
     {"max_connections", OPTION_COUNT, AT(max_connections), "", 1, 100000,
-     "open client connections; fewer if the limit of open files leaves no "
-     "more. One client has at most four times as many as are free; idle ones "
-     "of who has the most are closed for others",
+     "open client connections, lowered at the start if the limit of open files "
+     "allows fewer. One client may have at most four times as many as are "
+     "free; when full, idle connections of the client with the most are closed "
+     "for others",
      .initial = "4096"},
     {"max_in_flight", OPTION_COUNT, AT(max_in_flight), "requests", 1, 1000000,
      "requests between arrival and last token; more are answered 429",
      .initial = "4096"},
     {"max_instances", OPTION_COUNT, AT(max_instances), "instances", 1, 4096,
-     "registered workers, or wanted engines; more are refused",
+     "most native workers that can register, and most engines that can be "
+     "configured; more are refused",
      .initial = "256"},
     {"max_queue_per_instance", OPTION_COUNT, AT(max_queue_per_instance),
      "requests", 1, 1023, "prefills waiting on one instance", .initial = "512"},
     {"index_mib", OPTION_COUNT, AT(index_mib), "MiB", 1, 65536,
-     "memory of the prefix index, which knows the workers' blocks: about "
-     "24 bytes a block; untouched memory costs nothing, but for the table, a "
-     "quarter, which is touched after the start",
+     "memory of the prefix index, which records the blocks that instances "
+     "hold: about 24 bytes a block. Memory counts only once it is used, except "
+     "for the hash table (a quarter), which is touched after the start",
      .initial = "96"},
     {"heartbeat_ms", OPTION_COUNT, AT(heartbeat_ms), "ms", 10, 60000,
      "how often a worker reports its state", .initial = "500"},
     {"worker_timeout_ms", OPTION_COUNT, AT(worker_timeout_ms), "ms", 100,
      600000,
-     "a worker that is silent for this long is taken as gone; at least two "
+     "a worker that is silent for this long counts as gone; at least twice "
      "heartbeat_ms",
      .initial = "5000"},
     {"request_timeout_ms", OPTION_COUNT, AT(request_timeout_ms), "ms", 100,
      86400000,
-     "a worker that says nothing for this long about a request that it should "
-     "go on with, or an engine of whose answer nothing comes, has failed it, "
-     "whatever else it says; more than any request waits for its turn there, "
-     "and than an answer takes that is not streamed",
+     "a request fails when its worker or engine reports nothing about it for "
+     "this long, whatever else it reports; set it longer than any wait in an "
+     "instance's queue, and than any answer that is not streamed takes",
      .reloads = true, .initial = "600000"},
     {"max_retries", OPTION_COUNT, AT(max_retries), "", 0, 100,
-     "other choices tried when a worker fails before the first token",
+     "further attempts when an instance fails before the first token",
      .reloads = true, .initial = "3"},
     {"engine_health_ms", OPTION_COUNT, AT(engine_health_ms), "ms", 10, 600000,
-     "how often an engine is asked whether it is well, about", .reloads = true,
+     "time between health checks of an engine, approximately", .reloads = true,
      .initial = "1000"},
     {"engine_tokenize_ms", OPTION_COUNT, AT(engine_tokenize_ms), "ms", 0, 60000,
-     "how long an engine may take to say what the tokens of a text are, where "
-     "the index knows engines by their KV events; 0 = it is not asked",
+     "time limit for an engine to tokenize a text, where the index follows "
+     "engines' KV events; 0 = engines are not asked",
      .reloads = true, .initial = "200"},
     {"token_cache_mib", OPTION_COUNT, AT(token_cache_mib), "MiB", 0, 65536,
-     "memory for the tokens of texts that engines were asked for, of each "
-     "model: the same text is not asked for again; 0 = none are kept",
+     "memory per model for the tokens of texts that engines have tokenized, so "
+     "that the same text is not sent again; 0 = none are kept",
      .initial = "64"},
     {"keepalive_ms", OPTION_COUNT, AT(keepalive_ms), "ms", 0, 600000,
-     "a streamed request that has had no answer for so long gets a comment, "
-     "again and again, so that nobody in between gives up; from then on an "
-     "error is an event, and no status; 0 = none",
+     "while a streamed request has no answer, a comment is sent to its client "
+     "each time this long has passed, so that proxies keep the connection; "
+     "after the first one an error is an event in the stream, no longer an "
+     "HTTP status; 0 = no comments",
      .reloads = true, .initial = "0"},
     {"cache_salt_header", OPTION_STRING, AT(cache_salt_header), "header", 0, 0,
-     "request header, set by a gateway, whose value is every prompt's "
-     "cache_salt in place of the client's own: nobody finds another tenant's "
-     "blocks; empty: none",
+     "request header, set by a gateway, whose value replaces the client's "
+     "cache_salt in every prompt: tenants cannot reuse each other's blocks; "
+     "empty = none",
      .initial = "", .check = option_check_header, .size = CONFIG_STRING_MAX},
     {"priority_header", OPTION_STRING, AT(priority_header), "header", 0, 0,
-     "request header whose value is set as the member priority of engines' "
-     "requests, in place of the client's own; empty: none",
+     "request header whose value replaces the client's priority in requests to "
+     "engines; empty = none",
      .initial = "", .check = option_check_header, .size = CONFIG_STRING_MAX},
     {"tenant_header", OPTION_STRING, AT(tenant_header), "header", 0, 0,
-     "request header whose value says who asks (of authorization what is "
-     "behind Bearer): whose requests are counted together for fair shares, and "
-     "ordered by priority; empty: all are of one tenant",
+     "request header whose value names the tenant (of authorization, the part "
+     "after Bearer), for fair shares and priorities; empty = all requests are "
+     "of one tenant",
      .initial = "authorization", .check = option_check_tenant_header,
      .size = CONFIG_STRING_MAX},
     {"api_keys", OPTION_CHOICE, AT(api_keys), "", 0, 0,
-     "who may ask: open = everybody who reaches listen; required = who has a "
-     "key of tenants_file, within its limits, and then tenants find no block "
-     "of another in the cache; one of:",
+     "clients that may send requests: open = every client that reaches listen; "
+     "required = clients with a key of tenants_file, within its limits, and "
+     "tenants cannot reuse each other's cached blocks; one of:",
      .reloads = true, .initial = "open", .choice = keys_name},
     {"tenants_file", OPTION_STRING, AT(tenants_file), "file", 0, 0,
-     "JSON with names and weights of these values, "
-     "[as below](#tenants). All others are one tenant "
-     "then; empty: each is one, of weight 1",
+     "JSON with names and weights for values of tenant_header, [as "
+     "below](#tenants); all other values are then one tenant. Empty = each "
+     "value is a tenant of weight 1",
      .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
     {"cors_origins", OPTION_STRING, AT(cors_origins), "origins", 0, 0,
-     "pages of these origins (https://HOST[:PORT], separated by commas; * = of "
-     "all) may ask models from a browser: the conductor answers what the "
-     "browser asks first (OPTIONS), and what engines say of it does not pass; "
-     "never for /admin; empty: no page, unless no keys are required and an "
-     "engine lets it",
+     "origins whose web pages may send requests (https://HOST[:PORT], "
+     "separated by commas; * = all): the conductor answers the browser's "
+     "preflight request (OPTIONS), and drops the CORS headers of engines; "
+     "never for /admin. Empty = no origin, but those that an engine allows "
+     "while no keys are required",
      .reloads = true, .initial = "", .check = option_check_origins,
      .size = CONFIG_STRING_MAX},
     {"max_tickets", OPTION_COUNT, AT(max_tickets), "tickets", 1, 1000000,
-     "requests of each model that other gateways were told where to send "
-     "(`/v1/schedule`) and that have not ended; no tenant has more than four "
-     "times those that are free. Each counts for max_in_flight, too",
+     "open tickets per model: requests that other gateways were told where to "
+     "send (`/v1/schedule`) and that have not ended. One tenant may hold at "
+     "most four times as many as are free. Each counts for max_in_flight, too",
      .reloads = true, .initial = "2048"},
     {"ticket_timeout_ms", OPTION_COUNT, AT(ticket_timeout_ms), "ms", 10,
      86400000,
-     "a gateway that says nothing for so long about a ticket is taken to be "
-     "done with it; where it never does, about as long as answers take",
+     "a ticket ends when its gateway reports nothing about it for this long; "
+     "if the gateway never reports, set it to about the time that an answer "
+     "takes",
      .reloads = true, .initial = "120000"},
     {"engine_timeout_ms", OPTION_COUNT, AT(engine_timeout_ms), "ms", 10, 600000,
-     "time for a connection to an engine to open, and for its answer when "
-     "it is asked whether it is well",
+     "time limit for a connection to an engine to open, and for the answer to "
+     "a health check",
      .initial = "2000"},
     {"engine_dns_ms", OPTION_COUNT, AT(engine_dns_ms), "ms", 100, 3600000,
-     "how often the hosts of engines with dns are looked up, about",
+     "time between look-ups of the hosts of engines with dns, approximately",
      .initial = "5000"},
     {"engine_drain_ms", OPTION_COUNT, AT(engine_drain_ms), "ms", 0, 86400000,
-     "how long an engine that is not wanted any more may go on with the "
-     "requests that it has; those that are left then are tried elsewhere, or "
-     "end if their answer has begun; 0 = for ever",
+     "how long an engine that was removed may go on with its requests; after "
+     "that, requests without an answer are tried elsewhere and the others are "
+     "broken off; 0 = no limit",
      .reloads = true, .initial = "600000"},
     {"engines_file", OPTION_STRING, AT(engines_file), "file", 0, 0,
-     "JSON with a member engines, as below, for more of them; read again when "
-     "it changes",
+     "JSON with a member engines, as below, with further engines; read again "
+     "when it changes",
      .initial = "", .size = CONFIG_STRING_MAX},
     {"name_server", OPTION_STRING, AT(name_server), "host:port", 0, 0,
-     "which name server looks up engines' hosts, by its address; empty: those "
+     "address of the name server that looks up engines' hosts; empty = those "
      "of /etc/resolv.conf",
      .initial = "", .check = option_check_optional, .size = CONFIG_STRING_MAX},
     {"drain_wait_ms", OPTION_COUNT, AT(drain_wait_ms), "ms", 0, 3600000,
-     "told to stop, the conductor says for so long at /ready that it is not "
-     "ready, and serves still: time for load balancers to see it",
+     "when told to stop, the conductor first answers /ready with not ready for "
+     "this long, and still serves: time for load balancers to see it",
      .reloads = true, .initial = "0"},
     {"drain_limit_ms", OPTION_COUNT, AT(drain_limit_ms), "ms", 0, 86400000,
-     "then it takes no more requests, and those in flight have so long to end; "
-     "what is left gets an error",
+     "after drain_wait_ms, new requests are refused and running ones get this "
+     "long to end; those that are left get an error",
      .reloads = true, .initial = "30000"},
     {"admin_listen", OPTION_STRING, AT(admin_listen), "host:port", 0, 0,
-     "where operators and monitoring reach /admin, /metrics, the KV-indexer "
-     "API, /health and /ready; `listen` then has /v1, /health and /ready "
-     "alone. "
-     "Clients that fill `listen` do not keep anybody from it. Where others "
-     "than "
-     "this machine reach it, it needs admin_key_file; empty: `listen` has all",
+     "separate address for /admin, /metrics, the KV-indexer API, /health and "
+     "/ready; `listen` then has only /v1, /health and /ready, and clients that "
+     "fill `listen` do not block this address. If other machines can reach it, "
+     "admin_key_file is required; empty = `listen` has all",
      .initial = "", .check = option_check_optional, .size = CONFIG_STRING_MAX},
     {"admin_key_file", OPTION_STRING, AT(admin_key_file), "file", 0, 0,
      "file with the key that changes over /admin need, and with admin_listen "
-     "all of /admin; without one only this machine can make them",
+     "all of /admin; empty = changes are accepted from this machine only",
      .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
     {"tls_certificate", OPTION_STRING, AT(tls_certificate), "file", 0, 0,
-     "PEM with the certificate of `listen` and, behind it, those that vouch "
-     "for it: clients must come with https then. On reload it is read again, "
-     "and shown to new connections; empty: http",
+     "PEM with the certificate of `listen`, followed by its intermediate "
+     "certificates; clients must then use https. A reload reads it again, for "
+     "new connections; empty = http",
      .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
     {"tls_key", OPTION_STRING, AT(tls_key), "file", 0, 0,
      "PEM with the private key of tls_certificate, without a passphrase",
      .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
     {"worker_tls_certificate", OPTION_STRING, AT(worker_tls_certificate),
      "file", 0, 0,
-     "the same for worker_listen: workers must come with TLS then, and trust "
-     "it by their --tls-ca. secret_file is proven within it",
+     "PEM with the certificate of worker_listen, followed by its intermediate "
+     "certificates; workers must then use TLS and trust it (their --tls-ca), "
+     "and secret_file is proven within TLS; empty = no TLS",
      .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
     {"worker_tls_key", OPTION_STRING, AT(worker_tls_key), "file", 0, 0,
      "PEM with the private key of worker_tls_certificate", .reloads = true,
      .initial = "", .size = CONFIG_STRING_MAX},
     {"admin_tls", OPTION_CHOICE, AT(admin_tls), "", 0, 0,
-     "whether admin_listen shows tls_certificate, too; one of:",
+     "whether admin_listen uses TLS, with tls_certificate; one of:",
      .reloads = true, .initial = "off", .choice = switch_name},
     {"link_mbps", OPTION_COUNT, AT(link_mbps), "Mbit/s", 1, 10000000,
-     "first guess of what a link between workers carries; measured later",
+     "first estimate of the bandwidth of a link between workers; measured "
+     "later",
      .initial = "10000"},
     {"disk_mbps", OPTION_COUNT, AT(disk_mbps), "Mbit/s", 1, 10000000,
-     "first guess of what a worker reads from its disk; measured later",
+     "first estimate of the rate at which a worker reads its disk; measured "
+     "later",
      .initial = "8000"},
     {"shared_store_mbps", OPTION_COUNT, AT(shared_store_mbps), "Mbit/s", 1,
      10000000,
-     "first guess of what a worker reads from the store that workers share; "
-     "measured later",
+     "first estimate of the rate at which a worker reads the store that "
+     "workers share; measured later",
      .initial = "8000"},
     {"correction_ms", OPTION_COUNT, AT(correction_ms), "ms", 1, 3600000,
-     "an instance's predictions follow its observed speed: 63 % of a "
-     "change is believed after so much predicted prefill work; ten typical "
-     "prefills or more",
+     "how fast predictions follow an instance's observed speed: after this "
+     "much predicted prefill work, 63 % of a change is taken over; set it to "
+     "ten typical prefills or more",
      .initial = "60000"},
     {"explain_requests", OPTION_COUNT, AT(explain_requests), "requests", 0,
-     10000, "last requests that GET /admin/explain/ID tells of; 0 = none",
+     10000,
+     "how many of the last requests GET /admin/explain/ID can explain; 0 = "
+     "none",
      .initial = "256"},
     {"access_log", OPTION_STRING, AT(access_log), "file", 0, 0,
-     "a line of JSON for each request that has ended goes here, \"-\": to "
-     "standard output; opened again on reload; empty: nowhere",
+     "file that gets a line of JSON for each request that has ended, \"-\" = "
+     "standard output; opened again on reload; empty = no log",
      .reloads = true, .initial = "", .size = CONFIG_STRING_MAX},
     {"access_log_blocks", OPTION_COUNT, AT(access_log_blocks), "", 0, 1,
-     "whether these lines name the prompt's blocks (hash_ids), so that "
-     "conductor-replay can read them as a trace",
+     "whether lines of access_log list the prompt's blocks (hash_ids), so that "
+     "conductor-replay can read the log as a trace",
      .reloads = true, .initial = "0"},
     {"otlp_endpoint", OPTION_STRING, AT(otlp_endpoint), "URL", 0, 0,
-     "spans of requests go there, as OpenTelemetry's protocol has them over "
-     "HTTP in JSON: http://HOST:PORT/v1/traces; empty: nowhere",
+     "URL that gets spans of requests, by OpenTelemetry's protocol over HTTP "
+     "in JSON: http://HOST:PORT/v1/traces; empty = no spans",
      .reloads = true, .initial = "", .check = option_check_otlp,
      .size = CONFIG_STRING_MAX},
     {"otlp_sample_ratio", OPTION_NUMBER, AT(otlp_sample_ratio), "ratio", 0, 1,
-     "the share of requests that are told of there, of those whose client has "
-     "not decided it (traceparent)",
+     "share of requests whose spans are sent, unless the client has decided it "
+     "(traceparent)",
      .reloads = true, .initial = "1"},
     {"state", OPTION_STRING, AT(state), "", 0, 0,
-     "where several conductors in front of the same instances tell each other "
-     "what they do: memory: nowhere, there is one; "
+     "where conductors in front of the same instances share their state: "
+     "memory = nowhere, there is one conductor; "
      "redis://[:PASSWORD@]HOST:PORT[,HOST:PORT...][/DATABASE], or "
-     "redis+sentinel://HOST:PORT[,...]/NAME; with rediss in place of redis, "
-     "where this was built with hiredis 1.0 or later, by TLS",
+     "redis+sentinel://HOST:PORT[,...]/NAME; rediss in place of redis uses "
+     "TLS, if this was built with hiredis 1.0 or later",
      .initial = "memory", .size = CONFIG_URL_MAX},
     {"state_ca_file", OPTION_STRING, AT(state_ca_file), "file", 0, 0,
-     "PEM with the certificates of the authorities that are trusted with a "
-     "rediss:// of state; empty: those that the machine trusts",
+     "PEM with the certificates of the authorities that are trusted for a "
+     "rediss:// of state; empty = those that the machine trusts",
      .initial = "", .size = CONFIG_STRING_MAX},
     {"worker_address", OPTION_STRING, AT(worker_address), "host:port", 0, 0,
-     "where workers reach worker_listen, as other conductors tell them; empty: "
-     "its host, or, if that is every address, the one from which Redis is "
+     "address of worker_listen that other conductors give to workers; empty = "
+     "its host, or, if that means every address, the one from which Redis is "
      "reached",
      .initial = "", .check = option_check_optional, .size = CONFIG_STRING_MAX},
     {"state_lease_ms", OPTION_COUNT, AT(state_lease_ms), "ms", 300, 60000,
-     "how long a conductor that says nothing counts as there: then what it had "
-     "booked is free for the others, and another one leads",
+     "how long a conductor that is silent keeps its lease; then its bookings "
+     "are released, and if it was the leader another conductor leads",
      .initial = "3000"},
     {"log_level", OPTION_CHOICE, AT(log_level), "", 0, 0,
-     "the least severe messages that are logged:", .reloads = true,
-     .initial = "info", .choice = log_level_name},
+     "least severe level that is logged:", .reloads = true, .initial = "info",
+     .choice = log_level_name},
     {"log_format", OPTION_CHOICE, AT(log_format), "", 0, 0,
-     "what a line of the log is: text, or an object of JSON with time, level, "
-     "program and message:",
+     "format of log lines: text, or JSON objects with time, level, program and "
+     "message; one of:",
      .reloads = true, .initial = "text", .choice = log_format_name},
 };
 

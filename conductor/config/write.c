@@ -89,27 +89,29 @@ static void reference_range(FILE *out, const struct option_spec *o)
 
 static void tenants_reference(FILE *out)
 {
-    fputs("\n## tenants\n\n"
-          "`tenants_file` is JSON with a member `tenants`, an array of at most "
-          "63 objects;\n[operating.md](operating.md#tenants) says what they "
-          "are for.\n\n"
-          "| field | default | meaning |\n|---|---|---|\n"
-          "| `name` | required | what metrics and explain call it: letters, "
-          "digits, `.`, `_`, `-`; not `other` |\n"
-          "| `weight` | `1` | from 0.01 to 100: of what all get it gets so "
-          "many parts |\n"
-          "| `sha256` | required | an array of at least one SHA-256, in "
-          "hexadecimal and lower case, of the values of `tenant_header` that "
-          "are this tenant's: `printf %s KEY \\| "
-          "sha256sum` |\n"
-          "| `slo_ttft_ms`, `slo_tpot_ms` | `0` | with `api_keys` required: "
-          "the SLOs of its requests that name none; 0: those of all |\n"
-          "| `requests_per_minute`, `tokens_per_minute` | `0` | likewise: what "
-          "it may ask for, tokens being those of prompts and answers that have "
-          "ended; a minute's worth may come at once; 0: no limit |\n"
-          "| `max_in_flight` | `0` | likewise: requests in work at a time; 0: "
-          "no limit |\n",
-          out);
+    fputs(
+        "\n## tenants\n\n"
+        "`tenants_file` is JSON with a member `tenants`, an array of at most "
+        "63 objects;\n[operating.md](operating.md#tenants) says what they "
+        "are for.\n\n"
+        "| field | default | meaning |\n|---|---|---|\n"
+        "| `name` | required | name in metrics and explain: letters, digits, "
+        "`.`, `_`, `-`; not `other` |\n"
+        "| `weight` | `1` | from 0.01 to 100: its share relative to the other "
+        "tenants' weights |\n"
+        "| `sha256` | required | array of SHA-256 sums, at least one, in "
+        "lower-case hexadecimal: one for each value of `tenant_header` that "
+        "is this tenant's (`printf %s KEY \\| sha256sum`) |\n"
+        "| `slo_ttft_ms`, `slo_tpot_ms` | `0` | with `api_keys` required: "
+        "the SLOs of its requests that name none; 0 = the "
+        "configuration's |\n"
+        "| `requests_per_minute`, `tokens_per_minute` | `0` | with `api_keys` "
+        "required: rate limits. Tokens are those of prompts and answers, "
+        "counted when a request ends; a minute's worth may come at once; "
+        "0 = no limit |\n"
+        "| `max_in_flight` | `0` | with `api_keys` required: requests in "
+        "flight at a time; 0 = no limit |\n",
+        out);
 }
 
 void config_reference(FILE *out)

@@ -70,9 +70,9 @@ bool admin_may_change(const struct front_call *call)
             "admin_key_file");
     } else {
         openai_error_set(&error, 403, "admin_forbidden", NULL,
-                         "instances can be changed from this machine only, "
-                         "by its address or as localhost, and from no web "
-                         "page: set admin_key_file");
+                         "without admin_key_file instances can be changed from "
+                         "this machine only, by its address or as localhost, "
+                         "and not by a web page: set admin_key_file");
     }
     http_reply_error(call->conn, &error);
     return false;

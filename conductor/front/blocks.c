@@ -40,7 +40,7 @@ void view_blocks(const struct front_call *call)
     }
     evbuffer_free(buf);
     openai_error_set(&error, 404, "no_native_workers", NULL,
-                     "no model of native workers is served");
+                     "this server has no native workers");
     http_reply_error(call->conn, &error);
 }
 
@@ -71,8 +71,8 @@ void change_replicas(const struct front_call *call)
     evbuffer_free(buf);
     if (rc == -EBUSY)
         openai_error_set(&error, 409, "another_leads", NULL,
-                         "another conductor leads, and it alone orders copies: "
-                         "ask it (conductor_state_leader)");
+                         "another conductor leads, and only the leader orders "
+                         "copies: ask that one (conductor_state_leader)");
     else
         openai_error_set(&error, 404, "no_blocks", NULL,
                          "no native worker has a block of this prompt");

@@ -12,11 +12,11 @@ static const struct {
     const char *code, *name, *over;
 } limits[] = {
     [TENANT_ASKS] = {"rate_limit_requests", "requests_per_minute",
-                     "it has had as many"},
+                     "the tenant has sent as many"},
     [TENANT_TOKENS] = {"rate_limit_tokens", "tokens_per_minute",
-                       "it has spent as many"},
+                       "the tenant has used as many"},
     [TENANT_IN_FLIGHT] = {"rate_limit_in_flight", "max_in_flight",
-                          "as many of its requests are in work"},
+                          "as many of the tenant's requests are in flight"},
 };
 
 static void refuse(const struct front_call *call, enum tenant_refusal why,
@@ -33,7 +33,7 @@ static void refuse(const struct front_call *call, enum tenant_refusal why,
     else
         openai_error_set(&error, 429, limits[why].code, NULL,
                          "header %s: tenant %s: %s is %.0f, and %s: try again "
-                         "when Retry-After says",
+                         "after the time in Retry-After",
                          name, call->terms.name, limits[why].name,
                          call->terms.limit, limits[why].over);
     if (why == TENANT_UNKNOWN && strcmp(name, "authorization") == 0)
@@ -46,7 +46,7 @@ static void refuse_crowded(const struct front_call *call)
     struct openai_error error;
 
     openai_error_set(&error, 503, "too_many_connections", NULL,
-                     "its tenant has too many connections in use");
+                     "the tenant has too many connections in use");
     endpoint_reply_error(call->conn, &error, 0);
 }
 

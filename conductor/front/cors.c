@@ -49,8 +49,8 @@ static void answer_preflight(const struct front_call *call,
 
     if (!may) {
         openai_error_set(&error, 403, "origin_not_allowed", NULL,
-                         "header origin: pages of this origin may not ask: "
-                         "cors_origins does not list it");
+                         "header origin: pages of this origin may not send "
+                         "requests: cors_origins does not list it");
         http_reply_error(call->conn, &error);
         return;
     }

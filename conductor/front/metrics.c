@@ -42,40 +42,46 @@ static int write_door(const struct front *front, struct evbuffer *out)
         const char *name, *type, *help;
         uint64_t value;
     } all[] = {
-        {"connections", "gauge", "Client connections open.", s->connections},
-        {"in_flight", "gauge", "Completion requests in work.",
+        {"connections", "gauge", "Open client connections.", s->connections},
+        {"in_flight", "gauge", "Completion requests in flight.",
          front->in_flight},
-        {"connections_total", "counter", "Connections accepted.", s->accepted},
-        {"refused_total", "counter", "Connections over the limit.", s->refused},
-        {"evicted_total", "counter", "Idle connections closed for others.",
-         s->evicted},
-        {"gone_total", "counter", "Clients that left before their answer.",
-         s->gone},
+        {"connections_total", "counter", "Accepted connections.", s->accepted},
+        {"refused_total", "counter", "Connections refused over the limit.",
+         s->refused},
+        {"evicted_total", "counter",
+         "Idle connections closed to make room for others.", s->evicted},
+        {"gone_total", "counter",
+         "Clients that disconnected before their answer.", s->gone},
         {"slow_total", "counter", "Clients cut off for reading too slowly.",
          s->slow},
-        {"body_bytes", "gauge", "Bodies being received.", s->body_bytes},
+        {"body_bytes", "gauge", "Bytes of request bodies being received.",
+         s->body_bytes},
         {"unsent_bytes", "gauge",
-         "Memory of what clients have not taken of their answers.",
+         "Memory for answers that clients have not read yet.",
          http_server_held(front->door.server)},
         {"put_off_total", "counter",
-         "Times that a connection waited for the loop's next turn, as its "
-         "client had had its share of one.",
+         "Times that a connection waited for the event loop's next turn "
+         "because its client had used its share of this one.",
          s->put_off},
         {"bodies_refused_total", "counter",
-         "Bodies refused as all together were too large.", s->bodies_refused},
-        {"tls_total", "counter", "Connections whose TLS opened.", s->tls},
+         "Bodies refused because all together were too large.",
+         s->bodies_refused},
+        {"tls_total", "counter",
+         "Connections on which the TLS handshake succeeded.", s->tls},
         {"tls_failed_total", "counter",
-         "Connections that ended before their TLS was open.", s->tls_failed},
+         "Connections that ended before their TLS handshake succeeded.",
+         s->tls_failed},
         {"paths_refused_total", "counter",
-         "Requests for paths that no engine may get.", front->paths_refused},
+         "Requests for paths that are not forwarded to engines.",
+         front->paths_refused},
     };
     int bad = 0;
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         bad |= put(out, all[i].name, all[i].type, all[i].help, all[i].value);
     bad |= evbuffer_add_printf(
-               out, "# HELP conductor_http_responses_total Answers by class of "
-                    "status.\n"
+               out, "# HELP conductor_http_responses_total Responses by class "
+                    "of status.\n"
                     "# TYPE conductor_http_responses_total counter\n") < 0;
     for (int i = 2; i <= 5; i++)
         bad |= evbuffer_add_printf(out,
@@ -201,7 +207,7 @@ void view_metrics(const struct front_call *call)
 
     if (call->front->scrapes.n >= SCRAPES_MAX) {
         openai_error_set(&error, 503, "too_many_scrapes", NULL,
-                         "%d clients are being sent /metrics already",
+                         "%d clients are reading /metrics already",
                          SCRAPES_MAX);
         endpoint_reply_error(call->conn, &error, 0);
         return;

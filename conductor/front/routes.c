@@ -105,10 +105,10 @@ void routes_set_unknown(const struct front_call *call, const char *hint,
 
     openai_error_set(error, 404, "unknown_path", NULL, "path: \"%.*s\": %s%s",
                      path.n < 100 ? (int)path.n : 100, path.at,
-                     elsewhere ? "not at this address, which is that of "
-                                 "clients: ask at admin_listen of the "
-                                 "conductor's configuration (conductorctl "
-                                 "--address HOST:PORT)"
-                               : "there is nothing",
+                     elsewhere
+                         ? "not at this address, which is for clients: ask at "
+                           "admin_listen of the conductor's configuration "
+                           "(conductorctl --address HOST:PORT)"
+                         : "does not exist",
                      elsewhere ? "" : hint);
 }

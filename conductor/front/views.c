@@ -274,9 +274,8 @@ void view_explain(const struct front_call *call)
         return;
     }
     evbuffer_free(buf);
-    openai_error_set(
-        &error, 404, "unknown_request", NULL,
-        "request: \"%.*s\": nothing is known of it, or not any more",
-        n < 40 ? (int)n : 40, id);
+    openai_error_set(&error, 404, "unknown_request", NULL,
+                     "request: \"%.*s\": is unknown, or no longer kept",
+                     n < 40 ? (int)n : 40, id);
     http_reply_error(call->conn, &error);
 }

@@ -194,7 +194,8 @@ int models_add(struct models *models, const char *json, size_t n,
     snprintf(name, SERVICE_NAME_BYTES, "%s", config.name);
     if (fleet_find(&models->fleet, config.name))
         return error_say(err, SERVICE_ERROR_BYTES, -EEXIST,
-                         "name: \"%s\": another engine's, too", config.name);
+                         "name: \"%s\": is the name of another engine, too",
+                         config.name);
     if (models_native(models) &&
         service_has_worker(models_native(models), config.name))
         return error_say(err, SERVICE_ERROR_BYTES, -EEXIST,
@@ -280,7 +281,7 @@ static int say_why(const struct service *s, const struct pool_instance *in,
     if (rc == -EBUSY)
         return error_say(err, SERVICE_ERROR_BYTES, rc,
                          "name: \"%.100s\": no other worker that takes work "
-                         "has the role %s: give it to another one first",
+                         "has the role %s: give another worker that role first",
                          in->name, lost);
     if (s->config.pool == CONFIG_POOL_AGGREGATED)
         return error_say(err, SERVICE_ERROR_BYTES, rc,
@@ -312,11 +313,11 @@ int models_switch(struct models *models, const char *name, const char *role,
         return error_say(err, SERVICE_ERROR_BYTES, -ENOENT,
                          "name: \"%.100s\": no instance of that name", name);
     if (!cluster_leads(models->cluster))
-        return error_say(err, SERVICE_ERROR_BYTES, -ESTALE,
-                         "name: \"%.100s\": another conductor leads, and it "
-                         "alone switches roles: ask it "
-                         "(conductor_state_leader)",
-                         name);
+        return error_say(
+            err, SERVICE_ERROR_BYTES, -ESTALE,
+            "name: \"%.100s\": another conductor leads, and only the leader "
+            "switches roles: ask that one (conductor_state_leader)",
+            name);
     rc = switch_command(
         s, in->id, strcmp(role, "prefill") == 0 ? ROLE_PREFILL : ROLE_DECODE);
     if (rc)
@@ -336,8 +337,8 @@ int models_remove(struct models *models, const char *name,
     if (e->origin == FLEET_FILE)
         return error_say(
             err, SERVICE_ERROR_BYTES, -EPERM,
-            "name: \"%.100s\": of the file %.200s; take it out there", name,
-            models->config.engines_file);
+            "name: \"%.100s\": comes from the file %.200s; remove it there",
+            name, models->config.engines_file);
     drains_drop(&models->drains, name);
     fleet_drop(e);
     return 0;

@@ -77,12 +77,12 @@ static void tell_changes(struct service *s)
         set->told_all = all;
     }
     if (n > TELL_MAX)
-        log_info("model %s: of %zu other names the engines have changed, too: "
-                 "GET /v1/models has them",
+        log_info("model %s: the engines of %zu more names have changed, too: "
+                 "see GET /v1/models",
                  s->model.name, n - TELL_MAX);
     if (s->names.sets.n_dropped && !s->names.full_told)
         log_warn("model %s: its engines have more than %u aliases and "
-                 "adapters: the others are not known",
+                 "adapters: the rest is ignored",
                  s->model.name, NAME_SETS_MAX);
     s->names.full_told = s->names.sets.n_dropped;
 }

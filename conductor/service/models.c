@@ -234,7 +234,7 @@ bool models_reap(struct models *models, int64_t until_us)
             continue;
         }
         *at = s->next;
-        log_info("model %s is served no more", s->config.model);
+        log_info("model %s is no longer served", s->config.model);
         bury(models, s);
     }
     return true;
@@ -264,7 +264,8 @@ static size_t cut(struct service *s)
         if (!s->requests.by_slot[i])
             continue;
         request_fail(s->requests.by_slot[i], 503, "shutting_down",
-                     "the server stops, and its time to end requests is over",
+                     "the server is shutting down, and its time limit for "
+                     "running requests is over",
                      1000000);
         n++;
     }

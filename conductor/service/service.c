@@ -148,9 +148,9 @@ static int secret_of_config(const struct config *c, struct secret **out,
         return 0;
     return error_say(
         err, CONFIG_ERROR_MAX, -EINVAL,
-        "worker_listen: \"%.200s\": other machines reach it, so workers must "
-        "prove a secret, or whoever connects receives prompts: openssl "
-        "rand -hex 32 > FILE, chmod 600 FILE, copy it to every worker "
+        "worker_listen: \"%.200s\": other machines can reach it, so workers "
+        "must prove a secret, or any machine that connects receives prompts: "
+        "openssl rand -hex 32 > FILE, chmod 600 FILE, copy it to every worker "
         "(--secret-file) and set secret_file",
         c->worker_listen);
 }
@@ -197,10 +197,10 @@ static int load_cost_model(struct service *s, char err[CONFIG_ERROR_MAX])
         return cost_model_load_file(s->config.cost_model, &s->costs.model, err,
                                     CONFIG_ERROR_MAX);
     s->costs.model = cost_counts;
-    log_warn("no cost_model: no time is predicted. Queues are counted in "
-             "tokens; limits on the time to first token end a wait for room, "
-             "and reject nothing in advance; limits on the time between tokens "
-             "have no effect");
+    log_warn(
+        "no cost_model: no times are predicted. Queues are counted in tokens; "
+        "limits on the time to first token end a wait for room, and reject no "
+        "request in advance; limits on the time between tokens have no effect");
     return 0;
 }
 

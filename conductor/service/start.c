@@ -48,7 +48,7 @@ static int check_both(const struct config *c, const struct engine_list *file,
     if (n <= (size_t)c->max_instances)
         return 0;
     return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                     "max_instances: %lld: there would be %zu engines",
+                     "max_instances: %lld: too low for %zu engines",
                      (long long)c->max_instances, n);
 }
 
@@ -57,10 +57,11 @@ static int refuse_access(const struct config *c, int rc,
 {
     return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                      "access_log: \"%.200s\": %s", c->access_log,
-                     rc == -ENXIO ? "a pipe that nobody reads, and that the "
-                                    "conductor may not read: begin to read it "
-                                    "first, or let the conductor read it"
-                                  : strerror(-rc));
+                     rc == -ENXIO
+                         ? "a pipe without a reader, which the conductor is "
+                           "not permitted to read either: start the reader "
+                           "first, or let the conductor read the pipe"
+                         : strerror(-rc));
 }
 
 static int check_access(const struct config *c, char err[CONFIG_ERROR_MAX])
@@ -82,7 +83,7 @@ static int read_tenants(const struct config *c, struct tenants **out,
     /* Only a warning: all keys may have been removed on purpose. */
     if (c->api_keys == CONFIG_KEYS_REQUIRED && tenants_size(*out) == 0)
         log_warn("tenants_file: %s: has no tenants, and api_keys is required: "
-                 "nobody may ask",
+                 "no client may send requests",
                  c->tenants_file);
     return 0;
 }

@@ -79,9 +79,9 @@ class Door(Case):
                  'admin_listen: "0.0.0.0:9": other machines reach it'),
                 (['admin_listen=127.0.0.1'], 'admin_listen: "127.0.0.1"'),
                 (['admin_listen=127.0.0.1:8080'],
-                 'admin_listen: "127.0.0.1:8080": must not be listen, too'),
+                 'admin_listen: "127.0.0.1:8080": must differ from listen'),
                 (['admin_listen=127.0.0.1:7', 'worker_listen=127.0.0.1:7'],
-                 'worker_listen: "127.0.0.1:7": must not be admin_listen, too'),
+                 'worker_listen: "127.0.0.1:7": must differ from admin_listen'),
         ):
             sets = [word for option in options for word in ('-s', option)]
             status, _, errors = self.run_program(
@@ -290,7 +290,7 @@ class ReloadWhereAllReach(Case):
 
     def test_who_sees_all_is_told(self):
         """Where others reach the only address, and need no key."""
-        text = 'admin_listen: none: whoever reaches listen sees /metrics'
+        text = 'admin_listen: none: every client that reaches listen can read'
         for config, told in (({'listen': '0.0.0.0:0',
                                'admin_listen': '127.0.0.1:0'}, False),
                              ({'listen': '127.0.0.1:0'}, False),
@@ -373,7 +373,7 @@ class Supervised(Case):
         wait_until('it is not ready', lambda: 'not ready for' in
                    cluster.conductor.log())
         cluster.conductor.child.send_signal(signal.SIGHUP)
-        wait_until('it says so', lambda: 'SIGHUP: it stops' in
+        wait_until('it says so', lambda: 'SIGHUP is ignored' in
                    cluster.conductor.log())
         cluster.conductor.child.send_signal(signal.SIGTERM)
         cluster.conductor.killed = True

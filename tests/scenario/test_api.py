@@ -259,7 +259,7 @@ class Slo(Case):
                             {'x-slo-ttft-ms': '100'})
         self.assertError(reply, 429, 'first token')
         # No instance is that fast, however idle.
-        self.assertIn('on an idle instance, too', reply.body['error']['message'])
+        self.assertIn('an idle instance would miss', reply.body['error']['message'])
         self.assertIsNone(reply.headers['Retry-After'])
         reply = api.request('POST', '/v1/completions',
                             {'model': 'tiny', 'prompt': TEXT,

@@ -126,7 +126,7 @@ class Ctl(Case):
         self.assertRegex(errors, '404: path: "/admin/instances": not at this '
                                  'address.* ask at admin_listen')
         self.assertError(cluster.api.request('GET', '/nothing'), 404,
-                         'there is nothing, and it is none that goes on')
+                         'does not exist, and is not forwarded to engines')
         self.assertEqual(at(cluster.ports['admin'], 'instances')[::2], (0, ''))
         self.assertEqual(at(9, '-a', f'127.0.0.1:{cluster.ports["admin"]}',
                             'reload')[::2], (0, ''))

@@ -63,7 +63,7 @@ class Pages(LoadCase):
             self.idle(a)
             log = self.log('a')
             self.assertIn(f'worker {name} moves KV over shm' +
-                          (', out of the card' if lent else '\n'), log)
+                          (', directly from the card' if lent else '\n'), log)
             self.assertEqual(log.count('6 of 6 blocks of a grant were lent'),
                              1)
         for link in self.links:

@@ -818,7 +818,7 @@ class Failures(EngineCase):
             return 'close'
         cluster = self.engines(serve)
         got = self.post(cluster, {'prompt': 'x'})
-        self.assertError(got, 502, 'engine e0 failed: ', '; tries that failed: ',
+        self.assertError(got, 502, 'engine e0 failed: ', '; failed attempts: ',
                          '. /admin/instances shows which instances are ready')
         self.assertEqual(len(self.all[0].requests), 4)  # and three retries
 
@@ -1699,8 +1699,8 @@ class Configuration(Case):
         self.refused([{**good, 'block_tokens': 16},
                       {**good, 'name': 'b', 'block_tokens': 32},
                       {**good, 'name': 'c', 'block_tokens': 24}],
-                     'engines[2].block_tokens: 24: no index fits to it and to '
-                     '16 of engine a')
+                     'engines[2].block_tokens: 24: no block size of an index '
+                     'fits both it and the 16 of engine a')
         self.refused([{**good, 'block_tokens': 12},
                       {**good, 'name': 'b', 'block_tokens': 16}],
                      'engines[1].block_tokens: 16', '12 of engine a')

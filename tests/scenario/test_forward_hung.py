@@ -42,7 +42,7 @@ class HungEngines(EngineCase):
         cluster = self.engines(self.hang, None, config=LATE)
         self.both(cluster)
         self.assertRegex(cluster.conductor.log(),
-                         f'engine e0: .* has not gone on for {LIMIT_MS} ms')
+                         f'engine e0: .* made no progress for {LIMIT_MS} ms')
 
     @mostly_waits
     def test_only_interim_answers(self):

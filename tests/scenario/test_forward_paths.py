@@ -268,7 +268,7 @@ class Paths(EngineCase):
         """By no method and no spelling."""
         cluster = self.engines(None)
         for paths, status, words in (
-                (OF_ENGINES, 404, 'there is nothing'),
+                (OF_ENGINES, 404, 'does not exist'),
                 (CLOSED, 403, 'send it to the engine itself'),
                 (ODD, 400, 'must have no "//", "." or ".."')):
             for path in paths:
@@ -323,8 +323,8 @@ class Paths(EngineCase):
                  **headers})
         self.assertEqual(ask(method='OPTIONS').status, 200)
         self.assertError(ask(), 400, 'header x-conductor-model: missing: '
-                         'nothing else names a model here, and this server '
-                         'has "a", "b"')
+                         'this request names no model otherwise, and this '
+                         'server has "a", "b"')
         for method in METHODS:
             got = ask('b', method=method)
             self.assertEqual(got.headers['x-conductor-prefill'], 'eb')

@@ -87,7 +87,7 @@ class Schedule(GatewayCase):
         # Nothing reached an engine.
         self.assertEqual([e.requests for e in self.all], [[], []])
         self.assertError(self.report(cluster, first['ticket']), 404,
-                         f'ticket: "{first["ticket"]}": is not open')
+                         f'ticket: "{first["ticket"]}": is unknown')
 
     def test_what_only_conductor_says(self):
         """Is not taken out of what another gateway sends on: it is refused."""
@@ -429,7 +429,7 @@ class Schedule(GatewayCase):
                 ({'block_hashes': [1], 'prompt_tokens': 2 ** 24 + 1},
                  'to 16777216'),
                 ({'block_hashes': [1], 'block_size': 32},
-                 'block_size: 32: must be 16, as of model "m"')):
+                 'block_size: 32: must be 16, the block size of model "m"')):
             self.assertError(ask({'model': 'm', **body}), 400, words)
         self.assertError(ask(b'{"block_hashes": [1, '), 400)
         got = cluster.api.request('GET', '/v1/schedule')
@@ -437,8 +437,8 @@ class Schedule(GatewayCase):
         done = lambda body: cluster.api.request('POST', '/v1/schedule/done',
                                                 body)
         self.assertError(done({}), 400, 'ticket: missing')
-        self.assertError(done({'ticket': 'x'}), 404, 'ticket: "x": is not open')
-        self.assertError(done({'ticket': '0-1-2-3'}), 404, 'is not open')
+        self.assertError(done({'ticket': 'x'}), 404, 'ticket: "x": is unknown')
+        self.assertError(done({'ticket': '0-1-2-3'}), 404, 'or has ended')
         self.assertError(done({'ticket': 7}), 400, 'ticket: 7: must be')
         self.assertError(done({'ticket': 'x', 'state': 'well'}), 400,
                          'state: "well": must be first_token, done or failed')

@@ -15,8 +15,8 @@ from name_server import NameServer
 from stand_in import Engine, chunk, event, reply, stream_head
 
 KEY = 'a-key-of-sixteen-bytes-or-more'
-NATIVE = (': that of the native workers, too; give one of them another name, '
-          'or clear worker_listen')
+NATIVE = (': is the model of the native workers, too; give one of them another '
+          'name, or clear worker_listen')
 
 
 class InstanceCase(Case):
@@ -223,14 +223,14 @@ class Admin(InstanceCase):
         with self.assertRaises(http.client.IncompleteRead):
             response.read()
         begun.close()
-        self.assertIn('engine_drain_ms is over: it is cut off from 2 requests',
+        self.assertIn('engine_drain_ms is over: 2 requests that it still has',
                       cluster.conductor.log())
 
     def test_one_url_twice(self):
         a = self.engine()
         cluster = self.conductor()
         for name, model in ('a', 'm'), ('b', 'n'), ('c', 'm'):
-            self.assertNotIn('one url', cluster.conductor.log())
+            self.assertNotIn('same url', cluster.conductor.log())
             self.assertEqual(self.add(cluster, self.entry(
                 name, a, model=model)).status, 201)
         # Told once, whatever else comes, and never of what is refused.
@@ -239,8 +239,8 @@ class Admin(InstanceCase):
         self.assertEqual(self.add(cluster, self.entry(
             'e', a, block_tokens=7)).status, 400)
         log = cluster.conductor.log()
-        self.assertEqual(log.count('have one model and one url'), 1)
-        self.assertIn('engines a and c have one model and one url', log)
+        self.assertEqual(log.count('have the same model and the same url'), 1)
+        self.assertIn('engines a and c have the same model and the same url', log)
         self.wait_states(cluster, a='ready', b='ready', c='ready', d='ready')
 
     def test_names_of_native_workers(self):
@@ -275,10 +275,10 @@ class Admin(InstanceCase):
         a = self.engine()
         cluster = self.conductor()
         for name, rank in ('a', 0), ('b', 1), ('c', 1):
-            self.assertNotIn('one url', cluster.conductor.log())
+            self.assertNotIn('same url', cluster.conductor.log())
             self.assertEqual(self.add(cluster, self.entry(
                 name, a, dp_rank=rank)).status, 201)
-        self.assertIn('engines b and c have one model and one url',
+        self.assertIn('engines b and c have the same model and the same url',
                       cluster.conductor.log())
 
     def test_bad_entries(self):
@@ -647,7 +647,7 @@ class Dns(InstanceCase):
         self.wait_pods(cluster, range(1, 31))
         self.servers.addresses = self.pods(range(11, 61))
         wait_until('it is told', lambda: 'engines p: 10 more addresses of '
-                   'pool.test have no place: max_instances is 40' in
+                   'pool.test are not used: max_instances is 40' in
                    cluster.conductor.log())
         wait_until('there are 40', lambda: list(
             self.states(cluster).values()) == ['ready'] * 40)
@@ -1168,7 +1168,7 @@ class Models(InstanceCase):
                       'answers 404, and lists no model', log)
         self.assertIn('engine sglang gets no work: asked for /x/y it answers '
                       '200, and lists no model', log)
-        self.assertIn('engine lost answers 404 when asked for /health and for '
+        self.assertIn('engine lost answers 404 for /health and for '
                       '/v1/models', log)
         self.assertNotIn('engine lax answers 404', log)
         strict.models = [self.card('m')]
@@ -1286,7 +1286,7 @@ class Models(InstanceCase):
 
         def said(name):
             return cluster.conductor.log().count(
-                f'engine {name} lists 1 adapters that its entry does not, as ')
+                f'engine {name} lists 1 adapters that its entry does not list')
         wait_until('it is told', lambda: said('a') == 1)
         for cards, times in (([base, two, one], 1), ([base, one], 1),
                              ([base, one, two], 2)):
@@ -1295,8 +1295,8 @@ class Models(InstanceCase):
                        e.n_models > asked + 2)
             self.assertEqual(said('a'), times)
         log = cluster.conductor.log()
-        self.assertIn('as l2: it gets no requests for them, as the entry names '
-                      'its model', log)
+        self.assertIn('as l2: it gets no requests for them, because its entry '
+                      'names the model', log)
         self.assertEqual(log.count('adapters that its entry does not'), 2)
 
     def test_more_adapters_than_fit(self):

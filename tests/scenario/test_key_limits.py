@@ -80,7 +80,7 @@ class KeyLimits(OverRedis):
             n = self.let_in([c], 'gone')
             self.assertGreaterEqual(n, ASKS // N)
             self.assertLessEqual(n, ASKS // N + self.drained(ASKS / N))
-            self.assertIn(f'goes on with 1/{N} of each', c.conductor.log())
+            self.assertIn(f'this conductor applies 1/{N} of each', c.conductor.log())
         # It comes back empty, and has what was taken before and meanwhile.
         self.redis.start()
         self.alone(clusters, 0)
@@ -88,7 +88,7 @@ class KeyLimits(OverRedis):
             n = self.let_in(clusters, name)
             self.assertLessEqual(n, AHEAD + self.drained(ASKS))
         for c in clusters:
-            self.assertIn('hold over all conductors again',
+            self.assertIn('apply over all conductors again',
                           c.conductor.log())
         # What is no book gives way; the others' books are as they were.
         keys = self.redis.command('KEYS', '*limit*')

@@ -175,7 +175,7 @@ class Served(MockerPairs):
         for prompt, got in [(p, in_background(lambda p=p: self.ask(p)))
                             for p in prompts]:
             self.check(got(), prompt)
-        self.assertIn('has not gone on for 1500 ms',
+        self.assertIn('made no progress for 1500 ms',
                       self.cluster.conductor.log())
         os.kill(self.legs[0].engine.child.pid, signal.SIGCONT)
         wait_until('all are ready', lambda: all(

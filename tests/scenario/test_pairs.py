@@ -385,7 +385,7 @@ class NixlPairs(PairCase):
         self.assertEqual(self.post(cluster, {'prompt': LONG}).status, 200)
         self.assertEqual(len(self.nixl.alone), 1)
         self.assertRegex(cluster.conductor.log(),
-                         'engine e0: .* has not gone on for 500 ms')
+                         'engine e0: .* made no progress for 500 ms')
 
     @mostly_waits
     def test_decode_engine_stops(self):
@@ -727,7 +727,7 @@ class SglangPairs(PairCase):
                 for i in range(2):
                     got = self.post(cluster, {'prompt': f'{i}{LONG}'})
                     self.assertEqual(got.status, 200, got.body)
-                self.assertIn('has not gone on for 500 ms',
+                self.assertIn('made no progress for 500 ms',
                               cluster.conductor.log())
                 self.clean(cluster)
                 self.stop(cluster.conductor)
@@ -1143,7 +1143,7 @@ class MooncakePairs(PairCase):
                 for i in range(2):
                     got = self.post(cluster, {'prompt': f'{i}{LONG}'})
                     self.assertEqual(got.status, 200, got.body)
-                self.assertIn('has not gone on for 500 ms',
+                self.assertIn('made no progress for 500 ms',
                               cluster.conductor.log())
                 self.idle(cluster)
                 self.stop(cluster.conductor)
@@ -1278,8 +1278,8 @@ class Configurations(PairCase):
                  ['engine p' + partner + 'decode',
                   'engine d: model "n" has no engine of the role prefill']),
                 ([entry('p', P), entry('q', P), entry('d', D)],
-                 ['engine q: bootstrap_port: 8998: engine p has that one on '
-                  '127.0.0.1, too']),
+                 ['engine q: bootstrap_port: 8998: engine p has the same '
+                  'port on 127.0.0.1']),
                 ([entry('p', P), entry('q', P, bootstrap_port=9),
                   entry('d', D)], []),
                 ([entry('p', P, dp_rank=0), entry('q', P, dp_rank=1),

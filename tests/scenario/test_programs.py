@@ -50,8 +50,8 @@ class BadConfiguration(Case):
     def test_options_together(self):
         """What options say together names the file, if the file alone says
         it."""
-        wrong = ('worker_timeout_ms: 5000: must be at least two heartbeat_ms '
-                 'of 60000')
+        wrong = ('worker_timeout_ms: 5000: must be at least twice heartbeat_ms, '
+                 '60000')
         self.refused_option('heartbeat_ms', 60000, f'conductor.json: {wrong}')
         config = self.write('conductor.json', '{}')
         status, _, errors = self.run_program(
@@ -68,9 +68,9 @@ class BadConfiguration(Case):
         for config, words in (
                 ({'listen': '127.0.0.1:80', 'worker_listen': '127.0.0.1:80',
                   'policy': 'random'},
-                 'worker_listen: "127.0.0.1:80": must not be listen, too'),
+                 'worker_listen: "127.0.0.1:80": must differ from listen'),
                 ({'listen': 'localhost:80', 'worker_listen': '0.0.0.0:80'},
-                 'worker_listen: "0.0.0.0:80": must not be listen, too'),
+                 'worker_listen: "0.0.0.0:80": must differ from listen'),
                 ({'listen': '0.0.0.0:5557',
                   'engines': [{**ranks, 'name': 'a'}]},
                  'listen: "0.0.0.0:5557": engine a connects there with its KV '
@@ -229,7 +229,7 @@ class NoCostModel(Case):
                      'prefill_prediction_error_ratio',
                      'queue_prediction_error_seconds'):
             self.assertEqual(metrics[f'conductor_{name}_count'], 0)
-        self.assertIn('no time is predicted', cluster.conductor.log())
+        self.assertIn('no times are predicted', cluster.conductor.log())
 
     def test_a_limit_ends_a_wait(self):
         """A request that has waited for room until its limit is told so: no
@@ -243,8 +243,8 @@ class NoCostModel(Case):
         reply = cluster.api.request(
             'POST', '/v1/completions', {'model': 'tiny', 'prompt': 'b'},
             {'x-slo-ttft-ms': '200'})
-        self.assertError(reply, 429, 'waited for all of its time to first '
-                         'token limit of 200.000 ms')
+        self.assertError(reply, 429, 'no instance had room within the time to '
+                         'first token limit of 200.000 ms')
         self.assertEqual(reply.body['error']['code'], 'no_capacity')
         self.assertEqual(cluster.api.metrics()[
             'conductor_rejections_total{reason="no_room"}'], 1)

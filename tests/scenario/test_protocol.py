@@ -270,7 +270,7 @@ class Stalled(Played):
     def ends(self, answer, name):
         reply = answer()
         self.assertError(reply, 502,
-                         f'worker {name} has not gone on for 1000 ms')
+                         f'worker {name} made no progress for 1000 ms')
         self.assertEqual(reply.body['error']['code'], 'worker_failed')
         for link in self.p, self.d:
             self.assertFalse(link.closed)

@@ -587,7 +587,7 @@ class Clusters(Case):
         other = RedisServer(self, 'other')
         self.cluster_.start_worker('w1', 'both', shared_store=other.url(),
                                    shared_store_mib=64)
-        wait_until('it is seen', lambda: 'is not that of the other'
+        wait_until('it is seen', lambda: 'is not the one of the other'
                    in self.cluster_.conductor.log())
         self.assertEqual(self.gauge('shared_store_up', 'w0'), 1)
         self.assertEqual(self.gauge('shared_store_up', 'w1'), 0)

@@ -138,7 +138,7 @@ class Shares(Case):
         told = [e['message'] for e in clients.refused if e['code'] == 'share']
         self.assertTrue(told)
         for message in told:
-            self.assertRegex(message, "tenant 'other'.* for others that ")
+            self.assertRegex(message, "tenant 'other'.* for other tenants")
 
 
 class Sizes(EngineCase):
@@ -400,7 +400,7 @@ class Keys(Case):
         self.assertEqual(self.ask(cluster, 'b').status, 200)
         # Each prompt of a batch is one.
         self.assertError(self.ask(cluster, 'c', ['x', 'y', 'z']), 429,
-                         'prompt: 3 prompts: its tenant may have 2 more')
+                         'prompt: 3 prompts: the tenant may have 2 more')
         self.assertEqual(self.ask(cluster, 'c', ['x', 'y']).status, 200)
         response.close()
         connection.close()
@@ -571,7 +571,7 @@ class KeysOfEngines(EngineCase):
         for path in ('/v1/files', '/v1/batches', '/v1/conversations/',
                      '/v1/responses', '/v1/batches?limit=1'):
             self.assertError(ask('one', 'GET', path, False), 403,
-                             'for all tenants together')
+                             'of all tenants there together')
         for more, param in (
                 ({'conversation': 'c'}, 'conversation'),
                 ({'input_file_id': 'f'}, 'input_file_id'),

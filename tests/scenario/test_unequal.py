@@ -83,7 +83,7 @@ class Workers(Case):
                      worker_costs='x')
         self.refused('worker_costs: needs cost_model', worker_costs=[good],
                      cost_model='', policy='random')
-        self.refused('worker_costs: of native workers', worker_costs=[good],
+        self.refused('worker_costs: is for native workers', worker_costs=[good],
                      worker_listen='', cost_model='', engines=[
                          {'name': 'e', 'url': 'http://h', 'model': 'm'}])
 

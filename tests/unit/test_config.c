@@ -86,8 +86,9 @@ static void test_mistakes(void)
         {"{\"seed\": [-Infinity]}", "column 11: expected a number: JSON has"},
         {"{\"seed\": nul}", "column 12: invalid token near 'nul'"},
         {"{\"bolck_tokens\": 16}", "bolck_tokens: no such option"},
-        {"{\"lend\": 0}", "lend: no such option (the policy has one: it goes "
-                          "into policy_options, or behind --policy-option)"},
+        {"{\"lend\": 0}",
+         "lend: no such option (it is an option of the policy: set "
+         "it in policy_options, or by --policy-option)"},
         {"{\"index_max_blocks\": 4194304}",
          "index_max_blocks: no such option (index_mib replaces it"},
         {"{\"block_tokens\": 15}",

@@ -151,9 +151,9 @@ static void tell(struct conductor_link *l, const char *reason)
         return;
     snprintf(l->told, sizeof(l->told), "%s", reason);
     l->told_us = now_us;
-    log_warn("conductor %s:%u: %s; trying again, every %d s in the end",
-             l->config.at.host, l->config.at.port, reason,
-             RETRY_MOST_MS / 1000);
+    log_warn(
+        "conductor %s:%u: %s; trying again, at intervals that grow to %d s",
+        l->config.at.host, l->config.at.port, reason, RETRY_MOST_MS / 1000);
 }
 
 static void retry_later(struct conductor_link *l, const char *reason)

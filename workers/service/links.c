@@ -18,7 +18,7 @@ static const char *on_link_up(void *arg, const struct msg_welcome *welcome)
         return "its queue_order is not that of the other conductors";
     if (batch_set_order(w->batch, welcome->queue_order) < 0)
         return "the conductor's queue_order is none that this worker knows";
-    log_info("worker %s: serves its queue %s, as the conductor says",
+    log_info("worker %s: queue order %s, as the conductor says",
              w->options->name, welcome->queue_order);
     snprintf(w->queue_order, sizeof(w->queue_order), "%s",
              welcome->queue_order);

@@ -120,7 +120,7 @@ static void lost(struct shared_tier *t, struct way *w, const char *why)
         w->pause_us * 2 < PAUSE_MAX_US ? w->pause_us * 2 : PAUSE_MAX_US;
     if (!was_up && t->away_us > 0)
         return;
-    log_warn("shared store %s is away: %s; blocks that it has are computed",
+    log_warn("shared store %s is away: %s; its blocks are computed instead",
              t->config.shown, why);
     t->away_us = now_us;
     t->stats.away += was_up;

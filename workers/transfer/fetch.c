@@ -199,8 +199,8 @@ int fetch_on_chain(struct peer *p, uint64_t id, const uint8_t *payload,
     p->progress_us = now_us;
     uint32_t n = f->learner ? learn(f, &m, bt) : verified_blocks(f, &m, bt);
     if (n < m.n_tokens / bt)
-        log_warn("request %llu: %s:%u has other tokens under the key of block "
-                 "%u",
+        log_warn("request %llu: %s:%u has other tokens than this prompt under "
+                 "the key of block %u",
                  (unsigned long long)id, p->host, p->port, n);
     loader_opened(f->run, n);
     return 0;

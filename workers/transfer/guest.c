@@ -172,7 +172,8 @@ int guest_on_transports(struct guest *g, const uint8_t *payload, size_t len)
     if (m.list[0].n == 0 || m.list[0].descriptor[0] != 1)
         g->card_region = -1;
     log_info("worker %s moves KV over %s%s", g->name, m.list[0].name,
-             g->card_region < 0 ? "" : ", out of the card what is there");
+             g->card_region < 0 ? ""
+                                : ", directly from the card if it is there");
     return 0;
 }
 

@@ -227,8 +227,8 @@ void inbound_accept(void *arg, evutil_socket_t fd)
 
     if (!make_room(t) || !(in = calloc(1, sizeof(*in)))) {
         if (log_rate_takes(&t->strangers.log, HANDSHAKE_LOG_PER_S))
-            log_warn("a connection was closed: %u are open, %u of them of "
-                     "peers, at most %u",
+            log_warn("a connection was closed: %u are open, %u of them from "
+                     "peers, and the limit is %u",
                      t->n_inbounds, t->n_inbounds - t->strangers.n,
                      TRANSFER_CONNS_MAX);
         evutil_closesocket(fd);

@@ -159,8 +159,8 @@ static void on_read(void *arg, int rc)
     if (!r || rc == 0) {
         piece_over(piece);
     } else if (rc == -EILSEQ && ++piece->tries < TRANSFER_TRIES) {
-        log_warn("request %llu: layer %u of tokens %u to %u came with other "
-                 "checksums, and is read once more",
+        log_warn("request %llu: layer %u of tokens %u to %u came with wrong "
+                 "checksums, and is read again",
                  (unsigned long long)r->id, piece->rows.layer,
                  piece->rows.from_token,
                  piece->rows.from_token + piece->rows.n_tokens);

@@ -31,7 +31,7 @@ static struct transport *new_shm(struct transfer *t)
         return NULL;
     struct transport *transport = shm_transport_new(t->config.base);
     if (!transport)
-        log_warn("KV goes over no shared memory: the kernel refuses");
+        log_warn("KV does not move over shared memory: the kernel refuses it");
     return transport;
 }
 
@@ -149,9 +149,9 @@ static int register_card(const struct transfer *t, struct transport *transport)
         return -ENOTSUP;
     int rc = transport->ops->reg_card(transport, t->config.card);
     if (rc >= 0)
-        log_info("KV in the card is read from there over %s", name);
+        log_info("KV on the card is read directly over %s", name);
     else
-        log_info("KV in the card is read by way of the host over %s: %s", name,
+        log_info("KV on the card is read through the host over %s: %s", name,
                  strerror(-rc));
     return rc;
 }

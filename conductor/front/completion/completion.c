@@ -73,10 +73,11 @@ static int take_on(const struct front_call *call,
         return -EAGAIN;
     }
     if (call->terms.name && request->n_prompts > call->terms.room) {
-        openai_error_set(error, 429, "rate_limit_in_flight", "prompt",
-                         "prompt: %zu prompts: its tenant may have %u more "
-                         "requests in work (max_in_flight), and each is one",
-                         request->n_prompts, call->terms.room);
+        openai_error_set(
+            error, 429, "rate_limit_in_flight", "prompt",
+            "prompt: %zu prompts: the tenant may have %u more requests in "
+            "flight (max_in_flight), and each prompt is one",
+            request->n_prompts, call->terms.room);
         return -EAGAIN;
     }
     c = completion_new(call->front, call->conn, request);

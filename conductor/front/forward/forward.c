@@ -164,10 +164,10 @@ static int take_on(const struct front_call *call, struct service *service,
             openai_error_set(error, 429, "too_many_requests", NULL,
                              "too many requests are in flight");
         if (rc == -EDQUOT)
-            openai_error_set(error, 429, "too_many_tickets", NULL,
-                             "too many tickets are open (max_tickets), or "
-                             "too many of them have the same key: report "
-                             "their end to /v1/schedule/done");
+            openai_error_set(
+                error, 429, "too_many_tickets", NULL,
+                "too many tickets are open (max_tickets), or too many of this "
+                "key: report when they end to /v1/schedule/done");
         return rc;
     }
     if (r->body.stream && r->body.kind && !r->ticket)
@@ -344,11 +344,11 @@ void schedule_serve(const struct front_call *call)
     struct service *service = rc ? NULL : find(call->front, &r.body);
 
     if (service && service == call->front->native) {
-        openai_error_set(&error, 400, "not_schedulable", "model",
-                         "model: \"%s\": is of native workers, which take "
-                         "requests from conductor alone: send it to "
-                         "/v1/completions",
-                         service_model(service)->name);
+        openai_error_set(
+            &error, 400, "not_schedulable", "model",
+            "model: \"%s\": is served by native workers, which take requests "
+            "from conductor only: send it to /v1/completions",
+            service_model(service)->name);
         rc = -EINVAL;
     }
     serve(call, service, &r, rc, &error);

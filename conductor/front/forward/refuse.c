@@ -17,8 +17,8 @@ void forward_set_no_model(const struct front_call *call, const char *model,
     front_models(call->front->models, models, sizeof(models));
     if (!*model && call->n == 0)
         openai_error_set(error, 400, "missing_parameter", "x-conductor-model",
-                         "header x-conductor-model: missing: nothing else "
-                         "names a model here, and this server has %s",
+                         "header x-conductor-model: missing: this request "
+                         "names no model otherwise, and this server has %s",
                          models);
     else if (*model)
         openai_error_set(error, 404, "model_not_found",
@@ -65,8 +65,8 @@ static void set_not_for_engines(const struct front_call *call,
                          forward_path_methods(path.at, path.n), n, path.at);
     else
         routes_set_unknown(call,
-                           ", and it is none that goes on to engines: most are "
-                           "below /v1/",
+                           ", and is not forwarded to engines: most paths that "
+                           "are begin with /v1/",
                            error);
 }
 
@@ -89,8 +89,8 @@ static void refuse_shared(const struct front_call *call)
     struct openai_error error;
 
     openai_error_set(&error, 403, "path_shares_cache", "path",
-                     "path: \"%.*s\": engines do not tell tenants' prompts "
-                     "apart there: ask at /v1/chat/completions",
+                     "path: \"%.*s\": engines share cached prompts between "
+                     "tenants there: use /v1/chat/completions",
                      path.n < 100 ? (int)path.n : 100, path.at);
     http_reply_error(call->conn, &error);
 }
@@ -102,7 +102,7 @@ static int set_not_own(const char *param, struct http_slice value,
     int n = value.n < 100 ? (int)value.n : 100;
 
     openai_error_set(error, 404, "not_found", param,
-                     "%s:%s%.*s not found among what this tenant has made here",
+                     "%s:%s%.*s not found among the objects of this tenant",
                      param, n ? " " : "", n, value.at);
     return -ENOENT;
 }
@@ -128,11 +128,11 @@ int forward_check_path(const struct front_call *call,
     case FORWARD_ABOUT_THING:
         return set_not_own_path(path, error);
     case FORWARD_ABOUT_LIST:
-        openai_error_set(error, 403, "path_mixes_tenants", "path",
-                         "path: \"%.*s\": engines keep what is there for all "
-                         "tenants together, and do not tell it apart: ask for "
-                         "what this tenant has made by its id",
-                         n, path.at);
+        openai_error_set(
+            error, 403, "path_mixes_tenants", "path",
+            "path: \"%.*s\": engines keep the objects of all tenants there "
+            "together: ask for an object of this tenant by its id",
+            n, path.at);
         return -EACCES;
     case FORWARD_ABOUT_PROMPT:
     case FORWARD_ABOUT_KEPT:

@@ -38,8 +38,7 @@ void schedule_done(const struct front_call *call)
                          "x-conductor-ticket names one");
     } else if (models_report_ticket(call->front->models, ticket, &report)) {
         openai_error_set(&error, 404, "unknown_ticket", "ticket",
-                         "ticket: \"%s\": is not open, or not any more",
-                         ticket);
+                         "ticket: \"%s\": is unknown, or has ended", ticket);
     } else {
         http_reply(call->conn, 200, "application/json", good, sizeof(good) - 1);
         return;

@@ -75,10 +75,10 @@ static int refuse_steering(const struct http_head *head,
 
         if (!steer_header(name.at, name.n))
             continue;
-        openai_error_set(error, 400, "invalid_value", "header",
-                         "header %.*s: must be left out: an engine that got it "
-                         "would go by it",
-                         name.n < 60 ? (int)name.n : 60, name.at);
+        openai_error_set(
+            error, 400, "invalid_value", "header",
+            "header %.*s: must be left out: an engine would act on it",
+            name.n < 60 ? (int)name.n : 60, name.at);
         return -EINVAL;
     }
     return 0;
@@ -107,9 +107,10 @@ int schedule_read_headers(struct forward_call *c, const struct front_call *call,
  * tenants' prompts. */
 static int refuse_hashes(struct openai_error *error)
 {
-    openai_error_set(error, 403, "not_permitted", "block_hashes",
-                     "block_hashes: name blocks of all tenants, and api_keys "
-                     "are required: send prompt or token_ids");
+    openai_error_set(
+        error, 403, "not_permitted", "block_hashes",
+        "block_hashes: not allowed while api_keys are required, as they name "
+        "blocks of all tenants: send prompt or token_ids");
     return -EACCES;
 }
 
@@ -126,15 +127,16 @@ int schedule_take_hashes(const struct front_call *call,
     if (call->terms.name)
         return refuse_hashes(error);
     if (body->block_tokens && body->block_tokens != info->block_tokens) {
-        openai_error_set(error, 400, "invalid_value", "block_size",
-                         "block_size: %u: must be %u, as of model \"%s\"",
-                         body->block_tokens, info->block_tokens, info->name);
+        openai_error_set(
+            error, 400, "invalid_value", "block_size",
+            "block_size: %u: must be %u, the block size of model \"%s\"",
+            body->block_tokens, info->block_tokens, info->name);
         return -EINVAL;
     }
     if (n < blocks || n > PROMPT_TOKENS_MAX) {
         openai_error_set(error, 400, "out_of_range", "prompt_tokens",
-                         "prompt_tokens: %llu: must be from %llu, those of "
-                         "block_hashes, to %u",
+                         "prompt_tokens: %llu: must be from %llu, the tokens "
+                         "of block_hashes, to %u",
                          (unsigned long long)n, (unsigned long long)blocks,
                          PROMPT_TOKENS_MAX);
         return -EINVAL;

@@ -175,8 +175,8 @@ static void give_up(struct kv_feed *feed)
     feed->stats.too_long++;
     if (log_rate_takes(&feed->feeds->told, FEED_LINES_PER_S))
         log_warn("engine %s: rank %u: KV event message %" PRIu64
-                 " takes too long: its blocks are forgotten, and nothing is "
-                 "taken of it for %lld s",
+                 " takes too long: the engine's blocks are forgotten, and its "
+                 "events are ignored for %lld s",
                  feed->config.name, stream_rank(stream), number,
                  (long long)(feed->rest_us / 1000000));
     feed_abandon(feed);

@@ -59,7 +59,7 @@ static void restart(struct stream *stream, uint64_t number, zmq_msg_t *payload)
     struct kv_feed *feed = stream->feed;
 
     if (log_rate_takes(&feed->feeds->told, FEED_LINES_PER_S))
-        log_info("engine %s: rank %u: its KV events begin anew: it was "
+        log_info("engine %s: rank %u: its KV events start over: it was "
                  "restarted, and its blocks are forgotten",
                  feed->config.name, stream_rank(stream));
     feed->stats.restarts++;
@@ -152,8 +152,8 @@ static void on_again(void *arg)
 
     feed->stats.reconnects++;
     if (log_rate_takes(&feed->feeds->told, FEED_LINES_PER_S))
-        log_info("engine %s: rank %u: connected again for KV events: its "
-                 "blocks are forgotten, and asked for again",
+        log_info("engine %s: rank %u: reconnected for KV events: its blocks "
+                 "are forgotten, and asked for again",
                  feed->config.name, stream_rank(&feed->streams[intake->rank]));
     if (feed->config.bind) {
         kv_feed_forget(feed);

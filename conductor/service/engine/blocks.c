@@ -32,7 +32,7 @@ bool engine_misfits(const struct service *s, const struct engine_config *c,
     snprintf(out->why, sizeof(out->why),
              "%u: the index of model \"%s\" has blocks of %u%s", size, c->model,
              index_tokens(s),
-             s->engines.store ? ", and those of a store are not cut"
+             s->engines.store ? ", and the blocks of a store cannot be cut"
                               : ", and neither divides the other");
     return true;
 }
@@ -142,12 +142,11 @@ void engine_doubt_size(struct engine *e)
 
     if (doubted) {
         e->doubt_after_us = now_us + DOUBT_PAUSE_US;
-        log_warn("engine %s says that it has blocks of %lld tokens, and is "
-                 "taken to have %u%s",
-                 e->config->name, (long long)told, e->block_tokens,
-                 told > ENGINE_BLOCK_TOKENS_MAX
-                     ? ": block_tokens is 1024 at most"
-                     : "");
+        log_warn(
+            "engine %s reports blocks of %lld tokens, but %u are assumed%s",
+            e->config->name, (long long)told, e->block_tokens,
+            told > ENGINE_BLOCK_TOKENS_MAX ? ": block_tokens is 1024 at most"
+                                           : "");
     }
     e->told_block_tokens = told;
 }

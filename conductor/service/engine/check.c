@@ -164,8 +164,8 @@ void engine_urls_warn(const struct engine_config *const *all, size_t n,
             (a->dp_rank >= 0 && a->dp_rank != b->dp_rank))
             continue;
         if (!was_told(told, a->name, b->name))
-            log_warn("engines %s and %s have one model and one url, %s: each "
-                     "is taken for a server of its own",
+            log_warn("engines %s and %s have the same model and the same url, "
+                     "%s: they count as two servers",
                      a->name, b->name, a->url_text);
         break;
     }

@@ -239,7 +239,8 @@ void engine_retire(struct engine *e)
     e->health.probe = NULL;
     kv_feed_free(e->events.feed);
     e->events.feed = NULL;
-    log_info("engine %s leaves: it gets no more work, and has %zu requests",
+    log_info("engine %s is removed: it gets no more work, and still has %zu "
+             "requests",
              e->config->name, upstream_busy(e->upstream) + e->n_tickets);
 }
 

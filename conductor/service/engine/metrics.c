@@ -9,54 +9,59 @@ static const struct {
 } lines[] = {
     {"requests_total", "", "counter", "Requests sent to the engine."},
     {"timed_prefills_total", "", "counter",
-     "Requests whose prefill could be timed: streamed ones, and others that "
-     "the engine had alone. Costs are learned by them."},
+     "Requests whose prefill time was measured, from which costs are learned: "
+     "streamed ones, and those that the engine served alone."},
     {"failures_total", "", "counter",
-     "Requests and questions for its health that it failed."},
-    {"answers_total", "class=\"2xx\"", "counter", "Its answers by status."},
+     "Requests and health checks that the engine failed."},
+    {"answers_total", "class=\"2xx\"", "counter",
+     "Answers of the engine, by class of status."},
     {"answers_total", "class=\"3xx\"", "counter", NULL},
     {"answers_total", "class=\"4xx\"", "counter", NULL},
     {"answers_total", "class=\"5xx\"", "counter", NULL},
     {"cached_tokens_total", "source=\"predicted\"", "counter",
-     "Cached prompt tokens of answers that tell them: as predicted, and as "
-     "told."},
+     "Cached prompt tokens, as predicted and as told by the engine, of answers "
+     "that tell them."},
     {"cached_tokens_total", "source=\"told\"", "counter", NULL},
-    {"connections", "state=\"busy\"", "gauge", "Connections to it."},
+    {"connections", "state=\"busy\"", "gauge", "Connections to the engine."},
     {"connections", "state=\"kept\"", "gauge", NULL},
     {"other_model", "", "gauge",
-     "1 while it has another model than that for which it is served."},
+     "1 while the engine does not list the model that it is configured for."},
     {"key_refused", "", "gauge",
-     "1 while it refuses the key that it is given."},
-    {"running", "", "gauge", "Requests that it says are running; -1: untold."},
-    {"waiting", "", "gauge", "Requests that it says are waiting; -1: untold."},
-    {"kv_usage_ratio", "", "gauge", "Its KV in use, as it says; -1: untold."},
-    {"kv_blocks", "", "gauge", "Blocks that its predicted cache may hold."},
+     "1 while the engine refuses the API key of its entry."},
+    {"running", "", "gauge",
+     "Requests that the engine reports as running; -1 = not reported."},
+    {"waiting", "", "gauge",
+     "Requests that the engine reports as waiting; -1 = not reported."},
+    {"kv_usage_ratio", "", "gauge",
+     "Share of the engine's KV in use, as it reports; -1 = not reported."},
+    {"kv_blocks", "", "gauge",
+     "Size of the engine's predicted cache, in blocks."},
     {"block_tokens", "", "gauge",
-     "Tokens in a block of its own, as far as is known."},
+     "Tokens per block of the engine, as far as known."},
     {"events_state", "", "gauge",
-     "Its KV events: 0 all are known, 1 none comes, 2 some are lost, 3 a "
-     "replay runs; -1: none are expected."},
-    {"events_total", "", "counter", "Its KV events that were taken."},
+     "State of its KV events: 0 = complete, 1 = none come, 2 = some are lost, "
+     "3 = a replay is running; -1 = no events are expected."},
+    {"events_total", "", "counter", "KV events taken from the engine."},
     {"events_last", "", "gauge",
-     "Number of its last message of KV events that was taken, of its first "
-     "rank; -1: none has come."},
+     "Number of the last KV event message taken, of its first rank; -1 = none "
+     "yet."},
     {"unkept_blocks", "", "gauge",
-     "Blocks of its KV events beyond 4 times its blocks: they are not known."},
+     "Blocks in its KV events beyond 4 times its KV blocks, which are not "
+     "recorded."},
     {"events_age_seconds", "", "gauge",
-     "Since its last message of KV events; -1: none has come."},
+     "Time since its last KV event message; -1 = none yet."},
     {"unheard_requests", "", "gauge",
-     "Requests of new blocks that it has ended since it was last heard."},
+     "Requests with new blocks that ended since its last KV event."},
     {"event_replays_total", "result=\"asked\"", "counter",
-     "How often it was asked for messages that may be missing, and how often "
+     "Replays of possibly missing messages that it was asked for, and those "
      "that failed."},
     {"event_replays_total", "result=\"failed\"", "counter", NULL},
     {"event_faults_total", "fault=\"malformed\"", "counter",
-     "Messages that are no batch of events, messages that took too long, "
-     "holes in their numbers, messages "
-     "lost for good, restarts, connections that ended, events with blocks of "
-     "another size, with other tokens than fill their blocks, or of no known "
-     "tag, messages of a rank that there is none of, events whose blocks "
-     "came before their parent, removed blocks that were not known."},
+     "Faults in its KV events: malformed message, processing that took too "
+     "long, gap in the numbers, messages lost for good, restart, reconnection, "
+     "blocks of another size, tokens that do not fill their blocks, unknown "
+     "event tag, unknown rank, block without its parent, removed block that "
+     "was not known."},
     {"event_faults_total", "fault=\"too_long\"", "counter", NULL},
     {"event_faults_total", "fault=\"gap\"", "counter", NULL},
     {"event_faults_total", "fault=\"lost\"", "counter", NULL},

@@ -36,7 +36,7 @@ static void tell_dropped(struct engine *e, const struct model_list *list)
         return;
     e->list.dropped_told = true;
     log_warn("engine %s lists more than %d aliases or adapters, or more than "
-             "%u bytes of them: the others are not known",
+             "%u bytes of them: the rest is ignored",
              e->config->name, ENGINE_NAMES_MAX, ENGINE_NAMES_BYTES);
 }
 
@@ -97,8 +97,9 @@ static void check_adapters(struct engine *e, const struct model_list *list)
         n++;
     }
     if (first && all != e->list.left_out)
-        log_warn("engine %s lists %u adapters that its entry does not, as %s: "
-                 "it gets no requests for them, as the entry names its model",
+        log_warn("engine %s lists %u adapters that its entry does not list, "
+                 "such as %s: it gets no requests for them, because its entry "
+                 "names the model",
                  e->config->name, n, first);
     e->list.left_out = all;
 }
@@ -170,10 +171,10 @@ static void doubt_url(struct engine *e)
         e->health.probe_status != 404)
         return;
     e->list.doubt_told = true;
-    log_warn("engine %s answers 404 when asked for %s and for %s, behind %s: "
-             "is its url right?",
-             e->config->name, e->config->health_path, e->config->models_path,
-             e->config->url_text);
+    log_warn(
+        "engine %s answers 404 for %s and for %s below %s: is its url right?",
+        e->config->name, e->config->health_path, e->config->models_path,
+        e->config->url_text);
 }
 
 /* Handles an answer without a list; returns as engine_take_models(). */
@@ -218,8 +219,8 @@ bool engine_take_models(struct engine *e, const char *text, size_t n)
         return false;
     }
     if (!e->list.doubt_told && *list.model)
-        log_warn("engine %s lists model %s, and not %s; it is asked for %s "
-                 "nevertheless",
+        log_warn("engine %s lists model %s, and not %s; it gets requests for "
+                 "%s nevertheless",
                  e->config->name, list.model, model, model);
     e->list.doubt_told = e->list.doubt_told || *list.model;
     return true;

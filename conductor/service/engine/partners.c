@@ -51,8 +51,8 @@ void engine_partners_warn(const struct engine_config *const *all, size_t n)
         if (!pair_protocol(e->kv_connector))
             continue;
         if (*e->model && !has_partner(all, n, e))
-            log_warn("engine %s: model \"%s\" has no engine of the role %s "
-                     "with kv_connector \"%s\": it has no partner",
+            log_warn("engine %s: has no partner: model \"%s\" has no engine of "
+                     "the role %s with kv_connector \"%s\"",
                      e->name, e->model,
                      engine_role_name(e->role == ENGINE_ROLE_PREFILL
                                           ? ENGINE_ROLE_DECODE
@@ -60,8 +60,8 @@ void engine_partners_warn(const struct engine_config *const *all, size_t n)
                      names[e->kv_connector]);
         other = port_of(e) ? same_port(all, e) : NULL;
         if (other)
-            log_warn("engine %s: bootstrap_port: %lld: engine %s has that one "
-                     "on %s, too: decode engines would meet the wrong one",
+            log_warn("engine %s: bootstrap_port: %lld: engine %s has the same "
+                     "port on %s: decode engines would reach the wrong one",
                      e->name, (long long)port_of(e), other->name, e->url.name);
     }
 }

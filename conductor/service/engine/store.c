@@ -118,12 +118,14 @@ void store_share(struct engine *e)
 static const struct {
     const char *name, *type, *help;
 } lines[] = {
-    {"blocks", "gauge", "Blocks of the store that can be found."},
-    {"objects", "gauge", "Parts of blocks that it says it has."},
-    {"events_total", "counter", "Its KV events that were taken."},
+    {"blocks", "gauge", "Blocks in the store that can be found."},
+    {"objects", "gauge", "Parts of blocks that the store reports."},
+    {"events_total", "counter", "KV events taken from the store."},
     {"events_state", "gauge",
-     "0 all are known, 1 none has come, 2 some are lost, 3 a replay runs."},
-    {"events_lost_total", "counter", "Messages lost for good."},
+     "State of the store's KV events: 0 = complete, 1 = none yet, 2 = some are "
+     "lost, 3 = a replay is running."},
+    {"events_lost_total", "counter",
+     "KV event messages of the store that were lost for good."},
 };
 
 int stores_write_metrics(const struct service *all, struct evbuffer *out)

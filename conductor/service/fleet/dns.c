@@ -68,7 +68,7 @@ static bool on_changed(void *arg, const struct resolver_address *all, size_t n,
         log_info("engines %s: %s has %zu address%s", entry->config.name,
                  entry->config.url.at.host, n, n == 1 ? "" : "es");
     if (n_left_out)
-        log_warn("engines %s: %zu more addresses of %s have no place: "
+        log_warn("engines %s: %zu more addresses of %s are not used: "
                  "max_instances is %lld",
                  entry->config.name, n_left_out, entry->config.url.at.host,
                  (long long)entry->fleet->models->config.max_instances);
@@ -91,7 +91,7 @@ static void on_looked_up(void *arg, const char *why_not)
                  entry->config.url.at.host);
     else if (why_not && !entry->looks_fail &&
              log_rate_takes(&fleet->lines, FAILURES_LOGGED_PER_S))
-        log_warn("engines %s: cannot look up %s: %s; what is there stays",
+        log_warn("engines %s: cannot look up %s: %s; the known engines stay",
                  entry->config.name, entry->config.url.at.host, why_not);
     entry->looks_fail = why_not;
 }

@@ -85,8 +85,8 @@ bool fleet_is_native(const struct engine_config *c, const char *model,
         return false;
     out->key = engine_name_field(c, model);
     snprintf(out->why, sizeof(out->why),
-             "\"%s\": that of the native workers, too; give one of them "
-             "another name, or clear worker_listen",
+             "\"%s\": is the model of the native workers, too; give one of "
+             "them another name, or clear worker_listen",
              model);
     return true;
 }
@@ -172,9 +172,9 @@ static bool has_drained(struct engine *e)
         clock_now_us() - e->left_us < c->engine_drain_ms * 1000)
         return busy == 0;
     snprintf(why, sizeof(why),
-             "engine %s has left, and engine_drain_ms is over",
+             "engine %s was removed, and engine_drain_ms is over",
              e->config->name);
-    log_warn("%s: it is cut off from %zu requests", why, busy);
+    log_warn("%s: %zu requests that it still has are cut off", why, busy);
     engine_cut_off(e, why);
     return upstream_busy(e->upstream) + e->n_tickets == 0;
 }

@@ -57,7 +57,7 @@ static int check_together(const struct fleet *fleet,
     if (n <= (size_t)most)
         return 0;
     return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                     "max_instances: %lld: there would be %zu engines",
+                     "max_instances: %lld: too low for %zu engines",
                      (long long)most, n);
 }
 

@@ -28,7 +28,7 @@ void forward_fail_silent(struct service_request *request, int64_t now_us)
     if (!is_silent(request, now_us))
         return;
     snprintf(why, sizeof(why),
-             "its answer has not gone on for %lld ms, the request_timeout_ms",
+             "its answer made no progress for %lld ms (request_timeout_ms)",
              (long long)request->service->config.request_timeout_ms);
     log_warn("%s: engine %s: %s; %s", request->request_id,
              f->engine->config->name, why,

@@ -205,7 +205,7 @@ int models_report_ticket(const struct models *models, const char *id,
     note_heard(request);
     if (report->state == SERVICE_TICKET_FAILED) {
         request_fail(request, 502, "gateway_failed",
-                     "its gateway has no answer to it", 0);
+                     "the gateway reported that the request failed", 0);
         return 0;
     }
     if (request->state != REQUEST_DECODING) {

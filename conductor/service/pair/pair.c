@@ -144,8 +144,8 @@ static void on_leg_ended(void *arg)
         crowded(request);
     else if (pair_read_reply(p))
         forward_failed(request, false,
-                       "its reply to a prefill leg is no JSON object, or has "
-                       "parameters that are none");
+                       "its reply to a prefill leg is no JSON object, or its "
+                       "KV parameters are malformed");
     else
         go_on(request);
 }

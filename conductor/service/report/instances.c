@@ -8,33 +8,39 @@ static const struct {
     const char *name, *help;
 } instance_gauges[] = {
     {"ready", "1 while the instance is given work."},
-    {"draining", "1 while it ends its work and is well, but gets none."},
+    {"draining", "1 while the instance is healthy and finishes its work, but "
+                 "gets no more."},
     {"prefills_waiting", "Accepted prefills that have not begun."},
     {"prefills_running", "Prefills under way."},
     {"estimated_wait_seconds",
-     "Until a prefill that came now would begin, if all that waits went "
-     "first; -1: nothing predicts."},
-    {"decodes", "Requests that decode here, or will."},
-    {"kv_used_tokens", "KV in use, cached blocks included."},
-    {"kv_pinned_tokens", "KV in use by requests; the rest can be evicted."},
-    {"kv_capacity_tokens", "KV room."},
+     "Time until a prefill that arrives now would begin, if all waiting ones "
+     "went first; -1 = nothing is predicted."},
+    {"decodes", "Requests that decode on the instance, or will."},
+    {"kv_used_tokens", "KV in use, in tokens, cached blocks included."},
+    {"kv_pinned_tokens",
+     "KV in use by requests, in tokens; the rest can be evicted."},
+    {"kv_capacity_tokens", "KV capacity, in tokens."},
     {"prefill_correction_ratio", "Observed over predicted prefill time."},
-    {"link_bytes_per_second", "Smoothed rate of sending blocks."},
-    {"disk_used_tokens", "KV on the instance's disk."},
-    {"disk_bytes_per_second", "Rate of reading from its disk; 0: it has none."},
-    {"blocks", "Blocks that the index knows to be here."},
+    {"link_bytes_per_second",
+     "Smoothed rate at which the instance sends blocks."},
+    {"disk_used_tokens", "KV on the instance's disk, in tokens."},
+    {"disk_bytes_per_second",
+     "Rate at which the instance reads its disk; 0 = no disk."},
+    {"blocks", "Blocks of the instance in the index."},
     {"shared_store_up",
-     "1 while it reads from the store that workers share; 0: it has none, or "
-     "it is away, or another one."},
-    {"shared_bytes_per_second", "Rate of reading from that store."},
-    {"shared_put_blocks", "Blocks that it has put there."},
-    {"shared_missed_blocks",
-     "Blocks that it looked for there, and did not find or found damaged."},
-    {"shared_failed_puts", "Blocks that it could not put there."},
-    {"shared_losses", "How often the store went away from it."},
-    {"path_bytes_per_second",
-     "Rate at which blocks came from another instance, as this one measured "
-     "it."},
+     "1 while the instance reads from the store that workers share; 0 = it has "
+     "no store, its store is down, or it is not the others' store."},
+    {"shared_bytes_per_second",
+     "Rate at which the instance reads from that store."},
+    {"shared_put_blocks", "Blocks that the instance has put into that store."},
+    {"shared_missed_blocks", "Blocks that the instance looked for in that "
+                             "store and did not find, or found damaged."},
+    {"shared_failed_puts",
+     "Blocks that the instance failed to put into that store."},
+    {"shared_losses",
+     "How often the instance lost the connection to that store."},
+    {"path_bytes_per_second", "Rate at which this instance receives blocks "
+                              "from another one, as measured by this one."},
 };
 
 /* The last gauge has a line for each path. */

@@ -60,19 +60,21 @@ int report_process(double start_s, struct evbuffer *out)
         const char *name, *type, *help;
         double value;
     } all[] = {
-        {"cpu_seconds_total", "counter", "CPU time of user and system.",
+        {"cpu_seconds_total", "counter", "CPU time, user and system.",
          seconds(usage.ru_utime) + seconds(usage.ru_stime)},
-        {"open_fds", "gauge", "Open files.", open_files()},
-        {"max_fds", "gauge", "How many may be open.", (double)files.rlim_cur},
-        {"virtual_memory_bytes", "gauge", "Address space.", virtual_bytes},
-        {"resident_memory_bytes", "gauge", "Memory in use.", resident_bytes},
-        {"start_time_seconds", "gauge", "When it was started, Unix time.",
+        {"open_fds", "gauge", "Open file descriptors.", open_files()},
+        {"max_fds", "gauge", "Limit on open file descriptors.",
+         (double)files.rlim_cur},
+        {"virtual_memory_bytes", "gauge", "Virtual memory.", virtual_bytes},
+        {"resident_memory_bytes", "gauge", "Resident memory.", resident_bytes},
+        {"start_time_seconds", "gauge", "Start time of the process, Unix time.",
          start_s},
     };
 
     bad = evbuffer_add_printf(
               out,
-              "# HELP conductor_build_info What is running; always 1.\n"
+              "# HELP conductor_build_info Version of the running program; "
+              "always 1.\n"
               "# TYPE conductor_build_info gauge\n"
               "conductor_build_info{version=\"%s\"} 1\n",
               CONDUCTOR_VERSION) < 0;

@@ -52,16 +52,16 @@ static int put_spans(const struct models *models, struct evbuffer *out)
 
     return evbuffer_add_printf(
                out,
-               "# HELP conductor_otlp_spans_total Spans by what became of "
-               "them: the receiver took them, refused them, or there was no "
-               "room for them.\n"
+               "# HELP conductor_otlp_spans_total Spans that the receiver took "
+               "(sent) or refused (rejected), or for which there was no room "
+               "(dropped).\n"
                "# TYPE conductor_otlp_spans_total counter\n"
                "conductor_otlp_spans_total{result=\"sent\"} %" PRIu64 "\n"
                "conductor_otlp_spans_total{result=\"rejected\"} %" PRIu64 "\n"
                "conductor_otlp_spans_total{result=\"dropped\"} %" PRIu64 "\n",
                n.sent, n.rejected, n.dropped) < 0 ||
            put(out, "otlp_queue_bytes", "gauge",
-               "Spans that are not sent yet, with the batch under way.",
+               "Spans not sent yet, including the batch being sent.",
                (double)exporter_waiting(models->exporter));
 }
 
@@ -69,17 +69,19 @@ static int put_index(const struct report_sums *x, struct evbuffer *out)
 {
     return put(out, "index_blocks", "gauge", "Distinct blocks in the index.",
                (double)x->keys) |
-           put(out, "index_holders", "gauge", "Blocks times their holders.",
+           put(out, "index_holders", "gauge",
+               "Blocks in the index, counted once for each instance that holds "
+               "them.",
                (double)x->holders) |
            put(out, "index_bytes", "gauge", "Memory of the index in use.",
                (double)x->bytes) |
-           put(out, "index_max_bytes", "gauge", "Its bound.",
-               (double)x->bytes_max) |
+           put(out, "index_max_bytes", "gauge",
+               "Limit on the memory of the index.", (double)x->bytes_max) |
            put(out, "index_evicted_blocks_total", "counter",
-               "Blocks of workers that left the index to make room.",
+               "Blocks removed from the index to make room.",
                (double)x->evicted) |
            put(out, "index_unindexed_blocks", "gauge",
-               "Blocks that workers hold and the index had no room for, at "
+               "Blocks that instances hold but the index had no room for, at "
                "most.",
                (double)x->unindexed);
 }
@@ -88,8 +90,8 @@ static int put_discovery(const struct models *models, struct evbuffer *out)
 {
     return evbuffer_add_printf(
                out,
-               "# HELP conductor_discovery_failures_total Look-ups of "
-               "engines' hosts, and readings of engines_file, that failed.\n"
+               "# HELP conductor_discovery_failures_total DNS look-ups of "
+               "engines' hosts, and reads of engines_file, that failed.\n"
                "# TYPE conductor_discovery_failures_total counter\n"
                "conductor_discovery_failures_total{source=\"dns\"} %" PRIu64
                "\n"
@@ -98,7 +100,7 @@ static int put_discovery(const struct models *models, struct evbuffer *out)
                models->fleet.lookups_failed,
                models->fleet.readings_failed) < 0 ||
            put(out, "discovery_empty_names", "gauge",
-               "Engines' hosts that are looked up and have no address.",
+               "Hosts of engines that are looked up and have no address.",
                (double)fleet_empty_names(&models->fleet));
 }
 
@@ -106,30 +108,30 @@ int report_sums_write(const struct models *models, const struct report_sums *x,
                       struct evbuffer *out)
 {
     return metrics_write(&x->metrics, out) |
-           put(out, "requests_in_flight", "gauge", "Requests not ended yet.",
-               (double)x->in_flight) |
+           put(out, "requests_in_flight", "gauge",
+               "Requests that have not ended.", (double)x->in_flight) |
            put(out, "warm_jobs", "gauge",
-               "Refused prompts that are kept to be computed in the "
-               "background.",
+               "Refused prompts kept to be computed in the background.",
                (double)x->warm_jobs) |
            put(out, "overhead_seconds", "gauge",
-               "Time to first token outside queue and prefill, median of the "
-               "last 15; the longest of all models.",
+               "Part of the TTFT outside queue and prefill: median of the last "
+               "15 requests, the largest of all models.",
                (double)x->overhead_us / 1e6) |
            put(out, "pending_dropped_total", "counter",
-               "Prefills whose blocks no match could count on before they were "
-               "stored, for lack of memory.",
+               "Prefills whose future blocks could not be reused by others "
+               "before they were stored, for lack of memory.",
                (double)x->pending_dropped) |
            put(out, "prefills_interrupted_total", "counter",
-               "How often a prefill went on that a shorter one had "
-               "interrupted.",
+               "Prefills that continued after a shorter one had interrupted "
+               "them.",
                (double)x->interrupted) |
            put_index(x, out) | put_discovery(models, out) |
            put_spans(models, out) |
            put(out, "access_log_lost_total", "counter",
-               "Lines that the access log has not taken.",
+               "Lines lost because they could not be written to the access "
+               "log.",
                (double)access_log_lost(models->access)) |
            put(out, "access_log_bytes", "gauge",
-               "Lines of the access log that are not written yet.",
+               "Bytes waiting to be written to the access log.",
                (double)access_log_waiting(models->access));
 }

@@ -28,13 +28,13 @@ static void say_ttft(const struct service_request *request,
     char also[160] = "";
 
     if (order->decision.never)
-        why = ", and would be on an idle instance, too";
+        why = "; an idle instance would miss the limit, too";
     else if (order->retry_after_us < 0)
-        why = ", and the load leaves no time when it would not";
+        why = "; at this load no time is known when it would be met";
     if (order->decision.tested_us > order->decision.chosen.ttft_us &&
         order->forecast.ttft_us > 0)
         snprintf(also, sizeof(also),
-                 ", if all accepted work goes first; %.3f ms is expected%s",
+                 " if all accepted work goes first (%.3f ms is expected)%s",
                  (double)order->forecast.ttft_us / 1e3, why);
     else
         snprintf(also, sizeof(also), "%s", why);
@@ -59,11 +59,11 @@ static void say_price(const struct service_request *,
     bool over = llround(d->price_us / 1e3) > llround(d->price_limit_us / 1e3);
 
     snprintf(text, REFUSAL_MAX,
-             "price of %.3f s of prefill is %s the limit of %.3f s that the "
-             "load leaves%s: shorter prompts, and those of which others reuse "
-             "more, come first",
+             "overloaded: this prompt's price of %.3f s of prefill is %s the "
+             "current limit of %.3f s%s; shorter prompts, and those that "
+             "others reuse more, are admitted first",
              d->price_us / 1e6, over ? "over" : "at", d->price_limit_us / 1e6,
-             over ? "" : ", where a share of the requests fits");
+             over ? "" : ", where only some requests fit");
 }
 
 /* The tenant's share; share_queue_us() has the rule. */
@@ -76,13 +76,15 @@ static void say_share(const struct service_request *request,
 
     if (r->standing >= SHARE_GREEDY)
         snprintf(text, REFUSAL_MAX,
-                 "tenant '%.63s' had %.2f times its share of the last minute: "
-                 "the rest of each queue is kept for others that asked in it",
+                 "tenant '%.63s' used %.2f times its fair share in the last "
+                 "minute: the rest of each queue is kept for other tenants "
+                 "that sent requests in it",
                  name, r->standing);
     else
         snprintf(text, REFUSAL_MAX,
-                 "the rest of each queue is kept for earlier priorities of "
-                 "tenant '%.63s', or for others that wait without a limit",
+                 "the rest of each queue is kept for requests of tenant "
+                 "'%.63s' with an earlier priority, or for other tenants' "
+                 "requests that wait without a limit",
                  name);
 }
 
@@ -129,8 +131,8 @@ static void say_too_long(const struct service_request *request,
                          const struct dispatch_order *, char text[REFUSAL_MAX])
 {
     snprintf(text, REFUSAL_MAX,
-             "prompt of %u tokens and max_tokens %u are more than the KV cache "
-             "or the window of any ready instance holds",
+             "a prompt of %u tokens and max_tokens of %u do not fit into the "
+             "KV cache or the context window of any ready instance",
              request->prompt.n_tokens, request->prompt.max_tokens);
 }
 
@@ -146,8 +148,8 @@ static void say_waited(const struct service_request *request,
                        const struct dispatch_order *, char text[REFUSAL_MAX])
 {
     snprintf(text, REFUSAL_MAX,
-             "waited for all of its time to first token limit of %.3f ms, and "
-             "no instance had room",
+             "no instance had room within the time to first token limit of "
+             "%.3f ms",
              (double)request->dispatch.slo_ttft_us / 1e3);
 }
 
@@ -157,9 +159,9 @@ static void say_link(const struct service_request *request,
     const struct dispatch_request *r = &request->dispatch;
 
     snprintf(text, REFUSAL_MAX,
-             "the links to where it could decode have more KV to bring than "
-             "its time between tokens limit of %.3f ms bears, for longer than "
-             "its time to first token limit of %.3f ms allows",
+             "the links to the decode instances are busy: the KV on its way "
+             "would break the time between tokens limit of %.3f ms for longer "
+             "than the time to first token limit of %.3f ms allows",
              (double)r->slo_tbt_us / 1e3, (double)r->slo_ttft_us / 1e3);
 }
 

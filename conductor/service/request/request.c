@@ -115,7 +115,7 @@ void request_fail_broken(struct service *s)
             TAILQ_REMOVE(&s->requests.inbox, request, entry);
         dispatch_forget(&s->dispatch, &request->dispatch);
         request_fail(request, 500, "internal_error",
-                     "a bug of Conductor's, which its log names", 0);
+                     "a bug in Conductor; its log has the details", 0);
     }
 }
 
@@ -184,11 +184,11 @@ void request_instance_lost(struct service_request *request, uint32_t id,
             snprintf(text, sizeof(text), "%s after %u of %u tokens", why,
                      request->output.n_tokens, request->prompt.max_tokens);
         else
-            snprintf(text, sizeof(text),
-                     "%s; tries that failed: %u. /admin/instances shows "
-                     "which instances are ready, and conductor's log why "
-                     "others are not",
-                     why, request->dispatch.retries + 1);
+            snprintf(
+                text, sizeof(text),
+                "%s; failed attempts: %u. /admin/instances shows which "
+                "instances are ready, and conductor's log why others are not",
+                why, request->dispatch.retries + 1);
         request_fail(request, 502, "worker_failed", text, 0);
         return;
     }
@@ -196,7 +196,8 @@ void request_instance_lost(struct service_request *request, uint32_t id,
     request->output.n_tokens = 0;
     request->output.first_token_us = request->output.last_token_us = 0;
     s->metrics.retries++;
-    log_info("%s: %s; another choice is made", request->request_id, why);
+    log_info("%s: %s; the request is scheduled again", request->request_id,
+             why);
     request_place_again(request);
 }
 

@@ -81,8 +81,8 @@ static void note_failure(struct service_request *request,
 
     if (n & (n - 1))
         return;
-    log_warn("%s: model %s: no tokens of a prompt: %s%s%s%s%s; it is known by "
-             "its bytes (%llu so far)",
+    log_warn("%s: model %s: a prompt could not be tokenized: %s%s%s%s%s; its "
+             "bytes are used instead (%llu so far)",
              request->request_id, s->config.model, e ? "engine " : "",
              e ? e->config->name : "", e ? ", asked for " : "",
              e ? e->config->tokenize_path : "", why, (unsigned long long)n);

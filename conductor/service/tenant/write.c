@@ -22,7 +22,7 @@ static int put_requests(const struct tenants *t, struct evbuffer *out)
         [METRICS_CANCELLED] = "cancelled",
     };
     int bad = put_help(out, "requests_total", "counter",
-                       "Requests of a tenant by how they ended.");
+                       "Requests of a tenant by outcome.");
 
     for (size_t i = 0; i <= t->n; i++)
         for (size_t k = 0; k < METRICS_OUTCOMES; k++)
@@ -47,8 +47,9 @@ int tenants_write(struct tenants *t, struct evbuffer *out)
 {
     int bad = put_requests(t, out);
 
-    bad |= put_help(out, "computed_tokens_total", "counter",
-                    "Prompt tokens that instances were given to compute.");
+    bad |=
+        put_help(out, "computed_tokens_total", "counter",
+                 "Prompt tokens scheduled for computing, background included.");
     for (size_t i = 0; i <= t->n; i++)
         bad |= put_line(out, "computed_tokens_total", &t->all[i],
                         (double)t->all[i].tokens_sent);
@@ -58,13 +59,13 @@ int tenants_write(struct tenants *t, struct evbuffer *out)
         bad |= put_line(out, "limited_total", &t->all[i],
                         (double)t->all[i].n_limited);
     bad |= put_help(out, "waiting", "gauge",
-                    "Requests that no instance was given yet.");
+                    "Requests that have no instance yet.");
     for (size_t i = 0; i <= t->n; i++)
         bad |= put_line(out, "waiting", &t->all[i], (double)t->all[i].waiting);
     bad |= put_help(out, "standing_ratio", "gauge",
-                    "Of the last minute's work what a tenant had, over its "
-                    "share: below 1 less; the lowest of several models. Only "
-                    "those that asked then.");
+                    "Tenant's part of the last minute's work over its fair "
+                    "share: below 1 = less than its share; the lowest of "
+                    "several models. Only tenants that asked in that minute.");
     for (size_t i = 0; i <= t->n; i++)
         if (t->all[i].standing >= 0.0)
             bad |=

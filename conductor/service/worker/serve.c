@@ -59,7 +59,7 @@ static void serve_fail_silent(struct service_request *request, int64_t now_us)
     uint32_t id = expected_of(request);
     const struct worker *w = worker_of(s, id);
     snprintf(why, sizeof(why),
-             "worker %s has not gone on for %lld ms, the request_timeout_ms",
+             "worker %s made no progress for %lld ms (request_timeout_ms)",
              w ? w->hello.name : "?", (long long)s->config.request_timeout_ms);
     log_warn("%s: %s", request->request_id, why);
     request_instance_lost(request, id, why);

@@ -59,8 +59,8 @@ static void turn_to(struct service *s, struct worker *w, uint64_t id)
         return;
     if (s->native.shared_id != 0 &&
         votes(s, id, NULL) <= votes(s, s->native.shared_id, NULL)) {
-        log_warn("worker %s: its shared store is not that of the other "
-                 "workers, and is not counted on until most have it",
+        log_warn("worker %s: its shared store is not the one of the other "
+                 "workers, and is ignored until most workers have it",
                  w->hello.name);
         return;
     }
@@ -115,7 +115,7 @@ int shared_write_metrics(const struct service *all, struct evbuffer *out)
         metrics_escape(s->model.name, model);
         if (first)
             bad |= evbuffer_add_printf(
-                       out, "# HELP conductor_shared_store_blocks Blocks of "
+                       out, "# HELP conductor_shared_store_blocks Blocks in "
                             "the store that workers share which can be found.\n"
                             "# TYPE conductor_shared_store_blocks gauge\n") < 0;
         bad |= evbuffer_add_printf(

@@ -10,13 +10,13 @@
 
 static const struct policy_option options[] = {
     {"kvcache_balancing_threshold", NULL, 1, 1e9, false, 1,
-     "fetch blocks if the best match elsewhere is more than so many times as "
+     "fetch blocks if the best match elsewhere is more than this many times as "
      "long as the local one"},
     {"rescue", NULL, 0, 1, true, 0,
-     "1: if the choice is late, the candidate with the lowest TTFT takes its "
-     "place if it is in time, and transfers may overlap the queue; 0: as the "
-     "paper has it, the sum of transfer, queue and prefill is held against "
-     "the SLO"},
+     "1: if the chosen instance misses the TTFT SLO, take the one with the "
+     "lowest TTFT if that meets it, and let transfers overlap the queue; 0: as "
+     "in the paper, compare the sum of transfer, queue and prefill with the "
+     "SLO"},
     {POLICY_PRICE(0)},
     {POLICY_RHO(NULL)},
     {POLICY_RHO_EASES(NULL)},

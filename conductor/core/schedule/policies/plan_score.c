@@ -19,28 +19,29 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_DECODE_PRICE] = {"decode_price", "", 0, 1e6, false, 0.004,
                            "aggregated pools: seconds to add to each second of "
                            "engine time for each decode of the instance"},
-    [PLAN_BESIDE_PRICE] = {"beside_price", "", 0, 1e6, false, 0.1,
-                           "aggregated pools: likewise for each of its "
-                           "prefills that waits or runs"},
-    [PLAN_HELD_PRICE] = {"held_price", "", 0, 1e6, false, 6,
-                         "aggregated pools: seconds to add to each second of "
-                         "engine time for each request, divided by the "
-                         "instances, that waits for room to decode"},
+    [PLAN_BESIDE_PRICE] =
+        {"beside_price", "", 0, 1e6, false, 0.1,
+         "aggregated pools: seconds to add to each second of engine time for "
+         "each of the instance's prefills that waits or runs"},
+    [PLAN_HELD_PRICE] =
+        {"held_price", "", 0, 1e6, false, 6,
+         "aggregated pools: seconds to add to each second of engine time for "
+         "each request per instance that waits for room to decode"},
     [PLAN_ORDER] = {"order", NULL, 0, 1, true, 1,
                     "1: instances serve the shortest prefill first, as long as "
                     "no deadline is missed for it; 0: they serve in the order "
                     "of queue_order"},
-    [PLAN_AWAIT] = {"await", "order", 0, 1, true, 1,
-                    "order: 1: in front of a long prefill an instance waits a "
-                    "little for a short one whose blocks are about to come; "
-                    "0: it does not"},
+    [PLAN_AWAIT] =
+        {"await", "order", 0, 1, true, 1,
+         "order: 1: before a long prefill an instance waits a little for a "
+         "short one whose blocks are about to come; 0: it does not"},
     [PLAN_PREEMPT] =
         {"preempt", NULL, 0, 1, true, 1,
          "1: at the end of a chunk a long prefill pauses for one that takes at "
-         "most a third of what it has left; 0: it runs to its end"},
+         "most a third of the time it has left; 0: it runs to its end"},
     [PLAN_BEHIND_PRICE] = {"behind_price", "order", 0, 1e6, false, 1,
                            "seconds to add to each second of engine time for "
-                           "each prefill that waits for it"},
+                           "each prefill that would wait behind it"},
     [PLAN_CORRECTION] = {"correction", "correction_ms", 0, 1, true, 1,
                          "1: predictions are corrected by what is observed; 0: "
                          "they stay as they are"},
@@ -52,54 +53,55 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_OVERHANG] = {"overhang_steps", "", 0, 1e6, false, 1,
                        "lengths: decode steps that a decode may have to wait "
                        "for room, at most the TBT limit"},
-    [PLAN_BYPASS] = {"bypass", NULL, 0, 1e6, false, 2,
-                     "how much room to decode later requests may take, once "
-                     "one without a TTFT SLO has waited for it for twice its "
-                     "own prefill: so many times what that one needs; 0: "
-                     "nobody passes at all"},
+    [PLAN_BYPASS] =
+        {"bypass", NULL, 0, 1e6, false, 2,
+         "room to decode that later requests may take past a request without a "
+         "TTFT SLO that has waited for room for twice its own prefill: a "
+         "multiple of the room that it needs; 0: no request passes it"},
     [PLAN_LINKS] = {"links", "", 0, 1, true, 1,
                     "whether fetches and pushes of KV wait for one another on "
                     "links, and a link's time has a price"},
-    [PLAN_LINK_WAIT] = {"link_wait", "hold_first", 0, 1e6, false, 4,
-                        "links, with both SLOs: a request waits, as long as "
-                        "its TTFT allows, while KV on its way to where it "
-                        "decodes would hold up its own by more than so many "
-                        "TBT limits, or half of what its answer bears; 0: it "
-                        "does not"},
+    [PLAN_LINK_WAIT] =
+        {"link_wait", "hold_first", 0, 1e6, false, 4,
+         "links, with both SLOs: a request waits, as long as its TTFT allows, "
+         "while KV queued for its decode instance would delay its own KV by "
+         "more than this many TBT limits, or by half of what its answer can "
+         "bear; 0: it does not wait"},
     [PLAN_LINK_LAST] = {"link_last", "hold_first", 0, 1, true, 1,
-                        "link_wait: 1: a request that would be refused for its "
-                        "TBT because of KV of others on its way waits as long "
-                        "as its TTFT allows; 0: it is refused at once"},
+                        "link_wait: 1: a request that would be refused because "
+                        "other requests' KV on the links breaks its TBT waits "
+                        "as long as its TTFT allows; 0: it is refused at once"},
     [PLAN_HOLD_FIRST] =
         {"hold_first", NULL, 0, 1, true, 1,
-         "with limits on TTFT and TBT: 1: the first token is held back until "
-         "the instance that decodes has the prompt's KV, as long as its limit "
-         "allows; 0: it is sent at once"},
+         "for requests with SLOs on TTFT and TBT: 1: the first token is held "
+         "back until the decode instance has the prompt's KV, as long as the "
+         "TTFT SLO allows; 0: it is sent at once"},
     [PLAN_LINK_PRICE] = {"link_price", "", 0, 1e6, false, 1,
                          "seconds to add for each second of a link, and as "
                          "many for each transfer that waits for one"},
-    [PLAN_PUSH_PRICE] = {"push_price", "", 0, 1, false, 0.1,
-                         "without a TBT SLO: seconds to add for each second by "
-                         "which the KV of a request waits to be sent; with one "
-                         "it is 1, and above 0 it grows to 1 as room to decode "
-                         "fills"},
+    [PLAN_PUSH_PRICE] =
+        {"push_price", "", 0, 1, false, 0.1,
+         "without a TBT SLO: seconds to add for each second that the KV of a "
+         "request waits to be sent; above 0 it grows to 1 as room to decode "
+         "fills. With a TBT SLO it is always 1"},
     [PLAN_BY_USE] =
         {"by_use", "", 0, 1, true, 1,
          "where prefills have instances of their own: 1: prices are for what "
          "is in use: engine time by the share of these that prefill, and, "
          "without a TBT SLO, links by what they are busy with; 0: in full"},
-    [PLAN_SHARES] = {"shares", NULL, 0, 1, true, 1,
-                     "1: tenants get fair shares and priorities count, once "
-                     "several were seen; 0: all requests count alike"},
+    [PLAN_SHARES] =
+        {"shares", NULL, 0, 1, true, 1,
+         "1: tenants get fair shares and priorities count, once a second "
+         "tenant or a priority was seen; 0: all requests count alike"},
     [PLAN_BESIDE_TBT] =
         {"beside_tbt", "", 0, 1, true, 1,
          "aggregated pools: 1: a request that asks for a TBT goes where no "
          "decode misses it for its prefill, or is refused; 0: the chunks of "
          "prompts that wait are to keep it"},
     [PLAN_WARM] = {"warm_on_reject", NULL, 0, 1, true, 1,
-                   "1: what is refused for its time or price is computed in "
-                   "the background, by native workers that have nothing to "
-                   "do, unless requests without a TTFT SLO come; 0: it is not"},
+                   "1: idle native workers compute prompts that were refused "
+                   "for their TTFT or price, in the background, unless "
+                   "requests without a TTFT SLO come; 0: they do not"},
     [PLAN_REPLICATE] =
         {"replicate", NULL, 0, 1, false, 0,
          "share of an idle link's rate at which native workers copy hot blocks "
@@ -109,15 +111,15 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
          "seconds for which another ratio of prefill to decode workers must "
          "have been better before native workers switch roles; 0: they do not"},
     [PLAN_LEND] = {"lend", NULL, 0, SCHEDULE_LENT_MAX, true, 3,
-                   "idle native workers that one long prefill may be lent, at "
-                   "most half of those that are, each to compute some of the "
-                   "layers; 0: none"},
+                   "most idle native workers that may help with one long "
+                   "prefill, at most half of the idle ones; each computes some "
+                   "of the layers; 0: none"},
     [PLAN_LEND_FROM] = {"lend_ms", "lend", 0, 1e6, false, 2000,
-                        "lend: what a prefill takes alone, at least, to be "
-                        "lent any"},
-    [PLAN_LEND_EFFICIENCY] = {"lend_efficiency", "lend", 0.01, 1, false, 0.9,
-                              "lend: the share of its time that each of a "
-                              "group computes"},
+                        "lend: shortest prefill, in ms alone on its worker, "
+                        "that may be lent others"},
+    [PLAN_LEND_EFFICIENCY] =
+        {"lend_efficiency", "lend", 0.01, 1, false, 0.9,
+         "lend: share of its time that each worker of a group computes"},
     [PLAN_PRICE] = {POLICY_PRICE(1)},
     [PLAN_RHO] = {POLICY_RHO("price")},
     [PLAN_RHO_EASES] = {POLICY_RHO_EASES("price")},
