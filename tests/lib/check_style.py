@@ -1,17 +1,27 @@
 #!/usr/bin/env python3
-"""What clang-format cannot say of the house's C dialect.
+"""Rules of the house's C dialect that clang-format cannot check.
 
   - a pointer is tested as `p` or `!p`, never against NULL;
-  - a blank line follows the declarations that begin a block.
+  - a blank line follows the declarations that begin a block;
+  - a comment names its subject: it does not begin with "What waits" or "Those
+    that", and no sentence of it begins with "Who" or "That of". Each top folder
+    may have as many of these as MOST_PRONOUNS says, and never gets more.
 
 usage: check_style.py [FILE...]    (default: every C file of the clone)
+       check_style.py --pronouns [FILE...]    (lists such comments, counts them)
 
 Prints FILE:LINE: what, one a line, and ends with 1 if there is any.
 """
+import collections
 import re
 import subprocess
 import sys
 
+# Comments with a pronoun as their subject, by top folder: lower a number when
+# a folder has fewer, as --pronouns counts them.
+MOST_PRONOUNS = {
+    'base': 60, 'conductor': 540, 'predictor': 13, 'proto': 15, 'sim': 54,
+    'tests': 321, 'tools': 104, 'traces': 17, 'workers': 235}
 SUFFIXES = ('.c', '.h', '.cu', '.cuh', '.cc')
 NOT_TYPES = ('return', 'goto', 'else', 'case', 'break', 'continue', 'typedef',
              'do', 'default', 'sizeof', 'delete', 'extern', 'using')
@@ -21,6 +31,15 @@ DECLARATION = re.compile(
     r'(?:\s+(?:long|int|char|short|const|unsigned|double))*'
     r'(?:\s*\*+\s*(?:(?:const|restrict|__restrict__)\s+\**)?|\s+)'
     r'(?:\(\*)?[a-z_A-Z]\w*(?:\[[^=;]*\]|\)\([^=;]*\))*\s*(?:[=;,:{]|$)')
+
+
+COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|'
+                     r'/\*(?P<block>.*?)\*/|//(?P<line>[^\n]*)', re.S)
+PRONOUN_FIRST = re.compile(
+    r'(?:what|who|whom|whoever|whatever|that|those)\b', re.I)
+PRONOUN_LATER = re.compile(
+    r'[.;]\s+(?:what|who|whoever|whatever|those|that of|of (?:these|those))\b',
+    re.I)
 
 
 def blank_comments(text):
@@ -88,17 +107,51 @@ def faults(text):
                            'the block')
 
 
+def pronouns(text):
+    """(number of the line from 0, beginning) of each comment whose subject is a
+    pronoun."""
+    for match in COMMENT.finditer(text):
+        comment = match.group('block') or match.group('line')
+        if not comment:
+            continue
+        lines = re.sub(r'\n\s*\*', '\n', comment.strip('*/<! '))
+        words = ' '.join(lines.split())
+        if PRONOUN_FIRST.match(words) or PRONOUN_LATER.search(words):
+            yield text.count('\n', 0, match.start()), words[:60]
+
+
+def too_many(found, whole):
+    """A line for each folder with more such comments than it may have; only
+    where the whole clone was counted."""
+    for folder, n in sorted(found.items()):
+        most = MOST_PRONOUNS.get(folder, 0)
+        if whole and n > most:
+            yield (f'{folder}: {n} comments have a pronoun as their subject, '
+                   f'and at most {most} may: write the noun '
+                   '(check_style.py --pronouns lists them)')
+
+
 def main(names):
+    listing = names[:1] == ['--pronouns']
+    names = names[listing:]
     listed = subprocess.run(['git', 'ls-files'], capture_output=True,
                             text=True, check=True).stdout.split()
-    bad = 0
+    bad, n_pronouns = 0, collections.Counter()
     for name in names or listed:
         if name.endswith(SUFFIXES):
             with open(name, encoding='utf-8') as file:
-                found = list(faults(file.read()))
+                text = file.read()
+            found = list(pronouns(text) if listing else faults(text))
+            n_pronouns[name.split('/')[0]] += sum(1 for _ in pronouns(text))
             bad += len(found)
             for number, what in found:
                 print(f'{name}:{number + 1}: {what}')
+    if listing:
+        print(dict(sorted(n_pronouns.items())))
+        return 0
+    for line in too_many(n_pronouns, not names):
+        bad += 1
+        print(line)
     return bad > 0
 
 
