@@ -347,15 +347,15 @@ int main(int argc, char **argv)
          "admin_tls (default: see below)",
          .letter = 'a'},
         {"ca-file", OPTION_TEXT, &ca_file, "FILE", 0, 0,
-         "of https: certificates of authorities to trust (default: those of "
-         "the machine)"},
+         "https: file with the certificate authorities to trust (default: "
+         "those of the machine)"},
         {"key-file", OPTION_TEXT, &key_file, "FILE", 0, 0,
-         "the key of its admin_key_file", .letter = 'k'},
+         "file with the key of the conductor's admin_key_file", .letter = 'k'},
         {"limit", OPTION_NUMBER, &ctl.limit_s, "S", 0.001, 86400,
          "drain: seconds that the requests of the instance may still take "
          "(default no limit)"},
         {"once", OPTION_FLAG, &ctl.once, NULL, 0, 0,
-         "top: prints once what it would show, and ends"},
+         "top: print one frame and exit"},
         {"timeout", OPTION_NUMBER, &timeout_s, "S", 0.1, 3600,
          "seconds to wait for an answer"},
         {"", OPTION_LIST, &words, NULL, 0, 0, NULL},

@@ -70,7 +70,7 @@ static void read_listen(struct fields *f, const struct fields_object *root,
         text = CTL_ADDRESS;
     }
     if (!read_address(text, server)) {
-        fields_refuse(f, "", key, "\"%s\": nobody can be asked there", text);
+        fields_refuse(f, "", key, "\"%s\": is no address to connect to", text);
         return;
     }
     const char *host = reached_at(server->host);

@@ -51,12 +51,12 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "2 sends twice as fast as the trace (default 1)"},
         REPLAY_SCALE_SPECS(s->source),
         {"requests", OPTION_COUNT, &s->source.requests, "N", 1, 1e12,
-         "at most so many (default all)"},
+         "send at most N requests (default all)"},
         {"from", OPTION_COUNT, &s->source.from, "K", 0, 1e12,
          "skip the first K requests (default 0)"},
         {"slo-ttft", OPTION_NUMBER, &s->promised_s, "S", 0, 1e6,
-         "seconds that count as in time, and as promised by a server that\n"
-         "                         accepts (default 30, none promised)"},
+         "seconds to the first token that count as in time, and that a server "
+         "which accepts is taken to promise (default 30, none promised)"},
         {"slo-tbt", OPTION_NUMBER, &s->slo_tbt_s, "S", 0, 1e6,
          "seconds between tokens (default 0.2)"},
         REPLAY_TARGET_SPECS(s->target),

@@ -84,7 +84,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          TRACE_TOKENS_MAX,
          "a session ends before its first longer prompt (default 131072)"},
         {"seed", OPTION_COUNT, &s->base.seed, "S", 0, 9e15,
-         "of random choices (default 1)"},
+         "seed of random choices (default 1)"},
         OPTION_SPEC("jobs", OPTION_COUNT, &s->study.jobs, "N", 1, 1024,
                     "simulations at once (default: the cores of this machine)"),
         {"report", OPTION_OUTPUT, &s->report, "FILE", 0, 0,

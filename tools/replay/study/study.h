@@ -86,7 +86,8 @@ struct replay_case {
                 "Gbit/s of every link, instead of the file's"),                \
         OPTION_SPEC("cache-tokens", OPTION_NUMBER, &(changes).cache_tokens,    \
                     "N", 1, 1e12,                                              \
-                    "tokens that a prefill node's device caches, likewise")
+                    "tokens that a prefill node's device caches, instead of "  \
+                    "the file's")
 
 /* Loads a cluster file and applies the overrides. Returns 0, or -1 after
  * printing an error of the subcommand `name`. */

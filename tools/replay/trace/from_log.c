@@ -156,7 +156,8 @@ int replay_command_from_log(int argc, char **argv)
         {"log", OPTION_TEXT, &path, "FILE", 0, 0, "the access log",
          .required = true},
         {"out", OPTION_OUTPUT, &out, "FILE", 0, 0,
-         "gzip if it ends in .gz (default: stdout)"},
+         "write the trace here, gzipped if the name ends in .gz (default: "
+         "stdout)"},
     };
     struct log_requests all = {0};
     int status = 0;

@@ -109,12 +109,14 @@ int replay_command_generate(int argc, char **argv)
         {"like", OPTION_TEXT, &like, "WORKLOAD", 0, 0,
          "the workload:", .choice = workload_name, .required = true},
         {"requests", OPTION_COUNT, &requests, "N", 1, 1e9,
-         "how many (default: as many as the paper's, or 6,000)"},
+         "number of requests (default: as many as the paper's, or 6,000)"},
         {"rate", OPTION_NUMBER, &rate, "R", 1e-6, 1e6,
          "requests per second (default: the workload's)"},
-        {"seed", OPTION_COUNT, &seed, "S", 0, 9e15, "default 1"},
+        {"seed", OPTION_COUNT, &seed, "S", 0, 9e15,
+         "seed of the trace (default 1)"},
         {"out", OPTION_OUTPUT, &out, "FILE", 0, 0,
-         "gzip if it ends in .gz (default: stdout)"},
+         "write the trace here, gzipped if the name ends in .gz (default: "
+         "stdout)"},
     };
     int status = 0;
     if (replay_parse(&usage, OPTION_TABLE(specs), argc, argv, &status) != 0)

@@ -118,12 +118,14 @@ int replay_command_stats(int argc, char **argv)
     const struct option_spec specs[] = {
         REPLAY_STREAM_SPECS(s.source),
         {"block-tokens", OPTION_U32, &s.source.block_tokens, "N", 1, 65536,
-         "tokens of one hash id (default 512)"},
+         "tokens per hash id of the trace (default 512)"},
         {"capacities", OPTION_TEXT, &s.capacities, "LIST", 0, 0,
-         "of the LRU cache, in millions of tokens (default 1,3,10,30,50)"},
-        {"json", OPTION_OUTPUT, &s.json, "FILE", 0, 0, "all numbers as JSON"},
+         "capacities of the LRU cache, in millions of tokens (default "
+         "1,3,10,30,50)"},
+        {"json", OPTION_OUTPUT, &s.json, "FILE", 0, 0,
+         "write all numbers as JSON"},
         {"plot", OPTION_OUTPUT, &s.plot, "FILE", 0, 0,
-         "hit ratio over capacity, popularity and reuse gaps as SVG"},
+         "draw hit ratio over capacity, popularity and reuse gaps as SVG"},
     };
     struct replay_numbers capacities;
     char error[REPLAY_LIST_ERROR_BYTES];

@@ -37,9 +37,9 @@ struct replay_stream_options {
     OPTION_SPEC("trace", OPTION_TEXT, &(o).path, "FILE", 0, 0,             \
                 "JSON lines, plain or gzip", .required = true),            \
         OPTION_SPEC("from", OPTION_COUNT, &(o).from, "N", 0, 1e15,         \
-                    "skip its first N requests"),                          \
+                    "skip the first N requests"),                          \
         OPTION_SPEC("requests", OPTION_COUNT, &(o).requests, "N", 1, 1e15, \
-                    "only so many of them"),                               \
+                    "read at most N requests"),                            \
         OPTION_SPEC("skip-bad", OPTION_FLAG, &(o).skip_bad, NULL, 0, 0,    \
                     "skip bad lines and count them")
 

@@ -65,9 +65,9 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     const struct option_spec specs[] = {
         REPLAY_STUDY_SPECS(s->study),
         {"cluster-template", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
-         "what a node is (docs/clusters.md)", .required = true},
+         "description of the nodes (docs/clusters.md)", .required = true},
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
-         "the same, as other commands call it"},
+         "the same as --cluster-template"},
         REPLAY_OVERRIDE_SPECS(s->changes),
         {"policy", OPTION_TEXT, &s->base.policy, "NAME", 0, 0,
          "how requests are placed:", .choice = sim_policy_name},
@@ -81,19 +81,19 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"speed", OPTION_NUMBER, &s->base.speed, "X", 1e-3, 1e6,
          "how many times as fast as the trace (default 1)"},
         {"max-prefill", OPTION_COUNT, &s->max_prefill, "N", 1, 4096,
-         "look no further (default 64)"},
+         "most prefill nodes to try (default 64)"},
         {"max-decode", OPTION_COUNT, &s->max_decode, "N", 1, 4096,
-         "look no further (default 64)"},
+         "most decode nodes to try (default 64)"},
         {"interval", OPTION_NUMBER, &s->interval_s, "S", 1, 1e6,
          "instead: with as many nodes as the template has, which split serves "
          "best\n                           in each so many seconds; --csv has "
          "all, no --plot"},
         {"seed", OPTION_COUNT, &s->base.seed, "S", 0, 9e15,
-         "of random choices (default 1)"},
+         "seed of random choices (default 1)"},
         {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
-         "a line for every size that was simulated"},
+         "write a line for every size that was simulated"},
         {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
-         "the sizes, and the best share by number of nodes, as SVG"},
+         "draw the sizes, and the best share by number of nodes, as SVG"},
     };
     return replay_policies_parse(&s->policies, &usage, OPTION_TABLE(specs),
                                  argc, argv, status);

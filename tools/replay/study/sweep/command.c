@@ -50,32 +50,32 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     struct sweep *sweep = &s->sweep;
     const struct option_spec specs[] = {
         {"description", OPTION_TEXT, &s->description, "FILE", 0, 0,
-         "what cases are drawn from (docs/sweep.md)", .required = true},
+         "description of the cases to draw (docs/sweep.md)", .required = true},
         {"trace", OPTION_LIST, &s->traces, "FILE", 0, 0,
-         "a trace beside those of the description"},
+         "use this trace beside those of the description"},
         {"cases", OPTION_COUNT, &sweep->n_cases, "N", 1, CASES_MAX,
-         "how many (default 100)"},
+         "number of cases to draw (default 100)"},
         {"case", OPTION_COUNT, &s->only, "K", 0, 9e15,
          "only the case of this number, from 0"},
         {"seed", OPTION_COUNT, &sweep->seed, "S", 0, 9e15,
-         "of everything that is drawn (default 1)"},
+         "seed of all that is drawn (default 1)"},
         {"seeds", OPTION_COUNT, &sweep->seeds, "N", 1, 20,
-         "that a loss is confirmed on (default 3)"},
+         "seeds on which a loss is confirmed (default 3)"},
         {"threshold", OPTION_NUMBER, &sweep->threshold, "X", 0, 100,
          "a loss is more than this (default 0.02, two points of a share; "
          "of\n                         p99 five times it)"},
         {"policies", OPTION_TEXT, &s->policies, "LIST", 0, 0,
-         "the first is judged by the others (default plan,global_cache,"
-         "local_cache,least_loaded)"},
+         "policies; the first is compared with the others (default "
+         "plan,global_cache,local_cache,least_loaded)"},
         REPLAY_POLICY_SPEC(s->numbers),
         {"causes", OPTION_FLAG, &sweep->causes, NULL, 0, 0,
          "simulate each loser without its features, one at a time"},
         {"jobs", OPTION_COUNT, &sweep->jobs, "N", 1, 1024,
          "simulations at once (default: the cores of this machine)"},
         {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
-         "a line for each case and policy"},
+         "write a line for each case and policy"},
         {"json", OPTION_OUTPUT, &s->json, "FILE", 0, 0,
-         "the cases, results and losses"},
+         "write the cases, results and losses"},
     };
 
     s->traces.items = calloc((size_t)argc, sizeof(*s->traces.items));
