@@ -132,7 +132,7 @@ static const struct field {
      "model's first engine that has one, else costs are learned from first "
      "tokens. Its block size must be that of one of the model's engines"},
     {"health_path", TEXT(health_path), "/health",
-     "path of its health checks; any status below 500 but 400 counts as "
+     "path of its health checks; any status below 500, except 400, counts as "
      "healthy"},
     {"models_path", TEXT(models_path), "/v1/models",
      "path of its list of models, in OpenAI's format, read before it gets work "

@@ -206,7 +206,7 @@ static const struct option_spec all_options[] = {
      "origins whose web pages may send requests (https://HOST[:PORT], "
      "separated by commas; * = all): the conductor answers the browser's "
      "preflight request (OPTIONS), and drops the CORS headers of engines; "
-     "never for /admin. Empty = no origin, but those that an engine allows "
+     "never for /admin. Empty = no origin, except those that an engine allows "
      "while no keys are required",
      .reloads = true, .initial = "", .check = option_check_origins,
      .size = CONFIG_STRING_MAX},
