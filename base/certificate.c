@@ -55,7 +55,7 @@ static const char *take_certificates(SSL_CTX *context, const char *path)
         return why;
     own = PEM_read_bio_X509(bio, NULL, no_passphrase, NULL);
     if (!own)
-        why = "no certificate in it, as PEM has them";
+        why = "no certificate in PEM format in it";
     else if (SSL_CTX_use_certificate(context, own) != 1)
         why =
             "its certificate cannot be used: is its key of 2048 bits or more?";
@@ -79,7 +79,7 @@ static const char *take_key(SSL_CTX *context, const char *path)
         return why;
     key = PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL);
     if (!key)
-        why = "no private key in it, as PEM has them without a passphrase";
+        why = "no private key in PEM format without a passphrase in it";
     else if (SSL_CTX_use_PrivateKey(context, key) != 1)
         why = "not the key of the certificate";
     EVP_PKEY_free(key);

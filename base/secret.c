@@ -27,8 +27,8 @@ static const char *secret_read(struct secret *s, int fd, const struct stat *st)
     ssize_t n;
 
     if (st->st_mode & S_IROTH)
-        return "everybody may read it: chmod 600 it, and make a new secret if "
-               "anybody did";
+        return "every user may read it: chmod 600 it, and make a new secret if "
+               "any user did";
     if (st->st_size > (off_t)sizeof(s->bytes))
         return "longer than 4096 bytes";
     n = read(fd, s->bytes, sizeof(s->bytes));

@@ -61,7 +61,7 @@ static const char *take_authorities(SSL_CTX *context, const char *path)
     sk_X509_INFO_pop_free(all, X509_INFO_free);
     BIO_free(bio);
     free(text);
-    return n > 0 ? NULL : "no certificates of authorities in it";
+    return n > 0 ? NULL : "no CA certificates in it";
 }
 
 /* Returns NULL, or why it cannot. */
@@ -82,7 +82,7 @@ static const char *set_up(const struct tls *tls)
         return take_authorities(c, tls->ca_file);
     return SSL_CTX_set_default_verify_paths(c) == 1
                ? NULL
-               : "the machine's certificates of authorities cannot be read";
+               : "the machine's CA certificates cannot be read";
 }
 
 struct tls *tls_new(const char *ca_file, bool insecure, char *err, size_t size)

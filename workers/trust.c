@@ -38,8 +38,8 @@ int worker_trust(const struct worker_options *o, struct secret **out, char *err,
         return 0;
     return error_say(
         err, err_bytes, -EINVAL,
-        "--listen %.200s: other machines reach it, so both sides must "
-        "prove a secret: give --secret-file FILE, the conductor's "
-        "secret_file (openssl rand -hex 32 > FILE; chmod 600 FILE)",
+        "--listen %.200s: other machines can reach it, so both sides must "
+        "prove a secret: give --secret-file FILE, the conductor's secret_file "
+        "(openssl rand -hex 32 > FILE; chmod 600 FILE)",
         o->listen.host);
 }

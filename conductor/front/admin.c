@@ -276,7 +276,8 @@ void admin_instance(const struct front_call *call)
 void admin_reload(const struct front_call *call)
 {
     const struct front_options *o = &call->front->options;
-    char err[SERVICE_ERROR_BYTES] = "there is nothing to read again";
+    char err[SERVICE_ERROR_BYTES] =
+        "there is no configuration file to read again";
     struct openai_error error;
     struct text_buf buf;
 

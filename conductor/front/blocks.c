@@ -60,8 +60,9 @@ void change_replicas(const struct front_call *call)
              : -ENOMEM;
     if (rc != -ENOENT && rc != -EBUSY) {
         http_peer(call->conn, peer);
-        log_info("%u copies of a prompt of %zu tokens: told over /admin by %s",
-                 chain.copies, chain.n, peer);
+        log_info(
+            "%u copies of a prompt of %zu tokens: ordered over /admin by %s",
+            chain.copies, chain.n, peer);
     }
     chain_fini(&chain);
     if (rc != -ENOENT && rc != -EBUSY) {

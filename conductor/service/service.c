@@ -175,12 +175,12 @@ static int check_no_cost_model(const struct config *config,
 
     if (p && p->without_cost_model)
         return 0;
-    n = snprintf(err, CONFIG_ERROR_MAX,
-                 "cost_model: not set, and policy %.50s predicts by it: make "
-                 "one with conductor-worker --profile and conductor-fit, or "
-                 "name engines in place of native workers, or set a policy "
-                 "that needs none:",
-                 config->policy);
+    n = snprintf(
+        err, CONFIG_ERROR_MAX,
+        "cost_model: not set, but policy %.50s needs it to predict: make one "
+        "with conductor-worker --profile and conductor-fit, or name engines in "
+        "place of native workers, or set a policy that needs none:",
+        config->policy);
     for (size_t i = 0; (p = schedule_policy_at(i)); i++)
         if (p->without_cost_model && n < CONFIG_ERROR_MAX)
             n +=

@@ -257,7 +257,7 @@ int models_reload(struct models *models, const struct config *next,
     access_log_take(models->access, now.access_fd);
     config_take(&models->config, next);
     if (exporter_take(models->exporter, next->otlp_endpoint))
-        log_error("otlp_endpoint: out of memory: spans go nowhere");
+        log_error("otlp_endpoint: out of memory: no spans are sent");
     for (struct service *s = models->first; s; s = s->next) {
         config_take(&s->config, next);
         s->dispatch.max_retries = (uint32_t)s->config.max_retries;

@@ -76,7 +76,7 @@ class Door(Case):
         config = self.write('c.json', '{}')
         for options, text in (
                 (['admin_listen=0.0.0.0:9'],
-                 'admin_listen: "0.0.0.0:9": other machines reach it'),
+                 'admin_listen: "0.0.0.0:9": other machines can reach it'),
                 (['admin_listen=127.0.0.1'], 'admin_listen: "127.0.0.1"'),
                 (['admin_listen=127.0.0.1:8080'],
                  'admin_listen: "127.0.0.1:8080": must differ from listen'),
@@ -313,7 +313,7 @@ class ReloadWhereAllReach(Case):
             reply = admin.request('POST', '/admin/reload',
                                   headers={'Authorization': f'Bearer {KEY}'})
             self.assertEqual(reply.status, 400, reply.body)
-            self.assertIn('admin_listen: "0.0.0.0:0": other machines reach it',
+            self.assertIn('admin_listen: "0.0.0.0:0": other machines can reach it',
                           reply.body['error']['message'])
             self.assertEqual(
                 admin.request('GET', '/admin/instances').status, 401)

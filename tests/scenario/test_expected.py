@@ -183,6 +183,6 @@ class Silence(Case):
 
         def told():
             publisher.publish([{'type': 'AllBlocksCleared'}])
-            return 'its KV events come' in cluster.conductor.log()
+            return 'its KV events arrive' in cluster.conductor.log()
         wait_until('they come', told)
         self.assertNotEqual(cluster.api.metrics()[state], 1)

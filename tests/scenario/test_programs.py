@@ -108,7 +108,7 @@ class BadConfiguration(Case):
                     'cost_model': model, option: address}), address)
         self.refused(json.dumps({
             'listen': 'a..b:80', 'worker_listen': '127.0.0.1:0',
-            'cost_model': model}), 'listen: a..b:80: no host of that name')
+            'cost_model': model}), 'listen: a..b:80: no such host')
 
     def test_cost_model(self):
         good = json.loads(cost_model_json())

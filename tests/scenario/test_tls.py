@@ -233,7 +233,7 @@ class TlsReloads(TlsCase):
                          'not the key of the certificate')
         self.write('tls.pem', 'nothing')
         self.assertError(self.reload(), 400, 'tls_certificate', 'tls.pem',
-                         'no certificate in it')
+                         'no certificate in PEM format in it')
         self.assertEqual(cluster.api.request('GET', '/health').status, 200)
 
     def test_under_load(self):
@@ -431,7 +431,7 @@ class TlsOptions(TlsCase):
         self.refused('tls_key', 'needs tls_certificate', tls_key='tls.key')
         self.refused('tls_certificate', 'none.pem', 'No such file',
                      tls_key='tls.key', tls_certificate='none.pem')
-        self.refused('tls_certificate', 'tls.key', 'no certificate in it',
+        self.refused('tls_certificate', 'tls.key', 'no certificate in PEM format in it',
                      tls_key='tls.key', tls_certificate='tls.key')
         self.refused('tls_key', 'ca.key', 'not the key of the certificate',
                      **{**tls, 'tls_key': 'ca.key'})

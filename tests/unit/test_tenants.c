@@ -230,7 +230,7 @@ static void test_bad_files(void)
             "must be letters");
     refused("{\"tenants\": [{\"name\": \"other\", \"sha256\": [\"" ALPHA
             "\"]}]}",
-            "is the name of all that are not listed");
+            "is reserved for the tenants that are not listed");
     refused("{\"tenants\": [{\"name\": \"a\", \"sha256\": [\"" ALPHA
             "\", \"" ALPHA "\"]}]}",
             "number 2: comes twice");

@@ -49,9 +49,9 @@ bool load_give_up(struct loader *l, struct load *load)
         if (l->config.now_us() < load_run_until_us(run)) {
             loader_wake_at(l, load_run_until_us(run));
         } else if (give_up(run) < 0) {
-            l->ops->failed(l->arg, load->r,
-                           "reads hang, and there is no room to compute what "
-                           "they were to bring");
+            l->ops->failed(
+                l->arg, load->r,
+                "reads hang, and there is no room to compute their blocks");
             return true;
         }
     }

@@ -228,7 +228,7 @@ void stage_tick(struct stage *s, int64_t now_us)
         now_us - s->progress_us < limit_us)
         return;
     s->failed = true;
-    frame_conn_fail(s->conn, "the leader of its stage says nothing");
+    frame_conn_fail(s->conn, "the leader of its stage is silent");
 }
 
 bool stage_form(struct stage *s, struct pipeline_turn *turn)

@@ -15,9 +15,9 @@ static const char *on_link_up(void *arg, const struct msg_welcome *welcome)
     bool others = worker_has_conductor(w);
 
     if (others && strcmp(w->queue_order, welcome->queue_order) != 0)
-        return "its queue_order is not that of the other conductors";
+        return "its queue_order differs from the other conductors'";
     if (batch_set_order(w->batch, welcome->queue_order) < 0)
-        return "the conductor's queue_order is none that this worker knows";
+        return "this worker does not know the conductor's queue_order";
     log_info("worker %s: queue order %s, as the conductor says",
              w->options->name, welcome->queue_order);
     snprintf(w->queue_order, sizeof(w->queue_order), "%s",

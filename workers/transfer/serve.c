@@ -114,7 +114,7 @@ void serve_pump(struct inbound *in)
 void serve_check_lease(struct inbound *in, int64_t now_us)
 {
     if (in->n_serves > 0 && now_us - in->heard_us >= TRANSFER_LEASE_US)
-        frame_conn_fail(in->conn, "it holds blocks and says nothing");
+        frame_conn_fail(in->conn, "it holds blocks and is silent");
 }
 
 void serve_drop(struct inbound *in, uint64_t id)

@@ -167,7 +167,7 @@ static int take_on(const struct front_call *call, struct service *service,
             openai_error_set(
                 error, 429, "too_many_tickets", NULL,
                 "too many tickets are open (max_tickets), or too many of this "
-                "key: report when they end to /v1/schedule/done");
+                "key's: report their end to /v1/schedule/done");
         return rc;
     }
     if (r->body.stream && r->body.kind && !r->ticket)

@@ -73,10 +73,9 @@ static void refuse_for_now(struct http_conn *conn, const char *code,
 void http_conn_refuse_for_now(struct http_conn *conn)
 {
     conn->server->stats.bodies_refused++;
-    refuse_for_now(
-        conn, "too_many_body_bytes",
-        "the bodies of the requests being received take all the memory "
-        "that is there for them");
+    refuse_for_now(conn, "too_many_body_bytes",
+                   "the request bodies being received use all of their memory "
+                   "(max_body_total_bytes)");
 }
 
 void http_conn_refuse_crowded(struct http_conn *conn)
@@ -136,7 +135,7 @@ void http_conn_refuse_stopping(struct http_conn *conn)
         http_conn_begin(conn);
         conn->read_us = clock_now_us();
     }
-    refuse_for_now(
-        conn, "shutting_down",
-        "the server is shutting down, and the request had not come whole");
+    refuse_for_now(conn, "shutting_down",
+                   "the server is shutting down, and the request had not "
+                   "arrived completely");
 }

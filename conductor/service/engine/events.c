@@ -186,7 +186,7 @@ static bool is_silent(const struct engine *e, bool ever)
 static void hear_again(struct engine *e)
 {
     if (e->events.silence_told)
-        log_info("engine %s: its KV events come", e->config->name);
+        log_info("engine %s: its KV events arrive", e->config->name);
     e->events.silence_told = false;
     e->events.n_unheard = 0;
 }
@@ -210,7 +210,7 @@ void engine_check_events(struct engine *e)
              n ? "in the last" : "after",
              (unsigned long long)(n ? e->events.n_unheard
                                     : e->count.sent - e->count.excused),
-             n ? "what is known of its cache may be old"
+             n ? "the known state of its cache may be old"
              : e->config->index == ENGINE_INDEX_EVENTS
                  ? "nothing is known of its cache"
                  : "its cache is predicted");

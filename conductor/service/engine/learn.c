@@ -8,7 +8,8 @@ static void promise(struct service *s)
     s->costs.source = "learned";
     s->dispatch.unpredicted = false;
     if (service_make_scheduler(s, 1, 0, true))
-        log_warn("model %s: out of memory; no limit rejects", s->config.model);
+        log_warn("model %s: out of memory; limits reject no request",
+                 s->config.model);
     log_info("model %s: its costs are learned: %.3f ms and %.1f us a token",
              s->config.model, s->costs.model.prefill[0] / 1e3,
              s->costs.model.prefill[1]);

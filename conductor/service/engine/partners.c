@@ -51,8 +51,8 @@ void engine_partners_warn(const struct engine_config *const *all, size_t n)
         if (!pair_protocol(e->kv_connector))
             continue;
         if (*e->model && !has_partner(all, n, e))
-            log_warn("engine %s: has no partner: model \"%s\" has no engine of "
-                     "the role %s with kv_connector \"%s\"",
+            log_warn("engine %s: model \"%s\" has no engine of the role %s "
+                     "with kv_connector \"%s\": it has no partner",
                      e->name, e->model,
                      engine_role_name(e->role == ENGINE_ROLE_PREFILL
                                           ? ENGINE_ROLE_DECODE

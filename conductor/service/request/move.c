@@ -35,7 +35,7 @@ void request_move_waiting(struct service *s, uint32_t id)
     }
     if (n > 0)
         log_info("instance %s is drained: %u requests that had not begun there "
-                 "are placed anew",
+                 "are scheduled again",
                  pool_get(s->pool, id)->name, n);
 }
 
@@ -44,10 +44,10 @@ void request_end_work(struct service *s, uint32_t id)
     char why[MSG_TEXT_MAX];
     uint32_t n = 0;
 
-    snprintf(why, sizeof(why),
-             "instance %s is drained, and the time that its requests had is "
-             "over",
-             pool_get(s->pool, id)->name);
+    snprintf(
+        why, sizeof(why),
+        "instance %s is drained, and the time limit of its requests is over",
+        pool_get(s->pool, id)->name);
     for (uint32_t i = 0; i < s->requests.size; i++) {
         struct service_request *request = s->requests.by_slot[i];
 

@@ -35,7 +35,7 @@ void request_break(struct service_request *request)
 bool request_set_state(struct service_request *request, enum request_state next)
 {
     if (!(transitions[request->state] & TO(next))) {
-        bug("%s: no way from %s to %s", request->request_id,
+        bug("%s: no transition from %s to %s", request->request_id,
             state_names[request->state], state_names[next]);
         if (request->state != REQUEST_ENDED)
             request_break(request);

@@ -304,7 +304,7 @@ void spans_failed(struct service_request *r, const char *why)
 
 void spans_again(struct service_request *r)
 {
-    spans_failed(r, "its instance is drained: it is placed anew");
+    spans_failed(r, "its instance is drained: it is scheduled again");
     r->spans.undecided_us = clock_now_us();
 }
 

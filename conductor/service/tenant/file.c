@@ -51,8 +51,8 @@ static void refuse_digest(struct fields *f, const char *path, size_t i,
 
     fields_refuse(
         f, path, "sha256",
-        "number %zu: \"%.4s...\" of %zu bytes: must be 64 hexadecimal "
-        "digits in lower case, as of: printf %%s KEY | sha256sum",
+        "number %zu: \"%.4s...\" of %zu bytes: must be 64 hexadecimal digits "
+        "in lower case, as printed by: printf %%s KEY | sha256sum",
         i + 1, text ? text : "", json_string_length(value));
 }
 
@@ -94,7 +94,8 @@ static void check_name(struct fields *f, const struct fields_object *o,
             fields_refuse_value(f, o, "name", "letters, digits, '.', '_', '-'");
     if (strcmp(t->all[0].name, name) == 0)
         fields_refuse(f, o->path, "name",
-                      "\"%s\": is the name of all that are not listed", name);
+                      "\"%s\": is reserved for the tenants that are not listed",
+                      name);
     for (size_t i = 1; i < t->n; i++)
         if (strcmp(t->all[i].name, name) == 0)
             fields_refuse(f, o->path, "name", "\"%s\": comes twice", name);

@@ -80,13 +80,12 @@ static int check_hello(const struct service *s, const struct msg_hello *m,
     if (s->native.n_workers && m->fingerprint != s->native.fingerprint) {
         log_info("worker %s: the other workers' fingerprint is %016llx",
                  m->name, (unsigned long long)s->native.fingerprint);
-        return error_say(
-            text, MSG_TEXT_MAX, PROTO_E_INCOMPATIBLE,
-            "fingerprint %016llx is not that of the other workers: same "
-            "model name, other weights, --seed, --engine or number of "
-            "--layers (this worker has %u): start it as the others, or "
-            "with a conductor of its own",
-            (unsigned long long)m->fingerprint, m->layers);
+        return error_say(text, MSG_TEXT_MAX, PROTO_E_INCOMPATIBLE,
+                         "fingerprint %016llx differs from the other workers': "
+                         "same model name, but other weights, --seed, --engine "
+                         "or number of --layers (this worker has %u): start it "
+                         "as the others, or with a conductor of its own",
+                         (unsigned long long)m->fingerprint, m->layers);
     }
     return check_name(s, m->name, text);
 }

@@ -74,7 +74,7 @@ static void on_completion(evutil_socket_t, short, void *arg)
         c->n_events = 0;
     }
     if (ibv_req_notify_cq(c->cq, 0) != 0)
-        rdma_log(c->rdma, LOG_ERROR, "rdma: %s tells of no completions",
+        rdma_log(c->rdma, LOG_ERROR, "rdma: %s reports no completions",
                  c->nic.name);
     card_take(c);
     c->rdma->up->turn(c->rdma);

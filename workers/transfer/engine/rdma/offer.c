@@ -280,8 +280,8 @@ void offer_tick(struct rdma_offer *o, int64_t now_us)
     TAILQ_FOREACH(g, &o->grants, link)
     if (g->revoking && !g->over && now_us - g->revoke_us >= REVOKE_US) {
         rdma_log(o->rdma, LOG_WARN,
-                 "rdma: a peer does not give back what was "
-                 "revoked; its queue pairs are closed");
+                 "rdma: a peer does not give back revoked memory; its queue "
+                 "pairs are closed");
         drop_peer(o);
         return;
     }
