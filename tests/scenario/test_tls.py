@@ -431,8 +431,9 @@ class TlsOptions(TlsCase):
         self.refused('tls_key', 'needs tls_certificate', tls_key='tls.key')
         self.refused('tls_certificate', 'none.pem', 'No such file',
                      tls_key='tls.key', tls_certificate='none.pem')
-        self.refused('tls_certificate', 'tls.key', 'no certificate in PEM format in it',
-                     tls_key='tls.key', tls_certificate='tls.key')
+        self.refused('tls_certificate', 'tls.key',
+                     'no certificate in PEM format in it', tls_key='tls.key',
+                     tls_certificate='tls.key')
         self.refused('tls_key', 'ca.key', 'not the key of the certificate',
                      **{**tls, 'tls_key': 'ca.key'})
         self.refused('tls_key', 'locked.key', 'without a passphrase',

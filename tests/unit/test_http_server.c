@@ -47,7 +47,7 @@ static void test_routes(void)
                400, "header x-slo-ttft-ms: \\\"5\\\": must come only once");
     expect_raw("GET /admin/explain/r-17 HTTP/1.0\r\n\r\n", 200, "{\"why\":1}");
     expect_raw("GET /admin/explain/r-18 HTTP/1.0\r\n\r\n", 404,
-               "r-18\\\": nothing is known of it");
+               "r-18\\\": is unknown, or no longer kept");
     expect_raw("GET /admin/explain/ HTTP/1.0\r\n\r\n", 404, "unknown_request");
     expect_raw("GET /admin/explain/"
                "0123456789012345678901234567890123456789012345678901234567890"
