@@ -409,7 +409,7 @@ static void test_options_together(void)
     c.worker_timeout_ms = 399;
     CU_ASSERT_EQUAL(config_check(&c, err), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(err, "worker_timeout_ms: 399"));
-    CU_ASSERT_PTR_NOT_NULL(strstr(err, "heartbeat_ms of 200"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(err, "heartbeat_ms, 200"));
     config_defaults(&c);
     c.max_body_bytes = 2000000;
     c.max_body_total_bytes = 2000000;
