@@ -45,7 +45,7 @@ static void check_endpoint(struct fields *f, const struct fields_object *o,
                             "kv_events_bind");
     else if (out->port + last > UINT16_MAX)
         fields_refuse(f, o->path, key,
-                      "\"%s\": the port of rank %lld would be above 65535",
+                      "\"%s\": must leave a port below 65536 for rank %lld",
                       text, (long long)last);
 }
 
@@ -103,7 +103,7 @@ static void check_events(struct fields *f, const struct fields_object *o,
         check_no_events(f, o, e);
     if (e->dp_rank >= 0 && e->dp_ranks > 1)
         fields_refuse(f, o->path, "dp_rank",
-                      "%lld: is a single rank, so dp_ranks must not be %lld",
+                      "%lld: is a single rank, and cannot have dp_ranks %lld",
                       (long long)e->dp_rank, (long long)e->dp_ranks);
     if (e->dns && e->kv_events_bind)
         fields_refuse(f, o->path, "kv_events_bind",
