@@ -149,6 +149,9 @@ class Sessions(unittest.TestCase):
         self.assertAlmostEqual(report['prefix_hit_ratio'],
                                report['best_possible_hit_ratio'], delta=0.003)
         self.assertIn('sessions started', done.stdout)
+        # The server's answers have no 90th percentile.
+        self.assertIsNone(report['prediction']['ttft_p90_held_ratio'])
+        self.assertNotIn('predicted p90', done.stdout)
 
     def test_live_needs_more_files(self):
         """More connections than this process may have files, at first."""

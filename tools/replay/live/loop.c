@@ -54,6 +54,7 @@ static int send_turn(struct run *run, int64_t due_us)
                                .end_us = -1,
                                .tbt_us = -1,
                                .predicted_ttft_us = -1,
+                               .predicted_p90_us = -1,
                                .queue_us = -1,
                                .prefill_us = -1,
                                .input_tokens = run->request.input_tokens,
