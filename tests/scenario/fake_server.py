@@ -2,7 +2,8 @@
 
 Its cache is infinite, in blocks of block_tokens, so a replay against it must
 reach exactly the best possible hit ratio. `behave(index)` may name something
-else to do with the index-th request: a dict is the error in its stream.
+else to do with the index-th request: a dict is the error in its stream, and
+'warm' rejects it, but caches its prompt all the same.
 """
 import http.server
 import json
@@ -118,6 +119,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if what == 'hang':
             time.sleep(30)
             return
+        if what == 'warm':
+            self.fake.match(body['prompt'])
+            what = 429
         if isinstance(what, int):
             self.page(what, {'error': {'message': f'no, {what}',
                                        'type': 'fake', 'code': 'made_up'}})

@@ -14,6 +14,7 @@ import xml.etree.ElementTree
 
 from fake_server import FakeServer
 from harness import settings
+from reference import infinite_cache_ratio
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__))))
@@ -119,6 +120,27 @@ class Replay(unittest.TestCase):
         self.assertTrue(report['held_before'])
         done, _ = self.live(server, *options, '--seed', 1)
         self.assertIn('an infinite cache', done.stdout)
+
+    def test_rejected_and_warmed(self):
+        """What is reused of a prompt that was rejected counts for the infinite
+        cache, too: it is of all requests offered."""
+        lines = [{'timestamp': 100 * i, 'input_length': 2100,
+                  'output_length': 2, 'hash_ids': [1, 2, 3, 4, 5]}
+                 for i in range(4)]
+        trace = self.path('t.jsonl')
+        with open(trace, 'w', encoding='utf-8') as f:
+            f.writelines(json.dumps(line) + '\n' for line in lines)
+        server = self.serve(behave=lambda i: 'answer' if i else 'warm')
+        done, report = self.live(server, trace=trace)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(report['requests'], {
+            'total': 4, 'completed': 3, 'rejected': 1, 'failed': 0})
+        self.assertFalse(report['held_before'])
+        self.assertNotIn('already held', done.stdout)
+        best = infinite_cache_ratio(lines, 16)
+        self.assertAlmostEqual(report['best_possible_hit_ratio'], best, 6)
+        self.assertRegex(done.stdout, r'of all offered  \(an infinite cache: '
+                                      rf'{100 * best:.1f}%')
 
     def test_open_loop(self):
         # The server answers nobody before all have asked.

@@ -232,6 +232,7 @@ static void test_held_before(void)
     struct replay_report report;
     char text[4000] = "";
 
+    r[0].input_tokens = 100;
     for (int held = 0; held < 2; held++) {
         c.best_possible_hit_ratio = held ? 0.30 : 0.315; /* reached: 0.32 */
         CU_ASSERT_EQUAL(replay_report_make(r, 1, &c, &report), 0);
@@ -251,6 +252,28 @@ static void test_held_before(void)
     c.best_possible_hit_ratio = -1;
     CU_ASSERT_EQUAL(replay_report_make(r, 1, &c, &report), 0);
     CU_ASSERT_FALSE(report.held_before);
+}
+
+/* A completed request may reuse a rejected one's blocks, which the server
+ * computed all the same: the infinite cache is of both. */
+static void test_rejected_held(void)
+{
+    struct replay_record r[] = {lost(REPLAY_REJECTED, "slo", ""),
+                                answered(0, 0, 333333, 50000)};
+    struct replay_context c = context;
+    struct replay_report report;
+    char text[4000] = "";
+
+    r[0].input_tokens = r[1].input_tokens = 100;
+    c.best_possible_hit_ratio = 0.16;
+    CU_ASSERT_EQUAL(replay_report_make(r, 2, &c, &report), 0);
+    CU_ASSERT_FALSE(report.held_before);
+    print_to(&report, text, sizeof text);
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(text, "16.0%  of all offered  (an infinite cache: 16.0%)"));
+    c.best_possible_hit_ratio = 0.14;
+    CU_ASSERT_EQUAL(replay_report_make(r, 2, &c, &report), 0);
+    CU_ASSERT(report.held_before);
 }
 
 /* More kinds of failure than are kept: none is lost from the count. */
@@ -369,6 +392,7 @@ int main(void)
     CU_add_test(s, "report", test_report);
     CU_add_test(s, "promises", test_promises);
     CU_add_test(s, "held before", test_held_before);
+    CU_add_test(s, "held of a rejected one", test_rejected_held);
     CU_add_test(s, "reasons", test_reasons);
     CU_add_test(s, "examples", test_examples);
     CU_add_test(s, "json", test_json);

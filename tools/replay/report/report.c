@@ -200,7 +200,7 @@ void replay_tally_report(struct replay_tally *tally,
     report->held_before =
         !context->starts_cold && !context->interrupted && report->failed == 0 &&
         context->best_possible_hit_ratio >= 0 &&
-        report->prefix_hit_ratio >
+        replay_ratio(report->reused_tokens, report->offered_tokens) >
             context->best_possible_hit_ratio + HIT_RATIO_SLACK;
     report->effective_ratio = replay_ratio(report->effective, report->total);
     report->effective_token_ratio =

@@ -21,7 +21,8 @@ struct replay_context {
     uint32_t block_tokens; /* of the server, to count fetched blocks */
     double slo_ttft_s;
     double slo_tbt_s;
-    double best_possible_hit_ratio; /* below 0 = unknown */
+    double best_possible_hit_ratio; /* of all requests offered; below 0 =
+                                       unknown */
     int64_t wall_us;
     uint64_t asked;   /* requests to replay; used if interrupted */
     bool interrupted; /* the user stopped it early */
@@ -59,9 +60,9 @@ struct replay_report {
     uint64_t input_tokens, reused_tokens, computed_tokens, output_tokens;
     uint64_t fetched_tokens, fetched_blocks;
     double prefix_hit_ratio; /* reused / input */
-    /* More was reused than by an infinite cache, and no request failed, which
-     * may have left blocks: the server held parts of the prompts before, and
-     * the best possible ratio is no bound. */
+    /* Reused / offered tokens exceed the best possible ratio, and no request
+     * failed: the server held parts of the prompts before, and that ratio is no
+     * bound. */
     bool held_before;
     struct replay_summary ttft_s; /* from the intended sending */
     struct replay_summary tbt_s;

@@ -200,7 +200,7 @@ void replay_report_reasons(const struct replay_report *r, FILE *f)
 }
 
 /* Prints the hit ratio of completed requests; if some did not complete, also
- * that of all offered, which a simulation's infinite cache covers. */
+ * that of all offered, which the infinite cache covers. */
 static void print_hits(const struct replay_report *r, FILE *f)
 {
     if (r->input_tokens == 0) {

@@ -71,7 +71,7 @@ double replay_best_hit_ratio(const struct replay_trace *trace,
     int rc = stats ? 0 : -ENOMEM;
 
     for (size_t i = 0; i < trace->count && rc == 0; i++)
-        if (records[i].outcome == REPLAY_COMPLETED)
+        if (records[i].outcome != REPLAY_PENDING)
             rc = trace_stats_add(stats, &trace->requests[i]);
     double ratio =
         rc == 0 ? trace_totals_hit_ratio(trace_stats_totals(stats)) : -1.0;

@@ -30,7 +30,8 @@ struct replay_trace {
 
 /*
  * Returns the hit ratio of an infinite cache over the answered requests, in
- * trace order: reused / input tokens, or -1 when out of memory. Counts full
+ * trace order: reused / input tokens, or -1 when out of memory. Counts rejected
+ * and failed requests, too: a server may compute their blocks. Counts full
  * blocks only, or with `with_partial` also a prompt's last block: an upper
  * bound for a server whose blocks are smaller than the trace's. records[0 ..
  * trace->count) are those of the trace's requests. O(blocks).
