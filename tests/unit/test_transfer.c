@@ -454,6 +454,54 @@ static void test_begun_twice(void)
     pair_fini(&p);
 }
 
+static struct transport_offer *(*true_offer)(struct transport *,
+                                             const struct transport_offer_ops *,
+                                             void *, uint8_t *, size_t *);
+static struct transport_ops no_grants;
+
+static int grant_refused(struct transport_offer *, uint64_t,
+                         const struct transport_range *, uint32_t)
+{
+    return -ENOMEM;
+}
+
+static struct transport_offer *
+offer_no_grants(struct transport *t, const struct transport_offer_ops *ops,
+                void *arg, uint8_t *descriptor, size_t *n)
+{
+    struct transport_offer *o = true_offer(t, ops, arg, descriptor, n);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+    no_grants = *o->ops;
+    no_grants.grant = grant_refused;
+    o->ops = &no_grants;
+    return o;
+}
+
+/* Blocks that cannot be granted are not pinned any longer. */
+static void test_no_grant(void)
+{
+    struct engine_kv_layout l = layout(2, 64);
+    struct kv_store_stats stats;
+    struct transport_ops ops;
+    struct pair p;
+
+    pair_init(&p, &l, 3, SITE_TCP);
+    struct transport *t = p.from.transfer->transports[0];
+    ops = *t->ops;
+    true_offer = ops.offer;
+    ops.offer = offer_no_grants;
+    t->ops = &ops;
+    site_hold(&p.from, 2);
+    site_begin(&p.to, transfer_port(p.from.transfer), 2, LOAD_MODE_LOAD);
+    until_done(&p.to);
+    CU_ASSERT_EQUAL(site_came(&p.to, false), 0);
+    kv_store_stats(p.from.store, &stats);
+    CU_ASSERT_EQUAL(stats.evictable_blocks, 2);
+    site_drop(&p.to);
+    pair_fini(&p);
+}
+
 static int (*true_read)(struct transport_path *, uint64_t, uint64_t,
                         const struct transport_slice *, uint32_t);
 static uint32_t n_spoilt;
@@ -572,6 +620,7 @@ int main(void)
     CU_add_test(s, "reads that cannot be", test_no_op);
     CU_add_test(s, "odd senders", test_odd_senders);
     CU_add_test(s, "a push that begins twice", test_begun_twice);
+    CU_add_test(s, "no grant", test_no_grant);
     CU_add_test(s, "read again", test_read_again);
     CU_add_test(s, "known checksums", test_known_sums);
     CU_add_test(s, "a push in time", test_push_in_time);

@@ -206,8 +206,10 @@ int serve_on_want(struct inbound *in, uint64_t id, const uint8_t *payload,
     if (!s->granted) {
         int rc = guest_grant(in->guest, s->ids, s->n, &s->grant_id);
 
-        if (rc < 0)
+        if (rc < 0) {
+            serve_drop(in, id); /* FETCH_END is answered by no CANCEL */
             return refuse(in, id, rc);
+        }
         s->granted = true;
     }
     s->wants[(s->first_want + s->n_wants++) % TRANSFER_WANTS_MAX] = m;
