@@ -66,7 +66,8 @@ static void on_prefilled(void *arg, struct request *r)
         worker_drop(w, r);
     } else if (r->push.failed) {
         worker_fail(w, r, PROTO_E_PEER,
-                    "no connection to the decode worker could be made");
+                    "no connection to the decode worker could be made, or "
+                    "it takes no KV");
     } else {
         r->push.since_us = now_us;
     }

@@ -46,7 +46,8 @@ static void *fetch_open(void *arg, struct load_run *run,
     const struct fetch_source *source = arg;
     struct transfer *t = source->transfer;
     struct peer *p = transfer_peer(t, source->host, source->port);
-    struct fetch *f = p && to_block > 0 ? calloc(1, sizeof(*f)) : NULL;
+    bool asks = p && to_block > 0 && peer_can(p, PROTO_CAP_FETCH_TCP);
+    struct fetch *f = asks ? calloc(1, sizeof(*f)) : NULL;
 
     if (!f)
         return NULL;

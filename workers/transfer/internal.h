@@ -230,6 +230,10 @@ void push_end(struct transfer *t, struct request *r, const char *why);
  * out of memory. */
 struct peer *transfer_peer(struct transfer *t, const char *host, uint16_t port);
 
+/* Returns whether `p` takes jobs that need the capability `way`; true before
+ * WELCOME, which says it. */
+bool peer_can(const struct peer *p, enum proto_capability way);
+
 /* Close and free an outbound connection without callbacks. Nobody may wait for
  * its jobs. */
 void peer_free(struct transfer *t, struct peer *p);

@@ -7,11 +7,6 @@
 #include "base/log.h"
 #include "workers/transfer/internal.h"
 
-static bool can(const struct peer *p, enum proto_capability way)
-{
-    return (p->capabilities & way) && (p->capabilities & PROTO_CAP_TRANSPORTS);
-}
-
 /* Begins the jobs that waited for WELCOME, or fails them if the peer is not
  * capable of them. */
 static void on_welcome(struct peer *p)
@@ -19,9 +14,9 @@ static void on_welcome(struct peer *p)
     struct request *r;
     struct fetch *f;
 
-    while (!can(p, PROTO_CAP_FETCH_TCP) && !TAILQ_EMPTY(&p->fetches))
+    while (!peer_can(p, PROTO_CAP_FETCH_TCP) && !TAILQ_EMPTY(&p->fetches))
         fetch_fail(TAILQ_FIRST(&p->fetches), "the peer serves no FETCH");
-    while (!can(p, PROTO_CAP_PUSH) && !TAILQ_EMPTY(&p->pushes))
+    while (!peer_can(p, PROTO_CAP_PUSH) && !TAILQ_EMPTY(&p->pushes))
         push_end(p->transfer, TAILQ_FIRST(&p->pushes), "the peer takes no KV");
     TAILQ_FOREACH(f, &p->fetches, link)
     {
