@@ -454,6 +454,25 @@ static void test_begun_twice(void)
     pair_fini(&p);
 }
 
+/* A sender without a transport is refused, and nothing is kept of its KV_BEGIN:
+ * it may send others. */
+static void test_no_transport(void)
+{
+    struct engine_kv_layout one = layout(1, 64);
+    struct pair p;
+
+    pair_init(&p, &one, 3, SITE_TCP);
+    uint32_t n_transports = p.from.transfer->n_transports;
+    p.from.transfer->n_transports = 0;
+    push_begin(&p, BT);
+    while (!p.from.push_over)
+        turn(&p);
+    CU_ASSERT_STRING_EQUAL(p.from.why, "there is no transport that both have");
+    CU_ASSERT_PTR_NULL(p.to.received->receive.next_token);
+    p.from.transfer->n_transports = n_transports;
+    pair_fini(&p);
+}
+
 static struct transport_offer *(*true_offer)(struct transport *,
                                              const struct transport_offer_ops *,
                                              void *, uint8_t *, size_t *);
@@ -660,6 +679,7 @@ int main(void)
     CU_add_test(s, "reads that cannot be", test_no_op);
     CU_add_test(s, "odd senders", test_odd_senders);
     CU_add_test(s, "a push that begins twice", test_begun_twice);
+    CU_add_test(s, "no transport", test_no_transport);
     CU_add_test(s, "no grant", test_no_grant);
     CU_add_test(s, "an incapable peer", test_incapable);
     CU_add_test(s, "read again", test_read_again);

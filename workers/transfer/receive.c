@@ -53,12 +53,12 @@ int receive_on_begin(struct inbound *in, uint64_t id, const uint8_t *payload,
         return refuse(in, id, "the request was announced with other lengths");
     if (m.prompt_digest != r->prompt.digest)
         return refuse(in, id, "the request was announced for another prompt");
+    if (!route_hopes(in->route))
+        return refuse(in, id, "there is no transport that both have");
     r->receive.next_token =
         calloc(t->config.layout->layers, sizeof(*r->receive.next_token));
     if (!r->receive.next_token)
         return refuse(in, id, "out of memory");
-    if (!route_hopes(in->route))
-        return refuse(in, id, "there is no transport that both have");
     r->receive.from = in;
     TAILQ_INIT(&r->receive.pieces);
     TAILQ_INSERT_TAIL(&in->receives, r, receive.link);
