@@ -208,6 +208,27 @@ static void test_failure(void)
     finish(&b);
 }
 
+/* The block that found the queue full is evicted, and the tier is smaller than
+ * the store: what was computed since is written all the same. */
+static void test_behind_evicted(void)
+{
+    struct behind b = {.rng = 1};
+    struct rig_prompt p;
+
+    begin(&b, 13);
+    for (uint32_t seed = 1; seed <= 1 + STORE_BLOCKS / RIG_CHAIN; seed++) {
+        disk_rig_prompt(&p, seed, 0);
+        compute(&b, &p, RIG_CHAIN);
+        drain(&b);
+    }
+    disk_rig_prompt(&p, 1, 0);
+    CU_ASSERT_EQUAL(match_memory(&b, &p), 3);
+    settle(&b);
+    disk_rig_prompt(&p, 1 + STORE_BLOCKS / RIG_CHAIN, 0);
+    CU_ASSERT_EQUAL(disk_rig_match(&b.rig, &p), RIG_CHAIN);
+    finish(&b);
+}
+
 /* Random prompts. In the end all blocks in memory are on disk, if there is
  * room; if not, the blocks on disk are right. */
 static void walk(struct behind *b, uint32_t slots)
@@ -266,6 +287,7 @@ int main(void)
     CU_add_test(s, "chain", test_chain);
     CU_add_test(s, "front lost", test_front_lost);
     CU_add_test(s, "failure", test_failure);
+    CU_add_test(s, "behind, and evicted", test_behind_evicted);
     CU_add_test(s, "random", test_random);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();

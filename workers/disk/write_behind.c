@@ -172,11 +172,14 @@ void write_behind_resume(struct write_behind *wb)
     wb->behind_number = 0;
     if (!kv_store_is_held(wb->store, id) ||
         kv_store_number(wb->store, id) != number) {
-        /* It was evicted: begin again with the oldest block, unless the tier is
-         * smaller than the store: it would then evict what it needs next. */
+        /* It was evicted: begin again with the oldest block. A tier smaller
+         * than the store would then evict what it needs next: begin with the
+         * first block that was allocated later. */
         id = KV_BLOCK_NONE;
-        if (!wb->holds_all || !kv_store_inventory(wb->store, &id, &e))
-            return;
+        do {
+            if (!kv_store_inventory(wb->store, &id, &e))
+                return;
+        } while (!wb->holds_all && kv_store_number(wb->store, id) <= number);
     }
     do {
         if (write_or_note(wb, id) < 0)
