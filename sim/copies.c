@@ -343,7 +343,8 @@ void sim_copies_store(struct sim *sim, struct sim_node *node,
         return;
     prefix_index_prefetch(sim->index, request->keys + first, last - first);
     look_ahead(node, request, first, last - first);
-    m->gathers = true;
+    /* Gathered moves reach `index` only, as of ready blocks. */
+    m->gathers = !sim->expected;
     for (uint32_t i = first; i < last; i++) {
         m->next = &request->keys[i];
         if (block_cache_find(node->cache, *m->next) == BLOCK_CACHE_NONE)

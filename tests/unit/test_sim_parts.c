@@ -6,6 +6,7 @@
 
 #include "base/heap.h"
 #include "sim/block_cache.h"
+#include "sim/copies.h"
 #include "sim/links.h"
 #include "traces/random.h"
 
@@ -269,6 +270,45 @@ static void test_cache_grows(void)
     block_cache_free(cache);
 }
 
+/* Where blocks are placed at dispatch, both indexes know the stored blocks, and
+ * neither knows the blocks that they evicted. */
+static void test_stored_expected(void)
+{
+    const struct prefix_index_config config = {.max_instances = 1,
+                                               .max_bytes = 1 << 20,
+                                               .max_pairs = 1024,
+                                               .grows = true,
+                                               .seed = seed()};
+    uint64_t keys[] = {11, 12, 13, 21, 22, 23};
+    static struct sim_node node;
+    static struct sim sim = {.nodes = &node,
+                             .n_nodes = 1,
+                             .cluster = {.prefix_cache = true,
+                                         .prefill_nodes = 1,
+                                         .block_tokens = 16}};
+
+    node.sim = &sim;
+    node.has.tiers[TIER_DEVICE].capacity_tokens = 4 * 16;
+    sim.index = prefix_index_new(&config);
+    sim.expected = prefix_index_new(&config);
+    CU_ASSERT_FATAL(sim.index && sim.expected && sim_copies_init(&sim) == 0);
+    for (int i = 0; i < 2; i++) {
+        const struct sim_request r = {.keys = keys + 3 * i, .n_keys = 3};
+
+        sim_copies_store(&sim, &node, &r, 0, 3);
+    }
+    for (int i = 0; i < 6; i++) {
+        bool held = block_cache_find(node.cache, keys[i]) != BLOCK_CACHE_NONE;
+
+        CU_ASSERT_EQUAL(held, i >= 2);
+        CU_ASSERT_EQUAL(prefix_index_tiers(sim.index, 0, keys[i]) > 0, held);
+        CU_ASSERT_EQUAL(prefix_index_tiers(sim.expected, 0, keys[i]) > 0, held);
+    }
+    sim_copies_fini(&sim);
+    prefix_index_free(sim.expected);
+    prefix_index_free(sim.index);
+}
+
 struct links_rig {
     struct heap heap;
     struct sim_links *links;
@@ -405,6 +445,7 @@ int main(void)
     CU_add_test(suite, "heap", test_heap);
     CU_add_test(suite, "cache", test_cache);
     CU_add_test(suite, "cache grows", test_cache_grows);
+    CU_add_test(suite, "stored and expected", test_stored_expected);
     CU_add_test(suite, "links shared", test_links_shared);
     CU_add_test(suite, "links behind", test_links_behind);
     CU_add_test(suite, "links unshared", test_links_unshared);
