@@ -89,6 +89,7 @@ static void average(struct replay_case *mean, const struct replay_case *runs,
     r->completed /= n;
     r->rejected /= n;
     r->failed /= n;
+    r->promised /= n;
     mean->prefill_s /= (double)n;
     r->prefix_hit_ratio = hits / (double)n;
     r->effective_ratio = effective / (double)n;
@@ -97,6 +98,7 @@ static void average(struct replay_case *mean, const struct replay_case *runs,
     average_summary(&r->ttft_s, runs, n, ttft_of);
     average_summary(&r->tbt_s, runs, n, tbt_of);
     average_summary(&r->late_s, runs, n, late_of);
+    r->late_s.count /= n;
     average_summary(&mean->error_s, runs, n, error_of);
 }
 

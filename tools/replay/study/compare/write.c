@@ -208,7 +208,7 @@ static void print_case(const struct replay_case *one, int width, bool with_slo,
     if (with_slo) {
         fprintf(file, "  %8llu  %8llu", (unsigned long long)r->rejected,
                 (unsigned long long)r->late_s.count);
-        print_number(r->late_s.max, r->late_s.count > 0, 3, file);
+        print_number(r->late_s.max, r->late_s.max > 0, 3, file);
         fputc(' ', file);
         print_number(one->error_s.p99, one->error_s.count > 0, 3, file);
         print_number(one->error_s.max, one->error_s.count > 0, 3, file);
