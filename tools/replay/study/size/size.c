@@ -165,12 +165,14 @@ static int by_judged(const void *a, const void *b)
 {
     const struct search_answer *x = a;
     const struct search_answer *y = b;
+    uint32_t x_nodes = x->size.prefill + x->size.decode;
+    uint32_t y_nodes = y->size.prefill + y->size.decode;
 
     if (x->judged != y->judged)
         return x->judged > y->judged ? -1 : 1;
-    return x->size.prefill + x->size.decode < y->size.prefill + y->size.decode
-               ? -1
-               : 1;
+    if (x_nodes != y_nodes)
+        return x_nodes < y_nodes ? -1 : 1;
+    return x->size.prefill < y->size.prefill ? -1 : 1;
 }
 
 /* Lists the sizes that saw most requests before they were given up. */
