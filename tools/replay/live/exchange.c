@@ -19,6 +19,7 @@
 struct get {
     struct event_base *base;
     struct exchange_answer *answer;
+    bool over; /* maybe before the loop runs, which forgets a break then */
 };
 
 static void on_answer(struct evhttp_request *request, void *arg)
@@ -26,6 +27,7 @@ static void on_answer(struct evhttp_request *request, void *arg)
     struct get *get = arg;
     struct exchange_answer *a = get->answer;
 
+    get->over = true;
     event_base_loopbreak(get->base);
     if (!request || evhttp_request_get_response_code(request) == 0)
         return;
@@ -114,7 +116,7 @@ int exchange(struct event_base *base, const struct replay_server *server,
              const char *body, const char *path, int64_t timeout_us,
              struct exchange_answer *answer, char *error, size_t size)
 {
-    struct get get = {base, answer};
+    struct get get = {.base = base, .answer = answer};
     char name[REPLAY_SERVER_NAME_BYTES];
     const struct timeval timeout = {timeout_us / 1000000, timeout_us % 1000000};
     enum evhttp_cmd_type method = body ? EVHTTP_REQ_POST : EVHTTP_REQ_GET;
@@ -134,7 +136,8 @@ int exchange(struct event_base *base, const struct replay_server *server,
     struct evhttp_request *request = evhttp_request_new(on_answer, &get);
     if (request && replay_server_headers(server, request) == 0 &&
         add_body(request, body) == 0 &&
-        evhttp_make_request(connection, request, method, full) == 0)
+        evhttp_make_request(connection, request, method, full) == 0 &&
+        !get.over)
         event_base_dispatch(base);
     evhttp_connection_free(connection);
     free(full);
