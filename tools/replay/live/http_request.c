@@ -201,6 +201,7 @@ static void reap(struct replay_request *r)
 static void on_timer(evutil_socket_t, short, void *arg)
 {
     struct replay_request *r = arg;
+    const char *why = "timeout";
 
     if (r->again && r->reused) {
         evhttp_connection_free(r->connection);
@@ -208,9 +209,10 @@ static void on_timer(evutil_socket_t, short, void *arg)
         r->failure = NULL;
         if (send_request(r) == 0)
             return;
+        why = "out of memory";
     }
     if (!r->over)
-        replay_answer_finish(&r->answer, 0, "timeout", request_now_us(r));
+        replay_answer_finish(&r->answer, 0, why, request_now_us(r));
     reap(r);
 }
 
