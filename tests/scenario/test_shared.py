@@ -3,7 +3,9 @@ what is wrong there is computed, and a store that is away hurts nobody."""
 import ctypes
 import ctypes.util
 import random
+import socketserver
 import struct
+import threading
 import unittest
 
 import wire
@@ -418,6 +420,27 @@ class Faults(SharedCase):
         got, _ = self.answers(w, 1, long)
         self.assertEqual(got, right)
         self.idle(w)
+
+
+class NoRedis(WorkerCase):
+    def test_answers_of_the_wrong_form(self):
+        """A server that is not Redis is away, and asked again after a
+        pause."""
+        class Good(socketserver.BaseRequestHandler):
+            def handle(self):
+                while self.request.recv(4096):
+                    self.request.sendall(b'+OK\r\n')
+        server = socketserver.ThreadingTCPServer(('127.0.0.1', 0), Good)
+        server.daemon_threads = True
+        self.addCleanup(server.server_close)
+        threading.Thread(target=server.serve_forever).start()
+        self.addCleanup(server.shutdown)
+        w = self.worker('w', 'both', '--shared-store-mib', '8',
+                        '--shared-store',
+                        f'redis://127.0.0.1:{server.server_address[1]}')
+        wait_until('it is away', lambda: 'is away: one of its answers has the '
+                   'wrong form' in self.log('w'))
+        self.leave(w)
 
 
 class Bounds(SharedCase):

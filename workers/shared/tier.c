@@ -98,7 +98,7 @@ static void run(struct errand *e)
     struct shared_job *j = job_of(e);
     struct shared_store *s = &j->tier->ways[j->way].store;
 
-    s->why[0] = '\0';
+    snprintf(s->why, sizeof(s->why), "one of its answers has the wrong form");
     if (!j->checks && !shared_line_is_open(s->line))
         return;
     j->rc = j->run(j, s);
