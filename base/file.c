@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define KEY_FILE_BYTES 4096
@@ -94,8 +95,11 @@ static int resolve(struct file_output *o, const char *path)
     return n < (int)sizeof o->path ? 0 : -ENAMETOOLONG;
 }
 
+/* The temporary name has the time, because a killed process may have left a
+ * file of the same process id. */
 int file_output_open(struct file_output *o, const char *path)
 {
+    struct timespec now;
     struct stat about;
     int fd = -1;
     int rc = resolve(o, path);
@@ -108,8 +112,9 @@ int file_output_open(struct file_output *o, const char *path)
         o->file = fopen(path, "we");
         return o->file ? 0 : -errno;
     }
-    snprintf(o->temporary, sizeof o->temporary, "%s.%ld.tmp", o->path,
-             (long)getpid());
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    snprintf(o->temporary, sizeof o->temporary, "%s.%ld.%lld%09ld.tmp", o->path,
+             (long)getpid(), (long long)now.tv_sec, now.tv_nsec);
     fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     o->file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (o->file)

@@ -33,7 +33,7 @@ const char *file_read_key(const char *path, char *key, size_t size);
  * stays. */
 struct file_output {
     char path[PATH_MAX];
-    char temporary[PATH_MAX + 32]; /* "" = written in place */
+    char temporary[PATH_MAX + 80]; /* "" = written in place */
     FILE *file;                    /* NULL = not open */
 };
 
