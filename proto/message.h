@@ -91,7 +91,7 @@ enum proto_code {
     PROTO_OK = 0,
     PROTO_E_VERSION = 1,      /* no common protocol version */
     PROTO_E_BAD_FRAME = 2,    /* frame malformed, too long, or out of place */
-    PROTO_E_INCOMPATIBLE = 3, /* different model, block size or element type */
+    PROTO_E_INCOMPATIBLE = 3, /* different model, layout or queue order */
     PROTO_E_INVALID = 4,      /* the request cannot be served here */
     PROTO_E_BUSY = 5,         /* a bounded queue is full */
     PROTO_E_CAPACITY = 6,     /* more KV than this worker could ever hold */

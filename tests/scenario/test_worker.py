@@ -256,7 +256,9 @@ class QueueOrder(WorkerCase):
         """A worker that served its queue in another order than the conductor
         estimates with would be worse than none."""
         process = self.launch('w', 'both')
-        self.accept(reply=wire.welcome(queue_order='lifo'))
+        link = self.accept(reply=wire.welcome(queue_order='lifo'))
+        code, why = wire.parse_reason(link.wait(wire.ERROR))
+        self.assertEqual((code, 'queue_order' in why), (3, True))
         self.assertGreater(process.wait(20 * settings.scale), 0)
         self.assertIn('queue_order', self.log('w'))
 

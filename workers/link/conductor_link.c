@@ -37,7 +37,8 @@ struct conductor_link {
     int64_t retry_ms;
     bool overdue; /* WELCOME_USUAL_MS passed without WELCOME */
     bool up;
-    bool was_up; /* at least once */
+    bool was_up;  /* at least once */
+    bool refuses; /* this worker refuses the conductor; closing */
     /* First refusal of the name as in use; 0 = not refused last time. */
     int64_t name_taken_us;
     /* Last failure logged, and when; "" = none since registering. */
@@ -57,17 +58,20 @@ static int on_welcome(struct conductor_link *l, const struct msg_welcome *m)
              l->config.at.host, l->config.at.port, l->hello.name,
              m->instance_id);
     event_del(l->retry);
-    event_loop_wait(l->heartbeat, 1000 * beat_ms);
     l->retry_ms = RETRY_FIRST_MS;
     *l->told = '\0';
     l->up = true;
     l->was_up = true;
     l->name_taken_us = 0;
     const char *why = l->ops->up(l->arg, m);
-    if (why)
-        l->ops->refused(l->arg, why);
-    else
-        l->ops->heartbeat(l->arg);
+    if (why) {
+        l->up = false;
+        l->refuses = true;
+        frame_conn_refuse(l->conn, PROTO_E_INCOMPATIBLE, why);
+        return 0;
+    }
+    event_loop_wait(l->heartbeat, 1000 * beat_ms);
+    l->ops->heartbeat(l->arg);
     return 0;
 }
 
@@ -176,7 +180,10 @@ static void on_closed(void *arg, const char *reason)
     event_del(l->heartbeat);
     if (was_up)
         l->ops->down(l->arg);
-    retry_later(l, reason);
+    if (l->refuses)
+        l->ops->refused(l->arg, reason);
+    else
+        retry_later(l, reason);
 }
 
 static const struct frame_conn_ops conn_ops = {

@@ -18,7 +18,8 @@ struct conductor_link;
 
 struct conductor_link_ops {
     /* WELCOME (borrowed) came: send the inventory; frames may follow. Returns
-     * NULL, or why this worker cannot serve the conductor. */
+     * NULL, or why this worker cannot serve the conductor: the conductor gets
+     * it as ERROR, and `refused` follows when the connection is closed. */
     const char *(*up)(void *arg, const struct msg_welcome *welcome);
     /* A frame after WELCOME. Returns 0, -EBADMSG (malformed) or -EPROTO (out
      * of place): these two end the connection. */
