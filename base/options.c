@@ -177,7 +177,7 @@ static struct argument split(const struct option_table *table, const char *word)
     if (word[0] != '-' || !word[1]) {
         a.spec = option_find(table, "", 0);
         a.value = word;
-    } else if (word[1] == '-' && word[2]) {
+    } else if (word[1] == '-' && word[2] && word[2] != '=') {
         a.spec = option_find(table, word + 2,
                              equals ? (size_t)(equals - word - 2)
                                     : strlen(word + 2));

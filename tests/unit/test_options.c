@@ -155,6 +155,23 @@ static void test_mistakes(void)
     }
 }
 
+/* An empty name is not that of the arguments without a name. */
+static void test_empty_name(void)
+{
+    const char *items[4];
+    struct option_list list = {.items = items};
+    const struct option_spec spec = {"", OPTION_LIST, &list, "FILE", 0, 0, ""};
+    const struct option_table table = {&spec, 1};
+    char *argv[] = {(char *)(uintptr_t) "p", (char *)(uintptr_t) "a",
+                    (char *)(uintptr_t) "--=b"};
+    char error[256];
+
+    CU_ASSERT_EQUAL(options_parse(&table, 2, argv, error, 256), 0);
+    CU_ASSERT_EQUAL(list.count, 1);
+    CU_ASSERT_EQUAL(options_parse(&table, 3, argv, error, 256), -EINVAL);
+    CU_ASSERT_STRING_EQUAL(error, "unknown option '--=b'");
+}
+
 static void test_addresses(void)
 {
     struct address a;
@@ -208,6 +225,7 @@ int main(void)
     CU_add_test(s, "every kind", test_kinds);
     CU_add_test(s, "letters, help and version", test_letters);
     CU_add_test(s, "mistakes name option and value", test_mistakes);
+    CU_add_test(s, "an empty name", test_empty_name);
     CU_add_test(s, "addresses", test_addresses);
     CU_add_test(s, "addresses that meet", test_addresses_meet);
     CU_basic_run_tests();
