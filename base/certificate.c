@@ -31,8 +31,10 @@ static BIO *read_file(const char *path, const char **why)
 
     if (rc)
         *why = file_why(rc);
-    else if (!bio || BIO_write(bio, text, (int)n) != (int)n)
+    else if (n == 0)
         *why = "it is empty";
+    else if (!bio || BIO_write(bio, text, (int)n) != (int)n)
+        *why = "out of memory";
     if (*why) {
         BIO_free(bio);
         bio = NULL;

@@ -1,5 +1,8 @@
-/* When an operator is told to renew a certificate. */
+/* When an operator is told to renew a certificate; an empty file. */
 #include <CUnit/Basic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "base/certificate.h"
 
@@ -55,6 +58,21 @@ static void test_never_valid(void)
                            "expired on 2026-06-30 00:00:00 UTC" LATE);
 }
 
+static void test_empty_file(void)
+{
+    char path[] = "/tmp/test_certificate_XXXXXX";
+    const struct certificate_files files = {path, "cert", path, "key"};
+    char err[256], want[64];
+    int fd = mkstemp(path);
+
+    CU_ASSERT_FATAL(fd >= 0);
+    (void)close(fd);
+    CU_ASSERT_PTR_NULL(certificate_load(&files, err, sizeof(err)));
+    snprintf(want, sizeof(want), "cert: \"%s\": it is empty", path);
+    CU_ASSERT_STRING_EQUAL(err, want);
+    (void)unlink(path);
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -62,6 +80,7 @@ int main(void)
     CU_add_test(s, "of a year", test_a_year);
     CU_add_test(s, "of six days", test_six_days);
     CU_add_test(s, "never valid", test_never_valid);
+    CU_add_test(s, "an empty file", test_empty_file);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
     CU_cleanup_registry();
