@@ -208,11 +208,10 @@ void worker_go_on_inventory(struct worker *w)
     struct conductor *c;
 
     worker_send_events(w);
-    if (send_slice(w, w->store, PROTO_TIER_HOST) ||
-        (disk_index(w) && send_slice(w, disk_index(w), PROTO_TIER_DISK))) {
-        event_loop_wait(w->inventory, SLICE_PAUSE_US);
-        return;
-    }
+    while (send_slice(w, w->store, PROTO_TIER_HOST) ||
+           (disk_index(w) && send_slice(w, disk_index(w), PROTO_TIER_DISK)))
+        if (event_loop_wait(w->inventory, SLICE_PAUSE_US) == 0)
+            return;
     TAILQ_FOREACH(c, &w->conductors, entry)
     {
         if (c->asked)
