@@ -290,8 +290,8 @@ class PipelineTrouble(PipelineCase):
         self.idle(x)
         self.leave(x)
 
-    def stage(self, w, rid, n_tokens=100):
-        """A connection of a leader whose last stage is ready."""
+    def stage(self, w, rid, n_tokens=100, answer=wire.STAGE_READY):
+        """A connection of a leader whose last stage is ready, or refused."""
         link = wire.Link(socket.create_connection(w.address))
         self.addCleanup(link.close)
         link.send(wire.hello(fingerprint=w.hello['fingerprint'],
@@ -299,8 +299,17 @@ class PipelineTrouble(PipelineCase):
         link.wait(wire.WELCOME)
         link.send(wire.frame(wire.STAGE_BEGIN, rid, struct.pack(
             '<5I', n_tokens, 0, CHUNK, LAYERS // 2, LAYERS)))
-        link.wait(wire.STAGE_READY, rid)
+        link.wait(answer, rid)
         return link
+
+    def test_too_many_stages(self):
+        """One more than 16 is refused as busy: later it may be computed."""
+        x = self.worker('x', 'both')
+        for rid in range(2, 18):
+            self.stage(x, rid)
+        link = self.stage(x, 18, answer=wire.STAGE_REFUSE)
+        code, why = wire.parse_reason(link.wait(wire.STAGE_REFUSE, 18))
+        self.assertEqual((code, 'too many stages' in why), (5, True))
 
     def test_silent_leader(self):
         """A member whose leader says nothing keeps nothing for it."""

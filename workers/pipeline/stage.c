@@ -126,8 +126,6 @@ static const char *misfit(const struct pipeline *p,
     if (m->to_layer > l->layers || m->chunk_tokens > l->step_tokens ||
         m->n_tokens > l->window_tokens)
         return "its layers, chunks or tokens are too many";
-    if (p->n_stages >= PIPELINE_STAGES_MAX)
-        return "too many stages are computed here";
     return NULL;
 }
 
@@ -142,6 +140,9 @@ static int on_begin(struct pipeline *p, struct frame_conn *conn,
     const char *why = misfit(p, &m);
     if (why)
         return refuse(p, conn, h->request_id, PROTO_E_INVALID, why);
+    if (p->n_stages >= PIPELINE_STAGES_MAX)
+        return refuse(p, conn, h->request_id, PROTO_E_BUSY,
+                      "too many stages are computed here");
     struct stage *s = stage_new(p, conn, h->request_id, &m);
     if (!s || make_room(s) < 0) {
         if (s)
