@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 /*
@@ -20,8 +21,8 @@
     if (count <= *capacity)
         return items;
     while (n < count)
-        n *= 2;
-    items = realloc(items, n * size);
+        n = n <= SIZE_MAX / 2 ? 2 * n : count;
+    items = n <= SIZE_MAX / size ? realloc(items, n * size) : NULL;
     if (items)
         *capacity = n;
     return items;
