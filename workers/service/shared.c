@@ -187,7 +187,7 @@ void worker_shared_close(struct worker *w)
     shared_tier_free(s->tier);
     shared_keeper_free(s->keeper);
     tls_free(s->tls);
-    memset(&s->url, 0, sizeof(s->url));
+    explicit_bzero(&s->url, sizeof(s->url));
     free(s);
     w->shared = NULL;
 }
