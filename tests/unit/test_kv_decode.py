@@ -98,7 +98,7 @@ def expected_line(event):
     if kind == 'stored':
         adapter = as_bytes(e.get('lora_name') or e.get('lora_id') or '')
         if isinstance(adapter, int):
-            adapter = pack(adapter)
+            adapter = adapter.to_bytes((adapter.bit_length() + 7) // 8, 'big')
         salt, marks = extras_of(e, adapter)
     salt = salt or as_bytes(e.get('cache_salt') or '')
     line += f' part={part}' if part else ''
@@ -198,7 +198,8 @@ def random_event(rng):
             'block_hashes': [random_hash(rng) for _ in range(n)],
             'parent_block_hash': rng.choice([None, random_hash(rng)]),
             'token_ids': [rng.randrange(limit) for _ in range(n * size)],
-            'block_size': size, 'lora_id': rng.choice([None, None, 7, 'l']),
+            'block_size': size, 'lora_id': rng.choice(
+                [None, None, 7, 'l', rng.randrange(1, 1 << 16), 0xcdcc05]),
             'medium': medium, 'lora_name': adapter,
             'extra_keys': rng.choice([None, [random_block_extras(rng, adapter)
                                              for _ in range(n)]]),

@@ -25,7 +25,9 @@ static void read_lora_id(struct unpack *id, struct kv_event *event)
     }
     if (unpack_peek(id) != UNPACK_INTEGER || !unpack_skip(id, 1))
         return;
-    while (id->at - from > 1 && (*from == 0 || *from >= 0xcc))
+    if (id->at - from > 1)
+        from++; /* the byte that says the width */
+    while (id->at - from > 1 && *from == 0)
         from++;
     event->adapter =
         (struct unpack_text){(const char *)from, (uint32_t)(id->at - from)};
