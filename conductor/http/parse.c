@@ -139,8 +139,8 @@ static long parse_length(struct http_slice value, struct http_head *out,
     }
     if (value.n == 0)
         return refuse(fault, 400, "Content-Length isn't a number");
-    if (out->content_length >= 0 && out->content_length != length)
-        return refuse(fault, 400, "two values of Content-Length");
+    if (out->content_length >= 0)
+        return refuse(fault, 400, "two Content-Length headers");
     out->content_length = length;
     return 0;
 }

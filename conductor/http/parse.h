@@ -61,8 +61,9 @@ struct http_fault {
 
 /*
  * Parses an answer's head at bytes[0 .. n), as http_parse_head() does. An
- * answer whose end could be seen in two ways is refused: with two lengths, with
- * both a length and Transfer-Encoding, or with an encoding other than chunked.
+ * answer whose end could be seen in two ways is refused: with two
+ * Content-Length headers, even if equal, with a length and Transfer-Encoding,
+ * or with an encoding other than chunked.
  * Returns its length; 0; or -EBADMSG with *fault set, whose status is 502.
  * O(n).
  */

@@ -195,7 +195,9 @@ class BadRequests(Case):
         head = b'POST /v1/completions HTTP/1.1\r\nHost: a\r\n'
         for lines, words in (
                 (b'Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}',
-                 b'two values of Content-Length'),
+                 b'two Content-Length headers'),
+                (b'Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}',
+                 b'two Content-Length headers'),
                 (b'Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}',
                  b"Transfer-Encoding where it can't stand"),
                 (b'Transfer-Encoding: gzip\r\n\r\n', b'only'),

@@ -129,6 +129,9 @@ static void test_refused(void)
         {"GET / HTTP/1.1\r\nContent-Length: 1, 1\r\n\r\n", 400},
         {"GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
          400},
+        {"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n"
+         "Content-Length: 1\r\n\r\n",
+         400},
         {"GET / HTTP/1.1\r\nContent-Length: 9999999999999999999\r\n\r\n", 400},
         {"GET / HTTP/1.1\r\nContent-Length: 1\r\n"
          "Transfer-Encoding: chunked\r\n\r\n",
@@ -275,6 +278,7 @@ static void test_answers(void)
         "\r\nHTTP/1.1 200 x\r\n\r\n",
         "HTTP/1.1 200 x\n\n",
         "HTTP/1.1 200 x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        "HTTP/1.1 200 x\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
         ("HTTP/1.1 200 x\r\nContent-Length: 1\r\nTransfer-Encoding: "
          "chunked\r\n\r\n"),
         "HTTP/1.1 200 x\r\nTransfer-Encoding: gzip\r\n\r\n",
