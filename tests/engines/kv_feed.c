@@ -12,6 +12,7 @@
  *   stats                    -> a JSON object
  *   match SALT|- TOKEN ...   -> the number of leading blocks that are held
  *   forget                   -> "done"
+ *   ask again                -> "done"
  * Ends with its standard input.
  */
 #include <errno.h>
@@ -190,6 +191,9 @@ static void on_input(struct bufferevent *input, void *arg)
         } else if (strcmp(line, "forget") == 0) {
             p->forgot_parts += kv_feed_stats(p->feed).unfinished;
             kv_feed_forget(p->feed);
+            puts("done");
+        } else if (strcmp(line, "ask again") == 0) {
+            kv_feed_ask_again(p->feed);
             puts("done");
         } else if (strncmp(line, "match ", 6) == 0)
             match(p, line + 6);

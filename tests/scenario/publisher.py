@@ -63,6 +63,7 @@ class Publisher:
         self.connect, self.old_shape = connect, old_shape
         self.topic, self.rank, self.remembers = topic, rank, remembers
         self.answers_replay = True
+        self.answers_behind = 0  # messages published between question and answer
         self.drops = set()  # numbers left out of an answer behind its first
         self.asked = []  # first numbers
         self.lock = threading.Lock()
@@ -121,6 +122,9 @@ class Publisher:
             self.asked.append(first)
             if not self.answers_replay:
                 continue
+            behind = self.number + self.answers_behind
+            while self.number < behind and not self.stopped:
+                time.sleep(.01)
             with self.lock:
                 sent = list(self.sent)
             for number, payload in sent:

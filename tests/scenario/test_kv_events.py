@@ -251,6 +251,26 @@ class StandIn(harness.Case):
         feed.wait(messages=publisher.number - 10, state='partial')
         self.assertSame(feed, engine)
 
+    def test_a_busy_engine_that_answers_again(self):
+        """Live messages come before each answer: they stop neither the
+        question whether it answers nor the replay of all."""
+        publisher, engine = self.publisher(), Engine(self.SEED, 4)
+        publisher.answers_replay = False
+        feed = self.feed(publisher)
+        self.publish(publisher, engine, 10, lose=True)
+        feed.wait(replays_failed=1)
+        publisher.wait_subscribed()
+        publisher.publish([])
+        feed.wait(state='partial')
+        publisher.answers_replay, publisher.answers_behind = True, 3
+        self.assertEqual(feed.ask('ask again'), 'done\n')
+
+        def is_whole():
+            publisher.publish([])
+            return feed.stats()['state'] == 'whole'
+        harness.wait_until('all has come again', is_whole)
+        self.assertSame(feed, engine)
+
     def test_an_engine_that_has_said_nothing(self):
         """Asked for all, it has nothing: that is all there is."""
         feed = self.feed(self.publisher())

@@ -75,8 +75,10 @@ static void restart(struct stream *stream, uint64_t number, zmq_msg_t *payload)
 static void live(struct stream *stream, uint64_t number,
                  const struct kv_batch *batch, zmq_msg_t *payload)
 {
-    if (stream->replay != REPLAY_NONE)
-        replay_stop(stream); /* a check: this message says more */
+    /* A check: this message says more, unless the check is whether the engine
+     * answers again. */
+    if (stream->replay != REPLAY_NONE && (!stream->unanswered || number == 0))
+        replay_stop(stream);
     switch (kv_sequence_live(&stream->sequence, number, batch->time_s)) {
     case KV_SEQUENCE_NEXT:
         if (number == 0)

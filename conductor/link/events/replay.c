@@ -133,8 +133,10 @@ static void replay_over(struct stream *stream, const char *why)
         stream->unanswered = why;
         stream->partial =
             why || stream->hole || (stream->partial && !stream->all);
-    } else if (!why && stream->unanswered && replay_want(stream, true, false))
+    } else if (!why && stream->unanswered && replay_want(stream, true, false)) {
+        feed_update_pauses(stream->feed);
         return; /* the engine answers again: asks for all */
+    }
     stream_resume(stream);
 }
 
