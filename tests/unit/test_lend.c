@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "conductor/core/schedule/schedule.h"
+#include "conductor/core/dispatch/dispatch.h"
 
 enum { N = 8, LAYERS = 8 };
 
@@ -121,6 +121,27 @@ static void test_four(void)
     CU_ASSERT_EQUAL(lent.n, 0);
     CU_ASSERT_EQUAL(running(&r), 1);
     CU_ASSERT_EQUAL(decide(&r)->lent.n, 1);
+    rig_fini(&r);
+}
+
+/* Four instances are busy for the group's time, and that is what a tenant is
+ * charged. */
+static void test_spent(void)
+{
+    struct dispatch d;
+    struct dispatch_order order;
+    struct dispatch_request asked = {
+        .ask = {.request_id = 1, .n_tokens = 5120, .max_output_tokens = 1}};
+    struct rig r;
+
+    rig_init(&r, 3);
+    dispatch_init(&d);
+    d.scheduler = r.scheduler;
+    dispatch_place(&d, &asked, 1000000, &order);
+    CU_ASSERT_EQUAL(order.action, DISPATCH_SEND);
+    CU_ASSERT_EQUAL_FATAL(order.decision.lent.n, 3);
+    CU_ASSERT_EQUAL(schedule_spent_us(&order.decision), 4 * 2080000);
+    CU_ASSERT_DOUBLE_EQUAL(asked.charged_us, 4 * 2080000.0, 1e-6);
     rig_fini(&r);
 }
 
@@ -261,6 +282,7 @@ int main(void)
         return 1;
     CU_pSuite s = CU_add_suite("lend", NULL, NULL);
     CU_add_test(s, "four stages", test_four);
+    CU_add_test(s, "time of all instances", test_spent);
     CU_add_test(s, "half stay", test_half);
     CU_add_test(s, "room to decode", test_room);
     CU_add_test(s, "links", test_links);

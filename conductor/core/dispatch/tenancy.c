@@ -170,7 +170,7 @@ void dispatch_charge(struct dispatch *d, struct dispatch_request *r,
 {
     const struct prefill_estimate *e = &decision->chosen;
     double work = d->unpredicted ? (double)(r->ask.n_tokens - e->cached_tokens)
-                                 : (double)e->prefill_us;
+                                 : (double)schedule_spent_us(decision);
 
     r->charged_us = fmax(work, 1.0);
     r->charged_at_us = now_us;

@@ -66,8 +66,8 @@ static double prefill_us(struct roles_demand *d, double prompt_tokens,
     if (chosen->instance == POOL_NO_INSTANCE)
         return d->tokens > 0.0 ? d->token_us / d->tokens * prompt_tokens : 0.0;
     d->tokens += prompt_tokens;
-    d->token_us += (double)chosen->prefill_us;
-    return (double)chosen->prefill_us;
+    d->token_us += (double)schedule_spent_us(&order->decision);
+    return (double)schedule_spent_us(&order->decision);
 }
 
 void roles_demand_placed(struct roles_demand *d,

@@ -200,7 +200,8 @@ int schedule_commit(struct scheduler *scheduler,
                                  request->expected_tokens > 0
                                      ? request->expected_tokens
                                      : request->max_output_tokens);
-    schedule_pace_add(&scheduler->pace, chosen->prefill_us, request->now_us);
+    schedule_pace_add(&scheduler->pace, schedule_spent_us(decision),
+                      request->now_us);
     book_all(scheduler, request, decision);
     return 0;
 }

@@ -164,6 +164,13 @@ struct schedule_decision {
     size_t n_decode_candidates;
 };
 
+/* Returns the time of instances that the chosen prefill takes, us: the group's
+ * for each of its instances, where some are lent. */
+static inline int64_t schedule_spent_us(const struct schedule_decision *d)
+{
+    return d->chosen.prefill_us * (1 + (int64_t)d->lent.n);
+}
+
 /*
  * Makes a scheduler.
  *   config  borrowed for the call.
