@@ -124,8 +124,8 @@ static void test_four(void)
     rig_fini(&r);
 }
 
-/* Four instances are busy for the group's time, and that is what a tenant is
- * charged. */
+/* Four instances are busy for the group's time, and that is what a prefill's
+ * price and its tenant's charge go by. */
 static void test_spent(void)
 {
     struct dispatch d;
@@ -142,6 +142,7 @@ static void test_spent(void)
     CU_ASSERT_EQUAL_FATAL(order.decision.lent.n, 3);
     CU_ASSERT_EQUAL(schedule_spent_us(&order.decision), 4 * 2080000);
     CU_ASSERT_DOUBLE_EQUAL(asked.charged_us, 4 * 2080000.0, 1e-6);
+    CU_ASSERT_DOUBLE_EQUAL(order.decision.price_us, 4 * 2080000.0, 1e-6);
     rig_fini(&r);
 }
 

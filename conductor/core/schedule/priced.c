@@ -74,12 +74,13 @@ static double by_cost_us(const struct cost_model *cost,
     return us > 0 ? (double)us : 1.0;
 }
 
-/* What the chosen instance must compute, in the time of the model's cost model:
- * a request has the same price on every instance. */
+/* What the chosen instance and those lent to it must compute, in the time of
+ * the model's cost model: a request has the same price on every instance. */
 static struct price_work work_of(const struct scheduler *s,
                                  const struct schedule_request *request,
-                                 const struct prefill_estimate *e)
+                                 const struct schedule_decision *decision)
 {
+    const struct prefill_estimate *e = &decision->chosen;
     const struct pool_instance *i = pool_get(s->pool, e->instance);
     int64_t block = s->model.block_tokens;
     struct price_work work = {
@@ -90,7 +91,8 @@ static struct price_work work_of(const struct scheduler *s,
         .from = e->local_blocks * block,
         .split = (e->planned ? e->split_block : e->local_blocks) * block,
         .cached = e->used_blocks * block,
-        .us = (double)e->prefill_us / correction_factor(&i->correction),
+        .us = (double)schedule_spent_us(decision) /
+              correction_factor(&i->correction),
     };
 
     if (i->cost)
@@ -116,7 +118,7 @@ bool schedule_asked(const struct scheduler *s,
     if (!s->price || decision->chosen.instance == POOL_NO_INSTANCE)
         return false;
     *out = (struct schedule_asked){
-        .work = work_of(s, request, &decision->chosen),
+        .work = work_of(s, request, decision),
         .times = times_of(request, decision),
         /* Late on an idle instance, too: no sign of load. */
         .slo_ttft_us = decision->never ? 0 : request->slo_ttft_us,
