@@ -457,6 +457,38 @@ static void test_fits(void)
     rig_fini(&r);
 }
 
+/* Work keeps coming to all four instances, 2.2 s a second: a request that may
+ * go to one alone is told to come again when any other is. */
+static void test_pace_of_all(void)
+{
+    static const uint64_t first = 1;
+    struct rig r;
+    int64_t us;
+
+    rig_init(&r, "plan", WHOLE_BLOCKS, false);
+    r.cost.prefill[1] = 1000;
+    r.request.n_keys = 0;
+    r.request.n_tokens = 4990;
+    for (int i = 0; i < 4; i++)
+        add(&r, 0, 0);
+    for (; r.request.request_id <= 4; r.request.request_id++) {
+        schedule_decide(r.scheduler, &r.request, &r.decision);
+        CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
+                        0);
+    }
+    r.request.n_tokens = 1000;
+    r.request.slo_ttft_us = 3000000;
+    schedule_decide(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_REJECT_TTFT);
+    us = r.decision.retry_after_us;
+    CU_ASSERT(us > 2990000);
+    r.request.eligible = &first;
+    schedule_decide(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_EQUAL(r.decision.n_candidates, 1);
+    CU_ASSERT_EQUAL(r.decision.retry_after_us, us);
+    rig_fini(&r);
+}
+
 /* Of equal ones whose last prefill came longest ago. */
 static void test_turns(void)
 {
@@ -1948,6 +1980,7 @@ int main(void)
     CU_initialize_registry();
     CU_pSuite suite = CU_add_suite("schedule_plan", NULL, NULL);
     CU_add_test(suite, "sessions", test_sessions);
+    CU_add_test(suite, "pace of all", test_pace_of_all);
     CU_add_test(suite, "held up", test_held_up);
     CU_add_test(suite, "shared block", test_shared_block);
     CU_add_test(suite, "free memory first", test_free_first);

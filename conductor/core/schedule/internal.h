@@ -369,11 +369,12 @@ void schedule_pace_init(struct schedule_pace *p, int64_t slower);
 void schedule_pace_add(struct schedule_pace *p, int64_t work_us,
                        int64_t now_us);
 
-/* Returns the time from now_us until queues of `queue_us` are shorter by
- * late_us, if work keeps coming as in the last minute; -1 = not within five
- * minutes, or more than one time in ten they are longer in the long run. */
-int64_t schedule_pace_in_us(const struct schedule_pace *p, uint32_t n_instances,
-                            int64_t queue_us, int64_t late_us, int64_t now_us);
+/* Returns the time from now_us until queues of `queue_us` on all instances are
+ * shorter by late_us, if work keeps coming as in the last minute; -1 = not
+ * within five minutes, or more than one time in ten they are longer in the long
+ * run. Cost: O(instances). */
+int64_t schedule_pace_in_us(const struct scheduler *s, int64_t queue_us,
+                            int64_t late_us, int64_t now_us);
 
 /* Returns the time from now until a decode candidate fits the request; -1 =
  * never. A predicted decode needs its room only after prefill_us. */

@@ -31,19 +31,31 @@ void schedule_pace_add(struct schedule_pace *p, int64_t work_us, int64_t now_us)
     p->at_us = now_us;
 }
 
+/* Returns how many instances prefill, whichever a request may use. */
+static uint32_t n_prefills(const struct scheduler *s)
+{
+    const struct schedule_request any = {.only = POOL_NO_INSTANCE};
+    uint32_t n = 0;
+
+    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++)
+        n += schedule_takes_work(&any, pool_at(s->pool, slot), ROLE_PREFILL);
+    return n;
+}
+
 /*
  * n instances compute n seconds of work a second, and get `work` on average
  * with a variance of `square`: a diffusion with the drift -d. After T the work
  * has fallen by at least d T - SURE sqrt(square T), which is to be n late_us.
  * In the long run it exceeds w with the probability exp(-2 d w / square).
  */
-int64_t schedule_pace_in_us(const struct schedule_pace *p, uint32_t n_instances,
-                            int64_t queue_us, int64_t late_us, int64_t now_us)
+int64_t schedule_pace_in_us(const struct scheduler *s, int64_t queue_us,
+                            int64_t late_us, int64_t now_us)
 {
+    const struct schedule_pace *p = &s->pace;
     double passed_us =
         fmax((double)(now_us - p->begun_us), BEGIN_US * p->slower);
     double known_us = p->tau_us * (1.0 - exp(-passed_us / p->tau_us));
-    double keep = faded(p, now_us), n = n_instances;
+    double keep = faded(p, now_us), n = n_prefills(s);
     double d = n - p->work_us * keep / known_us;
     double square = p->square * keep / known_us;
     double spread = SURE * sqrt(square), root, us;

@@ -171,9 +171,7 @@ void schedule_price(struct scheduler *s, const struct schedule_request *request,
         decision->retry_after_us =
             late_us == 0
                 ? price_renewed_in_us(s->price, request->now_us)
-                : schedule_pace_in_us(&s->pace,
-                                      (uint32_t)decision->n_candidates,
-                                      queue_us, late_us, request->now_us);
+                : schedule_pace_in_us(s, queue_us, late_us, request->now_us);
     }
     decision->price_limit_us = isinf(limit_us) ? 0.0 : limit_us;
 }

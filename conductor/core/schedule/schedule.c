@@ -140,8 +140,7 @@ static void admit(struct scheduler *s, const struct schedule_request *request,
         fits_in_us = again_fits_in_us(s, request, decision);
         decision->never = fits_in_us < 0;
         decision->retry_after_us = schedule_pace_in_us(
-            &s->pace, (uint32_t)decision->n_candidates,
-            decision->chosen.queue_most_us, fits_in_us, request->now_us);
+            s, decision->chosen.queue_most_us, fits_in_us, request->now_us);
         break;
     case ADMISSION_REJECT_TBT:
         decision->verdict = SCHEDULE_REJECT_TBT;
