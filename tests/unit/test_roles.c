@@ -323,8 +323,8 @@ static void test_off(void)
 }
 
 /* What is seen: instances that are ready, requests the first time, and nothing
- * before it is known for long enough. */
-static void test_seen(void)
+ * before it is known for long enough, however high the clock is. */
+static void sees(int64_t begin_us)
 {
     const struct dispatch_order order = {
         .action = DISPATCH_SEND,
@@ -335,6 +335,7 @@ static void test_seen(void)
     struct rig g;
 
     rig_init(&g, 3, 3, LASTING_S);
+    g.now_us = begin_us;
     CU_ASSERT_EQUAL(pool_hold(g.pool, g.nodes[0], true), 0);
     CU_ASSERT_EQUAL(pool_set_health(g.pool, g.nodes[3], HEALTH_SUSPECT), 0);
     for (int k = 0; k < 2; k++) {
@@ -348,6 +349,12 @@ static void test_seen(void)
     CU_ASSERT_EQUAL(roles_seen(g.r).decodes, 2);
     CU_ASSERT_DOUBLE_EQUAL(roles_seen(g.r).prefill_needed, 0.5, 0.01);
     rig_fini(&g);
+}
+
+static void test_seen(void)
+{
+    sees(0);
+    sees(1000000 * SECOND);
 }
 
 /* A prefill waits there. */

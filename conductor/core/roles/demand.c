@@ -98,8 +98,11 @@ static void fold(struct roles_mean *m, double part, double seconds)
 
 void roles_demand_pass(struct roles_demand *d, double tau_us, int64_t now_us)
 {
-    double us = (double)(now_us - d->at_us), part;
+    double us, part;
 
+    if (d->at_us < 0)
+        d->at_us = now_us; /* the first pass: nothing is known before it */
+    us = (double)(now_us - d->at_us);
     if (us <= 0.0)
         return;
     part = 1.0 - exp(-us / tau_us);

@@ -15,7 +15,7 @@ struct roles_mean {
 struct roles_demand {
     struct roles_mean prefill, decode;
     double weight;           /* of the past, 0..1; 1 = long known */
-    int64_t at_us;           /* end of the last pass */
+    int64_t at_us;           /* end of the last pass; -1 = there was none */
     double tokens, token_us; /* of prompts with a prediction: the time of a
                                 token for those without */
 };

@@ -18,6 +18,7 @@ struct roles *roles_new(struct dispatch *d, uint32_t instances,
     r->dispatch = d;
     r->slowdown = slowdown > 0 ? slowdown : 1;
     r->better_us = -1;
+    r->demand.at_us = -1;
     r->n_slots = instances;
     r->switches = calloc(instances, sizeof(*r->switches));
     if (!r->switches) {
