@@ -208,6 +208,8 @@ void cluster_leave(struct cluster_pool *p)
     if (!p)
         return;
     LIST_REMOVE(p, entry);
+    if (p->cluster->placing == p)
+        p->cluster->placing = NULL;
     foreign_free(p->foreign);
     names_free(p->names);
     wire_buf_fini(&p->out);

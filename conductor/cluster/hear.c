@@ -101,22 +101,19 @@ static void on_read(void *arg, const struct redisReply *reply)
 static void on_place(void *arg, const struct redisReply *reply)
 {
     struct cluster *c = arg;
-    struct cluster_pool *p;
+    struct cluster_pool *p = c->placing;
     const redisReply *last = at(reply, 0, REDIS_REPLY_ARRAY);
     const redisReply *id = at(last, 0, REDIS_REPLY_STRING);
 
     c->reading = false;
+    c->placing = NULL;
     if (!reply || reply->type == REDIS_REPLY_ERROR)
         return;
-    LIST_FOREACH(p, &c->pools, entry)
-    {
-        if (*p->place)
-            continue;
+    if (p) {
         text_copy(p->place, sizeof(p->place), id ? id->str : "0-0");
         p->echoed = p->number;
         p->ask_due = p->asked = true;
         tell_due(p, clock_now_us());
-        break;
     }
     hear_on(c);
 }
@@ -141,6 +138,7 @@ void hear_on(struct cluster *c)
     LIST_FOREACH(p, &c->pools, entry)
     {
         if (!*p->place) {
+            c->placing = p;
             ask(c, on_place, 6,
                 (const char *[]){"XREVRANGE", p->key, "+", "-", "COUNT", "1"});
             return;

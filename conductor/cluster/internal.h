@@ -66,6 +66,8 @@ struct cluster {
     bool renewing;           /* an answer is due */
     int64_t renew_us;        /* when it was sent: the lease runs from there */
     bool reading;            /* the reader's answer is due */
+    struct cluster_pool *placing; /* pool whose stream's end it asks for; NULL =
+                                     none, or it has left */
     bool leads;
     uint64_t lead_token;
     uint64_t led_token; /* highest leader's token heard of */

@@ -808,6 +808,35 @@ static void test_reads_anew(void)
     rig_free(&r);
 }
 
+/* A pool that joins or leaves while the end of a stream is asked for does not
+ * get the place in that stream. */
+static void test_place_of_another(void)
+{
+    struct rig r = rig_new();
+    redisReply id = text("900-0"), none = array(NULL, 0);
+    redisReply *entry[] = {&id, &none};
+    redisReply last = array(entry, 2);
+    redisReply *entries[] = {&last};
+    redisReply reply = array(entries, 1);
+    struct cluster_pool *other;
+
+    begin(&r);
+    turn_up(r.reader);
+    other = cluster_join(r.cluster, "n", r.pool, &lengths, &pool_ops, &r);
+    answer(r.reader, &reply);
+    CU_ASSERT_STRING_EQUAL(r.joined->place, "900-0");
+    CU_ASSERT_STRING_EQUAL(other->place, "");
+    CU_ASSERT_STRING_EQUAL(first_of(r.reader)->words[1], other->key);
+    cluster_leave(other);
+    other = cluster_join(r.cluster, "o", r.pool, &lengths, &pool_ops, &r);
+    answer(r.reader, &reply);
+    CU_ASSERT_STRING_EQUAL(other->place, "");
+    answer(r.reader, &none);
+    CU_ASSERT_STRING_EQUAL(other->place, "0-0");
+    cluster_leave(other);
+    rig_free(&r);
+}
+
 /* Another one has a new lease: what it has is in its first batch, or must be
  * asked for. */
 static void test_new_lease_of_another(void)
@@ -879,6 +908,7 @@ int main(void)
     CU_add_test(s, "all of many", test_all_of_many);
     CU_add_test(s, "decisions at once", test_decisions_at_once);
     CU_add_test(s, "reads anew", test_reads_anew);
+    CU_add_test(s, "the place of another stream", test_place_of_another);
     CU_add_test(s, "a new lease of another one", test_new_lease_of_another);
     CU_add_test(s, "echo", test_echo);
     CU_basic_run_tests();
