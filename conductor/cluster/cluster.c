@@ -191,6 +191,7 @@ struct cluster_pool *cluster_join(struct cluster *c, const char *model,
     p->foreign =
         p->names ? foreign_new(pool, p->names, lengths, c->self.id) : NULL;
     LIST_INSERT_HEAD(&c->pools, p, entry);
+    c->n_pools++;
     if (p->foreign)
         return p;
     cluster_leave(p);
@@ -208,6 +209,7 @@ void cluster_leave(struct cluster_pool *p)
     if (!p)
         return;
     LIST_REMOVE(p, entry);
+    p->cluster->n_pools--;
     if (p->cluster->placing == p)
         p->cluster->placing = NULL;
     foreign_free(p->foreign);

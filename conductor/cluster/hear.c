@@ -2,6 +2,7 @@
  * connection that waits for them. */
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -11,7 +12,6 @@
 
 #define BLOCK_MS "500"
 #define READ_ENTRIES "256"
-#define POOLS_MAX 64
 #define FENCED_LOG_US 60000000
 
 static const redisReply *at(const redisReply *r, size_t i, int type)
@@ -126,12 +126,31 @@ static void ask(struct cluster *c,
                                NULL) == 0;
 }
 
+/* Waits for what is behind the places of all pools, at least one. */
+static void read_all(struct cluster *c)
+{
+    const char *const head[] = {"XREAD", "BLOCK",      BLOCK_MS,
+                                "COUNT", READ_ENTRIES, "STREAMS"};
+    const int n_head = sizeof(head) / sizeof(head[0]);
+    int n = c->n_pools, i = n_head;
+    const char **words = calloc((size_t)n_head + 2 * (size_t)n, sizeof(*words));
+    struct cluster_pool *p;
+
+    if (!words)
+        return; /* the tick tries again */
+    memcpy(words, head, sizeof(head));
+    LIST_FOREACH(p, &c->pools, entry)
+    {
+        words[i] = p->key;
+        words[n + i++] = p->place;
+    }
+    ask(c, on_read, n_head + 2 * n, words);
+    free(words);
+}
+
 void hear_on(struct cluster *c)
 {
-    const char *words[6 + 2 * POOLS_MAX] = {"XREAD", "BLOCK",      BLOCK_MS,
-                                            "COUNT", READ_ENTRIES, "STREAMS"};
     struct cluster_pool *p;
-    int n = 0;
 
     if (c->reading || !redis_is_up(c->reader))
         return;
@@ -143,21 +162,9 @@ void hear_on(struct cluster *c)
                 (const char *[]){"XREVRANGE", p->key, "+", "-", "COUNT", "1"});
             return;
         }
-        n += n < POOLS_MAX;
     }
-    if (n == 0)
-        return;
-    int i = 0;
-
-    LIST_FOREACH(p, &c->pools, entry)
-    {
-        if (i == n)
-            break;
-        words[6 + i] = p->key;
-        words[6 + n + i] = p->place;
-        i++;
-    }
-    ask(c, on_read, 6 + 2 * n, words);
+    if (c->n_pools > 0)
+        read_all(c);
 }
 
 void hear_anew(struct cluster *c)

@@ -60,6 +60,7 @@ struct cluster {
     struct event *due;   /* pending: tell_due() comes again */
     struct limits *limits;
     LIST_HEAD(, cluster_pool) pools;
+    int n_pools;
     struct member members[CLUSTER_MEMBERS_MAX]; /* of the last renewal */
     size_t n_members;
     uint64_t members_digest; /* of what ops->members() last had */

@@ -101,7 +101,8 @@ static const char renew_script[] =
     "end\n"
     "return out\n";
 
-#define KEYS_MAX 32
+/* Words of a renewal, beside the pools' streams. */
+#define RENEWAL_WORDS 12u
 #define HEAD_WORDS 4u /* of its answer, in front of the conductors */
 
 static uint64_t number_at(const redisReply *reply, size_t i)
@@ -248,7 +249,7 @@ static void on_renewed(void *arg, const struct redisReply *reply)
 void registry_renew(struct cluster *c)
 {
     char text[MEMBER_TEXT_MAX], lease[24], own[24], led[24];
-    const char *words[3 + KEYS_MAX + 5] = {"EVAL", renew_script};
+    const char **words;
     char n_keys[16];
     int n = 3;
     struct cluster_pool *p;
@@ -261,14 +262,18 @@ void registry_renew(struct cluster *c)
                              sizeof(c->self.at.host)))
             return;
     }
+    words = calloc(RENEWAL_WORDS + (size_t)c->n_pools, sizeof(*words));
+    if (!words)
+        return; /* the tick tries again */
+    words[0] = "EVAL";
+    words[1] = renew_script;
     words[n++] = CLUSTER_PREFIX "conductors";
     words[n++] = CLUSTER_PREFIX "about";
     words[n++] = CLUSTER_PREFIX "token";
     words[n++] = c->leader_key;
     LIST_FOREACH(p, &c->pools, entry)
     {
-        if (n < 3 + KEYS_MAX)
-            words[n++] = p->key;
+        words[n++] = p->key;
     }
     snprintf(n_keys, sizeof(n_keys), "%d", n - 3);
     words[2] = n_keys;
@@ -285,6 +290,7 @@ void registry_renew(struct cluster *c)
     c->renew_us = clock_now_us();
     c->renewing = redis_command(c->redis, (struct redis_done){on_renewed, c}, n,
                                 words, NULL) == 0;
+    free(words);
 }
 
 void registry_tick(struct cluster *c, int64_t now_us)

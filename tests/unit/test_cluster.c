@@ -19,7 +19,8 @@
 
 struct command {
     struct redis_done done;
-    char *words[16];
+    int argc;
+    char *words[16]; /* the first ones */
     size_t lens[16];
 };
 
@@ -71,7 +72,7 @@ int redis_command(struct redis *r, struct redis_done done, int argc,
         bytes += lens ? lens[i] : strlen(argv[i]);
     if (!r->up || r->bytes + bytes > r->options.max_bytes)
         return r->up ? -ENOBUFS : -ENOTCONN;
-    *c = (struct command){.done = done};
+    *c = (struct command){.done = done, .argc = argc};
     for (int i = 0; i < argc && i < 16; i++) {
         c->lens[i] = lens ? lens[i] : strlen(argv[i]);
         c->words[i] = calloc(1, c->lens[i] + 1);
@@ -808,6 +809,35 @@ static void test_reads_anew(void)
     rig_free(&r);
 }
 
+/* Every stream is kept and read, however many models there are. */
+static void test_many_pools(void)
+{
+    enum { MANY = 70 };
+    struct rig r = rig_new();
+    redisReply none = array(NULL, 0);
+    struct cluster_pool *pools[MANY];
+
+    for (int i = 0; i < MANY; i++) {
+        char model[16];
+
+        snprintf(model, sizeof(model), "m%d", i);
+        pools[i] =
+            cluster_join(r.cluster, model, r.pool, &lengths, &pool_ops, &r);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(pools[i]);
+    }
+    turn_up(r.redis);
+    CU_ASSERT_STRING_EQUAL(first_of(r.redis)->words[2], "74");
+    CU_ASSERT_EQUAL(first_of(r.redis)->argc, 3 + 4 + MANY + 5);
+    turn_up(r.reader);
+    for (int i = 0; i < MANY; i++)
+        answer(r.reader, &none);
+    CU_ASSERT_STRING_EQUAL(first_of(r.reader)->words[0], "XREAD");
+    CU_ASSERT_EQUAL(first_of(r.reader)->argc, 6 + 2 * MANY);
+    for (int i = 0; i < MANY; i++)
+        cluster_leave(pools[i]);
+    rig_free(&r);
+}
+
 /* A pool that joins or leaves while the end of a stream is asked for does not
  * get the place in that stream. */
 static void test_place_of_another(void)
@@ -908,6 +938,7 @@ int main(void)
     CU_add_test(s, "all of many", test_all_of_many);
     CU_add_test(s, "decisions at once", test_decisions_at_once);
     CU_add_test(s, "reads anew", test_reads_anew);
+    CU_add_test(s, "many pools", test_many_pools);
     CU_add_test(s, "the place of another stream", test_place_of_another);
     CU_add_test(s, "a new lease of another one", test_new_lease_of_another);
     CU_add_test(s, "echo", test_echo);
