@@ -16,6 +16,7 @@
 struct entry {
     LIST_ENTRY(entry) by_request;
     LIST_ENTRY(entry) of_owner;
+    const struct owner *owner;
     uint64_t request;
     uint8_t n_prefills;
     uint32_t prefills[PREFILLS_MAX]; /* pool ids */
@@ -85,13 +86,15 @@ void foreign_free(struct foreign *f)
     free(f);
 }
 
-static struct entry *entry_find(struct foreign *f, uint64_t request)
+/* The owner's entry of a request; NULL = none. */
+static struct entry *entry_find(struct foreign *f, const struct owner *o,
+                                uint64_t request)
 {
     struct entry *e;
 
     LIST_FOREACH(e, bucket_of(f, request), by_request)
     {
-        if (e->request == request)
+        if (e->request == request && e->owner == o)
             return e;
     }
     return NULL;
@@ -100,13 +103,14 @@ static struct entry *entry_find(struct foreign *f, uint64_t request)
 static struct entry *entry_get(struct foreign *f, struct owner *o,
                                uint64_t request)
 {
-    struct entry *e = entry_find(f, request);
+    struct entry *e = entry_find(f, o, request);
 
     if (e || f->counts.entries >= FOREIGN_ENTRIES_MAX)
         return e;
     e = calloc(1, sizeof(*e));
     if (!e)
         return NULL;
+    e->owner = o;
     e->request = request;
     LIST_INSERT_HEAD(bucket_of(f, request), e, by_request);
     LIST_INSERT_HEAD(&o->entries, e, of_owner);
@@ -230,7 +234,7 @@ static void take_event(struct foreign *f, struct owner *o,
     } else if (event->kind == CLUSTER_DECODE) {
         enter_decode(f, o, event, now_us);
     } else {
-        e = entry_find(f, event->request);
+        e = entry_find(f, o, event->request);
         if (e && go_on(f, e, event, now_us))
             news->freed = true;
     }

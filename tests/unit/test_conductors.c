@@ -245,6 +245,10 @@ static void test_leases(void)
     (void)tell(&a, f);
     (void)tell(&b, f);
     CU_ASSERT_EQUAL(decode_of(&me)->n_decodes, 3);
+    /* What one tells of another's request changes nothing. */
+    put(&b, (struct cluster_event){.kind = CLUSTER_ENDED, .request = 7});
+    CU_ASSERT_FALSE(tell(&b, f).freed);
+    CU_ASSERT_EQUAL(decode_of(&me)->n_decodes, 3);
     foreign_lives(f, 2, NOW_US + 5 * LEASE_US);
     CU_ASSERT_FALSE(foreign_expire(f, NOW_US + LEASE_US - 1));
     CU_ASSERT_TRUE(foreign_expire(f, NOW_US + LEASE_US));
