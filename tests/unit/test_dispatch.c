@@ -312,6 +312,7 @@ static void test_retry(void)
     CU_ASSERT(dispatch_failed(&r.dispatch, &r.requests[0], other, false));
     CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
     CU_ASSERT_EQUAL(r.order.decision.prefill, r.prefill);
+    CU_ASSERT_EQUAL(r.dispatch.n_decisions, 4); /* the last one took two */
     CU_ASSERT_FALSE(dispatch_failed(&r.dispatch, &r.requests[0],
                                     POOL_NO_INSTANCE, false)); /* max_retries */
     CU_ASSERT_EQUAL(r.requests[0].retries, 2);

@@ -43,22 +43,27 @@ static void fill_ask(const struct dispatch *d, struct dispatch_request *r,
                          : SCHEDULE_EXCLUDE_MAX;
 }
 
+static void decide(struct dispatch *d, struct dispatch_request *r,
+                   int64_t now_us, struct schedule_decision *decision)
+{
+    fill_ask(d, r, now_us);
+    schedule_decide(d->scheduler, &r->ask, decision);
+    d->n_decisions++;
+}
+
 /* If every instance has failed a request, any may be chosen again; if its only
  * instance is gone, any eligible one. */
 static void ask(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
                 struct schedule_decision *decision)
 {
-    fill_ask(d, r, now_us);
-    schedule_decide(d->scheduler, &r->ask, decision);
-    d->n_decisions++;
+    decide(d, r, now_us, decision);
     if ((r->n_excluded || r->ask.only != POOL_NO_INSTANCE) &&
         (decision->verdict == SCHEDULE_NO_PREFILL_INSTANCE ||
          decision->verdict == SCHEDULE_NO_DECODE_INSTANCE)) {
         r->n_excluded = 0;
         r->ask.only = POOL_NO_INSTANCE;
         held_reaches(d, r);
-        fill_ask(d, r, now_us);
-        schedule_decide(d->scheduler, &r->ask, decision);
+        decide(d, r, now_us, decision);
     }
     if (!r->priced && !d->unpredicted)
         schedule_price(d->scheduler, &r->ask, decision);
