@@ -1521,6 +1521,24 @@ static void test_charge_of_decode(void)
     free(p);
 }
 
+/* Where places are what is short, twice the answer is charged twice. */
+static void test_charge_of_place(void)
+{
+    struct rig r;
+    const double *used_us;
+
+    rig_init(&r);
+    use_plan(&r, "rho", 0);
+    r.dispatch.share.matters = true;
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
+    used_us = r.dispatch.share.tenants[r.requests[0].place].used_us;
+    /* The one place, for 10 steps of 100 us. */
+    CU_ASSERT_DOUBLE_EQUAL(used_us[SHARE_DECODE], 1000.0, 1e-6);
+    dispatch_decoded(&r.dispatch, &r.requests[0], 20, NOW_US);
+    CU_ASSERT_DOUBLE_EQUAL(used_us[SHARE_DECODE], 2000.0, 1e-6);
+    rig_fini(&r);
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -1557,6 +1575,7 @@ int main(void)
     CU_add_test(suite, "behind room", test_behind_room);
     CU_add_test(suite, "waits for a queue", test_waits_for_a_queue);
     CU_add_test(suite, "charge of a decode", test_charge_of_decode);
+    CU_add_test(suite, "charge of a place", test_charge_of_place);
     CU_basic_run_tests();
     return CU_get_number_of_failures() ? 1 : 0;
 }

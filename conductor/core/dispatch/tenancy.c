@@ -181,15 +181,16 @@ void dispatch_charge(struct dispatch *d, struct dispatch_request *r,
 void dispatch_decoded(struct dispatch *d, struct dispatch_request *request,
                       int64_t output_tokens, int64_t now_us)
 {
-    double prompt = (double)request->ask.n_tokens;
-    double was = (double)request->charged_length;
-    double is = (double)output_tokens;
-    double more_us;
+    double was, is, more_us;
 
-    if (request->charged_decode_us <= 0.0)
+    if (!d->scheduler || request->charged_decode_us <= 0.0)
         return;
-    more_us = request->charged_decode_us *
-              (is * (prompt + is) / (was * (prompt + was)) - 1.0);
+    /* At a TBT of 1 us: only their ratio counts. */
+    was = decode_us(d, request, request->charged_length, 1);
+    is = decode_us(d, request, output_tokens, 1);
+    if (was <= 0.0)
+        return;
+    more_us = request->charged_decode_us * (is / was - 1.0);
     share_correct(&d->share, request->place, request->tenant, SHARE_DECODE,
                   more_us, request->charged_at_us, now_us);
     share_forgive(&d->share, request->place, of_all_us(d, SHARE_BEHIND_US));
