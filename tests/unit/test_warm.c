@@ -309,8 +309,9 @@ static void test_joins(void)
     rig_fini(&r);
 }
 
-/* Its work counts as its tenant's. */
-static void test_shares(void)
+/* Its work counts as its tenant's, also where that one has no place of its own
+ * behind so many others. */
+static void shares(uint64_t others)
 {
     struct warm_piece piece;
     struct warm_job *job;
@@ -318,8 +319,10 @@ static void test_shares(void)
     uint32_t place;
 
     rig_init(&r, 1);
+    for (uint64_t other = 0; other < others; other++)
+        (void)share_arrived(&r.dispatch.share, 8 + other, 1.0, 0, NOW_US);
     place = share_arrived(&r.dispatch.share, 7, 1.0, 0, NOW_US);
-    (void)share_arrived(&r.dispatch.share, 8, 1.0, 0, NOW_US);
+    CU_ASSERT_EQUAL(place == 0, others >= SHARE_TENANTS - 1);
     job = refuse(&r, 0, 4, NOW_US);
     CU_ASSERT_PTR_NOT_NULL_FATAL(job);
     job->tenant = 7;
@@ -328,6 +331,12 @@ static void test_shares(void)
     CU_ASSERT_EQUAL(r.dispatch.share.tenants[place].used_us[SHARE_PREFILL],
                     2 * BLOCK);
     rig_fini(&r);
+}
+
+static void test_shares(void)
+{
+    shares(1);
+    shares(SHARE_TENANTS - 1);
 }
 
 /* A prompt of more than a sixteenth of what instances keep is not warmed, nor

@@ -295,7 +295,8 @@ int warm_begin(struct warm *w, struct warm_job *job,
 
     if (rc < 0)
         return rc;
-    if (d->share.tenants[job->place].name == job->tenant)
+    /* The first place, which tenants may share, is nobody else's. */
+    if (job->place == 0 || d->share.tenants[job->place].name == job->tenant)
         share_use(&d->share, job->place, SHARE_PREFILL,
                   (double)piece->predicted_us, now_us);
     w->counts.begun += !job->begun;
