@@ -62,17 +62,27 @@ static int check_cost_model(const struct config *c, char err[CONFIG_ERROR_MAX])
                      c->cost_model);
 }
 
-/* Whether an engine connects to `own` with its KV events; *who: the first. */
-static bool is_taken(const struct config *c, const struct address *own,
-                     const struct engine_config **who)
+/* Whether an engine, or one of the first n stores, connects to `own` with its
+ * KV events; *kind and *name: the first. */
+static bool is_taken(const struct config *c, size_t n_stores,
+                     const struct address *own, const char **kind,
+                     const char **name)
 {
     struct address at;
     unsigned more;
 
+    *kind = "engine";
     for (size_t i = 0; i < c->engines.n; i++) {
-        *who = &c->engines.at[i];
-        if (engine_listener(*who, &at, &more) &&
+        *name = c->engines.at[i].name;
+        if (engine_listener(&c->engines.at[i], &at, &more) &&
             address_meet(own, 0, &at, more))
+            return true;
+    }
+    *kind = "store";
+    for (size_t i = 0; i < n_stores; i++) {
+        *name = c->stores.at[i].name;
+        if (store_listener(&c->stores.at[i], &at) &&
+            address_meet(own, 0, &at, 0))
             return true;
     }
     return false;
@@ -86,8 +96,8 @@ static int check_listeners(const struct config *c, char err[CONFIG_ERROR_MAX])
     } all[] = {{"listen", c->listen},
                {"admin_listen", c->admin_listen},
                {"worker_listen", c->worker_listen}};
-    struct address at[3];
-    const struct engine_config *e = NULL;
+    struct address at[3], own;
+    const char *kind, *name;
 
     for (size_t i = 0; i < 3; i++) {
         if (!*all[i].text || address_parse(all[i].text, &at[i])) {
@@ -99,12 +109,19 @@ static int check_listeners(const struct config *c, char err[CONFIG_ERROR_MAX])
                 return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                                  "%s: \"%.200s\": must differ from %s",
                                  all[i].option, all[i].text, all[k].option);
-        if (is_taken(c, &at[i], &e))
-            return error_say(
-                err, CONFIG_ERROR_MAX, -EINVAL,
-                "%s: \"%.200s\": engine %s connects there with its KV events",
-                all[i].option, all[i].text, e->name);
+        if (is_taken(c, c->stores.n, &at[i], &kind, &name))
+            return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                             "%s: \"%.200s\": %s %s connects there with its "
+                             "KV events",
+                             all[i].option, all[i].text, kind, name);
     }
+    for (size_t i = 0; i < c->stores.n; i++)
+        if (store_listener(&c->stores.at[i], &own) &&
+            is_taken(c, i, &own, &kind, &name))
+            return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                             "stores[%zu].kv_events: \"%.200s\": %s %s "
+                             "connects there, too",
+                             i, c->stores.at[i].kv_events, kind, name);
     return 0;
 }
 

@@ -26,11 +26,9 @@ static bool is_bad_number(const char *host)
            inet_pton(AF_INET, host, address) != 1;
 }
 
-/* Reads tcp://HOST:PORT; `own`: an address of the conductor. Rank r is at PORT
- * + r, up to rank `last`. */
-static void check_endpoint(struct fields *f, const struct fields_object *o,
-                           const char *key, const char *text, bool own,
-                           int64_t last, struct address *out)
+void endpoint_check(struct fields *f, const struct fields_object *o,
+                    const char *key, const char *text, bool own, int64_t last,
+                    struct address *out)
 {
     if (strncmp(text, "tcp://", 6) != 0 || address_parse(text + 6, out) ||
         out->port == 0)
@@ -89,10 +87,10 @@ static void check_events(struct fields *f, const struct fields_object *o,
     int64_t last = (e->dp_rank > 0 ? e->dp_rank : 0) + ranks - 1;
 
     if (*e->kv_events)
-        check_endpoint(f, o, "kv_events", e->kv_events, e->kv_events_bind, last,
+        endpoint_check(f, o, "kv_events", e->kv_events, e->kv_events_bind, last,
                        &events);
     if (*e->kv_replay)
-        check_endpoint(f, o, "kv_replay", e->kv_replay, false, last, &replay);
+        endpoint_check(f, o, "kv_replay", e->kv_replay, false, last, &replay);
     if (*events.host && !e->kv_events_bind &&
         strcmp(events.host, replay.host) == 0 &&
         llabs((long long)events.port - replay.port) < ranks)

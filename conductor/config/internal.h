@@ -56,6 +56,16 @@ const char *option_check_otlp(const char *text);
 const char *option_check_origins(const char *text);
 const char *option_check_tenant_header(const char *text);
 
+/*
+ * Checks the address tcp://HOST:PORT under `key`, and parses it into *out. Each
+ * rank has a port: that of rank r is PORT plus r. Errors go to f.
+ *   own   an address of the conductor, where HOST may be *.
+ *   last  the highest rank.
+ */
+void endpoint_check(struct fields *f, const struct fields_object *o,
+                    const char *key, const char *text, bool own, int64_t last,
+                    struct address *out);
+
 /* Checks an entry of "engines" alone, and parses its URL. Errors go to f. */
 void engine_config_check(struct fields *f, const struct fields_object *o,
                          struct engine_config *e);

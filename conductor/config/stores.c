@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/address.h"
 #include "base/json_fields.h"
+#include "conductor/config/internal.h"
 
 #define TEXT(field)                       \
     offsetof(struct store_config, field), \
@@ -61,21 +61,12 @@ static void check_name(struct fields *f, const struct fields_object *o,
             fields_refuse_value(f, o, "name", "printable ASCII without blanks");
 }
 
-static void check_endpoint(struct fields *f, const struct fields_object *o,
-                           const char *key, const char *text)
-{
-    struct address a;
-
-    if (*text && (strncmp(text, "tcp://", 6) != 0 ||
-                  address_parse(text + 6, &a) || a.port == 0))
-        fields_refuse_value(f, o, key, "tcp://HOST:PORT");
-}
-
 static void read_store(struct fields *f, const struct fields_object *o,
                        struct store_config *s)
 {
     char known[(FIELDS + 1) * sizeof(table[0].name)] = BIND;
     size_t n = strlen(known);
+    struct address at;
 
     if (!json_is_object(o->json)) {
         fields_refuse_got(f, o->path, "", "an object", o->json);
@@ -98,8 +89,14 @@ static void read_store(struct fields *f, const struct fields_object *o,
     if (f->rc)
         return;
     check_name(f, o, s->name);
-    check_endpoint(f, o, "kv_events", s->kv_events);
-    check_endpoint(f, o, "kv_replay", s->kv_replay);
+    endpoint_check(f, o, "kv_events", s->kv_events, s->kv_events_bind, 0, &at);
+    if (*s->kv_replay)
+        endpoint_check(f, o, "kv_replay", s->kv_replay, false, 0, &at);
+}
+
+bool store_listener(const struct store_config *s, struct address *out)
+{
+    return s->kv_events_bind && address_parse(s->kv_events + 6, out) == 0;
 }
 
 void store_list_read(struct fields *f, const json_t *value,

@@ -40,6 +40,10 @@ void store_list_free(struct store_list *list);
  * of memory. */
 json_t *store_list_json(const struct store_list *list);
 
+/* Writes the conductor's address that a store connects to with its KV events.
+ * Returns false, *out untouched, if there is none. */
+bool store_listener(const struct store_config *s, struct address *out);
+
 /* The store of a model, or NULL. */
 const struct store_config *store_of_model(const struct store_list *list,
                                           const char *model);

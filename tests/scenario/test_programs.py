@@ -65,6 +65,8 @@ class BadConfiguration(Case):
         engine = {'url': 'http://h', 'model': 'm', 'kv_events_bind': True,
                   'kv_events': 'tcp://*:5557'}
         ranks = {**engine, 'kv_events': 'tcp://127.0.0.1:5555', 'dp_ranks': 3}
+        store = {'name': 's', 'model': 'm', 'tokens_per_s': 1,
+                 'kv_events_bind': True, 'kv_events': 'tcp://*:5557'}
         for config, words in (
                 ({'listen': '127.0.0.1:80', 'worker_listen': '127.0.0.1:80',
                   'policy': 'random'},
@@ -78,6 +80,18 @@ class BadConfiguration(Case):
                 ({'worker_listen': '[::]:5557',
                   'engines': [{**engine, 'name': 'a'}]},
                  'worker_listen: "[::]:5557": engine a connects there'),
+                ({'listen': '127.0.0.1:5557', 'stores': [store],
+                  'engines': [{'url': 'http://h', 'model': 'm', 'name': 'a'}]},
+                 'listen: "127.0.0.1:5557": store s connects there with its '
+                 'KV events'),
+                ({'stores': [store], 'engines': [{**ranks, 'name': 'a'}]},
+                 'stores[0].kv_events: "tcp://*:5557": engine a connects '
+                 'there, too'),
+                ({'stores': [store, {**store, 'name': 't', 'model': 'n'}],
+                  'engines': [{'url': 'http://h', 'model': m, 'name': m}
+                              for m in 'mn']},
+                 'stores[1].kv_events: "tcp://*:5557": store s connects '
+                 'there, too'),
                 ({'engines': [{**engine, 'name': 'a'},
                               {**ranks, 'name': 'b'}]},
                  'engines[1].kv_events: "tcp://127.0.0.1:5555": engine a '

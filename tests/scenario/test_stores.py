@@ -186,6 +186,8 @@ class Stores(Case):
                 'tokens_per_s': 1}
         for bad, word in (({'model': 'other'}, 'stores[0].model'),
                           ({'kv_events': 'udp://x'}, 'stores[0].kv_events'),
+                          ({'kv_events': 'tcp://*:1'},
+                           '* needs kv_events_bind'),
                           ({'tokens_per_s': 0}, 'stores[0].tokens_per_s'),
                           ({'parts': 5000}, 'stores[0].parts'),
                           ({'rate': 1}, 'rate')):
