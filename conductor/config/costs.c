@@ -74,8 +74,10 @@ json_t *worker_cost_list_json(const struct worker_cost_list *list)
     for (size_t i = 0; i < list->n; i++)
         if (json_array_append_new(
                 all, json_pack("{s:s, s:s}", "workers", list->at[i].workers,
-                               "cost_model", list->at[i].cost_model)))
-            break;
+                               "cost_model", list->at[i].cost_model))) {
+            json_decref(all);
+            return NULL;
+        }
     return all;
 }
 

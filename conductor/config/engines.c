@@ -319,6 +319,16 @@ void engine_list_free(struct engine_list *list)
     *list = (struct engine_list){0};
 }
 
+/* Whether the field has a value to write. */
+static bool is_told(struct engine_config *e, const struct field *d)
+{
+    return d->names   ? names_at(e, d)->n > 0
+           : d->words ? true
+           : d->most  ? *number_at(e, d) > untold(d)
+                      : *text_at(e, d) != '\0';
+}
+
+/* Returns its value; NULL: out of memory. */
 static json_t *field_json(struct engine_config *e, const struct field *d)
 {
     if (d->names)
@@ -327,24 +337,20 @@ static json_t *field_json(struct engine_config *e, const struct field *d)
         return json_boolean(*word_at(e, d));
     if (d->words)
         return json_string(d->words[*word_at(e, d)]);
-    if (d->most)
-        return *number_at(e, d) > untold(d) ? json_integer(*number_at(e, d))
-                                            : NULL;
-    return *text_at(e, d) ? json_string(text_at(e, d)) : NULL;
+    return d->most ? json_integer(*number_at(e, d))
+                   : json_string(text_at(e, d));
 }
 
 static json_t *engine_json(struct engine_config *e)
 {
     json_t *o = json_object();
 
-    for (size_t i = 0; i < FIELDS; i++) {
-        json_t *value = field_json(e, &table[i]);
-
-        if (value && json_object_set_new(o, table[i].name, value)) {
+    for (size_t i = 0; i < FIELDS; i++)
+        if (is_told(e, &table[i]) &&
+            json_object_set_new(o, table[i].name, field_json(e, &table[i]))) {
             json_decref(o);
             return NULL;
         }
-    }
     return o;
 }
 

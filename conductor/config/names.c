@@ -101,10 +101,13 @@ const char *engine_name(const struct engine_config *e, size_t i)
 
 json_t *engine_names_json(const struct engine_names *names)
 {
-    json_t *all = names->n ? json_array() : NULL;
+    json_t *all = json_array();
 
     for (uint8_t i = 0; i < names->n; i++)
-        (void)json_array_append_new(all,
-                                    json_string(engine_names_at(names, i)));
+        if (json_array_append_new(all,
+                                  json_string(engine_names_at(names, i)))) {
+            json_decref(all);
+            return NULL;
+        }
     return all;
 }

@@ -54,7 +54,7 @@ const char *engine_name_field(const struct engine_config *e, const char *name);
 /* Whether requests may use `name` for the engine's model. */
 bool engine_is_named(const struct engine_config *e, const char *name);
 
-/* Returns the names as an array, owned by the caller; NULL = no names. */
+/* Returns the names as an array, owned by the caller; NULL: out of memory. */
 json_t *engine_names_json(const struct engine_names *names);
 
 #endif

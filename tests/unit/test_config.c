@@ -1,6 +1,7 @@
 /* The configuration: every option round-trips, every mistake is named. */
 #include <CUnit/Basic.h>
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +68,53 @@ static void test_engines_round_trip(void)
     config_fini(&a);
     config_fini(&b);
     free(text);
+}
+
+static long n_left; /* allocations of jansson before one fails */
+
+static void *scarce(size_t bytes)
+{
+    return n_left-- == 0 ? NULL : malloc(bytes);
+}
+
+/* Whichever allocation fails, a dump is whole, or says that it is not. */
+static void test_dump_without_memory(void)
+{
+    static const char given[] =
+        "{\"worker_listen\": \"127.0.0.1:1\", \"cost_model\": \"c\", "
+        "\"engines\": [{\"name\": \"a\", \"url\": \"http://h:1\", "
+        "\"model\": \"m\", \"kind\": \"vllm\", \"aliases\": [\"n\", \"o\"], "
+        "\"adapters\": [\"p\", \"q\"], \"kv_blocks\": 7}], "
+        "\"stores\": [{\"name\": \"s\", \"model\": \"m\", "
+        "\"kv_events\": \"tcp://h:2\", \"tokens_per_s\": 3}], "
+        "\"worker_costs\": [{\"workers\": \"w*\", \"cost_model\": \"d\"}, "
+        "{\"workers\": \"x\", \"cost_model\": \"e\"}]}";
+    char err[CONFIG_ERROR_MAX], *whole = NULL;
+    struct config c;
+
+    CU_ASSERT_EQUAL_FATAL(parse(&c, given, err), 0);
+    for (long failing = -1; failing < 0 || n_left < 0; failing++) {
+        char *text = NULL;
+        size_t len = 0;
+        FILE *f = open_memstream(&text, &len);
+
+        CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+        n_left = failing;
+        json_set_alloc_funcs(scarce, free);
+        int rc = config_dump(&c, f);
+        json_set_alloc_funcs(malloc, free);
+        fclose(f);
+        if (failing < 0) {
+            CU_ASSERT_EQUAL_FATAL(rc, 0);
+            whole = text;
+            continue;
+        }
+        if (rc == 0)
+            CU_ASSERT_STRING_EQUAL(text, whole);
+        free(text);
+    }
+    free(whole);
+    config_fini(&c);
 }
 
 static void test_mistakes(void)
@@ -470,6 +518,7 @@ int main(void)
     CU_pSuite s = CU_add_suite("config", NULL, NULL);
     CU_add_test(s, "engines round trip", test_engines_round_trip);
     CU_add_test(s, "a dump loads back", test_defaults_round_trip);
+    CU_add_test(s, "a dump without memory", test_dump_without_memory);
     CU_add_test(s, "mistakes are named and change nothing", test_mistakes);
     CU_add_test(s, "strings are bounded", test_long_string);
     CU_add_test(s, "one option from text", test_set);
