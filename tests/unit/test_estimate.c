@@ -382,6 +382,16 @@ static void test_decode_fits_in(void)
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 81849), 100 * 81250);
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 51700), 100 * 81250);
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 51699), 500 * 81250);
+    /* Decodes of others slow all down, and stay: 1000 + 5 * 100 + 160500 / 2 =
+     * 81750 today, and 1000 + 500 + 101400 / 2 = 52200 with the first one. */
+    CU_ASSERT_EQUAL(pool_set_others(pool, id, 3, 400), 0);
+    CU_ASSERT_EQUAL(FITS_IN(50000, 10, 0), 100 * 81750);
+    CU_ASSERT_EQUAL(FITS_IN(1000, 10, 82350), 0);
+    CU_ASSERT_EQUAL(FITS_IN(1000, 10, 82349), 100 * 81750);
+    CU_ASSERT_EQUAL(FITS_IN(1000, 10, 52200), 100 * 81750);
+    CU_ASSERT_EQUAL(FITS_IN(1000, 10, 52199), 500 * 81750);
+    CU_ASSERT_EQUAL(FITS_IN(1000, 10, 1600), 500 * 81750);
+    CU_ASSERT_EQUAL(pool_set_others(pool, id, 0, 0), 0);
     /* Two that end together: both have to, for this one. */
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 3, 30000, 100), 0);
     CU_ASSERT_EQUAL(FITS_IN(99000, 10, 0), 100 * (1300 + 190100 / 2));
@@ -401,9 +411,10 @@ static int64_t slow_fits_in_us(const struct cost_model *cost,
                                const struct pool_instance *i, int64_t n_tokens,
                                int64_t output_tokens, int64_t slo_tbt_us)
 {
-    int64_t room = pool_decode_room_tokens(i), kv = i->decode_kv_tokens;
-    int64_t step_us = cost_model_decode_step_us(cost, (int64_t)i->n_decodes,
-                                                i->decode_kv_tokens, NULL);
+    int64_t room = pool_decode_room_tokens(i), others = i->other_decodes;
+    int64_t kv = i->decode_kv_tokens + i->other_kv_tokens;
+    int64_t step_us = cost_model_decode_step_us(
+        cost, (int64_t)i->n_decodes + others, kv, NULL);
     int64_t in_us = 0;
     bool gone[64] = {false};
 
@@ -411,8 +422,8 @@ static int64_t slow_fits_in_us(const struct cost_model *cost,
         size_t first = SIZE_MAX;
 
         if (room >= pool_kv_tokens(i, n_tokens, output_tokens) &&
-            cost_model_decode_step_us(cost, (int64_t)left + 1, kv + n_tokens,
-                                      NULL) <= slo_tbt_us)
+            cost_model_decode_step_us(cost, (int64_t)left + others + 1,
+                                      kv + n_tokens, NULL) <= slo_tbt_us)
             break;
         for (size_t d = 0; d < i->n_decodes; d++)
             if (!gone[d] &&
@@ -458,6 +469,8 @@ static void test_random_ends(void)
                 pool_decode_accept(pool, id, d, rand() % 2000, rand() % 20), 0);
             CU_ASSERT_EQUAL(pool_decode_progress(pool, id, d, rand() % 20), 0);
         }
+        CU_ASSERT_EQUAL(pool_set_others(pool, id, rand() % 10, rand() % 3000),
+                        0);
         int64_t us = slow_fits_in_us(&cost, i, n_tokens, 10, slo_us);
 
         CU_ASSERT_EQUAL(

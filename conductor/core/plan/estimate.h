@@ -244,9 +244,10 @@ struct decode_end {
 
 /*
  * Returns in how many us an instance will have room for the request and a TBT
- * within the SLO, if no other request comes and its decodes run to their
- * expected length at the present step time; ESTIMATE_NEVER_US if not even an
- * idle instance would do.
+ * within the SLO, if no other request comes, its decodes run to their expected
+ * length at the present step time, and decodes from outside the pool stay;
+ * ESTIMATE_NEVER_US if not even an idle instance would do. If the decodes from
+ * outside alone make the TBT too long, returns when all others have ended.
  *   slo_tbt_us  0 = any TBT will do.
  *   scratch     (n_decodes of the instance)
  * Cost: O(decodes), and O(log decodes) for each that must end first; for

@@ -75,9 +75,11 @@ int64_t estimate_decode_fits_in_us(const struct estimate_model *model,
 {
     int64_t need_tokens = pool_kv_tokens(instance, n_tokens, max_output_tokens);
     int64_t room_tokens = pool_decode_room_tokens(instance);
+    int64_t others = instance->other_decodes;
     int64_t batch = (int64_t)instance->n_decodes;
-    int64_t kv_tokens = instance->decode_kv_tokens;
-    int64_t today_us = step_us(model, instance, batch, kv_tokens, NULL);
+    int64_t kv_tokens = instance->decode_kv_tokens + instance->other_kv_tokens;
+    int64_t today_us =
+        step_us(model, instance, batch + others, kv_tokens, NULL);
     bool any_tbt = slo_tbt_us <= 0;
     bool full = pool_decode_full(instance);
     int64_t in_us = 0;
@@ -88,7 +90,7 @@ int64_t estimate_decode_fits_in_us(const struct estimate_model *model,
     heap_of_ends(instance, scratch);
     while (batch > 0) {
         if (!full && room_tokens >= need_tokens &&
-            (any_tbt || step_us(model, instance, batch + 1,
+            (any_tbt || step_us(model, instance, batch + others + 1,
                                 kv_tokens + n_tokens, NULL) <= slo_tbt_us))
             break;
         const struct decode_end first = scratch[0];
