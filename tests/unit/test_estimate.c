@@ -558,6 +558,10 @@ static void test_tbt_beside(void)
     model.coupled = true;
     estimate_decode(&model, i, 100, 10, &e);
     CU_ASSERT_EQUAL(e.tbt_us, 2000); /* 100 of 300 tokens that take 6 ms */
+    CU_ASSERT_EQUAL(pool_set_others(pool, id, 20, 0), 0);
+    estimate_decode(&model, i, 100, 10, &e);
+    CU_ASSERT_EQUAL(e.tbt_us, 1600); /* 80 of them */
+    CU_ASSERT_EQUAL(pool_set_others(pool, id, 0, 0), 0);
     CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 8, -1, 0), 0);
     CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 9, -1, 0), 0);
     estimate_decode(&model, i, 100, 10, &e);

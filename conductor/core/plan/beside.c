@@ -74,7 +74,8 @@ int64_t beside_shared_us(const struct cost_model *cost, uint32_t step_tokens,
 int64_t beside_step_us(uint32_t step_tokens, const struct pool_instance *i,
                        int64_t step_us)
 {
-    double left_tokens = (double)step_tokens - (double)i->n_decodes;
+    double left_tokens =
+        (double)step_tokens - (double)i->n_decodes - (double)i->other_decodes;
     double tokens = 0.0, cost_us = 0.0;
 
     for (size_t k = 0; k < i->n_running; k++) {
