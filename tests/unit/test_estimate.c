@@ -591,6 +591,16 @@ static void test_room_beside(void)
     CU_ASSERT_EQUAL(e.room_us, 7800); /* a half is taken for rounding */
     CU_ASSERT_EQUAL(e.queue_us, 7800);
     CU_ASSERT_EQUAL(e.ttft_us, 7800 + 4000);
+    /* A step of decodes from outside the pool, too, takes twice as long. */
+    cost.decode[1] = 100;
+    cost.decode[2] = 0.001;
+    CU_ASSERT_EQUAL(pool_set_others(pool, id, 8, 396000), 0);
+    memo = (struct estimate_memo){.predicted = false};
+    estimate_prefill(&model, pool, i, &ask, &memo, &e);
+    CU_ASSERT_EQUAL(e.room_us, 7800 * (1000 + 12 * 100 + 400) / 1000);
+    CU_ASSERT_EQUAL(pool_set_others(pool, id, 0, 0), 0);
+    cost.decode[1] = cost.decode[2] = 0;
+    memo = (struct estimate_memo){.predicted = false};
     /* No matter to a request of one token, or in another pool. */
     ask.max_output_tokens = 1;
     estimate_prefill(&model, pool, i, &ask, &memo, &e);

@@ -43,8 +43,9 @@ int64_t beside_room_us(const struct cost_model *cost,
         return 0;
     if (steps < twice_mean * missing / reserved)
         steps = twice_mean * missing / reserved;
-    steps *= (double)cost_model_decode_step_us(cost, (int64_t)i->n_decodes,
-                                               i->decode_kv_tokens, NULL);
+    steps *= (double)cost_model_decode_step_us(
+        cost, (int64_t)i->n_decodes + i->other_decodes,
+        i->decode_kv_tokens + i->other_kv_tokens, NULL);
     return steps < (double)COST_MODEL_MAX_US ? (int64_t)steps
                                              : COST_MODEL_MAX_US;
 }
