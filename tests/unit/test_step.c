@@ -196,6 +196,30 @@ static void test_yielding(void)
     NEXT_IS(&s, active, 2, waiting, 2, STEP_FORMED, 0);
 }
 
+/* The prefill above one that is held back does not wait for that one: it can be
+ * in time, and so the one on top of it is due before. */
+static void test_above_held_back(void)
+{
+    struct step_config c = config("shortest_now_yield");
+    struct step_prefill active[3] = {
+        {.held_back = true, .begun = {.cost_us = 9000, .left_us = 6000}},
+        {.item = {.arrival_seq = 1, .has_slo = true},
+         .begun = {.cost_us = 1500, .left_us = 1500}},
+        {.item = {.arrival_seq = 2, .deadline_us = 99999},
+         .begun = {.cost_us = 900, .left_us = 900}}};
+    struct queue_item waiting[4] = {
+        {.arrival_seq = 3, .cost_us = 300, .deadline_us = 99999}};
+    struct step s;
+
+    c.max_prefills = 1;
+    c.patience_us = 30000;
+    (void)step_begin(&s, &c, 0);
+    active[1].item.deadline_us = 1000 + 1500 + 900 + 299;
+    NEXT_IS(&s, active, 3, waiting, 1, STEP_CONTINUE, 2);
+    active[1].item.deadline_us++;
+    NEXT_IS(&s, active, 3, waiting, 1, STEP_START, 0);
+}
+
 enum { CHUNK_US = 100, MOST = 64 };
 
 /* An instance in simulated time. */
@@ -304,6 +328,7 @@ int main(void)
     CU_add_test(suite, "due in a step", test_due_in_a_step);
     CU_add_test(suite, "loading", test_loading);
     CU_add_test(suite, "yielding", test_yielding);
+    CU_add_test(suite, "above one held back", test_above_held_back);
     CU_add_test(suite, "promises", test_promises);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();

@@ -107,7 +107,9 @@ static uint32_t add_begun(const struct step_prefill *active, uint32_t n_active,
     by_us = begin_by_us(items, n, end_us);
     for (uint32_t i = 0; i < n_active; i++) {
         struct queue_item *item = &items[n];
+        int64_t own_end_us = end_us;
 
+        end_us -= active[i].begun.left_us;
         if (active[i].in_step || active[i].held_back)
             continue;
         *item = active[i].item;
@@ -116,9 +118,8 @@ static uint32_t add_begun(const struct step_prefill *active, uint32_t n_active,
         if (by_us < INT64_MAX && (!item->has_slo || by_us < item->deadline_us))
             item->deadline_us = by_us;
         item->has_slo |= by_us < INT64_MAX;
-        if (item->has_slo && item->deadline_us >= end_us)
+        if (item->has_slo && item->deadline_us >= own_end_us)
             by_us = item->deadline_us - item->cost_us;
-        end_us -= item->cost_us;
         n++;
     }
     return n;
