@@ -164,6 +164,26 @@ static void test_clear(void)
     predicted_free(p);
 }
 
+/* Keys that differ in their highest or lowest bits alone stand apart, as do
+ * others, also in a table of another size. */
+static void test_alike_keys(void)
+{
+    for (unsigned shift = 0; shift <= 52; shift += 4) {
+        struct predicted *p = predicted_new(4096, shift);
+
+        for (uint64_t k = 1; k < 4096; k++) {
+            uint64_t key = k << shift;
+
+            (void)predicted_use(p, &key, 1, &had, on_evicted, NULL);
+        }
+        CU_ASSERT_EQUAL(predicted_held(p), 4095);
+        CU_ASSERT_TRUE(predicted_check(p));
+        CU_ASSERT_EQUAL(predicted_resize(p, 8192, on_evicted, NULL), 0);
+        CU_ASSERT_TRUE(predicted_check(p));
+        predicted_free(p);
+    }
+}
+
 static void one_world(unsigned seed)
 {
     struct slow s = {.capacity = 1 + (unsigned)rand_r(&seed) % MOST};
@@ -225,6 +245,7 @@ int main(void)
     CU_add_test(s, "another capacity", test_resize);
     CU_add_test(s, "all forgotten", test_clear);
     CU_add_test(s, "a large one forgotten", test_clear_of_a_large_one);
+    CU_add_test(s, "alike keys", test_alike_keys);
     CU_add_test(s, "random, against an array", test_random);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();

@@ -14,10 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conductor/core/index/key_hash.h"
+
 /* Keys prefetched ahead: those of a prompt lie anywhere in the table. */
 #define AHEAD 16
 /* A table with at least one place in CLEARS_ALL used is cleared as a whole. */
 #define CLEARS_ALL 16
+/* Most places, on average, between a key's home and its entry: 0.5 in a table
+ * that is half full of keys spread by chance. */
+#define FAR_MEAN 8
 
 struct node {
     uint64_t key;
@@ -27,16 +32,14 @@ struct node {
 struct predicted {
     uint32_t capacity, held;
     uint32_t mask;
-    uint64_t seed;
+    struct key_secret secret;
     struct node *nodes;
     uint32_t *table;
 };
 
 static uint32_t home(const struct predicted *p, uint64_t key)
 {
-    uint64_t h = (key ^ p->seed) * 0x9e3779b97f4a7c15u;
-
-    return (uint32_t)(h >> 32) & p->mask;
+    return (uint32_t)key_hash(&p->secret, key) & p->mask;
 }
 
 /* Returns the place of a key, or the empty place where it belongs. */
@@ -97,7 +100,7 @@ struct predicted *predicted_new(uint32_t capacity_blocks, uint64_t seed)
         places *= 2;
     p->capacity = capacity_blocks;
     p->mask = places - 1;
-    p->seed = seed;
+    p->secret = key_secret_of(seed);
     p->nodes = calloc((size_t)capacity_blocks + 1, sizeof(*p->nodes));
     p->table = calloc(places, sizeof(*p->table));
     if (!p->nodes || !p->table) {
@@ -227,11 +230,12 @@ void predicted_drop(struct predicted *p, const uint64_t *keys, size_t n,
 int predicted_resize(struct predicted *p, uint32_t capacity_blocks,
                      predicted_evicted *evicted, void *arg)
 {
-    struct predicted *next = predicted_new(capacity_blocks, p->seed), old = *p;
+    struct predicted *next = predicted_new(capacity_blocks, 0), old = *p;
     size_t had;
 
     if (!next)
         return -ENOMEM;
+    next->secret = p->secret;
     for (uint32_t i = p->nodes[0].prev; i; i = p->nodes[i].prev)
         (void)predicted_use(next, &p->nodes[i].key, 1, &had, evicted, arg);
     *p = *next;
@@ -258,6 +262,7 @@ bool predicted_has(const struct predicted *p, uint64_t key)
 bool predicted_check(const struct predicted *p)
 {
     uint32_t n = 0, entries = 0;
+    uint64_t far = 0; /* sum of the distances of entries from their homes */
 
     for (uint32_t i = p->nodes[0].next; i; i = p->nodes[i].next) {
         uint32_t at = place_of(p, p->nodes[i].key);
@@ -265,8 +270,10 @@ bool predicted_check(const struct predicted *p)
         if (++n > p->held || p->table[at] != i ||
             p->nodes[p->nodes[i].next].prev != i)
             return false;
+        far += (at - home(p, p->nodes[i].key)) & p->mask;
     }
     for (uint32_t at = 0; at <= p->mask; at++)
         entries += p->table[at] != 0;
-    return n == p->held && entries == n && n <= p->capacity;
+    return n == p->held && entries == n && n <= p->capacity &&
+           far <= FAR_MEAN * (uint64_t)n;
 }
