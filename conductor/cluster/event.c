@@ -16,12 +16,19 @@
 #define PRICED_TOKENS_MAX (INT64_C(1) << 24)
 #define BYTES_MAX (INT64_C(1) << 50)
 
-/* A time relative to now; 0 stays 0. */
+static int64_t within(int64_t us, int64_t most_us)
+{
+    if (us > most_us)
+        return most_us;
+    return us < -most_us ? -most_us : us;
+}
+
+/* A time relative to now, of at most TIME_MAX_US; 0 stays 0. */
 static void time_field(struct codec *c, const struct cluster_wire *wire,
                        int64_t *us)
 {
-    uint64_t told = *us ? (uint64_t)(*us - wire->now_us) + TIME_BIAS : NEVER;
-    int64_t from_now_us;
+    int64_t from_now_us = within(*us - wire->now_us, TIME_MAX_US - 1);
+    uint64_t told = *us ? (uint64_t)from_now_us + TIME_BIAS : NEVER;
 
     codec_u64(c, &told);
     if (c->out)
@@ -122,12 +129,15 @@ static void prefill_fields(struct codec *c, const struct cluster_wire *wire,
 
     instance_field(c, wire, &p->instance);
     flag_field(c, &p->started);
+    time_field(c, wire, &p->started_us);
+    number_field(c, &p->worked_us, 0, TIME_MAX_US);
     number_field(c, &r->predicted_us, 0, COST_MODEL_MAX_US);
     number_field(c, &r->shared_us, 0, COST_MODEL_MAX_US);
     time_field(c, wire, &r->ready_at_us);
     time_field(c, wire, &r->loading_until_us);
     time_field(c, wire, &r->arrived_us);
     time_field(c, wire, &r->deadline_us);
+    flag_field(c, &r->implied);
     number_field(c, &r->uncached_tokens, 0, TOKENS_MAX);
     number_field(c, &r->cached_tokens, 0, TOKENS_MAX);
     flag_field(c, &r->stage);

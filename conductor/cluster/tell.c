@@ -113,7 +113,8 @@ static void put_prefill(struct cluster_pool *p, uint32_t instance,
     struct cluster_event e = {.kind = CLUSTER_PREFILL, .request = request};
     size_t *n_keys = &e.prefill.request.n_keys;
 
-    if (pool_read_prefill(p->pool, instance, request, &e.prefill))
+    if (pool_read_prefill(p->pool, instance, request, clock_now_us(),
+                          &e.prefill))
         return;
     if (*n_keys > p->keys_left)
         *n_keys = p->keys_left;

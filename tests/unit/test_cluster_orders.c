@@ -355,7 +355,8 @@ static bool has_part(const struct conductor *c, unsigned at,
         return pool_read_decode(c->pool, c->instances[at], r->id, &decode) ==
                    0 &&
                decode.started == (r->phase == DECODES);
-    return pool_read_prefill(c->pool, c->instances[at], r->id, &prefill) == 0 &&
+    return pool_read_prefill(c->pool, c->instances[at], r->id, 0, &prefill) ==
+               0 &&
            prefill.started == (r->phase == COMPUTES);
 }
 

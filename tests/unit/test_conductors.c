@@ -134,7 +134,8 @@ static void put_request(struct teller *t, uint64_t request)
         0);
     (void)pool_book_push(pool, &(struct pool_push){t->side.p, 4096, 1200},
                          t->side.d, request);
-    CU_ASSERT_EQUAL(pool_read_prefill(pool, t->side.p, request, &e.prefill), 0);
+    CU_ASSERT_EQUAL(
+        pool_read_prefill(pool, t->side.p, request, 700, &e.prefill), 0);
     put(t, e);
     e.kind = CLUSTER_DECODE;
     CU_ASSERT_EQUAL(pool_read_decode(pool, t->side.d, request, &e.decode), 0);
@@ -203,6 +204,43 @@ static void test_told(void)
                 .kind = CLUSTER_LEARNT, .request = 5, .value = 9, .most = 20});
     (void)tell(&t, f);
     CU_ASSERT_EQUAL(lengths.n_entries, 1);
+    foreign_free(f);
+    teller_free(&t);
+    side_free(&me);
+}
+
+/* A prefill that runs, without an SLO: it has begun here as early. */
+static void test_told_running(void)
+{
+    struct teller t = teller_new(1);
+    struct side me = side_new(false);
+    struct foreign *f = foreign_new(me.pool, me.names, &lengths, 99);
+    struct cluster_event e = {.kind = CLUSTER_PREFILL, .request = 7};
+
+    for (uint64_t r = 6; r <= 7; r++) /* the first is not told */
+        CU_ASSERT_EQUAL(pool_prefill_accept(
+                            t.side.pool, t.side.p,
+                            &(struct pool_prefill_request){.request_id = r,
+                                                           .predicted_us = 500,
+                                                           .arrived_us = 400}),
+                        0);
+    CU_ASSERT_EQUAL(pool_prefill_started(t.side.pool, t.side.p, 7, 600), 0);
+    CU_ASSERT_EQUAL(
+        pool_read_prefill(t.side.pool, t.side.p, 7, 700, &e.prefill), 0);
+    put(&t, e);
+    /* A deadline beyond what is told is cut, and does not spoil the batch. */
+    e.request = 8;
+    e.prefill.started = false;
+    e.prefill.request.deadline_us = INT64_MAX / 2;
+    put(&t, e);
+    CU_ASSERT_FALSE(tell(&t, f).gap);
+    CU_ASSERT_EQUAL(prefill_of(&me)->n_running, 1);
+    CU_ASSERT_EQUAL(prefill_of(&me)->running[0].started_at_us, NOW_US - 100);
+    CU_ASSERT_EQUAL(prefill_of(&me)->running[0].worked_us, 100);
+    CU_ASSERT_EQUAL(prefill_of(&me)->running[0].item.deadline_us,
+                    NOW_US - 300 + 2 * (500 + 500));
+    CU_ASSERT_FALSE(prefill_of(&me)->running[0].item.has_slo);
+    CU_ASSERT_EQUAL(prefill_of(&me)->n_waiting, 1);
     foreign_free(f);
     teller_free(&t);
     side_free(&me);
@@ -469,6 +507,7 @@ int main(void)
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("conductors", NULL, NULL);
     CU_add_test(s, "told", test_told);
+    CU_add_test(s, "told while it runs", test_told_running);
     CU_add_test(s, "one's own, and bad ones", test_own_and_bad);
     CU_add_test(s, "leases", test_leases);
     CU_add_test(s, "gaps and tokens", test_gaps_and_tokens);

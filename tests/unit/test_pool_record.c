@@ -30,12 +30,13 @@ static uint32_t add(struct pool *pool, const char *name, unsigned role)
     return id;
 }
 
-static struct twins twins_new(void)
+static struct twins twins_of(const char *order)
 {
     struct pool_config config = pool_config_default;
     struct twins t;
 
     config.max_instances = 4;
+    config.order = queue_order_by_name(order);
     t.from = pool_new(&config);
     t.to = pool_new(&config);
     t.p[0] = add(t.from, "p", ROLE_PREFILL);
@@ -43,6 +44,11 @@ static struct twins twins_new(void)
     t.d[1] = add(t.to, "d", ROLE_DECODE);
     t.p[1] = add(t.to, "p", ROLE_PREFILL);
     return t;
+}
+
+static struct twins twins_new(void)
+{
+    return twins_of("fifo");
 }
 
 static void twins_free(struct twins *t)
@@ -57,7 +63,8 @@ static void carry_prefill(struct twins *t, uint64_t request)
 {
     struct pool_record_prefill r;
 
-    CU_ASSERT_EQUAL_FATAL(pool_read_prefill(t->from, t->p[0], request, &r), 0);
+    CU_ASSERT_EQUAL_FATAL(
+        pool_read_prefill(t->from, t->p[0], request, NOW_US, &r), 0);
     r.instance = t->p[1];
     for (size_t i = 0; i < r.n_booked; i++)
         r.booked[i].holder = r.booked[i].holder == t->p[0] ? t->p[1] : t->d[1];
@@ -186,10 +193,73 @@ static void test_started(void)
     struct twins t = twins_new();
 
     accept(&t, 7, 500);
-    CU_ASSERT_EQUAL(pool_prefill_started(t.from, t.p[0], 7, NOW_US), 0);
+    CU_ASSERT_EQUAL(pool_prefill_started(t.from, t.p[0], 7, NOW_US - 300), 0);
     carry_prefill(&t, 7);
     same_load(&t);
     CU_ASSERT_EQUAL(of(&t, 1, false)->n_running, 1);
+    CU_ASSERT_EQUAL(pool_running_left_us(of(&t, 1, false), NOW_US + 50), 150);
+    twins_free(&t);
+}
+
+/* One interrupts another: both go on as they are. */
+static void test_interrupted(void)
+{
+    struct twins t = twins_of("shortest_now_yield");
+    const struct pool_instance *a, *b;
+
+    accept(&t, 7, 9000);
+    accept(&t, 8, 2000);
+    CU_ASSERT_EQUAL(pool_prefill_started(t.from, t.p[0], 7, NOW_US - 4000), 0);
+    CU_ASSERT_EQUAL(pool_prefill_started(t.from, t.p[0], 8, NOW_US - 1500), 0);
+    carry_prefill(&t, 7);
+    carry_prefill(&t, 8);
+    a = of(&t, 0, false);
+    b = of(&t, 1, false);
+    CU_ASSERT_EQUAL(pool_running_left_us(a, NOW_US + 100), 400 + 6500);
+    CU_ASSERT_EQUAL(pool_running_left_us(b, NOW_US + 100), 400 + 6500);
+    CU_ASSERT_EQUAL(b->running[0].begun.left_us, 6500);
+    CU_ASSERT_EQUAL(b->running[0].begun.stood_us, 1500);
+    CU_ASSERT_EQUAL(b->running[1].begun.left_us, 500);
+    CU_ASSERT_EQUAL(b->running[1].begun.stood_us, 0);
+    twins_free(&t);
+}
+
+/* A prefill that began before the machine of the other pool did. */
+static void test_started_long_ago(void)
+{
+    struct twins t = twins_new();
+    struct pool_record_prefill r;
+
+    accept(&t, 7, 500);
+    CU_ASSERT_EQUAL(pool_prefill_started(t.from, t.p[0], 7, NOW_US), 0);
+    CU_ASSERT_EQUAL(pool_read_prefill(t.from, t.p[0], 7, NOW_US, &r), 0);
+    r.instance = t.p[1];
+    r.started_us = -5;
+    r.worked_us = NOW_US + 5;
+    CU_ASSERT_EQUAL(pool_enter_prefill(t.to, &r, NOW_US), 0);
+    CU_ASSERT_EQUAL(of(&t, 1, false)->n_running, 1);
+    CU_ASSERT_EQUAL(pool_running_left_us(of(&t, 1, false), NOW_US), 0);
+    twins_free(&t);
+}
+
+/* The deadline of a prefill without an SLO is by the queue that it met. */
+static void test_implied(void)
+{
+    struct twins t = twins_new();
+    const struct queue_item *item;
+
+    accept(&t, 7, 5000);
+    CU_ASSERT_EQUAL(pool_prefill_accept(
+                        t.from, t.p[0],
+                        &(struct pool_prefill_request){.request_id = 8,
+                                                       .predicted_us = 700,
+                                                       .arrived_us = NOW_US}),
+                    0);
+    carry_prefill(&t, 8);
+    item = &of(&t, 1, false)->queue[0];
+    CU_ASSERT_EQUAL(item->deadline_us, NOW_US + 2 * (5000 + 700));
+    CU_ASSERT_EQUAL(item->slo_us, 2 * (5000 + 700));
+    CU_ASSERT_FALSE(item->has_slo);
     twins_free(&t);
 }
 
@@ -234,6 +304,9 @@ int main(void)
     CU_add_test(s, "prefills", test_prefills);
     CU_add_test(s, "booked at once", test_booked_at_once);
     CU_add_test(s, "started", test_started);
+    CU_add_test(s, "interrupted", test_interrupted);
+    CU_add_test(s, "started long ago", test_started_long_ago);
+    CU_add_test(s, "implied deadline", test_implied);
     CU_add_test(s, "decodes", test_decodes);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();

@@ -129,6 +129,11 @@ pool_find_prefill(const struct pool *pool, uint32_t id, uint64_t request_id)
     return i != POOL_NOT_FOUND ? &slot->waiting[i] : NULL;
 }
 
+/* As pool_prefill_started(), for a prefill that began at started_us and was at
+ * work for worked_us of the time since then. In work.c. */
+int pool_begin_prefill(struct pool *pool, uint32_t id, uint64_t request_id,
+                       int64_t started_us, int64_t worked_us, int64_t now_us);
+
 /* Returns a request's decode on an instance, or NULL. In decodes.c. */
 struct pool_decode *pool_find_decode(const struct pool_slot *slot,
                                      uint64_t request_id);

@@ -234,6 +234,7 @@ struct pool_prefill_request {
 };
 
 /*
+    bool implied;        /* deadline_us is of queue_implied_us(), and no SLO */
  * Gives an instance a prefill. It waits from now on, and its blocks count as
  * pending there. Corrections of instances without a prefill for long fade a
  * little: a slow instance gets no work, so nothing else would show that it has

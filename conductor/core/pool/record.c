@@ -26,12 +26,13 @@ static void read_booked(const struct pool *pool, const struct pool_prefill *p,
 }
 
 int pool_read_prefill(const struct pool *pool, uint32_t id, uint64_t request_id,
-                      struct pool_record_prefill *out)
+                      int64_t now_us, struct pool_record_prefill *out)
 {
     const struct pool_prefill *p = pool_find_prefill(pool, id, request_id);
+    const struct pool_instance *i = pool_get(pool, id);
 
     if (!p)
-        return pool_get(pool, id) ? -ENOENT : -ESTALE;
+        return i ? -ENOENT : -ESTALE;
     out->instance = id;
     out->request = (struct pool_prefill_request){
         .request_id = request_id,
@@ -40,7 +41,8 @@ int pool_read_prefill(const struct pool *pool, uint32_t id, uint64_t request_id,
         .ready_at_us = p->item.ready_at_us,
         .loading_until_us = p->item.loading_until_us,
         .arrived_us = p->item.arrived_us,
-        .deadline_us = p->item.has_slo ? p->item.deadline_us : 0,
+        .deadline_us = p->item.deadline_us,
+        .implied = !p->item.has_slo,
         .uncached_tokens = p->uncached_tokens,
         .cached_tokens = p->cached_tokens,
         .stage = p->stage,
@@ -49,6 +51,10 @@ int pool_read_prefill(const struct pool *pool, uint32_t id, uint64_t request_id,
         .n_keys = p->n_keys,
     };
     out->started = p->started_at_us >= 0;
+    out->started_us = out->started ? p->started_at_us : 0;
+    out->worked_us = p->worked_us;
+    if (out->started && p == &i->running[i->n_running - 1])
+        out->worked_us += now_us - i->running_since_us;
     read_booked(pool, p, out);
     return 0;
 }
@@ -72,6 +78,23 @@ static void enter_booked(struct pool *pool,
         record->instance, record->request.request_id, now_us);
 }
 
+/* Begins a prefill that began before now_us in the pool of the record. */
+static void enter_started(struct pool *pool,
+                          const struct pool_record_prefill *record,
+                          int64_t now_us)
+{
+    int64_t started_us =
+        record->started_us < now_us ? record->started_us : now_us;
+    int64_t worked_us = record->worked_us;
+
+    if (started_us < 0) /* before this machine's clock began */
+        started_us = 0;
+    if (worked_us > now_us - started_us)
+        worked_us = now_us - started_us;
+    (void)pool_begin_prefill(pool, record->instance, record->request.request_id,
+                             started_us, worked_us, now_us);
+}
+
 int pool_enter_prefill(struct pool *pool,
                        const struct pool_record_prefill *record, int64_t now_us)
 {
@@ -82,8 +105,7 @@ int pool_enter_prefill(struct pool *pool,
     for (size_t i = 0; i < record->n_booked; i++)
         enter_booked(pool, record, &record->booked[i], now_us);
     if (record->started)
-        (void)pool_prefill_started(pool, record->instance,
-                                   record->request.request_id, now_us);
+        enter_started(pool, record, now_us);
     return 0;
 }
 

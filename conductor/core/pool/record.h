@@ -31,6 +31,9 @@ struct pool_record_prefill {
      * that changes. */
     struct pool_prefill_request request;
     bool started;
+    int64_t started_us; /* if started */
+    int64_t worked_us; /* if started: time for which no other prefill was served
+                          in its place; read under orders that interrupt */
     size_t n_booked;
     struct pool_record_booked booked[POOL_RECORD_BOOKED_MAX]; /* oldest first */
 };
@@ -48,7 +51,7 @@ struct pool_record_decode {
 /* Reads the prefill of a request on an instance. Returns 0, -ESTALE or -ENOENT.
  * Cost: O(its queue and its bookings). */
 [[nodiscard]] int pool_read_prefill(const struct pool *pool, uint32_t id,
-                                    uint64_t request_id,
+                                    uint64_t request_id, int64_t now_us,
                                     struct pool_record_prefill *out);
 
 /* Enters a prefill. Its bookings begin when their channels are free in this

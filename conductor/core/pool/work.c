@@ -127,7 +127,7 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
                  .ready_at_us = request->ready_at_us,
                  .arrived_us = request->arrived_us,
                  .deadline_us = due_us,
-                 .has_slo = request->deadline_us > 0,
+                 .has_slo = request->deadline_us > 0 && !request->implied,
                  .slo_us = due_us > request->arrived_us
                                ? due_us - request->arrived_us
                                : 0,
@@ -280,8 +280,8 @@ static struct pool_prefill take_waiting(struct pool_slot *slot, size_t i)
     return taken;
 }
 
-int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,
-                         int64_t now_us)
+int pool_begin_prefill(struct pool *pool, uint32_t id, uint64_t request_id,
+                       int64_t started_us, int64_t worked_us, int64_t now_us)
 {
     struct pool_slot *slot;
     size_t i;
@@ -294,7 +294,9 @@ int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,
     struct pool_prefill prefill = take_waiting(slot, i);
 
     note_work(slot, now_us);
-    prefill.started_at_us = now_us;
+    prefill.started_at_us = started_us;
+    prefill.worked_us = worked_us;
+    prefill.begun.stood_us = now_us - started_us - worked_us;
     prefill.item.cost_us = cost_us(&slot->view, &prefill);
     prefill.decodes_here = pool_find_decode(slot, request_id);
     slot->view.running_kv_tokens += pool_prefill_kv_tokens(slot, &prefill);
@@ -304,6 +306,12 @@ int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,
 }
 
 /* Takes a prefill off an instance, waiting or running. */
+int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,
+                         int64_t now_us)
+{
+    return pool_begin_prefill(pool, id, request_id, now_us, 0, now_us);
+}
+
 static int take_prefill(struct pool *pool, struct pool_slot *slot,
                         uint64_t request_id, int64_t now_us,
                         struct pool_prefill *taken)
