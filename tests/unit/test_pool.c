@@ -940,6 +940,44 @@ static void test_others(void)
     pool_free(pool);
 }
 
+/* An engine of twice the time of its model: what it has accepted is predicted
+ * again, and teaches nothing more. */
+static void test_other_costs(void)
+{
+    static const struct cost_model model = {.prefill = {100, 10},
+                                            .shared_us = 100},
+                                   own = {.prefill = {200, 20},
+                                          .shared_us = 200};
+    struct pool *pool = small_pool();
+    uint32_t id = add(pool, ROLE_BOTH);
+    const struct pool_instance *i = pool_get(pool, id);
+
+    CU_ASSERT_EQUAL(accept(pool, id, 1, 1100, NULL, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 1, 2200, 0), 0);
+    CU_ASSERT(i->correction.ratio > 1.1);
+    CU_ASSERT_EQUAL(accept(pool, id, 2, 1100, NULL, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_accept(
+                        pool, id,
+                        &(struct pool_prefill_request){.request_id = 3,
+                                                       .predicted_us = 1100,
+                                                       .shared_us = 100,
+                                                       .uncached_tokens = 100}),
+                    0);
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 2, 0), 0);
+    CU_ASSERT_EQUAL(pool_set_cost(pool, id, &own), 0);
+    CU_ASSERT(pool_check(pool));
+    CU_ASSERT_EQUAL(i->load.cost_us, 1000);
+    CU_ASSERT_EQUAL(pool_predict_again(pool, id, &model, &own), 0);
+    CU_ASSERT(pool_check(pool));
+    CU_ASSERT_EQUAL(i->load.cost_us, 2000);
+    CU_ASSERT_EQUAL(pool_running_left_us(i, 0), 2200);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 2, 2200, 2200), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 3, 2200, 4400), 0);
+    CU_ASSERT_EQUAL(i->correction.ratio, 1.0);
+    CU_ASSERT_EQUAL(pool_predict_again(pool, id + 1, &model, &own), -ESTALE);
+    pool_free(pool);
+}
+
 /* A card that turns `slower` times slower: after 3 minutes of its predicted
  * work, in prompts of 0.05 to 10 s, 5 % of the difference is left, and as much
  * as the noise of the last minute. */
@@ -1059,6 +1097,7 @@ int main(void)
     CU_add_test(suite, "kept for longer", test_kept_for_longer);
     CU_add_test(suite, "computed", test_computed);
     CU_add_test(suite, "decodes of others", test_others);
+    CU_add_test(suite, "other costs", test_other_costs);
     CU_add_test(suite, "a slower card is found out", test_found_out);
     CU_add_test(suite, "uncorrected", test_uncorrected);
     CU_add_test(suite, "followed", test_followed);

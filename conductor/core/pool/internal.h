@@ -129,6 +129,9 @@ pool_find_prefill(const struct pool *pool, uint32_t id, uint64_t request_id)
     return i != POOL_NOT_FOUND ? &slot->waiting[i] : NULL;
 }
 
+/* Computes the costs of all waiting and running prefills anew. In work.c. */
+void pool_apply_correction(struct pool_slot *slot);
+
 /* As pool_prefill_started(), for a prefill that began at started_us and was at
  * work for worked_us of the time since then. In work.c. */
 int pool_begin_prefill(struct pool *pool, uint32_t id, uint64_t request_id,

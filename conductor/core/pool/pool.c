@@ -290,6 +290,7 @@ int pool_set_cost(struct pool *pool, uint32_t id, const struct cost_model *cost)
     pool->n_own_costs -= !!slot->view.cost;
     slot->view.cost = cost;
     init_correction(pool, slot);
+    pool_apply_correction(slot);
     return 0;
 }
 

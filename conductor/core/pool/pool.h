@@ -169,13 +169,22 @@ bool pool_reuses_in_steps(const struct pool *pool);
 
 /*
  * Gives an instance a cost model of its own. A change sets its correction back
- * to 1.
+ * to 1. Accepted prefills stay as predicted: see pool_predict_again().
  *   cost  borrowed until the instance has another one or is removed; several
  *         instances may share it; NULL = that of the estimates.
  * Returns 0 or -ESTALE.
  */
 int pool_set_cost(struct pool *pool, uint32_t id,
                   const struct cost_model *cost);
+
+/* Multiplies the predictions of an instance's waiting and running prefills by
+ * the ratio of their times by two cost models, after a change of its own: else
+ * they would teach its correction the error of the model before.
+ *   from, to  borrowed for the call.
+ * Returns 0 or -ESTALE. */
+int pool_predict_again(struct pool *pool, uint32_t id,
+                       const struct cost_model *from,
+                       const struct cost_model *to);
 
 /* Returns whether any instance has a cost model of its own. */
 bool pool_costs_differ(const struct pool *pool);
@@ -225,6 +234,7 @@ struct pool_prefill_request {
                                  0 = it loads none */
     int64_t arrived_us;
     int64_t deadline_us; /* of its first token; 0 = none */
+    bool implied;        /* deadline_us is of queue_implied_us(), and no SLO */
     int64_t uncached_tokens;
     int64_t cached_tokens;
     bool stage;            /* as in struct pool_prefill */
@@ -234,7 +244,6 @@ struct pool_prefill_request {
 };
 
 /*
-    bool implied;        /* deadline_us is of queue_implied_us(), and no SLO */
  * Gives an instance a prefill. It waits from now on, and its blocks count as
  * pending there. Corrections of instances without a prefill for long fade a
  * little: a slow instance gets no work, so nothing else would show that it has

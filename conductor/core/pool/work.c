@@ -1,6 +1,7 @@
 /* The prefills that instances have accepted: they wait or run. Invariants are
  * at the top of pool.c. */
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "conductor/core/pool/internal.h"
@@ -305,13 +306,13 @@ int pool_begin_prefill(struct pool *pool, uint32_t id, uint64_t request_id,
     return 0;
 }
 
-/* Takes a prefill off an instance, waiting or running. */
 int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,
                          int64_t now_us)
 {
     return pool_begin_prefill(pool, id, request_id, now_us, 0, now_us);
 }
 
+/* Takes a prefill off an instance, waiting or running. */
 static int take_prefill(struct pool *pool, struct pool_slot *slot,
                         uint64_t request_id, int64_t now_us,
                         struct pool_prefill *taken)
@@ -341,8 +342,7 @@ static int take_prefill(struct pool *pool, struct pool_slot *slot,
     return 0;
 }
 
-/* Computes the costs of all waiting and running prefills anew. */
-static void apply_correction(struct pool_slot *slot)
+void pool_apply_correction(struct pool_slot *slot)
 {
     struct pool_instance *view = &slot->view;
 
@@ -361,6 +361,36 @@ static void apply_correction(struct pool_slot *slot)
         p->item.cost_us = cost_us(view, p);
     }
     sum_running(slot);
+}
+
+/* Predicts a prefill by another cost model. */
+static void predict_again(struct pool_prefill *p, const struct cost_model *from,
+                          const struct cost_model *to)
+{
+    double times = (double)cost_model_prefill_us(to, p->uncached_tokens,
+                                                 p->cached_tokens, NULL) /
+                   (double)cost_model_prefill_us(from, p->uncached_tokens,
+                                                 p->cached_tokens, NULL);
+    double most_us = (double)COST_MODEL_MAX_US;
+
+    p->predicted_us = (int64_t)fmin((double)p->predicted_us * times, most_us);
+    p->shared_us = (int64_t)fmin((double)p->shared_us * times, most_us);
+}
+
+int pool_predict_again(struct pool *pool, uint32_t id,
+                       const struct cost_model *from,
+                       const struct cost_model *to)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (!slot)
+        return -ESTALE;
+    for (size_t i = 0; i < slot->view.n_waiting; i++)
+        predict_again(&slot->waiting[i], from, to);
+    for (size_t i = 0; i < slot->view.n_running; i++)
+        predict_again(&slot->running[i], from, to);
+    pool_apply_correction(slot);
+    return 0;
 }
 
 /* Returns a prefill's own part of its time of service. */
@@ -395,7 +425,7 @@ int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
         correction_observe(&slot->view.occupancy, done.item.cost_us,
                            done.worked_us);
     slot->view.prefilled_us = now_us;
-    apply_correction(slot);
+    pool_apply_correction(slot);
     return 0;
 }
 
@@ -409,7 +439,7 @@ int pool_step_done(struct pool *pool, uint32_t id, int64_t predicted_us,
     if (pool->config.uncorrected)
         return 0;
     correction_observe(&slot->view.correction, predicted_us, observed_us);
-    apply_correction(slot);
+    pool_apply_correction(slot);
     return 0;
 }
 

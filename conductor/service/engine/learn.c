@@ -21,6 +21,8 @@ static void own_costs(struct engine *e, bool changed)
 {
     struct service *s = e->service;
     bool unlike = e->prefills.unlike || e->steps.unlike;
+    const struct cost_model *before =
+        e->own_cost ? e->own_cost : &s->costs.model;
     struct learned own = e->prefills.unlike ? e->learned : s->engines.learned;
 
     if (unlike) {
@@ -33,6 +35,8 @@ static void own_costs(struct engine *e, bool changed)
         return;
     e->own_cost = unlike ? &e->cost : NULL;
     (void)pool_set_cost(s->pool, e->id, e->own_cost);
+    (void)pool_predict_again(s->pool, e->id, before,
+                             unlike ? &e->cost : &s->cost);
     log_info("engine %s: its costs are %s", e->config->name,
              unlike ? "not those of its model" : "those of its model again");
 }

@@ -1,4 +1,5 @@
 /* Learns from the first token of an answer and from the end of a prefill. */
+#include "conductor/core/pool/record.h"
 #include "conductor/service/engine/engine.h"
 
 /* Learns the engine's costs, and their correction, from a completed step. */
@@ -6,15 +7,29 @@ static void learn(struct engine *e, const struct steps_step *step)
 {
     struct service *s = e->service;
     const struct pool_instance *i = pool_get(s->pool, e->id);
+    int64_t us;
 
     if (step->prompts == 0 || step->us <= 0 || !i)
         return;
+    us = correction_apply_us(&i->correction, step->predicted_us);
+    /* First: the costs that predicted the step may change then. */
+    (void)pool_step_done(s->pool, e->id, step->predicted_us, step->us);
     engine_learn_prefill(e, step);
     if (s->costs.predicts)
-        metrics_ratio_error(
-            &s->metrics.prefill_error_ratio,
-            correction_apply_us(&i->correction, step->predicted_us), step->us);
-    (void)pool_step_done(s->pool, e->id, step->predicted_us, step->us);
+        metrics_ratio_error(&s->metrics.prefill_error_ratio, us, step->us);
+}
+
+/* Returns a prefill's predicted time, by the costs that its engine has now. */
+static int64_t predicted_us(const struct service_request *request,
+                            int64_t now_us)
+{
+    const struct prefill_estimate *plan = &request->attempt.plan;
+    struct pool_record_prefill p;
+
+    return pool_read_prefill(request->service->pool, request->attempt.prefill,
+                             request->attempt.id, now_us, &p) == 0
+               ? p.request.predicted_us
+               : plan->predicted_us + plan->beside_us;
 }
 
 /* Notes the end of a prefill: if seen, the prompt joins a step; if not, the
@@ -36,8 +51,7 @@ static void note_end(struct engine *e, const struct service_request *request,
                                   .us = f->turn_us ? now_us - f->turn_us : -1,
                                   .now_us = now_us,
                                   .sent_us = f->line_us,
-                                  .predicted_us =
-                                      plan->predicted_us + plan->beside_us,
+                                  .predicted_us = predicted_us(request, now_us),
                                   .shared_us = (int64_t)cost->shared_us},
             cost->prefill[0], &over);
     else
