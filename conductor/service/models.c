@@ -263,6 +263,7 @@ static size_t cut(struct service *s)
     for (uint32_t i = 0; i < s->requests.size; i++) {
         if (!s->requests.by_slot[i])
             continue;
+        request_unlist(s->requests.by_slot[i]);
         request_fail(s->requests.by_slot[i], 503, "shutting_down",
                      "the server is shutting down, and its time limit for "
                      "running requests is over",

@@ -187,6 +187,39 @@ static void test_received(void)
     end(&r);
 }
 
+/* The drain's limit comes while a request is in the inbox, or, with the
+ * engine's queue full, while it waits for room. */
+static void cut_off(bool full)
+{
+    struct pool_prefill_request other = {.request_id = 1, .predicted_us = 1};
+    struct rig r;
+
+    begin(&r);
+    while (full &&
+           pool_prefill_accept(r.service->pool, engine(&r)->id, &other) == 0)
+        other.request_id++;
+    for (int i = 0;
+         full && i < TURNS_MAX && r.request->state != REQUEST_WAITING; i++)
+        event_base_loop(r.base, EVLOOP_NONBLOCK);
+    CU_ASSERT_EQUAL_FATAL(r.request->state,
+                          full ? REQUEST_WAITING : REQUEST_RECEIVED);
+    CU_ASSERT_EQUAL(models_cut(r.models), 1);
+    CU_ASSERT_EQUAL(r.failed, 1);
+    CU_ASSERT_EQUAL(r.status, 503);
+    CU_ASSERT_STRING_EQUAL(r.code, "shutting_down");
+    CU_ASSERT_TRUE(TAILQ_EMPTY(&r.service->inbox));
+    CU_ASSERT_TRUE(TAILQ_EMPTY(&r.service->dispatch.waiting));
+    CU_ASSERT_EQUAL(r.service->dispatch.n_waiting, 0);
+    event_base_loop(r.base, EVLOOP_NONBLOCK);
+    end(&r);
+}
+
+static void test_cut_off(void)
+{
+    cut_off(false);
+    cut_off(true);
+}
+
 /* What the daemon does in all other tests. */
 static void test_aborts(void)
 {
@@ -254,6 +287,7 @@ int main(void)
     CU_add_test(s, "refused when it is scheduled", test_scheduled);
     CU_add_test(s, "refused when its first token comes", test_first_token);
     CU_add_test(s, "refused in the inbox", test_received);
+    CU_add_test(s, "cut off in the inbox, and in the wait list", test_cut_off);
     CU_add_test(s, "tests abort", test_aborts);
     CU_add_test(s, "engines that tokenize are counted", test_tokenizes);
     CU_basic_run_tests();

@@ -36,7 +36,7 @@ static void own_costs(struct engine *e, bool changed)
     e->own_cost = unlike ? &e->cost : NULL;
     (void)pool_set_cost(s->pool, e->id, e->own_cost);
     (void)pool_predict_again(s->pool, e->id, before,
-                             unlike ? &e->cost : &s->cost);
+                             unlike ? &e->cost : &s->costs.model);
     log_info("engine %s: its costs are %s", e->config->name,
              unlike ? "not those of its model" : "those of its model again");
 }

@@ -100,6 +100,15 @@ void request_fail(struct service_request *request, int http_status,
     request_free(request);
 }
 
+void request_unlist(struct service_request *request)
+{
+    struct service *s = request->service;
+
+    if (request->state == REQUEST_RECEIVED)
+        TAILQ_REMOVE(&s->requests.inbox, request, entry);
+    dispatch_forget(&s->dispatch, &request->dispatch);
+}
+
 /* A callback may end other requests: look each one up by its slot. */
 void request_fail_broken(struct service *s)
 {
@@ -111,9 +120,7 @@ void request_fail_broken(struct service *s)
 
         if (!request || !request->broken)
             continue;
-        if (request->state == REQUEST_RECEIVED)
-            TAILQ_REMOVE(&s->requests.inbox, request, entry);
-        dispatch_forget(&s->dispatch, &request->dispatch);
+        request_unlist(request);
         request_fail(request, 500, "internal_error",
                      "a bug in Conductor; its log has the details", 0);
     }
@@ -206,9 +213,7 @@ void service_cancel(struct service_request *request)
     if (!request)
         return;
     struct service *s = request->service;
-    if (request->state == REQUEST_RECEIVED)
-        TAILQ_REMOVE(&s->requests.inbox, request, entry);
-    dispatch_forget(&s->dispatch, &request->dispatch);
+    request_unlist(request);
     request_abort(request);
     if (request_set_state(request, REQUEST_ENDED))
         ended(request, METRICS_CANCELLED, NULL, 0);

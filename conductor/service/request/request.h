@@ -177,6 +177,10 @@ void request_fail(struct service_request *request, int http_status,
                   const char *code, const char *message,
                   int64_t retry_after_us);
 
+/* request_unlist(request): takes a request that ends from outside request/ out
+ * of the inbox, or of the wait list. */
+void request_unlist(struct service_request *request);
+
 /* request_break(request): after a bug: the request fails with 500
  * "internal_error" in the next turn of the loop, whatever its state. */
 void request_break(struct service_request *request);
