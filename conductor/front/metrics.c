@@ -145,8 +145,9 @@ static int send_piece(struct scrape *s)
     if (more == 0 &&
         (write_door(s->front, out) || write_certificates(s->front, out)))
         more = -ENOMEM;
-    if (more >= 0 &&
-        http_write(s->conn, evbuffer_pullup(out, -1), evbuffer_get_length(out)))
+    size_t n = more >= 0 ? evbuffer_get_length(out) : 0;
+    const void *piece = n ? evbuffer_pullup(out, -1) : NULL;
+    if (n && (!piece || http_write(s->conn, piece, n)))
         more = -ENOMEM;
     if (out)
         evbuffer_free(out);

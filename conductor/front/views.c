@@ -179,11 +179,12 @@ void view_ready(const struct front_call *call)
 void view_reply(struct http_conn *conn, const char *type, struct evbuffer *buf,
                 int rc)
 {
-    if (!buf || rc)
-        reply_no_memory(conn);
+    const void *body = buf && !rc ? evbuffer_pullup(buf, -1) : NULL;
+
+    if (body)
+        http_reply(conn, 200, type, body, evbuffer_get_length(buf));
     else
-        http_reply(conn, 200, type, evbuffer_pullup(buf, -1),
-                   evbuffer_get_length(buf));
+        reply_no_memory(conn);
     if (buf)
         evbuffer_free(buf);
 }

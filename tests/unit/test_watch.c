@@ -1,5 +1,6 @@
 /* The status page and the streams of events: what comes when, how many may
- * watch, and what becomes of those that take nothing. */
+ * watch, what becomes of those that take nothing, and of operators' pages
+ * without memory. */
 #include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,14 +145,67 @@ static void test_stalled(void)
     front_close();
 }
 
+/* How many of libevent's allocations succeed before one fails; negative: none
+ * fails. */
+static int before_failure = -1;
+
+static void *allocate(size_t n)
+{
+    return before_failure >= 0 && before_failure-- == 0 ? NULL : malloc(n);
+}
+
+static void *allocate_again(void *old, size_t n)
+{
+    return before_failure >= 0 && before_failure-- == 0 ? NULL
+                                                        : realloc(old, n);
+}
+
+/* Pages in several pieces of memory, and each allocation in turn fails: a
+ * client may get no page, and the next one gets it. */
+static void test_memory(void)
+{
+    static const char *const paths[] = {"/admin/instances", "/metrics",
+                                        "/admin/events"};
+    struct front_options options = soon();
+
+    for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
+        bool failed = true;
+
+        for (int point = 0; failed; point++) {
+            struct client *c;
+            char ask[100];
+
+            front_open(&options);
+            f.models.more_bytes = 5000;
+            c = client_new();
+            for (int turn = 0; turn < 5; turn++)
+                front_turn();
+            snprintf(ask, sizeof(ask),
+                     "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", paths[i]);
+            before_failure = point;
+            client_puts(c, ask);
+            CU_ASSERT(WAIT(c, client_whole(c) || count(c, "event: history")));
+            failed = before_failure < 0;
+            before_failure = -1;
+            client_free(c);
+            expect_raw("GET /admin/instances HTTP/1.1\r\nHost: x\r\n\r\n", 200,
+                       "instances");
+            f.models.more_bytes = 0;
+            front_close();
+        }
+    }
+}
+
 int main(void)
 {
+    event_set_mem_functions(allocate, allocate_again, free);
     CU_initialize_registry();
     CU_pSuite suite = CU_add_suite("watch", NULL, NULL);
     CU_add_test(suite, "page", test_page);
     CU_add_test(suite, "events", test_events);
     CU_add_test(suite, "how many", test_how_many);
     CU_add_test(suite, "stalled", test_stalled);
+    CU_add_test(suite, "memory", test_memory);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();

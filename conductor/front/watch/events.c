@@ -113,8 +113,8 @@ static void serve(struct viewer *v)
 
         if (!event)
             continue;
-        if (http_write(v->conn, evbuffer_pullup(event, -1),
-                       evbuffer_get_length(event))) {
+        const void *bytes = evbuffer_pullup(event, -1);
+        if (!bytes || http_write(v->conn, bytes, evbuffer_get_length(event))) {
             viewer_close(v);
             return;
         }
