@@ -73,6 +73,7 @@ class Engine:
         self.health = 200
         self.silent = None  # an Event: no health is told before it is set
         self.metrics = ''  # of /metrics
+        self.metrics_status = 200  # None: the connection ends instead
         self.models_status = 200  # other ones come without cards
         # The cards of /v1/models; None: it has no such list.
         self.models = [{'id': 'm', 'object': 'model'}]
@@ -200,8 +201,9 @@ class Engine:
                       reply(200, {'object': 'list', 'data': self.models}))
             return True
         if request.path == '/metrics':
-            s.sendall(reply(200, self.metrics.encode()))
-            return True
+            if self.metrics_status:
+                s.sendall(reply(self.metrics_status, self.metrics.encode()))
+            return bool(self.metrics_status)
         request.socket = s
         with self.lock:
             self.requests.append(request)

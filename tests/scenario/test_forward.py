@@ -965,6 +965,17 @@ class Failures(EngineCase):
         wait_until('it counts', lambda: beside_ms() > 0)
         self.all[0].metrics = metrics(0)
         wait_until('nothing is beside it', lambda: beside_ms() == 0)
+        # An engine that tells no more: what it told is over, as far as is
+        # known.
+        for status in 503, None:
+            self.all[0].metrics_status = 200
+            self.all[0].metrics = metrics(8)
+            wait_until('it counts again', lambda: beside_ms() > 0)
+            self.all[0].metrics_status = status
+            wait_until('it is over', lambda: beside_ms() == 0)
+            self.assertEqual(cluster.api.metrics()[
+                'conductor_engine_running{instance="e0"}'], -1)
+            self.assertEqual(cluster.api.instances()[0], 1)
 
     def test_what_no_engine_has(self):
         """What is told counts as far as the index can know it, and blocks of

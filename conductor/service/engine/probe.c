@@ -125,6 +125,13 @@ static void take_others(struct engine *e)
                           (int64_t)kv_tokens);
 }
 
+/* No report came: what it told of its load is not known to hold. */
+static void forget_load(struct engine *e)
+{
+    e->report.running = e->report.waiting = e->report.kv_usage_ratio = -1;
+    take_others(e);
+}
+
 static void take_report(struct engine *e)
 {
     double before_s = e->report.start_s;
@@ -244,6 +251,8 @@ static void probe_ended(void *arg)
         take_bootstrap(e);
     if (e->health.question == ASKS_REPORT && e->health.probe_status < 300)
         take_report(e);
+    else if (e->health.question == ASKS_REPORT)
+        forget_load(e);
     ask_more(e);
 }
 
@@ -293,7 +302,9 @@ static void take_back(struct engine *e)
 static void probe_bad(struct engine *e, bool unreachable, const char *why)
 {
     e->health.probe = NULL;
-    if (e->health.question != ASKS_REPORT) {
+    if (e->health.question == ASKS_REPORT) {
+        forget_load(e);
+    } else {
         engine_probe_failed(e, unreachable, why);
         take_back(e);
     }
