@@ -149,20 +149,31 @@ class DrainOfEngines(EngineCase):
     def test_a_stream_of_an_engine_that_is_cut_is_told(self):
         over = threading.Event()
         self.addCleanup(over.set)
+        # The engine's bytes stop at the end of an event, or within it.
+        begins = [b'data: {}' + end for end in (
+            b'\n\n', b'\r\n\r\n', b'', b'\n', b'\r\n', b'\r\n\r')]
 
-        def serve(_, send):
-            send(stream_head() + chunk(event({'choices': []})))
+        def serve(request, send):
+            body = json.loads(request.body)
+            send(stream_head() + chunk(begins[body['max_tokens'] - 1]))
             over.wait(60)
             return 'close'
         cluster = self.engines(serve, config={'drain_limit_ms': 300})
-        events = cluster.api.stream('/v1/completions',
-                                    {'model': 'm', 'prompt': 'p'})
-        self.assertIn('choices', next(events))
+        answers = [cluster.api.open('POST', '/v1/completions', {
+            'model': 'm', 'prompt': 'p', 'stream': True, 'max_tokens': i + 1})
+            for i in range(len(begins))]
+        for begin, (_, response) in zip(begins, answers):
+            self.assertEqual(response.read(len(begin)), begin)
         cluster.conductor.child.send_signal(signal.SIGTERM)
         cluster.conductor.killed = True
-        rest = list(events)
-        self.assertEqual([rest[0]['error']['code'], *rest[1:]],
-                         ['shutting_down', '[DONE]'])
+        for begin, (connection, response) in zip(begins, answers):
+            text = (begin + response.read()).replace(b'\r\n', b'\n')
+            first, error, done, end = text.split(b'\n\n')
+            self.assertEqual(first.rstrip(), b'data: {}')
+            self.assertEqual(json.loads(error.removeprefix(
+                b'data: '))['error']['code'], 'shutting_down', begin)
+            self.assertEqual((done, end), (b'data: [DONE]', b''))
+            connection.close()
 
 
 class Reload(EngineCase):

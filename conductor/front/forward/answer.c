@@ -168,12 +168,21 @@ static int write_lines(struct forward_call *c, const char *bytes, size_t n)
     return rc;
 }
 
+/* Keeps the last bytes of the answer, to know where in an event it stops. */
+static void keep_last(struct forward_call *c, const char *bytes, size_t n)
+{
+    size_t some = n < sizeof(c->last) ? n : sizeof(c->last);
+
+    memmove(c->last, c->last + some, sizeof(c->last) - some);
+    if (some) /* else `bytes` may be NULL */
+        memcpy(c->last + sizeof(c->last) - some, bytes + n - some, some);
+}
+
 static void on_bytes(void *arg, const char *bytes, size_t n)
 {
     struct forward_call *c = arg;
 
-    if (n > 0)
-        c->last = bytes[n - 1];
+    keep_last(c, bytes, n);
     if (c->as_event ? write_lines(c, bytes, n)
                     : http_write(c->conn, bytes, n)) {
         http_abort(c->conn);
@@ -239,6 +248,18 @@ void forward_refuse(struct forward_call *c,
     forward_call_free(c);
 }
 
+/* Ends an event that has come in part, by the rest of an empty line. */
+static void end_part(struct forward_call *c)
+{
+    const char *last = c->last + sizeof(c->last);
+
+    if (!last[-1] || memcmp(last - 2, "\n\n", 2) == 0 ||
+        memcmp(last - 3, "\n\r\n", 3) == 0)
+        return;
+    bool line = last[-1] == '\n' || memcmp(last - 2, "\n\r", 2) == 0;
+    (void)!http_write(c->conn, "\n\n", line ? 1 : 2);
+}
+
 /* Ends a stream that an engine had begun: first an incomplete event, then an
  * error. */
 static void end_stream(struct forward_call *c,
@@ -248,8 +269,7 @@ static void end_stream(struct forward_call *c,
 
     openai_error_set(&error, failure->http_status, failure->code, NULL, "%s",
                      failure->message);
-    if (c->last && c->last != '\n')
-        (void)!http_write(c->conn, "\n\n", 2);
+    end_part(c);
     fail_stream(c, &error);
 }
 

@@ -15,7 +15,7 @@ struct forward_call {
     bool answering;
     bool paused;
     bool streams;  /* the engine's answer is a stream of events */
-    char last;     /* last byte of the answer; 0 = none yet */
+    char last[3];  /* last bytes of the answer; 0 = none yet */
     bool as_event; /* the answer becomes one event of the stream that a comment
                       began */
     bool in_line;  /* a line of that event has begun */
