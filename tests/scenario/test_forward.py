@@ -91,6 +91,26 @@ class Passthrough(EngineCase):
         self.assertEqual(cluster.api.request(
             'GET', '/admin/explain/abc').status, 404)
 
+    def test_events_are_counted(self):
+        """The lines of a stream end with LF or CR LF, and its pieces
+        anywhere."""
+        def serve(request, send):
+            end = '\r\n' if json.loads(request.body)['prompt'] else '\n'
+            send(stream_head())
+            for c in ''.join(f'data: {i}{end}{end}' for i in range(20)):
+                send(chunk(c.encode()))
+            send(b'0\r\n\r\n')
+
+        def tokens():
+            return total(cluster.api.metrics(), 'conductor_output_tokens_total')
+        cluster = self.engines(serve)
+        counts = [tokens()]
+        for prompt in '', 'with CR':
+            self.post(cluster, {'prompt': prompt, 'stream': True})
+            counts.append(tokens())
+        self.assertGreaterEqual(counts[1] - counts[0], 20)
+        self.assertEqual(counts[2] - counts[1], counts[1] - counts[0])
+
     def test_what_is_no_json(self):
         """Reaches no engine, whatever is served."""
         bodies = (b'\xef\xbb\xbf{"model":"m","prompt":"x"}',

@@ -45,18 +45,30 @@ static void on_answer(void *arg, const struct http_head *head)
     request->ops->answer(request->arg, head);
 }
 
-/* Counts events of a stream: each ends with an empty line. */
+/* Returns the k-th byte before bytes[i] of an answer that goes on with
+ * `bytes`, or ' '. */
+static char before(const struct forward *f, const char *bytes, size_t i,
+                   size_t k)
+{
+    return k <= i               ? bytes[i - k]
+           : k - i <= f->n_tail ? f->tail[f->n_tail - (k - i)]
+                                : ' ';
+}
+
+/* Counts events of a stream: each ends with an empty line. Lines end with LF or
+ * CR LF. */
 static uint32_t count_events(const struct forward *f, const char *bytes,
                              size_t n)
 {
-    char last = f->n_tail ? f->tail[f->n_tail - 1] : ' ';
     uint32_t events = 0;
 
     for (const char *at = bytes, *end = bytes + n; at < end; at++) {
         at = memchr(at, '\n', (size_t)(end - at));
         if (!at)
             break;
-        events += (at > bytes ? at[-1] : last) == '\n';
+        size_t i = (size_t)(at - bytes);
+        bool cr = before(f, bytes, i, 1) == '\r';
+        events += before(f, bytes, i, cr ? 2 : 1) == '\n';
     }
     return events;
 }
