@@ -14,8 +14,8 @@ class Lend(Case):
         cluster = Cluster(self, {'policy': 'plan', **options.pop(
             'config', {})}, cost)
         cluster.start_conductor()
-        for i in range(n):
-            cluster.start_worker(f'p{i}', 'prefill', engine=engine, **options)
+        for i in range(n):  # a name that JSON escapes
+            cluster.start_worker(f'p"{i}', 'prefill', engine=engine, **options)
         cluster.start_worker('d', 'decode', engine=engine)
         cluster.wait_ready(n, 1)
         return cluster

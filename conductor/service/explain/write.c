@@ -30,18 +30,23 @@ static void put_key(struct writer *w, const char *key)
     w->first = false;
 }
 
-/* A name of an instance, which is printable, or null. */
-static void put_name(struct writer *w, const char *key, const char *name)
+/* A name of an instance, which is printable. */
+static void put_text(struct writer *w, const char *name)
 {
-    put_key(w, key);
-    if (!name[0]) {
-        PUT(w, "null");
-        return;
-    }
     PUT(w, "\"");
     for (; *name; name++)
         PUT(w, *name == '"' || *name == '\\' ? "\\%c" : "%c", *name);
     PUT(w, "\"");
+}
+
+/* The same as a member, or null. */
+static void put_name(struct writer *w, const char *key, const char *name)
+{
+    put_key(w, key);
+    if (name[0])
+        put_text(w, name);
+    else
+        PUT(w, "null");
 }
 
 /* Writes us as ms, or null if it is not known. */
@@ -163,8 +168,10 @@ static void put_lent(struct writer *w, const struct explain_record *r)
 {
     put_key(w, "lent");
     PUT(w, "[");
-    for (uint32_t i = 0; i < r->n_lent; i++)
-        PUT(w, "%s\"%s\"", i ? "," : "", r->lent[i]);
+    for (uint32_t i = 0; i < r->n_lent; i++) {
+        PUT(w, "%s", i ? "," : "");
+        put_text(w, r->lent[i]);
+    }
     PUT(w, "]");
 }
 
