@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "conductor/service/metrics.h"
+#include "conductor/service/service.h"
 
 uint64_t notes_take(struct notes *notes, const struct replication_action *a,
                     const char *from, const char *to, int64_t now_us)
@@ -88,7 +89,9 @@ static int write_note(const char *model, const struct note *n, int64_t now_us,
     const struct replication_reason *r = &a->reason;
     bool drop = a->kind == REPLICATION_DROP;
     char from[2 * POOL_NAME_BYTES], to[2 * POOL_NAME_BYTES];
+    char of[2 * SERVICE_MODEL_BYTES];
 
+    metrics_escape(model, of);
     metrics_escape(n->from, from);
     metrics_escape(n->to, to);
     int bad = evbuffer_add_printf(
@@ -96,7 +99,7 @@ static int write_note(const char *model, const struct note *n, int64_t now_us,
                   "%s{\"model\":\"%s\",\"order\":\"%s\",\"age_s\":%.3f,"
                   "\"to\":\"%s\",\"first_block\":%u,\"end_block\":%u,"
                   "\"key\":\"%016llx\",\"reason\":",
-                  comma, model, drop ? "drop" : "copy",
+                  comma, of, drop ? "drop" : "copy",
                   (double)(now_us - n->at_us) / 1e6, to, a->first_block,
                   a->end_block, (unsigned long long)a->key) < 0;
 
