@@ -10,6 +10,7 @@ import wire
 from harness import BLOCK_TOKENS, Case, Cluster, wait_until
 from test_drain import change
 from test_load_peers import Trickle
+from test_order import PlayedWorker
 from test_worker import BLOCK, BLOCK_BYTES, LAYERS, WorkerCase
 
 RNG = random.Random(4)
@@ -282,6 +283,30 @@ class Daemon(Case):
                 'POST', '/admin/replicas', body), 400, *words)
         self.assertError(cluster.api.request(
             'POST', '/admin/replicas?copies=1', {'prompt': 'a'}), 400, 'query')
+
+    def test_a_worker_that_is_lost(self):
+        """A copy to it has ended, with no block."""
+        cluster = Cluster(self)
+        cluster.start_conductor()
+        document = 'Blocks of one that others are to copy. ' * 4
+        a, b = (PlayedWorker(cluster.ports['worker'], name, 'both',
+                             capabilities=19 | 1 << 9) for name in 'ab')
+        cluster.wait_ready(2, 2)
+        blocks = cluster.api.request('POST', '/admin/blocks', {
+            'prompt': document}).body['blocks']
+        a.hold([int(block['key'], 16) for block in blocks], wire.HOST)
+
+        def copies():
+            return [c['blocks'] for c in cluster.api.request(
+                'GET', '/admin/copies').body['copies']]
+        wait_until('it is ordered', lambda: cluster.api.request(
+            'POST', '/admin/replicas', {'copies': 2, 'prompt': document}
+        ).body.get('orders'))
+        b.wait(wire.COPY)
+        self.assertEqual(copies(), [None])
+        b.close()
+        wait_until('it has ended', lambda: copies() == [0])
+        a.close()
 
     def test_bad_questions(self):
         cluster = Cluster(self)

@@ -177,6 +177,8 @@ bool copies_frame(struct service *service, uint32_t id,
 
 void copies_left(struct service *service, const struct worker *worker)
 {
+    if (worker->copy.attempt_id)
+        notes_ended(&service->native.copy_notes, worker->copy.note, 0);
     replication_lost(service->native.copies->core, worker->id);
 }
 
