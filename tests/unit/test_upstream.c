@@ -48,7 +48,9 @@ struct server {
     int listener, fd;
     bool answers; /* else it closes a connection that has sent something */
     const char *const *says; /* what it answers, in turn, up to NULL; NULL: a
-                                plain answer, each time */
+                                plain answer, each time. What is behind a | is
+                                said a turn later, and the connection closed */
+    const char *rest;        /* of an answer, behind a | */
     unsigned n_connections;
     char heard[4096]; /* the last request */
 };
@@ -73,8 +75,17 @@ static void server_turn(struct server *s)
     static const char answer[] = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     const char *says = answer;
     ssize_t n;
-    int fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK);
+    size_t some;
+    int fd;
 
+    if (s->rest) {
+        some = strlen(s->rest);
+        CU_ASSERT_EQUAL(write(s->fd, s->rest, some), (ssize_t)some);
+        close(s->fd);
+        s->fd = -1;
+        s->rest = NULL;
+    }
+    fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK);
     if (fd >= 0) {
         if (s->fd >= 0)
             close(s->fd);
@@ -88,8 +99,9 @@ static void server_turn(struct server *s)
     if (s->says && *s->says)
         says = *s->says++;
     if (s->answers) {
-        CU_ASSERT_EQUAL(write(s->fd, says, strlen(says)),
-                        (ssize_t)strlen(says));
+        some = strcspn(says, "|");
+        s->rest = says[some] ? says + some + 1 : NULL;
+        CU_ASSERT_EQUAL(write(s->fd, says, some), (ssize_t)some);
         return;
     }
     close(s->fd);
@@ -239,6 +251,7 @@ static void test_answer_that_nobody_asked_for(void)
 #define FOR_A HEAD(15) "{\"id\":\"cmpl-a\"}"
 #define FOR_B HEAD(15) "{\"id\":\"cmpl-b\"}"
 #define FOR_NOBODY HEAD(2) "{}"
+#define TO_END "HTTP/1.1 200 OK\r\n\r\n"
 #define REFUSED \
     "HTTP/1.1 400 Bad Request\r\nContent-Length: 9\r\n\r\n{\"bad\":1}"
 #define BUSY "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"
@@ -304,6 +317,28 @@ static const struct {
      false},
     {{FOR_A, REFUSED}, {A, B}, false, 400, "{\"bad\":1}", "", 1, 0, false},
     {{FOR_A, BUSY}, {A, B}, true, 503, "", "", 1, 0, false},
+    /* Without a length, one that ends with the connection, whose body comes
+     * behind its head: its body names the request, or its end shows that it
+     * does not. */
+    {{FOR_A, TO_END "|{\"id\":\"cmpl-b\"}"},
+     {A, B},
+     false,
+     200,
+     "{\"id\":\"cmpl-b\"}",
+     "",
+     1,
+     0,
+     false},
+    {{FOR_A, TO_END "|{}", FOR_B},
+     {A, B},
+     true,
+     200,
+     "{\"id\":\"cmpl-b\"}",
+     "",
+     2,
+     1,
+     false},
+    {{TO_END "|"}, {A}, false, 200, "", "", 1, 0, false},
     /* Of who does not name them a connection brings one answer. */
     {{FOR_NOBODY, FOR_NOBODY}, {A, B}, true, 200, "{}", "", 2, 0, true},
     {{FOR_B, FOR_B, FOR_A},

@@ -35,6 +35,7 @@ struct exchange {
     bool open;            /* connected, TLS included */
     bool reused;          /* the connection had an exchange before */
     bool any;             /* bytes of an answer have come */
+    bool over;            /* the engine sends no more */
     bool keep;            /* the answer leaves the connection open */
     bool in_call;         /* a callback runs: freed only after it */
     struct http_slice id; /* the request's, see whose.h; n 0 = none usable */
@@ -60,6 +61,10 @@ struct upstream {
 
 /* Stream callback: reads the answer; arg is the exchange. */
 void upstream_on_read(void *arg);
+
+/* Reads what has come of the answer. Returns false: the exchange is gone, or
+ * its request was sent again. */
+bool upstream_read(struct exchange *x);
 
 /* Closes its connection, if it has one. */
 void upstream_close(struct exchange *x);

@@ -43,7 +43,7 @@ int upstream_write(struct exchange *x)
 bool upstream_send_again(struct exchange *x)
 {
     upstream_close(x);
-    x->reused = x->open = x->any = false;
+    x->reused = x->open = x->any = x->over = false;
     x->part = PART_HEAD;
     return upstream_open(x) == 0;
 }
@@ -81,7 +81,11 @@ static void on_ended(void *arg, int error)
         upstream_drop_kept(x);
         return;
     }
-    if (error == 0 && x->part == PART_TO_END) {
+    x->over = error == 0;
+    /* A head whose body ends with the connection may wait for that body. */
+    if (x->over && x->part == PART_HEAD && !upstream_read(x))
+        return;
+    if (x->over && x->part == PART_TO_END) {
         upstream_end(x);
         return;
     }

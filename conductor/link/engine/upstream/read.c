@@ -37,7 +37,7 @@ static size_t peek(const struct exchange *x, const char *at, const char *end,
 
     if (x->part == PART_SIZED && x->left < piece.n)
         piece.n = x->left;
-    *all = x->part == PART_DONE || x->part == PART_TO_END ||
+    *all = x->part == PART_DONE || (x->part == PART_TO_END && x->over) ||
            (x->part == PART_SIZED && piece.n == x->left);
     while (got < WHOSE_BYTES_MAX && at < end && rc == 0) {
         used = (size_t)(end - at);
@@ -208,11 +208,17 @@ static bool read_body(struct exchange *x)
     return true;
 }
 
+bool upstream_read(struct exchange *x)
+{
+    int rc = x->part == PART_HEAD ? read_head(x) : 1;
+
+    return rc == 0 || (rc > 0 && read_body(x));
+}
+
 void upstream_on_read(void *arg)
 {
     struct exchange *x = arg;
     size_t n;
-    int rc = 1;
 
     if (!x->ops) { /* kept: what comes belongs to no request */
         upstream_drop_kept(x);
@@ -220,9 +226,7 @@ void upstream_on_read(void *arg)
     }
     (void)stream_input(x->stream, &n);
     x->any = x->any || n > 0;
-    if (x->part == PART_HEAD)
-        rc = read_head(x);
-    if (rc < 0 || (rc > 0 && !read_body(x)))
+    if (!upstream_read(x))
         return;
     if (x->part == PART_DONE)
         upstream_end(x);
