@@ -76,13 +76,17 @@ void drains_mark(struct service *s, uint32_t id, const char *entry)
 
 void drains_tick(struct service *s, int64_t now_us)
 {
+    int64_t before_us = s->tick.drains_us;
+
+    s->tick.drains_us = now_us;
     for (uint32_t i = 0; s->models->drains.n > 0 && i < pool_slots(s->pool);
          i++) {
         const struct pool_instance *in = pool_at(s->pool, i);
         const struct drain *one =
             in && in->held ? of(s, in->id, engine_entry_name(s, i)) : NULL;
 
-        if (one && one->until_us && now_us >= one->until_us)
+        /* Once: it gets no new ones. */
+        if (one && one->until_us > before_us && now_us >= one->until_us)
             request_end_work(s, in->id);
     }
 }

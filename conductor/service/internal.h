@@ -84,9 +84,10 @@ struct service {
     struct roles *roles;    /* worker/switch.c */
     struct {
         struct event *event;
-        int64_t us;      /* when it last came */
-    } tick;              /* service.c */
-    struct wire_buf out; /* scratch for one frame */
+        int64_t us;        /* time of the last one */
+        int64_t drains_us; /* last search for drains over their limit */
+    } tick;                /* service.c */
+    struct wire_buf out;   /* scratch for one frame */
 };
 
 /* Returns the shared store's slot in the index, behind the slots of the pool.

@@ -1,10 +1,15 @@
-/* The names that are drained: in, out, twice, and how many there can be. */
+/* The names that are drained: in, out, twice, and how many there can be; and
+ * what their limit ends. */
 #include <CUnit/Basic.h>
 #include <errno.h>
+#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "conductor/service/drains.h"
+#include "conductor/service/engine/engine.h"
+#include "conductor/service/models.h"
+#include "conductor/service/setup.h"
 
 static void test_in_and_out(void)
 {
@@ -45,12 +50,69 @@ static void test_bound(void)
     drains_fini(&d);
 }
 
+/* In place of request/move.c: counts the instances whose work is ended. */
+static unsigned n_ended;
+
+void __wrap_request_end_work(struct service *s, uint32_t id);
+void __wrap_request_end_work(struct service *, uint32_t)
+{
+    n_ended++;
+}
+
+#define ENGINE(name, model)                                            \
+    "{\"name\": \"" name "\", \"kind\": \"vllm\", \"model\": \"" model \
+    "\", \"url\": \"http://127.0.0.1:1\"}"
+
+/* A limit ends the work of each drained instance once: every search goes
+ * through all requests. */
+static void test_limit(void)
+{
+    static const char text[] =
+        "{\"worker_listen\": \"\", \"engines\": [" ENGINE("a", "m") "," ENGINE(
+            "b", "m") "," ENGINE("c", "n") "]}";
+    struct event_base *base = event_base_new();
+    char err[CONFIG_ERROR_MAX] = "";
+    struct config config;
+    struct models *models;
+    struct service *m, *n;
+
+    CU_ASSERT_EQUAL_FATAL(config_parse(&config, text, strlen(text), err), 0);
+    models = models_new(base, &config, err);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(models);
+    m = models_find(models, "m", 1);
+    n = models_find(models, "n", 1);
+    CU_ASSERT_FATAL(m && n);
+    CU_ASSERT_EQUAL(drains_set(&models->drains, "a", 100), 0);
+    CU_ASSERT_EQUAL(drains_set(&models->drains, "c", 100), 0);
+    drains_mark(m, m->engines[0]->id, "a");
+    drains_mark(n, n->engines[0]->id, "c");
+    drains_tick(m, 99);
+    CU_ASSERT_EQUAL(n_ended, 0);
+    drains_tick(m, 101);
+    CU_ASSERT_EQUAL(n_ended, 1);
+    drains_tick(m, 102);
+    CU_ASSERT_EQUAL(n_ended, 1);
+    drains_tick(n, 103); /* another model's, later */
+    drains_tick(n, 104);
+    CU_ASSERT_EQUAL(n_ended, 2);
+    CU_ASSERT_EQUAL(drains_set(&models->drains, "a", 200), 0);
+    drains_tick(m, 199);
+    CU_ASSERT_EQUAL(n_ended, 2);
+    drains_tick(m, 200);
+    drains_tick(m, 201);
+    CU_ASSERT_EQUAL(n_ended, 3);
+    models_free(models);
+    config_fini(&config);
+    event_base_free(base);
+}
+
 int main(void)
 {
     CU_initialize_registry();
     CU_pSuite suite = CU_add_suite("drains", NULL, NULL);
     CU_add_test(suite, "in and out", test_in_and_out);
     CU_add_test(suite, "bound", test_bound);
+    CU_add_test(suite, "limit", test_limit);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
