@@ -360,7 +360,8 @@ class BadInput(IndexerCase):
             self.assertError(self.post('/query', body), 400)
         for body in (b'', b'\x90', b'\x81', b'\x81\xa5model', b'\x82\xa5model'
                      b'\xa1m\xa9token_ids\xdd\xff\xff\xff\xff', b'\x80\x80',
-                     b'\x81\xa9token_ids\xc6\xff\xff\xff\xff'):
+                     b'\x81\xa9token_ids\xc6\xff\xff\xff\xff',
+                     b'\x82\xa7model\0x\xa1m\xa9token_ids\x91\x01'):
             got = self.post('/query', body, PACKED)
             self.assertEqual(got.status, 400, body)
             if got.headers['content-type'] == 'application/msgpack':

@@ -208,6 +208,10 @@ static int packed_members(struct question_reader *r, struct unpack *u)
 
         if (!unpack_text(u, &text))
             return -EINVAL;
+        if (memchr(text.bytes, '\0', text.n)) {
+            (void)unpack_fail(u, "a member's name without NUL");
+            return -EINVAL;
+        }
         snprintf(name, sizeof(name), "%.*s", (int)(text.n < 63 ? text.n : 63),
                  text.bytes);
         m = question_member(r, name);
