@@ -117,6 +117,36 @@ static void test_stream(void)
     front_close();
 }
 
+/* The first of a batch ends without a token, and begins the stream: no comment
+ * begins it again. Returns the events on the loop then. */
+static int events_of_no_token(int64_t keepalive_us)
+{
+    struct front_options options = front_usual();
+    struct client *c;
+    int n;
+
+    options.keepalive_us = keepalive_us;
+    front_open(&options);
+    c = client_new();
+    client_post(c, "/v1/completions", "",
+                "{\"prompt\":[[1],[2]],\"stream\":true}");
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 2));
+    fake_done(f.service.requests[0]);
+    CU_ASSERT(WAIT(c, strstr(c->text, "finish_reason")));
+    front_turn();
+    n = event_base_get_num_events(f.base, EVENT_BASE_COUNT_ADDED);
+    fake_run(f.service.requests[1]);
+    CU_ASSERT(WAIT(c, client_whole(c)));
+    client_free(c);
+    front_close();
+    return n;
+}
+
+static void test_no_token(void)
+{
+    CU_ASSERT_EQUAL(events_of_no_token(3600000000), events_of_no_token(0));
+}
+
 /* An error before the first token is a status, after it an event. */
 static void test_failures(void)
 {
@@ -492,6 +522,7 @@ int main(void)
     CU_add_test(suite, "completion", test_completion);
     CU_add_test(suite, "batch", test_batch);
     CU_add_test(suite, "stream", test_stream);
+    CU_add_test(suite, "no token", test_no_token);
     CU_add_test(suite, "failures", test_failures);
     CU_add_test(suite, "Retry-After", test_retry_after);
     CU_add_test(suite, "cancel", test_cancel);

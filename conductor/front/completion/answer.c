@@ -233,6 +233,7 @@ static void on_done(void *arg, const struct service_result *result)
         return;
     }
     if (c->stream) {
+        keepalive_stop(&c->keepalive);
         if (!c->streaming)
             completion_begin_stream(c);
         openai_chunk_finish(&c->head, (size_t)(slot - c->slots), &slot->outcome,
