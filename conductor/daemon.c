@@ -264,6 +264,14 @@ static void on_watchdog(evutil_socket_t, short, void *)
     supervisor_say("WATCHDOG=1");
 }
 
+/* Logs that a part of the event loop could not be made. Returns -ENOMEM. */
+static int fail_loop(void)
+{
+    log_error("the event loop cannot be set up: there is no memory left, or no "
+              "open file (ulimit -n)");
+    return -ENOMEM;
+}
+
 static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])
 {
     char why[CONFIG_ERROR_MAX];
@@ -278,7 +286,7 @@ static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])
         return rc;
     d->base = event_loop_new(1);
     if (!d->base)
-        return -ENOMEM;
+        return fail_loop();
     d->models = models_new(d->base, d->config, why);
     if (!d->models) {
         /* The configuration is at fault, or the machine. */
@@ -291,24 +299,24 @@ static int set_up(struct daemon *d, char err[CONFIG_ERROR_MAX])
     rc = open_front(d);
     if (rc == 0)
         daemon_certificates_show(d);
-    if (rc == 0 && d->handed_over)
-        rc = hold(d);
     if (rc)
         return rc;
+    if (d->handed_over && hold(d))
+        return fail_loop();
     d->on_term = evsignal_new(d->base, SIGTERM, on_stop, d);
     d->on_int = evsignal_new(d->base, SIGINT, on_stop, d);
     d->drain = event_new(d->base, -1, EV_PERSIST, on_drain, d);
     if (supervisor_watchdog_us() > 0) {
         d->watchdog = event_new(d->base, -1, EV_PERSIST, on_watchdog, NULL);
         if (!d->watchdog)
-            return -ENOMEM;
+            return fail_loop();
         event_loop_wait(d->watchdog, supervisor_watchdog_us() / 3);
     }
     d->on_hup = evsignal_new(d->base, SIGHUP, daemon_on_hangup, d);
     if (!d->on_term || !d->on_int || !d->on_hup || !d->drain ||
         event_add(d->on_term, NULL) || event_add(d->on_int, NULL) ||
         event_add(d->on_hup, NULL))
-        return -ENOMEM;
+        return fail_loop();
     return 0;
 }
 

@@ -112,6 +112,17 @@ class BadConfiguration(Case):
         self.assertGreater(status, 0)
         self.assertIn('/nonexistent.json', errors)
 
+    def test_no_event_loop(self):
+        """As with no memory or file left: libevent has no way to wait."""
+        config = self.write('conductor.json', json.dumps({
+            'listen': '127.0.0.1:0', 'worker_listen': '127.0.0.1:0',
+            'cost_model': self.write('cost.json', cost_model_json())}))
+        status, _, errors = self.run_program(
+            'env', 'EVENT_NOEPOLL=1', 'EVENT_NOPOLL=1', 'EVENT_NOSELECT=1',
+            program(*CONDUCTOR), '--config', config)
+        self.assertEqual(status, 1, errors)
+        self.assertIn('event loop cannot be set up', errors)
+
     def test_port_in_use(self):
         model = self.write('cost.json', cost_model_json())
         with socket.create_server(('127.0.0.1', 0)) as taken:
