@@ -149,7 +149,7 @@ static int pass_scalar(struct json_walk *w)
  * returned for the name; it is called if `told`. */
 static int pass_name(struct json_walk *w, bool told)
 {
-    char key[JSON_WALK_KEY_BYTES + JSON_TEXT_SLACK_BYTES];
+    char key[JSON_WALK_KEY_BYTES + 1 + JSON_TEXT_SLACK_BYTES];
     const char *at, *why;
     size_t n = 0;
     bool known;
@@ -160,7 +160,7 @@ static int pass_name(struct json_walk *w, bool told)
     if (pass_text(w))
         return -EINVAL;
     at++;
-    known = w->p - at <= JSON_WALK_KEY_BYTES &&
+    known = w->p - 1 - at <= JSON_WALK_KEY_BYTES &&
             json_text_read(&at, w->p, key, &n, &why) == 0 &&
             !memchr(key, '\0', n);
     if (json_walk_peek(w) != ':')

@@ -46,14 +46,14 @@ int json_walk_skip(struct json_walk *w)
 /* Reads a member's name, unescaped, into key[JSON_WALK_KEY_BYTES + 1]. */
 static int read_key(struct json_walk *w, char *key)
 {
-    char text[JSON_WALK_KEY_BYTES + JSON_TEXT_SLACK_BYTES];
+    char text[JSON_WALK_KEY_BYTES + 1 + JSON_TEXT_SLACK_BYTES];
     const char *after = json_text_skip(w->p + 1, w->end), *why;
     size_t n = 0;
 
     if (!after)
         return json_walk_fail_syntax(w, "a closing quote");
     w->p++;
-    if (after - w->p > JSON_WALK_KEY_BYTES)
+    if (after - 1 - w->p > JSON_WALK_KEY_BYTES)
         return json_walk_fail(w, "a member's name is longer than %d bytes",
                               JSON_WALK_KEY_BYTES);
     if (json_text_read(&w->p, after, text, &n, &why))

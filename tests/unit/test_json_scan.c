@@ -13,6 +13,7 @@
 #include "conductor/json/text.h"
 #include "conductor/json/text_buf.h"
 #include "conductor/json/utf8.h"
+#include "conductor/json/walk.h"
 
 static const struct json_scan_limits limits = {64, 1 << 20, 32, 0, 0};
 
@@ -126,6 +127,36 @@ static void test_messages(void)
                           "{\"role\":\"user\",\"content\":[{\"type\":\"text\","
                           "\"text\":true},{\"text\":true}]},[7]]}"));
     json_scan_fini(&s);
+}
+
+static size_t told_bytes; /* of the last member's name */
+
+static int take_name(struct json_walk *, const char *key)
+{
+    told_bytes = strlen(key);
+    return 0;
+}
+
+/* A member's name may have 256 bytes, wherever it stands. */
+static void test_long_names(void)
+{
+    for (int n = JSON_WALK_KEY_BYTES; n <= JSON_WALK_KEY_BYTES + 1; n++) {
+        struct json_walk w = {
+            .max_depth = 8, .strict = true, .on_name = take_name};
+        bool fits = n == JSON_WALK_KEY_BYTES;
+        struct json_scan s;
+        char body[300];
+
+        snprintf(body, sizeof(body), "{\"%0*d\":1}", n, 0);
+        CU_ASSERT_EQUAL(scan(body, JSON_SCAN_PROMPT, &s), fits ? 0 : -EINVAL);
+        CU_ASSERT_EQUAL(!strstr(s.error, "longer than 256 bytes"), fits);
+        json_scan_fini(&s);
+        w.p = w.body = body;
+        w.end = body + strlen(body);
+        told_bytes = 0;
+        CU_ASSERT_EQUAL(json_walk_check(&w), 0);
+        CU_ASSERT_EQUAL(told_bytes, fits ? JSON_WALK_KEY_BYTES : 0);
+    }
 }
 
 /* A document, and a part of the message that refuses it. */
@@ -556,6 +587,7 @@ int main(void)
     CU_add_test(suite, "text", test_text);
     CU_add_test(suite, "messages", test_messages);
     CU_add_test(suite, "errors", test_errors);
+    CU_add_test(suite, "long names", test_long_names);
     CU_add_test(suite, "errors in messages", test_message_errors);
     CU_add_test(suite, "bounds", test_bounds);
     CU_add_test(suite, "same as jansson", test_against_jansson);
