@@ -5,8 +5,8 @@
 
 #include "base/json_fields.h"
 #include "conductor/config/internal.h"
-#include "conductor/core/index/block_cut.h"
 #include "conductor/connector/pair.h"
+#include "conductor/core/index/block_cut.h"
 
 static bool is_path(const char *text)
 {

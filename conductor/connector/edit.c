@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "conductor/json/walk.h"
 #include "conductor/connector/pair.h"
+#include "conductor/json/walk.h"
 
 #define MAX_DEPTH 256
 

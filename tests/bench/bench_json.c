@@ -10,10 +10,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "conductor/front/openai/request.h"
 #include "conductor/json/scan.h"
 #include "conductor/json/text_buf.h"
 #include "conductor/json/utf8.h"
-#include "conductor/front/openai/request.h"
 
 static const struct json_scan_limits scan_limits = {8192, 1 << 20, 32, 0, 8192};
 static const struct openai_model model = {"tiny", UINT32_MAX, UINT32_MAX};

@@ -8,10 +8,10 @@
 
 #include "conductor/front/openai/forward/forward.h"
 #include "conductor/front/openai/forward/steer.h"
-#include "conductor/link/engine/tokens.h"
 #include "conductor/http/parse.h"
 #include "conductor/link/engine/model_list.h"
 #include "conductor/link/engine/report.h"
+#include "conductor/link/engine/tokens.h"
 #include "conductor/link/engine/upstream/whose.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

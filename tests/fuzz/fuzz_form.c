@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/json/utf8.h"
 #include "conductor/front/openai/form.h"
+#include "conductor/json/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -84,8 +84,8 @@ static void test_limit(void)
     CU_ASSERT_FATAL(m && n);
     CU_ASSERT_EQUAL(drains_set(&models->drains, "a", 100), 0);
     CU_ASSERT_EQUAL(drains_set(&models->drains, "c", 100), 0);
-    drains_mark(m, m->engines[0]->id, "a");
-    drains_mark(n, n->engines[0]->id, "c");
+    drains_mark(m, m->engines.by_slot[0]->id, "a");
+    drains_mark(n, n->engines.by_slot[0]->id, "c");
     drains_tick(m, 99);
     CU_ASSERT_EQUAL(n_ended, 0);
     drains_tick(m, 101);

@@ -7,8 +7,8 @@
 
 #include "conductor/core/index/block_key.h"
 #include "conductor/front/openai/forward/forward.h"
-#include "conductor/link/engine/tokens.h"
 #include "conductor/http/url.h"
+#include "conductor/link/engine/tokens.h"
 
 static const struct forward_rules no_rules;
 

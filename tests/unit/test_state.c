@@ -207,7 +207,7 @@ static void cut_off(bool full)
     CU_ASSERT_EQUAL(r.failed, 1);
     CU_ASSERT_EQUAL(r.status, 503);
     CU_ASSERT_STRING_EQUAL(r.code, "shutting_down");
-    CU_ASSERT_TRUE(TAILQ_EMPTY(&r.service->inbox));
+    CU_ASSERT_TRUE(TAILQ_EMPTY(&r.service->requests.inbox));
     CU_ASSERT_TRUE(TAILQ_EMPTY(&r.service->dispatch.waiting));
     CU_ASSERT_EQUAL(r.service->dispatch.n_waiting, 0);
     event_base_loop(r.base, EVLOOP_NONBLOCK);

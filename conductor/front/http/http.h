@@ -22,9 +22,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "conductor/json/text_buf.h"
 #include "conductor/front/openai/error.h"
 #include "conductor/http/parse.h"
+#include "conductor/json/text_buf.h"
 
 struct event_base;
 #define HTTP_PEER_BYTES 96

@@ -4,8 +4,8 @@
 
 #include <jansson.h>
 
-#include "conductor/json/scan.h"
 #include "conductor/front/openai/error.h"
+#include "conductor/json/scan.h"
 
 /*
  * Appends the prompt of `messages` (borrowed; the parsed rest of a scan, where

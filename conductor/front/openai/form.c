@@ -5,8 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "conductor/json/utf8.h"
 #include "conductor/front/openai/forward/steer.h"
+#include "conductor/json/utf8.h"
 
 /* "\r\n--" and 70 bytes, the most that RFC 2046 allows. */
 #define BOUNDARY_MAX 70

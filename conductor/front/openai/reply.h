@@ -16,9 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "conductor/json/text_buf.h"
 #include "conductor/front/openai/error.h"
 #include "conductor/front/openai/request.h"
+#include "conductor/json/text_buf.h"
 
 /* Values that every part of an answer repeats. Strings are borrowed. */
 struct openai_reply_head {

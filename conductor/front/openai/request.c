@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "conductor/json/scan.h"
 #include "conductor/front/openai/chat.h"
 #include "conductor/front/openai/params.h"
+#include "conductor/json/scan.h"
 
 #define MAX_DEPTH 32
 /* A prompt is read up to this many bytes per token of the window (an id of at

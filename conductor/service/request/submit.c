@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "conductor/core/index/block_key.h"
 #include "conductor/connector/pair.h"
+#include "conductor/core/index/block_key.h"
 #include "conductor/service/engine/engine.h"
 #include "conductor/service/gateway/ticket.h"
 #include "conductor/service/models.h"

@@ -29,8 +29,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "conductor/json/text_buf.h"
 #include "conductor/front/openai/error.h"
+#include "conductor/json/text_buf.h"
 
 #define FORWARD_MODEL_BYTES 256
 #define FORWARD_MEMBERS 9

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/json/ids.h"
 #include "conductor/front/openai/forward/reader.h"
 #include "conductor/front/openai/forward/value.h"
+#include "conductor/json/ids.h"
 
 #define WORD_BYTES sizeof(uint32_t)
 /* A prompt is read up to this many bytes per token of the window (an id of

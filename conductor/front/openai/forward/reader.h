@@ -2,9 +2,9 @@
 #ifndef CONDUCTOR_FRONT_OPENAI_FORWARD_READER_H
 #define CONDUCTOR_FRONT_OPENAI_FORWARD_READER_H
 
-#include "conductor/json/walk.h"
 #include "conductor/front/openai/forward/forward.h"
 #include "conductor/front/openai/forward/refer.h"
+#include "conductor/json/walk.h"
 
 struct reader {
     struct json_walk walk; /* first, so that the walk's pointer is ours */
