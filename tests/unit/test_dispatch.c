@@ -1139,39 +1139,6 @@ static void test_wait_for_link(void)
     rig_fini(&r);
 }
 
-/* A round that ends at others, which find no room, before it comes to one that
- * waits for a link, does not forget that one. */
-static void test_link_behind_others(void)
-{
-    const int last = DISPATCH_LOOK;
-    struct rig r;
-
-    rig_init_linked(&r, 1000000);
-    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.decode, 98, 1, 4000), 0);
-    for (int i = 0; i < last; i++) {
-        r.requests[i].ask.n_tokens = 1500;
-        r.requests[i].excluded[0] = 12345;
-        r.requests[i].n_excluded = 1;
-        CU_ASSERT_EQUAL(place(&r, i, NOW_US), DISPATCH_WAIT);
-        CU_ASSERT_FALSE(r.requests[i].for_link);
-    }
-    r.requests[last].slo_ttft_us = 4000000;
-    r.requests[last].slo_tbt_us = 200000;
-    CU_ASSERT_EQUAL(place(&r, last, NOW_US), DISPATCH_WAIT);
-    CU_ASSERT_TRUE(r.requests[last].for_link);
-    dispatch_freed(&r.dispatch);
-    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
-    CU_ASSERT_EQUAL(r.dispatch.n_missed, DISPATCH_LOOK);
-    for (int i = 1; i < last; i++) /* their clients leave */
-        dispatch_forget(&r.dispatch, &r.requests[i]);
-    CU_ASSERT_EQUAL(pool_decode_started(r.pool, r.decode, 99), 0);
-    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
-    dispatch_link_freed(&r.dispatch);
-    CU_ASSERT_EQUAL(next(&r, NOW_US), last);
-    CU_ASSERT_EQUAL(r.order.action, DISPATCH_SEND);
-    rig_fini(&r);
-}
-
 /* Those who wait for a link hold up who may have to do so, too, and nobody
  * else, however many they are. */
 static void test_links_hold_up(void)
@@ -1570,7 +1537,6 @@ int main(void)
     CU_add_test(suite, "room is kept", test_room_is_kept);
     CU_add_test(suite, "room is kept, aggregated", test_room_is_kept_coupled);
     CU_add_test(suite, "wait for a link", test_wait_for_link);
-    CU_add_test(suite, "a link behind others", test_link_behind_others);
     CU_add_test(suite, "links hold up", test_links_hold_up);
     CU_add_test(suite, "behind room", test_behind_room);
     CU_add_test(suite, "waits for a queue", test_waits_for_a_queue);

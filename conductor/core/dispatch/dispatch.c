@@ -254,12 +254,12 @@ void dispatch_freed(struct dispatch *d)
 
 void dispatch_link_freed(struct dispatch *d)
 {
-    d->room |= d->n_for_link > 0;
+    d->room |= d->for_link;
 }
 
 static void begin_round(struct dispatch *d)
 {
-    d->room = d->keeps = false;
+    d->room = d->for_link = d->keeps = false;
     d->in_round = true;
     d->n_missed = d->n_link_missed = 0;
     d->limit = DISPATCH_SIZES;

@@ -122,6 +122,8 @@ struct dispatch {
     uint64_t n_for_queue; /* waiting requests with for_queue */
     struct reach reach;   /* where they may go */
     bool room;            /* room was freed since the last round began */
+    bool for_link;        /* a request was told to wait for a link since the
+                             last round began */
     bool keeps;    /* in_round: an instance's room is kept for the oldest */
     bool in_round; /* waiting requests are being tried */
     struct dispatch_request *next[DISPATCH_SIZES]; /* in_round: the next one of

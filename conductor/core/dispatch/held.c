@@ -76,6 +76,7 @@ void held_lacks(struct dispatch *d, struct dispatch_request *request,
     }
     request->for_link = for_link;
     request->for_queue = for_queue;
+    d->for_link |= for_link;
 }
 
 void held_reaches(struct dispatch *d, struct dispatch_request *request)
