@@ -66,7 +66,7 @@ class Serves(WorkerCase):
         w, peer = self.full()
         self.served(w)
         peer.wait_closed()
-        self.assertIn('says nothing', self.log('w'))
+        self.assertIn('is silent', self.log('w'))
 
     @mostly_waits
     def test_stopped_worker(self):
@@ -79,7 +79,7 @@ class Serves(WorkerCase):
         t.process.send_signal(signal.SIGSTOP)
         w.prefill(2, OTHER)
         self.served(w)
-        self.assertIn('says nothing', self.log('w'))
+        self.assertIn('is silent', self.log('w'))
 
     @mostly_waits
     def test_peer_that_keeps_it(self):
