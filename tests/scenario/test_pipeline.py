@@ -318,7 +318,7 @@ class PipelineTrouble(PipelineCase):
         x.status(lambda s: s['pinned'] > 0)
         link.wait_closed()
         self.idle(x)
-        self.assertIn('says nothing', self.log('x'))
+        self.assertIn('is silent', self.log('x'))
 
     def test_stages_take_turns(self):
         """A stage that always has a chunk does not keep another one waiting
