@@ -1034,6 +1034,79 @@ static void test_room_is_kept(void)
     free(p);
 }
 
+/* Likewise for an oldest request that may not go to the other instance, as one
+ * that was tried there. */
+static void test_room_is_kept_excluded(void)
+{
+    struct passing *p = malloc(sizeof(*p));
+    struct rig *r;
+    uint32_t other;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    passing_init(p, false);
+    r = &p->rig;
+    other = add_batch(r, ROLE_DECODE, 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, other, 900, 3000, 2), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(r->pool, r->decode, 901, 2800, 2), 0);
+    r->dispatch.passed_tokens = BYPASS * 3100;
+    r->requests[0].ask.n_tokens = 3000;
+    r->requests[0].arrived_us = NOW_US - 1000000000;
+    r->requests[0].excluded[0] = other;
+    r->requests[0].n_excluded = 1;
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_WAIT);
+    r->requests[1].ask.n_tokens = 1000;
+    CU_ASSERT_EQUAL(place(r, 1, NOW_US), DISPATCH_WAIT);
+    dispatch_freed(&r->dispatch);
+    CU_ASSERT_EQUAL(next(r, NOW_US), 1);
+    CU_ASSERT_EQUAL(r->order.decision.decode, other);
+    rig_fini(r);
+    free(p);
+}
+
+static void add_pair(struct rig *r, unsigned role, uint8_t pair, int64_t used)
+{
+    struct pool_instance_config config = {.role = role,
+                                          .kv_capacity_tokens = 5000,
+                                          .pair = pair,
+                                          .block_tokens = BLOCK};
+    uint32_t id = POOL_NO_INSTANCE;
+
+    CU_ASSERT_EQUAL(pool_add(r->pool, &config, &id), 0);
+    CU_ASSERT_EQUAL(pool_set_health(r->pool, id, HEALTH_READY), 0);
+    if (used > 0)
+        CU_ASSERT_EQUAL(pool_decode_accept(r->pool, id, 900 + id, used, 1002),
+                        0);
+}
+
+/* Two groups of pairs: where the instance that is kept is the only one of its
+ * group with room, the next request goes to the other group. */
+static void test_room_is_kept_of_pairs(void)
+{
+    struct passing *p = malloc(sizeof(*p));
+    struct rig *r;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    passing_init(p, true);
+    r = &p->rig;
+    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->prefill, HEALTH_GONE), 0);
+    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->decode, HEALTH_GONE), 0);
+    for (uint8_t pair = 1; pair <= 2; pair++) {
+        add_pair(r, ROLE_PREFILL, pair, 0);
+        add_pair(r, ROLE_DECODE, pair, 1800);
+        add_pair(r, ROLE_DECODE, pair, pair == 1 ? 3800 : 1800);
+    }
+    r->dispatch.passed_tokens = BYPASS * 3100;
+    r->requests[0].ask.n_tokens = 3000;
+    r->requests[0].arrived_us = NOW_US - 1000000000;
+    CU_ASSERT_EQUAL(place(r, 0, NOW_US), DISPATCH_WAIT);
+    r->requests[1].ask.n_tokens = 1000;
+    CU_ASSERT_EQUAL(place(r, 1, NOW_US), DISPATCH_WAIT);
+    dispatch_freed(&r->dispatch);
+    CU_ASSERT_EQUAL(next(r, NOW_US), 1);
+    rig_fini(r);
+    free(p);
+}
+
 /* Likewise where requests decode where they are prefilled: the oldest waits for
  * room on one instance, and a request that may not go there goes to the other.
  */
@@ -1535,6 +1608,8 @@ int main(void)
     CU_add_test(suite, "rounds", test_rounds);
     CU_add_test(suite, "room of one", test_room_of_one);
     CU_add_test(suite, "room is kept", test_room_is_kept);
+    CU_add_test(suite, "room is kept, excluded", test_room_is_kept_excluded);
+    CU_add_test(suite, "room is kept, of pairs", test_room_is_kept_of_pairs);
     CU_add_test(suite, "room is kept, aggregated", test_room_is_kept_coupled);
     CU_add_test(suite, "wait for a link", test_wait_for_link);
     CU_add_test(suite, "links hold up", test_links_hold_up);

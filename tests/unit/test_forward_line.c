@@ -128,11 +128,77 @@ static void test_failed(void)
     rig_fini(&r);
 }
 
+static const char three_text[] =
+    "{\"worker_listen\": \"\", \"engines\": ["
+    "{\"name\": \"e\", \"kind\": \"vllm\", \"model\": \"m\", "
+    "\"url\": \"http://127.0.0.1:1\"},"
+    "{\"name\": \"f\", \"kind\": \"vllm\", \"model\": \"m\", "
+    "\"url\": \"http://127.0.0.1:2\"},"
+    "{\"name\": \"g\", \"kind\": \"vllm\", \"model\": \"m\", "
+    "\"url\": \"http://127.0.0.1:3\"}]}";
+
+static const struct cost_model *costs(const struct engine *e)
+{
+    return e->own_cost ? e->own_cost : &e->service->costs.model;
+}
+
+static void see_prefill(struct engine *e, int64_t tokens, int64_t us)
+{
+    (void)pool_step_done(e->service->pool, e->id,
+                         cost_model_prefill_us(costs(e), tokens, 0, NULL), us);
+    engine_learn_prefill(
+        e, &(struct steps_step){.us = us, .tokens = tokens, .prompts = 1});
+}
+
+/* One of three engines takes three times as long. Whichever is seen first, its
+ * decode steps or its prefills, no prediction counts that twice. Returns the
+ * longest prediction for 2000 tokens once its prefills are known, us. */
+static int64_t longest_us(bool steps_first)
+{
+    struct rig r = {.base = event_base_new()};
+    char err[CONFIG_ERROR_MAX] = "";
+    int64_t most_us = 0;
+
+    CU_ASSERT_EQUAL_FATAL(
+        config_parse(&r.config, three_text, strlen(three_text), err), 0);
+    r.models = models_new(r.base, &r.config, err);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r.models);
+    r.service = models_first(r.models);
+    struct engine *const *all = r.service->engines.by_slot;
+    const struct pool_instance *i = pool_get(r.service->pool, all[0]->id);
+
+    for (int n = 0; n < 3000; n++) {
+        int64_t tokens = 1000 + n % 7 * 500, us;
+
+        for (int k = 2; k >= 0 && (steps_first || all[0]->prefills.unlike); k--)
+            engine_learn_step(all[k], k ? 10000 : 30000);
+        for (int k = 2; k >= 0 && !(steps_first && n % 2); k--)
+            see_prefill(all[k], tokens, tokens * (k ? 100 : 300));
+        us = correction_apply_us(
+            &i->correction,
+            cost_model_prefill_us(costs(all[0]), 2000, 0, NULL));
+        if (all[0]->prefills.unlike && us > most_us)
+            most_us = us;
+    }
+    CU_ASSERT(all[0]->prefills.unlike);
+    models_free(r.models);
+    config_fini(&r.config);
+    event_base_free(r.base);
+    return most_us;
+}
+
+static void test_costs_of_its_own(void)
+{
+    CU_ASSERT(longest_us(false) < 650000);
+    CU_ASSERT(longest_us(true) < 650000);
+}
+
 int main(void)
 {
     CU_initialize_registry();
     CU_pSuite suite = CU_add_suite("forward_line", NULL, NULL);
     CU_add_test(suite, "the first is refused", test_refused);
+    CU_add_test(suite, "costs of its own", test_costs_of_its_own);
     CU_add_test(suite, "the next one came later", test_came_later);
     CU_add_test(suite, "the engine fails", test_failed);
     CU_basic_set_mode(CU_BRM_VERBOSE);

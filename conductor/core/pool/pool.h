@@ -169,7 +169,8 @@ bool pool_reuses_in_steps(const struct pool *pool);
 
 /*
  * Gives an instance a cost model of its own. A change sets its correction back
- * to 1. Accepted prefills stay as predicted: see pool_predict_again().
+ * to 1, for accepted prefills too; their predictions by the cost model change
+ * with pool_predict_again().
  *   cost  borrowed until the instance has another one or is removed; several
  *         instances may share it; NULL = that of the estimates.
  * Returns 0 or -ESTALE.

@@ -14,7 +14,8 @@ static void note_taker(struct scheduler *s,
     int64_t us = 0;
 
     s->takers |= 1u << i->pair;
-    if (pool_decode_has_room(i, request->n_tokens,
+    if (i->awaited_tokens == 0 && /* else it is kept for another request */
+        pool_decode_has_room(i, request->n_tokens,
                              request->max_output_tokens)) {
         if (there > s->there[i->pair])
             s->there[i->pair] = there;

@@ -113,7 +113,19 @@ int64_t schedule_hold_first(const struct scheduler *s,
            decision->n_slowed;
 }
 
-/* The decode instance with the most room; NULL if there are fewer than two. */
+/* Whether several ready instances decode. */
+static bool several_decode(const struct scheduler *s)
+{
+    const uint8_t *ready = pool_ready_roles(s->pool);
+    uint32_t n = 0;
+
+    for (uint32_t slot = 0; n < 2 && slot < pool_slots(s->pool); slot++)
+        n += (ready[slot] & ROLE_DECODE) != 0;
+    return n > 1;
+}
+
+/* The decode instance with the most room, of those that the request may use;
+ * NULL if only one decodes, for whoever. */
 static const struct pool_instance *
 roomiest(const struct scheduler *s, const struct schedule_decision *decision)
 {
@@ -125,9 +137,7 @@ roomiest(const struct scheduler *s, const struct schedule_decision *decision)
         if (!c->too_long && (!best || c->room_tokens > best->room_tokens))
             best = c;
     }
-    return best && decision->n_decode_candidates > 1
-               ? pool_get(s->pool, best->instance)
-               : NULL;
+    return best && several_decode(s) ? pool_get(s->pool, best->instance) : NULL;
 }
 
 struct schedule_room schedule_room(const struct scheduler *s,

@@ -21,8 +21,8 @@ static void own_costs(struct engine *e, bool changed)
 {
     struct service *s = e->service;
     bool unlike = e->prefills.unlike || e->steps.unlike;
-    const struct cost_model *before =
-        e->own_cost ? e->own_cost : &s->costs.model;
+    const struct cost_model before =
+        e->own_cost ? *e->own_cost : s->costs.model;
     struct learned own = e->prefills.unlike ? e->learned : s->engines.learned;
 
     if (unlike) {
@@ -31,11 +31,13 @@ static void own_costs(struct engine *e, bool changed)
         e->cost = s->costs.model;
         learned_write(&own, &e->cost);
     }
-    if (!changed || unlike == !!e->own_cost)
+    if (!changed || (!unlike && !e->own_cost))
         return;
+    /* The pool sees other costs although they may stand where they stood. */
+    (void)pool_set_cost(s->pool, e->id, NULL);
     e->own_cost = unlike ? &e->cost : NULL;
     (void)pool_set_cost(s->pool, e->id, e->own_cost);
-    (void)pool_predict_again(s->pool, e->id, before,
+    (void)pool_predict_again(s->pool, e->id, &before,
                              unlike ? &e->cost : &s->costs.model);
     log_info("engine %s: its costs are %s", e->config->name,
              unlike ? "not those of its model" : "those of its model again");
