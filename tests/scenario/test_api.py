@@ -280,7 +280,10 @@ class Slo(Case):
                              'max_tokens': 1}, {'x-slo-ttft-ms': '4000'})
         self.assertError(reply, 429, 'first token')
         self.assertIn(int(reply.headers['Retry-After']), range(1, 61))
-        self.assert_true_miss(reply, 4000)
+        told_ms = self.assert_true_miss(reply, 4000)
+        why = api.request('GET', '/admin/explain/' +
+                          reply.headers['x-conductor-request-id']).body
+        self.assertAlmostEqual(why['predicted']['tested_ttft_ms'], told_ms, 2)
         for answer in first:
             self.assertEqual(answer().status, 200)
 
@@ -289,6 +292,7 @@ class Slo(Case):
         self.assertNotIn('idle', text)
         told_ms = re.match('predicted time to first token ([0-9.]+) ms', text)
         self.assertGreater(float(told_ms[1]), limit_ms)
+        return float(told_ms[1])
 
     def test_tbt_miss(self):
         api = self.cluster(engine='timed',

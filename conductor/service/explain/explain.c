@@ -324,6 +324,11 @@ void explain_decided(struct service_request *request,
     r->price_limit_us = d->price_limit_us;
     if (d->verdict == SCHEDULE_ACCEPT)
         r->forecast = request->attempt.forecast;
+    r->tested_us = 0;
+    if (s->costs.predicts && request->dispatch.ask.slo_ttft_us > 0 &&
+        d->tested_us > 0)
+        r->tested_us = d->tested_us + request->dispatch.slo_ttft_us -
+                       request->dispatch.ask.slo_ttft_us;
     r->predicts = s->costs.predicts;
     r->cost = s->costs.source;
     r->predicted_tbt_us = s->costs.predicts ? d->tbt_us : 0;

@@ -76,6 +76,8 @@ struct explain_record {
     const char *cost;                /* source of the estimates; static */
     bool predicts;            /* false: estimates are counts, not times */
     struct forecast forecast; /* of its TTFT, with the overhead */
+    int64_t tested_us; /* TTFT from arrival that was held against the limit; 0
+                          = none was */
     int64_t predicted_tbt_us;
     uint32_t n_sources;
     uint32_t n_candidates, n_left_out;

@@ -214,6 +214,7 @@ static void put_decision(struct writer *w, const struct explain_record *r)
     put_limit(w, "total_ttft_ms", r->forecast.ttft_us);
     put_limit(w, "p50_ttft_ms", r->forecast.p50_us);
     put_limit(w, "p90_ttft_ms", r->forecast.p90_us);
+    put_limit(w, "tested_ttft_ms", r->tested_us);
     put_limit(w, "tbt_ms", r->predicted_tbt_us);
     put_estimate(w, &r->chosen);
     PUT(w, ",\"stored_blocks\":%u}", r->stored_blocks);
