@@ -100,13 +100,13 @@ static int print_candidates(const char *title, const json_t *list,
                             size_t n)
 {
     struct table table = {.columns = n + 1};
-    char text[128];
+    char text[128], cell[sizeof text + 2];
     const json_t *one;
     size_t i;
 
     if (json_array_size(list) == 0)
         return 0;
-    printf("\n%s (* is the chosen one)\n", title);
+    printf("\n%s (* is the best one; >= a lower bound)\n", title);
     table_add(&table, "");
     for (size_t c = 0; c < n; c++)
         table_add(&table, rows[c].title);
@@ -116,8 +116,14 @@ static int print_candidates(const char *title, const json_t *list,
 
         table_add(&table,
                   name && chosen && strcmp(name, chosen) == 0 ? "*" : "");
-        for (size_t c = 0; c < n; c++)
-            table_add(&table, ctl_show(one, rows[c].key, text, sizeof text));
+        for (size_t c = 0; c < n; c++) {
+            bool bound = json_is_true(json_object_get(one, "at_least")) &&
+                         strcmp(rows[c].key, "ttft_ms") == 0;
+
+            snprintf(cell, sizeof cell, "%s%s", bound ? ">=" : "",
+                     ctl_show(one, rows[c].key, text, sizeof text));
+            table_add(&table, cell);
+        }
     }
     return table_print(&table);
 }
