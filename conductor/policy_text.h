@@ -38,7 +38,7 @@ enum policy_set_by {
  * Checks that every setting is an option of some policy, with a value in its
  * range.
  *   policies  (n), policies that will run.
- *   set_by    selects the names that a message about an unknown name lists.
+ *   set_by    selects which known names a message about an unknown one lists.
  *             Names of rules are always known: see policy_rule_say().
  * Returns 0, or -EINVAL with a message that names policy, option, value and
  * range in `error` (`size` bytes).

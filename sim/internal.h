@@ -508,7 +508,7 @@ void sim_push_begin(struct sim *sim, struct sim_request *request);
 /* push.c: returns how many of a request's next tokens the decode node lacks. */
 uint32_t sim_push_left(struct sim_request *request, uint32_t tokens);
 
-/* push.c: updates the push terms for estimates from the observations. */
+/* push.c: updates, from the observations, the push terms that estimates use. */
 void sim_push_learn(struct sim *sim);
 
 /* push.c: learns the duration of a pair's push, whose request joins the batch,

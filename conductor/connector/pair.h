@@ -96,7 +96,7 @@ extern const char *const pair_connector_names[PAIR_CONNECTORS + 1];
                                  const char *const *drop, struct text_buf *set,
                                  struct text_buf *out);
 
-/* Members for vLLM's connectors that a client may not send. */
+/* JSON members for vLLM's connectors; dropped from a client's request. */
 extern const char *const pair_vllm_drop[];
 
 /*

@@ -54,7 +54,8 @@ struct cluster_group {
 struct cluster_reality {
     /* The time of a request's prefill, and of a decode step, is the cost
      * model's times a lognormal factor of mean 1, drawn once per request, with
-     * this sigma of its logarithm. A step has the mean factor of its requests.
+     * this sigma of its logarithm. A step's factor is the mean of its
+     * requests'.
      */
     double prefill_error_sigma;
     double decode_error_sigma;

@@ -3,7 +3,8 @@
 
 #include "workers/load/internal.h"
 
-/* --- blocks that can come ----------------------------------------------- */
+/* --- blocks that a run may still deliver
+ * ----------------------------------------------- */
 
 uint32_t load_last(const struct load *load)
 {

@@ -38,8 +38,8 @@ enum reach_of { REACH_NONE, REACH_WAITING, REACH_MISSED, REACH_OLDEST };
  * reach_remove(). Returns its place. O(DISPATCH_REACHES). */
 uint32_t reach_add(struct reach *reach, const struct schedule_request *ask);
 
-/* reach_remove(reach, place): it does not wait any more. The last request of a
- * set takes the set and its `missed` with it. */
+/* reach_remove(reach, place): the request at `place` no longer waits. The last
+ * request of a set takes the set and its `missed` with it. */
 void reach_remove(struct reach *reach, uint32_t place);
 
 /* reach_begin(reach): a round begins, in which no request has been tried. */

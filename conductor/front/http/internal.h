@@ -155,8 +155,8 @@ void http_opening_end(struct http_conn *conn, bool open);
 /* Answers 503: the request is not urgent, and only the reserve has room. */
 void http_conn_refuse_crowded(struct http_conn *conn);
 
-/* The reserve is full, too: sends a 503 in one packet, without making a
- * connection, and closes the socket. */
+/* For when the reserve is also full: sends a 503 in one packet, without making
+ * a connection, and closes the socket. */
 void http_turn_away(struct http_server *server, evutil_socket_t fd);
 
 /* The answer is whole: drops the body and sends what is left. */

@@ -9,7 +9,8 @@
  * earlier answer. */
 #define UNSEEN_TOKENS_MAX 32768
 
-/* Whether all tokens of its prompt are known, as the engine counts them. */
+/* Whether the prompt's tokens are known exactly, as the engine will count them.
+ */
 static bool is_exact(const struct service_request *request)
 {
     const struct service_forward *what = &request->forward->what;

@@ -29,7 +29,7 @@ static const struct {
     {"blocks", "Blocks of the instance in the index."},
     {"shared_store_up",
      "1 while the instance reads from the store that workers share; 0 = it has "
-     "no store, its store is down, or it is not the others' store."},
+     "no store, its store is down, or its store is not the others'."},
     {"shared_bytes_per_second",
      "Rate at which the instance reads from that store."},
     {"shared_put_blocks", "Blocks that the instance has put into that store."},

@@ -169,7 +169,7 @@ void disk_tier_condemn(struct disk_tier *t, struct disk_ref ref,
 /* Make `p` the next piece of a write. Returns false if there is none. */
 bool disk_writes_begin(struct disk_tier *t, struct disk_piece *p);
 
-/* Take in a write's piece that is over. */
+/* Account for a finished piece of a write. */
 void disk_writes_piece_over(struct disk_tier *t, struct disk_piece *p);
 
 /* Commit writes whose header is on disk, and call back, in order. */

@@ -94,7 +94,7 @@ void disk_reads_cancel_all(struct disk_tier *t)
 {
     struct disk_job *r;
 
-    /* Reads whose pieces are all under way end by themselves. */
+    /* A read with all pieces under way ends by itself. */
     while ((r = TAILQ_FIRST(&t->reads)))
         disk_tier_cancel(t, r);
 }
