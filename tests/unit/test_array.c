@@ -12,7 +12,7 @@ static void test_too_many(void)
 
     CU_ASSERT_PTR_NULL(array_room(NULL, &capacity, of_16, 16));
     CU_ASSERT_EQUAL(capacity, 0);
-    CU_ASSERT_PTR_NULL(array_room(NULL, &capacity, half, 1));
+    CU_ASSERT_PTR_NULL(array_room(NULL, &capacity, half, 2));
     CU_ASSERT_EQUAL(capacity, 0);
 }
 
