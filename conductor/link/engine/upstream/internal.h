@@ -62,9 +62,14 @@ struct upstream {
 /* Stream callback: reads the answer; arg is the exchange. */
 void upstream_on_read(void *arg);
 
-/* Reads what has come of the answer. Returns false: the exchange is gone, or
- * its request was sent again. */
-bool upstream_read(struct exchange *x);
+/* Stream callback: the connection broke off with `error`, a negative errno, or
+ * the engine closed it (0); arg is the exchange. */
+void upstream_on_ended(void *arg, int error);
+
+/* Fails an exchange whose connection did not open, or was reset, with `error`,
+ * an errno. After a TLS error the engine is still there, perhaps with its
+ * cache, so that is not UPSTREAM_UNREACHABLE. */
+void upstream_fail_connect(struct exchange *x, int error);
 
 /* Closes its connection, if it has one. */
 void upstream_close(struct exchange *x);

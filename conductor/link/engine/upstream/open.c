@@ -1,5 +1,4 @@
-/* Opens connections, writes requests, and handles connections that break
- * off. */
+/* Opens connections, and writes requests. */
 #include <errno.h>
 #include <event2/bufferevent.h>
 #include <event2/util.h>
@@ -48,9 +47,7 @@ bool upstream_send_again(struct exchange *x)
     return upstream_open(x) == 0;
 }
 
-/* The connection did not open, or was reset. After a TLS error the engine is
- * still there, perhaps with its cache, so that is not UPSTREAM_UNREACHABLE. */
-static void fail_connect(struct exchange *x, int error)
+void upstream_fail_connect(struct exchange *x, int error)
 {
     char text[160];
 
@@ -72,37 +69,6 @@ static void on_opened(void *arg)
     event_del(&x->patience);
 }
 
-/* The connection breaks off, or the engine closed it (error 0). */
-static void on_ended(void *arg, int error)
-{
-    struct exchange *x = arg;
-
-    if (!x->ops) {
-        upstream_drop_kept(x);
-        return;
-    }
-    x->over = error == 0;
-    /* A head whose body ends with the connection may wait for that body. */
-    if (x->over && x->part == PART_HEAD && !upstream_read(x))
-        return;
-    if (x->over && x->part == PART_TO_END) {
-        upstream_end(x);
-        return;
-    }
-    if (x->reused && !x->any) { /* closed before the engine saw the request */
-        if (!upstream_send_again(x))
-            upstream_fail(x, UPSTREAM_BROKEN, "out of memory");
-        return;
-    }
-    if (x->any)
-        upstream_fail(x, UPSTREAM_BROKEN, "the connection broke off");
-    else if (error == 0)
-        upstream_fail(x, UPSTREAM_BROKEN,
-                      "it closed the connection without an answer");
-    else
-        fail_connect(x, -error);
-}
-
 /* The whole request has left. */
 static void on_sent(void *)
 {
@@ -112,7 +78,7 @@ static const struct stream_ops stream_ops = {
     .opened = on_opened,
     .readable = upstream_on_read,
     .sent = on_sent,
-    .ended = on_ended,
+    .ended = upstream_on_ended,
 };
 
 /* The socket is connected: begins TLS, if any, and writes the request. Returns
@@ -145,7 +111,7 @@ static void on_connect(struct bufferevent *bev, short what, void *arg)
     int fd = bufferevent_getfd(bev);
 
     if (!(what & BEV_EVENT_CONNECTED)) {
-        fail_connect(x, error);
+        upstream_fail_connect(x, error);
         return;
     }
     bufferevent_setfd(bev, -1); /* the socket is the stream's */

@@ -208,7 +208,9 @@ static bool read_body(struct exchange *x)
     return true;
 }
 
-bool upstream_read(struct exchange *x)
+/* Reads what has come of the answer. Returns false: the exchange is gone, or
+ * its request was sent again. */
+static bool read_answer(struct exchange *x)
 {
     int rc = x->part == PART_HEAD ? read_head(x) : 1;
 
@@ -226,10 +228,40 @@ void upstream_on_read(void *arg)
     }
     (void)stream_input(x->stream, &n);
     x->any = x->any || n > 0;
-    if (!upstream_read(x))
+    if (!read_answer(x))
         return;
     if (x->part == PART_DONE)
         upstream_end(x);
     else /* with Nagle's algorithm an engine withholds the rest until the ACK */
         socket_acknowledge(stream_fd(x->stream));
+}
+
+void upstream_on_ended(void *arg, int error)
+{
+    struct exchange *x = arg;
+
+    if (!x->ops) {
+        upstream_drop_kept(x);
+        return;
+    }
+    x->over = error == 0;
+    /* A head whose body ends with the connection may wait for that body. */
+    if (x->over && x->part == PART_HEAD && !read_answer(x))
+        return;
+    if (x->over && x->part == PART_TO_END) {
+        upstream_end(x);
+        return;
+    }
+    if (x->reused && !x->any) { /* closed before the engine saw the request */
+        if (!upstream_send_again(x))
+            upstream_fail(x, UPSTREAM_BROKEN, "out of memory");
+        return;
+    }
+    if (x->any)
+        upstream_fail(x, UPSTREAM_BROKEN, "the connection broke off");
+    else if (error == 0)
+        upstream_fail(x, UPSTREAM_BROKEN,
+                      "it closed the connection without an answer");
+    else
+        upstream_fail_connect(x, -error);
 }
