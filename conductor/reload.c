@@ -10,7 +10,7 @@
 #include "conductor/internal.h"
 
 /* Reads admin_key_file into *key, owned; NULL = none is needed, neither for the
- * new admin_listen nor for the present one, which stays until a restart. */
+ * new admin_listen nor for the present one, which holds until a restart. */
 static int admin_key(const struct daemon *d, const struct config *next,
                      struct secret **key, char err[CONFIG_ERROR_MAX])
 {

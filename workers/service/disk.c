@@ -11,7 +11,7 @@
 #include "workers/memory.h"
 #include "workers/service/internal.h"
 
-/* Most block events between two reports, as for the store. */
+/* Most events on blocks of the disk that wait between two reports. */
 #define EVENTS_MAX 65536u
 #define READS_MAX 4096u
 

@@ -31,7 +31,9 @@ struct reach {
     bool missed_anywhere; /* one of them found no room in this round */
 };
 
-/* Which of the waiting requests reach_takes() checks. */
+/* The waiting requests that another one must take nothing from: none, all,
+ * those that found no room in this round, or the oldest (dispatch.c looks at
+ * its room; reach_takes() has no answer for it). */
 enum reach_of { REACH_NONE, REACH_WAITING, REACH_MISSED, REACH_OLDEST };
 
 /* reach_add(reach, ask): a request waits. Borrows ask->eligible until
