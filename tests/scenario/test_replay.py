@@ -199,7 +199,7 @@ class Replay(unittest.TestCase):
 
     def test_figure(self):
         """What has no TTFT stands in the key and above the scale; a replay
-        without gnuplot says so and writes the rest."""
+        without Python says so and writes the rest."""
         server = self.serve(behave=lambda i: {1: 429, 2: 500}.get(i, 'answer'))
         self.live(server, '--speed', 60, '--requests', 12, '--plot',
                   self.path('r.svg'))
@@ -217,8 +217,9 @@ class Replay(unittest.TestCase):
             check=False, capture_output=True, text=True,
             env={**os.environ, 'PATH': self.folder})
         self.assertEqual(done.returncode, 1)
-        self.assertIn(f"{self.path('new.svg')}: not drawn, gnuplot is missing: "
-                      "install Debian's gnuplot-nox", done.stderr)
+        self.assertIn(f"{self.path('new.svg')}: not drawn, Python's "
+                      "matplotlib is missing: install Debian's "
+                      'python3-matplotlib', done.stderr)
         self.assertEqual(sorted(os.listdir(self.folder)),
                          ['new.json', 'r.json', 'r.svg'])
 

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tools/fit/model.h"
 #include "tools/replay/math.h"
@@ -399,42 +398,6 @@ static void test_refused(void)
     profile_fini(&p);
 }
 
-static void test_plot(void)
-{
-    char path[] = "/tmp/test_fit_XXXXXX";
-    char err[256], *text = calloc(1, 65536);
-    uint64_t seed = 1;
-    struct profile p = make_profile(true_prefill, true_decode, 1, 0.1, &seed);
-    struct cost_model m;
-    struct fit_report report;
-
-    fit_ok(&p, &m, &report);
-    int fd = mkstemp(path);
-    CU_ASSERT_FATAL(text && fd >= 0);
-    (void)close(fd);
-    CU_ASSERT_EQUAL(fit_plot_save(path, &m, &report, err, sizeof(err)), 0);
-    FILE *file = fopen(path, "re");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
-    CU_ASSERT(fread(text, 1, 65535, file) < 65535);
-    (void)fclose(file);
-    (void)unlink(path);
-    size_t dots = 0; /* and two in the keys */
-    for (char *at = text; (at = strstr(at, "xlink:href='#gpPt6'")); at++)
-        dots++;
-    CU_ASSERT_EQUAL(dots, report.prefill.count + report.decode.count);
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "&lt;m&amp;m>"));
-    CU_ASSERT_PTR_NULL(strstr(text, "nan"));
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "</svg>"));
-    CU_ASSERT_EQUAL(
-        fit_plot_save("/nowhere/p.svg", &m, &report, err, sizeof(err)),
-        -ENOENT);
-    CU_ASSERT_STRING_EQUAL(err,
-                           "plot /nowhere/p.svg: No such file or directory");
-    fit_report_fini(&report);
-    profile_fini(&p);
-    free(text);
-}
-
 int main(void)
 {
     if (CU_initialize_registry() != CUE_SUCCESS)
@@ -452,7 +415,6 @@ int main(void)
     CU_add_test(suite, "terms left out", test_terms_left_out);
     CU_add_test(suite, "harmless negative", test_harmless_negative);
     CU_add_test(suite, "refused", test_refused);
-    CU_add_test(suite, "plot", test_plot);
     CU_basic_run_tests();
     int failed = CU_get_number_of_failures() != 0;
     CU_cleanup_registry();

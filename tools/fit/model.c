@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "tools/plot/chart.h"
+#include "tools/plot/plot.h"
 #include "tools/replay/math.h"
 
 static void prefill_basis(double u, double p, double *row)
@@ -287,78 +287,38 @@ void fit_report_fini(struct fit_report *report)
     *report = (struct fit_report){0};
 }
 
-#define RULES 3
-
-/* Data of one frame, borrowed by the chart. */
-struct panel {
-    char title[160];
-    double *measured, *predicted; /* (count), milliseconds; one allocation */
-    double ends[2];
-    double rules[RULES][2];
-};
-
-static int fill(struct panel *p, const char *name, const struct fit_part *part,
-                struct chart *chart)
+/* Writes a line for each point. */
+static void put_points(FILE *f, const char *name, const struct fit_part *part)
 {
-    static const double factors[RULES] = {1, 1.1, 1 / 1.1};
-    static const char *const names[RULES] = {"exact", "10 % off", NULL};
-
-    p->measured = calloc(part->count + 1, 2 * sizeof p->measured[0]);
-    if (!p->measured)
-        return -ENOMEM;
-    p->predicted = p->measured + part->count;
-    snprintf(p->title, sizeof p->title,
-             "%s: %zu points, cross-validated error: median %.1f %%, p95 "
-             "%.1f %%",
-             name, part->count, 100 * part->errors.median_rel,
-             100 * part->errors.p95_rel);
-    p->ends[0] = INFINITY;
     for (size_t i = 0; i < part->count; i++) {
         const struct fit_point *at = &part->points[i];
 
-        p->measured[i] = at->us / 1e3;
-        p->predicted[i] = fit_predict_us(part->form, &part->result,
-                                         (double)at->a, (double)at->b) /
-                          1e3;
-        p->ends[0] = fmin(p->ends[0], p->measured[i]);
-        p->ends[1] = fmax(p->ends[1], p->measured[i]);
+        fprintf(f, "%s,%.1f,%.1f,%.9g,%.9g\n", name,
+                100 * part->errors.median_rel, 100 * part->errors.p95_rel,
+                at->us / 1e3,
+                fit_predict_us(part->form, &part->result, (double)at->a,
+                               (double)at->b) /
+                    1e3);
     }
-    *chart = (struct chart){.title = p->title,
-                            .x_label = "measured (ms)",
-                            .y_label = "predicted (ms)",
-                            .x = p->measured,
-                            .x_log = true,
-                            .y_log = true,
-                            .square = true,
-                            .n_series = 1 + RULES};
-    chart->series[0] = (struct chart_series){
-        .y = p->predicted, .n = part->count, .mark = CHART_DOTS};
-    for (size_t r = 0; r < RULES; r++) {
-        for (size_t e = 0; e < 2; e++)
-            p->rules[r][e] = p->ends[e] * factors[r];
-        chart->series[1 + r] = (struct chart_series){names[r], p->rules[r], 2,
-                                                     p->ends, CHART_RULE};
-    }
-    return 0;
 }
 
 int fit_plot_save(const char *path, const struct cost_model *m,
                   const struct fit_report *report, char *err, size_t err_size)
 {
-    struct panel panels[2] = {0};
-    struct chart charts[2];
     char title[4 * COST_MODEL_NAME_BYTES + sizeof(" on , , ")];
+    struct plot plot;
+    int rc = plot_begin(&plot);
 
     snprintf(title, sizeof title, "%s on %s, %s, %s", m->model, m->engine,
              m->machine, m->date);
-    int rc = fill(&panels[0], "Prefill", &report->prefill, &charts[0]);
-    if (rc == 0)
-        rc = fill(&panels[1], "Decode step", &report->decode, &charts[1]);
-    if (rc == 0)
-        rc = chart_write(path, title, charts, 2, 2);
-    free(panels[0].measured);
-    free(panels[1].measured);
+    if (rc == 0) {
+        fputs("part,median_percent,p95_percent,measured_ms,predicted_ms\n",
+              plot.file);
+        put_points(plot.file, "Prefill", &report->prefill);
+        put_points(plot.file, "Decode step", &report->decode);
+    }
+    rc = plot_end(&plot, rc, "fit", title, path);
     if (rc != 0)
-        snprintf(err, err_size, "plot %s: %s", path, chart_error(rc));
+        snprintf(err, err_size, "plot %s: %s", path, plot_error(rc));
     return rc;
 }

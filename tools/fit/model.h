@@ -50,7 +50,7 @@ void fit_report_fini(struct fit_report *report);
 /* Writes a picture to `path`: one frame each for prefill and decode,
  * logarithmic axes, one dot per point, the diagonal, and lines 10 % above and
  * below it. Borrows everything.
- * Returns 0, or an error of chart_write() with a message in err (err_size
+ * Returns 0, or an error of plot_end() with a message in err (err_size
  * bytes). */
 [[nodiscard]] int fit_plot_save(const char *path, const struct cost_model *m,
                                 const struct fit_report *report, char *err,

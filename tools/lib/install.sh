@@ -28,7 +28,7 @@ zlib1g-dev        pc:zlib
 libzmq3-dev       pc:libzmq
 liburing-dev      pc:liburing
 libibverbs-dev    pc:libibverbs
-gnuplot-nox       cmd:gnuplot
+python3-matplotlib deb:python3-matplotlib
 help2man          cmd:help2man
 '
 # Gateways of the examples in docs/, a reader of metrics, and the Redis that

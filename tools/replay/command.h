@@ -21,7 +21,7 @@
                                char **argv, int *status);
 
 /* Prints an error about the output file `path` unless rc is 0 (see
- * chart_error()). Returns 0 or -1. */
+ * plot_error()). Returns 0 or -1. */
 int replay_complain_output(const char *name, const char *path, int rc);
 
 /* Writes an optional output: evaluates `write` only if there is a path. */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/plot/chart.h"
+#include "tools/plot/plot.h"
 #include "tools/replay/command.h"
 
 struct command {
@@ -72,7 +72,7 @@ int replay_complain_output(const char *name, const char *path, int rc)
 {
     return rc == 0 ? 0
                    : replay_complain(name, "%s: %s", options_shown_path(path),
-                                     chart_error(rc));
+                                     plot_error(rc));
 }
 
 void replay_missing(const char *name, const char *option)

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/plot/plot.h"
 #include "tools/replay/command.h"
-#include "tools/replay/live/plot.h"
 #include "tools/replay/live/run.h"
 #include "tools/replay/live/target.h"
 #include "tools/replay/report/report.h"
@@ -123,16 +123,40 @@ static json_t *settings_json(const struct settings *s,
 
 static int write_report(const struct settings *s,
                         const struct replay_trace *trace,
-                        const struct replay_report *report)
+                        const struct replay_report *report, const char *path)
 {
     json_t *json = replay_report_json(report);
     int rc = -ENOMEM;
 
     if (json &&
         json_object_set_new(json, "trace", settings_json(s, trace)) == 0)
-        rc = replay_json_write(json, s->target.report);
+        rc = replay_json_write(json, path);
     json_decref(json);
     return rc;
+}
+
+/* Draws TTFT over time, its distribution, and predicted over observed TTFT. */
+static int write_plot(const struct settings *s,
+                      const struct replay_trace *trace,
+                      const struct replay_record *records,
+                      const struct replay_report *report)
+{
+    char title[320];
+    struct plot plot;
+    int rc = plot_begin(&plot);
+
+    snprintf(title, sizeof title,
+             "%s replay, policy %s: %" PRIu64 " of %" PRIu64
+             " requests answered, %.1f %% of input reused%s",
+             report->context.mode,
+             report->context.policy ? report->context.policy : "unknown",
+             report->completed, report->total, 100 * report->prefix_hit_ratio,
+             replay_report_ending(report).text);
+    if (rc == 0)
+        rc = write_report(s, trace, report, plot.data);
+    if (rc == 0)
+        rc = replay_csv_write(records, trace->count, plot.data);
+    return plot_end(&plot, rc, "live", title, s->plot);
 }
 
 /* Prints the report and writes the requested files. */
@@ -143,12 +167,11 @@ static int write_outputs(const struct settings *s,
 {
     replay_report_print(report, stdout);
     return REPLAY_OUTPUT(usage.name, s->target.report,
-                         write_report(s, trace, report)) |
+                         write_report(s, trace, report, s->target.report)) |
            REPLAY_OUTPUT(usage.name, s->csv,
                          replay_csv_write(records, trace->count, s->csv)) |
-           REPLAY_OUTPUT(
-               usage.name, s->plot,
-               replay_live_plot(records, trace->count, report, s->plot));
+           REPLAY_OUTPUT(usage.name, s->plot,
+                         write_plot(s, trace, records, report));
 }
 
 static int run(const struct settings *s, const struct replay_trace *trace,

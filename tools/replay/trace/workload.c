@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "base/array.h"
-#include "tools/plot/chart.h"
+#include "tools/plot/plot.h"
 #include "tools/replay/ticker.h"
 #include "traces/id_map.h"
 
@@ -244,13 +244,6 @@ json_t *replay_workload_json(const struct replay_workload *f,
         "popularity", popularity_json(f));
 }
 
-/* Points of the three curves. */
-struct curves {
-    double mtokens[CURVE_POINTS], hits[CURVE_POINTS];
-    double ranks[CURVE_POINTS], touches[CURVE_POINTS];
-    double gaps_s[CURVE_POINTS], shares[CURVE_POINTS];
-};
-
 /* Returns the i-th of CURVE_POINTS from `least` to `most`, evenly spaced on a
  * logarithmic axis. */
 static double spread(double least, double most, size_t i)
@@ -258,62 +251,42 @@ static double spread(double least, double most, size_t i)
     return least * pow(most / least, (double)i / (double)(CURVE_POINTS - 1));
 }
 
-static void fill_curves(struct replay_workload *f, struct curves *c)
+/* Writes the points of the three curves. */
+static void put_curves(struct replay_workload *f, FILE *file)
 {
     double blocks = (double)f->unique_blocks;
-    double mtokens = fmax(1, blocks * (double)f->block_tokens / 1e6 * 1.2);
+    double most = fmax(1, blocks * (double)f->block_tokens / 1e6 * 1.2);
 
+    fputs("mtokens,hit_ratio,rank,touches,share,gap_s\n", file);
     for (size_t i = 0; i < CURVE_POINTS; i++) {
-        c->mtokens[i] = spread(0.1, mtokens, i);
-        c->hits[i] = replay_workload_lru_ratio(f, c->mtokens[i] * 1e6);
-        c->ranks[i] = floor(spread(1, blocks, i) + 1e-9);
-        uint64_t rank = c->ranks[i] > 1 ? (uint64_t)c->ranks[i] - 1 : 0;
-        c->touches[i] = f->popularity[rank < f->unique_blocks ? rank : 0];
-        c->shares[i] = (double)i / (double)(CURVE_POINTS - 1);
-        c->gaps_s[i] =
-            fmax(0.1, trace_reuse_gap_ms(f->reuse, c->shares[i]) / 1e3);
+        double mtokens = spread(0.1, most, i);
+        double rank = floor(spread(1, blocks, i) + 1e-9);
+        size_t at = rank > 1 ? (size_t)rank - 1 : 0;
+        double share = (double)i / (double)(CURVE_POINTS - 1);
+
+        fprintf(file, "%.9g,%.9g,%.0f,%u,%.9g,%.9g\n", mtokens,
+                replay_workload_lru_ratio(f, mtokens * 1e6), rank,
+                (unsigned)f->popularity[at < f->unique_blocks ? at : 0], share,
+                fmax(0.1, trace_reuse_gap_ms(f->reuse, share) / 1e3));
     }
 }
 
 int replay_workload_plot(struct replay_workload *f, const char *path)
 {
-    const double edges[2] = {-INFINITY, INFINITY};
-    const double best[2] = {f->best_block_ratio, f->best_block_ratio};
-    const double p50[2] = {f->gap_p50_s, f->gap_p50_s};
-    char names[2][48];
+    json_t *json = replay_workload_json(f, NULL, 0);
     char title[160];
-    struct curves c;
+    struct plot plot;
+    int rc = plot_begin(&plot);
 
-    fill_curves(f, &c);
-    snprintf(names[0], sizeof names[0], "infinite: %.4f", best[0]);
-    snprintf(names[1], sizeof names[1], "p50 %.0f s", p50[0]);
     snprintf(title, sizeof title,
              "%llu requests, %.0f tokens in and %.0f out on average, at best "
              "%.1f %% of the input reused",
              (unsigned long long)f->totals.requests, f->input_tokens.mean,
              f->output_tokens.mean, 100 * f->best_token_ratio);
-    const struct chart charts[] = {
-        {.title = "One LRU cache",
-         .x_label = "capacity (M tokens)",
-         .y_label = "hit ratio (blocks)",
-         .x_log = true,
-         .y_max = 1.05 * best[0],
-         .series = {{"LRU", c.hits, CURVE_POINTS, c.mtokens, CHART_CURVE},
-                    {names[0], best, 2, edges, CHART_RULE}},
-         .n_series = 2},
-        {.title = "Popularity of blocks",
-         .x_label = "rank",
-         .y_label = "touches",
-         .x_log = true,
-         .y_log = true,
-         .series = {{NULL, c.touches, CURVE_POINTS, c.ranks, CHART_STAIRS}},
-         .n_series = 1},
-        {.title = "Time until a block comes back",
-         .x_label = "gap (s)",
-         .y_label = "share of reuses",
-         .x_log = true,
-         .series = {{NULL, c.shares, CURVE_POINTS, c.gaps_s, CHART_CURVE},
-                    {names[1], edges, 2, p50, CHART_RULE}},
-         .n_series = 2}};
-    return chart_write(path, title, charts, 3, 3);
+    if (rc == 0 && (!json || json_dumpf(json, plot.file, 0) != 0))
+        rc = -ENOMEM;
+    if (rc == 0)
+        put_curves(f, plot.file);
+    json_decref(json);
+    return plot_end(&plot, rc, "stats", title, path);
 }

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/plot/chart.h"
+#include "tools/plot/plot.h"
 #include "tools/replay/command.h"
 #include "tools/replay/list.h"
 #include "tools/replay/paper/cake/options.h"
@@ -185,34 +185,13 @@ static int write_csv(const struct settings *s, const struct point *points,
 static int write_plot(const struct settings *s, const struct point *points,
                       const char *path)
 {
-    char names[REPLAY_LIST_MAX][16];
-    const char *groups[REPLAY_LIST_MAX];
-    double done_s[ORDERS][REPLAY_LIST_MAX];
-    double short_s[ORDERS][REPLAY_LIST_MAX];
-    struct chart charts[2] = {
-        {.title = "all prompts done, simulated",
-         .x_label = "Gbit/s",
-         .y_label = "seconds",
-         .groups = groups},
-        {.title = "short prompts, mean time to the first token",
-         .x_label = "Gbit/s",
-         .y_label = "seconds",
-         .groups = groups},
-    };
-    for (size_t b = 0; b < s->gbps.count; b++) {
-        snprintf(names[b], sizeof names[b], "%g", s->gbps.values[b]);
-        groups[b] = names[b];
-    }
-    for (size_t o = 0; o < ORDERS; o++) {
-        for (size_t b = 0; b < s->gbps.count; b++) {
-            done_s[o][b] = points[b].of[o].done_s;
-            short_s[o][b] = points[b].of[o].short_mean_s;
-        }
-        chart_line(&charts[0], orders[o], done_s[o], s->gbps.count);
-        chart_line(&charts[1], orders[o], short_s[o], s->gbps.count);
-    }
-    return chart_write(path, "A cached prompt among short ones (simulated)",
-                       charts, 2, 2);
+    struct plot plot;
+    int rc = plot_begin(&plot);
+
+    if (rc == 0)
+        rc = write_csv(s, points, plot.data);
+    return plot_end(&plot, rc, "cake_adaptive",
+                    "A cached prompt among short ones (simulated)", path);
 }
 
 static int report(const struct settings *s, const struct point *points)

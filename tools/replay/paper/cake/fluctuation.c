@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "tools/plot/chart.h"
+#include "tools/plot/plot.h"
 #include "tools/replay/command.h"
 #include "tools/replay/paper/cake/options.h"
 #include "tools/replay/paper/cake/process.h"
@@ -222,34 +222,20 @@ static int write_csv(const struct study *study, const char *path)
 
 static int write_plot(const struct study *study, const char *path)
 {
-    double seeds[CAKE_RUNS_MAX];
-    double times[WAYS][CAKE_RUNS_MAX];
     const struct cake_fluctuated *first = &study->runs[0];
-    size_t n = study->settings->common.runs;
-    struct chart charts[2] = {
-        {.title = "time to the first token, simulated",
-         .x_label = "seed",
-         .y_label = "seconds",
-         .x = seeds,
-         .whole = true},
-        {.title = "where both are, first seed",
-         .x_label = "seconds",
-         .y_label = "token of the prompt",
-         .x = first->course_s},
-    };
-    chart_line(&charts[1], "computed up to", first->computed_tokens,
-               first->n_course);
-    chart_line(&charts[1], "loaded down to", first->unloaded_tokens,
-               first->n_course);
-    for (size_t i = 0; i < n; i++)
-        seeds[i] = (double)(study->settings->common.seed + i);
-    for (size_t w = 0; w < WAYS; w++) {
-        for (size_t i = 0; i < n; i++)
-            times[w][i] = time_of(&study->runs[i], w);
-        chart_line(&charts[0], ways[w].name, times[w], n);
+    struct plot plot;
+    int rc = plot_begin(&plot);
+
+    if (rc == 0)
+        rc = write_csv(study, plot.data);
+    if (rc == 0)
+        fputs("\nat_s,computed_tokens,loaded_tokens\n", plot.file);
+    for (size_t i = 0; rc == 0 && i < first->n_course; i++) {
+        fprintf(plot.file, "%.9g,%.9g,%.9g\n", first->course_s[i],
+                first->computed_tokens[i], first->unloaded_tokens[i]);
     }
-    return chart_write(path, "Budget and bandwidth that change (simulated)",
-                       charts, 2, 2);
+    return plot_end(&plot, rc, "cake_fluctuation",
+                    "Budget and bandwidth that change (simulated)", path);
 }
 
 static int report(const struct study *study)

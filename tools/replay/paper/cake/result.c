@@ -5,10 +5,9 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
-#include "tools/plot/chart.h"
+#include "tools/plot/plot.h"
 #include "tools/replay/math.h"
 #include "tools/result_file.h"
 
@@ -213,93 +212,13 @@ int cake_result_csv(const struct cake_result *r, const char *path)
     return result_close(f);
 }
 
-/* Rows of one machine and model share a colour. */
-static bool same_machine(const struct cake_line *a, const struct cake_line *b)
-{
-    return strcmp(a->row->setup.hardware, b->row->setup.hardware) == 0 &&
-           strcmp(a->row->setup.model, b->row->setup.model) == 0;
-}
-
-/* More than any real calibration has; further ones are not drawn. */
-#define MACHINES_MAX (CHART_SERIES_MAX - 1)
-
-/* The picture's data, borrowed by the charts. */
-struct picture {
-    const struct cake_line *machines[MACHINES_MAX]; /* first line of each */
-    char names[MACHINES_MAX][2 * CAKE_NAME_BYTES + 2];
-    size_t n;
-};
-
-static void list_machines(const struct cake_result *r, struct picture *p)
-{
-    for (size_t i = 0; i < r->n_lines && p->n < MACHINES_MAX; i++) {
-        const struct cake_setup *s = &r->lines[i].row->setup;
-        size_t m = 0;
-
-        while (m < p->n && !same_machine(p->machines[m], &r->lines[i]))
-            m++;
-        if (m < p->n)
-            continue;
-        snprintf(p->names[m], sizeof p->names[m], "%s, %s", s->hardware,
-                 s->model);
-        p->machines[p->n++] = &r->lines[i];
-    }
-}
-
-/* Returns a chart of one of the two speed-ups, with its values in `values`
- * (n_lines, (1 + machines)): NAN where a line is another machine's. */
-static struct chart make_chart(const struct cake_result *r,
-                               const struct picture *p, bool io, double *values)
-{
-    static const double ends[2] = {-INFINITY, INFINITY};
-    struct chart chart = {.title = io ? "over loading alone"
-                                      : "over computing alone",
-                          .x_label = "speed-up, published",
-                          .y_label = "speed-up, predicted",
-                          .x = values,
-                          .x_log = true,
-                          .y_log = true,
-                          .square = true,
-                          .no_key = io};
-
-    for (size_t i = 0; i < r->n_lines; i++) {
-        const struct cake_line *line = &r->lines[i];
-
-        values[i] = io ? line->row->speedup_io : line->row->speedup_compute;
-        for (size_t m = 0; m < p->n; m++) {
-            values[(m + 1) * r->n_lines + i] =
-                !same_machine(p->machines[m], line) ? NAN
-                : io                                ? line->predicted.speedup_io
-                     : line->predicted.speedup_compute;
-        }
-    }
-    for (size_t m = 0; m < p->n; m++) {
-        chart.series[m] =
-            (struct chart_series){.name = p->names[m],
-                                  .y = values + (m + 1) * r->n_lines,
-                                  .n = r->n_lines,
-                                  .mark = CHART_DOTS};
-    }
-    chart.series[p->n] =
-        (struct chart_series){"as published", ends, 2, ends, CHART_RULE};
-    chart.n_series = p->n + 1;
-    return chart;
-}
-
 int cake_result_plot(const struct cake_result *r, const char *path)
 {
-    struct picture p = {.n = 0};
-    struct chart charts[2];
+    struct plot plot;
+    int rc = plot_begin(&plot);
 
-    list_machines(r, &p);
-    size_t room = (p.n + 1) * r->n_lines;
-    double *values = calloc(room, 2 * sizeof values[0]);
-    if (!values)
-        return -ENOMEM;
-    charts[0] = make_chart(r, &p, true, values);
-    charts[1] = make_chart(r, &p, false, values + room);
-    int rc = chart_write(path, "Cake's speed-ups: published and predicted",
-                         charts, 2, 2);
-    free(values);
-    return rc;
+    if (rc == 0)
+        rc = cake_result_csv(r, plot.data);
+    return plot_end(&plot, rc, "cake",
+                    "Cake's speed-ups: published and predicted", path);
 }

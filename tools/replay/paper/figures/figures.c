@@ -1,5 +1,6 @@
 /* conductor-replay figures: the paper's figures for every trace found. This
- * file checks the command line; figures.py beside it does the work. */
+ * file checks the command line; figures.py beside it, copied to tools/plot,
+ * does the work. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -7,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/plot/plot.h"
 #include "tools/replay/command.h"
 #include "tools/replay/list.h"
 
@@ -41,25 +43,13 @@ static const char *figure_name(size_t i)
     return i < sizeof names / sizeof names[0] ? names[i] : NULL;
 }
 
-/* Executes the script, from the build folder or, installed, from ../libexec.
- * Returns the exit status if that fails. */
+/* Executes the script. Returns the exit status if that fails. */
 static int run_script(const struct settings *s)
 {
-    static const char *const places[] = {
-        "replay/paper/figures/figures.py",
-        "../libexec/conductor/figures/figures.py"};
     char program[PATH_MAX], script[PATH_MAX + 64];
     char requests[24], jobs[24], skip[] = {s->skip_bad ? '1' : '0', '\0'};
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
 
-    program[n > 0 ? n : 0] = '\0';
-    const char *name = strrchr(program, '/');
-    for (size_t i = 0; i < 2; i++) {
-        snprintf(script, sizeof script, "%.*s/%s",
-                 name ? (int)(name - program) : 0, program, places[i]);
-        if (access(script, R_OK) == 0)
-            break;
-    }
+    plot_find("figures.py", program, script);
     snprintf(requests, sizeof requests, "%" PRIu64, s->requests);
     snprintf(jobs, sizeof jobs, "%" PRIu64, s->jobs);
     execlp("python3", "python3", "-B", script, program, s->traces, s->out,

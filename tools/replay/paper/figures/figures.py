@@ -6,7 +6,7 @@ import os
 import re
 import sys
 
-import charts
+import chart
 from shown import MTOKENS, SHOWN, TABLE_MTOKENS
 from simulations import Failed, Simulator
 
@@ -53,8 +53,8 @@ class Run(Simulator):
         if title:
             with open(self.path('.csv'), 'w', encoding='utf-8') as f:
                 f.writelines(self.csv)
-            why = charts.draw(self.path('.svg'), f'{self.name}: {title}',
-                              drawn)
+            why = chart.draw(self.path('.svg'), f'{self.name}: {title}',
+                             drawn)
         else:
             why = None if drawn else 'not drawn'
         if why and not Run.undrawn:

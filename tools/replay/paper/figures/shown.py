@@ -4,7 +4,7 @@ the table, compares them with the paper, and returns its charts."""
 import math
 from concurrent.futures import ThreadPoolExecutor
 
-from charts import Chart, bars
+from chart import CURVE, Chart, bars
 
 AGREES_POINTS = 5  # a share or gain agrees within this many points
 MTOKENS = [0.1 * 2000 ** (i / 120) for i in range(121)]
@@ -228,7 +228,7 @@ def lru(run):
                                      'nearly all in the paper')
     return 'hit ratio over capacity', [
         Chart('One LRU cache', 'capacity (M tokens)', 'hit ratio (blocks)',
-              MTOKENS, [(None, y)], log='x', marks=False)]
+              MTOKENS, [(None, y)], log='x', mark=CURVE)]
 
 
 def global_caches(run):
@@ -288,7 +288,7 @@ def replicas(run):
     return 'copies of popular keys', [
         Chart('Copies of keys, every 30 s', 'time (s)', 'nodes that hold it',
               times[::step], [(f'rank {r["rank"]}', r['copies'][::step])
-                              for r in ranks], y_max=16, marks=False)]
+                              for r in ranks], y_range=(0, 16), mark=CURVE)]
 
 
 def bandwidth(run):
@@ -353,7 +353,7 @@ def ratio(run):
               ('TTFT', 'mean (s)'), ('TBT', 'mean (s)')]
     return '16 nodes, prefill or decode', [
         Chart(title, 'prefill nodes of 16', y_label, splits, line,
-              log='' if i == 0 else 'y', y_max=1 if i == 0 else None,
+              log='' if i == 0 else 'y', y_range=(0, 1) if i == 0 else (),
               key=i == 2)
         for i, ((title, y_label), line) in enumerate(zip(titles, lines))]
 
@@ -420,7 +420,7 @@ def goodput(run):
         Chart('Goodput', 'speed', 'effective requests/s', speeds, lines,
               key=False),
         Chart('Effective requests', 'speed', 'share of all', speeds, shares,
-              y_max=1)]
+              y_range=(0, 1))]
 
 
 SHOWN = {'01': capacity, '05': policies, '08': prefill, '09': lru,

@@ -34,9 +34,6 @@ const struct replay_case *
 replay_comparison_case(const struct replay_comparison *c, size_t n, size_t v,
                        size_t p);
 
-/* Writes a cluster's node count to `name`: "8", or "8+8" with decode nodes. */
-void replay_comparison_nodes(const struct cluster *c, char *name, size_t size);
-
 /* Prints the parameters, a table, and at how many points the policies' mean
  * TTFT is in the Mooncake paper's order (Figure 5), and `plan`'s is the lowest.
  * With an SLO, of accepted requests only. */

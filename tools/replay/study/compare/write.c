@@ -1,9 +1,10 @@
-/* A comparison as table and CSV; see compare.h. */
+/* A comparison as table, CSV and picture; see compare.h. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/plot/plot.h"
 #include "tools/replay/study/compare/compare.h"
 #include "tools/result_file.h"
 
@@ -137,7 +138,8 @@ static bool decodes(const struct cluster *c)
     return c->decode_nodes + c->coupled_nodes > 0;
 }
 
-void replay_comparison_nodes(const struct cluster *c, char *name, size_t size)
+/* Writes a cluster's node count to `name`: "8", or "8+8" with decode nodes. */
+static void nodes_name(const struct cluster *c, char *name, size_t size)
 {
     unsigned nodes = (unsigned)(c->prefill_nodes + c->coupled_nodes);
 
@@ -186,7 +188,7 @@ static void print_case(const struct replay_case *one, int width, bool with_slo,
     bool any = r->ttft_s.count > 0;
     char nodes[32];
 
-    replay_comparison_nodes(&one->cluster, nodes, sizeof nodes);
+    nodes_name(&one->cluster, nodes, sizeof nodes);
     fprintf(file, "%7s %7g %6g  %-*s", nodes,
             one->cluster.link_bytes_per_s * 8 / 1e9, one->speed, width,
             one->label);
@@ -310,4 +312,18 @@ int replay_comparison_csv(const struct replay_comparison *c, const char *path)
     for (size_t i = 0; i < c->n_cases * c->n_seeds; i++)
         csv_case(f, &c->runs[i], c->n_seeds > 1);
     return result_close(f);
+}
+
+int replay_comparison_plot(const struct replay_comparison *c, const char *path)
+{
+    char title[160];
+    struct plot plot;
+    int rc = plot_begin(&plot);
+
+    snprintf(title, sizeof title, "%llu requests on %s",
+             (unsigned long long)c->cases[0].result.report.total,
+             c->cases[0].cluster.name);
+    if (rc == 0)
+        rc = replay_comparison_csv(c, plot.data);
+    return plot_end(&plot, rc, "compare", title, path);
 }

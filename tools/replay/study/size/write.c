@@ -1,10 +1,8 @@
 /* The result of `size` as text, CSV and picture; see size.h. */
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
-#include <stdlib.h>
 
-#include "tools/plot/chart.h"
+#include "tools/plot/plot.h"
 #include "tools/replay/study/size/size.h"
 #include "tools/result_file.h"
 
@@ -192,83 +190,28 @@ int replay_size_csv(const struct replay_sizing *z, const char *path)
     return result_close(f);
 }
 
-/* Collects the sizes that meet the target, or those that don't. */
-static size_t points(const struct search *search, bool meets, double *x,
-                     double *y)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < search->count; i++) {
-        if (search->answers[i].meets == meets) {
-            x[n] = search->answers[i].size.prefill;
-            y[n++] = search->answers[i].size.decode;
-        }
-    }
-    return n;
-}
-
-/* Collects the best share of each fully simulated total. */
-static size_t totals(const struct replay_sizing *z, double *x, double *y)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < z->n_ended;) {
-        size_t to = same_total(z, i);
-        const struct replay_case *c = best_of(z, i, to);
-
-        x[n] = nodes_of(c);
-        y[n++] = c->result.report.effective_ratio;
-        i = to;
-    }
-    return n;
-}
-
 int replay_size_plot(const struct replay_sizing *z, const char *path)
 {
-    static const double edges[2] = {-INFINITY, INFINITY};
-    const double target[2] = {z->target, z->target};
-    const double best[2] = {z->search.best.size.prefill,
-                            z->search.best.size.decode};
-    size_t room = z->search.count + z->n_ended + 1;
-    double *x[3] = {calloc(room, 6 * sizeof x[0][0])};
-    double *y[3];
     char title[160];
-    char answer[64];
+    struct plot plot;
+    int rc = plot_begin(&plot);
 
-    if (!x[0])
-        return -ENOMEM;
-    for (size_t i = 0; i < 3; i++) {
-        x[i] = x[0] + 2 * i * room;
-        y[i] = x[i] + room;
-    }
-    size_t meet = points(&z->search, true, x[0], y[0]);
-    size_t miss = points(&z->search, false, x[1], y[1]);
-    size_t n = totals(z, x[2], y[2]);
-    snprintf(answer, sizeof answer, "%g + %g is the smallest", best[0],
-             best[1]);
     snprintf(title, sizeof title,
              "%.4g %% of requests within TTFT %g s and TBT %g s, %s",
              100 * z->target, z->base->slo_ttft_s, z->base->slo_tbt_s,
              z->template.name);
-    const struct chart charts[] = {
-        {.title = "Sizes",
-         .x_label = "prefill nodes",
-         .y_label = "decode nodes",
-         .square = true,
-         .whole = true,
-         .series = {{"meets the target", y[0], meet, x[0], CHART_DOTS},
-                    {"does not", y[1], miss, x[1], CHART_CROSSES},
-                    {answer, &best[1], 1, &best[0], CHART_DOTS}},
-         .n_series = 3},
-        {.title = "Best share",
-         .x_label = "nodes in all",
-         .y_label = "effective",
-         .whole = true,
-         .y_max = 1,
-         .series = {{NULL, y[2], n, x[2], CHART_LINE},
-                    {"target", target, 2, edges, CHART_RULE}},
-         .n_series = 2}};
-    int rc = chart_write(path, title, charts, 2, 2);
-    free(x[0]);
-    return rc;
+    if (rc == 0)
+        rc = replay_size_csv(z, plot.data);
+    if (rc == 0) {
+        fputs("\nprefill,decode,nodes,effective_ratio,target\n", plot.file);
+        for (size_t i = 0; i < z->n_ended; i++) {
+            const struct replay_case *c = &z->ended[i];
+
+            fprintf(plot.file,
+                    "%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%.6f,%.9g\n",
+                    prefill_of(c), c->cluster.decode_nodes, nodes_of(c),
+                    c->result.report.effective_ratio, z->target);
+        }
+    }
+    return plot_end(&plot, rc, "size", title, path);
 }
