@@ -15,9 +15,15 @@
  * are not checked. */
 #define CHAIN_IDS_MAX ((size_t)4 << 20)
 
+/* The first that fits a file's first line is the file's. */
+static const struct trace_format formats[] = {
+    {NULL, trace_scan_line},
+};
+
 struct trace_reader {
     struct trace_lines *lines;
-    struct id_map *before; /* id -> the id before it */
+    const struct trace_format *format; /* NULL = no line is read yet */
+    struct id_map *before;             /* id -> the id before it */
     uint32_t block_tokens;
     int64_t last_arrival_us;
 };
@@ -74,11 +80,11 @@ static int check_chain(struct trace_reader *r, const struct trace_request *q,
             char text[24];
             int n = snprintf(text, sizeof text, "%" PRIu64, id);
 
-            trace_error_set(error, "hash_ids", text, (size_t)n,
-                            "at index %zu follows another id than before, "
-                            "so it cannot stand for one prefix",
-                            i);
-            return -EINVAL;
+            return trace_error_set(
+                error, "hash_ids", text, (size_t)n,
+                "at index %zu follows another id than before, "
+                "so it cannot stand for one prefix",
+                i);
         }
         if (!known && learn && id_map_put(r->before, id, before) == -ENOMEM)
             return -ENOMEM;
@@ -95,21 +101,19 @@ static int check_request(struct trace_reader *r, const struct trace_request *q,
     if (q->arrival_us < r->last_arrival_us) {
         int n = snprintf(text, sizeof text, "%" PRId64, q->arrival_us / 1000);
 
-        trace_error_set(error, "timestamp", text, (size_t)n,
-                        "goes backward, the line before has %" PRId64,
-                        r->last_arrival_us / 1000);
-        return -EINVAL;
+        return trace_error_set(error, "timestamp", text, (size_t)n,
+                               "goes backward, the line before has %" PRId64,
+                               r->last_arrival_us / 1000);
     }
     size_t blocks =
         (q->input_tokens + (size_t)r->block_tokens - 1) / r->block_tokens;
     if (q->block_count != blocks) {
         int n = snprintf(text, sizeof text, "[%zu ids]", q->block_count);
 
-        trace_error_set(error, "hash_ids", text, (size_t)n,
-                        "%u tokens in blocks of %u need %zu ids",
-                        (unsigned)q->input_tokens, (unsigned)r->block_tokens,
-                        blocks);
-        return -EINVAL;
+        return trace_error_set(error, "hash_ids", text, (size_t)n,
+                               "%u tokens in blocks of %u need %zu ids",
+                               (unsigned)q->input_tokens,
+                               (unsigned)r->block_tokens, blocks);
     }
     /* Check the whole line first, then record its ids, so that a bad line
      * records none. Only an id that occurs twice in one line is found while
@@ -121,23 +125,35 @@ static int check_request(struct trace_reader *r, const struct trace_request *q,
     return rc;
 }
 
+static const struct trace_format *format_of(const char *line, size_t bytes)
+{
+    const struct trace_format *f = formats;
+
+    while (f->begins && !f->begins(line, bytes))
+        f++;
+    return f;
+}
+
 int trace_reader_next(struct trace_reader *reader,
                       struct trace_request *request, struct trace_error *error)
 {
     const char *line = NULL;
     size_t bytes = 0;
-    int rc = trace_lines_next(reader->lines, &line, &bytes, error);
+    int rc;
 
-    if (rc <= 0)
-        return rc;
-    rc = trace_scan_line(line, bytes, request, error);
+    do {
+        rc = trace_lines_next(reader->lines, &line, &bytes, error);
+        if (rc <= 0)
+            return rc;
+        if (!reader->format)
+            reader->format = format_of(line, bytes);
+        rc = reader->format->scan(line, bytes, request, error);
+    } while (rc > 0);
     if (rc == 0)
         rc = check_request(reader, request, error);
-    if (rc != 0) {
+    if (rc == -ENOMEM)
+        trace_error_set(error, "", "", 0, "out of memory");
+    if (rc != 0)
         error->line = trace_lines_number(reader->lines);
-        if (rc == -ENOMEM)
-            trace_error_set(error, "", "", 0, "out of memory");
-        return rc;
-    }
-    return 1;
+    return rc != 0 ? rc : 1;
 }

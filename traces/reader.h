@@ -21,6 +21,17 @@ struct trace_reader_options {
     bool regular_only;
 };
 
+/* A format of traces: one file, and one row in `formats` (reader.c). */
+struct trace_format {
+    /* Returns whether a file with this first line has the format. NULL =
+     * always. */
+    bool (*begins)(const char *line, size_t bytes);
+    /* Reads a line into `request`, as trace_scan_line(); or returns 1: the line
+     * has no request, it is a header. */
+    int (*scan)(const char *line, size_t bytes, struct trace_request *request,
+                struct trace_error *error);
+};
+
 struct trace_reader;
 
 /*

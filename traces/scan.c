@@ -1,4 +1,4 @@
-/* The line scanner; see scan.h. Never looks past `end`. */
+/* The line scanner; see scan.h. Reads no byte at or after `end`. */
 #include "traces/scan.h"
 
 #include <errno.h>
@@ -11,25 +11,20 @@ struct cursor {
     struct trace_error *error;
 };
 
+enum field { TIMESTAMP, INPUT, OUTPUT, HASH_IDS, TENANT, PRIORITY, N_FIELDS };
+
 /* Fields from TENANT on are optional. */
-enum field {
-    TIMESTAMP,
-    INPUT,
-    OUTPUT,
-    HASH_IDS,
-    TENANT,
-    PRIORITY,
-    FIELD_COUNT,
-    OTHER
+static const struct {
+    const char *name;
+    uint64_t max;
+} fields[N_FIELDS] = {
+    [TIMESTAMP] = {"timestamp", TRACE_TIMESTAMP_MAX_MS},
+    [INPUT] = {"input_length", TRACE_TOKENS_MAX},
+    [OUTPUT] = {"output_length", TRACE_TOKENS_MAX},
+    [HASH_IDS] = {"hash_ids", TRACE_ID_MAX},
+    [TENANT] = {"tenant", TRACE_ID_MAX},
+    [PRIORITY] = {"priority", INT32_MAX},
 };
-
-static const char *const field_names[FIELD_COUNT] = {
-    "timestamp", "input_length", "output_length",
-    "hash_ids",  "tenant",       "priority"};
-
-static const uint64_t field_max[FIELD_COUNT] = {
-    TRACE_TIMESTAMP_MAX_MS, TRACE_TOKENS_MAX, TRACE_TOKENS_MAX,
-    TRACE_ID_MAX,           TRACE_ID_MAX,     INT32_MAX};
 
 static void skip_spaces(struct cursor *c)
 {
@@ -58,10 +53,9 @@ static int refuse(struct cursor *c, const char *field, const char *why)
 {
     skip_spaces(c);
     if (c->p >= c->end)
-        trace_error_set(c->error, field, "", 0, "%s, but the line ends", why);
-    else
-        trace_error_set(c->error, field, c->p, token_bytes(c), "%s", why);
-    return -EINVAL;
+        return trace_error_set(c->error, field, "", 0, "%s, but the line ends",
+                               why);
+    return trace_error_set(c->error, field, c->p, token_bytes(c), "%s", why);
 }
 
 static bool take(struct cursor *c, char wanted)
@@ -93,7 +87,7 @@ static int scan_string(struct cursor *c, const char **text, size_t *bytes)
 
 static int scan_integer(struct cursor *c, enum field field, uint64_t *value)
 {
-    const char *name = field_names[field];
+    const char *name = fields[field].name;
 
     skip_spaces(c);
     const char *start = c->p;
@@ -101,12 +95,11 @@ static int scan_integer(struct cursor *c, enum field field, uint64_t *value)
     while (c->p < c->end && *c->p >= '0' && *c->p <= '9') {
         uint64_t digit = (uint64_t)(*c->p - '0');
 
-        if (n > (field_max[field] - digit) / 10) {
+        if (n > (fields[field].max - digit) / 10) {
             c->p = start;
-            trace_error_set(c->error, name, start, token_bytes(c),
-                            "must be at most %llu",
-                            (unsigned long long)field_max[field]);
-            return -EINVAL;
+            return trace_error_set(c->error, name, start, token_bytes(c),
+                                   "must be at most %llu",
+                                   (unsigned long long)fields[field].max);
         }
         n = n * 10 + digit;
         c->p++;
@@ -127,7 +120,7 @@ static int scan_ids(struct cursor *c, struct trace_request *request)
 {
     request->block_count = 0;
     if (!take(c, '['))
-        return refuse(c, field_names[HASH_IDS], "must be an array");
+        return refuse(c, fields[HASH_IDS].name, "must be an array");
     if (take(c, ']'))
         return 0;
     for (;;) {
@@ -137,7 +130,7 @@ static int scan_ids(struct cursor *c, struct trace_request *request)
         if (rc != 0)
             return rc;
         if (request->block_count == TRACE_BLOCKS_MAX)
-            return refuse(c, field_names[HASH_IDS], "has too many ids");
+            return refuse(c, fields[HASH_IDS].name, "has too many ids");
         rc = trace_request_reserve(request, request->block_count + 1);
         if (rc != 0)
             return rc;
@@ -145,7 +138,7 @@ static int scan_ids(struct cursor *c, struct trace_request *request)
         if (take(c, ']'))
             return 0;
         if (!take(c, ','))
-            return refuse(c, field_names[HASH_IDS], "expected , or ]");
+            return refuse(c, fields[HASH_IDS].name, "expected , or ]");
     }
 }
 
@@ -161,10 +154,9 @@ static int skip_value(struct cursor *c, const char *name, size_t name_bytes)
         return scan_string(c, &text, &bytes);
     bytes = token_bytes(c);
     if (bytes == 0 || memchr("[{,]}:", *c->p, 6)) {
-        trace_error_set(c->error, "", name, name_bytes,
-                        "unknown field with a value that is no number, "
-                        "string, true, false or null");
-        return -EINVAL;
+        return trace_error_set(c->error, "", name, name_bytes,
+                               "unknown field with a value that is no number, "
+                               "string, true, false or null");
     }
     c->p += bytes;
     return 0;
@@ -172,38 +164,16 @@ static int skip_value(struct cursor *c, const char *name, size_t name_bytes)
 
 static enum field find_field(const char *name, size_t bytes)
 {
-    for (int i = 0; i < FIELD_COUNT; i++)
-        if (strlen(field_names[i]) == bytes &&
-            memcmp(field_names[i], name, bytes) == 0)
-            return (enum field)i;
-    return OTHER;
-}
+    int i = 0;
 
-static int scan_value(struct cursor *c, enum field field,
-                      struct trace_request *request)
-{
-    if (field == HASH_IDS)
-        return scan_ids(c, request);
-    uint64_t value = 0;
-    bool below = field == PRIORITY && take(c, '-');
-    int rc = scan_integer(c, field, &value);
-    if (rc != 0)
-        return rc;
-    if (field == TENANT)
-        request->tenant = value;
-    else if (field == PRIORITY)
-        request->priority = below ? -(int32_t)value : (int32_t)value;
-    else if (field == TIMESTAMP)
-        request->arrival_us = (int64_t)value * 1000;
-    else if (field == INPUT)
-        request->input_tokens = (uint32_t)value;
-    else
-        request->output_tokens = (uint32_t)value;
-    return 0;
+    while (i < N_FIELDS && (strlen(fields[i].name) != bytes ||
+                            memcmp(fields[i].name, name, bytes) != 0))
+        i++;
+    return (enum field)i;
 }
 
 static int scan_field(struct cursor *c, struct trace_request *request,
-                      bool seen[FIELD_COUNT])
+                      uint64_t values[N_FIELDS], bool seen[N_FIELDS])
 {
     const char *name = NULL;
     size_t bytes = 0;
@@ -214,26 +184,31 @@ static int scan_field(struct cursor *c, struct trace_request *request,
     if (!take(c, ':'))
         return refuse(c, "", "expected : after a field name");
     enum field field = find_field(name, bytes);
-    if (field == OTHER)
+    if (field == N_FIELDS)
         return skip_value(c, name, bytes);
     if (seen[field])
-        return refuse(c, field_names[field], "appears twice");
+        return refuse(c, fields[field].name, "appears twice");
     seen[field] = true;
-    return scan_value(c, field, request);
+    if (field == HASH_IDS)
+        return scan_ids(c, request);
+    bool below = field == PRIORITY && take(c, '-');
+    rc = scan_integer(c, field, &values[field]);
+    if (below)
+        values[field] = -values[field];
+    return rc;
 }
 
 int trace_scan_line(const char *line, size_t bytes,
                     struct trace_request *request, struct trace_error *error)
 {
     struct cursor c = {line, line + bytes, error};
-    bool seen[FIELD_COUNT] = {false};
+    uint64_t values[N_FIELDS] = {0};
+    bool seen[N_FIELDS] = {false};
 
-    request->tenant = 0;
-    request->priority = 0;
     if (!take(&c, '{'))
         return refuse(&c, "", "expected a JSON object");
     do {
-        int rc = scan_field(&c, request, seen);
+        int rc = scan_field(&c, request, values, seen);
 
         if (rc != 0)
             return rc;
@@ -243,16 +218,16 @@ int trace_scan_line(const char *line, size_t bytes,
     skip_spaces(&c);
     if (c.p != c.end)
         return refuse(&c, "", "more than one value in a line");
-    for (int i = 0; i < TENANT; i++) {
-        if (!seen[i]) {
-            trace_error_set(error, field_names[i], "", 0, "is missing");
-            return -EINVAL;
-        }
-    }
-    if (request->input_tokens == 0) {
-        trace_error_set(error, field_names[INPUT], "0", 1,
-                        "must be at least 1");
-        return -EINVAL;
-    }
+    for (int i = 0; i < TENANT; i++)
+        if (!seen[i])
+            return trace_error_set(error, fields[i].name, "", 0, "is missing");
+    request->arrival_us = (int64_t)values[TIMESTAMP] * 1000;
+    request->input_tokens = (uint32_t)values[INPUT];
+    request->output_tokens = (uint32_t)values[OUTPUT];
+    request->tenant = values[TENANT];
+    request->priority = (int32_t)values[PRIORITY];
+    if (request->input_tokens == 0)
+        return trace_error_set(error, fields[INPUT].name, "0", 1,
+                               "must be at least 1");
     return 0;
 }

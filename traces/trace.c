@@ -67,9 +67,9 @@ void trace_request_scale(struct trace_request *request, uint32_t scale)
     request->output_tokens = scale_tokens(request->output_tokens, scale);
 }
 
-void trace_error_set(struct trace_error *error, const char *field,
-                     const char *value, size_t value_bytes, const char *reason,
-                     ...)
+int trace_error_set(struct trace_error *error, const char *field,
+                    const char *value, size_t value_bytes, const char *reason,
+                    ...)
 {
     snprintf(error->field, sizeof error->field, "%s", field);
     size_t n = value_bytes < sizeof error->value - 1 ? value_bytes
@@ -84,6 +84,7 @@ void trace_error_set(struct trace_error *error, const char *field,
     va_start(args, reason);
     vsnprintf(error->reason, sizeof error->reason, reason, args);
     va_end(args);
+    return -EINVAL;
 }
 
 void trace_error_format(const struct trace_error *error, const char *file,

@@ -77,11 +77,12 @@ void trace_request_scale(struct trace_request *request, uint32_t scale);
 
 /*
  * Fills `error`: field, the offending value (borrowed, `value_bytes` long, cut
- * to fit, unprintable bytes shown as '?') and a printf-style reason.
+ * to fit, unprintable bytes shown as '?') and a printf-style reason. Returns
+ * -EINVAL, for the caller to return.
  */
-void trace_error_set(struct trace_error *error, const char *field,
-                     const char *value, size_t value_bytes, const char *reason,
-                     ...) __attribute__((format(printf, 5, 6)));
+int trace_error_set(struct trace_error *error, const char *field,
+                    const char *value, size_t value_bytes, const char *reason,
+                    ...) __attribute__((format(printf, 5, 6)));
 
 /*
  * Writes "FILE:LINE: FIELD VALUE: REASON" into `text` (`size` bytes, always

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "tools/replay/command.h"
 #include "tools/result_file.h"
 #include "traces/file.h"
@@ -46,15 +47,8 @@ static int add(struct log_requests *all, struct trace_request *request)
         all->left_out++;
         return 0;
     }
-    if (all->n == all->room) {
-        size_t room = all->room ? 2 * all->room : 1024;
-        struct trace_request *at = realloc(all->at, room * sizeof(*at));
-
-        if (!at)
-            return -ENOMEM;
-        all->at = at;
-        all->room = room;
-    }
+    if (array_reserve(all->at, all->room, all->n + 1) != 0)
+        return -ENOMEM;
     all->at[all->n++] = *request;
     *request = (struct trace_request){0};
     return 0;
