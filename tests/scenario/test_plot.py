@@ -125,6 +125,9 @@ class Plot(unittest.TestCase):
     def test_interrupt(self):
         """Ctrl-C goes to the script, too: the program ends by it, and does not
         go on with its next file; another failure is reported."""
+        # Where the tests run in the background, Ctrl-C is ignored.
+        before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
         path = f'{self.folder}:{os.environ["PATH"]}'
         self.write('python3', '#!/bin/sh\nkill -INT $$\n')
         self.assertEqual(self.cake(PATH=path).returncode, -signal.SIGINT)
