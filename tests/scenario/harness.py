@@ -472,6 +472,19 @@ class Cluster:
                    'ready', lambda: self.api.instances() == (prefill, decode))
 
 
+class FolderCase(unittest.TestCase):
+    """A case with a folder of its own, which goes when it ends."""
+
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, *names):
+        return os.path.join(self.folder, *names)
+
+
 class Case(unittest.TestCase):
     """A test with its folder and its processes."""
     running = None  # of this process

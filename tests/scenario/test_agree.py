@@ -2,25 +2,16 @@
 import json
 import os
 import subprocess
-import tempfile
 import unittest
 
-from harness import settings
+from harness import FolderCase, settings
 from test_replay import ROOT, SAMPLE, replay
 
 DECISIONS = os.path.join(ROOT, 'tools', 'lib', 'decisions.py')
 AGREE_3 = os.path.join(ROOT, 'traces', 'clusters', 'agree-3.json')
 
 
-class Agree(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
+class Agree(FolderCase):
     def live_report(self, **changes):
         """As `live` would have written it, with the simulator's numbers."""
         done = replay('simulate', '--trace', SAMPLE, '--cluster', AGREE_3,

@@ -7,10 +7,9 @@ import re
 import stat
 import subprocess
 import sys
-import tempfile
 import unittest
 
-from harness import ROOT, settings
+from harness import FolderCase, ROOT, settings
 
 sys.path.insert(0, os.path.join(ROOT, 'tools'))
 
@@ -63,15 +62,7 @@ def sanitized():
     return options['b_sanitize'] not in ('none', [])
 
 
-class GpuCheck(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, *names):
-        return os.path.join(self.folder, *names)
-
+class GpuCheck(FolderCase):
     def script(self, text, *names):
         os.makedirs(os.path.dirname(self.path(*names)), exist_ok=True)
         with open(self.path(*names), 'w', encoding='utf-8') as f:

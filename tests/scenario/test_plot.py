@@ -4,11 +4,10 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import unittest
 import xml.etree.ElementTree
 
-from harness import settings
+from harness import FolderCase, settings
 from test_replay import replay
 from test_replay_cake import OWN
 
@@ -16,15 +15,7 @@ HOSTILE = ['a \'b\' <d> & {e}^2 f_1 %g @x $y$', '_hidden', '\\frac{$1}{2',
            '`touch broke_out`']
 
 
-class Plot(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
+class Plot(FolderCase):
     def write(self, name, text):
         with open(self.path(name), 'w', encoding='utf-8') as f:
             f.write(text)

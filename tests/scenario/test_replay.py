@@ -6,14 +6,13 @@ import os
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 import unittest
 import xml.etree.ElementTree
 
 from fake_server import FakeServer
-from harness import settings
+from harness import FolderCase, settings
 from reference import infinite_cache_ratio
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
@@ -30,15 +29,7 @@ def replay(*args, timeout=60, **how):
                           text=True, timeout=timeout * settings.scale, **how)
 
 
-class Replay(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
+class Replay(FolderCase):
     def serve(self, **kind):
         server = FakeServer(**kind)
         self.addCleanup(server.close)

@@ -5,11 +5,11 @@ import os
 import random
 import re
 import statistics
-import tempfile
 import unittest
 import xml.etree.ElementTree
 
 import reference_cake
+from harness import FolderCase
 from test_replay import ROOT, replay
 
 OWN = os.path.join(ROOT, 'tests', 'scenario', 'data', 'cake.csv')
@@ -53,15 +53,7 @@ def some_row(dice):
             'speedup_compute': dice.uniform(1, 9)}
 
 
-class Cake(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
+class Cake(FolderCase):
     def write(self, name, text):
         with open(self.path(name), 'w', encoding='utf-8') as f:
             f.write(text)
@@ -196,15 +188,7 @@ class Cake(unittest.TestCase):
                 self.assertEqual(done.stdout, '')
 
 
-class Experiments(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
+class Experiments(FolderCase):
     def rows(self, *args):
         done = replay(*args, '--csv', self.path('o.csv'), '--plot',
                       self.path('o.svg'))

@@ -3,10 +3,10 @@ import collections
 import gzip
 import json
 import os
-import tempfile
 import unittest
 import xml.etree.ElementTree
 
+from harness import FolderCase
 from test_replay import SAMPLE, replay
 
 
@@ -30,15 +30,7 @@ def line(at, tokens, ids):
                        'output_length': 1, 'hash_ids': ids}) + '\n'
 
 
-class Stats(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
+class Stats(FolderCase):
     def stats(self, trace, *args):
         done = replay('stats', '--trace', trace, '--json',
                       self.path('s.json'), *args)

@@ -4,12 +4,11 @@ import json
 import os
 import re
 import subprocess
-import tempfile
 import unittest
 from random import Random
 import xml.etree.ElementTree
 
-from harness import computes_long
+from harness import FolderCase, computes_long
 from test_replay import ROOT, SAMPLE, program, replay
 
 CLUSTERS = os.path.join(ROOT, 'traces', 'clusters')
@@ -17,15 +16,7 @@ REFERENCE = os.path.join(CLUSTERS, 'reference-16.json')
 PAPER = os.path.join(CLUSTERS, 'paper-16.json')
 
 
-class Study(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
+class Study(FolderCase):
     def trace(self, requests, seed=1, like='conversation', rate=4):
         done = replay('generate', '--like', like, '--requests', requests,
                       '--rate', rate, '--seed', seed, '--out',

@@ -3,9 +3,9 @@ import csv
 import io
 import json
 import os
-import tempfile
 import unittest
 
+from harness import FolderCase
 from test_replay import SAMPLE, replay
 
 HARDWARE = {
@@ -16,11 +16,9 @@ HARDWARE = {
     'disk': {'tokens': 2000000, 'gbytes_per_s': 3}}
 
 
-class Sweep(unittest.TestCase):
+class Sweep(FolderCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
+        super().setUp()
         self.description = {
             'format': 'conductor-sweep', 'version': 1, 'name': 'small',
             'requests': [100, 200], 'nodes': [2, 6], 'balance': [0.7, 1.5],
@@ -32,9 +30,6 @@ class Sweep(unittest.TestCase):
             'slo_tbt_s': [0.1, 0.4], 'hardware': [HARDWARE],
             'traces': [{'name': 'c', 'like': 'conversation'},
                        {'name': 't', 'like': 'toolagent'}]}
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
 
     def write(self, name, value):
         with open(self.path(name), 'w', encoding='utf-8') as f:

@@ -3,9 +3,9 @@ import json
 import os
 import random
 import resource
-import tempfile
 import unittest
 
+from harness import FolderCase
 from fake_server import FakeServer
 from test_replay import replay
 
@@ -33,16 +33,11 @@ def session(draw, name):
             'system_tokens': 100, 'requests': requests}
 
 
-class Sessions(unittest.TestCase):
+class Sessions(FolderCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
+        super().setUp()
         draw = random.Random(27)
         self.sessions = [session(draw, f's{i}') for i in range(10)]
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
 
     def write(self, sessions):
         with open(self.path('s.jsonl'), 'w', encoding='utf-8') as file:

@@ -7,11 +7,10 @@ import gzip
 import json
 import os
 import subprocess
-import tempfile
 import unittest
 
 import reference_sim
-from harness import settings
+from harness import FolderCase, settings
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__))))
@@ -50,15 +49,7 @@ def replay(*args):
         capture_output=True, text=True, timeout=120 * settings.scale)
 
 
-class Simulate(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
+class Simulate(FolderCase):
     def write(self, name, text):
         with open(self.path(name), 'w', encoding='utf-8') as file:
             file.write(text)
