@@ -15,7 +15,8 @@
  * are not checked. */
 #define CHAIN_IDS_MAX ((size_t)4 << 20)
 
-/* The first that fits a file's first line is the file's. */
+/* A file has the first of these formats whose begins() accepts its first
+ * line. */
 static const struct trace_format formats[] = {
     {NULL, trace_scan_line},
 };

@@ -23,11 +23,11 @@ struct trace_reader_options {
 
 /* A format of traces: one file, and one row in `formats` (reader.c). */
 struct trace_format {
-    /* Returns whether a file with this first line has the format. NULL =
-     * always. */
+    /* Returns whether a file with this first line has the format. NULL = every
+     * file has it: only for the last row. */
     bool (*begins)(const char *line, size_t bytes);
-    /* Reads a line into `request`, as trace_scan_line(); or returns 1: the line
-     * has no request, it is a header. */
+    /* As trace_scan_line(). May also return 1: the line is a header and holds
+     * no request. */
     int (*scan)(const char *line, size_t bytes, struct trace_request *request,
                 struct trace_error *error);
 };

@@ -162,6 +162,7 @@ static int skip_value(struct cursor *c, const char *name, size_t name_bytes)
     return 0;
 }
 
+/* Returns N_FIELDS if no field has the name. */
 static enum field find_field(const char *name, size_t bytes)
 {
     int i = 0;

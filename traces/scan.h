@@ -1,7 +1,7 @@
 /*
- * Parses one line of the Mooncake paper's format. Pure. A strict scanner of its
- * own, because a general parser spends most of its time on a JSON node for each
- * block id, and the simulator reads millions of them.
+ * Parses one line of the Mooncake paper's format. Pure and strict. A general
+ * parser would spend most of its time on a JSON node for each block id, and the
+ * simulator reads millions of them.
  */
 #ifndef TRACES_SCAN_H
 #define TRACES_SCAN_H

@@ -39,7 +39,7 @@ int plot_begin(struct plot *plot)
     return 0;
 }
 
-/* Runs draw.py from one open file to another. */
+/* Runs draw.py with `data` as its input and `picture` as its output. */
 static int draw(const char *kind, const char *title, FILE *data, FILE *picture)
 {
     char program[PATH_MAX], script[PATH_MAX + 64];
@@ -52,6 +52,8 @@ static int draw(const char *kind, const char *title, FILE *data, FILE *picture)
     plot_find("draw.py", program, script);
     if (fflush(data) != 0 || lseek(fileno(data), 0, SEEK_SET) < 0)
         return -errno;
+    if (ferror(data))
+        return -EIO;
     int rc = posix_spawn_file_actions_init(&files);
     if (rc != 0)
         return -rc;
@@ -66,7 +68,7 @@ static int draw(const char *kind, const char *title, FILE *data, FILE *picture)
     while (waitpid(child, &status, 0) < 0)
         if (errno != EINTR)
             return -errno;
-    /* Ctrl-C goes to both: this program does not go on with its next file */
+    /* Ctrl-C goes to both: this program writes no further file. */
     if (WIFSIGNALED(status) &&
         (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGQUIT))
         raise(WTERMSIG(status));

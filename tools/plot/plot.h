@@ -6,9 +6,9 @@
 #include <stdio.h>
 
 /* A picture in the making. The caller writes the picture's data to `file`, or
- * lets functions that take a path write to `data`, which appends. */
+ * passes `data` to functions that write to a path: they append to `file`. */
 struct plot {
-    FILE *file;    /* owned; NULL when it could not be opened */
+    FILE *file;    /* owned; NULL = it could not be opened */
     char data[24]; /* "/dev/fd/N" of the file, for result_open() */
 };
 
@@ -30,9 +30,9 @@ struct plot {
 /* Returns what an error of plot_end() means, and what to do. */
 const char *plot_error(int rc);
 
-/* Finds a script of this folder: beside the program in the build folder or,
- * installed, in ../libexec. Writes the paths of the running program and of the
- * script. */
+/* Finds the script `name` of this folder: beside the running program in the
+ * build folder or, installed, in ../libexec. Writes the paths of that program
+ * and of the script; if neither place has it, that of the second place. */
 void plot_find(const char *name, char program[PATH_MAX],
                char script[PATH_MAX + 64]);
 

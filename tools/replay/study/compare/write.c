@@ -1,4 +1,4 @@
-/* A comparison as table, CSV and picture; see compare.h. */
+/* Writes a comparison as table, CSV and picture; see compare.h. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
