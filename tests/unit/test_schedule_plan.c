@@ -1155,7 +1155,7 @@ static void obvious_plan(const struct rig *r, const struct pool_instance *i,
     if (!i->order->by_age && place.most_us > o->queue_us)
         o->latest_us += place.most_us - o->queue_us;
     o->latest_us += place.doubt_us;
-    price += place.behind * (coupled || r->request.slo_ttft_us > 0 ? 1.0 : 2.0);
+    price += place.behind;
     o->score_us += (int64_t)(price * (double)o->prefill_us +
                              obvious_link_price(r) * (double)o->link_us +
                              obvious_held_up_us(r, i, o));

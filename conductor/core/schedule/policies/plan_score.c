@@ -1,8 +1,6 @@
 /* What a candidate of the policy plan scores. See plan_score.h. */
 #include "conductor/core/schedule/policies/plan_score.h"
 
-#include <math.h>
-
 #include "conductor/core/plan/traffic.h"
 
 const struct policy_option plan_options[PLAN_OPTIONS] = {
@@ -41,10 +39,9 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
         {"preempt", NULL, 0, 1, true, 1,
          "1: at the end of a chunk a long prefill pauses for one that takes at "
          "most a third of the time it has left; 0: it runs to its end"},
-    [PLAN_BEHIND_PRICE] = {"behind_price", "order", 0, 1e6, false, 2,
+    [PLAN_BEHIND_PRICE] = {"behind_price", "order", 0, 1e6, false, 1,
                            "seconds to add to each second of engine time for "
-                           "each prefill that would wait behind it; at most 1 "
-                           "with a TTFT SLO or in an aggregated pool"},
+                           "each prefill that would wait behind it"},
     [PLAN_CORRECTION] = {"correction", "correction_ms", 0, 1, true, 1,
                          "1: predictions are corrected by what is observed; 0: "
                          "they stay as they are"},
@@ -296,25 +293,13 @@ static double held_up_us(const struct scheduler *s,
     return token_us > room_us ? token_us : room_us;
 }
 
-/* Seconds to add for each second that a prefill behind it would wait. Deadlines
- * protect that prefill from a request with an SLO, and beside_price has counted
- * it in an aggregated pool. */
-static double behind_price(const struct scheduler *s,
-                           const struct schedule_request *request)
-{
-    double price = s->options[PLAN_BEHIND_PRICE];
-
-    return s->model.coupled || request->slo_ttft_us > 0 ? fmin(price, 1.0)
-                                                        : price;
-}
-
 void plan_set_score(const struct scheduler *s,
                     const struct schedule_request *request,
                     struct prefill_estimate *e)
 {
     const struct plan_state *state = s->state;
     double price =
-        price_of(s, e) + behind_price(s, request) * (double)e->behind;
+        price_of(s, e) + s->options[PLAN_BEHIND_PRICE] * (double)e->behind;
     double others_us =
         price * (double)e->prefill_us + held_up_us(s, request, e);
 
