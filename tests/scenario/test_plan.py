@@ -252,10 +252,10 @@ class Plan(PlayedCase):
         q.paths((host, 9, 'tcp', 7 * 10 ** 8), (host, 12, 'x"y', 5),
                 (host, 13, 'tcp', 6), ('10.9.9.9', 9, 'tcp', 6),
                 (host, 11, 'tcp', 6), (host, 12, 'tcp', 9))
-        r.paths((host, 9, 'shm', 6 * 10 ** 9))
+        r.paths((host, 9, 'shm', 6 * 10 ** 9), (host, 11, 'new2', 4))
         wait_until('rates are known', lambda: rates() == {
             line('q', 'p', 'tcp'): 7 * 10 ** 8, line('q', 'r', 'other'): 5,
-            line('r', 'p', 'shm'): 6 * 10 ** 9})
+            line('r', 'p', 'shm'): 6 * 10 ** 9, line('r', 'q', 'new2'): 4})
         q.paths()
         r.close()
         wait_until('they are not', lambda: rates() == {})

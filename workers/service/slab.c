@@ -1,5 +1,5 @@
-/* The memory of the blocks: with transport "shm", a file that other workers on
- * this machine can map; else the engine's own. */
+/* The memory of the blocks: a file that other workers on this machine can map,
+ * if a transport needs it; else the engine's own. */
 #include "workers/transfer/engine/shm/slab.h"
 
 #include "workers/service/internal.h"
@@ -8,10 +8,9 @@
 static void *slab_alloc(void *arg, size_t bytes)
 {
     struct worker *w = arg;
-    void *memory = NULL;
+    void *memory =
+        transports_slab_new(w->options->transports, bytes, &w->slab_fd);
 
-    if (transports_name(w->options->transports, "shm"))
-        memory = shm_slab_new(bytes, &w->slab_fd);
     if (memory && engine_kv_adopt(w->engine, memory, bytes) < 0) {
         shm_slab_free(memory, bytes, w->slab_fd);
         w->slab_fd = -1;

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "workers/transfer/engine/rdma/rdma.h"
+#include "workers/transfer/engine/shm/slab.h"
 #include "workers/transfer/internal.h"
 
 static struct transport *new_tcp(struct transfer *t)
@@ -70,59 +71,50 @@ _Static_assert(TRANSFER_STREAMS_MAX <= TCP_STREAMS_MAX, "a thread for each");
 static const struct {
     const char *name;
     struct transport *(*create)(struct transfer *t);
+    /* Allocates the slab, as shm_slab_new(). NULL = any memory is fine. */
+    void *(*slab)(size_t bytes, int *fd);
 } kinds[] = {
-    {"shm", new_shm},
-    {"rdma", new_rdma},
-    {"tcp", new_tcp},
+    {"shm", new_shm, shm_slab_new},
+    {"rdma", new_rdma, NULL},
+    {"tcp", new_tcp, NULL},
 };
 
 #define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
-/* Writes the length of the first name of *list, which commas separate, to *n.
- * Returns whether more names follow. */
-static bool next_name(const char **list, size_t *n)
+/* Returns whether `list`, separated by commas, has `name`. */
+static bool listed(const char *list, const char *name)
 {
-    *n = strcspn(*list, ",");
-    return (*list)[*n] == ',';
-}
+    for (;;) {
+        size_t n = strcspn(list, ",");
 
-static bool is(const char *at, size_t n, const char *name)
-{
-    return strlen(name) == n && strncmp(at, name, n) == 0;
-}
-
-bool transports_name(const char *list, const char *name)
-{
-    bool more = true;
-    size_t n;
-
-    for (; more; list += n + 1) {
-        more = next_name(&list, &n);
-        if (is(list, n, name))
+        if (strlen(name) == n && strncmp(list, name, n) == 0)
             return true;
+        if (list[n] == '\0')
+            return false;
+        list += n + 1;
     }
-    return false;
 }
 
+/* Each name of a valid list is one of a kind, and no kind's is there twice. */
 int transports_check(const char *list)
 {
-    bool more = true, seen[N_KINDS] = {0};
-    size_t n;
+    size_t unknown = 1;
 
-    for (; more; list += n + 1) {
-        bool known = false;
+    for (const char *c = list; *c; c++)
+        unknown += *c == ',';
+    for (size_t i = 0; i < N_KINDS; i++)
+        unknown -= listed(list, kinds[i].name);
+    return unknown == 0 ? 0 : -EINVAL;
+}
 
-        more = next_name(&list, &n);
-        for (size_t i = 0; i < N_KINDS; i++) {
-            if (!is(list, n, kinds[i].name))
-                continue;
-            known = !seen[i];
-            seen[i] = true;
-        }
-        if (!known)
-            return -EINVAL;
-    }
-    return 0;
+void *transports_slab_new(const char *list, size_t bytes, int *fd)
+{
+    void *memory = NULL;
+
+    for (size_t i = 0; !memory && i < N_KINDS; i++)
+        if (kinds[i].slab && listed(list, kinds[i].name))
+            memory = kinds[i].slab(bytes, fd);
+    return memory;
 }
 
 /* Registers the slab, so that all blocks can be granted. Returns 0 or more, or
@@ -161,7 +153,7 @@ int transports_open(struct transfer *t)
     for (size_t i = 0; i < N_KINDS; i++) {
         bool last = kinds[i].create == new_tcp; /* the fallback: required */
 
-        if (!last && !transports_name(t->config.transports, kinds[i].name))
+        if (!last && !listed(t->config.transports, kinds[i].name))
             continue;
         struct transport *transport = kinds[i].create(t);
         if (!transport && last)

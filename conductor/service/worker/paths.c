@@ -19,15 +19,10 @@ static uint32_t worker_at(const struct service *s, const struct msg_path *path)
     return POOL_NO_INSTANCE;
 }
 
-/* Transports are labels of metrics: an unknown name must not add a series. */
-static const char *known_name(const char *transport)
+/* Transports are labels of metrics: lowercase letters and digits. */
+static bool is_word(const char *s)
 {
-    static const char *const names[] = {"shm", "rdma", "tcp"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(names[i], transport) == 0)
-            return names[i];
-    return "other";
+    return *s && !s[strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789")];
 }
 
 static bool is_named(const struct pool_path *paths, uint32_t n, uint32_t from)
@@ -60,7 +55,8 @@ int paths_frame(struct service *s, struct worker *w, const uint8_t *payload,
             is_named(paths, n, from))
             continue; /* it has left, is another conductor's, or a duplicate */
         paths[n] = (struct pool_path){from, (double)path->bytes_per_s};
-        w->path_names[n++] = known_name(path->transport);
+        snprintf(w->path_names[n++], MSG_NAME_MAX, "%s",
+                 is_word(path->transport) ? path->transport : "other");
     }
     return pool_set_paths(s->pool, w->id, paths, n) ? -EPROTO : 0;
 }

@@ -49,7 +49,7 @@ struct worker {
         unsent; /* PREFILLs not sent yet, in the order decided */
     struct worker_warm warm;
     struct worker_copy copy;
-    const char *path_names[POOL_PATHS_MAX]; /* transport of each path; static */
+    char path_names[POOL_PATHS_MAX][MSG_NAME_MAX]; /* transport of each path */
 };
 
 /* The native workers of a service. Written by this folder alone. */
