@@ -1,8 +1,8 @@
 /*
- * Several conductors in front of the same instances, over a Redis: which
- * conductors there are, what each has given instances to do, and which one
- * leads. A conductor without Redis (`state: memory`) has no cluster: every call
- * takes NULL then, and says that it leads.
+ * Several conductors in front of the same instances, over a Redis: the list of
+ * conductors, which requests each has sent to which instances, and which
+ * conductor leads. A conductor without Redis (`state: memory`) has no cluster:
+ * calls then take NULL, and cluster_leads() returns true.
  *
  * No call waits. Events that Redis does not take or deliver are missed:
  * decisions go on with what is known, and once Redis answers again all
@@ -30,10 +30,10 @@ struct cluster_pool;
 
 struct cluster_options {
     struct redis_url url;
-    struct tls *tls; /* trusted by a URL with TLS. Borrowed */
+    struct tls *tls; /* TLS of a rediss:// URL. Borrowed */
     int64_t lease_us;
     const char *model;         /* of native workers; "": none. Copied */
-    struct address workers_at; /* host "": the local one of the connection to
+    struct address workers_at; /* host "" = local address of the connection to
                                   Redis; port 0 = no workers */
 };
 
@@ -58,7 +58,7 @@ struct cluster_ops {
 /* cluster_free(c): call it when all pools have left. NULL is a no-op. */
 void cluster_free(struct cluster *c);
 
-/* cluster_workers_at(c, port): this conductor takes workers at that port. */
+/* cluster_workers_at(c, port): sets where this conductor takes workers. */
 void cluster_workers_at(struct cluster *c, uint16_t port);
 
 /* cluster_members(c, out, most): writes where the conductors of the same model
@@ -66,7 +66,7 @@ void cluster_workers_at(struct cluster *c, uint16_t port);
 size_t cluster_members(const struct cluster *c, struct address *out,
                        size_t most);
 
-/* cluster_leads(c): whether this conductor does what only one may do. */
+/* cluster_leads(c): whether this conductor is the leader, or has no cluster. */
 bool cluster_leads(const struct cluster *c);
 
 /* cluster_lead_token(c): returns the leadership token, larger than every
@@ -110,7 +110,7 @@ void cluster_leave(struct cluster_pool *p);
 /* Publish what happens to a request of this conductor. O(1), but
  * cluster_decided() is O(the instances' queues). */
 void cluster_decided(struct cluster_pool *p, const struct cluster_request *r);
-/* A request came; `asked` is what its price goes by. */
+/* A request came; `asked` is the input of its price. */
 void cluster_asked(struct cluster_pool *p, const struct schedule_asked *asked);
 void cluster_started(struct cluster_pool *p, uint64_t request);
 void cluster_prefilled(struct cluster_pool *p, uint64_t request,
@@ -133,9 +133,9 @@ struct cluster_counts {
     uint64_t told;     /* batches sent */
     uint64_t told_all; /* times that the full state was sent */
     uint64_t echoes;   /* own batches read back */
-    uint64_t echo_us;  /* sum of their times from the first event to that */
+    uint64_t echo_us;  /* sum of the times from first event to reading back */
     uint64_t untold;   /* batches that Redis did not take */
-    uint64_t asked;    /* times that others were asked for their state */
+    uint64_t asked;    /* times that it asked others for their state */
     uint64_t leases;   /* leases that this conductor was given */
     uint64_t led;      /* times that it became the leader */
     struct foreign_counts foreign; /* of all pools */

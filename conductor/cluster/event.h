@@ -70,7 +70,7 @@ struct cluster_wire {
     uint64_t *keys; /* (CLUSTER_KEYS_MAX), borrowed: of the last event read */
 };
 
-/* Writes, or reads, what stands in front of the events. */
+/* Writes or reads a batch's head, which stands in front of the events. */
 void cluster_head_fields(struct codec *c, struct cluster_head *head);
 
 /* Writes, or reads, an event. Keys that were read are valid until the next

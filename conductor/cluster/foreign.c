@@ -28,8 +28,8 @@ LIST_HEAD(entry_list, entry);
 struct owner {
     uint64_t id; /* 0 = free */
     uint64_t token, next;
-    bool missing; /* a batch was missed; nothing counts until RESET */
-    bool doubted; /* RESET is to come; meanwhile all counts */
+    bool missing; /* a batch was missed; no event counts until RESET */
+    bool doubted; /* RESET is to come; until then all events count */
     int64_t until_us;
     struct entry_list entries;
 };

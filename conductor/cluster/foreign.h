@@ -1,13 +1,13 @@
 /*
- * What other conductors have on the instances of a pool, by the events that
- * they publish. Each conductor is an owner, whose entries leave with it, all at
- * once. Pure: batches and times go in.
+ * The requests of other conductors on the instances of a pool, from the events
+ * that they publish. Each conductor is an owner; when it leaves, all its
+ * entries leave at once. Pure: batches and times go in.
  *
  * Invariants:
- *   an entry has at most one owner, and is in the pool under its request
- *     exactly as long as it is here, or its instance is gone
- *   an owner's batches count in order, without a gap, and only with its
- *     highest token; after a gap it is asked for its full state
+ *   an entry has at most one owner; while it exists, the pool has its request,
+ *     unless its instance is gone
+ *   an owner's batches count in order, without a gap, and only with its highest
+ *     token; after a gap it is asked for its full state
  */
 #ifndef CONDUCTOR_CLUSTER_FOREIGN_H
 #define CONDUCTOR_CLUSTER_FOREIGN_H
@@ -31,8 +31,8 @@ struct foreign_counts {
     uint64_t bad;      /* batches that could not be read */
     uint64_t gaps;     /* in an owner's numbers */
     uint64_t fenced;   /* batches of an older token */
-    uint64_t unbooked; /* events without room or instance, batches without a
-                          free owner */
+    uint64_t unbooked; /* events without room or instance; batches whose owner
+                          found no room */
     uint64_t dropped;  /* owners whose lease was over */
     size_t owners, entries;
     size_t missing; /* owners that count only after a full state */
@@ -41,9 +41,9 @@ struct foreign_counts {
 /* What a batch brought. */
 struct foreign_news {
     bool freed;  /* room may have come */
-    bool gap;    /* something was missed: ask for the full state */
+    bool gap;    /* a batch was missed: ask for the full state */
     bool asks;   /* its owner asks for this one's full state */
-    bool fenced; /* it has an older token than its owner had */
+    bool fenced; /* its token is older than its owner's last one */
     bool own;    /* this conductor sent it */
     uint64_t owner, number;
 };

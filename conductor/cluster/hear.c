@@ -95,9 +95,9 @@ static void on_read(void *arg, const struct redisReply *reply)
     hear_on(c);
 }
 
-/* Takes the last entry of a stream, if there is one, as the place to read from.
- * Later events will be read; others are asked for their full state, and
- * questions before that place are answered. */
+/* Reads on behind the last entry of a stream, if there is one. In place of
+ * earlier entries, asks others for their full state, and publishes the own one,
+ * since a question may be among them. */
 static void on_place(void *arg, const struct redisReply *reply)
 {
     struct cluster *c = arg;

@@ -34,9 +34,9 @@ struct cluster_pool {
     int64_t began_us[CLUSTER_ECHOES]; /* by batch number: when its first event
                                          happened; 0 = unknown */
     int64_t flushed_us;               /* when a batch was last sent */
-    bool all_due; /* the full state must be sent; nothing else is before */
-    bool ask_due; /* others may have to be asked for theirs */
-    bool asked;   /* another conductor asks for it; events go on meanwhile */
+    bool all_due; /* the full state must be sent before any other event */
+    bool ask_due; /* others may have to be asked for their full state */
+    bool asked;   /* another conductor asks for the full state; events go on */
     int64_t all_us, ask_us;         /* when each was last done; 0 = never */
     int64_t fenced_us;              /* when that was last logged; 0 = never */
     size_t keys_left;               /* that the full state may still have */
@@ -85,14 +85,14 @@ void tell_flush(struct cluster_pool *p);
 void tell_echo(struct cluster_pool *p, uint64_t number, int64_t now_us);
 
 /* tell.c: sends what is due, if Redis is there: the full state, and a question
- * to each conductor whose full state is not known here; or does so later, soon
- * after the last time. */
+ * to each conductor whose full state is not known here. If the last one is too
+ * recent, it is called again later. */
 void tell_due(struct cluster_pool *p, int64_t now_us);
 
 /* tell.c: sends an empty batch if none was sent since the last call: its number
- * shows others what they missed. Begins to read anew if own batches of before
- * that were not read back: the stream is another one, and this one's place may
- * be far beyond its end. */
+ * shows others which batches they missed. Reads anew if own batches from before
+ * that call were not read back: the stream is another one, and this one's place
+ * may be far beyond its end. */
 void tell_beat(struct cluster_pool *p);
 
 /* registry.c: renews the lease. */

@@ -1,11 +1,11 @@
 /*
- * See limits.h. The book has a hash for each client: what all have taken and
- * has not drained, as of a time of Redis's clock, and for each conductor what
- * it has reported so far.
+ * See limits.h. The book has a hash for each client: the total of all
+ * conductors that has not yet drained away, as of a time of Redis's clock, and
+ * for each conductor the amount that it has reported so far.
  *
- * A report has all that a conductor has taken since it began, and how much of
- * that was in the book by its last answer, so a lost or repeated report changes
- * nothing. It also has that answer's totals, for a book that lost them.
+ * A report has a conductor's total since its start, and how much of that was in
+ * the book by its last answer, so a lost or repeated report changes nothing. It
+ * also has that answer's totals, for a book that lost them.
  */
 #include "conductor/cluster/limits.h"
 
@@ -24,10 +24,10 @@
 #include "conductor/cluster/internal.h"
 
 /* KEYS: one for each client. ARGV: this conductor, its lease in ms, then for
- * each client: limits of requests and tokens a minute; requests taken here, and
- * those known to be in the book; the same of tokens; requests and tokens of all
- * in the book; requests in work here. Returns for each client the requests,
- * tokens and requests in work of all conductors. */
+ * each client: its limits of requests and of tokens a minute; requests taken
+ * here in all, and how many of them the book has; tokens likewise; the book's
+ * totals of requests and of tokens; requests in work here. Returns for each
+ * client the requests, tokens and requests in work of all conductors. */
 static const char script[] =
     "local t = redis.call('TIME')\n"
     "local now = t[1] * 1000 + t[2] / 1000\n"
@@ -93,7 +93,7 @@ static const char script[] =
 #define APART_US 1000
 /* Polls in a lease, by each conductor. */
 #define POLLS 12
-/* The book is away after 1 / PATIENCE of a lease without an answer. */
+/* The book is unreachable after 1 / PATIENCE of a lease without answer. */
 #define PATIENCE 2
 
 struct limits {
@@ -103,7 +103,7 @@ struct limits {
     limits_at *at;
     void *arg;
     struct event *poll, *soon;
-    char sha[SHA_BYTES];        /* of the script in this server; "": unknown */
+    char sha[SHA_BYTES];        /* of the script in this Redis; "" = unknown */
     bool asking;                /* an answer is due */
     bool all_due;               /* clients without news are reported, too */
     uint64_t asked[LIMITS_MAX]; /* clients of the report under way */
@@ -131,7 +131,7 @@ static struct joint_key *find(struct limits *l, uint64_t number)
     return NULL;
 }
 
-/* Notes that the book is away, or is back. */
+/* Notes that the book is unreachable, or answers again. */
 static void set_alone(struct limits *l, bool alone)
 {
     if (alone == l->counts.alone)
@@ -145,7 +145,7 @@ static void set_alone(struct limits *l, bool alone)
         log_info("state: limits of clients apply over all conductors again");
 }
 
-/* Reads what all have taken. Returns false if it is no such number. */
+/* Reads a total of the book. Returns false if it is no such number. */
 static bool read_taken(const redisReply *r, double *taken)
 {
     *taken = r->type == REDIS_REPLY_STRING ? strtod(r->str, NULL) : -1.0;
@@ -173,7 +173,7 @@ static void hear(struct limits *l, const redisReply *reply)
 
 static void report(struct limits *l);
 
-/* What was sent and is not in the book is sent again with the rest. */
+/* Amounts that the book does not have yet go into the next report, too. */
 static void on_told(void *arg, const struct redisReply *reply)
 {
     struct limits *l = arg;
@@ -271,7 +271,7 @@ static void send_report(struct limits *l, struct report *r, int64_t now_us)
     l->all_due = !l->asking;
 }
 
-/* One report at a time: what is done meanwhile is in the next. */
+/* One report at a time: requests that come meanwhile are in the next. */
 static void report(struct limits *l)
 {
     struct report *r;

@@ -1,7 +1,7 @@
 /*
- * Limits of clients that all conductors keep together, in a book in Redis: one
- * script, off the path of any decision, enters what this conductor has taken
- * and returns what all have taken. The arithmetic is core/share/joint.h.
+ * Client limits that hold over all conductors together, in a book in Redis: one
+ * script, off the path of any decision, adds what this conductor has taken and
+ * returns the total of all. The arithmetic is core/share/joint.h.
  */
 #ifndef CONDUCTOR_CLUSTER_LIMITS_H
 #define CONDUCTOR_CLUSTER_LIMITS_H
@@ -23,7 +23,7 @@ typedef struct joint_key *limits_at(void *arg, size_t i);
 
 struct limits_counts {
     uint64_t told; /* reports that the book took */
-    bool alone;    /* the book is away: each conductor has its share */
+    bool alone;    /* the book is unreachable: each conductor has its share */
 };
 
 /* limits_new(base, id, lease_us, at, arg): borrows all but the lease. id: this

@@ -22,7 +22,7 @@ struct member {
 [[nodiscard]] int member_read(const char *id, size_t n_id, const char *text,
                               size_t n, struct member *m);
 
-/* member_write(m, text): writes what follows the token. */
+/* member_write(m, text): writes the text behind the token. */
 void member_write(const struct member *m, char text[MEMBER_TEXT_MAX]);
 
 /* member_id(id, text): writes the digits of an id. */

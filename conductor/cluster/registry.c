@@ -1,14 +1,14 @@
 /*
- * Which conductors there are. One script renews this conductor's lease, removes
- * leases that are over, makes it the leader of its model if there is none, and
- * returns the conductors that are left: by the clock of Redis alone.
+ * The list of live conductors. One script, by the clock of Redis alone, renews
+ * this conductor's lease, removes leases that are over, makes it the leader of
+ * its model if there is none, and returns the conductors that are left.
  *
- * Tokens grow with each lease and each lead that is given, and are never below
- * the time in ms, nor the tokens that conductors had or heard of: so they grow
- * even if Redis was restarted empty, or is another one whose clock is behind.
+ * Each new lease and each new lead gets a higher token, at least the time in ms
+ * and above all tokens that conductors had or heard of: so tokens rise even if
+ * Redis was restarted empty, or is another one whose clock is behind.
  *
  * A key of ours that has another type is deleted. No lease is longer than
- * LONGEST_MS: one that seems to be was given by a server whose clock was ahead.
+ * LONGEST_MS: a longer one was given by a server whose clock was ahead.
  */
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
@@ -217,7 +217,7 @@ static void on_renewed(void *arg, const struct redisReply *reply)
 {
     struct cluster *c = arg;
     int64_t now_us = clock_now_us();
-    /* Redis renewed it later: the lease lasts at least so long. */
+    /* Redis renewed it after that: the lease lasts at least until then. */
     int64_t until_us = c->renew_us + c->options.lease_us;
     struct cluster_pool *p;
 

@@ -1,8 +1,8 @@
 /*
  * Publishes this conductor's events, in batches: events within FLUSH_US are one
- * entry of the stream; a decision is sent at once, if nothing was within that
- * time. After a batch that Redis did not take, nothing is sent until Redis
- * takes the full state, behind a RESET.
+ * entry of the stream; a decision is sent at once, unless a batch was sent
+ * within that time. After a batch that Redis did not take, nothing is sent
+ * until Redis takes the full state, behind a RESET.
  */
 #include <hiredis/hiredis.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 #define FLUSH_US 1000
 #define FLUSH_BYTES (48u << 10)
-/* Entries kept in a stream, about: a slower reader asks for full states. */
+/* Entries kept in a stream, roughly: a slower reader asks for full states. */
 #define STREAM_ENTRIES "2000"
 /* Least time between two full states, and between two questions for them. */
 #define ALL_US 200000
@@ -37,7 +37,7 @@ static void complain(struct cluster *c, const char *why)
     c->complained = true;
 }
 
-/* A failure counts for all pools: the batch's own may have been left by now. */
+/* A failure counts for all pools: the batch's own pool may be gone by now. */
 static void on_added(void *arg, const struct redisReply *reply)
 {
     struct cluster *c = arg;
@@ -135,7 +135,7 @@ void tell_echo(struct cluster_pool *p, uint64_t number, int64_t now_us)
     *began_us = 0;
 }
 
-/* Writes what instances have of a request, as the pool knows it. */
+/* Writes a request's prefills and its decode, as the pool has them. */
 static void put_request(void *to, const struct cluster_request *r)
 {
     struct cluster_pool *p = to;
