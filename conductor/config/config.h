@@ -158,7 +158,7 @@ void config_fini(struct config *c);
 [[nodiscard]] int config_set(struct config *c, const char *name,
                              const char *value, char err[CONFIG_ERROR_MAX]);
 
-/* config_check(c, err): checks what an option's own range cannot: a worker must
+/* config_check(c, err): checks what no option's own range shows: a worker must
  * have time for two reports before it counts as lost, the longest body must fit
  * into the total of all bodies, and the policy must have the options in
  * policy_options. Call it when every option is set. Returns 0, or -EINVAL with

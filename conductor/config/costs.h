@@ -1,6 +1,6 @@
 /*
- * The cost models of native workers that differ from the others: which file
- * says what the work of which worker costs.
+ * Cost models of native workers: which file holds for which workers, where they
+ * differ from cost_model.
  */
 #ifndef CONDUCTOR_CONFIG_COSTS_H
 #define CONDUCTOR_CONFIG_COSTS_H

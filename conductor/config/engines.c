@@ -19,8 +19,8 @@ static const char *const no_yes[] = {"false", "true", NULL};
 
 #define AT(field) offsetof(struct engine_config, field)
 #define TEXT(field) AT(field), sizeof(((struct engine_config *)0)->field), 0
-/* A word's number is kept in a byte; that of no_yes is a boolean of the JSON.
- */
+/* A word is kept as its number, in a byte; one of no_yes is a boolean of the
+ * JSON. */
 #define WORD(field) AT(field), 0, 0
 #define NAMES(field) AT(field), 0, 0, "[]"
 
@@ -31,7 +31,7 @@ static const struct field {
     int64_t most;         /* of a number; else 0 */
     const char *fallback; /* of a text or a word; NULL: it must be there */
     const char *help;
-    const char *const *words; /* ends with NULL; NULL: it is no word */
+    const char *const *words; /* the last is NULL; NULL: the field is no word */
     bool names;               /* it is an array of names */
     bool zero;                /* 0 is a value; -1 = not given */
 } table[] = {
@@ -165,7 +165,7 @@ static char *text_at(struct engine_config *e, const struct field *d)
     return (char *)e + d->at;
 }
 
-/* The value of a number that is not given. */
+/* The value that stands for a number that is not given. */
 static int64_t untold(const struct field *d)
 {
     return d->zero ? -1 : 0;

@@ -111,7 +111,7 @@ static bool cut_together(uint32_t a, uint32_t b)
     return !a || !b || (index && block_cuts(a, index) && block_cuts(b, index));
 }
 
-/* Reports that the blocks of `one` and of another of n fit no index. */
+/* Reports that `one` and another of n engines have sizes that fit no index. */
 static bool blame(const struct place *all, size_t n, size_t one,
                   struct engine_clash *out)
 {

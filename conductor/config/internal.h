@@ -28,7 +28,7 @@ bool config_is_settings(const struct option_spec *o);
 /* Adds a name to those of struct config_changes. */
 void config_names_add(char list[CONFIG_NAMES_MAX], const char *name);
 
-/* What its value must be, in words; static. */
+/* Returns in words what the option's value must be; static. */
 const char *config_type_name(const struct option_spec *o);
 
 /* Parses the text of policy_options. Returns 0, or a negative errno with a

@@ -19,7 +19,7 @@ static size_t bytes_of(const struct option_spec *o)
     }
 }
 
-/* Bytes behind the end of a string do not count. */
+/* Compares strings up to their ends. */
 static bool equals(const struct option_spec *a, const struct option_spec *b)
 {
     return a->kind == OPTION_STRING

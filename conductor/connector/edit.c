@@ -8,7 +8,7 @@
 #define MAX_DEPTH 256
 
 struct editor {
-    struct json_walk walk; /* first, so that the walk's pointer is ours */
+    struct json_walk walk; /* first: a pointer to it points to the struct */
     const char *const *drop;
     struct text_buf *out;
     size_t begun; /* length of out after its brace */

@@ -3,9 +3,9 @@
  * KV of a transfer, which both legs name, finds that engine by its bootstrap
  * server and its id, and waits until the prompt is computed.
  *
- * A prefill engine hands over only what ended by its length; for a prompt whose
- * first token ends the answer the decode engine would wait until its time-out
- * (VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT, 480 s). So nothing else ends the leg.
+ * A prefill engine hands over KV only if its leg ends by length. If the first
+ * token ended the answer, the decode engine would wait until its time-out
+ * (VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT, 480 s): so EOS and stop words are off.
  */
 #include <stdio.h>
 #include <string.h>

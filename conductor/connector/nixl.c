@@ -1,10 +1,10 @@
 /*
  * vLLM's NixlConnector: the decode engine fetches the KV from the prefill
  * engine, which keeps it for a while (kv_lease_duration, 30 s). The prefill
- * leg's reply says where it is; these parameters go on unchanged, with the same
- * prompt: with another prompt a vLLM engine ends. Without parameters, as when
- * the first token ended the answer, there is nothing to fetch, and the decode
- * engine computes the prompt itself.
+ * leg's reply has parameters that say where. The decode leg gets them
+ * unchanged, with the same prompt: with another prompt a vLLM engine exits.
+ * Without parameters, as when the first token ended the answer, there is
+ * nothing to fetch, and the decode engine computes the prompt itself.
  */
 #include "conductor/connector/pair.h"
 

@@ -34,7 +34,7 @@ enum pair_connector {
 struct pair_ask {
     const char *body; /* (n): a JSON object, the client's */
     size_t n;
-    /* Where the engines find each other, if they meet: */
+    /* For engines that meet, where they find each other: */
     const char *host; /* the prefill engine's */
     int64_t port;
     int64_t rank;   /* of its data-parallel ones */
@@ -56,13 +56,13 @@ struct pair_protocol {
     bool leased; /* the prefill engine keeps the KV of a reply with parameters
                     until the decode leg has fetched it */
     bool concurrent; /* both legs are sent at once */
-    bool meets;  /* the decode leg has where the engines meet, and nothing of
+    bool meets;  /* the decode leg names the meeting place, and needs no part of
                     the reply */
     bool ranked; /* the prefill engine's rank must be known */
     bool bootstraps; /* prefill engines' ids come from a bootstrap server */
     uint16_t port;   /* default port where engines meet; 0 = they do not */
-    bool any;        /* it also shares requests of several prompts or answers,
-                        on all paths of prompts */
+    bool any;        /* it also serves requests with several prompts or answers,
+                        on all paths that take prompts */
     /* Append a leg's body. Return 0; -EINVAL: the body is no JSON object;
      * -ENOMEM. The decode leg without parameters, or with NULL here, is the
      * client's own body; of concurrent legs with NULL, the prefill leg's. */
@@ -91,7 +91,7 @@ extern const char *const pair_connector_names[PAIR_CONNECTORS + 1];
 [[nodiscard]] int pair_edit(const char *body, size_t n, const char *const *drop,
                             const char *set, struct text_buf *out);
 
-/* Likewise, with the members in *set, which is freed. */
+/* As pair_edit(), with the members in *set, which is freed. */
 [[nodiscard]] int pair_edit_with(const struct pair_ask *ask,
                                  const char *const *drop, struct text_buf *set,
                                  struct text_buf *out);
@@ -118,9 +118,8 @@ extern const char *const pair_prefill_drops[];
 [[nodiscard]] int pair_reply_read(const char *reply, size_t n,
                                   struct pair_reply *out);
 
-/* Puts the prefill leg's cached tokens into the answer of the decode leg,
- * which comes in pieces, in place of its own. {.cached_tokens = -1} changes
- * nothing. */
+/* Replaces cached_tokens in the decode leg's answer, which comes in pieces, by
+ * the prefill leg's. {.cached_tokens = -1} changes nothing. */
 struct pair_usage {
     int64_t cached_tokens;
     char held[64]; /* (n_held): end of the input so far, perhaps a part of the

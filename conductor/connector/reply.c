@@ -9,7 +9,7 @@
 #define MAX_DIGITS 10 /* of a count of tokens */
 
 struct reader {
-    struct json_walk walk; /* first, so that the walk's pointer is ours */
+    struct json_walk walk; /* first: a pointer to it points to the struct */
     struct pair_reply *out;
 };
 

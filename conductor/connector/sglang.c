@@ -1,12 +1,12 @@
 /*
  * SGLang's bootstrap: both engines get the same body at once, and meet in a
  * room at the prefill engine's bootstrap server, from where the decode engine
- * gets the KV. An engine of either role serves no request without one.
+ * gets the KV. An engine of either role serves no request without a room.
  *
- * A request of several prompts or answers needs as many rooms. SGLang numbers
+ * A request needs one room for each of its prompts and answers. SGLang numbers
  * them upwards from the first (GenerateReqInput, _normalize_bootstrap_params),
  * on both engines alike, so that one number is enough without knowing the
- * request's shape; the lowest bits are left for that.
+ * request's shape; the lowest bits are left for the count.
  */
 #include "conductor/connector/pair.h"
 

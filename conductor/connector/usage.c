@@ -6,10 +6,10 @@
 
 #include "conductor/connector/pair.h"
 
-/* A name in this form is a member's: within a text its last quote would be
- * escaped. After an escape it is only the end of a longer name. */
+/* In this form it is a member's name: inside a text its last quote would be
+ * escaped. Behind a backslash it is only the end of a longer name. */
 static const char cached[] = "\"cached_tokens\":";
-/* Most blanks before a number, and digits in it; else it is left as it is. */
+/* Most blanks before a number, and digits in it; beyond, it stays as it is. */
 #define BLANKS 8
 #define DIGITS 20
 #define CACHED_BYTES (sizeof(cached) - 1)
