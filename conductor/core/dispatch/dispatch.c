@@ -15,7 +15,7 @@ void dispatch_init(struct dispatch *d)
     share_init(&d->share);
 }
 
-/* Hand-over and passage count in the TTFT SLO. */
+/* The TTFT SLO also covers hand-over and passage. */
 static void fill_ask(const struct dispatch *d, struct dispatch_request *r,
                      int64_t now_us)
 {
@@ -118,8 +118,8 @@ static void refuse(enum dispatch_reason reason, int64_t retry_after_us,
     order->retry_after_us = retry_after_us;
 }
 
-/* Whether a request sent past the oldest takes room that the oldest waits for:
- * only on one instance, if it goes nowhere else or room is kept for it. */
+/* Whether a request sent past the oldest takes room that the oldest waits for;
+ * only on its instance, if it has one alone or one is kept for it. */
 static bool takes_room(const struct dispatch *d,
                        const struct dispatch_request *r,
                        const struct schedule_decision *decision)
@@ -145,7 +145,7 @@ static bool takes_of(const struct dispatch *d, const struct dispatch_request *r,
                              decision);
 }
 
-/* others: the waiting requests that this one must take nothing from. */
+/* others: the waiting requests whose room this one must not take. */
 static void give_order(struct dispatch *d, struct dispatch_request *r,
                        enum reach_of others, int64_t now_us,
                        struct dispatch_order *order)
@@ -293,9 +293,9 @@ static bool is_patient(const struct dispatch *d, int64_t now_us)
                bypass * (double)all_tokens(d, &oldest->ask);
 }
 
-/* Returns the size below which younger requests may pass the oldest: all that
- * may find room while it is patient or room is kept for it, else those that
- * need no room to decode. */
+/* Returns the size below which younger requests may pass the oldest. While it
+ * is patient or room is kept for it: every size not yet found without room;
+ * else only requests that need no room to decode. */
 static uint32_t may_pass(const struct dispatch *d, int64_t now_us)
 {
     const struct dispatch_request *oldest = TAILQ_FIRST(&d->waiting);
@@ -310,7 +310,7 @@ static uint32_t may_pass(const struct dispatch *d, int64_t now_us)
     return d->keeps ? d->limit : 1;
 }
 
-/* Likewise; all sizes until a request that may go anywhere has missed. */
+/* As may_pass(); all sizes until a request that may go anywhere has missed. */
 static uint32_t may_try(const struct dispatch *d, int64_t now_us)
 {
     return d->reach.missed_anywhere ? may_pass(d, now_us) : DISPATCH_SIZES;
@@ -354,8 +354,8 @@ static void miss(struct dispatch *d, const struct dispatch_request *r,
         d->limit = r->size;
 }
 
-/* Keeps a tried request's room from all behind it, if it goes nowhere else, or
- * is the oldest and no longer patient. */
+/* Keeps the room that a tried request needs from all behind it, if it can go
+ * nowhere else, or is the oldest and no longer patient. */
 static void keep_room(struct dispatch *d, const struct dispatch_request *r,
                       int64_t now_us)
 {
@@ -367,7 +367,7 @@ static void keep_room(struct dispatch *d, const struct dispatch_request *r,
         schedule_await(d->scheduler, &r->room);
 }
 
-/* Tries a waiting request. Returns whether its order is not to wait. */
+/* Tries a waiting request. Returns false if it still waits. */
 static bool try(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
                 struct dispatch_order *order)
 {
@@ -397,8 +397,8 @@ static bool try(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
     return true;
 }
 
-/* The oldest request that finds room or never will, of those that may be
- * tried. */
+/* Returns the oldest request, of those that may be tried, that finds room or
+ * never will. */
 static struct dispatch_request *
 next_in_round(struct dispatch *d, int64_t now_us, struct dispatch_order *order)
 {

@@ -69,7 +69,7 @@ struct dispatch_request {
     int64_t slo_ttft_us; /* from arrival on; 0 = none */
     int64_t slo_tbt_us;  /* 0 = none */
     int64_t passage_us;  /* part of its TTFT that core does not estimate */
-    bool may_hold;       /* its shell can hold its first token back */
+    bool may_hold;       /* the caller can hold its first token back */
     uint64_t length_key; /* of tenant and model: the lengths of their answers
                             predict its own */
     uint64_t tenant;     /* a number of its key; 0 = none */
@@ -77,11 +77,11 @@ struct dispatch_request {
     int32_t priority;    /* lowest first among its tenant's requests */
     uint32_t place;      /* of its tenant in dispatch.share */
     double charged_us;   /* prefill charged to its tenant for the last attempt,
-                            us; without predictions in tokens */
+                            in us; in tokens if there are no predictions */
     double charged_decode_us; /* likewise, room to decode */
     int64_t charged_length;   /* answer length that was charged, tokens */
     int64_t charged_at_us;
-    double standing; /* of the tenant when decided; 0 = no shares */
+    double standing; /* its tenant's standing when decided; 0 = no shares */
     struct line_node line;
     struct schedule_room room; /* that it waits for */
     uint32_t retries;
@@ -90,8 +90,8 @@ struct dispatch_request {
                                  whatever room they take */
     uint32_t size;            /* held_size() of its room to decode; 0 = none */
     bool for_link;  /* it waits for a link, or only behind such requests */
-    bool for_queue; /* it waits for a queue, not for room to decode */
-    bool behind;    /* it would be accepted, but others were there before */
+    bool for_queue; /* it waits for a shorter queue, not for room to decode */
+    bool behind;    /* it would be accepted, but waits behind earlier ones */
     bool priced;    /* its price was asked */
     bool accepted;  /* it was accepted once; from then on no SLO applies */
     bool waits;
@@ -102,8 +102,8 @@ struct dispatch_request {
 
 TAILQ_HEAD(dispatch_list, dispatch_request);
 
-/* Returns until when, absolute, a first token waits for its KV
- * (schedule_decision.holds): until 1/64 of its TTFT SLO is left, to reach the
+/* Returns the absolute time until which a first token may be held back for its
+ * KV (schedule_decision.holds): when 1/64 of its TTFT SLO is left, to reach the
  * client. */
 static inline int64_t dispatch_holds_until_us(const struct dispatch_request *r)
 {
@@ -160,11 +160,11 @@ enum dispatch_reason {
     DISPATCH_MISSES_TTFT,     /* no choice within its SLO */
     DISPATCH_MISSES_TBT,      /* likewise */
     DISPATCH_PRICE,           /* its price is above the limit */
-    DISPATCH_SHARE,           /* it gives way to others; also of a wait */
+    DISPATCH_SHARE,           /* it gives way to other tenants */
     DISPATCH_NO_PREFILL,      /* no prefill instance is ready */
     DISPATCH_NO_DECODE,       /* no decode instance is ready */
     DISPATCH_TOO_LONG,        /* longer than any ready instance's KV */
-    DISPATCH_NO_ROOM,         /* and none expected within its TTFT SLO */
+    DISPATCH_NO_ROOM,         /* no room, none expected within its SLO */
     DISPATCH_WAITED_TOO_LONG, /* no room came within its TTFT SLO */
     DISPATCH_LINK_BUSY,       /* its link was not free within its TTFT SLO */
 };

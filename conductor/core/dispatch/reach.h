@@ -1,13 +1,13 @@
 /*
- * Which instances waiting requests may go to, if not to all: those with a LoRA
- * adapter, or the one that keeps an object of the request. A younger request
- * that takes nothing on any of these instances holds up none of them. Private
- * to this folder.
+ * The sets of instances that waiting requests may go to, if not to all: those
+ * with a LoRA adapter, or the one that keeps an object of the request. A
+ * waiting request holds up a younger one only if that takes an instance of its
+ * set. Private to this folder.
  *
- * Requests of one set of instances are counted together. Beyond
- * DISPATCH_REACHES sets, further requests count as going anywhere. Within a
- * round no instance joins, so a request that found no room in it and whose set
- * has all ready instances counts as going anywhere, too.
+ * Requests with the same set are counted together. Beyond DISPATCH_REACHES
+ * sets, further requests count as going anywhere. A request that found no room,
+ * though its set has all ready instances, counts as going anywhere, too: no
+ * instance joins within a round.
  */
 #ifndef CONDUCTOR_CORE_DISPATCH_REACH_H
 #define CONDUCTOR_CORE_DISPATCH_REACH_H

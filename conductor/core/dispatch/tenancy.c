@@ -85,7 +85,7 @@ void dispatch_weigh(struct dispatch *d, struct dispatch_request *r,
     r->ask.queue_most_us = most_us < INT64_MAX ? most_us : 0;
 }
 
-/* What all ready instances have to share. */
+/* Capacity of all ready instances together. */
 struct capacity {
     uint32_t prefills; /* instances that prefill */
     double kv_tokens;  /* of instances that decode */
@@ -111,7 +111,7 @@ static struct capacity capacity(const struct dispatch *d)
     return all;
 }
 
-/* A decode's share of all KV or all places, whichever is larger, for its
+/* The larger of a decode's shares of all KV and of all places, for its
  * duration, as time of all prefill instances. */
 static double decode_us(const struct dispatch *d,
                         const struct dispatch_request *r, int64_t length,

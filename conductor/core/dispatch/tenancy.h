@@ -1,5 +1,5 @@
-/* What a request's tenant has used, and what follows for the request. Private
- * to this folder. */
+/* How much a request's tenant has used, and what follows for the request.
+ * Private to this folder. */
 #ifndef CONDUCTOR_CORE_DISPATCH_TENANCY_H
 #define CONDUCTOR_CORE_DISPATCH_TENANCY_H
 
@@ -29,7 +29,7 @@ void dispatch_weigh(struct dispatch *d, struct dispatch_request *r,
                     int64_t now_us);
 
 /* Notes that a tried request still waits, where tenants take turns. If it lacks
- * room to decode, much later turns are to leave that. */
+ * room to decode, requests with much later turns must leave such room free. */
 void dispatch_missed(struct dispatch *d, const struct dispatch_request *r,
                      enum schedule_verdict verdict);
 

@@ -5,9 +5,9 @@
  * their keys without a holder. */
 #define PLACES_A_SHARE 4u
 
-/* One page in PAGES_A_ROUND leaves per round. The hand finds them in any
- * sequence, so until the round ends as many pages may stand in their chain
- * behind one that has left. */
+/* One page in PAGES_A_ROUND leaves per round. The hand meets pages in no order
+ * of chains, so until the round ends this share of pages may stand in their
+ * chain behind one that has left. */
 #define PAGES_A_ROUND 32u
 /* Pages sampled to find the ranks that leave. */
 #define SAMPLES 512u

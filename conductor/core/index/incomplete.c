@@ -84,7 +84,7 @@ void prefix_index_told(struct prefix_index *index, uint32_t instance,
 {
     struct indexed *of = &index->instances[instance];
 
-    /* Nobody knows which of them the inventory repeated. */
+    /* It is unknown which of the earlier unindexed blocks came again. */
     if (of->telling && !whole) {
         index->n_unindexed += of->untold;
         of->unindexed += of->untold;

@@ -1,7 +1,7 @@
 /*
  * The hash of a block's key in a table. Strangers can choose keys, by searching
- * for prompts with keys of a form that they want: so the hash depends on all
- * bits of a key and on a seed that strangers do not know. Pure.
+ * for prompts whose keys collide: so the hash depends on all bits of a key and
+ * on a seed that strangers do not know. Pure.
  */
 #ifndef CONDUCTOR_CORE_INDEX_KEY_HASH_H
 #define CONDUCTOR_CORE_INDEX_KEY_HASH_H

@@ -379,9 +379,9 @@ bool evict(struct prefix_index *ix, uint32_t instance, struct page_use use,
            uint32_t size_class, uint32_t *looks);
 
 /*
- * Returns whether a key may leave a page with one record for the chain that
- * `holder` stores. Otherwise an instance that uses more than four equal parts
- * could scatter the keys of others over pages that cost a record each.
+ * Returns whether a key may move from a page with one record to the chain that
+ * `holder` stores. Else an instance that uses more than four equal parts could
+ * scatter the keys of others over pages that cost a record each.
  *   last            position of the key before it; page 0 = none is known.
  *   before, behind  the keys around it in the event of `holder`; 0 = none.
  */
@@ -392,7 +392,7 @@ bool gather_may(const struct prefix_index *ix, struct position at,
 /* Takes the key out. Returns its holder, with bit 0 set in the key's tiers. */
 struct record gather_out(struct prefix_index *ix, struct position at);
 
-/* Enters that holder at the key's new position; page 0 = none: evicted. */
+/* Enters that holder at the key's new position; page 0 = it was evicted. */
 void gather_in(struct prefix_index *ix, struct position at,
                const struct record *out);
 

@@ -18,7 +18,7 @@
 /* Looks that take as long as storing a block. */
 #define LOOKS_A_BLOCK 8u
 
-/* Divides the memory; returns whether the bounds are in range. */
+/* Divides the memory. Returns whether the bounds are in range. */
 static bool size_parts(struct prefix_index *ix,
                        const struct prefix_index_config *config,
                        uint64_t *record_units)
@@ -208,8 +208,8 @@ static bool flush(struct store *s)
         s->last.page = 0;
         held = false;
     } else if (s->ix->instances[s->instance].held <= s->ix->share) {
-        /* Spares it for a round, so that a prompt can match it. Instances above
-         * their share get no such round. */
+        /* Spares it for a round, so that a prompt can match it. Pages of
+         * instances above their share are not spared. */
         p->recent = 1;
     }
     s->page = 0;
@@ -303,7 +303,7 @@ static void store_one(struct store *s, uint64_t key)
 }
 
 /* Returns whether the quota is used up and a key is new to the instance.
- * Storing a held block in another tier takes nothing of the quota. */
+ * Storing a held block in another tier uses no quota. */
 static bool quota_is_used(struct store *s, uint64_t key)
 {
     const struct indexed *of = &s->ix->instances[s->instance];
@@ -411,8 +411,8 @@ int prefix_index_removed(struct prefix_index *index, uint32_t instance,
     }
     if (last.page != 0)
         held += page_drop(index, last.page, holder, tier, mask);
-    /* During an inventory the removed block may be one that is not reported
-     * again yet, and so not counted. */
+    /* During an inventory the removed block may not be reported again yet, and
+     * then is not counted. */
     if (!index->instances[instance].telling)
         unindexed_forget(index, &index->instances[instance], n - held);
     return 0;

@@ -41,8 +41,8 @@ struct prefix_index_config {
                            0 = unlimited */
     bool grows;         /* for simulations: the table begins with room for
                            262,144 blocks and doubles when it is crowded, in one
-                           go of some 40 ns a block; one that never needs more
-                           than twice that has its full size from the start */
+                           go of some 40 ns a block; if at most twice that room
+                           is needed, it has its full size from the start */
     uint64_t seed;      /* of the hashing: random where strangers choose keys */
 };
 #define PREFIX_INDEX_BYTES_MIN 16384u

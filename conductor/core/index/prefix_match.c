@@ -1,7 +1,7 @@
 /*
  * The walk along a prompt, page by page. Holders that match so far are alive,
- * each with the tiers of its present run. walk.hash is the hash of a set with
- * all of these in it: they alone, or all holders of an earlier page. In a page
+ * each with the tiers of its present run. walk.hash is the hash of a set of
+ * holders: the alive ones, perhaps with others of an earlier page. In a page
  * with the same hash no run ends, and its records are not read.
  */
 #include <errno.h>
@@ -36,7 +36,7 @@ struct walk {
     } ended;
 };
 
-/* The 8 bytes of a record: holder, then the masks by tier. */
+/* Returns the 8 bytes of a record: holder, then the masks by tier. */
 static uint64_t as_bits(const struct record *record)
 {
     uint64_t bits;

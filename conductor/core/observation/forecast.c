@@ -63,8 +63,8 @@ static void keep(struct forecast_ratios *r, float ratio, int64_t estimated_us)
 /* More than a float's rounding: a time that repeats exactly is not above it. */
 #define ROUNDING 1e-6
 
-/* The ratio that n tenths of the next ones are expected not to exceed: the next
- * one may rank anywhere among the kept ones. */
+/* The ratio that the next one is expected not to exceed n times in ten: it may
+ * rank anywhere among the kept ones. */
 static double tenths(const struct forecast_ratios *r, uint32_t n)
 {
     uint32_t place = (n * (r->n + 1) + 9) / 10;

@@ -21,8 +21,7 @@
 #include <stdint.h>
 
 #define FORECAST_LAST 64u
-/* Fewest ratios of an octave to go by, else those of all octaves count; and
- * fewest of these. */
+/* Fewest ratios that predict: those of an octave, else those of all octaves. */
 #define FORECAST_LEAST 8u
 #define FORECAST_OCTAVES 48u
 
@@ -46,7 +45,7 @@ struct forecasts {
 struct forecast {
     int64_t known_us;     /* known part of the TTFT */
     int64_t estimated_us; /* the rest, estimated; 0 = none */
-    int64_t ttft_us;      /* the mean: what is shown as predicted */
+    int64_t ttft_us;      /* the mean: shown as the prediction */
     int64_t p50_us;       /* 0 = too little is known */
     int64_t p90_us;       /* likewise */
 };

@@ -15,7 +15,7 @@ static void smooth(double *mean, double seen, double weight)
     *mean += (seen - *mean) / weight;
 }
 
-/* Half of the answers push it up, half down. */
+/* Half of the answers push the median up, half down. */
 static void move_median(struct lengths_mean *mean, double tokens)
 {
     double parts = (double)(mean->n < MEDIAN_PARTS ? mean->n : MEDIAN_PARTS);
@@ -96,7 +96,7 @@ void lengths_observe(struct lengths *lengths, uint64_t key, int64_t tokens,
     lengths->entries[i].seen = lengths->all.n;
 }
 
-/* Weighs what `of` says of a key's means against that of all means. */
+/* Weighs a key's prediction by `of` against that of all keys. */
 static int64_t
 predict(const struct lengths *lengths, uint64_t key, int64_t max_tokens,
         double (*of)(const struct lengths_mean *mean, double max_tokens))

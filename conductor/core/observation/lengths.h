@@ -1,16 +1,16 @@
 /*
- * How long answers turn out to be: the mean length of finished answers, and
- * the mean share of their max_tokens, for each key (a tenant and model) and for
- * all together. Pure; of a fixed size.
+ * How long answers turn out to be: the mean length of finished answers, and the
+ * mean share of their max_tokens, for each key (a tenant and model) and for all
+ * together. Pure; of a fixed size.
  *
- * Some clients ask for far more tokens than come, others for what they need:
- * whichever of the two means has been closer predicts.
+ * Some clients set max_tokens far above the answer's length, others close to
+ * it: the mean that has been closer predicts.
  *
- * Beside the means the median: many answers are far shorter than the mean, and
- * a stall is a larger part of them.
+ * The median is kept, too: many answers are far shorter than the mean, and a
+ * stall is a larger part of them.
  *
- * Invariants: n_entries <= LENGTHS_KEYS; no two entries have the same key;
- * what is expected of any key is at least 1.
+ * Invariants: n_entries <= LENGTHS_KEYS; no two entries have the same key; the
+ * expected length of any key is at least 1.
  */
 #ifndef CONDUCTOR_CORE_OBSERVATION_LENGTHS_H
 #define CONDUCTOR_CORE_OBSERVATION_LENGTHS_H
@@ -22,7 +22,7 @@
 #define LENGTHS_KEYS 64
 /* About how many answers a mean reaches back. */
 #define LENGTHS_MEMORY 256
-/* Fewest answers to go by; so many of one key weigh as much as all others. */
+/* Fewest answers to go by; this many of one key weigh as much as all others. */
 #define LENGTHS_LEAST 8
 
 struct lengths_mean {
@@ -62,8 +62,8 @@ int64_t lengths_expected(const struct lengths *lengths, uint64_t key,
                          int64_t max_tokens);
 
 /* Returns the median length of a key's next answer, drawn and bounded as
- * lengths_expected(); that itself where the share of max_tokens is known better
- * than the length. Cost: O(LENGTHS_KEYS). */
+ * lengths_expected(); lengths_expected() itself where the share of max_tokens
+ * is known better than the length. Cost: O(LENGTHS_KEYS). */
 int64_t lengths_median(const struct lengths *lengths, uint64_t key,
                        int64_t max_tokens);
 

@@ -1,6 +1,6 @@
 /*
- * What a finished prefill teaches: the speed of its engine, and of the link
- * that it loaded over. The daemon and the simulator report what they saw; this
+ * Learns from a finished prefill: the speed of its engine, and of the link that
+ * it loaded over. The daemon and the simulator report what they saw; this
  * module decides what counts. Pure.
  */
 #ifndef CONDUCTOR_CORE_OBSERVATION_OBSERVATION_H
@@ -11,15 +11,15 @@
 
 #include "conductor/core/pool/pool.h"
 
-/* Computing a prompt, as planned and as it was. */
+/* A prefill's computing, as planned and as it was. */
 struct observation_prefill {
     int64_t predicted_us; /* of what was planned, by the cost model alone */
     int64_t model_us;     /* of what was computed in the end, likewise */
     int64_t engine_us;    /* time that it took, at least 0 */
     /* Layers of its KV were loaded while earlier ones computed: the engine
      * waited for some, for an unknown time, and may have computed more slowly
-     * beside the copying. Such a time says as much about links as about the
-     * engine, so it is ignored. */
+     * during the copying. The time depends on links as much as on the engine,
+     * so it is ignored. */
     bool by_layer;
 };
 
@@ -43,7 +43,7 @@ struct observation_load {
  * tier. Instances report the rates of their own tiers. */
 void observation_load(struct pool *pool, const struct observation_load *seen);
 
-/* Time of the last first tokens outside queue and prefill. */
+/* Samples kept of the part of a TTFT outside queue and prefill. */
 #define OBSERVATION_OVERHEADS 15
 struct observation_overheads {
     int64_t us[OBSERVATION_OVERHEADS];
@@ -51,10 +51,10 @@ struct observation_overheads {
 };
 
 /*
- * Takes in one more, `seen_us`, and returns what the next request may expect:
- * their median. One stall of the machine, or one long prompt, says nothing
- * about the next request. Each counts for at most 1 ms above or below
- * `expected_us`, which this returned before, 0 at first: nobody can make a
+ * Adds a sample, `seen_us`. Returns the value expected for the next request:
+ * the samples' median, since one stall of the machine or one long prompt tells
+ * nothing about the next request. A sample counts for at most 1 ms above or
+ * below `expected_us` (the last returned value; 0 at first): nobody can make a
  * request look hopeless at once. Never below 0.
  */
 int64_t observation_overhead(struct observation_overheads *seen,

@@ -74,8 +74,8 @@ static int64_t transfer_us(const struct estimate_model *model,
 
 static const struct prefill_estimate nothing;
 
-/* Returns the time (us) to compute blocks again that waiting prefills count on
- * and the tiers have no room for: per block as for one of this prompt. */
+/* Returns the time (us) to compute blocks again that waiting prefills rely on
+ * and the tiers have no room for, at this prompt's cost per block. */
 static int64_t again_us(const struct estimate_model *model,
                         const struct pool_instance *instance,
                         const struct estimate_prefill_request *request)

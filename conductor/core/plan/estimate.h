@@ -28,7 +28,7 @@ struct estimate_model {
                               itself: commits give the pool no keys */
     uint32_t shared_store; /* slot of the shared store in the index; instances
                               with a rate for it read it. 0 = none */
-    uint8_t shared_tier;   /* enum block_tier that the store is to them */
+    uint8_t shared_tier;   /* tier that the store is to them (block_tier) */
     bool coupled;          /* aggregated pool: a request decodes where it was
                               prefilled, except in pairs */
     const double *push;    /* (2), borrowed: us from the end of a prefill to the
@@ -83,9 +83,9 @@ struct prefill_estimate {
     struct beside beside;
     int64_t last_us;    /* most time of its last step, with other prompts */
     int64_t prefill_us; /* predicted_us + beside_us, corrected */
-    int64_t score_us;   /* transfer + queue + prefill: Algorithm 1's sum, by
-                           which policies choose. Planned: ttft + prefill times
-                           the decision's engine_price */
+    int64_t score_us;   /* transfer + queue + prefill: the sum in Algorithm 1,
+                           by which policies choose. Planned: ttft + prefill
+                           times the decision's engine_price */
     int64_t ttft_us; /* predicted. The transfer overlaps the queue: time until
                         its turn has come and its blocks are here, plus prefill;
                         at most score_us while all blocks are here */
@@ -102,8 +102,8 @@ struct prefill_estimate {
     bool spared;     /* not eligible: a decode instance that would compute for
                         longer than the request gains */
     uint64_t last_prefill; /* planned: as in struct pool_instance */
-    bool evicts; /* planned, one of equal candidates: its blocks have no
-                    room beside those cached there */
+    bool evicts; /* planned, where candidates are equal: its blocks have no room
+                    beside those cached there */
     enum load_mode load_mode;
     uint32_t split_block; /* [local_blocks, split_block) is computed although
                              it is cached somewhere */
@@ -177,7 +177,7 @@ struct estimate_prefill_request {
 
 /*
  * Estimates a prefill on an instance.
- *   memo  of this request's estimates so far.
+ *   memo  from earlier estimates of this request.
  *   out   written in full.
  */
 void estimate_prefill(const struct estimate_model *model,

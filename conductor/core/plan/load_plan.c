@@ -1,10 +1,10 @@
 /*
  * The best load plan. See load_plan.h.
  *
- * For a given end of the load, more computing in front means less loading, so
- * the two meet once: a bisection finds the first split behind which all blocks
- * can be loaded while the engine computes up to it. The best split is that one,
- * or the one before it, with a load that takes longer than the computing.
+ * For a given end of the load, a later split means less loading: a bisection
+ * finds the first split behind which all blocks can be loaded while the engine
+ * computes up to it. The best split is that one, or the one before it, with a
+ * load that takes longer than the computing.
  */
 #include "conductor/core/plan/load_plan.h"
 

@@ -136,8 +136,8 @@ bool load_can_end(const struct load_senders *s, const struct load *load,
     return true;
 }
 
-/* Returns when a load is in time even if every sender sends all its blocks of
- * it: an upper bound. */
+/* Returns a time by which a load is surely there, even if every sender sends
+ * all its blocks of it: an upper bound. */
 static int64_t surely_us(const struct load_senders *s, const struct load *load,
                          size_t *n_senders)
 {

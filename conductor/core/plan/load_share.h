@@ -25,8 +25,8 @@ struct load_senders {
     size_t n;
 };
 
-/* Blocks to be loaded. A load by layer is in time if the whole prompt is: the
- * tokens behind it are computed layer by layer as layers come. */
+/* Blocks to be loaded. A load by layer must let the whole prompt end in time:
+ * the tokens behind it are computed layer by layer as layers come. */
 struct load {
     uint32_t from_block;
     uint32_t to_block;

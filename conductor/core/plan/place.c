@@ -1,8 +1,8 @@
 /* Whether a predicted decode will have room. See place.h. */
 #include "conductor/core/plan/place.h"
 
-/* Equal parts of the time looked at. A place in some of a part counts in all of
- * it. */
+/* Equal parts of the time looked at. A place held for some of a part counts for
+ * all of it. */
 #define PARTS 64
 
 /* Decodes that hold room. */
@@ -31,8 +31,8 @@ static int64_t steps_of(int64_t output_tokens)
     return output_tokens > 1 ? output_tokens - 1 : 0;
 }
 
-/* Returns when a decode takes its room. A prefill that shorter ones passed, so
- * that it has not begun in time, counts as the last on its instance. */
+/* Returns when a decode takes its room. If shorter prefills passed its own,
+ * which has not begun in time, it counts as the last on its instance. */
 static int64_t comes_us(const struct pool *pool, const struct pool_decode *d,
                         int64_t now_us)
 {

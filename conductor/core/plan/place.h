@@ -15,16 +15,16 @@ struct place_request {
     const struct pool *pool;   /* of all instances */
     int64_t comes_us;          /* absolute: when its KV will begin to come */
     int64_t ready_us;          /* absolute: when its prefill will have ended */
-    double overhang_steps;     /* most steps that it may wait for room, */
-    int64_t slo_tbt_us;        /* but no longer than this; 0 = no SLO */
+    double overhang_steps;     /* most steps that it may wait for room; the */
+    int64_t slo_tbt_us;        /* wait must not exceed this; 0 = no SLO */
     int64_t now_us;
 };
 
 /*
  * Estimates the decoding of a request on an instance whose decodes are
- * predicted. There is room if at each time of its place the KV of all places
- * then, its own included, fits, and so does the batch. The time is divided into
- * 64 parts; a place in some of a part counts in all of it.
+ * predicted. There is room if at each time of its place the KV of all places,
+ * its own included, fits, and so does the batch. The time is divided into 64
+ * parts; a place held for some of a part counts for all of it.
  *
  * The place of a decode that has not begun is as predicted; if its predicted
  * begin has passed, it begins now, or, where shorter prefills pass its prefill,

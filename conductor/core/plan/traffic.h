@@ -40,12 +40,12 @@ double traffic_sent_us(const struct pool_instance *prefill,
 
 /*
  * Returns by how much (us) all pushes that a prefill instance has accepted
- * delay a request's KV on its link. Of the KV of finished prefills half is
- * left. The link is modelled as a fluid that never idles.
+ * delay a request's KV on its link. Half of the KV of finished prefills is
+ * taken as still to send. The link is modelled as a fluid that never idles.
  *   n_tokens     of its prompt.
  *   ttft_us      when its prefill ends, from now.
  *   anywhere_us  wait of its KV for the decode instance, whichever instance
- *                sends it: only a delay beyond it counts; 0 = all of it counts.
+ *                sends it: only a longer delay counts; 0 = all of it counts.
  * Returns max(ttft_us, pushes + own) - max(ttft_us, anywhere + own), at least
  * 0: it falls by at most as much as ttft_us grows. Cost: O(1).
  */

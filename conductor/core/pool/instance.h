@@ -41,8 +41,8 @@ enum pool_health {
 struct pool_work {
     int64_t tokens;
     int64_t us; /* predicted when they were accepted, on an idle instance */
-    /* For the spread of chunk times: tokens, us, and the sum over tokens of
-     * us squared. A prefill shorter than a chunk counts by the part of a chunk
+    /* For the spread of chunk times: tokens, us, and the sum over tokens of us
+     * squared. A prefill shorter than a chunk counts as the part of a chunk
      * that it fills. */
     double own_tokens;
     double own_us;
@@ -60,14 +60,14 @@ struct pool_prefill {
     int64_t uncached_tokens;
     int64_t cached_tokens;
     int64_t started_at_us; /* -1 while it waits */
-    /* Under orders that interrupt; as of the instance's running_since_us. */
+    /* Only under orders that interrupt, as of running_since_us. */
     struct yield_begun begun;
     int64_t worked_us;
     int64_t spare_us;  /* of yield_spare_us() */
     bool decodes_here; /* running: its request is among the decodes too */
-    bool stage; /* of a prompt that several compute: nothing interrupts it */
-    uint32_t keys_at;      /* arena position of its block keys */
-    uint32_t n_keys;       /* 0 = none, or the arena had no room for them */
+    bool stage;       /* one of several stages of a prompt: never interrupted */
+    uint32_t keys_at; /* arena position of its block keys */
+    uint32_t n_keys;  /* 0 = none, or the arena had no room for them */
     uint32_t bookings;     /* its last booking, a node of struct bookings */
     struct pool_work work; /* as accepted */
 };
@@ -81,7 +81,7 @@ struct pool_decode {
                                 produced, at most max_output_tokens */
     int64_t produced_tokens;
     int64_t likely_tokens;   /* predicted output; 0 = unknown */
-    struct pool_work before; /* instance's `accepted` when likely_tokens came */
+    struct pool_work before; /* `accepted`, as likely_tokens was set */
     uint64_t before_seq;     /* `before` has prefills of lower arrival_seq */
     int64_t comes_us;        /* when its KV begins to come, as predicted */
     uint32_t prefill;        /* pool id of the prefill instance;
@@ -126,8 +126,8 @@ struct pool_instance {
     struct pool_running_load running_load; /* of `running` */
     int64_t running_since_us;      /* under orders that interrupt: when the last
                                       of `running` began, or went on */
-    struct correction occupancy;   /* under orders that interrupt: of the time
-                                      that prefills kept the engine */
+    struct correction occupancy;   /* under orders that interrupt: corrects the
+                                      time that prefills kept the engine */
     struct correction correction;  /* of prefill times */
     const struct cost_model *cost; /* its own; NULL = that of the estimates */
     /* By tier: the rate at which blocks are read to where the engine uses them

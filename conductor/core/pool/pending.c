@@ -110,7 +110,7 @@ static void grow(struct pending *pending)
 
     pending->mask = 2 * n - 1;
     /* Begins behind an empty slot, so that each pair moves before those behind
-     * it: none stands in its way. */
+     * it and finds its way free. */
     while (slots[first].count != 0)
         first++;
     for (uint32_t i = 1; i <= n; i++) {

@@ -178,9 +178,9 @@ bool pool_reuses_in_steps(const struct pool *pool);
 int pool_set_cost(struct pool *pool, uint32_t id,
                   const struct cost_model *cost);
 
-/* Multiplies the predictions of an instance's waiting and running prefills by
- * the ratio of their times by two cost models, after a change of its own: else
- * they would teach its correction the error of the model before.
+/* Scales the predictions of an instance's waiting and running prefills by the
+ * ratio of their times in two cost models, after its own has changed: unscaled,
+ * they would teach its correction the old model's error.
  *   from, to  borrowed for the call.
  * Returns 0 or -ESTALE. */
 int pool_predict_again(struct pool *pool, uint32_t id,
@@ -204,7 +204,7 @@ int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
                        int64_t elapsed_us);
 
 /*
- * Stores the rates at which an instance measured that blocks come from others;
+ * Stores the rates that an instance measured for blocks from other instances;
  * estimates of its own loads use them. Replaces the rates stored before.
  *   paths  (n), n at most POOL_PATHS_MAX, copied; rates above 0.
  * Returns 0, -ESTALE, or -EINVAL.
@@ -235,7 +235,7 @@ struct pool_prefill_request {
                                  0 = it loads none */
     int64_t arrived_us;
     int64_t deadline_us; /* of its first token; 0 = none */
-    bool implied;        /* deadline_us is of queue_implied_us(), and no SLO */
+    bool implied;        /* deadline_us is of queue_implied_us(), not an SLO */
     int64_t uncached_tokens;
     int64_t cached_tokens;
     bool stage;            /* as in struct pool_prefill */
@@ -246,11 +246,10 @@ struct pool_prefill_request {
 
 /*
  * Gives an instance a prefill. It waits from now on, and its blocks count as
- * pending there. Corrections of instances without a prefill for long fade a
+ * pending there. Corrections of instances that had no prefill for long fade a
  * little: a slow instance gets no work, so nothing else would show that it has
- * become faster.
- * Returns 0; -ESTALE; -EEXIST: it has a prefill of that request; -ENOSPC: its
- * queue is full; -EINVAL: a negative number.
+ * become faster. Returns 0; -ESTALE; -EEXIST: it has a prefill of that request;
+ * -ENOSPC: its queue is full; -EINVAL: a negative number.
  */
 [[nodiscard]] int
 pool_prefill_accept(struct pool *pool, uint32_t id,
@@ -391,7 +390,7 @@ int64_t pool_running_left_us(const struct pool_instance *instance,
 struct pool_place {
     int64_t wait_us;  /* until it begins, if no other request comes */
     int64_t most_us;  /* until it begins in the worst case: where the order lets
-                         others pass, all that waits now goes first */
+                         others pass, all that wait now go first */
     int64_t doubt_us; /* possible error of the prediction of most_us and its own
                          cost; 0 = predictions have been exact */
     uint32_t behind;  /* prefills that would wait for it */
@@ -422,8 +421,8 @@ int64_t pool_computed_us(const struct pool *pool,
                          const uint64_t *keys, uint32_t n, int64_t now_us);
 
 /*
- * Returns the time at which the waiting prefill that `item` would follow
- * (step/follow.h) will have ended: it computes a prompt's leading blocks.
+ * Returns when the waiting prefill that `item` would follow (step/follow.h),
+ * because it computes the prompt's leading blocks, will have ended.
  *   keys  (n), borrowed: of these blocks, at least 1.
  *   item  borrowed: the newcomer, with its cost once these blocks are there.
  * Returns 0 if it would follow none. Cost: O(waiting).
