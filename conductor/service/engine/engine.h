@@ -163,11 +163,14 @@ struct forward {
     char adapter[256];           /* "" = none */
     struct service_forward what; /* borrowed from the front */
     char *headers;               /* owned: as sent */
-    struct engine *engine;     /* the engine that has it; NULL = none. In a pair
-                                  first the prefill, then the decode engine */
-    struct engine *shares;     /* the decode engine of a pair's ticket */
-    struct pair *pair;         /* owned; NULL = one leg */
-    struct exchange *exchange; /* NULL = not sent */
+    struct engine *engine; /* the engine that has it; NULL = none. In a pair
+                              first the prefill, then the decode engine */
+    struct engine *shares; /* the decode engine of a pair's ticket */
+    struct pair *pair;     /* owned, of pair_ops; NULL = one leg */
+    uint32_t silent; /* pool id of the engine of a pair that had not answered
+                        when the other's leg failed, perhaps only for not
+                        reaching it; or POOL_NO_INSTANCE */
+    struct exchange *exchange;       /* NULL = not sent */
     const struct upstream_ops *ops;  /* of the answering leg; arg: request */
     bool in_line;                    /* in engine->line */
     struct expectation *expectation; /* in engine->expected; NULL = none */
@@ -257,8 +260,8 @@ void forward_note_kept(struct service_request *request, const char *bytes,
 void forward_count_unheard(struct service_request *request, int64_t told);
 
 /* Called at the end of an answer: reads its usage, and counts and learns from
- * it. */
-void forward_take_usage(struct service_request *request);
+ * it. tells_cached: the cached tokens count that the answer tells. */
+void forward_take_usage(struct service_request *request, bool tells_cached);
 
 /* forward.c: takes all requests from an engine: they are tried elsewhere, or
  * fail. */
@@ -462,8 +465,31 @@ void forward_tick(struct service *s);
 void forward_failed(struct service_request *request, bool unreachable,
                     const char *why);
 
-/* forward/hung.c: as instance_ops.fail_silent. */
+/* forward/hung.c. forward_is_silent(): whether nothing of the answer has come
+ * for too long. The others: as in instance_ops. */
+bool forward_is_silent(const struct service_request *request, int64_t now_us);
 void forward_fail_silent(struct service_request *request, int64_t now_us);
+bool forward_leaves(const struct service_request *request,
+                    const struct engine *e);
+
+/* forward/forward.c, the steps of an attempt. forward_begin(): before the first
+ * leg is sent; ops: of the answering leg. forward_sent(): the legs are sent.
+ * forward_answered(): the head of the answer has come, and is passed on or the
+ * request tried elsewhere. forward_heard(): bytes have come; forward_begins():
+ * whether they are the first ones. forward_hand_on(): passes n bytes to the
+ * client. forward_ended(): the answer is whole, and the request ends; as
+ * forward_take_usage(). forward_free(): as instance_ops.free. */
+void forward_begin(struct service_request *request,
+                   const struct upstream_ops *ops);
+void forward_sent(struct service_request *request);
+void forward_answered(struct service_request *request,
+                      const struct http_head *head);
+bool forward_begins(const struct service_request *request);
+void forward_heard(struct service_request *request, int64_t now_us);
+void forward_hand_on(struct service_request *request, const char *bytes,
+                     size_t n, int64_t now_us);
+void forward_ended(struct service_request *request, bool tells_cached);
+void forward_free(struct service_request *request);
 
 /* forward/status.c: an answer of that status has come. Returns whether the
  * request is tried elsewhere; then it is handled as if the engine had failed,

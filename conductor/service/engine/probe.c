@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "conductor/service/engine/engine.h"
-#include "conductor/service/pair/pair.h"
 
 /* Bytes of an engine's /metrics that are read. */
 #define REPORT_BYTES_MAX (4u << 20)
@@ -256,26 +255,6 @@ static void probe_ended(void *arg)
     ask_more(e);
 }
 
-/* Whether no answer has begun, and the request can move to another engine, or
- * must leave this one: the KV that it would fetch later may be another prompt's
- * by then. */
-static bool may_move(const struct service_request *request)
-{
-    const struct service *s = request->service;
-
-    return request->output.n_tokens == 0 &&
-           (pair_is_leased(request) ||
-            (request->dispatch.retries < s->dispatch.max_retries &&
-             instances_count(s, ROLE_PREFILL, NULL) > 0));
-}
-
-/* Whether a decode engine has it, and cannot fetch its KV from this one. */
-static bool is_cut_off(const struct service_request *request,
-                       const struct engine *e)
-{
-    return request->output.n_tokens == 0 && pair_fetches_from(request, e);
-}
-
 /* Takes requests without an answer from an engine that hangs, and those that
  * need KV from there. */
 static void take_back(struct engine *e)
@@ -291,7 +270,7 @@ static void take_back(struct engine *e)
     for (uint32_t i = 0; i < s->requests.size; i++) {
         struct service_request *r = s->requests.by_slot[i];
 
-        if (!r || !(r->forward->engine == e ? may_move(r) : is_cut_off(r, e)))
+        if (!r || r->output.n_tokens > 0 || !r->by->leaves(r, e))
             continue;
         expect_refused(r);
         request_instance_lost(r, e->id, why);

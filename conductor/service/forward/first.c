@@ -93,7 +93,7 @@ static void pass_unseen(struct service_request *request, int64_t now_us)
         return;
     for (other = TAILQ_FIRST(&e->line); other != request; other = next) {
         next = TAILQ_NEXT(other, unsent);
-        if (!other->forward->what.stream && !other->forward->pair)
+        if (!other->forward->what.stream && !other->by->two_legs)
             forward_prefill_over(other, false, now_us);
     }
 }
@@ -126,7 +126,7 @@ void forward_learn_whole(struct service_request *request, int64_t tokens)
 
     /* More tokens than max_tokens: several answers, which are computed
      * together. */
-    if (f->what.stream || f->pair || !f->alone || !f->turn_us ||
+    if (f->what.stream || request->by->two_legs || !f->alone || !f->turn_us ||
         f->engine->count.sent != f->alone ||
         tokens > request->prompt.max_tokens)
         return;

@@ -13,17 +13,14 @@
 #include "base/bug.h"
 #include "base/clock.h"
 #include "conductor/service/engine/engine.h"
-#include "conductor/service/gateway/ticket.h"
 #include "conductor/service/pair/pair.h"
 
-static void on_answer(void *arg, const struct http_head *head)
+void forward_answered(struct service_request *request,
+                      const struct http_head *head)
 {
-    struct service_request *request = arg;
     struct forward *f = request->forward;
 
     request->attempt.heard_us = clock_now_us();
-    pair_answerer(request)->count.status[head->status / 100]++;
-    pair_heard(request, head->status);
     if (forward_try_elsewhere(request, head->status))
         return;
     request->output.n_tokens = 1; /* no retry from now on */
@@ -34,15 +31,15 @@ static void on_answer(void *arg, const struct http_head *head)
     } else {
         forward_answers_well(request);
     }
-    if (pair_changes(f)) { /* the length is not known */
-        struct http_head changed = *head;
-
-        changed.chunked = true;
-        changed.content_length = -1;
-        request->ops->answer(request->arg, &changed);
-        return;
-    }
     request->ops->answer(request->arg, head);
+}
+
+static void on_answer(void *arg, const struct http_head *head)
+{
+    struct service_request *request = arg;
+
+    request->forward->engine->count.status[head->status / 100]++;
+    forward_answered(request, head);
 }
 
 /* Returns the k-th byte before bytes[i] of an answer that goes on with
@@ -73,9 +70,8 @@ static uint32_t count_events(const struct forward *f, const char *bytes,
     return events;
 }
 
-/* Passes n bytes to the client. */
-static void hand_on(struct service_request *request, const char *bytes,
-                    size_t n, int64_t now_us)
+void forward_hand_on(struct service_request *request, const char *bytes,
+                     size_t n, int64_t now_us)
 {
     struct forward *f = request->forward;
     struct service *s = request->service;
@@ -97,58 +93,36 @@ static void hand_on(struct service_request *request, const char *bytes,
     request->ops->bytes(request->arg, bytes, n);
 }
 
-/* Rewrites n bytes of an answer and passes them to the client. last: no more
- * come. Returns whether the request is alive. */
-static bool hand_on_rewritten(struct service_request *request,
-                              const char *bytes, size_t n, bool last)
+bool forward_begins(const struct service_request *request)
 {
-    uint64_t number = request->attempt.id;
-    struct service *s = request->service;
-    struct text_buf out;
+    return request->state != REQUEST_DECODING && !request->forward->refused;
+}
 
-    text_buf_init(&out, SIZE_MAX);
-    pair_rewrite(request, bytes, n, last, &out);
-    if (out.error) {
-        text_buf_fini(&out);
-        upstream_cancel(request->forward->exchange);
-        forward_failed(request, false, "out of memory");
-        return false;
-    }
-    if (out.len)
-        hand_on(request, out.data, out.len, clock_now_us());
-    text_buf_fini(&out);
-    return request_find(s, number) == request;
+void forward_heard(struct service_request *request, int64_t now_us)
+{
+    request->attempt.heard_us = now_us;
+    if (forward_begins(request))
+        forward_first_token(request, now_us);
 }
 
 static void on_bytes(void *arg, const char *bytes, size_t n)
 {
-    struct service_request *request = arg;
     int64_t now_us = clock_now_us();
 
-    request->attempt.heard_us = now_us;
-    if (request->state != REQUEST_DECODING && !request->forward->refused) {
-        pair_answered(request, now_us);
-        forward_first_token(request, now_us);
-    }
-    if (pair_changes(request->forward))
-        (void)hand_on_rewritten(request, bytes, n, false);
-    else
-        hand_on(request, bytes, n, now_us);
+    forward_heard(arg, now_us);
+    forward_hand_on(arg, bytes, n, now_us);
 }
 
-static void on_ended(void *arg)
+void forward_ended(struct service_request *request, bool tells_cached)
 {
-    struct service_request *request = arg;
     struct forward *f = request->forward;
     const struct request_output *out = &request->output;
 
     f->exchange = NULL;
-    if (pair_changes(f) && !hand_on_rewritten(request, "", 0, true))
-        return;
     if (!f->refused && !f->what.looks)
         engine_answered(f->engine);
     expect_ended(request);
-    forward_take_usage(request);
+    forward_take_usage(request, tells_cached);
     forward_prefill_over(request, false, clock_now_us());
     if (f->refused) {
         request_end(request, METRICS_FAILED, "engine_status");
@@ -161,14 +135,14 @@ static void on_ended(void *arg)
     request_end(request, METRICS_COMPLETED, NULL);
 }
 
+static void on_ended(void *arg)
+{
+    forward_ended(arg, true);
+}
+
 static void on_failed(void *arg, enum upstream_fault fault, const char *why)
 {
-    struct service_request *request = arg;
-
-    pair_blames_decode(request);
-    if (fault != UPSTREAM_UNREACHABLE && fault != UPSTREAM_TIMEOUT)
-        pair_heard(request, 0);
-    forward_failed(request, upstream_gone(fault), why);
+    forward_failed(arg, upstream_gone(fault), why);
 }
 
 static const struct upstream_ops forward_ops = {
@@ -186,37 +160,48 @@ static bool is_shared(const struct service_request *request)
     return a->decode != POOL_NO_INSTANCE && a->decode != a->prefill;
 }
 
-static int forward_send(struct service_request *request)
+void forward_begin(struct service_request *request,
+                   const struct upstream_ops *ops)
 {
     struct forward *f = request->forward;
 
-    f->ops = &forward_ops;
+    f->ops = ops;
     f->told.prompt = f->told.cached = -1;
-    if (f->what.ticket) {
-        ticket_sent(request);
-        return 0;
-    }
     f->engine = engine_of(request->service, request->attempt.prefill);
-    if (is_shared(request) ? pair_send(request)
-                           : forward_ask(request, f->what.body, f->what.n))
-        return -ENOMEM;
+}
+
+void forward_sent(struct service_request *request)
+{
     expect_sent(request);
     forward_join_line(request, clock_now_us());
+}
+
+static int forward_send(struct service_request *request)
+{
+    const struct service_forward *what = &request->forward->what;
+
+    if (is_shared(request)) {
+        request->by = &pair_ops;
+        return pair_ops.send(request);
+    }
+    forward_begin(request, &forward_ops);
+    if (forward_ask(request, what->body, what->n))
+        return -ENOMEM;
+    forward_sent(request);
     return 0;
 }
 
-static void forward_free(struct service_request *request)
+void forward_free(struct service_request *request)
 {
-    struct forward *f = request->forward;
-
-    if (!f)
-        return;
-    if (f->what.ticket)
-        tickets_leave(request->service, request);
     tokenize_abort(request);
-    pair_end(f->pair);
-    free(f->headers);
-    free(f);
+    free(request->forward->headers);
+    free(request->forward);
+}
+
+static bool forward_lost_with(struct service_request *request,
+                              const struct engine *e)
+{
+    return request->forward->engine == e;
 }
 
 const struct instance_ops engine_ops = {
@@ -225,6 +210,8 @@ const struct instance_ops engine_ops = {
     .count = forward_count,
     .fail_silent = forward_fail_silent,
     .free = forward_free,
+    .lost_with = forward_lost_with,
+    .leaves = forward_leaves,
 };
 
 /* Ends the first prefill of the line after its predicted time, if its answer is
@@ -233,7 +220,7 @@ static void end_unseen(struct engine *e, int64_t now_us)
 {
     struct service_request *first = TAILQ_FIRST(&e->line);
 
-    if (first && !first->forward->what.stream && !first->forward->pair &&
+    if (first && !first->forward->what.stream && !first->by->two_legs &&
         first->forward->turn_us &&
         now_us - first->forward->turn_us > first->attempt.plan.prefill_us)
         forward_prefill_over(first, false, now_us);
@@ -273,8 +260,7 @@ void engine_cut_off(struct engine *e, const char *why)
     for (uint32_t i = 0; i < t->size; i++) {
         struct service_request *r = t->by_slot[i];
 
-        if (r && (r->forward->engine == e || r->forward->shares == e ||
-                  pair_lost_with(r, e)))
+        if (r && r->by->lost_with(r, e))
             request_instance_lost(r, e->id, why);
     }
     pairs_cut_off(e);

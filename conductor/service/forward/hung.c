@@ -9,9 +9,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "conductor/service/engine/engine.h"
-#include "conductor/service/pair/pair.h"
 
-static bool is_silent(const struct service_request *request, int64_t now_us)
+bool forward_is_silent(const struct service_request *request, int64_t now_us)
 {
     const struct forward *f = request->forward;
 
@@ -25,7 +24,7 @@ void forward_fail_silent(struct service_request *request, int64_t now_us)
     struct forward *f = request->forward;
     char why[96];
 
-    if (!is_silent(request, now_us))
+    if (!forward_is_silent(request, now_us))
         return;
     snprintf(why, sizeof(why),
              "its answer made no progress for %lld ms (request_timeout_ms)",
@@ -34,17 +33,25 @@ void forward_fail_silent(struct service_request *request, int64_t now_us)
              f->engine->config->name, why,
              request->output.n_tokens ? "the answer is broken off"
                                       : "the request is taken from it");
-    if (!upstream_unsent(f->exchange))
-        pair_heard(request, 0);
     upstream_cancel(f->exchange);
     forward_failed(request, false, why);
+}
+
+bool forward_leaves(const struct service_request *request,
+                    const struct engine *e)
+{
+    const struct service *s = request->service;
+
+    return request->forward->engine == e &&
+           request->dispatch.retries < s->dispatch.max_retries &&
+           instances_count(s, ROLE_PREFILL, NULL) > 0;
 }
 
 void service_pause(struct service_request *request, bool pause)
 {
     struct forward *f = request->forward;
 
-    if (!f || !f->exchange)
+    if (!f->exchange)
         return;
     f->paused = pause;
     request->attempt.heard_us = clock_now_us();

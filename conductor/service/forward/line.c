@@ -8,8 +8,6 @@
 
 #include "base/clock.h"
 #include "conductor/service/engine/engine.h"
-#include "conductor/service/gateway/ticket.h"
-#include "conductor/service/pair/pair.h"
 
 /* Begins the first request of the line: the engine was free for it since
  * from_us, or since it joined the line, if that was later. */
@@ -69,17 +67,16 @@ void forward_abort(struct service_request *request)
 {
     struct forward *f = request->forward;
 
-    pair_abort(request);
     upstream_cancel(f->exchange);
     f->exchange = NULL;
     if (f->engine) {
         forward_leave_line(request, clock_now_us());
         expect_failed(request);
     }
-    ticket_let_go(f);
     free(f->headers);
     f->headers = NULL;
     f->engine = NULL;
+    f->silent = POOL_NO_INSTANCE;
     f->turn_us = 0;
     f->alone = 0;
     f->refused = f->paused = false;

@@ -78,17 +78,18 @@ int forward_ask(struct service_request *request, const char *body, size_t n)
 
     f->headers = forward_compose(request);
     if (f->headers)
-        f->exchange = upstream_send(f->engine->upstream,
-                                    &(struct upstream_request){
-                                        .method = f->what.method,
-                                        .path = f->what.path,
-                                        .headers = f->headers,
-                                        .body = body,
-                                        .n = n,
-                                        .holds_head = f->what.stream,
-                                        .repeats = f->what.prompt && !f->pair,
-                                    },
-                                    f->ops, request);
+        f->exchange = upstream_send(
+            f->engine->upstream,
+            &(struct upstream_request){
+                .method = f->what.method,
+                .path = f->what.path,
+                .headers = f->headers,
+                .body = body,
+                .n = n,
+                .holds_head = f->what.stream,
+                .repeats = f->what.prompt && !request->by->two_legs,
+            },
+            f->ops, request);
     if (!f->exchange)
         return -ENOMEM;
     f->engine->count.sent++;

@@ -21,7 +21,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "conductor/service/engine/engine.h"
-#include "conductor/service/pair/pair.h"
 #include "conductor/service/sessions.h"
 
 #define BROKEN_LINES_PER_S 10
@@ -57,11 +56,18 @@ static bool may_differ(struct forward *f, int status)
     return true;
 }
 
+/* Returns the engine of a pair that had not answered when the other one
+ * refused; NULL = none. */
+static const struct engine *silent(const struct service_request *request)
+{
+    return engine_of(request->service, request->forward->silent);
+}
+
 /* Notes the engine: it is at fault if another one answers this request well. */
 static void doubt(struct service_request *request, int status)
 {
     struct forward *f = request->forward;
-    const struct engine *partner = pair_silent(request);
+    const struct engine *partner = silent(request);
 
     if (f->n_doubts < FORWARD_DOUBTS_MAX && f->what.prompt &&
         (status >= 500 || is_key(status)))
@@ -98,7 +104,7 @@ bool forward_try_elsewhere(struct service_request *request, int status)
     struct service *s = request->service;
     struct forward *f = request->forward;
     uint32_t tries = request->dispatch.retries;
-    const struct engine *partner = pair_silent(request);
+    const struct engine *partner = silent(request);
     bool other = has_other(request, f->engine, tries);
     bool other_partner =
         partner && (tries > 0 || !other) && has_other(request, partner, 0);

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "conductor/service/engine/engine.h"
-#include "conductor/service/pair/pair.h"
 
 #define CACHED "\"cached_tokens\":"
 #define USAGE "\"usage\":"
@@ -149,7 +148,7 @@ static void learn_length(struct service_request *request, struct told told)
     forward_learn_whole(request, n);
 }
 
-void forward_take_usage(struct service_request *request)
+void forward_take_usage(struct service_request *request, bool tells_cached)
 {
     struct told told = told_of(request->forward);
     int64_t prompt = told_tokens(told, "\"prompt_tokens\":");
@@ -165,7 +164,6 @@ void forward_take_usage(struct service_request *request)
         return;
     if (prompt < 0)
         prompt = told_tokens(told, "\"input_tokens\":");
-    /* In a pair, the prefill engine tells the cached tokens. */
-    forward_told(request, prompt, pair_tells_cached(f) ? -1 : cached);
+    forward_told(request, prompt, tells_cached ? cached : -1);
     learn_length(request, told);
 }

@@ -48,14 +48,15 @@ void ticket_let_go(struct forward *f)
     f->shares = NULL;
 }
 
-void tickets_leave(struct service *s, struct service_request *request)
+void ticket_free(struct service_request *request)
 {
+    struct service *s = request->service;
     struct forward *f = request->forward;
 
     s->tickets.n--;
     --*count_of(&s->tickets, request->dispatch.tenant);
-    if (!f->ticket)
-        return;
-    TAILQ_REMOVE(&s->tickets.open, request, entry);
+    if (f->ticket)
+        TAILQ_REMOVE(&s->tickets.open, request, entry);
     ticket_let_go(f);
+    forward_free(request);
 }

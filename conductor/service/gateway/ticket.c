@@ -110,22 +110,46 @@ void service_ticket_take(struct service_request *request,
     describe(request, out);
 }
 
-void ticket_sent(struct service_request *request)
+/* Enters the request at the chosen engines; the gateway sends it there. */
+static int ticket_send(struct service_request *request)
 {
     struct forward *f = request->forward;
 
-    f->engine = engine_of(request->service, request->attempt.prefill);
+    forward_begin(request, NULL);
     f->engine->n_tickets++;
     f->shares = engine_of(request->service, request->attempt.decode);
     if (f->shares == f->engine)
         f->shares = NULL;
     if (f->shares)
         f->shares->n_tickets++;
-    expect_sent(request);
     f->engine->count.sent++;
     f->engine->count.excused++; /* its gateway may never send it */
-    forward_join_line(request, clock_now_us());
+    forward_sent(request);
+    return 0;
 }
+
+static void ticket_abort(struct service_request *request)
+{
+    ticket_let_go(request->forward);
+    forward_abort(request);
+}
+
+static bool ticket_lost_with(struct service_request *request,
+                             const struct engine *e)
+{
+    return request->forward->engine == e || request->forward->shares == e;
+}
+
+/* It has no exchange, so that only its time-out finds it silent. */
+const struct instance_ops ticket_ops = {
+    .send = ticket_send,
+    .abort = ticket_abort,
+    .count = forward_count,
+    .fail_silent = forward_fail_silent,
+    .free = ticket_free,
+    .lost_with = ticket_lost_with,
+    .leaves = forward_leaves,
+};
 
 /* Returns the request of an open ticket, or NULL. */
 static struct service_request *find(const struct models *models, const char *id)
@@ -141,7 +165,7 @@ static struct service_request *find(const struct models *models, const char *id)
         struct service_request *r =
             s->number == number ? request_find(s, attempt) : NULL;
 
-        if (r && r->forward && r->forward->ticket &&
+        if (r && r->by == &ticket_ops && r->forward->ticket &&
             r->forward->ticket == nonce)
             return r;
     }

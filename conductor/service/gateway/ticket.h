@@ -19,17 +19,13 @@ void tickets_init(struct tickets *t);
 /* Counts one more ticket of the tenant. Returns whether there was room. */
 [[nodiscard]] bool tickets_enter(struct service *s, uint64_t tenant);
 
-/* tickets_leave(s, request): removes the ticket of a request that is freed. */
-void tickets_leave(struct service *s, struct service_request *request);
+/* count.c: as instance_ops.free; the ticket counts no more. */
+void ticket_free(struct service_request *request);
 
 /* count.c: ticket_let_go(f): counts the ticket at its engines no longer. No-op
  * without a ticket. */
 struct forward;
 void ticket_let_go(struct forward *f);
-
-/* ticket_sent(request): enters the request at the chosen engines; the gateway
- * sends it there. */
-void ticket_sent(struct service_request *request);
 
 /* legs.c: writes the instructions for both legs of its pair. */
 void ticket_legs(const struct service_request *request,

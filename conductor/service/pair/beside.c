@@ -16,7 +16,7 @@ void pair_pass_on(struct service_request *request, bool seen, int64_t now_us)
 {
     struct forward *f = request->forward;
 
-    if (!f->pair || !f->pair->beside)
+    if (!f->pair->beside)
         return;
     f->pair->beside = false;
     expect_ended(request);
@@ -30,17 +30,17 @@ struct engine *pair_answerer(const struct service_request *request)
 {
     const struct pair *p = request->forward->pair;
 
-    return p && p->beside && !p->answers ? pair_decoder(request)
-                                         : request->forward->engine;
+    return p->beside && !p->answers ? pair_decoder(request)
+                                    : request->forward->engine;
 }
 
 void pair_blames_decode(struct service_request *request)
 {
     struct pair *p = request->forward->pair;
 
-    if (!p || !p->beside || p->answers)
+    if (!p->beside || p->answers)
         return;
-    p->silent = p->status == 0 ? p->at->id : POOL_NO_INSTANCE;
+    request->forward->silent = p->status == 0 ? p->at->id : POOL_NO_INSTANCE;
     /* The prefill engine may keep KV once its reply has begun. */
     if (!p->protocol->leased || p->status == 0) {
         upstream_cancel(p->leg);
@@ -75,7 +75,7 @@ static void refused(struct pair *p, const struct http_head *head)
     f->exchange = p->leg;
     p->leg = NULL;
     p->answers = true;
-    p->silent = request->attempt.decode;
+    f->silent = request->attempt.decode;
     f->ops->answer(request, head);
 }
 
@@ -222,7 +222,6 @@ int pair_send_both(struct service_request *request)
     p->at->count.sent++;
     request->service->metrics.pairs++;
     p->beside = true;
-    p->silent = POOL_NO_INSTANCE;
     return send_decode(request);
 }
 
@@ -230,8 +229,8 @@ bool pair_lost_with(struct service_request *request, const struct engine *e)
 {
     struct pair *p = request->forward->pair;
 
-    if (!p)
-        return false;
+    if (request->forward->engine == e)
+        return true;
     if (p->beside)
         return pair_decoder(request) == e;
     if (p->leg && p->at == e) {

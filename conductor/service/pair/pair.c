@@ -168,19 +168,6 @@ static const struct upstream_ops leg_ops = {
     .failed = on_leg_failed,
 };
 
-void pair_heard(struct service_request *request, int status)
-{
-    struct pair *p = request->forward->pair;
-
-    if (!p || p->answers)
-        return;
-    p->unused = status == 429 || status == 503;
-    p->asked = !p->unused;
-    p->held = p->held && p->unused;
-    if (status >= 300)
-        pair_blames_decode(request);
-}
-
 static struct pair *pair_new(struct service_request *request)
 {
     const struct service_forward *what = &request->forward->what;
@@ -221,7 +208,7 @@ static struct pair *pair_new(struct service_request *request)
     return p;
 }
 
-int pair_send(struct service_request *request)
+int pair_ask_prefill(struct service_request *request)
 {
     struct forward *f = request->forward;
 
@@ -244,25 +231,4 @@ int pair_send(struct service_request *request)
     f->engine->count.sent++;
     request->service->metrics.pairs++;
     return 0;
-}
-
-void pair_rewrite(struct service_request *request, const char *bytes, size_t n,
-                  bool last, struct text_buf *out)
-{
-    pair_usage_write(&request->forward->pair->usage, bytes, n, last, out);
-}
-
-void pair_answered(struct service_request *request, int64_t now_us)
-{
-    struct service *s = request->service;
-    const struct pair *p = request->forward->pair;
-    const struct forward *f = request->forward;
-
-    pair_pass_on(request, f->what.stream, now_us);
-    if (!p || !f->what.stream || p->sent_us == 0 ||
-        (p->protocol->decode && !p->answering.len))
-        return;
-    learned_prefill(&s->engines.pushes, request->attempt.plan.push_tokens,
-                    now_us - p->sent_us);
-    learned_terms(&s->engines.pushes, &s->engines.push[0], &s->engines.push[1]);
 }

@@ -84,8 +84,10 @@ void pair_outlive(struct pair *p)
     TAILQ_INSERT_TAIL(&s->engines.pairs, p, entry);
 }
 
-void pair_end(struct pair *p)
+void pair_end(struct service_request *request)
 {
+    struct pair *p = request->forward->pair;
+
     if (p && p->held) {
         pair_outlive(p);
         release(p);
@@ -94,6 +96,7 @@ void pair_end(struct pair *p)
     } else {
         pair_free(p);
     }
+    forward_free(request);
 }
 
 void pair_outlived_ended(struct pair *p)
@@ -130,13 +133,9 @@ static bool goes_on(const struct pair *p)
            (p->asked || (p->status > 0 && p->status < 300));
 }
 
-void pair_abort(struct service_request *request)
+/* Frees the pair, or lets it release the KV that the prefill engine keeps. */
+static void leave(struct forward *f, struct pair *p)
 {
-    struct forward *f = request->forward;
-    struct pair *p = f->pair;
-
-    if (!p)
-        return;
     f->pair = NULL;
     if (has_asked(f, p)) {
         p->asked = true;
@@ -165,6 +164,14 @@ void pair_abort(struct service_request *request)
         f->exchange = NULL;
         pair_free(p);
     }
+}
+
+void pair_abort(struct service_request *request)
+{
+    if (request->forward->pair)
+        leave(request->forward, request->forward->pair);
+    forward_abort(request);
+    request->by = &engine_ops;
 }
 
 void pairs_tick(struct service *s, int64_t now_us)

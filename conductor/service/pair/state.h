@@ -6,7 +6,7 @@
 #include "conductor/service/pair/pair.h"
 
 struct pair {
-    TAILQ_ENTRY(pair) entry; /* in service->pairs, after its request */
+    TAILQ_ENTRY(pair) entry; /* in engines.pairs, after its request */
     struct service *service;
     struct service_request *request; /* NULL = the request has ended */
     const struct pair_protocol *protocol;
@@ -24,8 +24,6 @@ struct pair {
     struct pair_usage usage;
     uint32_t decode; /* pool id of the decode engine */
     int status;      /* of the reply; 0 = none yet */
-    uint32_t silent; /* pool id of the engine that had not answered when the
-                        other's leg failed, or POOL_NO_INSTANCE */
     bool crowded;    /* its reply was dropped: all replies together reached
                         max_body_total_bytes */
     bool held;       /* the prefill engine keeps KV not asked for yet */
@@ -62,6 +60,26 @@ void pair_keep_reply(struct pair *p, const char *bytes, size_t n);
 
 /* reply.c: frees the pair, and cancels its leg. NULL is a no-op. */
 void pair_free(struct pair *p);
+
+/* pair.c: begins the prefill leg of a request, whose forward->engine is chosen.
+ * Returns 0 or -ENOMEM; pair_abort() cleans up. */
+[[nodiscard]] int pair_ask_prefill(struct service_request *request);
+
+/* beside.c: the decode leg of a concurrent pair fails: the decode engine, not
+ * the prefill engine, is blamed from then on. */
+void pair_blames_decode(struct service_request *request);
+
+/* beside.c: returns the engine whose answer the client gets. */
+struct engine *pair_answerer(const struct service_request *request);
+
+/* beside.c: as instance_ops.lost_with. Cancels a prefill leg at e that is
+ * needed no more. */
+bool pair_lost_with(struct service_request *request, const struct engine *e);
+
+/* release.c: as instance_ops.abort and free. The pair is freed, or has the KV
+ * released that the prefill engine keeps, or waits until a prefill leg ends. */
+void pair_abort(struct service_request *request);
+void pair_end(struct service_request *request);
 
 /* beside.c: sends both legs. Returns 0 or -ENOMEM; pair_abort() cleans up. */
 [[nodiscard]] int pair_send_both(struct service_request *request);

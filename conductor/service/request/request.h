@@ -26,6 +26,7 @@
 #include "conductor/service/sessions.h"
 #include "conductor/service/spans/spans.h"
 
+struct engine;
 struct event;
 struct name_set;
 struct worker;
@@ -97,8 +98,9 @@ struct request_attempt {
     int64_t orphaned_us;
 };
 
-/* What serves a request: native workers, or an engine of others. Code of
- * requests calls these and knows neither. */
+/* What serves a request: native workers, an engine of others, two engines that
+ * share it, or another gateway. Code of requests calls these and knows none of
+ * them. */
 struct instance_ops {
     /* The attempt on the instances of request->attempt begins. Returns 0, or
      * -ENOMEM with nothing changed. */
@@ -112,14 +114,23 @@ struct instance_ops {
     void (*fail_silent)(struct service_request *request, int64_t now_us);
     /* The request is freed next. */
     void (*free)(struct service_request *request);
+    /* Of engines alone. Whether the attempt fails when engine e is lost: */
+    bool (*lost_with)(struct service_request *request, const struct engine *e);
+    /* and whether a request without output leaves when e answers no probe. */
+    bool (*leaves)(const struct service_request *request,
+                   const struct engine *e);
     bool tells_begin; /* an instance says when a prefill begins; before that
                          the request may go elsewhere at no loss */
     bool hands_over;  /* once a request decodes, the instance of its prefill
                          has no part in it */
+    bool two_legs;    /* the end of a prefill is seen even if the answer is not
+                         streamed, and no leg is sent twice */
 };
 
 extern const struct instance_ops native_ops; /* worker/serve.c */
 extern const struct instance_ops engine_ops; /* forward/forward.c */
+extern const struct instance_ops pair_ops;   /* pair/answer.c */
+extern const struct instance_ops ticket_ops; /* gateway/ticket.c */
 
 struct service_request {
     TAILQ_ENTRY(service_request) entry;  /* inbox */
@@ -127,7 +138,8 @@ struct service_request {
     struct service *service;
     const struct service_reply_ops *ops;
     void *arg;
-    const struct instance_ops *by; /* what serves it */
+    const struct instance_ops *by; /* what serves it; engine_ops become pair_ops
+                                      for an attempt on two engines */
     enum request_state state;
     uint32_t slot;
     char request_id[32];

@@ -169,7 +169,9 @@ struct service_request *service_submit(struct service *service,
     if (!request)
         return NULL;
     request->service = s;
-    request->by = p->forward ? &engine_ops : &native_ops;
+    request->by = !p->forward          ? &native_ops
+                  : p->forward->ticket ? &ticket_ops
+                                       : &engine_ops;
     if (request_copy_prompt(request, p))
         goto fail;
     request->ops = ops;
@@ -200,9 +202,9 @@ struct service_request *service_submit(struct service *service,
     request->dispatch.length_key =
         block_key_seed(s->config.model, p->adapter, "") ^
         request->dispatch.tenant;
-    if (p->forward && p->forward->ticket &&
+    if (request->by == &ticket_ops &&
         !tickets_enter(s, request->dispatch.tenant)) {
-        request->forward->what.ticket = false;
+        request->by = &engine_ops; /* it counts as no ticket */
         s->metrics.rejected_tickets++;
         s->metrics.requests[METRICS_REJECTED]++;
         request_free(request);
