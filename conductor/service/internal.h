@@ -63,8 +63,6 @@ struct service {
     struct event_base *base;
     struct config config;
     struct service_model_info model;
-    bool forwards; /* engines serve it, and `native` is unused; else native
-                      workers do, and `engines` and `names` are unused */
     struct service_costs costs;
     struct pool *pool;
     struct prefix_index *index;
@@ -75,9 +73,10 @@ struct service {
     struct cluster_pool *peers; /* other conductors; NULL: none. peers.c */
     struct metrics metrics;     /* all files of this folder count here */
     struct explain *explain;    /* explain/ */
+    /* One of both serves the model (models_native()); the other is unused. */
     struct native native;
     struct engine_set engines;
-    struct model_names names;
+    struct model_names names; /* of `engines` */
     struct requests requests;
     struct tickets tickets; /* gateway/ */
     struct warm warm;       /* request/warm.c */

@@ -61,6 +61,8 @@ struct service *models_append(struct models *models,
     while (*end)
         end = &(*end)->next;
     *end = s;
+    if (!engines)
+        models->native = s;
     s->number = models->next_number++;
     return s;
 }
@@ -97,7 +99,7 @@ void models_note(const struct models *models, const struct fleet_entry *entry)
 {
     struct service *s = find_own(models, entry->config.model);
 
-    if (s && s->forwards)
+    if (s && s != models->native)
         s->engines.costs_due = true;
 }
 
@@ -181,9 +183,7 @@ struct service *models_named(const struct models *models, const char *name)
 
 struct service *models_native(const struct models *models)
 {
-    struct service *s = models->first;
-
-    return s && !s->forwards ? s : NULL;
+    return models->native;
 }
 
 bool models_forward(const struct models *models)
@@ -227,7 +227,7 @@ bool models_reap(struct models *models, int64_t until_us)
     while ((s = *at)) {
         if (clock_now_us() >= until_us)
             return false;
-        if (!s->forwards || s->engines.n > 0 ||
+        if (s == models->native || s->engines.n > 0 ||
             s->requests.n_free < s->requests.size ||
             is_wanted(models, s->config.model)) {
             at = &s->next;

@@ -19,7 +19,8 @@ struct models {
     struct dns *dns;              /* of engines and the receiver of spans */
     struct config config;
     struct service *first;
-    uint32_t next_number; /* of a service */
+    struct service *native; /* the one of native workers; NULL = none */
+    uint32_t next_number;   /* of a service */
     struct tenants *tenants;
     double start_s;     /* Unix time */
     struct event *lag;  /* report/lag.c */

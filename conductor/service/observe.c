@@ -167,7 +167,7 @@ static void tenant_began(struct service_request *request,
 /* A forwarded one is charged by forward_count(), when its tokens are known. */
 static void tenant_attempt(struct service_request *request)
 {
-    if (!request->forward)
+    if (!request->by->tells_last)
         tenants_sent(request->service->models->tenants,
                      request->dispatch.tenant,
                      request->prompt.n_tokens -

@@ -51,16 +51,6 @@ int peers_join(struct service *s)
     return s->peers ? 0 : -ENOMEM;
 }
 
-/* Returns the service of the native workers, or NULL. */
-static struct service *native_of(const struct models *models)
-{
-    struct service *s = models->first;
-
-    while (s && s->forwards)
-        s = s->next;
-    return s;
-}
-
 static bool pack_conductors(struct service *s)
 {
     struct address at[MSG_CONDUCTORS_MAX];
@@ -111,7 +101,7 @@ void peers_tick(struct service *s)
 /* Sends workers the list of conductors. */
 static void on_members(void *arg)
 {
-    struct service *s = native_of(arg);
+    struct service *s = models_native(arg);
 
     if (!s || !pack_conductors(s))
         return;
@@ -123,7 +113,7 @@ static void on_members(void *arg)
  * earlier leaders. */
 static void on_leads(void *arg, bool leads)
 {
-    struct service *s = native_of(arg);
+    struct service *s = models_native(arg);
 
     for (uint32_t i = 0; s && leads && i < pool_slots(s->pool); i++) {
         struct worker *w = &s->native.workers[i];

@@ -6,6 +6,7 @@
 int service_make_scheduler(struct service *s, int64_t kv_bytes_per_token,
                            uint32_t layers, bool coupled)
 {
+    bool engines = s->model.n_engines >= 0;
     double options[POLICY_OPTIONS_MAX];
     struct schedule_config config = {
         .policy = config_policy(&s->config, options),
@@ -17,12 +18,12 @@ int service_make_scheduler(struct service *s, int64_t kv_bytes_per_token,
         .block_tokens = (uint32_t)s->config.block_tokens,
         .kv_bytes_per_token = kv_bytes_per_token,
         .layers = layers,
-        .assumes_stored = s->forwards,
+        .assumes_stored = engines,
         .shared_store =
-            s->engines.store || !s->forwards ? service_store_slot(s) : 0,
+            s->engines.store || !engines ? service_store_slot(s) : 0,
         .shared_tier = s->engines.store ? TIER_DISK : TIER_SHARED,
         .coupled = coupled,
-        .push = s->forwards ? s->engines.push : NULL,
+        .push = engines ? s->engines.push : NULL,
         .step_tokens = (uint32_t)s->config.step_tokens,
     };
     struct scheduler *next = scheduler_new(&config, &model, s->pool, s->index);

@@ -304,13 +304,12 @@ struct service *service_new_one(struct models *models,
     s->models = models;
     s->base = models->base;
     s->config = *config;
-    s->forwards = engines;
     if (engines)
         s->engines.store = store_of_model(&config->stores, config->model);
     service_lists_init(s);
+    s->model.n_engines = engines ? 0 : -1;
     if (service_alloc(s) || peers_join(s))
         goto fail;
-    s->model.n_engines = engines ? 0 : -1;
     if (engines) {
         if (engines_prepare(s, err))
             goto fail;

@@ -90,7 +90,7 @@ static void test_refused(void)
         join(&r, i, 1000);
     forward_prefill_over(&r.requests[1], true, 60000); /* out of turn */
     refuse(&r, 0, 400, 60010);
-    CU_ASSERT_EQUAL(r.forwards[2].turn_us, 1000);
+    CU_ASSERT_EQUAL(r.requests[2].attempt.turn_us, 1000);
     forward_prefill_over(&r.requests[2], true, 60020);
     CU_ASSERT_EQUAL(step->prompts, 2);
     CU_ASSERT_EQUAL(step->tokens, 2 * TOKENS);
@@ -109,9 +109,9 @@ static void test_came_later(void)
     join(&r, 1, 5000);
     join(&r, 2, 6000);
     refuse(&r, 1, 400, 7000);
-    CU_ASSERT_EQUAL(r.forwards[0].turn_us, 1000);
+    CU_ASSERT_EQUAL(r.requests[0].attempt.turn_us, 1000);
     refuse(&r, 0, 503, 9000);
-    CU_ASSERT_EQUAL(r.forwards[2].turn_us, 6000);
+    CU_ASSERT_EQUAL(r.requests[2].attempt.turn_us, 6000);
     rig_fini(&r);
 }
 
@@ -124,7 +124,7 @@ static void test_failed(void)
     join(&r, 0, 1000);
     join(&r, 1, 5000);
     refuse(&r, 0, 500, 9000);
-    CU_ASSERT_EQUAL(r.forwards[1].turn_us, 9000);
+    CU_ASSERT_EQUAL(r.requests[1].attempt.turn_us, 9000);
     rig_fini(&r);
 }
 

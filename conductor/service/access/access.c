@@ -85,11 +85,10 @@ static const char *name_of(const struct service *s, uint32_t id)
  * Rounded, because exact ratios would give equal prefixes different ids. */
 static int doublings(const struct service_request *r)
 {
-    bool guessed = r->forward && !r->forward->what.ids;
-
-    return guessed ? (int)lround(log2((double)request_prompt_tokens(r) /
-                                      (double)r->prompt.n_tokens))
-                   : 0;
+    return r->prompt.known_by == SERVICE_BY_BYTES
+               ? (int)lround(log2((double)request_prompt_tokens(r) /
+                                  (double)r->prompt.n_tokens))
+               : 0;
 }
 
 /* Returns the id of the i-th block: from the key of the index's first block

@@ -175,7 +175,6 @@ struct forward {
     bool in_line;                    /* in engine->line */
     struct expectation *expectation; /* in engine->expected; NULL = none */
     int64_t line_us;                 /* when it joined the line */
-    int64_t turn_us;                 /* when it became the first of the line */
     uint64_t alone; /* engine->count.sent after it was sent, if the engine had
                        no other request; else 0 */
     size_t n_had;   /* leading blocks predicted before it was sent */
@@ -464,6 +463,10 @@ void forward_tick(struct service *s);
  * ended. */
 void forward_failed(struct service_request *request, bool unreachable,
                     const char *why);
+
+/* forward/take.c: as instance_ops.take. */
+[[nodiscard]] int forward_take(struct service_request *request,
+                               const struct service_request_params *params);
 
 /* forward/hung.c. forward_is_silent(): whether nothing of the answer has come
  * for too long. The others: as in instance_ops. */

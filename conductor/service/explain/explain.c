@@ -290,7 +290,7 @@ void explain_decided(struct service_request *request,
     r->policy = s->config.policy;
     r->state = "running";
     r->attempt = request->dispatch.retries + 1;
-    r->of_bytes = request->forward && !request->forward->what.ids;
+    r->of_bytes = request->prompt.known_by == SERVICE_BY_BYTES;
     r->prompt_tokens = request->prompt.n_tokens;
     r->max_tokens = request->prompt.max_tokens;
     r->expected_tokens = request->dispatch.ask.expected_tokens;

@@ -48,7 +48,9 @@ static void note_end(struct engine *e, const struct service_request *request,
             &e->prefill_steps,
             &(struct steps_token){.tokens = (int64_t)request->prompt.n_tokens -
                                             plan->cached_tokens,
-                                  .us = f->turn_us ? now_us - f->turn_us : -1,
+                                  .us = request->attempt.turn_us
+                                            ? now_us - request->attempt.turn_us
+                                            : -1,
                                   .now_us = now_us,
                                   .sent_us = f->line_us,
                                   .predicted_us = predicted_us(request, now_us),
@@ -122,12 +124,12 @@ void forward_first_token(struct service_request *request, int64_t now_us)
 void forward_learn_whole(struct service_request *request, int64_t tokens)
 {
     const struct forward *f = request->forward;
-    int64_t us = request->output.first_token_us - f->turn_us;
+    int64_t us = request->output.first_token_us - request->attempt.turn_us;
 
     /* More tokens than max_tokens: several answers, which are computed
      * together. */
-    if (f->what.stream || request->by->two_legs || !f->alone || !f->turn_us ||
-        f->engine->count.sent != f->alone ||
+    if (f->what.stream || request->by->two_legs || !f->alone ||
+        !request->attempt.turn_us || f->engine->count.sent != f->alone ||
         tokens > request->prompt.max_tokens)
         return;
     engine_learn_whole(f->engine,

@@ -205,6 +205,8 @@ static bool forward_lost_with(struct service_request *request,
 }
 
 const struct instance_ops engine_ops = {
+    .take = forward_take,
+    .tokenize = tokenize_begin,
     .send = forward_send,
     .abort = forward_abort,
     .count = forward_count,
@@ -212,6 +214,7 @@ const struct instance_ops engine_ops = {
     .free = forward_free,
     .lost_with = forward_lost_with,
     .leaves = forward_leaves,
+    .tells_last = true,
 };
 
 /* Ends the first prefill of the line after its predicted time, if its answer is
@@ -221,8 +224,8 @@ static void end_unseen(struct engine *e, int64_t now_us)
     struct service_request *first = TAILQ_FIRST(&e->line);
 
     if (first && !first->forward->what.stream && !first->by->two_legs &&
-        first->forward->turn_us &&
-        now_us - first->forward->turn_us > first->attempt.plan.prefill_us)
+        first->attempt.turn_us &&
+        now_us - first->attempt.turn_us > first->attempt.plan.prefill_us)
         forward_prefill_over(first, false, now_us);
 }
 

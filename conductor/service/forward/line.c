@@ -16,10 +16,10 @@ static void next_turn(struct engine *e, int64_t from_us, int64_t now_us)
     struct service_request *first = TAILQ_FIRST(&e->line);
     struct forward *f;
 
-    if (!first || first->forward->turn_us)
+    if (!first || first->attempt.turn_us)
         return;
     f = first->forward;
-    f->turn_us = from_us > f->line_us ? from_us : f->line_us;
+    first->attempt.turn_us = from_us > f->line_us ? from_us : f->line_us;
     (void)pool_prefill_started(e->service->pool, e->id, first->attempt.id,
                                now_us);
     cluster_started(e->service->peers, first->attempt.id);
@@ -60,7 +60,7 @@ void forward_leave_line(struct service_request *request, int64_t now_us)
 
 void forward_refused_in_line(struct service_request *request, int64_t now_us)
 {
-    leave(request, request->forward->turn_us, now_us);
+    leave(request, request->attempt.turn_us, now_us);
 }
 
 void forward_abort(struct service_request *request)
@@ -77,7 +77,7 @@ void forward_abort(struct service_request *request)
     f->headers = NULL;
     f->engine = NULL;
     f->silent = POOL_NO_INSTANCE;
-    f->turn_us = 0;
+    request->attempt.turn_us = 0;
     f->alone = 0;
     f->refused = f->paused = false;
     f->n_tail = 0;

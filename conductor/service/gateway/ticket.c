@@ -140,8 +140,10 @@ static bool ticket_lost_with(struct service_request *request,
     return request->forward->engine == e || request->forward->shares == e;
 }
 
-/* It has no exchange, so that only its time-out finds it silent. */
+/* A ticket has no exchange: only its time-out ends one without reports. */
 const struct instance_ops ticket_ops = {
+    .take = forward_take,
+    .tokenize = tokenize_begin,
     .send = ticket_send,
     .abort = ticket_abort,
     .count = forward_count,
@@ -149,6 +151,7 @@ const struct instance_ops ticket_ops = {
     .free = ticket_free,
     .lost_with = ticket_lost_with,
     .leaves = forward_leaves,
+    .tells_last = true,
 };
 
 /* Returns the request of an open ticket, or NULL. */

@@ -186,5 +186,6 @@ const struct instance_ops pair_ops = {
     .free = pair_end,
     .lost_with = pair_lost_with,
     .leaves = pair_leaves,
+    .tells_last = true,
     .two_legs = true,
 };

@@ -151,7 +151,7 @@ static bool engines(struct models_report *r, struct evbuffer *out,
 static bool stores(struct models_report *r, struct evbuffer *out, int64_t)
 {
     r->bad |= stores_write_metrics(r->models->first, out);
-    r->bad |= shared_write_metrics(r->models->first, out);
+    r->bad |= shared_write_metrics(models_native(r->models), out);
     return true;
 }
 

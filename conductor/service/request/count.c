@@ -3,7 +3,7 @@
  * tenants all read request->result.
  *
  * A worker reports them at the end of its prefill; of an engine's request they
- * are set at its end (forward_count() in forward/usage.c).
+ * are set at its end (forward_count() in forward/charge.c).
  */
 #include "conductor/service/engine/engine.h"
 
@@ -19,15 +19,8 @@ const char *service_known_name(enum service_known_by by)
 
 enum service_known_by request_known_by(const struct service_request *request)
 {
-    const struct forward *f = request->forward;
-
-    if (request->result.prompt_tokens)
-        return request->result.prompt_by;
-    if (!f)
-        return SERVICE_BY_TOKENS;
-    return f->what.n_hashes ? SERVICE_BY_HASHES
-           : f->what.ids    ? SERVICE_BY_TOKENS
-                            : SERVICE_BY_BYTES;
+    return request->result.prompt_tokens ? request->result.prompt_by
+                                         : request->prompt.known_by;
 }
 
 uint32_t request_prompt_tokens(const struct service_request *request)

@@ -106,7 +106,7 @@ static void say_none(const struct service_request *request, const char *role,
                  "it)%s%s",
                  s->config.model, request->named->name.name,
                  request->named->name.n_engines, failed, request->last_failure);
-    else if (s->forwards)
+    else if (s->model.n_engines >= 0)
         snprintf(text, REFUSAL_MAX, "no engine of model '%s' is ready%s%s",
                  s->config.model, failed, request->last_failure);
     else

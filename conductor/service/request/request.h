@@ -57,6 +57,7 @@ struct request_prompt {
     uint64_t *keys;      /* (n_keys) */
     size_t n_keys;
     uint64_t key_seed;
+    enum service_known_by known_by; /* how n_tokens is known */
 };
 
 /* Output tokens: handed to the front, or received too early. */
@@ -90,6 +91,8 @@ struct request_attempt {
     struct prefill_estimate plan;
     struct schedule_lent lent; /* also entered in the pool */
     int64_t planned_us;        /* time of the decision */
+    int64_t turn_us;  /* when it became the first of its engine's line; 0 = not
+                         yet, or at a native worker */
     int64_t heard_us; /* time of the decision, or of the last frame or bytes
                          about it, other than TOKENS */
     struct forecast forecast; /* of its TTFT */
@@ -102,6 +105,13 @@ struct request_attempt {
  * share it, or another gateway. Code of requests calls these and knows none of
  * them. */
 struct instance_ops {
+    /* Takes the prompt and what else of the parameters is for it alone, at
+     * first. Returns 0 or -ENOMEM. */
+    int (*take)(struct service_request *request,
+                const struct service_request_params *params);
+    /* NULL, or asks for the tokens of the prompt. Returns whether it goes into
+     * the inbox later. */
+    bool (*tokenize)(struct service_request *request);
     /* The attempt on the instances of request->attempt begins. Returns 0, or
      * -ENOMEM with nothing changed. */
     int (*send)(struct service_request *request);
@@ -123,6 +133,8 @@ struct instance_ops {
                          the request may go elsewhere at no loss */
     bool hands_over;  /* once a request decodes, the instance of its prefill
                          has no part in it */
+    bool tells_last;  /* what an instance has computed of a prompt is known at
+                         the end alone, and its tenant is charged then */
     bool two_legs;    /* the end of a prefill is seen even if the answer is not
                          streamed, and no leg is sent twice */
 };
@@ -154,7 +166,9 @@ struct service_request {
     struct request_output output;
     bool broken;             /* request_break() was called for it */
     char last_failure[160];  /* reason of the last retry */
-    struct forward *forward; /* owned; NULL = for native workers */
+    const char *method;      /* of the client; borrowed from the front */
+    struct forward *forward; /* owned by the operations of engines, pairs and
+                                tickets, for them alone */
     struct name_set *named; /* the alias or adapter in the request, which counts
                                it; NULL = the model itself */
     struct service_result result;
@@ -205,6 +219,11 @@ void request_fail_broken(struct service *service);
  * the status, code and text of its reason. */
 void request_refuse(struct service_request *request,
                     const struct dispatch_order *order);
+
+/* submit.c: sets the prompt's length and block keys by its n tokens. Returns 0,
+ * or -ENOMEM with nothing changed. */
+[[nodiscard]] int request_compute_keys(struct service_request *request,
+                                       const uint32_t *tokens, size_t n);
 
 /* request_take_inbox(service): has core/dispatch place the requests of the
  * inbox. */

@@ -53,21 +53,17 @@ static int take_tokens(struct service_request *request, const uint32_t *tokens,
 {
     const struct config *c = &request->service->config;
     struct request_prompt *p = &request->prompt;
-    uint32_t block_tokens = (uint32_t)c->block_tokens;
-    uint64_t *keys = malloc((n / block_tokens + 1) * sizeof(*keys));
 
-    if (!keys)
-        return -ENOMEM;
-    free(p->keys);
-    p->keys = keys;
-    p->n_tokens = (uint32_t)n;
     p->key_seed = block_key_seed(c->model, request->forward->adapter,
                                  request->forward->cache_salt);
-    p->n_keys = block_keys_compute(tokens, n, block_tokens, p->key_seed, keys);
-    request->dispatch.ask.keys = keys;
+    if (request_compute_keys(request, tokens, n))
+        return -ENOMEM;
+    request->dispatch.ask.keys = p->keys;
     request->dispatch.ask.n_keys = p->n_keys;
     request->dispatch.ask.n_tokens = p->n_tokens;
     request->forward->what.ids = true;
+    if (p->known_by == SERVICE_BY_BYTES)
+        p->known_by = SERVICE_BY_TOKENS;
     return 0;
 }
 

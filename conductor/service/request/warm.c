@@ -38,7 +38,8 @@ void request_warm(struct service_request *request,
     struct service *s = request->service;
     struct refused *r;
 
-    if (s->forwards || !warm_wants(&s->warm, &request->dispatch, order))
+    if (!request->prompt.tokens ||
+        !warm_wants(&s->warm, &request->dispatch, order))
         return;
     r = calloc(1, sizeof(*r));
     if (!r)

@@ -215,9 +215,7 @@ static void put_parts(struct writer *w, int64_t now_us)
     const struct request_spans *x = &r->spans;
     const struct request_output *o = &r->output;
     int64_t planned_us = r->attempt.planned_us;
-    int64_t began_us = x->prefill_us ? x->prefill_us
-                       : r->forward  ? r->forward->turn_us
-                                     : 0;
+    int64_t began_us = x->prefill_us ? x->prefill_us : r->attempt.turn_us;
     bool first = o->first_token_us > planned_us;
     int64_t prefilled_us = x->prefilled_us ? x->prefilled_us
                            : first         ? o->first_token_us
@@ -249,7 +247,7 @@ static void put_attempt(struct writer *w, const char *error)
     const struct service *s = r->service;
     int64_t now_us = clock_now_us();
 
-    begin(w, "attempt", r->forward ? KIND_CLIENT : KIND_INTERNAL,
+    begin(w, "attempt", r->by->tells_last ? KIND_CLIENT : KIND_INTERNAL,
           r->spans.attempt, r->spans.at.span);
     times(w, r->attempt.planned_us, now_us);
     put_text(w, "conductor.instance.prefill", name_of(s, r->attempt.prefill));
@@ -348,9 +346,7 @@ static void put_request(struct writer *w, const struct request_outcome *ended)
     put_text(w, "gen_ai.provider.name", "conductor");
     put_text(w, "gen_ai.request.model", s->model.name);
     put_usage(w);
-    put_text(w, "http.request.method",
-             r->forward && !r->forward->what.ticket ? r->forward->what.method
-                                                    : "POST");
+    put_text(w, "http.request.method", r->method);
     if (ended->status)
         put_int(w, "http.response.status_code", ended->status);
     if (failed || ended->status >= 400)
@@ -361,7 +357,7 @@ static void put_request(struct writer *w, const struct request_outcome *ended)
              tenants_name(s->models->tenants, r->dispatch.tenant));
     put_text(w, "conductor.outcome", outcome_name(ended->outcome));
     put_int(w, "conductor.retries", r->dispatch.retries);
-    if (r->output.first_token_us && (!r->forward || r->forward->what.stream))
+    if (r->output.first_token_us && r->output.timed)
         put_s(w, "conductor.time_to_first_token",
               r->output.first_token_us - r->dispatch.arrived_us);
     end(w, failed ? ended->reason : NULL);

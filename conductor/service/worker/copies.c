@@ -51,7 +51,7 @@ void copies_asked(const struct service_request *request, int64_t now_us)
 {
     const struct service *s = request->service;
 
-    if (!s->forwards)
+    if (s->native.links)
         replication_asked(s->native.copies->core, &request->dispatch.ask,
                           request->prompt.key_seed, now_us);
 }
@@ -186,7 +186,7 @@ void copies_tick(struct service *service)
 {
     int64_t now_us = clock_now_us();
 
-    if (service->forwards || !cluster_leads(service->models->cluster))
+    if (!service->native.links || !cluster_leads(service->models->cluster))
         return;
     for (uint32_t i = 0; i < pool_slots(service->pool); i++) {
         struct worker *w = &service->native.workers[i];

@@ -1,8 +1,26 @@
 /* Requests that native workers serve: see struct instance_ops. */
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "conductor/service/internal.h"
+
+static int serve_take(struct service_request *request,
+                      const struct service_request_params *p)
+{
+    size_t bytes = p->n_tokens * sizeof(*p->tokens);
+
+    request->prompt.known_by = SERVICE_BY_TOKENS;
+    request->dispatch.may_hold = true;
+    request->prompt.tokens = malloc(bytes);
+    if (!request->prompt.tokens ||
+        request_compute_keys(request, p->tokens, p->n_tokens))
+        return -ENOMEM;
+    memcpy(request->prompt.tokens, p->tokens, bytes);
+    return 0;
+}
 
 static int serve_send(struct service_request *request)
 {
@@ -72,6 +90,7 @@ static void serve_nothing(struct service_request *)
 }
 
 const struct instance_ops native_ops = {
+    .take = serve_take,
     .send = serve_send,
     .abort = serve_abort,
     .count = serve_nothing,

@@ -102,28 +102,22 @@ void shared_left(struct service *s, struct worker *w)
     tell_of(s, next);
 }
 
-int shared_write_metrics(const struct service *all, struct evbuffer *out)
+int shared_write_metrics(const struct service *s, struct evbuffer *out)
 {
-    bool first = true;
-    int bad = 0;
+    char model[2 * POOL_NAME_BYTES];
 
-    for (const struct service *s = all; s; s = s->next) {
-        char model[2 * POOL_NAME_BYTES];
-
-        if (s->forwards)
-            continue;
-        metrics_escape(s->model.name, model);
-        if (first)
-            bad |= evbuffer_add_printf(
-                       out, "# HELP conductor_shared_store_blocks Blocks in "
-                            "the store that workers share which can be found.\n"
-                            "# TYPE conductor_shared_store_blocks gauge\n") < 0;
-        bad |= evbuffer_add_printf(
-                   out, "conductor_shared_store_blocks{model=\"%s\"} %llu\n",
-                   model,
-                   (unsigned long long)prefix_index_held(
-                       s->index, service_store_slot(s))) < 0;
-        first = false;
-    }
-    return bad ? -ENOMEM : 0;
+    if (!s)
+        return 0;
+    metrics_escape(s->model.name, model);
+    return evbuffer_add_printf(
+               out,
+               "# HELP conductor_shared_store_blocks Blocks in the store that "
+               "workers share which can be found.\n"
+               "# TYPE conductor_shared_store_blocks gauge\n"
+               "conductor_shared_store_blocks{model=\"%s\"} %llu\n",
+               model,
+               (unsigned long long)prefix_index_held(s->index,
+                                                     service_store_slot(s))) < 0
+               ? -ENOMEM
+               : 0;
 }

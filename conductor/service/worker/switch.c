@@ -63,7 +63,7 @@ static void go_on(struct service *s)
 
 void switch_tick(struct service *service)
 {
-    if (service->forwards || !cluster_leads(service->models->cluster))
+    if (!service->native.links || !cluster_leads(service->models->cluster))
         return;
     (void)roles_pass(service->roles, clock_now_us());
     go_on(service);

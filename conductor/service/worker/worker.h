@@ -103,9 +103,9 @@ extern const struct worker_link_ops service_link_ops;
  * shared store with its last worker. */
 void shared_left(struct service *s, struct worker *worker);
 
-/* shared_write_metrics(all, out): appends the metrics of the shared stores of
- * all services. Returns 0 or -ENOMEM. */
-[[nodiscard]] int shared_write_metrics(const struct service *all,
+/* shared_write_metrics(s, out): appends the metrics of the shared store; s NULL
+ * = none. Returns 0 or -ENOMEM. */
+[[nodiscard]] int shared_write_metrics(const struct service *s,
                                        struct evbuffer *out);
 
 /* shared_is_same(s, worker): whether the worker uses the shared store whose
