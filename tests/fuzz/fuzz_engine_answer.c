@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "conductor/front/openai/forward/forward.h"
-#include "conductor/front/openai/forward/steer.h"
+#include "conductor/front/openai/forward/member.h"
 #include "conductor/http/parse.h"
 #include "conductor/link/engine/model_list.h"
 #include "conductor/link/engine/report.h"
@@ -143,7 +143,7 @@ static void fuzz_write(const struct forward_body *body, const char *bytes,
             const char *name = json_object_iter_key(at);
 
             at = json_object_iter_next(came, at);
-            if (steer_member(name, rules->keyed))
+            if (member_steers(member_find(name), rules->keyed))
                 (void)json_object_del(came, name);
         }
         if (rules->cache_salt)

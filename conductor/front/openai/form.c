@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "conductor/front/openai/forward/steer.h"
+#include "conductor/front/openai/forward/member.h"
 #include "conductor/json/utf8.h"
 
 /* "\r\n--" and 70 bytes, the most that RFC 2046 allows. */
@@ -158,11 +158,11 @@ static int refuse(struct openai_error *error, const char *param,
 static int take_part(const struct part *part, struct forward_body *out,
                      bool *named, struct openai_error *error)
 {
+    const struct member *m = member_find(part->name);
     struct forward_slice v = part->value;
 
-    if (steer_nested(part->name))
-        return refuse(error, steer_nested(part->name),
-                      "the form's field must be left out");
+    if (member_steers_inside(m))
+        return refuse(error, m->name, "the form's field must be left out");
     if (strcmp(part->name, "stream") == 0)
         out->stream = is_fold(v, "true") || is_fold(v, "1");
     if (strcmp(part->name, "model") != 0)

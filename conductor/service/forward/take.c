@@ -1,4 +1,4 @@
-/* What a new request brings along for engines: see struct instance_ops. */
+/* Takes what a new request has for engines: see struct instance_ops. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

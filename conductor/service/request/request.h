@@ -133,8 +133,8 @@ struct instance_ops {
                          the request may go elsewhere at no loss */
     bool hands_over;  /* once a request decodes, the instance of its prefill
                          has no part in it */
-    bool tells_last;  /* what an instance has computed of a prompt is known at
-                         the end alone, and its tenant is charged then */
+    bool tells_last;  /* it tells at the end alone how many tokens of a prompt
+                         it has computed, and the tenant is charged then */
     bool two_legs;    /* the end of a prefill is seen even if the answer is not
                          streamed, and no leg is sent twice */
 };

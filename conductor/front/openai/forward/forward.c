@@ -8,14 +8,12 @@
 #include "base/text.h"
 #include "conductor/front/openai/forward/reader.h"
 #include "conductor/front/openai/forward/refer.h"
-#include "conductor/front/openai/forward/steer.h"
 #include "conductor/front/openai/forward/value.h"
 
 #define MAX_DEPTH 256
 #define MAX_MEMBERS 1024
 
 static const char cache_salt_name[] = "cache_salt";
-static const char extra_key_name[] = "extra_key";
 
 static void add_salt(struct reader *r, const char *key, struct forward_slice v)
 {
@@ -24,12 +22,12 @@ static void add_salt(struct reader *r, const char *key, struct forward_slice v)
 
 /* Whether a member is taken out. SGLang joins both salts: "a" and "b" would
  * be another tenant's "ab". */
-static bool is_cut(const struct reader *r, const char *key)
+static bool is_cut(const struct reader *r, const struct member *m)
 {
-    return steer_member(key, r->rules->keyed) ||
-           (r->rules->cache_salt && (strcmp(key, cache_salt_name) == 0 ||
-                                     strcmp(key, extra_key_name) == 0)) ||
-           (r->rules->priority && strcmp(key, "priority") == 0);
+    return member_steers(m, r->rules->keyed) ||
+           (r->rules->cache_salt &&
+            (m->what == MEMBER_CACHE_SALT || m->what == MEMBER_EXTRA_KEY)) ||
+           (r->rules->priority && m->what == MEMBER_PRIORITY);
 }
 
 /* A member's name was read. A member that is cut out after others takes the
@@ -87,58 +85,33 @@ static int read_model(struct reader *r, struct forward_slice v)
         json_walk_shown(&r->walk), v.at, FORWARD_MODEL_BYTES - 1);
 }
 
-/* The members that bound an answer's length. */
-static const char *const limits[] = {"max_tokens", "max_completion_tokens",
-                                     "max_output_tokens", "max_new_tokens",
-                                     NULL};
-
 /* Checks the value v, which ends at p, of a /v1/schedule body. */
-static int check_value(struct reader *r, const char *key,
+static int check_value(struct reader *r, const struct member *m,
                        struct forward_slice v)
 {
-    const char *name, *must = value_must_be(key, v, &name);
+    const char *must = value_must_be(m, v);
 
-    if (!r->asks || !must || (r->out->ids && strcmp(name, "token_ids") == 0))
+    if (!r->asks || !must || (r->out->ids && m->what == MEMBER_TOKEN_IDS))
         return 0;
-    r->walk.param = name;
+    r->walk.param = m->name;
     r->walk.p = v.at;
-    return json_walk_fail(&r->walk, "%s: %.*s: must be %s", name,
+    return json_walk_fail(&r->walk, "%s: %.*s: must be %s", m->name,
                           json_walk_shown(&r->walk), v.at, must);
 }
 
-static void take_value(struct reader *r, const char *key,
+static void take_value(struct reader *r, const struct member *m,
                        struct forward_slice v, bool prompt)
 {
-    static const char *const salts[] = {
-        "cache_salt",   "tools",  "chat_template", "chat_template_kwargs",
-        "instructions", "system", "extra_key",     NULL};
-    int member = forward_member(r->out->kind, key);
+    struct forward_slice *part = forward_part(r->out, m);
 
-    if (member >= 0)
-        r->out->members[member] = v;
-    r->out->whole = r->out->whole || value_makes_whole(key, v, prompt);
+    if (part)
+        *part = v;
+    r->out->whole = r->out->whole || value_makes_whole(m, v, prompt);
     if (prompt && r->prompt.n == 0)
         r->prompt = v;
-    else if (strcmp(key, "stream") == 0)
-        r->out->stream = value_is(v, "true");
-    else if (value_names(key, limits))
-        r->out->max_tokens = value_number(v);
-    else if (strcmp(key, "prompt_tokens") == 0)
-        r->out->prompt_tokens = value_number(v);
-    else if (strcmp(key, "block_size") == 0)
-        r->out->block_tokens = value_number(v);
-    else if (strcmp(key, "previous_response_id") == 0)
-        r->out->previous = v;
-    else if (strcmp(key, "priority") == 0)
-        r->out->priority = value_priority(v);
-    else if (value_names(key, salts) && !value_is(v, "null"))
-        add_salt(r, key, v);
-    if (strcmp(key, cache_salt_name) == 0)
-        r->salts[0] = v;
-    else if (strcmp(key, extra_key_name) == 0)
-        r->salts[1] = v;
-    else if (strcmp(key, "lora_path") == 0)
-        r->adapter = v;
+    if ((m->is & MEMBER_SALTS) && !value_is(v, "null"))
+        add_salt(r, m->name, v);
+    r->values[m->what] = v;
 }
 
 /* Refuses a member that only Conductor may send, where it cannot be cut out. */
@@ -149,20 +122,24 @@ static int fail_steering(struct json_walk *w, const char *name)
                           json_walk_shown(w), w->p);
 }
 
-/* Called for a member below the top: refuses steering members where engines
- * look for them, and notes references. */
-static int on_name(struct json_walk *w, const char *key)
+/* Refuses steering members where engines look for them, and notes references:
+ * of a member below the top. */
+static int read_below(struct json_walk *w, const struct member *m)
 {
     struct reader *r = (struct reader *)(void *)w;
-    const char *steers = r->carries ? steer_nested(key) : NULL;
 
-    if (steers)
-        return fail_steering(w, steers);
+    if (r->carries && member_steers_inside(m))
+        return fail_steering(w, m->name);
     if (!r->rules->keyed)
         return 0;
     if (!r->out->refers)
-        r->out->refers = refer_below(&r->objects, w, key);
-    return refer_is_data(key) && !r->carries;
+        r->out->refers = refer_below(&r->objects, w, m);
+    return (m->is & MEMBER_DATA) && !r->carries;
+}
+
+static int on_name(struct json_walk *w, const char *key)
+{
+    return read_below(w, member_find(key));
 }
 
 static void on_end(struct json_walk *w)
@@ -176,15 +153,15 @@ static void on_end(struct json_walk *w)
 
 /* Notes references at the top. Refuses two previous_response_id, of which
  * engines may take either. */
-static int note_reference(struct reader *r, const char *key)
+static int note_reference(struct reader *r, const struct member *m)
 {
     if (!r->rules->keyed)
         return 0;
     if (!r->out->refers)
-        r->out->refers = refer_top(&r->walk, key);
-    if (strcmp(key, "previous_response_id") != 0 || !r->out->previous.n)
+        r->out->refers = refer_top(&r->walk, m);
+    if (m->what != MEMBER_PREVIOUS || !r->values[MEMBER_PREVIOUS].n)
         return 0;
-    r->walk.param = "previous_response_id";
+    r->walk.param = m->name;
     return json_walk_fail(&r->walk, "previous_response_id: comes twice");
 }
 
@@ -192,74 +169,85 @@ static int note_reference(struct reader *r, const char *key)
 static int read_sampling(struct json_walk *w, const char *key)
 {
     struct reader *r = (struct reader *)(void *)w;
+    const struct member *m = member_find(key);
     struct forward_slice v = {.at = w->p};
-
-    int rc = on_name(w, key);
+    int rc = read_below(w, m);
 
     if (rc >= 0)
         rc = json_walk_skip(w);
     v.n = value_trimmed(v.at, w->p);
-    if (rc == 0 && value_names(key, limits))
-        r->out->max_tokens = value_number(v);
+    if (rc == 0 && m->what == MEMBER_LIMIT)
+        r->values[MEMBER_LIMIT] = v;
     return rc;
 }
 
-static int read_value(struct json_walk *w, const char *key)
+static int read_value(struct json_walk *w, const char *key,
+                      const struct member *m)
 {
     struct reader *r = (struct reader *)(void *)w;
     struct forward_slice v = {.at = w->p};
     bool prompt = prompt_is(r, key);
-    const char *hashes = prompt_hashes_name(r, key);
 
-    r->carries = steer_carries(key);
+    r->carries = m->is & MEMBER_CARRIES;
     w->on_end = on_end;
-    w->on_name =
-        r->carries || (r->rules->keyed && !refer_is_data(key)) ? on_name : NULL;
-    if (note_reference(r, key))
+    w->on_name = r->carries || (r->rules->keyed && !(m->is & MEMBER_DATA))
+                     ? on_name
+                     : NULL;
+    if (note_reference(r, m))
         return -EINVAL;
     int rc =
-        prompt && w->p < w->end && *w->p == '[' ? prompt_read_ids(r, key) : 0;
+        prompt && w->p < w->end && *w->p == '[' ? prompt_read_ids(r, m) : 0;
 
     if (rc < 0 || (rc > 0 && w->p > v.at))
         return rc < 0 ? rc : 0;
-    if (hashes)
-        return prompt_read_hashes(r, hashes);
-    if (strcmp(key, "sampling_params") == 0 && json_walk_peek(w) == '{')
+    if (r->asks && m->what == MEMBER_HASHES)
+        return prompt_read_hashes(r, m->name);
+    if (m->what == MEMBER_SAMPLING && json_walk_peek(w) == '{')
         return json_walk_object(w, read_sampling);
-    rc = prompt ? prompt_skip(r, key) : json_walk_skip(w);
+    rc = prompt ? prompt_skip(r, m) : json_walk_skip(w);
     if (rc)
         return rc;
     v.n = value_trimmed(v.at, w->p);
-    if (check_value(r, key, v))
+    if (check_value(r, m, v))
         return -EINVAL;
-    take_value(r, key, v, prompt);
-    return strcmp(key, "model") == 0 ? read_model(r, v) : 0;
+    take_value(r, m, v, prompt);
+    return m->what == MEMBER_MODEL ? read_model(r, v) : 0;
 }
 
 static int read_member(struct json_walk *w, const char *key)
 {
     struct reader *r = (struct reader *)(void *)w;
-    bool cut = is_cut(r, key);
+    const struct member *m = member_find(key);
+    bool cut = is_cut(r, m);
 
     /* The other gateway would send it on. */
-    if (r->asks && steer_member(key, false))
-        return fail_steering(w, steer_nested(key));
+    if (r->asks && member_steers(m, false))
+        return fail_steering(w, m->name);
     begin_member(r);
     w->on_name = NULL;
-    int rc = cut ? json_walk_skip(w) : read_value(w, key);
+    int rc = cut ? json_walk_skip(w) : read_value(w, key, m);
     return rc ? rc : end_member(r, cut);
 }
 
-/* Sets the salt and adapter of blocks of token ids. Returns 0 or -ENOMEM. */
-static int read_names(struct reader *r)
+/* Takes the values that were read, of names that come twice the last. Returns 0
+ * or -ENOMEM. */
+static int take_values(struct reader *r)
 {
     struct forward_body *out = r->out;
+    const struct forward_slice *v = r->values;
     const char *set = r->rules->cache_salt ? r->rules->cache_salt : "";
-    int rc = value_key_name(set, r->salts[0], r->salts[1], out->cache_salt);
+    int rc = value_key_name(set, v[MEMBER_CACHE_SALT], v[MEMBER_EXTRA_KEY],
+                            out->cache_salt);
 
+    out->stream = value_is(v[MEMBER_STREAM], "true");
+    out->max_tokens = value_number(v[MEMBER_LIMIT]);
+    out->prompt_tokens = value_number(v[MEMBER_PROMPT_TOKENS]);
+    out->block_tokens = value_number(v[MEMBER_BLOCK_TOKENS]);
+    out->previous = v[MEMBER_PREVIOUS];
+    out->priority = value_priority(v[MEMBER_PRIORITY]);
     return rc ? rc
-              : value_key_name("", r->adapter, (struct forward_slice){"", 0},
-                               out->adapter);
+              : value_key_name("", v[MEMBER_ADAPTER],
+                               (struct forward_slice){"", 0}, out->adapter);
 }
 
 void forward_body_fini(struct forward_body *body)
@@ -293,8 +281,10 @@ int forward_body_read(const struct forward_kind *kind, const char *body,
         .rules = rules,
         .asks = kind && strcmp(kind->path, FORWARD_SCHEDULE_PATH) == 0,
         .salt = VALUE_HASH_BEGIN,
-        .salts = {{"", 0}, {"", 0}},
-        .adapter = {"", 0},
+        .values = {[MEMBER_CACHE_SALT] = {"", 0},
+                   [MEMBER_EXTRA_KEY] = {"", 0},
+                   [MEMBER_ADAPTER] = {"", 0},
+                   [MEMBER_PRIORITY] = {"", 0}},
     };
     int rc;
 
@@ -312,7 +302,7 @@ int forward_body_read(const struct forward_kind *kind, const char *body,
                  (struct forward_slice){rules->cache_salt,
                                         strlen(rules->cache_salt)});
     if (rc == 0)
-        rc = read_names(&r);
+        rc = take_values(&r);
     /* Ids and bytes may be the same words, so their salts differ. */
     if (rc == 0 && !out->ids)
         add_salt(&r, "text", (struct forward_slice){"", 0});

@@ -33,7 +33,7 @@
 #include "conductor/json/text_buf.h"
 
 #define FORWARD_MODEL_BYTES 256
-#define FORWARD_MEMBERS 9
+#define FORWARD_PARTS 9
 /* Limit on places that are cut out of a body; one with more is refused. */
 #define FORWARD_CUTS 16
 
@@ -92,7 +92,7 @@ struct forward_body {
     char cache_salt[FORWARD_MODEL_BYTES]; /* block_key_name(); "" = none */
     char adapter[FORWARD_MODEL_BYTES];    /* likewise, SGLang's lora_path */
     /* The members that the prompt's tokens depend on. */
-    struct forward_slice members[FORWARD_MEMBERS];
+    struct forward_slice parts[FORWARD_PARTS];
     const struct forward_kind *kind; /* NULL = nothing in it is a prompt */
     struct forward_slice cuts[FORWARD_CUTS]; /* (n_cuts), in order */
     size_t n_cuts;
@@ -109,8 +109,10 @@ struct forward_body {
  * engines keep no KV of them, as far as is known. */
 const struct forward_kind *forward_kind_of(const char *path, size_t n);
 
-/* Returns the index in forward_body.members of a member's name; -1 = none. */
-int forward_member(const struct forward_kind *kind, const char *name);
+/* Returns the member's place in body->parts; NULL = it has none. */
+struct member;
+struct forward_slice *forward_part(struct forward_body *body,
+                                   const struct member *m);
 
 /*
  * Reads body[0 .. n) of a kind, borrowed. Returns 0; -EINVAL with *error set:

@@ -4,15 +4,16 @@
 #include <string.h>
 
 #include "conductor/front/openai/forward/forward.h"
+#include "conductor/front/openai/forward/member.h"
 
-enum { MEMBER_MODEL, MEMBER_PROMPT, MEMBER_CHAT };
-/* Members of a /tokenize body, in the order of forward_body.members. */
-static const char *const members[FORWARD_MEMBERS] = {
-    [MEMBER_MODEL] = "model", [MEMBER_PROMPT] = "prompt", /* or messages */
-    [MEMBER_CHAT] = "tools", /* from here on only of chats */
-    "chat_template",          "chat_template_kwargs",
-    "add_generation_prompt",  "continue_final_message",
-    "mm_processor_kwargs",    "add_special_tokens", /* of both */
+enum { PART_MODEL, PART_PROMPT, PART_CHAT };
+/* Members of a /tokenize body, in the order of forward_body.parts. */
+static const char *const parts[FORWARD_PARTS] = {
+    [PART_MODEL] = "model",  [PART_PROMPT] = "prompt", /* or messages */
+    [PART_CHAT] = "tools", /* from here on only of chats */
+    "chat_template",         "chat_template_kwargs",
+    "add_generation_prompt", "continue_final_message",
+    "mm_processor_kwargs",   "add_special_tokens", /* of both */
 };
 
 static const struct forward_kind kinds[] = {
@@ -47,42 +48,42 @@ const struct forward_kind *forward_kind_of(const char *path, size_t n)
     return NULL;
 }
 
-int forward_member(const struct forward_kind *kind, const char *name)
+struct forward_slice *forward_part(struct forward_body *body,
+                                   const struct member *m)
 {
+    const struct forward_kind *kind = body->kind;
+
     if (!kind || !kind->text)
-        return -1;
-    if (strcmp(name, kind->text) == 0)
-        return MEMBER_PROMPT;
-    for (int i = 0; i < FORWARD_MEMBERS; i++)
-        if (i != MEMBER_PROMPT && strcmp(name, members[i]) == 0)
-            return kind->chat || i < MEMBER_CHAT || i == FORWARD_MEMBERS - 1
-                       ? i
-                       : -1;
-    return -1;
+        return NULL;
+    if (strcmp(m->name, kind->text) == 0)
+        return &body->parts[PART_PROMPT];
+    return m->part && (kind->chat || m->part <= PART_CHAT ||
+                       m->part == FORWARD_PARTS)
+               ? &body->parts[m->part - 1]
+               : NULL;
 }
 
 char *forward_tokenize_body(const struct forward_body *body, size_t *n)
 {
     const struct forward_kind *kind = body->kind;
-    const struct forward_slice *text = &body->members[MEMBER_PROMPT];
+    const struct forward_slice *text = &body->parts[PART_PROMPT];
     size_t room = 4;
     char *all, *at;
 
     if (text->n < 2 || *text->at != (kind->chat ? '[' : '"'))
         return NULL;
-    for (size_t i = 0; i < FORWARD_MEMBERS; i++)
-        room += body->members[i].n + strlen(members[i]) + 8;
+    for (size_t i = 0; i < FORWARD_PARTS; i++)
+        room += body->parts[i].n + strlen(parts[i]) + 8;
     at = all = malloc(room);
     if (!all)
         return NULL;
-    for (size_t i = 0; i < FORWARD_MEMBERS; i++) {
-        const struct forward_slice *v = &body->members[i];
+    for (size_t i = 0; i < FORWARD_PARTS; i++) {
+        const struct forward_slice *v = &body->parts[i];
 
         if (v->n == 0)
             continue;
         at = stpcpy(at, at == all ? "{\"" : ",\"");
-        at = stpcpy(at,
-                    i == MEMBER_PROMPT && kind->chat ? "messages" : members[i]);
+        at = stpcpy(at, i == PART_PROMPT && kind->chat ? "messages" : parts[i]);
         at = stpcpy(at, "\":");
         memcpy(at, v->at, v->n);
         at += v->n;

@@ -33,18 +33,16 @@ static const char *must_end(const struct reader *r)
                : w->end;
 }
 
-static int fail_long(struct reader *r, const char *key)
+static int fail_long(struct reader *r, const struct member *m)
 {
-    for (const char *const *p = r->out->kind->prompts; *p; p++)
-        if (strcmp(*p, key) == 0)
-            r->walk.param = *p;
+    r->walk.param = m->name;
     return json_walk_fail(&r->walk,
                           "%s: longer than %zu bytes: must fit into the window "
                           "of a model",
-                          key, most_bytes(r));
+                          m->name, most_bytes(r));
 }
 
-int prompt_read_ids(struct reader *r, const char *key)
+int prompt_read_ids(struct reader *r, const struct member *m)
 {
     const char *at = r->walk.p + 1, *end = must_end(r), *why;
     struct forward_body *out = r->out;
@@ -64,7 +62,7 @@ int prompt_read_ids(struct reader *r, const char *key)
         free(out->words);
         out->words = NULL;
         out->n_words = 0;
-        return at == end && end < r->walk.end ? fail_long(r, key) : 0;
+        return at == end && end < r->walk.end ? fail_long(r, m) : 0;
     }
     out->ids = true;
     while (nested && at < end && strchr(" \t\r\n", *at))
@@ -75,7 +73,7 @@ int prompt_read_ids(struct reader *r, const char *key)
     return 1;
 }
 
-int prompt_skip(struct reader *r, const char *key)
+int prompt_skip(struct reader *r, const struct member *m)
 {
     struct json_walk *w = &r->walk;
     const char *at = w->p, *end = w->end;
@@ -86,7 +84,7 @@ int prompt_skip(struct reader *r, const char *key)
     w->end = must_end(r);
     rc = json_walk_skip(w);
     if (rc && w->end < end && w->p == at) /* its end was not found */
-        rc = fail_long(r, key);
+        rc = fail_long(r, m);
     w->end = end;
     return rc;
 }
@@ -101,17 +99,6 @@ static int read_hash(struct json_walk *w, const char *key)
                : json_walk_fail(w,
                                 "%s: %.*s: must be a whole number of 64 bits",
                                 w->param, json_walk_shown(w), w->p);
-}
-
-const char *prompt_hashes_name(const struct reader *r, const char *key)
-{
-    static const char *const names[] = {"block_hashes", "seq_hashes",
-                                        "block_hash"};
-
-    for (size_t i = 0; r->asks && i < 3; i++)
-        if (strcmp(key, names[i]) == 0)
-            return names[i];
-    return NULL;
 }
 
 int prompt_read_hashes(struct reader *r, const char *name)
@@ -135,13 +122,20 @@ int prompt_read_hashes(struct reader *r, const char *name)
     return rc;
 }
 
+static bool is_one(const char *key, const char *const *names)
+{
+    for (; *names; names++)
+        if (*key == **names && strcmp(key, *names) == 0)
+            return true;
+    return false;
+}
+
 bool prompt_is(const struct reader *r, const char *key)
 {
     const struct json_walk *w = &r->walk;
     char first = w->p < w->end ? *w->p : '\0';
 
-    if (!r->out->kind || r->out->ids ||
-        !value_names(key, r->out->kind->prompts))
+    if (!r->out->kind || r->out->ids || !is_one(key, r->out->kind->prompts))
         return false;
     if (!r->asks)
         return r->prompt.n == 0;

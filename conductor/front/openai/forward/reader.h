@@ -3,6 +3,7 @@
 #define CONDUCTOR_FRONT_OPENAI_FORWARD_READER_H
 
 #include "conductor/front/openai/forward/forward.h"
+#include "conductor/front/openai/forward/member.h"
 #include "conductor/front/openai/forward/refer.h"
 #include "conductor/json/walk.h"
 
@@ -15,10 +16,8 @@ struct reader {
     struct refer_objects objects;
     const char *before; /* end of the value before */
     struct forward_slice prompt;
-    uint64_t salt; /* hash so far */
-    /* Values as spelled: cache_salt, and extra_key, which SGLang joins to
-     * it. */
-    struct forward_slice salts[2], adapter;
+    uint64_t salt;                        /* hash so far */
+    struct forward_slice values[MEMBERS]; /* as spelled */
 };
 
 /* Whether the value at p may be the prompt: the first one may. In a
@@ -30,14 +29,11 @@ bool prompt_is(const struct reader *r, const char *key);
  * arrays: then of the first. Leaves p behind the array of ids, or where it was.
  * Returns 1: read; 0: it is something else; -EINVAL: longer than all windows;
  * -ENOMEM. */
-[[nodiscard]] int prompt_read_ids(struct reader *r, const char *key);
+[[nodiscard]] int prompt_read_ids(struct reader *r, const struct member *m);
 
 /* Skips the prompt at p. Returns 0 or -EINVAL, also for a text that is longer
  * than all windows, whose rest is not checked. */
-[[nodiscard]] int prompt_skip(struct reader *r, const char *key);
-
-/* Returns the member's name if it has block hashes; NULL = it has not. */
-const char *prompt_hashes_name(const struct reader *r, const char *key);
+[[nodiscard]] int prompt_skip(struct reader *r, const struct member *m);
 
 /* Reads the hashes. Returns 0, -EINVAL or -ENOMEM. */
 [[nodiscard]] int prompt_read_hashes(struct reader *r, const char *name);

@@ -6,32 +6,6 @@
 
 #include "conductor/json/text.h"
 
-enum {
-    TOP = 1,   /* at the top of a body */
-    BELOW = 2, /* below it */
-    TEXT = 4,  /* a text or an array refers; an object is a schema */
-    OBJECT = 8 /* an object refers */
-};
-
-static const struct {
-    const char *name;
-    unsigned is;
-} all[] = {
-    {"conversation", TOP | TEXT | OBJECT},
-    {"prompt", TOP | OBJECT}, /* a stored prompt, of responses */
-    {"input_file_id", TOP | TEXT},
-    {"training_file", TOP | TEXT},
-    {"validation_file", TOP | TEXT},
-    {"assistant_id", TOP | TEXT},
-    {"thread_id", TOP | TEXT},
-    {"container", TOP | BELOW | TEXT},
-    {"container_id", TOP | BELOW | TEXT},
-    {"file_id", TOP | BELOW | TEXT},
-    {"file_ids", TOP | BELOW | TEXT},
-    {"vector_store_id", TOP | BELOW | TEXT},
-    {"vector_store_ids", TOP | BELOW | TEXT},
-};
-
 static const char *skip_space(const char *p, const char *end)
 {
     while (p < end && json_is_space(*p))
@@ -50,22 +24,21 @@ static bool is_text(const struct json_walk *w)
     return p < w->end && *p != ']';
 }
 
-static const char *find(const struct json_walk *w, const char *key,
-                        unsigned where)
+/* Returns the member's name if its value refers to something. */
+static const char *refers(const struct json_walk *w, const struct member *m,
+                          unsigned where)
 {
     bool object = w->p < w->end && *w->p == '{';
 
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        if ((all[i].is & where) && strcmp(all[i].name, key) == 0 &&
-            ((all[i].is & TEXT && is_text(w)) ||
-             (all[i].is & OBJECT && object)))
-            return all[i].name;
-    return NULL;
+    return (m->is & where) && ((m->is & MEMBER_REFERS_TEXT && is_text(w)) ||
+                               (m->is & MEMBER_REFERS_OBJECT && object))
+               ? m->name
+               : NULL;
 }
 
-const char *refer_top(const struct json_walk *w, const char *key)
+const char *refer_top(const struct json_walk *w, const struct member *m)
 {
-    return find(w, key, TOP);
+    return refers(w, m, MEMBER_REFERS_TOP);
 }
 
 /* Whether the value at p is a text; *equal: it is `text`, however spelled. */
@@ -94,43 +67,31 @@ static void note(uint64_t bits[], const struct json_walk *w)
 }
 
 const char *refer_below(struct refer_objects *o, const struct json_walk *w,
-                        const char *key)
+                        const struct member *m)
 {
     char first = w->p < w->end ? *w->p : '\0';
-    bool refers;
+    bool item;
 
-    if (strcmp(key, "id") == 0 && first == '"')
+    if (m->what == MEMBER_ID && first == '"')
         note(o->ids, w);
-    if (strcmp(key, "content") == 0 &&
+    if (m->what == MEMBER_CONTENT &&
         (first == '"' || first == '[' || first == '{'))
         note(o->known, w);
-    if (strcmp(key, "type") == 0 && reads(w, "item_reference", &refers)) {
-        if (refers)
+    if (m->what == MEMBER_TYPE && reads(w, "item_reference", &item)) {
+        if (item)
             return "item_reference";
         note(o->known, w);
     }
-    return find(w, key, BELOW);
+    return refers(w, m, MEMBER_REFERS_BELOW);
 }
 
 const char *refer_end(struct refer_objects *o, const struct json_walk *w)
 {
     uint64_t bit = UINT64_C(1) << ((w->depth - 1) % 64);
     size_t i = (w->depth - 1) / 64;
-    bool refers = (o->ids[i] & ~o->known[i] & bit) != 0;
+    bool refers_to = (o->ids[i] & ~o->known[i] & bit) != 0;
 
     o->ids[i] &= ~bit;
     o->known[i] &= ~bit;
-    return refers ? "id" : NULL;
-}
-
-bool refer_is_data(const char *key)
-{
-    static const char *const names[] = {
-        "metadata",  "parameters",  "input_schema",        "schema",
-        "arguments", "json_schema", "chat_template_kwargs"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(names[i], key) == 0)
-            return true;
-    return false;
+    return refers_to ? "id" : NULL;
 }

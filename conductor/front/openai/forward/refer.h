@@ -11,11 +11,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "conductor/front/openai/forward/member.h"
 #include "conductor/json/walk.h"
 
 /* Returns the name, static, of a reference at the top of the body; p is at the
- * member's value. NULL = it is none. */
-const char *refer_top(const struct json_walk *w, const char *key);
+ * value of member m. NULL = it is none. */
+const char *refer_top(const struct json_walk *w, const struct member *m);
 
 /* Open objects below the top, one bit each by depth - 1: which have an id,
  * and which have a type or content, so that the id is only theirs. All 0 at
@@ -28,14 +29,10 @@ struct refer_objects {
 /* Likewise, for a member below the top; notes its id, type or content in its
  * object. */
 const char *refer_below(struct refer_objects *o, const struct json_walk *w,
-                        const char *key);
+                        const struct member *m);
 
 /* Likewise, at the end of an object below the top: one with an id, and neither
  * content nor a type other than "item_reference", refers to that id. */
 const char *refer_end(struct refer_objects *o, const struct json_walk *w);
-
-/* Whether a member's value is the client's own data or a schema, where such
- * names are no references. */
-bool refer_is_data(const char *key);
 
 #endif

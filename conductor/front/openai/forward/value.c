@@ -55,14 +55,6 @@ int32_t value_priority(struct forward_slice v)
     return below ? -most : most;
 }
 
-bool value_names(const char *key, const char *const *names)
-{
-    for (; *names; names++)
-        if (*key == **names && strcmp(key, *names) == 0)
-            return true;
-    return false;
-}
-
 size_t value_trimmed(const char *at, const char *end)
 {
     while (end > at && json_is_space(end[-1]))
@@ -107,19 +99,15 @@ int value_key_name(const char *set, struct forward_slice a,
     return 0;
 }
 
-bool value_makes_whole(const char *key, struct forward_slice v, bool prompt)
+bool value_makes_whole(const struct member *m, struct forward_slice v,
+                       bool prompt)
 {
-    static const char *const counts[] = {"n", "best_of", NULL};
-    static const char *const flags[] = {"echo", "use_beam_search",
-                                        "prompt_logprobs", NULL};
     const char *at = v.at + 1, *end = v.at + v.n;
 
     if (value_is(v, "null"))
         return false;
-    if (value_names(key, counts))
-        return !value_is(v, "1");
-    if (value_names(key, flags))
-        return !value_is(v, "false");
+    if (m->is & (MEMBER_ONE | MEMBER_OFF))
+        return !value_is(v, m->is & MEMBER_ONE ? "1" : "false");
     if (!prompt || *v.at != '[')
         return false;
     while (at < end && json_is_space(*at))
@@ -127,19 +115,17 @@ bool value_makes_whole(const char *key, struct forward_slice v, bool prompt)
     return at < end && (*at == '[' || *at == '"');
 }
 
-const char *value_must_be(const char *key, struct forward_slice v,
-                          const char **name)
+const char *value_must_be(const struct member *m, struct forward_slice v)
 {
-    static const char *const numbers[] = {"prompt_tokens", "block_size"};
     uint32_t n = value_number(v);
 
     if (value_is(v, "null"))
         return NULL;
-    *name = "token_ids";
-    if (strcmp(key, *name) == 0)
+    if (m->what == MEMBER_TOKEN_IDS)
         return "an array of token ids from 0 to 4294967295";
-    *name = numbers[strcmp(key, numbers[1]) == 0];
-    return strcmp(key, *name) == 0 && (n == 0 || n == UINT32_MAX)
+    return (m->what == MEMBER_PROMPT_TOKENS ||
+            m->what == MEMBER_BLOCK_TOKENS) &&
+                   (n == 0 || n == UINT32_MAX)
                ? "a whole number from 1 to 4294967294"
                : NULL;
 }

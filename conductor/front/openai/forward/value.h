@@ -4,6 +4,7 @@
 
 #include "conductor/core/index/block_key.h"
 #include "conductor/front/openai/forward/forward.h"
+#include "conductor/front/openai/forward/member.h"
 
 /* Reads a short text without NUL characters into text. Returns whether it is
  * one. */
@@ -16,16 +17,12 @@ bool value_is(struct forward_slice v, const char *text);
 uint32_t value_number(struct forward_slice v);
 
 /* Returns what a member of a /v1/schedule body, from a gateway, must be, if its
- * value is not; *name is its name, static. For token_ids always. NULL = the
- * value is right, or the member has no rule. */
-const char *value_must_be(const char *key, struct forward_slice v,
-                          const char **name);
+ * value is not; for token_ids always. NULL = the value is right, or the member
+ * has no rule. */
+const char *value_must_be(const struct member *m, struct forward_slice v);
 
 /* Returns a whole number, clamped to what fits; 0 for other values. */
 int32_t value_priority(struct forward_slice v);
-
-/* Whether a member's name is one of these, which end with NULL. */
-bool value_names(const char *key, const char *const *names);
 
 /* Returns the bytes from at to end without trailing white space. */
 size_t value_trimmed(const char *at, const char *end);
@@ -43,7 +40,8 @@ size_t value_trimmed(const char *at, const char *end);
 
 /* Whether a member makes a request more than one prompt and one answer.
  *   prompt  the member is the prompt. */
-bool value_makes_whole(const char *key, struct forward_slice v, bool prompt);
+bool value_makes_whole(const struct member *m, struct forward_slice v,
+                       bool prompt);
 
 /* value_hash(h, bytes, n): continues the FNV-1a hash `h`, which begins as
  * VALUE_HASH_BEGIN, with these bytes. They are short, and a collision only
