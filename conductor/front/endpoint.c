@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/text.h"
 #include "conductor/front/internal.h"
 #include "conductor/front/openai/form.h"
 
@@ -61,8 +62,10 @@ static int find_once(const struct http_head *head, const char *name,
     return -EINVAL;
 }
 
-int endpoint_slo_header(const struct http_head *head, const char *name,
-                        int64_t *us, struct openai_error *error)
+/* Reads the SLO in a header, in us; *us becomes 0 if it is not there. Returns
+ * 0, or -EINVAL with *error set. */
+static int read_slo(const struct http_head *head, const char *name, int64_t *us,
+                    struct openai_error *error)
 {
     const struct http_slice *value;
     char text[32], *end = text;
@@ -91,6 +94,42 @@ int endpoint_slo_header(const struct http_head *head, const char *name,
     }
     *us = (int64_t)(ms * 1000.0 + 0.5);
     return 0;
+}
+
+int endpoint_slos(const struct http_head *head,
+                  struct service_request_params *params,
+                  struct openai_error *error)
+{
+    int rc = read_slo(head, "x-slo-ttft-ms", &params->slo_ttft_us, error);
+
+    return rc ? rc
+              : read_slo(head, "x-slo-tpot-ms", &params->slo_tbt_us, error);
+}
+
+void endpoint_note(struct told *told, const struct service_decision *d)
+{
+    text_copy(told->request_id, sizeof(told->request_id), d->request_id);
+    text_copy(told->prefill, sizeof(told->prefill), d->prefill);
+    text_copy(told->decode, sizeof(told->decode), d->decode ? d->decode : "");
+    told->predicted_ttft_us = d->predicted_ttft_us;
+}
+
+void endpoint_tell(struct http_conn *conn, const struct told *told, bool name)
+{
+    char ms[32];
+
+    http_add_header(conn, "x-conductor-request-id", told->request_id);
+    if (name)
+        http_add_header(conn, "x-request-id", told->request_id);
+    if (!*told->prefill)
+        return;
+    if (told->predicted_ttft_us > 0) {
+        snprintf(ms, sizeof(ms), "%.3f", (double)told->predicted_ttft_us / 1e3);
+        http_add_header(conn, "x-conductor-predicted-ttft-ms", ms);
+    }
+    http_add_header(conn, "x-conductor-prefill", told->prefill);
+    if (*told->decode)
+        http_add_header(conn, "x-conductor-decode", told->decode);
 }
 
 int endpoint_model(const struct http_head *head,

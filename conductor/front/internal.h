@@ -148,15 +148,21 @@ bool forward_tells(const struct http_head *head, struct http_slice name);
 [[nodiscard]] char *forward_copy_head(const struct front_call *call,
                                       struct service_forward *f);
 
-/*
- * Reads the SLO in a request header, in microseconds.
- *   name   lower case, e.g. "x-slo-ttft-ms"
- *   us     set to 0 if the header isn't there
- * Returns 0, or -EINVAL with *error set and *us untouched.
- */
-[[nodiscard]] int endpoint_slo_header(const struct http_head *head,
-                                      const char *name, int64_t *us,
-                                      struct openai_error *error);
+/* Reads the SLOs in the headers x-slo-ttft-ms and x-slo-tpot-ms; 0 = not there.
+ * Returns 0, or -EINVAL with *error set. */
+[[nodiscard]] int endpoint_slos(const struct http_head *head,
+                                struct service_request_params *params,
+                                struct openai_error *error);
+
+/* The part of a decision that an answer has in headers; "" = none yet, or no
+ * such instance. endpoint_note(): keeps it. endpoint_tell(): adds the headers;
+ * with `name`, x-request-id, too. */
+struct told {
+    char request_id[64], prefill[64], decode[64];
+    int64_t predicted_ttft_us;
+};
+void endpoint_note(struct told *told, const struct service_decision *decision);
+void endpoint_tell(struct http_conn *conn, const struct told *told, bool name);
 
 /*
  * Reads the values that the request's headers set in its body, as the options

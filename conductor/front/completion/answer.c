@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "conductor/front/completion/state.h"
 
 void completion_free(void *arg)
@@ -80,35 +81,19 @@ static void fail_memory(struct completion *c)
 static const struct slot *name_slot(const struct completion *c)
 {
     for (size_t i = 0; i < c->n; i++)
-        if (c->slots[i].scheduled)
+        if (*c->slots[i].told.request_id)
             return &c->slots[i];
     return &c->slots[0];
-}
-
-static void add_request_id(struct completion *c, const char *id)
-{
-    http_add_header(c->conn, "x-conductor-request-id", id);
-    if (!c->named)
-        http_add_header(c->conn, "x-request-id", id);
 }
 
 /* Adds the answer's headers, and sets its id. */
 static void add_headers(struct completion *c)
 {
-    const struct slot *slot = name_slot(c);
-    char ms[32];
+    const struct told *told = &name_slot(c)->told;
 
-    c->head.id = slot->request_id;
-    if (!slot->scheduled)
-        return;
-    snprintf(ms, sizeof(ms), "%.3f",
-             (double)slot->outcome.predicted_ttft_us / 1e3);
-    add_request_id(c, slot->request_id);
-    if (slot->outcome.predicted_ttft_us > 0)
-        http_add_header(c->conn, "x-conductor-predicted-ttft-ms", ms);
-    http_add_header(c->conn, "x-conductor-prefill", slot->prefill);
-    if (slot->has_decode)
-        http_add_header(c->conn, "x-conductor-decode", slot->decode);
+    c->head.id = told->request_id;
+    if (*told->request_id)
+        endpoint_tell(c->conn, told, !c->named);
 }
 
 void completion_begin_stream(void *arg)
@@ -126,13 +111,7 @@ static void on_scheduled(void *arg, const struct service_decision *decision)
 {
     struct slot *slot = arg;
 
-    slot->scheduled = true;
-    slot->has_decode = decision->decode;
-    snprintf(slot->request_id, COMPLETION_NAME_BYTES, "%s",
-             decision->request_id);
-    snprintf(slot->prefill, COMPLETION_NAME_BYTES, "%s", decision->prefill);
-    snprintf(slot->decode, COMPLETION_NAME_BYTES, "%s",
-             decision->decode ? decision->decode : "");
+    endpoint_note(&slot->told, decision);
     slot->outcome.predicted_ttft_us = decision->predicted_ttft_us;
 }
 
@@ -181,9 +160,9 @@ static struct openai_outcome *outcomes(const struct completion *c)
         all[i] = slot->outcome;
         all[i].text = slot->text.data ? slot->text.data : "";
         all[i].text_bytes = slot->text.len;
-        all[i].request_id = slot->request_id;
-        all[i].prefill = slot->prefill;
-        all[i].decode = slot->has_decode ? slot->decode : NULL;
+        all[i].request_id = slot->told.request_id;
+        all[i].prefill = slot->told.prefill;
+        all[i].decode = *slot->told.decode ? slot->told.decode : NULL;
     }
     return all;
 }
@@ -256,8 +235,13 @@ static void on_failed(void *arg, const struct service_failure *failure)
                          ? openai_prompt_param(slot->completion->head.kind)
                          : NULL,
                      "%s", failure->message);
-    if (!slot->completion->streaming && failure->request_id)
-        add_request_id(slot->completion, failure->request_id);
+    if (!slot->completion->streaming && failure->request_id) {
+        struct told told = {0};
+
+        text_copy(told.request_id, sizeof(told.request_id),
+                  failure->request_id);
+        endpoint_tell(slot->completion->conn, &told, !slot->completion->named);
+    }
     fail(slot->completion, &error, failure->retry_after_us);
 }
 

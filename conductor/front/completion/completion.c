@@ -120,11 +120,7 @@ void completion_serve(const struct front_call *call)
         endpoint_reply_error(call->conn, &error, 0);
         return;
     }
-    rc = endpoint_slo_header(call->head, "x-slo-ttft-ms", &params.slo_ttft_us,
-                             &error);
-    if (rc == 0)
-        rc = endpoint_slo_header(call->head, "x-slo-tpot-ms",
-                                 &params.slo_tbt_us, &error);
+    rc = endpoint_slos(call->head, &params, &error);
     if (rc == 0)
         rc = endpoint_rules(call, text, &rules, &error);
     if (rc == 0)

@@ -7,17 +7,11 @@
 #include "conductor/front/keepalive.h"
 #include "conductor/front/openai/reply.h"
 
-#define COMPLETION_NAME_BYTES 64
-
 struct slot {
     struct completion *completion;
     struct service_request *request; /* NULL = ended, or not yet submitted */
-    bool scheduled;
-    bool begun; /* its first token came */
-    bool has_decode;
-    char request_id[COMPLETION_NAME_BYTES];
-    char prefill[COMPLETION_NAME_BYTES];
-    char decode[COMPLETION_NAME_BYTES];
+    bool begun;                      /* its first token came */
+    struct told told;
     struct text_buf text;
     struct openai_outcome outcome;
 };

@@ -16,7 +16,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/text.h"
 #include "conductor/front/cors.h"
 #include "conductor/front/forward/state.h"
 #include "conductor/front/openai/reply.h"
@@ -43,34 +42,11 @@ static void on_taken(void *arg)
     c->paused = false;
 }
 
-void forward_note_decision(struct forward_call *c,
-                           const struct service_decision *d)
-{
-    text_copy(c->request_id, sizeof(c->request_id), d->request_id);
-    text_copy(c->prefill, sizeof(c->prefill), d->prefill);
-    text_copy(c->decode, sizeof(c->decode), d->decode ? d->decode : "");
-    c->predicted_ttft_us = d->predicted_ttft_us;
-}
-
 static void on_scheduled(void *arg, const struct service_decision *d)
 {
-    forward_note_decision(arg, d);
-}
+    struct forward_call *c = arg;
 
-void forward_add_headers(struct forward_call *c)
-{
-    char ms[32];
-
-    http_add_header(c->conn, "x-conductor-request-id", c->request_id);
-    if (!*c->prefill)
-        return;
-    if (c->predicted_ttft_us > 0) {
-        snprintf(ms, sizeof(ms), "%.3f", (double)c->predicted_ttft_us / 1e3);
-        http_add_header(c->conn, "x-conductor-predicted-ttft-ms", ms);
-    }
-    http_add_header(c->conn, "x-conductor-prefill", c->prefill);
-    if (*c->decode)
-        http_add_header(c->conn, "x-conductor-decode", c->decode);
+    endpoint_note(&c->told, d);
 }
 
 /* Headers that only this conductor sets, even if the engine is a conductor,
@@ -111,10 +87,10 @@ void forward_begin_stream(void *arg)
 
     http_add_header(c->conn, "Content-Type", "text/event-stream");
     http_add_header(c->conn, "Cache-Control", "no-cache");
-    if (*c->request_id)
-        forward_add_headers(c);
-    if (!c->named && *c->request_id)
-        http_add_header(c->conn, "x-request-id", c->request_id);
+    if (*c->told.request_id)
+        endpoint_tell(c->conn, &c->told, false);
+    if (!c->named && *c->told.request_id)
+        http_add_header(c->conn, "x-request-id", c->told.request_id);
     add_no_buffering(c->conn);
     http_on_taken(c->conn, on_taken, c);
     http_begin(c->conn, 200, -1);
@@ -140,9 +116,9 @@ static void on_answer(void *arg, const struct http_head *head)
             !cors_decides(c->front, head->headers[i].name) &&
             !is_echoed(c, head->headers[i].name))
             http_pass_header(c->conn, &head->headers[i]);
-    forward_add_headers(c);
+    endpoint_tell(c->conn, &c->told, false);
     if (!c->named && !http_find(head, "x-request-id"))
-        http_add_header(c->conn, "x-request-id", c->request_id);
+        http_add_header(c->conn, "x-request-id", c->told.request_id);
     if (is_event_stream(head))
         add_no_buffering(c->conn);
     http_on_taken(c->conn, on_taken, c);

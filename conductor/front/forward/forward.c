@@ -140,12 +140,8 @@ static int take_on(const struct front_call *call, struct service *service,
     struct service_request_params params = {.arrived_us =
                                                 http_arrived_us(call->conn)};
     struct forward_call *c;
-    int rc = endpoint_slo_header(call->head, "x-slo-ttft-ms",
-                                 &params.slo_ttft_us, error);
+    int rc = endpoint_slos(call->head, &params, error);
 
-    if (rc == 0)
-        rc = endpoint_slo_header(call->head, "x-slo-tpot-ms",
-                                 &params.slo_tbt_us, error);
     if (rc == 0)
         rc = endpoint_tenant(call, &params, error);
     if (rc)

@@ -6,8 +6,6 @@
 #include "conductor/front/internal.h"
 #include "conductor/front/keepalive.h"
 
-#define FORWARD_NAME_BYTES 64
-
 struct forward_call {
     struct front *front;
     struct http_conn *conn;
@@ -23,9 +21,7 @@ struct forward_call {
     int64_t left;       /* bytes of the body; -1 = unknown */
     bool named, traced; /* the answer has its x-request-id, its traceparent
                            already */
-    char request_id[FORWARD_NAME_BYTES], prefill[FORWARD_NAME_BYTES],
-        decode[FORWARD_NAME_BYTES];
-    int64_t predicted_ttft_us;
+    struct told told;
     bool ticket;    /* another gateway sends it (gateway/schedule.c) */
     char *redirect; /* of a ticket, owned: nginx's location to go on at; NULL =
                        none */
@@ -82,13 +78,6 @@ extern const struct service_reply_ops schedule_reply_ops;
                                        struct service_request_params *params,
                                        struct service_forward *f,
                                        struct openai_error *error);
-
-/* answer.c: keeps the parts of a decision that forward_add_headers() needs. */
-void forward_note_decision(struct forward_call *c,
-                           const struct service_decision *d);
-
-/* answer.c: adds the headers that name the instances and the predicted TTFT. */
-void forward_add_headers(struct forward_call *c);
 
 /* answer.c: tells the client that the service refuses the request, and frees
  * the call. */

@@ -253,12 +253,12 @@ static void on_scheduled(void *arg, const struct service_decision *d)
     struct service_ticket ticket;
     struct text_buf out;
 
-    forward_note_decision(c, d);
+    endpoint_note(&c->told, d);
     service_ticket_take(c->request, &ticket);
     c->request = NULL;
     text_buf_init(&out, ANSWER_BYTES);
-    write_ticket(&ticket, c->request_id, d->model, &out);
-    forward_add_headers(c);
+    write_ticket(&ticket, c->told.request_id, d->model, &out);
+    endpoint_tell(c->conn, &c->told, false);
     add_headers(c, &ticket);
     http_reply(c->conn, 200, "application/json", out.data, out.len);
     text_buf_fini(&out);
