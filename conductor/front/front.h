@@ -15,8 +15,8 @@
 
 #include <stdbool.h>
 
-#include "conductor/front/http/http.h"
 #include "conductor/front/openai/request.h"
+#include "conductor/front/server/http.h"
 #include "conductor/service/service.h"
 
 struct front;

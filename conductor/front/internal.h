@@ -5,7 +5,7 @@
 #include <sys/queue.h>
 
 #include "conductor/front/front.h"
-#include "conductor/front/openai/forward/forward.h"
+#include "conductor/front/openai/body/body.h"
 
 /* Where requests come in. */
 struct front_door {
@@ -64,7 +64,7 @@ typedef void front_serve_fn(const struct front_call *call);
 #define VIEW_MODEL_PATH "/v1/models/"
 #define ADMIN_INSTANCE_PATH "/admin/instances/"
 front_serve_fn view_models, view_health, view_ready;
-front_serve_fn view_metrics;    /* metrics.c */
+front_serve_fn view_metrics;    /* scrape.c */
 front_serve_fn view_instances;  /* all of them */
 front_serve_fn view_explain;    /* a request, by its id */
 front_serve_fn view_blocks;     /* where blocks lie, by key or prompt */
@@ -76,7 +76,7 @@ front_serve_fn view_overview;   /* counts, pools, the last minute */
 front_serve_fn view_history;    /* the last hour */
 front_serve_fn view_decisions;  /* the latest decisions */
 
-/* metrics.c: call it before view_metrics(). Returns 0 or -ENOMEM. */
+/* scrape.c: call it before view_metrics(). Returns 0 or -ENOMEM. */
 [[nodiscard]] int metrics_init_scrapes(struct front *front);
 
 struct evbuffer;
@@ -128,8 +128,8 @@ bool admin_may_change(const struct front_call *call);
 /* DELETE. */
 front_serve_fn admin_remove; /* an engine, by its name */
 
-/* forward/refuse.c: whether engines may get this request, by its head; on false
- * it was answered. */
+/* passthrough/refuse.c: whether engines may get this request, by its head; on
+ * false it was answered. */
 bool forward_may_pass(const struct front_call *call);
 
 /* Answers, now or later, prompts and requests for paths that this server does
@@ -143,7 +143,7 @@ bool forward_tells(const struct http_head *head, struct http_slice name);
 
 /* Copies the forwarded parts of a request's head into one allocation, owned by
  * the caller, and points method, path, headers and authorization into it.
- * Leaves out what only Conductor may say (openai/forward/steer.h) and the
+ * Leaves out what only Conductor may say (openai/body/steer.h) and the
  * tenant's key. NULL: out of memory. */
 [[nodiscard]] char *forward_copy_head(const struct front_call *call,
                                       struct service_forward *f);

@@ -23,7 +23,7 @@
 
 #define TICKET_TENANTS 1024u /* a power of 2 */
 
-/* Requests that other gateways send (gateway/ticket.h). */
+/* Requests that other gateways send (ticket/ticket.h). */
 struct tickets {
     struct request_list open;      /* sorted by the last report */
     uint64_t n;                    /* open ones, and those not decided yet */
@@ -78,7 +78,7 @@ struct service {
     struct engine_set engines;
     struct model_names names; /* of `engines` */
     struct requests requests;
-    struct tickets tickets; /* gateway/ */
+    struct tickets tickets; /* ticket/ */
     struct warm warm;       /* request/warm.c */
     struct roles *roles;    /* worker/switch.c */
     struct {

@@ -14,10 +14,10 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "conductor/service/engine/costs.h"
-#include "conductor/service/gateway/ticket.h"
 #include "conductor/service/models.h"
 #include "conductor/service/pair/pair.h"
 #include "conductor/service/setup.h"
+#include "conductor/service/ticket/ticket.h"
 #include "predictor/cost_model_json.h"
 
 #define TICK_US 100000

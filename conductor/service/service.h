@@ -55,7 +55,7 @@ struct service_forward {
     bool several; /* tokens are only the first of several prompts */
     bool prompt;  /* inference: its path takes a prompt */
     bool pairs;   /* a prefill and a decode engine may share it */
-    bool ticket;  /* another gateway sends it (gateway/gateway.h); method, path,
+    bool ticket;  /* another gateway sends it (ticket/gateway.h); method, path,
                      headers and body are unused */
     bool apart;   /* the answer has a usage for each prompt */
     bool keeps;   /* the engine may keep its answer under an id */

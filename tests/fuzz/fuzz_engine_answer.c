@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/front/openai/forward/forward.h"
-#include "conductor/front/openai/forward/member.h"
+#include "conductor/front/openai/body/body.h"
+#include "conductor/front/openai/body/member.h"
 #include "conductor/http/parse.h"
-#include "conductor/link/engine/model_list.h"
-#include "conductor/link/engine/report.h"
-#include "conductor/link/engine/tokens.h"
-#include "conductor/link/engine/upstream/whose.h"
+#include "conductor/link/upstream/exchange/whose.h"
+#include "conductor/link/upstream/model_list.h"
+#include "conductor/link/upstream/report.h"
+#include "conductor/link/upstream/tokens.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

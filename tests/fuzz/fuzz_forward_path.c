@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "conductor/front/openai/forward/path.h"
+#include "conductor/front/openai/body/path.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "conductor/connector/pair.h"
-#include "conductor/link/engine/bootstrap.h"
+#include "conductor/link/upstream/bootstrap.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/service/gateway/gateway.h"
+#include "conductor/service/ticket/gateway.h"
 
 void fake_service_reset(struct service *service)
 {

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/service/forward/count.h"
-#include "conductor/service/forward/meta_info.h"
+#include "conductor/service/engine_request/count.h"
+#include "conductor/service/engine_request/meta_info.h"
 
 #define FAR 100000
 

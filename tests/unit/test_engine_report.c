@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "conductor/link/engine/model_list.h"
-#include "conductor/link/engine/report.h"
+#include "conductor/link/upstream/model_list.h"
+#include "conductor/link/upstream/report.h"
 
 static struct engine_report scan_of(const char *text, size_t cut, int64_t rank)
 {

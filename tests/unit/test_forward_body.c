@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "conductor/core/index/block_key.h"
-#include "conductor/front/openai/forward/forward.h"
+#include "conductor/front/openai/body/body.h"
 #include "conductor/http/url.h"
-#include "conductor/link/engine/tokens.h"
+#include "conductor/link/upstream/tokens.h"
 
 static const struct forward_rules no_rules;
 

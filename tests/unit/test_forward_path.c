@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/front/openai/forward/path.h"
+#include "conductor/front/openai/body/path.h"
 
 /* From memory of its own, so that reading beyond it is seen. */
 static enum forward_path of(const char *method, const char *path, size_t n)

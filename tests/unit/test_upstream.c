@@ -14,8 +14,8 @@
 
 #include "base/event_loop.h"
 #include "base/tls.h"
-#include "conductor/link/engine/upstream/upstream.h"
-#include "conductor/link/engine/upstream/whose.h"
+#include "conductor/link/upstream/exchange/upstream.h"
+#include "conductor/link/upstream/exchange/whose.h"
 
 #define TURNS_MAX 20000 /* of 1 ms */
 #define POINTS_MAX 200  /* more allocations than an exchange has */

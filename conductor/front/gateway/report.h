@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "conductor/front/openai/error.h"
-#include "conductor/service/gateway/gateway.h"
+#include "conductor/service/ticket/gateway.h"
 
 /*
  * Reads body[0 .. n), borrowed; an empty one reports a good end.

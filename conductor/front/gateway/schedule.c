@@ -1,16 +1,16 @@
 /*
  * POST /v1/schedule: tells another gateway where to send a request. The request
- * is submitted as a forwarded one (forward/forward.c); in place of an engine's
- * answer the client gets the decision, as JSON and in headers.
+ * is submitted as a forwarded one (passthrough/passthrough.c); in place of an
+ * engine's answer the client gets the decision, as JSON and in headers.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/front/forward/state.h"
-#include "conductor/front/openai/forward/steer.h"
-#include "conductor/service/gateway/gateway.h"
+#include "conductor/front/openai/body/steer.h"
+#include "conductor/front/passthrough/state.h"
+#include "conductor/service/ticket/gateway.h"
 
 #define ANSWER_BYTES 8192
 #define PROMPT_TOKENS_MAX (1u << 24)

@@ -5,7 +5,7 @@
 #include "conductor/front/gateway/packed.h"
 #include "conductor/front/gateway/question.h"
 #include "conductor/front/internal.h"
-#include "conductor/service/gateway/gateway.h"
+#include "conductor/service/ticket/gateway.h"
 
 #define WHO_TENANT "default"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "conductor/front/openai/forward/member.h"
+#include "conductor/front/openai/body/member.h"
 #include "conductor/json/utf8.h"
 
 /* "\r\n--" and 70 bytes, the most that RFC 2046 allows. */

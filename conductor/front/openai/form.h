@@ -16,7 +16,7 @@
 #ifndef CONDUCTOR_FRONT_OPENAI_FORM_H
 #define CONDUCTOR_FRONT_OPENAI_FORM_H
 
-#include "conductor/front/openai/forward/forward.h"
+#include "conductor/front/openai/body/body.h"
 
 /* The type of a body, by its Content-Type. */
 enum form_type { FORM_JSON, FORM_MULTIPART, FORM_OTHER };

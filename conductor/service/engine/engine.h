@@ -8,13 +8,13 @@
 #include "conductor/config/engines.h"
 #include "conductor/core/index/predicted.h"
 #include "conductor/json/text_buf.h"
-#include "conductor/link/engine/bootstrap.h"
-#include "conductor/link/engine/model_list.h"
-#include "conductor/link/engine/report.h"
-#include "conductor/link/engine/upstream/upstream.h"
 #include "conductor/link/events/feed.h"
-#include "conductor/service/forward/answer_id.h"
-#include "conductor/service/forward/meta_info.h"
+#include "conductor/link/upstream/bootstrap.h"
+#include "conductor/link/upstream/exchange/upstream.h"
+#include "conductor/link/upstream/model_list.h"
+#include "conductor/link/upstream/report.h"
+#include "conductor/service/engine_request/answer_id.h"
+#include "conductor/service/engine_request/meta_info.h"
 #include "conductor/service/internal.h"
 
 #define ENGINE_AUTHORIZATION_BYTES 4200
@@ -276,7 +276,7 @@ void engine_leave(struct engine *e);
                                   char line[ENGINE_AUTHORIZATION_BYTES],
                                   char err[CONFIG_ERROR_MAX]);
 
-/* models.c. engine_models_due(): whether a healthy engine must be asked for its
+/* listed.c. engine_models_due(): whether a healthy engine must be asked for its
  * models now. engine_take_models(): reads its answer of n bytes, which may be
  * no list; returns whether the engine has its model, as far as is known. */
 bool engine_models_due(struct engine *e);
@@ -464,24 +464,24 @@ void forward_tick(struct service *s);
 void forward_failed(struct service_request *request, bool unreachable,
                     const char *why);
 
-/* forward/take.c: as instance_ops.take. */
+/* engine_request/take.c: as instance_ops.take. */
 [[nodiscard]] int forward_take(struct service_request *request,
                                const struct service_request_params *params);
 
-/* forward/hung.c. forward_is_silent(): whether nothing of the answer has come
- * for too long. The others: as in instance_ops. */
+/* engine_request/hung.c. forward_is_silent(): whether nothing of the answer has
+ * come for too long. The others: as in instance_ops. */
 bool forward_is_silent(const struct service_request *request, int64_t now_us);
 void forward_fail_silent(struct service_request *request, int64_t now_us);
 bool forward_leaves(const struct service_request *request,
                     const struct engine *e);
 
-/* forward/forward.c, the steps of an attempt. forward_begin(): before the first
- * leg is sent; ops: of the answering leg. forward_sent(): the legs are sent.
- * forward_answered(): the head of the answer has come, and is passed on or the
- * request tried elsewhere. forward_heard(): bytes have come; forward_begins():
- * whether they are the first ones. forward_hand_on(): passes n bytes to the
- * client. forward_ended(): the answer is whole, and the request ends; as
- * forward_take_usage(). forward_free(): as instance_ops.free. */
+/* engine_request/attempt.c, the steps of an attempt. forward_begin(): before
+ * the first leg is sent; ops: of the answering leg. forward_sent(): the legs
+ * are sent. forward_answered(): the head of the answer has come, and is passed
+ * on or the request tried elsewhere. forward_heard(): bytes have come;
+ * forward_begins(): whether they are the first ones. forward_hand_on(): passes
+ * n bytes to the client. forward_ended(): the answer is whole, and the request
+ * ends; as forward_take_usage(). forward_free(): as instance_ops.free. */
 void forward_begin(struct service_request *request,
                    const struct upstream_ops *ops);
 void forward_sent(struct service_request *request);
@@ -494,21 +494,22 @@ void forward_hand_on(struct service_request *request, const char *bytes,
 void forward_ended(struct service_request *request, bool tells_cached);
 void forward_free(struct service_request *request);
 
-/* forward/status.c: an answer of that status has come. Returns whether the
- * request is tried elsewhere; then it is handled as if the engine had failed,
- * but the engine is not blamed yet. */
+/* engine_request/status.c: an answer of that status has come. Returns whether
+ * the request is tried elsewhere; then it is handled as if the engine had
+ * failed, but the engine is not blamed yet. */
 bool forward_try_elsewhere(struct service_request *request, int status);
 
-/* forward/status.c: the engine refuses a request with that status. None of its
- * blocks count as cached there, and its session's instance stays as it was. */
+/* engine_request/status.c: the engine refuses a request with that status. None
+ * of its blocks count as cached there, and its session's instance stays as it
+ * was. */
 void forward_is_refused(struct service_request *request, int status);
 
-/* forward/status.c: an engine answers a request well: blames the engines that
- * refused it before. */
+/* engine_request/status.c: an engine answers a request well: blames the engines
+ * that refused it before. */
 void forward_answers_well(struct service_request *request);
 
-/* forward/line.c. forward_join_line(): puts a request into the line of its
- * engine. forward_leave_line(): takes it out; no-op if it is in none.
+/* engine_request/line.c. forward_join_line(): puts a request into the line of
+ * its engine. forward_leave_line(): takes it out; no-op if it is in none.
  * forward_refused_in_line(): takes it out after a refusal: the next request's
  * turn then begins where this one's began. forward_abort(): gives up the
  * attempt, in whatever state. */

@@ -11,7 +11,7 @@
  * An engine without a URL only publishes events, and stays "starting".
  *
  * Failed probes and failed requests both count; a good probe does not reset
- * refused requests (forward/status.c). An engine that refuses its key is
+ * refused requests (engine_request/status.c). An engine that refuses its key is
  * suspect, too, until a probe is answered. The cache of an engine that could
  * not be reached counts as lost: it may be another process.
  */

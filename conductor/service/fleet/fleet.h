@@ -17,8 +17,8 @@
 #include "base/log.h"
 #include "base/tls.h"
 #include "conductor/json/text_buf.h"
-#include "conductor/link/engine/model_list.h"
-#include "conductor/link/engine/resolve.h"
+#include "conductor/link/upstream/model_list.h"
+#include "conductor/link/upstream/resolve.h"
 #include "conductor/service/engine/engine.h"
 
 struct fleet_entry;

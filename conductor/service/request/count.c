@@ -3,7 +3,7 @@
  * tenants all read request->result.
  *
  * A worker reports them at the end of its prefill; of an engine's request they
- * are set at its end (forward_count() in forward/charge.c).
+ * are set at its end (forward_count() in engine_request/charge.c).
  */
 #include "conductor/service/engine/engine.h"
 

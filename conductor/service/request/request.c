@@ -6,9 +6,9 @@
 #include "base/event_loop.h"
 #include "base/log.h"
 #include "conductor/service/engine/engine.h"
-#include "conductor/service/gateway/ticket.h"
 #include "conductor/service/models.h"
 #include "conductor/service/pair/pair.h"
+#include "conductor/service/ticket/ticket.h"
 
 struct service_request *request_find(struct service *service,
                                      uint64_t attempt_id)

@@ -140,9 +140,9 @@ struct instance_ops {
 };
 
 extern const struct instance_ops native_ops; /* worker/serve.c */
-extern const struct instance_ops engine_ops; /* forward/forward.c */
+extern const struct instance_ops engine_ops; /* engine_request/attempt.c */
 extern const struct instance_ops pair_ops;   /* pair/answer.c */
-extern const struct instance_ops ticket_ops; /* gateway/ticket.c */
+extern const struct instance_ops ticket_ops; /* ticket/ticket.c */
 
 struct service_request {
     TAILQ_ENTRY(service_request) entry;  /* inbox */
@@ -178,7 +178,7 @@ TAILQ_HEAD(request_list, service_request);
 
 /* The requests of a service that have not ended, and the numbers of the next
  * ones. Written by this folder alone, but for `kept` and broken_log, which are
- * forward/'s. */
+ * engine_request/'s. */
 struct requests {
     struct service_request **by_slot; /* (size) */
     uint32_t *free_slots;             /* (n_free), a stack */

@@ -7,8 +7,8 @@
 #include "base/text.h"
 #include "conductor/core/index/block_key.h"
 #include "conductor/service/engine/engine.h"
-#include "conductor/service/gateway/ticket.h"
 #include "conductor/service/models.h"
+#include "conductor/service/ticket/ticket.h"
 
 /* Returns the engines that the request's adapter, else its model name,
  * restricts it to. NULL = all. */

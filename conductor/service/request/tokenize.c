@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "conductor/core/index/block_key.h"
 #include "conductor/json/text_buf.h"
-#include "conductor/link/engine/tokens.h"
+#include "conductor/link/upstream/tokens.h"
 #include "conductor/service/engine/engine.h"
 
 #define ANSWER_BYTES_MAX (64u << 20)

@@ -20,7 +20,7 @@
 #include "base/event_loop.h"
 #include "base/log.h"
 #include "conductor/json/text_buf.h"
-#include "conductor/link/engine/upstream/upstream.h"
+#include "conductor/link/upstream/exchange/upstream.h"
 #include "conductor/service/spans/context.h"
 
 #define EACH_US 1000000                  /* between batches */

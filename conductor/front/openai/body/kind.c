@@ -1,0 +1,94 @@
+/* Which member of a body is the prompt, by the request's path; and the body of
+ * /tokenize. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/front/openai/body/body.h"
+#include "conductor/front/openai/body/member.h"
+
+enum { PART_MODEL, PART_PROMPT, PART_CHAT };
+/* Members of a /tokenize body, in the order of forward_body.parts. */
+static const char *const parts[FORWARD_PARTS] = {
+    [PART_MODEL] = "model",  [PART_PROMPT] = "prompt", /* or messages */
+    [PART_CHAT] = "tools", /* from here on only of chats */
+    "chat_template",         "chat_template_kwargs",
+    "add_generation_prompt", "continue_final_message",
+    "mm_processor_kwargs",   "add_special_tokens", /* of both */
+};
+
+static const struct forward_kind kinds[] = {
+    {"/v1/chat/completions", {"messages"}, "messages", true, true, false},
+    {"/v1/completions", {"prompt"}, "prompt", false, true, false},
+    {FORWARD_SCHEDULE_PATH,
+     {"prompt", "token_ids", "input_ids", "text"},
+     "prompt", /* chats are read as such */
+     false,
+     true,
+     false},
+    /* llama.cpp's */
+    {"/chat/completions", {"messages"}, "messages", true, true, false},
+    {"/completions", {"prompt"}, "prompt", false, true, false},
+    {"/completion", {"prompt"}, "prompt", false, false, false},
+    /* of both kinds */
+    {"/invocations", {"messages", "prompt"}, NULL, false, false, false},
+    {"/v1/responses", {"input"}, NULL, false, false, false},
+    {"/responses", {"input"}, NULL, false, false, false},
+    {"/v1/messages", {"messages"}, NULL, false, false, false}, /* Anthropic's */
+    /* SGLang's */
+    {"/generate", {"input_ids", "text"}, "text", false, false, true},
+    /* vLLM's */
+    {"/inference/v1/generate", {"token_ids"}, NULL, false, false, false},
+};
+
+const struct forward_kind *forward_kind_of(const char *path, size_t n)
+{
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (strlen(kinds[i].path) == n && memcmp(kinds[i].path, path, n) == 0)
+            return &kinds[i];
+    return NULL;
+}
+
+struct forward_slice *forward_part(struct forward_body *body,
+                                   const struct member *m)
+{
+    const struct forward_kind *kind = body->kind;
+
+    if (!kind || !kind->text)
+        return NULL;
+    if (strcmp(m->name, kind->text) == 0)
+        return &body->parts[PART_PROMPT];
+    return m->part && (kind->chat || m->part <= PART_CHAT ||
+                       m->part == FORWARD_PARTS)
+               ? &body->parts[m->part - 1]
+               : NULL;
+}
+
+char *forward_tokenize_body(const struct forward_body *body, size_t *n)
+{
+    const struct forward_kind *kind = body->kind;
+    const struct forward_slice *text = &body->parts[PART_PROMPT];
+    size_t room = 4;
+    char *all, *at;
+
+    if (text->n < 2 || *text->at != (kind->chat ? '[' : '"'))
+        return NULL;
+    for (size_t i = 0; i < FORWARD_PARTS; i++)
+        room += body->parts[i].n + strlen(parts[i]) + 8;
+    at = all = malloc(room);
+    if (!all)
+        return NULL;
+    for (size_t i = 0; i < FORWARD_PARTS; i++) {
+        const struct forward_slice *v = &body->parts[i];
+
+        if (v->n == 0)
+            continue;
+        at = stpcpy(at, at == all ? "{\"" : ",\"");
+        at = stpcpy(at, i == PART_PROMPT && kind->chat ? "messages" : parts[i]);
+        at = stpcpy(at, "\":");
+        memcpy(at, v->at, v->n);
+        at += v->n;
+    }
+    *at++ = '}';
+    *n = (size_t)(at - all);
+    return all;
+}

@@ -1,0 +1,70 @@
+/*
+ * Which of a client's requests an engine may get, by method and path. Pure.
+ *
+ * An engine serves more than its clients may use: paths that stop it, empty its
+ * cache or load weights. So the paths that go on are listed, and the rest stays
+ * here:
+ *
+ *   /v1/...                  the methods of forward_path_methods(), but no
+ *                            paths that change the engine or look into it
+ *   some paths beside /v1/   POST: they ask a model for something
+ *
+ * Engines decode "%2e", and proxies in front of them join "//" and resolve
+ * "..": a path that others could read as another one is refused.
+ */
+#ifndef CONDUCTOR_FRONT_OPENAI_BODY_PATH_H
+#define CONDUCTOR_FRONT_OPENAI_BODY_PATH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Longer than any known path. */
+#define FORWARD_PATH_BYTES 64
+
+enum forward_path {
+    FORWARD_PATH_OPEN,   /* goes on */
+    FORWARD_PATH_OTHER,  /* not a path of the API */
+    FORWARD_PATH_CLOSED, /* the engine's own business */
+    FORWARD_PATH_ODD,    /* could be read as another path */
+    FORWARD_PATH_METHOD, /* not with this method */
+};
+
+/* Returns whether a request may go on. Both slices are borrowed; the path is as
+ * it came, without its query. O(n) of the path. */
+enum forward_path forward_path_of(const char *method, size_t n_method,
+                                  const char *path, size_t n);
+
+/* Writes a path as engines read it to text, without a '/' at its end. Returns
+ * its length; 0: too long, or could be read as another path. */
+size_t forward_path_read(const char *path, size_t n,
+                         char text[FORWARD_PATH_BYTES]);
+
+/* Whether engines keep apart, by the salt set in it, what they cache of a POST
+ * to this path, or cache nothing. At other paths tenants would find each
+ * other's prompts. */
+bool forward_path_salted(const char *path, size_t n);
+
+/* Returns the path's methods, as in Allow; static. */
+const char *forward_path_methods(const char *path, size_t n);
+
+/* Returns the id, within the path, of the answer that a path is about, as of
+ * /v1/responses/ID/cancel; NULL and 0 = none. */
+const char *forward_path_kept(const char *path, size_t n, size_t *n_id);
+
+/* What a tenant's request is about, by its path. */
+enum forward_about {
+    FORWARD_ABOUT_PROMPT, /* a prompt: nothing that engines keep */
+    FORWARD_ABOUT_KEPT,   /* an answer, of forward_path_kept() */
+    FORWARD_ABOUT_LIST,   /* a list of what engines keep, of all tenants */
+    FORWARD_ABOUT_THING   /* anything else: not this tenant's */
+};
+
+/* Returns it for a request that goes on (FORWARD_PATH_OPEN). */
+enum forward_about forward_path_about(const char *method, size_t n_method,
+                                      const char *path, size_t n);
+
+/* Whether a request looks at what the engine keeps, and asks no model: it has
+ * no body, or is no POST. */
+bool forward_path_looks(const char *method, size_t n_method, size_t n_body);
+
+#endif

@@ -1,0 +1,141 @@
+/* The server's own refusals: the connection ends, as nobody knows where the
+ * request does. */
+#include <stdio.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "conductor/front/server/internal.h"
+
+#define TAKEN_BYTES 2048
+/* Bytes of headers: an Origin from the request, and a little more. */
+#define EARLY_BYTES 4096
+
+/* Adds the headers of every answer, unless the handler did. Of an incomplete or
+ * wrong head the lines before the fault count. */
+static void add_early(struct http_conn *conn)
+{
+    const struct http_server *server = conn->server;
+    struct http_head known;
+    struct http_fault fault;
+    size_t n;
+    const char *in = stream_input(conn->stream, &n);
+
+    if (conn->told)
+        return;
+    if (conn->has_head) {
+        server->handlers->early(server->arg, conn, &conn->head);
+        return;
+    }
+    if (n > server->options.max_head_bytes)
+        n = server->options.max_head_bytes;
+    (void)!http_parse_head(in, n, &known, &fault);
+    server->handlers->early(server->arg, conn, &known);
+}
+
+void http_conn_refuse(struct http_conn *conn, int status, const char *code,
+                      const char *message)
+{
+    struct openai_error error;
+
+    http_turn_request(conn);
+    add_early(conn);
+    conn->head_only = false;
+    if (status == 501 || status == 505) /* else a client might try again */
+        http_add_header(conn, "x-should-retry", "false");
+    openai_error_set(&error, status, code, NULL, "%s", message);
+    conn->close = true;
+    http_conn_set_state(conn, HTTP_HANDLING);
+    http_reply_error(conn, &error);
+}
+
+void http_conn_refuse_body(struct http_conn *conn)
+{
+    struct openai_error error;
+
+    openai_error_set(&error, 413, "body_too_large", NULL,
+                     "the body is larger than %zu bytes",
+                     conn->server->options.max_body_bytes);
+    add_early(conn);
+    conn->close = true;
+    http_conn_set_state(conn, HTTP_HANDLING);
+    http_reply_error(conn, &error);
+}
+
+/* The client may come again in a second. */
+static void refuse_for_now(struct http_conn *conn, const char *code,
+                           const char *message)
+{
+    http_add_header(conn, "Retry-After", "1");
+    http_add_header(conn, "retry-after-ms", "1000");
+    http_conn_refuse(conn, 503, code, message);
+}
+
+void http_conn_refuse_for_now(struct http_conn *conn)
+{
+    conn->server->stats.bodies_refused++;
+    refuse_for_now(conn, "too_many_body_bytes",
+                   "the request bodies being received use all of their memory "
+                   "(max_body_total_bytes)");
+}
+
+void http_conn_refuse_crowded(struct http_conn *conn)
+{
+    conn->server->stats.refused++;
+    refuse_for_now(conn, "too_many_connections", "too many connections");
+}
+
+/* Reads what has come of the first request: a socket that is closed with unread
+ * bytes is reset, and its answer may be lost. */
+static void take_head(evutil_socket_t fd, char in[TAKEN_BYTES],
+                      struct http_head *known)
+{
+    ssize_t n = recv(fd, in, TAKEN_BYTES, MSG_DONTWAIT);
+    struct http_fault fault;
+
+    (void)!http_parse_head(in, n > 0 ? (size_t)n : 0, known, &fault);
+}
+
+void http_turn_away(struct http_server *server, evutil_socket_t fd)
+{
+    static const char form[] =
+        "HTTP/1.1 503 Service Unavailable\r\n"
+        "Content-Type: application/json\r\n"
+        "Content-Length: 109\r\n"
+        "Retry-After: 1\r\n"
+        "retry-after-ms: 1000\r\n"
+        "Connection: close\r\n"
+        "%.*s\r\n"
+        "{\"error\":{\"message\":\"too many connections\","
+        "\"type\":\"server_error\",\"param\":null,"
+        "\"code\":\"too_many_connections\"}}";
+    struct http_conn conn = {.server = server}; /* only for its headers */
+    char in[TAKEN_BYTES], reply[sizeof(form) + EARLY_BYTES];
+    struct http_head known;
+
+    server->stats.refused++;
+    if (server->certificate) { /* a client that speaks TLS cannot read it */
+        evutil_closesocket(fd);
+        return;
+    }
+    text_buf_init(&conn.extra, EARLY_BYTES);
+    take_head(fd, in, &known);
+    server->handlers->early(server->arg, &conn, &known);
+    int n = snprintf(reply, sizeof(reply), form, (int)conn.extra.len,
+                     conn.extra.len ? conn.extra.data : "");
+    text_buf_fini(&conn.extra);
+    /* A new socket's buffer has room; if not, closing says enough. */
+    (void)!send(fd, reply, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    shutdown(fd, SHUT_WR);
+    evutil_closesocket(fd);
+}
+
+void http_conn_refuse_stopping(struct http_conn *conn)
+{
+    if (conn->state == HTTP_HEAD && !conn->receiving) {
+        http_conn_begin(conn);
+        conn->read_us = clock_now_us();
+    }
+    refuse_for_now(conn, "shutting_down",
+                   "the server is shutting down, and the request had not "
+                   "arrived completely");
+}

@@ -1,0 +1,100 @@
+/* The end of exchanges, and of connections: kept for the next one, or closed.
+ */
+#include <event2/bufferevent.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/dns.h"
+#include "base/event_loop.h"
+#include "conductor/link/upstream/exchange/internal.h"
+
+void upstream_close(struct exchange *x)
+{
+    event_del(&x->patience);
+    dns_cancel(x->lookup);
+    x->lookup = NULL;
+    if (x->connecting)
+        bufferevent_free(x->connecting);
+    stream_free(x->stream);
+    x->connecting = NULL;
+    x->stream = NULL;
+}
+
+static void drop(struct exchange *x, struct exchange_list *list, size_t *n)
+{
+    TAILQ_REMOVE(list, x, entry);
+    --*n;
+    upstream_close(x);
+    free(x);
+}
+
+void upstream_drop(struct exchange *x)
+{
+    drop(x, &x->upstream->busy, &x->upstream->n_busy);
+}
+
+void upstream_drop_kept(struct exchange *x)
+{
+    drop(x, &x->upstream->idle, &x->upstream->n_idle);
+}
+
+/* The connection has no exchange any more: it is kept, or closed. */
+static void release(struct exchange *x)
+{
+    struct upstream *u = x->upstream;
+    size_t n;
+
+    (void)stream_input(x->stream, &n);
+    if (!x->keep || u->options.max_idle == 0 || n > 0 ||
+        stream_unsent(x->stream) > 0) {
+        upstream_drop(x);
+        return;
+    }
+    if (u->n_idle == u->options.max_idle)
+        upstream_drop_kept(TAILQ_LAST(&u->idle, exchange_list));
+    TAILQ_REMOVE(&u->busy, x, entry);
+    u->n_busy--;
+    TAILQ_INSERT_HEAD(&u->idle, x, entry);
+    u->n_idle++;
+    x->ops = NULL;
+    x->idle_since_us = clock_now_us();
+    if (u->n_idle == 1)
+        event_loop_wait(u->old, u->options.idle_us);
+    stream_pause(x->stream, false);
+}
+
+/* The list ends with the connections that were idle longest. */
+void upstream_on_old(evutil_socket_t, short, void *arg)
+{
+    struct upstream *u = arg;
+    int64_t now_us = clock_now_us(), left_us;
+    struct exchange *x;
+
+    while ((x = TAILQ_LAST(&u->idle, exchange_list))) {
+        left_us = x->idle_since_us + u->options.idle_us - now_us;
+        if (left_us > 0) {
+            event_loop_wait(u->old, left_us);
+            return;
+        }
+        upstream_drop_kept(x);
+    }
+}
+
+void upstream_fail(struct exchange *x, enum upstream_fault fault,
+                   const char *why)
+{
+    const struct upstream_ops *ops = x->ops;
+    void *arg = x->arg;
+
+    upstream_drop(x);
+    ops->failed(arg, fault, why);
+}
+
+void upstream_end(struct exchange *x)
+{
+    const struct upstream_ops *ops = x->ops;
+    void *arg = x->arg;
+
+    release(x);
+    ops->ended(arg);
+}

@@ -1,0 +1,101 @@
+/* Shared by the files of this folder. Nobody else includes this. */
+#ifndef CONDUCTOR_LINK_UPSTREAM_EXCHANGE_INTERNAL_H
+#define CONDUCTOR_LINK_UPSTREAM_EXCHANGE_INTERNAL_H
+
+#include <event2/event.h>
+#include <event2/event_struct.h>
+#include <sys/queue.h>
+
+#include "base/stream/stream.h"
+#include "conductor/link/upstream/exchange/upstream.h"
+#include "conductor/link/upstream/exchange/whose.h"
+
+enum exchange_part {
+    PART_HEAD,
+    PART_SIZED, /* as many bytes as Content-Length says */
+    PART_CHUNKED,
+    PART_TO_END, /* until the engine closes */
+    PART_DONE,
+};
+
+struct exchange {
+    TAILQ_ENTRY(exchange) entry;
+    struct upstream *upstream;
+    struct dns_lookup *lookup;      /* of the host; NULL = none under way */
+    struct bufferevent *connecting; /* NULL = still looking up the host, or
+                                       already connected */
+    struct stream *stream;          /* NULL = not connected */
+    struct event patience;          /* connect timeout; pending until open */
+    int64_t idle_since_us;          /* of a kept connection */
+    struct upstream_request request;
+    const struct upstream_ops *ops; /* NULL = cancelled inside a callback, or a
+                                       kept connection */
+    void *arg;
+    enum exchange_part part;
+    bool open;            /* connected, TLS included */
+    bool reused;          /* the connection had an exchange before */
+    bool any;             /* bytes of an answer have come */
+    bool over;            /* the engine sends no more */
+    bool keep;            /* the answer leaves the connection open */
+    bool in_call;         /* a callback runs: freed only after it */
+    struct http_slice id; /* the request's, see whose.h; n 0 = none usable */
+    uint64_t use;         /* requests that may share it; see use_of() */
+    uint64_t left;        /* bytes of a PART_SIZED body to come */
+    struct http_chunked chunked;
+};
+
+TAILQ_HEAD(exchange_list, exchange);
+
+struct upstream {
+    struct event_base *base;
+    struct dns *dns;
+    struct engine_url url;
+    struct tls *tls; /* NULL = http */
+    struct upstream_options options;
+    struct stream_loop *streams;
+    struct event *old;               /* closes kept connections after idle_us */
+    struct exchange_list busy, idle; /* idle: most recently used first */
+    size_t n_busy, n_idle;
+    bool anonymous; /* its last good answer did not name its request */
+};
+
+/* Stream callback: reads the answer; arg is the exchange. */
+void upstream_on_read(void *arg);
+
+/* Stream callback: the connection broke off with `error`, a negative errno, or
+ * the engine closed it (0); arg is the exchange. */
+void upstream_on_ended(void *arg, int error);
+
+/* Fails an exchange whose connection did not open, or was reset, with `error`,
+ * an errno. After a TLS error the engine is still there, perhaps with its
+ * cache, so that is not UPSTREAM_UNREACHABLE. */
+void upstream_fail_connect(struct exchange *x, int error);
+
+/* Closes its connection, if it has one. */
+void upstream_close(struct exchange *x);
+
+/* Opens a connection for an exchange that is in the busy list, and writes its
+ * request. Returns 0 or -ENOMEM. */
+[[nodiscard]] int upstream_open(struct exchange *x);
+
+/* Writes the request; the body is only referenced. Returns 0 or -ENOMEM. */
+[[nodiscard]] int upstream_write(struct exchange *x);
+
+/* Sends the request again, on a new connection. Returns false: out of
+ * memory. */
+[[nodiscard]] bool upstream_send_again(struct exchange *x);
+
+/* Ends the exchange: keeps or closes its connection, then calls `ended`;
+ * upstream_fail() closes it, then calls `failed`. */
+void upstream_end(struct exchange *x);
+void upstream_fail(struct exchange *x, enum upstream_fault fault,
+                   const char *why);
+
+/* Timer callback: closes connections kept for idle_us; arg is the upstream. */
+void upstream_on_old(evutil_socket_t fd, short what, void *arg);
+
+/* Close a busy connection, without a callback; or a kept one. */
+void upstream_drop(struct exchange *x);
+void upstream_drop_kept(struct exchange *x);
+
+#endif

@@ -1,0 +1,69 @@
+/* See meta_info.h. */
+#include "conductor/service/engine_request/meta_info.h"
+
+/* Returns a whole number up to 2^31 - 1; -1 = any other value. */
+static int64_t number(const struct json_pieces *json)
+{
+    int64_t all = 0;
+
+    if (json->is_text || json->n == 0 || json->n > 10)
+        return -1;
+    for (size_t i = 0; i < json->n; i++) {
+        if (json->value[i] < '0' || json->value[i] > '9')
+            return -1;
+        all = all * 10 + (json->value[i] - '0');
+    }
+    return all <= INT32_MAX ? all : -1;
+}
+
+static void take(struct meta_info *m, uint64_t level)
+{
+    const struct json_pieces *json = &m->json;
+
+    if (json->depth == level && json_pieces_is(json, level, "index"))
+        m->one.index = number(json) + 1;
+    if (json->depth != level + 1 || !json_pieces_is(json, level, "meta_info"))
+        return;
+    if (json_pieces_is(json, level + 1, "prompt_tokens"))
+        m->one.prompt = number(json);
+    if (json_pieces_is(json, level + 1, "cached_tokens"))
+        m->one.cached = number(json) + 1;
+}
+
+/* Whether an event is its prompt's first one. Later ones repeat the same. */
+static bool is_new(struct meta_info *m)
+{
+    int64_t i = m->one.index - 1;
+
+    if (i < 0 || i >= META_INFO_PROMPTS)
+        return false;
+    uint64_t bit = UINT64_C(1) << (i % 64), old = m->seen[i / 64];
+
+    m->seen[i / 64] |= bit;
+    return !(old & bit);
+}
+
+void meta_info_read(struct meta_info *m, const char *bytes, size_t n)
+{
+    const char *end = bytes + n;
+    struct json_pieces *json = &m->json;
+    enum json_piece what;
+
+    while ((what = json_pieces_next(json, &bytes, end)) != JSON_PIECE_MORE) {
+        uint64_t level = json->is_object[0] ? 1 : 2; /* of the answers */
+
+        if (what == JSON_PIECE_VALUE) {
+            take(m, level);
+            continue;
+        }
+        if (json->depth != level - 1 || !json->is_object[level - 1])
+            continue;
+        if (m->one.prompt > 0 && (level == 2 || is_new(m))) {
+            m->n++;
+            m->prompt += m->one.prompt;
+            m->cached += m->one.cached > 0 ? m->one.cached - 1 : 0;
+            m->cached_told |= m->one.cached > 0;
+        }
+        m->one.prompt = m->one.cached = m->one.index = 0;
+    }
+}

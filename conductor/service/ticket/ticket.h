@@ -1,0 +1,43 @@
+/*
+ * Requests that other gateways send: each occupies its instances as a forwarded
+ * request does, until the gateway or a time-out ends it. Private to the files
+ * of conductor/service.
+ *
+ * Invariants:
+ *   - a ticket counts from its submission until its request is freed;
+ *   - a request is in tickets.open exactly from service_ticket_take() on.
+ */
+#ifndef CONDUCTOR_SERVICE_TICKET_TICKET_H
+#define CONDUCTOR_SERVICE_TICKET_TICKET_H
+
+#include "conductor/service/internal.h"
+#include "conductor/service/ticket/gateway.h"
+
+/* count.c: tickets_init(t): without open tickets. */
+void tickets_init(struct tickets *t);
+
+/* Counts one more ticket of the tenant. Returns whether there was room. */
+[[nodiscard]] bool tickets_enter(struct service *s, uint64_t tenant);
+
+/* count.c: as instance_ops.free; the ticket counts no more. */
+void ticket_free(struct service_request *request);
+
+/* count.c: ticket_let_go(f): counts the ticket at its engines no longer. No-op
+ * without a ticket. */
+struct forward;
+void ticket_let_go(struct forward *f);
+
+/* legs.c: writes the instructions for both legs of its pair. */
+void ticket_legs(const struct service_request *request,
+                 struct service_legs *out);
+
+/* holdings.c: writes the block keys of a prompt's n hashes, as an engine names
+ * its blocks. A hash that no engine has published gets a key without a match,
+ * as do all behind it. */
+void hashes_keys(const struct service *s, const uint64_t *hashes, size_t n,
+                 uint64_t seed, uint64_t *keys);
+
+/* tickets_tick(s): ends tickets without a report for too long. */
+void tickets_tick(struct service *s);
+
+#endif
