@@ -38,7 +38,7 @@ BEFORE_RULES = {
     ('reference-16', 4, 0): (15.518185, 0, 0.277523),
     ('reference-16', 12, 4): (3.296372, 34, 0.365828),
 }
-RULES = ('order', 'await', 'lengths', 'bypass', 'links', 'by_use', 'shares',
+RULES = ('order', 'lengths', 'bypass', 'links', 'shares',
          'beside_tbt', 'price')
 
 

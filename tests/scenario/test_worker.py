@@ -199,7 +199,7 @@ class SameTokens(WorkerCase):
             self.assertEqual(d.answer(i, first), want[i])
         for link in self.links:
             self.idle(link)
-            self.leave(link)
+        self.leave(link)
 
 
 class QueueOrder(WorkerCase):
@@ -234,23 +234,23 @@ class QueueOrder(WorkerCase):
         want = {1: self.run_here(cold, 1, long, 4)[0]}
         for rid, tokens in enumerate(short, 2):
             want[rid], _ = self.run_here(cold, rid, tokens, 4, key_seed=rid)
-        for order in 'shortest_first_yield', 'shortest_now_yield':
-            link = self.worker(order, 'both', '--step-tokens', '32', '--max-batch', '8',
-                               reply=wire.welcome(queue_order=order))
-            link.prefill(1, long, 4, cost_us=15_000_000)
-            link.wait(wire.PREFILL_STARTED, 1)
-            for rid, tokens in enumerate(short, 2):
-                link.prefill(rid, tokens, 4, cost_us=1000 + rid)
-            for rid in want:
-                done = link.prefill_done(rid, 120)
-                self.assertEqual(link.answer(rid, done['first']), want[rid])
-            with link.changed:
-                ended = [rid for kind, rid, _ in link.frames
-                         if kind == wire.PREFILL_DONE]
-            self.assertEqual(ended[-1], 1)
-            self.assertGreater(link.prefill_done(1)['queue_us'], 0)
-            self.idle(link)
-            self.leave(link)
+        order = 'shortest_first_yield'
+        link = self.worker(order, 'both', '--step-tokens', '32', '--max-batch', '8',
+                           reply=wire.welcome(queue_order=order))
+        link.prefill(1, long, 4, cost_us=15_000_000)
+        link.wait(wire.PREFILL_STARTED, 1)
+        for rid, tokens in enumerate(short, 2):
+            link.prefill(rid, tokens, 4, cost_us=1000 + rid)
+        for rid in want:
+            done = link.prefill_done(rid, 120)
+            self.assertEqual(link.answer(rid, done['first']), want[rid])
+        with link.changed:
+            ended = [rid for kind, rid, _ in link.frames
+                     if kind == wire.PREFILL_DONE]
+        self.assertEqual(ended[-1], 1)
+        self.assertGreater(link.prefill_done(1)['queue_us'], 0)
+        self.idle(link)
+        self.leave(link)
 
     def test_a_conductor_with_an_order_that_nobody_knows(self):
         """A worker that served its queue in another order than the conductor

@@ -244,7 +244,7 @@ static void test_interrupted(void)
     struct request *one, *two;
 
     rig_init_prefills(&rig, 64, 8, 1);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now_yield"), 0);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first_yield"), 0);
     one = enqueue_costing(&rig, 1, 200, 1, 9000);
     STEP_IS(&rig, "1:0+64 ");
     two = enqueue_costing(&rig, 2, 70, 1, 3001);
@@ -519,7 +519,7 @@ static void test_left_behind_a_load(void)
     struct request *r;
 
     rig_init_prefills(&rig, 64, 8, 1);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now_yield"), 0);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first_yield"), 0);
     r = enqueue_costing(&rig, 1, 200, 1, 1000);
     STEP_IS(&rig, "1:0+64 ");
     complete(&rig, 0);
@@ -543,7 +543,7 @@ static void test_follows(void)
     struct rig rig;
 
     rig_init_prefills(&rig, 64, 8, 1);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now"), 0);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first"), 0);
     enqueue_costing(&rig, 1, 48, 1, 9000);
     enqueue_costing(&rig, 1, 60, 1, 100);
     enqueue_costing(&rig, 2, 20, 1, 500);
@@ -565,7 +565,7 @@ static void test_follows_another(void)
     struct request *one, *two, *three;
 
     rig_init_prefills(&rig, 64, 8, 1);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now"), 0);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first"), 0);
     one = enqueue_costing(&rig, 1, 60, 1, 9000);
     two = enqueue_costing(&rig, 1, 30, 1, 100);
     STEP_IS(&rig, "2:0+30! ");
@@ -602,7 +602,7 @@ static void test_follows_load(void)
     struct request *one, *two;
 
     rig_init_prefills(&rig, 100, 10, 4);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now"), 0);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first"), 0);
     one = enqueue_costing(&rig, 1, 60, 1, 9000);
     one->load.job = some_load;
     one->load.held_back = true;
@@ -627,7 +627,7 @@ static void test_follows_begun(void)
     struct request *a;
 
     rig_init_prefills(&rig, 100, 10, 4);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now"), 0);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first"), 0);
     rig.chunk = 16;
     a = enqueue(&rig, 1, 70, 1);
     a->load.job = some_load;
@@ -653,7 +653,7 @@ static void test_follows_without_room(void)
     struct request *two;
 
     rig_init_prefills(&rig, 6, 8, 1);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now"), 0);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first"), 0);
     enqueue_costing(&rig, 1, 48, 1, 9000);
     two = enqueue_costing(&rig, 1, 60, 1, 100);
     CU_ASSERT_EQUAL(request_take(two, rig.store, BT), 0);
@@ -672,7 +672,7 @@ static void test_kept(void)
     char step[16];
 
     rig_init_prefills(&rig, 24, 8, 1);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now"), 0);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first"), 0);
     enqueue(&rig, 1, 64, 1);
     drain(&rig);
     late = enqueue_costing(&rig, 1, 80, 1, 1000000);
@@ -697,7 +697,7 @@ static void test_implied(void)
     struct request *one, *two, *three, *four;
 
     rig_init_prefills(&rig, 64, 8, 1);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now"), 0);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first"), 0);
     one = enqueue_costing(&rig, 1, 16, 1, 9000);
     two = enqueue_costing(&rig, 2, 20, 1, 0);
     CU_ASSERT_EQUAL(one->turn.deadline_us - one->turn.arrival_us, 18000);
@@ -949,7 +949,7 @@ static void test_waits_for_blocks(void)
     struct rig rig;
 
     rig_init_prefills(&rig, 64, 8, 1);
-    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_now_yield"), 0);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "shortest_first_yield"), 0);
     enqueue_costing(&rig, 1, 200, 1, 9000);
     STEP_IS(&rig, "1:0+64 ");
     enqueue_costing(&rig, 1, 130, 1, 1000);

@@ -218,8 +218,8 @@ static void test_uncertain(void)
  * last of them at the latest. */
 static void test_shared(void)
 {
-    const struct queue_order *orders[] = {queue_order_by_name("fifo"),
-                                          queue_order_by_name("shortest_now")};
+    const struct queue_order *orders[] = {
+        queue_order_by_name("fifo"), queue_order_by_name("shortest_first")};
     struct beside none = {0};
 
     for (int k = 0; k < 2; k++) {

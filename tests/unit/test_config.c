@@ -354,23 +354,18 @@ static void test_options_of_plan(void)
 static void test_rules_of_plan(void)
 {
     const struct schedule_policy *plan = schedule_policy_by_name("plan");
-    static const char *const orders[2][2] = {
-        {"shortest_now", "shortest_now_yield"},
-        {"shortest_first", "shortest_first_yield"}};
+    static const char *const orders[] = {"shortest_first",
+                                         "shortest_first_yield"};
     double values[POLICY_OPTIONS_MAX];
     struct schedule_rules r;
 
-    for (int await = 0; await < 2; await++) {
-        for (int preempt = 0; preempt < 2; preempt++) {
-            policy_options_init(plan, values);
-            CU_ASSERT_EQUAL(policy_options_set(plan, values, "await", await),
-                            0);
-            CU_ASSERT_EQUAL(
-                policy_options_set(plan, values, "preempt", preempt), 0);
-            r = policy_rules(plan, values);
-            CU_ASSERT_STRING_EQUAL(r.queue_order[0], orders[await][0]);
-            CU_ASSERT_STRING_EQUAL(r.queue_order[1], orders[await][preempt]);
-        }
+    for (int preempt = 0; preempt < 2; preempt++) {
+        policy_options_init(plan, values);
+        CU_ASSERT_EQUAL(policy_options_set(plan, values, "preempt", preempt),
+                        0);
+        r = policy_rules(plan, values);
+        CU_ASSERT_STRING_EQUAL(r.queue_order[0], orders[0]);
+        CU_ASSERT_STRING_EQUAL(r.queue_order[1], orders[preempt]);
     }
     policy_options_init(plan, values);
     CU_ASSERT_FALSE(policy_rules(plan, values).uncorrected);
@@ -473,13 +468,13 @@ static void test_options_together(void)
     CU_ASSERT_EQUAL(config_check(&c, err), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(err, "priority_header: \"t\": must"));
     config_defaults(&c);
-    CU_ASSERT_EQUAL(config_set(&c, "queue_order", "shortest_now_yield", err),
+    CU_ASSERT_EQUAL(config_set(&c, "queue_order", "shortest_first_yield", err),
                     0);
     CU_ASSERT_EQUAL(config_check(&c, err), 0);
     c.pool = CONFIG_POOL_AGGREGATED;
     CU_ASSERT_EQUAL(config_check(&c, err), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(
-        strstr(err, "queue_order: \"shortest_now_yield\": interrupts "
+        strstr(err, "queue_order: \"shortest_first_yield\": interrupts "
                     "prefills, which the aggregated pool does not"));
     c.pool = CONFIG_POOL_SPLIT;
     c.step_tokens = 0;

@@ -852,7 +852,7 @@ static void test_kept_for_longer(void)
     struct pool *pool;
     uint32_t id;
 
-    config.order = queue_order_by_name("shortest_now_yield");
+    config.order = queue_order_by_name("shortest_first_yield");
     config.correction_tau_us = 3000;
     pool = pool_new(&config);
     id = add(pool, ROLE_PREFILL);
@@ -887,7 +887,7 @@ static void test_interrupted(void)
     struct pool_place place;
     uint32_t id;
 
-    config.order = queue_order_by_name("shortest_now_yield");
+    config.order = queue_order_by_name("shortest_first_yield");
     pool = pool_new(&config);
     id = add(pool, ROLE_PREFILL);
     CU_ASSERT_EQUAL(accept(pool, id, 1, 9000, NULL, 0), 0);
@@ -1051,7 +1051,7 @@ static void test_computed(void)
     struct pool *pool;
     uint32_t id;
 
-    config.order = queue_order_by_name("shortest_now_yield");
+    config.order = queue_order_by_name("shortest_first_yield");
     pool = pool_new(&config);
     id = add(pool, ROLE_PREFILL);
     i = pool_get(pool, id);

@@ -204,7 +204,7 @@ static void test_started(void)
 /* One interrupts another: both go on as they are. */
 static void test_interrupted(void)
 {
-    struct twins t = twins_of("shortest_now_yield");
+    struct twins t = twins_of("shortest_first_yield");
     const struct pool_instance *a, *b;
 
     accept(&t, 7, 9000);

@@ -297,10 +297,6 @@ static void test_price(void)
     CU_ASSERT_EQUAL(r.decision.prefill, r.ids[3]);
     CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 11500);
     CU_ASSERT_EQUAL(r.decision.chosen.score_us, 11500 + 1406);
-    CU_ASSERT_EQUAL(chosen_with(&r, "by_use"), 3);
-    CU_ASSERT_EQUAL(r.decision.engine_price, 1.0625);
-    CU_ASSERT_EQUAL(r.decision.chosen.score_us, 11500 + 4781);
-    (void)chosen_with(&r, NULL);
     /* Not if that misses the SLO. */
     r.request.slo_ttft_us = 11000;
     decide(&r);
@@ -322,30 +318,14 @@ static void test_price(void)
     rig_fini(&r);
 }
 
-/* In an aggregated pool a prefill stays away from decodes and prefills that it
- * would hold up, and from where it would wait for room. Each price can be
+/* In an aggregated pool a prefill stays away from prefills that it would
+ * hold up, and from where it would wait for room. Each price can be
  * turned off. */
 static void test_prices_beside(void)
 {
     struct rig r;
 
     coupled = true;
-    rig_init(&r, "plan", WHOLE_BLOCKS, false);
-    add(&r, 0, 0);
-    add(&r, 0, 0);
-    /* Decodes cost the prompt nothing here; the first has nothing to compute in
-     * 200 us, and the other one 44 decodes less. */
-    for (uint64_t k = 0; k < 45; k++)
-        CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[0], 100 + k, 1, 2), 0);
-    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 9, 1, 2), 0);
-    wait_there(&r, 1, 70, 200);
-    CU_ASSERT_EQUAL(pool_prefill_started(r.pool, r.ids[1], 70, 1000000), 0);
-    CU_ASSERT_EQUAL(chosen_with(&r, NULL), 0);
-    /* 10.5 ms x 0.004 a decode is 42 us, together more than 6 %. */
-    CU_ASSERT_EQUAL(chosen_with(&r, "beside_price"), 1);
-    CU_ASSERT_EQUAL(chosen_with(&r, "decode_price"), 0);
-    rig_fini(&r);
-
     /* Room in 4 ms, or 5 ms of waiting. */
     rig_init(&r, "plan", WHOLE_BLOCKS, false);
     r.cost.decode[0] = 1000;
@@ -1231,8 +1211,7 @@ static struct obvious obvious_of(const struct rig *r,
 
     price *= obvious_worth(r, i);
     if (coupled)
-        price += 0.004 * (double)i->n_decodes +
-                 0.1 * (double)(i->n_waiting + i->n_running);
+        price += 0.1 * (double)(i->n_waiting + i->n_running);
     struct load_plan_request ask = {
         .cost = &cost,
         .cost_ratio = correction_factor(&i->correction),
@@ -1548,7 +1527,7 @@ static void random_traffic(struct rig *r)
 /* What a second of a link costs, as the score shows it: for 4 blocks from a
  * peer, 40 ms of its link, which is busy for as long as the prompt takes it,
  * half of all links; nothing if they are idle. */
-static int64_t fetch_costs_us(bool busy, int64_t slo_tbt_us, const char *off)
+static int64_t fetch_costs_us(bool busy, int64_t slo_tbt_us)
 {
     int64_t us;
     struct rig r;
@@ -1569,7 +1548,7 @@ static int64_t fetch_costs_us(bool busy, int64_t slo_tbt_us, const char *off)
                                              r.request.now_us + 105000},
                       POOL_NO_INSTANCE, 0, 0),
             0);
-    CU_ASSERT_EQUAL(chosen_with(&r, off), 0);
+    CU_ASSERT_EQUAL(chosen_with(&r, NULL), 0);
     CU_ASSERT_EQUAL(r.decision.chosen.link_us, 40000);
     us = r.decision.chosen.score_us - r.decision.chosen.ttft_us -
          (int64_t)(r.decision.engine_price *
@@ -1580,12 +1559,10 @@ static int64_t fetch_costs_us(bool busy, int64_t slo_tbt_us, const char *off)
 
 static void test_link_price(void)
 {
-    CU_ASSERT_EQUAL(fetch_costs_us(false, 0, NULL), 0);
-    CU_ASSERT_EQUAL(fetch_costs_us(false, 0, "by_use"), 40000);
-    CU_ASSERT_EQUAL(fetch_costs_us(true, 0, NULL), 40000);
-    CU_ASSERT_EQUAL(fetch_costs_us(true, 0, "by_use"), 60000);
-    CU_ASSERT_EQUAL(fetch_costs_us(false, 1000000, NULL), 40000);
-    CU_ASSERT_EQUAL(fetch_costs_us(true, 1000000, NULL), 60000);
+    CU_ASSERT_EQUAL(fetch_costs_us(false, 0), 0);
+    CU_ASSERT_EQUAL(fetch_costs_us(true, 0), 40000);
+    CU_ASSERT_EQUAL(fetch_costs_us(false, 1000000), 40000);
+    CU_ASSERT_EQUAL(fetch_costs_us(true, 1000000), 60000);
 }
 
 /* Its blocks are where the link has much to send: another one computes all, if

@@ -161,16 +161,17 @@ static void test_errors(void)
             "\"device\": {\"tokens\": 9000}}," NO_DECODE LINKS "}",
             "F: c: prefill.order: \"lifo\" is not one of fifo "
             "fifo_strict uncached_first shortest_first "
-            "shortest_now shortest_first_yield shortest_now_yield");
-    refused("{" MODEL COST "\"prefill\": {\"nodes\": 2, \"order\": "
-            "\"shortest_now_yield\", \"device\": {\"tokens\": 9000}}," NO_DECODE
-                LINKS "}",
-            "F: c: prefill.order: \"shortest_now_yield\" needs step_tokens: "
-            "prefills are interrupted between steps");
+            "shortest_first_yield");
+    refused(
+        "{" MODEL COST "\"prefill\": {\"nodes\": 2, \"order\": "
+        "\"shortest_first_yield\", \"device\": {\"tokens\": 9000}}," NO_DECODE
+            LINKS "}",
+        "F: c: prefill.order: \"shortest_first_yield\" needs step_tokens: "
+        "prefills are interrupted between steps");
     refused("{" MODEL POLYNOMIAL "\"coupled\": {\"nodes\": 2, "
-            "\"order\": \"shortest_now_yield\", \"step_tokens\": 512, "
+            "\"order\": \"shortest_first_yield\", \"step_tokens\": 512, "
             "\"kv_tokens\": 9000, \"max_batch\": 2}," LINKS "}",
-            "F: c: coupled.order: \"shortest_now_yield\": coupled nodes "
+            "F: c: coupled.order: \"shortest_first_yield\": coupled nodes "
             "interrupt no prefill");
     refused("{" MODEL COST "\"prefill\": {\"nodes\": 2, \"device\": "
             "{\"tokens\": \"many\"}}," NO_DECODE LINKS "}",

@@ -73,7 +73,7 @@ static void test_turns(void)
  * not let a shorter one pass that would only have fitted in front of that. */
 static void test_due_in_a_step(void)
 {
-    struct step_config c = config("shortest_now");
+    struct step_config c = config("shortest_first");
     struct step_prefill active[1] = {{.in_step = true}};
     struct queue_item waiting[] = {{.arrival_seq = 1,
                                     .cost_us = 5000,
@@ -134,7 +134,7 @@ static void test_loading(void)
  * has left; so do those below, none for longer than its own work. */
 static void test_yielding(void)
 {
-    struct step_config c = config("shortest_now_yield");
+    struct step_config c = config("shortest_first_yield");
     struct step_prefill active[2] = {
         {.item = {.cost_us = 9000, .deadline_us = 100000},
          .begun = {.cost_us = 9000, .left_us = 6000}}};
@@ -200,7 +200,7 @@ static void test_yielding(void)
  * in time, and so the one on top of it is due before. */
 static void test_above_held_back(void)
 {
-    struct step_config c = config("shortest_now_yield");
+    struct step_config c = config("shortest_first_yield");
     struct step_prefill active[3] = {
         {.held_back = true, .begun = {.cost_us = 9000, .left_us = 6000}},
         {.item = {.arrival_seq = 1, .has_slo = true},
@@ -300,7 +300,7 @@ static void test_promises(void)
 
     srand(1);
     for (int round = 0; round < 100; round++) {
-        struct served e = {.config = config("shortest_now_yield")};
+        struct served e = {.config = config("shortest_first_yield")};
 
         e.config.max_prefills = 1;
         e.config.patience_us = 30000;

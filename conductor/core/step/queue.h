@@ -86,8 +86,6 @@ struct queue_order {
     bool loading_last;
     /* Other items that are ready are served by age. */
     bool by_age;
-    /* The instance may wait a little for an item that is about to be ready. */
-    bool awaits;
     /* It interrupts: a prefill that has begun may yield, see yield.h. */
     bool preempts;
 };
@@ -95,9 +93,8 @@ struct queue_order {
 /*
  * Returns the order of a name, static, or NULL: no such order.
  *   "shortest_first"  the shortest item that makes no other late (shortest.h).
- *   "shortest_now"    the same, but ready items never wait for others.
- *   "shortest_first_yield", "shortest_now_yield"  the same, and a prefill that
- *                     has begun yields to a much shorter one.
+ *   "shortest_first_yield"  the same, and a prefill that has begun yields to a
+ *                     much shorter one.
  *   "fifo"            the oldest ready item; an item whose fetch is under way
  *                     does not block ready ones behind it.
  *   "fifo_strict"     the oldest item; the instance waits until it is ready.

@@ -7,7 +7,6 @@
 
 #define AGE_WEIGHT 50 /* us of waiting that count as 1 us of cost */
 #define DROPPED UINT32_MAX
-#define WAIT_SHARE 16  /* us of cost saved that are worth 1 us of waiting */
 #define PASSED_MAX 32  /* items that late_begin_us() looks at one by one */
 #define MARGIN_SHARE 8 /* no item passes in the last eighth of slo_us */
 
@@ -243,69 +242,6 @@ static bool would_yield(const struct queue_order *order,
            late->cost_us <= yield_most_us(next->cost_us, rest.cost_us);
 }
 
-/* Returns the longest wait (us) for `late` instead of `next` by rule 4, apart
- * from the items with an SLO; 0 = no wait. */
-static int64_t wait_most_us(const struct queue_order *order,
-                            const struct queue_item *late,
-                            const struct queue_item *next)
-{
-    int64_t most_us =
-        lesser(late->cost_us, (next->cost_us - late->cost_us) / WAIT_SHARE);
-
-    return most_us > 0 && ranks_before(late, next) &&
-                   !would_yield(order, late, next, late->cost_us)
-               ? most_us
-               : 0;
-}
-
-static bool worth_waiting(const struct queue_order *order,
-                          const struct queue_item *late,
-                          const struct queue_item *next, int64_t now_us)
-{
-    int64_t wait_us = queue_expected_us(late) - now_us;
-
-    return order->awaits && wait_us > 0 &&
-           wait_us <= wait_most_us(order, late, next);
-}
-
-/* Returns how much later (us) all items may begin, so that each with an SLO is
- * in time even as the last. */
-static int64_t spare_us(const struct queue_item *items, size_t n,
-                        int64_t now_us)
-{
-    int64_t due_us = INT64_MAX, end_us = now_us;
-
-    for (size_t i = 0; i < n; i++) {
-        end_us += items[i].cost_us;
-        if (items[i].has_slo && items[i].deadline_us < due_us)
-            due_us = items[i].deadline_us;
-    }
-    return due_us == INT64_MAX ? INT64_MAX : due_us - end_us;
-}
-
-/* Returns whether the instance waits instead of beginning items[next]. Lowers
- * *until_us to when that may change. */
-static bool waits(const struct queue_order *order,
-                  const struct queue_item *items, size_t n, int next,
-                  int64_t now_us, int64_t *until_us)
-{
-    int64_t wait_us = INT64_MAX;
-
-    for (size_t i = 0; i < n; i++) {
-        int64_t in_us = queue_expected_us(&items[i]) - now_us;
-        int64_t most_us;
-
-        if (items[i].ready_at_us <= now_us || in_us <= 0)
-            continue;
-        most_us = wait_most_us(order, &items[i], &items[next]);
-        if (most_us > 0)
-            *until_us = lesser(*until_us, now_us + in_us - most_us);
-        if (in_us < wait_us && in_us <= most_us)
-            wait_us = in_us;
-    }
-    return wait_us != INT64_MAX && wait_us <= spare_us(items, n, now_us);
-}
-
 /* Called if no ready item may run, since each would make one late that is not
  * ready. Returns whether to wait for an expected item with an SLO: only if that
  * makes no item late. */
@@ -362,16 +298,12 @@ static int best_ready(const struct queue_item *items, size_t n, int64_t now_us,
                : first_ready(items, n, now_us);
 }
 
-int shortest_pick(const struct queue_order *order,
-                  const struct queue_item *items, size_t n, int64_t now_us,
-                  int64_t *until_us)
+int shortest_pick(const struct queue_order *, const struct queue_item *items,
+                  size_t n, int64_t now_us, int64_t *until_us)
 {
     int64_t least_us = *until_us;
     int next = best_ready(items, n, now_us, until_us);
 
-    if (next >= 0 && order->awaits &&
-        waits(order, items, n, next, now_us, until_us))
-        next = -1;
     *until_us = later(*until_us, least_us);
     return next;
 }
@@ -412,8 +344,7 @@ static int64_t late_begin_us(const struct queue_order *order,
     size_t n_next = behind_of(items, n, item, next);
 
     for (size_t i = 0; i < n_next && item->ready_at_us > start_us; i++) {
-        if (worth_waiting(order, item, next[i], start_us) ||
-            would_yield(order, item, next[i], item->ready_at_us - start_us))
+        if (would_yield(order, item, next[i], item->ready_at_us - start_us))
             break;
         start_us += next[i]->cost_us;
         *behind -= *behind > 0;

@@ -23,11 +23,6 @@
  *   3. Of these the one with the smallest cost + arrival / 50 runs: a second of
  *      waiting counts as 20 ms less to compute. If none may run, the smallest
  *      of all ready items runs.
- *   4. If the order awaits: the instance waits with that item for a shorter one
- *      that is about to be ready: at most for the cost of the shorter item, and
- *      for a sixteenth of the difference of the two costs; and only if all
- *      items with an SLO would be in time even as the last. It does not wait if
- *      the item would yield to the shorter one (yield.h).
  * Ties go to the oldest item. An item that is not ready yet counts in rules 1
  * and 2 like all others: its deadline was promised, too. If no ready item may
  * run, the instance waits for an expected one with an SLO, unless that breaks

@@ -16,9 +16,6 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_SESSION] = {"session_ms", "", 0, 1e6, false, 10,
                       "milliseconds that an instance may end later if it "
                       "served the request's session last"},
-    [PLAN_DECODE_PRICE] = {"decode_price", "", 0, 1e6, false, 0.004,
-                           "aggregated pools: seconds to add to each second of "
-                           "engine time for each decode of the instance"},
     [PLAN_BESIDE_PRICE] =
         {"beside_price", "", 0, 1e6, false, 0.1,
          "aggregated pools: seconds to add to each second of engine time for "
@@ -31,10 +28,6 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
                     "1: instances serve the shortest prefill first, as long as "
                     "no deadline is missed for it; 0: they serve in the order "
                     "of queue_order"},
-    [PLAN_AWAIT] =
-        {"await", "order", 0, 1, true, 1,
-         "order: 1: before a long prefill an instance waits a little for a "
-         "short one whose blocks are about to come; 0: it does not"},
     [PLAN_PREEMPT] =
         {"preempt", NULL, 0, 1, true, 1,
          "1: at the end of a chunk a long prefill pauses for one that takes at "
@@ -84,11 +77,6 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
          "without a TBT SLO: seconds to add for each second that the KV of a "
          "request waits to be sent; above 0 it grows to 1 as room to decode "
          "fills. With a TBT SLO it is always 1"},
-    [PLAN_BY_USE] =
-        {"by_use", "", 0, 1, true, 1,
-         "where prefills have instances of their own: 1: prices are for what "
-         "is in use: engine time by the share of these that prefill, and, "
-         "without a TBT SLO, links by what they are busy with; 0: in full"},
     [PLAN_SHARES] =
         {"shares", NULL, 0, 1, true, 1,
          "1: tenants get fair shares and priorities count, once a second "
@@ -128,14 +116,10 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
 
 void plan_rules(const double *o, struct schedule_rules *out)
 {
-    static const char *const orders[2][2] = {
-        {"shortest_now", "shortest_now_yield"},
-        {"shortest_first", "shortest_first_yield"}};
-    const char *const *order = orders[o[PLAN_AWAIT] > 0.0];
-
     if (o[PLAN_ORDER] > 0.0) {
-        out->queue_order[0] = order[0];
-        out->queue_order[1] = order[o[PLAN_PREEMPT] > 0.0];
+        out->queue_order[0] = "shortest_first";
+        out->queue_order[1] =
+            o[PLAN_PREEMPT] > 0.0 ? "shortest_first_yield" : "shortest_first";
     }
     out->uncorrected = !(o[PLAN_CORRECTION] > 0.0);
     policy_price_rules(&o[PLAN_PRICE], out);
@@ -166,7 +150,7 @@ double plan_engine_price(const struct scheduler *s,
         return 0.0;
     if (s->model.coupled)
         others += s->options[PLAN_HELD_PRICE] * (double)n_held;
-    else if (s->options[PLAN_BY_USE] > 0.0)
+    else
         used = (double)queues->n_busy / n;
     return s->options[PLAN_WAIT_PRICE] * used + others / n;
 }
@@ -207,8 +191,7 @@ double plan_link_price(const struct scheduler *s,
     if (own_us <= 0.0)
         return 0.0;
     busy = busy_us / own_us;
-    if (s->options[PLAN_BY_USE] > 0.0 && !s->model.coupled &&
-        request->slo_tbt_us <= 0 && busy < 1.0)
+    if (!s->model.coupled && request->slo_tbt_us <= 0 && busy < 1.0)
         idle = busy;
     return s->options[PLAN_LINK_PRICE] * (idle + busy);
 }
@@ -229,9 +212,8 @@ static double price_of(const struct scheduler *s,
         price *= schedule_speed_of(s, i) / state->mean_speed;
     if (!s->model.coupled)
         return price;
-    return price + s->options[PLAN_DECODE_PRICE] * (double)i->n_decodes +
-           s->options[PLAN_BESIDE_PRICE] *
-               (double)(i->n_waiting + i->n_running);
+    return price + s->options[PLAN_BESIDE_PRICE] *
+                       (double)(i->n_waiting + i->n_running);
 }
 
 void plan_set_room(struct scheduler *s, const struct schedule_request *request)

@@ -13,11 +13,9 @@ enum {
     PLAN_QUEUE_PRICE,
     PLAN_LOAD_MODES,
     PLAN_SESSION,
-    PLAN_DECODE_PRICE,
     PLAN_BESIDE_PRICE,
     PLAN_HELD_PRICE,
     PLAN_ORDER,
-    PLAN_AWAIT,
     PLAN_PREEMPT,
     PLAN_BEHIND_PRICE,
     PLAN_CORRECTION,
@@ -30,7 +28,6 @@ enum {
     PLAN_HOLD_FIRST,
     PLAN_LINK_PRICE,
     PLAN_PUSH_PRICE,
-    PLAN_BY_USE,
     PLAN_SHARES,
     PLAN_BESIDE_TBT,
     PLAN_WARM,
@@ -75,7 +72,7 @@ struct plan_queues {
  * Returns the seconds that other requests wait for each second of an engine's
  * time. Requests that come before the queue is empty wait for everything
  * computed before them. Their number is estimated: where prefills have
- * instances of their own as the share of these that are busy (by_use), else as
+ * instances of their own as the share of these that are busy, else as
  * one if any prefill waits or runs; plus a quarter of the mean queue, a factor
  * found by simulation (decision 013). In an aggregated pool each request that
  * waits for room adds to it: meanwhile more come than leave (decision 017).
@@ -87,7 +84,7 @@ double plan_engine_price(const struct scheduler *s,
 /*
  * Likewise for each second that a link sends for a request: b + 1, where b is
  * the mean backlog of a link, in KV of this prompt. Without a TBT SLO it is b +
- * min(1, b) (by_use), as idle links are no loss to anybody; with one, the
+ * min(1, b), as idle links are no loss to anybody; with one, the
  * request's own KV soon leaves by the same links. b counts fetches, sent or
  * received, and late pushes; pushes that keep up with their prefill delay
  * nothing. 0 without the rule links.
