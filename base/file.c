@@ -47,10 +47,17 @@ int file_read(const char *path, size_t most, char **text, size_t *size)
 
     if (fd < 0)
         return fd;
+    int rc = file_read_pipe(fd, most, text, size);
+    close(fd);
+    return rc;
+}
+
+int file_read_pipe(int fd, size_t most, char **text, size_t *size)
+{
     /* One byte more than allowed shows whether the file is too large. */
     char *bytes = malloc(most + 1);
     ssize_t n = bytes ? read_all(fd, bytes, most + 1) : -ENOMEM;
-    close(fd);
+
     if (n >= 0 && (size_t)n <= most) {
         *text = bytes;
         *size = (size_t)n;

@@ -21,6 +21,10 @@
 [[nodiscard]] int file_read(const char *path, size_t most, char **text,
                             size_t *size);
 
+/* As file_read(), from a pipe that is open for reading: until its end. */
+[[nodiscard]] int file_read_pipe(int fd, size_t most, char **text,
+                                 size_t *size);
+
 /* file_why(rc): text for an error of the functions above. */
 const char *file_why(int rc);
 

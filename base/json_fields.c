@@ -80,6 +80,22 @@ static bool is_blank(const char *text, size_t size)
     return size == 0;
 }
 
+void fields_blank_comments(char *json, size_t size)
+{
+    bool in_string = false;
+
+    for (size_t i = 0; i < size; i++) {
+        if (in_string && json[i] == '\\')
+            i++;
+        else if (json[i] == '"')
+            in_string = !in_string;
+        else if (!in_string && json[i] == '/' && i + 1 < size &&
+                 json[i + 1] == '/')
+            for (; i < size && json[i] != '\n'; i++)
+                json[i] = ' ';
+    }
+}
+
 int fields_read(struct fields *f, const char *text, size_t size,
                 fields_reader *read, void *into)
 {
@@ -95,6 +111,8 @@ int fields_read(struct fields *f, const char *text, size_t size,
             fields_refuse(f, "", "", "%s", file_why(rc));
         return f->rc = rc;
     }
+    if (of_file)
+        fields_blank_comments(of_file, size);
     const char *json = skip_mark(text ? text : of_file, &size);
     struct fields_object root = {
         json_loadb(json, size, JSON_REJECT_DUPLICATES, &where), ""};

@@ -30,11 +30,14 @@ struct fields_object {
 typedef void fields_reader(struct fields *f, const struct fields_object *root,
                            void *into);
 
+/* Overwrites comments, from // to the end of the line, with blanks. */
+void fields_blank_comments(char *json, size_t size);
+
 /* Parses `size` bytes at `text` (UTF-8, needs no NUL), or, if `text` is NULL,
- * the file f->file of at most `size` bytes, skips a byte order mark, and calls
- * read() with the object. Returns f->rc: 0, or -EINVAL with a message, which
- * begins with "line " if it is no JSON; for a file also -EFBIG, -ENOMEM, or an
- * error of open or read. */
+ * the file f->file of at most `size` bytes, skips a byte order mark, and in a
+ * file comments, and calls read() with the object. Returns f->rc: 0, or -EINVAL
+ * with a message, which begins with "line " if it is no JSON; for a file also
+ * -EFBIG, -ENOMEM, or an error of open or read. */
 [[nodiscard]] int fields_read(struct fields *f, const char *text, size_t size,
                               fields_reader *read, void *into);
 

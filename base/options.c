@@ -163,6 +163,68 @@ const struct option_spec *option_find(const struct option_table *table,
     return NULL;
 }
 
+#define NEAR_BYTES 40
+
+/* Returns the number of letters to insert, delete or replace (Levenshtein). */
+static size_t distance(const char *a, size_t n_a, const char *b, size_t n_b)
+{
+    size_t row[NEAR_BYTES + 1];
+
+    for (size_t j = 0; j <= n_b; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= n_a; i++) {
+        size_t before = row[0];
+
+        row[0] = i;
+        for (size_t j = 1; j <= n_b; j++) {
+            size_t best = before + (a[i - 1] != b[j - 1]);
+
+            before = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[n_b];
+}
+
+const char *option_nearest(const struct option_table *table, const char *name,
+                           size_t bytes)
+{
+    const char *nearest = NULL;
+    size_t least = bytes / 3 + 1;
+
+    for (size_t i = 0; bytes <= NEAR_BYTES && i < table->count; i++) {
+        const char *known = table->specs[i].name;
+        size_t n = strlen(known);
+        size_t d =
+            *known && n <= NEAR_BYTES ? distance(name, bytes, known, n) : least;
+
+        if (d < least) {
+            least = d;
+            nearest = known;
+        }
+    }
+    return nearest;
+}
+
+/* Refuses a word that is no option of the table. */
+static int refuse_unknown(const struct option_table *table, const char *word,
+                          char *error, size_t size)
+{
+    const char *name = word + strspn(word, "-");
+    const char *nearest = option_nearest(table, name, strcspn(name, "="));
+
+    if (*word != '-')
+        return error_say(error, size, -EINVAL, "unexpected argument '%s'",
+                         word);
+    return error_say(error, size, -EINVAL, "unknown option '%s'%s%s%s", word,
+                     nearest ? ": did you mean --" : "", nearest ? nearest : "",
+                     nearest ? "?" : "");
+}
+
 /* A word of the command line, split into option and value. */
 struct argument {
     const struct option_spec *spec; /* NULL = unknown */
@@ -208,10 +270,7 @@ int options_parse(const struct option_table *table, int argc, char **argv,
         if (is_question(argv[i]))
             return is_question(argv[i]);
         if (!a.spec)
-            return error_say(error, size, -EINVAL, "%s '%s'",
-                             *argv[i] == '-' ? "unknown option"
-                                             : "unexpected argument",
-                             argv[i]);
+            return refuse_unknown(table, argv[i], error, size);
         bool flag = a.spec->kind == OPTION_FLAG;
         if (flag && a.value)
             return error_say(error, size, -EINVAL, "--%s takes no value",

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 /* Table rows leave out trailing members that they do not need. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
@@ -72,6 +73,9 @@ struct option_usage {
     const char *text;     /* what it does */
     const char *examples; /* one per line, indented by two */
     const char *footnote; /* after the examples, ends with '\n'; NULL = none */
+    /* `--help TOPIC` calls `explain`; NULL = no topic. */
+    const char *topic;
+    void (*explain)(FILE *out);
 };
 
 /* Sets the value from text. Returns 0; or -EINVAL with "must be ..." in `why`
@@ -82,6 +86,17 @@ struct option_usage {
 /* Returns the option called name[0 .. bytes), or NULL. O(options). */
 const struct option_spec *option_find(const struct option_table *table,
                                       const char *name, size_t bytes);
+
+/* Returns the name in the table that is most like name[0 .. bytes), if at most
+ * a third of its letters differ; NULL = none. O(options x bytes^2). */
+const char *option_nearest(const struct option_table *table, const char *name,
+                           size_t bytes);
+
+/* Prints text and a line end, wrapped at 80 columns.
+ *   column  where the cursor is, and where each further line begins.
+ *   prefix  begins further lines, filled up with blanks. */
+void options_print_wrapped(FILE *file, const char *text, int column,
+                           const char *prefix);
 
 /* Writes an option's help, with the words of its choice after a final ':', to
  * `text` (`size` bytes). */

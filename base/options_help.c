@@ -46,8 +46,8 @@ static void show_default(const struct option_spec *spec,
         snprintf(text, DEFAULT_BYTES, "%s", word);
 }
 
-/* Prints the words, wrapped, from the column on. */
-static void print_wrapped(FILE *file, const char *text, int column)
+void options_print_wrapped(FILE *file, const char *text, int column,
+                           const char *prefix)
 {
     int at = column;
 
@@ -55,7 +55,7 @@ static void print_wrapped(FILE *file, const char *text, int column)
         int n = (int)strcspn(word, " \n");
 
         if (at > column && at + 1 + n > LINE_COLUMNS) {
-            fprintf(file, "\n%*s", column, "");
+            fprintf(file, "\n%-*s", column, prefix);
             at = column;
         }
         at += fprintf(file, "%s%.*s", at > column ? " " : "", n, word);
@@ -103,7 +103,7 @@ static void print_option(FILE *file, const struct option_spec *spec,
         fprintf(file, "\n%*s", column, "");
     else
         fprintf(file, "%*s", column - n, "");
-    print_wrapped(file, help, column);
+    options_print_wrapped(file, help, column, "");
 }
 
 static void print_options(FILE *file, const struct option_table *table)
@@ -169,6 +169,14 @@ static const struct option_spec *find_missing(const struct option_table *table)
     return NULL;
 }
 
+/* Whether the word behind --help is `topic`. */
+static bool is_asked(const char *topic, char **argv)
+{
+    while (*argv && strcmp(*argv, "--help") != 0 && strcmp(*argv, "-h") != 0)
+        argv++;
+    return *argv && argv[1] && strcmp(argv[1], topic) == 0;
+}
+
 int options_start(const struct option_usage *usage,
                   const struct option_table *table, int argc, char **argv,
                   int *status)
@@ -178,7 +186,9 @@ int options_start(const struct option_usage *usage,
     int rc = options_parse(table, argc, argv, error, sizeof(error));
 
     *status = 0;
-    if (rc == 1) {
+    if (rc == 1 && usage->topic && is_asked(usage->topic, argv)) {
+        usage->explain(stdout);
+    } else if (rc == 1) {
         printf("usage: %s %s\n\n%s\n\n", usage->name, usage->synopsis,
                usage->text);
         print_options(stdout, table);

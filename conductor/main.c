@@ -1,26 +1,39 @@
 /* The program conductor: its command line. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "base/json_fields.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "conductor/config/config.h"
 #include "conductor/daemon.h"
 #include "conductor/policy_text.h"
 
+static void explain_policies(FILE *out)
+{
+    policy_options_list(POLICY_SET_BY_OPERATOR, out);
+}
+
 static const struct option_usage usage = {
     .name = "conductor",
     .synopsis = "[OPTIONS]",
-    .text = "Schedules requests over the prefill and decode workers of an LLM "
-            "cluster\nand serves them through the OpenAI API.",
-    .examples = "  conductor --config conductor.json\n"
-                "  conductor -c conductor.json -s policy=local_cache "
-                "-s log_level=debug\n"
-                "  conductor -t -c conductor.json\n",
+    .text = "Stands in front of the engines of an LLM cluster, and sends each "
+            "request to the\none that holds its prompt's KV cache or answers "
+            "first.",
+    .examples = "  conductor --engine http://127.0.0.1:8001 --engine "
+                "http://127.0.0.1:8002\n"
+                "  conductor --config-example > conductor.json\n"
+                "  conductor -c conductor.json -s log_level=debug\n",
+    .topic = POLICY_OPTION_TOPIC,
+    .explain = explain_policies,
     .footnote =
         "\nSignals: SIGTERM and SIGINT stop taking requests, finish those in "
         "flight\nfor at most drain_limit_ms, and exit; a second one exits at "
@@ -31,9 +44,11 @@ static const struct option_usage usage = {
 };
 
 struct command_line {
-    const char *config_path, *ports_path;
-    struct option_list sets, policy_options;
-    bool test, dump, reference;
+    const char *config_path, *ports_path, *listen;
+    struct option_list engines, sets, policy_options;
+    bool test, dump, reference, example;
+    char *piped; /* configuration that came by a pipe, owned; NULL = none */
+    size_t n_piped;
 };
 
 static int fail_usage(const char *text)
@@ -45,8 +60,8 @@ static int fail_usage(const char *text)
 static int fail_config(const struct command_line *cl, const char *text)
 {
     /* The file is at fault only if the command line added nothing. */
-    bool of_file =
-        cl->config_path && cl->sets.count == 0 && cl->policy_options.count == 0;
+    bool of_file = cl->config_path && cl->engines.count == 0 &&
+                   cl->sets.count == 0 && cl->policy_options.count == 0;
 
     return options_complain(usage.name, "%s%s%s\ntry conductor --help",
                             of_file ? cl->config_path : "", of_file ? ": " : "",
@@ -57,16 +72,26 @@ static int fail_config(const struct command_line *cl, const char *text)
 static int parse_command_line(int argc, char **argv, struct command_line *cl,
                               int *status)
 {
-    char policy_help[POLICY_TEXT_BYTES];
     const struct option_spec specs[] = {
+        {"engine", OPTION_LIST, &cl->engines, "[NAME=]URL", 0, 0,
+         "add an engine: vLLM, SGLang or another server of OpenAI's API, which "
+         "is asked for its model, its blocks and its KV events; may be "
+         "repeated",
+         .letter = 'e'},
+        {"listen", OPTION_TEXT, &cl->listen, "HOST:PORT", 0, 0,
+         "serve clients there", .letter = 'l'},
         {"config", OPTION_TEXT, &cl->config_path, "FILE", 0, 0,
-         "read this configuration (JSON)", .letter = 'c'},
+         "read this configuration: JSON, with // comments; - = from standard "
+         "input",
+         .letter = 'c'},
         {"set", OPTION_LIST, &cl->sets, "NAME=VALUE", 0, 0,
          "set one option over the file; may be repeated", .letter = 's'},
         {"policy-option", OPTION_LIST, &cl->policy_options, "NAME=NUMBER", 0, 0,
-         policy_help},
+         POLICY_OPTION_HELP},
         {"test", OPTION_FLAG, &cl->test, NULL, 0, 0,
          "check the configuration and exit", .letter = 't'},
+        {"config-example", OPTION_FLAG, &cl->example, NULL, 0, 0,
+         "print a configuration with all options explained, and exit"},
         {"dump-config", OPTION_FLAG, &cl->dump, NULL, 0, 0,
          "print the configuration in force and exit"},
         {"config-reference", OPTION_FLAG, &cl->reference, NULL, 0, 0,
@@ -76,7 +101,6 @@ static int parse_command_line(int argc, char **argv, struct command_line *cl,
     };
     const struct option_table table = {specs, sizeof(specs) / sizeof(*specs)};
 
-    policy_options_help(POLICY_SET_BY_OPERATOR, policy_help);
     return options_start(&usage, &table, argc, argv, status);
 }
 
@@ -117,19 +141,81 @@ static int set(struct config *c, const char *text, char err[CONFIG_ERROR_MAX])
     return config_set(c, name, eq + 1, err);
 }
 
+/* Whether the configuration comes by a pipe, which can be read once. */
+static bool is_pipe(const char *path)
+{
+    struct stat about;
+
+    return strcmp(path, "-") == 0 ||
+           (stat(path, &about) == 0 &&
+            (S_ISFIFO(about.st_mode) || S_ISCHR(about.st_mode)));
+}
+
+static int read_pipe(struct command_line *cl, char err[CONFIG_ERROR_MAX])
+{
+    bool standard = strcmp(cl->config_path, "-") == 0;
+    int fd =
+        standard ? STDIN_FILENO : open(cl->config_path, O_RDONLY | O_CLOEXEC);
+    int rc =
+        fd < 0 ? -errno
+               : file_read_pipe(fd, CONFIG_FILE_MAX, &cl->piped, &cl->n_piped);
+
+    if (fd >= 0 && !standard)
+        close(fd);
+    if (rc)
+        return error_say(err, CONFIG_ERROR_MAX, rc, "%s: %s", cl->config_path,
+                         file_why(rc));
+    fields_blank_comments(cl->piped, cl->n_piped);
+    return 0;
+}
+
+static int load(struct command_line *cl, struct config *c,
+                char err[CONFIG_ERROR_MAX])
+{
+    int rc = 0;
+
+    if (!is_pipe(cl->config_path))
+        return config_load(c, cl->config_path, err);
+    if (!cl->piped)
+        rc = read_pipe(cl, err);
+    return rc ? rc : config_parse(c, cl->piped, cl->n_piped, err);
+}
+
+/* Adds the engines of the command line. With engines native workers are not
+ * waited for, unless the configuration says where. */
+static int add_engines(const struct command_line *cl, struct config *c,
+                       char err[CONFIG_ERROR_MAX])
+{
+    struct config defaults;
+    int rc = 0;
+
+    config_defaults(&defaults);
+    if (cl->engines.count > 0 &&
+        strcmp(c->worker_listen, defaults.worker_listen) == 0)
+        c->worker_listen[0] = '\0';
+    for (size_t i = 0; rc == 0 && i < cl->engines.count; i++)
+        rc = engine_list_add(&c->engines, cl->engines.items[i], err,
+                             CONFIG_ERROR_MAX);
+    return rc;
+}
+
 /* Reads the file and the command line's settings. As a daemon_read, but without
  * checking the result as a whole. */
-static int read_parts(const struct command_line *cl, struct config *c,
+static int read_parts(struct command_line *cl, struct config *c,
                       char err[CONFIG_ERROR_MAX])
 {
     int rc = 0;
 
     config_defaults(c);
     if (cl->config_path) {
-        rc = config_load(c, cl->config_path, err);
+        rc = load(cl, c, err);
         if (rc == 0)
             rc = anchor(c, cl->config_path, err);
     }
+    if (rc == 0)
+        rc = add_engines(cl, c, err);
+    if (rc == 0 && cl->listen)
+        rc = config_set(c, "listen", cl->listen, err);
     for (size_t i = 0; rc == 0 && i < cl->sets.count; i++)
         rc = set(c, cl->sets.items[i], err);
     for (size_t i = 0; rc == 0 && i < cl->policy_options.count; i++)
@@ -150,7 +236,7 @@ static int read_again(void *arg, struct config *c, char err[CONFIG_ERROR_MAX])
 }
 
 /* Returns 0 or the exit status. */
-static int read_config(const struct command_line *cl, struct config *c)
+static int read_config(struct command_line *cl, struct config *c)
 {
     char err[CONFIG_ERROR_MAX];
 
@@ -191,20 +277,25 @@ int main(int argc, char **argv)
     int status = EXIT_FAILURE;
 
     log_init("conductor", LOG_INFO);
+    cl.engines.items = calloc((size_t)argc, sizeof(*cl.sets.items));
     cl.sets.items = calloc((size_t)argc, sizeof(*cl.sets.items));
     cl.policy_options.items = calloc((size_t)argc, sizeof(*cl.sets.items));
-    bool go_on = cl.sets.items && cl.policy_options.items &&
+    bool go_on = cl.engines.items && cl.sets.items && cl.policy_options.items &&
                  !parse_command_line(argc, argv, &cl, &status);
     if (go_on && cl.reference)
         config_reference(stdout);
+    else if (go_on && cl.example)
+        config_example(stdout);
     else if (go_on)
         status = read_config(&cl, &config);
-    if (go_on && !cl.reference && !status)
+    if (go_on && !cl.reference && !cl.example && !status)
         status =
             cl.dump ? config_dump(&config, stdout) ? EXIT_FAILURE : EXIT_SUCCESS
             : cl.test ? check_only(&cl, &config)
                       : run(&cl, &config);
     config_fini(&config);
+    free(cl.piped);
+    free(cl.engines.items);
     free(cl.sets.items);
     free(cl.policy_options.items);
     return status;

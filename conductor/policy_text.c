@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/options.h"
 
 /* Appends to `text` as printf. Returns whether it fits; if not, adds nothing.
  */
@@ -128,29 +129,20 @@ int policy_settings_check(const struct policy_settings *settings,
     return 0;
 }
 
-void policy_options_help(enum policy_set_by set_by,
-                         char text[POLICY_TEXT_BYTES])
+void policy_options_list(enum policy_set_by set_by, FILE *out)
 {
     const struct schedule_policy *p;
-    const char *before = " ";
 
-    snprintf(text, POLICY_TEXT_BYTES,
-             "set an option of the policy; may be repeated.");
     for (size_t i = 0; (p = schedule_policy_at(i)); i++) {
-        bool named = false;
-
+        fprintf(out, "%s%s: %s\n", i > 0 ? "\n" : "", p->name, p->help);
         for (size_t n = 0; n < p->n_options; n++) {
             const struct policy_option *o = &p->options[n];
 
             if (!may_set(o, set_by))
                 continue;
-            (void)append(text, POLICY_TEXT_BYTES,
-                         "%s%s%s%s (%.10g to %.10g, default %.10g)",
-                         named ? ", " : before, named ? "" : p->name,
-                         named ? "" : ": ", o->name, o->min, o->max,
-                         o->initial);
-            named = true;
-            before = "; ";
+            fprintf(out, "  %s=%.10g  (%.10g to %.10g)\n      ", o->name,
+                    o->initial, o->min, o->max);
+            options_print_wrapped(out, o->help, 6, "");
         }
     }
 }

@@ -48,10 +48,14 @@ policy_settings_check(const struct policy_settings *settings,
                       const struct schedule_policy *const *policies, size_t n,
                       enum policy_set_by set_by, char *error, size_t size);
 
-/* Writes the help text of --policy-option: all options of all policies with
- * range and default. */
-void policy_options_help(enum policy_set_by set_by,
-                         char text[POLICY_TEXT_BYTES]);
+/* Help of --policy-option, and the topic behind --help that has the options. */
+#define POLICY_OPTION_HELP                                                 \
+    "set an option of the policy; may be repeated; --help policy-options " \
+    "lists them"
+#define POLICY_OPTION_TOPIC "policy-options"
+
+/* Prints all options of all policies with range, default and meaning. */
+void policy_options_list(enum policy_set_by set_by, FILE *out);
 
 /* Returns whether a name is a rule's, which an operator cannot set. If so,
  * writes a warning to `text` (`size` bytes), with the fixed value and the

@@ -57,8 +57,14 @@ int config_set(struct config *c, const char *name, const char *value,
     struct option_spec specs[CONFIG_OPTIONS_MAX];
     const struct option_table table = config_table(c, specs);
     const struct option_spec *o = option_find(&table, name, strlen(name));
+    const char *nearest = option_nearest(&table, name, strlen(name));
     char why[CONFIG_ERROR_MAX / 2];
 
+    if (!o && nearest && !is_of_policy(c, name))
+        return error_say(err, CONFIG_ERROR_MAX, -ENOENT,
+                         "%.100s: no such option: did you mean %s? "
+                         "(--config-reference lists them)",
+                         name, nearest);
     if (!o)
         return error_say(
             err, CONFIG_ERROR_MAX, -ENOENT, "%.100s: no such option (%s)", name,

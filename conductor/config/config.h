@@ -148,8 +148,11 @@ void config_fini(struct config *c);
 [[nodiscard]] int config_load(struct config *c, const char *path,
                               char err[CONFIG_ERROR_MAX]);
 
-/* config_parse(c, text, len, err): as config_load() from memory, as the fuzzer
- * feeds it; messages name no file. */
+/* The most bytes of a configuration. */
+#define CONFIG_FILE_MAX (4u << 20)
+
+/* config_parse(c, text, len, err): as config_load() from memory; messages name
+ * no file. */
 [[nodiscard]] int config_parse(struct config *c, const char *text, size_t len,
                                char err[CONFIG_ERROR_MAX]);
 
@@ -186,5 +189,9 @@ const struct schedule_policy *config_policy(const struct config *c,
 
 /* config_reference(out): the option table as Markdown, for docs/. */
 void config_reference(FILE *out);
+
+/* config_example(out): a configuration of two engines, with every option as a
+ * comment, its help and its default. config_load() reads it. */
+void config_example(FILE *out);
 
 #endif

@@ -2,17 +2,19 @@
  * reading, dumping and the reference. */
 #include "conductor/config/engines.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/json_fields.h"
 #include "conductor/config/internal.h"
 #include "conductor/connector/pair.h"
 
 #define KV_BLOCKS_MAX (1 << 28)
 
-static const char *const kinds[] = {"openai", "vllm", "sglang", NULL};
+static const char *const kinds[] = {"openai", "vllm", "sglang", "auto", NULL};
 static const char *const roles[] = {"both", "prefill", "decode", NULL};
 static const char *const indexes[] = {"auto", "events", "predicted", NULL};
 static const char *const no_yes[] = {"false", "true", NULL};
@@ -39,7 +41,9 @@ static const struct field {
      "name in logs, metrics and headers; printable, without blanks, and not "
      "the name of another engine or worker"},
     {"kind", WORD(kind), "openai",
-     "`openai`: any server of OpenAI's API; `vllm`, `sglang`", kinds},
+     "`openai`: any server of OpenAI's API; `vllm`, `sglang`; `auto`: the "
+     "engine is asked, also for its blocks and where it publishes KV events",
+     kinds},
     {"url", TEXT(url_text), "",
      "base URL: `http://host[:port][/path]`, or `https://`; the paths of "
      "requests are appended, and a `/v1` at its end is left out. It is not the "
@@ -225,6 +229,16 @@ static void read_field(struct fields *f, const struct fields_object *o,
         fields_text(f, o, d->name, text_at(e, d), d->size, d->fallback);
 }
 
+void engine_config_paths(struct engine_config *e)
+{
+    if (e->kind == ENGINE_OPENAI || e->kind == ENGINE_AUTO)
+        return;
+    if (!*e->metrics_path)
+        snprintf(e->metrics_path, sizeof(e->metrics_path), "/metrics");
+    if (!*e->tokenize_path)
+        snprintf(e->tokenize_path, sizeof(e->tokenize_path), "/tokenize");
+}
+
 void engine_config_read(struct fields *f, const struct fields_object *o,
                         struct engine_config *out)
 {
@@ -242,10 +256,7 @@ void engine_config_read(struct fields *f, const struct fields_object *o,
     fields_known(f, o, known);
     for (size_t i = 0; i < FIELDS; i++)
         read_field(f, o, &table[i], out);
-    if (out->kind != ENGINE_OPENAI && !*out->metrics_path)
-        snprintf(out->metrics_path, sizeof(out->metrics_path), "/metrics");
-    if (out->kind != ENGINE_OPENAI && !*out->tokenize_path)
-        snprintf(out->tokenize_path, sizeof(out->tokenize_path), "/tokenize");
+    engine_config_paths(out);
     if (f->rc == 0)
         engine_config_check(f, o, out);
 }
@@ -295,6 +306,44 @@ void engine_list_read(struct fields *f, const json_t *value,
         check_list(f, out);
     if (f->rc)
         engine_list_free(out);
+}
+
+int engine_list_add(struct engine_list *list, const char *text, char *err,
+                    size_t size)
+{
+    const char *equals = strchr(text, '='), *scheme = strstr(text, "://");
+    bool named = equals && (!scheme || equals < scheme);
+    const char *url = named ? equals + 1 : text;
+    const char *host = scheme ? scheme + 3 : url;
+    int n_name = named ? (int)(equals - text) : (int)strcspn(host, "/?#");
+    struct fields f = {"--engine ", text, err, size, 0};
+    struct engine_config *more =
+        list->n < ENGINES_MAX
+            ? reallocarray(list->at, list->n + 1, sizeof(*more))
+            : NULL;
+    json_t *entry = NULL;
+
+    if (!more)
+        return error_say(err, size, -ENOMEM,
+                         "--engine %.100s: out of memory, "
+                         "or over %d engines",
+                         text, ENGINES_MAX);
+    list->at = more;
+    list->given = true;
+    entry = json_pack("{s:s%, s:s, s:o}", "name", named ? text : host,
+                      (size_t)n_name, "kind", "auto", "url",
+                      json_sprintf("%s%s", scheme ? "" : "http://", url));
+    if (entry)
+        engine_config_read(&f, &(struct fields_object){entry, ""},
+                           &list->at[list->n]);
+    else
+        fields_refuse(&f, "", "", "must be [NAME=]URL");
+    json_decref(entry);
+    if (f.rc == 0) {
+        list->n++;
+        check_list(&f, list);
+    }
+    return f.rc;
 }
 
 bool engine_config_equal(const struct engine_config *a,

@@ -17,7 +17,12 @@ struct fields_object;
 #define ENGINE_PATH_MAX 256
 #define ENGINES_MAX 4096
 
-enum engine_kind { ENGINE_OPENAI, ENGINE_VLLM, ENGINE_SGLANG };
+enum engine_kind {
+    ENGINE_OPENAI,
+    ENGINE_VLLM,
+    ENGINE_SGLANG,
+    ENGINE_AUTO, /* the engine is asked which of these it is */
+};
 
 enum engine_role { ENGINE_ROLE_BOTH, ENGINE_ROLE_PREFILL, ENGINE_ROLE_DECODE };
 
@@ -82,6 +87,17 @@ void engine_list_read(struct fields *f, const json_t *value,
 void engine_config_read(struct fields *f, const struct fields_object *o,
                         struct engine_config *out);
 
+/* Writes the paths that the entry leaves to its kind. */
+void engine_config_paths(struct engine_config *e);
+
+/*
+ * Adds an engine of the kind "auto".
+ *   text  "[NAME=]URL"; without a name it is called HOST:PORT.
+ * Returns 0, or a negative errno with a message in err.
+ */
+[[nodiscard]] int engine_list_add(struct engine_list *list, const char *text,
+                                  char *err, size_t size);
+
 /* Whether all fields of two entries are equal. */
 bool engine_config_equal(const struct engine_config *a,
                          const struct engine_config *b);
@@ -117,7 +133,7 @@ void engine_list_reference(FILE *out);
 /* "both", "prefill", "decode"; NULL beyond. */
 const char *engine_role_name(size_t role);
 
-/* "openai", "vllm", "sglang"; NULL beyond. */
+/* "openai", "vllm", "sglang", "auto"; NULL beyond. */
 const char *engine_kind_name(size_t kind);
 
 #endif

@@ -187,6 +187,8 @@ void engine_config_check(struct fields *f, const struct fields_object *o,
     if (e->dns && strlen(e->name) >= ENGINE_DNS_NAME_MAX)
         fields_refuse_value(f, o, "name", "at most 23 bytes, with dns");
     check_url(f, o, e);
+    if (e->kind == ENGINE_AUTO && !*e->url_text)
+        fields_refuse(f, o->path, "kind", "\"auto\": needs url");
     if (*e->tls_ca_file && e->tls_insecure)
         fields_refuse(f, o->path, "tls_insecure",
                       "true: then tls_ca_file has no effect");

@@ -5,8 +5,6 @@
 #include "base/json_fields.h"
 #include "conductor/config/internal.h"
 
-#define FILE_MAX_BYTES (4 << 20)
-
 /* {"name": number, ...} */
 static void set_policy_options(struct fields *f, struct config *c,
                                json_t *object)
@@ -157,5 +155,5 @@ int config_parse(struct config *c, const char *text, size_t len,
 
 int config_load(struct config *c, const char *path, char err[CONFIG_ERROR_MAX])
 {
-    return read_config(c, path, NULL, FILE_MAX_BYTES, err);
+    return read_config(c, path, NULL, CONFIG_FILE_MAX, err);
 }

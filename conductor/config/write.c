@@ -1,6 +1,7 @@
 /* The configuration written: as JSON that reads back, and as a page. */
 #include <errno.h>
 #include <jansson.h>
+#include <stdlib.h>
 
 #include "conductor/config/internal.h"
 #include "conductor/policy_text.h"
@@ -85,6 +86,44 @@ static void reference_range(FILE *out, const struct option_spec *o)
                 o->kind == OPTION_COUNT ? "integer" : "number", o->min, o->max);
     if (o->step > 0)
         fprintf(out, ", multiple of %.10g", o->step);
+}
+
+void config_example(FILE *out)
+{
+    struct config c;
+    struct option_spec specs[CONFIG_OPTIONS_MAX];
+    const struct option_table table = config_table(&c, specs);
+
+    config_defaults(&c);
+    fputs("{\n"
+          "  // Every option with its default: remove the // before its name "
+          "to set it.\n",
+          out);
+    for (size_t i = 0; i < table.count; i++) {
+        const struct option_spec *o = &specs[i];
+        char help[512], text[1024];
+        json_t *value = option_json(o);
+        char *json =
+            json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+
+        option_help(o, help, sizeof(help));
+        snprintf(text, sizeof(text), "%s%s%s%s", help, *o->metavar ? " (" : "",
+                 o->metavar, *o->metavar ? ")" : "");
+        fputs("\n  // ", out);
+        options_print_wrapped(out, text, 5, "  // ");
+        fprintf(out, "  // \"%s\": %s,\n", o->name, json ? json : "");
+        free(json);
+        json_decref(value);
+    }
+    fputs("\n  // Engines; docs/configuration.md has all of their fields.\n"
+          "  \"engines\": [\n"
+          "    {\"name\": \"a\", \"kind\": \"auto\", \"url\": "
+          "\"http://127.0.0.1:8001\"},\n"
+          "    {\"name\": \"b\", \"kind\": \"auto\", \"url\": "
+          "\"http://127.0.0.1:8002\"}\n"
+          "  ]\n"
+          "}\n",
+          out);
 }
 
 static void tenants_reference(FILE *out)

@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/address.h"
 #include "conductor/front/openai/body/body.h"
 #include "conductor/front/openai/body/member.h"
 #include "conductor/http/parse.h"
 #include "conductor/link/upstream/exchange/whose.h"
+#include "conductor/link/upstream/facts.h"
 #include "conductor/link/upstream/model_list.h"
 #include "conductor/link/upstream/report.h"
 #include "conductor/link/upstream/tokens.h"
@@ -47,6 +49,26 @@ static void fuzz_models(const char *bytes, size_t n)
     for (uint8_t i = 0; i < list.aliases.n; i++)
         if (strcmp(engine_names_at(&list.aliases, i), list.model) == 0)
             abort();
+}
+
+/* What is told makes an entry that a configuration could have. */
+static void fuzz_facts(const char *bytes, size_t n)
+{
+    struct engine_config entry = {.dp_rank = -1};
+    struct engine_facts facts;
+    struct address at;
+
+    facts_begin(&facts);
+    facts_take_models(&facts, bytes, n);
+    facts_take_version(&facts, bytes, n);
+    facts_take_server(&facts, "::1", bytes, n);
+    facts_apply(&facts, &entry);
+    if (entry.kind >= ENGINE_AUTO || (facts.events_off && *facts.kv_events))
+        abort();
+    if (*entry.kv_events &&
+        (strncmp(entry.kv_events, "tcp://", 6) != 0 ||
+         address_parse(entry.kv_events + 6, &at) || at.port == 0))
+        abort();
 }
 
 /* Whose answer a body is does not change with what comes behind; and a whole
@@ -201,6 +223,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         memcpy(bytes, data, size);
     fuzz_answer(bytes, size);
     fuzz_models(bytes, size);
+    fuzz_facts(bytes, size);
     fuzz_report(bytes, size, -1);
     fuzz_report(bytes, size, 1);
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)

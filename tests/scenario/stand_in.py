@@ -77,6 +77,7 @@ class Engine:
         self.models_status = 200  # other ones come without cards
         # The cards of /v1/models; None: it has no such list.
         self.models = [{'id': 'm', 'object': 'model'}]
+        self.tells = {}  # path: JSON that it tells of itself
         self.requests = []
         self.faults = []  # what a strict server would not have taken
         self.gone = []    # requests whose client left before the answer's end
@@ -199,6 +200,10 @@ class Engine:
                       if self.models_status != 200 else
                       reply(404) if self.models is None else
                       reply(200, {'object': 'list', 'data': self.models}))
+            return True
+        if request.path.startswith(('/version', '/server_info')):
+            told = self.tells.get(request.path)
+            s.sendall(reply(404) if told is None else reply(200, told))
             return True
         if request.path == '/metrics':
             if self.metrics_status:

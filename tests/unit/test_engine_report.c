@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "conductor/link/upstream/facts.h"
 #include "conductor/link/upstream/model_list.h"
 #include "conductor/link/upstream/report.h"
 
@@ -244,10 +245,90 @@ static void test_no_models(void)
     CU_ASSERT_TRUE(has(many, "a63"));
 }
 
+/* Reads what a server tells of itself; `host` as in the engine's URL. */
+static struct engine_config facts_of(const char *host, const char *owner,
+                                     const char *server)
+{
+    struct engine_config entry = {.kind = ENGINE_AUTO, .dp_rank = -1};
+    struct engine_facts facts;
+    char models[128];
+
+    snprintf(models, sizeof(models),
+             "{\"data\": [{\"id\": \"m\", \"owned_by\": %s}]}", owner);
+    facts_begin(&facts);
+    facts_take_models(&facts, models, strlen(models));
+    facts_take_server(&facts, host, server, strlen(server));
+    facts_apply(&facts, &entry);
+    return entry;
+}
+
+#define EVENTS(members) \
+    "{\"vllm_config\": {\"kv_events_config\": {" members "}}}"
+
+static void test_facts(void)
+{
+    struct engine_config e =
+        facts_of("10.0.0.1", "\"vllm\"",
+                 "{\"vllm_config\": {\"parallel_config\": "
+                 "{\"data_parallel_size\": 4}, \"kv_events_config\": "
+                 "{\"enable_kv_cache_events\": true, \"publisher\": \"zmq\", "
+                 "\"endpoint\": \"tcp://*:5600\", \"replay_endpoint\": "
+                 "\"tcp://0.0.0.0:5700\", \"topic\": \"kv\"}}}");
+
+    CU_ASSERT_EQUAL(e.kind, ENGINE_VLLM);
+    CU_ASSERT_STRING_EQUAL(e.metrics_path, "/metrics");
+    CU_ASSERT_STRING_EQUAL(e.tokenize_path, "/tokenize");
+    CU_ASSERT_STRING_EQUAL(e.kv_events, "tcp://10.0.0.1:5600");
+    CU_ASSERT_STRING_EQUAL(e.kv_topic, "kv");
+    CU_ASSERT_EQUAL(e.dp_ranks, 4);
+    /* SGLang has its configuration as text, and the usual address. */
+    e = facts_of("::1", "\"sglang\"",
+                 "{\"version\": \"0.5\", \"kv_events_config\": "
+                 "\"{\\\"publisher\\\": \\\"zmq\\\"}\"}");
+    CU_ASSERT_EQUAL(e.kind, ENGINE_SGLANG);
+    CU_ASSERT_STRING_EQUAL(e.kv_events, "tcp://[::1]:5557");
+    CU_ASSERT_STRING_EQUAL(e.kv_replay, "");
+}
+
+/* Each leaves the cache to be predicted. */
+static void test_no_events(void)
+{
+    static const char *const servers[] = {
+        "",
+        "[]",
+        "{}",
+        "{\"kv_events_config\": 5}",
+        "{\"kv_events_config\": \"{\"}",
+        EVENTS(""),
+        EVENTS("\"publisher\": \"null\""),
+        EVENTS("\"publisher\": \"zmq\", \"enable_kv_cache_events\": false"),
+        /* It connects. */
+        EVENTS("\"publisher\": \"zmq\", \"endpoint\": \"tcp://h:5557\""),
+        EVENTS("\"publisher\": \"zmq\", \"endpoint\": \"ipc://*:1\""),
+        EVENTS("\"publisher\": \"zmq\", \"endpoint\": \"tcp://*:0\""),
+        EVENTS("\"publisher\": \"zmq\", \"endpoint\": \"tcp://*:x\""),
+        EVENTS("\"publisher\": \"zmq\", \"endpoint\": \"tcp://*\""),
+    };
+
+    for (size_t i = 0; i < sizeof(servers) / sizeof(servers[0]); i++) {
+        struct engine_config e = facts_of("h", "\"vllm\"", servers[i]);
+
+        CU_ASSERT_STRING_EQUAL(e.kv_events, "");
+        CU_ASSERT_STRING_EQUAL(e.kv_replay, "");
+        CU_ASSERT_EQUAL(e.kind, ENGINE_VLLM);
+    }
+    CU_ASSERT_EQUAL(facts_of("h", "\"llamacpp\"", "").kind, ENGINE_OPENAI);
+    CU_ASSERT_EQUAL(facts_of("h", "\"auto\"", "").kind, ENGINE_OPENAI);
+    CU_ASSERT_EQUAL(facts_of("h", "7", "").kind, ENGINE_OPENAI);
+    CU_ASSERT_STRING_EQUAL(facts_of("h", "7", "").metrics_path, "");
+}
+
 int main(void)
 {
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("engine_report", NULL, NULL);
+    CU_add_test(s, "what a server tells of itself", test_facts);
+    CU_add_test(s, "no KV events are told", test_no_events);
     CU_add_test(s, "models", test_models);
     CU_add_test(s, "names that are not listed", test_names_that_are_not_listed);
     CU_add_test(s, "lists of no model", test_no_models);

@@ -217,6 +217,30 @@ static void test_addresses_meet(void)
     CU_ASSERT_FALSE(meet("0.0.0.0:0", 0, "0.0.0.0:0"));
 }
 
+static void test_nearest(void)
+{
+    static const struct option_spec specs[] = {
+        {.name = "engine"}, {.name = "engines_file"}, {.name = ""}};
+    static const struct option_table table = {specs, 3};
+    static const char *const words[][2] = {
+        {"engin", "engine"},
+        {"enigne", "engine"},
+        {"engine-file", "engines_file"},
+        {"model", NULL},
+        {"", NULL},
+        {"e", NULL},
+        {"engine_engine_engine_engine_engine_engine_engine", NULL}};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        const char *got =
+            option_nearest(&table, words[i][0], strlen(words[i][0]));
+
+        CU_ASSERT_EQUAL(!got, !words[i][1]);
+        if (got && words[i][1])
+            CU_ASSERT_STRING_EQUAL(got, words[i][1]);
+    }
+}
+
 int main(void)
 {
     if (CU_initialize_registry() != CUE_SUCCESS)
@@ -228,6 +252,7 @@ int main(void)
     CU_add_test(s, "an empty name", test_empty_name);
     CU_add_test(s, "addresses", test_addresses);
     CU_add_test(s, "addresses that meet", test_addresses_meet);
+    CU_add_test(s, "the nearest name", test_nearest);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
     CU_cleanup_registry();

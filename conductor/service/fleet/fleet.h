@@ -17,7 +17,9 @@
 #include "base/log.h"
 #include "base/tls.h"
 #include "conductor/json/text_buf.h"
+#include "conductor/link/upstream/facts.h"
 #include "conductor/link/upstream/model_list.h"
+#include "conductor/link/upstream/report.h"
 #include "conductor/link/upstream/resolve.h"
 #include "conductor/service/engine/engine.h"
 
@@ -37,7 +39,8 @@ typedef int scout_found(struct fleet_entry *entry,
                         const struct engine_config *wanted,
                         char err[CONFIG_ERROR_MAX]);
 
-/* Asks an engine for its models, where its entry names none. */
+/* Asks an engine for its models, where its entry names none, and for what else
+ * it tells of itself, where its entry has the kind "auto". */
 struct scout {
     TAILQ_ENTRY(scout) of_entry;
     struct fleet_entry *of;
@@ -49,7 +52,10 @@ struct scout {
     struct event *timer;
     struct text_buf answer;
     int status;
+    size_t question;         /* index in scout.c: questions */
     struct model_list found; /* valid if has_found */
+    struct engine_facts facts;
+    struct report_scan scan; /* of its /metrics */
     bool has_found;
     bool told; /* the last fault was logged */
     unsigned jitter;

@@ -131,8 +131,9 @@ static int join(struct fleet_entry *entry, const struct engine_config *config,
 static int want(struct fleet_entry *entry, const struct engine_config *wanted,
                 char err[CONFIG_ERROR_MAX])
 {
-    return *wanted->model ? start(entry, wanted, wanted, err)
-                          : scout_new(entry, wanted, join, err);
+    return *wanted->model && wanted->kind != ENGINE_AUTO
+               ? start(entry, wanted, wanted, err)
+               : scout_new(entry, wanted, join, err);
 }
 
 int fleet_place(struct fleet_entry *entry, const struct engine_config *wanted,

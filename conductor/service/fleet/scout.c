@@ -1,6 +1,7 @@
 /*
- * Engines whose entry names no model: each is asked for its models until it
- * reports one. Then it joins that model's engines.
+ * Engines whose entry names no model, or has the kind "auto": each is asked for
+ * its models until it reports one, and with the kind "auto" then for what else
+ * it tells of itself. Then it joins the model's engines.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -20,6 +21,10 @@ static void look_in(struct scout *s, int64_t ms)
                           ms * 800 + (int64_t)(rand_r(&s->jitter) % 401) * ms);
 }
 
+/* Smaller blocks, as SGLang's pages of one token, say nothing of a good size
+ * for the model's index. */
+#define BLOCK_TOKENS_MIN 16
+
 static const char unknown[] = "gets no work, as its model is not known yet";
 
 static void complain(struct scout *s, const char *what, const char *why)
@@ -37,31 +42,87 @@ static void on_answer(void *arg, const struct http_head *head)
     s->status = head->status;
 }
 
-static void on_bytes(void *arg, const char *bytes, size_t n)
+static void take_models(struct scout *s)
 {
-    struct scout *s = arg;
-
-    text_buf_add(&s->answer, bytes, n);
-}
-
-static void on_ended(void *arg)
-{
-    struct scout *s = arg;
+    const struct model_wanted wanted = {.name = s->wanted.model};
     char why[ENGINE_PATH_MAX + 64];
 
-    s->exchange = NULL;
     if (s->status == 200 && !s->answer.error &&
-        model_list_read(s->answer.data, s->answer.len, NULL, &s->found) == 0 &&
+        model_list_read(s->answer.data, s->answer.len, &wanted, &s->found) ==
+            0 &&
         *s->found.model) {
+        facts_take_models(&s->facts, s->answer.data, s->answer.len);
         s->has_found = true;
-        look_in(s, 0);
         return;
     }
     snprintf(why, sizeof(why), "asked for %s it answers %d, and %s",
              s->wanted.models_path, s->status,
              model_list_fault(s->answer.error));
     complain(s, unknown, why);
-    look_in(s, s->of->fleet->models->config.engine_health_ms);
+}
+
+static void take_version(struct scout *s)
+{
+    facts_take_version(&s->facts, s->answer.data, s->answer.len);
+}
+
+static void take_server(struct scout *s)
+{
+    facts_take_server(&s->facts, s->wanted.url.name, s->answer.data,
+                      s->answer.len);
+}
+
+static void take_metrics(struct scout *s)
+{
+    report_end(&s->scan);
+}
+
+/* Asked in this order; the first one's path is the entry's models_path, and
+ * only it must be answered. */
+static const struct {
+    const char *path;
+    void (*take)(struct scout *s);
+} questions[] = {
+    {NULL, take_models},
+    {"/version", take_version},
+    {"/server_info?config_format=json", take_server},
+    {"/metrics", take_metrics},
+};
+
+#define QUESTIONS (sizeof(questions) / sizeof(questions[0]))
+
+/* Goes on after the answer, or its failure: with the next question, with the
+ * models again later, or to join. */
+static void go_on(struct scout *s)
+{
+    bool more = s->wanted.kind == ENGINE_AUTO && s->facts.kind != ENGINE_OPENAI;
+
+    if (!s->has_found) {
+        look_in(s, s->of->fleet->models->config.engine_health_ms);
+        return;
+    }
+    s->question = more ? s->question + 1 : QUESTIONS;
+    look_in(s, 0);
+}
+
+static void on_bytes(void *arg, const char *bytes, size_t n)
+{
+    struct scout *s = arg;
+
+    if (questions[s->question].take == take_metrics)
+        report_feed(&s->scan, bytes, n);
+    else
+        text_buf_add(&s->answer, bytes, n);
+}
+
+static void on_ended(void *arg)
+{
+    struct scout *s = arg;
+
+    s->exchange = NULL;
+    if (s->question == 0 || (s->status == 200 && !s->answer.error))
+        questions[s->question].take(s);
+    go_on(s);
 }
 
 static void on_failed(void *arg, enum upstream_fault, const char *why)
@@ -69,8 +130,9 @@ static void on_failed(void *arg, enum upstream_fault, const char *why)
     struct scout *s = arg;
 
     s->exchange = NULL;
-    complain(s, unknown, why);
-    look_in(s, s->of->fleet->models->config.engine_health_ms);
+    if (s->question == 0)
+        complain(s, unknown, why);
+    go_on(s);
 }
 
 static const struct upstream_ops ops = {on_answer, on_bytes, on_ended,
@@ -80,28 +142,69 @@ static void ask(struct scout *s)
 {
     const struct config *c = &s->of->fleet->models->config;
 
+    if (s->question == 0)
+        facts_begin(&s->facts);
+    report_begin(&s->scan, s->wanted.dp_rank);
     text_buf_clear(&s->answer);
-    s->exchange = upstream_send(s->upstream,
-                                &(struct upstream_request){
-                                    .method = "GET",
-                                    .path = s->wanted.models_path,
-                                    .headers = s->authorization,
-                                },
-                                &ops, s);
+    s->exchange =
+        upstream_send(s->upstream,
+                      &(struct upstream_request){
+                          .method = "GET",
+                          .path = s->question > 0 ? questions[s->question].path
+                                                  : s->wanted.models_path,
+                          .headers = s->authorization,
+                      },
+                      &ops, s);
     look_in(s, s->exchange ? c->engine_timeout_ms : c->engine_health_ms);
 }
 
-/* Starts the engine as if its entry named the model that it reported. */
+/* Logs what an entry of the kind "auto" became. */
+static void tell(const struct engine_config *c,
+                 const struct engine_facts *facts)
+{
+    char blocks[64] = "";
+
+    if (c->block_tokens > 0)
+        snprintf(blocks, sizeof(blocks), ", blocks of %lld tokens",
+                 (long long)c->block_tokens);
+    log_info("engine %s at %s: %s%s%s, model %s%s; %s%s%s", c->name,
+             c->url_text, engine_kind_name(c->kind), *facts->version ? " " : "",
+             facts->version, c->model, blocks,
+             *c->kv_events ? "its KV events at " : "its cache is predicted",
+             c->kv_events,
+             *c->kv_events ? ""
+             : facts->events_reach
+                 ? ": it connects to an address to publish KV events, which "
+                   "only a configuration can name (kv_events_bind)"
+             : facts->events_off || c->kind == ENGINE_OPENAI
+                 ? ", as it publishes no KV events"
+                 : ", as it does not tell where it publishes KV events: name "
+                   "kv_events in a configuration if it does");
+}
+
+/* Starts the engine as if its entry named what it reported. */
 static bool join(struct scout *s)
 {
     struct engine_config config = s->wanted;
+    int64_t block_tokens = s->scan.report.block_tokens;
     char err[CONFIG_ERROR_MAX];
 
-    memcpy(config.model, s->found.model, sizeof(config.model));
-    config.aliases = s->found.aliases;
-    config.adapters = s->found.adapters;
-    if (s->found_model(s->of, &config, &s->wanted, err) == 0)
+    if (!*s->wanted.model) {
+        memcpy(config.model, s->found.model, sizeof(config.model));
+        config.aliases = s->found.aliases;
+        config.adapters = s->found.adapters;
+    }
+    if (config.kind == ENGINE_AUTO) {
+        facts_apply(&s->facts, &config);
+        if (!config.block_tokens && block_tokens >= BLOCK_TOKENS_MIN &&
+            block_tokens <= ENGINE_BLOCK_TOKENS_MAX)
+            config.block_tokens = block_tokens;
+    }
+    if (s->found_model(s->of, &config, &s->wanted, err) == 0) {
+        if (s->wanted.kind == ENGINE_AUTO)
+            tell(&config, &s->facts);
         return true;
+    }
     complain(s, "gets no work", err);
     return false;
 }
@@ -111,12 +214,19 @@ static void on_time(evutil_socket_t, short, void *arg)
     struct scout *s = arg;
     char why[96];
 
-    if (s->has_found) {
+    if (s->question == QUESTIONS) {
+        s->question = 0;
         s->has_found = false;
         if (join(s))
             scout_free(s);
         else
             look_in(s, s->of->fleet->models->config.engine_health_ms);
+        return;
+    }
+    if (s->exchange && s->question > 0) {
+        upstream_cancel(s->exchange);
+        s->exchange = NULL;
+        go_on(s);
         return;
     }
     if (s->exchange) {

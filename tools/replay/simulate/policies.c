@@ -23,6 +23,11 @@ static int add(struct policy_settings *s, const char *text, char *error,
     return rc;
 }
 
+void replay_policies_explain(FILE *out)
+{
+    policy_options_list(POLICY_SET_BY_SIMULATION, out);
+}
+
 int replay_policies_parse(struct replay_policies *p,
                           const struct option_usage *usage,
                           const struct option_table *table, int argc,
@@ -30,7 +35,6 @@ int replay_policies_parse(struct replay_policies *p,
 {
     char error[512];
 
-    policy_options_help(POLICY_SET_BY_SIMULATION, p->help);
     p->texts.items = calloc((size_t)argc, sizeof(*p->texts.items));
     if (!p->texts.items)
         return replay_complain(usage->name, "out of memory");

@@ -8,15 +8,19 @@
 struct replay_policies {
     struct option_list texts;
     struct policy_settings settings;
-    char help[POLICY_TEXT_BYTES];
 };
 
 /* Row for a subcommand's option table. */
 #define REPLAY_POLICY_SPEC(p)                                          \
     {                                                                  \
         "policy-option", OPTION_LIST, &(p).texts, "NAME=NUMBER", 0, 0, \
-            (p).help                                                   \
+            POLICY_OPTION_HELP                                         \
     }
+
+/* The topic of --help, for a subcommand's struct option_usage. */
+#define REPLAY_POLICY_TOPIC \
+    .topic = POLICY_OPTION_TOPIC, .explain = replay_policies_explain
+void replay_policies_explain(FILE *out);
 
 /* Parses as replay_parse(), with a table that has REPLAY_POLICY_SPEC(*p). */
 [[nodiscard]] int replay_policies_parse(struct replay_policies *p,

@@ -34,6 +34,7 @@ static const struct option_usage usage = {
         "  conductor-replay simulate --trace traces/sample.jsonl --cluster "
         "\\\n      traces/clusters/paper-16.json --speed 4 --conductors 8 "
         "--state-delay 20\n",
+    REPLAY_POLICY_TOPIC,
 };
 
 struct settings {

@@ -37,6 +37,7 @@ static const struct option_usage usage = {
         "  conductor-replay sessions --trace agentic_sessions.jsonl.gz "
         "--cluster \\\n      traces/clusters/paper-16.json --ttft 30 --report "
         "sessions.json\n",
+    REPLAY_POLICY_TOPIC,
 };
 
 struct settings {

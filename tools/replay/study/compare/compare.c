@@ -29,6 +29,7 @@ static const struct option_usage usage = {
         "  conductor-replay compare --trace conversation.jsonl.gz --cluster "
         "\\\n      traces/clusters/paper-16.json --slo-ttft 30 --speeds "
         "1,2,4,8\n",
+    REPLAY_POLICY_TOPIC,
 };
 
 #define SEEDS_MAX 100

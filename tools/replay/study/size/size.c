@@ -37,6 +37,7 @@ static const struct option_usage usage = {
         "--policy local_cache\n"
         "  conductor-replay size --trace t.jsonl --cluster-template c.json "
         "--slo-ttft 10 \\\n      --slo-tbt 0.1 --interval 300\n",
+    REPLAY_POLICY_TOPIC,
 };
 
 struct settings {

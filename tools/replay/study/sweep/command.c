@@ -31,6 +31,7 @@ static const struct option_usage usage = {
         "  conductor-replay sweep --description traces/sweeps/default.json "
         "--case 17 \\\n      --policies plan,global_cache --policy-option "
         "wait_price=1\n",
+    REPLAY_POLICY_TOPIC,
 };
 
 struct settings {

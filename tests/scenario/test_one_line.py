@@ -1,0 +1,177 @@
+"""A conductor that starts without a file: engines named on the command line are
+asked for what a configuration would say of them."""
+import json
+import os
+import signal
+import subprocess
+import unittest
+
+import engines
+from harness import CONDUCTOR, Api, Case, program, wait_until
+from stand_in import Engine, reply
+
+try:
+    from publisher import Publisher
+except ImportError as error:
+    raise unittest.SkipTest(f'{error}; see tests/engines/install') from error
+
+METRICS = 'vllm:cache_config_info{block_size="32",num_gpu_blocks="64"} 1.0\n'
+
+
+def server_info(port, replay_port):
+    return {'vllm_config': {'kv_events_config': {
+        'enable_kv_cache_events': True, 'publisher': 'zmq',
+        'endpoint': f'tcp://*:{port}', 'topic': '',
+        'replay_endpoint': f'tcp://*:{replay_port}'}}}
+
+
+class OneLine(Case):
+    def setUp(self):
+        super().setUp()
+        self.engines = []
+
+    def tearDown(self):
+        for e in self.engines:
+            if e.open:
+                e.stop()
+        super().tearDown()
+
+    def engine(self, serve=None, owner=None, **tells):
+        e = Engine(serve)
+        e.models = [{'id': 'm', 'object': 'model', 'owned_by': owner}]
+        e.tells = {f'/{path}': told for path, told in tells.items()}
+        self.engines.append(e)
+        return e
+
+    def vllm(self, *ports):
+        e = self.engine(owner='vllm', version={'version': '0.32.0'})
+        e.metrics = METRICS
+        if ports:
+            e.tells['/server_info?config_format=json'] = server_info(*ports)
+        return e
+
+    def conduct(self, *words):
+        """Starts it; returns its API."""
+        ports = os.path.join(self.folder, 'ports.json')
+        self.conductor = self.start('conductor', [
+            program(*CONDUCTOR), '--listen', '127.0.0.1:0', '--ports-file',
+            ports, *words])
+        wait_until('it names its ports', lambda: os.path.exists(ports),
+                   process=self.conductor)
+        with open(ports, encoding='utf-8') as f:
+            return Api(json.load(f)['http'])
+
+    def kinds(self, api):
+        return {i['name']: i.get('kind')
+                for i in api.request('GET', '/admin/instances').body[
+                    'instances']}
+
+    def log(self):
+        with open(os.path.join(self.folder, 'conductor.log'),
+                  encoding='utf-8') as f:
+            return f.read()
+
+    def test_engines_tell_what_they_are(self):
+        port = engines.free_ports(2)
+        publisher = Publisher(port, port + 1, topic=b'')
+        self.addCleanup(publisher.stop)
+        a, b = self.vllm(port, port + 1), self.vllm()
+        c = self.engine(owner='llamacpp')
+        c.models = [{'id': 'other', 'object': 'model'}]
+        api = self.conduct('-e', f'a={a.url}', '--engine',
+                           b.url.split('//')[1], '-e', f'c={c.url}/v1')
+        wait_until('all are ready', lambda: api.instances()[0] == 3)
+        self.assertEqual(self.kinds(api), {
+            'a': 'vllm', b.url.split('//')[1]: 'vllm', 'c': 'openai'})
+        log = self.log()
+        for line in (
+                f'engine a at {a.url}: vllm 0.32.0, model m, blocks of 32 '
+                f'tokens; its KV events at tcp://127.0.0.1:{port}',
+                f'at {b.url}: vllm 0.32.0, model m, blocks of 32 tokens; its '
+                'cache is predicted, as it does not tell where',
+                f'engine c at {c.url}/v1: openai , model other; its cache is '
+                'predicted, as it publishes no KV events'):
+            self.assertIn(line.replace('openai ,', 'openai,'), log)
+        publisher.wait_subscribed()
+        publisher.publish([{
+            'type': 'BlockStored', 'token_ids': list(range(64)),
+            'block_size': 32, 'block_hashes': [1, 2],
+            'parent_block_hash': None, 'lora_id': None, 'medium': 'GPU'}])
+        wait_until('the blocks are known', lambda: api.metrics().get(
+            'conductor_instance_blocks{instance="a"}') == 2)
+        got = api.request('POST', '/v1/completions',
+                          {'model': 'm', 'prompt': list(range(80))})
+        self.assertEqual((got.status, got.headers['x-conductor-prefill']),
+                         (200, 'a'))
+        self.assertEqual(api.request('POST', '/v1/completions', {
+            'model': 'other', 'prompt': 'x'}).status, 200)
+        # A reload asks nobody anew.
+        asked = a.n_models
+        self.conductor.child.send_signal(signal.SIGHUP)
+        wait_until('it was reloaded', lambda: 'reload' in self.log()[len(log):])
+        self.assertEqual(self.kinds(api)['a'], 'vllm')
+        self.assertGreaterEqual(a.n_models, asked)
+
+    def test_an_engine_that_comes_later_or_tells_nonsense(self):
+        a = self.vllm()
+        port = a.port
+        a.stop()
+        odd = self.engine(owner='sglang', version=[1, 2])
+        odd.metrics_status = None  # it breaks off
+        odd.tells['/server_info?config_format=json'] = {
+            'kv_events_config': '{"publisher": "zmq", "endpoint": "tcp://*:x"}',
+            'version': 'a b'}
+        api = self.conduct('-e', f'a=127.0.0.1:{port}', '-e', f'odd={odd.url}',
+                           '-s', 'engine_health_ms=50',
+                           '-s', 'engine_timeout_ms=300')
+        wait_until('one is ready', lambda: api.instances()[0] == 1)
+        self.assertEqual(self.kinds(api)['odd'], 'sglang')
+        self.assertIn('engine a gets no work, as its model is not known yet',
+                      self.log())
+        late = Engine(port=port)
+        self.engines.append(late)
+        wait_until('both are ready', lambda: api.instances()[0] == 2)
+        self.assertEqual(self.kinds(api)['a'], 'openai')
+
+    def test_a_file_by_a_pipe_with_comments(self):
+        a = self.engine()
+        text = (b'// mine\n{"listen": "127.0.0.1:0", // any port\n'
+                b' "cors_origins": "http://a.b" }')
+        process = subprocess.run(
+            [program(*CONDUCTOR), '-c', '-', '--engine', f'a={a.url}',
+             '--dump-config'], input=text, capture_output=True, check=False)
+        self.assertEqual(process.returncode, 0, process.stderr)
+        got = json.loads(process.stdout)
+        self.assertEqual((got['listen'], got['cors_origins'],
+                          got['worker_listen']),
+                         ('127.0.0.1:0', 'http://a.b', ''))
+        self.assertEqual([(e['name'], e['kind']) for e in got['engines']],
+                         [('a', 'auto')])
+        example = subprocess.run([program(*CONDUCTOR), '--config-example'],
+                                 capture_output=True, check=True).stdout
+        for words in ('-t', '--dump-config'):
+            process = subprocess.run(
+                [program(*CONDUCTOR), '-c', '/dev/stdin', words],
+                input=example, capture_output=True, check=False)
+            self.assertEqual(process.returncode, 0, process.stderr)
+        # Each option of the example holds what it says.
+        names = set(json.loads(process.stdout)) - {'engines'}
+        lines = [line.strip()[3:].rstrip(',')
+                 for line in example.decode().split('\n')
+                 if line.startswith('  // "')]
+        told = json.loads('{' + ','.join(lines) + '}')
+        self.assertEqual(set(told), names)
+
+    def test_errors_name_the_word(self):
+        for words, told in (
+                (['-e', 'a b=http://h'], '--engine a b=http://h: name: "a b"'),
+                (['-e', 'ftp://h'], '"ftp://h": must begin with http'),
+                (['-e', 'a=http://h', '-e', 'a=http://g'], '"a"'),
+                (['-e', ''], '--engine'),
+                (['--enigne', 'x'], "did you mean --engine?"),
+                (['-s', 'polcy=plan'], 'polcy: no such option: did you mean '
+                                       'policy?')):
+            status, _, errors = self.run_program(program(*CONDUCTOR), '-t',
+                                                 *words)
+            self.assertEqual(status, 2, (words, errors))
+            self.assertIn(told, errors)
