@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass, field
 
 OPTION = re.compile(r'  (?:-(?P<letter>.), |    )?--(?P<name>[a-z0-9-]+)'
-                    r'(?: (?P<value>[A-Z]\S*))?(?:  +(?P<help>.*))?$')
+                    r'(?: (?P<value>[[A-Z]\S*))?(?:  +(?P<help>.*))?$')
 COMMAND = re.compile(r'  (?P<name>[a-z][a-z-]*)(?: \[?[A-Z]+\]?)?  +(?P<help>\S.*)$')
 # "prefill, decode or both" at the end of the help, or behind a colon.
 WORDS = re.compile(r'(?:^|: )((?:[a-z0-9_.-]+, )*[a-z0-9_.-]+ or [a-z0-9_.-]+)'
