@@ -29,7 +29,7 @@ PUBLISHED = {
 }
 
 # The policy plan without the rules for overload, but with equal candidates
-# (decision 155), which no number turns off: cluster, speed and TTFT SLO of
+# (decision 013), which no number turns off: cluster, speed and TTFT SLO of
 # the sample on two prefill nodes; mean TTFT, rejected, hit ratio.
 BEFORE_RULES = {
     ('paper-16', 4, 0): (15.518427, 0, 0.277523),
