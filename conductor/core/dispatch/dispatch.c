@@ -1,4 +1,4 @@
-/* What to do with a request now. See dispatch.h. */
+/* The decision about a request now. See dispatch.h. */
 #include "conductor/core/dispatch/dispatch.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ void dispatch_init(struct dispatch *d)
     share_init(&d->share);
 }
 
-/* The TTFT SLO also covers hand-over and passage. */
+/* The TTFT SLO also covers hand-over and transit to the client. */
 static void fill_ask(const struct dispatch *d, struct dispatch_request *r,
                      int64_t now_us)
 {
@@ -51,8 +51,8 @@ static void decide(struct dispatch *d, struct dispatch_request *r,
     d->n_decisions++;
 }
 
-/* If every instance has failed a request, any may be chosen again; if its only
- * instance is gone, any eligible one. */
+/* If every instance has failed a request, any of them may be chosen again; if
+ * its only instance is gone, any eligible one. */
 static void ask(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
                 struct schedule_decision *decision)
 {
@@ -72,8 +72,8 @@ static void ask(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
         decision->retry_after_us = 0;
 }
 
-/* Whether a request without room may wait: always without a TTFT SLO, else if
- * room is due in time. */
+/* Whether a request without room may wait: without a TTFT SLO always, with one
+ * if room is due in time. */
 static bool may_wait(const struct dispatch_request *r, int64_t retry_after_us,
                      int64_t now_us)
 {
@@ -118,8 +118,8 @@ static void refuse(enum dispatch_reason reason, int64_t retry_after_us,
     order->retry_after_us = retry_after_us;
 }
 
-/* Whether a request sent past the oldest takes room that the oldest waits for;
- * only on its instance, if it has one alone or one is kept for it. */
+/* Whether a request sent past the oldest takes room that the oldest waits for.
+ * A request that waits for one instance loses room only there. */
 static bool takes_room(const struct dispatch *d,
                        const struct dispatch_request *r,
                        const struct schedule_decision *decision)
@@ -145,7 +145,7 @@ static bool takes_of(const struct dispatch *d, const struct dispatch_request *r,
                              decision);
 }
 
-/* others: the waiting requests whose room this one must not take. */
+/* others: the waiting requests whose room this one must leave alone. */
 static void give_order(struct dispatch *d, struct dispatch_request *r,
                        enum reach_of others, int64_t now_us,
                        struct dispatch_order *order)
@@ -201,8 +201,8 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
     }
 }
 
-/* Room that a request needs where it decodes, as predicted at its last
- * decision; 0 = it does not decode. */
+/* Tokens of KV that a request needs at its decode instance, as predicted at its
+ * last decision; 0 = no decode. */
 static int64_t decode_tokens(const struct dispatch *d,
                              const struct schedule_request *ask)
 {
@@ -271,8 +271,8 @@ static void begin_round(struct dispatch *d)
         schedule_await_none(d->scheduler);
 }
 
-/* The tokens of KV that a request takes where it decodes; the length of its
- * prompt if it does not decode. */
+/* Tokens of KV that a request needs at its decode instance; without a decode
+ * the length of its prompt. */
 static int64_t all_tokens(const struct dispatch *d,
                           const struct schedule_request *ask)
 {
@@ -282,7 +282,7 @@ static int64_t all_tokens(const struct dispatch *d,
 }
 
 /* Whether younger requests may take room that the oldest waits for: until
- * patient_until_us is over and they have taken `bypass` times its need. */
+ * patient_until_us is over and they have taken `bypass` times its size. */
 static bool is_patient(const struct dispatch *d, int64_t now_us)
 {
     double bypass = schedule_rules_of(d->scheduler)->bypass;
@@ -293,9 +293,9 @@ static bool is_patient(const struct dispatch *d, int64_t now_us)
                bypass * (double)all_tokens(d, &oldest->ask);
 }
 
-/* Returns the size below which younger requests may pass the oldest. While it
- * is patient or room is kept for it: every size not yet found without room;
- * else only requests that need no room to decode. */
+/* Returns the size below which younger requests may pass the oldest. While the
+ * oldest is patient or has room kept for it, these are all sizes not yet found
+ * without room; later only requests that need no room to decode. */
 static uint32_t may_pass(const struct dispatch *d, int64_t now_us)
 {
     const struct dispatch_request *oldest = TAILQ_FIRST(&d->waiting);
@@ -310,13 +310,13 @@ static uint32_t may_pass(const struct dispatch *d, int64_t now_us)
     return d->keeps ? d->limit : 1;
 }
 
-/* As may_pass(); all sizes until a request that may go anywhere has missed. */
+/* As may_pass(); all sizes before an unrestricted request found no room. */
 static uint32_t may_try(const struct dispatch *d, int64_t now_us)
 {
     return d->reach.missed_anywhere ? may_pass(d, now_us) : DISPATCH_SIZES;
 }
 
-/* The next request with an order where tenants take turns; NULL = none. */
+/* The next request to carry out where tenants take turns; NULL = none. */
 static struct dispatch_request *next_in_turn(struct dispatch *d, int64_t now_us,
                                              struct dispatch_order *order)
 {
@@ -340,8 +340,8 @@ static struct dispatch_request *next_in_turn(struct dispatch *d, int64_t now_us,
     return NULL;
 }
 
-/* Notes that a tried request still waits. If it lacks room to decode on any
- * instance, so do all that need as much. */
+/* Notes that a tried request still waits. If no instance has room for its
+ * decode, none has room for a larger one. */
 static void miss(struct dispatch *d, const struct dispatch_request *r,
                  enum schedule_verdict verdict)
 {
@@ -354,8 +354,8 @@ static void miss(struct dispatch *d, const struct dispatch_request *r,
         d->limit = r->size;
 }
 
-/* Keeps the room that a tried request needs from all behind it, if it can go
- * nowhere else, or is the oldest and no longer patient. */
+/* Keeps the room of a tried request from all younger ones, if the request fits
+ * no other instance, or is the oldest and no longer patient. */
 static void keep_room(struct dispatch *d, const struct dispatch_request *r,
                       int64_t now_us)
 {
@@ -397,8 +397,8 @@ static bool try(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
     return true;
 }
 
-/* Returns the oldest request, of those that may be tried, that finds room or
- * never will. */
+/* Returns the oldest request that may be tried and either finds room or never
+ * will. */
 static struct dispatch_request *
 next_in_round(struct dispatch *d, int64_t now_us, struct dispatch_order *order)
 {

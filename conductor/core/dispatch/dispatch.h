@@ -63,41 +63,41 @@ struct dispatch_request {
     TAILQ_ENTRY(dispatch_request) by_size; /* of the list of its size */
     void *owner;                           /* the shell's */
     /* The caller sets keys and lengths once, request_id for each attempt; each
-     * decision writes times, SLOs and excluded instances. */
+     * decision sets times, SLOs and excluded instances. */
     struct schedule_request ask;
     int64_t arrived_us;
     int64_t slo_ttft_us; /* from arrival on; 0 = none */
     int64_t slo_tbt_us;  /* 0 = none */
-    int64_t passage_us;  /* part of its TTFT that core does not estimate */
-    bool may_hold;       /* the caller can hold its first token back */
-    uint64_t length_key; /* of tenant and model: the lengths of their answers
-                            predict its own */
-    uint64_t tenant;     /* a number of its key; 0 = none */
+    int64_t passage_us;  /* transit, which core does not estimate */
+    bool may_hold;       /* the caller can delay its first token */
+    uint64_t length_key; /* of tenant and model: answers with the same key
+                            predict this one's length */
+    uint64_t tenant;     /* a number made of the tenant's key; 0 = none */
     double weight;       /* of the tenant, above 0; 0 counts as 1 */
     int32_t priority;    /* lowest first among its tenant's requests */
     uint32_t place;      /* of its tenant in dispatch.share */
     double charged_us;   /* prefill charged to its tenant for the last attempt,
                             in us; in tokens if there are no predictions */
-    double charged_decode_us; /* likewise, room to decode */
-    int64_t charged_length;   /* answer length that was charged, tokens */
+    double charged_decode_us; /* the same for its room to decode */
+    int64_t charged_length;   /* charged length of the answer, tokens */
     int64_t charged_at_us;
-    double standing; /* its tenant's standing when decided; 0 = no shares */
+    double standing; /* its tenant's standing at the decision; 0 = no shares */
     struct line_node line;
-    struct schedule_room room; /* that it waits for */
+    struct schedule_room room; /* room it waits for */
     uint32_t retries;
-    uint32_t reach; /* its place in the dispatch's `reach`, while it waits */
-    int64_t patient_until_us; /* absolute: until then others may pass it,
-                                 whatever room they take */
+    uint32_t reach;           /* its place in dispatch.reach while it waits */
+    int64_t patient_until_us; /* absolute: until then younger requests may take
+                                 any room */
     uint32_t size;            /* held_size() of its room to decode; 0 = none */
-    bool for_link;  /* it waits for a link, or only behind such requests */
+    bool for_link;  /* it waits for a link, or behind a request that does */
     bool for_queue; /* it waits for a shorter queue, not for room to decode */
-    bool behind;    /* it would be accepted, but waits behind earlier ones */
+    bool behind;    /* it waits only because older requests do */
     bool priced;    /* its price was asked */
-    bool accepted;  /* it was accepted once; from then on no SLO applies */
+    bool accepted;  /* it was accepted before, so no SLO refuses it */
     bool waits;
-    uint32_t excluded[SCHEDULE_EXCLUDE_MAX]; /* instances that failed it, a ring
-                                              */
-    size_t n_excluded;                       /* in all, past ones included */
+    uint32_t excluded[SCHEDULE_EXCLUDE_MAX]; /* instances that failed it: a
+                                                ring */
+    size_t n_excluded;                       /* failures in all */
 };
 
 TAILQ_HEAD(dispatch_list, dispatch_request);
@@ -116,49 +116,50 @@ static inline int64_t dispatch_holds_until_us(const struct dispatch_request *r)
 struct dispatch {
     struct scheduler *scheduler; /* borrowed; NULL: no instance yet */
     struct dispatch_list waiting;
-    struct dispatch_list sizes[DISPATCH_SIZES]; /* the same, by size */
+    struct dispatch_list sizes[DISPATCH_SIZES]; /* waiting requests by size */
     uint64_t n_waiting;
     uint64_t n_for_link;  /* waiting requests with for_link */
     uint64_t n_for_queue; /* waiting requests with for_queue */
-    struct reach reach;   /* where they may go */
+    struct reach reach;   /* instances that waiting requests may use */
     bool room;            /* room was freed since the last round began */
     bool for_link;        /* a request was told to wait for a link since the
                              last round began */
-    bool keeps;    /* in_round: an instance's room is kept for the oldest */
+    bool keeps;    /* in_round: room of an instance is kept for the oldest */
     bool in_round; /* waiting requests are being tried */
-    struct dispatch_request *next[DISPATCH_SIZES]; /* in_round: the next one of
-                                                      each size; NULL: none */
-    uint32_t limit;         /* of this round: sizes from here on find no room */
-    uint32_t n_missed;      /* in_round: other requests that found no room */
+    struct dispatch_request *next[DISPATCH_SIZES]; /* in_round: next request of
+                                                      each size; NULL = none */
+    uint32_t limit;         /* of this round: sizes from here on lack room */
+    uint32_t n_missed;      /* in_round: requests without room, by no size */
     uint32_t n_link_missed; /* in_round: requests still waiting for a link */
-    int64_t passed_tokens;  /* taken by requests sent past the oldest */
+    int64_t passed_tokens;  /* tokens taken by requests sent past the oldest */
     struct lengths lengths; /* of answers */
-    struct forecasts forecasts;             /* what came of predicted TTFTs */
+    struct forecasts forecasts;             /* how predicted TTFTs came true */
     struct share share;                     /* of tenants */
     struct line_node *lines[SHARE_TENANTS]; /* first request of each tenant */
-    bool missed[SHARE_TENANTS]; /* in_round: the tenant's first found no room */
+    bool missed[SHARE_TENANTS]; /* in_round: the first request found no room */
     double last_turn_us;  /* later turns get no room to decode in this round */
-    uint64_t n_waited;    /* placements so far: gives line.seq */
-    uint64_t n_decisions; /* requested from the scheduler so far */
+    uint64_t n_waited;    /* requests placed so far: gives line.seq */
+    uint64_t n_decisions; /* decisions so far */
     int64_t next_expiry_us;
-    int64_t limitless_us; /* when a request without a TTFT SLO last came;
-                             INT64_MIN: none did */
+    int64_t limitless_us; /* arrival of the latest request without a TTFT SLO;
+                             INT64_MIN = none came */
     int64_t overhead_us;  /* hand-over, in a TTFT beside queue and prefill */
     uint32_t max_retries;
-    bool unpredicted; /* estimates hold counts, not times: they reject no
-                         request, and an SLO applies only to waiting ones */
+    bool unpredicted; /* estimates are counts, not times: they refuse no
+                         request, and an SLO applies only to requests that
+                         wait */
 };
 
-/* Most requests of a round that find no place in a queue, or no room on their
- * only instance; and most that still wait for a link. */
+/* Most requests that a round tries without finding a place in a queue or room
+ * on their only instance; also most that it tries for a link. */
 #define DISPATCH_LOOK 8
 
 enum dispatch_action { DISPATCH_SEND, DISPATCH_WAIT, DISPATCH_REJECT };
 
 enum dispatch_reason {
-    DISPATCH_NO_REASON,       /* it is not refused */
-    DISPATCH_MISSES_TTFT,     /* no choice within its SLO */
-    DISPATCH_MISSES_TBT,      /* likewise */
+    DISPATCH_NO_REASON,       /* not refused */
+    DISPATCH_MISSES_TTFT,     /* no choice meets its TTFT SLO */
+    DISPATCH_MISSES_TBT,      /* no choice meets its TBT SLO */
     DISPATCH_PRICE,           /* its price is above the limit */
     DISPATCH_SHARE,           /* it gives way to other tenants */
     DISPATCH_NO_PREFILL,      /* no prefill instance is ready */
@@ -169,13 +170,13 @@ enum dispatch_reason {
     DISPATCH_LINK_BUSY,       /* its link was not free within its TTFT SLO */
 };
 
-/* What to do with a request. */
+/* The decision about a request, for the caller to carry out. */
 struct dispatch_order {
     enum dispatch_action action;
-    enum dispatch_reason reason; /* of a refusal; DISPATCH_SHARE of a wait */
-    int64_t retry_after_us;      /* if refused: as decided; 0 = unknown */
-    struct forecast forecast;    /* of its TTFT, without the passage */
-    bool decided; /* the scheduler was asked; else only the verdict is set */
+    enum dispatch_reason reason; /* of a refusal, or DISPATCH_SHARE */
+    int64_t retry_after_us;      /* of a refusal: when to retry; 0 = unknown */
+    struct forecast forecast;    /* of its TTFT, without transit */
+    bool decided;                /* false: the scheduler was not asked */
     /* Committed if action is DISPATCH_SEND. */
     struct schedule_decision decision;
 };
@@ -183,17 +184,17 @@ struct dispatch_order {
 /* dispatch_init(d): starts without scheduler, waiting requests and retries. */
 void dispatch_init(struct dispatch *d);
 
-/* Orders what to do with a request that has arrived, or is to be tried again.
- * Cost: a decision, see schedule_decide(). */
+/* Decides about a request that has arrived, or is to be tried again. Cost: a
+ * decision, see schedule_decide(). */
 void dispatch_place(struct dispatch *d, struct dispatch_request *request,
                     int64_t now_us, struct dispatch_order *order);
 
-/* dispatch_freed(d): a place, memory or an instance has become free. The next
- * dispatch_next() tries the waiting requests. */
+/* dispatch_freed(d): reports that a place, memory or an instance is free. The
+ * next dispatch_next() tries the waiting requests. */
 void dispatch_freed(struct dispatch *d);
 
-/* dispatch_link_freed(d): a link to a decode instance has less KV to bring.
- * Like dispatch_freed(), if a request waits for a link. */
+/* dispatch_link_freed(d): reports that a link to a decode instance has less KV
+ * to bring. Like dispatch_freed(), if a request waits for a link. */
 void dispatch_link_freed(struct dispatch *d);
 
 /*
@@ -227,17 +228,17 @@ void dispatch_told(struct dispatch *d, struct dispatch_request *request,
 void dispatch_decoded(struct dispatch *d, struct dispatch_request *request,
                       int64_t output_tokens, int64_t now_us);
 
-/* dispatch_forget(d, request): it has ended, waiting or not. Requests behind it
- * may find the room that it lacked. */
+/* dispatch_forget(d, request): removes a request that has ended, waiting or
+ * not. Requests behind it may now find room. */
 void dispatch_forget(struct dispatch *d, struct dispatch_request *request);
 
-/* Keeps an instance from a request's next choices, if there is another. */
+/* Keeps an instance from a request's next choices, unless it is the last. */
 void dispatch_exclude(struct dispatch_request *request, uint32_t instance);
 
 /*
  * Reports that an instance failed an accepted request.
- *   blamed   pool id, not chosen again while there are others;
- *            POOL_NO_INSTANCE: it is gone anyway.
+ *   blamed   pool id, not chosen again while there are others; POOL_NO_INSTANCE
+ *            = it is gone.
  *   answers  the client already has tokens of the answer.
  * Returns whether it may be placed again; else it fails for good.
  */

@@ -1,7 +1,7 @@
 /* See held.h. */
 #include "conductor/core/dispatch/held.h"
 
-/* Below 2^SMALLEST_BITS tokens there is one size. */
+/* All sizes below 2^SMALLEST_BITS tokens count as one. */
 #define SMALLEST_BITS 4
 
 uint32_t held_size(int64_t tokens)

@@ -24,7 +24,7 @@ void held_add(struct dispatch *d, struct dispatch_request *request);
 /* Removes a request. Amortised O(log n), for its tenant's line. */
 void held_remove(struct dispatch *d, struct dispatch_request *request);
 
-/* Sets what a request lacks, as decided now; counts it if it waits. */
+/* Sets what a request waits for, as decided now; counts it if it waits. */
 void held_lacks(struct dispatch *d, struct dispatch_request *request,
                 bool for_link, bool for_queue);
 
@@ -41,8 +41,8 @@ struct dispatch_request *held_next(const struct dispatch *d, uint32_t limit);
 /* Notes that a request was tried in this round. */
 void held_tried(struct dispatch *d, const struct dispatch_request *request);
 
-/* Returns the oldest request that has waited past its SLO; NULL = none. Looks
- * at all, but only when one may have. */
+/* Returns the oldest request that has waited past its SLO; NULL = none. Cost:
+ * O(1), or O(n) if the earliest of these times is over. */
 struct dispatch_request *held_expired(struct dispatch *d, int64_t now_us);
 
 #endif

@@ -10,7 +10,7 @@ bool line_before(const struct line_node *a, const struct line_node *b)
     return a->rank != b->rank ? a->rank < b->rank : a->seq < b->seq;
 }
 
-/* Two heaps become one. Neither is NULL. */
+/* Makes one heap of two. Neither is NULL. */
 static struct line_node *meld(struct line_node *a, struct line_node *b)
 {
     if (line_before(b, a)) {
@@ -27,7 +27,7 @@ static struct line_node *meld(struct line_node *a, struct line_node *b)
     return a;
 }
 
-/* Siblings become one heap: in pairs from the left, then all from the right. */
+/* Makes one heap of siblings: pairs from the left, then all from the right. */
 static struct line_node *meld_all(struct line_node *siblings)
 {
     struct line_node *pairs = NULL, *all = NULL;

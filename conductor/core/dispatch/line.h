@@ -1,6 +1,6 @@
-/* The waiting requests of one tenant: the earliest priority first, of equal
- * ones the lowest rank, of these the first to wait. A pairing heap of links
- * inside the requests; nothing is allocated. */
+/* The waiting requests of one tenant, by priority (lowest first), then by rank
+ * (lowest first), then by age. A pairing heap of links inside the requests;
+ * nothing is allocated. */
 #ifndef CONDUCTOR_CORE_DISPATCH_LINE_H
 #define CONDUCTOR_CORE_DISPATCH_LINE_H
 
@@ -16,10 +16,10 @@ struct line_node {
     uint64_t seq; /* grows */
 };
 
-/* Whether a comes before b. */
+/* Returns whether a is served before b. */
 bool line_before(const struct line_node *a, const struct line_node *b);
 
-/* Adds a node to a line, whose first is *first; NULL: it is empty. O(1). */
+/* Adds a node to a line with the first node *first; NULL = empty. O(1). */
 void line_add(struct line_node **first, struct line_node *node);
 
 /* Takes a node out of its line. Amortised O(log n). */

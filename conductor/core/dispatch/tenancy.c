@@ -85,11 +85,11 @@ void dispatch_weigh(struct dispatch *d, struct dispatch_request *r,
     r->ask.queue_most_us = most_us < INT64_MAX ? most_us : 0;
 }
 
-/* Capacity of all ready instances together. */
+/* Total capacity of all ready instances. */
 struct capacity {
     uint32_t prefills; /* instances that prefill */
-    double kv_tokens;  /* of instances that decode */
-    double batch;      /* likewise; INFINITY = unlimited */
+    double kv_tokens;  /* of decode instances */
+    double batch;      /* of decode instances; INFINITY = unlimited */
 };
 
 static struct capacity capacity(const struct dispatch *d)
@@ -111,8 +111,8 @@ static struct capacity capacity(const struct dispatch *d)
     return all;
 }
 
-/* The larger of a decode's shares of all KV and of all places, for its
- * duration, as time of all prefill instances. */
+/* Time that a decode takes of all prefill instances: its duration times its
+ * share of all KV or of all places, whichever is larger. */
 static double decode_us(const struct dispatch *d,
                         const struct dispatch_request *r, int64_t length,
                         int64_t tbt_us)
@@ -185,7 +185,7 @@ void dispatch_decoded(struct dispatch *d, struct dispatch_request *request,
 
     if (!d->scheduler || request->charged_decode_us <= 0.0)
         return;
-    /* At a TBT of 1 us: only their ratio counts. */
+    /* Assume a TBT of 1 us: only the ratio of the two counts. */
     was = decode_us(d, request, request->charged_length, 1);
     is = decode_us(d, request, output_tokens, 1);
     if (was <= 0.0)
@@ -198,7 +198,7 @@ void dispatch_decoded(struct dispatch *d, struct dispatch_request *request,
     request->charged_length = output_tokens;
 }
 
-/* By the model's costs: their ratio holds on unlike instances, too. */
+/* Uses the model's costs: their ratio holds on unlike instances, too. */
 void dispatch_told(struct dispatch *d, struct dispatch_request *request,
                    int64_t guessed, int64_t computed, int64_t now_us)
 {

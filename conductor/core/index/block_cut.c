@@ -1,4 +1,3 @@
-/* Block sizes that fit together. */
 #include "conductor/core/index/block_cut.h"
 
 #include "conductor/core/index/block_key.h"

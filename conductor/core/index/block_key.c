@@ -1,4 +1,4 @@
-/* Tokens to prefix-chained block keys. The formula stands in the header. */
+/* Computes block keys, as block_key.h defines them. */
 #include "conductor/core/index/block_key.h"
 
 #include <endian.h>
@@ -49,8 +49,8 @@ void block_key_name(const char *bytes, size_t n,
     name[n] = '\0';
 }
 
-/* XXH3-64 with a seed, as withSeed computes it. For inputs this long that
- * means a secret made from the seed, here once for all blocks. */
+/* XXH3-64 with a seed, as withSeed computes it. For inputs this long, withSeed
+ * makes a secret from the seed; here it is made once for all blocks. */
 static uint64_t block_hash(const uint32_t *tokens, size_t n,
                            const uint8_t *secret, uint64_t seed)
 {

@@ -71,8 +71,8 @@ uint64_t block_key_with(uint64_t key, uint64_t extra, uint64_t seed);
 
 /*
  * Returns a digest of a whole prompt, its partial last block included: XXH3-64
- * over all tokens as little-endian u32, seeded. It tells prompts of equal
- * length apart where their keys are not at hand.
+ * over all tokens as little-endian u32, seeded. It tells prompts apart without
+ * their keys.
  *   tokens    (n_tokens), borrowed.
  *   seed      from block_key_seed().
  * Cost: one pass over the tokens.

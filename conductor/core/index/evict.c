@@ -1,13 +1,13 @@
 /* Making room in a full index; sweeping the records of cleared instances. */
 #include "conductor/core/index/pages.h"
 
-/* Shares divide a quarter of all places: pages may be half empty, and half of
- * their keys without a holder. */
+/* A share counts four times against the places: a page may be half empty, and
+ * half of its keys without a holder. */
 #define PLACES_A_SHARE 4u
 
-/* One page in PAGES_A_ROUND leaves per round. The hand meets pages in no order
- * of chains, so until the round ends this share of pages may stand in their
- * chain behind one that has left. */
+/* One page in PAGES_A_ROUND leaves per round. Eviction meets pages in any
+ * order, so during a round this part of the pages may remain behind a page of
+ * their chain that has left. */
 #define PAGES_A_ROUND 32u
 /* Pages sampled to find the ranks that leave. */
 #define SAMPLES 512u
@@ -67,7 +67,7 @@ static bool gives_way(struct prefix_index *ix, const struct record *record,
     if (h->state != HOLDER_LIVE)
         return true;
     ix->n_evicted += places_count(record_any(record));
-    for (unsigned t = 0; t < BLOCK_TIERS; t++) { /* it is removed from each */
+    for (unsigned t = 0; t < BLOCK_TIERS; t++) { /* drop it from each tier */
         ix->n_unindexed += places_count(record->held[t]);
         of->unindexed += places_count(record->held[t]);
     }
@@ -92,7 +92,7 @@ static uint32_t pack(struct prefix_index *ix, uint32_t page)
 
     if (n == 0 || n > PAGE_KEYS / 2 || page == into)
         return 0;
-    if (ix->n_dead > 0) { /* no dead record may move behind the sweep */
+    if (ix->n_dead > 0) { /* a dead record must not move behind the sweep */
         cost = page_filter(ix, page, is_dead, 0);
         n = ix->pages[page].n_keys;
     }
@@ -103,7 +103,7 @@ static uint32_t pack(struct prefix_index *ix, uint32_t page)
     return cost + merged;
 }
 
-/* Returns whether a record of a page may leave in the round that begins. */
+/* Returns whether a record of a page may leave in the coming round. */
 static bool page_may_go(const struct prefix_index *ix, struct page *page,
                         uint32_t instance)
 {
@@ -144,8 +144,8 @@ static uint32_t rank_of_coldest(const struct prefix_index *ix,
     return found < most ? 0 : coldest[most - 1];
 }
 
-/* Begins a round: the largest instances give way, and more of them than in the
- * last round if that was not fruitful. Returns the cost in looks. */
+/* Begins a round: the largest instances give way, and more of them if the last
+ * round was not fruitful. Returns the cost in looks. */
 static uint32_t begin_round(struct prefix_index *ix, uint32_t instance)
 {
     for (uint32_t i = 0; i < ix->max_instances; i++)
@@ -192,7 +192,7 @@ static bool has_room(const struct prefix_index *ix, uint32_t size_class)
                            : arena_has_room(&ix->arena, size_class);
 }
 
-/* Returns whether the page that needs room would leave among the first. */
+/* Returns whether the page that needs room would itself soon leave. */
 static bool goes_itself(const struct prefix_index *ix, uint32_t instance,
                         struct page_use use)
 {

@@ -1,7 +1,7 @@
-/* Takes keys out of pages laid out by an instance far above its share. */
+/* Takes keys out of pages that an instance far above its share laid out. */
 #include "conductor/core/index/pages.h"
 
-/* Four equal parts: a share is a quarter of one, see evict_set_share(). */
+/* Four equal parts, as a share is a quarter of one: see evict_set_share(). */
 #define SHARES_TOO_MANY 16u
 
 static bool has_room_behind(const struct prefix_index *ix, struct position last)

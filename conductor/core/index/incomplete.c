@@ -84,7 +84,7 @@ void prefix_index_told(struct prefix_index *index, uint32_t instance,
 {
     struct indexed *of = &index->instances[instance];
 
-    /* It is unknown which of the earlier unindexed blocks came again. */
+    /* Some earlier unindexed blocks may have been reported again: count all. */
     if (of->telling && !whole) {
         index->n_unindexed += of->untold;
         of->unindexed += of->untold;

@@ -1,4 +1,4 @@
-/* Two half-empty pages become one. */
+/* Merges two half-empty pages into one. */
 #include "conductor/core/index/pages.h"
 
 /* Merges two pages' records by holder; the places of b move up by n_keys.

@@ -226,7 +226,7 @@ int page_hold(struct prefix_index *ix, uint32_t page, uint32_t holder,
     return 0;
 }
 
-/* Returns a mask of places as it is without the dead ones. */
+/* Returns a mask of places without the dead ones. */
 static unsigned squeeze(unsigned mask, unsigned live)
 {
     unsigned out = 0;
@@ -262,8 +262,8 @@ static void compact(struct prefix_index *ix, uint32_t page, unsigned live)
     page_rehash(ix, page);
 }
 
-/* Compacts a page if half of its places are dead. Checks that only after as
- * many removals as the page has records, so that it is O(1) per removal. */
+/* Compacts a page if half of its places are dead. Checks this only after as
+ * many removals as the page has records: O(1) per removal. */
 static void tidy(struct prefix_index *ix, uint32_t page, uint32_t removed)
 {
     struct page *p = &ix->pages[page];

@@ -1,5 +1,5 @@
 /*
- * The inside of the prefix index. Not for others.
+ * The inside of the prefix index, for files of this folder only.
  *
  * Blocks stand in pages of 16 keys, in the order in which they came along a
  * chain. For each instance that holds some of a page there is one record with
@@ -55,7 +55,7 @@ _Static_assert(sizeof(struct record) == 8, "a match reads it as one word");
 /* When a page was last matched, and how deep in its chain: page_rank(). */
 struct page_use {
     uint16_t round; /* of eviction */
-    uint16_t depth; /* pages in front of it in its chain */
+    uint16_t depth; /* pages before it in its chain */
 };
 
 struct page {
@@ -70,11 +70,11 @@ struct page {
     };
     union {
         struct page_use use;
-        uint32_t next_free; /* of a free page: the next one; 0 = none */
+        uint32_t next_free; /* of a free page: the next free page; 0 = none */
     };
     uint8_t n_keys;
     uint8_t many_records : 1;
-    uint8_t recent : 1; /* matched since the hand of eviction passed */
+    uint8_t recent : 1; /* matched since eviction last passed it */
     uint8_t : 6;
     uint16_t removals; /* since dead places were counted */
 };
@@ -87,8 +87,8 @@ struct bucket {
 enum holder_state {
     HOLDER_FREE,
     HOLDER_LIVE,
-    HOLDER_DEAD,  /* cleared: the present or next sweep removes its records */
-    HOLDER_DYING, /* cleared during a sweep: left to the one after it */
+    HOLDER_DEAD,  /* cleared: the present or next sweep removes records */
+    HOLDER_DYING, /* cleared during a sweep: the next one removes them */
 };
 
 struct holder {
@@ -96,15 +96,15 @@ struct holder {
     uint8_t state; /* enum holder_state */
 };
 
-/* What the index knows of an instance. */
+/* Index data of one instance. */
 struct indexed {
     uint64_t held;      /* indexed blocks */
-    uint64_t pages;     /* pages with a record of it */
+    uint64_t pages;     /* pages with a record of the instance */
     uint64_t quota;     /* most indexed blocks */
     uint64_t unindexed; /* blocks without room since a clear or inventory */
-    uint64_t untold;    /* unindexed when the inventory under way began */
-    uint16_t holder;    /* HOLDER_NONE = it holds nothing */
-    uint16_t unswept;   /* its earlier holders that are not swept yet */
+    uint64_t untold;    /* unindexed at the start of the present inventory */
+    uint16_t holder;    /* HOLDER_NONE = the instance holds nothing */
+    uint16_t unswept;   /* earlier holders of the instance not yet swept */
     bool telling;       /* an inventory is under way */
     bool gives_way;     /* its records may leave in this eviction round */
 };
@@ -134,17 +134,17 @@ struct prefix_index {
     uint32_t sweep_at; /* the next page to sweep; 0 = no sweep is under way */
     uint32_t fresh;    /* pages from here on have never been used */
     uint32_t free_page;
-    uint32_t hand;      /* the page that eviction looked at last */
+    uint32_t hand;      /* page that eviction looked at last */
     uint16_t round;     /* number of the present eviction round */
     uint32_t cold;      /* lowest rank that leaves in this round */
     uint32_t changed;   /* pages changed in this round */
-    uint32_t largest;   /* instance with the most blocks as the round began */
+    uint32_t largest;   /* instance with the most blocks at its start */
     uint32_t part;      /* instances with more than part/64 of the blocks of
                            `largest` give way; 0 = no round has begun yet */
-    uint32_t kept_page; /* page being written: eviction leaves it alone */
-    uint32_t pack_page; /* has free places, for the keys of half-empty pages */
-    uint32_t n_active;  /* instances that hold something */
-    uint64_t share;     /* blocks that eviction leaves to each of them */
+    uint32_t kept_page; /* page being written, which eviction skips */
+    uint32_t pack_page; /* page with free places, to be filled by merging */
+    uint32_t n_active;  /* instances that hold blocks */
+    uint64_t share;     /* blocks that eviction leaves to each of these */
     uint64_t n_pages;
     uint64_t n_keys;
     uint64_t n_held;
@@ -165,7 +165,7 @@ static inline uint32_t prefix_holders_max(uint32_t max_instances)
     return 2 * max_instances + SPARE_HOLDERS;
 }
 
-/* Returns whether an instance may have another holder. */
+/* Returns whether an instance may take another holder. */
 static inline bool holder_is_free(const struct prefix_index *ix,
                                   const struct indexed *of)
 {
@@ -255,7 +255,7 @@ static inline bool table_is_crowded(const struct prefix_index *ix)
 /* Doubles the buckets in use, up to max_buckets. */
 void table_grow(struct prefix_index *ix);
 
-/* Enters that a key moved to another position. */
+/* Records that a key moved to another position. */
 void table_move(struct prefix_index *ix, uint64_t key, struct position from,
                 struct position to);
 
@@ -296,8 +296,8 @@ static inline struct page_use page_orphan(const struct prefix_index *ix)
     return (struct page_use){(uint16_t)(ix->round - AGE_MAX), UINT16_MAX};
 }
 
-/* Returns the use of a page that is matched now, `depth` pages behind the
- * chain's first page. */
+/* Returns the use of a page matched now, `depth` pages behind the first page of
+ * its chain. */
 static inline struct page_use page_used(const struct prefix_index *ix,
                                         uint32_t depth)
 {
@@ -315,20 +315,20 @@ void page_rehash(struct prefix_index *ix, uint32_t page);
 struct record *page_record(const struct prefix_index *ix, struct page *page,
                            uint32_t holder);
 
-/* Enters that a holder holds the places `mask` of a page in a tier.
+/* Records that a holder holds the places `mask` of a page in a tier.
  * Returns 0, or -ENOSPC with nothing changed. */
 [[nodiscard]] int page_hold(struct prefix_index *ix, uint32_t page,
                             uint32_t holder, enum block_tier tier,
                             unsigned mask);
 
-/* Enters that a holder no longer holds the places `mask` in a tier. Frees the
+/* Records that a holder no longer holds the places `mask` in a tier. Frees the
  * page if no record is left, compacts it if half of its places have no holder.
  * Returns how many of these places it held in any tier. */
 uint32_t page_drop(struct prefix_index *ix, uint32_t page, uint32_t holder,
                    enum block_tier tier, unsigned mask);
 
-/* Cost of changing a page, whose keys leave the table or move. A look at a page
- * that stays as it is costs 1. */
+/* Cost in looks of changing a page: its keys leave the table or move. Looking
+ * at a page costs 1. */
 #define LOOKS_A_CHANGED_PAGE 127u
 #define RECORDS_A_LOOK 4u
 
@@ -380,8 +380,8 @@ bool evict(struct prefix_index *ix, uint32_t instance, struct page_use use,
 
 /*
  * Returns whether a key may move from a page with one record to the chain that
- * `holder` stores. Else an instance that uses more than four equal parts could
- * scatter the keys of others over pages that cost a record each.
+ * `holder` stores. Otherwise an instance that uses more than four equal parts
+ * could spread the keys of others over pages that cost a record each.
  *   last            position of the key before it; page 0 = none is known.
  *   before, behind  the keys around it in the event of `holder`; 0 = none.
  */
@@ -392,7 +392,7 @@ bool gather_may(const struct prefix_index *ix, struct position at,
 /* Takes the key out. Returns its holder, with bit 0 set in the key's tiers. */
 struct record gather_out(struct prefix_index *ix, struct position at);
 
-/* Enters that holder at the key's new position; page 0 = it was evicted. */
+/* Records that holder at the key's new position; page 0 = it was evicted. */
 void gather_in(struct prefix_index *ix, struct position at,
                const struct record *out);
 

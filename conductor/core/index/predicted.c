@@ -16,7 +16,7 @@
 
 #include "conductor/core/index/key_hash.h"
 
-/* Keys prefetched ahead: those of a prompt lie anywhere in the table. */
+/* Keys prefetched ahead, since keys of one prompt lie anywhere in the table. */
 #define AHEAD 16
 /* A table with at least one place in CLEARS_ALL used is cleared as a whole. */
 #define CLEARS_ALL 16
@@ -119,9 +119,9 @@ void predicted_free(struct predicted *p)
     free(p);
 }
 
-/* Empties the places from here to the next empty one. They include every key
- * with its home here: the places in front of it were in use, or were emptied by
- * an earlier run that also emptied its own. */
+/* Empties the places from here to the next empty one. Every key whose home is
+ * here lies among them: the places before it were in use, or an earlier run
+ * emptied them and the key's place with them. */
 static void empty_run(struct predicted *p, uint32_t at)
 {
     for (; p->table[at]; at = (at + 1) & p->mask)
@@ -154,7 +154,7 @@ static uint32_t take_node(struct predicted *p, predicted_evicted *evicted,
     return i;
 }
 
-/* Prefetches for keys in front of k: first their places, then their nodes. */
+/* Prefetches for later keys: first their places, then their nodes. */
 static void fetch_ahead(const struct predicted *p, const uint64_t *keys,
                         size_t k)
 {
@@ -170,8 +170,8 @@ size_t predicted_use(struct predicted *p, const uint64_t *keys, size_t n,
     if (n > p->capacity)
         n = p->capacity;
     *had = n;
-    /* Held blocks first, so that none of them is evicted for another; from the
-     * last to the first, so that the first block counts as used last. */
+    /* Held blocks first, so that no new block evicts one; from the last to the
+     * first, so that the prompt's first block counts as used last. */
     for (size_t k = n; k-- > 0;) {
         fetch_ahead(p, keys, k);
         uint32_t i = p->table[place_of(p, keys[k])];

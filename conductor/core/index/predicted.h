@@ -1,11 +1,11 @@
 /*
  * The predicted cache of an instance that reports no block events: the blocks
  * of the prompts that were sent there, up to its capacity. The least recently
- * used leave first; of one prompt the last blocks, as in vLLM, since a block is
- * of no use without those before it. Pure.
+ * used block leaves first, and the last block of a prompt before its others, as
+ * in vLLM: a block is of no use without its predecessors. Pure.
  *
- * It only keeps the order of use; its caller enters the keys that it returns
- * into a prefix_index.
+ * It only keeps the order of use; the caller updates a prefix_index with the
+ * keys it returns.
  */
 #ifndef CONDUCTOR_CORE_INDEX_PREDICTED_H
 #define CONDUCTOR_CORE_INDEX_PREDICTED_H
@@ -25,7 +25,7 @@ typedef void predicted_evicted(void *arg, uint64_t key);
  * Makes an empty cache. All of its memory, 24 bytes a block, is reserved here
  * (untouched pages cost nothing).
  *   capacity_blocks  1 .. PREDICTED_BLOCKS_MAX.
- *   seed             of its hashing.
+ *   seed             seed of the hash.
  * Returns the cache, owned, or NULL: out of memory or a bound out of range.
  */
 [[nodiscard]] struct predicted *predicted_new(uint32_t capacity_blocks,
@@ -35,8 +35,8 @@ typedef void predicted_evicted(void *arg, uint64_t key);
 void predicted_free(struct predicted *p);
 
 /*
- * Enters that a prompt was sent: its blocks become the most recently used. Of a
- * prompt longer than the capacity only the first blocks are entered.
+ * Records a prompt that was sent: its blocks become the most recently used. Of
+ * a prompt longer than the capacity only the first blocks are entered.
  *   keys     (n), borrowed, from block_keys_compute().
  *   had      written: how many leading keys were held before.
  *   evicted  called for each block that leaves; calls nothing of this header.
@@ -55,7 +55,7 @@ size_t predicted_use(struct predicted *p, const uint64_t *keys, size_t n,
 void predicted_drop(struct predicted *p, const uint64_t *keys, size_t n,
                     predicted_evicted *evicted, void *arg);
 
-/* Removes all blocks. O(held); does not touch pages that were not used yet. */
+/* Removes all blocks. O(held); does not touch unused pages. */
 void predicted_clear(struct predicted *p);
 
 /*

@@ -1,4 +1,4 @@
-/* The invariants of pages.h, counted anew. */
+/* Checks the invariants of pages.h by counting anew. */
 #include <stdlib.h>
 
 #include "conductor/core/index/pages.h"
@@ -59,8 +59,8 @@ static bool check_instances(const struct prefix_index *ix,
     return ok && held == ix->n_held;
 }
 
-/* Checks the counts of holders by state, and of spare ones: those beyond two of
- * an instance. */
+/* Checks the counts of holders by state, and of spare ones: an instance's
+ * holders beyond its first two. */
 static bool check_holders(const struct prefix_index *ix, struct counted *of)
 {
     uint32_t in_state[HOLDER_DYING + 1] = {0};

@@ -1,4 +1,4 @@
-/* Events; prefix_index.h says what they mean, pages.h how blocks are kept. */
+/* Block events. prefix_index.h defines them, pages.h the layout. */
 #include "conductor/core/index/prefix_index.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 
 #include "conductor/core/index/pages.h"
 
-/* Buckets of a growing table at first. */
+/* Buckets that a growing table begins with. */
 #define BUCKETS_FIRST (UINT32_C(1) << 15)
 /* Part of the memory for the records of pages with several holders. */
 #define RECORDS_PERCENT 20u
@@ -26,7 +26,7 @@ static bool size_parts(struct prefix_index *ix,
     double page_bytes = sizeof(struct page) + PAGE_KEYS * sizeof(uint64_t) +
                         PAGE_KEYS / KEYS_A_BUCKET * sizeof(struct bucket);
     uint64_t for_records = config->max_bytes / 100 * RECORDS_PERCENT;
-    /* Page 0 and the last bucket come on top. */
+    /* Page 0 and the last bucket come on top of these. */
     double pages =
         ((double)(config->max_bytes - for_records) - sizeof(struct bucket)) /
             page_bytes -
@@ -142,9 +142,9 @@ struct store {
     uint32_t instance;
     uint32_t holder;
     enum block_tier tier;
-    uint64_t parent;         /* of the first key; 0 = none, or used already */
+    uint64_t parent;         /* key before the first; 0 = none, or used */
     uint64_t before, behind; /* keys around the present one; 0 = none */
-    struct position last;    /* of the key before; page 0 = none is known */
+    struct position last;    /* position of the key before; page 0 = unknown */
     uint32_t page;           /* page with gathered places; 0 = none */
     unsigned mask;           /* gathered places of `page` */
     bool grew;               /* the page got new keys */
@@ -175,7 +175,7 @@ static int hold(struct store *s)
     return room ? page_hold(ix, s->page, s->holder, s->tier, s->mask) : rc;
 }
 
-/* Returns the use of a new page that begins with the present key. */
+/* Returns the use of a new page whose first key is the present one. */
 static struct page_use use_behind(const struct store *s)
 {
     struct page *p = &s->ix->pages[s->last.page];
@@ -208,8 +208,8 @@ static bool flush(struct store *s)
         s->last.page = 0;
         held = false;
     } else if (s->ix->instances[s->instance].held <= s->ix->share) {
-        /* Spares it for a round, so that a prompt can match it. Pages of
-         * instances above their share are not spared. */
+        /* Keeps the page for a round, so that a prompt can match it. Pages of
+         * instances above their share may leave at once. */
         p->recent = 1;
     }
     s->page = 0;
@@ -315,8 +315,8 @@ static bool quota_is_used(struct store *s, uint64_t key)
            prefix_index_tiers(s->ix, s->instance, key) == 0;
 }
 
-/* Returns whether a key is behind one that had no room, so that no match would
- * reach it. If all blocks had room so far, the one in front may still come. */
+/* Returns whether a key follows one that had no room, so that no match would
+ * reach it. If all blocks had room so far, its predecessor may still come. */
 static bool is_behind_unindexed(const struct store *s, uint64_t key)
 {
     const struct indexed *of = &s->ix->instances[s->instance];
@@ -411,8 +411,8 @@ int prefix_index_removed(struct prefix_index *index, uint32_t instance,
     }
     if (last.page != 0)
         held += page_drop(index, last.page, holder, tier, mask);
-    /* During an inventory the removed block may not be reported again yet, and
-     * then is not counted. */
+    /* During an inventory the removed block may not be reported yet; then it is
+     * not counted as unindexed. */
     if (!index->instances[instance].telling)
         unindexed_forget(index, &index->instances[instance], n - held);
     return 0;

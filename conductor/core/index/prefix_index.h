@@ -76,15 +76,15 @@ bool prefix_index_touch(struct prefix_index *index);
 void prefix_index_free(struct prefix_index *index);
 
 /*
- * Sets the most blocks that may be indexed of one instance; UINT64_MAX at
- * first. Blocks beyond it are counted as unindexed. A block in several tiers
- * counts once. Lowering the quota drops no block.
+ * Sets the most indexed blocks of one instance; UINT64_MAX at first. Blocks
+ * beyond it are counted as unindexed. A block in several tiers counts once.
+ * Lowering the quota drops no block.
  */
 void prefix_index_set_quota(struct prefix_index *index, uint32_t instance,
                             uint64_t max_blocks);
 
 /*
- * Enters that an instance stored a chain: keys[0] behind parent_key, keys[i]
+ * Records that an instance stored a chain: keys[0] behind parent_key, keys[i]
  * behind keys[i-1]. Repeating an event changes nothing.
  *   parent_key  key of the block before keys[0], a hint where to put new
  *               blocks; 0 = keys[0] is a prompt's first block.
@@ -110,7 +110,7 @@ void prefix_index_prefetch(const struct prefix_index *index,
                            const uint64_t *keys, size_t n);
 
 /*
- * Enters that an instance dropped blocks from a tier. Blocks that it does not
+ * Records that an instance dropped blocks from a tier. Blocks that it does not
  * hold are ignored.
  *   keys  (n), borrowed, in any sequence; runs of a chain are fastest.
  * Returns 0, or -EINVAL: instance or tier out of range.
@@ -120,11 +120,11 @@ void prefix_index_prefetch(const struct prefix_index *index,
                                        const uint64_t *keys, size_t n);
 
 /*
- * Enters that an instance lost all its blocks in all tiers, or goes away. Its
+ * Records that an instance lost all its blocks in all tiers, or went away. Its
  * number may be used for another instance at once.
- * Cost: O(1); prefix_index_work() removes its old records. While those of eight
- * clears are not removed yet (of two, if other instances use all spare
- * holders), its new blocks are not indexed.
+ * Cost: O(1); prefix_index_work() removes its old records. An instance with
+ * eight such clears (two, if other instances use all spare holders) gets no new
+ * block indexed until one is done.
  */
 void prefix_index_cleared(struct prefix_index *index, uint32_t instance);
 
@@ -154,13 +154,13 @@ void prefix_index_told_again(struct prefix_index *index, uint32_t instance);
 void prefix_index_told(struct prefix_index *index, uint32_t instance,
                        bool whole);
 
-/* Returns the blocks of an instance (below max_instances) that were reported,
- * not removed, and are not indexed. A block that is reported twice, or was
+/* Returns how many blocks an instance (below max_instances) reported and has
+ * not removed that are not indexed. A block that is reported twice, or was
  * evicted from two tiers, counts twice. */
 uint64_t prefix_index_unindexed(const struct prefix_index *index,
                                 uint32_t instance);
 
-/* A stretch of a prompt's blocks that instances hold in the same tiers.
+/* Consecutive blocks of a prompt that an instance holds in the same tiers.
  * Instances with the same runs up to here share them. */
 struct prefix_run {
     uint32_t first_block;
@@ -173,7 +173,7 @@ struct prefix_run {
 /* Most runs of one instance; blocks behind the last are left out of a match. */
 #define PREFIX_RUNS_MAX 16u
 
-/* What all instances hold of one prompt. */
+/* The blocks of one prompt that each instance holds. */
 struct prefix_match {
     uint32_t *blocks;        /* (max_instances): leading blocks, in any tier */
     uint32_t *last_run;      /* (max_instances): index in runs; 0 = no blocks */
@@ -199,7 +199,7 @@ void prefix_match_fini(struct prefix_match *match);
  * Finds, for every instance, how many leading blocks of a prompt it holds, and
  * in which tiers.
  *   keys   (n), borrowed; n below 2^32.
- *   match  of prefix_match_init() for at least as many instances; written.
+ *   match  from prefix_match_init() for at least as many instances; written.
  * Cost: one probe for each page of 16 blocks until no instance matches, none
  * for a page next to the chain's previous one; records are read only in pages
  * where the holders or their tiers change.

@@ -23,8 +23,8 @@ struct prefix_alive {
 struct walk {
     const struct prefix_index *ix;
     struct prefix_match *match;
-    uint64_t *alive; /* (n_alive), by holder: the record of a page that goes on
-                        with its run, all places in the run's tiers */
+    uint64_t *alive;         /* (n_alive), by holder: the record of a page that
+                                continues its run with all places in the run's tiers */
     struct prefix_alive *as; /* (n_alive), of the same holders */
     uint32_t n_alive;
     uint64_t hash; /* XOR of page_token() over all alive holders, and perhaps
@@ -60,7 +60,7 @@ static uint64_t expect(uint32_t holder, unsigned tiers)
                                              MASKS(6u), MASKS(7u)};
     const struct record first = {.holder = 1};
 
-    /* Not through a struct: stored in parts and loaded whole, it stalls. */
+    /* Built without a struct: written in parts and read whole, that stalls. */
     return as_bits(&in_tiers[tiers]) | holder * as_bits(&first);
 }
 
@@ -72,7 +72,7 @@ static struct record alive_record(uint64_t alive)
     return record;
 }
 
-/* Returns a record's bits for its holder and n places from `place` on. */
+/* Returns a record with its holder's bits and n places set from `place` on. */
 static uint64_t concerned(uint32_t place, uint32_t n)
 {
     const struct record holder = {.holder = UINT16_MAX};
@@ -139,7 +139,7 @@ static uint32_t run_behind(struct walk *w, uint32_t before, uint32_t end,
     return *recent;
 }
 
-/* Ends an alive holder's present run, which often equals the one ended last. */
+/* Ends an alive holder's present run, which often equals the run ended last. */
 static void end_run(struct walk *w, uint64_t alive, struct prefix_alive *as,
                     uint32_t end)
 {
@@ -188,10 +188,10 @@ static bool cut_runs(struct walk *w, uint64_t *alive, struct prefix_alive *as,
 }
 
 /*
- * Moves an alive holder on by the blocks [from, from + n), at the places from
- * `place` on of a page.
+ * Extends an alive holder's match by blocks [from, from + n), in a page's
+ * places from `place` on.
  *   record  its record of the page; NULL = none.
- * Returns whether it is alive behind them.
+ * Returns whether it is still alive.
  */
 static bool go_on(struct walk *w, uint64_t *alive, struct prefix_alive *as,
                   const struct record *record, uint32_t from, uint32_t place,
@@ -316,7 +316,7 @@ static void look(struct walk *w, struct page *page, uint32_t from,
         w->hash = page->hash;
 }
 
-/* Returns how many of the keys follow each other in a page from a place on. */
+/* Returns how many of the keys follow each other in a page from `at` on. */
 static uint32_t keys_in_page(const struct prefix_index *ix, struct position at,
                              const uint64_t *keys, size_t n)
 {

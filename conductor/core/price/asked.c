@@ -30,7 +30,7 @@ static uint64_t mix(uint64_t z)
     return z ^ (z >> 31);
 }
 
-/* Halves H when as many new blocks came as the table holds. */
+/* Halves H once as many new blocks came as the table has places. */
 static void age(struct asked *a)
 {
     if (++a->first_asks < a->max_blocks)

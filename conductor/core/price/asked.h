@@ -13,10 +13,10 @@
 
 #include <stdint.h>
 
-/* Counts stop here, so that repeating one prompt moves what is expected of
- * others only so far. */
+/* Highest count: it bounds how much repeats of one prompt can raise the
+ * expectation for other blocks. */
 #define ASKED_COUNT_MAX 60u
-/* Blocks with a higher count are expected as often as these. */
+/* Blocks with a higher count have the expectation of this one. */
 #define ASKED_EXPECT_MAX 30u
 #define ASKED_WAYS 8u
 
@@ -38,11 +38,11 @@ struct asked {
                              uint64_t seed);
 void asked_fini(struct asked *a);
 
-/* asked_count(a, key): counts a request for a block. Returns how often it was
- * asked for, with this time; at most ASKED_COUNT_MAX. Cost: one cache line. */
+/* asked_count(a, key): counts a request for a block. Returns its count, this
+ * request included; at most ASKED_COUNT_MAX. Cost: one cache line. */
 uint32_t asked_count(struct asked *a, uint64_t key);
 
-/* asked_fetch(a, key): prefetches what the next asked_count() of it reads. */
+/* asked_fetch(a, key): prefetches the memory that asked_count() of it reads. */
 void asked_fetch(const struct asked *a, uint64_t key);
 
 /* Writes how often a block that was asked for k times will be asked for again,

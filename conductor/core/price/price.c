@@ -36,17 +36,17 @@ struct price {
     struct asked asked;
     struct entry entries[PRICE_WINDOW_MAX]; /* a ring, oldest at `first` */
     size_t first, n;
-    struct sorted xs, slos; /* of the entries, with their work */
+    struct sorted xs, slos; /* of the entries, weighted by their work */
     struct class classes[PRICE_CLASSES];
     double limit;
-    double tied_share; /* share of arrivals at the limit that fits */
-    double tied;       /* sum of shares since one of them was admitted */
+    double tied_share; /* share of arrivals exactly at the limit to admit */
+    double tied;       /* sum of these shares since one arrival was admitted */
     double queue_us, slo_us, room_us; /* at the last limit: mean queue, SLO, and
                                          time of all instances in the span */
-    double aim; /* likewise: mean queue to aim at, as a share of the SLO */
+    double aim; /* at the last limit: mean queue aimed at, over the SLO */
     int64_t renewed_us;
-    int64_t all_fit_us;    /* when a limit last refused no request */
-    int64_t lost_until_us; /* arrivals up to then were dropped */
+    int64_t all_fit_us;    /* when a limit last admitted all requests */
+    int64_t lost_until_us; /* the ring lost arrivals up to then */
 };
 
 static const int64_t class_tokens[PRICE_CLASSES - 1] = {4096, 16384, 32768,
@@ -98,7 +98,7 @@ static int64_t greater(int64_t a, int64_t b)
 }
 
 /* The time of those tokens of a piece [from, to) that lie in the part [begin,
- * end) of the work, computed behind `begin` cached ones. */
+ * end) of the work, computed behind `begin` cached tokens. */
 static double part_us(const struct cost_model *cost, int64_t from, int64_t to,
                       int64_t begin, int64_t end)
 {
@@ -117,7 +117,7 @@ double price_ask(struct price *price, const struct price_work *work,
                       : 1;
     int64_t piece = (int64_t)step * work->block_tokens;
     double again[ASKED_EXPECT_MAX + 1], all_us = 0.0, priced_us = 0.0;
-    size_t last = step; /* one behind the piece's last block */
+    size_t last = step; /* index behind the piece's last block */
 
     asked_expect(&price->asked, again);
     for (size_t i = step; i <= work->n_keys; i += step)
@@ -138,7 +138,7 @@ double price_ask(struct price *price, const struct price_work *work,
     return all_us > 0.0 ? work->us * priced_us / all_us : work->us;
 }
 
-/* The first place that is not below x. */
+/* Index of the first number that is not below x. */
 static size_t place_of(const struct sorted *s, double x)
 {
     size_t low = 0, high = s->n;
@@ -154,7 +154,7 @@ static size_t place_of(const struct sorted *s, double x)
     return low;
 }
 
-/* The first place that is above x. */
+/* Index of the first number above x. */
 static size_t place_behind(const struct sorted *s, double x)
 {
     return place_of(s, nextafter(x, INFINITY));
@@ -216,8 +216,8 @@ bool price_due(const struct price *price, int64_t now_us)
     return now_us - price->renewed_us >= price->config.renew_us;
 }
 
-/* The time that the kept arrivals cover: the whole window, unless some were
- * dropped. It counts before the first arrival, too: instances were idle. */
+/* The time that the kept arrivals cover: the window, or less if the ring lost
+ * some. Time before the first arrival counts: instances were idle. */
 static double span_us(const struct price *p, int64_t now_us)
 {
     int64_t lost_us = now_us - p->lost_until_us;
@@ -225,7 +225,7 @@ static double span_us(const struct price *p, int64_t now_us)
     return (double)lesser(p->config.window_us, greater(lost_us, 1));
 }
 
-/* The median SLO, weighted by work plus 1 us a request. */
+/* The median SLO, weighted by work plus 1 us for each request. */
 static double middle_slo_us(const struct sorted *slos)
 {
     double all = 0.0, up_to;
@@ -250,9 +250,8 @@ static double aim_of(const struct price *p, int64_t now_us)
 }
 
 /*
- * Returns the share to admit of arrivals with the x in front of place `end`: by
- * their mean work, up to the first that does not fit whole, at least one.
- *   left_us  what is left behind `end`, less than 0 if not all fit.
+ * Returns the share to admit of the arrivals whose x is the one before place
+ * `end`: as many as fit by their mean work and one more, so at least one.
  */
 static double tied_share(const struct sorted *xs, size_t end, double left_us)
 {

@@ -4,12 +4,12 @@
  *
  * A request's x is the time of the blocks that it must compute, on an instance
  * of the reference's speed, each divided by 1 + how often it will be asked for
- * again (asked.h). The x of all arrivals of the last minute are kept, refused
- * ones too. Twice a second the limit is set anew: the largest x such that the
- * work of all arrivals with a smaller x fits into the time that the instances
- * had, more if their queues are shorter than wanted, less if longer. A request
- * above the limit is refused. Of requests exactly at it, as many are admitted
- * as fit, one by one.
+ * again (asked.h). The module keeps the x of all arrivals of the last minute,
+ * refused ones too. Twice a second the limit is set anew: the largest x such
+ * that the work of all arrivals with a smaller x fits into the time that the
+ * instances had, plus or minus a correction toward the wanted queue length. A
+ * request above the limit is refused. Of requests exactly at it, as many are
+ * admitted as fit, one by one.
  *
  * A long queue absorbs a burst, but in a lasting overload it only makes all
  * requests wait. So the queue to aim at shrinks once the limit has been finite
@@ -35,38 +35,38 @@
 #define PRICE_PIECE_TOKENS 512u
 
 struct price_config {
-    double rho;          /* the mean queue to aim at, as a share of the SLO */
+    double rho;          /* mean queue to aim at, as a share of the SLO */
     bool eases;          /* rho shrinks in a lasting overload */
-    double floor;        /* share of each class of lengths that is admitted at
-                            any price, if feasible; 0 = none */
+    double floor;        /* share of each class of lengths admitted at any
+                            price, if feasible; 0 = none */
     uint64_t max_blocks; /* blocks in the table of counts */
     int64_t window_us;   /* of arrivals, above 0 */
     int64_t renew_us;    /* time between two limits */
     uint64_t seed;
 };
 
-/* rho 0.7 that eases, no floor, 1 << 20 blocks (8 MiB), 60 s, 0.5 s. */
+/* rho 0.7, eases, no floor, 1 << 20 blocks (8 MiB), 60 s, 0.5 s. */
 extern const struct price_config price_config_default;
 
 struct price;
 
-/* Makes a price without arrivals, whose limit is infinite. Returns it, owned by
- * the caller, or NULL: out of memory. */
+/* Makes a price without arrivals, whose limit is infinite. Returns the price,
+ * owned by the caller, or NULL: out of memory. */
 [[nodiscard]] struct price *price_new(const struct price_config *config);
 
-/* Frees it. NULL is a no-op. */
+/* Frees a price. NULL is a no-op. */
 void price_free(struct price *price);
 
-/* What a request must compute: tokens [from, split) of its prompt behind `from`
+/* The work of a request: tokens [from, split) of its prompt behind `from`
  * cached ones, and [cached, n_tokens) behind `cached` ones. */
 struct price_work {
-    const uint64_t *keys; /* (n_keys), of its blocks, borrowed; tokens behind
-                             them are never asked for again */
+    const uint64_t *keys; /* (n_keys), of its blocks, borrowed; later tokens
+                             have no key and are never asked for again */
     size_t n_keys;
     uint32_t block_tokens;
     int64_t n_tokens;
     int64_t from, split, cached;
-    double us; /* predicted time of all that */
+    double us; /* predicted time of this work */
 };
 
 /*
@@ -77,30 +77,29 @@ struct price_work {
 double price_ask(struct price *price, const struct price_work *work,
                  const struct cost_model *cost);
 
-/* The instances that take prefills. */
+/* Load of the instances that take prefills. */
 struct price_load {
     uint32_t n_instances;
-    double speed; /* sum of their speeds, as multiples of the cost model that x
-                     is by */
-    double backlog_us; /* sum over them: work accepted and not done */
+    double speed; /* sum of their speeds, in multiples of the cost model's */
+    double backlog_us; /* sum of work accepted and not done */
 };
 
-/* Whether the next price_arrived() sets the limit anew, and needs the load. */
+/* Returns whether the next price_arrived() sets a new limit from the load. */
 bool price_due(const struct price *price, int64_t now_us);
 
 /* One arrival. */
 struct price_arrival {
     double x;
-    double work_us; /* at least 0: what it must compute, undivided */
+    double work_us; /* its work, undivided; at least 0 */
     int64_t n_tokens;
     int64_t slo_ttft_us; /* above 0 */
-    bool feasible;       /* it would be accepted but for its price */
+    bool feasible;       /* only its price could refuse it */
     int64_t now_us;
 };
 
 /*
- * Enters an arrival, and decides on it.
- *   load   at that time; read only if price_due().
+ * Adds an arrival and decides whether to admit it.
+ *   load   at that time; read only if price_due() is true.
  *   limit  written: the limit that applied; INFINITY: none.
  * Returns whether its price admits it.
  * Cost: O(PRICE_WINDOW_MAX) additions twice a second, else a move of the
@@ -112,12 +111,12 @@ bool price_arrived(struct price *price, const struct price_arrival *arrival,
 /*
  * Returns by how much the instances' mean queue must shrink until the limit
  * admits x and all arrivals equal to it, if arrivals stay as they are, in
- * microseconds; 0 = it need not, -1 = not even without queues.
+ * microseconds; 0 = x is admitted now, -1 = not even without queues.
  *   queue_us  written: the mean queue at the last limit.
  */
 int64_t price_late_us(const struct price *price, double x, int64_t *queue_us);
 
-/* The mean queue that the last limit aimed at, as a share of the SLO. */
+/* Returns the mean queue aimed at by the last limit, as a share of the SLO. */
 double price_aim(const struct price *price);
 
 /* Returns the time until the next limit may be set, at least 1. */

@@ -21,11 +21,11 @@ struct entry {
     uint64_t parent; /* 0 = none */
     uint64_t tag;    /* the caller's */
     double count;
-    double error;  /* part of count that other keys left behind */
+    double error;  /* part of count inherited from replaced keys */
     double tokens; /* sum over prompts, weighted as in count - error */
     uint32_t n_blocks;
     uint32_t heap_at;
-    uint32_t next;   /* in its hash chain */
+    uint32_t next;   /* next entry of its hash chain */
     uint32_t deeper; /* in access_tips(): most prompts share the next block */
 };
 
@@ -58,7 +58,7 @@ static uint64_t bytes_of(uint32_t places)
            (uint64_t)heads_for(places) * sizeof(uint32_t);
 }
 
-/* The most places that fit. */
+/* The most places that fit into max_bytes. */
 static uint32_t places_for(uint64_t max_bytes)
 {
     uint32_t places = 0;
@@ -192,8 +192,8 @@ static double weight(const struct access_sketch *s, int64_t now_us)
     return pow(2.0, (double)(now_us - s->epoch_us) / (double)s->half_us);
 }
 
-/* Scaling keeps the order, except of counts that become too small to be told
- * apart: the heap is made again. */
+/* Scaling keeps the order, except among counts too small to differ afterwards:
+ * so the heap is built again. */
 static void move_epoch(struct access_sketch *s, int64_t now_us)
 {
     double less = 1.0 / weight(s, now_us);
@@ -209,7 +209,7 @@ static void move_epoch(struct access_sketch *s, int64_t now_us)
         sift_down(s, at);
 }
 
-/* Gives a new key a free place, or that of the least count. */
+/* Gives a new key a free place, or the place of the least count. */
 static uint32_t take_place(struct access_sketch *s, uint64_t key)
 {
     uint32_t e;
@@ -260,7 +260,7 @@ void access_add(struct access_sketch *sketch, const uint64_t *keys,
     }
 }
 
-/* The rate of additions that keeps a count steady against its decay. */
+/* Requests per second that would keep a count steady against its decay. */
 static double per_s(const struct access_sketch *s, const struct entry *e,
                     int64_t now_us)
 {
@@ -304,7 +304,7 @@ static size_t insert(const struct access_tip *tip, struct access_tip *tips,
     return n;
 }
 
-/* Marks blocks of which at least half of the prompts share the next block. */
+/* Marks blocks where at least half of the prompts share the next block. */
 static void mark_deeper(struct access_sketch *s, double least)
 {
     for (uint32_t e = 0; e < s->n; e++)

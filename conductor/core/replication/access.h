@@ -28,7 +28,7 @@
 
 struct access_config {
     uint64_t max_bytes; /* bound of all its memory, at least ACCESS_BYTES_MIN */
-    int64_t half_us;    /* time in which counts halve, above 0 */
+    int64_t half_us;    /* time in which counts halve; above 0 */
     uint64_t seed;      /* of hashing */
 };
 
@@ -46,23 +46,23 @@ void access_free(struct access_sketch *sketch);
  *   keys      (n_keys), of its full blocks from the first one on;
  *             borrowed.
  *   n_tokens  of the prompt.
- *   tag       the caller's, of all prompts with these keys.
+ *   tag       the caller's number for prompts with these keys.
  * Counts at most as many leading blocks as there are places.
  * Cost: O(n_keys * log(places)).
  */
 void access_add(struct access_sketch *sketch, const uint64_t *keys,
                 size_t n_keys, int64_t n_tokens, uint64_t tag, int64_t now_us);
 
-/* Returns the recent requests per second for prompts with that block, at most
+/* Returns the recent requests per second for prompts with this block, at most
  * the true rate; 0 = the key is not kept. */
 double access_rate(const struct access_sketch *sketch, uint64_t key,
                    int64_t now_us);
 
-/* The last block that most prompts of a beginning share: fewer than half of the
- * prompts with this block have the same next one. */
+/* The end of a hot beginning of prompts: a block that many prompts have, fewer
+ * than half of which have the same next block. */
 struct access_tip {
     uint64_t key;
-    uint32_t n_blocks;  /* from the first to this one */
+    uint32_t n_blocks;  /* from the prompt's first block to this one */
     double per_s;       /* as access_rate() */
     double mean_tokens; /* of prompts with this block */
     uint64_t tag;       /* of the latest access_add() */
@@ -78,17 +78,17 @@ size_t access_tips(struct access_sketch *sketch, double least_per_s,
                    int64_t now_us, struct access_tip *tips, size_t max);
 
 /*
- * Writes the blocks of a tip.
+ * Writes the block keys of a tip.
  *   keys  (n_blocks), written: from the prompt's first one on.
  * Returns whether all of them are kept. Cost: O(n_blocks).
  */
 bool access_chain(const struct access_sketch *sketch,
                   const struct access_tip *tip, uint64_t *keys);
 
-/* Returns the most keys kept, and so the most blocks of a tip. */
+/* Returns the most keys that fit, which is also the most blocks of a tip. */
 uint32_t access_places(const struct access_sketch *sketch);
 
-/* Whether the heap, the chains and the sums hold. For tests. O(places). */
+/* Returns whether heap, chains and sums hold. For tests. O(places). */
 bool access_check(const struct access_sketch *sketch);
 
 #endif

@@ -1,10 +1,9 @@
-/* What the files of replication/ share. */
 #ifndef CONDUCTOR_CORE_REPLICATION_INTERNAL_H
 #define CONDUCTOR_CORE_REPLICATION_INTERNAL_H
 
 #include "conductor/core/replication/replication.h"
 
-/* A further holder that the last pass wants. */
+/* A copy that the last pass wants: a tip for one more holder. */
 struct replication_job {
     struct access_tip tip;
     uint32_t to; /* pool id */
@@ -27,14 +26,14 @@ struct replication_kept {
     uint64_t last_key;
     uint32_t instance; /* pool id */
     uint32_t first_block, end_block;
-    int64_t at_us; /* when the last of them came */
+    int64_t at_us; /* when the last of these blocks came */
 };
 
 /* An instance, by slot. */
 struct replication_side {
     uint32_t id;       /* pool id of the instance */
     double busy_ratio; /* recent share of the time */
-    int64_t failed_us; /* no copies to it before then; 0 = none failed */
+    int64_t failed_us; /* until then no copies to it; 0 = none failed */
     bool sends, receives;
 };
 
@@ -58,17 +57,17 @@ struct replication {
     struct replication_counts counts;
 };
 
-/* weigh.c: adds jobs for the further holders of a tip that are worth it. */
+/* weigh.c: adds a job for each further holder of a tip that is worth it. */
 void replication_weigh(struct replication *r, const struct access_tip *tip,
                        int64_t now_us);
 
-/* weigh.c: looks up a tip's blocks in r->keys. Returns whether they are all
- * known; *look is valid until the next decision or look. */
+/* weigh.c: looks up a tip's blocks in r->keys. Returns whether all are known;
+ * *look is valid until the next decision or look. */
 bool replication_look(struct replication *r, const struct access_tip *tip,
                       struct schedule_look *look);
 
-/* weigh.c: returns how many of keys (n), which *look is about, an instance can
- * send: the leading ones that it has, 0 if a slow tier alone has one. */
+/* weigh.c: returns how many of keys (n), which *look looked up, an instance can
+ * send: its leading blocks, or 0 if one is only in a slow tier. */
 uint32_t replication_sendable(const struct schedule_look *look,
                               const uint64_t *keys,
                               const struct pool_instance *i, uint32_t n);
@@ -86,7 +85,7 @@ static inline double replication_block_bytes(const struct schedule_look *look)
            (double)look->model->kv_bytes_per_token;
 }
 
-/* Whether an instance could hold copies. */
+/* Returns whether an instance could hold copies. */
 static inline bool replication_takes(const struct pool_instance *i)
 {
     return i && (i->role & ROLE_PREFILL) != 0 && pool_takes_work(i);

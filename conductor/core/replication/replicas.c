@@ -18,7 +18,7 @@ static bool holds(const struct asked *a, const struct pool_instance *i)
     return pool_takes_work(i) && a->look.stored[i->slot] >= a->n_keys;
 }
 
-/* Tokens of memory free of blocks and decodes. */
+/* Tokens of KV memory used neither by blocks nor by decodes. */
 static double room(const struct asked *a, const struct pool_instance *i)
 {
     double held = (double)prefix_index_held(a->look.index, i->slot) *
@@ -28,7 +28,7 @@ static double room(const struct asked *a, const struct pool_instance *i)
            (double)i->decode_reserved_tokens;
 }
 
-/* How many of the orders an instance sends. */
+/* How many of the orders copy from an instance. */
 static uint32_t n_sent(const struct replicas *out, uint32_t id)
 {
     uint32_t n = 0;
@@ -38,7 +38,7 @@ static uint32_t n_sent(const struct replicas *out, uint32_t id)
     return n;
 }
 
-/* Whether one of the orders goes to an instance. */
+/* Whether an order copies to an instance. */
 static bool is_ordered(const struct replicas *out, uint32_t id)
 {
     for (uint32_t k = 0; k < out->n; k++)
@@ -64,7 +64,7 @@ static bool fits(const struct asked *a, const struct pool_instance *i)
     return i->window_tokens == 0 || tokens <= i->window_tokens;
 }
 
-/* The instance to get the next copy; NULL = none can. */
+/* The instance to copy to next; NULL = none can take a copy. */
 static const struct pool_instance *find_receiver(const struct asked *a,
                                                  const struct replicas *out)
 {
@@ -81,7 +81,7 @@ static const struct pool_instance *find_receiver(const struct asked *a,
     return best;
 }
 
-/* The instance to send it; NULL = none has all of it in fast tiers. */
+/* The instance to copy from; NULL = none has all blocks in fast tiers. */
 static const struct pool_instance *find_sender(const struct asked *a,
                                                const struct replicas *out)
 {
@@ -102,7 +102,7 @@ static const struct pool_instance *find_sender(const struct asked *a,
     return best;
 }
 
-/* The instance to drop it: the fullest one. */
+/* The instance to drop the blocks: the fullest holder. */
 static const struct pool_instance *find_loser(const struct asked *a,
                                               const struct replicas *out)
 {

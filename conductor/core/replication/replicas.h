@@ -1,6 +1,6 @@
-/* Sets by command how many instances hold the beginning of a prompt: the store
- * API's change_replica (Mooncake, section on the store). Such copies may be
- * evicted like any other block. */
+/* Carries out a command that sets how many instances hold the beginning of a
+ * prompt: the store API's change_replica (Mooncake, section on the store). Such
+ * copies may be evicted like any other block. */
 #ifndef CONDUCTOR_CORE_REPLICATION_REPLICAS_H
 #define CONDUCTOR_CORE_REPLICATION_REPLICAS_H
 
@@ -16,12 +16,12 @@ struct replicas {
 
 /*
  * Writes the orders after which `copies` instances hold a prompt's first
- * blocks. Copies go to instances that prefill, first to those that have most of
- * it, then to those with most room; they come from the holder that sends the
- * fewest. Surplus holders drop theirs, the fullest first. Blocks that only slow
- * tiers have are not copied.
+ * blocks. Copies go to prefill instances, first to those with most of the
+ * blocks, then to those with most room; each comes from the holder with the
+ * fewest copies to send. Surplus holders drop the blocks, the fullest first.
+ * Blocks that are only in slow tiers are not copied.
  *   keys    (n_keys), at least 1, borrowed; the orders point to it.
- *   tag     as of replication_asked().
+ *   tag     as in replication_asked().
  *   copies  at least 1.
  *   out     written.
  * Cost: a match, and O(instances^2) for each order at most.

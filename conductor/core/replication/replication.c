@@ -52,7 +52,7 @@ bool replication_on(const struct replication *r)
            schedule_rules_of(r->dispatch->scheduler)->replicates > 0.0;
 }
 
-/* Averages over time whether each instance has a prefill. */
+/* Updates the share of time in which each instance has a prefill. */
 static void sample(struct replication *r, int64_t now_us)
 {
     const struct pool *pool = schedule_pool(r->dispatch->scheduler);
@@ -126,7 +126,7 @@ static bool link_is_idle(const struct pool_instance *i, int64_t now_us)
 }
 
 /* The instance that can send most of the blocks from `has` on, of equal ones
- * the one with least to push; NULL = none can now. */
+ * the one with least to push; NULL = none can send now. */
 static const struct pool_instance *find_sender(const struct replication *r,
                                                const struct schedule_look *look,
                                                uint32_t n_blocks, uint32_t has,
@@ -152,7 +152,7 @@ static const struct pool_instance *find_sender(const struct replication *r,
     return best;
 }
 
-/* Writes the next piece of a job. Returns false unless both ends are free. */
+/* Cuts the next piece of a job. Returns false unless both ends are free. */
 static bool cut(struct replication *r, const struct replication_job *job,
                 int64_t now_us, struct replication_action *a)
 {
@@ -167,7 +167,7 @@ static bool cut(struct replication *r, const struct replication_job *job,
         return false;
     to = pool_get(look.pool, job->to);
     has = look.stored[to->slot];
-    /* What a prefill there will leave need not be copied. */
+    /* Blocks that an accepted prefill will leave there need no copy. */
     if (!replication_takes(to) || !link_is_idle(to, now_us) ||
         schedule_looked(&look, to->slot) >= job->tip.n_blocks)
         return false;
@@ -211,7 +211,7 @@ static void begin(struct replication *r, const struct replication_job *job,
     r->counts.pieces++;
 }
 
-/* Whether another instance has a block. */
+/* Whether another instance also has a block. */
 static bool is_extra(const struct replication *r, uint32_t instance,
                      uint64_t key)
 {
@@ -253,7 +253,7 @@ static void forget_kept(struct replication *r, uint32_t k)
     r->kept[k] = r->kept[--r->n_kept];
 }
 
-/* Finds a copy that is no longer asked for, where memory is short. */
+/* Finds a copy to drop: no longer asked for, on an instance short of memory. */
 static bool find_cold(struct replication *r, int64_t now_us,
                       struct replication_action *a)
 {
@@ -300,7 +300,7 @@ bool replication_next(struct replication *r, int64_t now_us,
     return false;
 }
 
-/* Notes a copy that may be dropped later, if there is a free place. */
+/* Remembers a copy that may be dropped later, if the table has a free place. */
 static void keep(struct replication *r, const struct replication_piece *p,
                  int64_t now_us)
 {

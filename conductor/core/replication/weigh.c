@@ -1,5 +1,5 @@
 /*
- * How many further holders of a hot beginning are worth their copies.
+ * Decides how many further holders of a hot beginning are worth their copies.
  *
  * With k holders, busy with other work for b_1 .. b_k of the time, and requests
  * that keep w engines busy, each is busy for
@@ -7,15 +7,15 @@
  *     U = (b_1 + ... + b_k + w) / k, at most 1
  *
  * of the time, and a request finds all of them busy with a probability of P =
- * U^k, as if they were busy independently. Such a request pays for having the
- * blocks elsewhere: the shorter one of fetching and computing them, because the
- * scheduler makes it wait no longer than that. So n further holders save
+ * U^k, as if they were busy independently. Such a request loses the time to
+ * fetch or to compute the blocks elsewhere, whichever is shorter: the scheduler
+ * makes it wait no longer. So n further holders save
  *
  *     rate * horizon * miss * (P_k - P_(k+n)).
  *
  * The n with the largest difference between this and REPLICATION_WORTH times
- * the copies' time on links is taken. Every n is tried: where requests need
- * several engines, the first further holders alone save nothing.
+ * the copies' time on links is taken. Every n is tried: where requests keep
+ * several engines busy, one more holder alone saves nothing.
  */
 #include <math.h>
 #include <string.h>
@@ -29,9 +29,9 @@ struct weighing {
     const struct access_tip *tip;
     struct schedule_look look;
     int64_t now_us;
-    double engines;    /* that its requests keep busy */
-    uint32_t holders;  /* instances that have or will have it */
-    double busy;       /* sum of holders' busy_ratio with other work */
+    double engines;    /* engines that the tip's requests keep busy */
+    uint32_t holders;  /* instances that have or will have its blocks */
+    double busy;       /* sum of holders' busy_ratio, other requests only */
     int64_t egress_us; /* until a holder can send */
     uint32_t n;        /* candidates in r->order */
 };
@@ -64,7 +64,7 @@ uint32_t replication_sendable(const struct schedule_look *look,
     return blocks;
 }
 
-/* Time to prefill `tokens` behind `behind` others, by the cost model. */
+/* Time to prefill `tokens` behind `behind` cached ones, by the cost model. */
 static double compute_us(const struct weighing *w,
                          const struct pool_instance *i, double tokens,
                          double behind)
@@ -88,7 +88,7 @@ static double engines(const struct weighing *w, const struct pool_instance *i)
     return w->tip->per_s * us / 1e6;
 }
 
-/* Sorts instances into holders and candidates. */
+/* Sorts instances into holders and candidates for a copy. */
 static void find_holders(struct replication *r, struct weighing *w)
 {
     const struct pool *pool = w->look.pool;
@@ -118,7 +118,7 @@ static void find_holders(struct replication *r, struct weighing *w)
     w->busy = w->busy > w->engines ? w->busy - w->engines : 0.0;
 }
 
-/* Whether an instance has room for the tip, and may be copied to. */
+/* Whether an instance has room for the tip and can take copies. */
 static bool may_have(const struct replication *r, const struct weighing *w,
                      const struct pool_instance *i)
 {
@@ -132,7 +132,7 @@ static bool may_have(const struct replication *r, const struct weighing *w,
            !schedule_looked_slow(&w->look, i, r->keys, w->tip->n_blocks);
 }
 
-/* Whether a comes before b: with more of the blocks, then the idler one. */
+/* Whether candidate a comes before b: more of the blocks, then less busy. */
 static bool comes_before(const struct replication *r, const struct weighing *w,
                          uint32_t a, uint32_t b)
 {
@@ -172,7 +172,7 @@ static double all_busy(double busy, double engines, uint32_t holders)
     return u < 1.0 ? pow(u, holders) : 1.0;
 }
 
-/* Time that a request pays on an instance that lacks the tip's last blocks. */
+/* Time that a request loses on an instance that lacks the tip's last blocks. */
 static double miss_us(const struct weighing *w, const struct pool_instance *i,
                       double bytes)
 {
@@ -199,7 +199,7 @@ static void add_job(struct replication *r, const struct replication_job *job)
     r->jobs[at] = *job;
 }
 
-/* How many of r->order are worth it together; *reason says why. */
+/* How many instances of r->order to copy to; *reason says why. */
 static uint32_t worth(const struct replication *r, const struct weighing *w,
                       struct replication_reason *reason)
 {
@@ -241,8 +241,8 @@ static uint32_t worth(const struct replication *r, const struct weighing *w,
     return best;
 }
 
-/* A rate less its standard error, sqrt(n) of the n requests counted: two
- * prompts that meet are no crowd. */
+/* A lower bound of a rate: less its standard error, sqrt(n) for n requests, so
+ * that two chance requests do not count as a crowd. */
 static double surely_per_s(const struct replication *r, double per_s)
 {
     double n =

@@ -1,8 +1,7 @@
 /*
- * How much of engines' time requests need; see roles.h.
- *
- * Sums are taken per second, so that the spread of the means is that of
- * seconds, however many requests come together in one.
+ * How much time of engines requests need; see roles.h. * Sums are taken per
+ * second, so that the spread of the means is between seconds, however many
+ * requests come together in one.
  */
 #include <math.h>
 
@@ -38,7 +37,7 @@ double roles_decode_us(const struct cost_model *cost, double prompt_tokens,
     return most(0.0, steps * (least(share, 1.0) * cost->decode[0] + own_us));
 }
 
-/* The mean KV and batch of decode instances. False: there are none. */
+/* The mean KV and batch of decode instances. Returns false without any. */
 static bool mean_decode(const struct pool *pool, double *kv, double *batch)
 {
     uint32_t n = 0;
@@ -101,7 +100,7 @@ void roles_demand_pass(struct roles_demand *d, double tau_us, int64_t now_us)
     double us, part;
 
     if (d->at_us < 0)
-        d->at_us = now_us; /* the first pass: nothing is known before it */
+        d->at_us = now_us; /* the first pass: no time to average over yet */
     us = (double)(now_us - d->at_us);
     if (us <= 0.0)
         return;

@@ -1,5 +1,5 @@
-/* Which ratio is better, and which instance switches; demand.c says what is
- * needed. See roles.h. */
+/* Finds the better ratio, and the instance that switches; demand.c computes the
+ * demand. See roles.h. */
 #include "conductor/core/roles/roles.h"
 
 #include <errno.h>
@@ -57,13 +57,13 @@ void roles_placed(struct roles *r, const struct dispatch_request *request,
         roles_demand_placed(&r->demand, r->dispatch->scheduler, request, order);
 }
 
-/* The role that an instance has, or is to have. */
+/* The role that an instance has, or will have after its switch. */
 static unsigned role_of(const struct pool_instance *i)
 {
     return i->next_role != 0 ? i->next_role : i->role;
 }
 
-/* Counts the instances that have a single role, or will have it. */
+/* Counts the ready instances with a single role, after pending switches. */
 static void count(const struct pool *pool, struct roles_seen *seen)
 {
     seen->prefills = seen->decodes = 0;
@@ -112,7 +112,7 @@ static void look(struct roles *r, int64_t now_us)
             seen->best_prefills = p;
 }
 
-/* Whether the best ratio lies that way, and is better by enough. */
+/* Whether the best ratio lies in this direction, and is better by enough. */
 static bool is_better(const struct roles *r, bool to_prefill)
 {
     const struct roles_seen *seen = &r->seen;
@@ -137,7 +137,7 @@ static uint32_t n_switching(const struct pool *pool)
     return n;
 }
 
-/* Expected tokens that the longest of its decodes has yet to produce. */
+/* Output tokens still expected from the longest decode of an instance. */
 static int64_t left_tokens(const struct pool_instance *i)
 {
     int64_t most = 0;
@@ -151,7 +151,7 @@ static int64_t left_tokens(const struct pool_instance *i)
     return most;
 }
 
-/* Whether a has less to end than b, or less to lose. */
+/* Whether a has less work to end than b, or less cache to lose. */
 static bool ends_before(const struct pool_instance *a,
                         const struct pool_instance *b)
 {
@@ -166,7 +166,7 @@ static bool ends_before(const struct pool_instance *a,
     return a->slot < b->slot;
 }
 
-/* The instance that leaves a role soonest, if one stays; NULL = none. */
+/* The instance to leave a role: the soonest free; NULL = the role's last. */
 static const struct pool_instance *find(const struct pool *pool, unsigned from)
 {
     const struct pool_instance *best = NULL;

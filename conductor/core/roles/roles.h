@@ -9,14 +9,13 @@
  *     load(n_p, n_d) = max(needed_p / n_p, needed_d / n_d)
  *
  * is how busy the busier side is. The best n_p of all instances follows from
- * it. An instance switches if that lowers the load by ROLES_GAIN, and by twice
- * the error of the two means, at each pass for as long as the policy's option
- * switch_roles says; means fade with half of that time. Once one has switched,
- * others follow until less than ROLES_ENOUGH is to be gained: the two limits
- * are the hysteresis.
+ * it. An instance switches if this lowers the load by ROLES_GAIN, and by twice
+ * the error of the two means, at every pass for the time in the policy's option
+ * switch_roles; means fade with half of that time. Then others follow until
+ * less than ROLES_ENOUGH is to be gained: the two limits are the hysteresis.
  *
- * An instance that switches gets no more work, ends what it has, and then takes
- * the other role, by a command as by a pass.
+ * An instance that switches, by a pass or by a command, gets no more work, ends
+ * its own, and then takes the other role.
  *
  * Pure: time is an argument; orders are data, which the caller carries out.
  *
@@ -36,37 +35,37 @@
 #define ROLES_GAIN 0.15   /* least gain in load to begin */
 #define ROLES_ENOUGH 0.05 /* least gain to go on */
 #define ROLES_LEAST 0.6   /* no change below this load */
-#define ROLES_AT_ONCE 8u  /* at most one in so many switches at a time */
+#define ROLES_AT_ONCE 8u  /* of so many instances, one switches at a time */
 
 /* Why an instance switches. */
 struct roles_reason {
-    bool command;          /* an operator's command; the rest is 0 */
+    bool command;          /* an operator's command: only this is set */
     double prefill_needed; /* engines */
     double decode_needed;
     double error;      /* of both, relative */
     uint32_t prefills; /* instances of each role before */
     uint32_t decodes;
-    uint32_t best_prefills; /* the same with the best ratio */
+    uint32_t best_prefills; /* prefill instances in the best ratio */
 };
 
-/* An instance switches, or has switched. */
+/* An order: an instance begins to switch, or takes its new role. */
 struct roles_action {
     uint32_t instance; /* pool id */
     unsigned from, to; /* ROLE_* */
-    bool taken;        /* true: it is empty, and the caller calls
-                          pool_take_role(); false: it begins to end its work */
+    bool taken;        /* true: it has ended its work, call pool_take_role();
+                          false: it takes no more work */
     struct roles_reason reason;
 };
 
 struct roles_counts {
     uint64_t passes;
     uint64_t begun[2][2]; /* [by command][to decode] */
-    uint64_t taken;       /* switches that ended */
+    uint64_t taken;       /* switches completed */
 };
 
-/* What passes see. */
+/* State as of the last pass. */
 struct roles_seen {
-    bool known;            /* demand has been seen for long enough */
+    bool known;            /* demand was observed for long enough */
     double prefill_needed; /* engines */
     double decode_needed;
     double error;
@@ -77,7 +76,7 @@ struct roles;
 
 /*
  * Makes roles.
- *   d          borrowed; its scheduler may come later.
+ *   d          borrowed; may get its scheduler later.
  *   instances  slots of the pool.
  *   slowdown   factor on all times; 0 = 1.
  * Returns it, owned, or NULL: no memory.
@@ -85,16 +84,16 @@ struct roles;
 [[nodiscard]] struct roles *roles_new(struct dispatch *d, uint32_t instances,
                                       int64_t slowdown);
 
-/* Frees it; NULL is a no-op. */
+/* Frees roles; NULL is a no-op. */
 void roles_free(struct roles *r);
 
-/* Whether passes switch instances: with the policy's option switch_roles and
- * with predictions, where each instance has one role. Commands work without. */
+/* Returns whether passes switch instances: with the policy's option
+ * switch_roles, predictions, and single roles. Commands always work. */
 bool roles_on(const struct roles *r);
 
 /*
- * Returns the time that a decode takes of an engine that decodes as many such
- * requests at once as it can, in microseconds, at least 0:
+ * Returns the share of an engine's time that a decode takes, if the engine
+ * decodes as many such requests at once as it can, in microseconds, at least 0:
  *
  *     L (share d0 + d1 + d2 (n + L / 2))
  *
@@ -109,7 +108,7 @@ double roles_decode_us(const struct cost_model *cost, double prompt_tokens,
                        double output_tokens, double kv_capacity_tokens,
                        double max_batch, double slo_tbt_us);
 
-/* Counts a new request when first placed, also if refused. Cost: O(1). */
+/* Counts a request at its first placing, refused or not. Cost: O(1). */
 void roles_placed(struct roles *r, const struct dispatch_request *request,
                   const struct dispatch_order *order);
 
@@ -121,29 +120,29 @@ bool roles_pass(struct roles *r, int64_t now_us);
 int64_t roles_due_us(const struct roles *r);
 
 /*
- * Switches an instance to a role by command; its present role calls off a
- * switch that has begun.
- * Returns 0; -ESTALE: no such instance; -EINVAL: it cannot switch, or not to
- * that; -EBUSY: no other instance has its present role and takes work.
+ * Switches an instance to a role by command; naming its present role calls off
+ * a switch that has begun.
+ * Returns 0; -ESTALE: no such instance; -EINVAL: it cannot switch to this role;
+ * -EBUSY: no other instance has its present role and takes work.
  */
 [[nodiscard]] int roles_command(struct roles *r, uint32_t instance,
                                 unsigned role);
 
 /*
- * Gives the next order, after a pass or a command or when an instance may be
- * empty.
+ * Gives the next order, after a pass or a command or when an instance may have
+ * ended its work.
  *   action  written.
  * Returns whether there is one. Cost: O(instances).
  */
 bool roles_next(struct roles *r, struct roles_action *action);
 
-/* Returns what the last pass saw. */
+/* Returns the state as of the last pass. */
 struct roles_seen roles_seen(const struct roles *r);
 
-/* Returns what was done so far. Borrowed. */
+/* Returns the counts so far. Borrowed. */
 const struct roles_counts *roles_counts(const struct roles *r);
 
-/* Whether the invariants hold. For tests. */
+/* Returns whether the invariants hold. For tests. */
 bool roles_check(const struct roles *r);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Whether a request that could be scheduled is admitted: a rule of its own,
- * applied to the scheduler's choice.
+ * Admission: a rule, apart from the policy, that accepts or rejects the
+ * scheduler's choice.
  */
 #ifndef CONDUCTOR_CORE_SCHEDULE_ADMISSION_H
 #define CONDUCTOR_CORE_SCHEDULE_ADMISSION_H
@@ -13,7 +13,7 @@ enum admission_verdict {
     ADMISSION_REJECT_TBT,
 };
 
-/* What an admission policy may look at. An SLO of 0 = none. */
+/* Input of an admission policy. An SLO of 0 = none. */
 struct admission_request {
     int64_t ttft_us; /* predicted for the chosen prefill instance */
     int64_t tbt_us;  /* predicted for the chosen decode instance, 0 = none */
@@ -26,9 +26,9 @@ struct admission_policy {
     enum admission_verdict (*decide)(const struct admission_request *request);
 };
 
-/* The policy of that name, static: "plain" (reject a request that misses an
- * SLO, the TTFT first) or "none" (admit every request). NULL: no such policy.
- */
+/* Returns the policy of this name, static: "plain" (rejects a request that
+ * misses an SLO, the TTFT first) or "none" (admits every request). NULL: no
+ * such policy. */
 const struct admission_policy *admission_policy_by_name(const char *name);
 
 #endif

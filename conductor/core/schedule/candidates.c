@@ -1,8 +1,8 @@
 /* Estimates a prefill on every instance, with own or fetched blocks. */
 #include "conductor/core/schedule/internal.h"
 
-/* Algorithm 1's condition: best_len / prefix_len > threshold, which for
- * prefix_len 0 any best_len meets. */
+/* Algorithm 1's condition: best_len / prefix_len > threshold, always true for
+ * prefix_len 0 and best_len above 0. */
 static bool worth_fetching(uint32_t best_blocks, uint32_t local_blocks,
                            double threshold)
 {
@@ -10,7 +10,7 @@ static bool worth_fetching(uint32_t best_blocks, uint32_t local_blocks,
            (double)best_blocks > threshold * (double)local_blocks;
 }
 
-/* Own blocks in slow tiers have to be read first. */
+/* Adds the time to read own blocks from slow tiers. */
 static void add_own_load(const struct scheduler *s,
                          const struct schedule_request *request,
                          const struct pool_instance *instance,
@@ -32,7 +32,7 @@ static void add_own_load(const struct scheduler *s,
             estimate);
 }
 
-/* Length of the prompt by whose time speeds compare. */
+/* Tokens of the prompt that speeds are compared by. */
 #define SPEED_TOKENS 8192
 
 double schedule_speed_of(const struct scheduler *s,
@@ -97,7 +97,7 @@ static size_t estimate_all(struct scheduler *s,
             ask.there_blocks = s->there[i->pair];
             ask.pair_room_us = s->room_us[i->pair];
         }
-        /* Never from itself: the sender's match is longer. */
+        /* The sender is never the instance itself: its match is longer. */
         if (worth_fetching(best_blocks, ask.local_blocks, threshold)) {
             ask.used_blocks = best_blocks;
             ask.sender = sender;

@@ -4,7 +4,7 @@
 #include "conductor/core/plan/traffic.h"
 #include "conductor/core/schedule/internal.h"
 
-/* Pooled caches: each instance has the longest match of all. */
+/* Pooled caches: each instance counts as having the longest match. */
 static void match_pooled(struct scheduler *s)
 {
     uint32_t most = 0;
@@ -23,7 +23,7 @@ static uint32_t whole_steps(uint32_t blocks, uint32_t usable_blocks,
     return blocks - blocks % step;
 }
 
-/* An engine with larger blocks than the index's reuses only whole ones. */
+/* An engine with larger blocks than the index reuses only whole blocks. */
 static void match_steps(struct scheduler *s, uint32_t usable_blocks)
 {
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
@@ -69,8 +69,8 @@ void schedule_match(struct scheduler *s, const struct schedule_request *request,
         match_steps(s, usable_blocks);
 }
 
-/* Returns SCHEDULE_TOO_LONG if all eligible instances of the role, whatever
- * their health, are too small for the request; else no_instance. */
+/* Returns SCHEDULE_TOO_LONG if the request exceeds the KV of every eligible
+ * instance of the role, whatever its health; else no_instance. */
 static enum schedule_verdict why_none(const struct scheduler *s,
                                       const struct schedule_request *request,
                                       unsigned role, int64_t max_output_tokens,
@@ -91,7 +91,7 @@ static enum schedule_verdict why_none(const struct scheduler *s,
     return any ? SCHEDULE_TOO_LONG : no_instance;
 }
 
-/* Time until the first of the full queues has a place; -1 = none is full. */
+/* Time until one of the full queues has a place; -1 = none is full. */
 static int64_t place_in_us(const struct scheduler *s,
                            const struct schedule_decision *decision,
                            int64_t now_us)
@@ -160,7 +160,7 @@ bool schedule_choose_prefill(struct scheduler *s,
 struct push {
     struct traffic_push way;
     double sent_us;   /* by traffic_sent_us() */
-    int64_t n_slowed; /* a tenth of its token intervals, at least 1 */
+    int64_t n_slowed; /* a tenth of the request's token intervals, at least 1 */
 };
 
 static struct push push_of(const struct scheduler *s,
@@ -239,8 +239,8 @@ int64_t schedule_beside_tbt_us(const struct scheduler *s,
                          });
 }
 
-/* Scales an instance's load by its own step time: a fast instance, whose steps
- * stay the shortest, would else get all requests until it is full. */
+/* Scales an instance's load by its own step time. Otherwise a fast instance,
+ * with the shortest steps, would get all requests until it is full. */
 static int64_t relative_load_us(const struct scheduler *s,
                                 const struct pool_instance *i, int64_t load_us)
 {
@@ -252,8 +252,8 @@ static int64_t relative_load_us(const struct scheduler *s,
                  (double)cost_model_decode_step_us(i->cost, 1, 0, NULL));
 }
 
-/* Adds the wait for its KV to a request's TBT, the mean of the longest tenth of
- * its token intervals. */
+/* Adds the wait for KV to a request's TBT, which is the mean of the longest
+ * tenth of its token intervals. */
 static void add_gap(struct decode_estimate *c, const struct push *push,
                     const struct pool_instance *i)
 {
@@ -266,8 +266,8 @@ static void add_gap(struct decode_estimate *c, const struct push *push,
     c->load_us += us;
 }
 
-/* Adds the push to the decode instance of a pair: its time counts as part of
- * the answer's, spread over the tokens. */
+/* Adds the push to a pair's decode instance: the push counts as part of the
+ * answer's time, spread over its tokens. */
 static void add_pair(const struct scheduler *s,
                      const struct schedule_request *request,
                      struct decode_estimate *c)
@@ -283,7 +283,7 @@ static void add_pair(const struct scheduler *s,
     c->load_us += c->push_us / n_output;
 }
 
-/* Sets the push in the estimate to that of the chosen decode instance. */
+/* Replaces the estimate's push by the push to the chosen decode instance. */
 static void set_push(struct prefill_estimate *e,
                      const struct decode_estimate *decode)
 {
@@ -296,7 +296,7 @@ static void set_push(struct prefill_estimate *e,
     e->score_us += more_us;
 }
 
-/* The TBT that a request is judged by: the highest of all decodes there. */
+/* The TBT that admission tests: the highest of all decodes on the instance. */
 static int64_t worst_tbt_us(const struct scheduler *s,
                             const struct schedule_request *request,
                             const struct schedule_decision *decision,
@@ -313,8 +313,8 @@ static int64_t worst_tbt_us(const struct scheduler *s,
     return worst_us > step_us ? worst_us : step_us;
 }
 
-/* Whether a candidate with room is preferred to another: first one that keeps
- * the SLO, then the less loaded. */
+/* Whether a candidate with room is better than another: first by keeping the
+ * TBT SLO, then by the lower load. */
 static bool decodes_better(const struct schedule_request *request,
                            const struct decode_estimate *a,
                            const struct decode_estimate *b)
@@ -352,7 +352,7 @@ bool schedule_choose_decode(struct scheduler *s,
             continue;
         estimate_place(s, request, &decision->chosen, i, c);
         if (i->awaited_tokens > 0 && i->id != decision->prefill)
-            c->no_room = true; /* it is kept for another request */
+            c->no_room = true; /* its room is kept for another request */
         if (schedule_guards_tbt(s, request))
             c->tbt_us = worst_tbt_us(s, request, decision, c);
         c->load_us = relative_load_us(s, i, c->load_us);

@@ -1,4 +1,4 @@
-/* Entering an accepted decision into the pool. */
+/* Enters an accepted decision into the pool. */
 #include <errno.h>
 
 #include "conductor/core/schedule/internal.h"
@@ -32,7 +32,7 @@ static void book_fetch(struct scheduler *s,
     book(s, request, decision, decision->prefill, POOL_INGRESS, until_us);
 }
 
-/* The links and tiers that a plan uses are busy until it is through. */
+/* Books the links and tiers of a plan until its loads end. */
 static void book_sources(struct scheduler *s,
                          const struct schedule_request *request,
                          const struct schedule_decision *decision)
@@ -53,7 +53,7 @@ static void book_sources(struct scheduler *s,
     }
 }
 
-/* Without a plan, all blocks in the instance's own slow tiers are read. */
+/* Books all reads from own slow tiers, of a decision without a plan. */
 static void book_own(struct scheduler *s,
                      const struct schedule_request *request,
                      const struct schedule_decision *decision)
@@ -121,7 +121,7 @@ static void book_all(struct scheduler *s,
         book_own(s, request, decision);
 }
 
-/* The part of its time that prefills in one step pay once between them. */
+/* The part of a prefill's time that all prefills in one step pay only once. */
 static int64_t shared_us(const struct scheduler *s,
                          const struct prefill_estimate *chosen)
 {
@@ -130,7 +130,7 @@ static int64_t shared_us(const struct scheduler *s,
     return i ? (int64_t)estimate_cost(&s->model, i)->shared_us : 0;
 }
 
-/* The prefill as the pool sees it. */
+/* The pool's record of the chosen prefill. */
 static struct pool_prefill_request
 prefill_of(const struct scheduler *scheduler,
            const struct schedule_request *request,
@@ -179,7 +179,7 @@ int schedule_commit(struct scheduler *scheduler,
         error = accept_decode(scheduler, request, decision);
     if (error < 0)
         return error;
-    /* Last: cancelling a prefill does not restore last_prefill. */
+    /* Accepted last: cancelling a prefill does not restore last_prefill. */
     const struct pool_prefill_request prefill =
         prefill_of(scheduler, request, decision);
     error = pool_prefill_accept(pool, decision->prefill, &prefill);

@@ -1,4 +1,4 @@
-/* When a request that misses an SLO, or finds no room, would fit. */
+/* Estimates when a request that misses an SLO, or finds no room, would fit. */
 #include "conductor/core/schedule/internal.h"
 
 static int64_t lesser_us(int64_t a, int64_t b)
@@ -11,7 +11,7 @@ static int64_t greater_us(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* The part of a transfer that is waiting for the sender's other transfers. */
+/* The part of a transfer's time spent behind other transfers of the sender. */
 static int64_t congestion_us(const struct scheduler *s,
                              const struct schedule_request *request,
                              const struct prefill_estimate *e)
@@ -24,8 +24,8 @@ static int64_t congestion_us(const struct scheduler *s,
                      greater_us(sender->egress_free_us - request->now_us, 0));
 }
 
-/* The part of the reads from its own slow tiers that is waiting for reads of
- * other requests. */
+/* The part of the reads from the instance's own slow tiers spent behind reads
+ * for other requests. */
 static int64_t own_wait_us(const struct scheduler *s,
                            const struct schedule_request *request,
                            const struct prefill_estimate *e)
@@ -40,8 +40,8 @@ static int64_t own_wait_us(const struct scheduler *s,
     return lesser_us(us, e->ready_us - request->now_us);
 }
 
-/* candidate_fits_in_us() under the rule by_score: the score falls by a second
- * per second for the queue and another for congestion, while both last. */
+/* candidate_fits_in_us() under the rule by_score. Each second, the score falls
+ * by one for the queue and one for congestion, while both last. */
 static int64_t score_fits_in_us(const struct scheduler *s,
                                 const struct schedule_request *request,
                                 const struct prefill_estimate *e)
@@ -58,8 +58,8 @@ static int64_t score_fits_in_us(const struct scheduler *s,
 }
 
 /* Time until a candidate's queue and the backlogs of its links and tiers have
- * shrunk enough; -1 = never. Each shrinks by a second per second; its own
- * transfer and prefill do not, but for what decodes beside it add. */
+ * shrunk enough; -1 = never. Each shrinks by a second per second. The request's
+ * own transfer and prefill do not, except for the time that decodes add. */
 static int64_t candidate_fits_in_us(const struct scheduler *s,
                                     const struct schedule_request *request,
                                     const struct prefill_estimate *e)
@@ -87,8 +87,8 @@ int64_t schedule_fits_in_us(const struct scheduler *s,
         const struct prefill_estimate *e = &decision->candidates[c];
         int64_t in_us = schedule_tested_us(s, e) - request->slo_ttft_us;
 
-        /* Each needs at least what it misses the SLO by, or half of it where
-         * queue and congestion add up, so most need not be looked at. */
+        /* A candidate needs at least the time by which it misses the SLO, or
+         * half where queue and congestion both shrink: most need no look. */
         if (s->rules.by_score)
             in_us /= 2;
         if (e->too_long || e->queue_full || e->spared ||
@@ -118,9 +118,9 @@ int64_t schedule_decode_fits_in_us(const struct scheduler *s,
 
     if (us == ESTIMATE_NEVER_US)
         return -1;
-    if (predicts) /* its prefill comes first */
+    if (predicts) /* the decode begins after the prefill */
         us = us > prefill_us ? us - prefill_us : 1;
-    /* Prefills that share its steps make them too long. */
+    /* Prefills in its steps make them too long: wait until all are done. */
     return s->model.coupled && request->slo_tbt_us > 0 &&
                    candidate->tbt_us > request->slo_tbt_us && us < prefills_us
                ? prefills_us

@@ -1,25 +1,25 @@
-/* The inside of the scheduler, shared by its files. Not for others. */
+/* The inside of the scheduler, for files of this folder only. */
 #ifndef CONDUCTOR_CORE_SCHEDULE_INTERNAL_H
 #define CONDUCTOR_CORE_SCHEDULE_INTERNAL_H
 
 #include "conductor/core/schedule/policy.h"
 #include "conductor/core/schedule/schedule.h"
 
-/* An instance that others could load from. */
+/* An instance that other instances could load from. */
 struct schedule_peer {
     struct schedule_source source;
     struct load_source load;
 };
 
-/* The peers of one request: one more than a plan uses, because one of them may
- * be the candidate itself. */
+/* The peers of one request: one more than a plan uses, because one peer may be
+ * the candidate itself. */
 struct schedule_peers {
     struct schedule_peer at[SCHEDULE_PEERS_MAX + 1];
     size_t n;
 };
 
 /* Work of accepted prefills, fading over a minute: the sum of their times, and
- * of the squares of these. */
+ * the sum of the squares. */
 struct schedule_pace {
     double work_us, square;
     int64_t begun_us, at_us;
@@ -31,17 +31,17 @@ struct scheduler {
     const struct schedule_policy *policy;
     const struct admission_policy *admission;
     double options[POLICY_OPTIONS_MAX]; /* the policy's */
-    void *state;                        /* likewise */
-    struct schedule_rules rules;        /* likewise, as far as they apply */
-    /* A bit per group of pairs: an instance that only prefills has a place; an
-     * instance that decodes takes work. */
+    void *state;                        /* the policy's */
+    struct schedule_rules rules;        /* the policy's that apply here */
+    /* A bit per group of pairs. givers: a prefill-only instance has a place;
+     * takers: a decode instance takes work. */
     uint32_t givers, takers;
-    uint32_t there[POOL_PAIRS];  /* most leading blocks of a taker with room to
-                                    decode the request */
+    uint32_t there[POOL_PAIRS];  /* most leading blocks of a taker with room for
+                                    the decode */
     int64_t room_us[POOL_PAIRS]; /* estimate, until a taker has room */
     struct pool *pool;
     struct prefix_index *index;
-    struct prefix_match stored;   /* what instances hold of the prompt */
+    struct prefix_match stored;   /* blocks of the prompt that instances hold */
     struct prefix_match expected; /* and will hold when prefills end */
     struct prefill_estimate *candidates;
     struct decode_estimate *decode_candidates;
@@ -50,17 +50,17 @@ struct scheduler {
     struct price *price; /* NULL: nothing is priced */
 };
 
-/* Makes s->price if the policy's options say so; its times are `slower` times
- * as long, 0 = unchanged. Returns 0, or -1: out of memory. */
+/* Makes s->price if the policy's options enable it; all its times are
+ * multiplied by `slower`, 0 = unchanged. Returns 0, or -1: out of memory. */
 int schedule_price_init(struct scheduler *s, int64_t slower);
 
 /* Writes every slot's stored and expected leading blocks of a prompt. `shared`:
- * the shared store's blocks count as stored by each that reads it. */
+ * an instance that reads the shared store counts as storing its blocks. */
 void schedule_match(struct scheduler *s, const struct schedule_request *request,
                     uint32_t usable_blocks, bool shared);
 
-/* Lends the chosen instance idle ones, if that makes a long prefill end
- * sooner. */
+/* Lends idle instances to the chosen one, if a long prefill ends sooner with
+ * them. */
 void schedule_lend(const struct scheduler *s,
                    const struct schedule_request *request,
                    struct schedule_decision *decision);
@@ -78,7 +78,7 @@ static inline uint32_t schedule_lesser(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Whether request->eligible leaves out the instance of a slot. */
+/* Returns whether request->eligible leaves out the instance of a slot. */
 static inline bool schedule_ineligible(const struct schedule_request *request,
                                        uint32_t slot)
 {
@@ -86,8 +86,8 @@ static inline bool schedule_ineligible(const struct schedule_request *request,
            !(request->eligible[slot / 64] >> slot % 64 & 1u);
 }
 
-/* Whether an instance may not take the request: it is not eligible, has failed
- * it, or is not the only one that may. */
+/* Returns whether an instance may not take the request: it is not eligible, has
+ * failed the request, or is not the only one allowed. */
 static inline bool schedule_excluded(const struct schedule_request *request,
                                      const struct pool_instance *instance)
 {
@@ -102,7 +102,7 @@ static inline bool schedule_excluded(const struct schedule_request *request,
     return false;
 }
 
-/* Whether the place of a request's decode is predicted. */
+/* Returns whether the length of a request's decode is predicted. */
 static inline bool
 schedule_predicts_decode(const struct scheduler *s,
                          const struct schedule_request *request)
@@ -118,8 +118,8 @@ static inline int64_t schedule_kv_in_us(const struct prefill_estimate *prefill)
     return us > 0 ? us : 0;
 }
 
-/* Whether an instance may be chosen for a role. Loops over all slots check
- * pool_ready_roles() and schedule_excluded() instead. */
+/* Returns whether an instance may be chosen for a role. Loops over all slots
+ * check pool_ready_roles() and schedule_excluded() instead. */
 static inline bool schedule_takes_work(const struct schedule_request *request,
                                        const struct pool_instance *instance,
                                        unsigned role)
@@ -128,8 +128,8 @@ static inline bool schedule_takes_work(const struct schedule_request *request,
            pool_takes_work(instance) && !schedule_excluded(request, instance);
 }
 
-/* Whether an instance with these ready roles may prefill a request: one that
- * only prefills needs a member of its group that decodes. */
+/* Returns whether an instance with these ready roles may prefill a request: a
+ * prefill-only one needs a decode instance in its group. */
 static inline bool schedule_may_prefill(const struct scheduler *s,
                                         const struct schedule_request *request,
                                         const struct pool_instance *i,
@@ -141,7 +141,7 @@ static inline bool schedule_may_prefill(const struct scheduler *s,
            (s->takers & ~request->whole) >> i->pair & 1u;
 }
 
-/* Whether d, which has ROLE_DECODE, may decode what p prefills. */
+/* Returns whether d, which has ROLE_DECODE, may decode a prefill of p. */
 static inline bool schedule_may_decode(const struct scheduler *s,
                                        const struct pool_instance *p,
                                        const struct pool_instance *d)
@@ -151,14 +151,14 @@ static inline bool schedule_may_decode(const struct scheduler *s,
     return p->role & ROLE_DECODE ? p == d : p->pair == d->pair;
 }
 
-/* Notes which pairs could serve the request, once it is matched: s->givers,
- * s->takers, s->there, s->room_us. */
+/* Notes which pairs could serve a matched request: s->givers, s->takers,
+ * s->there, s->room_us. */
 void schedule_find_pairs(struct scheduler *s,
                          const struct schedule_request *request,
                          uint32_t usable_blocks);
 
-/* Tokens of a prompt that are pushed to a decode instance with there_blocks
- * leading blocks. */
+/* Returns the tokens of a prompt to push to a decode instance that has
+ * there_blocks leading blocks. */
 static inline int64_t
 schedule_push_tokens(const struct scheduler *s,
                      const struct schedule_request *request,
@@ -167,21 +167,21 @@ schedule_push_tokens(const struct scheduler *s,
     return request->n_tokens - (int64_t)there_blocks * s->model.block_tokens;
 }
 
-/* Whether a request's TBT and that of the decodes beside its prefill decide
- * where it goes. */
+/* Returns whether TBTs, the request's own and those of decodes beside its
+ * prefill, affect its placement. */
 static inline bool schedule_guards_tbt(const struct scheduler *s,
                                        const struct schedule_request *request)
 {
     return s->rules.spares_decodes && request->slo_tbt_us > 0;
 }
 
-/* Marks as spared those of the first n candidates whose group has an instance
- * that only prefills, if their own prefill takes longer than the request would
- * gain there. Marks none where schedule_guards_tbt(). */
+/* Marks as spared those of the first n candidates whose group has a
+ * prefill-only instance, if the prefill takes longer than the request would
+ * gain by their choice. Marks none where schedule_guards_tbt() is true. */
 void schedule_spare(struct scheduler *s, const struct schedule_request *request,
                     size_t n);
 
-/* Whether an instance can send blocks of this request to others. */
+/* Returns whether an instance can send blocks of this request to others. */
 static inline bool schedule_can_send(const struct schedule_request *request,
                                      const struct pool_instance *instance)
 {
@@ -207,9 +207,9 @@ struct schedule_own {
 };
 
 /*
- * Looks up an instance's own blocks. A range never holds blocks of a slower
- * tier than its own. Together the ranges cover all blocks from free_blocks to
- * the last held one of the first `blocks`.
+ * Looks up an instance's own blocks. A range has no block of a slower tier.
+ * Together the ranges cover all blocks from free_blocks to the last held one of
+ * the first `blocks`.
  * Cost: one probe a block if the instance has slow tiers, else nothing.
  */
 void schedule_own_blocks(const struct scheduler *s,
@@ -235,42 +235,42 @@ int64_t schedule_own_ready_us(const struct scheduler *s,
                               const struct pool_instance *instance,
                               const struct schedule_own *own, int64_t now_us);
 
-/* Whether reads of some tier of an instance take time. */
+/* Returns whether reads of some tier of an instance take time. */
 bool schedule_has_slow_tier(const struct pool_instance *instance);
 
-/* Finds the instances to load from: the deepest holder, as Algorithm 1 finds
- * it, then those that could send most while the prompt was computed; of equals
- * the lower slots. Cost: O(instances), and schedule_own_blocks() for each
- * instance found. */
+/* Finds the peers to load from: the instance with the longest match, as in
+ * Algorithm 1, then those that could send most blocks while the prompt is
+ * computed; of equal ones the lower slots. Cost: O(instances), and
+ * schedule_own_blocks() for each instance found. */
 void schedule_find_peers(const struct scheduler *s,
                          const struct schedule_request *request,
                          uint32_t usable_blocks, struct schedule_peers *peers);
 
-/* Where one instance could get the blocks of a request from. */
+/* The sources of a request's blocks for one instance. */
 struct schedule_site {
     uint32_t resident;
     int64_t computed_us; /* when running prefills will have computed the
-                            resident blocks; 0 = none does */
+                            resident blocks; 0 = no need */
     struct schedule_source sources[SCHEDULE_SOURCES_MAX];
     struct load_source loads[SCHEDULE_SOURCES_MAX];
     size_t n;
-    size_t n_own; /* the first n_own are its own */
+    size_t n_own; /* the first n_own sources are its own tiers */
 };
 
-/* Returns the bytes/s at which a peer sends to `i`: as `i` has measured it,
- * else as the peer's link does. */
+/* Returns the bytes/s at which a peer sends to `i`: as measured by `i`, else
+ * the rate of the peer's link. */
 double schedule_path_rate(const struct scheduler *s,
                           const struct pool_instance *i, uint32_t from);
 
-/* Writes the sources of `i` for a request: its own tiers first, then instances
- * out of `peers`. */
+/* Writes the sources of `i` for a request: its own tiers first, then peers out
+ * of `peers`. */
 void schedule_find_site(const struct scheduler *s,
                         const struct schedule_request *request,
                         const struct pool_instance *i, uint32_t usable_blocks,
                         const struct schedule_peers *peers,
                         struct schedule_site *site);
 
-/* The leading blocks that the instance at a slot has or expects. */
+/* Returns the leading blocks that the instance in a slot has or expects. */
 static inline uint32_t schedule_local_blocks(const struct scheduler *s,
                                              uint32_t slot,
                                              uint32_t usable_blocks)
@@ -282,19 +282,19 @@ static inline uint32_t schedule_local_blocks(const struct scheduler *s,
     return schedule_lesser(matched, usable_blocks);
 }
 
-/* Returns an instance's speed as a multiple of the model's cost model, by its
- * own cost model and its correction. */
+/* Returns an instance's speed, by its own cost model and correction, as a
+ * multiple of the model's. */
 double schedule_speed_of(const struct scheduler *s,
                          const struct pool_instance *instance);
 
-/* Estimates every instance that takes work, with the blocks that it has, into
+/* Estimates every instance that takes work, with its own blocks, into
  * s->candidates. Returns their number. */
 size_t schedule_estimate_own(struct scheduler *s,
                              const struct schedule_request *request,
                              uint32_t usable_blocks);
 
-/* Likewise, but with a fetch of the missing blocks where the best match is more
- * than `threshold` times as long as the instance's own. */
+/* As schedule_estimate_own(), but with a fetch of the missing blocks if the
+ * best match is more than `threshold` times as long as the instance's own. */
 size_t schedule_estimate_fetching(struct scheduler *s,
                                   const struct schedule_request *request,
                                   uint32_t usable_blocks, double threshold);
@@ -314,7 +314,7 @@ bool schedule_choose_decode(struct scheduler *s,
                             struct schedule_decision *decision);
 
 /* Returns whether a request waits because KV on its way to its decode instance
- * would delay its own; writes the verdict and retry_after_us if so. */
+ * would delay its own KV; writes the verdict and retry_after_us if so. */
 bool schedule_waits_for_link(const struct scheduler *s,
                              const struct schedule_request *request,
                              struct schedule_decision *decision);
@@ -327,9 +327,9 @@ void schedule_wait_instead(const struct scheduler *s,
                            struct schedule_decision *decision);
 
 /*
- * With the option hold_first: writes holds and hold_us of the decision, whether
- * and how long the first token waits for its KV.
- * Returns by how much admission may count on that to shorten its TBT, us.
+ * With the option hold_first: writes holds and hold_us of the decision: whether
+ * and how long the first token waits for its KV. Returns by how much admission
+ * may take the TBT for shorter because of it, us.
  */
 int64_t schedule_hold_first(const struct scheduler *s,
                             const struct schedule_request *request,
@@ -347,7 +347,7 @@ int64_t schedule_beside_tbt_us(const struct scheduler *s,
                                const struct schedule_request *request,
                                const struct prefill_estimate *prefill);
 
-/* Returns a candidate's time that must meet the TTFT SLO, from now. */
+/* Returns the time from now that is tested against the TTFT SLO. */
 static inline int64_t schedule_tested_us(const struct scheduler *s,
                                          const struct prefill_estimate *e)
 {
@@ -371,8 +371,8 @@ void schedule_pace_add(struct schedule_pace *p, int64_t work_us,
 
 /* Returns the time from now_us until queues of `queue_us` on all instances are
  * shorter by late_us, if work keeps coming as in the last minute; -1 = not
- * within five minutes, or more than one time in ten they are longer in the long
- * run. Cost: O(instances). */
+ * within five minutes, or queues stay longer more than one time in ten. Cost:
+ * O(instances). */
 int64_t schedule_pace_in_us(const struct scheduler *s, int64_t queue_us,
                             int64_t late_us, int64_t now_us);
 

@@ -25,7 +25,7 @@ static bool may_lead(const struct scheduler *s,
 }
 
 /* Whether half of the room to decode is free. If not, requests wait for room
- * rather than for prefills (measured in decision 159). */
+ * and not for prefills (measured in decision 159). */
 static bool is_roomy(const struct pool *pool)
 {
     int64_t used = 0, all = 0;
@@ -51,7 +51,7 @@ static bool may_be_lent(const struct schedule_request *request,
            i->link_bytes_per_s > 0.0 && !pool_too_long(i, request->n_tokens, 1);
 }
 
-/* Inserts `i` into the members, the longest unused first. */
+/* Inserts `i` into the members, ordered by last use, oldest first. */
 static void enter(const struct pool *pool, struct schedule_lent *lent,
                   uint32_t most, const struct pool_instance *i)
 {
@@ -69,8 +69,8 @@ static void enter(const struct pool *pool, struct schedule_lent *lent,
     lent->members[at] = i->id;
 }
 
-/* Takes at most half of the instances that could be lent, so that requests that
- * come meanwhile find idle ones. */
+/* Chooses at most half of the idle instances, so that the next requests still
+ * find some. */
 static void find_members(const struct scheduler *s,
                          const struct schedule_request *request,
                          const struct pool_instance *leader,
@@ -91,8 +91,8 @@ static void find_members(const struct scheduler *s,
     lent->n = schedule_lesser(lent->n, n_idle / 2);
 }
 
-/* Time that the members' KV takes over the leader's link, an equal part of the
- * layers from each. */
+/* Time that KV of the members, each with an equal part of the layers, takes
+ * over the leader's link. */
 static double kv_us(const struct scheduler *s,
                     const struct pool_instance *leader,
                     const struct schedule_request *request,
@@ -145,7 +145,7 @@ int64_t schedule_least_us(const struct schedule_rules *rules,
     return (int64_t)least_us;
 }
 
-/* The group's times take the place of the leader's own. */
+/* Replaces the leader's times by the group's. */
 static void quicken(struct prefill_estimate *e, int64_t group_us)
 {
     int64_t saved_us = e->prefill_us - group_us;

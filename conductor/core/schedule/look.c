@@ -1,4 +1,4 @@
-/* Lookups without a request: what instances hold of a prompt. */
+/* Lookups without a request: the blocks of a prompt that instances hold. */
 #include "conductor/core/schedule/internal.h"
 
 struct pool *schedule_pool(const struct scheduler *scheduler)

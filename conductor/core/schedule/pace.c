@@ -31,7 +31,7 @@ void schedule_pace_add(struct schedule_pace *p, int64_t work_us, int64_t now_us)
     p->at_us = now_us;
 }
 
-/* Returns how many instances prefill, whichever a request may use. */
+/* Returns the number of prefill instances, eligible or not. */
 static uint32_t n_prefills(const struct scheduler *s)
 {
     const struct schedule_request any = {.only = POOL_NO_INSTANCE};
@@ -44,8 +44,8 @@ static uint32_t n_prefills(const struct scheduler *s)
 
 /*
  * n instances compute n seconds of work a second, and get `work` on average
- * with a variance of `square`: a diffusion with the drift -d. After T the work
- * has fallen by at least d T - SURE sqrt(square T), which is to be n late_us.
+ * with a variance of `square`: a diffusion with the drift -d. After T it has
+ * fallen by at least d T - SURE sqrt(square T); T is sought for n late_us.
  * In the long run it exceeds w with the probability exp(-2 d w / square).
  */
 int64_t schedule_pace_in_us(const struct scheduler *s, int64_t queue_us,

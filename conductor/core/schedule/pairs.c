@@ -1,5 +1,5 @@
-/* Pairs of an aggregated pool: in a group, instances that only prefill, and
- * instances that decode for them. */
+/* Pairs of an aggregated pool: groups of prefill-only instances and instances
+ * that decode for them. */
 #include <string.h>
 
 #include "conductor/core/schedule/internal.h"
@@ -14,7 +14,7 @@ static void note_taker(struct scheduler *s,
     int64_t us = 0;
 
     s->takers |= 1u << i->pair;
-    if (i->awaited_tokens == 0 && /* else it is kept for another request */
+    if (i->awaited_tokens == 0 && /* else its room is kept for another one */
         pool_decode_has_room(i, request->n_tokens,
                              request->max_output_tokens)) {
         if (there > s->there[i->pair])

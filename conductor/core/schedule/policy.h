@@ -27,42 +27,42 @@ struct schedule_decision;
  * only simulations set them, to see what each is worth. */
 struct policy_option {
     const char *name;
-    const char *rule_of; /* NULL: operators set it. Else a rule, part of this
-                            option of the policy or daemon; "": of none */
+    const char *rule_of; /* NULL: set by operators. Else a rule of the named
+                            option; "": of no option */
     double min;
     double max;
     bool whole; /* only whole numbers */
     double initial;
-    const char *help; /* what it does, in a few words */
+    const char *help; /* help text, a few words */
 };
 
-/* What a policy changes outside its own choice. All zeroes: nothing. */
+/* Rules of a policy beyond its choice. All zeroes: none. */
 struct schedule_rules {
     /* Queue order of instances; [1]: of those that compute one prompt at a time
-     * and can be interrupted behind a chunk. NULL: as configured. */
+     * and can be interrupted after a chunk. NULL: as configured. */
     const char *queue_order[2];
 
-    bool uncorrected; /* predictions are not corrected by what is observed */
-    bool by_score;    /* the TTFT SLO tests its choice, by the score */
+    bool uncorrected; /* observed times do not correct predictions */
+    bool by_score;    /* the TTFT SLO is tested against the score */
     struct {
         bool on;      /* admission by price (core/price) */
         bool eases;   /* see struct price_config */
-        double rho;   /* likewise */
-        double floor; /* likewise */
+        double rho;   /* as in price_config */
+        double floor; /* as in price_config */
     } price;
     bool shares;           /* priorities and fair shares of tenants count */
-    bool predicts_decodes; /* a decode takes room for its likely length */
-    bool spares_decodes;   /* aggregated pools: a prefill's effect on decodes
-                              beside it counts */
-    double overhang_steps; /* decode steps that a decode may wait for room */
-    double bypass;     /* room that later requests may take while one waits for
-                          room, as a multiple of its need */
-    bool sees_links;   /* transfers accepted by links count */
-    bool link_last;    /* a request waits for a link that would make it miss
-                          its TBT SLO, instead of being refused */
-    bool holds_first;  /* the first token waits for its KV */
-    double link_wait;  /* TBT limits by which KV of others may delay a request's
-                          own before it waits; 0 = unlimited */
+    bool predicts_decodes; /* a decode reserves room for its likely length */
+    bool spares_decodes;   /* aggregated pools: the effect of a prefill on
+                              decodes beside it counts */
+    double overhang_steps; /* decode steps that a decode may wait */
+    double bypass;         /* room that later requests may take while a request
+                              waits for room, in multiples of its need */
+    bool sees_links;       /* transfers accepted by links count */
+    bool link_last;    /* a request waits, and is not refused, if its link makes
+                          it miss its TBT SLO */
+    bool holds_first;  /* the first token waits until its KV has come */
+    double link_wait;  /* TBT limits by which other KV may delay a request's KV
+                          before the request waits; 0 = unlimited */
     bool warms;        /* refused prompts are computed in the background */
     double replicates; /* share of an idle link at which hot blocks are copied
                           ahead; 0 = no copies */
@@ -70,8 +70,8 @@ struct schedule_rules {
                           before instances switch; 0 = never */
     struct {
         uint32_t most;     /* instances lent to one prefill; 0 = none */
-        int64_t from_us;   /* shortest prefill, alone, that is lent any */
-        double efficiency; /* share of its time that each instance computes */
+        int64_t from_us;   /* shortest prefill, alone, with lent ones */
+        double efficiency; /* share of its time that each one computes */
     } lend;
 };
 
@@ -96,18 +96,18 @@ struct schedule_rules {
 
 #define POLICY_OPTION_BYTES 48
 
-/* The value that an operator gave to an option. */
+/* An operator's value for an option. */
 struct policy_setting {
     char name[POLICY_OPTION_BYTES];
     double value;
 };
 
-/* What a policy chooses from; all of it is borrowed for the call. */
+/* Input of a policy's choice; all of it is borrowed for the call. */
 struct policy_choice {
     const struct schedule_request *request;    /* keys, lengths, time, SLOs */
     const struct prefill_estimate *candidates; /* (n), by slot ascending */
     size_t n;
-    const double *options; /* in the order of the policy's own table */
+    const double *options; /* in the order of the policy's table */
     void *state;           /* (state_bytes) */
 };
 
@@ -116,12 +116,12 @@ struct schedule_policy {
     const char *help;                    /* a few words */
     const struct policy_option *options; /* (n_options), static */
     size_t n_options;                    /* at most POLICY_OPTIONS_MAX */
-    size_t state_bytes;                  /* of its state between decisions */
+    size_t state_bytes;                  /* size of its own state */
 
-    bool without_cost_model; /* it chooses well even without predicted times */
+    bool without_cost_model; /* it also chooses well without predicted times */
 
-    /* Writes the rules for these values into the zeroed *rules. NULL: no
-     * rule. */
+    /* Writes the rules for these options into the zeroed *rules. NULL: no
+     * rules. */
     void (*rules)(const double *options, struct schedule_rules *rules);
 
     /* Sets up the zeroed state. NULL: zeroes are enough. */
@@ -138,21 +138,21 @@ struct schedule_policy {
      * holds, or n for none. Every policy has this function. */
     size_t (*choose)(const struct policy_choice *choice);
 
-    /* Adds to the decision on the candidate that was chosen. NULL: nothing. */
+    /* Adds to the decision on the chosen candidate. NULL: nothing. */
     void (*complete)(struct scheduler *s,
                      const struct schedule_request *request,
                      uint32_t usable_blocks,
                      struct schedule_decision *decision);
 
     /* Returns the time until a late candidate meets the TTFT SLO, if no other
-     * request comes; -1 = never. NULL: when its queue has shrunk enough. */
+     * request comes; -1 = never. NULL: the time its queue needs to shrink. */
     int64_t (*fits_in_us)(const struct scheduler *s,
                           const struct schedule_request *request,
                           const struct prefill_estimate *candidate);
 };
 
-/* Whether a candidate may be chosen: its queue has a place, the prompt fits, it
- * is not spared, and its estimate is not merely a lower bound. */
+/* Returns whether a candidate may be chosen: its queue has a place, the prompt
+ * fits, it is not spared, and its estimate is no mere lower bound. */
 static inline bool policy_may_take(const struct prefill_estimate *candidate)
 {
     return !candidate->queue_full && !candidate->too_long &&
@@ -161,7 +161,7 @@ static inline bool policy_may_take(const struct prefill_estimate *candidate)
 
 /*
  * Chooses the cheapest candidate that may be taken, the first of equal ones.
- *   cost_us  of one candidate.
+ *   cost_us  returns the cost of one candidate.
  * Returns its index, or n if there is none.
  */
 static inline size_t
@@ -183,14 +183,14 @@ policy_choose_lowest(const struct policy_choice *choice,
     return best;
 }
 
-/* The policy of that name, static; NULL if there is none. */
+/* Returns the policy of this name, static; NULL if there is none. */
 const struct schedule_policy *schedule_policy_by_name(const char *name);
 
-/* The i-th policy, static; NULL beyond the last. This is the list of policies:
- * all code that shows or checks names asks here. */
+/* Returns the i-th policy, static; NULL beyond the last. All code that lists or
+ * checks names asks here. */
 const struct schedule_policy *schedule_policy_at(size_t i);
 
-/* The name of the i-th; NULL beyond the last. */
+/* Returns the name of the i-th policy; NULL beyond the last. */
 const char *schedule_policy_name(size_t i);
 
 /* Sets every option to its initial value, the rest of values to 0. */
@@ -206,8 +206,8 @@ void policy_options_init(const struct schedule_policy *policy,
                                      double values[POLICY_OPTIONS_MAX],
                                      const char *name, double value);
 
-/* Applies the settings whose option the policy has, the last one of a name
- * winning. Skips values out of range. */
+/* Applies the settings for options that the policy has; of several with one
+ * name the last wins. Skips values out of range. */
 void policy_options_apply(const struct schedule_policy *policy,
                           double values[POLICY_OPTIONS_MAX],
                           const struct policy_setting *settings, size_t n);
@@ -216,8 +216,8 @@ void policy_options_apply(const struct schedule_policy *policy,
 struct schedule_rules policy_rules(const struct schedule_policy *policy,
                                    const double values[POLICY_OPTIONS_MAX]);
 
-/* Writes rules->price, for a policy's rules(), from the values of POLICY_PRICE
- * and those behind it. */
+/* Writes rules->price for a policy's rules(). `values`: of POLICY_PRICE and the
+ * options after it. */
 void policy_price_rules(const double *values, struct schedule_rules *rules);
 
 /* Returns the queue order of these rules, or else the configured one. `yields`:
@@ -231,7 +231,7 @@ static inline const char *policy_queue_order(const struct schedule_rules *rules,
     return order ? order : configured;
 }
 
-/* The policy's option of that name; NULL if it has none. */
+/* Returns the policy's option of this name; NULL if it has none. */
 const struct policy_option *
 policy_option_by_name(const struct schedule_policy *policy, const char *name);
 

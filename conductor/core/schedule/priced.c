@@ -1,5 +1,5 @@
-/* The price of a request that has arrived: what the decision would have to
- * compute, and whether that is admitted. */
+/* Prices an arrived request: the work that its decision needs, and whether the
+ * price is admitted. */
 #include <math.h>
 
 #include "conductor/core/price/price.h"
@@ -23,7 +23,7 @@ int schedule_price_init(struct scheduler *s, int64_t slower)
     return s->price ? 0 : -1;
 }
 
-/* The load that every request is priced by, whichever instances it may use. */
+/* Load of all prefill instances, whichever of them the request may use. */
 static struct price_load load_of(const struct scheduler *s, int64_t n_tokens,
                                  int64_t now_us)
 {
@@ -59,7 +59,7 @@ double schedule_work_us(const struct scheduler *s, int64_t tokens)
     return us;
 }
 
-/* The time of all that work by a cost model. */
+/* Time of a request's work by a cost model. */
 static double by_cost_us(const struct cost_model *cost,
                          const struct price_work *work)
 {
@@ -74,8 +74,8 @@ static double by_cost_us(const struct cost_model *cost,
     return us > 0 ? (double)us : 1.0;
 }
 
-/* What the chosen instance and those lent to it must compute, in the time of
- * the model's cost model: a request has the same price on every instance. */
+/* The work of the chosen instance and those lent to it, in time of the model's
+ * cost model: a request has the same price on every instance. */
 static struct price_work work_of(const struct scheduler *s,
                                  const struct schedule_request *request,
                                  const struct schedule_decision *decision)
@@ -101,8 +101,8 @@ static struct price_work work_of(const struct scheduler *s,
     return work;
 }
 
-/* The factor on its price. On an idle instance a tenant that has had much pays
- * no more than others: shares are of what is given out. */
+/* The factor on a request's price. On an idle instance a greedy tenant pays no
+ * more than others: shares divide only scarce time. */
 static double times_of(const struct schedule_request *request,
                        const struct schedule_decision *decision)
 {
@@ -120,7 +120,7 @@ bool schedule_asked(const struct scheduler *s,
     *out = (struct schedule_asked){
         .work = work_of(s, request, decision),
         .times = times_of(request, decision),
-        /* Late on an idle instance, too: no sign of load. */
+        /* A request late even on idle instances is no sign of load. */
         .slo_ttft_us = decision->never ? 0 : request->slo_ttft_us,
         .feasible = decision->verdict == SCHEDULE_ACCEPT ||
                     decision->verdict == SCHEDULE_REJECT_PRICE ||
@@ -130,7 +130,7 @@ bool schedule_asked(const struct scheduler *s,
     return true;
 }
 
-/* Writes the price to *x. Returns whether it is admitted. */
+/* Writes the price to *x. Returns whether the request is admitted. */
 static bool arrive(struct scheduler *s, const struct schedule_asked *a,
                    int64_t now_us, double *x, double *limit_us)
 {

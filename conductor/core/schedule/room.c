@@ -1,20 +1,19 @@
-/* What a request waits for, room to decode or the link of its decode instance;
- * and what its first token waits for. */
+/* Waits of a request: for room to decode, for the link of its decode instance,
+ * and of its first token for its KV. */
 #include "conductor/core/plan/traffic.h"
 #include "conductor/core/schedule/internal.h"
 
-/* A request waits for a link only while its predicted TTFT, times this, meets
- * the SLO; and admission counts on holding the first token no further. */
+/* A request waits for a link only while this multiple of its predicted TTFT
+ * meets the SLO; and admission counts on no longer delay of the first token. */
 #define IN_TIME_TIMES 2
-/* Earlier KV may cause this share of the delay that an answer bears. */
+/* Share of the delay that an answer can bear which earlier KV may use up. */
 #define BEARS 0.5
-/* A prompt's KV is long above 1 / LONG_PARTS of the TTFT SLO on its link. */
+/* KV is long if its link needs over 1 / LONG_PARTS of the TTFT SLO. */
 #define LONG_PARTS 3
 
-/* By how much KV on its way to the decode instance delays the request's own
- * beyond the limit. While one prompt's KV there is long, the TTFT would be over
- * before little of it is left: then a request may go beside it, as soon as its
- * answer bears the delay. */
+/* The delay that KV on its way to the decode instance causes beyond the limit.
+ * Long KV of one prompt would outlast the TTFT SLO: then the request may be
+ * sent beside it, as soon as its answer can bear the delay. */
 static double too_late_us(const struct scheduler *s,
                           const struct schedule_request *request,
                           const struct schedule_decision *decision)
@@ -64,7 +63,7 @@ bool schedule_waits_for_link(const struct scheduler *s,
     return true;
 }
 
-/* Whether its own KV alone makes a request miss the TBT SLO. */
+/* Whether the request's own KV alone makes it miss the TBT SLO. */
 static bool late_alone(const struct scheduler *s,
                        const struct schedule_request *request,
                        const struct schedule_decision *decision)
@@ -124,8 +123,8 @@ static bool several_decode(const struct scheduler *s)
     return n > 1;
 }
 
-/* The decode instance with the most room, of those that the request may use;
- * NULL if only one decodes, for whoever. */
+/* The eligible decode instance with the most room; NULL if the pool has only
+ * one decode instance. */
 static const struct pool_instance *
 roomiest(const struct scheduler *s, const struct schedule_decision *decision)
 {
@@ -151,7 +150,7 @@ struct schedule_room schedule_room(const struct scheduler *s,
         if (s->model.coupled)
             i = pool_get(s->pool, decision->chosen.instance);
         only = i && (i->role & ROLE_DECODE) != 0;
-        if (!only) /* in a pair, too: any that decodes */
+        if (!only) /* in a pair, any instance that decodes */
             i = roomiest(s, decision);
     }
     if (!i)

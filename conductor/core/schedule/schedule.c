@@ -1,4 +1,4 @@
-/* Making a scheduler, deciding and admitting. */
+/* Makes a scheduler, decides, admits. */
 #include "conductor/core/schedule/schedule.h"
 
 #include <stdlib.h>
@@ -53,7 +53,7 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
     struct scheduler *s;
 
     if (prefix_index_max_instances(index) < n || model->block_tokens == 0 ||
-        /* The results have room for the index's instances. */
+        /* The results have a place for each instance of the index. */
         (expected && prefix_index_max_instances(expected) !=
                          prefix_index_max_instances(index)) ||
         model->kv_bytes_per_token < 1 || !config->policy)
@@ -105,7 +105,7 @@ void scheduler_free(struct scheduler *scheduler)
     free(scheduler);
 }
 
-/* Time until a request that misses its TTFT SLO would meet it if it came anew,
+/* Time until a request that misses its TTFT SLO would meet it if sent again,
  * with its full SLO; -1 = never. */
 static int64_t again_fits_in_us(const struct scheduler *s,
                                 const struct schedule_request *request,
@@ -212,8 +212,8 @@ bool schedule_admits_late(const struct scheduler *scheduler)
     return scheduler->admission->decide(&late) == ADMISSION_ACCEPT;
 }
 
-/* Whatever the policy prefers, a request is not rejected if another candidate
- * would serve it in time: the first one to finish takes it. */
+/* A request is not rejected because of the policy's preference: if another
+ * candidate serves it in time, the first one to finish takes it. */
 static void choose_in_time(struct scheduler *s,
                            const struct schedule_request *request,
                            struct schedule_decision *decision)

@@ -3,10 +3,10 @@
  * it is decoded. The same inputs give the same decision, byte for byte.
  *
  * A policy (policy.h) chooses the prefill instance. If its choice misses the
- * TTFT SLO, the candidate with the lowest worst-case TTFT takes its place, if
- * that one meets the SLO (not under global_cache). The decode instance is the
- * one with the lowest predicted TBT among those with room. A request that
- * misses an SLO is rejected.
+ * TTFT SLO and the candidate with the lowest worst-case TTFT meets it, the
+ * latter is chosen (not under global_cache). The decode instance is the one
+ * with the lowest predicted TBT among those with room. A request that misses an
+ * SLO is rejected.
  */
 #ifndef CONDUCTOR_CORE_SCHEDULE_SCHEDULE_H
 #define CONDUCTOR_CORE_SCHEDULE_SCHEDULE_H
@@ -23,21 +23,21 @@
 #include "conductor/core/schedule/policy.h"
 
 #define SCHEDULE_EXCLUDE_MAX 8
-/* Most other instances that a plan loads from, and most sources in all. */
+/* Most peers that a plan loads from, and most sources of it in all. */
 #define SCHEDULE_PEERS_MAX 3
 #define SCHEDULE_SOURCES_MAX (SCHEDULE_PEERS_MAX + LOAD_TIERS)
 
 /* Most instances lent to one prefill; tokens of a chunk between stages. */
 #define SCHEDULE_LENT_MAX 15
 #define SCHEDULE_CHUNK_TOKENS 512
-/* A group's time and its links' are at most this share of the time alone. */
+/* Most time of a group, or its links, as a share of the leader's time alone. */
 #define SCHEDULE_LEND_GAIN 0.9
 
 struct scheduler;
 
 /* schedule_share(pool, store, tier, match): extends the match of each instance
- * that has a rate for the tier by the blocks that `store`, an instance of the
- * index, holds behind it. O(instances). */
+ * that has a rate for the tier by the following blocks of `store`, an instance
+ * of the index. O(instances). */
 void schedule_share(const struct pool *pool, uint32_t store,
                     enum block_tier tier, struct prefix_match *match);
 
@@ -54,39 +54,38 @@ struct schedule_request {
     size_t n_keys;
     int64_t n_tokens;          /* of the prompt, at least 1 */
     int64_t max_output_tokens; /* at least 1; 1 needs no decode */
-    uint32_t whole; /* a bit per group whose pairs must not split it: one
-                       instance does all */
+    uint32_t whole; /* a bit per group whose pairs must not split the request:
+                       one instance does all */
     int64_t expected_tokens; /* predicted output; 0 = unknown */
     int64_t median_tokens;   /* median of the predicted output; 0 = unknown */
-    int64_t slo_ttft_us;     /* what is left of the SLO; 0 = no SLO */
-    int64_t waited_us;       /* time since arrival, already off slo_ttft_us */
+    int64_t slo_ttft_us;     /* rest of the SLO from now; 0 = no SLO */
+    int64_t waited_us;       /* since arrival, not part of slo_ttft_us */
     int64_t slo_tbt_us;      /* 0 = none */
     bool may_hold;           /* its first token can wait for its KV */
-    uint64_t n_held;         /* requests that wait in the conductor */
-    int64_t due_us; /* absolute, without slo_ttft_us: when the first token is
-                       due for a request that was accepted before and is no
-                       longer refused; 0 = no SLO, or late anyway */
+    uint64_t n_held;         /* requests waiting in the conductor */
+    int64_t due_us; /* absolute: due time of the first token of a request that
+                       was accepted before and is no longer refused (slo_ttft_us
+                       is 0); 0 = no SLO, or late anyway */
     double price_times;    /* factor on its price */
-    int64_t queue_most_us; /* longest queue it accepts; 0 = any. Only plan */
+    int64_t queue_most_us; /* longest queue allowed; 0 = any. Only plan */
     int64_t now_us;
     uint32_t session; /* pool id of the instance that served its session last,
                          slightly preferred by plan; POOL_NO_INSTANCE: none */
     uint32_t only;    /* pool id of the one instance that may take it;
                          POOL_NO_INSTANCE: any */
     const uint64_t *eligible; /* (max_instances / 64, rounded up), borrowed: a
-                                 bit per slot whose instance may serve it or
-                                 send blocks to it; may change between
+                                 bit per slot whose instance may serve the
+                                 request or send blocks; may change between
                                  decisions; NULL = all */
-    /* Pool ids that must not be chosen or fetched from: they failed this
-     * request. */
+    /* Pool ids that failed this request: neither chosen nor fetched from. */
     uint32_t exclude[SCHEDULE_EXCLUDE_MAX];
     size_t n_exclude;
 };
 
-/* Returns when the first token is due in queues, absolute; 0 = never. */
+/* Returns when queues count the first token as due, absolute; 0 = never. */
 int64_t schedule_deadline_us(const struct schedule_request *request);
 
-/* Returns the same for plan's instance: earlier by the plan's last step, which
+/* Returns this time for plan's instance: earlier by the plan's last step, which
  * other prompts may share, as far as the plan still meets it. */
 int64_t schedule_due_us(const struct schedule_request *request,
                         const struct prefill_estimate *plan);
@@ -95,12 +94,12 @@ enum schedule_verdict {
     SCHEDULE_ACCEPT,
     SCHEDULE_REJECT_TTFT,         /* no choice within the TTFT SLO */
     SCHEDULE_REJECT_TBT,          /* no choice within the TBT SLO */
-    SCHEDULE_REJECT_PRICE,        /* too much work for what it saves others */
-    SCHEDULE_REJECT_SHARE,        /* by dispatch: other tenants have had less */
-    SCHEDULE_NO_PREFILL_INSTANCE, /* none that could hold it is ready */
-    SCHEDULE_NO_DECODE_INSTANCE,  /* none that could hold it is ready */
+    SCHEDULE_REJECT_PRICE,        /* too much work for the KV it leaves */
+    SCHEDULE_REJECT_SHARE,        /* from dispatch: other tenants had less */
+    SCHEDULE_NO_PREFILL_INSTANCE, /* no large enough instance is ready */
+    SCHEDULE_NO_DECODE_INSTANCE,  /* no large enough instance is ready */
     SCHEDULE_DECODE_FULL,         /* no decode instance has room now */
-    SCHEDULE_LINK_BUSY,           /* too much KV on its way to decode */
+    SCHEDULE_LINK_BUSY,           /* too much other KV on the way to decode */
     SCHEDULE_QUEUE_FULL,          /* every prefill queue is at its bound */
     SCHEDULE_TOO_LONG,            /* longer than any instance's KV */
 };
@@ -109,63 +108,63 @@ enum schedule_verdict {
 /* A source of blocks [from_block, to_block) of a prompt: another instance, or a
  * slow tier of the prefill instance itself. */
 struct schedule_source {
-    uint32_t instance;    /* pool id; the prefill instance for its own tier */
-    enum block_tier tier; /* its own tier; the slowest that a peer reads */
+    uint32_t instance;    /* pool id; for an own tier the prefill instance */
+    enum block_tier tier; /* own tier; of a peer the slowest one read */
     uint32_t from_block;
     uint32_t to_block;
 };
 
-/* Idle instances that each compute a share of a prompt's layers, behind the
- * chosen one: see lend.c. */
+/* Idle instances that compute shares of a prompt's layers behind the chosen
+ * one: see lend.c. */
 struct schedule_lent {
     uint32_t n;
     uint32_t members[SCHEDULE_LENT_MAX]; /* pool ids */
-    double share; /* time of a chunk's longest stage / its time alone */
+    double share; /* time of a chunk's longest stage / on one instance */
 };
 
 /* The chosen instances, and why. Pool ids are POOL_NO_INSTANCE if none is
  * chosen. */
 struct schedule_decision {
     enum schedule_verdict verdict;
-    uint32_t prefill; /* pool id; also set when an SLO rejects */
-    uint32_t decode;  /* pool id; may equal prefill; none for 1 token */
+    uint32_t prefill; /* pool id; also set if an SLO rejects */
+    uint32_t decode;  /* pool id; may equal prefill; none for 1 output token */
     struct prefill_estimate chosen; /* its estimate; all 0 = none chosen */
-    uint32_t stored_blocks;         /* of chosen.local_blocks, reported; the
-                                       rest is expected */
-    /* If chosen.planned: the plan, whose source indices refer to sources[]. */
+    uint32_t stored_blocks;         /* how many of chosen.local_blocks were
+                                       reported; the others are expected */
+    /* If chosen.planned: the plan. Its source indices refer to sources[]. */
     struct load_plan plan;
     struct schedule_source sources[SCHEDULE_SOURCES_MAX];
     size_t n_sources;
-    struct schedule_lent lent; /* if any, chosen has the group's times */
-    double engine_price; /* if planned: seconds that other requests are assumed
-                            to wait per second of engine time */
+    struct schedule_lent lent; /* if lent.n > 0, chosen has the group's times */
+    double engine_price; /* if planned: seconds that other requests wait per
+                            second of engine time, as estimated */
     int64_t tbt_us;      /* of decode; 0 = none */
-    int64_t behind_us;   /* by which KV on its way to decode delays its own */
-    int64_t gap_us;      /* from its prefill's end until its KV is there */
-    bool holds;          /* its first token waits for that KV */
-    int64_t hold_us;     /* predicted delay of that token */
-    int64_t n_slowed;    /* token intervals that share a wait in tbt_us */
-    double price_us;     /* by schedule_price(): its x, 0 = not priced; and the
+    int64_t behind_us;   /* by which other KV delays its own on the link */
+    int64_t gap_us;      /* from its prefill's end until its KV has come */
+    bool holds;          /* its first token waits for its KV */
+    int64_t hold_us;     /* predicted delay of the first token */
+    int64_t n_slowed;    /* token intervals that share such a wait in tbt_us */
+    double price_us;     /* from schedule_price(): its price, 0 = none; and the
                             limit, 0 = none */
     double price_limit_us;
-    int64_t retry_after_us; /* if rejected: time until it would fit; for a
-                               missed TTFT or a price with requests that keep
-                               coming, else with none; -1 = never or unknown */
-    bool never;             /* rejected for its TTFT, and late even without any
-                               queue and with its full SLO */
-    int64_t tested_us;      /* from now, the time that had to meet the TTFT SLO:
-                               the TTFT if every prefill that may pass it does;
-                               0 = not tested */
-    /* Every ready instance that was looked at, by slot. Borrowed from the
-     * scheduler until its next schedule_decide(). */
+    int64_t retry_after_us; /* if rejected: time until it would fit, with
+                               further arrivals for a missed TTFT or a price,
+                               else without; -1 = never or unknown */
+    bool never;             /* rejected for its TTFT, which even empty queues
+                               and the full SLO would not meet */
+    int64_t tested_us;      /* from now: time tested against the TTFT SLO, the
+                               TTFT if every prefill allowed to pass it does; 0
+                               = not tested */
+    /* Every ready instance estimated, by slot. Borrowed from the scheduler
+     * until its next schedule_decide(). */
     const struct prefill_estimate *candidates;
     size_t n_candidates;
     const struct decode_estimate *decode_candidates;
     size_t n_decode_candidates;
 };
 
-/* Returns the time of instances that the chosen prefill takes, us: the group's
- * for each of its instances, where some are lent. */
+/* Returns the time that the chosen prefill takes of instances, us; with lent
+ * ones the group's time, times the number of its instances. */
 static inline int64_t schedule_spent_us(const struct schedule_decision *d)
 {
     return d->chosen.prefill_us * (1 + (int64_t)d->lent.n);
@@ -188,7 +187,7 @@ scheduler_new(const struct schedule_config *config,
               const struct estimate_model *model, struct pool *pool,
               struct prefix_index *index);
 
-/* Frees it; not the pool nor the index. NULL is a no-op. */
+/* Frees a scheduler, but not the pool nor the index. NULL is a no-op. */
 void scheduler_free(struct scheduler *scheduler);
 
 /*
@@ -202,27 +201,27 @@ void schedule_decide(struct scheduler *scheduler,
                      struct schedule_decision *decision);
 
 /*
- * Prices a request on its arrival, if the policy's options say so: counts the
- * blocks that it asks for, and with a TTFT SLO enters it among the arrivals.
- * Call it once for each request, with the decision on it. An accepting decision
- * becomes SCHEDULE_REJECT_PRICE if the price is above the limit.
+ * Prices a request on its arrival, if the policy's options enable it: counts
+ * its blocks and, with a TTFT SLO, adds it to the arrivals. Call it once for
+ * each request, with the decision on it. An accepting decision becomes
+ * SCHEDULE_REJECT_PRICE if the price is above the limit.
  */
 void schedule_price(struct scheduler *scheduler,
                     const struct schedule_request *request,
                     struct schedule_decision *decision);
 
-/* A request as told to the other conductors of its instances, which count its
- * blocks and its work in their prices, too. */
+/* A request in the form that other conductors of the same instances get: they
+ * count its blocks and its work in their prices, too. */
 struct schedule_asked {
     struct price_work work; /* schedule_heard() sets its block_tokens */
     double times;           /* factor on its price */
     int64_t slo_ttft_us;    /* 0 = not counted as an arrival */
-    bool feasible;          /* it would be accepted but for its price */
+    bool feasible;          /* only its price could refuse it */
 };
 
-/* schedule_asked(scheduler, request, decision, out): writes what
- * schedule_price() goes by; call it before or after that. out borrows the
- * request's keys. Returns false if the request is not priced. */
+/* schedule_asked(scheduler, request, decision, out): writes the input of
+ * schedule_price(); call it before or after. out borrows the request's keys.
+ * Returns false if the request is not priced. */
 bool schedule_asked(const struct scheduler *scheduler,
                     const struct schedule_request *request,
                     const struct schedule_decision *decision,
@@ -234,31 +233,31 @@ void schedule_heard(struct scheduler *scheduler,
                     const struct schedule_asked *asked, int64_t now_us);
 
 #define SCHEDULE_PIECE_TOKENS 8192
-/* Returns the predicted us, by the model's cost model, of computing `tokens`
- * (at least 1) of unknown prompts: of whole ones of SCHEDULE_PIECE_TOKENS and
- * one for the rest. */
+/* Returns the time (us), by the model's cost model, to compute `tokens` (at
+ * least 1) of unknown prompts: whole prompts of SCHEDULE_PIECE_TOKENS and a
+ * rest. */
 double schedule_work_us(const struct scheduler *scheduler, int64_t tokens);
 
-/* Returns the expected TTFT of a decision that is not committed yet:
- * chosen.ttft_us, or later if a prefill that computes its pending blocks ends
- * later. Comparing candidates and testing SLOs leave that out. Cost: O(waiting
- * prefills of the instance). */
+/* Returns the expected TTFT of a decision not yet committed: chosen.ttft_us, or
+ * later if a prefill that computes its pending blocks ends later. Comparisons
+ * and SLO tests ignore this delay. Cost: O(waiting prefills of the
+ * instance). */
 int64_t schedule_expected_us(const struct scheduler *scheduler,
                              const struct schedule_request *request,
                              const struct schedule_decision *decision);
 
-/* Returns the least prefill time of any candidate, us; without candidates more
- * than any. Cost: O(candidates). */
+/* Returns the least prefill time of any candidate, us; INT64_MAX without
+ * candidates. Cost: O(candidates). */
 int64_t schedule_shortest_us(const struct schedule_decision *decision);
 
 /* Returns the rank of a waiting request among those of its tenant, the lowest
- * first: its least prefill time and its age, weighed as by shortest_first; 0
+ * first: its least prefill time and its age, weighed as in shortest_first; 0
  * where instances serve by age. Cost: O(candidates). */
 int64_t schedule_rank(const struct scheduler *scheduler,
                       const struct schedule_decision *decision,
                       int64_t arrived_us);
 
-/* Whether the admission policy accepts requests that miss their TTFT SLO. */
+/* Returns whether the admission policy accepts requests that miss the TTFT. */
 bool schedule_admits_late(const struct scheduler *scheduler);
 
 /*
@@ -272,8 +271,8 @@ bool schedule_admits_late(const struct scheduler *scheduler);
                                   const struct schedule_decision *decision);
 
 /*
- * Returns the least time of a prefill with any number of lent instances, over
- * links that take no time.
+ * Returns the least time of a prefill with any number of lent instances, if
+ * links took no time.
  *   layers    of the model.
  *   uncached  tokens to compute, behind `cached` ones.
  *   alone_us  its time on one instance.
@@ -288,28 +287,28 @@ int64_t schedule_least_us(const struct schedule_rules *rules,
 void schedule_give_back(struct pool *pool, struct schedule_lent *lent,
                         uint64_t request_id, int64_t now_us);
 
-/* schedule_pool(scheduler): the pool that it was made with. */
+/* schedule_pool(scheduler): returns the pool given to scheduler_new(). */
 struct pool *schedule_pool(const struct scheduler *scheduler);
 
-/* Returns the policy's rules, without those that this cluster cannot use, in
- * times as they pass here. Borrowed. */
+/* Returns the policy's rules without those that this cluster cannot use; their
+ * times are slowed like all others. Borrowed. */
 const struct schedule_rules *
 schedule_rules_of(const struct scheduler *scheduler);
 
-/* schedule_model(scheduler): the model that it was made with. Borrowed. */
+/* schedule_model(scheduler): returns its copy of the model. Borrowed. */
 const struct estimate_model *schedule_model(const struct scheduler *scheduler);
 
-/* What instances hold of a prompt. Borrowed until the next decision or look. */
+/* Blocks of a prompt by instance. Borrowed until the next decision or look. */
 struct schedule_look {
     const struct pool *pool;
     const struct estimate_model *model;
     const struct prefix_index *index;
     const uint32_t *stored;   /* by slot: leading blocks stored */
-    const uint32_t *expected; /* likewise, once its prefills end */
+    const uint32_t *expected; /* the same, once its prefills end */
 };
 
 /*
- * Looks up what instances hold of a prompt.
+ * Looks up the blocks of a prompt that instances hold.
  *   keys    (n_keys), borrowed for the call.
  *   shared  true: blocks in the shared store count as stored by each
  *           instance that reads it; false: only its own blocks count.
@@ -319,7 +318,7 @@ struct schedule_look schedule_look(struct scheduler *s, const uint64_t *keys,
                                    size_t n_keys, int64_t n_tokens,
                                    bool shared);
 
-/* Leading blocks that the instance in a slot has or will have. */
+/* Returns the leading blocks that the instance in a slot has or will have. */
 static inline uint32_t schedule_looked(const struct schedule_look *look,
                                        uint32_t slot)
 {
@@ -327,8 +326,8 @@ static inline uint32_t schedule_looked(const struct schedule_look *look,
                                                      : look->expected[slot];
 }
 
-/* Whether an instance has any of a prompt's first n blocks only in slow tiers.
- * O(n) where it has a slow tier. */
+/* Returns whether any of a prompt's first n blocks is only in slow tiers of an
+ * instance. O(n) where it has a slow tier. */
 bool schedule_looked_slow(const struct schedule_look *look,
                           const struct pool_instance *instance,
                           const uint64_t *keys, uint32_t n);
@@ -340,34 +339,35 @@ schedule_accept_piece(struct scheduler *s,
                       const struct pool_prefill_request *request,
                       uint32_t instance);
 
-/* Room to decode that a request waits for: it found had_tokens of room on the
- * instance and needs needs_tokens. */
+/* Room to decode that a request waits for: the instance had had_tokens of room,
+ * and the request needs needs_tokens. */
 struct schedule_room {
-    uint32_t instance; /* POOL_NO_INSTANCE: no room to wait for */
-    bool only;         /* no other instance can take it */
+    uint32_t instance; /* POOL_NO_INSTANCE: it waits for no room */
+    bool only;         /* no other instance can take the request */
     int64_t had_tokens;
     int64_t needs_tokens;
 };
 
-/* Returns the room that a request without any waits for, where others may pass
- * it (bypass): on the chosen instance if that one also decodes (aggregated
- * pools), else on the decode instance with the most room. */
+/* Returns the room that a request waits for where others may pass it (bypass):
+ * on the chosen instance if that one also decodes (aggregated pools), else on
+ * the decode instance with the most room. */
 struct schedule_room schedule_room(const struct scheduler *scheduler,
                                    const struct schedule_request *request,
                                    const struct schedule_decision *decision);
 
-/* Returns false if the only instance takes work and has no more room. */
+/* Returns false if room->only is set and its instance takes work but has no
+ * more room than before. */
 bool schedule_room_came(const struct scheduler *scheduler,
                         const struct schedule_room *room);
 
-/* Keeps that room for its request in later decisions: in an aggregated pool
- * other requests wait behind it, else they find no room on that instance.
+/* Keeps this room for its request in later decisions: in an aggregated pool
+ * other requests wait behind it, else they find no room on the instance.
  * schedule_await_none() ends it. */
 void schedule_await(const struct scheduler *scheduler,
                     const struct schedule_room *room);
 void schedule_await_none(const struct scheduler *scheduler);
 
-/* "accept", "reject_slo_ttft", ...: for logs and error bodies. */
+/* Returns "accept", "reject_slo_ttft", ...: for logs and error bodies. */
 const char *schedule_verdict_name(enum schedule_verdict verdict);
 
 #endif

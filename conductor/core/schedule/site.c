@@ -1,4 +1,4 @@
-/* What one instance can load of a prompt: from its own tiers, from peers. */
+/* The blocks of a prompt that one instance can load, and from where. */
 #include "conductor/core/schedule/internal.h"
 
 static void site_add(struct schedule_site *site,
@@ -19,8 +19,8 @@ double schedule_path_rate(const struct scheduler *s,
     return sender ? sender->link_bytes_per_s : told;
 }
 
-/* What a peer can send to this instance, at the rate measured by the instance.
- * The peer's pushes and slow tiers slow it down all the same. */
+/* The load from a peer, at the rate that the instance has measured. The peer's
+ * pushes and slow tiers still slow it down. */
 static struct load_source load_of(const struct scheduler *s,
                                   const struct pool_instance *i,
                                   const struct schedule_peer *peer)
@@ -37,7 +37,7 @@ static struct load_source load_of(const struct scheduler *s,
     return load;
 }
 
-/* Adds the best peers, until they fill the instance's own link. */
+/* Adds the best peers until they fill the instance's own link. */
 static void add_peers_within(const struct scheduler *s,
                              const struct pool_instance *i,
                              const struct schedule_peers *peers,

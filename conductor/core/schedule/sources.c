@@ -1,6 +1,6 @@
 /*
- * Where a request's blocks can come from: an instance's own slow tiers, and the
- * best of the other holders.
+ * The sources of a request's blocks: an instance's own slow tiers, and the best
+ * of its peers.
  */
 #include <math.h>
 #include <string.h>
@@ -8,15 +8,15 @@
 #include "conductor/core/plan/traffic.h"
 #include "conductor/core/schedule/internal.h"
 
-/* Blocks of an instance whose fastest tier is the same. */
+/* Consecutive blocks of an instance with the same fastest tier. */
 struct tier_run {
     uint32_t first_block;
     uint32_t n_blocks;
     enum block_tier tier;
 };
 
-/* Cuts the first `blocks` blocks that an instance holds by their fastest tier,
- * into at most PREFIX_RUNS_MAX runs. Returns their number. */
+/* Cuts the first `blocks` blocks of an instance into at most PREFIX_RUNS_MAX
+ * runs by their fastest tier. Returns the number of runs. */
 static size_t tier_runs(const struct scheduler *s, uint32_t slot,
                         uint32_t blocks, struct tier_run *runs)
 {
@@ -61,7 +61,7 @@ static double rate_of(const struct pool_instance *instance,
     return rate > 0.0 ? rate : INFINITY;
 }
 
-/* Adds a tier's range: its first run, and runs behind it no slower. */
+/* Adds a tier's range: its first run, and later runs in tiers no slower. */
 static void add_own_range(const struct pool_instance *instance,
                           const struct tier_run *runs, size_t n,
                           enum block_tier tier, struct schedule_own *own)
@@ -107,18 +107,18 @@ void schedule_own_blocks(const struct scheduler *s,
                           (enum block_tier)t, own);
 }
 
-/* Whether an instance sends others what it has in a tier. */
+/* Whether an instance sends the blocks of a tier to others. */
 static bool is_sent(const struct scheduler *s,
                     const struct pool_instance *instance, enum block_tier tier)
 {
     if (tier == TIER_SHARED)
-        return false; /* instances read there themselves */
+        return false; /* every instance reads this tier itself */
     return tier != TIER_DISK || s->model.simulated.disks_send ||
            instance->tier_bytes_per_s[TIER_DISK] <= 0.0;
 }
 
-/* How many leading blocks an instance can send, of its first `blocks`, all of
- * which it holds. */
+/* How many of the first `blocks` blocks, all of which it holds, an instance can
+ * send. */
 static uint32_t sendable_blocks(const struct scheduler *s,
                                 const struct pool_instance *instance,
                                 uint32_t blocks)
@@ -216,9 +216,9 @@ int64_t schedule_own_ready_us(const struct scheduler *s,
     return ready_us;
 }
 
-/* Writes what another instance can send, and how fast: at the slower of its
- * link and its slow tiers. If some of the blocks are in a slow tier, all count
- * so: others may get there before they are sent. */
+/* Writes the blocks that another instance can send, and how fast: at the slower
+ * of its link and its slow tiers. If some are in a slow tier, all count as
+ * such: the others may be evicted to it before they are sent. */
 static bool peer_of(const struct scheduler *s,
                     const struct schedule_request *request,
                     const struct pool_instance *i, uint32_t blocks,
@@ -277,7 +277,7 @@ static double worth_of(const struct scheduler *s,
     return sent < blocks ? sent : blocks;
 }
 
-/* How long the prompt takes to compute, on the slowest kind of instance. */
+/* How long the slowest instances take to compute the prompt. */
 static int64_t horizon_of(const struct scheduler *s,
                           const struct schedule_request *request)
 {
@@ -328,7 +328,7 @@ void schedule_find_peers(const struct scheduler *s,
             schedule_lesser(s->stored.blocks[slot], usable_blocks);
         uint32_t at = n;
 
-        /* Its worth is at most its blocks. */
+        /* An instance's worth is at most its number of blocks. */
         if (blocks == 0 || i == deepest ||
             (n > SCHEDULE_PEERS_MAX && worth[n - 1] >= blocks) ||
             !schedule_can_send(request, i))

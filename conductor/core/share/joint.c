@@ -5,7 +5,7 @@
 
 #define MINUTE_US 60e6
 #define ROUNDING 1e-9
-/* Of what is left, all conductors together may be a quarter ahead. */
+/* Together, conductors may take a quarter of the rest ahead of the book. */
 #define AHEAD 4.0
 /* A round trip to the book. */
 #define SOON_US 20000
@@ -38,7 +38,7 @@ double joint_seen(const struct joint_limit *l, int64_t now_us)
     return limit_taken(&all, now_us);
 }
 
-/* Time until one more is below the limit, as far as is known. */
+/* Time until one more is within the limit, by the numbers known here. */
 static int64_t wait_us(const struct joint_limit *l, bool alone, int64_t now_us)
 {
     const struct limit all = {l->per_minute,

@@ -24,7 +24,7 @@ int64_t limit_wait_us(const struct limit *l, double amount, int64_t now_us)
 
 void limit_take(struct limit *l, double amount, int64_t now_us)
 {
-    /* Without a limit nothing drains: a later one begins with nothing. */
+    /* Without a limit nothing is counted, so a later limit begins at 0. */
     l->taken = l->per_minute > 0.0 ? limit_taken(l, now_us) + amount : 0.0;
     l->at_us = now_us;
 }

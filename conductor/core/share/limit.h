@@ -1,5 +1,5 @@
-/* A limit on how much may be asked for a minute: what was taken drains away
- * steadily, and a minute's worth may be taken at once. */
+/* A limit per minute: the amount taken drains away steadily, and a full
+ * minute's worth may be taken at once. */
 #ifndef CONDUCTOR_CORE_SHARE_LIMIT_H
 #define CONDUCTOR_CORE_SHARE_LIMIT_H
 
@@ -11,11 +11,11 @@ struct limit {
     int64_t at_us;
 };
 
-/* Returns what has not drained away. */
+/* Returns the amount taken that has not drained away. */
 double limit_taken(const struct limit *l, int64_t now_us);
 
 /* Returns the time until `amount` more, at most per_minute of it, stays below
- * the limit; 0 = it does now. */
+ * the limit; 0 = now. */
 int64_t limit_wait_us(const struct limit *l, double amount, int64_t now_us);
 
 /* Counts `amount` as taken, below the limit or not. */

@@ -6,7 +6,7 @@
 
 #define FADE_EVERY_US 1000000
 #define PRICE_MOST 3.0
-/* From here to SHARE_GREEDY no tenant gives way: use in a minute varies. */
+/* From here to SHARE_GREEDY no tenant gives way, since use varies. */
 #define POOR 0.75
 
 /* Sums over the tenants that have a share now, for standings. */
@@ -45,7 +45,7 @@ static void fade(struct share *s, int64_t now_us)
     s->faded_us = now_us;
 }
 
-/* A tenant's place, or else one that can be taken; 0 = none. */
+/* A tenant's place, or one that can be reused; 0 = none. */
 static uint32_t place_of(const struct share *s, uint64_t name, int64_t now_us)
 {
     uint32_t free = 0;
@@ -64,7 +64,7 @@ static uint32_t place_of(const struct share *s, uint64_t name, int64_t now_us)
     return free;
 }
 
-/* The earliest priority of the last SHARE_PRIORITY_US, or longer. */
+/* The earliest priority of at least the last SHARE_PRIORITY_US. */
 static int32_t earliest(struct share *s, uint32_t place, int64_t now_us)
 {
     struct share_tenant *t = &s->tenants[place];
@@ -147,7 +147,7 @@ void share_forgive(struct share *share, uint32_t place, double most_us)
     }
 }
 
-/* Of the work that it used the larger part of. */
+/* Time used, of the kind of work that the tenant used more of. */
 static double used_us(const struct share_tenant *t)
 {
     return fmax(t->used_us[SHARE_PREFILL], t->used_us[SHARE_DECODE]);
@@ -192,17 +192,17 @@ static bool is_late(struct share *share, uint32_t place, int32_t priority,
            priority > earliest(share, place, now_us);
 }
 
-/* The longest queue within an SLO, by the tenant's standing. */
+/* The longest queue that an SLO allows, by the tenant's standing. */
 static int64_t within_slo_us(double had, const struct sums *sums,
                              int64_t slo_us)
 {
-    /* A queue within an SLO is soon over when a second tenant comes. */
+    /* A queue within an SLO soon drains when a second tenant comes. */
     if (sums->n < 2 || had < SHARE_GREEDY)
         return INT64_MAX;
     return had < 2 * SHARE_GREEDY - 1.0 ? slo_us / 4 * 3 : slo_us / 2;
 }
 
-/* Whether a tenant that had less waits for a short queue. */
+/* Whether a tenant that had less is waiting for a short queue. */
 static bool keeps_waiting(const struct share *s, uint32_t place, double had,
                           const struct sums *sums)
 {

@@ -5,11 +5,10 @@
  * A request's key names its tenant. A tenant's share is its weight over the
  * weights of all that asked in the last minute; its standing is the part that
  * it used of all work given out in the last minute, over its share: below 1 it
- * got less than its share. Of prefill time and room to decode, the one of which
- * it used the larger part counts (dominant resource fairness; Ghodsi et al.,
- * NSDI 2011).
+ * got less than its share. Prefill time or room to decode counts, whichever it
+ * used a larger part of (dominant resource fairness; Ghodsi et al., NSDI 2011).
  *
- * Nothing here has an effect until a second tenant or a priority was seen.
+ * Shares have no effect until a second tenant or a priority is seen.
  *
  * A pure module: time is an argument, memory is fixed. Tenants beyond
  * SHARE_TENANTS - 1, and requests without a key, share the first place.
@@ -25,16 +24,16 @@
 #define SHARE_WINDOW_US 60000000
 /* Least time for which a priority is remembered. */
 #define SHARE_PRIORITY_US 600000000
-/* Most time of all instances that a waiting tenant is behind the turn of one
- * that was given room to decode. */
+/* Most time of all instances by which a waiting tenant is behind the turn of a
+ * tenant that got room to decode. */
 #define SHARE_BEHIND_US 4000000
 /* The longest queue that a request without an SLO may join. */
 #define SHARE_QUEUE_US 2000000
 /* From this standing on, part of queues within an SLO is kept for others. */
 #define SHARE_GREEDY 1.25
 
-/* What is shared, both in microseconds of prefill instances: all room to decode
- * for a time counts as all prefill instances for that time. */
+/* Kinds of shared work, both in microseconds of all prefill instances: using
+ * all room to decode for a second costs one second. */
 enum share_work { SHARE_PREFILL, SHARE_DECODE, SHARE_WORKS };
 
 struct share_tenant {
@@ -43,9 +42,9 @@ struct share_tenant {
     double weight;               /* above 0 */
     double used_us[SHARE_WORKS]; /* fading */
     double turn_us[SHARE_WORKS]; /* work over weight, not fading */
-    int64_t asked_us;            /* when it last asked */
+    int64_t asked_us;            /* last request */
     uint32_t waiting;  /* its requests in the wait list; dispatch counts them */
-    uint32_t patient;  /* those without an SLO, likewise */
+    uint32_t patient;  /* its requests without an SLO in the wait list */
     int32_t first[2];  /* earliest priority of this period and of the last;
                           INT32_MAX = none */
     int64_t period_us; /* when this period began */
@@ -61,13 +60,13 @@ struct share {
                    */
 };
 
-/* share_init(share): starts without tenants, in real time. */
+/* share_init(share): sets up an empty share, in real time. */
 void share_init(struct share *share);
 
 /*
- * Enters a request of a tenant, which keeps its place as long as it has
- * requests waiting or has asked within SHARE_WINDOW_US.
- *   name      a number of its key; 0 = none.
+ * Records a request of a tenant. The tenant keeps its place while it has
+ * requests waiting or sent one within SHARE_WINDOW_US.
+ *   name      a number made of its key; 0 = none.
  *   weight    above 0; 0 counts as 1. In the first place it is always
  *             1.
  *   priority  lower ones are earlier.
@@ -76,12 +75,12 @@ void share_init(struct share *share);
 uint32_t share_arrived(struct share *share, uint64_t name, double weight,
                        int32_t priority, int64_t now_us);
 
-/* share_is_active(share, place, now_us): whether its tenant has a share: it
- * waits, or has asked within SHARE_WINDOW_US. */
+/* share_is_active(share, place, now_us): returns whether a tenant has a share:
+ * it waits, or sent a request within SHARE_WINDOW_US. */
 bool share_is_active(const struct share *share, uint32_t place, int64_t now_us);
 
-/* Whether priorities count at a place: not in the first one once tenants were
- * seen, as several may share it. */
+/* Returns whether priorities count at a place: not in the first one once
+ * tenants were seen, since several may use it. */
 static inline bool share_orders(const struct share *share, uint32_t place)
 {
     return place > 0 || share->n_seen < 2;
@@ -93,26 +92,26 @@ void share_use(struct share *share, uint32_t place, enum share_work work,
 
 /*
  * Corrects work that share_use() charged at since_us, by `us` more or, below 0,
- * less. It counts as if that had been known then: what has faded since is not
- * given back, nor a turn that others have had since. Does nothing if the place
- * is no longer that of the tenant `name`, as share_arrived() had it.
+ * less, as if this had been known then: work that has faded is not given back,
+ * nor a turn that other tenants had since. Does nothing if the tenant `name` of
+ * share_arrived() no longer has the place.
  */
 void share_correct(struct share *share, uint32_t place, uint64_t name,
                    enum share_work work, double us, int64_t since_us,
                    int64_t now_us);
 
-/* Lets no waiting tenant be behind the turn of the one at `place` by more than
- * most_us of its own work: else that one would get nothing until all have
- * caught up. O(SHARE_TENANTS). */
+/* Limits how far waiting tenants are behind the turn of the one at `place`, to
+ * most_us of its work: otherwise it would get nothing until all have caught up.
+ * O(SHARE_TENANTS). */
 void share_forgive(struct share *share, uint32_t place, double most_us);
 
-/* Returns a tenant's standing: below 1 it had less than its share. 1 as long as
- * no work was given out. O(SHARE_TENANTS). */
+/* Returns a tenant's standing: below 1 it had less than its share. 1 while no
+ * work was given out. O(SHARE_TENANTS). */
 double share_standing(struct share *share, uint32_t place, int64_t now_us);
 
-/* Returns a tenant's turn, of which the lowest is next. A tenant that had
- * nothing waiting begins at the turn of the others: it gets its share from then
- * on, and no more for having been silent. */
+/* Returns a tenant's turn; the lowest is next. A tenant with nothing waiting
+ * starts at the turn of the others: it gets its share from then on, and nothing
+ * extra for its silence. */
 static inline double share_turn(const struct share *share, uint32_t place)
 {
     const double *turn_us = share->tenants[place].turn_us;
@@ -127,9 +126,9 @@ static inline double share_turn(const struct share *share, uint32_t place)
  * microseconds of an instance, so that tenants with less than their share, or
  * earlier priorities, find room. INT64_MAX = any queue, as for requests with an
  * SLO whose tenant had at most a quarter more than its share. While a tenant
- * that had less waits without an SLO, requests with one get queues as short as
- * its own: else a long SLO would keep it out for ever. O(SHARE_TENANTS).
- *   slo_us  what is left of its TTFT SLO; 0 = none.
+ * that had less waits without an SLO, requests with an SLO get queues as short:
+ * otherwise a long SLO would keep that tenant out for ever. O(SHARE_TENANTS).
+ *   slo_us  rest of its TTFT SLO; 0 = none.
  */
 int64_t share_queue_us(struct share *share, uint32_t place, int32_t priority,
                        int64_t slo_us, int64_t now_us);

@@ -1,12 +1,12 @@
 /*
- * Whether a waiting prefill follows another one of its instance. A prefill
- * counts on the blocks that earlier prefills will leave there. If it passed the
- * one that makes them, both would compute them, and the estimates by which the
- * whole queue was accepted would no longer hold. So it waits for that one, if
- * the order would serve that one first even if both computed the shared blocks.
- * A short prompt does not wait for a long one that shares a few blocks with it
- * and would be served later. Orders by age do not follow. Worker and simulator
- * ask here. Pure.
+ * Decides whether a waiting prefill follows another one of its instance. A
+ * prefill counts on blocks that earlier prefills will leave there. If it passed
+ * the prefill that makes them, both would compute them, and the estimates by
+ * which the whole queue was accepted would not hold. So it waits for the
+ * earlier one, if the order would serve that first even if both computed the
+ * shared blocks. A short prompt does not wait for a long one that shares a few
+ * blocks with it and would be served later. Orders by age do not follow. Worker
+ * and simulator use it. Pure.
  */
 #ifndef CONDUCTOR_CORE_STEP_FOLLOW_H
 #define CONDUCTOR_CORE_STEP_FOLLOW_H
@@ -34,8 +34,8 @@ static inline bool follow_makes(const struct follow_prompt *other,
 
 /* Returns the extra time (us) of `own` if it were served first, and computed
  * the blocks that `other` will leave.
- *   other_us  cost of `other`, for the blocks that it does not load; taken as
- *             equal for each of them.
+ *   other_us  cost of `other`, spread evenly over the blocks that it does not
+ *             load.
  * Requires follow_makes(other, own). O(log n). */
 static inline int64_t follow_shared_us(const struct follow_prompt *other,
                                        int64_t other_us,
@@ -59,9 +59,9 @@ static inline int64_t follow_shared_us(const struct follow_prompt *other,
 
 /* Returns whether a waiting `item` waits for `other`, which came before it and
  * makes blocks that it lacks. An item with an SLO always does: its deadline and
- * those behind it were promised for its cost with these blocks, and it was only
- * accepted because it can be in time behind all that waits before it.
- * shared_us: of follow_shared_us(). O(1). */
+ * later ones were promised for its cost with these blocks, and it was accepted
+ * as in time behind all items before it. shared_us: from follow_shared_us().
+ * O(1). */
 static inline bool follow_waits(const struct queue_order *order,
                                 const struct queue_item *other,
                                 const struct queue_item *item,

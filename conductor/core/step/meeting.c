@@ -36,7 +36,8 @@ double meeting_load_us(const struct meeting *m, uint32_t blocks)
     return us;
 }
 
-/* Returns when both are done, with a chunk of n_tokens and computed_us. */
+/* Returns when computing and load are both done, with a chunk of n_tokens that
+ * takes computed_us. */
 static double done_us(const struct meeting *m, uint32_t n_tokens,
                       double computed_us)
 {
@@ -59,7 +60,7 @@ uint32_t meeting_chunk(const struct meeting *m, meeting_chunk_us *chunk_us,
     if (us < 0 || m->block_us <= 0 || m->missing == 0 ||
         done_us(m, m->most, us) > us)
         return m->most;
-    /* A block that is computed in part must be completed. */
+    /* A partly computed block must be completed. */
     uint32_t best = first < bt ? (first < m->most ? first : m->most) : 0;
     double best_us = done_us(
         m, best, best ? chunk_us(arg, best, m->position, m->cached) : 0);

@@ -1,7 +1,7 @@
 /*
  * The meeting of a load from the end of a prompt and computing from its front
  * ("Compute Or Load KV Cache? Why Not Both?", section 3). Worker, simulator and
- * the Cake experiments ask here. Pure.
+ * the Cake experiments use it. Pure.
  *
  *      0        position ->                  <- loaded        end    n_tokens
  *      |  computed  |        neither yet        |   loaded     | suffix |
@@ -21,9 +21,9 @@
 bool meeting_met(int64_t computed, int64_t loaded_from);
 
 /*
- * Returns the block in front of which the next chunk ends without a forecast:
- * the planned split; behind it the next block; once the load is over, the
- * loaded part. Never inside the loaded part.
+ * Returns the block before which the next chunk ends without a forecast: the
+ * planned split; past it the next block; once the load is over, the loaded
+ * part. Never inside the loaded part.
  *   position      computed tokens
  *   split_block   where the two meet in the plan
  *   loaded_block  the first loaded block; those behind it, to the end of the
@@ -36,20 +36,20 @@ uint32_t meeting_planned_block(uint32_t position, uint32_t block_tokens,
 
 #define MEETING_TAILS_MAX 6
 
-/* Blocks that one source has under way, and that no other source will send. */
+/* Blocks that one source is sending, so that no other source will. */
 struct meeting_tail {
     uint32_t blocks;
     double first_us; /* until its next block is loaded */
     double block_us; /* for each further block */
 };
 
-/* A forecast. Block counts begin behind the block that `position` is in. */
+/* A forecast. Blocks are counted from the one behind `position`'s. */
 struct meeting {
     uint32_t position; /* computed tokens */
     uint32_t cached;   /* position at which its run of chunks began */
     uint32_t block_tokens;
-    uint32_t most;    /* most tokens of the next chunk: to the loaded part */
-    uint32_t missing; /* blocks that are to be loaded or computed */
+    uint32_t most;    /* most tokens of the next chunk: up to the loaded part */
+    uint32_t missing; /* blocks still to be loaded or computed */
     double first_us;  /* until the next missing block is loaded */
     double block_us;  /* for each further block; 0 = unknown */
     uint32_t n_tails; /* with several sources */
@@ -64,10 +64,10 @@ typedef double meeting_chunk_us(const void *arg, uint32_t n_tokens,
 /* Returns how long (us) the load takes for `blocks` more blocks. */
 double meeting_load_us(const struct meeting *m, uint32_t blocks);
 
-/* Returns the tokens of the next chunk: `most`, if the load cannot bring the
- * blocks behind them meanwhile. Otherwise the chunk ends at the block with
- * which computing and loading finish together soonest; of equal ones at the
- * first, which leaves most to the load. 0 = waiting for the load is fastest.
+/* Returns the tokens of the next chunk: `most`, if the load cannot bring all
+ * later blocks meanwhile. Otherwise the chunk ends at the block with which both
+ * computing and loading finish soonest; of equal ones at the first, which
+ * leaves most to the load. 0 = it is fastest to wait for the load.
  *   chunk_us, arg  the engine's time.
  * Cost: O(most / block_tokens) calls of chunk_us. */
 uint32_t meeting_chunk(const struct meeting *m, meeting_chunk_us *chunk_us,

@@ -40,7 +40,7 @@ static int fifo_strict_pick(const struct queue_order *,
     return n > 0 && items[best].ready_at_us <= now_us ? (int)best : -1;
 }
 
-/* One after another. */
+/* Adds up the items one after another. */
 static int64_t fifo_strict_begin_us(const struct queue_order *,
                                     const struct queue_item *items, size_t n,
                                     const struct queue_item *item,
@@ -58,9 +58,9 @@ static int64_t fifo_strict_begin_us(const struct queue_order *,
     return item->ready_at_us > begin_us ? item->ready_at_us : begin_us;
 }
 
-/* The oldest ready item that is not loading, else the oldest that is: loads go
- * on while other items are computed (Cake's adaptive scheduling; decode steps
- * come before both and are not in this queue). */
+/* Returns the oldest ready item that is not loading, else the oldest loading
+ * one: loads go on while other items are computed (Cake's adaptive scheduling;
+ * decode steps come before both and are not in this queue). */
 static int uncached_first_pick(const struct queue_order *,
                                const struct queue_item *items, size_t n,
                                int64_t now_us, int64_t *)

@@ -1,6 +1,6 @@
 /*
  * The order in which an instance serves its accepted prefills. The worker's
- * step loop and the simulator pick by it, and the scheduler estimates by it how
+ * step loop and the simulator use it to pick, the scheduler to estimate how
  * long a request would wait. No other code assumes an order.
  */
 #ifndef CONDUCTOR_CORE_STEP_QUEUE_H
@@ -24,14 +24,13 @@
 
 struct queue_item {
     uint64_t arrival_seq; /* grows with every accepted request */
-    int64_t ready_at_us;  /* its blocks are there, it can be served from then
-                             on. In a worker 0, or QUEUE_NOT_READY while it
-                             loads */
+    int64_t ready_at_us;  /* when its blocks are there and it can be served. In
+                             a worker 0, or QUEUE_NOT_READY while it loads */
     int64_t expected_us;  /* if QUEUE_NOT_READY: when its blocks are expected; 0
                              = unknown */
     int64_t cost_us;      /* estimated time of service */
     int64_t arrived_us;
-    int64_t deadline_us; /* of its first token; without an SLO by
+    int64_t deadline_us; /* due time of its first token; without an SLO from
                             queue_implied_us() */
     bool has_slo;
     int64_t slo_us;           /* from its arrival to deadline_us; 0 = unknown */
@@ -43,7 +42,7 @@ struct queue_item {
 /* Returns the implied SLO (us) of a prefill without one, for orders that look
  * at deadlines: shorter prefills may pass it for as long as it would have
  * waited by age. It only affects the order: no request is refused by it.
- *   ahead_us  the work that its instance had when it came. */
+ *   ahead_us  work of its instance at its arrival. */
 static inline int64_t queue_implied_us(int64_t cost_us, int64_t ahead_us)
 {
     return QUEUE_IMPLIED_TIMES * (ahead_us + cost_us);
@@ -61,10 +60,10 @@ static inline int64_t queue_expected_us(const struct queue_item *item)
 struct queue_load {
     int64_t cost_us;         /* sum */
     int64_t latest_ready_us; /* of all items, or later; INT64_MIN = no items */
-    int64_t latest_loading_us; /* of all items, or later; 0 = none loads */
+    int64_t latest_loading_us; /* of all items, or later; 0 = no item loads */
 };
 
-/* One order; the table in queue.c has them all. Its calls get it as `order`. */
+/* One queue order of the table in queue.c; its calls get it as `order`. */
 struct queue_order {
     const char *name;
     /* Returns the item to serve next among n, or -1: none is ready at now_us.
@@ -72,21 +71,21 @@ struct queue_order {
     int (*pick)(const struct queue_order *order, const struct queue_item *items,
                 size_t n, int64_t now_us, int64_t *until_us);
     /* Returns when an instance that is free from start_us on would begin
-     * `item`, which is younger than the items, not loading, and not
-     * QUEUE_NOT_READY; INT64_MAX = never. *behind = items served after it. The
-     * items are sorted by age. */
+     * `item`: an item younger than all of `items`, not loading, and not
+     * QUEUE_NOT_READY; INT64_MAX = never. *behind = items served after it.
+     * `items` are sorted by age. */
     int64_t (*begin_us)(const struct queue_order *order,
                         const struct queue_item *items, size_t n,
                         const struct queue_item *item, int64_t start_us,
                         uint32_t *behind);
-    /* Returns the rank of an item: of those that may run the lowest runs first.
+    /* Returns an item's rank: among items that may run, the lowest runs first.
      * NULL = the oldest first. */
     int64_t (*rank)(const struct queue_item *item);
     /* Items that are loading come after all others. */
     bool loading_last;
-    /* Other items that are ready are served by age. */
+    /* Ready items, apart from loading_last, are served by age. */
     bool by_age;
-    /* It interrupts: a prefill that has begun may yield, see yield.h. */
+    /* Prefills that have begun may yield to others, see yield.h. */
     bool preempts;
 };
 
@@ -109,7 +108,7 @@ const char *queue_order_name(size_t i);
 
 /*
  * Returns the index of the item that an idle instance serves next, or -1: none
- * is ready at now_us, or it waits for one that soon is.
+ * is ready at now_us, or the instance waits for an item that soon is.
  *   items  (n), borrowed, in any sequence.
  * Cost: O(n).
  */
@@ -127,7 +126,7 @@ int queue_pick_until(const struct queue_order *order,
 
 /*
  * Returns when to pick again after queue_pick() returned -1, although no item
- * changed: the item that the order waits for may be late. Above now_us;
+ * changed: an item that the instance waits for may be late. Above now_us;
  * INT64_MAX = never. Cost: O(n).
  */
 int64_t queue_look_us(const struct queue_order *order,
@@ -143,8 +142,8 @@ static inline bool queue_comes_before(const struct queue_order *order,
 }
 
 /*
- * Returns how long (us) from now_us until `item` would begin, if it joined
- * `items` and no other item came; INT64_MAX if it would never be ready.
+ * Returns the time (us) from now_us until `item` would begin if it joined
+ * `items` and no other item came; INT64_MAX = it would never be ready.
  *   items            (n), borrowed, sorted by age: waiting, not running; n <=
  *                    QUEUE_ITEMS_MAX - 1.
  *   load             of the items.

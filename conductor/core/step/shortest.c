@@ -7,7 +7,7 @@
 
 #define AGE_WEIGHT 50 /* us of waiting that count as 1 us of cost */
 #define DROPPED UINT32_MAX
-#define PASSED_MAX 32  /* items that late_begin_us() looks at one by one */
+#define PASSED_MAX 32  /* most items for which late_begin_us() looks at each */
 #define MARGIN_SHARE 8 /* no item passes in the last eighth of slo_us */
 
 struct guard {
@@ -29,8 +29,8 @@ static int64_t later(int64_t a_us, int64_t b_us)
     return a_us > b_us ? a_us : b_us;
 }
 
-/* Returns when an item is due: at its deadline; if it cannot make that, slo_us
- * later, and so on. */
+/* Returns when an item is due: at its deadline, or slo_us later if it cannot
+ * meet that, and so on. */
 static int64_t due_us(const struct queue_item *i, int64_t now_us)
 {
     int64_t late_us = now_us + i->cost_us - i->deadline_us;
@@ -152,7 +152,7 @@ static uint32_t heap_take(struct guard *g)
     return top;
 }
 
-/* Rule 1, if not all items can be in time: drops those not protected. */
+/* Rule 1, if not all items can be in time: drops the unprotected ones. */
 static void drop_late(struct guard *g, int64_t now_us)
 {
     int64_t end_us = now_us;
@@ -177,8 +177,8 @@ static void drop_late(struct guard *g, int64_t now_us)
     }
 }
 
-/* Returns how much later (us) all items, served by due time, could begin and
- * still be in time; negative = not even now. */
+/* Returns how much later (us) all items could begin and still be in time if
+ * served by due time; negative = not even now. */
 static int64_t all_slack_us(const struct guard *g, int64_t now_us)
 {
     int64_t end_us = now_us, slack_us = INT64_MAX;
@@ -230,7 +230,7 @@ static int first_ready(const struct queue_item *items, size_t n, int64_t now_us)
     return best;
 }
 
-/* Returns whether `next`, if it begins now, yields to `late` in in_us. */
+/* Returns whether `next`, begun now, would yield to `late` in in_us. */
 static bool would_yield(const struct queue_order *order,
                         const struct queue_item *late,
                         const struct queue_item *next, int64_t in_us)
@@ -308,7 +308,7 @@ int shortest_pick(const struct queue_order *, const struct queue_item *items,
     return next;
 }
 
-/* Finds the first items that rank behind `item`, sorted by rank. Returns their
+/* Finds the items that rank next behind `item`, sorted by rank. Returns their
  * number, at most PASSED_MAX. */
 static size_t behind_of(const struct queue_item *items, size_t n,
                         const struct queue_item *item,
@@ -333,8 +333,8 @@ static size_t behind_of(const struct queue_item *items, size_t n,
     return n_next;
 }
 
-/* Returns when an item begins that is not ready when the instance gets free:
- * the next items are served meanwhile, or the instance waits for it. */
+/* Returns when an item begins that is not ready when the instance is free:
+ * meanwhile the next items are served, or the instance waits. */
 static int64_t late_begin_us(const struct queue_order *order,
                              const struct queue_item *items, size_t n,
                              const struct queue_item *item, int64_t start_us,
@@ -362,7 +362,7 @@ int64_t shortest_begin_us(const struct queue_order *order,
 
     for (size_t i = 0; i < n; i++) {
         const struct queue_item *q = &items[i];
-        /* Without branches, which would be mispredicted. */
+        /* Without branches, since they would be mispredicted. */
         unsigned ahead = (unsigned)(shortest_rank(q) <= rank) &
                          (start_us + q->cost_us <= q->deadline_us);
 

@@ -1,7 +1,6 @@
 /*
- * The orders shortest_...: the shortest prefill goes first, as long as that
- * makes no other one late that can still be in time. Internal to the queue's
- * orders.
+ * The orders shortest_...: the shortest prefill goes first, unless that makes
+ * another one late that can still be in time. Private to this folder.
  */
 #ifndef CONDUCTOR_CORE_STEP_SHORTEST_H
 #define CONDUCTOR_CORE_STEP_SHORTEST_H
@@ -40,7 +39,7 @@ int shortest_pick(const struct queue_order *order,
  * Returns when `item` would begin on an instance that is free from start_us on,
  * by rule 3 alone: behind all items of lower rank, unless they are too late to
  * be protected, and behind others that begin while it is not ready. Exact while
- * all others are ready, no deadline is near, and at most 32 of those pass it.
+ * all others are ready, no deadline is near, and at most 32 pass it.
  *   item     younger than the items.
  *   *behind  written: how many of the items would wait until it is done.
  * Cost: O(n), and up to 32 times that if the item is not ready by then.

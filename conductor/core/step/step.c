@@ -13,7 +13,7 @@ uint32_t step_begin(struct step *step, const struct step_config *config,
     return n;
 }
 
-/* Returns whether a prefill comes after all that are not loading. */
+/* Returns whether a prefill comes after all prefills that are not loading. */
 static bool comes_last(const struct step *step, bool loading)
 {
     return loading && step->config.order->loading_last;
@@ -34,7 +34,7 @@ bool step_may_start(const struct step *step, const struct step_prefill *active,
     return n < step->config.max_prefills;
 }
 
-/* Returns the first active prefill that had no turn yet; n_active = none. */
+/* Returns the first active prefill without a turn so far; n_active = none. */
 static uint32_t next_active(const struct step *step,
                             const struct step_prefill *active,
                             uint32_t n_active, bool last)
@@ -78,8 +78,8 @@ static bool any_within(const struct queue_item *items, uint32_t n,
     return i < n;
 }
 
-/* Returns when the first waiting prefill with an SLO has to begin, of those
- * that can be in time behind all that have begun; INT64_MAX = there is none. */
+/* Returns when the first waiting prefill with an SLO must begin, of those that
+ * can be in time behind all begun ones; INT64_MAX = none. */
 static int64_t begin_by_us(const struct queue_item *waiting, uint32_t n,
                            int64_t begun_end_us)
 {
@@ -94,9 +94,9 @@ static int64_t begin_by_us(const struct queue_item *waiting, uint32_t n,
     return by_us;
 }
 
-/* Adds the prefills that have begun to the n waiting items. Interrupting one
- * delays all that come after it, so each is due early enough for the waiting
- * items with an SLO and the prefills below it. Returns the number of items. */
+/* Adds the begun prefills to the n waiting items. Interrupting one delays all
+ * that come after it, so each gets a due time early enough for waiting items
+ * with an SLO and for the prefills below it. Returns the number of items. */
 static uint32_t add_begun(const struct step_prefill *active, uint32_t n_active,
                           struct queue_item *items, uint32_t n, int64_t now_us)
 {
@@ -143,8 +143,8 @@ static int interrupter(const struct step *step,
                : -1;
 }
 
-/* Returns when the next prefill of a step begins, to compare with deadlines;
- * now_us if no waiting item has an SLO. */
+/* Returns when the next prefill of a step begins, for comparison with
+ * deadlines; now_us if no waiting item has an SLO. */
 static int64_t begins_us(const struct step *step,
                          const struct queue_item *waiting, uint32_t n,
                          int64_t now_us)

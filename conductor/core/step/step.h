@@ -29,17 +29,17 @@
 struct step_config {
     const struct queue_order *order;
     uint32_t tokens;       /* budget of a step; 0 = unlimited */
-    uint32_t max_prefills; /* under way at once; loading ones do not count if
-                              the order puts them last */
+    uint32_t max_prefills; /* most prefills under way; loading ones do not count
+                              if the order puts them last */
     uint32_t max_segments; /* decodes and chunks of a step */
     int64_t patience_us;   /* of yield_has_time() */
 };
 
 /* A prefill under way. */
 struct step_prefill {
-    bool held_back; /* nothing of it can be computed now */
+    bool held_back; /* no token of it can be computed now */
     bool loading;   /* its cached prefix is loaded while it computes */
-    bool in_step;   /* it had its turn in this step, perhaps with no tokens */
+    bool in_step;   /* it had its turn in this step, perhaps without tokens */
     /* Only read if the order interrupts. */
     struct queue_item item;   /* as it waited */
     struct yield_begun begun; /* with the item's cost */
@@ -50,11 +50,11 @@ struct step {
     struct step_config config;
     uint32_t budget; /* tokens left */
     uint32_t n_segments;
-    int64_t taken_us; /* time of its prefills; the next one begins after it */
+    int64_t taken_us; /* time of its prefills, before the next one */
 };
 
 enum step_kind {
-    STEP_FORMED,   /* nothing more fits, or nothing more can be computed */
+    STEP_FORMED,   /* nothing more fits or can be computed */
     STEP_CONTINUE, /* the prefill under way at `index` */
     STEP_START,    /* the waiting prefill at `index` */
 };
@@ -64,8 +64,8 @@ struct step_choice {
     uint32_t index;
 };
 
-/* Begins a step. `config` is copied. Returns how many of n_decodes are in it,
- * with a token each. */
+/* Begins a step. `config` is copied. Returns how many of n_decodes get a token
+ * in it. */
 uint32_t step_begin(struct step *step, const struct step_config *config,
                     uint32_t n_decodes);
 
@@ -95,7 +95,7 @@ struct step_choice step_next(const struct step *step,
  *   us  the estimated time of these tokens, step_part_us(). */
 void step_take(struct step *step, uint32_t n_tokens, int64_t us);
 
-/* Returns the time (us) of n of all tokens of a prefill, by its cost. */
+/* Returns the time (us) of n of a prefill's `all` tokens, out of cost_us. */
 static inline int64_t step_part_us(int64_t cost_us, uint32_t n, int64_t all)
 {
     return all > 0 ? (int64_t)((double)cost_us * n / (double)all) : 0;

@@ -2,9 +2,9 @@
  * Simulates the service of a queue by age: when would its youngest item begin?
  *
  * Time goes from one service to the next. All ready items that do not come last
- * go before the youngest, in whatever order, so only the sum of their costs
- * matters. Loading items that come last are in a bit set by age; coming events
- * (an item gets ready, its load ends) in a heap by time.
+ * go before the youngest in any order, so only the sum of their costs matters.
+ * Loading items that come last are in a bit set by age; future events (an item
+ * gets ready, its load ends) in a heap by time.
  */
 #include "conductor/core/step/wait.h"
 
@@ -22,7 +22,7 @@ struct event {
 struct service {
     const struct queue_item *items;
     bool loading_last;
-    int64_t ready_cost_us; /* of all items ready and not in `loading` */
+    int64_t ready_cost_us; /* cost of all ready items not in `loading` */
     uint64_t loading[QUEUE_ITEMS_MAX / WORD_ITEMS];
     size_t n_loading;
     struct event events[EVENTS_MAX];
@@ -48,7 +48,7 @@ static bool take_loading(struct service *s, uint32_t item)
     return true;
 }
 
-/* Serves the oldest loading item; there is one. Returns its cost. */
+/* Serves the oldest loading item, which exists. Returns its cost. */
 static int64_t serve_loading(struct service *s)
 {
     uint32_t word = 0, item;
@@ -80,8 +80,8 @@ static int64_t next_event_us(const struct service *s)
     return s->n_events > 0 ? s->events[0].at_us : INT64_MAX;
 }
 
-/* Handles the events up to at_us. An item that was served while it was loading
- * is in no set any more when its load ends. */
+/* Handles the events up to at_us. An item that was served while loading is in
+ * no set any more when its load ends. */
 static void catch_up(struct service *s, int64_t at_us)
 {
     while (next_event_us(s) <= at_us) {
@@ -135,7 +135,7 @@ static bool set_up(struct service *s, size_t n, int64_t start_us)
     return true;
 }
 
-/* Returns an upper bound: all items go first, once all are ready. */
+/* Returns an upper bound: all items are served first, once all are ready. */
 static int64_t bound_us(const struct queue_item *items, size_t n,
                         const struct queue_item *item, int64_t start_us)
 {

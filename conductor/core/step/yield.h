@@ -1,14 +1,12 @@
 /*
- * Whether a prefill that has begun yields to another one. Orders that interrupt
- * at the end of a chunk serve the prefills that have begun as a stack: the last
- * one to begin is at work, and those below it go on when it is done, the last
- * first.
+ * Decides whether a prefill that has begun yields to another one. Orders that
+ * interrupt at the end of a chunk keep begun prefills as a stack: the top one
+ * runs, and the one below it continues when it is done.
  *
  * A prefill of cost c may begin on top if
  *   - c is at most a third of the remaining time of the prefill at work;
- *   - each prefill below has then stood, while others were served, for no
- *     longer than its own cost: so it is done within twice its cost, if
- *     predictions hold;
+ *   - each prefill below will then have been interrupted for no longer than its
+ *     own cost: so it is done within twice its cost, if predictions hold;
  *   - all prefills that wait or have begun would be done within the patience
  *     even if they took half as much again, the sum of a third, a third of
  *     that, and so on. Above saturation no prefill is interrupted: long ones
@@ -17,7 +15,7 @@
  *     compute, or both would compute them; and
  *   - the queue's order picks it before the prefills that have begun, which are
  *     due early enough for the prefills with an SLO behind them (step.c).
- * Worker, estimates and simulator ask here. Pure.
+ * Worker, estimates and simulator use it. Pure.
  */
 #ifndef CONDUCTOR_CORE_STEP_YIELD_H
 #define CONDUCTOR_CORE_STEP_YIELD_H
@@ -26,13 +24,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define YIELD_SHARE 3 /* it yields to 1 / YIELD_SHARE of its remaining time */
+#define YIELD_SHARE 3 /* least ratio of remaining time to that cost */
 
 /* A prefill that has begun. */
 struct yield_begun {
     int64_t cost_us;  /* of the whole prefill */
     int64_t left_us;  /* rest of cost_us, at least 0 */
-    int64_t stood_us; /* spent on other prefills since it began */
+    int64_t stood_us; /* time spent on other prefills since it began */
 };
 
 /*
@@ -70,10 +68,10 @@ static inline int64_t yield_spare_us(int64_t below_us,
 
 /*
  * Returns whether a prefill that has begun has yet to compute blocks that a
- * waiting one can reuse. Until then that one is not ready: if it passed, both
- * would compute them.
+ * waiting one can reuse. Until then the waiting one is not ready: if it passed,
+ * both would compute them.
  *   keys    (n), borrowed: of the prefill that has begun.
- *   n_done  its leading blocks that are there.
+ *   n_done  its leading blocks done.
  *   others  (n_others), borrowed: of the blocks that the waiting prefill may
  *           reuse.
  */
@@ -84,7 +82,7 @@ static inline bool yield_computes_for(const uint64_t *keys, size_t n,
     return n_done < n && n_done < n_others && keys[n_done] == others[n_done];
 }
 
-/* Returns whether an instance with to_do_us of accepted work interrupts. */
+/* Returns whether an instance with to_do_us of accepted work may interrupt. */
 static inline bool yield_has_time(int64_t to_do_us, int64_t patience_us)
 {
     return to_do_us <= patience_us / YIELD_SHARE * (YIELD_SHARE - 1);

@@ -1,4 +1,4 @@
-/* Which refused prompts are computed, where, and when. See warm.h. */
+/* Decides which refused prompts are computed, where, and when. See warm.h. */
 #include "conductor/core/warm/warm.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ static struct schedule_look look_at(const struct warm *w,
                          job->n_tokens, true);
 }
 
-/* Counts an instance's jobs and their work. */
+/* Counts an instance's jobs and adds up their work. */
 static uint32_t jobs_of(const struct warm *w, uint32_t instance,
                         int64_t *cost_us)
 {
@@ -59,7 +59,7 @@ static int64_t work_us(const struct schedule_look *look,
                    correction_factor(&i->correction));
 }
 
-/* Tokens of a prompt's first blocks; the last one may not be full. */
+/* Tokens of a prompt's first blocks, of which the last may not be full. */
 static int64_t tokens_of(const struct schedule_look *look,
                          const struct warm_job *job, uint32_t blocks)
 {
@@ -68,7 +68,7 @@ static int64_t tokens_of(const struct schedule_look *look,
     return tokens < job->n_tokens ? tokens : job->n_tokens;
 }
 
-/* Whether WARM_OF_INSTANCE such prompts fit into an instance's cache. */
+/* Whether an instance's cache has room for WARM_OF_INSTANCE such prompts. */
 static bool has_room(const struct pool_instance *i, const struct warm_job *job)
 {
     int64_t tokens =
@@ -92,8 +92,8 @@ static bool may_go_to(const struct warm *w, uint32_t instance,
     return takes(i, job) && has_room(i, job);
 }
 
-/* Chooses the cheapest instance, counting the jobs before this one there.
- * Returns whether one has room for another job. */
+/* Chooses the cheapest instance, counting the earlier jobs there. Returns
+ * whether one has room for another job. */
 static bool choose(const struct warm *w, struct warm_job *job)
 {
     struct schedule_look look = look_at(w, job);
@@ -117,14 +117,14 @@ static bool choose(const struct warm *w, struct warm_job *job)
     return best_us < INT64_MAX;
 }
 
-/* Whether a's blocks are the first ones of b's. */
+/* Whether the blocks of a are the first blocks of b. */
 static bool begins(const struct warm_job *a, const struct warm_job *b)
 {
     return a->n_keys <= b->n_keys &&
            a->keys[a->n_keys - 1] == b->keys[a->n_keys - 1];
 }
 
-/* Puts a job into the place of another one, whose prompt it begins with. */
+/* Gives a job the place of a job whose prompt begins its own. */
 static void take_place(struct warm *w, struct warm_job *job,
                        struct warm_job *before)
 {
@@ -179,8 +179,8 @@ static bool is_late(const struct warm *w, const struct warm_job *job,
     return !job->begun && now_us - job->refused_us > w->begin_us;
 }
 
-/* Whether requests without a TTFT SLO come: warming, and the requests that it
- * lets in later, would make them slower. */
+/* Whether requests without a TTFT SLO keep coming: warming, and the requests
+ * admitted because of it, would slow them down. */
 static bool all_is_theirs(const struct warm *w, int64_t now_us)
 {
     int64_t came_us = w->dispatch->limitless_us;
@@ -188,14 +188,14 @@ static bool all_is_theirs(const struct warm *w, int64_t now_us)
     return came_us > INT64_MIN && now_us - came_us < w->begin_us;
 }
 
-/* Whether nothing at all is accepted on an instance. */
+/* Whether an instance has no accepted work at all. */
 static bool is_idle(const struct pool_instance *i)
 {
     return i->n_waiting + i->n_running + i->n_decodes == 0 &&
            i->other_decodes == 0;
 }
 
-/* Whether some instance has or will have all of a job's blocks. */
+/* Whether an instance has or will have all blocks of a job. */
 static bool is_held(const struct schedule_look *look,
                     const struct warm_job *job)
 {
@@ -206,8 +206,8 @@ static bool is_held(const struct schedule_look *look,
     return false;
 }
 
-/* Writes the next piece of a job on its idle instance. Returns whether there is
- * one; else the job is over. */
+/* Cuts the next piece of a job for its idle instance. Returns false if the job
+ * is over. */
 static bool cut(struct warm *w, struct warm_job *job,
                 const struct pool_instance *i, struct warm_piece *piece)
 {
@@ -295,7 +295,7 @@ int warm_begin(struct warm *w, struct warm_job *job,
 
     if (rc < 0)
         return rc;
-    /* The first place, which tenants may share, is nobody else's. */
+    /* The first place, which tenants may share, is charged only to its own. */
     if (job->place == 0 || d->share.tenants[job->place].name == job->tenant)
         share_use(&d->share, job->place, SHARE_PREFILL,
                   (double)piece->predicted_us, now_us);

@@ -1,20 +1,18 @@
 /*
- * Prompts that were refused for their time are computed in the background, so
- * that they are found in the cache when they are asked for again, or when their
- * session goes on.
+ * Computes in the background the prompts that were refused for their time, so
+ * that the cache has them when they are sent again or their session goes on.
  *
  * A refused prompt becomes a job on the instance where it is the cheapest to
  * compute. A job is computed in pieces of WARM_PIECE_TOKENS, each a prefill of
  * its own without a decode, and only where nothing else is accepted and while
  * no request waits for room. So a request waits for one piece at most, and
- * estimates of queues count only the piece under way. None begins within
+ * estimates of queues count only the piece under way. No piece begins within
  * WARM_BEGIN_US after a request without a TTFT SLO came.
  *
  * A job is dropped if it has not begun WARM_BEGIN_US after it was refused, if
- * some instance has or will have all of its blocks, if its instance does not
- * take work any more, or if a piece brought it no further: its blocks had no
- * room. A job whose prompt begins another job's, or the other way round, joins
- * that.
+ * some instance has or will have all of its blocks, if its instance takes no
+ * more work, or if a piece added no block for lack of room. Two jobs of which
+ * one's prompt begins the other's become one.
  *
  * Pure: time is an argument; jobs belong to the caller, who carries pieces out.
  *
@@ -35,40 +33,39 @@
 #define WARM_JOBS 128u
 #define WARM_OF_INSTANCE 16u
 
-/* A refused prompt. Its caller fills in the first part and keeps it from
- * warm_add() on until warm_next() hands it back. */
+/* A refused prompt. The caller fills in the first part, and keeps the job from
+ * warm_add() until warm_next() hands it back. */
 struct warm_job {
     void *owner;          /* the shell's */
     const uint64_t *keys; /* (n_keys), of its full blocks */
     size_t n_keys;        /* at least 1 */
     int64_t n_tokens;     /* of the prompt */
-    uint64_t tenant;      /* as of the request, and its place in the shares */
+    uint64_t tenant;      /* of the request; place in the shares */
     uint32_t place;
 
     TAILQ_ENTRY(warm_job) entry;
     uint32_t instance; /* pool id */
-    uint32_t blocks;   /* blocks of its instance when the last piece began */
+    uint32_t blocks;   /* its leading blocks when the last piece began */
     int64_t refused_us;
     int64_t cost_us; /* of the rest of the job */
     bool begun;
     bool computes; /* a piece is under way */
-    bool over;     /* it is handed back once no piece is */
+    bool over;     /* handed back once no piece is under way */
 };
 
 TAILQ_HEAD(warm_list, warm_job);
 
-/* What became of refused prompts; each job that is kept ends in one of the last
- * three. */
+/* Numbers of refused prompts. Each kept job ends in one of the last three. */
 struct warm_counts {
     uint64_t jobs;    /* kept */
-    uint64_t joined;  /* refused prompts that another job computes */
-    uint64_t crowded; /* not kept: others were, or no cache has room */
+    uint64_t joined;  /* refused prompts that another job covers */
+    uint64_t crowded; /* not kept: too many jobs, or no cache has room */
     uint64_t begun;
     uint64_t pieces;
     uint64_t tokens;  /* computed by pieces */
     uint64_t done;    /* jobs whose blocks an instance has */
     uint64_t late;    /* dropped before they began */
-    uint64_t dropped; /* for other reasons */
+    uint64_t dropped; /* dropped for other reasons */
 };
 
 struct warm {
@@ -91,12 +88,12 @@ struct warm_piece {
     int64_t predicted_us; /* by the cost model */
 };
 
-/* warm_init(w, d, slowdown): no jobs. slowdown: factor on times; 0 = 1. */
+/* warm_init(w, d, slowdown): starts empty. slowdown: factor on times; 0 = 1. */
 void warm_init(struct warm *w, struct dispatch *d, int64_t slowdown);
 
-/* Whether a refused request is warmed: it missed an SLO or was too dear, and
- * the policy's option says so; not if it was refused for its tenant's share,
- * for its size or for lack of an instance. */
+/* Returns whether a refused request is warmed: the policy's option is on, and
+ * it missed an SLO or was too dear; not if refused for its tenant's share, for
+ * its size or for lack of an instance. */
 bool warm_wants(const struct warm *w, const struct dispatch_request *request,
                 const struct dispatch_order *order);
 
@@ -114,21 +111,20 @@ bool warm_wants(const struct warm *w, const struct dispatch_request *request,
  * Finds the next thing to do.
  *   piece  written if there is one to compute: then warm_begin() or
  *          warm_end() follows.
- * Returns a job: piece->tokens is 0 if it is over, and belongs to the caller
- * again; NULL = nothing to do now. Cost: O(jobs), and a match for each idle
- * instance.
+ * Returns a job; with piece->tokens 0 it is over, and the caller's again. NULL
+ * = nothing to do now. Cost: O(jobs), and a match for each idle instance.
  */
 struct warm_job *warm_next(struct warm *w, int64_t now_us,
                            struct warm_piece *piece);
 
-/* Enters a piece into the pool; its work counts as used by the job's tenant.
- * Returns 0 or as pool_prefill_accept(). */
+/* Enters a piece into the pool and charges its work to the job's tenant.
+ * Returns 0 or an error of pool_prefill_accept(). */
 [[nodiscard]] int warm_begin(struct warm *w, struct warm_job *job,
                              const struct warm_piece *piece,
                              uint64_t request_id, int64_t now_us);
 
-/* warm_end(w, job, failed): its piece has ended, and has left the pool. If it
- * failed, the job is over. */
+/* warm_end(w, job, failed): reports that a piece has ended and left the pool.
+ * If it failed, the job is over. */
 void warm_end(struct warm *w, struct warm_job *job, bool failed);
 
 /* warm_forget(w, job): drops a job, also while a piece is under way. */

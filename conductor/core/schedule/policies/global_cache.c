@@ -1,10 +1,10 @@
 /*
  * global_cache: Algorithm 1 of the Mooncake paper (FAST'25, section 4). For
  * every prefill instance, if best_len / prefix_len is above
- * kvcache_balancing_threshold (always so for prefix_len 0 and best_len above
- * 0), the missing blocks are fetched from the instance with the longest match,
- * else it uses what it has; the smallest T_transfer + T_queue + T_prefill wins,
- * and is refused if that sum is over the TTFT SLO.
+ * kvcache_balancing_threshold (or prefix_len is 0 and best_len is not), the
+ * missing blocks are fetched from the instance with the longest match, else it
+ * uses what it has; the smallest T_transfer + T_queue + T_prefill wins, and is
+ * refused if that sum is over the TTFT SLO.
  */
 #include "conductor/core/schedule/internal.h"
 

@@ -1,4 +1,4 @@
-/* least_loaded: the shortest queue, whatever lies in the caches; a baseline. */
+/* least_loaded: the shortest queue, without regard to caches; a baseline. */
 #include "conductor/core/schedule/policy.h"
 
 static int64_t queue_of(const struct prefill_estimate *candidate)

@@ -1,5 +1,5 @@
-/* local_cache: the shortest time to first token with what each instance's own
- * cache holds. */
+/* local_cache: the shortest TTFT that each instance reaches with its own cache
+ * alone. */
 #include "conductor/core/schedule/policy.h"
 
 static int64_t score_of(const struct prefill_estimate *candidate)

@@ -9,12 +9,12 @@
  * the plan's place if it scores lower, unless computing all would end before
  * it.
  *
- * A candidate that is not worked out carries lower bounds of its end and of its
- * engine's work. The end has two: its queue and what must be computed behind
- * everything cached anywhere; and the end of a dominating candidate, which has
- * at least as many blocks at no cost, or the same in tiers as fast, no longer
- * queue and no slower engine of the same cost model, and so could follow the
- * same plan. Both are exact, so leaving candidates out changes nothing:
+ * A candidate without a worked-out plan has lower bounds of its end and its
+ * engine's work. Its end is bounded twice: by its queue plus the computing
+ * behind all blocks cached anywhere; and by the end of a candidate that
+ * dominates it: with as many blocks at no cost, or the same in tiers as fast,
+ * no longer queue and no slower engine of the same cost model, it could follow
+ * the same plan. The bounds are safe, so skipping candidates changes no choice:
  * test_schedule_plan compares with working out all of them.
  */
 #include <string.h>
@@ -29,7 +29,7 @@ static const struct plan_state *state_of(const struct scheduler *s)
     return s->state;
 }
 
-/* Most blocks that a peer has. */
+/* Most blocks that any peer has. */
 static uint32_t most_sent(const struct schedule_peers *peers,
                           uint32_t usable_blocks)
 {
@@ -41,8 +41,8 @@ static uint32_t most_sent(const struct schedule_peers *peers,
     return schedule_lesser(most, usable_blocks);
 }
 
-/* Blocks that waiting prefills and the request will leave on an instance beyond
- * the room of its tiers. */
+/* Blocks of waiting prefills and of the request that will exceed the room of an
+ * instance's tiers. */
 static uint32_t blocks_over(const struct scheduler *s,
                             const struct schedule_request *request,
                             const struct pool_instance *i)
@@ -55,7 +55,7 @@ static uint32_t blocks_over(const struct scheduler *s,
     return pool_blocks_over(s->pool, i, (uint32_t)(request->n_keys - there));
 }
 
-/* A lower bound: as if all blocks cached anywhere were there by its turn. */
+/* Sets lower bounds, as if all blocks cached anywhere were on the instance. */
 static void estimate_at_least(const struct scheduler *s,
                               const struct schedule_request *request,
                               const struct pool_instance *i,
@@ -79,7 +79,7 @@ static void estimate_at_least(const struct scheduler *s,
     estimate_prefill(&s->model, s->pool, i, &ask, memo, out);
     if (out->ttft_us > ESTIMATE_NEVER_US)
         out->ttft_us = ESTIMATE_NEVER_US;
-    out->most_us -= out->beside.step_us; /* ends while it waits */
+    out->most_us -= out->beside.step_us; /* the step ends during the wait */
     out->planned = true;
     out->at_least = true;
     out->split_block = out->local_blocks;
@@ -99,7 +99,7 @@ struct dominator {
     int64_t ingress_free_us;
     double link_bytes_per_s;
     struct beside beside;
-    int64_t end_us; /* without the step under way and the push */
+    int64_t end_us; /* without the step under way and without the push */
 };
 
 struct search {
@@ -122,7 +122,7 @@ static bool is_peer(const struct scheduler *s, uint32_t id)
 }
 
 /* Whether an instance has the same blocks in the same tiers as another one, and
- * can read them at the same rates and no later. */
+ * reads them at the same rates and no later. */
 static bool reads_alike(const struct scheduler *s,
                         const struct pool_instance *i,
                         const struct pool_instance *other)
@@ -138,8 +138,8 @@ static bool reads_alike(const struct scheduler *s,
     return true;
 }
 
-/* Whether peers send to an instance at least as fast as to another one; exactly
- * as fast where they share its link: a faster one leaves less to the next. */
+/* Whether peers send to an instance at least as fast as to another one. On a
+ * shared link exactly as fast: a faster peer leaves less to the next. */
 static bool is_sent_alike(const struct scheduler *s,
                           const struct pool_instance *i,
                           const struct pool_instance *other)
@@ -161,8 +161,8 @@ static bool is_sent_alike(const struct scheduler *s,
 }
 
 /* Raises a candidate's bound to the ends of its dominators. A candidate that is
- * a peer stays as it is: another peer takes its own place, and dominators may
- * not have had that one. */
+ * itself a peer keeps its bound: in its place it loads from another peer, which
+ * dominators may not have had. */
 static void raise_bound(const struct search *f, struct prefill_estimate *e)
 {
     const struct scheduler *s = f->s;
@@ -212,8 +212,8 @@ static struct pool_place place_at(const struct search *f,
 }
 
 /* Queue place and plan depend on each other: the plan was made for the best
- * place; now the candidate takes the plan's place. Returns whether that one is
- * later and so needs another plan. */
+ * place; now the candidate takes the place that the plan allows. Returns
+ * whether it is later, so that another plan is needed. */
 static bool take_place(const struct search *f, const struct pool_instance *i,
                        const struct schedule_site *site,
                        struct prefill_estimate *e)
@@ -226,14 +226,14 @@ static bool take_place(const struct search *f, const struct pool_instance *i,
     place = place_at(f, i, e, now_us);
     if (e->ready_us > now_us) {
         late = place_at(f, i, e, e->ready_us);
-        /* Another prefill begins while its blocks come, or computes them. */
+        /* Another prefill begins while the blocks come, or computes them. */
         if (late.wait_us > e->ready_us - now_us || site->computed_us > now_us)
             place = late;
     }
     e->behind = place.behind;
     if (place.wait_us > e->queue_us)
         e->queue_us = place.wait_us;
-    /* The step under way ends while it waits. */
+    /* The step under way ends while the request waits. */
     e->beside.step_us = e->beside.step_us > e->queue_us - before_us
                             ? e->beside.step_us - (e->queue_us - before_us)
                             : 0;
@@ -261,7 +261,7 @@ static void work_out_placed(const struct search *f,
                       plan_load_modes(f->s), &plan, e);
 }
 
-/* Works out a candidate's plan, without fetches if that scores lower. */
+/* Works out a candidate's plan, without fetches if it scores lower that way. */
 static void search_work_out(struct search *f, struct prefill_estimate *e)
 {
     const struct pool_instance *i = pool_get(f->s->pool, e->instance);
@@ -292,14 +292,14 @@ static void search_work_out(struct search *f, struct prefill_estimate *e)
         f->best = e;
 }
 
-/* Whether a candidate, worked out or not, may be chosen. */
+/* Whether the policy may choose a candidate, worked out or not. */
 static bool may_win(const struct prefill_estimate *e)
 {
     return !e->queue_full && !e->too_long && !e->spared;
 }
 
-/* Of candidates as good as the best, worked out or not, the one that precedes
- * the others; NULL: none precedes `first`. */
+/* Of candidates as good as the best, worked out or not, returns the preferred
+ * one; NULL: none is preferred to `first`. */
 static struct prefill_estimate *
 next_of_equal(const struct search *f, size_t n,
               const struct prefill_estimate *first)
@@ -318,7 +318,7 @@ next_of_equal(const struct search *f, size_t n,
     return next;
 }
 
-/* Works out the candidate that precedes all others as good as the best. */
+/* Works out the preferred one of the candidates as good as the best. */
 static void search_equals(struct search *f, size_t n)
 {
     const struct plan_state *state = state_of(f->s);
@@ -420,7 +420,7 @@ static size_t estimate(struct scheduler *s,
     return n;
 }
 
-/* Never a lower bound: it has lost to another candidate. */
+/* A candidate with only a lower bound never wins: it has lost to another. */
 static size_t choose(const struct policy_choice *choice)
 {
     const struct prefill_estimate *candidates = choice->candidates;
@@ -440,8 +440,8 @@ static size_t choose(const struct policy_choice *choice)
     return first;
 }
 
-/* Works out the plan of the chosen candidate in full, and lets it load
- * everything if others wait for the engine's time. */
+/* Works out the plan of the chosen candidate in full, and lets it load all
+ * blocks if other requests wait for the engine. */
 static void complete(struct scheduler *s,
                      const struct schedule_request *request,
                      uint32_t usable_blocks, struct schedule_decision *decision)
@@ -457,7 +457,7 @@ static void complete(struct scheduler *s,
                        &site);
     decision->n_sources = site.n;
     if (s->rules.sees_links && decision->chosen.link_us == 0)
-        site.n = site.n_own; /* as it was chosen */
+        site.n = site.n_own; /* the sources it was chosen with */
     plan_work_out(s, request, usable_blocks, &site, plan_load_modes(s),
                   &decision->plan, &decision->chosen);
     site.n = decision->n_sources;
@@ -466,8 +466,8 @@ static void complete(struct scheduler *s,
     if (decision->engine_price <= 0.0 || site.n == 0 ||
         !(plan_load_modes(s) & loads))
         return;
-    /* It ends later but computes less; or, where computing all ends sooner, it
-     * is that, and loses (decision 013). */
+    /* Loading all ends later but computes less. If computing all would end
+     * sooner, this plan computes all, and loses (decision 013). */
     plan_work_out(s, request, usable_blocks, &site, plan_load_modes(s) & loads,
                   &plan, &load_all);
     if (plan_before(&load_all, &decision->chosen)) {

@@ -3,8 +3,8 @@
 
 #define FITS_LOOKS_MAX 16
 
-/* A candidate's time to first token for the same request some time later, if no
- * other request comes. */
+/* A candidate's TTFT if the same request came `in_us` later, and no other
+ * request in between. */
 static int64_t ttft_later_us(const struct scheduler *s,
                              const struct schedule_request *request,
                              const struct schedule_site *site,
@@ -43,13 +43,13 @@ int64_t plan_fits_in_us(const struct scheduler *s,
             idle_us = site.loads[i].free_at_us - request->now_us;
     last.queue_us = last.queue_most_us;
     idle = last;
-    idle.beside = (struct beside){0}; /* its decodes end, too */
+    idle.beside = (struct beside){0}; /* its decodes have ended, too */
     if (idle_us >= ESTIMATE_NEVER_US ||
         ttft_later_us(s, request, &site, &idle, idle_us) > request->slo_ttft_us)
         return -1;
     if (in_us < 0)
         in_us = 0;
-    /* Asked later it ends no sooner: the time still missing adds up. */
+    /* A later request ends no sooner, so the times still missing add up. */
     for (int looks = 1; looks < FITS_LOOKS_MAX && in_us < idle_us; looks++) {
         int64_t late_us = ttft_later_us(s, request, &site, &last, in_us) -
                           request->slo_ttft_us;

@@ -1,4 +1,4 @@
-/* What a candidate of the policy plan scores. See plan_score.h. */
+/* Scores a candidate of the policy plan. See plan_score.h. */
 #include "conductor/core/schedule/policies/plan_score.h"
 
 #include "conductor/core/plan/traffic.h"
@@ -179,7 +179,7 @@ double plan_link_price(const struct scheduler *s,
         if ((ready[slot] & ROLE_PREFILL) == 0 ||
             schedule_excluded(request, i) || !(i->link_bytes_per_s > 0.0))
             continue;
-        if (i->link_bytes_per_s != rate) { /* most have the same */
+        if (i->link_bytes_per_s != rate) { /* most links have the same rate */
             rate = i->link_bytes_per_s;
             each_us = bytes * 1e6 / rate;
         }
@@ -196,8 +196,8 @@ double plan_link_price(const struct scheduler *s,
     return s->options[PLAN_LINK_PRICE] * (idle + busy);
 }
 
-/* Seconds to add for each second of the engine's time. A fast engine's second
- * is worth more: others could have computed more in it. */
+/* Seconds of waiting for each second of the engine's time. A second of a fast
+ * engine costs more: other requests could have computed more in it. */
 static double price_of(const struct scheduler *s,
                        const struct prefill_estimate *e)
 {
@@ -249,9 +249,9 @@ void plan_set_room(struct scheduler *s, const struct schedule_request *request)
         state->anywhere_us = coming * 1e6 / receive * (1.0 - receive / send);
 }
 
-/* What it costs that its KV waits for the instance's link: its second token
- * comes later, and it holds room to decode for longer. At most the wait itself:
- * a bound of the score needs that. */
+/* The cost of KV that waits for the instance's link: the request's second token
+ * comes later, and its room to decode is taken for longer. At most the wait
+ * itself: the bound of the score relies on it. */
 static double held_up_us(const struct scheduler *s,
                          const struct schedule_request *request,
                          const struct prefill_estimate *e)
@@ -288,7 +288,7 @@ void plan_set_score(const struct scheduler *s,
     if (e->link_us > 0)
         others_us += state->link_price * (double)e->link_us;
 
-    /* A decode step under way is no reason to prefer an idle instance. */
+    /* A decode step under way must not make an idle instance preferred. */
     e->score_us = e->ttft_us - e->beside.step_us;
     e->score_us = others_us < (double)(ESTIMATE_NEVER_US - e->score_us)
                       ? e->score_us + (int64_t)others_us
@@ -331,7 +331,7 @@ unsigned plan_load_modes(const struct scheduler *s)
     return (unsigned)s->options[PLAN_LOAD_MODES];
 }
 
-/* How long other instances' links send for a plan. */
+/* How long links of other instances send for a plan. */
 static int64_t link_us(const struct scheduler *s,
                        const struct schedule_site *site,
                        const struct load_plan *plan)

@@ -1,7 +1,6 @@
 /*
- * The parts of the policy plan: what a candidate's plan is and scores, which of
- * two is preferred, and when a late one will be in time. Not for other
- * policies.
+ * The parts of the policy plan: a candidate's plan and score, which of two is
+ * preferred, and when a late one will be in time. For plan's files only.
  */
 #ifndef CONDUCTOR_CORE_SCHEDULE_POLICIES_PLAN_SCORE_H
 #define CONDUCTOR_CORE_SCHEDULE_POLICIES_PLAN_SCORE_H
@@ -52,13 +51,13 @@ void plan_rules(const double *options, struct schedule_rules *out);
 struct plan_state {
     struct schedule_peers peers;
     double engine_price; /* see schedule_decision */
-    double link_price;   /* likewise for each second of a link */
-    double mean_speed;   /* of the candidates; 0 = all are alike */
+    double link_price;   /* the same for each second of a link */
+    double mean_speed;   /* mean speed of the candidates; 0 = all are alike */
     int64_t equal_us;    /* scores that differ by no more are equal */
-    double room_price;   /* for each second that room to decode is held for KV
-                            that is not there yet */
-    double anywhere_us;  /* how long that KV waits for decode instances' links,
-                            whichever instance sends it */
+    double room_price;   /* cost of each second that room to decode is held
+                            before its KV comes */
+    double anywhere_us;  /* how long this KV waits for decode instances' links,
+                            whatever instance sends it */
 };
 
 /* The queues of all candidates together. */
@@ -75,42 +74,42 @@ struct plan_queues {
  * instances of their own as the share of these that are busy, else as
  * one if any prefill waits or runs; plus a quarter of the mean queue, a factor
  * found by simulation (decision 013). In an aggregated pool each request that
- * waits for room adds to it: meanwhile more come than leave (decision 017).
+ * waits for room adds to it: more requests come than leave (decision 017).
  *   n_held  requests that wait for room.
  */
 double plan_engine_price(const struct scheduler *s,
                          const struct plan_queues *queues, uint64_t n_held);
 
 /*
- * Likewise for each second that a link sends for a request: b + 1, where b is
- * the mean backlog of a link, in KV of this prompt. Without a TBT SLO it is b +
- * min(1, b), as idle links are no loss to anybody; with one, the
- * request's own KV soon leaves by the same links. b counts fetches, sent or
- * received, and late pushes; pushes that keep up with their prefill delay
- * nothing. 0 without the rule links.
+ * Returns the seconds that other requests wait for each second that a link
+ * sends for this one: b + 1, where b is the mean backlog of a link, in KV of
+ * this prompt. Without a TBT SLO it is b + min(1, b), since using an
+ * idle link delays nobody; with one, the request's own KV soon uses the same
+ * links. b counts fetches, sent or received, and late pushes; pushes that keep
+ * up with their prefill delay nothing. 0 without the rule `links`.
  */
 double plan_link_price(const struct scheduler *s,
                        const struct schedule_request *request);
 
 /*
- * Writes what late KV costs a request without a TBT SLO. It holds room to
- * decode meanwhile: no loss while most of the room is free, but a delay for all
- * requests once it is full. So a second costs the fourth power of the share in
- * use. If decode instances receive less than prefill instances can send, KV
+ * Writes the cost of late KV for a request without a TBT SLO. The request takes
+ * room to decode meanwhile: no loss while most of it is free, but a delay for
+ * all requests once it is full. So a second costs the fourth power of the share
+ * in use. If decode instances receive less than prefill instances can send, KV
  * waits for them wherever it comes from; only longer waits count. O(instances).
  */
 void plan_set_room(struct scheduler *s, const struct schedule_request *request);
 
-/* When a candidate ends in the worst case, from now. */
+/* Returns the latest end of a candidate, from now. */
 static inline int64_t plan_latest_us(const struct prefill_estimate *e)
 {
     return e->most_us > e->ttft_us ? e->most_us : e->ttft_us;
 }
 
-/* Whether candidate a is preferred: first one that meets the TTFT SLO, then the
- * TBT SLO; then the lower score, or the earlier end if both are late; the
- * shorter queue; the instance whose last prefill came longest ago, so that all
- * fill alike; the lower slot. */
+/* Returns whether candidate a is preferred: first by meeting the TTFT SLO, then
+ * the TBT SLO; then by the lower score, or the earlier end if both are late;
+ * the shorter queue; the longest time since its instance's last prefill, so
+ * that all caches fill alike; the lower slot. */
 static inline bool plan_before(const struct prefill_estimate *a,
                                const struct prefill_estimate *b)
 {
@@ -139,15 +138,15 @@ static inline bool plan_before(const struct prefill_estimate *a,
  */
 int64_t plan_equal_us(const struct scheduler *s, int64_t least_us);
 
-/* Whether the instance at a slot has no room for the request's blocks beside
- * what is known to be cached there. O(1). */
+/* Returns whether the instance in a slot lacks room for the request's blocks
+ * beside the blocks known to be cached there. O(1). */
 bool plan_evicts(const struct scheduler *s,
                  const struct schedule_request *request, uint32_t usable_blocks,
                  uint32_t slot);
 
-/* Whether a candidate is as good as the best one: neither is late, their scores
- * are equal, and it takes no more of others' links, so that no block is fetched
- * for nothing. With a lower bound of its score: whether it may be. */
+/* Returns whether a candidate is as good as the best one: both in time, equal
+ * scores, and no more use of others' links, so that no block is fetched for
+ * nothing. Of a candidate with a lower bound: whether it may be as good. */
 static inline bool plan_equals(const struct plan_state *state,
                                const struct prefill_estimate *e,
                                const struct prefill_estimate *best)
@@ -157,9 +156,9 @@ static inline bool plan_equals(const struct plan_state *state,
            e->link_us <= best->link_us;
 }
 
-/* Whether a comes before b, both as good as the best: the one that evicts
- * nothing, the instance whose last prefill came longest ago, so that all fill
- * alike, the lower slot. */
+/* Returns whether a is preferred to b where both are as good as the best: by
+ * evicting nothing, by the longest time since the instance's last prefill, so
+ * that all caches fill alike, by the lower slot. */
 static inline bool plan_precedes(const struct prefill_estimate *a,
                                  const struct prefill_estimate *b)
 {
@@ -171,7 +170,7 @@ static inline bool plan_precedes(const struct prefill_estimate *a,
 }
 
 /* Writes whether the candidate's prefill makes a decode beside it miss the TBT
- * SLO. Cost: beside_tbt_us(), where that counts. */
+ * SLO. Cost: beside_tbt_us(), where this counts. */
 void plan_set_tbt(const struct scheduler *s,
                   const struct schedule_request *request,
                   struct prefill_estimate *e);
@@ -185,11 +184,11 @@ void plan_set_score(const struct scheduler *s,
 /* The load modes that plans may use, as LOAD_MODE_BITs. */
 unsigned plan_load_modes(const struct scheduler *s);
 
-/* Writes the load plan of a candidate that ends first, and the candidate's
- * estimates and score with it.
- *   site   what it may load from; see schedule_find_site().
+/* Writes the load plan with which a candidate ends first, and its estimates and
+ * score.
+ *   site   its sources; see schedule_find_site().
  *   modes  see plan_load_modes().
- *   e      in: its instance, queue and what runs beside it. */
+ *   e      in: its instance, queue and the work beside it. */
 void plan_work_out(const struct scheduler *s,
                    const struct schedule_request *request,
                    uint32_t usable_blocks, const struct schedule_site *site,
@@ -199,8 +198,8 @@ void plan_work_out(const struct scheduler *s,
 /*
  * Returns the time from now until a late candidate meets the TTFT SLO if
  * nothing else comes; -1 = not even with all queues empty. Its queue and the
- * backlogs of its sources shrink, the loads that they hid do not. Only its
- * present sources count.
+ * backlogs of its sources shrink; loads that were hidden behind them do not.
+ * Only its present sources count.
  *   candidate  of the request just decided on; may be a lower bound.
  * Cost: some plans. If the last look still finds a little missing, the result
  * is a little too soon.

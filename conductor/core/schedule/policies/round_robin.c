@@ -2,7 +2,7 @@
 #include "conductor/core/schedule/policy.h"
 
 struct turn {
-    uint32_t slots; /* all below it have had their turn */
+    uint32_t slots; /* all lower slots have had their turn */
 };
 
 static size_t choose(const struct policy_choice *choice)
@@ -16,7 +16,7 @@ static size_t choose(const struct policy_choice *choice)
         if (!policy_may_take(c))
             continue;
         if (best == choice->n)
-            best = i; /* the first of all, unless one is still to come */
+            best = i; /* the first of all, unless another follows */
         if (turn->slots > 0 && c->slot >= turn->slots) {
             best = i;
             break;
